@@ -1,0 +1,39 @@
+"""archsim prices transformer architectures: parameters, FLOPs, KV cache, memory and time from one spec.
+
+>>> import archsim
+>>> archsim.count(archsim.load_model("llama2-70b")).total
+68976648192
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from archsim.api import count, estimate
+    from archsim.base.errors import ArchsimError
+    from archsim.spec.load import load_hardware, load_model
+
+__version__ = "0.1.0"
+
+_LAZY = {
+    "ArchsimError": "archsim.base.errors",
+    "count": "archsim.api",
+    "estimate": "archsim.api",
+    "load_hardware": "archsim.spec.load",
+    "load_model": "archsim.spec.load",
+}
+
+__all__ = ["ArchsimError", "__version__", "count", "estimate", "load_hardware", "load_model"]
+
+
+def __getattr__(name: str) -> Any:
+    """Public names, imported when first used."""
+    if name not in _LAZY:
+        raise AttributeError(f"module 'archsim' has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

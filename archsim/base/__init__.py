@@ -1,0 +1,1 @@
+"""Foundations without dependencies: errors, diagnostics, units, numbers."""

@@ -1,0 +1,137 @@
+"""Errors as people read them: a headline, a frame that shows the place, notes, and what to do next.
+
+Text from files and command lines is untrusted: whatever is printed here has its control characters escaped
+and its length bounded, so it can neither move the cursor, nor recolour the terminal, nor forge a second
+message.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from archsim.base.errors import ArchsimError
+
+MAX_WORD = 200
+MAX_LINE = 4000
+FRAME_WIDTH = 200
+_RED, _CYAN, _BOLD, _RESET = "\x1b[1;31m", "\x1b[36m", "\x1b[1m", "\x1b[0m"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A place in a text file: `line` and `column` from 1, `length` in characters, `text` the whole line."""
+
+    file: str
+    line: int
+    column: int
+    length: int
+    text: str
+
+
+def inert(text: str) -> str:
+    """`text` on one line, with everything that is not printable shown as an escape such as `\\x1b`."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def shorten(text: str, limit: int = MAX_WORD) -> str:
+    """`text` cut to at most `limit` characters, the last one an ellipsis where something was cut."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def quote(name: object, limit: int = 80) -> str:
+    """A name from outside, safe to put into a message: inert, bounded, between backticks."""
+    return f"`{shorten(inert(str(name)[: limit + 1]), limit)}`"
+
+
+def render(error: ArchsimError, colour: bool = False) -> str:
+    """The complete message for a terminal, without a newline at the end.
+
+    Plain text; with `colour`, ANSI codes on the headline, the frame and the hints. Every coloured fact is
+    also said in words.
+    """
+    paint = _paint if colour else _plain
+    title = f"error[{error.code}]" if error.shows_code else "error"
+    lines = [f"{paint(title + ':', _RED)} {paint(_line(error.message), _BOLD)}"]
+    if error.details:
+        lines += ["", *_block(error.details)]
+    if error.span is not None:
+        lines += _frame(error.span, error.label, colour)
+    lines += _notes(error, colour)
+    if error.hints:
+        lines.append("")
+    for hint in error.hints:
+        first, *rest = _block(hint) or [""]
+        lines += [f"{paint('hint:', _CYAN)} {first}", *rest]
+    return "\n".join(lines)
+
+
+def _plain(text: str, _code: str) -> str:
+    return text
+
+
+def _paint(text: str, code: str) -> str:
+    return f"{code}{text}{_RESET}"
+
+
+def _line(text: str) -> str:
+    """One bounded, inert line: absurdly long words are cut one by one, so that the rest stays readable."""
+    text = re.sub(rf"\S{{{MAX_WORD + 1},}}", lambda m: shorten(m.group()), text[: 100 * MAX_LINE])
+    return shorten(inert(text), MAX_LINE)
+
+
+def _block(text: str) -> list[str]:
+    return [_line(line) for line in text.split("\n")]
+
+
+def _notes(error: ArchsimError, colour: bool) -> list[str]:
+    paint = _paint if colour else _plain
+    if not error.notes:
+        return []
+    if error.span is None:
+        return [f"{paint('note:', _CYAN)} {_line(note)}" for note in error.notes]
+    gutter = " " * (len(str(error.span.line)) + 1)
+    bar, equals = paint("|", _CYAN), paint("= note:", _CYAN)
+    return [f"{gutter}{bar}", *(f"{gutter}{equals} {_line(note)}" for note in error.notes)]
+
+
+def _frame(span: Span, label: str, colour: bool) -> list[str]:
+    paint = _paint if colour else _plain
+    number = str(span.line)
+    gutter, bar = " " * len(number), paint("|", _CYAN)
+    text, pad, carets = _window(span)
+    mark = paint(f"{'^' * carets} {_line(label)}".rstrip(), _RED)
+    return [
+        f"{gutter}{paint('-->', _CYAN)} {_line(span.file)}:{span.line}:{span.column}",
+        f"{gutter} {bar}",
+        f"{paint(number, _CYAN)} {bar} {text}".rstrip(),
+        f"{gutter} {bar} {' ' * pad}{mark}",
+    ]
+
+
+def _window(span: Span) -> tuple[str, int, int]:
+    """The part of the line that is shown, and the display columns before and under the carets."""
+    text = "".join(" " if c == "\t" else c if c.isprintable() else "\ufffd" for c in span.text)
+    start = min(max(span.column - 1, 0), len(text))
+    stop = min(start + max(span.length, 1), max(len(text), start + 1))
+    if len(text) > FRAME_WIDTH:
+        left = max(0, min(start - FRAME_WIDTH // 4, len(text) - FRAME_WIDTH))
+        right = left + FRAME_WIDTH
+        lead, tail = "…" if left else "", "…" if right < len(text) else ""
+        text = lead + text[left:right] + tail
+        start, stop = start - left + len(lead), min(stop, right) - left + len(lead)
+    return text, _width(text[:start]), max(1, _width(text[start:stop]))
+
+
+def _width(text: str) -> int:
+    """Terminal columns: East Asian wide characters take two, combining marks none."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text
+    )

@@ -1,0 +1,141 @@
+"""Polynomials with rational coefficients: the same counting code, called with symbols, prints its formula."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any, ClassVar
+
+Monomial = tuple[tuple[Any, int], ...]
+
+
+class Call:
+    """An opaque term such as min(C, W): a named function of polynomials that is not itself one."""
+
+    __slots__ = ("args", "function")
+
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self.function, self.args = function, args
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Call) and (self.function, self.args) == (other.function, other.args)
+
+    def __hash__(self) -> int:
+        return hash((self.function, self.args))
+
+    def __repr__(self) -> str:
+        return f"{self.function.__name__}({', '.join(map(str, self.args))})"
+
+    def evaluate(self, values: Mapping[str, Any]) -> Any:
+        """The function's value with numbers for the letters."""
+        return self.function(*(arg(**values) if isinstance(arg, Poly) else arg for arg in self.args))
+
+
+class Poly:
+    """A polynomial over named atoms, e.g. ``2·D·H·K·L``. Immutable and hashable."""
+
+    __slots__ = ("terms",)
+    __array_ufunc__: ClassVar[None] = None  # let our operators win against NumPy's
+
+    def __init__(self, terms: Mapping[Monomial, Fraction]) -> None:
+        self.terms: dict[Monomial, Fraction] = {m: c for m, c in terms.items() if c}
+
+    @classmethod
+    def symbol(cls, name: str) -> Poly:
+        """The polynomial that is one letter."""
+        return cls({((name, 1),): Fraction(1)})
+
+    @classmethod
+    def call(cls, function: Callable[..., Any], args: tuple[Any, ...]) -> Poly:
+        """An opaque function of polynomials as one atom."""
+        return cls({((Call(function, args), 1),): Fraction(1)})
+
+    @classmethod
+    def of(cls, value: Any) -> Poly:
+        """A number or polynomial as polynomial."""
+        return value if isinstance(value, Poly) else cls({(): Fraction(value)})
+
+    def __add__(self, other: Any) -> Poly:
+        terms = dict(self.terms)
+        for monomial, coefficient in Poly.of(other).terms.items():
+            terms[monomial] = terms.get(monomial, Fraction(0)) + coefficient
+        return Poly(terms)
+
+    def __mul__(self, other: Any) -> Poly:
+        terms: dict[Monomial, Fraction] = {}
+        for left, a in self.terms.items():
+            for right, b in Poly.of(other).terms.items():
+                monomial = _times(left, right)
+                terms[monomial] = terms.get(monomial, Fraction(0)) + a * b
+        return Poly(terms)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Poly:
+        return self * -1
+
+    def __sub__(self, other: Any) -> Poly:
+        return self + Poly.of(other) * -1
+
+    def __rsub__(self, other: Any) -> Poly:
+        return Poly.of(other) - self
+
+    def __truediv__(self, other: Any) -> Poly:
+        """Division by a number or by a single monomial."""
+        divisor = Poly.of(other)
+        if len(divisor.terms) != 1:
+            raise TypeError(f"cannot divide by the polynomial {divisor}")
+        ((monomial, coefficient),) = divisor.terms.items()
+        inverse = tuple((atom, -power) for atom, power in monomial)
+        return self * Poly({inverse: 1 / coefficient})
+
+    __floordiv__ = __truediv__
+
+    def __rtruediv__(self, other: Any) -> Poly:
+        return Poly.of(other) / self
+
+    def __pow__(self, power: int) -> Poly:
+        result = Poly.of(1)
+        for _ in range(power):
+            result = result * self
+        return result
+
+    def __eq__(self, other: object) -> bool:
+        try:
+            return self.terms == Poly.of(other).terms
+        except (TypeError, ValueError):
+            return False
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.terms.items()))
+
+    def __call__(self, **values: Any) -> Any:
+        """The value with numbers for the letters; an int when it is whole."""
+        total: Any = 0
+        for monomial, coefficient in self.terms.items():
+            term: Any = coefficient
+            for atom, power in monomial:
+                number = atom.evaluate(values) if isinstance(atom, Call) else values[atom]
+                term = term * (Fraction(number) if isinstance(number, int) else number) ** power
+            total = total + term
+        return int(total) if isinstance(total, Fraction) and total.denominator == 1 else total
+
+    def __str__(self) -> str:
+        ordered = sorted(self.terms.items(), key=lambda item: (-sum(p for _, p in item[0]), str(item[0])))
+        return " + ".join(_term(monomial, c) for monomial, c in ordered) or "0"
+
+    __repr__ = __str__
+
+
+def _times(left: Monomial, right: Monomial) -> Monomial:
+    powers = dict(left)
+    for atom, power in right:
+        powers[atom] = powers.get(atom, 0) + power
+    return tuple(sorted(((a, p) for a, p in powers.items() if p), key=lambda item: str(item[0])))
+
+
+def _term(monomial: Monomial, coefficient: Fraction) -> str:
+    factors = [str(coefficient)] if coefficient != 1 or not monomial else []
+    factors += [str(atom) + (f"^{power}" if power != 1 else "") for atom, power in monomial]
+    return "·".join(factors)

@@ -1,0 +1,1 @@
+"""Operations over tensors with named axes, and the passes that rewrite them."""

@@ -1,0 +1,177 @@
+"""Builds a graph with lexical scopes and an einsum-like spelling.
+
+A tensor belongs to the block that declares it; that alone gives tied embeddings, one relative bias for a whole
+stack, and caches shared between layers. Every op returns the tensor it wrote, for the next op to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from archsim.base.number import Num
+from archsim.graph.graph import NOTHING, Block, Node, Op, OpClass, OpKind
+from archsim.graph.tensor import BF16, FP32, Kind, Tensor, Use, split
+
+Operand = Tensor | Use
+
+ELEMENTWISE_RATE = {
+    "add": 1, "mul": 1, "scale": 1, "softmax": 5, "softcap": 3, "rmsnorm": 4, "layernorm": 5, "l2norm": 4,
+    "relu": 1, "relu2": 2, "gelu": 8, "gelu_tanh": 8, "silu": 4, "sigmoid": 4, "tanh": 4, "softplus": 4,
+    "xielu": 8, "swiglu": 5, "geglu": 9, "geglu_tanh": 9, "reglu": 2, "clamped_swiglu": 8, "clamped_geglu": 9,
+    "rope": 3, "topk": 5, "gate": 5, "dispatch": 0, "combine": 2, "concat": 0, "clip": 1, "altup_correct": 3, "altup_split": 4,
+    "altup_merge": 4, "sinusoid": 2,
+}  # fmt: skip
+"""Vector FLOP per output element, by the operations written out: a convention, reported apart from FLOPs."""
+
+
+class Builder:
+    """Collects ops under a path of nested blocks.
+
+    `sizes` maps axis names to extents in the present scope; `block(name, F=1024)` overrides them inside.
+    """
+
+    def __init__(self, **sizes: Num) -> None:
+        self.sizes: dict[str, Num] = dict(sizes)
+        self._path: list[str] = []
+        self._bodies: list[list[Node]] = [[]]
+        self._carries: list[list[tuple[Tensor, Tensor]]] = [[]]
+
+    def name(self, name: str) -> str:
+        """The full, dotted name of something declared here."""
+        return ".".join((*self._path, name))
+
+    # ------------------------------------------------------------------ declarations
+    def tensor(self, name: str, axes: str, kind: Kind = "act", **fields: Any) -> Tensor:
+        """A tensor of this scope, extents taken from `sizes`."""
+        return Tensor(self.name(name), {a: self.sizes[a] for a in split(axes)}, kind, **fields)
+
+    def weight(self, name: str, axes: str, role: str = "linear", inner: tuple[str, ...] = ()) -> Tensor:
+        """A parameter. `role` is the class that weight formats are chosen by."""
+        return self.tensor(name, axes, "weight", role=role, inner=inner)
+
+    def state(self, name: str, axes: str, role: str = "kv", fp32: bool = False) -> Tensor:
+        """A cache that lives between steps: role "kv" grows with tokens, "recurrent" is constant."""
+        return self.tensor(name, axes, "state", role=role, format=FP32 if fp32 else BF16)
+
+    # ------------------------------------------------------------------ ops
+    def add(self, op: Op) -> None:
+        """Append an op made by hand."""
+        self._bodies[-1].append(op)
+
+    def emit(
+        self, kind: OpKind, name: str, reads: tuple[Operand, ...], out: Operand, *extra: Operand, **fields: Any
+    ) -> Tensor:
+        """Append an op; returns the first tensor written."""
+        writes = (_use(out), *map(_use, extra)) if extra else (_use(out),)
+        op = Op(kind=kind, name=self.name(name), reads=tuple([_use(r) for r in reads]), writes=writes, **fields)
+        self._bodies[-1].append(op)
+        return writes[0].tensor
+
+    def contract(
+        self, name: str, x: Operand, w: Operand, out: str, cls: OpClass = "matmul", **attrs: Any
+    ) -> Tensor:
+        """Sum over every axis of `x` and `w` that `out` lacks. 2 FLOP per multiply-add."""
+        return self.emit("contract", name, (x, w), self.tensor(name, out), cls=cls, attrs=attrs or NOTHING)
+
+    def linear(
+        self, name: str, x: Operand, axes: str, out: str, bias: bool | str = False, role: str = "linear"
+    ) -> Tensor:
+        """x times a weight over `axes`, plus a bias over the weight's output axes (or those given)."""
+        kept = set(split(out))
+        inner = tuple(a for a in split(axes) if a not in kept)
+        y = self.contract(name, x, self.weight("w_" + name, axes, role, inner), out)
+        if not bias:
+            return y
+        over = bias if isinstance(bias, str) else " ".join(a for a in split(axes) if a in kept)
+        return self.map(name + "+b", "add", y, self.weight("b_" + name, over, "bias"))
+
+    def map(self, name: str, fn: str, *xs: Operand, axes: str | None = None, **attrs: Any) -> Tensor:
+        """Elementwise (or row-wise) `fn` of `xs`; the result has the axes of the first unless told."""
+        first = xs[0]
+        if axes is not None:
+            out = self.tensor(name, axes)
+        else:
+            out = Tensor(self.name(name), first.axes)
+        return self.emit("map", name, xs, out, fn=fn, rate=ELEMENTWISE_RATE[fn], attrs=attrs or NOTHING)
+
+    def constant(self, name: str, fn: str, axes: str, **attrs: Any) -> Tensor:
+        """A table computed from positions alone (sinusoids), neither read nor learned."""
+        return self.emit("map", name, (), self.tensor(name, axes), fn=fn, attrs=attrs)
+
+    def gather(self, name: str, table: Use, out: str, **attrs: Any) -> Tensor:
+        """Look up rows of `table`; the Use says how many rows are touched."""
+        return self.emit("gather", name, (table,), self.tensor(name, out), attrs=attrs)
+
+    def append(self, cache: Tensor, x: Operand, kept: Num | None = None, **attrs: Any) -> None:
+        """Write `x` behind what `cache` holds; only `kept` of the new tokens stay (default: all)."""
+        rows = x.axes.get("T")
+        touched = {} if rows is None or "C" not in cache.axes else {"C": rows if kept is None else kept}
+        self.emit("append", cache.name.rsplit(".", 1)[-1] + "+", (x,), cache.part(**touched), attrs=attrs)
+
+    def view(self, name: str, x: Operand, out: str, **attrs: Any) -> Tensor:
+        """The same numbers under other axis names: costs nothing."""
+        return self.emit("view", name, (x,), self.tensor(name, out), attrs=attrs)
+
+    def select(self, name: str, x: Tensor, out: str, how: Literal["last", "first", "rest", "next"], **sizes: Num) -> Tensor:
+        """A slice of `x`, free: the last token of every sequence, the first entry or all but the first of an axis,
+        or `next`: one entry more at every execution."""
+        result = Tensor(self.name(name), {a: sizes.get(a, self.sizes[a]) for a in split(out)})
+        return self.emit("select", name, (x.part(**sizes),), result, attrs={"how": how})
+
+    def idle(self, *weights: Tensor) -> None:
+        """Weights that this step does not touch, but that belong to the model."""
+        for w in weights:
+            use = w.part(**{split_first(w): 0})
+            op = Op(kind="view", name=w.name + ".idle", reads=(use,), writes=())
+            self._bodies[-1].append(op)
+
+    # ------------------------------------------------------------------ structure
+    @contextmanager
+    def block(
+        self, name: str, times: Num = 1, *, shared: bool = False, kernel: str = "", attrs: Any = None, **sizes: Num
+    ) -> Iterator[None]:
+        """A nested scope: a group, a repetition, or the body of a `kernel`."""
+        outer, self.sizes = self.sizes, {**self.sizes, **sizes}
+        self._path.append(name)
+        self._bodies.append([])
+        self._carries.append([])
+        try:
+            yield
+        finally:
+            path = ".".join(self._path)
+            body, carry = tuple(self._bodies.pop()), tuple(self._carries.pop())
+            node = Block(
+                name=path, body=body, times=times, shared=shared, carry=carry, kernel=kernel, attrs=attrs or NOTHING
+            )
+            if body:
+                self._bodies[-1].append(node)
+            self._path.pop()
+            self.sizes = outer
+
+    @contextmanager
+    def scope(self, **sizes: Num) -> Iterator[None]:
+        """Other extents for some axes, without a new block."""
+        outer, self.sizes = self.sizes, {**self.sizes, **sizes}
+        try:
+            yield
+        finally:
+            self.sizes = outer
+
+    def carry(self, x: Tensor, y: Tensor) -> None:
+        """The next repetition of this block reads `y` where this one read `x`."""
+        self._carries[-1].append((x, y))
+
+    def graph(self) -> Block:
+        """Everything built so far, as one block without a name."""
+        return Block(name="", body=tuple(self._bodies[0]))
+
+
+def split_first(x: Tensor) -> str:
+    """The name of a tensor's first axis."""
+    return next(iter(x.axes))
+
+
+def _use(x: Operand) -> Use:
+    return x if isinstance(x, Use) else Use(x, x.axes)

@@ -1,0 +1,114 @@
+"""Ops, the one composite `Block`, and walks over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Literal
+
+from archsim.base.number import Num
+from archsim.graph.tensor import Tensor, Use
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+"""The attributes of an op that has none, one object for all."""
+
+OpKind = Literal["contract", "map", "gather", "append", "view", "select", "scan", "collective"]
+OpClass = Literal["matmul", "attention", "conv", "vector"]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Op:
+    """One operation: what it reads and writes, and what kind of work it is.
+
+    `fn` names the function of a map, gather, scan or collective; `attrs` holds what executing it needs (eps,
+    theta, mask ...); `rate` is vector FLOP per output element of a map or scan.
+    """
+
+    kind: OpKind
+    name: str
+    reads: tuple[Use, ...]
+    writes: tuple[Use, ...]
+    cls: OpClass = "vector"
+    fn: str = ""
+    rate: Num = 0
+    attrs: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Block:
+    """A named group, a repetition and a fused kernel, all in one.
+
+    `times` repeats the body; `carry` pairs (tensor read by one repetition, tensor that the repetition before
+    wrote in its place); `shared` repetitions use one set of weights; `fused` bodies run as one kernel.
+    `kernel` names what the body computes as a whole, for an interpreter that has a better way to run it (a
+    chunked scan); the body then states the work, and `attrs` what running it needs.
+    """
+
+    name: str
+    body: tuple[Op | Block, ...]
+    times: Num = 1
+    fused: bool = False
+    shared: bool = False
+    carry: tuple[tuple[Tensor, Tensor], ...] = ()
+    kernel: str = ""
+    attrs: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
+
+
+Node = Op | Block
+
+
+def ops(node: Node, times: Num = 1) -> Iterator[tuple[Op, Num]]:
+    """Every op with the number of times it runs."""
+    if isinstance(node, Op):
+        yield node, times
+        return
+    for child in node.body:
+        yield from ops(child, times * node.times)
+
+
+def blocks(node: Node) -> Iterator[Block]:
+    """Every block, outermost first."""
+    if isinstance(node, Block):
+        yield node
+        for child in node.body:
+            yield from blocks(child)
+
+
+def rewrite(
+    node: Node,
+    on_op: Callable[[Op], Iterable[Op]] = lambda op: (op,),
+    on_block: Callable[[Block], Block] = lambda block: block,
+) -> tuple[Node, ...]:
+    """The one way a pass changes a graph: every op becomes any number of ops, every block another block."""
+    if isinstance(node, Op):
+        return tuple(on_op(node))
+    body = tuple(new for child in node.body for new in rewrite(child, on_op, on_block))
+    return (on_block(replace(node, body=body)),)
+
+
+def map_tensors(graph: Block, change: Callable[[Tensor], Tensor]) -> Block:
+    """The graph with every tensor replaced, each name once."""
+    memo: dict[str, Tensor] = {}
+
+    def new(tensor: Tensor) -> Tensor:
+        if tensor.name not in memo:
+            memo[tensor.name] = change(tensor)
+        return memo[tensor.name]
+
+    def use(u: Use) -> Use:
+        tensor = new(u.tensor)
+        return u if tensor is u.tensor else Use(tensor, u.axes, u.copy)
+
+    def op(o: Op) -> tuple[Op]:
+        reads, writes = tuple(map(use, o.reads)), tuple(map(use, o.writes))
+        if all(a is b for a, b in zip((*reads, *writes), (*o.reads, *o.writes), strict=True)):
+            return (o,)
+        return (replace(o, reads=reads, writes=writes),)
+
+    def block(b: Block) -> Block:
+        return replace(b, carry=tuple((new(x), new(y)) for x, y in b.carry)) if b.carry else b
+
+    (result,) = rewrite(graph, op, block)
+    assert isinstance(result, Block)
+    return result

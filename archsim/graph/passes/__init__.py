@@ -1,0 +1,1 @@
+"""Rewrites of the graph: each takes a block and returns another."""

@@ -1,0 +1,268 @@
+"""Tensor, expert and attention-data parallelism, derived from axis names.
+
+An axis is cut by a set of mesh dimensions, a pair axis by the union of its parents'. Where a contraction sums
+over a cut axis its result is a partial sum, which travels through linear ops and is resolved by an all-reduce
+before anything nonlinear, a residual, a bias or the end of a block reads it. That alone gives Megatron's two
+all-reduces a layer, one for parallel blocks, replicated key/value heads, and MLA's latent whole on each rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+from archsim.base.number import Num, ceil_div, divide
+from archsim.graph.graph import Block, Node, Op
+from archsim.graph.tensor import PAIRS, Axes, Tensor, Use
+
+Dims = tuple[str, ...]
+"""Mesh dimensions, in order."""
+
+Split = tuple[dict[str, Num], frozenset[str]]
+"""Extents on one rank, and the mesh dimensions that cut them."""
+
+HEAD_PAIRS: Mapping[str, str] = {"K": "G", "N": "J", "Gr": "J"}
+"""Axis of head groups -> axis of heads within a group: the first is cut as far as it divides, the second takes
+what remains of the ranks, on which the first is then replicated."""
+
+CUT = frozenset({"F", "I", "Nb", "V", "Ni"})
+"""Other axes that tensor parallelism cuts."""
+
+LINEAR_MAPS = frozenset({"add", "combine"})
+"""Maps that pass a partial sum on (an add when both sides are partial over the same ranks)."""
+
+EXCHANGES = frozenset({"dispatch", "combine"})
+"""Maps between tokens and the rows that experts work on."""
+
+NORMS = frozenset({"rmsnorm", "layernorm", "l2norm"})
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """Ranks of one pipeline stage: `tp` as prime factors t0, t1, ..., and `dp`. ep takes dp first, then tp."""
+
+    sizes: Mapping[str, int]
+    experts: Dims = ()
+    tensor: Dims = ()
+    data: Dims = ()
+    memo: dict[Any, Split] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, tp: int = 1, dp: int = 1, ep: int = 1) -> Mesh:
+        """The mesh of a plan; ep must divide tp x dp."""
+        sizes = {f"d{i}": p for i, p in enumerate(_primes(dp))} | {f"t{i}": p for i, p in enumerate(_primes(tp))}
+        experts: list[str] = []
+        for name, size in sizes.items():
+            if ep % size == 0:
+                experts.append(name)
+                ep //= size
+        tensor, data = (tuple(d for d in sizes if d[0] == letter) for letter in "td")
+        return cls(sizes, tuple(experts), tensor, data)
+
+    def size(self, dims: Iterable[str]) -> int:
+        """Ranks along some dimensions."""
+        return prod([self.sizes[d] for d in dims])
+
+    def prefix(self, extent: Num) -> Dims:
+        """As many tensor dimensions, in order, as divide `extent`."""
+        taken: list[str] = []
+        for d in self.tensor:
+            if isinstance(extent, int) and extent % (self.size(taken) * self.sizes[d]) == 0:
+                taken.append(d)
+        return tuple(taken)
+
+    def dims(self, axis: str, axes: Axes) -> frozenset[str]:
+        """The dimensions that cut `axis` where it stands among `axes`."""
+        if axis in PAIRS:
+            first, second = PAIRS[axis]
+            return self.dims(first, axes) | self.dims(second, axes)
+        if axis in ("T", "C", "S"):
+            return frozenset(self.data)
+        if axis == "E":
+            return frozenset(self.experts)
+        if axis in HEAD_PAIRS:
+            return frozenset(self.prefix(axes[axis]))
+        if axis in HEAD_PAIRS.values():
+            groups = next(a for a, heads in HEAD_PAIRS.items() if heads == axis and a in axes)
+            return frozenset(self.tensor) - frozenset(self.prefix(axes[groups]))
+        if axis in CUT:
+            own = frozenset(self.tensor)
+            return own - frozenset(self.experts) if axis == "F" and ("E" in axes or "M" in axes) else own
+        return frozenset()
+
+    def split(self, axes: Axes) -> Split:
+        """Extents per rank, and the dimensions that cut any axis; each set of whole-number extents once.
+
+        The vocabulary is padded up; all else must divide (see `archsim.sim.plan`).
+        """
+        key = tuple(axes.items())
+        try:
+            found = self.memo.get(key)
+        except TypeError:  # arrays have no hash
+            return self._split(axes)
+        if found is None:
+            found = self.memo[key] = self._split(axes)
+        return found
+
+    def _split(self, axes: Axes) -> Split:
+        extents: dict[str, Num] = {}
+        everything: frozenset[str] = frozenset()
+        for axis, n in axes.items():
+            dims = self.dims(axis, axes)
+            extents[axis] = self._share(axis, n, self.size(dims)) if dims else n
+            everything |= dims
+        return extents, everything
+
+    @staticmethod
+    def _share(axis: str, n: Num, ranks: int) -> Num:
+        return ceil_div(n, ranks) if axis == "V" and isinstance(n, int) else divide(n, ranks)
+
+
+@dataclass(slots=True)
+class Sharder:
+    """One walk over a graph: cuts every tensor, tracks partial sums, inserts the collectives that follow."""
+
+    mesh: Mesh
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    partial: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def block(self, block: Block) -> Block:
+        """The block on one rank; what it hands on is whole."""
+        body: list[Node] = []
+        for child in block.body:
+            body.extend(self._enter(child) if isinstance(child, Block) else self.op(child))
+        carry = tuple((self.tensor(x), self.tensor(y)) for x, y in block.carry)
+        for _, made in block.carry:
+            body.extend(self.resolve(made.name))
+        return replace(block, body=tuple(body), carry=carry)
+
+    def _enter(self, block: Block) -> list[Node]:
+        """A nested block; a loop is entered with whole tensors, lest each repetition resolve them again."""
+        before = [op for entering, _ in block.carry for op in self.resolve(entering.name)]
+        return [*before, self.block(block)]
+
+    def op(self, op: Op) -> list[Op]:
+        """The op on one rank, with the collectives before and after it."""
+        held, before = self._held(op) if self.partial else ({}, [])
+        new = Op(
+            kind=op.kind, name=op.name, reads=tuple(map(self.use, op.reads)), writes=tuple(map(self.use, op.writes)),
+            cls=op.cls, fn=op.fn, rate=op.rate, attrs=op.attrs,
+        )  # fmt: skip
+        lost = self._lost(op)
+        if held:
+            lost = lost.union(*held.values())
+        if lost and new.writes:
+            self.partial[new.writes[0].tensor.name] = lost
+        if op.kind == "map" and (op.fn in NORMS or op.fn in EXCHANGES):
+            return [*before, *self._moved(op, new), *self._statistics(op, new)]
+        return [*before, new]
+
+    def _held(self, op: Op) -> tuple[dict[str, frozenset[str]], list[Op]]:
+        """The op's inputs that may stay partial sums, and the all-reduces for those that may not."""
+        held = {u.tensor.name: self.partial[u.tensor.name] for u in op.reads if u.tensor.name in self.partial}
+        if not held or self._passes(op, held):
+            return held, []
+        return {}, [reduce for name in held for reduce in self.resolve(name)]
+
+    def _passes(self, op: Op, held: Mapping[str, frozenset[str]]) -> bool:
+        """Whether the op is linear in its partial inputs, so that the sum can wait."""
+        if op.kind in ("view", "select"):
+            return True
+        if op.kind == "contract":
+            return len(held) == 1 and op.cls == "matmul"
+        if op.kind == "map" and op.fn == "combine":
+            return op.writes[0].tensor.name not in self.partial and op.reads[1].tensor.name not in held
+        same = len(set(held.values())) == 1 and len(held) == len(op.reads)
+        return op.kind == "map" and op.fn == "add" and same and not op.attrs
+
+    def _lost(self, op: Op) -> frozenset[str]:
+        """Dimensions that the op sums over: the result is then a partial sum along them."""
+        if op.kind not in ("contract", "gather") and op.fn != "combine":
+            return frozenset()
+        read = frozenset().union(*(self.mesh.split(u.axes)[1] for u in op.reads)) if op.reads else frozenset()
+        lost = read - self.mesh.split(op.writes[0].axes)[1]
+        return lost - frozenset(self.mesh.data) if op.fn == "combine" else lost
+
+    def resolve(self, name: str) -> list[Op]:
+        """The all-reduce that makes a partial sum whole; nothing if it is."""
+        dims = self.partial.pop(name, frozenset())
+        if not dims:
+            return []
+        use = self.tensors[name].part()
+        return [_collective("all_reduce", name, use, self.mesh.size(dims), dims)]
+
+    def _moved(self, op: Op, new: Op) -> list[Op]:
+        """Tokens change owner where experts are spread over ranks that hold different tokens."""
+        both = frozenset(self.mesh.data) & frozenset(self.mesh.experts)
+        if not both or op.fn not in EXCHANGES:
+            return [new]
+        use = new.writes[0] if op.fn == "dispatch" else new.reads[0]
+        move = _collective("all_to_all", op.name, use, self.mesh.size(both), both)
+        return [new, move] if op.fn == "dispatch" else [move, new]
+
+    def _statistics(self, op: Op, new: Op) -> list[Op]:
+        """A norm over a cut axis sums one number per row over the ranks."""
+        if op.fn not in NORMS:
+            return []
+        dims = frozenset().union(*(self.mesh.dims(a, op.reads[0].axes) for a in op.attrs["over"]))
+        if not dims:
+            return []
+        rows = {a: n for a, n in new.writes[0].axes.items() if a not in op.attrs["over"]}
+        use = Tensor(op.name + ".sums", rows).part()
+        return [_collective("all_reduce", op.name + ".sums", use, self.mesh.size(dims), dims)]
+
+    def tensor(self, tensor: Tensor) -> Tensor:
+        """The rank's part of a tensor, each name once."""
+        if tensor.name not in self.tensors:
+            axes = self.mesh.split(tensor.axes)[0]
+            self.tensors[tensor.name] = Tensor(
+                tensor.name, axes, tensor.kind, tensor.format, tensor.role, tensor.inner
+            )
+        return self.tensors[tensor.name]
+
+    def use(self, use: Use) -> Use:
+        """The rank's part of a use."""
+        tensor = self.tensor(use.tensor)
+        whole = use.axes is use.tensor.axes
+        return Use(tensor, tensor.axes if whole else self.mesh.split(use.axes)[0], use.copy)
+
+
+def shard(graph: Block, mesh: Mesh) -> Block:
+    """What one rank of `mesh` computes and stores, with the collectives between ranks."""
+    if not mesh.sizes:
+        return graph
+    sharder = Sharder(mesh)
+    result = sharder.block(graph)
+    return replace(result, body=(*result.body, *_gather_logits(result, mesh)))
+
+
+def _gather_logits(graph: Block, mesh: Mesh) -> list[Op]:
+    """Sampling needs every logit: the vocabulary shards are gathered at the end."""
+    if mesh.size(mesh.tensor) == 1:
+        return []
+    found = [op for block in graph.body if isinstance(block, Block) for op in block.body if isinstance(op, Op)]
+    logits = [op.writes[0] for op in found if op.writes and "V" in op.writes[0].axes and op.kind != "gather"]
+    if not logits:
+        return []
+    return [_collective("all_gather", "head.gather", logits[-1], mesh.size(mesh.tensor), frozenset(mesh.tensor))]
+
+
+def _collective(fn: str, name: str, use: Use, group: int, dims: frozenset[str]) -> Op:
+    """A collective over `group` ranks; reads say what one rank holds before it."""
+    out = Tensor(f"{name}.{fn}", use.axes, "act", use.tensor.format)
+    attrs: dict[str, Any] = {"group": group, "dims": tuple(sorted(dims))}
+    return Op(kind="collective", name=f"{name}.{fn}", reads=(use,), writes=(Use(out, use.axes),), fn=fn, attrs=attrs)
+
+
+def _primes(n: int) -> list[int]:
+    """Prime factors in ascending order."""
+    factors: list[int] = []
+    p = 2
+    while p * p <= n:
+        while n % p == 0:
+            factors.append(p)
+            n //= p
+        p += 1
+    return factors + ([n] if n > 1 else [])

@@ -1,0 +1,180 @@
+"""What one forward pass works on: any mix of sequences, each with new tokens after past ones.
+
+Batching, chunked prefill, ragged continuous batches and speculative verification are only different steps;
+the graph has no phase flag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from archsim.base.number import Num, divide, maximum, minimum
+
+
+@dataclass(frozen=True, slots=True)
+class Seqs:
+    """`batch` sequences of `new` tokens each after `past` cached ones."""
+
+    batch: Num = 1
+    new: Num = 1
+    past: Num = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mask:
+    """Which (query, key) pairs attention computes, as data that counting and execution share.
+
+    causal: key not after query. window: at most so many latest keys, the query's own included (0: no window);
+    without causal a symmetric band of `window` keys to each side. chunk: only keys of the query's own chunk.
+    global_tokens: that many first tokens see and are seen by all. top_k: keys kept per query by an indexer.
+    prefix: that many first tokens see each other both ways. block, vertical: before the window, the last of every `vertical` blocks of `block` keys is
+    seen too (block-sparse attention).
+    """
+
+    causal: bool = True
+    window: int = 0
+    chunk: int = 0
+    global_tokens: int = 0
+    top_k: int = 0
+    prefix: int = 0
+    block: int = 0
+    vertical: int = 0
+
+    def stored(self, past: Num, new: Num) -> Num:
+        """Cached tokens that the next step can still need."""
+        length = past + new
+        if self.causal and not (self.global_tokens or self.vertical):
+            if self.window:
+                return minimum(length, self.window)
+            if self.chunk:
+                return minimum(length, self.chunk)
+        return length
+
+    def read(self, past: Num, new: Num) -> Num:
+        """Tokens whose keys this step reads: what the cache holds before it, and the new ones."""
+        return self.stored(past, 0) + new
+
+    def pairs(self, past: Num, new: Num) -> Num:
+        """(query, key) pairs of one sequence that the mask allows."""
+        length = past + new
+        if not self.causal:
+            return self._band(length) if self.window else new * length
+        if self.window or self.chunk or self.top_k:
+            limit = self.window or self.chunk or self.top_k
+            count = _chunked if self.chunk else _windowed
+            pairs = count(length, limit) - count(past, limit)
+            if self.global_tokens or self.vertical:
+                pairs = pairs + self._beyond(length, limit) - self._beyond(past, limit)
+            return pairs
+        pairs = _triangle(length) - _triangle(past)
+        if self.prefix:
+            ahead = _triangle(minimum(self.prefix, length) - 1)
+            pairs = pairs + ahead - _triangle(maximum(minimum(self.prefix, past) - 1, 0))
+        return pairs
+
+    def _beyond(self, length: Num, window: Num) -> Num:
+        """Pairs outside the window: with global keys, or with the columns of a block-sparse pattern."""
+        rows = maximum(length - window, 0)
+        if self.global_tokens:
+            return _windowed(rows, self.global_tokens)
+        return _columns(rows, self.block or 1, self.vertical)
+
+    def _band(self, length: Num) -> Num:
+        """A symmetric band of `window` keys to each side of the diagonal, plus global rows and columns."""
+        side = minimum(self.window, length - 1)
+        band = length * (2 * side + 1) - side * (side + 1)
+        if not self.global_tokens:
+            return band
+        beyond = length - 1 - side  # keys right of the band in the first row, one fewer in each next
+        return band + 2 * (_triangle(beyond) - _triangle(maximum(beyond - self.global_tokens, 0)))
+
+
+def _triangle(n: Num) -> Num:
+    return divide(n * (n + 1), 2)
+
+
+def _windowed(n: Num, window: Num) -> Num:
+    m = minimum(n, window)
+    return _triangle(m) + (n - m) * window
+
+
+def _chunked(n: Num, chunk: Num) -> Num:
+    whole = n // chunk
+    return whole * _triangle(chunk) + _triangle(n - whole * chunk)
+
+
+def _columns(rows: Num, block: int, vertical: int) -> Num:
+    """Sum over v = 1..rows of the keys among the first v that lie in the last block of each `vertical` blocks."""
+    period, lead = block * vertical, block * (vertical - 1)
+    whole = rows // period
+    rest = rows - whole * period
+    full = divide(block * period * whole * (whole - 1), 2) + whole * _triangle(block - 1)
+    return full + (rest + 1) * whole * block + _triangle(maximum(rest - lead, 0))
+
+
+CAUSAL = Mask()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One forward pass. The only workload type that a block sees.
+
+    masked: count only the pairs that masks allow; otherwise the whole square (and padded convolutions), which
+    is what an implementation without block skipping runs. last: compute logits at the last position only.
+    source: the encoder's sequences, of an encoder-decoder. absorbed: multiply MLA's up-projections into the
+    query and output instead of expanding every cached latent.
+    """
+
+    seqs: tuple[Seqs, ...]
+    masked: bool = True
+    last: bool = True
+    source: tuple[Seqs, ...] = ()
+    absorbed: bool = False
+
+    @classmethod
+    def of(cls, batch: Num = 1, new: Num = 1, past: Num = 0, **options: object) -> Step:
+        """A step of equal sequences."""
+        return cls(seqs=(Seqs(batch, new, past),), **options)  # type: ignore[arg-type]
+
+    @property
+    def n_seqs(self) -> Num:
+        """Sequences in the step."""
+        return self._sum(lambda s: s.batch)
+
+    @property
+    def tokens(self) -> Num:
+        """New tokens in the step."""
+        return self._sum(lambda s: s.batch * s.new)
+
+    def stored(self, mask: Mask = CAUSAL) -> Num:
+        """Cached tokens after the step."""
+        return self._sum(lambda s: s.batch * mask.stored(s.past, s.new))
+
+    def appended(self, mask: Mask = CAUSAL) -> Num:
+        """New tokens that stay in the cache."""
+        return self._sum(lambda s: s.batch * minimum(s.new, mask.stored(s.past, s.new)))
+
+    def read(self, mask: Mask = CAUSAL) -> Num:
+        """Tokens whose keys and values are read."""
+        return self._sum(lambda s: s.batch * mask.read(s.past, s.new))
+
+    def pairs(self, mask: Mask = CAUSAL) -> Num:
+        """(query, key) pairs computed."""
+        if not self.masked:
+            return self._sum(lambda s: s.batch * s.new * mask.read(s.past, s.new))
+        return self._sum(lambda s: s.batch * mask.pairs(s.past, s.new))
+
+    def cross_pairs(self) -> Num:
+        """(query, source token) pairs of cross-attention."""
+        return sum(a.batch * a.new * b.new for a, b in zip(self.seqs, self.source, strict=True))
+
+    def encoder(self) -> Step:
+        """The step that the encoder runs: all source tokens at once."""
+        return Step(seqs=self.source, masked=self.masked)
+
+    def _sum(self, f: Callable[[Seqs], Num]) -> Num:
+        total: Num = f(self.seqs[0])
+        for seqs in self.seqs[1:]:
+            total = total + f(seqs)
+        return total
