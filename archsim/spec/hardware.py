@@ -1,0 +1,264 @@
+"""Device and system documents: what a device can do at best, with the source of every figure.
+
+A document holds vendor facts only; measured efficiencies are separate data. All results are raw SI numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from archsim.base.errors import InvalidPlan, InvalidValue, SpecError
+from archsim.base.units import parse_quantity
+from archsim.spec import loader
+from archsim.spec.hardware_link import Link, innermost, scale_up, with_host
+from archsim.spec.hardware_peak import Peak, peak_of, vector_of
+from archsim.spec.hardware_schema import (
+    Arch,
+    Cache,
+    Compute,
+    Cost,
+    Count,
+    Host,
+    Level,
+    Memory,
+    Power,
+    Section,
+    Source,
+    covers,
+    numeric_leaves,
+)
+
+__all__ = ["Hardware", "Link", "Peak", "System", "load", "load_system"]
+
+SECTIONS = ("compute", "memory", "cache", "host", "fabric", "power", "cost", "software_devices")
+OWN_FIELDS = ("aliases", "notes", "cost", "unverified")
+"""Fields that a variant never takes over from the device it derives from."""
+
+
+class Document(Section):
+    """What device and system documents share."""
+
+    id: str
+    name: str
+    aliases: tuple[str, ...] = ()
+    fabric: tuple[Level, ...] = ()
+    notes: tuple[str, ...] = ()
+    sources: dict[str, Source] = Field(default_factory=dict)
+
+    @cached_property
+    def uncovered(self) -> tuple[str, ...]:
+        """Field paths of numbers that no source covers."""
+        document = self.model_dump(include=set(SECTIONS), exclude_none=True)
+        patterns = tuple(path for source in self.sources.values() for path in source.covers)
+        return tuple(leaf for leaf in numeric_leaves(document) if not covers(patterns, leaf))
+
+
+class Hardware(Document):
+    """One device, the unit that holds a shard: a GPU, a die, a TPU chip, a CPU socket (`per` says which)."""
+
+    schema_: Literal["archsim.hardware/1"] = Field(alias="schema")
+    vendor: str
+    per: Literal["gpu", "die", "package", "chip", "superchip", "soc", "socket"] = "gpu"
+    software_devices: Count | None = None
+    variant_of: str | None = None
+    arch: Arch
+    compute: Compute = Compute()
+    memory: Memory
+    cache: Cache = Cache()
+    host: Host | None = None
+    power: Power | None = None
+    cost: tuple[Cost, ...] = ()
+    confidence: Literal["high", "medium", "low"] = "low"
+    unverified: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _peaks_match_the_clock(self) -> Hardware:
+        """E113 when a listed peak departs from units x FLOP/clk x clock by more than 15 %."""
+        for dtype, ratio in self.formula_ratios.items():
+            if abs(ratio - 1) > 0.15:
+                hint = (
+                    "; a factor of two is a 2:4-sparse figure or another accumulator" if ratio > 1.5 else ""
+                )
+                message = f"{dtype} peak is {ratio:.2f} x units x FLOP/clk x clock of {self.id}{hint}"
+                raise InvalidValue(message, code="E113", field="compute")
+        return self
+
+    @model_validator(mode="after")
+    def _cost_has_source(self) -> Hardware:
+        """Every price names an entry of `sources`."""
+        for cost in self.cost:
+            if cost.source not in self.sources:
+                raise InvalidValue(
+                    f"cost names the source `{cost.source}`, absent from `sources`", field="cost"
+                )
+        return self
+
+    @cached_property
+    def formula_ratios(self) -> dict[str, float]:
+        """Listed peak over units x FLOP/clk x clock, for each dtype where the document gives all three."""
+        units, clock = self.compute.units, self.compute.clock_mhz.peak
+        if units is None or clock is None:
+            return {}
+        return {
+            dtype: self.peak_flops(dtype).flops / (units.count * per_clock * clock * 1e6)
+            for dtype, per_clock in self.compute.flop_per_clk_per_unit.items()
+            if dtype in self.compute.peak
+        }
+
+    @cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """Doubts about the document: a peak 3 to 15 % off its formula, numbers without a source."""
+        off = [
+            f"{dtype} peak is {ratio:.3f} x units x FLOP/clk x clock"
+            for dtype, ratio in self.formula_ratios.items()
+            if abs(ratio - 1) > 0.03
+        ]
+        return tuple(off + [f"no source covers {path}" for path in self.uncovered])
+
+    def peak_flops(self, dtype: str) -> Peak:
+        """The dense peak for matrix products of a dtype, on the fastest unit that accumulates in fp32.
+
+        A dtype that the device lacks goes to its `fallback`, then to the next wider dtype it has; the result
+        says so. Raises UsageError E121 for an unknown dtype or a device without any wide enough peak.
+        """
+        return peak_of(self.id, self.compute, dtype)
+
+    @cached_property
+    def vector_peak(self) -> Peak:
+        """The fp32 rate of the vector units; where unlisted, 1/16 of the 16-bit peak (`fallback` is set)."""
+        return vector_of(self.id, self.compute)
+
+    @property
+    def vector_flops(self) -> float:
+        """fp32 FLOP/s of the vector units (see `vector_peak` for the fallback)."""
+        return self.vector_peak.flops
+
+    @cached_property
+    def memory_bytes(self) -> int:
+        """Bytes of device memory: what the driver reports where known."""
+        return int(parse_quantity(self.memory.capacity, "B"))
+
+    @cached_property
+    def working_set_bytes(self) -> int:
+        """Bytes that the device may use by default: less than `memory_bytes` where a CPU shares them."""
+        return int(parse_quantity(self.memory.working_set or self.memory.capacity, "B"))
+
+    @cached_property
+    def bandwidth(self) -> float:
+        """Peak memory bandwidth in B/s."""
+        return float(parse_quantity(self.memory.bandwidth, "B/s"))
+
+    @cached_property
+    def l2_bytes(self) -> int | None:
+        """Bytes of the L2 shared by all units, if listed."""
+        return int(parse_quantity(self.cache.l2, "B")) if self.cache.l2 else None
+
+    @cached_property
+    def tdp_w(self) -> float | None:
+        """Power limit in watts, if listed; a whole number is an int."""
+        return parse_quantity(self.power.tdp, "W") if self.power else None
+
+    @cached_property
+    def levels(self) -> tuple[Level, ...]:
+        """Fabric levels innermost first, with the PCIe tree of a server of 8 where no fixed inner level exists."""
+        return with_host(self.fabric, self._slot)
+
+    def link(self, devices: int, *, bridges: bool = False) -> Link:
+        """The innermost fabric level that holds a group of devices.
+
+        A full mesh or torus serves a small group only with the links between its members. `bridges` counts
+        levels marked optional. Raises InvalidPlan when no level holds the group or its rate is unknown.
+        """
+        return innermost(self.id, self.levels, devices, bridges=bridges)
+
+    @property
+    def _slot(self) -> Host | None:
+        """The host link where it is a slot that devices share; a system on a chip is alone on its board."""
+        return None if self.per == "soc" else self.host
+
+    @cached_property
+    def max_domain(self) -> int:
+        """Devices in the largest scale-up domain; of a device without fabric, those of one PCIe tree, else 1."""
+        return max((level.domain or 0 for level in scale_up(self.fabric, self._slot)), default=1)
+
+    @cached_property
+    def link_bytes_per_s(self) -> float | None:
+        """B/s per direction of the innermost level with all its links in use; None where unpublished."""
+        rate = next((level.per_direction for level in scale_up(self.fabric, self._slot)), None)
+        return float(parse_quantity(rate, "B/s")) if rate else None
+
+    def in_system(self, system: System) -> Hardware:
+        """The same device with the fabric of the machine it sits in."""
+        if system.device != self.id:
+            raise InvalidPlan(f"{system.id} is built of {system.device}, not of {self.id}")
+        document = self.model_dump(by_alias=True, exclude_none=True)
+        document["sources"] |= {f"{system.id}/{key}": source for key, source in system.sources.items()}
+        return Hardware.model_validate({**document, "fabric": system.fabric})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The `archsim.hardware/1` object: raw SI numbers, dense peaks, None for what is not known."""
+        from archsim.spec.hardware_view import describe
+
+        return describe(self)
+
+
+class System(Document):
+    """A machine or pod: how many of which device, and the fabric levels that join them."""
+
+    schema_: Literal["archsim.system/1"] = Field(alias="schema")
+    device: str
+    count: int = Field(gt=1)
+
+    def link(self, devices: int) -> Link:
+        """The innermost level of this system that holds a group; raises InvalidPlan as `Hardware.link`."""
+        return innermost(self.id, self.fabric, devices, bridges=True)
+
+
+def load(path: Path | str, find: Callable[[str], Path] | None = None) -> Hardware:
+    """Read a device document, with the documents it is a `variant_of` merged underneath.
+
+    `find` maps a device id to its file (default: `<id>.yaml` beside this one). In a variant, null removes an
+    inherited field. Raises the loader's errors for a bad file, SpecError E109 for a missing or circular base.
+    """
+    node = _merged(Path(path), find or (lambda name: Path(path).parent / f"{name}.yaml"), ())
+    return loader.validate(node, Hardware, document="hardware")
+
+
+def load_system(path: Path | str) -> System:
+    """Read a system document; errors as `load`."""
+    return loader.validate(loader.read(path), System, document="system")
+
+
+def _merged(path: Path, find: Callable[[str], Path], seen: tuple[str, ...]) -> loader.Node:
+    """The document with its bases underneath."""
+    node = loader.read(path)
+    base_id = node.get("variant_of")
+    if not isinstance(base_id, str):
+        return node
+    base_path = find(base_id)
+    if base_id in seen or not base_path.is_file():
+        why = "is its own base" if base_id in seen else "has no file"
+        raise SpecError(f"{path}: variant_of `{base_id}`, which {why}", code="E109")
+    return loader.merge(_inherited(_merged(base_path, find, (*seen, base_id))), node)
+
+
+def _inherited(base: loader.Node) -> loader.Node:
+    """What a variant takes over: all but OWN_FIELDS and the sources that cover only these."""
+    for field in OWN_FIELDS:
+        base.pop(field, None)
+    sources = base.get("sources")
+    if not isinstance(sources, loader.Node):
+        return base
+    for key, source in list(sources.items()):
+        stated = source.get("covers") if isinstance(source, loader.Node) else None
+        left = [path for path in stated or () if path not in OWN_FIELDS]
+        if stated and not left:
+            del sources[key]
+        elif stated:
+            source["covers"] = left
+    return base
