@@ -1,0 +1,1 @@
+"""The architecture zoo: each file holds the typed spec of a block beside its lowering."""

@@ -1,0 +1,233 @@
+"""Softmax attention with heads of its own: MHA, GQA and MQA, and everything that varies about them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from archsim.base.number import divide
+from archsim.blocks.context import Context
+from archsim.blocks.dispatch import Count, Impossible, PositionBlock, Spec
+from archsim.blocks.mask import MaskSpec
+from archsim.blocks.norm import Norm
+from archsim.blocks.positional import Position
+from archsim.graph.builder import Builder, Operand
+from archsim.graph.step import Mask
+from archsim.graph.tensor import Tensor
+
+NO_POSITION = Position()
+
+
+class QkvBias(Spec):
+    """Which of the three projections have a bias."""
+
+    q: bool = False
+    k: bool = False
+    v: bool = False
+
+
+class QkNorm(Norm):
+    """Normalisation of queries and keys. over: each `head` with one weight of d_head (Qwen3, Gemma 3);
+    `heads`: each head with weights of its own (Command R+); `all`: the whole projection (OLMo 2, MiniMax-M2).
+    """
+
+    over: Literal["head", "heads", "all"] = "head"
+    place: Literal["before_rope", "after_rope"] = "before_rope"
+    value: bool = False
+
+
+class Gate(Spec):
+    """A sigmoid gate on the attention output, computed from the layer's input, per element or per head."""
+
+    kind: Literal["sigmoid"] = "sigmoid"
+    per: Literal["element", "head"] = "element"
+
+
+class Attention(Spec):
+    """softmax(q kᵀ · scale) v over `n_heads` query heads of `d_head` and n_kv_heads key/value heads.
+
+    kind: mha (n_kv_heads = n_heads), gqa (arXiv:2305.13245, n_kv_heads given), mqa (arXiv:1911.02150, one).
+    d_head_v: value head size where it differs. scale: factor on q·k, default 1/sqrt(d_head). softcap: scores
+    become cap·tanh(score/cap). sinks: one learned logit per head joins the softmax. clip: projections are
+    clamped to ± clip. kv_from: path of the layer (names joined by dots) whose last cache is read instead of an
+    own one. out: the output projection is there (XLNet and others always have it).
+    """
+
+    kind: Literal["mha", "gqa", "mqa"]
+    n_heads: Count
+    n_kv_heads: Count | None = None
+    d_head: Count
+    d_head_v: Count | None = None
+    bias: bool = False
+    qkv_bias: bool | QkvBias | None = None
+    out_bias: bool | None = None
+    qk_norm: QkNorm | None = None
+    position: PositionBlock | None = None
+    mask: MaskSpec = Field(default_factory=MaskSpec)
+    scale: float | None = None
+    temperature: dict[str, float] | None = None
+    softcap: float | None = None
+    sinks: bool = False
+    gate: Gate | None = None
+    clip: float | None = None
+    kv_from: str | None = None
+    global_projections: bool = False
+
+    @model_validator(mode="after")
+    def _heads(self) -> Attention:
+        if self.kind == "gqa" and self.n_kv_heads is None:
+            raise Impossible("`n_kv_heads` is required for `kind: gqa`", "E104")
+        if self.kind == "mqa" and self.n_kv_heads not in (None, 1):
+            raise Impossible(f"`kind: mqa` has one key/value head, not {self.n_kv_heads}")
+        if self.kind == "mha" and self.n_kv_heads not in (None, self.n_heads):
+            raise Impossible(
+                f"`kind: mha` has as many key/value heads as heads ({self.n_heads}), not {self.n_kv_heads}; "
+                "did you mean `kind: gqa`?"
+            )
+        if self.n_kv_heads is not None and self.n_heads % self.n_kv_heads:
+            raise Impossible(
+                f"n_heads {self.n_heads} is not a multiple of n_kv_heads {self.n_kv_heads}: "
+                "every key/value head serves the same number of query heads"
+            )
+        return self
+
+    @property
+    def encoding(self) -> Position:
+        """The position encoding; without one, one that does nothing."""
+        return NO_POSITION if self.position is None else self.position
+
+    @property
+    def kv_heads(self) -> int:
+        """Key/value heads."""
+        if self.kind == "mqa":
+            return 1
+        return self.n_heads if self.n_kv_heads is None else self.n_kv_heads
+
+    @property
+    def groups(self) -> int:
+        """Query heads per key/value head."""
+        return divide(self.n_heads, self.kv_heads)  # type: ignore[no-any-return]
+
+    def biased(self, name: Literal["q", "k", "v"]) -> bool:
+        """Whether the projection `name` has a bias."""
+        if isinstance(self.qkv_bias, QkvBias):
+            return bool(getattr(self.qkv_bias, name))
+        return self.bias if self.qkv_bias is None else self.qkv_bias
+
+    def softmax_scale(self) -> float:
+        """Factor on q·k."""
+        factor: float = self.encoding.softmax_factor()
+        if self.scale is not None:
+            return self.scale * factor
+        return float(self.d_head**-0.5) * factor if isinstance(self.d_head, int) else 1.0
+
+    # ------------------------------------------------------------------ lowering
+    def sizes(self) -> dict[str, Any]:
+        """Extents of the axes that the projections use."""
+        d_head_v = self.d_head if self.d_head_v is None else self.d_head_v
+        return {"K": self.kv_heads, "G": self.groups, "H": self.d_head, "Hv": d_head_v}
+
+    def declare(self, b: Builder, ctx: Context) -> None:
+        """What the whole stack shares: relative-position tables."""
+        with b.scope(**self.sizes()):
+            self.encoding.declare(b, ctx)
+
+    def widths(self) -> tuple[int, ...]:
+        """Query heads are cut; key/value heads as far as they go."""
+        return (self.n_heads,)
+
+    def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "attention") -> Tensor:
+        """The mixing of tokens; returns a tensor over T and D."""
+        mask, step = self.mask.mask(), ctx.step
+        with b.block(name, **self.sizes(), C=step.stored(mask), P=step.pairs(mask)):
+            q = self._project(b, "q", x)
+            keys = self._keys_values(b, x, ctx, mask)
+            o = self.core(b, q, *keys, ctx, mask)
+            if self.global_projections:
+                self._global(b, x, ctx)
+            if self.gate:
+                o = self._gated(b, x, o)
+            bias = "D" if (self.bias if self.out_bias is None else self.out_bias) else False
+            return b.linear("o", o, "K G Hv D", "T D", bias=bias)
+
+    def lower_cross(self, b: Builder, x: Tensor, ctx: Context) -> Tensor:
+        """Attention of decoder tokens over the encoder's output, whose keys and values are computed once."""
+        step = ctx.step
+        source = step.encoder()
+        with b.block("cross_attention", **self.sizes(), C=source.tokens, P=step.cross_pairs()):
+            q = self._project(b, "q", x)
+            k, v = b.state("k_cache", "C K H", "cross"), b.state("v_cache", "C K Hv", "cross")
+            if ctx.memory is not None:
+                with b.block("source", T=source.tokens):
+                    b.append(k, self._project(b, "k", ctx.memory), source=True)
+                    b.append(v, self._project(b, "v", ctx.memory), source=True)
+            o = self.core(b, q, k, v, ctx, None)
+            bias = "D" if (self.bias if self.out_bias is None else self.out_bias) else False
+            return b.linear("o", o, "K G Hv D", "T D", bias=bias)
+
+    def _project(self, b: Builder, name: Literal["q", "k", "v"], x: Tensor) -> Tensor:
+        heads = {"q": "K G H", "k": "K H", "v": "K Hv"}[name]
+        y = b.linear(name, x, f"D {heads}", f"T {heads}", bias=self.biased(name))
+        if self.clip is not None:
+            y = b.map(name + "_clip", "clip", y, limit=self.clip)
+        if name == "v":
+            if self.qk_norm and self.qk_norm.value:
+                y = Norm(kind=self.qk_norm.kind, affine=False, eps=self.qk_norm.eps).lower(
+                    b, "v_norm", y, "Hv"
+                )
+            return y
+        before = self.qk_norm is not None and self.qk_norm.place == "before_rope"
+        y = self._norm(b, name, y, heads) if before else y
+        y = self.encoding.rotate(b, name + "_rope", y)
+        return y if before else self._norm(b, name, y, heads)
+
+    def _norm(self, b: Builder, name: str, y: Tensor, heads: str) -> Tensor:
+        if self.qk_norm is None:
+            return y
+        over = heads if self.qk_norm.over == "all" else "H"
+        weight = "H" if self.qk_norm.over == "head" else heads
+        return self.qk_norm.lower(b, name + "_norm", y, over=over, weight=weight)
+
+    def _keys_values(self, b: Builder, x: Tensor, ctx: Context, mask: Mask) -> tuple[Operand, Operand]:
+        """Keys and values to attend over: projected here or taken from another layer, cached or not."""
+        if self.kv_from is not None:
+            k_cache, v_cache, copy = ctx.shared_cache(self.kv_from)
+        else:
+            k, v = self._project(b, "k", x), self._project(b, "v", x)
+            if not ctx.cached:
+                with b.scope(C=ctx.step.tokens):
+                    return b.view("keys", k, "C K H"), b.view("values", v, "C K Hv")
+            k_cache, v_cache, copy = b.state("k_cache", "C K H"), b.state("v_cache", "C K Hv"), None
+            kept = ctx.step.appended(mask)
+            b.append(k_cache, k, kept)
+            b.append(v_cache, v, kept)
+            ctx.caches[ctx.path] = (k_cache, v_cache)
+        read = ctx.step.read(mask)
+        return k_cache.part(copy, C=read), v_cache.part(copy, C=read)
+
+    def core(self, b: Builder, q: Tensor, k: Operand, v: Operand, ctx: Context, mask: Mask | None) -> Tensor:
+        """softmax(q kᵀ) v: one fused kernel wherever one exists."""
+        scale = self.softmax_scale()
+        with b.block("core", kernel="attention"):
+            s = b.contract("qk", q, k, "K G P", cls="attention", scale=scale)
+            if self.softcap:
+                s = b.map("s_cap", "softcap", s, cap=self.softcap)
+            if mask is not None:
+                s = self.encoding.scores(b, s, q, k, ctx, scale)
+            sinks = (b.weight("sinks", "K G", "bias"),) if self.sinks else ()
+            p = b.map("p", "softmax", s, *sinks, mask=mask)
+            return b.contract("pv", p, v, "T K G Hv", cls="attention")
+
+    def _gated(self, b: Builder, x: Tensor, o: Tensor) -> Tensor:
+        assert self.gate is not None
+        heads = "K G Hv" if self.gate.per == "element" else "K G"
+        return b.map("gated", "gate", o, b.linear("gate", x, "D " + heads, "T " + heads))
+
+    def _global(self, b: Builder, x: Tensor, ctx: Context) -> None:
+        """Longformer's second set of projections, used by its global tokens alone."""
+        heads = {"q": "K G H", "k": "K H", "v": "K Hv"}
+        for n, axes in heads.items():
+            b.idle(b.weight(f"w_{n}_global", "D " + axes))
+            if self.biased(n):  # type: ignore[arg-type]
+                b.idle(b.weight(f"b_{n}_global", axes, "bias"))

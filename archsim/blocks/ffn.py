@@ -1,0 +1,65 @@
+"""Feed-forward layers: two matrices, or three with a gate (arXiv:2002.05202)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from archsim.blocks.context import Context
+from archsim.blocks.dispatch import Count, Spec
+from archsim.graph.builder import Builder
+from archsim.graph.tensor import Tensor
+
+GATED = {"silu": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh", "relu": "reglu"}
+DEFAULT = {"mlp": "gelu", "glu": "silu", "swiglu": "silu", "geglu": "gelu", "reglu": "relu"}
+
+
+class Ffn(Spec):
+    """down(act(up x)) for `mlp`, down(act(gate x) * up x) for the gated kinds: 2·d·F or 3·d·F parameters.
+
+    clamp: limit of gpt-oss' clamped SwiGLU or Phi-3-small's GeGELU; alpha: its sigmoid's slope. sparsity: share
+    of activations that Gemma 3n zeroes (recorded, no effect on counts). xIELU has two learned scalars.
+    """
+
+    kind: Literal["mlp", "glu", "swiglu", "geglu", "reglu"]
+    d_ff: Count
+    activation: Literal["relu", "relu2", "gelu", "gelu_tanh", "silu", "xielu", "tanh", "sigmoid"] | None = (
+        None
+    )
+    bias: bool = False
+    clamp: float | None = None
+    alpha: float | None = None
+    sparsity: float | None = None
+
+    @property
+    def gated(self) -> bool:
+        """Whether there is a third, gating matrix."""
+        return self.kind != "mlp"
+
+    @property
+    def act(self) -> str:
+        """The activation's name."""
+        return self.activation or DEFAULT[self.kind]
+
+    def activate(self, b: Builder, up: Tensor, gate: Tensor | None) -> Tensor:
+        """The activation of `up`, multiplied in when there is a `gate`."""
+        attrs: dict[str, Any] = {"clamp": self.clamp, "alpha": self.alpha, "sparsity": self.sparsity}
+        attrs = {k: v for k, v in attrs.items() if v is not None}
+        if gate is None:
+            scalars = (b.weight("xielu", "Sc", "scalar"),) if self.act == "xielu" else ()
+            return b.map("h", self.act, up, *scalars, **attrs)
+        if self.clamp is not None:
+            return b.map("h", "clamped_swiglu" if self.act == "silu" else "clamped_geglu", gate, up, **attrs)
+        if self.act not in GATED:
+            return b.map("h", "mul", b.map("gate()", self.act, gate), up)
+        return b.map("h", GATED[self.act], gate, up, **attrs)
+
+    def widths(self) -> tuple[int, ...]:
+        """The inner width is cut."""
+        return (self.d_ff,)
+
+    def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "ffn") -> Tensor:
+        """Tensor over T and D to tensor over T and D."""
+        with b.block(name, F=self.d_ff, Sc=2):
+            up = b.linear("up", x, "D F", "T F", bias=self.bias)
+            gate = b.linear("gate", x, "D F", "T F", bias=self.bias) if self.gated else None
+            return b.linear("down", self.activate(b, up, gate), "F D", "T D", bias=self.bias)

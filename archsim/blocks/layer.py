@@ -1,0 +1,152 @@
+"""One layer: norms, token mixer, feed-forward, and how they are wired to the residual stream."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import model_validator
+
+from archsim.blocks.context import Context
+from archsim.blocks.dispatch import AttentionBlock, Count, FfnBlock, Impossible, MixerBlock, Spec
+from archsim.blocks.norm import Norm
+from archsim.blocks.streams import AltUp, Laurel, PerLayerInput
+from archsim.graph.builder import Builder
+from archsim.graph.tensor import Tensor
+
+Placement = Literal["pre", "post", "post_inside", "pre+post", "residual_after_norm"]
+
+
+class Layer(Spec):
+    """A layer repeated `repeat` times, or a group of layers repeated as a pattern.
+
+    placement: pre (x + f(norm x)), post (norm(x + f x)), post_inside (x + norm(f x), OLMo 2), pre+post
+    (x + norm(f(norm x)), Gemma 2), residual_after_norm (norm x + f(norm x), MiniMax-01). parallel: attention and
+    feed-forward read the same input and are added together, with one or two input norms. residual: factors on
+    the stream and on the branch (DeepNorm's alpha, MiniMax, Granite). shared_weights: all repetitions use one
+    set of weights (ALBERT). attention_norm and ffn_norm override `norm` for one branch; false leaves it out.
+    """
+
+    name: str | None = None
+    repeat: Count = 1
+    shared_weights: bool = False
+    layers: tuple[Layer, ...] | None = None
+    norm: Norm | None = None
+    placement: Placement = "pre"
+    attention: AttentionBlock | None = None
+    mixer: MixerBlock | None = None
+    cross_attention: AttentionBlock | None = None
+    ffn: FfnBlock | None = None
+    parallel: Literal[False, "one_norm", "two_norms"] = False
+    residual_scale: float = 1.0
+    branch_scale: float = 1.0
+    post_norm: Norm | None = None
+    altup: AltUp | None = None
+    laurel: Laurel | None = None
+    per_layer_input: PerLayerInput | None = None
+
+    @model_validator(mode="after")
+    def _content(self) -> Layer:
+        own = [f for f in ("attention", "mixer", "cross_attention", "ffn") if getattr(self, f) is not None]
+        if self.layers is not None and own:
+            raise Impossible(f"a group of layers has no `{own[0]}` of its own; put it into one of its layers")
+        if self.layers is None and not own:
+            raise Impossible("a layer needs `attention`, `mixer` or `ffn` (or `layers`, as a group)", "E104")
+        if self.attention is not None and self.mixer is not None:
+            raise Impossible("a layer has either `attention` or a recurrent `mixer`, not both")
+        return self
+
+    # ------------------------------------------------------------------ lowering
+    def lower(self, b: Builder, x: Tensor, ctx: Context, name: str) -> Tensor:
+        """The layer or group, all repetitions of it, as one block."""
+        outer = ctx.path, ctx.loops
+        ctx.path, ctx.loops = f"{ctx.path}.{name}".lstrip("."), (*ctx.loops, self.repeat)
+        with b.block(name, self.repeat, shared=self.shared_weights):
+            if self.layers is not None:
+                y = lower_layers(b, x, ctx, self.layers)
+            else:
+                ctx.repeats[ctx.path] = ctx.loops
+                y = self._one(b, x, ctx)
+            b.carry(x, y)
+        ctx.path, ctx.loops = outer
+        return y
+
+    def _one(self, b: Builder, x: Tensor, ctx: Context) -> Tensor:
+        if self.altup is not None:
+            return self.altup.around(
+                b, x, lambda active: self._serial(b, active, ctx), self.per_layer_input, ctx
+            )
+        if self.parallel:
+            y = self._parallel(b, x, ctx)
+        else:
+            y = self._serial(b, x, ctx)
+        return self.per_layer_input.add(b, y, y, ctx) if self.per_layer_input else y
+
+    def _serial(self, b: Builder, x: Tensor, ctx: Context) -> Tensor:
+        if self.attention is not None or self.mixer is not None:
+            x = self._branch(b, x, ctx, "attention" if self.attention is not None else "mixer")
+        if self.cross_attention is not None:
+            x = self._branch(b, x, ctx, "cross_attention")
+        if self.ffn is not None:
+            x = self._branch(b, x, ctx, "ffn")
+        return x
+
+    def _branch(self, b: Builder, x: Tensor, ctx: Context, part: str) -> Tensor:
+        """x plus one sub-block, normed where the placement says."""
+        stream = x
+        h = (
+            self._norm(b, part + "_norm", x)
+            if self.placement in ("pre", "pre+post", "residual_after_norm")
+            else x
+        )
+        if self.placement == "residual_after_norm":
+            stream = h
+        y = self._apply(b, h, ctx, part)
+        if self.placement in ("post_inside", "pre+post"):
+            y = self._norm(b, part + "_post_norm", y, self.post_norm)
+        extra = self.laurel.lower(b, h) if self.laurel is not None and part != "ffn" else None
+        y = self._add(b, part + "_residual", stream, y)
+        if extra is not None:
+            y = b.map(part + "_laurel", "add", y, extra, scale_sum=2**-0.5)
+        return self._norm(b, part + "_norm", y) if self.placement == "post" else y
+
+    def _parallel(self, b: Builder, x: Tensor, ctx: Context) -> Tensor:
+        """x + attention(norm x) + ffn(norm x)."""
+        h = self._norm(b, "norm", x)
+        g = self._norm(b, "ffn_norm", x) if self.parallel == "two_norms" else h
+        a = self._apply(b, h, ctx, "attention" if self.attention is not None else "mixer")
+        return self._add(b, "residual", x, b.map("branches", "add", a, self._apply(b, g, ctx, "ffn")))
+
+    def _apply(self, b: Builder, h: Tensor, ctx: Context, part: str) -> Tensor:
+        block: Any = getattr(self, part)
+        if part == "cross_attention":
+            result: Tensor = block.lower_cross(b, h, ctx)
+        elif part == "ffn":
+            result = block.lower(b, h, ctx, "moe" if block.kind == "moe" else "ffn")
+        else:
+            result = block.lower(b, h, ctx)
+        return result
+
+    def _norm(self, b: Builder, name: str, x: Tensor, norm: Norm | None = None) -> Tensor:
+        norm = norm or self.norm
+        return x if norm is None else norm.lower(b, name, x)
+
+    def _add(self, b: Builder, name: str, x: Tensor, y: Tensor) -> Tensor:
+        scales: dict[str, Any] = {"left": self.residual_scale, "right": self.branch_scale}
+        return b.map(name, "add", x, y, **{k: v for k, v in scales.items() if v != 1.0})
+
+
+def lower_layers(b: Builder, x: Tensor, ctx: Context, layers: tuple[Layer, ...]) -> Tensor:
+    """One layer or group after another."""
+    for i, layer in enumerate(layers):
+        x = layer.lower(b, x, ctx, layer.name or f"layers{'' if len(layers) == 1 else i}")
+    return x
+
+
+def walk_layers(layers: tuple[Layer, ...]) -> list[Layer]:
+    """Every distinct layer once, groups opened."""
+    return [leaf for layer in layers for leaf in (walk_layers(layer.layers) if layer.layers else [layer])]
+
+
+def count_layers(layers: tuple[Layer, ...]) -> int:
+    """Layers of a stack, repetitions counted."""
+    return sum(layer.repeat * (count_layers(layer.layers) if layer.layers else 1) for layer in layers)

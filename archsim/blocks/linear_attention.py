@@ -1,0 +1,185 @@
+"""Linear attention with a matrix state: lightning attention and the gated delta net."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from archsim.base.number import Num, ceil_div
+from archsim.blocks.context import Context
+from archsim.blocks.conv import causal_conv
+from archsim.blocks.dispatch import Count, Spec
+from archsim.blocks.norm import Norm
+from archsim.graph.builder import Builder
+from archsim.graph.step import Mask, Step
+from archsim.graph.tensor import Tensor
+
+
+def chunk_pairs(step: Step, chunk: int, padded: bool = True) -> Num:
+    """(query, key) pairs inside the chunks that a prefill is cut into; a decode step has none.
+
+    padded: the last chunk is filled up before it is computed, which `full` counts.
+    """
+    if _single(step):
+        return 0
+    if step.masked:
+        return step.pairs(Mask(chunk=chunk))
+    if not padded:
+        whole = [(s, s.new // chunk * chunk) for s in step.seqs]
+        return sum(s.batch * (n * chunk + (s.new - n) * (s.new - n)) for s, n in whole)
+    return sum(s.batch * ceil_div(s.new, chunk) * chunk * chunk for s in step.seqs)
+
+
+def _single(step: Step) -> bool:
+    """Whether every sequence has one new token: then the state alone is used."""
+    return all(isinstance(s.new, int) and s.new == 1 for s in step.seqs)
+
+
+def _attrs(chunk: int, *inputs: Tensor) -> dict[str, Any]:
+    """What running a body in chunks needs: their size, and the names of its inputs."""
+    return {"chunk": chunk, "inputs": tuple(x.name for x in inputs)}
+
+
+class Lightning(Spec):
+    """Lightning attention (arXiv:2401.04658, MiniMax-01): activated q, k, v; a decaying outer-product state per
+    head; RMS norm and a sigmoid gate on the output. Prefill runs in chunks: pairs inside, the state between.
+    """
+
+    kind: Literal["lightning"] = "lightning"
+    n_heads: Count
+    d_head: Count
+    chunk: Count = 256
+    activation: str = "silu"
+    norm: Norm = Field(default_factory=lambda: Norm(kind="rmsnorm", eps=1e-6))
+
+    def widths(self) -> tuple[int, ...]:
+        """Heads are cut."""
+        return (self.n_heads,)
+
+    def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "mixer") -> Tensor:
+        """The mixing of tokens; returns a tensor over T and D."""
+        step = ctx.step
+        sizes: dict[str, Any] = {"N": self.n_heads, "H": self.d_head, "Hv": self.d_head, "C": step.tokens}
+        with b.block(name, **sizes, S=step.n_seqs, P=chunk_pairs(step, self.chunk, padded=False)):
+            axes = {"q": "N H", "k": "N H", "v": "N Hv"}
+            q, k, v = (
+                b.map(n + "()", self.activation, b.linear(n, x, "D " + a, "T " + a)) for n, a in axes.items()
+            )
+            o = self._mix(b, q, k, v, step)
+            o = self.norm.lower(b, "norm", o, "N Hv")
+            o = b.map("gated", "gate", o, b.linear("gate", x, "D N Hv", "T N Hv"))
+            return b.linear("o", o, "N Hv D", "T D")
+
+    def _mix(self, b: Builder, q: Tensor, k: Tensor, v: Tensor, step: Step) -> Tensor:
+        state = b.state("state", "S N H Hv", "recurrent", fp32=True)
+        with b.block("core", kernel="lightning", attrs=_attrs(self.chunk, q, k, v)):
+            o = b.contract("q_state", q, state, "T N Hv", cls="attention")
+            if not _single(step):
+                keys, values = b.view("keys", k, "C N H"), b.view("values", v, "C N Hv")
+                p = b.map("decay", "scale", b.contract("qk", q, keys, "N P", cls="attention"))
+                o = b.map("o", "add", o, b.contract("pv", p, values, "T N Hv", cls="attention"))
+            update = b.contract("kv", k, v, "T N H Hv", cls="attention")
+            b.emit("scan", "update", (update, state), state, fn="decay", rate=2)
+            return o
+
+
+class GatedDeltaNet(Spec):
+    """Gated delta rule (arXiv:2412.06464; Qwen3-Next, Qwen3.5): the state forgets by a gate and is corrected by
+    the error of its own prediction. Prefill runs in chunks, whose interactions are solved exactly.
+    """
+
+    kind: Literal["gated_delta_net"] = "gated_delta_net"
+    n_key_heads: Count
+    n_value_heads: Count
+    d_key: Count
+    d_value: Count
+    d_conv: Count = 4
+    chunk: Count = 64
+    norm: Norm = Field(default_factory=lambda: Norm(kind="rmsnorm", eps=1e-6))
+
+    def widths(self) -> tuple[int, ...]:
+        """Value heads are cut; key heads as far as they go."""
+        return (self.n_value_heads,)
+
+    def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "mixer") -> Tensor:
+        """The mixing of tokens; returns a tensor over T and D."""
+        step = ctx.step
+        groups = self.n_value_heads // self.n_key_heads
+        sizes: dict[str, Any] = {
+            "N": self.n_key_heads,
+            "J": groups,
+            "H": self.d_key,
+            "Hv": self.d_value,
+            "W": self.d_conv,
+        }
+        with b.block(name, **sizes, S=step.n_seqs, P=chunk_pairs(step, self.chunk), C=self._padded(step)):
+            q, k = self._branch(b, "q", x, "N H", ctx), self._branch(b, "k", x, "N H", ctx)
+            v = self._branch(b, "v", x, "N J Hv", ctx)
+            z = b.linear("z", x, "D N J Hv", "T N J Hv")
+            beta = b.map("beta()", "sigmoid", b.linear("beta", x, "D N J", "T N J"))
+            decay = b.linear("decay", x, "D N J", "T N J")
+            dt, a = b.weight("dt_bias", "N J", "scalar"), b.weight("A_log", "N J", "scalar")
+            decay = b.map("decay()", "softplus", decay, dt, a, decay=True)
+            o = self._mix(b, q, k, v, beta, decay, step)
+            o = self.norm.lower(b, "norm", o, "Hv")
+            o = b.map("gated", "swiglu", z, o)
+            return b.linear("o", o, "N J Hv D", "T D")
+
+    def _padded(self, step: Step) -> Num:
+        """Tokens rounded up to whole chunks, which an implementation computes and `full` counts."""
+        if step.masked:
+            return step.tokens
+        return sum(s.batch * ceil_div(s.new, self.chunk) * self.chunk for s in step.seqs)
+
+    def _branch(self, b: Builder, n: str, x: Tensor, axes: str, ctx: Context) -> Tensor:
+        y = b.linear(n, x, "D " + axes, "T " + axes)
+        return causal_conv(b, "conv_" + n, y, axes, ctx, bias=False, activation="silu")
+
+    def _mix(
+        self, b: Builder, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, decay: Tensor, step: Step
+    ) -> Tensor:
+        state = b.state("state", "S N J H Hv", "recurrent", fp32=True)
+        with b.block("core", kernel="gated_delta", attrs=_attrs(self.chunk, q, k, v, beta, decay)):
+            if _single(step):
+                return self._step(b, q, k, v, beta, decay, state)
+            with b.scope(T=b.sizes["C"]):
+                return self._chunks(b, q, k, v, beta, decay, state)
+
+    def _step(
+        self, b: Builder, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, decay: Tensor, state: Tensor
+    ) -> Tensor:
+        """One token: predict, correct, read. Elementwise sums over the state, no matrix product."""
+        new = b.emit(
+            "scan", "delta", (k, v, beta, decay, state), b.tensor("delta", "T N J H Hv"), state,
+            fn="gated_delta", rate=6,
+        )  # fmt: skip
+        return b.map("read", "scale", q, new, axes="T N J Hv")
+
+    def _chunks(
+        self, b: Builder, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, decay: Tensor, state: Tensor
+    ) -> Tensor:
+        """The chunked form: a triangular system per chunk and head, three products of pairs, three with the state.
+
+        The two triangular solves are vector work here, as in torch's counter: half a chunk of multiply-adds per
+        element.
+        """
+        keys, values = b.view("keys", k, "C N H"), b.view("values", v, "C N J Hv")
+        kk = b.contract("kk", b.map("k_beta", "mul", k, beta, axes="T N J H"), keys, "N J P", cls="attention")
+        system = b.map("system", "scale", kk, decay)
+        corrected = self._solve(b, "solve_v", system, values, "T N J Hv")
+        k_cum = self._solve(b, "solve_k", system, keys, "T N J H")
+        predicted = b.contract("predict", k_cum, state, "T N J Hv", cls="attention")
+        new = b.map("new", "add", corrected, predicted)
+        qk = b.map("decayed", "scale", b.contract("qk", q, keys, "N J P", cls="attention"))
+        inter = b.contract("q_state", b.map("q_decay", "mul", q, decay, axes="T N J H"), state, "T N J Hv",
+                           cls="attention")  # fmt: skip
+        intra = b.contract("qkv", qk, b.view("news", new, "C N J Hv"), "T N J Hv", cls="attention")
+        update = b.contract("update", b.map("k_decay", "mul", k, decay, axes="T N J H"), new, "T N J H Hv",
+                            cls="attention")  # fmt: skip
+        b.emit("scan", "state+", (update, state), state, fn="decay", rate=2)
+        return b.map("o", "add", inter, intra)
+
+    def _solve(self, b: Builder, name: str, system: Tensor, x: Tensor, out: str) -> Tensor:
+        """One triangular solve of every chunk."""
+        return b.emit("map", name, (system, x), b.tensor(name, out), fn="solve", rate=self.chunk)

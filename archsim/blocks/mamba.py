@@ -1,0 +1,115 @@
+"""Selective state-space mixers: Mamba (arXiv:2312.00752) and Mamba-2 (arXiv:2405.21060)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from archsim.blocks.context import Context
+from archsim.blocks.conv import causal_conv
+from archsim.blocks.dispatch import Count, Spec
+from archsim.blocks.norm import Norm
+from archsim.graph.builder import Builder, Operand
+from archsim.graph.tensor import Tensor
+
+SCAN_RATE = 7
+"""Vector FLOP per state element and token: exp(dt·A), dt·B, ·x, h·decay + input."""
+
+
+class Mamba(Spec):
+    """Mamba-1: every channel of d_inner has a state of d_state numbers that decays by an input-dependent step."""
+
+    kind: Literal["mamba"] = "mamba"
+    d_inner: Count
+    d_state: Count
+    d_conv: Count = 4
+    dt_rank: Count
+    bias: bool = False
+    conv_bias: bool = True
+    inner_norm: Norm | None = None
+
+    def widths(self) -> tuple[int, ...]:
+        """Channels are cut."""
+        return (self.d_inner,)
+
+    def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "mixer") -> Tensor:
+        """The mixing of tokens; returns a tensor over T and D."""
+        sizes: dict[str, Any] = {"I": self.d_inner, "Ns": self.d_state, "W": self.d_conv, "R": self.dt_rank}
+        with b.block(name, **sizes, S=ctx.step.n_seqs):
+            u = b.linear("x", x, "D I", "T I", bias=self.bias)
+            z = b.linear("z", x, "D I", "T I", bias=self.bias)
+            u = causal_conv(b, "conv", u, "I", ctx, bias=self.conv_bias, activation="silu")
+            r = b.linear("dt_down", u, "I R", "T R")
+            drive, read = b.linear("B", u, "I Ns", "T Ns"), b.linear("C", u, "I Ns", "T Ns")
+            if self.inner_norm:
+                r = self.inner_norm.lower(b, "dt_norm", r, "R")
+                drive = self.inner_norm.lower(b, "b_norm", drive, "Ns")
+                read = self.inner_norm.lower(b, "c_norm", read, "Ns")
+            dt = b.map("dt()", "softplus", b.linear("dt", r, "R I", "T I", bias=True))
+            y = self._scan(b, u, dt, drive, read)
+            return b.linear("out", b.map("gated", "swiglu", z, y), "I D", "T D", bias=self.bias)
+
+    def _scan(self, b: Builder, u: Tensor, dt: Tensor, drive: Tensor, read: Tensor) -> Tensor:
+        a, skip = b.weight("A_log", "I Ns", "scalar"), b.weight("D_skip", "I", "scalar")
+        state = b.state("state", "S I Ns", "recurrent", fp32=True)
+        with b.block("scan", kernel="selective_scan"):
+            h = b.emit(
+                "scan", "h", (u, dt, a, drive, state), b.tensor("h", "T I Ns"), state,
+                fn="selective_scan", rate=SCAN_RATE,
+            )  # fmt: skip
+            y = b.contract("y", h, read, "T I", cls="attention")
+            return b.map("y+skip", "add", y, skip, u)
+
+
+class Mamba2(Spec):
+    """Mamba-2: heads of d_head channels share one decay; B and C are shared by groups of heads."""
+
+    kind: Literal["mamba2"] = "mamba2"
+    n_heads: Count
+    d_head: Count
+    d_state: Count
+    n_groups: Count = 1
+    d_conv: Count = 4
+    bias: bool = False
+    conv_bias: bool = True
+    norm: Norm | None = None
+
+    def widths(self) -> tuple[int, ...]:
+        """Heads are cut."""
+        return (self.n_heads,)
+
+    def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "mixer") -> Tensor:
+        """The mixing of tokens; returns a tensor over T and D."""
+        per_group = self.n_heads // self.n_groups
+        sizes: dict[str, Any] = {
+            "Gr": self.n_groups,
+            "J": per_group,
+            "H": self.d_head,
+            "Ns": self.d_state,
+            "W": self.d_conv,
+        }
+        with b.block(name, **sizes, S=ctx.step.n_seqs):
+            z = b.linear("z", x, "D Gr J H", "T Gr J H", bias=self.bias)
+            u = self._branch(b, "x", x, "Gr J H", ctx)
+            drive, read = self._branch(b, "B", x, "Gr Ns", ctx), self._branch(b, "C", x, "Gr Ns", ctx)
+            dt = b.linear("dt", x, "D Gr J", "T Gr J", bias=self.bias)
+            dt = b.map("dt()", "softplus", b.map("dt+b", "add", dt, b.weight("dt_bias", "Gr J", "scalar")))
+            y = self._scan(b, u, dt, drive, read)
+            y = b.map("gated", "swiglu", z, y)
+            if self.norm:
+                y = self.norm.lower(b, "norm", y, "J H", weight="Gr J H")
+            return b.linear("out", y, "Gr J H D", "T D", bias=self.bias)
+
+    def _branch(self, b: Builder, n: str, x: Tensor, axes: str, ctx: Context) -> Tensor:
+        y = b.linear(n, x, "D " + axes, "T " + axes, bias=self.bias)
+        return causal_conv(b, "conv_" + n, y, axes, ctx, bias=self.conv_bias, activation="silu")
+
+    def _scan(self, b: Builder, u: Tensor, dt: Tensor, drive: Operand, read: Operand) -> Tensor:
+        a, skip = b.weight("A_log", "Gr J", "scalar"), b.weight("D_skip", "Gr J", "scalar")
+        state = b.state("state", "S Gr J H Ns", "recurrent", fp32=True)
+        with b.block("scan", kernel="selective_scan"):
+            h = b.emit(
+                "scan", "h", (u, dt, a, drive, state), b.tensor("h", "T Gr J H Ns"), state,
+                fn="selective_scan", rate=SCAN_RATE,
+            )  # fmt: skip
+            y = b.contract("y", h, read, "T Gr J H", cls="attention")
+            return b.map("y+skip", "add", y, skip, u)

@@ -1,0 +1,49 @@
+"""Attention masks as data: which keys a query may see."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import model_validator
+
+from archsim.blocks.dispatch import Count, Impossible, Spec
+from archsim.graph.step import Mask
+
+
+class MaskSpec(Spec):
+    """causal, bidirectional, prefix (a bidirectional start), sliding (the last `window` keys, the query's own
+    included; to both sides with `bidirectional: true`), chunked (keys of the own chunk), banded (GPT-3's locally
+    banded layers: sliding under another name), block_sparse (a window and every `vertical`-th key before it).
+    """
+
+    kind: Literal["causal", "bidirectional", "prefix", "sliding", "chunked", "banded", "block_sparse"] = (
+        "causal"
+    )
+    window: Count | None = None
+    bidirectional: bool = False
+    prefix: Count | None = None
+    vertical: Count | None = None
+    block: Count | None = None
+    global_tokens: int = 0
+
+    @model_validator(mode="after")
+    def _window_needed(self) -> MaskSpec:
+        needs = self.kind in ("sliding", "chunked", "block_sparse")
+        if needs and self.window is None:
+            raise Impossible(f"mask kind {self.kind} needs `window`", "E104")
+        return self
+
+    def mask(self, top_k: int = 0) -> Mask:
+        """The mask as counting and execution see it; `top_k` keys per query when an indexer selects them."""
+        width = self.window or 0
+        chunked = self.kind == "chunked"
+        return Mask(
+            causal=not (self.bidirectional or self.kind == "bidirectional"),
+            window=0 if chunked else width,
+            chunk=width if chunked else 0,
+            global_tokens=self.global_tokens,
+            prefix=self.prefix or 0,
+            vertical=(self.vertical or 0) if self.kind == "block_sparse" else 0,
+            block=self.block or 0,
+            top_k=top_k,
+        )

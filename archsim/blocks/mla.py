@@ -1,0 +1,148 @@
+"""Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): keys and values live in one small latent."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from archsim.blocks.context import Context
+from archsim.blocks.dispatch import Count, Spec
+from archsim.blocks.mask import MaskSpec
+from archsim.blocks.norm import Norm
+from archsim.blocks.rope import Rope
+from archsim.graph.builder import Builder, Operand
+from archsim.graph.step import CAUSAL, Mask
+from archsim.graph.tensor import Tensor
+
+
+class Indexer(Spec):
+    """DeepSeek's lightning indexer: light heads with one cached key per token choose `top_k` keys per query."""
+
+    n_heads: Count
+    d_head: Count
+    top_k: Count
+    norm: Norm = Field(default_factory=lambda: Norm(kind="layernorm", eps=1e-6))
+
+
+class Mla(Spec):
+    """Queries (through a latent of q_rank, or directly) against keys that are `kv_rank` latent dimensions per
+    token plus d_rope rotated ones shared by all heads; only those two are cached.
+
+    Two lowerings compute the same: naive expands every latent to per-head keys and values (prefill), absorbed
+    moves the up-projections to the query and the output (decode).
+    """
+
+    kind: Literal["mla"] = "mla"
+    n_heads: Count
+    q_rank: Count | None = None
+    kv_rank: Count
+    d_nope: Count
+    d_rope: Count
+    d_v: Count
+    bias: bool = False
+    norm: Norm = Field(default_factory=lambda: Norm(kind="rmsnorm", eps=1e-6))
+    position: Rope = Field(default_factory=lambda: Rope(interleaved=True))
+    mask: MaskSpec = Field(default_factory=MaskSpec)
+    indexer: Indexer | None = None
+
+    def softmax_scale(self) -> float:
+        """Factor on q·k: 1/sqrt(d_nope + d_rope), times YaRN's correction."""
+        width = self.d_nope + self.d_rope
+        return float(width**-0.5 * self.position.softmax_factor()) if isinstance(width, int) else 1.0
+
+    def declare(self, b: Builder, ctx: Context) -> None:
+        """Nothing is shared by the stack."""
+
+    def widths(self) -> tuple[int, ...]:
+        """Heads are cut, the latents whole on each rank."""
+        return (self.n_heads,)
+
+    def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "attention") -> Tensor:
+        """The mixing of tokens; returns a tensor over T and D."""
+        step = ctx.step
+        mask = self.mask.mask(self.indexer.top_k if self.indexer else 0)
+        sizes: dict[str, Any] = {"N": self.n_heads, "Q": self.q_rank, "L": self.kv_rank, "Hn": self.d_nope}
+        sizes |= {"Hr": self.d_rope, "Hv": self.d_v, "C": step.stored(), "P": step.pairs(mask)}
+        with b.block(name, **sizes):
+            q_in, source = self._query_input(b, x)
+            q = b.linear("q_nope", q_in, f"{source} N Hn", "T N Hn")
+            q_rope = self.position.rotate(
+                b, "q_rotated", b.linear("q_rope", q_in, f"{source} N Hr", "T N Hr")
+            )
+            latent, key = self._latents(b, x, ctx)
+            if self.indexer:
+                self._index(b, x, q_in, source, ctx)
+            lower = self._absorbed if step.absorbed else self._naive
+            o = lower(b, q, q_rope, latent.part(C=step.read()), key.part(C=step.read()), mask)
+            return b.linear("o", o, "N Hv D", "T D", bias=self.bias)
+
+    def _query_input(self, b: Builder, x: Tensor) -> tuple[Tensor, str]:
+        """What queries are projected from: the layer's input, or its low-rank latent."""
+        if self.q_rank is None:
+            return x, "D"
+        down = b.linear("q_down", x, "D Q", "T Q", bias=self.bias)
+        return self.norm.lower(b, "q_norm", down, "Q"), "Q"
+
+    def _latents(self, b: Builder, x: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
+        """The two caches: normed latent, and the rotated key that all heads share."""
+        down = b.linear("kv_down", x, "D L", "T L", bias=self.bias)
+        latent = self.norm.lower(b, "kv_norm", down, "L")
+        bias = "Hr" if self.bias else False
+        key = self.position.rotate(b, "k_rotated", b.linear("k_rope", x, "D Hr", "T Hr", bias=bias))
+        caches = b.state("latent_cache", "C L"), b.state("rope_cache", "C Hr")
+        b.append(caches[0], latent)
+        b.append(caches[1], key)
+        ctx.caches[ctx.path] = caches
+        return caches
+
+    def _index(self, b: Builder, x: Tensor, q_in: Tensor, source: str, ctx: Context) -> None:
+        """Scores of the indexer over every cached token; all pairs, whatever is kept afterwards."""
+        assert self.indexer is not None
+        spec, step = self.indexer, ctx.step
+        with b.block("indexer", Ni=spec.n_heads, Hi=spec.d_head, P=step.pairs(CAUSAL)):
+            q = b.linear("q", q_in, f"{source} Ni Hi", "T Ni Hi")
+            k = spec.norm.lower(b, "k_norm", b.linear("k", x, "D Hi", "T Hi"), "Hi")
+            cache = b.state("k_cache", "C Hi")
+            b.append(cache, k)
+            weight = b.linear("weights", x, "D Ni", "T Ni", role="router")
+            s = b.contract("scores", q, cache.part(C=step.read()), "Ni P", cls="attention")
+            s = b.map("relu", "relu", s)
+            b.contract("sum", s, weight, "P", cls="attention")
+
+    def _up(self, b: Builder) -> tuple[Tensor, Tensor]:
+        return b.weight("w_uk", "L N Hn", inner=("L",)), b.weight("w_uv", "L N Hv", inner=("L",))
+
+    def _naive(
+        self, b: Builder, q: Tensor, q_rope: Tensor, latent: Operand, key: Operand, mask: Mask
+    ) -> Tensor:
+        uk, uv = self._up(b)
+        k, v = b.contract("k_up", latent, uk, "C N Hn"), b.contract("v_up", latent, uv, "C N Hv")
+        return self._core(b, q, q_rope, k, key, v, "T N Hv", mask)
+
+    def _absorbed(
+        self, b: Builder, q: Tensor, q_rope: Tensor, latent: Operand, key: Operand, mask: Mask
+    ) -> Tensor:
+        uk, uv = self._up(b)
+        q = b.contract("q_absorbed", q, uk, "T N L")
+        o = self._core(b, q, q_rope, latent, key, latent, "T N L", mask)
+        return b.contract("o_up", o, uv, "T N Hv")
+
+    def _core(
+        self,
+        b: Builder,
+        q: Tensor,
+        q_rope: Tensor,
+        k: Operand,
+        key: Operand,
+        v: Operand,
+        out: str,
+        mask: Mask,
+    ) -> Tensor:
+        scale = self.softmax_scale()
+        chosen = {"index": b.name("indexer.sum")} if self.indexer else {}
+        with b.block("core", kernel="attention"):
+            nope = b.contract("qk", q, k, "N P", cls="attention", scale=scale)
+            rope = b.contract("qk_rope", q_rope, key, "N P", cls="attention", scale=scale)
+            p = b.map("p", "softmax", b.map("s", "add", nope, rope), mask=mask, **chosen)
+            return b.contract("pv", p, v, out, cls="attention")

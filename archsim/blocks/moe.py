@@ -1,0 +1,132 @@
+"""Mixture of experts: a router sends each token to top_k of n_experts feed-forward networks."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from archsim.base.number import Num, opaque
+from archsim.blocks.context import Context
+from archsim.blocks.dispatch import Count, Impossible, Spec
+from archsim.blocks.ffn import Ffn
+from archsim.graph.builder import Builder
+from archsim.graph.tensor import Tensor
+
+
+def expected_experts(n_experts: Num, top_k: Num, tokens: Num) -> Num:
+    """Distinct experts that `tokens` tokens hit when each picks top_k of n_experts evenly.
+
+    E·(1 - (1 - k/E)^T): the expectation over independent tokens; exactly k for one token.
+    """
+    if isinstance(tokens, int) and tokens == 1:
+        return top_k
+    return experts_hit(n_experts, top_k, tokens)
+
+
+@opaque
+def experts_hit(n_experts: Num, top_k: Num, tokens: Num) -> Num:
+    """E·(1 - (1 - k/E)^T)."""
+    return n_experts * (1 - (1 - top_k / n_experts) ** tokens)
+
+
+class Router(Spec):
+    """How experts are chosen. score: softmax or sigmoid of the logits. order: scores are taken before the top-k
+    or over the chosen logits only (gpt-oss, Mixtral's equals either). normalize: weights of the chosen sum to 1.
+    groups, top_groups: experts are chosen from the best groups only. scale: factor on the weights. bias: learned
+    logit bias. selection_bias: a bias that only the choice sees (balancing without an auxiliary loss, updated by
+    rule, not by gradient: a buffer, unless checkpoints count it as a `parameter`, as Trinity's do). choice:
+    tokens pick experts, or experts pick tokens. input_scaled: the weight multiplies the expert's input (Llama 4).
+    """
+
+    score: Literal["softmax", "sigmoid"] = "softmax"
+    order: Literal["score_then_topk", "topk_then_score"] = "score_then_topk"
+    normalize: bool = True
+    groups: Count = 1
+    top_groups: Count = 1
+    group_score: Literal["max", "top2_sum"] = "top2_sum"
+    scale: float = 1.0
+    bias: bool = False
+    selection_bias: bool | Literal["parameter"] = False
+    choice: Literal["token", "expert"] = "token"
+    input_scaled: bool = False
+    softcap: float | None = None
+
+
+class Shared(Ffn):
+    """Experts that every token uses. n: how many, as one network of n x d_ff. gate: a sigmoid per token."""
+
+    n: Count = 1
+    gate: bool = False
+
+
+class Moe(Spec):
+    """Routed experts, optionally with shared ones and with a dense network beside them (Grok-2, Arctic)."""
+
+    kind: Literal["moe"] = "moe"
+    n_experts: Count
+    top_k: Count
+    expert: Ffn
+    shared: Shared | None = None
+    dense: Ffn | None = None
+    router: Router = Field(default_factory=Router)
+    capacity: Count | None = None
+    capacity_factor: float | None = None
+
+    @model_validator(mode="after")
+    def _enough_experts(self) -> Moe:
+        if self.top_k > self.n_experts:
+            raise Impossible(f"top_k {self.top_k} is more than n_experts {self.n_experts}")
+        return self
+
+    def widths(self) -> tuple[int, ...]:
+        """The inner widths of all its networks are cut."""
+        return tuple(part.d_ff for part in (self.expert, self.shared, self.dense) if part is not None)
+
+    def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "moe") -> Tensor:
+        """Tensor over T and D to tensor over T and D."""
+        tokens = ctx.step.tokens
+        routed = tokens * self.top_k
+        with b.block(name, E=self.n_experts, Er=self.n_experts, F=self.expert.d_ff, Sc=2, M=routed):
+            hit = expected_experts(self.n_experts, self.top_k, tokens)
+            weights = self._route(b, x)
+            y = self._experts(b, x, weights, hit)
+            for part, spec in (("shared", self.shared), ("dense", self.dense)):
+                if spec is not None:
+                    y = b.map(part + "+", "add", y, self._beside(b, x, part, spec, ctx))
+            return y
+
+    def _route(self, b: Builder, x: Tensor) -> Tensor:
+        """Chosen experts and their weights, over M."""
+        r = self.router
+        logits = b.linear("router", x, "D Er", "T Er", bias="Er" if r.bias else False, role="router")
+        role = "bias" if r.selection_bias == "parameter" else "buffer"
+        chosen = (b.weight("selection_bias", "Er", role),) if r.selection_bias else ()
+        return b.map("top_k", "topk", logits, *chosen, axes="M", router=r, top_k=self.top_k)
+
+    def _experts(self, b: Builder, x: Tensor, weights: Tensor, hit: Num) -> Tensor:
+        rows = b.map("dispatch", "dispatch", x, weights, axes="M D", scaled=self.router.input_scaled)
+        gate = self._expert(b, "gate", rows, "D F", hit) if self.expert.gated else None
+        h = self.expert.activate(b, self._expert(b, "up", rows, "D F", hit), gate)
+        y = self._expert(b, "down", h, "F D", hit)
+        return b.map("combine", "combine", y, weights, axes="T D", scaled=not self.router.input_scaled)
+
+    def _expert(self, b: Builder, name: str, x: Tensor, axes: str, hit: Num) -> Tensor:
+        inner, outer = axes.split()
+        w = b.weight("w_" + name, "E " + axes, "expert", (inner,))
+        y = b.contract(name, x, w.part(E=hit), "M " + outer)
+        if not self.expert.bias:
+            return y
+        bias = b.weight("b_" + name, "E " + outer, "expert_bias")
+        return b.map(name + "+b", "add", y, bias.part(E=hit))
+
+    def _beside(self, b: Builder, x: Tensor, part: str, spec: Ffn, ctx: Context) -> Tensor:
+        copies: dict[str, Any] = {}
+        if isinstance(spec, Shared) and spec.n != 1:
+            copies = {"d_ff": spec.n * spec.d_ff}
+        y = (spec.model_copy(update=copies) if copies else spec).lower(b, x, ctx, part)
+        if isinstance(spec, Shared) and spec.gate:
+            with b.scope(One=1):
+                gate = b.linear("shared_gate", x, "D One", "T One")
+            y = b.map("shared_gated", "gate", y, gate)
+        return y

@@ -1,0 +1,46 @@
+"""Normalisation: LayerNorm, RMSNorm and their variants."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from archsim.blocks.dispatch import Spec
+from archsim.graph.builder import Builder, Operand
+from archsim.graph.tensor import Tensor, split
+
+
+class Norm(Spec):
+    """y = (x - mean) / sqrt(var + eps) * w + b (LayerNorm), or x / rms(x) * w (RMSNorm).
+
+    affine: a learned weight (false: non-parametric, as OLMo). bias: a learned bias (LayerNorm's default).
+    offset: the weight is stored as w and used as 1 + w (Gemma, Nemotron): same count, other initialisation.
+    """
+
+    kind: Literal["rmsnorm", "layernorm", "l2norm"]
+    eps: float = 1e-5
+    affine: bool = True
+    bias: bool | None = None
+    offset: bool = False
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether a bias vector is learned."""
+        return self.affine and (self.kind == "layernorm" if self.bias is None else self.bias)
+
+    def lower(
+        self,
+        b: Builder,
+        name: str,
+        x: Operand,
+        over: str = "D",
+        weight: str | None = None,
+        axes: str | None = None,
+    ) -> Tensor:
+        """Normalise `x` over the axes `over`; the weight's axes may be more (one per head) than those."""
+        learned = over if weight is None else weight
+        weights = [b.weight(name, learned, "norm")] if self.affine else []
+        if self.has_bias:
+            weights.append(b.weight(name + "_bias", learned, "norm"))
+        return b.map(
+            name + "()", self.kind, x, *weights, axes=axes, over=split(over), eps=self.eps, offset=self.offset
+        )

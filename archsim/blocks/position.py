@@ -1,0 +1,152 @@
+"""Position terms that enter attention scores: ALiBi, T5, Transformer-XL, XLNet, DeBERTa.
+
+Each has `declare`, which makes what the whole stack shares, and `scores`, which adds its term to q·k.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from archsim.base.number import Num, maximum, minimum
+from archsim.blocks.context import Context
+from archsim.blocks.dispatch import Count
+from archsim.blocks.norm import Norm
+from archsim.blocks.positional import Position
+from archsim.graph.builder import Builder, Operand
+from archsim.graph.tensor import Tensor
+
+
+class Alibi(Position):
+    """A penalty linear in distance, one fixed slope per head (arXiv:2108.12409): no parameters."""
+
+    kind: Literal["alibi"] = "alibi"
+
+    def scores(self, b: Builder, s: Tensor, q: Tensor, k: Operand, ctx: Context, scale: float) -> Tensor:
+        """The scores less slope x distance."""
+        return b.map("s_alibi", "add", s, term="alibi")
+
+
+class T5Bias(Position):
+    """A learned scalar per head and bucketed distance (arXiv:1910.10683 section 2.1).
+
+    shared: one table for the whole stack, declared by its first layer (T5); otherwise one per layer (UMT5).
+    """
+
+    kind: Literal["t5"] = "t5"
+    buckets: Count = 32
+    max_distance: Count = 128
+    shared: bool = True
+
+    def declare(self, b: Builder, ctx: Context) -> None:
+        """One table for the stack."""
+        if self.shared and "t5" not in ctx.shared:
+            with b.scope(Bk=self.buckets):
+                ctx.shared["t5"] = b.weight("relative_bias", "Bk K G", "position_bias")
+
+    def scores(self, b: Builder, s: Tensor, q: Tensor, k: Operand, ctx: Context, scale: float) -> Tensor:
+        """The scores plus the bias of each pair's bucket."""
+        with b.scope(Bk=self.buckets):
+            table = ctx.shared["t5"] if self.shared else b.weight("relative_bias", "Bk K G", "position_bias")
+        both_ways = not ctx.cached
+        bias = b.gather(
+            "bias", table.part(), "K G P", index="t5", max_distance=self.max_distance, both_ways=both_ways
+        )
+        return b.map("s_bias", "add", s, bias, term="pair")
+
+
+class TransformerXl(Position):
+    """Relative positions as keys: (q + u)·k + (q + v)·(W_r r) (arXiv:1901.02860), and XLNet's segment term.
+
+    bias: u and v are learned per layer, once per stack, or not at all.
+    """
+
+    kind: Literal["transformer_xl", "xlnet"] = "transformer_xl"
+    bias: Literal["layer", "stack", "none"] = "layer"
+
+    def declare(self, b: Builder, ctx: Context) -> None:
+        """The two content and position biases, when the stack shares them."""
+        if self.bias == "stack" and "txl" not in ctx.shared:
+            ctx.shared["txl"] = self._biases(b)
+
+    def _biases(self, b: Builder) -> tuple[Tensor, ...]:
+        names = ["u", "v"] + (["segment"] if self.kind == "xlnet" else [])
+        return tuple(b.weight("r_" + n, "K G H", "bias") for n in names)
+
+    def scores(self, b: Builder, s: Tensor, q: Tensor, k: Operand, ctx: Context, scale: float) -> Tensor:
+        """The scores plus the position term, shifted so that column j is distance i - j."""
+        length = _longest(ctx) if ctx.cached else 2 * _longest(ctx)  # without a cache, keys lie on both sides
+        with b.scope(R=length, Sg=2):
+            r = b.linear("r", b.constant("sinusoid", "sinusoid", "R D"), "D K G H", "R K G H")
+            biases = () if self.bias == "none" else ctx.shared.get("txl") or self._biases(b)
+            if biases:
+                u = b.contract("uk", biases[0], k, "C K G", cls="attention")
+                s = b.map("s_u", "add", s, u, term="key", scale=scale)
+            q_v = b.map("q_v", "add", q, biases[1]) if biases else q
+            qr = b.contract("qr", q_v, r, "T K G R", cls="attention")
+            s = b.map("s_r", "add", s, qr, term="shift", scale=scale)
+            if self.kind == "xlnet":
+                e = b.weight("segment_embedding", "Sg K G H", "position_bias")
+                qs = b.contract("qs", b.map("q_s", "add", q, biases[2]), e, "T K G Sg", cls="attention")
+                s = b.map("s_s", "add", s, qs, term="segment", scale=scale)
+        return s
+
+
+class Deberta(Position):
+    """Disentangled attention (arXiv:2006.03654): content-to-position and position-to-content scores.
+
+    span: distances to each side that have an embedding. Key and query of positions have projections of their own
+    (DeBERTa) unless `share_projections` (DeBERTa-v2 and v3).
+    """
+
+    kind: Literal["deberta"] = "deberta"
+    span: Count = 512
+    c2p: bool = True
+    p2c: bool = True
+    share_projections: bool = False
+    norm: Norm | None = None
+
+    def declare(self, b: Builder, ctx: Context) -> None:
+        """The table of relative embeddings, 2 x span rows."""
+        if "deberta" not in ctx.shared:
+            with b.scope(R=2 * self.span):
+                table = b.weight("relative_embedding", "R D", "position_bias")
+                if self.norm:
+                    table = self.norm.lower(b, "relative_norm", table)
+            ctx.shared["deberta"] = table
+
+    def scores(self, b: Builder, s: Tensor, q: Tensor, k: Operand, ctx: Context, scale: float) -> Tensor:
+        """The scores plus both position terms; rows beyond the present length are not touched."""
+        table: Tensor = ctx.shared["deberta"]
+        rows = 2 * minimum(self.span, _longest(ctx))
+        with b.scope(R=rows):
+            touched = table.part(R=rows)
+            if self.c2p:
+                pk = b.linear("pos_k", touched, "D K G H", "R K G H")
+                s = b.map(
+                    "s_c2p",
+                    "add",
+                    s,
+                    b.contract("c2p", q, pk, "T K G R", cls="attention"),
+                    term="c2p",
+                    scale=scale,
+                )
+            if self.p2c:
+                pq = b.linear("pos_q", touched, "D K G H", "R K G H", bias=True)
+                s = b.map(
+                    "s_p2c",
+                    "add",
+                    s,
+                    b.contract("p2c", k, pq, "C K G R", cls="attention"),
+                    term="p2c",
+                    scale=scale,
+                )
+        return s
+
+
+def _longest(ctx: Context) -> Num:
+    """The longest context among the step's sequences."""
+    lengths = [seqs.past + seqs.new for seqs in ctx.step.seqs]
+    longest: Num = lengths[0]
+    for length in lengths[1:]:
+        longest = maximum(longest, length)
+    return longest

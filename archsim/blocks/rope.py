@@ -1,0 +1,61 @@
+"""Rotary position embedding (arXiv:2104.09864) and the ways its frequencies are stretched."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+from archsim.blocks.dispatch import Count, Spec
+from archsim.blocks.positional import Position
+from archsim.graph.builder import Builder
+from archsim.graph.tensor import Tensor
+
+
+class RopeScaling(Spec):
+    """Stretching of RoPE to longer contexts: linear (position interpolation), ntk (dynamic base), yarn
+    (arXiv:2309.00071), llama3, longrope (per-dimension factors; `factors` names the published list's size).
+    """
+
+    kind: Literal["linear", "ntk", "yarn", "llama3", "longrope"]
+    factor: float = 1.0
+    original_max: Count | None = None
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    mscale: float | None = None
+    mscale_all_dim: float | None = None
+    attention_factor: float | None = None
+    truncate: bool = True
+    short_factor: tuple[float, ...] = ()
+    long_factor: tuple[float, ...] = ()
+
+
+class Rope(Position):
+    """Rotation of pairs of query and key dimensions by position.
+
+    dim: dimensions rotated, when only a part is (GPT-NeoX, GLM, Phi). interleaved: pairs are (2i, 2i+1)
+    instead of (i, i + dim/2). sections: M-RoPE's split of the frequencies over (time, height, width).
+    """
+
+    kind: Literal["rope"] = "rope"
+    theta: float = 10000.0
+    dim: Count | None = None
+    interleaved: bool = False
+    scaling: RopeScaling | None = None
+    sections: tuple[int, ...] = ()
+
+    def rotate(self, b: Builder, name: str, x: Tensor) -> Tensor:
+        """`x` with its last axis rotated by the position of each token."""
+        return b.map(name, "rope", x, **self.attrs())
+
+    def attrs(self) -> dict[str, Any]:
+        """What executing the rotation needs."""
+        return {"rope": self}
+
+    def softmax_factor(self) -> float:
+        """Factor on the softmax scale that YaRN's mscale_all_dim asks for (DeepSeek: mscale squared)."""
+        s = self.scaling
+        if s is None or s.kind != "yarn" or not s.mscale_all_dim or s.factor <= 1:
+            return 1.0
+        return (0.1 * s.mscale_all_dim * math.log(s.factor) + 1.0) ** 2

@@ -1,0 +1,1 @@
+"""Documents that people write: YAML with positions, catalogs and typed specs."""

@@ -1,0 +1,302 @@
+"""Names to files, for models, devices and formats.
+
+Folders are looked up in this order: `./specs` and `./hardware`, the entries of `$ARCHSIM_PATH`,
+`$XDG_DATA_HOME/archsim`, then the data that archsim comes with. A folder with an `index.json` is not parsed;
+in others the file names count first, and only an unresolved name makes the names inside the files be read.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from archsim.base.diagnostics import quote
+from archsim.base.errors import SpecError, UnknownName, UsageError
+from archsim.spec.spelling import may_drop_dots, normalise, undotted, without_suffixes
+
+Kind = Literal["models", "hw", "formats"]
+BUILT_IN = "built-in"
+_NOUN = {"models": "model", "hw": "device", "formats": "format"}
+_PLACES = {"models": ("models",), "hw": ("devices", "systems"), "formats": ("formats",)}
+_TOP = {"models": "specs", "hw": "hardware", "formats": "specs"}
+_YAML = (".yaml", ".yml")
+_PATHS = (*_YAML, ".json", ".gguf")
+_LONGEST_NAME = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """What a name stands for: file, canonical name, and the weight format that the spelling implied."""
+
+    path: Path
+    name: str
+    format_hint: str | None
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One name of a catalog. `path` is None where only a `status` is known (an undisclosed model)."""
+
+    name: str
+    path: Path | None
+    origin: str
+    aliases: tuple[str, ...] = ()
+    status: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shelf:
+    """One data folder: its files by stem, and its index, if it has one."""
+
+    origin: str
+    files: Mapping[str, Path]
+    names: Mapping[str, str] = field(default_factory=dict)
+    status: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    indexed: bool = False
+
+    def spellings(self, *, inside: bool = False) -> dict[str, str]:
+        """Normalised spelling -> stem; `inside` adds the names that files without an index hold."""
+        known = {normalise(stem): stem for stem in self.files}
+        if inside and not self.indexed:
+            for stem, path in self.files.items():
+                for spelling in _names_inside(path):
+                    known.setdefault(spelling, stem)
+        return {s: stem for s, stem in self.names.items() if stem in self.files} | known
+
+
+def resolve(kind: Kind, name: str) -> Resolved:
+    """The file that `name`, an alias or a path, stands for.
+
+    Raises UnknownName (E101) with the closest names, or with the status of a name that has no spec, and
+    SpecError (E109) for a path where there is no file.
+    """
+    if _is_path(name):
+        return _from_path(name)
+    shelves = _shelves(kind)
+    asked = normalise(name[: _LONGEST_NAME + 1])
+    attempts: list[tuple[str, str | None]] = [(asked, None)]
+    if kind == "models":
+        attempts += [(normalise(rest), hint) for rest, hint in without_suffixes(name[: _LONGEST_NAME + 1])]
+    for spelling, hint in attempts:
+        found = _find(shelves, spelling) if len(name) <= _LONGEST_NAME else None
+        if found is not None:
+            shelf, stem = found
+            return Resolved(path=shelf.files[stem], name=stem, format_hint=hint, origin=shelf.origin)
+        _refuse_undisclosed(shelves, spelling, name, kind)
+    raise _unknown(kind, name, asked, shelves)
+
+
+def names(kind: Kind) -> list[Entry]:
+    """All entries, sorted by name. Where folders share a name, the entry is the one that `resolve` opens."""
+    entries: dict[str, Entry] = {}
+    for shelf in _shelves(kind):
+        spellings = shelf.spellings(inside=True)
+        for stem, path in shelf.files.items():
+            own = normalise(stem)
+            aliases = tuple(sorted(s for s, target in spellings.items() if target == stem and s != own))
+            entries.setdefault(own, Entry(name=stem, path=path, origin=shelf.origin, aliases=aliases))
+        for name, status in shelf.status.items():
+            entry = Entry(name=name, path=None, origin=shelf.origin, status=_status_text(status))
+            entries.setdefault(normalise(name), entry)
+    return sorted(entries.values(), key=lambda entry: entry.name)
+
+
+def build_index(folder: Path, status: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, Any]:
+    """The index of a data folder (`specs/models`, or `hardware` with its sub-folders), from the files in it.
+
+    `status`: names without a spec, else those of `_status.yaml`. Raises SpecError (E105) for a name claimed twice.
+    """
+    from archsim.spec.loader import read
+
+    status = status or (read(file) if (file := folder / "_status.yaml").is_file() else {})
+    owners: dict[str, str] = {}
+    for stem, path in _files([folder, *(folder / place for place in _PLACES["hw"])]).items():
+        for spelling in (normalise(stem), *_names_inside(path, strict=True)):
+            _claim(owners, spelling, stem)
+    for name in status:
+        _claim(owners, normalise(name), name)
+    listed = {spelling: stem for spelling, stem in sorted(owners.items()) if stem not in status}
+    return {"format": 1, "names": listed, "status": dict(sorted(status.items()))}
+
+
+def _claim(owners: dict[str, str], spelling: str, stem: str) -> None:
+    if (other := owners.setdefault(spelling, stem)) != stem:
+        raise SpecError(
+            f"the name {quote(spelling)} is claimed by {quote(other)} and {quote(stem)}", code="E105"
+        )
+
+
+def _is_path(name: str) -> bool:
+    separated = os.sep in name or "/" in name
+    return name.lower().endswith(_PATHS) or os.path.isfile(name) or (separated and os.path.exists(name))
+
+
+def _from_path(name: str) -> Resolved:
+    if not os.path.exists(name):
+        raise SpecError(f"cannot use {quote(name, 200)}: no such file", code="E109")
+    path = Path(name)
+    own = path.parent.resolve().name if path.name == "config.json" else path.stem or path.resolve().name
+    return Resolved(path=path, name=own, format_hint=None, origin="path")
+
+
+def _find(shelves: list[_Shelf], spelling: str) -> tuple[_Shelf, str] | None:
+    """The first match: with dots in file names and indexes, then inside files, then both without dots."""
+    for exact in (True, False):
+        for inside in (False, True):
+            for shelf in shelves:
+                stems = _matches(shelf.spellings(inside=inside), spelling, exact)
+                if len(stems) > 1:
+                    either = " or ".join(quote(stem) for stem in sorted(stems))
+                    raise UnknownName(
+                        f"{quote(spelling)} could be {either}", hints=["write the dots of the name"]
+                    )
+                if stems:
+                    return shelf, stems.pop()
+    return None
+
+
+def _matches(known: Mapping[str, str], spelling: str, exact: bool) -> set[str]:
+    if exact:
+        return {known[spelling]} if spelling in known else set()
+    bare = undotted(spelling)
+    return {stem for name, stem in known.items() if undotted(name) == bare and may_drop_dots(spelling, name)}
+
+
+def _refuse_undisclosed(shelves: list[_Shelf], spelling: str, name: str, kind: Kind) -> None:
+    for shelf in shelves:
+        for known, status in shelf.status.items():
+            own = {normalise(alias) for alias in (known, *status.get("aliases", ()))}
+            if spelling in own or undotted(spelling) in {
+                undotted(s) for s in own if may_drop_dots(spelling, s)
+            }:
+                raise UnknownName(
+                    f"{_NOUN[kind]} {quote(name)} has no spec: {_status_text(status)}",
+                    hints=["a path to a YAML file with assumed dimensions works"],
+                )
+
+
+def _status_text(status: Mapping[str, Any]) -> str:
+    parts = (status.get(key) for key in ("text", "notes", "reason", "status"))
+    return next((str(part) for part in parts if part), "not disclosed")
+
+
+def _unknown(kind: Kind, name: str, asked: str, shelves: list[_Shelf]) -> UsageError:
+    stems: dict[str, str] = {}
+    for shelf in shelves:
+        for spelling, stem in shelf.spellings(inside=True).items():
+            stems.setdefault(spelling, stem)
+    close: list[str] = []
+    for spelling in difflib.get_close_matches(asked[:100], stems, n=12, cutoff=0.6):
+        if stems[spelling] not in close:
+            close.append(stems[spelling])
+    hints = []
+    if close:
+        also = ", ".join(quote(stem) for stem in close[1:3])
+        hints.append(f"did you mean {quote(close[0])}?" + (f" Also close: {also}" if also else ""))
+    count = len(set(stems.values()))
+    hints.append(f"`archsim list {kind}` shows all {count:,}; a path to a YAML file works too")
+    message = f"no {_NOUN[kind]} named {quote(name)}" if name.strip() else f"the {_NOUN[kind]} name is empty"
+    return UnknownName(message, hints=hints)
+
+
+def _shelves(kind: Kind) -> list[_Shelf]:
+    """The data folders of `kind` that exist, the first one winning; each real folder once."""
+    result: list[_Shelf] = []
+    seen: set[str] = set()
+    top = _TOP[kind]
+    built_in = {os.path.realpath(folder) for folder, _ in _built_in(top)}
+    for folder, origin in [*_user_roots(top), *_built_in(top)]:
+        real = os.path.realpath(folder)
+        if real not in seen and os.path.isdir(real):
+            seen.add(real)
+            shelf = _shelf(kind, folder, BUILT_IN if real in built_in else origin)
+            result += [shelf] if shelf.files or shelf.status else []
+    return result
+
+
+def _user_roots(top: str) -> Iterator[tuple[Path, str]]:
+    yield Path(top), f"./{top}"
+    for entry in filter(None, os.environ.get("ARCHSIM_PATH", "").split(os.pathsep)):
+        yield Path(entry) / top, "$ARCHSIM_PATH"
+        yield Path(entry), "$ARCHSIM_PATH"
+    home = os.environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
+    yield Path(home) / "archsim" / top, "$XDG_DATA_HOME"
+
+
+def _built_in(top: str) -> list[tuple[Path, str]]:
+    """The data inside an installed wheel, or the top folders of a source checkout."""
+    package = Path(__file__).resolve().parent.parent
+    inside = package / "_data"
+    return [((inside if inside.is_dir() else package.parent) / top, BUILT_IN)]
+
+
+def _shelf(kind: Kind, folder: Path, origin: str) -> _Shelf:
+    places = [folder / place for place in _PLACES[kind]]
+    files = _files(places)
+    index = (folder if kind == "hw" else places[0]) / "index.json"
+    if index.is_file():
+        data = _index(index)
+        return _Shelf(origin=origin, files=files, names=data["names"], status=data["status"], indexed=True)
+    return _Shelf(origin=origin, files=files)
+
+
+def _files(places: Iterable[Path]) -> dict[str, Path]:
+    """YAML files by stem, sorted; of two files with one stem the first place wins."""
+    found: dict[str, Path] = {}
+    for place in places:
+        try:
+            entries = sorted(os.listdir(place))
+        except OSError:
+            continue
+        for entry in entries:
+            stem, suffix = os.path.splitext(entry)
+            if suffix in _YAML and not stem.startswith((".", "_")):
+                found.setdefault(stem, place / entry)
+    return found
+
+
+def _index(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text("utf-8"))
+        spellings, status = {str(k): str(v) for k, v in data["names"].items()}, data.get("status", {})
+        if data["format"] == 1 and all(isinstance(entry, dict) for entry in status.values()):
+            return {"names": spellings, "status": status}
+        reason = "of another format"
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        reason = "not a valid index"
+    raise SpecError(
+        f"cannot use {quote(path, 200)}: {reason}", code="E109", hints=["rebuild it, or remove it"]
+    )
+
+
+@cache
+def _read_names(path: Path, _stamp: tuple[int, int]) -> tuple[str, ...]:
+    from archsim.spec.loader import read
+
+    node = read(path)
+    listed = [node.get("name"), node.get("id")]
+    for key in ("aliases", "hf_ids"):
+        value = node.get(key)
+        listed += value if isinstance(value, list) else []
+    return tuple(
+        dict.fromkeys(normalise(name) for name in listed if isinstance(name, str) and normalise(name))
+    )
+
+
+def _names_inside(path: Path, strict: bool = False) -> tuple[str, ...]:
+    """Normalised names that a file gives itself. An invalid file has none, unless `strict`: it must not keep
+    other names from being found."""
+    try:
+        status = path.stat()
+        return _read_names(path, (status.st_mtime_ns, status.st_size))
+    except (SpecError, OSError):
+        if strict:
+            raise
+        return ()

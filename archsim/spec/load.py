@@ -1,0 +1,76 @@
+"""Names and files to typed documents: the one way in for models, devices and formats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from archsim.base.errors import SpecError
+from archsim.spec import loader
+from archsim.spec.catalog import Resolved, resolve
+
+if TYPE_CHECKING:
+    from archsim.spec.hardware import Hardware
+    from archsim.spec.model import Model
+
+MAX_EXTENDS = 8
+
+
+def load_model(name: str, changes: Iterable[str] = ()) -> Model:
+    """The model of a catalog name, alias or path.
+
+    changes: `--set` assignments such as ``attention.n_kv_heads=4``, applied before validation.
+    Raises UnknownName for a name nobody knows, SpecError for a file that is no valid spec.
+    """
+    return open_model(name, changes)[0]
+
+
+def open_model(name: str, changes: Iterable[str] = ()) -> tuple[Model, Resolved]:
+    """`load_model`, and how the name was resolved: its file, and the format that a suffix implied."""
+    from archsim.spec.model import Model, merged_layers
+
+    resolved = resolve("models", str(name))
+    document = _extended(resolved)
+    merged_layers(document, loader.merge)
+    changes = tuple(changes)
+    if changes:
+        from archsim.spec.override import apply
+
+        apply(document, changes)
+    return loader.validate(document, Model, document="model"), resolved
+
+
+def model_from(document: dict[str, Any], name: str = "document") -> Model:
+    """The model of a plain document in the shape of a spec file (from an importer, or written in Python)."""
+    import yaml
+
+    from archsim.spec.model import Model, merged_layers
+
+    node = loader.parse_text(yaml.safe_dump(document, sort_keys=False), name)
+    merged_layers(node, loader.merge)
+    return loader.validate(node, Model, document="model")
+
+
+def _extended(resolved: Resolved, depth: int = 0) -> loader.Node:
+    """The document with the one it extends merged underneath."""
+    document = loader.read(resolved.path)
+    parent = document.get("extends")
+    if not isinstance(parent, str):
+        return document
+    if depth >= MAX_EXTENDS:
+        raise SpecError(f"`extends` is nested more than {MAX_EXTENDS} deep, or in a circle", code="E111")
+    base = _extended(resolve("models", parent), depth + 1)
+    for own in IDENTITY:
+        base.pop(own, None)
+    return loader.merge(base, document)
+
+
+IDENTITY = ("aliases", "hf_ids", "lineage", "notes", "sources", "published", "title", "confidence")
+"""Fields that belong to one checkpoint and are not taken over by `extends`."""
+
+
+def load_hardware(name: str) -> Hardware:
+    """The device of a catalog name, alias or path. Raises UnknownName, SpecError."""
+    from archsim.spec.hardware import load
+
+    return load(resolve("hw", str(name)).path, lambda base: resolve("hw", base).path)

@@ -1,0 +1,185 @@
+"""ModelSpec and Step to op graph: what blocks return, one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from archsim.blocks.context import Context
+from archsim.blocks.layer import Layer, lower_layers, walk_layers
+from archsim.graph.builder import Builder
+from archsim.graph.graph import Block
+from archsim.graph.step import Step
+from archsim.graph.tensor import Tensor
+from archsim.spec.model import Embedding, Head, MlmHead, Model, Mtp
+
+PARTS = ("mtp", "mlm-head", "vision", "audio")
+"""Optional parts of a checkpoint that are left out of the count unless asked for."""
+
+
+def lower(model: Model, step: Step, parts: Collection[str] = ()) -> Block:
+    """The op graph of one forward pass.
+
+    An encoder-decoder runs its encoder when a sequence has no past yet, and keeps the cross-attention cache
+    afterwards. `parts` names optional modules to include.
+    """
+    e = model.embedding
+    rows = e.rows or model.vocab_size
+    width = "V D" if e.factor is None else "V Df"
+    b = Builder(T=step.tokens, D=model.d_model, D2=model.d_model, V=rows, Df=e.factor, S=step.n_seqs)
+    with b.block("embedding"):
+        table = b.weight("tokens", width, "embedding")
+    memory = _encode(b, model, table, step) if model.encoder is not None else None
+    x = _embed(b, e, table, step, "embedding")
+    ctx = Context(step=step, cached=model.cached, memory=memory)
+    x = _stack(b, x, ctx, model.layers, e)
+    if model.final_norm is not None:
+        x = model.final_norm.lower(b, "final_norm", x)
+    _outputs(b, model, x, table, step, parts, ctx)
+    return b.graph()
+
+
+def _outputs(
+    b: Builder, model: Model, x: Tensor, table: Tensor, step: Step, parts: Collection[str], ctx: Context
+) -> None:
+    if model.architecture == "encoder":
+        if model.pooler:
+            _pool(b, x, step)
+        if "mlm-head" in parts and model.mlm_head is not None:
+            _mlm(b, model.mlm_head, x, table)
+        return
+    head = model.head or Head()
+    _logits(b, head, x, table, step)
+    if "mtp" in parts and model.mtp is not None:
+        _mtp(b, model.mtp, x, table, step, ctx)
+
+
+def _encode(b: Builder, model: Model, table: Tensor, step: Step) -> Tensor | None:
+    """The encoder over all source tokens; None (its weights only named) once the sequences are under way."""
+    assert model.encoder is not None
+    started = all(isinstance(s.past, int) and s.past > 0 for s in step.seqs)
+    source = step.encoder()
+    if started:
+        return None
+    with b.block("encoder", T=source.tokens, S=source.n_seqs):
+        x = _embed(b, model.encoder.embedding or Embedding(), table, source, "embedding")
+        x = _stack(b, x, Context(step=source, cached=False), model.encoder.layers, Embedding())
+        if model.encoder.final_norm is not None:
+            x = model.encoder.final_norm.lower(b, "final_norm", x)
+    return x
+
+
+def _embed(b: Builder, e: Embedding, table: Tensor, step: Step, name: str) -> Tensor:
+    """Token, position and segment vectors, summed, normed, projected to the model's width."""
+    d = "Df" if e.factor is not None else "D"
+    with b.block(name):
+        scale = b.sizes["D"] ** 0.5 if e.scale == "sqrt_d_model" else e.scale
+        attrs = {} if scale is None else {"scale": scale}
+        x = b.gather("x", table.part(V=step.tokens), "T " + d, index="token", **attrs)
+        late = e.positions is not None and e.positions.after_projection
+        x = x if late else _positions(b, e, x, step, d)
+        if e.token_types is not None:
+            with b.scope(Ty=e.token_types):
+                segments = b.weight("token_types", "Ty " + d, "embedding_other")
+            x = b.map("x_type", "add", x, b.gather("type", segments.part(), "T " + d, index="zero"))
+        if e.norm is not None:
+            x = e.norm.lower(b, "norm", x, d)
+        if e.factor is not None:
+            x = b.linear("project_in", x, "Df D", "T D", bias="D" if e.factor_bias else False)
+        return _positions(b, e, x, step, "D") if late else x
+
+
+def _positions(b: Builder, e: Embedding, x: Tensor, step: Step, d: str) -> Tensor:
+    p = e.positions
+    if p is None:
+        return x
+    if p.kind == "sinusoidal":
+        return b.map("x_position", "add", x, b.constant("sinusoid", "sinusoid", "T " + d))
+    with b.scope(X=(p.max or 0) + p.offset):
+        table = b.weight("positions", "X " + d, "position")
+    rows = sum(s.new for s in step.seqs)
+    position = b.gather("position", table.part(X=rows), "T " + d, index="position", offset=p.offset)
+    return b.map("x_position", "add", x, position)
+
+
+def _stack(b: Builder, x: Tensor, ctx: Context, layers: tuple[Layer, ...], e: Embedding) -> Tensor:
+    """All layers, with what they share declared before them."""
+    leaves = walk_layers(layers)
+    for layer in leaves:
+        if layer.attention is not None:
+            layer.attention.declare(b, ctx)
+    if e.per_layer is not None:
+        ctx.shared["per_layer"] = _per_layer_inputs(b, x, ctx, layers, e)
+    altup = next((layer.altup for layer in leaves if layer.altup is not None), None)
+    if altup is None:
+        return lower_layers(b, x, ctx, layers)
+    with b.scope(A=altup.n, A3=altup.n - 1):
+        projected = b.contract("altup_in", x, b.weight("w_altup_in", "A3 D D2", inner=("D",)), "T A3 D2")
+        x = b.map("streams", "altup_split", x, projected, axes="T A D")
+        x = lower_layers(b, x, ctx, layers)
+        rest = b.select("other_streams", x, "T A3 D", "rest", A=altup.n - 1)
+        merged = b.contract("altup_out", rest, b.weight("w_altup_out", "A3 D D2", inner=("D",)), "T A3 D2")
+        return b.map("merged", "altup_merge", x, merged, axes="T D")
+
+
+def _per_layer_inputs(b: Builder, x: Tensor, ctx: Context, layers: tuple[Layer, ...], e: Embedding) -> Tensor:
+    """Per-layer embeddings of the tokens, mixed with a projection of the ordinary embedding. Over T Y Pl."""
+    from archsim.blocks.layer import count_layers
+
+    spec = e.per_layer
+    assert spec is not None
+    with b.block("per_layer", Y=count_layers(layers), Pl=spec.d, Vp=spec.vocab_size):
+        table = b.weight("tokens", "Vp Y Pl", "embedding_per_layer")
+        own = b.gather("own", table.part(Vp=ctx.step.tokens), "T Y Pl", index="token", scale=spec.d**0.5)
+        context = b.map(
+            "context_scaled", "scale", b.linear("context", x, "D Y Pl", "T Y Pl"), by_size="D", power=-0.5
+        )
+        context = spec.norm.lower(b, "norm", context, "Pl")
+        return b.map("inputs", "add", context, own, scale_sum=2**-0.5)
+
+
+def _logits(b: Builder, head: Head, x: Tensor, table: Tensor, step: Step) -> None:
+    tokens = step.n_seqs if step.last else step.tokens
+    with b.block("head", T=tokens):
+        h = b.select("last", x, "T D", "last", T=tokens) if step.last else x
+        d = "D"
+        if "Df" in table.axes and head.tied:
+            h, d = b.linear("project_out", h, "D Df", "T Df"), "Df"
+        if head.tied:
+            y = b.contract("logits", h, table, "T V")
+        else:
+            y = b.contract("logits", h, b.weight("w_logits", f"V {d}", "head", (d,)), "T V")
+        if head.bias:
+            y = b.map("logits+b", "add", y, b.weight("b_logits", "V", "bias"))
+        if head.scale is not None:
+            y = b.map("logits_scaled", "scale", y, by=head.scale)
+        if head.softcap is not None:
+            b.map("logits_capped", "softcap", y, cap=head.softcap)
+
+
+def _pool(b: Builder, x: Tensor, step: Step) -> None:
+    with b.block("pooler", T=step.n_seqs):
+        first = b.select("first", x, "T D", "first", T=step.n_seqs)
+        b.map("pooled", "tanh", b.linear("dense", first, "D D2", "T D2", bias=True))
+
+
+def _mlm(b: Builder, spec: MlmHead, x: Tensor, table: Tensor) -> None:
+    d = "Df" if "Df" in table.axes else "D2"
+    with b.block("mlm_head"):
+        h = b.map("h()", spec.activation, b.linear("dense", x, "D " + d, "T " + d, bias=True))
+        h = b.view("h_d", spec.norm.lower(b, "norm", h, d), "T " + ("Df" if d == "Df" else "D"))
+        w = table if spec.tied else b.weight("w_decoder", "V D", "head", ("D",))
+        y = b.contract("decoder", h, w, "T V")
+        if spec.bias:
+            b.map("decoder+b", "add", y, b.weight("b_decoder", "V", "bias"))
+
+
+def _mtp(b: Builder, spec: Mtp, x: Tensor, table: Tensor, step: Step, ctx: Context) -> None:
+    """Each module: norm both inputs, merge to one width, one layer, norm; embedding and head are the trunk's."""
+    with b.block("mtp", spec.n):
+        e = b.gather("x", table.part(V=step.tokens), "T D", index="token")
+        e, h = spec.norm.lower(b, "embedding_norm", e), spec.norm.lower(b, "hidden_norm", x)
+        merged = b.map("merged", "add", b.linear("merge_embedding", e, "D D2", "T D2"),
+                       b.linear("merge_hidden", h, "D D2", "T D2"))  # fmt: skip
+        y = spec.layer.lower(b, b.view("h", merged, "T D"), ctx, "layer")
+        spec.norm.lower(b, "final_norm", y)
+        b.carry(x, y)

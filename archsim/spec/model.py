@@ -1,0 +1,213 @@
+"""The model document: what a transformer is, as data."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from archsim.blocks.dispatch import Count, Impossible, Spec
+from archsim.blocks.layer import Layer, count_layers, walk_layers
+from archsim.blocks.norm import Norm
+
+
+class Source(Spec):
+    """Where figures come from. covers: the fields (dotted paths or top-level names) it vouches for."""
+
+    id: str = "source"
+    title: str = ""
+    url: str = ""
+    retrieved: str | None = None
+    covers: tuple[str, ...] = ()
+
+
+class Published(Spec):
+    """What the authors state, for comparison; never used in a computation."""
+
+    params: int | float | str | None = None
+    active: int | float | str | None = None
+    exact: int | None = None
+    note: str | None = None
+
+
+class Lineage(Spec):
+    """The model this one was built from, and what changed."""
+
+    parent: str | None = None
+    changes: tuple[str, ...] = ()
+
+
+class Positions(Spec):
+    """Absolute positions added to the embedding: learned (a table of `max` + `offset` rows) or sinusoidal.
+
+    after_projection: as wide as the model and added behind the projection of a narrower embedding (OPT-350m).
+    """
+
+    kind: Literal["learned", "sinusoidal"]
+    max: Count | None = None
+    offset: int = 0
+    after_projection: bool = False
+
+
+class PerLayerEmbedding(Spec):
+    """A second table with one small vector per token and layer (Gemma 3n)."""
+
+    d: Count
+    vocab_size: Count
+    norm: Norm
+
+
+class Embedding(Spec):
+    """Input side. scale: factor on the vectors, or `sqrt_d_model`. rows: table rows where padded beyond the
+    vocabulary. factor: width of the table where it is smaller than d_model (ALBERT, OPT-350m), with a projection
+    (`factor_bias`: a bias in it). token_types: segment table rows.
+    """
+
+    rows: Count | None = None
+    scale: float | Literal["sqrt_d_model"] | None = None
+    norm: Norm | None = None
+    positions: Positions | None = None
+    token_types: Count | None = None
+    factor: Count | None = None
+    factor_bias: bool = False
+    per_layer: PerLayerEmbedding | None = None
+
+
+class Head(Spec):
+    """Output side. tied: the input table is the output matrix. softcap, scale: of the logits."""
+
+    tied: bool = False
+    bias: bool = False
+    softcap: float | None = None
+    scale: float | None = None
+
+
+class MlmHead(Spec):
+    """The pre-training head of an encoder: dense, activation, norm, then the (tied) decoder with a bias."""
+
+    activation: str = "gelu"
+    norm: Norm
+    tied: bool = True
+    bias: bool = True
+
+
+class Tower(Spec):
+    """A vision or audio encoder, or its projector, as an opaque number of parameters."""
+
+    name: Literal["vision", "audio"]
+    params: Count
+    note: str | None = None
+
+
+class Stack(Spec):
+    """Layers and what surrounds them: one of an encoder-decoder's two halves."""
+
+    layer: Layer | None = None
+    layers: tuple[Layer, ...]
+    final_norm: Norm | None = None
+    embedding: Embedding | None = None
+
+
+class Mtp(Spec):
+    """Multi-token prediction (DeepSeek-V3): modules that each take the trunk's state and the next token's
+    embedding, merge them, and run one more layer: `layer` of the model, with what is given here on top.
+    Shared embedding and head.
+    """
+
+    n: Count = 1
+    norm: Norm
+    layer: Layer
+
+
+class Model(Spec):
+    """A model: identity, widths, embedding, one stack of layers (and an encoder), head, provenance.
+
+    `layer` holds what all layers share; each entry of `layers` is merged over it, so that a family is seen at a
+    glance. weights: native storage format per tensor class (default, expert, embedding, ...). extends: another
+    model whose document is merged underneath.
+    """
+
+    name: str
+    title: str | None = None
+    org: str | None = None
+    released: str | None = None
+    aliases: tuple[str, ...] = ()
+    hf_ids: tuple[str, ...] = ()
+    extends: str | None = None
+    lineage: Lineage | None = None
+    architecture: Literal["decoder", "encoder", "encoder-decoder"] = "decoder"
+    d_model: Count
+    vocab_size: Count
+    max_context: Count | None = None
+    embedding: Embedding = Field(default_factory=Embedding)
+    layer: Layer | None = None
+    layers: tuple[Layer, ...]
+    final_norm: Norm | None = None
+    head: Head | None = None
+    pooler: bool = False
+    mlm_head: MlmHead | None = None
+    encoder: Stack | None = None
+    mtp: Mtp | None = None
+    towers: tuple[Tower, ...] = ()
+    weights: dict[str, str] = Field(default_factory=lambda: {"default": "bf16"})
+    dropout: float | None = None
+    confidence: Literal["verified", "published", "inferred"] | None = None
+    published: Published | None = None
+    notes: tuple[str, ...] = ()
+    sources: tuple[Source, ...] = ()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Model:
+        if (self.architecture == "encoder-decoder") != (self.encoder is not None):
+            raise Impossible("an `encoder` stack and `architecture: encoder-decoder` belong together")
+        cross = [layer for layer in walk_layers(self.layers) if layer.cross_attention is not None]
+        if cross and self.encoder is None:
+            raise Impossible("`cross_attention` needs an `encoder` to attend to")
+        if self.architecture == "encoder" and self.head is not None:
+            raise Impossible("an encoder has an `mlm_head` or a `pooler`, not a `head`")
+        return self
+
+    @property
+    def n_layers(self) -> int:
+        """Layers of the decoder, or of the only stack."""
+        return count_layers(self.layers)
+
+    @property
+    def cached(self) -> bool:
+        """Whether the main stack keeps keys and values between steps."""
+        return self.architecture != "encoder"
+
+    def tiny(self) -> Model:
+        """The same kinds and patterns of blocks at sizes that run anywhere."""
+        from archsim.spec.tiny import tiny
+
+        return tiny(self)
+
+
+def merged_layers(document: dict[str, Any], merge: Any) -> dict[str, Any]:
+    """The document with `layer` merged under every entry of `layers`, groups opened, and under the layer of the
+    prediction modules; `layer` itself is dropped.
+
+    `merge(base, over)` is the deep merge of `archsim.spec.loader`, which keeps the positions of both sides.
+    """
+    for holder in (document, document.get("encoder")):
+        if isinstance(holder, dict) and isinstance(holder.get("layers"), list):
+            base = holder.pop("layer", None)
+            if isinstance(base, dict):
+                layers = holder["layers"]
+                for i, entry in enumerate(layers):
+                    layers[i] = _under(base, entry, merge)
+                mtp = holder.get("mtp")
+                if isinstance(mtp, dict) and isinstance(mtp.get("layer"), dict):
+                    mtp["layer"] = merge(base, mtp["layer"])
+    return document
+
+
+def _under(base: dict[str, Any], entry: Any, merge: Any) -> Any:
+    if not isinstance(entry, dict):
+        return entry
+    if isinstance(entry.get("layers"), list):
+        for i, inner in enumerate(entry["layers"]):
+            entry["layers"][i] = _under(base, inner, merge)
+        return entry
+    return merge(base, entry)

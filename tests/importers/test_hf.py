@@ -1,0 +1,220 @@
+"""Hugging Face configs to documents."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from archsim.base.errors import SpecError
+from archsim.cost.count import params
+from archsim.graph.step import Seqs, Step
+from archsim.importers.hf import from_config
+from archsim.importers.hf_families.registry import READERS, family
+from archsim.importers.hf_pattern import pattern, stack
+from archsim.spec import loader
+from archsim.spec.load import load_model
+from archsim.spec.lower import lower
+from archsim.spec.model import Model, merged_layers
+
+HERE = Path(__file__).parent
+SMALL: dict[str, dict[str, Any]] = json.loads((HERE / "small.json").read_text())
+CONFIGS = sorted((HERE / "configs").glob("*.json"))
+LLAMA = SMALL["llama"]
+
+
+def model(config: dict[str, Any]) -> Model:
+    """The model that a config becomes, on the way that a file takes: as text, merged, validated."""
+    document = loader.parse_text(json.dumps(from_config(config, "imported")), "imported")
+    merged_layers(document, loader.merge)
+    return loader.validate(document, Model)
+
+
+def total(m: Model) -> int:
+    """Parameters of a model."""
+    return int(params(lower(m, Step.of(source=(Seqs(),)))))
+
+
+def only_layer(config: dict[str, Any]) -> dict[str, Any]:
+    """The layer of a document whose layers are all alike."""
+    (layer,) = from_config(config)["layers"]
+    return layer  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_a_config_and_the_catalog_agree(path: Path) -> None:
+    """The config of a catalog entry has the entry's parameters, layers and context."""
+    imported, known = model(json.loads(path.read_text())), load_model(path.stem)
+    assert total(imported) == total(known)
+    assert imported.n_layers == known.n_layers
+    assert imported.architecture == known.architecture
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", SMALL)
+def test_small_models_have_the_parameters_of_the_reference(name: str) -> None:
+    """Every family has as many parameters as the class of transformers with the same config."""
+    assert total(model(SMALL[name])) == reference(SMALL[name])
+
+
+def reference(config: dict[str, Any]) -> int:
+    """Unique parameters of the class in transformers, on the meta device; sinusoid tables are not learned."""
+    torch = pytest.importorskip("torch", reason="the reference needs torch")
+    transformers = pytest.importorskip("transformers", reason="the reference is transformers")
+    spec = transformers.AutoConfig.for_model(**config)
+    seq2seq = getattr(spec, "is_encoder_decoder", False)
+    encoder = config["model_type"] in ("bert", "roberta", "distilbert", "deberta", "longformer")
+    auto = "AutoModel" if encoder else "AutoModelForSeq2SeqLM" if seq2seq else "AutoModelForCausalLM"
+    with torch.device("meta"):
+        built = getattr(transformers, auto).from_config(spec)
+    tables = "embed_positions" if config["model_type"] == "marian" else "no such name"
+    return sum(p.numel() for name, p in built.named_parameters() if tables not in name)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_an_unknown_key_is_refused_by_name(name: str) -> None:
+    """A key that nobody understands is an error, in every family."""
+    with pytest.raises(SpecError, match="attention_wormholes"):
+        from_config(SMALL[name] | {"attention_wormholes": 3})
+
+
+def test_every_family_has_a_small_config() -> None:
+    """No family goes untested; the other names of a family count with it."""
+    tested = {READERS[config["model_type"]] for config in SMALL.values()}
+    assert set(READERS.values()) == tested
+
+
+def test_a_family_is_registered_once() -> None:
+    """Two readers for one type are a mistake."""
+    with pytest.raises(ValueError, match="llama"):
+        family("llama")(lambda c: {})
+
+
+def test_nested_keys_are_checked_too() -> None:
+    """An unknown field of the rotary scaling is named with its parent."""
+    with pytest.raises(SpecError, match=re.escape("rope_scaling.spiral")):
+        from_config(LLAMA | {"rope_scaling": {"rope_type": "linear", "factor": 2.0, "spiral": 1}})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": "lama"}, "llama"),
+        ({"model_type": None}, "model_type"),
+        ({"hidden_act": "swoosh"}, "swoosh"),
+        ({"num_attention_heads": 0}, "num_attention_heads"),
+        ({"num_hidden_layers": "three"}, "num_hidden_layers"),
+        ({"rope_scaling": {"rope_type": "spiral"}}, "spiral"),
+        ({"torch_dtype": "float3"}, "float3"),
+        ({"quantization_config": {"quant_method": "magic"}}, "magic"),
+        ({"rope_scaling": 3}, "rope_scaling"),
+    ],
+)
+def test_impossible_values_are_refused(change: dict[str, Any], message: str) -> None:
+    """The message or its hints name what is wrong."""
+    with pytest.raises(SpecError) as caught:
+        from_config(LLAMA | change)
+    assert message in " ".join((caught.value.message, *caught.value.hints))
+
+
+def test_layer_types_need_one_entry_per_layer() -> None:
+    """A list of another length is an error, not a shorter model."""
+    with pytest.raises(SpecError, match="layer_types"):
+        from_config(SMALL["gemma2"] | {"layer_types": ["full_attention"]})
+
+
+def test_missing_key_value_heads_are_all_heads() -> None:
+    """Without the key, attention is multi-head."""
+    assert only_layer(LLAMA)["attention"]["kind"] == "mha"
+
+
+def test_falcon_counts_key_value_heads_in_its_later_architecture_only() -> None:
+    """`num_kv_heads` beside `multi_query` means one head."""
+    assert only_layer(SMALL["falcon"] | {"num_kv_heads": 4})["attention"]["kind"] == "mqa"
+
+
+def test_a_window_that_is_switched_off_is_no_window() -> None:
+    """Qwen2 files carry a number beside `use_sliding_window: false`."""
+    assert "mask" not in only_layer(SMALL["qwen2"] | {"use_sliding_window": False})["attention"]
+
+
+def test_window_layers_begin_at_the_given_one() -> None:
+    """With the window on, the first `max_window_layers` layers have none."""
+    names = [layer["name"] for layer in from_config(SMALL["qwen2"])["layers"]]
+    assert names == ["full", "local"]
+
+
+def test_a_null_window_is_not_a_missing_one() -> None:
+    """Mistral's class has a window of 4096 unless the file says null."""
+    assert only_layer(SMALL["mistral"])["attention"]["mask"] == {"kind": "sliding", "window": 4096}
+    assert "mask" not in only_layer(SMALL["mistral"] | {"sliding_window": None})["attention"]
+
+
+def test_rotary_parameters_in_both_spellings() -> None:
+    """The newer nested mapping and the older keys give the same position block."""
+    scaling = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}
+    old = LLAMA | {"rope_theta": 5e5, "rope_scaling": scaling}
+    new = LLAMA | {"rope_parameters": {"rope_theta": 5e5, **scaling}}
+    assert from_config(old) == from_config(new)
+    assert only_layer(old)["attention"]["position"]["scaling"]["original_max"] == 8192
+
+
+def test_a_multimodal_config_gives_its_language_model() -> None:
+    """`text_config` counts; the vision tower's keys are not asked about."""
+    config = {"model_type": "gemma3", "text_config": SMALL["gemma3_text"], "vision_config": {"odd": 1}}
+    assert from_config(config, "x") == from_config(SMALL["gemma3_text"], "x")
+
+
+@pytest.mark.parametrize(
+    ("stored", "weights"),
+    [
+        ({}, {"default": "bf16"}),
+        ({"torch_dtype": "float16"}, {"default": "fp16"}),
+        ({"quantization_config": {"quant_method": "mxfp4"}}, {"default": "bf16", "expert": "mxfp4"}),
+        (
+            {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}},
+            {"default": "bf16", "linear": "fp8_block", "expert": "fp8_block"},
+        ),
+        (
+            {"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}},
+            {"default": "bf16", "linear": "awq_int4_g128", "expert": "awq_int4_g128"},
+        ),
+        (
+            {
+                "quantization_config": {
+                    "quant_method": "compressed-tensors",
+                    "ignore": ["re:.*self_attn.*"],
+                    "config_groups": {"a": {"weights": {"num_bits": 4, "type": "int", "group_size": 32}}},
+                }
+            },
+            {"default": "bf16", "expert": "int4_g32"},
+        ),
+    ],
+)
+def test_weight_formats(stored: dict[str, Any], weights: dict[str, str]) -> None:
+    """How a checkpoint is stored comes from its dtype and its quantisation."""
+    assert from_config(LLAMA | stored)["weights"] == weights
+
+
+def test_prediction_modules_are_kept_apart() -> None:
+    """They are part of the document and not of the total."""
+    config = SMALL["deepseek_v3"] | {"num_nextn_predict_layers": 1}
+    assert "mtp" in from_config(config)
+    assert total(model(config)) == total(model(SMALL["deepseek_v3"]))
+
+
+def test_a_pattern_is_found_behind_a_prefix() -> None:
+    """Dense layers first, then a period, then what is left of it."""
+    entries = [("dense", {"a": 0})] * 2 + [("local", {"a": 1}), ("local", {"a": 1}), ("global", {"a": 2})] * 3
+    head, group = pattern(entries)
+    assert head == {"name": "dense", "repeat": 2, "a": 0}
+    assert group["repeat"] == 3
+    assert [layer["name"] for layer in group["layers"]] == ["local", "global"]
+
+
+def test_equal_layers_need_no_shared_part() -> None:
+    """A uniform stack is one entry."""
+    assert stack([("x", {"a": 1})] * 4) == {"layers": [{"repeat": 4, "a": 1}]}

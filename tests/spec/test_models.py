@@ -1,0 +1,118 @@
+"""The model catalog: every file, on its own terms and against independent counts."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from archsim.cost.count import active_params, params
+from archsim.graph.graph import Block
+from archsim.graph.step import Seqs, Step
+from archsim.graph.tensor import Tensor
+from archsim.spec import loader
+from archsim.spec.catalog import build_index
+from archsim.spec.load import load_model
+from archsim.spec.lower import PARTS, lower
+from archsim.spec.model import Model
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "specs" / "models"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml") if not path.stem.startswith("_"))
+EXPECTED: dict[str, Any] = json.loads((ROOT / "tests" / "facts" / "params.json").read_text())["models"]
+FORMULA_TOLERANCE = 1e-4
+TABLES = ("embedding", "position", "head")
+
+
+@cache
+def model(name: str) -> Model:
+    """A catalog entry, loaded as the tool loads it."""
+    return load_model(str(FOLDER / f"{name}.yaml"))
+
+
+@cache
+def one_token(name: str) -> Block:
+    """The graph of one token, and of one source token where there is an encoder."""
+    return lower(model(name), Step.of(source=(Seqs(),)))
+
+
+def in_table(tensor: Tensor) -> bool:
+    """Whether a weight is an input, position or output table."""
+    return tensor.role in TABLES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_identity(name: str) -> None:
+    """The name is the file's, and there are a title, a date, a source for something, and a known parent."""
+    m = model(name)
+    assert m.name == name
+    assert m.title and m.org and m.released and m.confidence
+    assert m.sources and all(source.url.startswith("https://") and source.covers for source in m.sources)
+    assert m.lineage is None or m.lineage.parent is None or m.lineage.parent in NAMES
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_parameters(name: str) -> None:
+    """Total, active and embedding parameters equal the independent count."""
+    expected, graph = EXPECTED[name], one_token(name)
+    tolerance = FORMULA_TOLERANCE if expected.get("method") == "formula" else 0.0
+    assert params(graph) == pytest.approx(expected["total"], rel=tolerance, abs=0)
+    assert active_params(graph) == pytest.approx(expected["active"], rel=tolerance, abs=0)
+    if "embedding" in expected:
+        assert params(graph, where=in_table) == expected["embedding"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_published_exact_total_is_reproduced(name: str) -> None:
+    """Where the authors state the total to the last digit, it is ours."""
+    published = model(name).published
+    if published is not None and published.exact is not None:
+        assert params(one_token(name)) == published.exact
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_optional_parts_only_add(name: str) -> None:
+    """Prediction modules and pre-training heads are lowered on request, and add parameters."""
+    m = model(name)
+    more = params(lower(m, Step.of(source=(Seqs(),)), PARTS)) - params(one_token(name))
+    assert (more > 0) == (m.mtp is not None or m.mlm_head is not None)
+
+
+def test_a_prediction_module_of_deepseek_v3() -> None:
+    """The published 685B checkpoint holds one more layer, its norms and its projection."""
+    whole = params(lower(model("deepseek-v3"), Step.of(), ("mtp",)))
+    tables = 2 * 129280 * 7168  # the checkpoint stores both tables a second time
+    assert whole + tables == pytest.approx(684.5e9, rel=2e-3)
+
+
+def test_every_expected_model_is_there() -> None:
+    """The catalog has all models that were counted independently."""
+    assert set(EXPECTED) <= set(NAMES)
+
+
+def test_checkpoints_belong_to_one_model() -> None:
+    """No Hugging Face id is claimed twice."""
+    claimed = Counter(hf_id for name in NAMES for hf_id in model(name).hf_ids)
+    assert not [hf_id for hf_id, times in claimed.items() if times > 1]
+
+
+def test_the_index_is_current() -> None:
+    """`index.json` is what `build_index` makes of the folder."""
+    assert json.loads((FOLDER / "index.json").read_text()) == build_index(FOLDER)
+
+
+def test_names_without_a_spec_say_why() -> None:
+    """Undisclosed models have a status and a reason."""
+    status = loader.read(FOLDER / "_status.yaml")
+    assert status and not set(status) & set(NAMES)
+    assert all(entry["status"] and entry["notes"] and entry["title"] for entry in status.values())
+
+
+def test_a_model_keeps_no_format_of_the_one_it_extends() -> None:
+    """Kimi K2 stores fp8 matrices, its successors int4 experts and bf16 for the rest."""
+    assert model("kimi-k2").weights["linear"] == "fp8_block"
+    assert model("kimi-k2.5").weights == {"default": "bf16", "linear": "bf16", "expert": "int4_g32"}
