@@ -20,8 +20,8 @@ ELEMENTWISE_RATE = {
     "add": 1, "mul": 1, "scale": 1, "softmax": 5, "softcap": 3, "rmsnorm": 4, "layernorm": 5, "l2norm": 4,
     "relu": 1, "relu2": 2, "gelu": 8, "gelu_tanh": 8, "silu": 4, "sigmoid": 4, "tanh": 4, "softplus": 4,
     "xielu": 8, "swiglu": 5, "geglu": 9, "geglu_tanh": 9, "reglu": 2, "clamped_swiglu": 8, "clamped_geglu": 9,
-    "rope": 3, "topk": 5, "gate": 5, "dispatch": 0, "combine": 2, "concat": 0, "clip": 1, "altup_correct": 3, "altup_split": 4,
-    "altup_merge": 4, "sinusoid": 2,
+    "rope": 3, "topk": 5, "gate": 5, "dispatch": 0, "combine": 2, "concat": 0, "clip": 1, "altup_correct": 3,
+    "altup_split": 4, "altup_merge": 4, "sinusoid": 2,
 }  # fmt: skip
 """Vector FLOP per output element, by the operations written out: a convention, reported apart from FLOPs."""
 
@@ -61,11 +61,19 @@ class Builder:
         self._bodies[-1].append(op)
 
     def emit(
-        self, kind: OpKind, name: str, reads: tuple[Operand, ...], out: Operand, *extra: Operand, **fields: Any
+        self,
+        kind: OpKind,
+        name: str,
+        reads: tuple[Operand, ...],
+        out: Operand,
+        *extra: Operand,
+        **fields: Any,
     ) -> Tensor:
         """Append an op; returns the first tensor written."""
         writes = (_use(out), *map(_use, extra)) if extra else (_use(out),)
-        op = Op(kind=kind, name=self.name(name), reads=tuple([_use(r) for r in reads]), writes=writes, **fields)
+        op = Op(
+            kind=kind, name=self.name(name), reads=tuple([_use(r) for r in reads]), writes=writes, **fields
+        )
         self._bodies[-1].append(op)
         return writes[0].tensor
 
@@ -114,7 +122,9 @@ class Builder:
         """The same numbers under other axis names: costs nothing."""
         return self.emit("view", name, (x,), self.tensor(name, out), attrs=attrs)
 
-    def select(self, name: str, x: Tensor, out: str, how: Literal["last", "first", "rest", "next"], **sizes: Num) -> Tensor:
+    def select(
+        self, name: str, x: Tensor, out: str, how: Literal["last", "first", "rest", "next"], **sizes: Num
+    ) -> Tensor:
         """A slice of `x`, free: the last token of every sequence, the first entry or all but the first of an axis,
         or `next`: one entry more at every execution."""
         result = Tensor(self.name(name), {a: sizes.get(a, self.sizes[a]) for a in split(out)})
@@ -123,14 +133,21 @@ class Builder:
     def idle(self, *weights: Tensor) -> None:
         """Weights that this step does not touch, but that belong to the model."""
         for w in weights:
-            use = w.part(**{split_first(w): 0})
+            use = Use(w, {**w.axes, split_first(w): 0})
             op = Op(kind="view", name=w.name + ".idle", reads=(use,), writes=())
             self._bodies[-1].append(op)
 
     # ------------------------------------------------------------------ structure
     @contextmanager
     def block(
-        self, name: str, times: Num = 1, *, shared: bool = False, kernel: str = "", attrs: Any = None, **sizes: Num
+        self,
+        name: str,
+        times: Num = 1,
+        *,
+        shared: bool = False,
+        kernel: str = "",
+        attrs: Any = None,
+        **sizes: Num,
     ) -> Iterator[None]:
         """A nested scope: a group, a repetition, or the body of a `kernel`."""
         outer, self.sizes = self.sizes, {**self.sizes, **sizes}
@@ -143,7 +160,13 @@ class Builder:
             path = ".".join(self._path)
             body, carry = tuple(self._bodies.pop()), tuple(self._carries.pop())
             node = Block(
-                name=path, body=body, times=times, shared=shared, carry=carry, kernel=kernel, attrs=attrs or NOTHING
+                name=path,
+                body=body,
+                times=times,
+                shared=shared,
+                carry=carry,
+                kernel=kernel,
+                attrs=attrs or NOTHING,
             )
             if body:
                 self._bodies[-1].append(node)

@@ -28,8 +28,8 @@ class Mask:
     causal: key not after query. window: at most so many latest keys, the query's own included (0: no window);
     without causal a symmetric band of `window` keys to each side. chunk: only keys of the query's own chunk.
     global_tokens: that many first tokens see and are seen by all. top_k: keys kept per query by an indexer.
-    prefix: that many first tokens see each other both ways. block, vertical: before the window, the last of every `vertical` blocks of `block` keys is
-    seen too (block-sparse attention).
+    prefix: that many first tokens see each other both ways. block, vertical: before the window, the last of
+    every `vertical` blocks of `block` keys is seen too (block-sparse attention).
     """
 
     causal: bool = True

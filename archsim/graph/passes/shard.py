@@ -52,7 +52,9 @@ class Mesh:
     @classmethod
     def of(cls, tp: int = 1, dp: int = 1, ep: int = 1) -> Mesh:
         """The mesh of a plan; ep must divide tp x dp."""
-        sizes = {f"d{i}": p for i, p in enumerate(_primes(dp))} | {f"t{i}": p for i, p in enumerate(_primes(tp))}
+        sizes = {f"d{i}": p for i, p in enumerate(_primes(dp))} | {
+            f"t{i}": p for i, p in enumerate(_primes(tp))
+        }
         experts: list[str] = []
         for name, size in sizes.items():
             if ep % size == 0:
@@ -242,18 +244,24 @@ def _gather_logits(graph: Block, mesh: Mesh) -> list[Op]:
     """Sampling needs every logit: the vocabulary shards are gathered at the end."""
     if mesh.size(mesh.tensor) == 1:
         return []
-    found = [op for block in graph.body if isinstance(block, Block) for op in block.body if isinstance(op, Op)]
+    found = [
+        op for block in graph.body if isinstance(block, Block) for op in block.body if isinstance(op, Op)
+    ]
     logits = [op.writes[0] for op in found if op.writes and "V" in op.writes[0].axes and op.kind != "gather"]
     if not logits:
         return []
-    return [_collective("all_gather", "head.gather", logits[-1], mesh.size(mesh.tensor), frozenset(mesh.tensor))]
+    return [
+        _collective("all_gather", "head.gather", logits[-1], mesh.size(mesh.tensor), frozenset(mesh.tensor))
+    ]
 
 
 def _collective(fn: str, name: str, use: Use, group: int, dims: frozenset[str]) -> Op:
     """A collective over `group` ranks; reads say what one rank holds before it."""
     out = Tensor(f"{name}.{fn}", use.axes, "act", use.tensor.format)
     attrs: dict[str, Any] = {"group": group, "dims": tuple(sorted(dims))}
-    return Op(kind="collective", name=f"{name}.{fn}", reads=(use,), writes=(Use(out, use.axes),), fn=fn, attrs=attrs)
+    return Op(
+        kind="collective", name=f"{name}.{fn}", reads=(use,), writes=(Use(out, use.axes),), fn=fn, attrs=attrs
+    )
 
 
 def _primes(n: int) -> list[int]:

@@ -1,0 +1,1 @@
+"""Counting, traffic, memory and time of an op graph."""

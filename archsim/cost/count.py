@@ -1,0 +1,131 @@
+"""Exact counts: parameters, bytes and FLOPs are sums over the tensors and ops of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from archsim.base.number import Num, product
+from archsim.graph.graph import Block, Op, OpClass, blocks, ops
+from archsim.graph.tensor import REFINES, Tensor, nbytes, numel
+
+MAC = 2
+"""FLOP per multiply-add, the convention of every FLOP figure here and of torch's FlopCounterMode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A declared tensor, how many copies its home block makes, and the most of it that any op touches."""
+
+    tensor: Tensor
+    copies: Num
+    touched: Num
+
+
+def inventory(*graphs: Block, kind: str = "weight") -> list[Item]:
+    """Every tensor of one kind that the graphs declare, once. The union of a model's steps is the model."""
+    return [item for item in _declared(graphs) if item.tensor.kind == kind]
+
+
+@lru_cache(maxsize=64)
+def _declared(graphs: tuple[Block, ...]) -> tuple[Item, ...]:
+    """All weights and states of the graphs (whose identity is the key)."""
+    copies: dict[str, Num] = {}
+    shared: set[str] = set()
+    for graph in graphs:
+        for block in blocks(graph):
+            copies[block.name] = block.times
+            if block.shared:
+                shared.add(block.name)
+    single = {name: 1 if name in shared else times for name, times in copies.items()}
+    found: dict[str, Item] = {}
+    for graph in graphs:
+        for op, _ in ops(graph):
+            for use in (*op.reads, *op.writes):
+                tensor = use.tensor
+                if tensor.kind != "act" and tensor.name not in found:
+                    touched = numel(use) if op.kind != "gather" else numel(tensor)
+                    times = _home_copies(tensor.name, single if tensor.kind == "weight" else copies)
+                    found[tensor.name] = Item(tensor, times, touched)
+    return tuple(found.values())
+
+
+def _home_copies(name: str, copies: dict[str, Num]) -> Num:
+    """Product of the repetitions of every block around a tensor."""
+    total: Num = 1
+    end = name.find(".")
+    while end > 0:
+        total = total * copies.get(name[:end], 1)
+        end = name.find(".", end + 1)
+    return total
+
+
+def learned(tensor: Tensor) -> bool:
+    """Whether a weight is a parameter: a router's selection bias is set by rule, a buffer."""
+    return tensor.role != "buffer"
+
+
+def params(*graphs: Block, where: Callable[[Tensor], bool] = learned) -> Num:
+    """Unique parameters: tied weights once, buffers never."""
+    return sum(numel(i.tensor) * i.copies for i in inventory(*graphs) if where(i.tensor))
+
+
+def active_params(*one_token: Block) -> Num:
+    """Parameters that one token uses: all but the routed experts it is not sent to.
+
+    The graphs must be lowered for a single token, where the experts touched are exactly the router's top-k.
+    """
+    return sum(
+        (i.touched if "E" in i.tensor.axes else numel(i.tensor)) * i.copies
+        for i in inventory(*one_token)
+        if learned(i.tensor)
+    )
+
+
+def weight_bytes(*graphs: Block, where: Callable[[Tensor], bool] = lambda _: True) -> Num:
+    """Bytes of all weights as stored, block scales included."""
+    return sum(nbytes(i.tensor) * i.copies for i in inventory(*graphs) if where(i.tensor))
+
+
+def state_bytes(*graphs: Block, role: str | None = None) -> Num:
+    """Bytes of caches after the step: role "kv" grows with tokens, "recurrent" is constant."""
+    items = inventory(*graphs, kind="state")
+    return sum(nbytes(i.tensor) * i.copies for i in items if role in (None, i.tensor.role))
+
+
+def op_flops(op: Op) -> Num:
+    """FLOP of one op.
+
+    A contraction costs 2 x the product of every axis in sight, a finer axis replacing those it refines; a map or
+    scan its rate per output element.
+    """
+    if op.kind == "contract":
+        axes = {a: n for use in (*op.reads, *op.writes) for a, n in use.axes.items()}
+        replaced = {coarse for axis in axes for coarse in REFINES.get(axis, ())}
+        return MAC * product(n for a, n in axes.items() if a not in replaced)
+    if op.kind in ("map", "scan"):
+        return op.rate * numel(op.writes[0])
+    return 0
+
+
+def flops(graph: Block, cls: OpClass | None = None) -> Num:
+    """FLOP of contractions (matmul, attention, conv), of one class or all."""
+    return sum(op_flops(op) * n for op, n in ops(graph) if op.kind == "contract" and cls in (None, op.cls))
+
+
+def elementwise_flops(graph: Block) -> Num:
+    """FLOP of everything that is not a contraction, by the rates of `graph.builder`."""
+    return sum(op_flops(op) * n for op, n in ops(graph) if op.kind != "contract")
+
+
+def by_block(graph: Block) -> Iterator[tuple[Block, Num]]:
+    """Every named block with the number of times it runs, outermost first."""
+
+    def visit(block: Block, times: Num) -> Iterator[tuple[Block, Num]]:
+        for child in block.body:
+            if isinstance(child, Block):
+                yield child, times * child.times
+                yield from visit(child, times * child.times)
+
+    yield from visit(graph, 1)

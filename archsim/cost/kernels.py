@@ -1,0 +1,144 @@
+"""A graph as the sequence of kernels that a perfectly fusing implementation launches, and their HBM edges.
+
+The rule, in one place: a contraction, lookup, scan or collective starts a kernel; the elementwise ops, appends
+and views that follow join it as its epilogue; the body of a block that names its kernel (attention, a scan) is
+one kernel. What crosses a kernel's boundary goes through HBM, each tensor once, unless it stays in the
+last-level cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from archsim.base.number import Num
+from archsim.graph.graph import Block, Node, Op, blocks
+from archsim.graph.tensor import Use, nbytes
+
+EPILOGUE = frozenset({"map", "append", "view", "select"})
+"""Op kinds that join the kernel before them."""
+
+
+@dataclass(slots=True, eq=False)
+class Kernel:
+    """Ops that run as one. `times`: executions per step. `loop`: the block they repeat in, which fusion never
+    crosses. `kind`: "attention", "selective_scan" ... of a block that names its kernel.
+    """
+
+    loop: str
+    times: Num
+    kind: str = ""
+    ops: list[Op] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """Path of the op that gives the kernel its name: its contraction, else its first op."""
+        return next((op.name for op in self.ops if op.kind not in EPILOGUE), self.ops[0].name)
+
+    def joins(self, op: Op, loop: str) -> bool:
+        """Whether `op` runs as this kernel's epilogue."""
+        return op.kind in EPILOGUE and loop == self.loop and self.ops[-1].kind != "collective"
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """HBM bytes of one execution of a kernel, by what they belong to."""
+
+    weight: Num = 0
+    state: Num = 0
+    act: Num = 0
+
+    @property
+    def total(self) -> Num:
+        """All bytes."""
+        return self.weight + self.state + self.act
+
+
+def kernels(graph: Block) -> list[Kernel]:
+    """The graph's kernels in order of execution, repetitions as a multiplicity."""
+    found: list[Kernel] = []
+
+    def visit(node: Node, times: Num, loop: str) -> None:
+        if isinstance(node, Op):
+            if not (found and found[-1].joins(node, loop)):
+                found.append(Kernel(loop, times))
+            found[-1].ops.append(node)
+            return
+        if not (isinstance(node.times, int) and node.times == 1):
+            times, loop = times * node.times, node.name
+        if node.kernel:
+            kernel = Kernel(loop, times, node.kernel)
+            _collect(node, kernel.ops)
+            found.append(kernel)
+            return
+        for child in node.body:
+            visit(child, times, loop)
+
+    visit(graph, 1, "")
+    return found
+
+
+@lru_cache(maxsize=16)
+def launches(graph: Block) -> tuple[tuple[Kernel, list[Use]], ...]:
+    """Every kernel with what crosses its boundary; kept per graph, which both time and memory ask for."""
+    sequence = kernels(graph)
+    read_by = readers(graph, sequence)
+    return tuple((kernel, edges(kernel, i, read_by)) for i, kernel in enumerate(sequence))
+
+
+def _collect(node: Node, ops: list[Op]) -> None:
+    if isinstance(node, Op):
+        ops.append(node)
+        return
+    for child in node.body:
+        _collect(child, ops)
+
+
+def readers(graph: Block, sequence: list[Kernel]) -> Mapping[str, set[int]]:
+    """Which kernels read each tensor, by position; -1 stands for the next repetition of a loop."""
+    found: dict[str, set[int]] = {}
+    for i, kernel in enumerate(sequence):
+        for op in kernel.ops:
+            for use in op.reads:
+                found.setdefault(use.tensor.name, set()).add(i)
+    for block in blocks(graph):
+        for _, made in block.carry:
+            found.setdefault(made.name, set()).add(-1)
+    return found
+
+
+def edges(kernel: Kernel, index: int, read_by: Mapping[str, set[int]]) -> list[Use]:
+    """Everything that crosses the kernel's boundary: what it reads from outside, and what others read of it.
+
+    A tensor that no one reads (the logits) is a result and leaves too. A state that the kernel itself has just
+    appended to is still read in full: the new rows are counted by the append.
+    """
+    made = {u.tensor.name for op in kernel.ops for u in op.writes if u.tensor.kind == "act"}
+    crossing: dict[str, Use] = {}
+    for op in kernel.ops:
+        for use in op.reads:
+            if use.tensor.name not in made:
+                crossing.setdefault(use.tensor.name, use)
+    for op in kernel.ops:
+        for use in op.writes:
+            outside = read_by.get(use.tensor.name, set()) - {index}
+            unread = use.tensor.name not in read_by
+            if use.tensor.kind == "state" or outside or unread:
+                crossing["=" + use.tensor.name] = use
+    return list(crossing.values())
+
+
+def traffic(crossing: list[Use], cache_bytes: Num) -> Traffic:
+    """HBM bytes of one execution.
+
+    Weights and caches always come from HBM; an activation does only when it is larger than the last-level cache
+    (`cache_bytes`, 0: none), since its producer or reader runs right beside.
+    """
+    totals: dict[str, Num] = {"weight": 0, "state": 0, "act": 0}
+    for use in crossing:
+        size = nbytes(use)
+        if use.tensor.kind == "act":
+            size = size * (size > cache_bytes)
+        totals[use.tensor.kind] = totals[use.tensor.kind] + size
+    return Traffic(**totals)

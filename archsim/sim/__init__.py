@@ -1,0 +1,1 @@
+"""From a model, a device and a workload to an answer."""

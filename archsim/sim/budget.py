@@ -1,0 +1,135 @@
+"""Memory of one device: weights, caches, activations, and what the runtime takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from archsim.base.number import Num
+from archsim.cost import count as c
+from archsim.cost.count import inventory
+from archsim.cost.memory import peak_activation_bytes
+from archsim.graph.graph import Block, blocks
+from archsim.graph.tensor import nbytes
+
+USABLE = 0.90
+"""Share of the memory that a process plans with, the usual default of serving engines."""
+
+RUNTIME_BYTES = 512 * 2**20
+"""CUDA context and libraries: engines log 0.33 to 0.6 GiB outside their own tensors (see docs/concepts.md)."""
+
+PREFILL_TOKENS = 8192
+"""Prompt tokens in flight at once: engines cut longer prefills into chunks of about this size."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Bytes on the fullest device. kv_cache: of all sequences at their full length, recurrent states included."""
+
+    capacity: int
+    usable: int
+    weights: int
+    kv_cache: int
+    activations: int
+    runtime: int
+
+    @property
+    def needed(self) -> int:
+        """All that must fit."""
+        return self.weights + self.kv_cache + self.activations + self.runtime
+
+    @property
+    def free(self) -> int:
+        """What is left; negative when it does not fit."""
+        return self.usable - self.needed
+
+    @property
+    def fits(self) -> bool:
+        """Whether everything fits into the usable share."""
+        return self.free >= 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The contract's object."""
+        return {
+            "fits": self.fits,
+            "per_device": {
+                "capacity_bytes": self.capacity, "usable_bytes": self.usable, "weights_bytes": self.weights,
+                "kv_cache_bytes": self.kv_cache, "activation_bytes": self.activations,
+                "runtime_bytes": self.runtime, "free_bytes": self.free,
+            },
+        }  # fmt: skip
+
+
+def layer_bytes(graph: Block) -> list[tuple[Num, Num]]:
+    """(weight, state) bytes of every layer in order, then of what is outside layers (embedding, head)."""
+    home: dict[str, tuple[Num, Num]] = {}
+    leaves = _leaf_layers(graph)
+    names = {b.name for b in leaves}
+    outside: list[Num] = [0, 0]
+    for index, kind in enumerate(("weight", "state")):
+        for item in inventory(graph, kind=kind):
+            owner = _owner(item.tensor.name, names)
+            if owner is None:
+                outside[index] = outside[index] + nbytes(item.tensor) * item.copies
+            else:
+                pair = list(home.get(owner, (0, 0)))
+                pair[index] = pair[index] + nbytes(item.tensor)
+                home[owner] = (pair[0], pair[1])
+    layers = [home.get(b.name, (0, 0)) for b in leaves]
+    return [*layers, (outside[0], outside[1])]
+
+
+def _leaf_layers(graph: Block) -> list[Block]:
+    """Layer blocks in order of execution, repetitions written out: loops that hold no other loop."""
+    found: list[Block] = []
+
+    def visit(block: Block) -> None:
+        inner = [child for child in block.body if isinstance(child, Block) and _has_loop(child)]
+        for _ in range(block.times if block.carry else 1):
+            if block.carry and not inner:
+                found.append(block)
+            for child in inner:
+                visit(child)
+
+    visit(graph)
+    return found
+
+
+def _has_loop(block: Block) -> bool:
+    return any(b.carry for b in blocks(block))
+
+
+def _owner(name: str, names: set[str]) -> str | None:
+    parts = name.split(".")
+    for i in range(len(parts) - 1, 0, -1):
+        path = ".".join(parts[:i])
+        if path in names:
+            return path
+    return None
+
+
+def fullest_stage(graph: Block, stages: int) -> tuple[int, int]:
+    """(weight, state) bytes of the pipeline stage that holds most: layers in equal runs, the ends also the rest.
+
+    Embedding and head are charged to one stage together, which overstates by the smaller of the two.
+    """
+    *layers, outside = layer_bytes(graph)
+    size = -(-len(layers) // stages)
+    runs = [layers[i : i + size] for i in range(0, len(layers), size)] or [[]]
+    sums = [(sum(w for w, _ in run), sum(s for _, s in run)) for run in runs]
+    sums[-1] = (sums[-1][0] + outside[0], sums[-1][1] + outside[1])
+    return max(sums, key=sum)
+
+
+def memory(
+    capacity: int, usable: float, whole: Block, prefill: Block, stages: int, runtime: int = RUNTIME_BYTES
+) -> Memory:
+    """The budget of one device. whole: a graph with every weight and the caches at full length."""
+    if stages > 1:
+        weights, state = fullest_stage(whole, stages)
+    else:
+        weights, state = c.weight_bytes(whole), c.state_bytes(whole)
+    return Memory(
+        capacity=capacity, usable=int(capacity * usable), weights=round(weights), kv_cache=round(state),
+        activations=round(peak_activation_bytes(prefill)), runtime=runtime,
+    )  # fmt: skip

@@ -1,0 +1,140 @@
+"""How a model is spread over devices: valid degrees, and the plan that a device count implies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import gcd
+
+from archsim.base.errors import InvalidPlan
+from archsim.blocks.layer import count_layers, walk_layers
+from archsim.spec.model import Model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Parallel degrees. tp: tensor. pp: pipeline stages. ep: expert. dp: attention-data. devices = tp·pp·dp."""
+
+    tp: int = 1
+    pp: int = 1
+    ep: int = 1
+    dp: int = 1
+    engine: str = "generic"
+
+    @property
+    def devices(self) -> int:
+        """Devices in all."""
+        return self.tp * self.pp * self.dp
+
+
+def tp_degrees(model: Model, limit: int = 1024) -> tuple[int, ...]:
+    """Every tensor-parallel degree that divides the heads and feed-forward widths of all layers."""
+    unit = tp_unit(model)
+    return tuple(n for n in range(1, min(unit, limit) + 1) if unit % n == 0)
+
+
+def tp_unit(model: Model) -> int:
+    """The greatest common divisor of heads and feed-forward widths, which tensor parallelism must divide."""
+    return gcd(*_widths(model))
+
+
+def _widths(model: Model) -> Iterator[int]:
+    stacks = [model.layers] + ([model.encoder.layers] if model.encoder is not None else [])
+    for layer in (leaf for stack in stacks for leaf in walk_layers(stack)):
+        for block in (layer.attention, layer.mixer, layer.cross_attention, layer.ffn):
+            if block is not None:
+                yield from block.widths()
+
+
+def expert_counts(model: Model) -> tuple[int, ...]:
+    """Numbers of routed experts that occur in the model."""
+    ffns = [layer.ffn for layer in walk_layers(model.layers)]
+    return tuple(sorted({ffn.n_experts for ffn in ffns if ffn is not None and ffn.kind == "moe"}))
+
+
+def check(model: Model, plan: Plan) -> Plan:
+    """The plan, or InvalidPlan (E120) that names the valid degrees."""
+    check_degrees(model, plan)
+    group = plan.tp * plan.dp
+    if group % plan.ep:
+        valid = ", ".join(str(n) for n in range(1, group + 1) if group % n == 0)
+        raise InvalidPlan(
+            f"ep {plan.ep} must divide tp x dp = {group}", hints=(f"valid degrees here: {valid}",)
+        )
+    return plan
+
+
+def check_degrees(model: Model, plan: Plan) -> None:
+    """Refuses degrees that no number of devices makes valid for the model."""
+    for name in ("tp", "pp", "ep", "dp"):
+        if getattr(plan, name) < 1:
+            raise InvalidPlan(f"{name} {getattr(plan, name)} is not a positive number")
+    if plan.tp > 1 and tp_unit(model) % plan.tp:
+        shown = ", ".join(map(str, tp_degrees(model)[:12]))
+        raise InvalidPlan(
+            f"tp {plan.tp} does not divide the heads and feed-forward widths of {model.name}",
+            hints=(f"valid degrees: {shown}", "pipeline stages split layers instead: `--pp`"),
+        )
+    layers = count_layers(model.layers)
+    if plan.pp > layers:
+        raise InvalidPlan(f"pp {plan.pp} is more than the {layers} layers of {model.name}")
+    _check_experts(model, plan.ep)
+
+
+def _check_experts(model: Model, ep: int) -> None:
+    counts = expert_counts(model)
+    if ep > 1 and not counts:
+        raise InvalidPlan(f"ep {ep}: {model.name} has no experts", hints=("leave `--ep` out",))
+    unit = gcd(*counts) if counts else 1
+    if unit % ep:
+        valid = ", ".join(str(n) for n in range(1, unit + 1) if unit % n == 0)
+        raise InvalidPlan(
+            f"ep {ep} does not divide the {unit} experts of {model.name}", hints=(f"valid degrees: {valid}",)
+        )
+
+
+def plan_for(model: Model, devices: int, max_domain: int, given: Plan, fixed: frozenset[str]) -> Plan:
+    """The plan on `devices`: degrees in `fixed` as given, the rest chosen.
+
+    Tensor parallelism takes the largest valid degree inside one link domain, pipeline stages what remains.
+    llama.cpp splits layers, so its plan is a pipeline. Raises InvalidPlan when the numbers cannot agree.
+    """
+    known = given.dp * (given.tp if "tp" in fixed else 1) * (given.pp if "pp" in fixed else 1)
+    if devices % known:
+        raise InvalidPlan(
+            f"--devices {devices} is not a multiple of the tp x pp x dp = {known} asked for",
+            hints=("devices = tp x pp x dp: leave one of them out",),
+        )
+    free = devices // known
+    tp, pp = given.tp, given.pp
+    if "tp" not in fixed and "pp" not in fixed:
+        tp = 1 if given.engine == "llamacpp" else _largest_tp(model, free, max_domain)
+        pp = free // tp
+    elif "tp" not in fixed:
+        tp = free
+    elif "pp" not in fixed:
+        pp = free
+    elif free != 1:
+        raise InvalidPlan(f"--devices {devices} is not tp x pp x dp = {known}")
+    return check(model, Plan(tp=tp, pp=pp, ep=given.ep, dp=given.dp, engine=given.engine))
+
+
+def _largest_tp(model: Model, devices: int, max_domain: int) -> int:
+    if devices == 1:
+        return 1
+    return max((n for n in tp_degrees(model, max_domain) if devices % n == 0), default=1)
+
+
+def candidates(model: Model, max_domain: int, given: Plan, fixed: frozenset[str]) -> Iterator[Plan]:
+    """Plans of growing size for `--devices auto`: 1, 2, 4, ... and every valid tp degree, then whole domains."""
+    step = given.dp * (given.tp if "tp" in fixed else 1) * (given.pp if "pp" in fixed else 1)
+    sizes = {
+        *tp_degrees(model, max_domain),
+        *(2**i for i in range(11)),
+        *(max_domain * k for k in range(2, 17)),
+    }
+    for n in sorted(sizes):
+        try:
+            yield plan_for(model, n * step, max_domain, given, fixed)
+        except InvalidPlan:
+            continue
