@@ -1,0 +1,94 @@
+"""Softmax attention as one fused kernel, where nothing but a mask stands between its two products."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from archsim.backend.axes import Dims, align, arrange, dims_of
+from archsim.backend.run import Run, Value, kernel
+from archsim.backend.terms import allowed
+from archsim.graph.graph import Block, Op
+from archsim.graph.step import Mask
+
+
+@kernel("attention")
+def fused(run: Run, block: Block) -> bool:
+    """torch's scaled_dot_product_attention in place of the body; False where the body is not plain."""
+    if not run.fused or not _plain(block):
+        return False
+    *scores, read = [op for op in _ops(block) if op.kind == "contract"]
+    (softmax,) = [op for op in _ops(block) if op.fn == "softmax"]
+    heads = _heads(dims_of(softmax.writes[0].tensor.axes))
+    keys = [run.read(op.reads[1]) for op in scores]
+    values = run.read(read.reads[1])
+    shared = tuple(d for d in heads if any(d in v.dims for v in (*keys, values)))
+    q = torch.cat([_queries(run, op, heads) for op in scores], dim=-1)
+    k = torch.cat(_expanded([_by_head(v, shared) for v in keys]), dim=-1)
+    v = _by_head(values, shared)
+    y = _attend(run, softmax.attrs["mask"], q, k, v.expand(*k.shape[:-1], -1), scores[0].attrs["scale"])
+    out = dims_of(read.writes[0].tensor.axes)
+    sizes = run.read(scores[0].reads[0])
+    y = torch.unflatten(y, 1, [sizes.x.shape[sizes.dims.index(d)] for d in heads])
+    run.write(read.writes[0], arrange(y, ("S", *heads, "T", out[-1]), out))
+    return True
+
+
+def _ops(block: Block) -> list[Op]:
+    return [op for op in block.body if isinstance(op, Op)]
+
+
+def _plain(block: Block) -> bool:
+    """Whether the body is products, their sum, and a softmax without sinks or an indexer's choice."""
+    for op in _ops(block):
+        if op.kind == "contract" or (op.fn == "add" and "term" not in op.attrs):
+            continue
+        if op.fn != "softmax" or len(op.reads) > 1 or (op.attrs["mask"] and op.attrs["mask"].top_k):
+            return False
+    return len(_ops(block)) == len(block.body)
+
+
+def _heads(dims: Dims) -> Dims:
+    return tuple(d for d in dims if d not in ("S", "T", "C"))
+
+
+def _queries(run: Run, op: Op, heads: Dims) -> Tensor:
+    """(S, heads, T, H)"""
+    x, dims = run.read(op.reads[0])
+    (inner,) = (d for d in dims if d not in ("S", "T", *heads))
+    return arrange(x, dims, ("S", *heads, "T", inner)).flatten(1, len(heads))
+
+
+def _by_head(value: Value, heads: Dims) -> Tensor:
+    """(S, heads, C, H), one head where a key has none of its own."""
+    x, dims = value
+    (inner,) = (d for d in dims if d not in ("S", "C", *heads))
+    y = align(x, dims, ("S", *heads, "C", inner))
+    return y.flatten(1, len(heads)) if heads else y.unsqueeze(1)
+
+
+def _expanded(xs: list[Tensor]) -> list[Tensor]:
+    """Keys with as many heads as the one with most."""
+    heads = max(x.shape[1] for x in xs)
+    return [x.expand(-1, heads, -1, -1) for x in xs]
+
+
+def _attend(run: Run, mask: Mask | None, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    new, keys = q.shape[2], k.shape[2]
+    options: dict[str, Any] = {"scale": scale, "enable_gqa": q.shape[1] != k.shape[1]}
+    if mask is None or (_only_causal(mask, keys) and new == 1):
+        return functional.scaled_dot_product_attention(q, k, v, **options)
+    if _only_causal(mask, keys) and new == keys:
+        return functional.scaled_dot_product_attention(q, k, v, is_causal=True, **options)
+    seen = allowed(mask, run.past, new, keys, q.device)
+    return functional.scaled_dot_product_attention(q, k, v, attn_mask=seen, **options)
+
+
+def _only_causal(mask: Mask, keys: int) -> bool:
+    """Whether a mask is the plain triangle for so many keys."""
+    short = mask.window >= keys
+    return replace(mask, window=0 if short else mask.window) == Mask()

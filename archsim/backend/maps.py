@@ -1,0 +1,192 @@
+"""The functions that `map` ops name, over tensors whose dimensions are known by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from statistics import NormalDist
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from archsim.backend import moe, streams
+from archsim.backend.axes import Dims, align
+from archsim.backend.rope import rotate
+from archsim.backend.run import Run, Value
+from archsim.backend.terms import TERMS, masked_softmax, relative_origin
+from archsim.graph.graph import Op
+
+Map = Callable[[Run, Op, list[Value], Dims], Tensor]
+Attrs = Mapping[str, Any]
+
+XIELU_BETA = 0.5
+XIELU_EPS = -1e-6
+
+
+def _aligned(function: Callable[..., Tensor]) -> Map:
+    """A map that works element by element, its operands broadcast by the names of their dimensions."""
+
+    def run_map(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
+        return function(op.attrs, *(align(v.x, v.dims, out) for v in operands))
+
+    return run_map
+
+
+# ---------------------------------------------------------------------- arithmetic
+def _add(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
+    """x + y, x + y·z, or scores plus a position term; with factors on either side or on the sum."""
+    term = op.attrs.get("term")
+    if term == "other_streams":
+        return streams.add_to_others(operands[0].x, operands[1].x)
+    x = align(operands[0].x, operands[0].dims, out)
+    if term is not None:
+        scale: float = op.attrs.get("scale", 1.0)
+        return x + TERMS[term](run, op, operands) * scale
+    y, *more = (align(v.x, v.dims, out) for v in operands[1:])
+    for z in more:
+        y = y * z
+    left, right, total = (float(op.attrs.get(name, 1.0)) for name in ("left", "right", "scale_sum"))
+    return (x * left + y * right) * total
+
+
+def _mul(attrs: Attrs, x: Tensor, *others: Tensor) -> Tensor:
+    for y in others:
+        x = x * y
+    return x
+
+
+def _scale(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
+    """x times a number, or times a power (default -1) of the model's width."""
+    x = operands[0].x
+    if "by_size" in op.attrs:
+        power: float = op.attrs.get("power", -1.0)
+        return x * float(run.width**power)
+    return x * float(op.attrs.get("by", 1.0))
+
+
+def _sinusoid(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
+    """Sines and cosines of positions: interleaved for tokens (arXiv:1706.03762), halves for distances (R)."""
+    width = int(op.writes[0].tensor.axes[out[-1]])
+    relative = out[0] == "R"
+    count = int(op.writes[0].tensor.axes["R"]) if relative else run.tokens.shape[1]
+    first = -relative_origin(run, count) if relative else run.past
+    position = torch.arange(first, first + count, dtype=torch.float32)[:, None]
+    half = (width + 1) // 2
+    angle = position * 10000.0 ** (-2.0 * torch.arange(half) / width)
+    parts = [angle.sin(), angle.cos()]
+    y = torch.cat(parts, -1) if relative else torch.stack(parts, -1).flatten(-2)
+    y = y[:, :width].to(run.dtype).to(run.tokens.device)
+    return y if relative else y.expand(run.tokens.shape[0], -1, -1)
+
+
+# ---------------------------------------------------------------------- norms
+def _norm(kind: str) -> Map:
+    def run_map(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
+        x, dims = operands[0]
+        over = [dims.index(axis) for axis in op.attrs["over"]]
+        y = x.float()
+        if kind == "layernorm":
+            y = y - y.mean(over, keepdim=True)
+        y = y * torch.rsqrt(y.square().mean(over, keepdim=True) + op.attrs["eps"])
+        learned = [align(v.x.float(), v.dims, dims) for v in operands[1:]]
+        if learned:
+            y = y * (learned[0] + 1.0 if op.attrs.get("offset") else learned[0])
+        return (y + learned[1] if len(learned) > 1 else y).to(x.dtype)
+
+    return run_map
+
+
+# ---------------------------------------------------------------------- activations
+def _gated(activation: Callable[[Tensor], Tensor]) -> Map:
+    """act(gate) · up, where Gemma 3n first zeroes all but the largest gates of a token."""
+
+    def function(attrs: Attrs, gate: Tensor, up: Tensor) -> Tensor:
+        if attrs.get("sparsity"):
+            gate = _largest(gate, attrs["sparsity"])
+        return activation(gate) * up
+
+    return _aligned(function)
+
+
+def _largest(x: Tensor, sparsity: float) -> Tensor:
+    """x less the value that a share `sparsity` of a normal distribution lies below, and not below 0."""
+    cut = NormalDist().inv_cdf(sparsity)
+    mean, spread = x.mean(-1, keepdim=True), x.std(-1, keepdim=True, unbiased=False)
+    return functional.relu(x - (mean + spread * cut))
+
+
+def _clamped(attrs: Attrs, gate: Tensor, up: Tensor) -> Tensor:
+    """gate·sigmoid(alpha·gate)·(up + 1) with both clamped (gpt-oss; Phi-3-small's GeGELU likewise)."""
+    limit, alpha = attrs["clamp"], attrs.get("alpha", 1.702)
+    gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+    return gate * torch.sigmoid(gate * alpha) * (up + 1)
+
+
+def _xielu(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
+    """arXiv:2411.13010, as in transformers; the two scalars go through a softplus."""
+    x, (positive, negative) = operands[0].x, functional.softplus(operands[1].x)
+    below = (torch.expm1(x.clamp(max=XIELU_EPS)) - x) * (XIELU_BETA + negative)
+    return torch.where(x > 0, positive * x * x, below) + XIELU_BETA * x
+
+
+def _gelu_tanh(x: Tensor) -> Tensor:
+    return functional.gelu(x, approximate="tanh")
+
+
+def _softplus(attrs: Attrs, x: Tensor, dt: Tensor | None = None, a_log: Tensor | None = None) -> Tensor:
+    """softplus, or with `decay` the logarithm of a forget gate: -exp(A_log)·softplus(x + dt)."""
+    if dt is None or a_log is None:
+        return functional.softplus(x)
+    return -torch.exp(a_log.float()) * functional.softplus(x.float() + dt.float())
+
+
+def _softcap(attrs: Attrs, x: Tensor) -> Tensor:
+    cap: float = attrs["cap"]
+    return torch.tanh(x / cap) * cap
+
+
+def _rope(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
+    return rotate(operands[0].x, op.attrs["rope"], run.past)
+
+
+def _unary(function: Callable[[Tensor], Tensor]) -> Map:
+    return _aligned(lambda attrs, x: function(x))
+
+
+MAPS: dict[str, Map] = {
+    "add": _add,
+    "mul": _aligned(_mul),
+    "scale": _scale,
+    "sinusoid": _sinusoid,
+    "softmax": masked_softmax,
+    "softcap": _aligned(_softcap),
+    "rmsnorm": _norm("rmsnorm"),
+    "layernorm": _norm("layernorm"),
+    "l2norm": _norm("l2norm"),
+    "relu": _unary(functional.relu),
+    "relu2": _unary(lambda x: functional.relu(x).square()),
+    "gelu": _unary(functional.gelu),
+    "gelu_tanh": _unary(_gelu_tanh),
+    "silu": _unary(functional.silu),
+    "sigmoid": _unary(torch.sigmoid),
+    "tanh": _unary(torch.tanh),
+    "softplus": _aligned(_softplus),
+    "xielu": _xielu,
+    "swiglu": _gated(functional.silu),
+    "geglu": _gated(functional.gelu),
+    "geglu_tanh": _gated(_gelu_tanh),
+    "reglu": _gated(functional.relu),
+    "clamped_swiglu": _aligned(_clamped),
+    "clamped_geglu": _aligned(_clamped),
+    "gate": _aligned(lambda attrs, x, g: x * torch.sigmoid(g)),
+    "clip": _aligned(lambda attrs, x: x.clamp(-attrs["limit"], attrs["limit"])),
+    "rope": _rope,
+    "topk": moe.choose,
+    "dispatch": moe.dispatch,
+    "combine": moe.combine,
+    "altup_split": streams.split,
+    "altup_correct": streams.correct,
+    "altup_merge": streams.merge,
+}
+"""Every function that a lowering may name."""

@@ -1,0 +1,193 @@
+"""A model as a torch module that executes its op graph.
+
+Every weight of the graph is one parameter, whose leading dimensions are the repetitions of the blocks around
+it, outermost first: `layers.attention.w_q` of 32 layers is (32, D, K, G, H).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from archsim.backend import attention, kernels, linear  # noqa: F401  (they register their rules)
+from archsim.backend.cache import Cache
+from archsim.backend.run import Run
+from archsim.graph.graph import Block, Node, Op, blocks, ops
+from archsim.graph.step import Seqs, Step
+from archsim.graph.tensor import Tensor as Named
+from archsim.spec.lower import lower
+from archsim.spec.model import Model
+
+AFTER_STACK = ("head", "pooler", "mlm_head", "mtp")
+"""Top-level blocks that work on the stack's result."""
+
+GRAPHS_KEPT = 16
+
+
+class Encoded(NamedTuple):
+    """What an encoder returns: hidden states (B, T, D), the pooled first token (B, D), masked-LM logits."""
+
+    hidden: Tensor
+    pooled: Tensor | None = None
+    logits: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where a weight lives: its parameter, and the repeated blocks that its leading dimensions count."""
+
+    parameter: str
+    loops: tuple[str, ...]
+
+
+class Net(nn.Module):
+    """Executes the graph of `model`, lowered anew for every shape of step.
+
+    fused: attention as one kernel where its body is plain. fast: experts run on the tokens sent to them.
+    absorbed: MLA with its up-projections moved to the query and the output.
+    """
+
+    def __init__(self, model: Model, device: str, dtype: torch.dtype, parts: Collection[str] = ()) -> None:
+        super().__init__()
+        self.model, self.parts, self.dtype = model, tuple(parts), dtype
+        self.fused = self.fast = self.absorbed = False
+        self._homes: dict[str, Home] = {}
+        self._graphs: dict[Step, Block] = {}
+        graph = self.graph(_prefill(model))
+        repeats = {b.name: 1 if b.shared else int(b.times) for b in blocks(graph)}
+        for tensor in weights_of(graph):
+            self._register(tensor, repeats, device)
+
+    def _register(self, tensor: Named, repeats: Mapping[str, int], device: str) -> None:
+        """A parameter, or a buffer where a weight is set by rule."""
+        parts = tensor.name.split(".")
+        around = [".".join(parts[:i]) for i in range(1, len(parts))]
+        loops = tuple(name for name in around if repeats.get(name, 1) != 1)
+        shape = [*(repeats[name] for name in loops), *(int(n) for n in tensor.axes.values())]
+        x = torch.empty(shape, device=device, dtype=self.dtype)
+        name = tensor.name.replace(".", "__")
+        self._homes[tensor.name] = Home(name, loops)
+        if tensor.role == "buffer":
+            self.register_buffer(name, x)
+        else:
+            self.register_parameter(name, nn.Parameter(x))
+        if device != "meta":
+            _initialise(x, tensor)
+
+    def weight(self, name: str) -> Tensor:
+        """The parameter of the graph's weight `name`, all its repetitions."""
+        found: Tensor = getattr(self, self._homes[name].parameter)
+        return found
+
+    def weights(self) -> dict[str, Tensor]:
+        """All parameters and buffers by the graph's names."""
+        return {name: self.weight(name) for name in self._homes}
+
+    def graph(self, step: Step) -> Block:
+        """The op graph of one step."""
+        if step not in self._graphs:
+            if len(self._graphs) >= GRAPHS_KEPT:
+                self._graphs.clear()
+            self._graphs[step] = lower(self.model, step, self.parts)
+        return self._graphs[step]
+
+    def forward(
+        self, tokens: Tensor, cache: Cache | None = None, source: Tensor | None = None, last: bool = False
+    ) -> Tensor | Encoded:
+        """Logits (B, T, V), at the last position only with `last`; of an encoder its hidden states.
+
+        tokens: ids (B, T), all new. cache: what earlier calls left, updated in place. source: ids that the
+        encoder of an encoder-decoder reads, needed while the cache is empty.
+        """
+        cache = Cache() if cache is None else cache
+        graph = self.graph(self._step(tokens, cache, source, last))
+        run = Run(
+            weights=self._copy, cache=cache, tokens=tokens, width=self.model.d_model, source=source,
+            past=cache.length, dtype=self.dtype, fused=self.fused, fast=self.fast,
+        )  # fmt: skip
+        for node in graph.body:
+            run.node(node)
+        cache.length += tokens.shape[1]
+        cache.trim(_stored(graph, tokens.shape[0]))
+        return self._result(graph, run)
+
+    def _step(self, tokens: Tensor, cache: Cache, source: Tensor | None, last: bool) -> Step:
+        batch, new = tokens.shape
+        seen = cache.source if source is None else source.shape[1]
+        sources = (Seqs(batch, seen, 0),) if self.model.encoder is not None else ()
+        seqs = (Seqs(batch, new, cache.length),)
+        return Step(seqs=seqs, masked=False, last=last, source=sources, absorbed=self.absorbed)
+
+    def _copy(self, name: str, index: Mapping[str, int]) -> Tensor:
+        """One repetition's slice of a weight."""
+        home = self._homes[name]
+        x: Tensor = getattr(self, home.parameter)
+        return x[tuple(index[loop] for loop in home.loops)] if home.loops else x
+
+    def _result(self, graph: Block, run: Run) -> Tensor | Encoded:
+        outputs = {n.name: _written(n) for n in graph.body if isinstance(n, Block) and n.name in AFTER_STACK}
+        if self.model.architecture != "encoder":
+            return run.values[outputs["head"]]
+        pooled = run.values[outputs["pooler"]].squeeze(1) if "pooler" in outputs else None
+        logits = run.values[outputs["mlm_head"]] if "mlm_head" in outputs else None
+        return Encoded(run.values[_hidden(graph)], pooled, logits)
+
+
+def build(
+    model: Model, device: str = "meta", dtype: torch.dtype = torch.float32, parts: Collection[str] = ()
+) -> Net:
+    """The module of `model`, with random weights unless it is on the meta device. `parts`: as in `lower`."""
+    return Net(model, device, dtype, parts)
+
+
+def weights_of(graph: Block) -> Iterator[Named]:
+    """Every weight that the graph names, once."""
+    seen: set[str] = set()
+    for op, _ in ops(graph):
+        for use in (*op.reads, *op.writes):
+            if use.tensor.kind == "weight" and use.tensor.name not in seen:
+                seen.add(use.tensor.name)
+                yield use.tensor
+
+
+def _prefill(model: Model) -> Step:
+    """A step that names every weight: the start of a sequence, its source included."""
+    source = (Seqs(1, 2, 0),) if model.encoder is not None else ()
+    return Step.of(1, 2, 0, source=source)
+
+
+def _initialise(x: Tensor, tensor: Named) -> None:
+    """Random weights that keep activations of order one: norms about 1, matrices by what they sum over."""
+    summed = 1
+    for axis in tensor.inner:
+        summed *= int(tensor.axes[axis])
+    spread = summed**-0.5 if tensor.inner else 0.1
+    with torch.no_grad():
+        x.normal_(1.0 if tensor.role == "norm" else 0.0, spread)
+
+
+def _stored(graph: Block, batch: int) -> dict[str, int]:
+    """Tokens that every cache keeps after a step."""
+    found: dict[str, int] = {}
+    for op, _ in ops(graph):
+        for use in (*op.reads, *op.writes):
+            if use.tensor.kind == "state" and "C" in use.tensor.axes:
+                found[use.tensor.name] = int(use.tensor.axes["C"]) // batch
+    return found
+
+
+def _written(node: Node) -> str:
+    """The name of what a node leaves behind: its last op's result."""
+    if isinstance(node, Op):
+        return node.writes[0].tensor.name
+    return node.carry[-1][1].name if node.carry else _written(node.body[-1])
+
+
+def _hidden(graph: Block) -> str:
+    """The result of the stack: what the last node before the heads wrote."""
+    nodes = [n for n in graph.body if n.name not in AFTER_STACK]
+    return _written(nodes[-1])

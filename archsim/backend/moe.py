@@ -1,0 +1,97 @@
+"""Mixture of experts: the choice of experts, their products, and the way back to the tokens."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from archsim.backend.axes import Dims, contract
+from archsim.backend.run import Routing, Run, Value
+from archsim.blocks.moe import Router
+from archsim.graph.graph import Op
+
+
+def choose(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
+    """The router: (token, expert) pairs go to `run.routing`, their weights (M,) are the result."""
+    router: Router = op.attrs["router"]
+    logits = operands[0].x.flatten(0, 1).float()
+    bias = operands[1].x.float() if len(operands) > 1 else None
+    if router.softcap is not None:
+        logits = torch.tanh(logits / router.softcap) * router.softcap
+    if router.choice == "expert":
+        return _experts_choose(run, logits, router, op.attrs["top_k"])
+    weights, expert = _tokens_choose(logits, bias, router, op.attrs["top_k"])
+    token = torch.arange(logits.shape[0], device=logits.device).repeat_interleave(expert.shape[1])
+    run.routing = Routing(token, expert.flatten())
+    return weights.flatten().to(run.dtype)
+
+
+def _scores(logits: Tensor, router: Router) -> Tensor:
+    return logits.softmax(-1) if router.score == "softmax" else logits.sigmoid()
+
+
+def _tokens_choose(logits: Tensor, bias: Tensor | None, router: Router, top_k: int) -> tuple[Tensor, Tensor]:
+    """Weights and ids (tokens, top_k). Only the choice sees `bias`; weights are the plain scores."""
+    if router.order == "topk_then_score":
+        expert = (logits if bias is None else logits + bias).topk(top_k, dim=-1).indices
+        weights = _scores(logits.gather(1, expert), router)
+    else:
+        scores = _scores(logits, router)
+        seen = scores if bias is None else scores + bias
+        expert = _within_groups(seen, router).topk(top_k, dim=-1).indices
+        weights = scores.gather(1, expert)
+    if router.normalize:
+        weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
+    return weights * router.scale, expert
+
+
+def _within_groups(scores: Tensor, router: Router) -> Tensor:
+    """Scores with all but the best groups of experts left out."""
+    if router.groups == 1:
+        return scores
+    grouped = torch.unflatten(scores, -1, (router.groups, -1))
+    two = min(2, grouped.shape[-1])
+    rank = grouped.amax(-1) if router.group_score == "max" else grouped.topk(two, dim=-1).values.sum(-1)
+    best = rank.topk(router.top_groups, dim=-1).indices
+    kept = torch.zeros_like(rank).scatter(1, best, 1.0).unsqueeze(-1)
+    return grouped.masked_fill(kept == 0, float("-inf")).flatten(1)
+
+
+def _experts_choose(run: Run, logits: Tensor, router: Router, top_k: int) -> Tensor:
+    """Every expert takes its best tokens, as many pairs in all as if each token chose `top_k` experts."""
+    tokens, experts = logits.shape
+    pairs = tokens * top_k
+    capacity = min(-(-pairs // experts), tokens)
+    weights, token = _scores(logits, router).topk(capacity, dim=0)
+    expert = torch.arange(experts, device=logits.device).expand(capacity, experts)
+    run.routing = Routing(token.flatten()[:pairs], expert.flatten()[:pairs])
+    return (weights.flatten()[:pairs] * router.scale).to(run.dtype)
+
+
+def dispatch(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
+    """The rows (M, D) that experts work on."""
+    assert run.routing is not None
+    rows = operands[0].x.flatten(0, 1)[run.routing.token]
+    return rows * operands[1].x[:, None] if op.attrs["scaled"] else rows
+
+
+def combine(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
+    """The sum of every token's experts, by their weights, over (S, T, D)."""
+    assert run.routing is not None
+    rows = operands[0].x
+    rows = rows * operands[1].x[:, None] if op.attrs["scaled"] else rows
+    size = run.tokens.shape
+    total = torch.zeros(size[0] * size[1], rows.shape[1], dtype=rows.dtype, device=rows.device)
+    return torch.unflatten(total.index_add(0, run.routing.token, rows), 0, size)
+
+
+def expert_product(run: Run, x: Tensor, w: Tensor) -> Tensor:
+    """x (M, in) times each row's own expert's matrix, w (E, in, out): 2·M·in·out FLOP."""
+    assert run.routing is not None
+    expert = run.routing.expert
+    if not run.fast:
+        return contract(x, ("M", "in"), w[expert], ("M", "in", "out"), ("M", "out"))
+    order = expert.argsort(stable=True)
+    counts = torch.bincount(expert, minlength=w.shape[0]).tolist()
+    parts = [rows @ w[e] for e, rows in enumerate(torch.split(x[order], counts)) if len(rows)]
+    return torch.empty_like(x[:, :1].expand(-1, w.shape[2])).index_copy(0, order, torch.cat(parts))

@@ -1,0 +1,171 @@
+"""One execution of an op graph: a rule per op kind, applied in order.
+
+Activations live in `values` by tensor name, weights in the module, states in the cache. A repetition of a
+block reads its own slice of every weight and its own slot of every state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from archsim.backend.axes import Dims, dims_of
+from archsim.backend.cache import Cache, Slot
+from archsim.graph.graph import Block, Node, Op, OpKind
+from archsim.graph.tensor import FP32, Use
+from archsim.graph.tensor import Tensor as Named
+
+Weights = Callable[[str, Mapping[str, int]], Tensor]
+"""Name and present repetitions to one copy of a weight."""
+
+
+class Value(NamedTuple):
+    """A dense tensor and the names of its dimensions."""
+
+    x: Tensor
+    dims: Dims
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """The (token, expert) pairs of a router: for each row of M its token and its expert."""
+
+    token: Tensor
+    expert: Tensor
+
+
+@dataclass(slots=True)
+class Run:
+    """The state of one execution.
+
+    width: the model's. tokens, past: ids (S, T) of the stack being run, and how many came before them. fused:
+    attention runs as one kernel where its body is plain. fast: experts work on the tokens sent to them, one
+    after another, instead of on gathered copies of their weights.
+    """
+
+    weights: Weights
+    cache: Cache
+    tokens: Tensor
+    width: int
+    source: Tensor | None = None
+    past: int = 0
+    dtype: torch.dtype = torch.float32
+    fused: bool = False
+    fast: bool = False
+    values: dict[str, Tensor] = field(default_factory=dict)
+    index: dict[str, int] = field(default_factory=dict)
+    routing: Routing | None = None
+    counters: dict[str, int] = field(default_factory=dict)
+
+    # ------------------------------------------------------------------ structure
+    def node(self, node: Node) -> None:
+        """Execute an op, or a block with all its repetitions."""
+        if isinstance(node, Op):
+            RULES[node.kind](self, node)
+        elif node.name == "encoder":
+            self._encoder(node)
+        else:
+            self._block(node)
+
+    def _encoder(self, block: Block) -> None:
+        """The encoder of an encoder-decoder sees the source tokens, all of them new."""
+        assert self.source is not None
+        outer, self.tokens = self.tokens, self.source
+        self._block(block)
+        self.tokens = outer
+
+    def _block(self, block: Block) -> None:
+        kernel = KERNELS.get(block.kernel)
+        first = {x.name: self.values[x.name] for x, _ in block.carry}
+        for i in range(int(block.times)):
+            self.index[block.name] = i
+            if kernel is None or not kernel(self, block):
+                for child in block.body:
+                    self.node(child)
+            for x, y in block.carry:
+                self.values[x.name] = self.values[y.name]
+        self.values.update(first)  # what follows the block reads `y`, and `x` means what it meant before
+
+    # ------------------------------------------------------------------ values
+    def read(self, use: Use) -> Value:
+        """What an op reads: a weight's or state's present copy, or an activation."""
+        tensor = use.tensor
+        dims = dims_of(tensor.axes)
+        if tensor.kind == "weight":
+            x = self.weights(tensor.name, self.index)
+        elif tensor.kind == "state":
+            x = self.state(tensor, use.copy)
+        else:
+            x = self.values[tensor.name]
+        return Value(_touched(x, dims, use), dims)
+
+    def write(self, use: Use, x: Tensor) -> None:
+        """Keep what an op wrote: a state in the cache, an activation under its name."""
+        if use.tensor.kind == "state":
+            self.cache.states[self.slot(use.tensor, use.copy)] = x
+        else:
+            self.values[use.tensor.name] = x
+
+    def slot(self, tensor: Named, copy: tuple[int, ...] | None = None) -> Slot:
+        """Where a state lives. `copy` gives the repetitions of the outermost blocks, of a shared cache."""
+        parts = tensor.name.split(".")[:-1]
+        around = [".".join(parts[: i + 1]) for i in range(len(parts))]
+        own = tuple(self.index.get(name, 0) for name in around)
+        return tensor.name, own if copy is None else (*copy, *(0 for _ in own[len(copy) :]))
+
+    def state(self, tensor: Named, copy: tuple[int, ...] | None = None) -> Tensor:
+        """A state as it stands: zeros, and no cached tokens, before the first write."""
+        slot = self.slot(tensor, copy)
+        if slot not in self.cache.states:
+            count = self.tokens.shape[0]
+            size = {a: int(n) for a, n in tensor.axes.items()} | {"S": count, "C": 0}
+            dtype = torch.float32 if tensor.format is FP32 else self.dtype
+            shape = [size[d] for d in dims_of(tensor.axes)]
+            self.cache.states[slot] = torch.zeros(shape, dtype=dtype, device=self.tokens.device)
+        return self.cache.states[slot]
+
+    def count(self, name: str) -> int:
+        """How often this was asked before, for entries that successive layers take one by one."""
+        self.counters[name] = self.counters.get(name, -1) + 1
+        return self.counters[name]
+
+
+def _touched(x: Tensor, dims: Dims, use: Use) -> Tensor:
+    """Of a table of relative positions, the rows in the middle that the present length needs."""
+    rows = use.axes.get("R")
+    if rows is None or "R" not in dims or int(rows) >= x.shape[dims.index("R")]:
+        return x
+    i = dims.index("R")
+    return x.narrow(i, (x.shape[i] - int(rows)) // 2, int(rows))
+
+
+Rule = Callable[[Run, Op], None]
+Kernel = Callable[[Run, Block], bool]
+"""Runs one repetition of a block as a whole; False if it cannot, and the body runs op by op."""
+
+RULES: dict[OpKind, Rule] = {}
+KERNELS: dict[str, Kernel] = {}
+
+
+def rule(kind: OpKind) -> Callable[[Rule], Rule]:
+    """Register how ops of one kind are executed."""
+
+    def register(function: Rule) -> Rule:
+        RULES[kind] = function
+        return function
+
+    return register
+
+
+def kernel(name: str) -> Callable[[Kernel], Kernel]:
+    """Register a better way to run the bodies of one kind of block."""
+
+    def register(function: Kernel) -> Kernel:
+        KERNELS[name] = function
+        return function
+
+    return register

@@ -1,0 +1,158 @@
+"""Which keys a query sees, and what position adds to the scores of a (query, key) pair.
+
+Distances are query position less key position, over (T, C). The keys of a cache are the latest ones, so the
+last key is always the last query's own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from archsim.backend.axes import Dims, align
+from archsim.backend.run import Run, Value
+from archsim.graph.graph import Op
+from archsim.graph.step import Mask
+
+
+def positions(past: int, new: int, keys: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Absolute positions of the queries (T, 1) and of the latest `keys` keys (1, C)."""
+    end = past + new
+    return torch.arange(past, end, device=device)[:, None], torch.arange(end - keys, end, device=device)[None]
+
+
+def allowed(mask: Mask, past: int, new: int, keys: int, device: torch.device) -> Tensor:
+    """The (T, C) pairs that `mask` lets through, but for an indexer's choice."""
+    i, j = positions(past, new, keys, device)
+    seen = (j <= i) if mask.causal else torch.ones_like(i - j, dtype=torch.bool)
+    near = seen
+    if mask.window:
+        near = seen & (i - j < mask.window) if mask.causal else (i - j).abs() <= mask.window
+    if mask.chunk:
+        near = seen & (i // mask.chunk == j // mask.chunk)
+    if mask.global_tokens:
+        near = near | (seen & ((j < mask.global_tokens) | (i < mask.global_tokens)))
+    if mask.vertical:
+        near = near | (seen & ((j + 1) % mask.vertical == 0))
+    if mask.prefix:
+        near = near | ((j < mask.prefix) & (i < mask.prefix))
+    return near
+
+
+def pair_buckets(attrs: Mapping[str, Any], buckets: int, past: int, new: int, device: torch.device) -> Tensor:
+    """T5's bucket of every pair: near distances exact, far ones logarithmic, a half for each direction."""
+    i, j = positions(past, new, past + new, device)
+    ahead, offset = j - i, torch.zeros_like(j - i)
+    if attrs["both_ways"]:
+        buckets //= 2
+        offset = (ahead > 0) * buckets
+        distance = ahead.abs()
+    else:
+        distance = (-ahead).clamp(min=0)
+    exact = buckets // 2
+    spread = torch.log(distance.clamp(min=1).float() / exact) / math.log(attrs["max_distance"] / exact)
+    far = (exact + (spread * (buckets - exact)).long()).clamp(max=buckets - 1)
+    return offset + torch.where(distance < exact, distance, far)
+
+
+def alibi_slopes(heads: int, device: torch.device) -> Tensor:
+    """2^(-8 i / n) for head i of n; between powers of two, every other slope of the next one fills up."""
+    power = 2 ** math.floor(math.log2(heads))
+    slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
+    slopes += [2 ** (-4 * (2 * i + 1) / power) for i in range(heads - power)]
+    return torch.tensor(slopes, device=device)
+
+
+def _distances(run: Run, value: Value) -> Tensor:
+    new, keys = (value.x.shape[value.dims.index(d)] for d in ("T", "C"))
+    i, j = positions(run.past, new, keys, value.x.device)
+    return i - j
+
+
+def _alibi(run: Run, op: Op, operands: list[Value]) -> Tensor:
+    s, dims = operands[0]
+    heads = s.shape[: dims.index("S")]
+    slopes = alibi_slopes(math.prod(heads), s.device).reshape(*heads, 1, 1, 1)
+    return -slopes * _distances(run, operands[0])
+
+
+def _pair(run: Run, op: Op, operands: list[Value]) -> Tensor:
+    (s, dims), (bias, bias_dims) = operands
+    keys = s.shape[-1]
+    return align(bias[..., bias.shape[-1] - keys :], bias_dims, dims)
+
+
+def _key(run: Run, op: Op, operands: list[Value]) -> Tensor:
+    return align(operands[1].x, operands[1].dims, operands[0].dims)
+
+
+def _at_distance(run: Run, scores: Value, rows: Value, offset: int) -> Tensor:
+    """`rows` (queries or keys, heads, R) at R = distance + offset of every pair, laid out as `scores`."""
+    by_key = "C" in rows.dims
+    outer = tuple(d for d in scores.dims if d not in ("T", "C"))
+    x = align(rows.x, rows.dims, (*outer, "C" if by_key else "T", "R"))
+    index = (_distances(run, scores) + offset).clamp(0, x.shape[-1] - 1)
+    index = index.T if by_key else index
+    found = x.gather(-1, index.expand(*x.shape[:-1], index.shape[1]))
+    return found.transpose(-1, -2) if by_key else found
+
+
+def _shift(run: Run, op: Op, operands: list[Value]) -> Tensor:
+    """Row r of the position keys is distance r, or r - n where there are rows for both directions."""
+    rows = operands[1].x.shape[-1]
+    return _at_distance(run, operands[0], operands[1], relative_origin(run, rows))
+
+
+def relative_origin(run: Run, rows: int) -> int:
+    """The row of distance 0 in a table of relative positions: the first, or the middle of two-sided ones."""
+    return 0 if rows == run.past + run.tokens.shape[1] else rows // 2
+
+
+def _middle(run: Run, op: Op, operands: list[Value]) -> Tensor:
+    return _at_distance(run, operands[0], operands[1], operands[1].x.shape[-1] // 2)
+
+
+def _segment(run: Run, op: Op, operands: list[Value]) -> Tensor:
+    """All tokens are of one segment here, which the first of the two embeddings stands for."""
+    (_, dims), (x, x_dims) = operands
+    return align(x.select(x_dims.index("Sg"), 0), tuple(d for d in x_dims if d != "Sg"), dims)
+
+
+TERMS: dict[str, Callable[[Run, Op, list[Value]], Tensor]] = {
+    "alibi": _alibi,
+    "pair": _pair,
+    "key": _key,
+    "shift": _shift,
+    "c2p": _middle,
+    "p2c": _middle,
+    "segment": _segment,
+}
+"""What is added to scores, in their dimensions up to broadcasting and before the op's `scale`."""
+
+
+def masked_softmax(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
+    """softmax over the keys that the mask allows; a `sinks` logit per head joins it and is dropped again."""
+    s, dims = operands[0]
+    mask: Mask | None = op.attrs["mask"]
+    x = s.float()
+    if mask is not None:
+        new, keys = s.shape[-2:]
+        seen = allowed(mask, run.past, new, keys, s.device)
+        if mask.top_k:
+            seen = seen & _chosen(run.values[op.attrs["index"]], seen, mask.top_k)
+        x = x.masked_fill(~seen, float("-inf"))
+    if len(operands) > 1:
+        sink = align(operands[1].x.float(), operands[1].dims, dims).expand(*x.shape[:-1], 1)
+        return torch.cat([x, sink], dim=-1).softmax(-1)[..., :-1].to(s.dtype)
+    return x.softmax(-1).to(s.dtype)
+
+
+def _chosen(scores: Tensor, seen: Tensor, top_k: int) -> Tensor:
+    """The keys (S, T, C) that an indexer scores highest for each query, the earlier of equals."""
+    ranked = scores.float().masked_fill(~seen, float("-inf"))
+    best = ranked.sort(dim=-1, descending=True, stable=True).indices[..., :top_k]
+    return torch.zeros_like(ranked).scatter(-1, best, 1.0) > 0

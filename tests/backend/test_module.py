@@ -1,0 +1,158 @@
+"""The module against the counts of the graph that it executes, and against other ways to compute the same."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from archsim.backend.cache import Cache
+from archsim.backend.module import Encoded, Net, build
+from archsim.backend.oracle import counted, flops_full, param_count
+from archsim.cost import count
+from archsim.graph.graph import Block
+from archsim.graph.step import Seqs, Step
+from archsim.spec.lower import lower
+from archsim.spec.model import Model
+
+BATCH, LENGTH, TOLERANCE = 2, 9, 1e-4
+PARTS = ("mtp", "mlm-head")
+
+
+def tokens(model: Model, length: int = LENGTH) -> Tensor:
+    """Random ids for a batch of sequences."""
+    return torch.randint(model.vocab_size, (BATCH, length))
+
+
+def hidden(output: Tensor | Encoded) -> Tensor:
+    """Logits of a decoder, hidden states of an encoder."""
+    return output.hidden if isinstance(output, Encoded) else output
+
+
+def run(net: Net, ids: Tensor) -> Tensor:
+    """One full forward pass; an encoder-decoder reads the same tokens on both sides."""
+    return hidden(net(ids, source=ids if net.model.encoder else None))
+
+
+def graph(model: Model, new: int, past: int = 0) -> Block:
+    """What a pass without block skipping computes, as a graph to count."""
+    source = (Seqs(BATCH, LENGTH, 0),) if model.encoder else ()
+    return lower(model, Step.of(BATCH, new, past, masked=False, source=source), PARTS)
+
+
+def test_parameter_count(any_model: Model) -> None:
+    """The module has exactly the parameters that the graph counts."""
+    assert param_count(any_model, PARTS) == count.params(graph(any_model, LENGTH))
+
+
+def test_flops_of_a_prefill(any_model: Model) -> None:
+    """torch counts exactly the FLOPs of the graph without masks, operator by operator."""
+    assert flops_full(any_model, BATCH, LENGTH, parts=PARTS) == count.flops(graph(any_model, LENGTH))
+
+
+def test_flops_of_later_steps(cached_model: Model) -> None:
+    """After a prefill, one token and then several cost exactly what the graph counts."""
+    net, cache = build(cached_model, parts=PARTS), Cache()
+    counted(net, BATCH, LENGTH, cache)
+    for new in (1, 3):
+        past = cache.length
+        assert counted(net, BATCH, new, cache) == count.flops(graph(cached_model, new, past))
+
+
+def test_forward_is_finite(any_model: Model) -> None:
+    """A pass over random weights gives finite numbers of the promised shape."""
+    net = build(any_model, "cpu")
+    output = run(net, tokens(any_model))
+    width = any_model.embedding.rows or any_model.vocab_size if any_model.cached else any_model.d_model
+    assert output.shape == (BATCH, LENGTH, width)
+    assert output.isfinite().all()
+
+
+def test_steps_equal_one_pass(cached_model: Model) -> None:
+    """A prefill, a second chunk and single tokens give the logits of one full pass."""
+    net, ids = build(cached_model, "cpu"), tokens(cached_model)
+    full, cache = run(net, ids), Cache()
+    source = ids if cached_model.encoder else None
+    found = [net(ids[:, :4], cache, source), net(ids[:, 4:6], cache)]
+    found += [net(ids[:, i : i + 1], cache) for i in range(6, LENGTH)]
+    torch.testing.assert_close(torch.cat(found, dim=1), full, atol=TOLERANCE, rtol=0)
+
+
+def test_fused_equals_unfused(any_model: Model) -> None:
+    """The fused attention kernel computes what the body computes op by op, in prefill and in later steps."""
+    net, ids = build(any_model, "cpu"), tokens(any_model)
+    results = []
+    for fused in (False, True):
+        net.fused, cache = fused, Cache()
+        source = ids if any_model.encoder else None
+        results.append(hidden(net(ids, cache, source)))
+        if any_model.cached:
+            results[-1] = torch.cat([results[-1], net(ids[:, :2], cache), net(ids[:, :1], cache)], dim=1)
+    torch.testing.assert_close(*results, atol=TOLERANCE, rtol=0)
+
+
+def test_absorbed_equals_naive(mla_model: Model) -> None:
+    """MLA with its up-projections absorbed computes the same from the same weights, fused or not."""
+    net, ids = build(mla_model, "cpu"), tokens(mla_model)
+    naive = run(net, ids)
+    net.absorbed = True
+    for net.fused in (False, True):
+        torch.testing.assert_close(run(net, ids), naive, atol=TOLERANCE, rtol=0)
+
+
+def test_fast_experts_equal_gathered(moe_model: Model) -> None:
+    """Experts that work on the tokens sent to them compute what gathered weights compute."""
+    net, ids = build(moe_model, "cpu"), tokens(moe_model)
+    gathered = run(net, ids)
+    net.fast = True
+    torch.testing.assert_close(run(net, ids), gathered, atol=TOLERANCE, rtol=0)
+
+
+def test_last_logits_only(zoo: dict[str, Model]) -> None:
+    """`last` gives the final position of the full logits."""
+    net, ids = build(zoo["gqa"], "cpu"), tokens(zoo["gqa"])
+    torch.testing.assert_close(net(ids, last=True), net(ids)[:, -1:])
+
+
+def test_window_keeps_only_its_tokens(zoo: dict[str, Model]) -> None:
+    """A sliding-window cache holds no more tokens than the window."""
+    net, cache = build(zoo["window"], "cpu"), Cache()
+    net(tokens(zoo["window"]), cache)
+    assert {x.shape[1] for x in cache.states.values()} == {3}
+
+
+def test_every_repetition_has_its_own_weights(zoo: dict[str, Model]) -> None:
+    """In nested repetitions, each copy of a weight changes the result in a way of its own."""
+    model = zoo["nested"]
+    net, ids = build(model, "cpu"), tokens(model)
+    weight = net.weight("layers0.local.ffn.w_up")
+    assert weight.shape[:2] == (3, 2)
+    results = [run(net, ids)]
+    for outer in range(3):
+        for inner in range(2):
+            kept = weight[outer, inner].clone()
+            weight[outer, inner] = 0.0
+            results.append(run(net, ids))
+            weight[outer, inner] = kept
+    different = [(a - b).abs().max() > TOLERANCE for i, a in enumerate(results) for b in results[:i]]
+    assert all(different)
+
+
+def test_shared_repetitions_have_one_copy(zoo: dict[str, Model]) -> None:
+    """Layers that share weights add no dimension to a parameter."""
+    assert build(zoo["shared_weights"]).weight("layers.ffn.w_up").shape == (16, 24)
+
+
+def test_selection_bias_is_a_buffer(zoo: dict[str, Model]) -> None:
+    """A balancing bias is kept with the module but is no parameter."""
+    net = build(zoo["moe_deepseek"])
+    assert [name for name, _ in net.named_buffers()] == ["layers__moe__selection_bias"]
+
+
+@pytest.mark.parametrize("name", ["pre", "mla", "moe_deepseek", "mamba2", "gemma3n", "t5_pair"])
+def test_gradients_reach_every_parameter(zoo: dict[str, Model], name: str) -> None:
+    """Every parameter takes part in the result."""
+    net, ids = build(zoo[name], "cpu"), tokens(zoo[name])
+    with torch.enable_grad():
+        net(ids, source=ids if zoo[name].encoder else None).square().sum().backward()
+    assert [n for n, p in net.named_parameters() if p.grad is None or not p.grad.any()] == []

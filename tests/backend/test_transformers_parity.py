@@ -1,0 +1,89 @@
+"""Logits of published families against transformers, at tiny sizes and with the same random weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from archsim.backend.module import Encoded, Net, build
+from archsim.backend.oracle import flops_full
+from archsim.spec.model import Model
+
+transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.oracle
+
+TOLERANCE = 1e-4
+BATCH, LENGTH, VOCAB = 2, 11, 64
+
+
+def reference(family: Any) -> nn.Module:
+    """The transformers model with weights that no default would hide: norms off one, biases off zero."""
+    config = getattr(transformers, family.config)(**family.settings)
+    config._experts_implementation = "eager"  # torch has no FLOP formula for its grouped product
+    model: nn.Module = getattr(transformers, family.model)(config).eval()
+    for name, p in [*model.named_parameters(), *model.named_buffers()]:
+        if isinstance(p, nn.Parameter) or "correction_bias" in name:
+            p.normal_(0.0, 0.15)
+            if "norm" in name.lower() and "weight" in name:
+                p.add_(1.0)
+    return model
+
+
+def copy_weights(net: Net, family: Any, state: dict[str, Tensor]) -> set[str]:
+    """Fill every weight of `net` from a state dict; returns the names that were used."""
+    used: set[str] = set()
+
+    def find(entry: Any, i: int, matrix: bool) -> Tensor:
+        name, change = entry if isinstance(entry, tuple) else (entry, None)
+        used.add(name.format(i=i))
+        x = state[name.format(i=i)]
+        return change(x) if change else x.T if matrix and x.ndim == 2 else x
+
+    groups = [("", (0,), family.top), *((f"{g}.", *rest) for g, rest in family.layers.items())]
+    missing = set(net.weights())
+    for prefix, indices, table in groups:
+        for ours, entry in table.items():
+            matrix = ours.split(".")[-1].startswith("w_") and ours != "head.w_logits"
+            x = torch.stack([find(entry, i, matrix) for i in indices])
+            weight = net.weight(prefix + ours)
+            assert x.numel() == weight.numel(), f"{ours}: {tuple(x.shape)} for {tuple(weight.shape)}"
+            weight.copy_(x.reshape(weight.shape))
+            missing.discard(prefix + ours)
+    assert not missing, f"not filled: {sorted(missing)}"
+    return used
+
+
+def output(result: Tensor | Encoded) -> Tensor:
+    """Logits, or hidden states."""
+    return result.hidden if isinstance(result, Encoded) else result
+
+
+def test_logits(family: Any) -> None:
+    """The module computes what transformers computes, from every one of its weights."""
+    model, net = reference(family), build(Model.model_validate(family.spec), "cpu")
+    used = copy_weights(net, family, dict(model.state_dict()))
+    ids = torch.randint(VOCAB, (BATCH, LENGTH))
+    source = ids.flip(1) if net.model.encoder else None
+    inputs = {"input_ids": ids} if source is None else {"input_ids": source, "decoder_input_ids": ids}
+    expected = model(**inputs)[0]
+    for net.fused in (False, True):
+        torch.testing.assert_close(output(net(ids, source=source)), expected, atol=TOLERANCE, rtol=0)
+    unused = {name for name, _ in model.named_parameters()} - used
+    assert unused == set()
+
+
+def test_flops(family_run_alike: Any) -> None:
+    """torch counts the same work in the transformers implementation as in the module on meta."""
+    model = reference(family_run_alike)
+    ids = torch.zeros(BATCH, LENGTH, dtype=torch.long)
+    inputs = {"input_ids": ids}
+    if "decoder.final_layer_norm.weight" in model.state_dict():
+        inputs["decoder_input_ids"] = ids
+    with FlopCounterMode(display=False) as counter:
+        model(**inputs)
+    spec = Model.model_validate(family_run_alike.spec)
+    assert counter.get_total_flops() == flops_full(spec, BATCH, LENGTH, last=False)
