@@ -1,0 +1,86 @@
+"""The command line: which commands there are. A command's module is imported when it is invoked."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import archsim
+
+COMMANDS = {
+    "estimate": "How big, how fast, does it fit, and what limits it.",
+    "count": "Parameters, bytes and FLOPs, exactly.",
+    "list": "Models, devices, formats and measured runs that there are.",
+    "show": "One model, device or format with its sources.",
+    "explain": "A figure's formula with its numbers, an error code or a term.",
+    "schema": "JSON Schema of the documents.",
+    "doctor": "Versions, data folders and settings, for bug reports.",
+}
+"""Command -> its help in one line. The function of the same name is in `archsim.cli.<command>`."""
+
+EPILOG = (
+    "Exit codes: 0 answered; 1 the answer is no; 2 usage; 3 invalid input file; 70 internal error; "
+    "130 interrupted."
+)
+
+
+class Lazy(TyperGroup):
+    """A group whose commands are imported one by one, when asked for by name."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names of all commands."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command, its module imported now."""
+        if cmd_name in COMMANDS and cmd_name not in self.commands:
+            self.commands[cmd_name] = load(cmd_name)
+        return self.commands.get(cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the arguments begin with; a misspelt one is answered with the closest."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from archsim.base.diagnostics import quote
+            from archsim.base.errors import UnknownName
+            from archsim.cli.suggest import suggested
+
+            hints = (*suggested(args[0], COMMANDS), "`archsim --help` lists all commands")
+            raise UnknownName(f"no command named {quote(args[0])}", code="E102", hints=hints)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The commands' one-line helps, without importing any of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def load(name: str) -> Any:
+    """The command object of one name."""
+    function = getattr(import_module(f"archsim.cli.{name}"), name)
+    single = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    single.command(name=name, help=function.__doc__, epilog=None)(function)
+    return typer.main.get_command(single)
+
+
+app = typer.Typer(
+    cls=Lazy, add_completion=True, rich_markup_mode=None, pretty_exceptions_enable=False, epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)  # fmt: skip
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"archsim {archsim.__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def archsim_(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Prices transformer architectures: parameters, FLOPs, KV cache, memory and time from one spec."""

@@ -1,0 +1,58 @@
+"""`archsim count`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from archsim.cli import options as o
+from archsim.cli import output
+
+
+def count(
+    model: o.Model,
+    batch: o.Batch = 1,
+    input_len: o.InputLen = 2048,
+    weights: o.Weights = None,
+    kv_cache_dtype: o.KvDtype = None,
+    logits: Annotated[
+        o.Logits, typer.Option(help="Positions that the output head is computed at.")
+    ] = o.Logits.last,
+    with_: Annotated[
+        str, typer.Option("--with", metavar="PART,...", help="Optional parts: vision, audio, mtp, mlm-head.")
+    ] = "",
+    imatrix: Annotated[
+        bool, typer.Option(help="Importance matrix, which changes the tensor types of some gguf formats.")
+    ] = True,
+    set_: o.Changes = None,
+    json: o.AsJson = False,
+    format: o.Format = o.Layout.table,
+    verbose: o.Verbose = False,
+    quiet: o.Quiet = False,
+    no_color: o.NoColor = False,
+) -> None:
+    """Parameters, bytes and FLOPs, exactly: counted from the spec, nothing is assumed."""
+    from archsim import api
+    from archsim.sim.parts import checked_parts
+
+    answer = api.count(
+        model, batch=batch, input_len=input_len, weights=weights, kv_cache_dtype=kv_cache_dtype,
+        logits=logits.value, parts=checked_parts(with_), set=tuple(set_ or ()), imatrix=imatrix,
+    )  # fmt: skip
+    layout = "json" if json else format.value
+    if layout == "json":
+        output.emit_json(answer.to_dict())
+    elif layout == "csv":
+        from archsim.report.flat import flatten, to_csv
+
+        output.emit(to_csv([flatten(answer.to_dict())]))
+    elif quiet:
+        output.emit(f"{answer.total}\n")
+    else:
+        from archsim.report.count_page import page
+        from archsim.report.provenance import inputs
+
+        output.emit_page(
+            page(answer, inputs=inputs(models=model), asked=model, verbose=verbose), layout, no_color
+        )

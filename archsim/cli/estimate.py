@@ -1,0 +1,123 @@
+"""`archsim estimate`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from archsim.cli import options as o
+from archsim.cli import output
+
+if TYPE_CHECKING:
+    from archsim.sim.estimate import Estimate
+
+
+def estimate(
+    model: o.Model,
+    hw: o.Device,
+    devices: o.Devices = "auto",
+    tp: o.Tp = None,
+    pp: o.Pp = None,
+    ep: o.Ep = None,
+    dp: o.Dp = None,
+    batch: o.Batch = 1,
+    input_len: o.InputLen = 2048,
+    output_len: o.OutputLen = 256,
+    weights: o.Weights = None,
+    kv_cache_dtype: o.KvDtype = None,
+    engine: o.Engine = "generic",
+    set_: o.Changes = None,
+    by: o.ByWhat = None,
+    json: o.AsJson = False,
+    format: o.Format = o.Layout.table,
+    verbose: o.Verbose = False,
+    quiet: o.Quiet = False,
+    no_color: o.NoColor = False,
+) -> None:
+    """How big, how fast, does it fit, and what limits it.
+
+    Without --devices the fewest devices that hold the model are used. With it, a model that does not fit is
+    still answered in full, and the exit code is 1.
+    """
+    from archsim import api
+
+    asked: dict[str, Any] = {
+        "devices": devices, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "batch": batch, "input_len": input_len,
+        "output_len": output_len, "weights": weights, "kv_cache_dtype": kv_cache_dtype, "engine": engine,
+    }  # fmt: skip
+    view = _View(
+        model,
+        hw,
+        tuple(set_ or ()),
+        o.Layout.json if json else format,
+        by.value if by else None,
+        verbose,
+        quiet,
+    )
+    answer = api.estimate(model, hw, **asked, set=view.changes)
+    _print(answer, view, no_color)
+    output.warn(answer.warnings)
+    if not answer.memory.fits:
+        _refuse(answer, {**asked, "weights": weights or _implied(model)}, no_color)
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What was asked for, and how the answer is wanted."""
+
+    model: str
+    hw: str
+    changes: tuple[str, ...]
+    layout: o.Layout
+    by: str | None
+    verbose: bool
+    quiet: bool
+
+
+def _print(answer: Estimate, view: _View, no_color: bool) -> None:
+    from archsim.report import breakdown, estimate_page
+
+    if view.layout is o.Layout.json:
+        output.emit_json(breakdown.with_breakdown(answer, view.by))
+    elif view.layout is o.Layout.csv:
+        from archsim.report.flat import to_csv
+
+        output.emit(to_csv(breakdown.as_rows(answer, view.by)))
+    elif view.by is not None:
+        output.emit_page(breakdown.breakdown_page(answer, view.by), view.layout, no_color)
+    elif view.quiet:
+        output.emit(estimate_page.bare(answer))
+    else:
+        output.emit_page(_page(answer, view), view.layout, no_color)
+
+
+def _page(answer: Estimate, view: _View) -> Any:
+    from archsim.report.estimate_page import page
+    from archsim.report.provenance import inputs
+    from archsim.sim.alternatives import facts
+
+    return page(
+        answer, facts(answer), inputs=inputs(models=view.model, hw=view.hw), asked=(view.model, view.hw),
+        changes=view.changes, verbose=view.verbose,
+    )  # fmt: skip
+
+
+def _implied(model: str) -> str | None:
+    """The weight format that a model's spelling asks for (`-FP8`)."""
+    from archsim.spec.catalog import resolve
+
+    return resolve("models", model).format_hint
+
+
+def _refuse(answer: Estimate, asked: dict[str, Any], no_color: bool) -> None:
+    """Say on stderr why it does not fit and what would; exit code 1."""
+    from archsim.base.errors import AnswerNo
+    from archsim.report.refusal import suggestions, too_small
+    from archsim.sim.alternatives import what_fits
+
+    headline, table = too_small(answer)
+    hint = suggestions(what_fits(answer.model, answer.hardware, asked))
+    output.say(AnswerNo(headline, details=table, hints=[hint]), no_color)
+    raise typer.Exit(1)

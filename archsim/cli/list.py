@@ -1,0 +1,47 @@
+"""`archsim list`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from archsim.cli import options as o
+from archsim.cli import output
+
+
+class What(StrEnum):
+    """What can be listed."""
+
+    models = "models"
+    hw = "hw"
+    formats = "formats"
+    runs = "runs"
+
+
+def list(
+    what: Annotated[What, typer.Argument(metavar="[models|hw|formats|runs]")] = What.models,
+    grep: Annotated[
+        str, typer.Option(metavar="TEXT", help="Only entries with this in a name or alias.")
+    ] = "",
+    json: o.AsJson = False,
+    format: o.Format = o.Layout.table,
+    quiet: o.Quiet = False,
+    no_color: o.NoColor = False,
+) -> None:
+    """Models, devices, formats and measured runs that there are, and the file each comes from."""
+    from archsim.report.list_page import entries, page
+
+    found = entries(what.value, grep)
+    layout = "json" if json else format.value
+    if layout == "json":
+        output.emit_json({"schema": "archsim.list/1", "kind": what.value, "entries": found})
+    elif layout == "csv":
+        from archsim.report.flat import to_csv
+
+        output.emit(to_csv(found))
+    elif quiet:
+        output.emit("".join(f"{entry['name']}\n" for entry in found))
+    else:
+        output.emit_page(page(what.value, found), layout, no_color)

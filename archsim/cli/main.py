@@ -1,0 +1,131 @@
+"""The process: runs one command line and turns whatever happens into a message and an exit code."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, NoReturn
+
+from archsim.base.diagnostics import inert, shorten
+from archsim.base.errors import ArchsimError, InternalError, UsageError
+from archsim.cli.output import emit_json, say
+
+INTERRUPTED = 130
+
+WORDS = {
+    "Value error, ": "",
+    "Input should be a valid integer, unable to parse string as an integer": "not a whole number",
+    "Input should be ": "must be ",
+    "greater than or equal to": "at least",
+}
+"""Words of the parser's messages, and what a reader understands better."""
+
+
+class CommandLineError(UsageError):
+    """An option or argument that no command takes, or that is missing."""
+
+    shows_code = False
+
+
+def run() -> NoReturn:
+    """The entry point of the command `archsim`."""
+    gc.set_threshold(50_000)  # collections while modules load find nothing to free
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(args: Sequence[str]) -> int:
+    """Run a command line; returns the exit code. Nothing but the answer goes to stdout."""
+    _tolerant_streams()
+    try:
+        return _guarded(lambda: _dispatch(list(args)), wants_json(args), "--no-color" in args)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def wants_json(args: Sequence[str]) -> bool:
+    """Whether the arguments ask for JSON, so that errors are JSON too."""
+    options = list(args)[: list(args).index("--")] if "--" in args else list(args)
+    pairs = pairwise(options)
+    return "--json" in options or "--format=json" in options or ("--format", "json") in pairs
+
+
+def _dispatch(args: list[str]) -> int:
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # or every installed package is searched for them
+    import typer
+
+    from archsim.cli.app import app
+
+    result = typer.main.get_command(app)(args=args or ["--help"], prog_name="archsim", standalone_mode=False)
+    return result if isinstance(result, int) and not isinstance(result, bool) else 0
+
+
+def _guarded(work: Callable[[], int], as_json: bool, no_color: bool) -> int:
+    """The exit code of `work`, every exception reported."""
+    try:
+        return work()
+    except ArchsimError as error:
+        return _report(error, as_json, no_color)
+    except BrokenPipeError:
+        raise
+    except RecursionError as error:
+        return _report(_internal(error), as_json, no_color)
+    except Exception as error:
+        usage = _usage(error)
+        if usage is None and type(error).__name__ == "Abort":
+            raise KeyboardInterrupt from None
+        return _report(usage or _internal(error), as_json, no_color)
+
+
+def _report(error: ArchsimError, as_json: bool, no_color: bool) -> int:
+    if as_json:
+        emit_json(error.to_dict())
+    else:
+        say(error, no_color)
+    return error.exit_code
+
+
+def _usage(error: Exception) -> CommandLineError | None:
+    """typer's complaint about a command line in archsim's words."""
+    import typer
+
+    complaint = typer.BadParameter.__mro__[2]  # ClickException, of the click that this typer uses
+    if not isinstance(error, complaint):
+        return None
+    context: Any = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "archsim"
+    text = error.format_message()  # type: ignore[attr-defined]
+    for theirs, ours in WORDS.items():
+        text = text.replace(theirs, ours)
+    text = shorten(inert(text), 1000).rstrip(".")
+    return CommandLineError(text[:1].lower() + text[1:], hints=(f"`{command} --help` lists what there is",))
+
+
+def _internal(error: BaseException) -> InternalError:
+    """A defect of archsim: its traceback only where asked for."""
+    if os.environ.get("ARCHSIM_DEBUG") == "1":
+        import traceback
+
+        traceback.print_exception(error)
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return InternalError(
+        f"internal error: {shorten(inert(what), 300)}",
+        hints=(
+            "please report with `archsim doctor --json` and the command line",
+            "`ARCHSIM_DEBUG=1` prints the traceback",
+        ),
+    )
+
+
+def _tolerant_streams() -> None:
+    """A terminal that lacks a sign gets a replacement instead of an exception."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")

@@ -1,0 +1,126 @@
+"""Options that several commands share, each defined once, with the spellings of the serving engines."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from archsim.cli.completion import devices, formats, models
+
+
+class Layout(StrEnum):
+    """What the answer is written as."""
+
+    table = "table"
+    md = "md"
+    json = "json"
+    csv = "csv"
+
+
+class Logits(StrEnum):
+    """Positions that the output head is computed at."""
+
+    last = "last"
+    all = "all"
+
+
+class By(StrEnum):
+    """What kernels are summed over."""
+
+    op = "op"
+    block = "block"
+    phase = "phase"
+    kind = "kind"
+
+
+def tokens(text: str | int) -> int:
+    """A number of tokens: `2048`, `2k` or `2K` (x 1024)."""
+    match = re.fullmatch(r"\s*([0-9]{1,15})\s*([kKmM]?)\s*", str(text))
+    if match is None:
+        raise typer.BadParameter(f"{str(text)[:40]!r} is no number of tokens; write 2048 or 32k (x 1024).")
+    return int(match[1]) * {"": 1, "k": 1024, "m": 1024**2}[match[2].lower()]
+
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        autocompletion=models,
+        help="Catalog name, alias, Hugging Face id, or path to a spec.",
+    ),
+]
+Device = Annotated[
+    str,
+    typer.Option("--hw", metavar="HW", autocompletion=devices, help="Device: catalog name, alias or path."),
+]
+Devices = Annotated[str, typer.Option(metavar="N|auto", help="Devices; auto: the fewest that hold it.")]
+Tp = Annotated[
+    int | None,
+    typer.Option(
+        "--tp", "-tp", "--tensor-parallel-size", "--tp-size", min=1, metavar="N", help="Tensor parallel."
+    ),
+]  # fmt: skip
+Pp = Annotated[
+    int | None,
+    typer.Option(
+        "--pp", "-pp", "--pipeline-parallel-size", "--pp-size", min=1, metavar="N", help="Pipeline stages."
+    ),
+]
+Ep = Annotated[
+    int | None,
+    typer.Option(
+        "--ep", "-ep", "--ep-size", min=1, metavar="N", help="Expert parallel degree; divides tp x dp."
+    ),
+]
+Dp = Annotated[
+    int | None,
+    typer.Option(
+        "--dp", "-dp", "--data-parallel-size", "--dp-size", min=1, metavar="N", help="Attention replicas."
+    ),
+]  # fmt: skip
+Engine = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME[@VERSION]",
+        help="Serving engine: generic, vllm, sglang, trtllm, llamacpp, hf and others.",
+    ),
+]
+ByWhat = Annotated[
+    By | None, typer.Option("--by", help="A table of kernels summed over this, in place of the page.")
+]
+Batch = Annotated[int, typer.Option("--batch", "--batch-size", min=1, metavar="N", help="Sequences at once.")]
+InputLen = Annotated[
+    int,
+    typer.Option("--input-len", "--isl", parser=tokens, metavar="N", help="Prompt tokens; 32k means x 1024."),
+]
+OutputLen = Annotated[
+    int,
+    typer.Option(
+        "--output-len", "--osl", parser=tokens, metavar="N", help="Tokens to generate; 1k means x 1024."
+    ),
+]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        "--weights", "--quantization", metavar="FMT", autocompletion=formats,
+        help="Weight format (see `archsim list formats`). Default: the checkpoint's own.",
+    ),
+]  # fmt: skip
+KvDtype = Annotated[
+    str | None,
+    typer.Option("--kv-cache-dtype", "--kv", metavar="FMT", help="Cache format. Default: 16 bits."),
+]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="FIELD=VALUE", help="Change a field of the spec, such as attention.n_kv_heads=4."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Short for --format json.")]
+Format = Annotated[Layout, typer.Option("--format", help="What the answer is written as.")]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="List every assumption.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print the bare answer.")]
+NoColor = Annotated[bool, typer.Option("--no-color", help="No colour; NO_COLOR does the same.")]

@@ -1,0 +1,70 @@
+"""Where text goes: the answer to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from archsim.base.errors import ArchsimError
+    from archsim.report.page import Page
+
+
+def emit(text: str) -> None:
+    """Write the answer. A reader that has gone away (`| head`) is no error."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _discard(sys.stdout)
+
+
+def emit_json(data: dict[str, Any]) -> None:
+    """Write a JSON document: raw numbers, never NaN; a number that does not exist is null."""
+    emit(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False, default=_plain) + "\n")
+
+
+def emit_page(page: Page, layout: str, no_color: bool = False) -> None:
+    """Write a page as `table` or `md`."""
+    if layout == "md":
+        from archsim.report.markdown import render
+
+        emit(render(page))
+        return
+    from archsim.report.terminal import render as rendered
+
+    emit(rendered(page, colour=coloured(sys.stdout, no_color)))
+
+
+def say(error: ArchsimError, no_color: bool = False) -> None:
+    """Write an error on stderr, in the message grammar."""
+    from archsim.base.diagnostics import render
+
+    sys.stderr.write(render(error, colour=coloured(sys.stderr, no_color)) + "\n")
+
+
+def warn(messages: tuple[str, ...]) -> None:
+    """Write warnings on stderr, one line each."""
+    from archsim.base.diagnostics import inert
+
+    for message in messages:
+        sys.stderr.write(f"warning: {inert(message)}\n")
+
+
+def coloured(stream: TextIO, no_color: bool = False) -> bool:
+    """Whether colour is wanted: on a terminal only, unless NO_COLOR, TERM=dumb or --no-color say no."""
+    if no_color or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return stream.isatty()
+
+
+def _plain(value: Any) -> Any:
+    """What json does not know: tuples are lists already; paths and the like are text."""
+    return value.item() if hasattr(value, "item") else str(value)
+
+
+def _discard(stream: TextIO) -> None:
+    """Let whatever is still buffered go nowhere, so that closing the stream at exit is quiet."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -1,0 +1,46 @@
+"""`archsim show`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from archsim.cli import options as o
+from archsim.cli import output
+
+
+class Kind(StrEnum):
+    """Kinds of document."""
+
+    model = "model"
+    hw = "hw"
+    format = "format"  # type: ignore[assignment]
+
+
+def show(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A model, device or format: name, alias or path.")
+    ],
+    kind: Annotated[Kind | None, typer.Option(help="What NAME is, where it could be several things.")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Print the YAML file as it is.")] = False,
+    json: o.AsJson = False,
+    format: o.Format = o.Layout.table,
+    no_color: o.NoColor = False,
+) -> None:
+    """One model, device or format, with the file it comes from and its sources."""
+    from archsim.report import show_page
+
+    found = show_page.find(name, kind.value if kind else None)
+    layout = "json" if json else format.value
+    if raw:
+        output.emit(found.text())
+    elif layout == "json":
+        output.emit_json(show_page.document(found))
+    elif layout == "csv":
+        from archsim.report.flat import flatten, to_csv
+
+        output.emit(to_csv([flatten(show_page.document(found))]))
+    else:
+        output.emit_page(show_page.page(found), layout, no_color)

@@ -1,0 +1,41 @@
+"""Results as CSV: raw numbers, one row a result or a part of one."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping
+from io import StringIO
+from typing import Any
+
+
+def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings with dotted keys; lists are left out."""
+    flat: dict[str, Any] = {}
+    for key, item in value.items():
+        if isinstance(item, Mapping):
+            flat |= flatten(item, f"{prefix}{key}.")
+        elif not isinstance(item, (list, tuple)):
+            flat[prefix + key] = item
+    return flat
+
+
+def to_csv(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Rows under a header of all their keys; None is empty. Text that a spreadsheet would run is quoted."""
+    table = list(rows)
+    keys = list(dict.fromkeys(key for line in table for key in line))
+    buffer = StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(keys)
+    for line in table:
+        writer.writerow([_cell(line.get(key)) for key in keys])
+    return buffer.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return _cell(" ".join(map(str, value)))
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
+        return "'" + value
+    return value

@@ -1,0 +1,72 @@
+"""A report as plain data: head lines and sections of cells. Renderers decide what it looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+Style = Literal["", "title", "dim", "good", "bad", "note", "compute", "memory", "communication"]
+"""What a cell means, never how it looks. Every styled fact is also said in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One value as text; or, where `bar` is given, a bar of that fraction of the full length."""
+
+    text: str
+    style: Style = ""
+    bar: float | None = None
+
+
+Row = tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A titled block of rows. align: one letter per column, `l` or `r`. header: titles of all columns but the
+    first, which is the section's title. aside: a fact that stands beside the title. below: lines of text.
+    wrap: whether a long last column goes on in further lines.
+    """
+
+    title: str
+    rows: tuple[Row, ...] = ()
+    align: str = ""
+    header: tuple[str, ...] = ()
+    aside: str = ""
+    below: tuple[str, ...] = ()
+    wrap: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A complete report. head: what was asked. note: what the reader must know before the figures."""
+
+    head: tuple[str, ...]
+    note: str = ""
+    sections: tuple[Section, ...] = ()
+
+
+def row(*cells: str | Cell) -> Row:
+    """A row of cells, plain text wrapped."""
+    return tuple(cell if isinstance(cell, Cell) else Cell(cell) for cell in cells)
+
+
+def bar(fraction: float) -> Cell:
+    """A bar, `fraction` of the full length."""
+    return Cell("", bar=min(max(float(fraction), 0.0), 1.0))
+
+
+def facts(title: str, pairs: Iterable[tuple[str, str | None]]) -> Section:
+    """A section of label and value; pairs without a value are left out."""
+    return Section(title=title, rows=tuple(row(label, text) for label, text in pairs if text))
+
+
+def percent(fraction: float) -> str:
+    """A share with one decimal."""
+    return f"{100 * fraction:.1f} %"
+
+
+def plural(n: int, noun: str) -> str:
+    """`1 device`, `2 devices`."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"

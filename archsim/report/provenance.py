@@ -1,0 +1,44 @@
+"""Which files an answer rests on."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from archsim.spec.catalog import BUILT_IN, Kind, resolve
+
+
+def inputs(**names: str) -> list[str]:
+    """One text a file: its path and the start of its SHA-256. Keys are catalog kinds: `models`, `hw`."""
+    found = []
+    for kind, name in names.items():
+        resolved = resolve(kind, name)  # type: ignore[arg-type]
+        found.append(f"{shown(resolved.path, resolved.origin)}@{digest(resolved.path)}")
+    return found
+
+
+LARGEST = 4_000_000
+"""Bytes of the largest file that is hashed: checkpoints are not, specs always are."""
+
+
+def digest(path: Path) -> str:
+    """The first 8 digits of a file's SHA-256; of a folder or a checkpoint what it is instead."""
+    if not path.is_file():
+        return "folder"
+    size = path.stat().st_size
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:8] if size <= LARGEST else f"{size:,} bytes"
+
+
+def shown(path: Path, origin: str) -> str:
+    """A path for people: of built-in data from its top folder on, others as they were found."""
+    if origin != BUILT_IN:
+        return str(path)
+    parts = path.resolve().parts
+    top = max((i for i, part in enumerate(parts) if part in ("specs", "hardware")), default=0)
+    return "/".join(parts[top:])
+
+
+def file_of(kind: Kind, name: str) -> tuple[Path, str]:
+    """The file of a name, and where it was found."""
+    resolved = resolve(kind, name)
+    return resolved.path, resolved.origin

@@ -1,0 +1,72 @@
+"""Options and helpers that all tests share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--update-goldens` writes golden files instead of comparing with them."""
+    parser.addoption("--update-goldens", action="store_true", help="write the golden files anew")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command line did."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def archsim(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Runs a command line in this process, from the repository root unless told otherwise."""
+    from archsim.cli.main import main
+
+    def run(*args: str, cwd: Path = ROOT) -> Result:
+        monkeypatch.chdir(cwd)
+        monkeypatch.delenv("ARCHSIM_DEBUG", raising=False)
+        capfd.readouterr()
+        code = main(list(args))
+        captured = capfd.readouterr()
+        return Result(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def archsim_process() -> Callable[..., Result]:
+    """Runs a command line in a process of its own."""
+
+    def run(args: Sequence[str], cwd: Path = ROOT, env: dict[str, str] | None = None) -> Result:
+        variables = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
+        variables.pop("ARCHSIM_DEBUG", None)
+        command = [sys.executable, "-m", "archsim", *args]
+        done = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, timeout=120)
+        return Result(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compares a text with `tests/golden/NAME`, or writes the file under `--update-goldens`."""
+
+    def check(name: str, text: str) -> None:
+        path = ROOT / "tests" / "golden" / name
+        if request.config.getoption("--update-goldens"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, "utf-8")
+        assert path.read_text("utf-8") == text, f"{name} differs; --update-goldens writes it anew"
+
+    return check

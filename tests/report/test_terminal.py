@@ -1,0 +1,64 @@
+"""Layout of pages for terminals and for Markdown."""
+
+from __future__ import annotations
+
+import pytest
+
+from archsim.report import markdown, terminal
+from archsim.report.flat import flatten, to_csv
+from archsim.report.page import Cell, Page, Section, bar, row
+
+
+def page(*rows: tuple[Cell, ...], **fields: object) -> Page:
+    """A page of one section."""
+    return Page(head=("head",), sections=(Section(title="Title", rows=rows, **fields),))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("fraction", "text"), [(0, ""), (1e-9, "▏"), (0.5, "████"), (1, "████████"), (0.53, "████▎")]
+)
+def test_bars(fraction: float, text: str) -> None:
+    """A bar is in eighths of a column and never empty for something above zero."""
+    assert terminal.bar_text(fraction, 8) == text
+
+
+def test_columns_are_aligned() -> None:
+    """Letters of `align` put text left and numbers right; wide characters count twice."""
+    text = terminal.render(page(row("a", "1"), row("中文", "22"), align="lr"))
+    assert text.splitlines()[2:] == ["Title", "  a      1", "  中文  22"]
+
+
+def test_long_last_column_goes_on_below_itself() -> None:
+    """Nothing is cut: what is too long for a line continues under its column."""
+    lines = terminal.render(page(row("a", "word " * 40))).splitlines()
+    assert all(len(line) <= terminal.WIDTH for line in lines)
+    assert lines[4].startswith("     word")
+    assert " ".join(lines).count("word") == 40
+
+
+def test_colour_changes_no_text() -> None:
+    """With colour the text is the same, markup in it stays text."""
+    import re
+
+    made = page(row(Cell("[red]x[/red] :smile:", "bad"), bar(0.5)))
+    coloured = terminal.render(made, colour=True)
+    assert "\x1b[" in coloured
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == terminal.render(made)
+
+
+def test_control_characters_are_escaped() -> None:
+    """A name cannot move the cursor or end the line."""
+    text = terminal.render(page(row("a\x1b[2J\nb")))
+    assert "\x1b" not in text and "a\\x1b[2J\\nb" in text
+
+
+def test_markdown_has_no_bars_and_is_escaped() -> None:
+    """Bars are left out, and text from outside has no meaning in Markdown."""
+    text = markdown.render(page(row("a|b", bar(0.5), "*c*"), align="lrr"))
+    assert "| a\\|b | \\*c\\* |" in text and "█" not in text
+
+
+def test_csv() -> None:
+    """Nested keys are dotted, lists left out, and a cell cannot become a formula of a spreadsheet."""
+    assert flatten({"a": {"b": 1, "c": [1]}, "d": None}) == {"a.b": 1, "d": None}
+    assert to_csv([{"a": "=1+1", "b": True}, {"a": None}]) == "a,b\n'=1+1,true\n,\n"
