@@ -1,0 +1,52 @@
+"""Cold start against the imports it cannot avoid, as ratios of medians in one run.
+
+    python benchmarks/speed/cold_start.py
+
+Bars: `estimate` <= 2.0, `--help` <= 1.1, each against `python -c "import typer, pydantic, rich.table, yaml"`.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+FLOOR = [sys.executable, "-c", "import typer, pydantic, rich.table, yaml"]
+ARCHSIM = [sys.executable, "-m", "archsim"]
+COMMANDS = {
+    "floor": FLOOR,
+    "--help": [*ARCHSIM, "--help"],
+    "--version": [*ARCHSIM, "--version"],
+    "estimate": [*ARCHSIM, "estimate", "llama2-70b", "--hw", "h100"],
+    "count": [*ARCHSIM, "count", "deepseek-v3"],
+    "list models": [*ARCHSIM, "list", "models"],
+}
+ROUNDS = 15
+
+
+def once(command: list[str]) -> float:
+    """CPU seconds (user + system) of one run: steadier than wall time on a shared machine."""
+    before = os.times()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    after = os.times()
+    return after.children_user - before.children_user + after.children_system - before.children_system
+
+
+def main() -> None:
+    """Interleave the commands, so that drift hits all alike, and print medians and ratios."""
+    seconds: dict[str, list[float]] = {name: [] for name in COMMANDS}
+    start = time.perf_counter()
+    for _ in range(ROUNDS):
+        for name, command in COMMANDS.items():
+            seconds[name].append(once(command))
+    floor = statistics.median(seconds["floor"])
+    for name, values in seconds.items():
+        middle = statistics.median(values)
+        print(f"{name:12} {middle * 1e3:7.0f} ms CPU   {middle / floor:5.2f} x floor")
+    print(f"{ROUNDS} rounds in {time.perf_counter() - start:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
