@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from archsim.api import count, estimate
     from archsim.base.errors import ArchsimError
-    from archsim.spec.load import load_hardware, load_model
+    from archsim.importers.opening import load_model
+    from archsim.spec.load import load_hardware
 
 __version__ = "0.1.0"
 
@@ -22,7 +23,7 @@ _LAZY = {
     "count": "archsim.api",
     "estimate": "archsim.api",
     "load_hardware": "archsim.spec.load",
-    "load_model": "archsim.spec.load",
+    "load_model": "archsim.importers.opening",
 }
 
 __all__ = ["ArchsimError", "__version__", "count", "estimate", "load_hardware", "load_model"]

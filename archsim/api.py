@@ -45,7 +45,7 @@ def _model(model: Model | str | Path, changes: tuple[str, ...]) -> tuple[Model, 
     """The spec, and the weight format that its name implied (`-FP8`)."""
     if not isinstance(model, (str, Path)):
         return model, None
-    from archsim.spec.load import open_model
+    from archsim.importers.opening import open_model
 
     spec, resolved = open_model(str(model), changes)
     return spec, resolved.format_hint

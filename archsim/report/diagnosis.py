@@ -86,7 +86,8 @@ def _check(kind: Kind, path: Path) -> int:
     """Load one document; the number of its warnings."""
     from archsim.spec.format import load_format
     from archsim.spec.hardware import load_system
-    from archsim.spec.load import load_hardware, load_model
+    from archsim.importers.opening import load_model
+    from archsim.spec.load import load_hardware
 
     loaders: dict[str, Callable[[str], Any]] = {
         "models": load_model,

@@ -56,7 +56,7 @@ def formula(
     Raises UnknownName for a topic that is none.
     """
     from archsim.sim.formulas import QUANTITIES, explain
-    from archsim.spec.load import load_model
+    from archsim.importers.opening import load_model
 
     name, *rest = topic
     try:

@@ -10,7 +10,7 @@ from archsim.blocks.layer import Layer
 from archsim.cost import count as c
 from archsim.report.page import Page, Row, Section, facts, row
 from archsim.sim.counting import step_for
-from archsim.spec.load import load_model
+from archsim.importers.opening import load_model
 from archsim.spec.lower import lower
 from archsim.spec.model import Model
 

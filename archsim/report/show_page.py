@@ -91,7 +91,7 @@ def document(found: Found) -> dict[str, Any]:
         spec = load_format(found.name)
         data = {"schema": "archsim.format/1", "name": spec.name, "document": spec.model_dump(mode="json")}
         return data | {"sources": list(spec.sources)} | _place(found)
-    from archsim.spec.load import load_model
+    from archsim.importers.opening import load_model
 
     model = load_model(found.name)
     data = {

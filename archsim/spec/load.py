@@ -27,28 +27,26 @@ def load_model(name: str, changes: Iterable[str] = ()) -> Model:
 
 def open_model(name: str, changes: Iterable[str] = ()) -> tuple[Model, Resolved]:
     """`load_model`, and how the name was resolved: its file, and the format that a suffix implied."""
-    from archsim.spec.model import Model, merged_layers
-
     resolved = resolve("models", str(name))
-    document = _extended(resolved)
-    merged_layers(document, loader.merge)
-    changes = tuple(changes)
-    if changes:
-        from archsim.spec.override import apply
-
-        apply(document, changes)
-    return loader.validate(document, Model, document="model"), resolved
+    return _validated(_extended(resolved), changes), resolved
 
 
-def model_from(document: dict[str, Any], name: str = "document") -> Model:
+def model_from(document: dict[str, Any], name: str = "document", changes: Iterable[str] = ()) -> Model:
     """The model of a plain document in the shape of a spec file (from an importer, or written in Python)."""
     import yaml
 
+    return _validated(loader.parse_text(yaml.safe_dump(document, sort_keys=False), name), changes)
+
+
+def _validated(document: loader.Node, changes: Iterable[str]) -> Model:
     from archsim.spec.model import Model, merged_layers
 
-    node = loader.parse_text(yaml.safe_dump(document, sort_keys=False), name)
-    merged_layers(node, loader.merge)
-    return loader.validate(node, Model, document="model")
+    merged_layers(document, loader.merge)
+    if changes := tuple(changes):
+        from archsim.spec.override import apply
+
+        apply(document, changes)
+    return loader.validate(document, Model, document="model")
 
 
 def _extended(resolved: Resolved, depth: int = 0) -> loader.Node:
@@ -70,7 +68,14 @@ IDENTITY = ("aliases", "hf_ids", "lineage", "notes", "sources", "published", "ti
 
 
 def load_hardware(name: str) -> Hardware:
-    """The device of a catalog name, alias or path. Raises UnknownName, SpecError."""
-    from archsim.spec.hardware import load
+    """The device of a catalog name, alias or path; of a system, its device with the machine's links.
 
-    return load(resolve("hw", str(name)).path, lambda base: resolve("hw", base).path)
+    Raises UnknownName, SpecError.
+    """
+    from archsim.spec.hardware import load, load_system
+
+    path = resolve("hw", str(name)).path
+    if path.is_file() and b"\nschema: archsim.system/" in path.read_bytes()[:4096]:
+        system = load_system(path)
+        return load_hardware(system.device).in_system(system)
+    return load(path, lambda base: resolve("hw", base).path)
