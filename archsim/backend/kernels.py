@@ -128,7 +128,7 @@ def _view(run: Run, op: Op) -> None:
 
 @rule("select")
 def _select(run: Run, op: Op) -> None:
-    """A slice: the last token, the first entry or the rest of an axis, or the next entry every time."""
+    """A slice: the last token, the first tokens, the first entry or the rest of an axis, or the next entry."""
     x, dims = run.read(op.reads[0])
     out, how = dims_of(op.writes[0].tensor.axes), op.attrs["how"]
     gone = next((d for d in dims if d not in out), "T")
@@ -140,5 +140,6 @@ def _select(run: Run, op: Op) -> None:
     elif gone != "T":
         y = x.select(i, 0)
     else:
-        y = x.narrow(i, x.shape[i] - 1 if how == "last" else 0, 1)
+        count = max(int(op.writes[0].tensor.axes["T"]) // x.shape[0], 1)
+        y = x.narrow(i, x.shape[i] - 1 if how == "last" else 0, count)
     run.write(op.writes[0], y)

@@ -11,37 +11,44 @@ from torch import Tensor
 from torch.nn import functional
 
 from archsim.backend.axes import dims_of
-from archsim.backend.run import Run, kernel
+from archsim.backend.run import Run, kernel, state_of
+from archsim.blocks.layer import count_layers, depth
 from archsim.graph.graph import Block, Op
 from archsim.graph.tensor import Use
 
 NORM_EPS = 1e-6
+SLOWEST = 1e-5
+"""What is left of the decay in the last layer, as a share of that in the first."""
 
 
 @kernel("lightning")
 def lightning(run: Run, block: Block) -> bool:
-    """The state decays by one fixed factor per head; block attributes give the chunk and the inputs."""
+    """The state decays by one factor per head and layer; block attributes give the chunk and the inputs."""
     q, k, v = (run.values[name].transpose(1, 2).float() for name in block.attrs["inputs"])
-    state = _state(block)
+    state = state_of(block)
     before = run.read(state).x
-    out, after = _lightning(q, k, v, before, block.attrs["chunk"])
+    chunk = 0 if q.shape[2] == 1 and run.past > 0 else block.attrs["chunk"]
+    layer = depth(run.layers, block.name, run.index) / max(count_layers(run.layers) - 1, 1)
+    out, after = _lightning(q, k, v, before, chunk, 1.0 - layer + SLOWEST)
     run.write(state, after)
     _write(run, block, out.transpose(1, 2))
     return True
 
 
-def _lightning(q: Tensor, k: Tensor, v: Tensor, state: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
-    """Outputs and the last state; chunks are not filled up."""
+def _lightning(
+    q: Tensor, k: Tensor, v: Tensor, state: Tensor, chunk: int, slope: float
+) -> tuple[Tensor, Tensor]:
+    """Outputs and the last state; chunks are not filled up. chunk 0: one token, which goes to the state first."""
     heads = q.shape[1]
-    rate = 2.0 ** (-8.0 / heads * torch.arange(1, heads + 1, device=q.device))[:, None, None]
+    rate = slope * 2.0 ** (-8.0 / heads * torch.arange(1, heads + 1, device=q.device))[:, None, None]
+    if not chunk:
+        state = state * torch.exp(-rate) + k.transpose(-1, -2) @ v
+        return q @ state, state
     found = []
     for start in range(0, q.shape[2], chunk):
         qc, kc, vc = (x[:, :, start : start + chunk] for x in (q, k, v))
         size = qc.shape[2]
         step = torch.arange(1, size + 1, device=q.device, dtype=q.dtype)[:, None]
-        if q.shape[2] == 1:
-            state = state * torch.exp(-rate) + kc.transpose(-1, -2) @ vc
-            return qc @ state, state
         distance = step - step.T
         decay = torch.exp(-rate * distance).masked_fill(distance < 0, 0.0)
         inside = (qc @ kc.transpose(-1, -2) * decay) @ vc
@@ -55,13 +62,14 @@ def _lightning(q: Tensor, k: Tensor, v: Tensor, state: Tensor, chunk: int) -> tu
 def gated_delta(run: Run, block: Block) -> bool:
     """The gated delta rule (arXiv:2412.06464): in chunks, or by recurrence for a single token."""
     q, k, v, beta, decay = (run.values[name] for name in block.attrs["inputs"])
-    state = _state(block)
+    state = state_of(block)
     before = run.read(state).x
     groups = v.shape[3]
     q, k = (_normed(x).repeat_interleave(groups, dim=2).transpose(1, 2) for x in (q, k))
     v, beta, decay = (x.flatten(2, 3).transpose(1, 2).float() for x in (v, beta, decay))
     args = (q * q.shape[-1] ** -0.5, k, v, beta, decay, before.flatten(1, 2))
-    out, after = _delta_step(*args) if q.shape[2] == 1 else _delta_chunks(*args, block.attrs["chunk"])
+    alone = q.shape[2] == 1 and run.past > 0
+    out, after = _delta_step(*args) if alone else _delta_chunks(*args, block.attrs["chunk"])
     run.write(state, after.reshape(before.shape))
     _write(run, block, torch.unflatten(out.transpose(1, 2), 2, (-1, groups)))
     return True
@@ -110,12 +118,6 @@ def _solved(system: Tensor, x: Tensor) -> Tensor:
     """y with (1 + strictly lower part of `system`) y = x."""
     y: Tensor = torch.linalg.solve_triangular(system.tril(-1), x, upper=False, unitriangular=True)
     return y
-
-
-def _state(block: Block) -> Use:
-    """The state that a body writes."""
-    uses = [use for op in block.body if isinstance(op, Op) for use in op.writes]
-    return next(use for use in uses if use.tensor.kind == "state")
 
 
 def _write(run: Run, block: Block, x: Tensor) -> None:

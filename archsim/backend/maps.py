@@ -15,6 +15,7 @@ from archsim.backend.axes import Dims, align
 from archsim.backend.rope import rotate
 from archsim.backend.run import Run, Value
 from archsim.backend.terms import TERMS, masked_softmax, relative_origin
+from archsim.blocks.attention import Temperature
 from archsim.graph.graph import Op
 
 Map = Callable[[Run, Op, list[Value], Dims], Tensor]
@@ -57,12 +58,24 @@ def _mul(attrs: Attrs, x: Tensor, *others: Tensor) -> Tensor:
 
 
 def _scale(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
-    """x times a number, or times a power (default -1) of the model's width."""
-    x = operands[0].x
+    """x times a number, times a power (default -1) of the model's width, or more at later positions."""
+    x, dims = operands[0]
+    if "temperature" in op.attrs:
+        t: Temperature = op.attrs["temperature"]
+        count = x.shape[dims.index("T")]
+        position = torch.arange(run.past + 1, run.past + 1 + count, device=x.device)
+        factor = 1.0 + t.attn_scale * torch.log1p(torch.floor(position / t.floor_scale))
+        return x * align(factor.to(x.dtype), ("T",), dims)
     if "by_size" in op.attrs:
         power: float = op.attrs.get("power", -1.0)
         return x * float(run.width**power)
     return x * float(op.attrs.get("by", 1.0))
+
+
+def _concat(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
+    """The first tokens of each sequence from one tensor, the others from the second."""
+    first, second = (align(v.x, v.dims, out) for v in operands)
+    return torch.cat([first, second[:, first.shape[1] :]], dim=1)
 
 
 def _sinusoid(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
@@ -158,6 +171,7 @@ MAPS: dict[str, Map] = {
     "add": _add,
     "mul": _aligned(_mul),
     "scale": _scale,
+    "concat": _concat,
     "sinusoid": _sinusoid,
     "softmax": masked_softmax,
     "softcap": _aligned(_softcap),

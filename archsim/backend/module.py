@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from archsim.backend import attention, kernels, linear  # noqa: F401  (they register their rules)
+from archsim.backend import attention, kernels, linear, ssd  # noqa: F401  (they register their rules)
 from archsim.backend.cache import Cache
 from archsim.backend.run import Run
 from archsim.graph.graph import Block, Node, Op, blocks, ops
@@ -107,7 +107,7 @@ class Net(nn.Module):
         graph = self.graph(self._step(tokens, cache, source, last))
         run = Run(
             weights=self._copy, cache=cache, tokens=tokens, width=self.model.d_model, source=source,
-            past=cache.length, dtype=self.dtype, fused=self.fused, fast=self.fast,
+            layers=self.model.layers, past=cache.length, dtype=self.dtype, fused=self.fused, fast=self.fast,
         )  # fmt: skip
         for node in graph.body:
             run.node(node)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from archsim.backend.axes import Dims, contract
 from archsim.backend.run import Routing, Run, Value
@@ -19,11 +23,31 @@ def choose(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
     if router.softcap is not None:
         logits = torch.tanh(logits / router.softcap) * router.softcap
     if router.choice == "expert":
-        return _experts_choose(run, logits, router, op.attrs["top_k"])
+        return _experts_choose(run, logits, router, op.attrs)
     weights, expert = _tokens_choose(logits, bias, router, op.attrs["top_k"])
     token = torch.arange(logits.shape[0], device=logits.device).repeat_interleave(expert.shape[1])
     run.routing = Routing(token, expert.flatten())
+    if op.attrs["capacity"] is not None:
+        return _limited(run, weights.flatten(), logits.shape[1], op.attrs["capacity"])
     return weights.flatten().to(run.dtype)
+
+
+def _limited(run: Run, weights: Tensor, experts: int, capacity: int) -> Tensor:
+    """Weights when an expert takes the first `capacity` rows of a sequence that want it.
+
+    Of every sequence as many rows are kept as all experts can take; those beyond an expert's own capacity weigh 0.
+    """
+    assert run.routing is not None
+    token, expert, weight = (
+        torch.unflatten(x, 0, (run.tokens.shape[0], -1))
+        for x in (run.routing.token, run.routing.expert, weights)
+    )
+    wanted = functional.one_hot(expert, experts)
+    place = (wanted.cumsum(1) * wanted).sum(-1)
+    beyond = place > capacity
+    order = beyond.long().argsort(dim=1, stable=True)[:, : experts * capacity]
+    run.routing = Routing(token.gather(1, order).flatten(), expert.gather(1, order).flatten())
+    return weight.masked_fill(beyond, 0.0).gather(1, order).flatten().to(run.dtype)
 
 
 def _scores(logits: Tensor, router: Router) -> Tensor:
@@ -57,15 +81,20 @@ def _within_groups(scores: Tensor, router: Router) -> Tensor:
     return grouped.masked_fill(kept == 0, float("-inf")).flatten(1)
 
 
-def _experts_choose(run: Run, logits: Tensor, router: Router, top_k: int) -> Tensor:
-    """Every expert takes its best tokens, as many pairs in all as if each token chose `top_k` experts."""
+def _experts_choose(run: Run, logits: Tensor, router: Router, attrs: Mapping[str, Any]) -> Tensor:
+    """Every expert takes its best tokens: `capacity` of each sequence, or `top_k` per token among them all."""
     tokens, experts = logits.shape
-    pairs = tokens * top_k
-    capacity = min(-(-pairs // experts), tokens)
-    weights, token = _scores(logits, router).topk(capacity, dim=0)
-    expert = torch.arange(experts, device=logits.device).expand(capacity, experts)
-    run.routing = Routing(token.flatten()[:pairs], expert.flatten()[:pairs])
-    return (weights.flatten()[:pairs] * router.scale).to(run.dtype)
+    groups = 1 if attrs["capacity"] is None else run.tokens.shape[0]
+    size = tokens // groups
+    pairs = size * attrs["top_k"] if attrs["capacity"] is None else experts * min(attrs["capacity"], size)
+    weights, token = torch.unflatten(_scores(logits, router), 0, (groups, size)).topk(
+        -(-pairs // experts), dim=1
+    )
+    first = torch.arange(0, tokens, size, device=logits.device)[:, None, None]
+    expert = torch.arange(experts, device=logits.device).expand(token.shape)
+    token, expert, weights = (x.flatten(1)[:, :pairs].flatten() for x in (token + first, expert, weights))
+    run.routing = Routing(token, expert)
+    return (weights * router.scale).to(run.dtype)
 
 
 def dispatch(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:

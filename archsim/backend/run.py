@@ -15,6 +15,7 @@ from torch import Tensor
 
 from archsim.backend.axes import Dims, dims_of
 from archsim.backend.cache import Cache, Slot
+from archsim.blocks.layer import Layer
 from archsim.graph.graph import Block, Node, Op, OpKind
 from archsim.graph.tensor import FP32, Use
 from archsim.graph.tensor import Tensor as Named
@@ -42,7 +43,7 @@ class Routing:
 class Run:
     """The state of one execution.
 
-    width: the model's. tokens, past: ids (S, T) of the stack being run, and how many came before them. fused:
+    width, layers: the model's. tokens, past: ids (S, T) of the stack being run, and how many came before them. fused:
     attention runs as one kernel where its body is plain. fast: experts work on the tokens sent to them, one
     after another, instead of on gathered copies of their weights.
     """
@@ -51,6 +52,7 @@ class Run:
     cache: Cache
     tokens: Tensor
     width: int
+    layers: tuple[Layer, ...] = ()
     source: Tensor | None = None
     past: int = 0
     dtype: torch.dtype = torch.float32
@@ -141,6 +143,12 @@ def _touched(x: Tensor, dims: Dims, use: Use) -> Tensor:
         return x
     i = dims.index("R")
     return x.narrow(i, (x.shape[i] - int(rows)) // 2, int(rows))
+
+
+def state_of(block: Block) -> Use:
+    """The state that the body of a kernel writes."""
+    uses = [use for op in block.body if isinstance(op, Op) for use in op.writes]
+    return next(use for use in uses if use.tensor.kind == "state")
 
 
 Rule = Callable[[Run, Op], None]

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from archsim.base.number import divide
+from archsim.base.number import Num, divide, minimum
 from archsim.blocks.context import Context
 from archsim.blocks.dispatch import Count, Impossible, PositionBlock, Spec
 from archsim.blocks.mask import MaskSpec
 from archsim.blocks.norm import Norm
 from archsim.blocks.positional import Position
 from archsim.graph.builder import Builder, Operand
-from archsim.graph.step import Mask
+from archsim.graph.step import Mask, Step
 from archsim.graph.tensor import Tensor
 
 NO_POSITION = Position()
+HEADS: Mapping[Literal["q", "k", "v"], str] = {"q": "K G H", "k": "K H", "v": "K Hv"}
+"""The output axes of each projection."""
 
 
 class QkvBias(Spec):
@@ -37,6 +40,15 @@ class QkNorm(Norm):
     value: bool = False
 
 
+class Temperature(Spec):
+    """Llama 4's attention temperature: q of a token at `position` is multiplied by
+    1 + attn_scale · ln(1 + floor((position + 1) / floor_scale)).
+    """
+
+    floor_scale: float = Field(gt=0)
+    attn_scale: float
+
+
 class Gate(Spec):
     """A sigmoid gate on the attention output, computed from the layer's input, per element or per head."""
 
@@ -49,9 +61,10 @@ class Attention(Spec):
 
     kind: mha (n_kv_heads = n_heads), gqa (arXiv:2305.13245, n_kv_heads given), mqa (arXiv:1911.02150, one).
     d_head_v: value head size where it differs. scale: factor on q·k, default 1/sqrt(d_head). softcap: scores
-    become cap·tanh(score/cap). sinks: one learned logit per head joins the softmax. clip: projections are
-    clamped to ± clip. kv_from: path of the layer (names joined by dots) whose last cache is read instead of an
-    own one. out: the output projection is there (XLNet and others always have it).
+    become cap·tanh(score/cap). temperature: queries grow with their position. sinks: one learned logit per head joins
+    the softmax. clip: projections are clamped to ± clip. kv_from: path of the layer (names joined by dots) whose
+    last cache is read instead of an own one. global_projections: the `global_tokens` of a mask that looks both
+    ways see all tokens through q, k and v of their own (Longformer); without such tokens they lie idle.
     """
 
     kind: Literal["mha", "gqa", "mqa"]
@@ -66,7 +79,7 @@ class Attention(Spec):
     position: PositionBlock | None = None
     mask: MaskSpec = Field(default_factory=MaskSpec)
     scale: float | None = None
-    temperature: dict[str, float] | None = None
+    temperature: Temperature | None = None
     softcap: float | None = None
     sinks: bool = False
     gate: Gate | None = None
@@ -85,10 +98,17 @@ class Attention(Spec):
                 f"`kind: mha` has as many key/value heads as heads ({self.n_heads}), not {self.n_kv_heads}; "
                 "did you mean `kind: gqa`?"
             )
+        rotated = self.position is not None and self.position.kind == "rope" and self.position.dim is None
+        if rotated and self.d_head % 2:
+            raise Impossible(f"rope turns pairs of dimensions: d_head {self.d_head} is odd")
         if self.n_kv_heads is not None and self.n_heads % self.n_kv_heads:
             raise Impossible(
                 f"n_heads {self.n_heads} is not a multiple of n_kv_heads {self.n_kv_heads}: "
                 "every key/value head serves the same number of query heads"
+            )
+        if self.global_projections and self.mask.mask().causal:
+            raise Impossible(
+                "`global_projections` need a mask that looks both ways, such as `bidirectional: true`"
             )
         return self
 
@@ -140,12 +160,13 @@ class Attention(Spec):
     def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "attention") -> Tensor:
         """The mixing of tokens; returns a tensor over T and D."""
         mask, step = self.mask.mask(), ctx.step
-        with b.block(name, **self.sizes(), C=step.stored(mask), P=step.pairs(mask)):
+        local = step.pairs(mask) - self._global_pairs(step) if step.masked else step.pairs(mask)
+        with b.block(name, **self.sizes(), C=step.stored(mask), P=local):
             q = self._project(b, "q", x)
             keys = self._keys_values(b, x, ctx, mask)
             o = self.core(b, q, *keys, ctx, mask)
             if self.global_projections:
-                self._global(b, x, ctx)
+                o = self._global(b, x, o, ctx)
             if self.gate:
                 o = self._gated(b, x, o)
             bias = "D" if (self.bias if self.out_bias is None else self.out_bias) else False
@@ -166,21 +187,23 @@ class Attention(Spec):
             bias = "D" if (self.bias if self.out_bias is None else self.out_bias) else False
             return b.linear("o", o, "K G Hv D", "T D", bias=bias)
 
-    def _project(self, b: Builder, name: Literal["q", "k", "v"], x: Tensor) -> Tensor:
-        heads = {"q": "K G H", "k": "K H", "v": "K Hv"}[name]
-        y = b.linear(name, x, f"D {heads}", f"T {heads}", bias=self.biased(name))
+    def _project(self, b: Builder, kind: Literal["q", "k", "v"], x: Tensor, suffix: str = "") -> Tensor:
+        heads, name = HEADS[kind], kind + suffix
+        y = b.linear(name, x, f"D {heads}", f"T {heads}", bias=self.biased(kind))
         if self.clip is not None:
             y = b.map(name + "_clip", "clip", y, limit=self.clip)
-        if name == "v":
+        if kind == "v":
             if self.qk_norm and self.qk_norm.value:
-                y = Norm(kind=self.qk_norm.kind, affine=False, eps=self.qk_norm.eps).lower(
-                    b, "v_norm", y, "Hv"
-                )
+                plain = Norm(kind=self.qk_norm.kind, affine=False, eps=self.qk_norm.eps)
+                y = plain.lower(b, name + "_norm", y, "Hv")
             return y
         before = self.qk_norm is not None and self.qk_norm.place == "before_rope"
         y = self._norm(b, name, y, heads) if before else y
         y = self.encoding.rotate(b, name + "_rope", y)
-        return y if before else self._norm(b, name, y, heads)
+        y = y if before else self._norm(b, name, y, heads)
+        if kind == "k" or self.temperature is None:
+            return y
+        return b.map(name + "_temperature", "scale", y, temperature=self.temperature)
 
     def _norm(self, b: Builder, name: str, y: Tensor, heads: str) -> Tensor:
         if self.qk_norm is None:
@@ -224,10 +247,26 @@ class Attention(Spec):
         heads = "K G Hv" if self.gate.per == "element" else "K G"
         return b.map("gated", "gate", o, b.linear("gate", x, "D " + heads, "T " + heads))
 
-    def _global(self, b: Builder, x: Tensor, ctx: Context) -> None:
-        """Longformer's second set of projections, used by its global tokens alone."""
-        heads = {"q": "K G H", "k": "K H", "v": "K Hv"}
-        for n, axes in heads.items():
-            b.idle(b.weight(f"w_{n}_global", "D " + axes))
-            if self.biased(n):  # type: ignore[arg-type]
-                b.idle(b.weight(f"b_{n}_global", axes, "bias"))
+    def _global_pairs(self, step: Step) -> Num:
+        """Pairs of the global tokens' own queries, which the second projections serve."""
+        if not (self.global_projections and self.mask.global_tokens):
+            return 0
+        return sum(s.batch * minimum(s.new, self.mask.global_tokens) * s.new for s in step.seqs)
+
+    def _global(self, b: Builder, x: Tensor, o: Tensor, ctx: Context) -> Tensor:
+        """Longformer's second set of projections: its global tokens attend to all through them."""
+        step, tokens = ctx.step, self.mask.global_tokens
+        if not tokens:
+            for kind in HEADS:
+                b.idle(b.weight(f"w_{kind}_global", "D " + HEADS[kind]))
+                if self.biased(kind):
+                    b.idle(b.weight(f"b_{kind}_global", HEADS[kind], "bias"))
+            return o
+        rows = sum(s.batch * minimum(s.new, tokens) for s in step.seqs)
+        with b.scope(T=rows):
+            q = self._project(b, "q", b.select("x_global", x, "T D", "first"), "_global")
+        k, v = self._project(b, "k", x, "_global"), self._project(b, "v", x, "_global")
+        with b.block("global", T=rows, C=step.tokens, P=self._global_pairs(step)):
+            keys, values = b.view("keys", k, "C K H"), b.view("values", v, "C K Hv")
+            seen = self.core(b, q, keys, values, ctx, None)
+        return b.map("o_all", "concat", seen, o, axes="T K G Hv")

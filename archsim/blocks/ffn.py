@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from pydantic import model_validator
+
 from archsim.blocks.context import Context
-from archsim.blocks.dispatch import Count, Spec
+from archsim.blocks.dispatch import Count, Impossible, Spec
 from archsim.graph.builder import Builder
 from archsim.graph.tensor import Tensor
 
@@ -17,7 +19,8 @@ class Ffn(Spec):
     """down(act(up x)) for `mlp`, down(act(gate x) * up x) for the gated kinds: 2·d·F or 3·d·F parameters.
 
     clamp: limit of gpt-oss' clamped SwiGLU or Phi-3-small's GeGELU; alpha: its sigmoid's slope. sparsity: share
-    of activations that Gemma 3n zeroes (recorded, no effect on counts). xIELU has two learned scalars.
+    of activations that Gemma 3n zeroes, which changes results and no count. xIELU has two learned scalars and no
+    gated form.
     """
 
     kind: Literal["mlp", "glu", "swiglu", "geglu", "reglu"]
@@ -29,6 +32,19 @@ class Ffn(Spec):
     clamp: float | None = None
     alpha: float | None = None
     sparsity: float | None = None
+
+    @model_validator(mode="after")
+    def _meaningful(self) -> Ffn:
+        if self.gated and self.activation == "xielu":
+            raise Impossible(
+                f"`activation: xielu` has no gated form: `kind: mlp` has it, not `kind: {self.kind}`"
+            )
+        for name in ("clamp", "sparsity"):
+            if getattr(self, name) is not None and not self.gated:
+                raise Impossible(f"`{name}` belongs to a gate, which `kind: mlp` does not have")
+        if self.alpha is not None and self.clamp is None:
+            raise Impossible("`alpha` is the slope of a clamped gate, so it needs `clamp`")
+        return self
 
     @property
     def gated(self) -> bool:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from archsim.blocks.context import Context
-from archsim.blocks.dispatch import AttentionBlock, Count, FfnBlock, Impossible, MixerBlock, Spec
+from archsim.blocks.dispatch import AttentionBlock, FfnBlock, Impossible, MixerBlock, Spec
 from archsim.blocks.norm import Norm
 from archsim.blocks.streams import AltUp, Laurel, PerLayerInput
 from archsim.graph.builder import Builder
 from archsim.graph.tensor import Tensor
 
 Placement = Literal["pre", "post", "post_inside", "pre+post", "residual_after_norm"]
+
+
+MAX_REPEAT = 10_000
+"""Repetitions of one layer; the deepest models of the literature have 1,000."""
 
 
 class Layer(Spec):
@@ -23,14 +28,16 @@ class Layer(Spec):
     (x + norm(f(norm x)), Gemma 2), residual_after_norm (norm x + f(norm x), MiniMax-01). parallel: attention and
     feed-forward read the same input and are added together, with one or two input norms. residual: factors on
     the stream and on the branch (DeepNorm's alpha, MiniMax, Granite). shared_weights: all repetitions use one
-    set of weights (ALBERT). attention_norm and ffn_norm override `norm` for one branch; false leaves it out.
+    set of weights (ALBERT). attention_norm: false where attention has no norm of its own (ModernBERT's first).
+    Attention and a mixer in one layer read the same input, and their outputs are added (Falcon-H1).
     """
 
     name: str | None = None
-    repeat: Count = 1
+    repeat: Annotated[int, Field(strict=True, gt=0, le=MAX_REPEAT)] = 1
     shared_weights: bool = False
     layers: tuple[Layer, ...] | None = None
     norm: Norm | None = None
+    attention_norm: Literal[False] | None = None
     placement: Placement = "pre"
     attention: AttentionBlock | None = None
     mixer: MixerBlock | None = None
@@ -47,12 +54,12 @@ class Layer(Spec):
     @model_validator(mode="after")
     def _content(self) -> Layer:
         own = [f for f in ("attention", "mixer", "cross_attention", "ffn") if getattr(self, f) is not None]
+        if self.layers == ():
+            raise Impossible("a group of layers is empty")
         if self.layers is not None and own:
             raise Impossible(f"a group of layers has no `{own[0]}` of its own; put it into one of its layers")
         if self.layers is None and not own:
             raise Impossible("a layer needs `attention`, `mixer` or `ffn` (or `layers`, as a group)", "E104")
-        if self.attention is not None and self.mixer is not None:
-            raise Impossible("a layer has either `attention` or a recurrent `mixer`, not both")
         return self
 
     # ------------------------------------------------------------------ lowering
@@ -96,6 +103,7 @@ class Layer(Spec):
         h = (
             self._norm(b, part + "_norm", x)
             if self.placement in ("pre", "pre+post", "residual_after_norm")
+            and not (part == "attention" and self.attention_norm is False)
             else x
         )
         if self.placement == "residual_after_norm":
@@ -124,6 +132,8 @@ class Layer(Spec):
             result = block.lower(b, h, ctx, "moe" if block.kind == "moe" else "ffn")
         else:
             result = block.lower(b, h, ctx)
+            if part == "attention" and self.mixer is not None:
+                result = b.map("mixed", "add", result, self.mixer.lower(b, h, ctx))
         return result
 
     def _norm(self, b: Builder, name: str, x: Tensor, norm: Norm | None = None) -> Tensor:
@@ -138,8 +148,25 @@ class Layer(Spec):
 def lower_layers(b: Builder, x: Tensor, ctx: Context, layers: tuple[Layer, ...]) -> Tensor:
     """One layer or group after another."""
     for i, layer in enumerate(layers):
-        x = layer.lower(b, x, ctx, layer.name or f"layers{'' if len(layers) == 1 else i}")
+        x = layer.lower(b, x, ctx, layer_name(layers, i))
     return x
+
+
+def layer_name(layers: tuple[Layer, ...], i: int) -> str:
+    """What the i-th of these layers is called in a graph."""
+    return layers[i].name or f"layers{'' if len(layers) == 1 else i}"
+
+
+def depth(layers: tuple[Layer, ...], path: str, index: Mapping[str, int], prefix: str = "") -> int:
+    """How many layers run before the one that the block `path` is in, at the repetitions `index` of all blocks."""
+    before = 0
+    for i, layer in enumerate(layers):
+        name, inner = prefix + layer_name(layers, i), layer.layers or ()
+        size = count_layers(inner) if inner else 1
+        if f"{path}.".startswith(name + "."):
+            return before + index[name] * size + depth(inner, path, index, name + ".")
+        before += layer.repeat * size
+    return before
 
 
 def walk_layers(layers: tuple[Layer, ...]) -> list[Layer]:

@@ -6,34 +6,14 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from archsim.base.number import Num, ceil_div
+from archsim.blocks.chunks import chunk_pairs, padded, single
 from archsim.blocks.context import Context
 from archsim.blocks.conv import causal_conv
 from archsim.blocks.dispatch import Count, Spec
 from archsim.blocks.norm import Norm
 from archsim.graph.builder import Builder
-from archsim.graph.step import Mask, Step
+from archsim.graph.step import Step
 from archsim.graph.tensor import Tensor
-
-
-def chunk_pairs(step: Step, chunk: int, padded: bool = True) -> Num:
-    """(query, key) pairs inside the chunks that a prefill is cut into; a decode step has none.
-
-    padded: the last chunk is filled up before it is computed, which `full` counts.
-    """
-    if _single(step):
-        return 0
-    if step.masked:
-        return step.pairs(Mask(chunk=chunk))
-    if not padded:
-        whole = [(s, s.new // chunk * chunk) for s in step.seqs]
-        return sum(s.batch * (n * chunk + (s.new - n) * (s.new - n)) for s, n in whole)
-    return sum(s.batch * ceil_div(s.new, chunk) * chunk * chunk for s in step.seqs)
-
-
-def _single(step: Step) -> bool:
-    """Whether every sequence has one new token: then the state alone is used."""
-    return all(isinstance(s.new, int) and s.new == 1 for s in step.seqs)
 
 
 def _attrs(chunk: int, *inputs: Tensor) -> dict[str, Any]:
@@ -43,7 +23,8 @@ def _attrs(chunk: int, *inputs: Tensor) -> dict[str, Any]:
 
 class Lightning(Spec):
     """Lightning attention (arXiv:2401.04658, MiniMax-01): activated q, k, v; a decaying outer-product state per
-    head; RMS norm and a sigmoid gate on the output. Prefill runs in chunks: pairs inside, the state between.
+    head; RMS norm and a sigmoid gate on the output. Prefill runs in chunks: pairs inside, the state between. The
+    decay is fixed: 2^(-8 i / n) for head i of n, slower with every layer of the model and almost none in the last.
     """
 
     kind: Literal["lightning"] = "lightning"
@@ -61,7 +42,7 @@ class Lightning(Spec):
         """The mixing of tokens; returns a tensor over T and D."""
         step = ctx.step
         sizes: dict[str, Any] = {"N": self.n_heads, "H": self.d_head, "Hv": self.d_head, "C": step.tokens}
-        with b.block(name, **sizes, S=step.n_seqs, P=chunk_pairs(step, self.chunk, padded=False)):
+        with b.block(name, **sizes, S=step.n_seqs, P=chunk_pairs(step, self.chunk, filled=False)):
             axes = {"q": "N H", "k": "N H", "v": "N Hv"}
             q, k, v = (
                 b.map(n + "()", self.activation, b.linear(n, x, "D " + a, "T " + a)) for n, a in axes.items()
@@ -75,7 +56,7 @@ class Lightning(Spec):
         state = b.state("state", "S N H Hv", "recurrent", fp32=True)
         with b.block("core", kernel="lightning", attrs=_attrs(self.chunk, q, k, v)):
             o = b.contract("q_state", q, state, "T N Hv", cls="attention")
-            if not _single(step):
+            if not single(step):
                 keys, values = b.view("keys", k, "C N H"), b.view("values", v, "C N Hv")
                 p = b.map("decay", "scale", b.contract("qk", q, keys, "N P", cls="attention"))
                 o = b.map("o", "add", o, b.contract("pv", p, values, "T N Hv", cls="attention"))
@@ -113,7 +94,9 @@ class GatedDeltaNet(Spec):
             "Hv": self.d_value,
             "W": self.d_conv,
         }
-        with b.block(name, **sizes, S=step.n_seqs, P=chunk_pairs(step, self.chunk), C=self._padded(step)):
+        with b.block(
+            name, **sizes, S=step.n_seqs, P=chunk_pairs(step, self.chunk), C=padded(step, self.chunk)
+        ):
             q, k = self._branch(b, "q", x, "N H", ctx), self._branch(b, "k", x, "N H", ctx)
             v = self._branch(b, "v", x, "N J Hv", ctx)
             z = b.linear("z", x, "D N J Hv", "T N J Hv")
@@ -126,12 +109,6 @@ class GatedDeltaNet(Spec):
             o = b.map("gated", "swiglu", z, o)
             return b.linear("o", o, "N J Hv D", "T D")
 
-    def _padded(self, step: Step) -> Num:
-        """Tokens rounded up to whole chunks, which an implementation computes and `full` counts."""
-        if step.masked:
-            return step.tokens
-        return sum(s.batch * ceil_div(s.new, self.chunk) * self.chunk for s in step.seqs)
-
     def _branch(self, b: Builder, n: str, x: Tensor, axes: str, ctx: Context) -> Tensor:
         y = b.linear(n, x, "D " + axes, "T " + axes)
         return causal_conv(b, "conv_" + n, y, axes, ctx, bias=False, activation="silu")
@@ -141,7 +118,7 @@ class GatedDeltaNet(Spec):
     ) -> Tensor:
         state = b.state("state", "S N J H Hv", "recurrent", fp32=True)
         with b.block("core", kernel="gated_delta", attrs=_attrs(self.chunk, q, k, v, beta, decay)):
-            if _single(step):
+            if single(step):
                 return self._step(b, q, k, v, beta, decay, state)
             with b.scope(T=b.sizes["C"]):
                 return self._chunks(b, q, k, v, beta, decay, state)

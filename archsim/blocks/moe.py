@@ -6,11 +6,12 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from archsim.base.number import Num, opaque
+from archsim.base.number import Num, minimum, opaque
 from archsim.blocks.context import Context
 from archsim.blocks.dispatch import Count, Impossible, Spec
 from archsim.blocks.ffn import Ffn
 from archsim.graph.builder import Builder
+from archsim.graph.step import Step
 from archsim.graph.tensor import Tensor
 
 
@@ -61,7 +62,14 @@ class Shared(Ffn):
 
 
 class Moe(Spec):
-    """Routed experts, optionally with shared ones and with a dense network beside them (Grok-2, Arctic)."""
+    """Routed experts, optionally with shared ones and with a dense network beside them (Grok-2, Arctic).
+
+    capacity: rows of a sequence that one expert takes at most (Switch, arXiv:2101.03961 section 2.2); later tokens
+    pass it by. So at most n_experts x capacity rows of a sequence are computed, and fewer where the router is
+    uneven, which no count knows. Where experts choose, `capacity` is what each one takes; without it they take
+    top_k rows per token between them (arXiv:2202.09368: top_k is the paper's capacity factor c).
+    capacity_factor: that of training, by which a capacity follows from the length; recorded, without a cost.
+    """
 
     kind: Literal["moe"] = "moe"
     n_experts: Count
@@ -85,8 +93,7 @@ class Moe(Spec):
 
     def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "moe") -> Tensor:
         """Tensor over T and D to tensor over T and D."""
-        tokens = ctx.step.tokens
-        routed = tokens * self.top_k
+        tokens, routed = ctx.step.tokens, self.rows(ctx.step)
         with b.block(name, E=self.n_experts, Er=self.n_experts, F=self.expert.d_ff, Sc=2, M=routed):
             hit = expected_experts(self.n_experts, self.top_k, tokens)
             weights = self._route(b, x)
@@ -96,13 +103,23 @@ class Moe(Spec):
                     y = b.map(part + "+", "add", y, self._beside(b, x, part, spec, ctx))
             return y
 
+    def rows(self, step: Step) -> Num:
+        """(token, expert) pairs of a step, the extent of M."""
+        if self.capacity is None:
+            return step.tokens * self.top_k
+        wanted = self.n_experts if self.router.choice == "expert" else self.top_k
+        most = self.n_experts * self.capacity
+        return sum(s.batch * minimum(s.new * wanted, most) for s in step.seqs)
+
     def _route(self, b: Builder, x: Tensor) -> Tensor:
         """Chosen experts and their weights, over M."""
         r = self.router
         logits = b.linear("router", x, "D Er", "T Er", bias="Er" if r.bias else False, role="router")
         role = "bias" if r.selection_bias == "parameter" else "buffer"
         chosen = (b.weight("selection_bias", "Er", role),) if r.selection_bias else ()
-        return b.map("top_k", "topk", logits, *chosen, axes="M", router=r, top_k=self.top_k)
+        return b.map(
+            "top_k", "topk", logits, *chosen, axes="M", router=r, top_k=self.top_k, capacity=self.capacity
+        )
 
     def _experts(self, b: Builder, x: Tensor, weights: Tensor, hit: Num) -> Tensor:
         rows = b.map("dispatch", "dispatch", x, weights, axes="M D", scaled=self.router.input_scaled)

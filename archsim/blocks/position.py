@@ -94,16 +94,19 @@ class TransformerXl(Position):
 class Deberta(Position):
     """Disentangled attention (arXiv:2006.03654): content-to-position and position-to-content scores.
 
-    span: distances to each side that have an embedding. Key and query of positions have projections of their own
-    (DeBERTa) unless `share_projections` (DeBERTa-v2 and v3).
+    span: distances to each side that have an embedding. Key and query of positions have projections of their own.
+    Every term makes the softmax scale smaller: it is 1/sqrt(3 d_head) with both.
     """
 
     kind: Literal["deberta"] = "deberta"
     span: Count = 512
     c2p: bool = True
     p2c: bool = True
-    share_projections: bool = False
     norm: Norm | None = None
+
+    def softmax_factor(self) -> float:
+        """1/sqrt(number of terms), the product of contents included."""
+        return float((1 + self.c2p + self.p2c) ** -0.5)
 
     def declare(self, b: Builder, ctx: Context) -> None:
         """The table of relative embeddings, 2 x span rows."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
-from archsim.blocks.dispatch import Count, Spec
+from pydantic import model_validator
+
+from archsim.blocks.dispatch import Count, Impossible, Spec
 from archsim.blocks.positional import Position
 from archsim.graph.builder import Builder
 from archsim.graph.tensor import Tensor
@@ -35,7 +37,8 @@ class Rope(Position):
     """Rotation of pairs of query and key dimensions by position.
 
     dim: dimensions rotated, when only a part is (GPT-NeoX, GLM, Phi). interleaved: pairs are (2i, 2i+1)
-    instead of (i, i + dim/2). sections: M-RoPE's split of the frequencies over (time, height, width).
+    instead of (i, i + dim/2). sections: M-RoPE's split of the frequencies over (time, height, width); recorded,
+    without a cost, and without effect on text, whose three positions are one.
     """
 
     kind: Literal["rope"] = "rope"
@@ -44,6 +47,12 @@ class Rope(Position):
     interleaved: bool = False
     scaling: RopeScaling | None = None
     sections: tuple[int, ...] = ()
+
+    @model_validator(mode="after")
+    def _even(self) -> Rope:
+        if self.dim is not None and self.dim % 2:
+            raise Impossible(f"rope turns pairs of dimensions: dim {self.dim} is odd")
+        return self
 
     def rotate(self, b: Builder, name: str, x: Tensor) -> Tensor:
         """`x` with its last axis rotated by the position of each token."""

@@ -82,12 +82,14 @@ class AltUp(Spec):
     def _predict(self, b: Builder, x: Tensor) -> Tensor:
         active = b.select("stream", x, "T D", "first", A=1)
         coefficients = b.linear(
-            "predict", self._router(b, "route", active, self._weights(b)), "Am A2 A", "T A2 A"
+            "predict", self._router(b, "route", active, self._weights(b)), "Am A2 A", "T A2 A", role="router"
         )
         return b.map("predicted", "add", b.contract("mix", x, coefficients, "T A2 D"), x)
 
     def _correct(self, b: Builder, predicted: Tensor, y: Tensor) -> Tensor:
-        coefficients = b.linear("correct", self._router(b, "reroute", y, self._weights(b)), "Am A", "T A")
+        coefficients = b.linear(
+            "correct", self._router(b, "reroute", y, self._weights(b)), "Am A", "T A", role="router"
+        )
         return b.map("corrected", "altup_correct", predicted, y, coefficients, axes="T A D")
 
     def _weights(self, b: Builder) -> tuple[Tensor, Tensor]:

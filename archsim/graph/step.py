@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from archsim.base.number import Num, divide, maximum, minimum
 
 
-@dataclass(frozen=True, slots=True)
-class Seqs:
+class Seqs(NamedTuple):
     """`batch` sequences of `new` tokens each after `past` cached ones."""
 
     batch: Num = 1

@@ -90,6 +90,7 @@ def _mamba2() -> Family:
         "d_head": inner // heads,
         "d_state": states,
         "n_groups": groups,
+        "chunk": 4,
         "norm": norm,
     }
     return Family(

@@ -2,18 +2,27 @@
 
 A table maps our names to those of the state dict, `{i}` standing for the layer. Matrices of ours whose name
 starts with `w_` are (in, out) where transformers stores (out, in): they are transposed, then reshaped. A pair
-(name, function) takes its own way instead.
+(name, function) takes its own way instead; a list of entries is stacked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
+from transformers import AutoConfig
 
-Entry = str | tuple[str, Callable[[Tensor], Tensor]]
+from archsim.backend import build
+from archsim.blocks.layer import Layer, depth, layer_name
+from archsim.importers.hf import from_config
+from archsim.spec.load import model_from
+from archsim.spec.model import Model
+
+Entry = str | tuple[str, Callable[[Tensor], Tensor]] | list[str]
 Table = Mapping[str, Entry]
 
 RMS = {"kind": "rmsnorm", "eps": 1e-6}
@@ -25,14 +34,54 @@ D, VOCAB, F, N = 32, 64, 48, 4
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """One family. layers: for each group of ours the layers it holds over there, in order, with its table."""
+    """One family. layers: for each group of ours the layers it holds over there, in order, with its table.
+    extra: more inputs for transformers' model, by the ids. unused: weights of it that no result depends on.
+    """
 
     config: str
     model: str
     settings: Mapping[str, Any]
-    spec: Mapping[str, Any]
+    spec: Mapping[str, Any] | Model
     top: Table
     layers: Mapping[str, tuple[Sequence[int], Table]] = field(default_factory=dict)
+    extra: Callable[[Tensor], dict[str, Any]] = lambda ids: {}
+    unused: frozenset[str] = frozenset()
+
+
+def imported(
+    name: str, model_type: str, settings: Mapping[str, Any], top: Table, *tables: Table, **more: Any
+) -> Family:
+    """A family whose spec is what its configuration is read as; tables name the weights of any of its layers."""
+    known = {k: v for k, v in settings.items() if k != "attn_implementation"}
+    model = model_from(from_config({"model_type": model_type, **known}, "x"), changes=more.pop("changes", ()))
+    config = type(AutoConfig.for_model(model_type)).__name__
+    merged: dict[str, Entry] = {}
+    for table in tables:
+        merged |= table
+    found = groups(model, model.layers, merged) | more.pop("layers", {})
+    return Family(config=config, model=name, settings=settings, spec=model, top=top, layers=found, **more)
+
+
+def groups(model: Model, layers: tuple[Layer, ...], table: Table, prefix: str = "") -> dict[str, Any]:
+    """Every group of `layers`, with its layers in order and the part of `table` that it has weights for."""
+    weights, found = build(model).weights(), {}
+    for path, repeats in _leaves(layers):
+        loops = list(repeats)
+        indices = [
+            depth(layers, path, dict(zip(loops, at, strict=True)))
+            for at in product(*(range(n) for n in repeats.values()))
+        ]
+        own = {ours: entry for ours, entry in table.items() if f"{prefix}{path}.{ours}" in weights}
+        found[prefix + path] = (indices, own)
+    return found
+
+
+def _leaves(layers: tuple[Layer, ...], around: Mapping[str, int] = MappingProxyType({})) -> Iterator[Any]:
+    """Path and repetitions, those around it included, of every layer that is no group."""
+    for i, layer in enumerate(layers):
+        path = ".".join([*list(around)[-1:], layer_name(layers, i)])
+        repeats = {**around, path: layer.repeat}
+        yield from _leaves(layer.layers, repeats) if layer.layers else [(path, repeats)]
 
 
 def columns(start: int, stop: int) -> Callable[[Tensor], Tensor]:
@@ -57,10 +106,13 @@ def stacked(start: int, stop: int) -> Callable[[Tensor], Tensor]:
 
 def renamed(table: Table, ours: str, theirs: str) -> dict[str, Entry]:
     """A table with a prefix on either side."""
-    return {
-        ours + name: theirs + entry if isinstance(entry, str) else (theirs + entry[0], entry[1])
-        for name, entry in table.items()
-    }
+
+    def longer(entry: Entry) -> Entry:
+        if isinstance(entry, list):
+            return [theirs + one for one in entry]
+        return theirs + entry if isinstance(entry, str) else (theirs + entry[0], entry[1])
+
+    return {ours + name: longer(entry) for name, entry in table.items()}
 
 
 def projections(names: str = "q k v o", suffix: str = "_proj", bias: str = "") -> dict[str, Entry]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import Tensor
 
+import archsim.backend
 from archsim.backend.cache import Cache
 from archsim.backend.module import Encoded, Net, build
 from archsim.backend.oracle import counted, flops_full, param_count
@@ -38,6 +42,14 @@ def graph(model: Model, new: int, past: int = 0) -> Block:
     """What a pass without block skipping computes, as a graph to count."""
     source = (Seqs(BATCH, LENGTH, 0),) if model.encoder else ()
     return lower(model, Step.of(BATCH, new, past, masked=False, source=source), PARTS)
+
+
+def test_torch_is_imported_when_it_is_needed() -> None:
+    """The package and its names are there without torch; asking for `build` imports it."""
+    code = "import sys, archsim.backend as b; assert 'torch' not in sys.modules; b.build; b.Net; sys.modules['torch']"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="nothing_of_the_kind"):
+        archsim.backend.nothing_of_the_kind
 
 
 def test_parameter_count(any_model: Model) -> None:

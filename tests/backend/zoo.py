@@ -60,12 +60,12 @@ def _attentions() -> dict[str, Model]:
         "qk_norm_heads": one(qk_norm={"kind": "layernorm", "bias": False, "over": "heads"}),
         "qk_norm_after": one(qk_norm={"kind": "l2norm", "affine": False, "place": "after_rope"}),
         "value_norm": one(qk_norm=norm | {"value": True}),
-        "sinks": one(sinks=True), "softcap": one(softcap=5.0, scale=0.3), "clip": one(clip=0.5),
+        "temperature": one(temperature={"floor_scale": 3, "attn_scale": 0.5}, position=None), "sinks": one(sinks=True),
+        "softcap": one(softcap=5.0, scale=0.3), "clip": one(clip=0.5),
         "gate": one(gate={"per": "element"}), "gate_head": one(gate={"per": "head"}),
         "window": one(mask={"kind": "sliding", "window": 3}),
         "chunked": one(mask={"kind": "chunked", "window": 4}),
-        "prefix": one(mask={"kind": "prefix", "prefix": 3}),
-        "banded": one(mask={"kind": "banded", "window": 4}),
+        "prefix": one(mask={"kind": "prefix", "prefix": 3}), "banded": one(mask={"kind": "banded", "window": 4}),
         "block_sparse": one(mask={"kind": "block_sparse", "window": 2, "vertical": 3}),
         "sinks_window": one(sinks=True, mask={"kind": "sliding", "window": 3}),
         "mla": decoder(layer(attention=mla())), "mla_plain_q": decoder(layer(attention=mla(q_rank=None))),
@@ -119,6 +119,7 @@ def _ffns() -> dict[str, Model]:
     return {
         **{f"mlp_{act}": one(kind="mlp", activation=act, bias=True) for act in plain},
         **{f"glu_{act}": one(kind="glu", activation=act) for act in gated},
+        "reglu": one(kind="reglu"),
         "clamped": one(kind="swiglu", clamp=0.5, alpha=1.702),
         "clamped_geglu": one(kind="geglu", clamp=0.5),
         "sparse": one(kind="geglu", activation="gelu_tanh", sparsity=0.9),
@@ -143,6 +144,7 @@ def _moes() -> dict[str, Model]:
         "moe_softcap": one(router={"softcap": 3.0}),
         "moe_mlp": one({"kind": "mlp", "d_ff": 12, "activation": "xielu"}),
         "moe_choice": one(router={"choice": "expert"}),
+        "moe_capacity": one(capacity=2), "moe_choice_capacity": one(router={"choice": "expert"}, capacity=2),
     }  # fmt: skip
 
 
@@ -151,7 +153,7 @@ def _mixers() -> dict[str, Model]:
         return decoder(layer(mixer=fields))
 
     mamba = {"kind": "mamba", "d_inner": 24, "d_state": 5, "dt_rank": 3}
-    mamba2 = {"kind": "mamba2", "n_heads": 4, "d_head": 6, "d_state": 5, "n_groups": 2}
+    mamba2 = {"kind": "mamba2", "n_heads": 4, "d_head": 6, "d_state": 5, "n_groups": 2, "chunk": 4}
     delta = {
         "kind": "gated_delta_net",
         "n_key_heads": 2,
@@ -232,6 +234,9 @@ def _encoders() -> dict[str, Model]:
     return {
         "bert": encoder(bert, final_norm=None, embedding=embedding, mlm_head={"norm": LAYER}),
         "longformer": encoder(layer(attention=attention(mask=wide, global_projections=True, bias=True))),
+        "longformer_idle": encoder(
+            layer(attention=attention(mask=wide | {"global_tokens": 0}, global_projections=True, bias=True))
+        ),
         "t5_pair": pair(attention("mha", position=t5, scale=1.0), attention("mha", position=None, scale=1.0)),
         "bart_pair": pair(plain, plain, embedding=bart),
     }

@@ -9,13 +9,17 @@ from typing import Any
 
 import pytest
 
+from archsim.cost.count import flops
+from archsim.graph.step import Step
 from archsim.importers.hf import from_config
 from archsim.sim.counting import count
 from archsim.spec.load import model_from
+from archsim.spec.lower import lower
 
 pytestmark = pytest.mark.oracle
 
 torch = pytest.importorskip("torch")
+torch.set_num_threads(1)
 transformers = pytest.importorskip("transformers")
 
 BASE: dict[str, Any] = {
@@ -69,6 +73,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
     "bert": ENCODER,
     "roberta": ENCODER,
+    "albert": {**ENCODER, "embedding_size": 32},
     "deberta": {
         **ENCODER, "type_vocab_size": 0, "relative_attention": True, "max_relative_positions": -1,
         "pos_att_type": ["c2p", "p2c"], "position_biased_input": False,
@@ -84,6 +89,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "hidden_size": 64, "num_hidden_layers": 2, "state_size": 8, "expand": 2, "conv_kernel": 4, "vocab_size": 128,
         "time_step_rank": 4,
     },
+    "falcon_mamba": {"hidden_size": 64, "num_hidden_layers": 2, "state_size": 8, "vocab_size": 128},
+    "mamba2": {
+        "hidden_size": 64, "num_hidden_layers": 2, "state_size": 8, "vocab_size": 128, "num_heads": 8, "head_dim": 16,
+        "n_groups": 2, "chunk_size": 32,
+    },
+    "recurrent_gemma": {**BASE, "num_key_value_heads": 1, "num_hidden_layers": 4, "attention_window_size": 16},
     "minimax": {
         **GQA, "num_hidden_layers": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "layer_types": HYBRID,
         "block_size": 32,
@@ -94,35 +105,80 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_value_head_dim": 16, "layer_types": HYBRID,
     },
 }  # fmt: skip
+ENCODERS = ("bert", "roberta", "albert", "deberta")
+
+
+NOT_STEPPED = (*ENCODERS, "t5", "mt5", "bart", "gemma2", "gpt_oss", "mistral", "recurrent_gemma")
+"""Encoders, and models with a window, of whose cache the reference drops one token more before it reads."""
+
+
+def built(model_type: str, config: dict[str, Any]) -> Any:
+    """transformers' model of a configuration."""
+    full = transformers.AutoConfig.for_model(model_type, **config)
+    full._experts_implementation = "batched_mm"
+    seq2seq = model_type in ("t5", "mt5", "bart")
+    kind = "Model" if model_type in ENCODERS else "ModelForSeq2SeqLM" if seq2seq else "ModelForCausalLM"
+    return getattr(transformers, "Auto" + kind).from_config(full, attn_implementation="eager").eval()
+
+
+def tokens(batch: int, length: int) -> Any:
+    """Random ids."""
+    return torch.randint(3, 128, (batch, length), generator=torch.Generator().manual_seed(0))
 
 
 def reference(model_type: str, config: dict[str, Any], batch: int, length: int) -> int:
     """What torch counts of transformers' model for one forward pass."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    full = transformers.AutoConfig.for_model(model_type, **config)
-    full._experts_implementation = "batched_mm"
-    seq2seq = model_type in ("t5", "mt5", "bart")
-    kind = (
-        "Model"
-        if config in (ENCODER, CONFIGS["deberta"])
-        else "ModelForSeq2SeqLM"
-        if seq2seq
-        else "ModelForCausalLM"
-    )
-    net = getattr(transformers, "Auto" + kind).from_config(full, attn_implementation="eager").eval()
-    ids = torch.randint(3, 128, (batch, length), generator=torch.Generator().manual_seed(0))
+    ids, seq2seq = tokens(batch, length), model_type in ("t5", "mt5", "bart")
     inputs = {"input_ids": ids, **({"decoder_input_ids": ids} if seq2seq else {})}
+    net = built(model_type, config)
     with FlopCounterMode(display=False) as counter:
-        net(**inputs)
+        net(**inputs, use_cache=False)
     return int(counter.get_total_flops())
 
 
-@pytest.mark.parametrize(("batch", "length"), [(1, 64), (2, 100)])
+def reference_step(model_type: str, config: dict[str, Any], batch: int, past: int) -> int:
+    """What torch counts for one more token, short convolutions left out: the reference runs them twice."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    net, ids = built(model_type, config), tokens(batch, past + 1)
+    with torch.no_grad():
+        out = net(ids[:, :past], use_cache=True)
+        name = "cache_params" if "cache_params" in out else "past_key_values"
+        with FlopCounterMode(display=False) as counter:
+            net(ids[:, past:], use_cache=True, **{name: out[name]})
+    convolutions = counter.get_flop_counts()["Global"].get(torch.ops.aten.convolution, 0)
+    return int(counter.get_total_flops() - convolutions)
+
+
+def tiny(model_type: str) -> Any:
+    """The same configuration as a model here."""
+    return model_from(from_config({"model_type": model_type, **CONFIGS[model_type]}, "tiny"))
+
+
+@pytest.mark.parametrize(("batch", "length"), [(1, 64), (2, 100), (1, 1)])
 @pytest.mark.parametrize("model_type", sorted(CONFIGS))
 def test_full_flops_equal_the_reference_implementation(model_type: str, batch: int, length: int) -> None:
-    """To the unit, for two shapes that do and do not divide a chunk."""
-    config = CONFIGS[model_type]
-    model = model_from(from_config({"model_type": model_type, **config}, "tiny"))
-    ours = count(model, batch=batch, input_len=length, logits="all").full.total
-    assert ours == reference(model_type, config, batch, length)
+    """To the unit, for lengths that are and are not whole chunks, and for a single first token."""
+    ours = count(tiny(model_type), batch=batch, input_len=length, logits="all").full.total
+    assert ours == reference(model_type, CONFIGS[model_type], batch, length)
+
+
+@pytest.mark.parametrize("model_type", sorted(set(CONFIGS) - set(NOT_STEPPED)))
+def test_a_decode_step_equals_the_reference_implementation(model_type: str) -> None:
+    """One token after 40 cached ones, in two sequences: the same products to the unit."""
+    graph = lower(tiny(model_type), Step.of(2, 1, 40, masked=False))
+    ours = flops(graph) - flops(graph, "conv")
+    assert ours == reference_step(model_type, CONFIGS[model_type], 2, 40)
+
+
+@pytest.mark.parametrize(("batch", "length"), [(1, 64), (2, 100), (3, 7)])
+def test_masked_mamba2_by_hand(batch: int, length: int) -> None:
+    """Pairs inside chunks of 32, C·B once per group; two products with the state per token; nothing is filled up."""
+    heads, size, states, groups, chunk, layers = 8, 16, 8, 2, 32, 2
+    lengths = [min(chunk, length - start) for start in range(0, length, chunk)]
+    pairs, new = (batch * sum(f) for f in ([n * (n + 1) // 2 for n in lengths], lengths))
+    products = pairs * (groups * states + heads * size) + 2 * new * heads * size * states
+    found = count(tiny("mamba2"), batch=batch, input_len=length).masked.attention
+    assert found == 2 * layers * products

@@ -1,0 +1,67 @@
+"""State-space duality (arXiv:2405.21060): Mamba-2's recurrence in chunks, with the products of the reference."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from archsim.backend.axes import contract
+from archsim.backend.run import Run, kernel, state_of
+from archsim.graph.graph import Block, Op
+
+
+@kernel("ssd")
+def ssd(run: Run, block: Block) -> bool:
+    """A prefill, or several tokens after others; block attributes give the chunk, the inputs and the weights."""
+    chunk, (u, dt, drive, read) = block.attrs["chunk"], (run.values[n].float() for n in block.attrs["inputs"])
+    a_log, skip = (run.weights(block.attrs[n], run.index).float().flatten() for n in ("A_log", "D_skip"))
+    state, heads = state_of(block), dt.shape[3]
+    before = run.read(state).x
+    drive, read = (x.repeat_interleave(heads, dim=2) for x in (drive, read))
+    u_flat, dt = u.flatten(2, 3), dt.flatten(2, 3)
+    fill = -u.shape[1] % chunk
+    inputs = (u_flat * dt[..., None], drive, read)
+    x, drive, read = (_chunked(functional.pad(v, (0, 0, 0, 0, 0, fill)), chunk) for v in inputs)
+    decay = _chunked(functional.pad(-torch.exp(a_log) * dt, (0, 0, 0, fill)), chunk).permute(0, 3, 1, 2)
+    y, after = _chunks(x, decay, drive, read, before.flatten(1, 2))
+    y = y.flatten(1, 2)[:, : u.shape[1]] + skip[:, None] * u_flat
+    run.write(state, after.reshape(before.shape))
+    last = block.body[-1]
+    assert isinstance(last, Op)
+    run.write(last.writes[0], y.reshape(u.shape).to(run.dtype))
+    return True
+
+
+def _chunked(x: Tensor, chunk: int) -> Tensor:
+    return torch.unflatten(x, 1, (-1, chunk))
+
+
+def _chunks(x: Tensor, decay: Tensor, drive: Tensor, read: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    """Outputs (b, c, l, h, p) and the last state (b, h, p, n).
+
+    b: sequences, c and z: chunks, l and s: tokens of one, h: heads, p: inputs, n: states. x is (b, c, s, h, p),
+    `drive` and `read` (b, c, l, h, n), `decay` the logarithms (b, h, c, l).
+    """
+    total = decay.cumsum(-1)
+    scores = _product(read, "bclhn", drive, "bcshn", "bclsh") * segments(decay).exp().permute(0, 2, 3, 4, 1)
+    inside = _product(scores, "bclsh", x, "bcshp", "bclhp")
+    left = (total[..., -1:] - total).exp().permute(0, 2, 3, 1)[..., None]
+    states = _product(drive * left, "bclhn", x, "bclhp", "bchpn")
+    states = torch.cat([state[:, None], states], dim=1)
+    between = segments(functional.pad(total[..., -1], (1, 0))).exp().permute(0, 3, 2, 1)
+    states = _product(between, "bzch", states, "bzhpn", "bchpn")
+    across = _product(read, "bclhn", states[:, :-1], "bchpn", "bclhp")
+    return inside + across * total.exp().permute(0, 2, 3, 1)[..., None], states[:, -1]
+
+
+def _product(a: Tensor, a_dims: str, b: Tensor, b_dims: str, out: str) -> Tensor:
+    return contract(a, tuple(a_dims), b, tuple(b_dims), tuple(out))
+
+
+def segments(x: Tensor) -> Tensor:
+    """Sums of x over j < k <= i for every pair (..., i, j), minus infinity where j > i."""
+    size = x.shape[-1]
+    square = torch.ones(size, size, dtype=torch.bool, device=x.device)
+    spread = x[..., None].expand(*x.shape, size).masked_fill(~square.tril(-1), 0)
+    return spread.cumsum(-2).masked_fill(~square.tril(), float("-inf"))
