@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from archsim.base.number import Num, product
 from archsim.graph.graph import Block, Op, OpClass, blocks, ops
@@ -14,8 +14,7 @@ MAC = 2
 """FLOP per multiply-add, the convention of every FLOP figure here and of torch's FlopCounterMode."""
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """A declared tensor, how many copies its home block makes, and the most of it that any op touches."""
 
     tensor: Tensor
@@ -85,7 +84,8 @@ def active_params(*one_token: Block) -> Num:
 
 def weight_bytes(*graphs: Block, where: Callable[[Tensor], bool] = lambda _: True) -> Num:
     """Bytes of all weights as stored, block scales included."""
-    return sum(nbytes(i.tensor) * i.copies for i in inventory(*graphs) if where(i.tensor))
+    total = sum(nbytes(i.tensor, i.copies) for i in inventory(*graphs) if where(i.tensor))
+    return round(total) if isinstance(total, float) else total  # shares of a mixed format need not be whole
 
 
 def state_bytes(*graphs: Block, role: str | None = None) -> Num:

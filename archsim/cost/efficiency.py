@@ -7,7 +7,7 @@ the link (public measurements; see docs/concepts.md). Small kernels reach less, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from archsim.cost.roofline import Efficiency
 
@@ -15,8 +15,7 @@ DATASHEET = Efficiency(matrix=0.80, memory=0.85, link=0.75, launch_s=3e-6, link_
 """Defaults for a device that nothing has been fitted on: CUDA-graph launches, NCCL-like latency."""
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(NamedTuple):
     """Factors on an expected time. Not fitted: the upper one is where a naive roofline, 35 to 60 % low on real
     kernels, would put the truth; the lower end is never below the speed of light.
     """

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 from archsim.base.number import Num
 from archsim.graph.graph import Block, Node, Op, blocks
@@ -41,8 +42,7 @@ class Kernel:
         return op.kind in EPILOGUE and loop == self.loop and self.ops[-1].kind != "collective"
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
+class Traffic(NamedTuple):
     """HBM bytes of one execution of a kernel, by what they belong to."""
 
     weight: Num = 0

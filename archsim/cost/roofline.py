@@ -7,36 +7,46 @@ launch costs anything (Williams et al., "Roofline", CACM 2009).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from math import prod
+from typing import Literal, NamedTuple
 
 from archsim.base.number import Num, maximum
 from archsim.cost.count import op_flops
 from archsim.cost.kernels import Kernel, Traffic
 from archsim.graph.graph import Op
+from archsim.graph.tensor import nbytes
 
 Bound = Literal["compute", "memory", "communication"]
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Hop(NamedTuple):
+    """One level of the fabric inside a group: how many ranks it joins, B/s per direction of one rank, and whether
+    its switch adds up an all-reduce.
+    """
+
+    ranks: int
+    rate: float
+    reduces: bool = False
+
+
+class Machine(NamedTuple):
     """What the roofline needs of a device, as plain rates.
 
-    matrix_flops: dense peak of a compute dtype in FLOP/s. vector_flops: of the vector unit. bandwidth: HBM in
-    B/s. cache_bytes: last-level cache. link: B/s per direction of one device into a group of n devices.
-    reduces: whether the switch adds up an all-reduce over n devices.
+    matrix_flops: dense peak of a compute dtype in FLOP/s. separate: whether products of that dtype have units of
+    their own, beside the vector unit. vector_flops: of the vector unit. bandwidth: HBM in B/s. cache_bytes:
+    last-level cache. hops: the levels of the fabric that join n ranks which stand `stride` devices apart,
+    innermost first.
     """
 
     matrix_flops: Callable[[str], float]
+    separate: Callable[[str], bool]
     vector_flops: float
     bandwidth: float
     cache_bytes: int
-    link: Callable[[int], float]
-    reduces: Callable[[int], bool]
+    hops: Callable[[int, int], tuple[Hop, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class Efficiency:
+class Efficiency(NamedTuple):
     """Fractions of the peaks that kernels reach, and the fixed cost of one launch. Ideal: 1, 1, 1 and 0."""
 
     matrix: float = 1.0
@@ -49,38 +59,43 @@ class Efficiency:
 IDEAL = Efficiency()
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What one execution of a kernel does. FLOP by unit, HBM bytes, and bytes one rank sends over its link."""
+class Work(NamedTuple):
+    """What one execution of a kernel does.
+
+    matrix_flops, conv_flops: contractions on the matrix units, and the depthwise ones that the vector unit runs.
+    vector_flops: elementwise. comm_bytes: what one rank sends; comm_s: that at the links' rates.
+    """
 
     matrix_flops: Num
+    conv_flops: Num
     vector_flops: Num
     traffic: Traffic
     comm_bytes: Num
+    comm_s: Num
     compute: str
-    group: int = 1
 
     @property
     def flops(self) -> Num:
-        """All FLOP."""
-        return self.matrix_flops + self.vector_flops
+        """FLOP of contractions, as `count` states them; elementwise work stands apart."""
+        return self.matrix_flops + self.conv_flops
 
 
 def work(kernel: Kernel, traffic: Traffic, machine: Machine) -> Work:
     """The kernel's arithmetic by unit, its traffic and its communication."""
     matrix: Num = 0
+    conv: Num = 0
     vector: Num = 0
-    comm: Num = 0
-    group = 1
+    comm: tuple[Num, Num] = (0, 0)
     for op in kernel.ops:
         if op.kind == "collective":
-            group = op.attrs["group"]
-            comm = comm + comm_bytes(op, machine.reduces(group))
-        elif op.kind == "contract" and op.cls != "conv":
-            matrix = matrix + op_flops(op)
-        else:
+            comm = communication(op, machine)
+        elif op.kind != "contract":
             vector = vector + op_flops(op)
-    return Work(matrix, vector, traffic, comm, compute_dtype(kernel), group)
+        elif op.cls == "conv":
+            conv = conv + op_flops(op)
+        else:
+            matrix = matrix + op_flops(op)
+    return Work(matrix, conv, vector, traffic, *comm, compute_dtype(kernel))
 
 
 def compute_dtype(kernel: Kernel) -> str:
@@ -95,33 +110,48 @@ def compute_dtype(kernel: Kernel) -> str:
     return fallback
 
 
-def comm_bytes(op: Op, reduced_in_switch: bool = False) -> Num:
-    """Bytes that one rank must send for a collective over n ranks (Thakur et al., IJHPCA 2005).
+def communication(op: Op, machine: Machine) -> tuple[Num, Num]:
+    """Bytes that one rank sends in a collective, and the least seconds it takes: levels work at the same time."""
+    n, stride = op.attrs["group"], op.attrs.get("stride", 1)
+    size, hops = nbytes(op.reads[0]), machine.hops(n, stride)
+    sent = [sent_bytes(op.fn, size, hops, level) for level in range(len(hops))]
+    slowest: Num = 0
+    for amount, hop in zip(sent, hops, strict=True):
+        slowest = maximum(slowest, amount / hop.rate)
+    return sum(sent), slowest
 
-    all-reduce 2(n-1)/n·S, or S where the switch adds; all-gather (n-1)·S of the rank's own part S;
-    all-to-all (n-1)/n·S; point to point S.
+
+def sent_bytes(fn: str, size: Num, hops: tuple[Hop, ...], level: int) -> Num:
+    """Bytes that one rank sends over one level of the fabric (Thakur et al., IJHPCA 2005, level by level).
+
+    With g ranks on the level, i below it and n in all: all-reduce of S, 2(g-1)/g·S/i (S/i where the switch adds);
+    all-gather of the rank's part S, (g-1)·S for each of the parts above it; all-to-all of S, the share of the
+    ranks that are reached over this level; a send goes over the outermost.
     """
-    from archsim.graph.tensor import nbytes
-
-    n, size = op.attrs["group"], nbytes(op.reads[0])
-    if op.fn == "all_reduce":
-        return size if reduced_in_switch else size * 2 * (n - 1) / n
-    if op.fn == "all_gather":
-        return size * (n - 1)
-    if op.fn == "all_to_all":
-        return size * (n - 1) / n
-    return size
+    g, total = hops[level].ranks, prod(hop.ranks for hop in hops)
+    inside, outside = prod(hop.ranks for hop in hops[:level]), prod(hop.ranks for hop in hops[level + 1 :])
+    if g == 1:
+        return 0
+    if fn == "all_reduce":
+        return size / inside if hops[level].reduces else size * 2 * (g - 1) / (g * inside)
+    if fn == "all_gather":
+        return size * (g - 1) * outside
+    if fn == "all_to_all":
+        return size * inside * (g - 1) / total
+    return size if level == len(hops) - 1 else 0
 
 
 def times(w: Work, machine: Machine) -> tuple[Num, Num, Num]:
-    """Seconds of arithmetic, of memory and of communication for one execution, each at its peak."""
-    compute: Num = 0
+    """Seconds of arithmetic, of memory and of communication for one execution, each at its peak.
+
+    Matrix and vector units work side by side; where products run on the vector unit, they queue there.
+    """
+    vector = (w.vector_flops + w.conv_flops) / machine.vector_flops
+    compute = vector
     if not _none(w.matrix_flops):
-        compute = w.matrix_flops / machine.matrix_flops(w.compute)
-    if not _none(w.vector_flops):
-        compute = maximum(compute, w.vector_flops / machine.vector_flops)
-    memory = w.traffic.total / machine.bandwidth
-    return compute, memory, w.comm_bytes / machine.link(w.group) if w.group > 1 else 0
+        matrix = w.matrix_flops / machine.matrix_flops(w.compute)
+        compute = maximum(matrix, vector) if machine.separate(w.compute) else matrix + vector
+    return compute, w.traffic.total / machine.bandwidth, w.comm_s
 
 
 def _none(value: Num) -> bool:

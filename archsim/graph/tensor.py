@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
+from math import lcm
 from typing import Literal
 
 from archsim.base.number import Num, ceil_div, divide, product
@@ -27,19 +28,25 @@ class Format:
     """How numbers are stored: a block of ``block[0]`` inner by ``block[1]`` outer elements takes ``bytes``.
 
     Integers, never fractional bits: int4 with 16-bit scales per 128 is (128, 1) in 66 bytes, MXFP4 (32, 1) in
-    17, fp8 with one fp32 scale per 128 x 128 tile is (128, 128) in 16,388.
-    `compute` names the dtype whose peak the arithmetic runs at.
+    17, fp8 with one fp32 scale per 128 x 128 tile is (128, 128) in 16,388. `scales` of them are scales and zero
+    points: a block that a short row cuts off keeps all of those, but only the elements it has; without `scales`
+    it is filled up. `compute` names the dtype whose peak the arithmetic runs at. `beside`: bytes beside the
+    blocks of a matrix, for each output, for each input and for the matrix. `parts`: of so many copies of a
+    tensor, so many are stored in each format; `bytes` and `block` are then the average.
     """
 
     name: str
     bytes: int
     block: tuple[int, int] = (1, 1)
+    scales: int = 0
     compute: str = "bf16"
+    beside: tuple[int, int, int] | None = None
+    parts: tuple[tuple[int, Format], ...] = ()
+    plain: bool = field(init=False, compare=False, repr=False)
+    """Whether every element stands alone."""
 
-    @property
-    def plain(self) -> bool:
-        """Whether every element stands alone."""
-        return self.block == (1, 1)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "plain", self.block == (1, 1) and self.beside is None)
 
     @property
     def elements(self) -> int:
@@ -50,6 +57,21 @@ class Format:
     def bits(self) -> float:
         """Bits per element with scales, for whole blocks."""
         return 8 * self.bytes / self.elements
+
+
+def mixed(parts: tuple[tuple[int, Format], ...]) -> Format:
+    """The format of a tensor whose copies are stored in several formats: the parts, and their exact average."""
+    counts: dict[Format, int] = {}
+    for n, part in parts:
+        counts[part] = counts.get(part, 0) + n
+    if len(counts) == 1:
+        return next(iter(counts))
+    copies, block = sum(counts.values()), lcm(*(part.elements for part in counts))
+    size = sum(n * part.bytes * (block // part.elements) for part, n in counts.items())
+    usual = max(counts, key=lambda part: counts[part])
+    name = "+".join(f"{n}*{part.name}" for part, n in counts.items())
+    return Format(name=name, bytes=size, block=(block * copies, 1), compute=usual.compute,
+                  parts=tuple((n, part) for part, n in counts.items()))  # fmt: skip
 
 
 BF16 = Format(name="bf16", bytes=2)
@@ -99,10 +121,23 @@ def numel(x: Tensor | Use) -> Num:
     return count
 
 
-def nbytes(x: Tensor | Use) -> Num:
-    """Bytes of the elements touched, block scales included and short blocks padded."""
+def nbytes(x: Tensor | Use, copies: Num = 1) -> Num:
+    """Bytes of the elements touched, block scales included and short blocks padded, of so many copies.
+
+    Copies in several formats: exact for all of them, the average for one.
+    """
     tensor = x.tensor if isinstance(x, Use) else x
     fmt = tensor.format
+    if fmt.plain:
+        return numel(x) * fmt.bytes * copies
+    if fmt.parts:
+        whole = sum([n * _stored(x, tensor, part) for n, part in fmt.parts])
+        return divide(whole * copies, sum([n for n, _ in fmt.parts]))
+    return _stored(x, tensor, fmt) * copies
+
+
+def _stored(x: Tensor | Use, tensor: Tensor, fmt: Format) -> Num:
+    """Bytes of one copy in one format."""
     if fmt.plain:
         return numel(x) * fmt.bytes
     if not tensor.inner:
@@ -111,4 +146,12 @@ def nbytes(x: Tensor | Use) -> Num:
     inner = product(n for a, n in x.axes.items() if a in tensor.inner)
     outer = product(n for a, n in x.axes.items() if a not in tensor.inner and a not in batch)
     copies = product(n for a, n in x.axes.items() if a in batch and a not in tensor.inner)
-    return copies * ceil_div(inner, fmt.block[0]) * ceil_div(outer, fmt.block[1]) * fmt.bytes
+    count = ceil_div(inner, fmt.block[0]) * ceil_div(outer, fmt.block[1])
+    if fmt.scales:
+        blocks = count * fmt.scales + ceil_div(inner * outer * (fmt.bytes - fmt.scales), fmt.elements)
+    else:
+        blocks = count * fmt.bytes
+    if fmt.beside is None:
+        return copies * blocks
+    per_output, per_input, per_matrix = fmt.beside
+    return copies * (blocks + outer * per_output + inner * per_input + per_matrix)

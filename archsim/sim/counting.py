@@ -6,13 +6,14 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from archsim.base.errors import UsageError
 from archsim.base.number import Num
 from archsim.cost import count as c
 from archsim.graph.graph import Block
 from archsim.graph.step import Seqs, Step
 from archsim.graph.tensor import nbytes, numel
 from archsim.sim.formats import Formats, choose_formats
-from archsim.spec.lower import lower
+from archsim.spec.lower import PARTS, lower
 from archsim.spec.model import Model
 
 EMBEDDINGS = frozenset({"embedding", "position", "head"})
@@ -116,15 +117,21 @@ def count(
     kv_cache_dtype: str | None = None,
     logits: str = "last",
     parts: Collection[str] = (),
-    imatrix: bool = True,
+    imatrix: bool | None = None,
 ) -> CountResult:
     """Parameters, bytes and FLOPs of a model.
 
     batch, input_len: the forward pass that FLOPs and `kv_bytes` are for. logits: head at the `last` position or
     at `all`. parts: optional modules to include (vision, audio, mtp, mlm-head). imatrix: whether a gguf file type
-    was made with an importance matrix; other formats do not ask.
+    was made with an importance matrix (None: if it needs one); other formats do not ask.
     """
-    formats = choose_formats(model, weights, kv_cache_dtype)
+    checked(batch=batch, input_len=input_len)
+    if logits not in ("last", "all"):
+        raise UsageError(f"`--logits` is `last` or `all`, not {logits!r}")
+    unknown = sorted(set(parts) - set(PARTS))
+    if unknown:
+        raise UsageError(f"`--with` knows {', '.join(PARTS)}, not {unknown[0]!r}")
+    formats = choose_formats(model, weights, kv_cache_dtype, imatrix)
     last = logits == "last"
 
     def graph(step: Step) -> Block:
@@ -144,6 +151,13 @@ def count(
         state_bytes=state, masked=flops_of(masked), full=flops_of(full), blocks=block_counts(masked),
         batch=batch, input_len=input_len, extra=towers,
     )  # fmt: skip
+
+
+def checked(**numbers: object) -> None:
+    """Refuses counts that mean nothing, with UsageError that names the option."""
+    for name, value in numbers.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise UsageError(f"`--{name.replace('_', '-')}` must be a positive whole number, not {value!r}")
 
 
 def kv_growth(model: Model, formats: Formats) -> int:
@@ -175,7 +189,7 @@ def block_counts(graph: Block) -> tuple[BlockCount, ...]:
             BlockCount(
                 path=block.name, count=times, params=sum(numel(i.tensor) * i.copies for i in inside),
                 flops=c.flops(block) * times // block.times if block.times else 0,
-                bytes=sum(nbytes(i.tensor) * i.copies for i in inside),
+                bytes=round(sum(nbytes(i.tensor, i.copies) for i in inside)),
             )
         )  # fmt: skip
     return tuple(rows)

@@ -15,12 +15,13 @@ from archsim.graph.graph import Block
 from archsim.graph.passes.shard import Mesh, shard
 from archsim.graph.step import Step
 from archsim.sim.budget import PREFILL_TOKENS, USABLE, Memory, memory
-from archsim.sim.counting import step_for
+from archsim.sim.counting import checked, step_for
 from archsim.sim.engines import canonical
 from archsim.sim.formats import Formats, choose_formats
 from archsim.sim.machine import Rates
 from archsim.sim.phases import OpTime, Phase, op_time, price
 from archsim.sim.plan import Plan, candidates, check_degrees, expert_counts, plan_for
+from archsim.spec.format import load_format
 from archsim.spec.hardware import Hardware
 from archsim.spec.lower import lower
 from archsim.spec.model import Model
@@ -113,55 +114,71 @@ class Estimator:
     load: Workload
     usable: float = USABLE
     rates: Rates = field(init=False)
-    graphs: dict[tuple[str, int], Block] = field(default_factory=dict)
+    graphs: dict[str, Block] = field(default_factory=dict)
     ranks: dict[tuple[str, Plan], Block] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.rates = Rates(self.hardware)
 
     def graph(self, name: str, plan: Plan) -> Block:
-        """One rank's graph of a named step."""
+        """The graph of a named step on the rank that has most to do."""
         if name == "one" and self.load.batch == 1 and self.model.encoder is None:
             name = "whole"  # a decode step of one sequence has one token as well
         if (name, plan) not in self.ranks:
-            batch = -(-self.load.batch // plan.dp) * plan.dp
-            if (name, batch) not in self.graphs:
-                self.graphs[name, batch] = self.formats.apply(lower(self.model, self._step(name, batch)))
-            self.ranks[name, plan] = shard(self.graphs[name, batch], mesh_of(plan.tp, plan.dp, plan.ep))
+            if name not in self.graphs:
+                self.graphs[name] = self.formats.apply(lower(self.model, self._step(name)))
+            batch = {"one": 1, "chunk": self._together}.get(name, self.load.batch)
+            mesh = mesh_of(plan.tp, plan.dp, plan.ep, batch if plan.dp > 1 else None)
+            self.ranks[name, plan] = shard(self.graphs[name], mesh)
         return self.ranks[name, plan]
 
-    def _step(self, name: str, batch: int) -> Step:
-        new, out = self.load.input_len, self.load.output_len
+    @property
+    def _together(self) -> int:
+        """Prompts whose activations are alive together: one where prompts are cut, else as many as fit."""
+        if self.model.cached and self.model.encoder is None:
+            return 1
+        return min(self.load.batch, max(1, PREFILL_TOKENS // self.load.input_len))
+
+    def _step(self, name: str) -> Step:
+        batch, new, out = self.load.batch, self.load.input_len, self.load.output_len
         if name == "one":
             return step_for(self.model, 1, 1)
         if name == "prefill":
             return step_for(self.model, batch, new)
         if name == "chunk":
-            return step_for(self.model, 1, min(PREFILL_TOKENS, new * batch))
+            whole = self._together > 1 or not self.model.cached or self.model.encoder is not None
+            return step_for(self.model, self._together, new if whole else min(PREFILL_TOKENS, new * batch))
         if name == "decode":
             return step_for(self.model, batch, 1, self.load.context - 1, new, absorbed=True)
         return step_for(self.model, batch, 1, new + out - 1, new)  # "whole": caches at full length
 
     def memory(self, plan: Plan) -> Memory:
-        """What the fullest device holds."""
-        whole = self.graph("prefill" if self.model.encoder is not None else "whole", plan)
+        """What the fullest device holds. An encoder's weights are in its prefill, the caches in the decode step."""
+        seq2seq = self.model.encoder is not None
         tokens = self.load.batch * self.load.input_len
         prefill = self.graph("prefill" if tokens <= PREFILL_TOKENS else "chunk", plan)
+        whole = self.graph("prefill" if seq2seq else "whole", plan)
         budget = memory(self.hardware.working_set_bytes, self.usable, whole, prefill, plan.pp)
+        if seq2seq:
+            cache = round(c.state_bytes(self.graph("whole", plan))) // plan.pp
+            budget = replace(budget, kv_cache=cache)
         return replace(budget, capacity=self.hardware.memory_bytes)
 
     def phase(self, name: str, plan: Plan) -> Phase:
-        """Prefill or decode, priced. Pipeline stages follow one another."""
+        """Prefill or decode, priced. A prefill in pieces keeps all pipeline stages busy; a decode step cannot."""
         machine = self.rates.machine()
         tokens = self.load.batch * (self.load.input_len if name == "prefill" else 1)
-        return price(name, self.graph(name, plan), machine, plan.pp, self._hop(plan, tokens, machine))
+        pieces = max(self.load.batch, -(-tokens // PREFILL_TOKENS)) if name == "prefill" else 0
+        hop = self._hop(plan, tokens, machine)
+        return price(name, self.graph(name, plan), machine, plan.pp, hop, pieces)
 
     def _hop(self, plan: Plan, tokens: int, machine: Machine) -> OpTime | None:
         """Activations handed from stage to stage."""
         if plan.pp == 1:
             return None
         size = tokens * self.model.d_model * self.formats.activations.bytes / plan.tp / plan.dp
-        w = Work(0, 0, Traffic(), size, self.formats.activations.compute, plan.devices)
+        link = machine.hops(plan.pp, plan.tp * plan.dp)[0]
+        w = Work(0, 0, 0, Traffic(), size, size / link.rate, self.formats.activations.compute)
         return op_time("pipeline.send", "send", plan.pp - 1, w, machine)
 
 
@@ -183,15 +200,17 @@ def estimate(
 ) -> Estimate:
     """Memory and time of a model on a device.
 
-    devices: a number, or "auto" for the fewest that hold it. tp, pp, ep, dp: degrees to keep; the rest follow.
+    devices: a number, or "auto" for the smallest usual group that holds it: a valid tensor-parallel degree or a
+    power of two, then whole link domains. tp, pp, ep, dp: degrees to keep; the rest follow.
     Raises InvalidPlan for degrees that do not divide the model, AnswerNo when no number of devices is enough.
     """
     load = checked_workload(model, batch, input_len, output_len)
     worker = Estimator(model, hardware, choose_formats(model, weights, kv_cache_dtype), load)
     given = {k: v for k, v in {"tp": tp, "pp": pp, "ep": ep, "dp": dp}.items() if v is not None}
+    checked(**given)
     start = Plan(**given, engine=canonical(engine)[0])
     check_degrees(model, start)
-    auto = devices in ("auto", None)
+    auto = devices is None or str(devices).lower() == "auto"
     if auto and not {"tp", "pp"} & given.keys():
         plan, budget = _smallest(worker, start, frozenset(given))
     else:
@@ -203,20 +222,18 @@ def estimate(
 
 def checked_workload(model: Model, batch: int, input_len: int, output_len: int) -> Workload:
     """The workload, or UsageError for numbers that mean nothing."""
-    for name, value in (("batch", batch), ("input-len", input_len), ("output-len", output_len)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise UsageError(f"`--{name}` must be a positive whole number, not {value!r}")
+    checked(batch=batch, input_len=input_len, output_len=output_len)
     return Workload(batch=batch, input_len=input_len, output_len=output_len)
 
 
 def _device_count(devices: Any) -> int:
-    try:
-        count = int(devices)
-    except (TypeError, ValueError):
-        raise UsageError(f"`--devices` wants a number or `auto`, not {devices!r}") from None
-    if count < 1:
-        raise UsageError(f"`--devices` must be positive, not {count}")
-    return count
+    if isinstance(devices, str) and devices.isdecimal():
+        devices = int(devices)
+    if not isinstance(devices, int) or isinstance(devices, bool):
+        raise UsageError(f"`--devices` wants a number or `auto`, not {devices!r}")
+    if devices < 1:
+        raise UsageError(f"`--devices` must be positive, not {devices}")
+    return devices
 
 
 def _smallest(worker: Estimator, start: Plan, fixed: frozenset[str]) -> tuple[Plan, Memory]:
@@ -236,8 +253,8 @@ def _smallest(worker: Estimator, start: Plan, fixed: frozenset[str]) -> tuple[Pl
 def _linked(worker: Estimator, plan: Plan) -> bool:
     """Whether the device has a link that joins the plan's groups."""
     try:
-        for n in {plan.tp, plan.tp * plan.dp, plan.devices} - {1}:
-            worker.rates.link(n)
+        for ranks, stride in ((plan.tp, 1), (plan.dp, plan.tp), (plan.pp, plan.tp * plan.dp)):
+            worker.rates.hops(ranks, stride)
     except InvalidPlan:
         return False
     return True
@@ -247,15 +264,16 @@ def _too_big(worker: Estimator, last: tuple[Plan, Memory] | None) -> AnswerNo:
     from archsim.base.units import format_bytes
 
     name, model = worker.hardware.name, worker.model.name
-    hints = ("a narrower format: `--weights fp8` or `--weights int4`", "a smaller batch or a shorter context")
-    if last is None:
-        return AnswerNo(
-            f"no group of {name} that a link joins can hold {model} in {worker.formats.name}", hints=hints
-        )
-    plan, budget = last
+    one = worker.graph("one", Plan())
+    bits = 8 * c.weight_bytes(one) / c.params(one)
+    narrower = [n for n in ("fp8", "int4") if load_format(n).format().bits < 0.9 * bits]
+    hints = tuple(f"a narrower format: `--weights {n}`" for n in narrower[-1:])
+    hints += ("a smaller batch or a shorter context",)
+    plan, budget = last or (Plan(), worker.memory(Plan()))
+    group = name if plan.devices == 1 else f"any number of {name} that a link joins"
     return AnswerNo(
-        f"{model} in {worker.formats.name} does not fit on any number of {name} that a link joins: "
-        f"{plan.devices} would need {format_bytes(budget.needed)} each, {format_bytes(budget.usable)} usable",
+        f"{model} in {worker.formats.name} does not fit on {group}: {plan.devices} would need "
+        f"{format_bytes(budget.needed)}{' each' if plan.devices > 1 else ''}, {format_bytes(budget.usable)} usable",
         hints=hints,
     )
 
@@ -295,11 +313,19 @@ def assumed(worker: Estimator, plan: Plan) -> list[str]:
     return notes
 
 
+def longest_sequence(model: Model, load: Workload) -> int:
+    """Tokens of the longest sequence that a stack sees: an encoder only the prompt, a decoder what follows too."""
+    if model.architecture == "encoder":
+        return load.input_len
+    if model.encoder is not None:
+        return max(load.input_len, load.output_len)
+    return load.input_len + load.output_len
+
+
 def warned(worker: Estimator, plan: Plan) -> list[str]:
     """What the user should look at."""
     found = []
-    longest = worker.load.input_len + worker.load.output_len
-    limit = worker.model.max_context
+    longest, limit = longest_sequence(worker.model, worker.load), worker.model.max_context
     if limit is not None and longest > limit:
         found.append(f"{longest:,} tokens are more than the {limit:,} that {worker.model.name} was made for")
     if worker.load.batch < plan.dp:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from archsim.base.errors import UsageError
-from archsim.cost.roofline import Machine
-from archsim.spec.hardware import Hardware
+from archsim.cost.roofline import Hop, Machine
+from archsim.spec.hardware import Hardware, Peak
 
 
 @dataclass(slots=True)
@@ -15,8 +15,8 @@ class Rates:
 
     hardware: Hardware
     notes: list[str] = field(default_factory=list)
-    peaks: dict[str, float] = field(default_factory=dict)
-    links: dict[int, float] = field(default_factory=dict)
+    peaks: dict[str, Peak] = field(default_factory=dict)
+    levels: dict[tuple[int, int], tuple[Hop, ...]] = field(default_factory=dict)
 
     def machine(self) -> Machine:
         """The device as the roofline sees it."""
@@ -24,21 +24,28 @@ class Rates:
         self._note(vector.note)
         return Machine(
             matrix_flops=self.matrix,
+            separate=self.separate,
             vector_flops=vector.flops,
             bandwidth=self.hardware.bandwidth,
             cache_bytes=self.hardware.l2_bytes or 0,
-            link=self.link,
-            reduces=self.reduces,
+            hops=self.hops,
         )
 
     def matrix(self, dtype: str) -> float:
         """Dense peak in FLOP/s; a dtype without units is computed in the next wider one, which is noted."""
+        return self.peak(dtype).flops
+
+    def separate(self, dtype: str) -> bool:
+        """Whether products of a dtype run on matrix units, beside the vector unit."""
+        return self.peak(dtype).unit == "matrix"
+
+    def peak(self, dtype: str) -> Peak:
+        """The device's peak for a dtype, each looked up once."""
         if dtype not in self.peaks:
-            peak = self._peak(dtype)
-            self.peaks[dtype] = peak
+            self.peaks[dtype] = self._peak(dtype)
         return self.peaks[dtype]
 
-    def _peak(self, dtype: str) -> float:
+    def _peak(self, dtype: str) -> Peak:
         try:
             peak = self.hardware.peak_flops(dtype)
         except UsageError:
@@ -47,19 +54,26 @@ class Rates:
             peak = self.hardware.peak_flops("bf16")
             self._note(f"{self.hardware.id} lists no fp32 peak: fp32 products are priced at its bf16 peak")
         self._note(peak.note)
-        return peak.flops
+        return peak
 
-    def link(self, devices: int) -> float:
-        """B/s per direction that each of `devices` has inside their group."""
-        if devices not in self.links:
-            self.links[devices] = self.hardware.link(devices).bytes_per_s_per_direction
-        return self.links[devices]
+    def hops(self, ranks: int, stride: int = 1) -> tuple[Hop, ...]:
+        """The levels that join `ranks` devices standing `stride` apart; a group beyond the innermost domain is
+        split over the domains, whose members then reach the others over the next level.
+        """
+        key = ranks, stride
+        if key not in self.levels:
+            inside = max(1, min(ranks, self.hardware.max_domain // stride))
+            found = [self._hop(inside, inside * stride)] if inside > 1 else []
+            if inside < ranks:
+                found.append(self._hop(-(-ranks // inside), ranks * stride))
+            self.levels[key] = tuple(found)
+        return self.levels[key]
 
-    def reduces(self, devices: int) -> bool:
-        """Whether the switch adds up an all-reduce over that many devices."""
-        fabric = self.hardware.link(devices).fabric
-        reduction = fabric.in_network_reduction
-        return reduction is not None and devices >= reduction.min_ranks
+    def _hop(self, ranks: int, devices: int) -> Hop:
+        link = self.hardware.link(devices)
+        reduction = link.fabric.in_network_reduction
+        reduces = reduction is not None and ranks >= reduction.min_ranks
+        return Hop(ranks, link.bytes_per_s_per_direction, reduces)
 
     def _note(self, text: str | None) -> None:
         if text and text not in self.notes:

@@ -50,11 +50,16 @@ class OpTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """Prefill (the whole batch's prompts) or decode (one step at the mean context)."""
+    """Prefill (the whole batch's prompts) or decode (one step at the mean context).
+
+    stages: of the pipeline. pieces: parts that a prefill is cut into, which the stages work on at the same time;
+    0 where they work one after another.
+    """
 
     name: str
     ops: tuple[OpTime, ...]
     stages: int = 1
+    pieces: int = 0
 
     def total(self, field: str) -> Num:
         """Sum of a field over all kernels."""
@@ -62,13 +67,14 @@ class Phase:
 
     @property
     def ideal_s(self) -> Num:
-        """Speed of light: kernels one after another, each at its roofline."""
-        return self.total("ideal_s")
+        """Speed of light: kernels one after another, each at its roofline; stages of a prefill never idle."""
+        return self.total("ideal_s") / (self.stages if self.pieces else 1)
 
     @property
     def expected_s(self) -> Num:
-        """With the efficiencies of the evidence at hand."""
-        return self.total("expected_s")
+        """With the efficiencies of the evidence at hand; a pipeline fills and drains once."""
+        busy = (self.pieces + self.stages - 1) / (self.pieces * self.stages) if self.pieces else 1
+        return self.total("expected_s") * busy
 
     @property
     def low_s(self) -> Num:
@@ -112,11 +118,13 @@ class Phase:
         }  # fmt: skip
 
 
-def price(name: str, graph: Block, machine: Machine, stages: int = 1, hop: OpTime | None = None) -> Phase:
+def price(
+    name: str, graph: Block, machine: Machine, stages: int = 1, hop: OpTime | None = None, pieces: int = 0
+) -> Phase:
     """Every kernel of one rank's graph, timed. hop: what handing over to the next pipeline stage costs."""
     ops = [_timed(kernel, crossing, machine) for kernel, crossing in launches(graph)]
     ops = [op for op in ops if op.ideal_s or op.flops or op.comm_bytes]
-    return Phase(name=name, ops=(*ops, *([hop] if hop else [])), stages=stages)
+    return Phase(name=name, ops=(*ops, *([hop] if hop else [])), stages=stages, pieces=pieces)
 
 
 def _timed(kernel: Kernel, crossing: list[Use], machine: Machine) -> OpTime:

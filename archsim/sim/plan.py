@@ -66,9 +66,6 @@ def check(model: Model, plan: Plan) -> Plan:
 
 def check_degrees(model: Model, plan: Plan) -> None:
     """Refuses degrees that no number of devices makes valid for the model."""
-    for name in ("tp", "pp", "ep", "dp"):
-        if getattr(plan, name) < 1:
-            raise InvalidPlan(f"{name} {getattr(plan, name)} is not a positive number")
     if plan.tp > 1 and tp_unit(model) % plan.tp:
         shown = ", ".join(map(str, tp_degrees(model)[:12]))
         raise InvalidPlan(
@@ -77,7 +74,12 @@ def check_degrees(model: Model, plan: Plan) -> None:
         )
     layers = count_layers(model.layers)
     if plan.pp > layers:
-        raise InvalidPlan(f"pp {plan.pp} is more than the {layers} layers of {model.name}")
+        raise InvalidPlan(
+            f"pp {plan.pp} is more than the {layers} layers of {model.name}",
+            hints=(
+                f"at most {layers} pipeline stages; fewer devices, or more tensor parallelism, leave fewer",
+            ),
+        )
     _check_experts(model, plan.ep)
 
 

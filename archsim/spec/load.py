@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from archsim.base.errors import SpecError
+from archsim.base.errors import SpecError, UnknownName
 from archsim.spec import loader
 from archsim.spec.catalog import Resolved, resolve
 
@@ -46,7 +46,27 @@ def _validated(document: loader.Node, changes: Iterable[str]) -> Model:
         from archsim.spec.override import apply
 
         apply(document, changes)
-    return loader.validate(document, Model, document="model")
+    model = loader.validate(document, Model, document="model")
+    _check_formats(document)
+    return model
+
+
+COMPOSED = frozenset("*=@")
+"""Signs of a format that is put together from others (`archsim.spec.format.stored`)."""
+
+
+def _check_formats(document: loader.Node) -> None:
+    """Refuses a native format that nobody knows, where it stands in the file."""
+    named = document.get("weights")
+    if not isinstance(named, loader.Node):
+        return
+    for role, name in named.items():
+        try:
+            if not COMPOSED & set(str(name)):
+                resolve("formats", str(name))
+        except UnknownName as error:
+            span = named.value_mark(role).span()
+            raise SpecError(error.message, code="E101", span=span, hints=error.hints) from None
 
 
 def _extended(resolved: Resolved, depth: int = 0) -> loader.Node:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -130,7 +130,9 @@ class Model(Spec):
     name: str
     title: str | None = None
     org: str | None = None
-    released: str | None = None
+    released: Annotated[str, Field(pattern=r"^\d{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?)?$")] | None = (
+        None
+    )
     aliases: tuple[str, ...] = ()
     hf_ids: tuple[str, ...] = ()
     extends: str | None = None
@@ -158,6 +160,8 @@ class Model(Spec):
 
     @model_validator(mode="after")
     def _consistent(self) -> Model:
+        if not self.layers:
+            raise Impossible("a model has at least one layer: `layers` is empty")
         if (self.architecture == "encoder-decoder") != (self.encoder is not None):
             raise Impossible("an `encoder` stack and `architecture: encoder-decoder` belong together")
         cross = [layer for layer in walk_layers(self.layers) if layer.cross_attention is not None]

@@ -9,7 +9,17 @@ from archsim.base.diagnostics import quote
 from archsim.base.errors import UsageError
 from archsim.spec import loader
 
-TOP_LEVEL = ("embedding", "final_norm", "head", "encoder", "mtp", "mlm_head")
+TOP_LEVEL = (
+    "embedding",
+    "final_norm",
+    "head",
+    "encoder",
+    "mtp",
+    "mlm_head",
+    "weights",
+    "published",
+    "lineage",
+)
 """First words of a path that begin at the document; any other dotted path begins at every layer that has it."""
 
 
@@ -26,12 +36,12 @@ def apply(document: loader.Node, changes: Iterable[str]) -> loader.Node:
             raise UsageError(
                 f"`--set` wants FIELD=VALUE, not {quote(change)}", hints=("for example `--set d_model=4096`",)
             )
-        value = loader.parse_text(f"value: {text}", "--set")["value"]
+        given = loader.parse_text(f"{keys[-1]}: {text}", "--set")
         targets = [document] if len(keys) == 1 or keys[0] in TOP_LEVEL else _layers_with(document, keys[0])
         if not targets:
             raise UsageError(f"no layer has {quote(keys[0])}, so `--set {quote(path)}` changes nothing")
         for target in targets:
-            _assign(target, keys, value, path)
+            _assign(target, keys, given, path)
     return document
 
 
@@ -45,10 +55,12 @@ def _layers_with(holder: Any, key: str) -> list[Any]:
     return found + (_layers_with(encoder, key) if isinstance(encoder, dict) else [])
 
 
-def _assign(target: Any, keys: list[str], value: Any, path: str) -> None:
+def _assign(target: Any, keys: list[str], given: loader.Node, path: str) -> None:
+    """Set the field, with the place of its value in the `--set`, so that an error points there."""
     for key in keys[:-1]:
         inner = target.get(key)
         if not isinstance(inner, dict):
             raise UsageError(f"`--set {quote(path)}`: {quote(key)} is not there to have a field")
         target = inner
-    target[keys[-1]] = value
+    key = keys[-1]
+    target.put(key, given[key], (given.key_mark(key), given.value_mark(key)))

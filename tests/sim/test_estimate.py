@@ -129,9 +129,9 @@ def test_nothing_beats_its_physical_bound(
     for phase in (answer.prefill, answer.decode):
         if phase is None:
             continue
-        stages = answer.plan.pp
-        assert phase.ideal_s * 1.000001 >= phase.bytes * stages / device.bandwidth
-        assert phase.ideal_s * 1.000001 >= phase.flops * stages / (peak + device.vector_flops)
+        in_turn = 1 if phase.pieces else answer.plan.pp  # stages of a decode step follow one another
+        assert phase.ideal_s * 1.000001 >= phase.bytes * in_turn / device.bandwidth
+        assert phase.ideal_s * 1.000001 >= phase.flops * in_turn / peak
         assert phase.ideal_s <= phase.low_s <= phase.expected_s <= phase.high_s
     if answer.decode is not None:
         read = sum(op.weight_bytes for op in answer.decode.ops) / answer.plan.pp
@@ -160,3 +160,71 @@ def test_to_dict_has_plain_numbers_only() -> None:
 
     text = json.dumps(run("deepseek-v3", "h200").to_dict(), allow_nan=False)
     assert '"schema": "archsim.estimate/1"' in text
+
+
+def test_products_on_the_vector_unit_queue_there() -> None:
+    """A device without matrix units adds elementwise work to its products; one with them overlaps both."""
+    answer = run("bert-base", "apple-m4-max", input_len=8192)
+    peak = answer.hardware.peak_flops("bf16")
+    assert peak.unit == "vector"
+    assert answer.prefill.ideal_s > 1.01 * answer.prefill.flops / peak.flops
+
+
+def test_groups_beyond_a_node_use_both_levels() -> None:
+    """tp 16 on H100: an eighth of the sum crosses the network, the rest stays on NVLink, at the same time."""
+    one, two = (run("llama3-8b", "h100", tp=tp, input_len=8192) for tp in (8, 16))
+    seconds = [sum(op.comm_s for op in a.prefill.ops if op.kind == "all_reduce") for a in (one, two)]
+    size = 8192 * 4096 * 2
+    per_reduce = max(
+        size / 450e9, 2 * (1 / 2) * (size / 8) / 50e9
+    )  # NVLink switches add up 8 ranks themselves
+    reduces = 2 * 32 + 1
+    assert seconds[1] == pytest.approx(reduces * per_reduce, rel=1e-6)
+    assert seconds[0] < seconds[1]
+
+
+def test_pipeline_stages_share_a_prefill_and_follow_in_decode() -> None:
+    """Pieces of a prompt keep all stages busy at best; one decode step passes through them in turn."""
+    flat, deep = (run("llama2-70b", "h100", tp=2, pp=pp, batch=32) for pp in (1, 4))
+    assert deep.prefill.ideal_s == pytest.approx(flat.prefill.ideal_s / 4, rel=1e-2)
+    assert flat.decode is not None and deep.decode is not None
+    assert deep.decode.ideal_s == pytest.approx(flat.decode.ideal_s, rel=1e-2)
+    assert deep.prefill.expected_s > flat.prefill.expected_s / 4
+
+
+def test_a_batch_that_dp_does_not_divide_keeps_its_tokens() -> None:
+    """Whole sequences are dealt out, so one rank has most attention; experts see the true number of tokens."""
+    plan = {"tp": 1, "dp": 8, "ep": 8}
+    answers = {n: run("deepseek-v3", "h200", batch=n, **plan) for n in (1, 8, 9, 16)}
+    times = {n: a.prefill.ideal_s for n, a in answers.items()}
+    assert times[1] < times[8] < times[9] < times[16]
+    work = {n: _flops(a, "moe.moe.down") for n, a in answers.items()}
+    assert work[8] == pytest.approx(8 * work[1]) and work[9] == pytest.approx(9 * work[1])
+    attention = {n: _flops(a, "moe.attention.core.qk") for n, a in answers.items()}
+    assert attention[1] == attention[8] < attention[9] == attention[16]
+
+
+def _flops(answer: Estimate, path: str) -> float:
+    """FLOP of the kernel at `path` in prefill."""
+    return next(op.flops for op in answer.prefill.ops if op.path == path)
+
+
+def test_encoders_are_not_cut_into_chunks() -> None:
+    """Every token sees every other: activations grow with the prompt, beyond the size of a chunk."""
+    short, long = (run("t5-large", "h100", input_len=n).memory.activations for n in (8192, 32768))
+    assert long > 3.9 * short
+
+
+@pytest.mark.parametrize(
+    ("model", "input_len", "output_len", "warned"),
+    [
+        ("bert-base", 512, 256, False),
+        ("bert-base", 513, 1, True),
+        ("t5-large", 512, 256, False),
+        ("gpt2-xl", 1000, 100, True),
+    ],
+)
+def test_context_warnings(model: str, input_len: int, output_len: int, warned: bool) -> None:
+    """An encoder sees the prompt alone; source and target of a translation are separate."""
+    answer = run(model, "h100", input_len=input_len, output_len=output_len)
+    assert any("was made for" in text for text in answer.warnings) == warned

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from archsim.graph.graph import Block, map_tensors
+from archsim.graph.graph import NOTHING, Block, map_tensors
 from archsim.graph.tensor import BF16, FP32, Format, Tensor
 
 DEFAULT = "default"
@@ -13,21 +13,26 @@ DEFAULT = "default"
 
 
 def quantize(
-    graph: Block, weights: Mapping[str, Format], kv: Format = BF16, activations: Format = BF16
+    graph: Block,
+    weights: Mapping[str, Format],
+    kv: Format = BF16,
+    activations: Format = BF16,
+    tensors: Mapping[str, Format] = NOTHING,
 ) -> Block:
     """The graph with formats set.
 
     weights: format per tensor class (`Tensor.role`), with an entry "default"; vectors (norms, biases, scalars)
-    only ever take a class entry of their own or the default. kv: of caches that grow with tokens; recurrent
-    states in fp32 stay so, other recurrent states take the activations' format.
+    only ever take a class entry of their own or the default. tensors: format per tensor name, before its class.
+    kv: of caches that grow with tokens; recurrent states in fp32 stay so, other recurrent states take the
+    activations' format.
     """
 
-    if all(f is BF16 for f in (*weights.values(), kv, activations)):
+    if not tensors and all(f is BF16 for f in (*weights.values(), kv, activations)):
         return graph  # what a graph is built in
 
     def change(tensor: Tensor) -> Tensor:
         if tensor.kind == "weight":
-            fmt = weights.get(tensor.role, weights[DEFAULT])
+            fmt = tensors.get(tensor.name) or weights.get(tensor.role, weights[DEFAULT])
         elif tensor.kind == "act":
             fmt = activations
         elif tensor.role == "recurrent":

@@ -27,11 +27,14 @@ HEAD_PAIRS: Mapping[str, str] = {"K": "G", "N": "J", "Gr": "J"}
 """Axis of head groups -> axis of heads within a group: the first is cut as far as it divides, the second takes
 what remains of the ranks, on which the first is then replicated."""
 
-CUT = frozenset({"F", "I", "Nb", "V", "Ni"})
+CUT = frozenset({"F", "I", "Nb", "V", "Vp", "Ni"})
 """Other axes that tensor parallelism cuts."""
 
-LINEAR_MAPS = frozenset({"add", "combine"})
-"""Maps that pass a partial sum on (an add when both sides are partial over the same ranks)."""
+PADDED = frozenset({"V", "Vp"})
+"""Axes whose last rank is filled up: tables of token embeddings."""
+
+TOKENS = frozenset({"T", "C", "S", "P"})
+"""Axes that follow sequences, which attention-data parallelism deals out whole."""
 
 EXCHANGES = frozenset({"dispatch", "combine"})
 """Maps between tokens and the rows that experts work on."""
@@ -41,17 +44,22 @@ NORMS = frozenset({"rmsnorm", "layernorm", "l2norm"})
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """Ranks of one pipeline stage: `tp` as prime factors t0, t1, ..., and `dp`. ep takes dp first, then tp."""
+    """Ranks of one pipeline stage: `tp` as prime factors t0, t1, ..., and `dp`. ep takes dp first, then tp.
+
+    fullest: sequences of the fullest data rank, and of all; whole sequences are dealt out, so that the fullest
+    rank of a batch that dp does not divide has more than its share.
+    """
 
     sizes: Mapping[str, int]
     experts: Dims = ()
     tensor: Dims = ()
     data: Dims = ()
+    fullest: tuple[int, int] | None = None
     memo: dict[Any, Split] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
-    def of(cls, tp: int = 1, dp: int = 1, ep: int = 1) -> Mesh:
-        """The mesh of a plan; ep must divide tp x dp."""
+    def of(cls, tp: int = 1, dp: int = 1, ep: int = 1, batch: int | None = None) -> Mesh:
+        """The mesh of a plan; ep must divide tp x dp. batch: sequences, where dp may not divide them."""
         sizes = {f"d{i}": p for i, p in enumerate(_primes(dp))} | {
             f"t{i}": p for i, p in enumerate(_primes(tp))
         }
@@ -61,7 +69,8 @@ class Mesh:
                 experts.append(name)
                 ep //= size
         tensor, data = (tuple(d for d in sizes if d[0] == letter) for letter in "td")
-        return cls(sizes, tuple(experts), tensor, data)
+        fullest = (ceil_div(batch, dp), batch) if batch is not None and batch % dp else None
+        return cls(sizes, tuple(experts), tensor, data, fullest)
 
     def size(self, dims: Iterable[str]) -> int:
         """Ranks along some dimensions."""
@@ -113,13 +122,18 @@ class Mesh:
         everything: frozenset[str] = frozenset()
         for axis, n in axes.items():
             dims = self.dims(axis, axes)
-            extents[axis] = self._share(axis, n, self.size(dims)) if dims else n
+            extents[axis] = self._share(axis, n, dims) if dims else n
             everything |= dims
         return extents, everything
 
-    @staticmethod
-    def _share(axis: str, n: Num, ranks: int) -> Num:
-        return ceil_div(n, ranks) if axis == "V" and isinstance(n, int) else divide(n, ranks)
+    def _share(self, axis: str, n: Num, dims: frozenset[str]) -> Num:
+        """The extent on the fullest rank. Experts spread over data ranks share all tokens evenly."""
+        uneven = axis in TOKENS or (axis == "M" and not dims <= frozenset(self.experts))
+        if self.fullest is not None and uneven and dims & frozenset(self.data):
+            most, batch = self.fullest
+            n, dims = divide(n * most, batch), dims - frozenset(self.data)
+        ranks = self.size(dims)
+        return ceil_div(n, ranks) if axis in PADDED and isinstance(n, int) else divide(n, ranks)
 
 
 @dataclass(slots=True)
@@ -193,7 +207,7 @@ class Sharder:
         if not dims:
             return []
         use = self.tensors[name].part()
-        return [_collective("all_reduce", name, use, self.mesh.size(dims), dims)]
+        return [_collective("all_reduce", name, use, self.mesh, dims)]
 
     def _moved(self, op: Op, new: Op) -> list[Op]:
         """Tokens change owner where experts are spread over ranks that hold different tokens."""
@@ -201,7 +215,7 @@ class Sharder:
         if not both or op.fn not in EXCHANGES:
             return [new]
         use = new.writes[0] if op.fn == "dispatch" else new.reads[0]
-        move = _collective("all_to_all", op.name, use, self.mesh.size(both), both)
+        move = _collective("all_to_all", op.name, use, self.mesh, both)
         return [new, move] if op.fn == "dispatch" else [move, new]
 
     def _statistics(self, op: Op, new: Op) -> list[Op]:
@@ -213,7 +227,7 @@ class Sharder:
             return []
         rows = {a: n for a, n in new.writes[0].axes.items() if a not in op.attrs["over"]}
         use = Tensor(op.name + ".sums", rows).part()
-        return [_collective("all_reduce", op.name + ".sums", use, self.mesh.size(dims), dims)]
+        return [_collective("all_reduce", op.name + ".sums", use, self.mesh, dims)]
 
     def tensor(self, tensor: Tensor) -> Tensor:
         """The rank's part of a tensor, each name once."""
@@ -250,18 +264,17 @@ def _gather_logits(graph: Block, mesh: Mesh) -> list[Op]:
     logits = [op.writes[0] for op in found if op.writes and "V" in op.writes[0].axes and op.kind != "gather"]
     if not logits:
         return []
-    return [
-        _collective("all_gather", "head.gather", logits[-1], mesh.size(mesh.tensor), frozenset(mesh.tensor))
-    ]
+    return [_collective("all_gather", "head.gather", logits[-1], mesh, frozenset(mesh.tensor))]
 
 
-def _collective(fn: str, name: str, use: Use, group: int, dims: frozenset[str]) -> Op:
-    """A collective over `group` ranks; reads say what one rank holds before it."""
+def _collective(fn: str, name: str, use: Use, mesh: Mesh, dims: frozenset[str]) -> Op:
+    """A collective; reads say what one rank holds before it. Data ranks stand `stride` = tp devices apart."""
     out = Tensor(f"{name}.{fn}", use.axes, "act", use.tensor.format)
-    attrs: dict[str, Any] = {"group": group, "dims": tuple(sorted(dims))}
+    stride = mesh.size(mesh.tensor) if dims <= frozenset(mesh.data) else 1
+    attrs: dict[str, Any] = {"group": mesh.size(dims), "stride": stride, "dims": tuple(sorted(dims))}
     return Op(
         kind="collective", name=f"{name}.{fn}", reads=(use,), writes=(Use(out, use.axes),), fn=fn, attrs=attrs
-    )
+    )  # fmt: skip
 
 
 def _primes(n: int) -> list[int]:

@@ -1,0 +1,97 @@
+"""Spellings that other programs may rely on: devices of measured files, engines in any case."""
+
+import pytest
+
+from archsim.sim.engines import canonical
+from archsim.spec.load import load_hardware
+
+DEVICES = [
+    "A100-80GB",
+    "A100-PCIe",
+    "A100-PCIe-80GB",
+    "A100-SXM",
+    "A100-SXM-80GB",
+    "a100-sxm-40gb",
+    "A10G",
+    "A40",
+    "Apple-M1-7c-8GB",
+    "Apple-M1-Max-32c-64GB",
+    "Apple-M1-Ultra-64c",
+    "Apple-M2-Max-30c",
+    "Apple-M2-Ultra-76c-192GB",
+    "Apple-M3-Max-40c-64GB",
+    "Apple-M3-Ultra-512GB",
+    "Apple-M4-10c",
+    "Apple-M5",
+    "B200-SXM",
+    "b200_sxm",
+    "B300-SXM",
+    "b300_sxm",
+    "gb200",
+    "gb300",
+    "GB10-DGX-Spark",
+    "Gaudi-2",
+    "Gaudi-3",
+    "H100-PCIe-80GB",
+    "H100-SXM",
+    "h100_sxm",
+    "h100-sxm-80gb",
+    "H20",
+    "H20-96GB",
+    "H200-SXM",
+    "h200_sxm",
+    "h200-sxm-141gb",
+    "H800",
+    "h800-sxm-80gb",
+    "Jetson-AGX-Orin-64GB",
+    "L40S",
+    "MI250X-1GCD",
+    "MI300X",
+    "RTX-3060-12GB",
+    "RTX-3070",
+    "RTX-3080-10GB",
+    "RTX-3080-Ti",
+    "RTX-3090",
+    "RTX-3090-Ti",
+    "RTX-4000-Ada",
+    "RTX-4070-Ti",
+    "RTX-4080",
+    "RTX-4090",
+    "rtx-4090-24gb",
+    "RTX-5000-Ada",
+    "RTX-6000-Ada",
+    "RTX-A6000",
+    "rtx-a6000-48gb",
+    "RTX-PRO-6000-Server",
+    "RX-7900-XTX",
+    "Radeon-AI-Pro-R9700",
+    "Strix-Halo",
+    "T4",
+    "tpu-v4",
+    "tpu-v5e",
+    "tpu-v5p",
+    "TPU-v6e",
+    "tpu7x-ironwood",
+]
+
+ENGINES = {
+    "vLLM": "vllm", "vllm 0.11.0": "vllm", "VLLM@0.9.1": "vllm", "sglang": "sglang", "TRTLLM": "trtllm",
+    "TensorRT-LLM": "trtllm", "llama.cpp": "llamacpp", "Ollama": "llamacpp", "transformers": "hf",
+    "gpt-fast": "gptfast", "ExLlamaV2": "exllamav2", "MLC-LLM": "mlcllm", "AutoAWQ GEMM": "autoawq",
+    "AutoAWQ GEMM/GEMV": "autoawq", "TinyChat": "autoawq", "QServe": "qserve", "NIM": "trtllm",
+    "optimum-habana": "hf", "generic": "generic",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("spelling", DEVICES)
+def test_device_spellings_resolve(spelling: str) -> None:
+    """Case, hyphens and underscores do not matter; capacity suffixes are aliases."""
+    device = load_hardware(spelling)
+    assert device.bandwidth > 0
+    assert device.memory_bytes > 0
+
+
+@pytest.mark.parametrize(("spelling", "engine"), ENGINES.items())
+def test_engine_spellings_resolve(spelling: str, engine: str) -> None:
+    """Engines with or without a version, in any case."""
+    assert canonical(spelling)[0] == engine
