@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,10 +31,31 @@ add_bos_token add_final_layer_norm classifier_activation normalize_before normal
 masked_softmax_fusion bias_dropout_fusion attention_softmax_in_fp32 unk_index skip_bias_add
 skip_bias_add_qkv offset_alibi seq_length ep_size train_dtype verbose unsloth_fixed unsloth_version
 tokenizer_name save_step add_bias_logits force_bos_token_to_be_generated _attn_implementation_autoset
-cross_attention_hidden_size pruned_heads is_decoder add_cross_attention
+is_decoder residual_in_fp32 output_router_logits rescale_layer
 """
 HARMLESS = frozenset(_HARMLESS.split())
 """Keys that no cost depends on, whatever their value."""
+
+
+NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+    "add_cross_attention": (None, False),
+    "cross_attention_hidden_size": (None,),
+    "pruned_heads": (None, {}, []),
+}
+"""Keys that no cost depends on at these values."""
+
+LAYERS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "num_decoder_layers", "encoder_layers",
+          "decoder_layers")  # fmt: skip
+"""Keys that count layers."""
+
+MAX_LAYERS = 2_000
+MAX_COUNT = 2**48
+
+
+def shown(value: Any) -> str:
+    """A value as a message quotes it, cut where it is long."""
+    text = repr(value) if not isinstance(value, int) or abs(value) < 10**30 else "a number of many digits"
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 class Config:
@@ -47,6 +69,12 @@ class Config:
         self.read: set[str] = set()
         self.children: list[Config] = []
 
+    def changed(self, **values: Any) -> Config:
+        """The same with some values replaced; what is read there counts as read here."""
+        other = Config({**self.data, **values}, self.defaults, self.where)
+        other.read, other.children = self.read, self.children
+        return other
+
     def get(self, key: str, default: Any = None) -> Any:
         """The value as written (null stays None), else the family's default, else `default`."""
         self.read.add(key)
@@ -59,20 +87,26 @@ class Config:
         return given[0] if given else next((self.defaults[k] for k in keys if k in self.defaults), None)
 
     def count(self, *keys: str, default: int | None = None) -> int:
-        """A positive whole number; `default` stands in for a missing one or null."""
-        value = self.first(*keys)
-        value = default if value is None else value
+        """A positive whole number; `default` stands in for a missing one, and for a null in the file."""
+        value, key = self.first(*keys), next((k for k in keys if self.data.get(k) is not None), keys[0])
+        nulled = key in self.data and self.data[key] is None
+        value = default if value is None or nulled else value
+        if value is None:
+            raise self.error(key, "missing")
         if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-            raise self.error(
-                keys[0], f"{value!r} is not a positive whole number" if value is not None else "missing"
-            )
+            raise self.error(key, f"{shown(value)} is not a positive whole number")
+        limit = MAX_LAYERS if key in LAYERS else MAX_COUNT
+        if value > limit:
+            raise self.error(key, f"{shown(value)} is more than {limit:,}")
         return value
 
     def number(self, key: str) -> float:
         """A number that has to be there."""
         value = self.get(key)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.error(key, f"{value!r} is not a number" if value is not None else "missing")
+        if value is None:
+            raise self.error(key, "missing")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < math.inf:
+            raise self.error(key, f"{shown(value)} is not a number")
         return value
 
     def listed(self, key: str, length: int) -> list[Any] | None:
@@ -92,7 +126,7 @@ class Config:
         """A key of which only these values can be expressed."""
         value = self.get(key)
         if value is not None and value not in allowed:
-            raise self.error(key, f"{value!r} is not supported; known: {', '.join(map(repr, allowed))}")
+            raise self.error(key, f"{shown(value)} is not supported; known: {', '.join(map(repr, allowed))}")
         return value
 
     def child(self, key: str) -> Config | None:
@@ -113,5 +147,6 @@ class Config:
 
     def unread(self) -> list[str]:
         """Keys that were not understood."""
-        own = [self.where + key for key in self.data if key not in self.read and key not in HARMLESS]
-        return own + [key for child in self.children for key in child.unread()]
+        own = [key for key in self.data if key not in self.read and key not in HARMLESS]
+        own = [key for key in own if key not in NEUTRAL or self.data[key] not in NEUTRAL[key]]
+        return [self.where + key for key in own] + [key for child in self.children for key in child.unread()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from archsim.importers.hf_config import Config
@@ -102,6 +102,8 @@ def _rope_parameters(c: Config, layer_type: str | None) -> tuple[float, float | 
     return theta, partial, rope_scaling(given)
 
 
+LOCAL_GLOBAL = ("full_attention", "sliding_attention")
+
 SCALINGS = {"linear": "linear", "dynamic": "ntk", "yarn": "yarn", "llama3": "llama3", "longrope": "longrope",
             "su": "longrope"}  # fmt: skip
 SCALING_FIELDS = {
@@ -115,7 +117,7 @@ SCALING_FIELDS = {
 def rope_scaling(c: Config) -> Doc | None:
     """How the rotary frequencies are stretched, or None."""
     kind = c.first("rope_type", "type")
-    c.skip("mrope_section", "mrope_interleaved")
+    c.skip("mrope_section", "mrope_interleaved", "max_position_embeddings", "llama_4_scaling_beta")
     if kind in (None, "default", "mrope"):
         return None
     if kind not in SCALINGS:
@@ -154,10 +156,19 @@ def decoder(
     return doc | stack(entries) | {"head": output if output is not None else head(c)}
 
 
-def layer_types(c: Config, n: int, default: Sequence[str]) -> list[str]:
+def layer_types(
+    c: Config, n: int, default: Sequence[str], known: Sequence[str] = LOCAL_GLOBAL, *,
+    key: str = "layer_types", renamed: Mapping[str, str] | None = None,
+) -> list[str]:  # fmt: skip
     """The kind of attention of every layer: the truth where the config has it."""
-    given = c.listed("layer_types", n)
-    return [str(t) for t in given] if given is not None else list(default)
+    given = c.listed(key, n)
+    if given is None:
+        return list(default)
+    found = [(renamed or {}).get(str(t), str(t)) for t in given]
+    for kind in found:
+        if kind not in known:
+            raise c.error(key, f"unknown layer type {kind!r}; known: {', '.join(known)}")
+    return found
 
 
 def every(n: int, step: int, yes: str, no: str) -> list[str]:

@@ -58,9 +58,10 @@ def pattern(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """Runs of equal layers, and one repeated group where that is shorter, best with nothing after it."""
     plain = runs(entries)
     best, cost = plain, (len(plain), 0)
+    kinds = _numbered(entries)
     for start in range(min(len(entries), LONGEST_PERIOD)):
         for period in range(2, LONGEST_PERIOD + 1):
-            times = _repetitions(entries, start, period)
+            times = _repetitions(kinds, start, period)
             if times < 2:
                 continue
             end = start + times * period
@@ -75,10 +76,21 @@ def pattern(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     return _unique(best)
 
 
-def _repetitions(entries: Sequence[Entry], start: int, period: int) -> int:
+def _numbered(entries: Sequence[Entry]) -> list[int]:
+    """A number for each entry, the same for equal ones."""
+    seen: list[Entry] = []
+    numbers = []
+    for entry in entries:
+        if entry not in seen:
+            seen.append(entry)
+        numbers.append(seen.index(entry))
+    return numbers
+
+
+def _repetitions(kinds: Sequence[int], start: int, period: int) -> int:
     """How often the `period` entries from `start` on follow each other."""
     end = start + period
-    while end < len(entries) and entries[end] == entries[end - period]:
+    while end < len(kinds) and kinds[end] == kinds[end - period]:
         end += 1
     return (end - start) // period
 

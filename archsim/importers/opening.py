@@ -1,4 +1,4 @@
-"""The one way from what people type to a model: a name, a spec, or a checkpoint's config.json."""
+"""The one way from what people type to a model: a name, a spec, or a checkpoint's files."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from archsim.spec.catalog import Resolved
 if TYPE_CHECKING:
     from archsim.spec.model import Model
 
+TENSORS = (".safetensors", ".safetensors.index.json")
+
 MAX_BYTES = 4 * 2**20
 """A config.json is a few kB; anything much larger is something else."""
 
 
 def load_model(name: str, changes: Iterable[str] = ()) -> Model:
-    """The model of a catalog name or alias, of a spec file, or of a config.json or the folder that holds one.
+    """The model of a catalog name or alias, of a spec file, of a config.json or the folder that holds one, of a GGUF
+    file, or of a safetensors file or index beside its config.json.
 
     changes: `--set` assignments such as ``attention.n_kv_heads=4``, applied before validation.
     Raises UnknownName for a name nobody knows, SpecError for a file that describes no valid model.
@@ -30,15 +33,48 @@ def load_model(name: str, changes: Iterable[str] = ()) -> Model:
 
 def open_model(name: str, changes: Iterable[str] = ()) -> tuple[Model, Resolved]:
     """`load_model`, and how the name was resolved: its file, and the format that a suffix implied."""
-    config = _config_file(Path(name))
+    found = imported(name)
+    return load.open_model(name, changes) if found is None else _opened(*found, changes)
+
+
+def imported(name: str) -> tuple[Path, dict[str, Any]] | None:
+    """The file that a path means and its document; None for what is no file of a checkpoint."""
+    path = Path(name)
+    if path.suffix.lower() == ".gguf" and _is_file(path):
+        from archsim.importers.gguf import from_gguf
+
+        return path, from_gguf(path)
+    if name.lower().endswith(TENSORS) and _is_file(path):
+        from archsim.importers.safetensors import from_safetensors
+
+        return path, from_safetensors(path, _beside)
+    config = _config_file(path)
     if config is None:
-        return load.open_model(name, changes)
+        return None
     from archsim.importers.hf import from_config
 
     own = config.parent.name if config.name == "config.json" else config.stem
-    document = from_config(_read(config), own or None)
-    resolved = Resolved(path=config, name=document["name"], format_hint=None, origin="path")
-    return load.model_from(document, str(config), changes), resolved
+    return config, from_config(_read(config), own or None)
+
+
+def _opened(path: Path, document: dict[str, Any], changes: Iterable[str]) -> tuple[Model, Resolved]:
+    """The model of an imported document."""
+    resolved = Resolved(path=path, name=str(document["name"]), format_hint=None, origin="path")
+    return load.model_from(document, str(path), changes), resolved
+
+
+def _beside(config: Path) -> dict[str, Any]:
+    """The document of a config.json."""
+    from archsim.importers.hf import from_config
+
+    return from_config(_read(config), config.resolve().parent.name)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def _config_file(path: Path) -> Path | None:

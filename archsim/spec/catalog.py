@@ -14,24 +14,23 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError, UnknownName, UsageError
 from archsim.spec.spelling import may_drop_dots, normalise, undotted, without_suffixes
 
-Kind = Literal["models", "hw", "formats"]
+Kind = Literal["models", "hw", "formats", "engines"]
 BUILT_IN = "built-in"
-_NOUN = {"models": "model", "hw": "device", "formats": "format"}
-_PLACES = {"models": ("models",), "hw": ("devices", "systems"), "formats": ("formats",)}
-_TOP = {"models": "specs", "hw": "hardware", "formats": "specs"}
+_NOUN = {"models": "model", "hw": "device", "formats": "format", "engines": "engine"}
+_PLACES = {kind: (kind,) for kind in ("models", "formats", "engines")} | {"hw": ("devices", "systems")}
+_TOP = {"models": "specs", "hw": "hardware", "formats": "specs", "engines": "specs"}
 _YAML = (".yaml", ".yml")
 _PATHS = (*_YAML, ".json", ".gguf")
 _LONGEST_NAME = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resolved:
+class Resolved(NamedTuple):
     """What a name stands for: file, canonical name, and the weight format that the spelling implied."""
 
     path: Path
@@ -40,8 +39,7 @@ class Resolved:
     origin: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(NamedTuple):
     """One name of a catalog. `path` is None where only a `status` is known (an undisclosed model)."""
 
     name: str
@@ -56,7 +54,7 @@ class _Shelf:
     """One data folder: its files by stem, and its index, if it has one."""
 
     origin: str
-    files: Mapping[str, Path]
+    files: Mapping[str, str]
     names: Mapping[str, str] = field(default_factory=dict)
     status: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     indexed: bool = False
@@ -66,7 +64,7 @@ class _Shelf:
         known = {normalise(stem): stem for stem in self.files}
         if inside and not self.indexed:
             for stem, path in self.files.items():
-                for spelling in _names_inside(path):
+                for spelling in _names_inside(Path(path)):
                     known.setdefault(spelling, stem)
         return {s: stem for s, stem in self.names.items() if stem in self.files} | known
 
@@ -88,7 +86,7 @@ def resolve(kind: Kind, name: str) -> Resolved:
         found = _find(shelves, spelling) if len(name) <= _LONGEST_NAME else None
         if found is not None:
             shelf, stem = found
-            return Resolved(path=shelf.files[stem], name=stem, format_hint=hint, origin=shelf.origin)
+            return Resolved(path=Path(shelf.files[stem]), name=stem, format_hint=hint, origin=shelf.origin)
         _refuse_undisclosed(shelves, spelling, name, kind)
     raise _unknown(kind, name, asked, shelves)
 
@@ -101,7 +99,7 @@ def names(kind: Kind) -> list[Entry]:
         for stem, path in shelf.files.items():
             own = normalise(stem)
             aliases = tuple(sorted(s for s, target in spellings.items() if target == stem and s != own))
-            entries.setdefault(own, Entry(name=stem, path=path, origin=shelf.origin, aliases=aliases))
+            entries.setdefault(own, Entry(name=stem, path=Path(path), origin=shelf.origin, aliases=aliases))
         for name, status in shelf.status.items():
             entry = Entry(name=name, path=None, origin=shelf.origin, status=_status_text(status))
             entries.setdefault(normalise(name), entry)
@@ -118,7 +116,7 @@ def build_index(folder: Path, status: Mapping[str, Mapping[str, Any]] | None = N
     status = status or (read(file) if (file := folder / "_status.yaml").is_file() else {})
     owners: dict[str, str] = {}
     for stem, path in _files([folder, *(folder / place for place in _PLACES["hw"])]).items():
-        for spelling in (normalise(stem), *_names_inside(path, strict=True)):
+        for spelling in (normalise(stem), *_names_inside(Path(path), strict=True)):
             _claim(owners, spelling, stem)
     for name in status:
         _claim(owners, normalise(name), name)
@@ -247,18 +245,19 @@ def _shelf(kind: Kind, folder: Path, origin: str) -> _Shelf:
     return _Shelf(origin=origin, files=files)
 
 
-def _files(places: Iterable[Path]) -> dict[str, Path]:
+def _files(places: Iterable[Path]) -> dict[str, str]:
     """YAML files by stem, sorted; of two files with one stem the first place wins."""
-    found: dict[str, Path] = {}
+    found: dict[str, str] = {}
     for place in places:
         try:
             entries = sorted(os.listdir(place))
         except OSError:
             continue
+        folder = os.path.join(place, "")
         for entry in entries:
             stem, suffix = os.path.splitext(entry)
             if suffix in _YAML and not stem.startswith((".", "_")):
-                found.setdefault(stem, place / entry)
+                found.setdefault(stem, folder + entry)
     return found
 
 

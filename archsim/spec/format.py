@@ -1,51 +1,178 @@
-"""The number-format document: bytes per block, what it applies to, and what it computes in."""
+"""The number-format document: bytes per block, or a mixture of such formats, tensor by tensor."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from fractions import Fraction
 from functools import lru_cache
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from archsim.graph.tensor import BF16, FP32, Format
+from archsim.base.diagnostics import quote
+from archsim.base.errors import InvalidValue, UnknownName
+from archsim.graph.tensor import BF16, FP32, Format, mixed
 
 Count = Annotated[int, Field(strict=True, gt=0)]
+Some = Annotated[int, Field(strict=True, ge=0)]
+
+TensorClass = Literal[
+    "token_embd", "output", "attn_q", "attn_k", "attn_v", "attn_qkv", "attn_output", "ffn_up", "ffn_gate",
+    "ffn_down", "expert", "other",
+]  # fmt: skip
+"""Classes of matrices, in llama.cpp's words; `expert` are all matrices of routed experts, whatever else they are."""
+
+LAYERS = r"all|more_bits|inner|(first|middle) [0-9]{1,3}(/[0-9]{1,3})?"
+
+
+class When(BaseModel):
+    """What must hold of the model for a rule to apply. gqa: query heads per key/value head, of the first layer.
+    experts: routed experts (exactly, or at least so many). size: 70b are 80 layers with grouped queries. divides:
+    whether the block of the mixture's default divides the matrix' inner dimension. imatrix: importance matrix.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    gqa_at_least: Count | None = None
+    experts: Some | None = None
+    experts_at_least: Count | None = None
+    size: Literal["70b"] | None = None
+    family: Literal["falcon"] | None = None
+    divides: bool | None = None
+    imatrix: bool | None = None
+
+
+class Rule(BaseModel):
+    """Matrices of some classes, in some layers, take the format `use`; of several rules that fit, the first.
+
+    layers: `first 4`, `first 1/8` (of all layers), `middle 1/8` (all but the first and last eighth), `inner` (all
+    but the first and the last) or `more_bits`, llama.cpp's choice: the first and last eighth, and every third
+    between.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    tensors: tuple[TensorClass, ...]
+    layers: Annotated[str, Field(pattern=f"^({LAYERS})$")] = "all"
+    when: When = When.model_construct()
+    use: str
+
+
+class Mixture(BaseModel):
+    """A file type that stores matrices in several formats. default: where no rule fits. vectors: of norms, biases,
+    routers and other small tensors. kept: of matrices that are never converted. keeps: formats that experts keep
+    where a model is published in them. needs_imatrix: it cannot be made without an importance matrix.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    default: str
+    vectors: str
+    kept: str = "fp16"
+    keeps: tuple[str, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    needs_imatrix: bool = False
 
 
 class FormatSpec(BaseModel):
     """A storage format. `bytes` hold `block[0]` elements along a weight's summed axis by `block[1]` across it,
-    scales and zero points included. compute: dtype that the products run in. applies_to: tensor classes that
-    `--weights` converts to it ("all", or some of linear, expert, head, embedding); the rest keep the model's
-    own default. kv: usable as cache format.
+    scales and zero points included (`scales` bytes of them, kept whole where a row ends inside a block, while the
+    elements are not filled up; 0: blocks are filled up); per_output, per_input and per_matrix are bytes beside
+    the blocks. compute: dtype that the products run in. applies_to: tensor classes that `--weights` converts to it
+    ("all", or some of linear, expert, head, embedding); the rest keep the model's own default. kv: usable as a cache.
+    fallback: format of rows that the block does not divide, where such rows are not padded. mixture: instead
+    of bytes, which other format each tensor takes.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: str
     title: str
     aliases: tuple[str, ...] = ()
-    bytes: Count
+    bytes: Count | None = None
     block: tuple[Count, Count] = (1, 1)
+    scales: Some = 0
+    per_output: Some = 0
+    per_input: Some = 0
+    per_matrix: Some = 0
     compute: Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4", "fp4"]
     applies_to: Literal["all"] | tuple[str, ...] = "all"
     kv: bool = False
+    fallback: str | None = None
+    mixture: Mixture | None = None
     notes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
 
+    @model_validator(mode="after")
+    def _one_of_two(self) -> FormatSpec:
+        if (self.bytes is None) == (self.mixture is None):
+            raise InvalidValue("a format has either `bytes` or a `mixture`", code="E104")
+        return self
+
     def format(self) -> Format:
-        """The format as graphs hold it."""
+        """The format as graphs hold it; of a mixture, its default."""
+        if self.mixture is not None:
+            return stored(self.mixture.default)
         if self.name == "bf16":
             return BF16
         if self.name == "fp32":
             return FP32
-        return Format(name=self.name, bytes=self.bytes, block=self.block, compute=self.compute)
+        assert self.bytes is not None
+        beside = (self.per_output, self.per_input, self.per_matrix)
+        return Format(name=self.name, bytes=self.bytes, block=self.block, scales=self.scales, compute=self.compute,
+                      beside=beside if any(beside) else None)  # fmt: skip
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=128)
 def load_format(name: str) -> FormatSpec:
     """The format of a name, alias or path. Raises UnknownName, SpecError."""
     from archsim.spec import loader
     from archsim.spec.catalog import resolve
 
+    if found := _EXL2.fullmatch(name.strip().lower()):
+        return _exl2(found[1])
     document = loader.read(resolve("formats", name).path)
     return loader.validate(document, FormatSpec, document="format")
+
+
+_EXL2 = re.compile(r"exl[23][-_]?([0-9]{1,2}(?:\.[0-9]{1,3})?)[-_]?bpw")
+_BITS = re.compile(r"([1-9][0-9]?)bit")
+_LABEL = re.compile(r"(?=.*[=@])(?:([\w.-]{1,60})=)?([^=@]+)(?:@(fp32|bf16|fp16|fp8|int8|int4|fp4))?")
+_PART = re.compile(r"([1-9][0-9]{0,14})\*([^*+]+)")
+
+
+def _exl2(bits: str) -> FormatSpec:
+    """EXL2 of a named average: copies of whole bit widths in the shares that give it."""
+    base = load_format("exl2")
+    average = Fraction(bits)
+    if not 2 <= average <= 8:
+        raise UnknownName(f"EXL2 has 2 to 8 bits per weight, not {bits}")
+    low, all_ = int(average), average.denominator
+    high = average.numerator - low * all_
+    parts = [f"{n}*{b}bit" for n, b in ((all_ - high, low), (high, low + 1)) if n]
+    assert base.mixture is not None
+    mixture: Any = base.mixture.model_copy(update={"default": "+".join(parts)})
+    title = base.title.replace("4.0 bits", f"{bits} bits")
+    return base.model_copy(
+        update={"name": f"exl2_{bits}bpw", "title": title, "aliases": (), "mixture": mixture}
+    )
+
+
+@lru_cache(maxsize=1024)
+def stored(text: str) -> Format:
+    """A format by name, by whole bits (`4bit`), or as copies of several (`3*q4_k+5*q6_k`).
+
+    `name=...` in front names the result, `...@fp8` behind says what it computes in.
+    """
+    if found := _LABEL.fullmatch(text):
+        made = stored(found[2])
+        return replace(made, name=found[1] or made.name, compute=found[3] or made.compute)
+    if "*" in text:
+        parts = [_PART.fullmatch(part.strip()) for part in text.split("+")]
+        if not all(parts) or len(parts) > 64:
+            raise UnknownName(f"no format named {quote(text, 100)}", hints=("such as `3*q4_k+5*q6_k`",))
+        return mixed(tuple((int(part[1]), stored(part[2])) for part in parts if part))
+    if found := _BITS.fullmatch(text):
+        return Format(name=text, bytes=int(found[1]), block=(8, 1), compute="fp16")
+    return load_format(text).format()

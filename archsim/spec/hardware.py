@@ -67,9 +67,9 @@ class Hardware(Document):
     software_devices: Count | None = None
     variant_of: str | None = None
     arch: Arch
-    compute: Compute = Compute()
+    compute: Compute = Compute.model_construct()
     memory: Memory
-    cache: Cache = Cache()
+    cache: Cache = Cache.model_construct()
     host: Host | None = None
     power: Power | None = None
     cost: tuple[Cost, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from archsim.base.errors import InvalidPlan
 from archsim.base.units import parse_quantity
@@ -12,8 +12,7 @@ TREE_DEVICES = 8
 """Devices assumed under the PCIe tree of one server."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class Link(NamedTuple):
     """What joins a group of devices: the fabric level, and B/s per direction that each device can use."""
 
     devices: int

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from archsim.base.errors import UsageError
 from archsim.base.units import parse_quantity
@@ -28,8 +27,7 @@ VECTOR_SHARE = 1 / 16
 """Assumed vector rate over the 16-bit matrix peak where no vector rate is listed (H100: 67 / 989 = 1/15)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peak:
+class Peak(NamedTuple):
     """A dense peak in FLOP/s with at least fp32 accumulation, and the dtype that it belongs to.
 
     `fallback` says that the device lacks `dtype` and computes it as `dtype_used`; `note` says so in words.

@@ -39,9 +39,13 @@ Count = Annotated[int, Field(gt=0)]
 
 
 class Section(BaseModel):
-    """A frozen part of a document; unknown keys are errors."""
+    """A frozen part of a document; unknown keys are errors.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    Validators are compiled when the first document is read (`defer_build`), which saves other commands the time.
+    Defaults that are sections come from `model_construct`, since validating them would compile them at import.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
 
 
 class Source(Section):
@@ -120,7 +124,7 @@ class Compute(Section):
     """Arithmetic: units, clock, and the dense peak of each dtype. `fallback` names substitutes by dtype."""
 
     units: Units | None = None
-    clock_mhz: Clock = Clock()
+    clock_mhz: Clock = Clock.model_construct()
     flop_per_clk_per_unit: dict[Dtype, Count] = Field(default_factory=dict)
     peak: dict[Dtype, UnitPeaks] = Field(default_factory=dict)
     fallback: dict[Dtype, Dtype] = Field(default_factory=dict)

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from archsim.base.diagnostics import Span
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Source:
+class Source(NamedTuple):
     """A text that was read: the name under which it is shown, and its lines."""
 
     name: str
     lines: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Mark:
+class Mark(NamedTuple):
     """The place of one key or value: line and column from 0, length in characters on its first line."""
 
     source: Source

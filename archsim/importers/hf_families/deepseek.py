@@ -63,7 +63,7 @@ def deepseek_v3(c: Config) -> Doc:
 
 
 # GlmMoeDsaConfig
-@family("glm_moe_dsa", "deepseek_v32", vocab_size=154880, hidden_size=6144, intermediate_size=12288,
+@family("glm_moe_dsa", vocab_size=154880, hidden_size=6144, intermediate_size=12288,
         moe_intermediate_size=2048, num_hidden_layers=78, num_attention_heads=64, n_shared_experts=1,
         n_routed_experts=256, routed_scaling_factor=2.5, kv_lora_rank=512, q_lora_rank=2048,
         qk_rope_head_dim=64, v_head_dim=256, qk_nope_head_dim=192, n_group=1, topk_group=1,
@@ -86,3 +86,16 @@ def sparse_attention(c: Config) -> Doc:
     }
     block = latent(c) | {"indexer": indexer}
     return dense_then_experts(c, rmsnorm(c), block, {"score": "sigmoid", "selection_bias": True})
+
+
+# DeepseekV32Config
+@family("deepseek_v32", vocab_size=129280, hidden_size=7168, intermediate_size=18432,
+        moe_intermediate_size=2048, num_hidden_layers=61, num_attention_heads=128, n_shared_experts=1,
+        n_routed_experts=256, routed_scaling_factor=2.5, kv_lora_rank=512, q_lora_rank=1536,
+        qk_rope_head_dim=64, v_head_dim=128, qk_nope_head_dim=128, n_group=8, topk_group=4,
+        num_experts_per_tok=8, norm_topk_prob=True, hidden_act="silu", max_position_embeddings=163840,
+        rms_norm_eps=1e-6, tie_word_embeddings=False, index_topk=2048, index_head_dim=128, index_n_heads=64,
+        first_k_dense_replace=3)  # fmt: skip
+def deepseek_v32(c: Config) -> Doc:
+    """DeepSeek-V3.2: the same layers with other defaults."""
+    return sparse_attention(c)

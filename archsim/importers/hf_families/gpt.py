@@ -52,6 +52,63 @@ def _gpt_frame(c: Config, layer: Doc, final_norm: Doc | None) -> Doc:
     return decoder(c, entries, final_norm, embedding=embedding, context="n_positions", width="n_embd")
 
 
+# GPTBigCodeConfig
+@family("gpt_bigcode", vocab_size=50257, n_positions=1024, n_embd=768, n_layer=12, n_head=12,
+        activation_function="gelu_pytorch_tanh", layer_norm_epsilon=1e-5, multi_query=True,
+        tie_word_embeddings=True)  # fmt: skip
+def gpt_bigcode(c: Config) -> Doc:
+    """StarCoder: GPT-2 with one head for keys and values."""
+    c.only("scale_attn_weights", True)
+    c.skip("scale_attention_softmax_in_fp32", "inference_runner", "max_batch_size", "max_sequence_length",
+           "pad_key_length", "pre_allocate_kv_cache", "validate_runner_input", "n_ctx")  # fmt: skip
+    norm, blocks = layernorm(c, "layer_norm_epsilon"), _gpt_blocks(c, activation(c, "activation_function"))
+    n, size = blocks["attention"]["n_heads"], blocks["attention"]["d_head"]
+    blocks["attention"] = heads(n, 1 if c.get("multi_query") else n, size, bias=True)
+    c.skip("num_key_value_heads")
+    return _gpt_frame(c, {"norm": norm, **blocks}, norm)
+
+
+# GPTNeoConfig
+@family("gpt_neo", vocab_size=50257, max_position_embeddings=2048, hidden_size=2048, num_layers=24,
+        num_heads=16, window_size=256, activation_function="gelu_new", layer_norm_epsilon=1e-5,
+        attention_types=[[["global", "local"], 12]], tie_word_embeddings=True)  # fmt: skip
+def gpt_neo(c: Config) -> Doc:
+    """GPT-Neo: every second layer local, scores without a scale, no bias on queries, keys and values."""
+    c.skip("attention_layers", "embed_dropout", "summary_last_dropout")
+    d, n = c.count("hidden_size"), c.count("num_heads", "num_attention_heads")
+    norm = layernorm(c, "layer_norm_epsilon")
+    block = heads(n, n, d // n, scale=1.0, qkv_bias=False, out_bias=True)
+    width = c.count("intermediate_size", default=4 * d)
+    base = {"norm": norm, "attention": block, "ffn": mlp(activation(c, "activation_function"), width, True)}
+    near = {"mask": {"kind": "sliding", "window": c.count("window_size")}}
+    kinds = {"global": ("global", base), "local": ("local", base | {"attention": block | near})}
+    positions = {"kind": "learned", "max": c.count("max_position_embeddings")}
+    entries = [kinds[kind] for kind in _neo_types(c)]
+    return decoder(c, entries, norm, embedding={"positions": positions})
+
+
+def _neo_types(c: Config) -> list[str]:
+    """Global or local, layer by layer: periods with how often each runs."""
+    n, found = c.count("num_layers", "num_hidden_layers"), []
+    for part in c.get("attention_types") or []:
+        names, times = part
+        if not set(names) <= {"global", "local"} or len(names) * times > n:
+            raise c.error("attention_types", "not a list of [[global or local, ...], times] for all layers")
+        found += list(names) * times
+    if len(found) != n:
+        raise c.error("attention_types", f"{len(found)} layers, not {n}")
+    return found
+
+
+# CodeGenConfig
+@family("codegen", vocab_size=50400, n_positions=2048, n_embd=4096, n_layer=28, n_head=16, rotary_dim=64,
+        activation_function="gelu_new", layer_norm_epsilon=1e-5, tie_word_embeddings=False)  # fmt: skip
+def codegen(c: Config) -> Doc:
+    """CodeGen: GPT-J."""
+    c.skip("n_ctx")
+    return gptj(c)
+
+
 # GPTJConfig
 @family("gptj", vocab_size=50400, n_positions=2048, n_embd=4096, n_layer=28, n_head=16, rotary_dim=64,
         activation_function="gelu_new", layer_norm_epsilon=1e-5, tie_word_embeddings=False)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Decoders whose layers are not all softmax attention: linear attention and state spaces."""
+"""Decoders with linear attention beside softmax attention."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from archsim.importers.hf_parts import (
 )
 
 Doc = dict[str, Any]
+BOTH = ("full_attention", "linear_attention")
 
 
 # MiniMaxConfig
@@ -56,7 +57,7 @@ def _minimax_types(c: Config, n: int) -> list[str]:
     flags = c.listed("attn_type_list", n)
     if flags is not None:
         return ["full_attention" if flag == 1 else "linear_attention" for flag in flags]
-    return layer_types(c, n, every(n, 2, "linear_attention", "full_attention"))
+    return layer_types(c, n, every(n, 2, "linear_attention", "full_attention"), BOTH)
 
 
 def _factors(c: Config) -> Doc:
@@ -119,10 +120,10 @@ def _gated(c: Config, ffn: Doc) -> Doc:
     bias = biased(c, "attention_bias", bias=True)
     block = attention(c, **bias, qk_norm=norm, gate={"per": "element"}, position=position)
     full = {"norm": norm, "attention": block, "ffn": ffn}
-    kinds = {"linear_attention": ("linear", {"norm": norm, "mixer": _delta_net(c), "ffn": ffn})}
+    kinds = {"linear_attention": ("linear", {"norm": norm, "mixer": delta_net(c), "ffn": ffn})}
     kinds["full_attention"] = ("full", full)
     default = every(n, c.count("full_attention_interval"), "full_attention", "linear_attention")
-    doc = decoder(c, [kinds[t] for t in layer_types(c, n, default)], norm)
+    doc = decoder(c, [kinds[t] for t in layer_types(c, n, default, BOTH)], norm)
     return doc | mtp(c.get("mtp_num_hidden_layers"), full)
 
 
@@ -133,7 +134,8 @@ def _qwen_experts(c: Config) -> Doc:
     return moe(c.count("num_experts", "num_local_experts"), top_k(c), expert, shared=shared)
 
 
-def _delta_net(c: Config) -> Doc:
+def delta_net(c: Config) -> Doc:
+    """The mixer of the layers with linear attention."""
     return {
         "kind": "gated_delta_net",
         "n_key_heads": c.count("linear_num_key_heads"),
@@ -142,32 +144,3 @@ def _delta_net(c: Config) -> Doc:
         "d_value": c.count("linear_value_head_dim"),
         "d_conv": c.count("linear_conv_kernel_dim"),
     }
-
-
-# MambaConfig
-@family("mamba", vocab_size=50280, hidden_size=768, state_size=16, num_hidden_layers=32,
-        layer_norm_epsilon=1e-5, expand=2, conv_kernel=4, use_bias=False, use_conv_bias=True,
-        hidden_act="silu", tie_word_embeddings=True)  # fmt: skip
-def mamba(c: Config) -> Doc:
-    """Mamba: one selective state-space mixer per layer, nothing else."""
-    c.skip("residual_in_fp32", "rescale_prenorm_residual", "use_mambapy", "use_associative_scan",
-           "time_step_scale", "time_step_min", "time_step_max", "time_step_init_scheme", "time_step_floor",
-           "time_step_rank", "d_model", "n_layer", "d_inner", "intermediate_size", "ssm_cfg", "rms_norm",
-           "fused_add_norm", "pad_vocab_size_multiple")  # fmt: skip
-    c.only("hidden_act", "silu")
-    d, norm = c.count("hidden_size"), rmsnorm(c, "layer_norm_epsilon")
-    rank = c.get("time_step_rank")
-    mixer = {
-        "kind": "mamba",
-        "d_inner": c.count("intermediate_size", default=c.count("expand") * d),
-        "d_state": c.count("state_size"),
-        "d_conv": c.count("conv_kernel"),
-        "dt_rank": rank if isinstance(rank, int) else -(-d // 16),
-    }
-    if c.get("use_bias"):
-        mixer["bias"] = True
-    if not c.get("use_conv_bias"):
-        mixer["conv_bias"] = False
-    return decoder(
-        c, [("layers", {"norm": norm, "mixer": mixer})] * c.count("num_hidden_layers", "n_layer"), norm
-    )

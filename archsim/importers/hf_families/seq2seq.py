@@ -32,6 +32,37 @@ def marian(c: Config) -> Doc:
     return _document(c, embedding, "post", None)
 
 
+# PegasusConfig
+@family("pegasus", **BART)
+def pegasus(c: Config) -> Doc:
+    """Pegasus: sinusoids, norms before the branches and one at the end of both sides."""
+    c.only("static_position_embeddings", True)
+    c.only("normalize_before", True)
+    c.skip("num_hidden_layers", "extra_pos_embeddings", "add_final_layer_norm")
+    return _document(c, _scaled(c) | {"positions": {"kind": "sinusoidal"}}, "pre", NORM)
+
+
+# M2M100Config
+@family("m2m_100", **{**BART, "vocab_size": 128112, "activation_function": "relu", "scale_embedding": True})
+def m2m_100(c: Config) -> Doc:
+    """M2M-100 and NLLB: Pegasus' layer, over many languages."""
+    c.skip("num_hidden_layers")
+    return _document(c, _scaled(c) | {"positions": {"kind": "sinusoidal"}}, "pre", NORM)
+
+
+# BlenderbotConfig
+@family("blenderbot", vocab_size=8008, max_position_embeddings=128, encoder_layers=2, encoder_ffn_dim=10240,
+        encoder_attention_heads=32, decoder_layers=24, decoder_ffn_dim=10240, decoder_attention_heads=32,
+        activation_function="gelu", d_model=2560, scale_embedding=False, tie_word_embeddings=True)  # fmt: skip
+def blenderbot(c: Config) -> Doc:
+    """Blenderbot: learned positions, norms before the branches, few encoder layers."""
+    c.only("static_position_embeddings", False)
+    c.skip("num_hidden_layers", "normalize_before", "layernorm_variant", "extra_layer_norm",
+           "do_blenderbot_90_layernorm", "extra_pos_embeddings")  # fmt: skip
+    positions = {"kind": "learned", "max": c.count("max_position_embeddings")}
+    return _document(c, _scaled(c) | {"positions": positions}, "pre", NORM)
+
+
 # BartConfig
 @family("bart", **BART)
 def bart(c: Config) -> Doc:
@@ -116,7 +147,7 @@ def t5(c: Config) -> Doc:
 
 MT5 = {
     **T5, "vocab_size": 250112, "d_ff": 1024, "num_layers": 8, "num_heads": 6,
-    "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False,
+    "feed_forward_proj": "gated-gelu", "tie_word_embeddings": True,
 }  # fmt: skip
 
 
@@ -125,6 +156,13 @@ MT5 = {
 def mt5(c: Config) -> Doc:
     """mT5: T5 v1.1 over many languages. The released checkpoints have an output table of their own."""
     return t5(c)
+
+
+# UMT5Config
+@family("umt5", **MT5)
+def umt5(c: Config) -> Doc:
+    """UMT5: mT5 with a table of relative biases in every layer."""
+    return t5(c.changed(_table_per_layer=True))
 
 
 SWITCH = {
@@ -193,6 +231,8 @@ def _t5_layer(c: Config, norm: Doc, ffn: Doc, cross: bool) -> Doc:
     block = heads(n, n, c.count("d_kv"), scale=1.0)
     distance = {"kind": "t5", "buckets": c.count("relative_attention_num_buckets"),
                 "max_distance": c.count("relative_attention_max_distance")}  # fmt: skip
+    if c.get("_table_per_layer"):
+        distance["shared"] = False
     own = block | {"position": distance}
     if cross:
         return {"norm": norm, "attention": own, "cross_attention": block, "ffn": ffn}

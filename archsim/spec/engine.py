@@ -1,0 +1,181 @@
+"""The engine document: how a serving engine divides the memory of a device, by version, with sources."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from archsim.base.units import parse_quantity
+
+
+def _is_bytes(text: str) -> str:
+    parse_quantity(text, "B")
+    return text
+
+
+Size = Annotated[str, AfterValidator(_is_bytes)]
+"""A number of bytes with its unit, such as `0.5 GiB`."""
+
+Count = Annotated[int, Field(strict=True, gt=0)]
+
+
+class Section(BaseModel):
+    """Strict and frozen."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class AutoShare(Section):
+    """A share that follows from what has to stay free: base + per_token x the tokens of a chunk + per_graph x the
+    largest captured batch + per_device x devices (+ per_replica_graph x replicas x captured batch); at least
+    `least` on devices of more than `least_above`.
+    """
+
+    base: Size
+    per_token: Size
+    least_tokens: Count
+    per_graph: Size
+    per_device: Size
+    per_replica_graph: Size
+    least: Size
+    least_above: Size
+
+
+class Share(Section):
+    """What the engine's memory fraction is of: the total (weights, activations and cache inside), the total with
+    weights and cache inside (static), what is free after weights and activations (free), or nothing (none).
+    by_devices: the default from so many tensor-parallel devices on.
+    """
+
+    meaning: Literal["total", "static", "free", "none"]
+    default: float | None = Field(default=None, gt=0, le=1)
+    by_devices: dict[int, float] = Field(default_factory=dict)
+    auto: AutoShare | None = None
+
+
+class Activations(Section):
+    """What one step needs beyond weights and cache.
+
+    profile: the step is a chunk of max_num_batched_tokens, a whole request (length), or that of `estimate`.
+    element: bytes of a number. logits_rows: rows of the output head, logits_copies: times their float32 size.
+    chunk_above, chunk_tokens: longer requests are cut. split_k: partial outputs of a product, by weight format.
+    """
+
+    profile: Literal["chunk", "length", "estimate"]
+    element: Count = 2
+    logits_rows: Literal["seqs", "tokens", "last"] = "last"
+    logits_copies: float = Field(default=1.0, gt=0)
+    chunk_above: Count | None = None
+    chunk_tokens: Count | None = None
+    split_k: dict[str, int] = Field(default_factory=dict)
+
+
+class Graphs(Section):
+    """Captured CUDA graphs: a middle value and its range. inside: whether the memory fraction counts them."""
+
+    bytes: Size
+    low: Size
+    high: Size
+    inside: bool = False
+
+
+class NonTorch(Section):
+    """Context, libraries and communication buffers of one device, from so many devices on; value and range."""
+
+    devices: Count = 1
+    bytes: Size
+    low: Size
+    high: Size
+
+
+class Otherwise(Section):
+    """The limits of devices in `except`."""
+
+    seqs: Count
+    tokens: Count
+
+
+class Limits(Section):
+    """Default batch limits of devices with less memory than `below`. graphs: largest captured batch (graphs_wide
+    from 4 devices on). excluded (`except` in files): name parts of devices that take `otherwise`.
+    """
+
+    below: Size | None = None
+    seqs: Count | None = None
+    tokens: Count
+    graphs: Count = 256
+    graphs_wide: Count | None = None
+    excluded: tuple[str, ...] = Field(default=(), alias="except")
+    otherwise: Otherwise | None = None
+
+
+class Source(Section):
+    """Where values come from, and the fields it vouches for."""
+
+    url: str
+    covers: tuple[str, ...]
+
+
+class Engine(Section):
+    """Memory rules of one engine at one version.
+
+    reserve: bytes that the driver keeps, by vendor. windows: caches of windowed layers kept in `full`, `cut` to
+    the window, or to the window and one `chunk`. latent: MLA's latent kept, or keys and values expanded (naive).
+    context: default length: the model's longest, that of the workload, or a number. layout: factor on weights
+    stored in a format. embedding: where the input table lives. splits: several devices share layers, not
+    tensors. experts: whether tensor parallelism cuts each expert or spreads whole ones. before: changes for
+    versions below a version, applied from the newest to the oldest.
+    """
+
+    schema_: Literal["archsim.engine/1"] = Field(alias="schema")
+    name: str
+    title: str
+    version: str
+    aliases: tuple[str, ...] = ()
+    flags: dict[str, str] = Field(default_factory=dict)
+    share: Share
+    reserve: dict[str, Size] = Field(default_factory=dict)
+    activations: Activations
+    graphs: Graphs | None = None
+    non_torch: tuple[NonTorch, ...]
+    block_size: Count
+    windows: Literal["full", "cut", "chunk"] = "cut"
+    latent: Literal["latent", "naive"] = "latent"
+    context: Literal["model", "workload"] | Count
+    limits: tuple[Limits, ...] = (Limits(tokens=8192, seqs=256),)
+    layout: dict[str, float] = Field(default_factory=dict)
+    embedding: Literal["device", "host"] = "device"
+    splits: Literal["tensors", "layers"] = "tensors"
+    experts: Literal["cut", "spread"] = "cut"
+    before: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    sources: dict[str, Source] = Field(default_factory=dict)
+
+
+def version_of(text: str) -> tuple[int, ...] | None:
+    """`0.6.x`, `v0.11.0rc1` or `b6000` as numbers; None where there is no version in it."""
+    found = re.search(r"(\d+(?:\.\d+)+)|b(\d+)|^v?(\d+)$", text.strip().lower())
+    if found is None:
+        return None
+    return tuple(int(part) for part in next(g for g in found.groups() if g).split("."))
+
+
+@lru_cache(maxsize=64)
+def load_engine(name: str, version: str = "") -> Engine:
+    """The rules of an engine (name or path) at a version; without one, at the newest that the file knows.
+
+    Raises UnknownName, SpecError.
+    """
+    from archsim.spec import loader
+    from archsim.spec.catalog import resolve
+
+    document = loader.read(resolve("engines", name).path)
+    asked = version_of(version)
+    changes = document.get("before") or {}
+    for limit in sorted(changes, key=lambda text: version_of(text) or (), reverse=True):
+        if asked is not None and asked < (version_of(limit) or ()):
+            document = loader.merge(document, changes[limit])
+    return loader.validate(document, Engine, document="engine")

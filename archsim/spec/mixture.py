@@ -1,0 +1,105 @@
+"""File types that mix formats: which format every weight of a model takes, layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from archsim.graph.tensor import Format, mixed
+from archsim.spec.format import FormatSpec, Mixture, Rule, load_format, stored
+from archsim.spec.model import Model
+from archsim.spec.stored_weights import Shape, Stored, stored_weights
+
+ORDERED = ("attn_v", "attn_qkv")
+"""Classes whose rules count the layers that have one, not all layers (llama-quant.cpp, `i_attention_wv`)."""
+
+
+def formats_of(spec: FormatSpec, model: Model, imatrix: bool | None = None) -> dict[str, Format]:
+    """Tensor name -> format, for a file type and a model. imatrix: None for what the file type needs."""
+    mixture = spec.mixture
+    assert mixture is not None
+    shape, weights = stored_weights(model)
+    with_imatrix = mixture.needs_imatrix if imatrix is None else imatrix or mixture.needs_imatrix
+    values = [w for w in weights if w.cls in ORDERED and w.tensor.name.endswith("w_v")]
+    places = sorted(i for w in values for i in w.layers)
+    native = model.weights.get("expert")
+    kept = stored(native) if native is not None and native in mixture.keeps else None
+    result = {}
+    for weight in weights:
+        if kept is not None and weight.tensor.role == "expert":
+            result[weight.tensor.name] = kept
+            continue
+        formats = [_one(mixture, weight, at, shape, with_imatrix, places) for at in weight.layers]
+        result[weight.tensor.name] = mixed(tuple((1, fmt) for fmt in formats))
+    return result
+
+
+def _one(
+    mixture: Mixture, weight: Stored, layer: int, shape: Shape, imatrix: bool, places: list[int]
+) -> Format:
+    """The format of one copy of one weight."""
+    if weight.cls in ("", "kept"):
+        return stored(mixture.kept if weight.cls else mixture.vectors)
+    ordered = weight.cls in ORDERED and layer in places
+    at, count = (places.index(layer), len(places)) if ordered else (layer, shape.layers)
+    use = mixture.default
+    for rule in mixture.rules:
+        fits = _covers(rule, weight, shape) and in_layers(rule.layers, at, count)
+        if fits and _holds(rule, mixture, weight, shape, imatrix):
+            use = rule.use
+            break
+    return fitting(use, weight.inner)
+
+
+def _covers(rule: Rule, weight: Stored, shape: Shape) -> bool:
+    """Whether a rule speaks of a weight; a table that serves as output matrix too is the output matrix."""
+    classes = {"output"} if weight.cls == "token_embd" and shape.tied else {weight.cls}
+    if weight.tensor.role == "expert":
+        classes.add("expert")
+    return not classes.isdisjoint(rule.tensors)
+
+
+def _holds(rule: Rule, mixture: Mixture, weight: Stored, shape: Shape, imatrix: bool) -> bool:
+    """Whether all conditions of a rule are met."""
+    when, default = rule.when, stored(mixture.default)
+    checks = (
+        (when.gqa_at_least, lambda least: shape.gqa >= least),
+        (when.experts, lambda n: shape.experts == n),
+        (when.experts_at_least, lambda least: shape.experts >= least),
+        (when.size, lambda _: shape.layers == 80 and shape.gqa > 1 and shape.experts == 0),
+        (when.family, lambda _: shape.falcon),
+        (when.divides, lambda wanted: (weight.inner % default.block[0] == 0) == wanted),
+        (when.imatrix, lambda wanted: imatrix == wanted),
+    )
+    return all(check(asked) for asked, check in checks if asked is not None)
+
+
+def in_layers(pattern: str, i: int, n: int) -> bool:
+    """Whether layer `i` of `n` is among those that a rule names."""
+    if pattern == "all" or i < 0:
+        return pattern == "all"
+    if pattern == "inner":
+        return 0 < i < n - 1
+    if pattern == "more_bits":
+        return i < n // 8 or i >= 7 * n // 8 or (i - n // 8) % 3 == 2
+    word, size = pattern.split()
+    top, _, below = size.partition("/")
+    first = int(top) * n // int(below) if below else int(top)
+    return i < first if word == "first" else first <= i < n - n // 8
+
+
+def fitting(name: str, inner: int) -> Format:
+    """A format, or the one that stands in for it where its block does not divide a row of `inner` elements."""
+    for candidate in _chain(name):
+        if inner % candidate.block[0] == 0 or candidate.parts:
+            return candidate
+    return stored("fp16")
+
+
+def _chain(name: str) -> Iterator[Format]:
+    """A format and the one it falls back to."""
+    yield stored(name)
+    if "*" in name or name.endswith("bit"):
+        return
+    fallback = load_format(name).fallback
+    if fallback is not None:
+        yield stored(fallback)

@@ -1,0 +1,163 @@
+"""`quantization_config` of every kind, and the modules that it leaves alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from archsim.base.errors import SpecError
+from archsim.importers.hf import from_config
+from archsim.sim.counting import count
+from archsim.spec.load import model_from
+
+SMALL: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "small.json").read_text())
+LLAMA, MIXTRAL, DEEPSEEK = (SMALL[name] for name in ("llama", "mixtral", "deepseek_v3"))
+BNB = {"quant_method": "bitsandbytes"}
+PACKED = {"quant_method": "compressed-tensors", "format": "pack-quantized"}
+
+
+def compressed(**scheme: Any) -> dict[str, Any]:
+    """A compressed-tensors config with one group."""
+    return PACKED | {"config_groups": {"group_0": {"targets": ["Linear"], "weights": scheme}}}
+
+
+def formats(quantised: dict[str, Any], config: dict[str, Any] = LLAMA) -> dict[str, str]:
+    """The formats of a config with this quantisation; the model is valid."""
+    document = from_config(config | {"quantization_config": quantised})
+    assert count(model_from(document)).to_dict()["weights"]["bytes"] > 0
+    found: dict[str, str] = document["weights"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("quantised", "name"),
+    [
+        (
+            {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"},
+            "awq_int4",
+        ),
+        ({"quant_method": "awq", "bits": 4, "group_size": 64}, "awq_int4_g64"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": True}, "gptq_int4"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 32}, "gptq_int4_g32"),
+        ({"quant_method": "gptq", "bits": 8, "group_size": 128}, "gptq_int8"),
+        ({"quant_method": "fp8", "activation_scheme": "static"}, "fp8"),
+        ({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]}, "fp8_block"),
+        ({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}, "fp8_channel"),
+        (compressed(num_bits=4, type="int", group_size=128, strategy="group", symmetric=True), "int4"),
+        (compressed(num_bits=4, type="int", group_size=32, strategy="group"), "int4_g32"),
+        (compressed(num_bits=4, type="int", group_size=128, strategy="group", symmetric=False), "awq_int4"),
+        (compressed(num_bits=8, type="int", strategy="channel"), "int8"),
+        (compressed(num_bits=8, type="float", strategy="tensor"), "fp8"),
+        (compressed(num_bits=8, type="float", strategy="channel"), "fp8_channel"),
+        (compressed(num_bits=8, type="float", strategy="block", block_structure=[128, 128]), "fp8_block"),
+        (compressed(num_bits=4, type="float", group_size=16, strategy="tensor_group"), "nvfp4"),
+        (compressed(num_bits=4, type="float", group_size=32, strategy="group"), "mxfp4"),
+        (
+            BNB | {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True},
+            "nf4",
+        ),
+        (BNB | {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}, "nf4_single"),
+        (BNB | {"load_in_4bit": True}, "fp4_bnb"),
+        (BNB | {"load_in_8bit": True, "llm_int8_threshold": 6.0}, "int8"),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16}, "nvfp4"),
+    ],
+)
+def test_kinds(quantised: dict[str, Any], name: str) -> None:
+    """The matrices of the layers take the format; tables, norms and the head do not."""
+    assert formats(quantised) == {"default": "bf16", "linear": name, "expert": name}
+
+
+def test_eight_bit_activations_change_the_arithmetic() -> None:
+    """With activations quantised too, products run in int8."""
+    config = compressed(num_bits=8, type="int", strategy="channel")
+    config["config_groups"]["group_0"]["input_activations"] = {"num_bits": 8, "type": "int"}
+    assert formats(config)["linear"] == "w8a8"
+
+
+def test_mxfp4_is_for_experts() -> None:
+    """gpt-oss keeps everything else in 16 bits."""
+    listed = ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]
+    quantised = {"quant_method": "mxfp4", "modules_to_not_convert": listed}
+    assert formats(quantised, SMALL["gpt_oss"]) == {"default": "bf16", "expert": "mxfp4"}
+
+
+@pytest.mark.parametrize(
+    ("quantised", "key"),
+    [
+        ({"quant_method": "hqq"}, "hqq"),
+        ({"bits": 4}, "quant_method"),
+        ({"quant_method": "awq", "bits": 3, "group_size": 128}, "bits"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": -1}, "group_size"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": {"-:x": {}}}, "dynamic"),
+        ({"quant_method": "fp8", "weight_block_size": [64, 64]}, "weight_block_size"),
+        ({"quant_method": "fp8", "weights_of_another_kind": 2}, "weights_of_another_kind"),
+        (compressed(num_bits=2, type="int", group_size=128), "type"),
+        (compressed(num_bits=4, type="int", strategy="channel"), "group_size"),
+        (PACKED, "config_groups"),
+        (PACKED | {"config_groups": {"a": {"targets": ["re:.*mlp.*"], "weights": {}}}}, "targets"),
+        (BNB | {"load_in_4bit": True, "bnb_4bit_quant_type": "af4"}, "bnb_4bit_quant_type"),
+        (BNB, "load_in_4bit"),
+        ({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}, "quant_algo"),
+    ],
+)
+def test_what_is_not_known_is_refused_by_name(quantised: dict[str, Any], key: str) -> None:
+    """A new kind, width, group or key is an error that names it."""
+    with pytest.raises(SpecError, match=key):
+        from_config(LLAMA | {"quantization_config": quantised})
+
+
+def test_ignored_attention_stays_as_it_was() -> None:
+    """Matrices that a pattern names keep the default; the others of their class do not."""
+    found = formats(
+        compressed(num_bits=4, type="int", group_size=32) | {"ignore": ["re:.*self_attn.*", "lm_head"]}
+    )
+    kept = {f"layers.attention.w_{x}": "bf16" for x in "qkvo"}
+    assert found == {"default": "bf16", "linear": "int4_g32", "expert": "int4_g32"} | kept
+
+
+def test_ignored_layers_are_counted() -> None:
+    """Meta's list names attention everywhere and the feed-forward layer of the first and last layer."""
+    ends = [f"model.layers.{i}.mlp.{part}_proj" for i in (0, 2) for part in ("up", "gate", "down")]
+    attention = [f"model.layers.{i}.self_attn.{p}_proj" for i in range(3) for p in "qkvo"]
+    found = formats({"quant_method": "fbgemm_fp8", "modules_to_not_convert": ends + attention})
+    assert found["layers.ffn.w_up"] == "2*bf16+1*fp8_channel"
+    assert found["layers.attention.w_q"] == "bf16"
+
+
+def test_experts_alone() -> None:
+    """Where every other matrix is on the list, only the experts are quantised (Kimi K2 Thinking)."""
+    listed = [
+        "lm_head",
+        "re:.*self_attn.*",
+        "re:.*shared_experts.*",
+        "re:.*mlp\\.(gate|up|gate_up|down)_proj.*",
+    ]
+    found = formats(compressed(num_bits=4, type="int", group_size=32) | {"ignore": listed}, DEEPSEEK)
+    assert found == {"default": "bf16", "expert": "int4_g32"}
+
+
+def test_a_module_that_is_nowhere_is_refused() -> None:
+    """A name that matches nothing could be a module under another name."""
+    with pytest.raises(SpecError, match="attention_wormhole"):
+        formats(
+            {"quant_method": "fp8", "modules_to_not_convert": ["model.layers.0.attention_wormhole"]}, MIXTRAL
+        )
+
+
+def test_modules_of_other_parts_are_passed_over() -> None:
+    """Vision towers, routers, heads and prediction modules behind the last layer are no matrices of the layers."""
+    listed = ["lm_head", "visual.blocks.0.attn.qkv", "re:.*gate$", "model.layers.61", "model.embed_tokens"]
+    assert "linear" in formats({"quant_method": "fp8", "ignored_layers": listed}, MIXTRAL)
+
+
+def test_a_quantization_config_beside_text_config_counts() -> None:
+    """Multimodal files have it outside of the language model's part, or inside."""
+    quantised = {"quantization_config": {"quant_method": "fp8"}}
+    outside = {"model_type": "gemma3", "text_config": SMALL["gemma3_text"]} | quantised
+    inside = {"model_type": "gemma3", "text_config": SMALL["gemma3_text"] | quantised}
+    assert from_config(outside, "x") == from_config(inside, "x")
+    assert from_config(inside)["weights"]["linear"] == "fp8"
