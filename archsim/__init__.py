@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from archsim.api import count, estimate
+    from archsim.api import count, estimate, fit
     from archsim.base.errors import ArchsimError
     from archsim.importers.opening import load_model
     from archsim.spec.load import load_hardware
@@ -22,11 +22,12 @@ _LAZY = {
     "ArchsimError": "archsim.base.errors",
     "count": "archsim.api",
     "estimate": "archsim.api",
+    "fit": "archsim.api",
     "load_hardware": "archsim.spec.load",
     "load_model": "archsim.importers.opening",
 }
 
-__all__ = ["ArchsimError", "__version__", "count", "estimate", "load_hardware", "load_model"]
+__all__ = ["ArchsimError", "__version__", "count", "estimate", "fit", "load_hardware", "load_model"]
 
 
 def __getattr__(name: str) -> Any:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from archsim.base.errors import ArchsimError
@@ -21,8 +20,7 @@ FRAME_WIDTH = 200
 _RED, _CYAN, _BOLD, _RESET = "\x1b[1;31m", "\x1b[36m", "\x1b[1m", "\x1b[0m"
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """A place in a text file: `line` and `column` from 1, `length` in characters, `text` the whole line."""
 
     file: str

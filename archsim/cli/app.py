@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from keyword import iskeyword
 from typing import Annotated, Any
 
 import typer
@@ -12,14 +13,17 @@ import archsim
 
 COMMANDS = {
     "estimate": "How big, how fast, does it fit, and what limits it.",
+    "fit": "Whether it starts, how many KV tokens are left, which flag to turn.",
     "count": "Parameters, bytes and FLOPs, exactly.",
+    "import": "A checkpoint's config.json as a spec in YAML, and a check of its size.",
     "list": "Models, devices, formats and measured runs that there are.",
     "show": "One model, device or format with its sources.",
     "explain": "A figure's formula with its numbers, an error code or a term.",
     "schema": "JSON Schema of the documents.",
     "doctor": "Versions, data folders and settings, for bug reports.",
 }
-"""Command -> its help in one line. The function of the same name is in `archsim.cli.<command>`."""
+"""Command -> its help in one line. The function of the same name is in `archsim.cli.<command>`; where that is a
+word of Python, both have a `_` behind it."""
 
 EPILOG = (
     "Exit codes: 0 answered; 1 the answer is no; 2 usage; 3 invalid input file; 70 internal error; "
@@ -59,7 +63,8 @@ class Lazy(TyperGroup):
 
 def load(name: str) -> Any:
     """The command object of one name."""
-    function = getattr(import_module(f"archsim.cli.{name}"), name)
+    word = name + "_" if iskeyword(name) else name
+    function = getattr(import_module(f"archsim.cli.{word}"), word)
     single = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     single.command(name=name, help=function.__doc__, epilog=None)(function)
     return typer.main.get_command(single)

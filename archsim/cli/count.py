@@ -23,8 +23,11 @@ def count(
         str, typer.Option("--with", metavar="PART,...", help="Optional parts: vision, audio, mtp, mlm-head.")
     ] = "",
     imatrix: Annotated[
-        bool, typer.Option(help="Importance matrix, which changes the tensor types of some gguf formats.")
-    ] = True,
+        bool | None,
+        typer.Option(
+            "--imatrix/--no-imatrix", help="Importance matrix: changes tensor types of some gguf formats."
+        ),
+    ] = None,
     set_: o.Changes = None,
     json: o.AsJson = False,
     format: o.Format = o.Layout.table,

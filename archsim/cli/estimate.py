@@ -77,7 +77,19 @@ class _View:
 
 
 def _print(answer: Estimate, view: _View, no_color: bool) -> None:
-    from archsim.report import breakdown, estimate_page
+    if view.by is not None or view.layout in (o.Layout.json, o.Layout.csv):
+        _print_data(answer, view, no_color)
+    elif view.quiet:
+        from archsim.report.estimate_page import bare
+
+        output.emit(bare(answer))
+    else:
+        output.emit_page(_page(answer, view), view.layout, no_color)
+
+
+def _print_data(answer: Estimate, view: _View, no_color: bool) -> None:
+    """As JSON or CSV, or the table that `--by` asks for."""
+    from archsim.report import breakdown
 
     if view.layout is o.Layout.json:
         output.emit_json(breakdown.with_breakdown(answer, view.by))
@@ -87,10 +99,6 @@ def _print(answer: Estimate, view: _View, no_color: bool) -> None:
         output.emit(to_csv(breakdown.as_rows(answer, view.by)))
     elif view.by is not None:
         output.emit_page(breakdown.breakdown_page(answer, view.by), view.layout, no_color)
-    elif view.quiet:
-        output.emit(estimate_page.bare(answer))
-    else:
-        output.emit_page(_page(answer, view), view.layout, no_color)
 
 
 def _page(answer: Estimate, view: _View) -> Any:

@@ -32,8 +32,10 @@ class CommandLineError(UsageError):
 
 def run() -> NoReturn:
     """The entry point of the command `archsim`."""
-    gc.set_threshold(50_000)  # collections while modules load find nothing to free
-    sys.exit(main(sys.argv[1:]))
+    gc.set_threshold(200_000)  # collections while modules load find nothing to free
+    code = main(sys.argv[1:])
+    gc.freeze()  # nor do those of the interpreter's exit: the process ends here
+    sys.exit(code)
 
 
 def main(args: Sequence[str]) -> int:

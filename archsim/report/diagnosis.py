@@ -84,9 +84,9 @@ def lint(listed: dict[Kind, list[Entry]]) -> dict[str, Any]:
 
 def _check(kind: Kind, path: Path) -> int:
     """Load one document; the number of its warnings."""
+    from archsim.importers.opening import load_model
     from archsim.spec.format import load_format
     from archsim.spec.hardware import load_system
-    from archsim.importers.opening import load_model
     from archsim.spec.load import load_hardware
 
     loaders: dict[str, Callable[[str], Any]] = {

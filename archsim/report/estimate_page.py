@@ -8,7 +8,7 @@ from archsim.base.units import format_bytes, format_count, format_flops, format_
 from archsim.report.groups import Group, by_part
 from archsim.report.page import Cell, Page, Row, Section, Style, bar, facts, percent, plural, row
 from archsim.sim.alternatives import Facts
-from archsim.sim.estimate import Estimate
+from archsim.sim.estimate import Estimate, Workload
 from archsim.sim.phases import Phase
 
 EVIDENCE = {
@@ -46,7 +46,8 @@ def head(e: Estimate) -> tuple[str, str]:
     devices = f"{plan_text(e)}" if e.plan.devices > 1 else e.hardware.name
     load = e.workload
     parts = [f"{e.formats.name} weights"]
-    parts += [] if e.decode is None else [f"{e.formats.kv.name} KV cache"]
+    grows = e.decode is not None and e.kv_bytes_per_token > 0
+    parts += [f"{e.formats.kv.name} KV cache"] if grows else []
     parts += [f"batch {load.batch:,}", f"{load.input_len:,} tokens in"]
     parts += [] if e.decode is None else [f"{load.output_len:,} out"]
     parts += [] if e.plan.engine == "generic" else [e.plan.engine]
@@ -260,17 +261,30 @@ def _end(e: Estimate, inputs: Sequence[str], asked: tuple[str, str], verbose: bo
 
 def _next(e: Estimate, asked: tuple[str, str]) -> Section:
     model, hw = (f'"{name}"' if " " in name else name for name in asked)
-    base = f"archsim estimate {model} --hw {hw}"
-    lines = [(base + " --by op", "every kernel")]
+    run = f"{model} --hw {hw}{_flags(e)}"
+    lines = [(f"archsim estimate {run} --by op", "every kernel")]
     if e.decode is None:
-        lines += [
-            (base + " --batch 32", "more inputs at once"),
-            (f"archsim count {model}", "exact counts, block by block"),
-        ]
+        lines += [(f"archsim count {model}", "exact counts, block by block")]
     else:
-        narrower = "int4" if e.formats.name == "fp8" else "fp8"
-        lines += [
-            (f"{base} --weights {narrower}", "narrower weights"),
-            (f"archsim explain {model} decode --hw {hw}", "the formula with these numbers"),
-        ]
+        lines += [(f"archsim estimate {run} --weights {name}", "narrower weights") for name in _narrower(e)]
+        lines += [(f"archsim explain {model} decode --hw {hw}", "the formula with numbers in it")]
     return Section(title="Try", rows=tuple(row(*line) for line in lines))
+
+
+def _flags(e: Estimate) -> str:
+    """The options that make a command repeat this workload."""
+    load, usual = e.workload, Workload()
+    changed = {
+        name: getattr(load, name)
+        for name in ("batch", "input_len", "output_len")
+        if getattr(load, name) != getattr(usual, name)
+    }
+    return "".join(f" --{name.replace('_', '-')} {value}" for name, value in changed.items())
+
+
+def _narrower(e: Estimate) -> list[str]:
+    """The widest usual format that is clearly narrower than the weights are now."""
+    stored = (
+        e.formats.weights.get("expert") or e.formats.weights.get("linear") or e.formats.weights["default"]
+    )
+    return [name for name, bits in (("fp8", 8), ("int4", 4.2)) if bits < 0.9 * stored.bits][:1]

@@ -55,8 +55,8 @@ def formula(
 
     Raises UnknownName for a topic that is none.
     """
-    from archsim.sim.formulas import QUANTITIES, explain
     from archsim.importers.opening import load_model
+    from archsim.sim.formulas import QUANTITIES, explain
 
     name, *rest = topic
     try:

@@ -8,9 +8,9 @@ from typing import Any
 from archsim.base.units import format_count
 from archsim.blocks.layer import Layer
 from archsim.cost import count as c
+from archsim.importers.opening import load_model
 from archsim.report.page import Page, Row, Section, facts, row
 from archsim.sim.counting import step_for
-from archsim.importers.opening import load_model
 from archsim.spec.lower import lower
 from archsim.spec.model import Model
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Style = Literal["", "title", "dim", "good", "bad", "note", "compute", "memory", "communication"]
 """What a cell means, never how it looks. Every styled fact is also said in words."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(NamedTuple):
     """One value as text; or, where `bar` is given, a bar of that fraction of the full length."""
 
     text: str
@@ -22,8 +20,7 @@ class Cell:
 Row = tuple[Cell, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
+class Section(NamedTuple):
     """A titled block of rows. align: one letter per column, `l` or `r`. header: titles of all columns but the
     first, which is the section's title. aside: a fact that stands beside the title. below: lines of text.
     wrap: whether a long last column goes on in further lines.
@@ -38,8 +35,7 @@ class Section:
     wrap: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class Page(NamedTuple):
     """A complete report. head: what was asked. note: what the reader must know before the figures."""
 
     head: tuple[str, ...]

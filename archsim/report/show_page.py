@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from archsim.base.diagnostics import inert, quote
 from archsim.base.errors import SpecError, UnknownName
@@ -13,6 +13,9 @@ from archsim.report.provenance import LARGEST, digest, shown
 from archsim.spec.catalog import Kind, Resolved, resolve
 from archsim.spec.hardware import Hardware, load_system
 from archsim.spec.loader import read
+
+if TYPE_CHECKING:
+    from archsim.spec.format import FormatSpec
 
 DocumentKind = Literal["model", "hw", "format"]
 CATALOGS: dict[DocumentKind, Kind] = {"model": "models", "hw": "hw", "format": "formats"}
@@ -192,6 +195,29 @@ def _notes(notes: tuple[str, ...]) -> list[Section]:
     return [Section(title="Notes", rows=tuple(row("-", note) for note in notes))] if notes else []
 
 
+def _mixture_facts(spec: FormatSpec) -> list[tuple[str, str]]:
+    """What a file type is made of, one rule a line."""
+    assert spec.mixture is not None
+    rules = [
+        (
+            "" if i else "rules, first match",
+            " ".join([", ".join(r.tensors), *_conditions(r.layers, r.when.model_dump(exclude_none=True)), "→", r.use]),
+        )
+        for i, r in enumerate(spec.mixture.rules)
+    ]  # fmt: skip
+    return [
+        ("name", spec.name), ("aliases", ", ".join(spec.aliases)), ("matrices", spec.mixture.default),
+        ("vectors", spec.mixture.vectors), *rules, ("computed in", spec.compute),
+    ]  # fmt: skip
+
+
+def _conditions(layers: str, when: dict[str, Any]) -> list[str]:
+    """The conditions of a rule in words."""
+    named = [f"layers {layers}"] if layers != "all" else []
+    stated = [f"{key.replace('_', ' ')} {value}".lower() for key, value in when.items()]
+    return [f"({', '.join(named + stated)})"] if named or stated else []
+
+
 def _format(found: Found) -> Page:
     from archsim.spec.format import load_format
 
@@ -204,11 +230,13 @@ def _format(found: Found) -> Page:
             ("name", spec.name),
             ("aliases", ", ".join(spec.aliases)),
             ("bits per element", f"{fmt.bits:.5g}"),
-            ("block", f"{spec.block[0]} × {spec.block[1]} elements in {spec.bytes:,} bytes"),
+            ("block", f"{fmt.block[0]} × {fmt.block[1]} elements in {fmt.bytes:,} bytes"),
             ("computed in", spec.compute),
             ("applies to", applies),
             ("as a cache", "yes" if spec.kv else "no"),
-        ],
+        ]
+        if spec.mixture is None
+        else _mixture_facts(spec),
     )
     sources = (
         [Section(title="Sources", rows=tuple(row("-", source) for source in spec.sources))]

@@ -10,7 +10,7 @@ from archsim.cost import count as c
 from archsim.cost.count import inventory
 from archsim.cost.memory import peak_activation_bytes
 from archsim.graph.graph import Block, blocks
-from archsim.graph.tensor import nbytes
+from archsim.graph.tensor import Tensor, nbytes
 
 USABLE = 0.90
 """Share of the memory that a process plans with, the usual default of serving engines."""
@@ -60,23 +60,38 @@ class Memory:
         }  # fmt: skip
 
 
-def layer_bytes(graph: Block) -> list[tuple[Num, Num]]:
-    """(weight, state) bytes of every layer in order, then of what is outside layers (embedding, head)."""
-    home: dict[str, tuple[Num, Num]] = {}
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A tensor on a device, and how many of it."""
+
+    tensor: Tensor
+    copies: Num
+
+    @property
+    def bytes(self) -> Num:
+        """Bytes of all copies."""
+        return nbytes(self.tensor) * self.copies
+
+
+def layer_tensors(graph: Block, kind: str) -> list[list[Held]]:
+    """The tensors of one kind of every layer in order, then of what is outside layers (embedding, head)."""
+    home: dict[str, list[Held]] = {}
     leaves = _leaf_layers(graph)
     names = {b.name for b in leaves}
-    outside: list[Num] = [0, 0]
-    for index, kind in enumerate(("weight", "state")):
-        for item in inventory(graph, kind=kind):
-            owner = _owner(item.tensor.name, names)
-            if owner is None:
-                outside[index] = outside[index] + nbytes(item.tensor) * item.copies
-            else:
-                pair = list(home.get(owner, (0, 0)))
-                pair[index] = pair[index] + nbytes(item.tensor)
-                home[owner] = (pair[0], pair[1])
-    layers = [home.get(b.name, (0, 0)) for b in leaves]
-    return [*layers, (outside[0], outside[1])]
+    outside: list[Held] = []
+    for item in inventory(graph, kind=kind):
+        owner = _owner(item.tensor.name, names)
+        if owner is None:
+            outside.append(Held(item.tensor, item.copies))
+        else:
+            home.setdefault(owner, []).append(Held(item.tensor, 1))
+    return [*(home.get(b.name, []) for b in leaves), outside]
+
+
+def layer_bytes(graph: Block) -> list[tuple[Num, Num]]:
+    """(weight, state) bytes of every layer in order, then of what is outside layers (embedding, head)."""
+    both = (layer_tensors(graph, "weight"), layer_tensors(graph, "state"))
+    return [(sum(h.bytes for h in w), sum(h.bytes for h in s)) for w, s in zip(*both, strict=True)]
 
 
 def _leaf_layers(graph: Block) -> list[Block]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from archsim.base.diagnostics import quote
 from archsim.base.errors import UnknownName
+from archsim.spec.engine import Engine, load_engine, version_of
 
 ALIASES = {
     "generic": ("generic",),
@@ -19,6 +22,38 @@ ALIASES = {
     "qserve": ("qserve",),
 }
 """Canonical name -> spellings, compared without case, blanks, hyphens and underscores."""
+
+
+RULES = {
+    "gptfast": "hf", "exllamav2": "hf", "mlcllm": "hf", "autoawq": "hf", "qserve": "hf"
+}  # fmt: skip
+"""Engines without a file of their own, and whose memory rules stand for theirs: nothing is reserved ahead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """An engine's memory rules. version: as asked for, empty where assumed."""
+
+    name: str
+    version: str
+    rules: Engine
+    notes: tuple[str, ...]
+
+
+def engine_of(name: str) -> Chosen:
+    """The memory rules of `NAME[@VERSION]`, and what had to be assumed. Raises UnknownName."""
+    engine, _ = canonical(name)
+    stated = name.partition("@")[2] or name
+    version = stated if version_of(stated) else ""
+    rules = load_engine(RULES.get(engine, engine), version)
+    notes = []
+    if engine in RULES:
+        notes.append(f"{engine} has no memory rules of its own: those of {rules.title} are used")
+    if rules.before and not version:
+        notes.append(
+            f"no version of {rules.title} given: {rules.version} is assumed; `--engine {engine}@VERSION`"
+        )
+    return Chosen(name=engine, version=version, rules=rules, notes=tuple(notes))
 
 
 def canonical(name: str) -> tuple[str, tuple[str, ...]]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from archsim.base.errors import UsageError
+from archsim.blocks.layer import walk_layers
 from archsim.graph.graph import Block
 from archsim.graph.passes.quantize import DEFAULT, quantize
 from archsim.graph.tensor import BF16, Format
-from archsim.spec.format import FormatSpec, load_format
+from archsim.spec.format import FormatSpec, load_format, stored
 from archsim.spec.model import Model
 
 CONVERTIBLE = ("linear", "expert", "head", "embedding")
@@ -18,53 +19,98 @@ CONVERTIBLE = ("linear", "expert", "head", "embedding")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Formats:
-    """The formats of one estimate. name: of the weights, as shown."""
+    """The formats of one estimate. name: of the weights, as shown. tensors: of single weights, by their names,
+    where a file type mixes formats.
+    """
 
     name: str
     weights: Mapping[str, Format]
     kv: Format
     activations: Format
     assumptions: tuple[str, ...] = ()
+    tensors: Mapping[str, Format] = field(default_factory=dict)
 
     def apply(self, graph: Block) -> Block:
         """The graph with these formats."""
-        return quantize(graph, self.weights, self.kv, self.activations)
+        return quantize(graph, self.weights, self.kv, self.activations, self.tensors)
 
     def tower_bytes(self, params: int) -> int:
         """Bytes of an opaque tower, stored in the default format."""
         return params * self.weights[DEFAULT].bytes
 
 
-def choose_formats(model: Model, weights: str | None = None, kv_cache_dtype: str | None = None) -> Formats:
+def choose_formats(
+    model: Model, weights: str | None = None, kv_cache_dtype: str | None = None, imatrix: bool | None = None
+) -> Formats:
     """The model's native formats, or those asked for.
 
-    `weights` converts the classes that the format document names; others keep the model's default. Caches and
-    activations are 16-bit unless told: bf16, or fp16 where the model is. Raises UsageError for a format that
-    cannot hold a cache.
+    `weights` converts the classes that the format document names; others keep the model's default. A file type that
+    mixes formats names one for every weight; imatrix: whether it was made with an importance matrix, None for what
+    it needs. Caches and activations are 16-bit unless told: bf16, or fp16 where the model is. Raises UsageError
+    for a format that cannot hold a cache.
     """
-    native = {role: load_format(name) for role, name in model.weights.items()}
-    default = native[DEFAULT]
-    chosen = dict(native)
-    name = _native_name(native)
-    if weights not in (None, "auto"):
-        assert weights is not None
-        spec = load_format(weights)
-        chosen = {DEFAULT: spec} if spec.applies_to == "all" else {DEFAULT: default, **_converted(spec)}
-        name = spec.name
+    name, chosen, tensors = _weights(model, None if weights == "auto" else weights, imatrix)
     sixteen = load_format("fp16" if chosen[DEFAULT].name == "fp16" else "bf16")
     kv = _cache_format(kv_cache_dtype) if kv_cache_dtype not in (None, "auto") else sixteen.format()
-    formats = {role: spec.format() for role, spec in chosen.items()}
     notes = (
         [] if kv_cache_dtype else [f"KV cache in {kv.name} (16 bits unless --kv-cache-dtype says otherwise)"]
     )
-    return Formats(name=name, weights=formats, kv=kv, activations=sixteen.format(), assumptions=tuple(notes))
+    notes += _unconverted(model, weights)
+    return Formats(
+        name=name, weights=chosen, kv=kv, activations=sixteen.format(), assumptions=tuple(notes), tensors=tensors
+    )  # fmt: skip
 
 
-def _converted(spec: FormatSpec) -> dict[str, FormatSpec]:
-    return {role: spec for role in CONVERTIBLE if role in spec.applies_to}
+Chosen = tuple[str, dict[str, Format], dict[str, Format]]
+"""Name of the weights' format, formats by class, and formats by tensor name."""
 
 
-def _native_name(native: Mapping[str, FormatSpec]) -> str:
+def _weights(model: Model, asked: str | None, imatrix: bool | None) -> Chosen:
+    """The formats of the weights: the model's own, or those of a name."""
+    if asked is None:
+        native = {role: stored(name) for role, name in model.weights.items() if "." not in role}
+        tensors = {name: stored(text) for name, text in model.weights.items() if "." in name}
+        return _native_name(native), native, tensors
+    spec = load_format(asked)
+    if spec.mixture is not None:
+        return _mixture(spec, model, imatrix)
+    default = spec if spec.applies_to == "all" else load_format(_sixteen(model.weights[DEFAULT]))
+    classes = {} if spec.applies_to == "all" else _converted(spec)
+    return spec.name, {DEFAULT: default.format(), **classes}, {}
+
+
+def _sixteen(default: str) -> str:
+    """What stays beside converted weights: the model's own default, but 16 bits where that is 32."""
+    return "bf16" if load_format(default).name == "fp32" else default
+
+
+def _unconverted(model: Model, asked: str | None) -> list[str]:
+    """Says so when a format applies to experts alone and the model has none."""
+    if asked in (None, "auto"):
+        return []
+    spec = load_format(str(asked))
+    dense = all(layer.ffn is None or layer.ffn.kind != "moe" for layer in walk_layers(model.layers))
+    if spec.mixture is not None or spec.applies_to != ("expert",) or not dense:
+        return []
+    return [f"{spec.name} applies to experts, of which {model.name} has none: its weights stay as they are"]
+
+
+def _mixture(spec: FormatSpec, model: Model, imatrix: bool | None) -> Chosen:
+    """The formats of a file type."""
+    from archsim.spec.mixture import formats_of
+
+    assert spec.mixture is not None
+    main, kept = spec.format(), stored(spec.mixture.kept)
+    classes = {DEFAULT: kept, "linear": main, "expert": main}
+    return spec.name, classes, formats_of(spec, model, imatrix)
+
+
+def _converted(spec: FormatSpec) -> dict[str, Format]:
+    fmt = spec.format()
+    return {role: fmt for role in CONVERTIBLE if role in spec.applies_to}
+
+
+def _native_name(native: Mapping[str, Format]) -> str:
     """One name for the checkpoint's own mixture: that of its largest class."""
     for role in ("expert", "linear", DEFAULT):
         if role in native:

@@ -1,0 +1,115 @@
+"""`archsim fit`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from archsim.cli import fit_options as f
+from archsim.cli import options as o
+from archsim.cli import output
+
+if TYPE_CHECKING:
+    from archsim.sim.fit_answer import Fit
+
+
+def fit(
+    context: typer.Context,
+    model: o.Model,
+    hw: f.DevicesAsked,
+    devices: f.Devices = None,
+    tp: o.Tp = None,
+    pp: o.Pp = None,
+    ep: o.Ep = None,
+    dp: o.Dp = None,
+    enable_expert_parallel: f.Experts = False,
+    batch: o.Batch = 1,
+    input_len: o.InputLen = 2048,
+    output_len: o.OutputLen = 256,
+    weights: f.Weights = None,
+    kv_cache_dtype: f.Kv = None,
+    engine: o.Engine = "generic",
+    max_model_len: f.Length = None,
+    max_num_seqs: f.Seqs = None,
+    max_num_batched_tokens: f.StepTokens = None,
+    gpu_memory_utilization: f.Utilization = None,
+    mem_fraction_static: f.Static = None,
+    block_size: f.Block = None,
+    enforce_eager: f.Eager = False,
+    n_gpu_layers: f.Layers = None,
+    cpu_moe: f.CpuMoe = False,
+    host_bandwidth: f.HostRate = None,
+    max_loras: f.Loras = 0,
+    max_lora_rank: f.LoraRank = 16,
+    with_: f.Parts = "",
+    check: f.Check = False,
+    set_: o.Changes = None,
+    json: o.AsJson = False,
+    format: o.Format = o.Layout.table,
+    verbose: o.Verbose = False,
+    quiet: o.Quiet = False,
+    no_color: o.NoColor = False,
+) -> None:
+    """Whether it starts, how many KV tokens are left, and which flag to turn.
+
+    The answer is that of the engine: its memory fraction, page size and activations, at the version given.
+    """
+    names = [name.strip() for text in hw for name in text.split(",") if name.strip()]
+    answers = [_answer(model, name, context.params) for name in names]
+    _print(answers, (model, names), context.params)
+    for answer in answers:
+        output.warn(answer.warnings)
+    if check and not all(answer.fits for answer in answers):
+        raise typer.Exit(1)
+
+
+VIEW = frozenset({"model", "hw", "check", "set_", "with_", "enable_expert_parallel", "json", "format", "verbose",
+                  "quiet", "no_color"})  # fmt: skip
+"""Parameters that say how the answer is wanted, or are translated."""
+
+
+def _answer(model: str, hw: str, params: dict[str, Any]) -> Fit:
+    from archsim import api
+    from archsim.sim.parts import checked_parts
+
+    options = {name: value for name, value in params.items() if name not in VIEW}
+    if params["enable_expert_parallel"] and options["ep"] is None:
+        options["ep"] = (options["tp"] or 1) * (options["dp"] or 1)
+    options["parts"] = checked_parts(params["with_"])
+    return api.fit(model, hw, set=tuple(params["set_"] or ()), **options)
+
+
+def _print(answers: Sequence[Fit], asked: tuple[str, list[str]], params: dict[str, Any]) -> None:
+    from archsim.report import fit_page
+
+    layout = o.Layout.json if params["json"] else params["format"]
+    if layout is o.Layout.json:
+        output.emit_json(_document(answers))
+    elif layout is o.Layout.csv:
+        from archsim.report.flat import flatten, to_csv
+
+        output.emit(to_csv([flatten(answer.to_dict()) for answer in answers]))
+    elif params["quiet"]:
+        output.emit("".join(fit_page.bare(answer) for answer in answers))
+    elif len(answers) > 1:
+        output.emit_page(fit_page.table(answers), layout, params["no_color"])
+    else:
+        output.emit_page(_page(answers[0], asked, params), layout, params["no_color"])
+
+
+def _document(answers: Sequence[Fit]) -> dict[str, Any]:
+    if len(answers) == 1:
+        return answers[0].to_dict()
+    return {"schema": "archsim.fits/1", "answers": [answer.to_dict() for answer in answers]}
+
+
+def _page(answer: Fit, asked: tuple[str, list[str]], params: dict[str, Any]) -> Any:
+    from archsim.report.fit_page import page
+    from archsim.report.provenance import inputs
+
+    model, (hw,) = asked
+    files = inputs(models=model, hw=hw, engines=answer.engine.rules.name)
+    changes = tuple(params["set_"] or ())
+    return page(answer, inputs=files, asked=(model, hw), changes=changes, verbose=params["verbose"])

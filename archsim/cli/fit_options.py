@@ -1,0 +1,129 @@
+"""Options of `archsim fit`, with the spellings of the serving engines."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from archsim.base.errors import ArchsimError
+from archsim.cli.completion import devices, formats
+from archsim.cli.options import tokens
+
+
+def rate(text: str | float) -> float:
+    """Bytes per second: `80 GB/s`."""
+    from archsim.base.units import parse_quantity
+
+    try:
+        return float(parse_quantity(text, "B/s"))
+    except ArchsimError:
+        raise typer.BadParameter(f"{str(text)[:40]!r} is no bandwidth; write `80 GB/s`.") from None
+
+
+def layers(text: str | int) -> int:
+    """A number of layers, or `all`."""
+    if str(text).strip().lower() == "all":
+        return 10**6
+    if not str(text).strip().isdecimal():
+        raise typer.BadParameter(f"{str(text)[:40]!r} is no number of layers; write 24 or all.")
+    return int(str(text)[:9])
+
+
+DevicesAsked = Annotated[
+    list[str],
+    typer.Option(
+        "--hw", metavar="HW[,HW]", autocompletion=devices,
+        help="Device: catalog name, alias or path; several give a table.",
+    ),
+]  # fmt: skip
+Devices = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N|auto", help="Devices; auto: the fewest that hold it. Default: one, or tp x pp x dp."
+    ),
+]
+Length = Annotated[
+    int | None,
+    typer.Option(
+        "--max-model-len", "--ctx", "--ctx-size", "-c", "--context-length", "--max-seq-len", "--num-ctx",
+        parser=tokens, metavar="N", help="Tokens of the request that must fit; 32k means x 1024.",
+    ),
+]  # fmt: skip
+Seqs = Annotated[
+    int | None,
+    typer.Option(
+        "--max-num-seqs", "--max-running-requests", "--max-batch-size", "--parallel", "-np", min=1, metavar="N",
+        help="Sequences at once, at most.",
+    ),
+]  # fmt: skip
+StepTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--max-num-batched-tokens", "--chunked-prefill-size", "--max-num-tokens", "--ubatch-size", "-ub",
+        parser=tokens, metavar="N", help="Tokens of one step, at most.",
+    ),
+]  # fmt: skip
+Utilization = Annotated[
+    float | None,
+    typer.Option(
+        "--gpu-memory-utilization", "--mem-util", "--free-gpu-memory-fraction", metavar="F",
+        help="The engine's memory fraction; what it is of depends on the engine.",
+    ),
+]  # fmt: skip
+Static = Annotated[
+    float | None, typer.Option("--mem-fraction-static", metavar="F", help="The same, in SGLang's spelling.")
+]
+Block = Annotated[
+    int | None,
+    typer.Option(
+        "--block-size",
+        "--page-size",
+        "--tokens-per-block",
+        min=1,
+        metavar="N",
+        help="Tokens of a cache page.",
+    ),
+]
+Eager = Annotated[bool, typer.Option("--enforce-eager", "--disable-cuda-graph", help="No CUDA graphs.")]
+Check = Annotated[bool, typer.Option("--check", "--fail-if-not-fit", help="Exit code 1 if it does not fit.")]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        "--weights", "--quantization", "--quant", metavar="FMT", autocompletion=formats,
+        help="Weight format (see `archsim list formats`). Default: the checkpoint's own.",
+    ),
+]  # fmt: skip
+Kv = Annotated[
+    str | None,
+    typer.Option(
+        "--kv-cache-dtype",
+        "--kv",
+        "--cache-type-k",
+        "-ctk",
+        metavar="FMT",
+        help="Cache format. Default: 16 bits.",
+    ),
+]
+Experts = Annotated[
+    bool, typer.Option("--enable-expert-parallel", help="Expert parallel over all of tp x dp.")
+]
+Layers = Annotated[
+    int | None,
+    typer.Option(
+        "--n-gpu-layers", "--gpu-layers", "-ngl", parser=layers, metavar="N|all",
+        help="Layers on the device, the rest in host memory.",
+    ),
+]  # fmt: skip
+CpuMoe = Annotated[bool, typer.Option("--cpu-moe", "-cmoe", help="Routed experts in host memory.")]
+HostRate = Annotated[
+    float | None,
+    typer.Option(
+        "--host-bandwidth", parser=rate, metavar="RATE", help="Bandwidth of host memory, such as `80 GB/s`."
+    ),
+]
+Loras = Annotated[int, typer.Option("--max-loras", min=0, metavar="N", help="Slots for adapters.")]
+LoraRank = Annotated[
+    int, typer.Option("--max-lora-rank", min=1, metavar="N", help="Largest rank of an adapter.")
+]
+Parts = Annotated[str, typer.Option("--with", metavar="PART,...", help="Optional parts: vision, audio, mtp.")]

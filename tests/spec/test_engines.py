@@ -1,0 +1,86 @@
+"""Engine documents: every rule has a source, versions change what they should, spellings resolve."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from archsim.base.errors import ArchsimError, UnknownName
+from archsim.sim.engines import ALIASES, canonical, engine_of
+from archsim.spec.engine import Engine, load_engine, version_of
+
+FOLDER = Path(__file__).resolve().parents[2] / "specs" / "engines"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+RULES = ("share", "activations", "graphs", "non_torch", "windows", "context", "limits", "layout", "reserve")
+"""Fields that a source must vouch for, where a document sets them."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_document(name: str) -> None:
+    """The file is named as the engine, has a source with an address for every rule it sets, and ordered ranges."""
+    engine = load_engine(name)
+    assert engine.name == name and engine.sources
+    covered = {field.split(".")[0] for source in engine.sources.values() for field in source.covers}
+    assert all(source.url.startswith("https://") for source in engine.sources.values())
+    stated = {field for field in RULES if field in engine.model_fields_set} - {
+        "activations",
+        "context",
+        "limits",
+    }
+    assert stated <= covered, stated - covered
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_versions(name: str) -> None:
+    """Every set of rules that a document holds is valid, from the newest to the oldest."""
+    engine = load_engine(name)
+    for limit in engine.before:
+        assert isinstance(load_engine(name, limit), Engine)
+        below = ".".join(
+            str(n) for n in (*(version_of(limit) or ())[:-1], (version_of(limit) or (1,))[-1] - 1, 99)
+        )
+        assert load_engine(name, below) != load_engine(name, limit)
+
+
+def test_rules_by_version() -> None:
+    """Shares, graphs, windows and step sizes change with the version."""
+    shares = [load_engine("vllm", v).share.default for v in ("0.23", "0.22", "0.21.9", "0.6.3")]
+    assert shares == [0.92, 0.92, 0.90, 0.90]
+    inside = [load_engine("vllm", v).graphs.inside for v in ("0.21", "0.20.2")]  # type: ignore[union-attr]
+    assert inside == [True, False]
+    assert [load_engine("vllm", v).windows for v in ("0.11", "0.9.2")] == ["chunk", "full"]
+    assert [load_engine("vllm", v).activations.profile for v in ("0.8", "0.7.3")] == ["chunk", "length"]
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [("0.11.0", (0, 11, 0)), ("v0.8.5rc1", (0, 8, 5)), ("0.6.x", (0, 6)), ("~0.6.4", (0, 6, 4)), ("b6000", (6000,)),
+     ("1", (1,)), ("", None), ("vllm", None), ("May 2024", None)],
+)  # fmt: skip
+def test_version_of(text: str, version: tuple[int, ...] | None) -> None:
+    """Versions as people write them."""
+    assert version_of(text) == version
+
+
+@pytest.mark.parametrize("spelling", [s for spellings in ALIASES.values() for s in spellings])
+def test_every_spelling_has_rules(spelling: str) -> None:
+    """Each engine of the list resolves to rules, in any case, with and without a version."""
+    for name in (spelling, spelling.upper(), f"{spelling}@1.2.3", f"{spelling}@0.1"):
+        chosen = engine_of(name)
+        assert chosen.name == canonical(name)[0]
+        assert chosen.rules.non_torch
+
+
+def test_assumed_version_is_named() -> None:
+    """Without a version the newest rules are used, and the answer says so."""
+    assert any("0.22 is assumed" in note for note in engine_of("vllm").notes)
+    assert engine_of("vllm@0.11").notes == ()
+
+
+def test_unknown() -> None:
+    """An engine that is not there, and a document with a field that is none."""
+    with pytest.raises(UnknownName):
+        engine_of("nonesuch")
+    with pytest.raises(ArchsimError):
+        load_engine("nonesuch")
