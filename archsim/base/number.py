@@ -21,8 +21,9 @@ def opaque(function: Callable[..., Num]) -> Callable[..., Num]:
 
     @wraps(function)
     def wrapped(*args: Num) -> Num:
-        if any(type(arg) is Poly for arg in args):
-            return Poly.call(wrapped, args)
+        for arg in args:
+            if type(arg) is Poly:
+                return Poly.call(wrapped, args)
         return function(*args)
 
     return wrapped

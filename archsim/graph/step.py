@@ -122,13 +122,15 @@ class Step:
 
     masked: count only the pairs that masks allow; otherwise the whole square (and padded convolutions), which
     is what an implementation without block skipping runs. last: compute logits at the last position only.
-    source: the encoder's sequences, of an encoder-decoder. absorbed: multiply MLA's up-projections into the
-    query and output instead of expanding every cached latent.
+    room: tokens that each cache has room for beyond those of the step. source: the encoder's sequences, of an
+    encoder-decoder. absorbed: multiply MLA's up-projections into the query and output instead of expanding every
+    cached latent.
     """
 
     seqs: tuple[Seqs, ...]
     masked: bool = True
     last: bool = True
+    room: Num = 0
     source: tuple[Seqs, ...] = ()
     absorbed: bool = False
 
@@ -148,8 +150,8 @@ class Step:
         return self._sum(lambda s: s.batch * s.new)
 
     def stored(self, mask: Mask = CAUSAL) -> Num:
-        """Cached tokens after the step."""
-        return self._sum(lambda s: s.batch * mask.stored(s.past, s.new))
+        """Tokens that caches hold after the step, or have room for."""
+        return self._sum(lambda s: s.batch * mask.stored(s.past + self.room, s.new))
 
     def appended(self, mask: Mask = CAUSAL) -> Num:
         """New tokens that stay in the cache."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from archsim.base.diagnostics import quote
@@ -21,7 +22,7 @@ ALIASES = {
     "autoawq": ("autoawq", "autoawqgemm", "autoawqgemv", "autoawqgemm/gemv", "tinychat"),
     "qserve": ("qserve",),
 }
-"""Canonical name -> spellings, compared without case, blanks, hyphens and underscores."""
+"""Canonical name -> spellings, compared without case; blanks, hyphens and underscores may stand between letters."""
 
 
 RULES = {
@@ -57,15 +58,32 @@ def engine_of(name: str) -> Chosen:
 
 
 def canonical(name: str) -> tuple[str, tuple[str, ...]]:
-    """The engine's canonical name, and what the version given (`NAME@VERSION`) amounts to."""
-    bare, _, version = name.partition("@")
-    key = bare.lower().translate(str.maketrans("", "", " -_"))
-    for engine, spellings in ALIASES.items():
-        if key in spellings or key.rstrip("0123456789.v") in spellings:
-            if engine == "generic":
-                return engine, ()
-            shown = f"{engine} {version}" if version else f"{engine}, no version given"
-            return engine, (
-                f"engine {shown}: the plan and memory rules are the generic ones, but for layer splits",
-            )
-    raise UnknownName(f"no engine named {quote(name)}", hints=("known: " + ", ".join(ALIASES),))
+    """The engine's canonical name, and what the version or build named with it amounts to.
+
+    The spelling must end where a word does: `vLLM 0.9`, `vllm==1.0`, `vllm@v0.6` and `TensorRT-LLM PyTorch backend`
+    are engines, `vllmx` is none. Raises UnknownName.
+    """
+    engine, rest = _longest(name.strip().lower())
+    if engine == "generic":
+        return engine, ()
+    version = rest.strip(" @=-_()")
+    shown = f"{engine} {version}" if version else f"{engine}, no version given"
+    return engine, (f"engine {shown}: the plan and memory rules are the generic ones, but for layer splits",)
+
+
+def _longest(text: str) -> tuple[str, str]:
+    """The engine whose spelling covers most of the text's start, and what follows it."""
+    found = [
+        (match.end(), engine)
+        for engine, spellings in ALIASES.items()
+        for spelling in spellings
+        if (match := re.match(r"[ _-]*".join(map(re.escape, spelling)) + r"(?![a-z](?!\d))", text))
+    ]
+    if not found:
+        import difflib
+
+        close = difflib.get_close_matches(text[:40], ALIASES, n=1)
+        hints = tuple(f"did you mean `{name}`?" for name in close)
+        raise UnknownName(f"no engine named {quote(text)}", hints=(*hints, "known: " + ", ".join(ALIASES)))
+    end, engine = max(found)
+    return engine, text[end:]

@@ -123,7 +123,7 @@ class Estimator:
     def graph(self, name: str, plan: Plan) -> Block:
         """The graph of a named step on the rank that has most to do."""
         if name == "one" and self.load.batch == 1 and self.model.encoder is None:
-            name = "whole"  # a decode step of one sequence has one token as well
+            name = "decode"  # a decode step of one sequence has one token as well
         if (name, plan) not in self.ranks:
             if name not in self.graphs:
                 self.graphs[name] = self.formats.apply(lower(self.model, self._step(name)))
@@ -148,19 +148,18 @@ class Estimator:
         if name == "chunk":
             whole = self._together > 1 or not self.model.cached or self.model.encoder is not None
             return step_for(self.model, self._together, new if whole else min(PREFILL_TOKENS, new * batch))
-        if name == "decode":
-            return step_for(self.model, batch, 1, self.load.context - 1, new, absorbed=True)
-        return step_for(self.model, batch, 1, new + out - 1, new)  # "whole": caches at full length
+        context = self.load.context  # of decode; its caches have room for the whole answer
+        return step_for(self.model, batch, 1, context - 1, new, absorbed=True, room=new + out - context)
 
     def memory(self, plan: Plan) -> Memory:
         """What the fullest device holds. An encoder's weights are in its prefill, the caches in the decode step."""
         seq2seq = self.model.encoder is not None
         tokens = self.load.batch * self.load.input_len
         prefill = self.graph("prefill" if tokens <= PREFILL_TOKENS else "chunk", plan)
-        whole = self.graph("prefill" if seq2seq else "whole", plan)
+        whole = self.graph("prefill" if seq2seq else "decode", plan)
         budget = memory(self.hardware.working_set_bytes, self.usable, whole, prefill, plan.pp)
         if seq2seq:
-            cache = round(c.state_bytes(self.graph("whole", plan))) // plan.pp
+            cache = round(c.state_bytes(self.graph("decode", plan))) // plan.pp
             budget = replace(budget, kv_cache=cache)
         return replace(budget, capacity=self.hardware.memory_bytes)
 

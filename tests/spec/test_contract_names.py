@@ -2,6 +2,7 @@
 
 import pytest
 
+from archsim.base.errors import UnknownName
 from archsim.sim.engines import canonical
 from archsim.spec.load import load_hardware
 
@@ -79,7 +80,10 @@ ENGINES = {
     "TensorRT-LLM": "trtllm", "llama.cpp": "llamacpp", "Ollama": "llamacpp", "transformers": "hf",
     "gpt-fast": "gptfast", "ExLlamaV2": "exllamav2", "MLC-LLM": "mlcllm", "AutoAWQ GEMM": "autoawq",
     "AutoAWQ GEMM/GEMV": "autoawq", "TinyChat": "autoawq", "QServe": "qserve", "NIM": "trtllm",
-    "optimum-habana": "hf", "generic": "generic",
+    "optimum-habana": "hf", "generic": "generic", "AutoAWQ GEMV 0.9.1": "autoawq", "vllm v0.6.4.post1": "vllm",
+    "vllm==1.0": "vllm", "vllm (b1234)": "vllm", "TensorRT-LLM PyTorch backend": "trtllm",
+    "optimum-habana / SynapseAI": "hf", "NIM (TensorRT-LLM)": "trtllm", "ollama / llama.cpp": "llamacpp",
+    "llama.cpp llama-bench": "llamacpp", "SGLang 0.4.6.post1": "sglang", "vLLM V0": "vllm",
 }  # fmt: skip
 
 
@@ -95,3 +99,10 @@ def test_device_spellings_resolve(spelling: str) -> None:
 def test_engine_spellings_resolve(spelling: str, engine: str) -> None:
     """Engines with or without a version, in any case."""
     assert canonical(spelling)[0] == engine
+
+
+@pytest.mark.parametrize("spelling", ["vlm", "vllmx", "", "x" * 1000, "hfoo"])
+def test_what_is_no_engine_is_refused(spelling: str) -> None:
+    """A spelling must end where a word does."""
+    with pytest.raises(UnknownName, match="no engine"):
+        canonical(spelling)
