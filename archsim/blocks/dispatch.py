@@ -29,6 +29,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "lightning": "archsim.blocks.linear_attention:Lightning",
         "gated_delta_net": "archsim.blocks.linear_attention:GatedDeltaNet",
         "rg_lru": "archsim.blocks.rg_lru:RgLru",
+        "short_conv": "archsim.blocks.short_conv:ShortConv",
     },
     "ffn": {
         "mlp": "archsim.blocks.ffn:Ffn",

@@ -24,6 +24,7 @@ from archsim.importers.hf_families import (
     moe,
     recurrent,
     seq2seq,
+    short_conv,
     states,
 )
 from archsim.importers.hf_families.refused import REFUSED
@@ -32,7 +33,7 @@ from archsim.importers.hf_ignored import kept
 from archsim.importers.hf_weights import weights
 
 MODULES = (deepseek, dense, dense_more, encoder, experts, experts_more, gemma, gemma3n, gpt, hybrid, llama,
-           moe, recurrent, seq2seq, states)  # fmt: skip
+           moe, recurrent, seq2seq, short_conv, states)  # fmt: skip
 """Importing these registers their families."""
 
 TEXT = {"gemma3": "gemma3_text", "gemma3n": "gemma3n_text", "gemma4": "gemma4_text", "llama4": "llama4_text",

@@ -56,7 +56,7 @@ def difference(layer: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
 
 def pattern(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """Runs of equal layers, and one repeated group where that is shorter, best with nothing after it."""
-    plain = runs(entries)
+    plain = _runs(entries)
     best, cost = plain, (len(plain), 0)
     kinds = _numbered(entries)
     for start in range(min(len(entries), LONGEST_PERIOD)):
@@ -66,13 +66,13 @@ def pattern(entries: Sequence[Entry]) -> list[dict[str, Any]]:
                 continue
             end = start + times * period
             head, body, tail = (
-                runs(entries[:start]),
-                runs(entries[start : start + period]),
-                runs(entries[end:]),
+                _runs(entries[:start]),
+                _runs(entries[start : start + period]),
+                _runs(entries[end:]),
             )
             price = (len(head) + len(body) + len(tail), len(tail))
             if price < cost:
-                best, cost = [*head, {"repeat": times, "layers": body}, *tail], price
+                best, cost = [*head, {"repeat": times, "layers": _unique(body)}, *tail], price
     return _unique(best)
 
 
@@ -97,6 +97,11 @@ def _repetitions(kinds: Sequence[int], start: int, period: int) -> int:
 
 def runs(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """Neighbours that are equal, as one entry with `repeat`."""
+    return _unique(_runs(entries))
+
+
+def _runs(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """The same, with names that may be there more than once."""
     result: list[dict[str, Any]] = []
     i = 0
     while i < len(entries):
@@ -105,7 +110,7 @@ def runs(entries: Sequence[Entry]) -> list[dict[str, Any]]:
             j += 1
         result.append(repeated(j - i, {"name": entries[i][0]}, entries[i][1]))
         i = j
-    return _unique(result)
+    return result
 
 
 def repeated(times: int, first: dict[str, Any], layer: dict[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ PAPERS = {
     "lightning": "lightning attention: Qin et al. 2024, arXiv:2401.04658",
     "gated_delta_net": "gated delta networks: Yang et al. 2024, arXiv:2412.06464",
     "rg_lru": "Griffin: De et al. 2024, arXiv:2402.19427, section 2.4",
+    "short_conv": "LFM2 technical report: Liquid AI 2025, arXiv:2511.23404",
     "flops": "FLOPs per token: Kaplan et al. 2020, arXiv:2001.08361, section 2.1",
     "decode": "roofline: Williams et al., CACM 52(4), 2009; Pope et al. 2022, arXiv:2211.05102, section 2",
 }  # fmt: skip

@@ -158,6 +158,7 @@ _RELATED: dict[str, Callable[[Any], dict[str, Any]]] = {
     "Lightning": _lightning,
     "GatedDeltaNet": _delta,
     "RgLru": _rg_lru,
+    "ShortConv": _mamba,
     "Shared": _shared,
     "Positions": _positions,
     "AltUp": _altup,

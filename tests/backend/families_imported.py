@@ -227,9 +227,45 @@ def _minimax() -> Family:
     )  # fmt: skip
 
 
+def _lfm2(model_type: str, name: str, table: Table, **own: object) -> Family:
+    """Convolutions, and attention in the third layer; biases where the configuration has them."""
+    m, a = LAYERS + "conv.", LAYERS + "self_attn."
+    top = {"embedding.tokens": "model.embed_tokens.weight", "final_norm": "model.embedding_norm.weight"}
+    settings = {k: v for k, v in COMMON.items() if k != "rms_norm_eps"} | {
+        "num_hidden_layers": 4, "layer_types": ["conv", "conv", "full_attention", "conv"], "conv_bias": True,
+        "tie_word_embeddings": True, **own,
+    }  # fmt: skip
+    mixer: dict[str, Entry] = {
+        **{f"mixer.{k}_{n}": (f"{m}in_proj.{end}", columns(i * D, (i + 1) * D))
+           for i, n in enumerate("BCx") for k, end in (("w", "weight"), ("b", "bias"))},
+        **dense("mixer.", {"out": m + "out_proj"}),
+        "mixer.conv_w": m + "conv.weight", "mixer.conv_b": m + "conv.bias",
+    }  # fmt: skip
+    norms = {f"{n}_norm": LAYERS + "operator_norm.weight" for n in ("attention", "mixer")}
+    full = renamed(projections("q k v") | {"w_o": "out_proj.weight"}, "attention.", a)
+    full |= {f"attention.{n}_norm": f"{a}{n}_layernorm.weight" for n in "qk"}
+    mlp = {
+        f"ffn.w_{n}": f"{LAYERS}feed_forward.w{i}.weight" for n, i in (("gate", 1), ("up", 3), ("down", 2))
+    }
+    norms["ffn_norm"] = LAYERS + "ffn_norm.weight"
+    return imported(name, model_type, settings, top, mixer, full, norms, mlp, table)
+
+
+def _lfm2_moe() -> Family:
+    f = LAYERS + "feed_forward."
+    table = {"moe.w_router": f + "gate.weight", "moe.selection_bias": f + "expert_bias"} | experts(
+        f + "experts."
+    )
+    return _lfm2(
+        "lfm2_moe", "Lfm2MoeForCausalLM", table, moe_intermediate_size=WIDTH, num_dense_layers=1, num_experts=6,
+        num_experts_per_tok=2, routed_scaling_factor=1.5,
+    )  # fmt: skip
+
+
 READ: dict[str, Callable[[], Family]] = {
     "bloom": _bloom, "mpt": _mpt, "gptj": _gptj, "olmo": _olmo, "smollm3": _smollm3, "cohere2": _cohere2,
     "glm4-moe": _glm4_moe, "llama4": _llama4, "afmoe": _afmoe, "qwen3.5": _qwen3_5, "minimax": _minimax,
+    "lfm2": lambda: _lfm2("lfm2", "Lfm2ForCausalLM", {}, block_multiple_of=16), "lfm2-moe": _lfm2_moe,
 }  # fmt: skip
 FAMILIES: dict[str, Family] = {name: make() for name, make in READ.items()}
 """Every family by name."""

@@ -167,6 +167,8 @@ def _mixers() -> dict[str, Model]:
         "mamba2": one(**mamba2, norm=RMS), "mamba2_plain": one(**mamba2, conv_bias=False),
         "lightning": one(kind="lightning", n_heads=2, d_head=6, chunk=4), "gated_delta_net": one(**delta),
         "rg_lru": one(kind="rg_lru", d_inner=24, n_blocks=2),
+        "short_conv": one(kind="short_conv", d_inner=16),
+        "short_conv_bias": one(kind="short_conv", d_inner=24, bias=True),
     }  # fmt: skip
 
 

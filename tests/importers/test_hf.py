@@ -229,6 +229,16 @@ def test_a_pattern_is_found_behind_a_prefix() -> None:
     assert [layer["name"] for layer in group["layers"]] == ["local", "global"]
 
 
+def test_names_are_numbered_through_what_surrounds_a_group() -> None:
+    """Runs of one name before and behind the repeated group all get names of their own."""
+    entries = [("a", {"x": 0})] * 2 + [("b", {"x": 1})]
+    entries += ([("a", {"x": 2})] * 3 + [("b", {"x": 1})]) * 4 + (
+        [("a", {"x": 2})] * 2 + [("b", {"x": 1})]
+    ) * 2
+    names = [layer["name"] for layer in pattern(entries) if "name" in layer]
+    assert names == ["a", "b", "a_2", "b_2", "a_3", "b_3"]
+
+
 def test_equal_layers_need_no_shared_part() -> None:
     """A uniform stack is one entry."""
     assert stack([("x", {"a": 1})] * 4) == {"layers": [{"repeat": 4, "a": 1}]}

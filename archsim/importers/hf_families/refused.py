@@ -14,8 +14,6 @@ REFUSED = {
     "hy_v4": "its layers cannot be expressed",
     "jetmoe": "mixtures of attention heads cannot be expressed",
     "kimi_linear": "Kimi delta attention cannot be expressed",
-    "lfm2": "layers of short convolutions without a recurrence cannot be expressed",
-    "lfm2_moe": "layers of short convolutions without a recurrence cannot be expressed",
     "longcat_flash": "experts that pass their input through, and two attentions per layer, cannot be expressed",
     "mimo_v2_flash": "local layers with other numbers of heads than the config's keys say are not read yet",
     "minimax_m3_vl_text": "its sparse attention cannot be expressed",
