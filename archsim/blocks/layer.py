@@ -56,6 +56,7 @@ class Layer(Spec):
         own = [f for f in ("attention", "mixer", "cross_attention", "ffn") if getattr(self, f) is not None]
         if self.layers == ():
             raise Impossible("a group of layers is empty")
+        check_names(self.layers or ())
         if self.layers is not None and own:
             raise Impossible(f"a group of layers has no `{own[0]}` of its own; put it into one of its layers")
         if self.layers is None and not own:
@@ -150,6 +151,14 @@ def lower_layers(b: Builder, x: Tensor, ctx: Context, layers: tuple[Layer, ...])
     for i, layer in enumerate(layers):
         x = layer.lower(b, x, ctx, layer_name(layers, i))
     return x
+
+
+def check_names(layers: tuple[Layer, ...]) -> None:
+    """Refuses two neighbours of one name: weights belong to a name, so they would be counted once."""
+    names = [layer_name(layers, i) for i in range(len(layers))]
+    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    if twice is not None:
+        raise Impossible(f"two layers side by side are named {twice}; give each a name of its own")
 
 
 def layer_name(layers: tuple[Layer, ...], i: int) -> str:

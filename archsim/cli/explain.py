@@ -10,7 +10,9 @@ from archsim.cli import options as o
 from archsim.cli import output
 from archsim.cli.completion import devices
 
-TOPIC = "MODEL with params, weights, kv_cache, flops or decode; an error code (E103); or a term (tpot)."
+TOPIC = (
+    "MODEL with params, active, weights, kv_cache, flops or decode; an error code (E103); or a term (tpot)."
+)
 
 
 def explain(

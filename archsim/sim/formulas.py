@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from archsim.base.diagnostics import quote
-from archsim.base.errors import UnknownName
+from archsim.base.errors import UnknownName, UsageError
 from archsim.base.number import Num, minimum, opaque
 from archsim.base.poly import Poly
 from archsim.cost import count as c
@@ -131,7 +131,7 @@ def _bytes(x: Tensor | Use, letters: Mapping[str, int]) -> Num:
 
 # ---------------------------------------------------------------------- quantities
 def explain(model: Model, quantity: str, context: int = 2048, weights: str | None = None) -> Explanation:
-    """The explanation of `params`, `weights`, `kv_cache`, `flops` or `decode`.
+    """The explanation of `params`, `active`, `weights`, `kv_cache`, `flops` or `decode`.
 
     context: tokens that FLOPs and decode are for. weights: format of the weights, default the checkpoint's
     own. Raises UnknownName for another quantity.
@@ -140,6 +140,9 @@ def explain(model: Model, quantity: str, context: int = 2048, weights: str | Non
     if key not in QUANTITIES:
         known = ", ".join(QUANTITIES)
         raise UnknownName(f"no formula for {quote(quantity)}", hints=(f"a model's formulas: {known}",))
+    if key == "decode" and model.architecture == "encoder":
+        hints = (f"its one pass: `archsim explain {model.name} flops`",)
+        raise UsageError(f"{model.name} is an encoder, which has no decode step", hints=hints)
     return QUANTITIES[key](model, context, choose_formats(model, weights))
 
 
@@ -149,6 +152,15 @@ def _params(model: Model, context: int, formats: Formats) -> Explanation:
     whole = Formula(part="all", poly=Poly.of(c.params(graph)), letters=letters, unit="parameters")
     notes = ("tied weights once; buffers and optional parts (vision, MTP, pre-training heads) left out",)
     return _made(model, "params", "Parameters", whole, parts, notes)
+
+
+def _active(model: Model, context: int, formats: Formats) -> Explanation:
+    letters, graph = _one_token(model)
+    whole = Formula(part="all", poly=Poly.of(c.active_params(graph)), letters=letters, unit="parameters")
+    notes = (
+        "all parameters less the routed experts that one token is not sent to; both embedding tables count",
+    )
+    return _made(model, "active", "Parameters that one token uses", whole, [], notes)
 
 
 def _weights(model: Model, context: int, formats: Formats) -> Explanation:
@@ -212,7 +224,8 @@ def _decode(model: Model, context: int, formats: Formats) -> Explanation:
 
 
 QUANTITIES: dict[str, Callable[[Model, int, Formats], Explanation]] = {
-    "params": _params, "weights": _weights, "kv_cache": _kv_cache, "flops": _flops, "decode": _decode,
+    "params": _params, "active": _active, "weights": _weights, "kv_cache": _kv_cache, "flops": _flops,
+    "decode": _decode,
 }  # fmt: skip
 """What can be explained of a model."""
 

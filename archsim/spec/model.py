@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from archsim.blocks.dispatch import Count, Impossible, Spec
-from archsim.blocks.layer import Layer, count_layers, walk_layers
+from archsim.blocks.layer import Layer, check_names, count_layers, walk_layers
 from archsim.blocks.norm import Norm
 
 
@@ -162,6 +162,8 @@ class Model(Spec):
     def _consistent(self) -> Model:
         if not self.layers:
             raise Impossible("a model has at least one layer: `layers` is empty")
+        check_names(self.layers)
+        check_names(self.encoder.layers if self.encoder is not None else ())
         if (self.architecture == "encoder-decoder") != (self.encoder is not None):
             raise Impossible("an `encoder` stack and `architecture: encoder-decoder` belong together")
         cross = [layer for layer in walk_layers(self.layers) if layer.cross_attention is not None]

@@ -107,3 +107,34 @@ def test_blocks_add_up() -> None:
     assert sum(b.flops for b in top) == answer.masked.total
     outside = 7168  # the final norm stands in no block
     assert sum(b.params for b in top) == answer.total - outside
+
+
+def test_active_formula_evaluates_to_the_count() -> None:
+    """`explain MODEL active` is the graph's own polynomial; an encoder has no decode step to explain."""
+    from archsim.base.errors import UsageError
+    from archsim.sim.formulas import explain
+
+    answer = counted("mixtral-8x7b")
+    whole = explain(answer.model, "active").whole
+    assert whole.poly(**whole.letters) == answer.active
+    with pytest.raises(UsageError, match="no decode step"):
+        explain(load_model("bert-base"), "decode")
+
+
+def test_neighbours_of_one_name_are_refused() -> None:
+    """Weights belong to a name: two equal names would be counted once, so they are an error."""
+    from archsim.base.errors import SpecError
+    from archsim.spec.load import model_from
+
+    layer = {"ffn": {"kind": "swiglu", "d_ff": 16}}
+    document = {
+        "name": "x",
+        "d_model": 8,
+        "vocab_size": 10,
+        "layers": [{"name": "a", **layer}, {"name": "a", **layer}],
+    }
+    with pytest.raises(SpecError, match="named a"):
+        model_from(document)
+    document["layers"] = [{"repeat": 2, "layers": document["layers"]}]
+    with pytest.raises(SpecError, match="named a"):
+        model_from(document)

@@ -87,8 +87,12 @@ def test_two_flops_per_parameter() -> None:
     assert flops["attention"] == 4 * C * K * G * H * L
 
 
-@pytest.mark.parametrize("quantity", QUANTITIES)
-@pytest.mark.parametrize("name", EXPLAINED)
+@pytest.mark.parametrize(
+    ("name", "quantity"),
+    [
+        (n, q) for n in EXPLAINED for q in QUANTITIES if (n, q) != ("bert-base", "decode")
+    ],  # an encoder has none
+)
 def test_explanation_adds_up(name: str, quantity: str) -> None:
     """Parts sum to the whole (where they are all of it), values are whole, and every letter has a meaning."""
     answer = explain(load_model(name), quantity, context=512)
