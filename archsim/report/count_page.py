@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from archsim.base.number import Num
 from archsim.base.units import format_bytes, format_count, format_flops
 from archsim.report.page import Cell, Page, Row, Section, facts, percent, plural, row
 from archsim.sim.counting import BlockCount, CountResult
@@ -86,8 +87,8 @@ def _flops(r: CountResult) -> Section:
     return Section(title="FLOPs of one forward pass", rows=tuple(rows), align="lrrr", header=header)
 
 
-def _per_token(flops: object, r: CountResult) -> str:
-    return format_flops(float(flops) / (r.batch * r.input_len))  # type: ignore[arg-type]
+def _per_token(flops: Num, r: CountResult) -> str:
+    return format_flops(float(flops) / (r.batch * r.input_len))
 
 
 def _blocks(r: CountResult, verbose: bool) -> Section:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from archsim.base.units import format_rate
-from archsim.report.page import Cell, Page, Row, Section, bar, facts, percent, plural, row
+from archsim.report.page import Cell, Page, Row, Section, Style, bar, facts, percent, plural, row
 from archsim.sim.fit_answer import Fit
 from archsim.sim.fit_budget import Budget
 
@@ -65,8 +65,8 @@ def bare(f: Fit) -> str:
 
 
 def _verdict(f: Fit) -> Section:
-    style = {"FITS": "good", "TIGHT": "note", "NO": "bad"}[f.verdict]
-    cell = Cell(f.verdict, style)  # type: ignore[arg-type]
+    styles: dict[str, Style] = {"FITS": "good", "TIGHT": "note", "NO": "bad"}
+    cell = Cell(f.verdict, styles[f.verdict])
     return Section(title="", rows=(row(cell, _why(f)),), align="l")
 
 

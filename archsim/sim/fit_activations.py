@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from archsim.base.number import Num
+from archsim.base.number import Num, product
 from archsim.graph.graph import Block, Op
-from archsim.graph.tensor import numel
+from archsim.graph.tensor import Axes, numel
 from archsim.spec.engine import Activations
 from archsim.spec.model import Model
 
@@ -73,9 +73,6 @@ def split_k_bytes(rules: Activations, weights: str, graph: Block, tokens: int) -
     return partial * tokens * int(max(widths, default=0)) * 2
 
 
-def _product(axes: object, inner: tuple[str, ...]) -> int:
-    total = 1
-    for axis, extent in axes.items():  # type: ignore[attr-defined]
-        if axis in inner or axis == "E":
-            total *= int(extent)
-    return total
+def _product(axes: Axes, inner: tuple[str, ...]) -> int:
+    """Extent of the axes that a weight is summed over, times its experts."""
+    return int(product(n for axis, n in axes.items() if axis in inner or axis == "E"))

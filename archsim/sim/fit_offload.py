@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from archsim.base.number import Num
 from archsim.cost.count import inventory
 from archsim.graph.graph import Block
-from archsim.graph.tensor import numel
+from archsim.graph.tensor import Tensor, numel
 from archsim.sim.budget import Held, layer_tensors
 from archsim.sim.fit_caches import Paging, Stage
 from archsim.spec.engine import Engine
@@ -67,11 +68,11 @@ class Split:
         )  # fmt: skip
 
 
-def _touched(touched: object, tensor: object) -> float:
+def _touched(touched: Num, tensor: Tensor) -> float:
     """Share of a weight that one token reads: chosen experts; of an input table a row."""
-    if getattr(tensor, "role", "") == "embedding":
+    if tensor.role == "embedding":
         return 0.0
-    return float(touched) / float(numel(tensor)) if "E" in tensor.axes else 1.0  # type: ignore[arg-type, attr-defined]
+    return float(touched) / float(numel(tensor)) if "E" in tensor.axes else 1.0
 
 
 def _host_bandwidth() -> float:
