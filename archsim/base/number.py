@@ -6,6 +6,7 @@ exactly (int), sweeps a grid (ndarray) and prints itself (Poly).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any
@@ -34,8 +35,7 @@ def minimum(a: Num, b: Num) -> Num:
     """Elementwise min(a, b)."""
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
         return min(a, b)
-    smaller = a <= b
-    return a * smaller + b * (1 - smaller)
+    return _numpy().minimum(a, b)
 
 
 @opaque
@@ -43,14 +43,45 @@ def maximum(a: Num, b: Num) -> Num:
     """Elementwise max(a, b)."""
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
         return max(a, b)
-    larger = a >= b
-    return a * larger + b * (1 - larger)
+    return _numpy().maximum(a, b)
 
 
 @opaque
 def ceil_div(a: Num, b: Num) -> Num:
     """The smallest whole number not below a / b."""
     return -(-a // b)
+
+
+@opaque
+def exp(a: Num) -> Num:
+    """Elementwise e^a."""
+    return math.exp(a) if isinstance(a, (int, float)) else _numpy().exp(a)
+
+
+@opaque
+def log2(a: Num) -> Num:
+    """Elementwise base-2 logarithm of a positive number."""
+    return math.log2(a) if isinstance(a, (int, float)) else _numpy().log2(a)
+
+
+@opaque
+def floor(a: Num) -> Num:
+    """The largest whole number not above a; of an array, as an array of int."""
+    return math.floor(a) if isinstance(a, (int, float)) else _numpy().floor(a).astype(int)
+
+
+def where(condition: Any, a: Num, b: Num) -> Num:
+    """a where the condition holds, else b; both are computed."""
+    if isinstance(condition, (bool, int)):
+        return a if condition else b
+    return _numpy().where(condition, a, b)
+
+
+def _numpy() -> Any:
+    """NumPy, which an array argument has loaded already."""
+    import numpy
+
+    return numpy
 
 
 def divide(a: Num, b: Num) -> Num:

@@ -35,7 +35,8 @@ class Machine(NamedTuple):
     matrix_flops: dense peak of a compute dtype in FLOP/s. separate: whether products of that dtype have units of
     their own, beside the vector unit. vector_flops: of the vector unit. bandwidth: HBM in B/s. cache_bytes:
     last-level cache. hops: the levels of the fabric that join n ranks which stand `stride` devices apart,
-    innermost first.
+    innermost first. units: SMs, CUs or cores that tiles are spread over, 0 where unlisted. computes: the dtype
+    that a dtype without units of its own is computed in.
     """
 
     matrix_flops: Callable[[str], float]
@@ -44,6 +45,8 @@ class Machine(NamedTuple):
     bandwidth: float
     cache_bytes: int
     hops: Callable[[int, int], tuple[Hop, ...]]
+    units: int = 0
+    computes: Callable[[str], str] = str
 
 
 class Efficiency(NamedTuple):

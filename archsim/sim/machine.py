@@ -29,11 +29,17 @@ class Rates:
             bandwidth=self.hardware.bandwidth,
             cache_bytes=self.hardware.l2_bytes or 0,
             hops=self.hops,
+            units=self.hardware.compute.units.count if self.hardware.compute.units else 0,
+            computes=self.computes,
         )
 
     def matrix(self, dtype: str) -> float:
         """Dense peak in FLOP/s; a dtype without units is computed in the next wider one, which is noted."""
         return self.peak(dtype).flops
+
+    def computes(self, dtype: str) -> str:
+        """The dtype whose units products of `dtype` run on."""
+        return self.peak(dtype).dtype_used
 
     def separate(self, dtype: str) -> bool:
         """Whether products of a dtype run on matrix units, beside the vector unit."""

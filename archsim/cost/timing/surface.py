@@ -1,0 +1,70 @@
+"""Smooth corrections in log-shape space: piecewise linear over a regular grid of log2 extents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, NamedTuple
+
+from archsim.base.number import Num, floor, maximum, minimum
+
+
+class Axis(NamedTuple):
+    """One axis of a grid: a coordinate's name, its first node, the distance of nodes and their number.
+
+    Coordinates are whatever the time model calls so, nearly always log2 of an extent.
+    """
+
+    name: str
+    start: float
+    step: float
+    nodes: int
+
+    def locate(self, x: Num) -> tuple[Num, Num]:
+        """The node at or below x and how far x is towards the next, 0 to 1; beyond the ends the end counts."""
+        at = minimum(maximum((x - self.start) / self.step, 0.0), self.nodes - 1.0)
+        below = minimum(floor(at), max(self.nodes - 2, 0))
+        return below, at - below
+
+
+@dataclass(frozen=True, slots=True)
+class Surface:
+    """A tensor-product hat basis: `values` at the nodes, the last axis running fastest."""
+
+    axes: tuple[Axis, ...]
+    values: Sequence[float]
+
+    def corners(self, at: Mapping[str, Num]) -> list[tuple[Num, Num]]:
+        """Every node whose hat covers a point: its index in `values`, and the hat's height there."""
+        places = [axis.locate(at[axis.name]) for axis in self.axes]
+        found: list[tuple[Num, Num]] = []
+        for corner in product((0, 1), repeat=len(self.axes)):
+            if any(bit and axis.nodes == 1 for bit, axis in zip(corner, self.axes, strict=True)):
+                continue
+            index: Num = 0
+            height: Num = 1.0
+            for bit, axis, (below, share) in zip(corner, self.axes, places, strict=True):
+                index = index * axis.nodes + below + bit
+                height = height * (share if bit else 1 - share)
+            found.append((index, height))
+        return found
+
+    def __call__(self, at: Mapping[str, Num]) -> Num:
+        """The correction at a point or at arrays of points."""
+        values: Any = self.values
+        corners = self.corners(at)
+        if not isinstance(corners[0][0], int):
+            import numpy
+
+            values = numpy.asarray(values)
+        return sum(values[index] * height for index, height in corners)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As stored; values to four places, a hundredth of a per cent."""
+        return {"axes": [list(axis) for axis in self.axes], "values": [round(v, 4) for v in self.values]}
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Surface:
+        """The surface that `to_dict` wrote."""
+        return cls(tuple(Axis(*axis) for axis in data["axes"]), data["values"])

@@ -1,0 +1,1 @@
+"""Predictions beside measurements, and the fits that predictions rest on."""
