@@ -65,6 +65,8 @@ class Attention(Spec):
     the softmax. clip: projections are clamped to ± clip. kv_from: path of the layer (names joined by dots) whose
     last cache is read instead of an own one. global_projections: the `global_tokens` of a mask that looks both
     ways see all tokens through q, k and v of their own (Longformer); without such tokens they lie idle.
+    keys_as_values: one projection gives keys and values, which part behind it: norm and rotation of the keys
+    (Gemma 4's global layers).
     """
 
     kind: Literal["mha", "gqa", "mqa"]
@@ -86,6 +88,7 @@ class Attention(Spec):
     clip: float | None = None
     kv_from: str | None = None
     global_projections: bool = False
+    keys_as_values: bool = False
 
     @model_validator(mode="after")
     def _heads(self) -> Attention:
@@ -106,6 +109,8 @@ class Attention(Spec):
                 f"n_heads {self.n_heads} is not a multiple of n_kv_heads {self.n_kv_heads}: "
                 "every key/value head serves the same number of query heads"
             )
+        if self.keys_as_values and self.d_head_v not in (None, self.d_head):
+            raise Impossible("`keys_as_values`: keys and values are as wide as each other")
         if self.global_projections and self.mask.mask().causal:
             raise Impossible(
                 "`global_projections` need a mask that looks both ways, such as `bidirectional: true`"
@@ -190,6 +195,11 @@ class Attention(Spec):
     def _project(self, b: Builder, kind: Literal["q", "k", "v"], x: Tensor, suffix: str = "") -> Tensor:
         heads, name = HEADS[kind], kind + suffix
         y = b.linear(name, x, f"D {heads}", f"T {heads}", bias=self.biased(kind))
+        return self._finished(b, kind, y, suffix)
+
+    def _finished(self, b: Builder, kind: Literal["q", "k", "v"], y: Tensor, suffix: str = "") -> Tensor:
+        """What a projection gives, clipped, normed, rotated and tempered."""
+        heads, name = HEADS[kind], kind + suffix
         if self.clip is not None:
             y = b.map(name + "_clip", "clip", y, limit=self.clip)
         if kind == "v":
@@ -217,7 +227,7 @@ class Attention(Spec):
         if self.kv_from is not None:
             k_cache, v_cache, copy = ctx.shared_cache(self.kv_from)
         else:
-            k, v = self._project(b, "k", x), self._project(b, "v", x)
+            k, v = self._both(b, x)
             if not ctx.cached:
                 with b.scope(C=ctx.step.tokens):
                     return b.view("keys", k, "C K H"), b.view("values", v, "C K Hv")
@@ -228,6 +238,14 @@ class Attention(Spec):
             ctx.caches[ctx.path] = (k_cache, v_cache)
         read = ctx.step.read(mask)
         return k_cache.part(copy, C=read), v_cache.part(copy, C=read)
+
+    def _both(self, b: Builder, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of x."""
+        if not self.keys_as_values:
+            return self._project(b, "k", x), self._project(b, "v", x)
+        raw = b.linear("k", x, f"D {HEADS['k']}", f"T {HEADS['k']}", bias=self.biased("k"))
+        values = b.view("v", raw, f"T {HEADS['v']}")
+        return self._finished(b, "k", raw), self._finished(b, "v", values)
 
     def core(self, b: Builder, q: Tensor, k: Operand, v: Operand, ctx: Context, mask: Mask | None) -> Tensor:
         """softmax(q kᵀ) v: one fused kernel wherever one exists."""

@@ -61,6 +61,8 @@ class Layer(Spec):
             raise Impossible(f"a group of layers has no `{own[0]}` of its own; put it into one of its layers")
         if self.layers is None and not own:
             raise Impossible("a layer needs `attention`, `mixer` or `ffn` (or `layers`, as a group)", "E104")
+        if self.parallel and own and ("ffn" not in own or not {"attention", "mixer"} & set(own)):
+            raise Impossible("`parallel` adds up attention (or a mixer) and `ffn`: a layer needs both")
         return self
 
     # ------------------------------------------------------------------ lowering

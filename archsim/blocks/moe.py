@@ -131,7 +131,7 @@ class Moe(Spec):
     def _expert(self, b: Builder, name: str, x: Tensor, axes: str, hit: Num) -> Tensor:
         inner, outer = axes.split()
         w = b.weight("w_" + name, "E " + axes, "expert", (inner,))
-        y = b.contract(name, x, w.part(E=hit), "M " + outer)
+        y = b.contract(name, x, w.part(E=hit), "M " + outer, n_experts=self.n_experts, top_k=self.top_k)
         if not self.expert.bias:
             return y
         bias = b.weight("b_" + name, "E " + outer, "expert_bias")

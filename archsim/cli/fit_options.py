@@ -96,13 +96,19 @@ Weights = Annotated[
 ]  # fmt: skip
 Kv = Annotated[
     str | None,
+    typer.Option("--kv-cache-dtype", "--kv", metavar="FMT", help="Cache format. Default: 16 bits."),
+]
+CacheK = Annotated[
+    str | None,
+    typer.Option("--cache-type-k", "-ctk", metavar="FMT", help="Format of keys alone, as in llama.cpp."),
+]
+CacheV = Annotated[
+    str | None, typer.Option("--cache-type-v", "-ctv", metavar="FMT", help="Format of values alone.")
+]
+DpAttention = Annotated[
+    bool,
     typer.Option(
-        "--kv-cache-dtype",
-        "--kv",
-        "--cache-type-k",
-        "-ctk",
-        metavar="FMT",
-        help="Cache format. Default: 16 bits.",
+        "--enable-dp-attention", help="SGLang's: --tp devices in all, --dp replicas of the attention."
     ),
 ]
 Experts = Annotated[
@@ -116,6 +122,12 @@ Layers = Annotated[
     ),
 ]  # fmt: skip
 CpuMoe = Annotated[bool, typer.Option("--cpu-moe", "-cmoe", help="Routed experts in host memory.")]
+CpuMoeLayers = Annotated[
+    int,
+    typer.Option(
+        "--n-cpu-moe", "-ncmoe", min=0, metavar="N", help="Experts of the first N layers in host memory."
+    ),
+]
 HostRate = Annotated[
     float | None,
     typer.Option(

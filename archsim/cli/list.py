@@ -17,11 +17,12 @@ class What(StrEnum):
     models = "models"
     hw = "hw"
     formats = "formats"
+    engines = "engines"
     runs = "runs"
 
 
 def list(
-    what: Annotated[What, typer.Argument(metavar="[models|hw|formats|runs]")] = What.models,
+    what: Annotated[What, typer.Argument(metavar="[models|hw|formats|engines|runs]")] = What.models,
     grep: Annotated[
         str, typer.Option(metavar="TEXT", help="Only entries with this in a name or alias.")
     ] = "",
@@ -30,7 +31,7 @@ def list(
     quiet: o.Quiet = False,
     no_color: o.NoColor = False,
 ) -> None:
-    """Models, devices, formats and measured runs that there are, and the file each comes from."""
+    """Models, devices, formats, engines and measured runs that there are, and the file each comes from."""
     from archsim.report.list_page import entries, page
 
     found = entries(what.value, grep)

@@ -18,10 +18,13 @@ class Document(StrEnum):
     hardware = "hardware"
     system = "system"
     format = "format"  # type: ignore[assignment]
+    engine = "engine"
 
 
 def schema(
-    kind: Annotated[Document, typer.Argument(metavar="[model|hardware|system|format]")] = Document.model,
+    kind: Annotated[
+        Document, typer.Argument(metavar="[model|hardware|system|format|engine]")
+    ] = Document.model,
     write: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write all of them to DIR as KIND.schema.json.")
     ] = None,

@@ -17,11 +17,12 @@ class Kind(StrEnum):
     model = "model"
     hw = "hw"
     format = "format"  # type: ignore[assignment]
+    engine = "engine"
 
 
 def show(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A model, device or format: name, alias or path.")
+        str, typer.Argument(metavar="NAME", help="A model, device, format or engine: name, alias or path.")
     ],
     kind: Annotated[Kind | None, typer.Option(help="What NAME is, where it could be several things.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Print the YAML file as it is.")] = False,
@@ -29,7 +30,7 @@ def show(
     format: o.Format = o.Layout.table,
     no_color: o.NoColor = False,
 ) -> None:
-    """One model, device or format, with the file it comes from and its sources."""
+    """One model, device, format or engine, with the file it comes from and its sources."""
     from archsim.report import show_page
 
     found = show_page.find(name, kind.value if kind else None)

@@ -11,69 +11,32 @@ from typing import Any
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError
-from archsim.importers.gguf_layers import Layers
+from archsim.importers import gguf_gemma, gguf_t5
+from archsim.importers.gguf_layers import ENCODERS, Layers
 from archsim.importers.gguf_reader import Header, TensorInfo, read_gguf
-from archsim.importers.gguf_stored import matched
+from archsim.importers.gguf_stored import matched, stacked
 from archsim.importers.hf_pattern import stack
 
-DECODERS = [
-    "arcee",
-    "baichuan",
-    "cohere2",
-    "command-r",
-    "dbrx",
-    "deci",
-    "deepseek",
-    "deepseek2",
-    "dots1",
-    "ernie4_5",
-    "ernie4_5-moe",
-    "exaone",
-    "falcon",
-    "gemma",
-    "gemma2",
-    "gemma3",
-    "glm4",
-    "glm4moe",
-    "gpt-oss",
-    "gpt2",
-    "gptneox",
-    "granite",
-    "granitemoe",
-    "grok",
-    "hunyuan-dense",
-    "hunyuan-moe",
-    "internlm2",
-    "llama",
-    "mimo2",
-    "minicpm",
-    "minimax-m2",
-    "mistral3",
-    "mixtral",
-    "nemotron",
-    "olmo",
-    "olmo2",
-    "olmoe",
-    "orion",
-    "phi2",
-    "phi3",
-    "phimoe",
-    "qwen2",
-    "qwen2moe",
-    "qwen2vl",
-    "qwen3",
-    "qwen3moe",
-    "qwen3vl",
-    "qwen3vlmoe",
-    "refact",
-    "seed_oss",
-    "smollm3",
-    "stablelm",
-    "starcoder",
-    "starcoder2",
-    "xverse",
-]
-"""Architectures whose layers are softmax or latent attention and feed-forward layers, which is all that is read."""
+KNOWN = """
+arcee baichuan bert cohere2 command-r dbrx deci deepseek deepseek2 dots1 ernie4_5 ernie4_5-moe exaone falcon
+falcon-h1 gemma gemma2 gemma3 gemma4 glm4 glm4moe gpt-oss gpt2 gptneox granite granitehybrid granitemoe grok
+hunyuan-dense hunyuan-moe internlm2 jamba lfm2 lfm2moe llama mamba mamba2 mimo2 minicpm minimax-m2 mistral3
+mixtral nemotron nemotron_h nemotron_h_moe nomic-bert olmo olmo2 olmoe orion phi2 phi3 phimoe qwen2 qwen2moe
+qwen2vl qwen3 qwen35 qwen35moe qwen3moe qwen3next qwen3vl qwen3vlmoe refact seed_oss smollm3 stablelm starcoder
+starcoder2 t5 t5encoder xverse
+""".split()  # noqa: SIM905
+"""Architectures that are read: softmax or latent attention, the mixers of `gguf_mixers`, feed-forward layers."""
+
+REFUSED = {
+    "gemma3n": "its alternating streams and embeddings per layer are not read from gguf files",
+    "kimi-linear": "Kimi delta attention cannot be expressed",
+    "llama4": "its layers without positions and its chunks of attention are not read from gguf files",
+    "modern-bert": "its bands of attention are not read from gguf files",
+    "plamo2": "its layers cannot be expressed",
+    "rwkv6": "its WKV recurrence and token shift are no block that specs have",
+    "rwkv7": "its WKV recurrence and token shift are no block that specs have",
+}
+"""Architecture -> what is in the way."""
 
 MAX_LAYERS = 2048
 
@@ -85,6 +48,7 @@ def from_gguf(path: Path) -> dict[str, Any]:
     tensors that the architecture does not explain.
     """
     header = read_gguf(path)
+    header.tensors = stacked(header.tensors)
     document = describe(header)
     return document | {"weights": matched(document, header.tensors)}
 
@@ -92,11 +56,8 @@ def from_gguf(path: Path) -> dict[str, Any]:
 def describe(header: Header) -> dict[str, Any]:
     """The document without its weights' formats."""
     keys = Keys(header)
-    if keys.architecture not in DECODERS:
-        raise SpecError(
-            f"gguf architecture {quote(str(keys.architecture), 100)} is not known",
-            code="E112", hints=[f"known: {', '.join(DECODERS)}"],
-        )  # fmt: skip
+    if keys.architecture not in KNOWN:
+        raise _unknown(str(keys.architecture))
     tensors = {t.name: t for t in header.tensors}
     table = tensors.get("token_embd.weight")
     if table is None or len(table.shape) != 2:
@@ -105,17 +66,47 @@ def describe(header: Header) -> dict[str, Any]:
         "name": _name(header), "d_model": table.shape[0], "vocab_size": table.shape[1],
         **({"max_context": c} if (c := keys.number("context_length")) else {}),
     }  # fmt: skip
+    if keys.architecture in gguf_t5.ARCHITECTURES:
+        return gguf_t5.describe(keys, tensors, doc)
     layers = Layers(keys, tensors, doc["d_model"])
     count = keys.count("block_count") - (keys.number("nextn_predict_layers") or 0)
     if not 1 <= count <= MAX_LAYERS:
         raise SpecError(f"{quote(header.path.name)} states {count:,} layers", code="E110")
-    if embedding := _embedding(tensors):
+    behind = next(
+        (n for n in ("output_norm", BEHIND.get(str(keys.architecture), "")) if f"{n}.weight" in tensors), ""
+    )
+    if embedding := _embedding({name: t for name, t in tensors.items() if name != f"{behind}.weight"}):
         doc["embedding"] = embedding
-    doc |= stack([layers.entry(i) for i in range(count)])
-    if final := layers.norm("output_norm"):
+    if keys.architecture == gguf_gemma.ARCHITECTURE:
+        gguf_gemma.check(tensors)
+    entries = [layers.entry(i) for i in range(count)]
+    if keys.architecture == gguf_gemma.ARCHITECTURE:
+        doc["embedding"] = gguf_gemma.table(layers, tensors)
+        doc |= gguf_gemma.stacked(entries, keys.number("attention.shared_kv_layers") or 0)
+    else:
+        doc |= stack(entries)
+    if keys.architecture in ENCODERS:
+        return {"architecture": "encoder"} | doc
+    if final := layers.norm(behind):
         doc["final_norm"] = final
     bias = {"bias": True} if "output.bias" in tensors else {}
     return doc | {"head": {"tied": "output.weight" not in tensors} | bias}
+
+
+BEHIND = {"lfm2": "token_embd_norm", "lfm2moe": "token_embd_norm"}
+"""Architectures whose last norm has had the name of the embedding's."""
+
+
+def _unknown(architecture: str) -> SpecError:
+    if architecture in REFUSED:
+        reason = f"gguf architecture {quote(architecture)} cannot be read: {REFUSED[architecture]}"
+        return SpecError(
+            reason, code="E112", hints=["the config.json of the model may be read, or write a spec"]
+        )
+    return SpecError(
+        f"gguf architecture {quote(architecture, 100)} is not known", code="E112",
+        hints=[f"known: {', '.join(KNOWN)}"],
+    )  # fmt: skip
 
 
 def _embedding(tensors: Mapping[str, TensorInfo]) -> dict[str, Any]:
@@ -125,6 +116,8 @@ def _embedding(tensors: Mapping[str, TensorInfo]) -> dict[str, Any]:
     if "token_embd_norm.weight" in tensors:
         bias = "token_embd_norm.bias" in tensors
         found["norm"] = {"kind": "layernorm" if bias else "rmsnorm"}
+    if table := tensors.get("token_types.weight"):
+        found["token_types"] = table.shape[-1] if len(table.shape) > 1 else 1
     return found
 
 

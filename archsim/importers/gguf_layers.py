@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError
+from archsim.importers import gguf_gemma
+from archsim.importers.gguf_mixers import mixer
 from archsim.importers.gguf_reader import TensorInfo
 from archsim.importers.hf_parts import heads
 
@@ -17,7 +19,11 @@ Doc = dict[str, Any]
 
 WINDOWS = {"gemma2": 2, "gemma3": 6, "gpt-oss": 2, "cohere2": 4, "phi3": 0}
 """Architectures with windows -> every so many layers one without (0: none), where no key says (llama-model.cpp)."""
-GELU = ("gemma", "gemma2", "gemma3", "grok")
+GELU = ("gemma", "gemma2", "gemma3", "gemma4", "grok")
+PLAIN = {"nemotron": "relu2", "nemotron_h": "relu2", "nemotron_h_moe": "relu2", "arcee": "relu2"}
+"""Architectures -> activation of their feed-forward layers of two matrices, where it is not gelu."""
+ENCODERS = ("bert", "nomic-bert")
+"""Architectures whose tokens see each other, with norms behind every branch."""
 
 
 class Layers:
@@ -30,15 +36,26 @@ class Layers:
         """One layer, and what to call it in a pattern."""
         window = self.window(i)
         layer: Doc = self.wiring(i)
-        if self.has(i, "attn_output"):
+        attends = self.has(i, "attn_output")
+        if attends:
             layer["attention"] = self.latent(i) if self.has(i, "attn_kv_a_mqa") else self.attention(i, window)
+        mixes = mixer(self, i)
+        if mixes is not None:
+            layer["mixer"] = mixes
         moe = self.has(i, "ffn_gate_inp")
-        layer["ffn"] = self.experts(i) if moe else self.dense(i)
-        return ("local" if window else "moe" if moe else "layers"), layer
+        if moe or self.feeds(i) or not (attends or mixes):
+            layer["ffn"] = self.experts(i) if moe else self.dense(i)
+        kind = "mixer" if mixes and not attends else "local" if window else ""
+        made = "_".join(filter(None, (kind, "moe" if moe else ""))) or "layers", layer
+        return gguf_gemma.entry(self, i, made) if self.keys.architecture == gguf_gemma.ARCHITECTURE else made
 
     def has(self, i: int, name: str, part: str = "weight") -> bool:
         """Whether a layer has a tensor."""
         return f"blk.{i}.{name}.{part}" in self.tensors
+
+    def feeds(self, i: int) -> bool:
+        """Whether a layer has a feed-forward layer, or experts."""
+        return self.has(i, "ffn_down") or self.has(i, "ffn_down_exps")
 
     def shape(self, i: int, name: str) -> tuple[int, ...]:
         """Extents of a layer's tensor, at least two, the row first."""
@@ -65,13 +82,16 @@ class Layers:
         before, after = self.norm(f"blk.{i}.attn_norm"), self.norm(f"blk.{i}.post_attention_norm")
         second = self.norm(f"blk.{i}.ffn_norm") or self.norm(f"blk.{i}.attn_norm_2")
         behind = self.norm(f"blk.{i}.post_ffw_norm") or self.norm(f"blk.{i}.layer_output_norm")
+        if before is None and self.keys.architecture in ENCODERS:
+            return {"norm": self.norm(f"blk.{i}.attn_output_norm"), "placement": "post"}
         if before is None and after is not None:
             return {"norm": after, "placement": "post_inside"}
         if before is None:
             return {"norm": {"kind": "layernorm", "affine": False}}
         if after is not None and behind is not None:
             return {"norm": before, "placement": "pre+post"}
-        if second is None and after is None and self.has(i, "attn_output"):
+        both = self.has(i, "attn_output") and self.feeds(i)
+        if second is None and after is None and both:
             return {"norm": before, "parallel": "one_norm"}
         two = self.keys.get("use_parallel_residual") or self.has(i, "attn_norm_2")
         return {"norm": before} | ({"parallel": "two_norms"} if two else {})
@@ -82,10 +102,14 @@ class Layers:
         n = self.keys.count("attention.head_count", i)
         kv = self.keys.number("attention.head_count_kv", i) or n
         q, k, v = self.projections(i, n, kv)
+        gated = q * kv == 2 * k * n  # a gate as wide as the queries, in one matrix with them
+        q = q // 2 if gated else q
         if q % n or k % kv or v % kv or q // n != k // kv or n % kv:
             raise SpecError(f"layer {i}: {n} and {kv} heads do not divide {q}, {k} and {v}", code="E110")
         d, d_v = k // kv, v // kv
-        block: Doc = heads(n, kv, d, position=self.rope(i, d))
+        block: Doc = heads(n, kv, d, position=self.rope(i, d, bool(window)))
+        if self.has(i, "attn_k") and not self.has(i, "attn_v"):
+            block["keys_as_values"] = True
         if d_v != d:
             block["d_head_v"] = d_v
         fused = self.has(i, "attn_qkv", "bias")
@@ -98,8 +122,12 @@ class Layers:
             block["qk_norm"] = self.head_norm(i, n, d)
         if self.has(i, "attn_sinks"):
             block["sinks"] = True
+        if gated:
+            block["gate"] = {"per": "element"}
         if window:
             block["mask"] = {"kind": "sliding", "window": window}
+        if self.keys.architecture in ENCODERS:
+            block["mask"] = {"kind": "bidirectional"}
         return block
 
     def projections(self, i: int, n: int, kv: int) -> tuple[int, int, int]:
@@ -108,8 +136,12 @@ class Layers:
             width = self.shape(i, "attn_qkv")[1]
             d = width // (n + 2 * kv)
             return n * d, kv * d, width - (n + kv) * d
-        q, k, v = (self.shape(i, f"attn_{x}")[1] for x in "qkv")
-        return q, k, v
+        q = self.shape(i, "attn_q")[1]
+        if not self.has(i, "attn_k"):  # a layer that reads the cache of another
+            return q, q // n * kv, q // n * kv
+        k = self.shape(i, "attn_k")[1]
+        same = self.keys.architecture == gguf_gemma.ARCHITECTURE and not self.has(i, "attn_v")
+        return q, k, k if same else self.shape(i, "attn_v")[1]
 
     def head_norm(self, i: int, n: int, d: int) -> Doc:
         """Norms of queries and keys: of each head, of each with its own weights, or of all."""
@@ -117,13 +149,16 @@ class Layers:
         over = "heads" if len(shape) > 1 else "head" if shape[0] == d else "all"
         return (self.norm(f"blk.{i}.attn_q_norm") or {}) | ({} if over == "head" else {"over": over})
 
-    def rope(self, i: int, d: int) -> Doc | None:
-        """Rotary positions, unless the model has others."""
+    def rope(self, i: int, d: int, near: bool = False) -> Doc | None:
+        """Rotary positions, unless the model has others; windowed layers may have a base and dimensions of theirs."""
         if "position_embd.weight" in self.tensors:
             return None
-        dim = self.keys.number("rope.dimension_count") or d
+        usual = self.keys.real("rope.freq_base", 10000.0)
+        theta = self.keys.real("rope.freq_base_swa", usual) if near else usual
+        own = self.keys.number("rope.dimension_count_swa") if near else None
+        dim = own or self.keys.number("rope.dimension_count") or d
         partial = {"dim": dim} if 0 < dim < d and dim % 2 == 0 else {}
-        return {"kind": "rope", "theta": self.keys.real("rope.freq_base", 10000.0)} | partial
+        return {"kind": "rope", "theta": theta} | partial
 
     def latent(self, i: int) -> Doc:
         """Multi-head latent attention; files since 2025 state the heads' own sizes under `_mla` keys."""
@@ -161,20 +196,18 @@ class Layers:
     def dense(self, i: int, suffix: str = "") -> Doc:
         """A feed-forward layer; one whose up-projection is twice as wide holds the gate in it."""
         d_ff = self.shape(i, "ffn_down" + suffix)[0]
-        fused = self.shape(i, "ffn_up" + suffix)[1] == 2 * d_ff
+        joined = self.has(i, "ffn_gate_up" + suffix)
+        fused = joined or self.shape(i, "ffn_up" + suffix)[1] == 2 * d_ff
         gated = fused or self.has(i, "ffn_gate" + suffix)
         act = {"activation": "gelu_tanh"} if self.keys.architecture in GELU else {}
         bias = {"bias": True} if self.has(i, "ffn_down" + suffix, "bias") else {}
         if not gated:
-            return {"kind": "mlp", "d_ff": d_ff} | bias
+            plain = PLAIN.get(str(self.keys.architecture))
+            return {"kind": "mlp", **({"activation": plain} if plain else {}), "d_ff": d_ff} | bias
         return {"kind": "geglu" if act else "swiglu", **act, "d_ff": d_ff} | bias
 
     def experts(self, i: int) -> Doc:
         """Routed experts, and the shared one beside them."""
-        if not self.has(i, "ffn_down_exps"):
-            raise SpecError(
-                "experts as single matrices are the layout before 2024: convert again", code="E109"
-            )
         n = self.shape(i, "ffn_gate_inp")[1]
         used = self.keys.count("expert_used_count")
         router: Doc = {"bias": True} if self.has(i, "ffn_gate_inp", "bias") else {}

@@ -18,6 +18,7 @@ from archsim.importers.hf_families import (
     experts_more,
     gemma,
     gemma3n,
+    gemma4,
     gpt,
     hybrid,
     llama,
@@ -29,10 +30,10 @@ from archsim.importers.hf_families import (
 )
 from archsim.importers.hf_families.refused import REFUSED
 from archsim.importers.hf_families.registry import DEFAULTS, READERS
-from archsim.importers.hf_ignored import kept
+from archsim.importers.hf_ignored import placed
 from archsim.importers.hf_weights import weights
 
-MODULES = (deepseek, dense, dense_more, encoder, experts, experts_more, gemma, gemma3n, gpt, hybrid, llama,
+MODULES = (deepseek, dense, dense_more, encoder, experts, experts_more, gemma, gemma3n, gemma4, gpt, hybrid, llama,
            moe, recurrent, seq2seq, short_conv, states)  # fmt: skip
 """Importing these registers their families."""
 
@@ -43,7 +44,7 @@ TEXT = {"gemma3": "gemma3_text", "gemma3n": "gemma3n_text", "gemma4": "gemma4_te
         "mllama": "mllama_text_model", "llava": "llama"}  # fmt: skip
 """Type of the language model inside a multimodal config, where its `text_config` does not say."""
 
-OUTER = ("quantization_config", "torch_dtype", "dtype", "tie_word_embeddings")
+OUTER = ("quantization_config", "quantization", "torch_dtype", "dtype", "tie_word_embeddings")
 """Keys that a multimodal config may have beside its `text_config` and that the language model obeys."""
 
 OTHER_PARTS = ("vision_config", "audio_config", "image_token_id", "video_token_id", "vision_start_token_id",
@@ -74,8 +75,8 @@ def from_config(config: Mapping[str, Any], name: str | None = None) -> dict[str,
         raise SpecError(message[:300], code="E102") from None
     own = str(config.get("_name_or_path") or "").rstrip("/").rsplit("/", 1)[-1]
     document = {"name": name or own or model_type, **document}
-    ignored = document.pop("ignored")
-    return document | {"weights": kept(document, ignored)} if ignored else document
+    rules = document.pop("rules")
+    return document | {"weights": placed(document, rules)} if rules else document
 
 
 def _read(text: Mapping[str, Any], model_type: str) -> dict[str, Any]:
@@ -84,7 +85,7 @@ def _read(text: Mapping[str, Any], model_type: str) -> dict[str, Any]:
     document = READERS[model_type](c)
     c.skip("is_encoder_decoder", "tie_word_embeddings", "tie_encoder_decoder")
     _uniform(c)
-    stored, ignored = weights(c)
+    stored, rules = weights(c)
     unread = c.unread()
     if unread:
         listed = ", ".join(quote(key) for key in unread)
@@ -93,7 +94,7 @@ def _read(text: Mapping[str, Any], model_type: str) -> dict[str, Any]:
             code="E103",
             hints=["it could change the cost; remove it if it does not, or write a spec by hand"],
         )
-    return {**document, "weights": stored, "ignored": ignored}
+    return {**document, "weights": stored, "rules": rules}
 
 
 def _uniform(c: Config) -> None:

@@ -1,11 +1,12 @@
-"""Modules that a quantised checkpoint leaves as they were, found among the weights of its spec."""
+"""Modules that a quantised checkpoint leaves as they were or stores in another format, found among the weights of
+its spec."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from itertools import groupby
 from typing import Any
 
 from archsim.base.diagnostics import quote
@@ -31,11 +32,18 @@ PARTS: Mapping[str, tuple[str, ...]] = {
 }
 """Name of a weight here to the names that its module has in checkpoints."""
 
+ONLY_NAMED = "switch_mlp"
+"""MLX's module of stacked experts: its checkpoints name modules, and patterns for `mlp` do not mean it."""
+
 HOMES: Mapping[str, tuple[str, ...]] = {
     "attention": ("self_attn", "attn", "attention"),
     "mixer": ("linear_attn", "mamba", "mixer", "conv", "self_attn"),
     "ffn": ("mlp", "feed_forward", "mixer"),
-    "moe": tuple(f"{home}.experts.0" for home in ("mlp", "block_sparse_moe", "feed_forward", "mixer")),
+    "moe": tuple(
+        f"{home}.{experts}"
+        for home in ("mlp", "block_sparse_moe", "feed_forward", "mixer")
+        for experts in ("experts.0", ONLY_NAMED)
+    ),
     "shared": (
         "mlp.shared_expert",
         "mlp.shared_experts",
@@ -47,6 +55,12 @@ HOMES: Mapping[str, tuple[str, ...]] = {
 }
 """Name of a block here to the names that it has in checkpoints."""
 
+OUTSIDE: Mapping[str, tuple[str, ...]] = {
+    "embedding": ("model.embed_tokens", "embed_tokens"),
+    "head": ("lm_head", "model.lm_head"),
+}
+"""Role of a tensor that is in no layer to the names of its module."""
+
 ELSEWHERE = re.compile(
     r"head|embed|wte|router|\.gate\b|gate\$?$|vis(ion|ual)|audio|projector|connector|norm|mtp|eh_proj|conv1d"
     r"|\bbias\b|tower|shared_expert_gate"
@@ -57,32 +71,67 @@ ELSEWHERE = re.compile(
 NESTED = re.compile(r"[+*}]\)[+*{]|.{300}", re.S)
 """Repeated repetitions, whose matching can take for ever, and overlong patterns: not followed."""
 
+ROLES = ("linear", "expert", "embedding", "head", "router")
+"""Roles of tensors that a checkpoint may quantise; routers only where a rule names one."""
 
-def kept(document: Mapping[str, Any], ignored: Sequence[str]) -> dict[str, str]:
-    """The `weights` of a document with those that stay in the default format named one by one.
+Rule = tuple[str, str | None]
+"""Modules by name or pattern, and the format that they take; None: they stay in the default."""
+
+
+class Rules:
+    """Rules in the order they apply: what stays, then names, then patterns."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self.names: dict[str, Rule] = {}
+        self.patterns: list[Rule] = []
+        for rule in sorted(rules, key=lambda rule: rule[1] is not None):
+            plain = not rule[0].startswith("re:") and "*" not in rule[0]
+            if plain:
+                self.names.setdefault(_bare(rule[0]), rule)
+            else:
+                self.patterns.append(rule)
+        self.used: set[str] = set()
+
+    def of(self, modules: Sequence[str]) -> Rule | None:
+        """The first rule that speaks of a module under one of its names."""
+        named = [self.names[part] for name in modules for part in _spans(name) if part in self.names]
+        usual = [name for name in modules if ONLY_NAMED not in name]
+        found = named + [rule for rule in self.patterns if any(_speaks(rule[0], name) for name in usual)]
+        self.used.update(rule[0] for rule in found)
+        return min(found, key=lambda rule: rule[1] is not None) if found else None
+
+
+def placed(document: Mapping[str, Any], rules: Sequence[Rule]) -> dict[str, str]:
+    """The `weights` of a document with those that a rule gives another format named one by one.
 
     Raises SpecError for a module that is found nowhere.
     """
-    formats = dict(document["weights"])
-    every = [
-        w for w in stored_weights(model_from(dict(document)))[1] if w.tensor.role in ("linear", "expert")
-    ]
-    found = [w for w in every if w.tensor.role in formats]
+    formats: dict[str, str] = dict(document["weights"])
+    every = [w for w in stored_weights(model_from(dict(document)))[1] if w.tensor.role in ROLES]
     last = max((i for w in every for i in w.layers), default=0)
-    used: set[str] = set()
-    named: dict[str, str] = {}
+    known, named = Rules(rules), dict[str, str]()
     for weight in every:
-        stays = [_matched(_modules(weight, i), ignored, used) for i in weight.layers]
-        if any(stays) and weight.tensor.role in formats:
-            named[weight.tensor.name] = _parts(stays, formats["default"], formats[weight.tensor.role])
-    for pattern in ignored:
-        if pattern not in used and not ELSEWHERE.search(pattern) and not _beyond(pattern, last):
+        usual = formats.get(weight.tensor.role, formats["default"])
+        own = [_given(known.of(_modules(weight, i)), usual, formats["default"]) for i in weight.layers]
+        if any(fmt != usual for fmt in own):
+            named[weight.tensor.name] = _parts(own)
+    for pattern, _ in rules:
+        if pattern not in known.used and not ELSEWHERE.search(pattern) and not _beyond(pattern, last):
             raise SpecError(
                 f"config key `quantization_config`: no module {quote(pattern)} among the model's matrices",
                 code="E102",
             )
-    for role in {w.tensor.role for w in found}:
-        own = [w.tensor.name for w in found if w.tensor.role == role]
+    return _shortest(formats, named, every)
+
+
+def _given(rule: Rule | None, usual: str, default: str) -> str:
+    return usual if rule is None else rule[1] or default
+
+
+def _shortest(formats: dict[str, str], named: dict[str, str], every: Sequence[Stored]) -> dict[str, str]:
+    """The same formats by class where all weights of a class agree."""
+    for role in {w.tensor.role for w in every} & formats.keys():
+        own = [w.tensor.name for w in every if w.tensor.role == role]
         if all(named.get(name) == formats["default"] for name in own):
             del formats[role]
             named = {name: fmt for name, fmt in named.items() if name not in own}
@@ -98,36 +147,43 @@ def _beyond(pattern: str, last: int) -> bool:
 def _modules(weight: Stored, layer: int) -> list[str]:
     """Names that the module of a weight may have in a checkpoint."""
     *path, name = weight.tensor.name.split(".")
+    if weight.tensor.role in OUTSIDE:
+        return [*OUTSIDE[weight.tensor.role]]
     home = next((HOMES[part] for part in reversed(path) if part in HOMES), ("",))
+    if weight.tensor.role == "router":
+        return [
+            f"model.layers.{layer}.{block}.{leaf}" for block in HOMES["ffn"] for leaf in ("gate", "router")
+        ]
     leaves = PARTS.get(name, (name.removeprefix("w_") + "_proj", "in_proj"))
     return [f"model.layers.{layer}.{block}.{leaf}" for block in home for leaf in leaves]
 
 
-def _matched(modules: list[str], ignored: Sequence[str], used: set[str]) -> bool:
-    """Whether a pattern speaks of the module; those that do are added to `used`."""
-    hits = [pattern for pattern in ignored if any(_speaks(pattern, name) for name in modules)]
-    used.update(hits)
-    return bool(hits)
+def _bare(pattern: str) -> str:
+    """A name without what only multimodal checkpoints put in front."""
+    return pattern.replace("language_model.model.", "model.").replace("language_model.", "")
+
+
+def _spans(name: str) -> Iterator[str]:
+    """Every run of parts of a dotted name: what a bare name may be of it."""
+    parts = name.split(".")
+    for start in range(len(parts)):
+        for end in range(start + 1, len(parts) + 1):
+            yield ".".join(parts[start:end])
 
 
 def _speaks(pattern: str, name: str) -> bool:
-    """Regular expressions begin with `re:`; `*` is any text; a bare name is a module or one that holds it."""
+    """Whether a regular expression (`re:` in front), or a pattern in which `*` is any text, means a module."""
     if pattern.startswith("re:"):
         try:
             return NESTED.search(pattern) is None and re.match(pattern[3:], name) is not None
         except (re.error, OverflowError, RecursionError):
             return False
-    if "*" in pattern:
-        return any(
-            fnmatchcase(text, p) for text in (name, f"language_{name}") for p in (pattern, pattern + ".*")
-        )
-    return re.search(rf"(^|\.){re.escape(pattern.removeprefix('language_model.'))}(\.|$)", name) is not None
+    return any(fnmatchcase(text, p) for text in (name, f"language_{name}") for p in (pattern, pattern + ".*"))
 
 
-def _parts(stays: list[bool], default: str, quantised: str) -> str:
+def _parts(formats: Sequence[str]) -> str:
     """One format, or how many copies have which."""
-    if all(stays):
-        return default
-    counts = {True: stays.count(True), False: stays.count(False)}
-    order = [key for key, _ in groupby(stays)]
-    return "+".join(f"{counts[k]}*{default if k else quantised}" for k in dict.fromkeys(order))
+    counts = Counter(formats)
+    if len(counts) == 1:
+        return formats[0]
+    return "+".join(f"{n}*{fmt}" for fmt, n in counts.items())

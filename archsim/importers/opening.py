@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,12 +40,12 @@ def open_model(name: str, changes: Iterable[str] = ()) -> tuple[Model, Resolved]
 
 def imported(name: str) -> tuple[Path, dict[str, Any]] | None:
     """The file that a path means and its document; None for what is no file of a checkpoint."""
-    path = Path(name)
+    path = _path(name)
     if path.suffix.lower() == ".gguf" and _is_file(path):
         from archsim.importers.gguf import from_gguf
 
         return path, from_gguf(path)
-    if name.lower().endswith(TENSORS) and _is_file(path):
+    if path.name.lower().endswith(TENSORS) and _is_file(path):
         from archsim.importers.safetensors import from_safetensors
 
         return path, from_safetensors(path, _beside)
@@ -55,6 +56,15 @@ def imported(name: str) -> tuple[Path, dict[str, Any]] | None:
 
     own = config.parent.name if config.name == "config.json" else config.stem
     return config, from_config(_read(config), own or None)
+
+
+def _path(name: str) -> Path:
+    """The path that a name may be: with the home folder written out; of `-` the file of what was piped in."""
+    if name == "-":
+        from archsim.spec.catalog import resolve
+
+        return resolve("models", name).path
+    return Path(os.path.expanduser(name)) if name.startswith("~") else Path(name)
 
 
 def _opened(path: Path, document: dict[str, Any], changes: Iterable[str]) -> tuple[Model, Resolved]:

@@ -100,7 +100,9 @@ def _gptq_bits(base: str, tensors: Mapping[str, Entry], quantised: Mapping[str, 
 
 
 def _mlx_bits(base: str, entry: Entry, tensors: Mapping[str, Entry], quantised: Mapping[str, Any]) -> int:
-    """Bits of an MLX matrix, from its scales and the size of a group."""
+    """Bits of an MLX matrix, from its scales and the size of a group, which a module may have of its own."""
+    own = quantised.get(base)
+    quantised = {**quantised, **own} if isinstance(own, Mapping) else quantised
     scales = tensors.get(base + ".scales")
     if scales is None or not scales.elements:
         return _checked(_number(quantised, "bits", 4), base)
@@ -151,8 +153,9 @@ def from_safetensors(path: Path, beside: Callable[[Path], dict[str, Any]]) -> di
         if not weight.tensor.name.startswith(("mtp.", "mlm_head.")):
             own[cls] = own.get(cls, 0) + _numel(weight) * len(weight.layers)
     _same(path, sum(own.values()), sum(n for cls, n in found.params.items() if cls in own))
-    document["weights"] = document["weights"] | {
-        cls: ratio(found.bytes[cls], own[cls], document["weights"].get(cls, document["weights"]["default"]))
+    usual = {cls: fmt for cls, fmt in document["weights"].items() if "." not in cls}
+    document["weights"] = usual | {
+        cls: ratio(found.bytes[cls], own[cls], usual.get(cls, usual["default"]))
         for cls in own if found.bytes.get(cls)
     }  # fmt: skip
     return document

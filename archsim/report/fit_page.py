@@ -51,7 +51,7 @@ def head(f: Fit) -> tuple[str, str]:
     )
     engine = f.engine.rules.title if f.engine.name != "generic" else "no engine in particular"
     parts = [f"{f.formats.name} weights"]
-    parts += [f"{f.formats.kv.name} KV cache"] if f.kv_tokens is not None else []
+    parts += [f"{f.cache_name} KV cache"] if f.kv_tokens is not None else []
     parts += [f"{f.length:,} tokens per request"]
     parts += [f"{f.settings.batch:,} at once"] if f.settings.batch > 1 else []
     parts.append(" ".join([engine, f.engine.version.partition("@")[2] or f.engine.version]).strip())
@@ -124,7 +124,10 @@ def _part(name: str, size: int, whole: int, note: str) -> Row:
 def _cache(f: Fit) -> Section | None:
     """The lines that people search their logs for."""
     loaded = f.budget.weights + f.budget.layout + f.budget.extra
-    lines = [f"Model loading took {gib(loaded)}", f"Available KV cache memory: {gib(f.budget.room)}"]
+    lines = [f"Model loading took {gib(loaded)}"]
+    if f.load_peak > loaded:
+        lines.append(f"Peak while loading {gib(f.load_peak)}")
+    lines.append(f"Available KV cache memory: {gib(f.budget.room)}")
     if f.kv_tokens is not None:
         lines.append(f"GPU KV cache size: {f.kv_tokens:,} tokens")
     if f.concurrency is not None:

@@ -12,7 +12,7 @@ import yaml
 
 from archsim.report.page import Page, Section, row
 from archsim.report.provenance import shown
-from archsim.spec.catalog import Entry, Kind, names
+from archsim.spec.catalog import BUILT_IN, Entry, Kind, data_roots, names
 from archsim.spec.spelling import normalise
 
 AVAILABLE = "available"
@@ -44,7 +44,7 @@ def _catalog(kind: Kind) -> list[dict[str, Any]]:
     return [
         {
             "name": e.name,
-            "aliases": spelt(e),
+            "aliases": spelt(e) if kind != "engines" else engine_names(e.name),
             "status": AVAILABLE if e.path else NO_SPEC,
             "note": e.status,
             "origin": e.origin,
@@ -52,6 +52,13 @@ def _catalog(kind: Kind) -> list[dict[str, Any]]:
         }
         for e in names(kind)
     ]
+
+
+def engine_names(name: str) -> list[str]:
+    """The other spellings of an engine, which are patterns rather than names in its file."""
+    from archsim.sim.engines import ALIASES
+
+    return [spelling for spelling in ALIASES.get(name, ()) if spelling != name]
 
 
 def spelt(entry: Entry) -> list[str]:
@@ -91,4 +98,4 @@ def _run_folders() -> list[tuple[Path, str]]:
     folders = [(Path("runs"), "./runs"), (Path("reports/runs"), "./reports/runs")]
     for root in filter(None, os.environ.get("ARCHSIM_PATH", "").split(os.pathsep)):
         folders.append((Path(root) / "runs", "$ARCHSIM_PATH"))
-    return folders
+    return [*folders, (data_roots("reports")[-1] / "runs", BUILT_IN)]

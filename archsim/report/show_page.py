@@ -15,10 +15,11 @@ from archsim.spec.hardware import Hardware, load_system
 from archsim.spec.loader import read
 
 if TYPE_CHECKING:
+    from archsim.sim.engines import Chosen
     from archsim.spec.format import FormatSpec
 
-DocumentKind = Literal["model", "hw", "format"]
-CATALOGS: dict[DocumentKind, Kind] = {"model": "models", "hw": "hw", "format": "formats"}
+DocumentKind = Literal["model", "hw", "format", "engine"]
+CATALOGS: dict[DocumentKind, Kind] = {"model": "models", "hw": "hw", "format": "formats", "engine": "engines"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +44,7 @@ class Found:
 
 
 def find(name: str, kind: str | None = None) -> Found:
-    """The model, device or format of that name, looked for in this order unless `kind` says which.
+    """The model, device, format or engine of that name, looked for in this order unless `kind` says which.
 
     Raises UnknownName with the closest names of all kinds, SpecError for a path where there is no file.
     """
@@ -51,12 +52,21 @@ def find(name: str, kind: str | None = None) -> Found:
     for each in CATALOGS:
         if kind in (None, each):
             try:
-                found = Found(kind=each, name=name, resolved=resolve(CATALOGS[each], name))
+                found = Found(kind=each, name=name, resolved=_resolved(each, name))
             except UnknownName as error:
                 errors.append(error)
             else:
                 return found if kind or found.resolved.origin != "path" else _by_content(found)
     raise _unknown(name, errors)
+
+
+def _resolved(kind: DocumentKind, name: str) -> Resolved:
+    """Engines have spellings and versions of their own."""
+    if kind != "engine" or name.endswith((".yaml", ".yml")):
+        return resolve(CATALOGS[kind], name)
+    from archsim.sim.engines import engine_of
+
+    return resolve("engines", engine_of(name).rules.name)
 
 
 def _by_content(found: Found) -> Found:
@@ -66,7 +76,8 @@ def _by_content(found: Found) -> Found:
     top = read(found.resolved.path)
     device = str(top.get("schema", "")).startswith("archsim.hardware") or "bandwidth" in top.get("memory", ())
     format_ = "bytes" in top and "compute" in top
-    kind: DocumentKind = "hw" if device else "format" if format_ else "model"
+    engine = str(top.get("schema", "")).startswith("archsim.engine")
+    kind: DocumentKind = "hw" if device else "format" if format_ else "engine" if engine else "model"
     return Found(kind=kind, name=found.name, resolved=found.resolved)
 
 
@@ -76,8 +87,8 @@ def _unknown(name: str, errors: list[UnknownName]) -> UnknownName:
     if status or len(errors) == 1:
         return (status or errors)[0]
     close = [hint for e in errors for hint in e.hints if hint.startswith("did you mean")]
-    hints = (*close, "`archsim list models`, `archsim list hw` and `archsim list formats` show what there is")
-    return UnknownName(f"no model, device or format named {quote(name)}", hints=hints)
+    hints = (*close, "`archsim list models|hw|formats|engines` shows what there is")
+    return UnknownName(f"no model, device, format or engine named {quote(name)}", hints=hints)
 
 
 def document(found: Found) -> dict[str, Any]:
@@ -94,6 +105,9 @@ def document(found: Found) -> dict[str, Any]:
         spec = load_format(found.name)
         data = {"schema": "archsim.format/1", "name": spec.name, "document": spec.model_dump(mode="json")}
         return data | {"sources": list(spec.sources)} | _place(found)
+    if found.kind == "engine":
+        rules = _chosen(found).rules
+        return rules.model_dump(mode="json", by_alias=True) | _place(found)
     from archsim.importers.opening import load_model
 
     model = load_model(found.name)
@@ -120,9 +134,24 @@ def page(found: Found) -> Page:
         return _system(found) if is_system(found) else _device(found)
     if found.kind == "format":
         return _format(found)
+    if found.kind == "engine":
+        from archsim.report.engine_page import engine_page
+
+        return engine_page(_chosen(found), found.file())
     from archsim.report.model_page import model_page
 
     return model_page(found.name, found.file())
+
+
+def _chosen(found: Found) -> Chosen:
+    """An engine's rules at the version that its name has; of a file, the newest."""
+    from archsim.sim.engines import Chosen, engine_of
+    from archsim.spec.engine import load_engine
+
+    if found.resolved.origin != "path":
+        return engine_of(found.name)
+    rules = load_engine(found.name)
+    return Chosen(name=rules.name, version="", rules=rules, notes=())
 
 
 def _device(found: Found) -> Page:

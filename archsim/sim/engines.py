@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import UnknownName
-from archsim.spec.engine import Engine, load_engine, version_of
+from archsim.base.version import version_of
+
+if TYPE_CHECKING:
+    from archsim.spec.engine import Engine
 
 ALIASES = {
     "generic": ("generic",),
@@ -19,14 +24,17 @@ ALIASES = {
     "gptfast": ("gptfast",),
     "exllamav2": ("exllamav2", "exllama"),
     "mlcllm": ("mlcllm", "mlc"),
-    "autoawq": ("autoawq", "autoawqgemm", "autoawqgemv", "autoawqgemm/gemv", "tinychat"),
+    "autoawq": ("autoawq", "autoawqgemm", "autoawqgemm/gemv"),
+    "autoawqgemv": ("autoawqgemv",),
+    "tinychat": ("tinychat",),
     "qserve": ("qserve",),
 }
 """Canonical name -> spellings, compared without case; blanks, hyphens and underscores may stand between letters."""
 
 
 RULES = {
-    "gptfast": "hf", "exllamav2": "hf", "mlcllm": "hf", "autoawq": "hf", "qserve": "hf"
+    "gptfast": "hf", "exllamav2": "hf", "mlcllm": "hf", "autoawq": "hf", "autoawqgemv": "hf",
+    "tinychat": "hf", "qserve": "hf"
 }  # fmt: skip
 """Engines without a file of their own, and whose memory rules stand for theirs: nothing is reserved ahead."""
 
@@ -46,6 +54,8 @@ def engine_of(name: str) -> Chosen:
     engine, _ = canonical(name)
     stated = name.partition("@")[2] or name
     version = stated if version_of(stated) else ""
+    from archsim.spec.engine import load_engine
+
     rules = load_engine(RULES.get(engine, engine), version)
     notes = []
     if engine in RULES:
@@ -55,6 +65,12 @@ def engine_of(name: str) -> Chosen:
             f"no version of {rules.title} given: {rules.version} is assumed; `--engine {engine}@VERSION`"
         )
     return Chosen(name=engine, version=version, rules=rules, notes=tuple(notes))
+
+
+def named(name: str) -> tuple[str, str]:
+    """An engine's canonical name, and the version named with it (empty: none). Raises UnknownName."""
+    engine, rest = _longest(name.strip().lower())
+    return engine, rest.strip(" @=-_()")
 
 
 def canonical(name: str) -> tuple[str, tuple[str, ...]]:
@@ -71,8 +87,11 @@ def canonical(name: str) -> tuple[str, tuple[str, ...]]:
     return engine, (f"engine {shown}: the plan and memory rules are the generic ones, but for layer splits",)
 
 
+@lru_cache(maxsize=256)
 def _longest(text: str) -> tuple[str, str]:
     """The engine whose spelling covers most of the text's start, and what follows it."""
+    if text in ALIASES:
+        return text, ""
     found = [
         (match.end(), engine)
         for engine, spellings in ALIASES.items()

@@ -6,19 +6,22 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from archsim.base.errors import AnswerNo, UsageError
+from archsim.base.errors import AnswerNo, InvalidPlan, UsageError
 from archsim.sim.engines import engine_of
 from archsim.sim.estimate import _device_count
 from archsim.sim.fit_answer import Fit
 from archsim.sim.fit_case import Case, Settings
 from archsim.sim.formats import choose_formats
 from archsim.sim.parts import checked_parts
-from archsim.sim.plan import Plan, candidates, check, check_degrees, plan_for
+from archsim.sim.plan import Plan, candidates, check, check_degrees, expert_counts, plan_for
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
 
 TIGHT = 0.10
 """Share of a request's need within which the room that remains counts as tight, either side."""
+
+WIDE = ("bf16", "fp16", "fp32")
+"""Formats of checkpoints that an engine may convert while it loads them."""
 
 MOST_DEVICES = 64
 """Devices up to which the fewest are looked for."""
@@ -72,14 +75,19 @@ def fit(
     max_lora_rank: int = 16,
     n_gpu_layers: int | None = None,
     cpu_moe: bool = False,
+    n_cpu_moe: int = 0,
+    cache_type_k: str | None = None,
+    cache_type_v: str | None = None,
+    enable_dp_attention: bool = False,
     host_bandwidth: float | None = None,
     suggest: bool = True,
 ) -> Fit:
     """Whether the engine starts and holds one request of `max_model_len`, and what would change that.
 
-    devices: one, or what the degrees make; "auto" for the fewest. suggest: whether to look for changes that would
-    make it fit, or fit more. The rest: see `Settings`. Raises InvalidPlan for degrees that do not divide the
-    model; AnswerNo for "auto" when no number of devices is enough.
+    devices: one, or what the degrees make; "auto" for the fewest. enable_dp_attention: SGLang's meaning of tp and dp:
+    of tp devices in all, which share the experts, groups of tp/dp share the attention of one replica. suggest:
+    whether to look for changes that would make it fit, or fit more. The rest: see `Settings`. Raises InvalidPlan for
+    degrees that do not divide the model; AnswerNo for "auto" when no number of devices is enough.
     """
     names = checked_parts(parts if isinstance(parts, str) else ",".join(parts))
     settings = Settings(
@@ -87,14 +95,31 @@ def fit(
         max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens, block_size=block_size,
         gpu_memory_utilization=gpu_memory_utilization, mem_fraction_static=mem_fraction_static,
         enforce_eager=enforce_eager, parts=names, max_loras=max_loras, max_lora_rank=max_lora_rank,
-        n_gpu_layers=n_gpu_layers, cpu_moe=cpu_moe, host_bandwidth=host_bandwidth,
+        n_gpu_layers=n_gpu_layers, cpu_moe=cpu_moe, n_cpu_moe=n_cpu_moe, cache_type_k=cache_type_k,
+        cache_type_v=cache_type_v, host_bandwidth=host_bandwidth,
     )  # fmt: skip
+    if cache_type_k == cache_type_v and cache_type_k is not None:
+        kv_cache_dtype, settings = cache_type_k, replace(settings, cache_type_k=None, cache_type_v=None)
+    if enable_dp_attention:
+        tp, dp, ep = _replicas(model, tp, dp, ep)
     asked = Asked(
         devices=devices, tp=tp, pp=pp, ep=ep, dp=dp, weights=weights, kv_cache_dtype=kv_cache_dtype,
         engine=engine, settings=settings,
     )  # fmt: skip
     answer = answered(model, hardware, asked)
     return _with_more(model, hardware, asked, answer) if suggest else answer
+
+
+def _replicas(model: Model, tp: int | None, dp: int | None, ep: int | None) -> tuple[int, int, int]:
+    """Degrees in which `tp` devices hold `dp` replicas of the attention and share the experts."""
+    group = tp or dp or 1
+    replicas = dp or group
+    if group % replicas:
+        hint = "tp counts all devices here, dp the replicas among them"
+        raise InvalidPlan(f"tp {group} is not a multiple of dp {replicas}", hints=(hint,))
+    if not expert_counts(model):
+        raise InvalidPlan(f"`--enable-dp-attention` is for models with experts; {model.name} has none")
+    return group // replicas, replicas, ep or group
 
 
 def _with_more(model: Model, hardware: Hardware, asked: Asked, answer: Fit) -> Fit:
@@ -110,7 +135,13 @@ def answered(model: Model, hardware: Hardware, asked: Asked) -> Fit:
     start = Plan(**asked.degrees, engine=engine.name)
     check_degrees(model, start)
     formats = choose_formats(model, asked.weights, asked.kv_cache_dtype)
-    case = Case(model=model, hardware=hardware, formats=formats, engine=engine, settings=asked.settings)
+    online = engine.rules.online
+    made = asked.weights is not None and online is not None and formats.name in online.formats
+    native = choose_formats(model) if made else None
+    case = Case(
+        model=model, hardware=hardware, formats=formats, engine=engine, settings=asked.settings,
+        native=native if native is not None and native.name in WIDE else None,
+    )  # fmt: skip
     if asked.devices == "auto" and not {"tp", "pp"} & asked.degrees.keys():
         return _fewest(case, start, frozenset(asked.degrees))
     count = start.devices if asked.devices in ("auto", None) else _device_count(asked.devices)
@@ -156,15 +187,16 @@ def _judged(case: Case, plan: Plan) -> Fit:
     tokens = stage.tokens(budget.room, length, paging) if stage.caches else None
     fits = budget.room >= need
     near = need > 0 and abs(budget.room - need) <= TIGHT * need
-    offload = case.offload(plan)
+    offload, peak = case.offload(plan), case.load_peak(plan, budget)
     return Fit(
         model=case.model, hardware=case.hardware, plan=plan, formats=case.formats, engine=case.engine,
         settings=case.settings, fits=fits, verdict="TIGHT" if near else "FITS" if fits else "NO",
         length=length, kv_tokens=tokens, longest=case.longest(plan, ranks), need=need, budget=budget,
         concurrency=_concurrency(budget.room, stage.request_bytes(length, paging)),
         request_bytes=stage.request_bytes(length, paging), growth=_growth(case, stage), uniform=stage.paged,
-        batched_tokens=case.tokens, seqs=case.seqs, offload=offload,
-        assumptions=(*case.formats.assumptions, *case.assumptions(plan)), warnings=tuple(case.warnings(plan, budget)),
+        batched_tokens=case.tokens, seqs=case.seqs, offload=offload, load_peak=peak,
+        assumptions=(*case.formats.assumptions, *case.assumptions(plan)),
+        warnings=tuple(case.warnings(plan, budget, peak)),
     )  # fmt: skip
 
 

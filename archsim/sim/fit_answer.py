@@ -58,7 +58,8 @@ class Fit:
 
     length: max_model_len asked for. kv_tokens: what the cache holds, in whole pages; None where nothing grows.
     need: bytes of the requests that must fit. request_bytes: of one of them. growth: bytes of one more token
-    while no window is full. uniform: all layers page alike. longest: tokens of the longest request that fits.
+    while no window is full. load_peak: bytes while weights are loaded. uniform: all layers page alike. longest:
+    tokens of the longest request that fits.
     """
 
     model: Model
@@ -81,10 +82,18 @@ class Fit:
     batched_tokens: int
     seqs: int
     offload: Offload | None
+    load_peak: int = 0
     assumptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     suggestions: tuple[Change, ...] = ()
     inverse: Inverse | None = None
+
+    @property
+    def cache_name(self) -> str:
+        """The cache's format, or those of keys and of values."""
+        s, usual = self.settings, self.formats.kv.name
+        keys, values = s.cache_type_k or usual, s.cache_type_v or usual
+        return keys if keys == values else f"{keys} keys, {values} values"
 
     @property
     def kv_bytes_per_token(self) -> float | int | None:
@@ -135,7 +144,7 @@ class Fit:
             "cuda_graphs_in_budget": b.graphs_inside, "non_torch_bytes": b.non_torch,
             "kv_cache_bytes": self.kv_cache_bytes, "available_kv_bytes": b.room,
             "kv_bytes_per_token": self.kv_bytes_per_token, "kv_growth_bytes_per_token": self.growth,
-            "request_bytes": self.request_bytes,
+            "request_bytes": self.request_bytes, "load_peak_bytes": self.load_peak,
         }  # fmt: skip
 
     def _offload(self) -> dict[str, Any] | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from archsim.base.number import ceil_div
 from archsim.graph.graph import Block
-from archsim.graph.tensor import Tensor, nbytes
-from archsim.sim.budget import Held, layer_tensors
+from archsim.graph.tensor import Format, Tensor, nbytes
+from archsim.sim.budget import Held
 from archsim.spec.engine import Engine
 
 LONGEST = 1 << 27
@@ -62,26 +61,30 @@ class Stage:
         return any("C" not in h.tensor.axes for h in self.caches)
 
 
-def stages(graph: Block, count: int) -> tuple[Stage, ...]:
-    """Layers in equal runs; what is outside of layers is charged to the last, as `estimate` does."""
-    weights, caches = layer_tensors(graph, "weight"), layer_tensors(graph, "state")
-    *layers, outside = list(zip(weights, caches, strict=True))
-    size = -(-len(layers) // count)
-    runs = [layers[i : i + size] for i in range(0, len(layers), size)] or [[]]
-    runs[-1].append(outside)
-    return tuple(_stage([w for w, _ in run], [s for _, s in run]) for run in runs)
-
-
-def _stage(weights: Sequence[Sequence[Held]], caches: Sequence[Sequence[Held]]) -> Stage:
-    total = sum(round(held.bytes) for group in weights for held in group)
-    return Stage(weights=total, caches=tuple(held for group in caches for held in group))
-
-
 def _resized(tensor: Tensor, length: int, paging: Paging) -> int:
     if "C" not in tensor.axes or tensor.role == "recurrent":
         return int(nbytes(tensor))
     slots = paging.slots(int(tensor.axes["C"]), length)
     return int(nbytes(replace(tensor, axes={**tensor.axes, "C": slots})))
+
+
+def stated(graph: Block, rules: Engine, keys: Format | None = None, values: Format | None = None) -> Block:
+    """The graph with recurrent states as the engine keeps them, and keys and values in formats of their own."""
+    from archsim.graph.graph import map_tensors
+    from archsim.graph.tensor import FP32
+
+    if rules.states == "model" and keys is None and values is None:
+        return graph
+
+    def change(tensor: Tensor) -> Tensor:
+        if tensor.kind != "state":
+            return tensor
+        if tensor.role == "recurrent":
+            return replace(tensor, format=FP32) if rules.states == "fp32" else tensor
+        own = values if tensor.name.endswith("v_cache") else keys
+        return tensor if own is None else replace(tensor, format=own)
+
+    return map_tensors(graph, change)
 
 
 def expanded(graph: Block, rules: Engine) -> Block:

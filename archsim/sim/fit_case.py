@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from archsim.base.errors import UsageError
 from archsim.cost import count as c
@@ -15,10 +15,11 @@ from archsim.sim.engines import Chosen
 from archsim.sim.estimate import Estimator, Workload, mesh_of
 from archsim.sim.fit_activations import forward_bytes, logits_bytes, split_k_bytes
 from archsim.sim.fit_budget import Budget, limits_of, non_torch_of, share_of, size, visible_bytes
-from archsim.sim.fit_caches import LONGEST, Paging, Stage, expanded, stages
+from archsim.sim.fit_caches import LONGEST, Paging, Stage, expanded, stated
 from archsim.sim.fit_extras import extra_bytes, lora_bytes
-from archsim.sim.fit_offload import Offload, offloaded
-from archsim.sim.formats import Formats
+from archsim.sim.fit_offload import Moved, Offload, offloaded, parted, spread
+from archsim.sim.fit_stages import stages
+from archsim.sim.formats import Formats, cache_format
 from archsim.sim.plan import Plan
 from archsim.spec.hardware import Hardware
 from archsim.spec.lower import lower
@@ -30,7 +31,8 @@ class Settings:
     """How the engine is run. Numbers of tokens and sequences; fractions of memory; None: the engine's default.
 
     batch: requests of max_model_len that must fit at once. parts: optional modules to load. n_gpu_layers: layers
-    on the device, the rest in host memory; cpu_moe: routed experts in host memory. host_bandwidth: B/s.
+    on the device, the rest in host memory; cpu_moe: routed experts in host memory, n_cpu_moe: those of the first
+    layers. cache_type_k, cache_type_v: formats of keys and of values, where they differ. host_bandwidth: B/s.
     """
 
     batch: int = 1
@@ -48,6 +50,9 @@ class Settings:
     max_lora_rank: int = 16
     n_gpu_layers: int | None = None
     cpu_moe: bool = False
+    n_cpu_moe: int = 0
+    cache_type_k: str | None = None
+    cache_type_v: str | None = None
     host_bandwidth: float | None = None
 
     def __post_init__(self) -> None:
@@ -74,7 +79,8 @@ class Ranks:
 
 @dataclass(slots=True, kw_only=True)
 class Case:
-    """Model, device, formats, engine and settings; answers for any plan. Graphs are kept."""
+    """Model, device, formats, engine and settings; answers for any plan. Graphs are kept. native: the formats of
+    the checkpoint, where the engine converts it while loading."""
 
     model: Model
     hardware: Hardware
@@ -82,6 +88,7 @@ class Case:
     engine: Chosen
     settings: Settings
     steps: dict[tuple[Plan, int], int] = field(default_factory=dict)
+    native: Formats | None = None
 
     @property
     def length(self) -> int:
@@ -107,6 +114,12 @@ class Case:
         return min(self.settings.max_num_seqs or default, max(self.tokens, 1))
 
     @property
+    def moved(self) -> Moved:
+        """What is asked to lie in host memory."""
+        s = self.settings
+        return Moved(layers_here=s.n_gpu_layers, experts=LONGEST if s.cpu_moe else s.n_cpu_moe)
+
+    @property
     def paging(self) -> Paging:
         """How the engine keeps caches."""
         rules = self.engine.rules
@@ -116,7 +129,11 @@ class Case:
     def graph(self, plan: Plan, tokens: int) -> Block:
         """One rank's graph of a prefill of so many tokens on every attention replica."""
         whole = lower(self.model, step_for(self.model, plan.dp, tokens), self.settings.parts)
-        return shard(self.formats.apply(whole), mesh_of(plan.tp, plan.dp, plan.ep))
+        keys, values = (
+            cache_format(name) for name in (self.settings.cache_type_k, self.settings.cache_type_v)
+        )
+        stored = stated(self.formats.apply(whole), self.engine.rules, keys, values)
+        return shard(stored, mesh_of(plan.tp, plan.dp, plan.ep))
 
     def ranks(self, plan: Plan) -> Ranks:
         """What the devices of a plan hold."""
@@ -128,23 +145,19 @@ class Case:
 
     def _stages(self, graph: Block, plan: Plan) -> tuple[Stage, ...]:
         """The stages; a partial offload leaves some layers, or their experts, in host memory."""
-        split = offloaded(
-            graph, self.settings.n_gpu_layers, self.settings.cpu_moe, self.engine.rules, self.model
-        )
-        if split is not None and plan.pp == 1:
-            return (split.device,)
+        parts = parted(graph, self.moved, self.engine.rules, self.model)
+        if parts is not None:
+            return spread(parts, plan.pp, self.engine.rules)
         if plan.pp > 1:
-            return stages(graph, plan.pp)
-        (whole,) = stages(graph, 1)
+            return stages(graph, plan.pp, self.engine.rules, self.model)
+        (whole,) = stages(graph, 1, self.engine.rules, self.model)
         return (Stage(weights=round(c.weight_bytes(graph)), caches=whole.caches),)
 
     def offload(self, plan: Plan) -> Offload | None:
         """What lies in host memory, and the decode speed that follows; None where nothing does."""
-        if plan.pp > 1:
-            return None
         s, rules = self.settings, self.engine.rules
-        split = offloaded(self.graph(plan, LONGEST), s.n_gpu_layers, s.cpu_moe, rules, self.model)
-        if split is None or (s.n_gpu_layers is None and not s.cpu_moe):
+        split = offloaded(self.graph(plan, LONGEST), self.moved, rules, self.model)
+        if split is None or not self.moved.anything:
             return None
         one = self.formats.apply(lower(self.model, step_for(self.model, 1, 1)))
         context = min(self.length, s.input_len + s.output_len // 2)
@@ -165,6 +178,15 @@ class Case:
             graphs_inside=rules.graphs is not None and rules.graphs.inside,
             non_torch=size(non_torch_of(rules, plan.tp * plan.dp).bytes),
         )  # fmt: skip
+
+    def load_peak(self, plan: Plan, budget: Budget) -> int:
+        """Bytes that the device holds at most while weights are loaded, and converted where the engine does that."""
+        loaded, online = budget.weights + budget.layout + budget.extra, self.engine.rules.online
+        if self.native is None or online is None or online.peak == "streamed":
+            return loaded
+        before = replace(self, formats=self.native, native=None, steps={})
+        wide = max(stage.weights for stage in before.ranks(plan).stages)
+        return loaded + wide if online.peak == "both" else max(loaded, wide)
 
     def _layout(self, graph: Block, plan: Plan) -> int:
         """Bytes that the engine's padded layouts add to weights."""
@@ -249,14 +271,20 @@ class Case:
         if s.parts:
             yield f"with {', '.join(s.parts)}: opaque towers in the default format, cut over the ranks"
 
-    def warnings(self, plan: Plan, budget: Budget) -> Iterator[str]:
+    def warnings(self, plan: Plan, budget: Budget, load_peak: int) -> Iterator[str]:
         """What the user should look at."""
+        from archsim.base.units import format_bytes
+
+        if load_peak > budget.visible >= budget.weights:
+            yield (
+                f"{self.formats.name} made of {self.native.name if self.native else ''} while loading takes "
+                f"{format_bytes(load_peak, binary=True)} at its peak, more than the device has: a checkpoint that is "
+                f"{self.formats.name} already, or a newer engine, loads"
+            )
         limit = self.model.max_context
         if limit is not None and self.length > limit:
             yield f"{self.length:,} tokens are more than the {limit:,} that {self.model.name} was made for"
         if budget.overrun > 0:
-            from archsim.base.units import format_bytes
-
             yield (
                 f"budget, activations and graphs together exceed the device by "
                 f"{format_bytes(budget.overrun, binary=True)}: a lower memory fraction avoids running out later"

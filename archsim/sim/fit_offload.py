@@ -10,12 +10,16 @@ from archsim.graph.graph import Block
 from archsim.graph.tensor import Tensor, numel
 from archsim.sim.budget import Held, layer_tensors
 from archsim.sim.fit_caches import Paging, Stage
+from archsim.sim.fit_stages import layer_counts
 from archsim.spec.engine import Engine
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
 
 HOST = "generic-ddr5-desktop"
 """Device document whose memory stands for the host's where none is given."""
+
+EXPERTS = ("expert",)
+"""Roles of the weights that `--cpu-moe` leaves in host memory."""
 
 EFFICIENCY = 0.85
 """Share of a memory bandwidth that decode reaches, as in `estimate`'s default rates."""
@@ -81,27 +85,77 @@ def _host_bandwidth() -> float:
     return load_hardware(HOST).bandwidth
 
 
-def offloaded(graph: Block, on_gpu: int | None, cpu_moe: bool, rules: Engine, model: Model) -> Split | None:
-    """The split; None where all lies on the device. The last layers go to the device first, the output matrix
-    with one more than all of them, as in llama.cpp."""
-    if on_gpu is None and not cpu_moe and rules.embedding == "device":
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """What is asked to lie in host memory. layers_here: the last layers, which stay on the device (None: all).
+    experts: routed experts of so many first layers.
+    """
+
+    layers_here: int | None = None
+    experts: int = 0
+
+    @property
+    def anything(self) -> bool:
+        """Whether anything is asked for."""
+        return self.layers_here is not None or self.experts > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parted:
+    """Weights and caches of the layers that stay on devices, what is outside of layers there, and the host's."""
+
+    layers: list[list[Held]]
+    caches: list[list[Held]]
+    outside: list[Held]
+    rest: list[Held]
+    host: list[Held]
+    host_caches: list[Held]
+
+
+def parted(graph: Block, moved: Moved, rules: Engine, model: Model) -> Parted | None:
+    """What lies where; None where all is on devices. The last layers go to devices first, the output matrix with
+    one more than all of them, as in llama.cpp."""
+    if not moved.anything and rules.embedding == "device":
         return None
     *layers, outside = layer_tensors(graph, "weight")
     *caches, rest = layer_tensors(graph, "state")
-    count = len(layers) if on_gpu is None else min(max(on_gpu, 0), len(layers))
-    first = len(layers) - count
+    on_gpu = moved.layers_here
+    first = 0 if on_gpu is None else len(layers) - min(max(on_gpu, 0), len(layers))
     host = [held for layer in layers[:first] for held in layer]
-    device = [held for layer in layers[first:] for held in layer]
-    experts = [held for held in device if cpu_moe and held.tensor.role == "expert"]
-    device = [held for held in device if held not in experts]
+    kept = []
+    for place, layer in enumerate(layers[first:], start=first):
+        away = [held for held in layer if place < moved.experts and held.tensor.role in EXPERTS]
+        host += away
+        kept.append([held for held in layer if held not in away])
     tied = model.head is None or model.head.tied
     whole = on_gpu is None or on_gpu > len(layers)
+    ends: list[Held] = []
     for held in outside:
         table = held.tensor.role == "embedding" and rules.embedding == "host"
-        (device if whole and (not table or tied) else host).append(held)
-    stage = Stage(
-        weights=sum(round(held.bytes) for held in device),
-        caches=(*(held for layer in caches[first:] for held in layer), *rest),
-    )
-    lower = tuple(held for layer in caches[:first] for held in layer)
-    return Split(device=stage, on_device=tuple(device), on_host=(*host, *experts), host_caches=lower)
+        (ends if whole and (not table or tied) else host).append(held)
+    lower = [held for layer in caches[:first] for held in layer]
+    return Parted(layers=kept, caches=caches[first:], outside=ends, rest=rest, host=host, host_caches=lower)
+
+
+def offloaded(graph: Block, moved: Moved, rules: Engine, model: Model) -> Split | None:
+    """The split over one device and the host; None where all lies on the device."""
+    parts = parted(graph, moved, rules, model)
+    if parts is None:
+        return None
+    (stage,) = spread(parts, 1, rules)
+    device = (*(held for layer in parts.layers for held in layer), *parts.outside)
+    host, lower = tuple(parts.host), tuple(parts.host_caches)
+    return Split(device=stage, on_device=device, on_host=host, host_caches=lower)
+
+
+def spread(parts: Parted, count: int, rules: Engine) -> tuple[Stage, ...]:
+    """The layers that stay on devices, over so many of them; what is outside of layers on the last."""
+    result, at = [], 0
+    for i, size in enumerate(layer_counts(len(parts.layers), count, rules.pipeline)):
+        own = [held for layer in parts.layers[at : at + size] for held in layer]
+        kept = [held for layer in parts.caches[at : at + size] for held in layer]
+        if i == count - 1:
+            own, kept = [*own, *parts.outside], [*kept, *parts.rest]
+        result.append(Stage(weights=sum(round(held.bytes) for held in own), caches=tuple(kept)))
+        at += size
+    return tuple(result)

@@ -11,6 +11,7 @@ from archsim.sim import fit as fits
 from archsim.sim.counting import step_for
 from archsim.sim.fit_answer import Change, Fit, Inverse
 from archsim.sim.formats import Formats, choose_formats
+from archsim.sim.plan import expert_counts
 from archsim.spec.hardware import Hardware
 from archsim.spec.lower import lower
 from archsim.spec.model import Model
@@ -114,9 +115,10 @@ def _engine_settings(asked: Asked, answer: Fit) -> Iterator[tuple[str, Asked]]:
 
 
 def _offloads(asked: Asked, answer: Fit) -> Iterator[tuple[str, Asked]]:
-    """Fewer layers on the device: the most that still fit, by proportion."""
+    """Experts of the fewest layers in host memory; or fewer layers on the device: the most that still fit."""
     if answer.fits:
         return
+    yield from _experts_out(asked, answer)
     total = answer.model.n_layers
     spare = answer.budget.limit - answer.budget.non_torch - answer.budget.activations
     each = (answer.budget.weights + answer.need) / total
@@ -126,6 +128,24 @@ def _offloads(asked: Asked, answer: Fit) -> Iterator[tuple[str, Asked]]:
         if found is not None and found.fits:
             yield f"-ngl {layers}", tried
             return
+
+
+def _experts_out(asked: Asked, answer: Fit) -> Iterator[tuple[str, Asked]]:
+    """`--n-cpu-moe` with the fewest layers that make it fit, found by bisection."""
+    if not expert_counts(answer.model) or asked.settings.cpu_moe:
+        return
+
+    def tried(count: int) -> Asked:
+        return replace(asked, settings=replace(asked.settings, n_cpu_moe=count))
+
+    low, high = asked.settings.n_cpu_moe, answer.model.n_layers
+    if not _fits(_try(answer.model, answer.hardware, tried(high))):
+        return
+    while high - low > 1:
+        middle = (low + high) // 2
+        enough = _fits(_try(answer.model, answer.hardware, tried(middle)))
+        low, high = (low, middle) if enough else (middle, high)
+    yield f"--n-cpu-moe {high}", tried(high)
 
 
 def formats_below(answer: Fit) -> Iterator[str]:

@@ -118,6 +118,11 @@ def _native_name(native: Mapping[str, Format]) -> str:
     return BF16.name
 
 
+def cache_format(name: str | None) -> Format | None:
+    """The format of a cache by name; None where none is asked for. Raises UsageError, UnknownName."""
+    return None if name in (None, "auto") else _cache_format(name)
+
+
 def _cache_format(name: str | None) -> Format:
     spec = load_format(str(name))
     if not spec.kv:

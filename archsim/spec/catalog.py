@@ -12,7 +12,6 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -22,6 +21,7 @@ from archsim.spec.spelling import may_drop_dots, normalise, undotted, without_su
 
 Kind = Literal["models", "hw", "formats", "engines"]
 BUILT_IN = "built-in"
+STDIN = "stdin"
 _NOUN = {"models": "model", "hw": "device", "formats": "format", "engines": "engine"}
 _PLACES = {kind: (kind,) for kind in ("models", "formats", "engines")} | {"hw": ("devices", "systems")}
 _TOP = {"models": "specs", "hw": "hardware", "formats": "specs", "engines": "specs"}
@@ -63,18 +63,26 @@ class _Shelf:
         """Normalised spelling -> stem; `inside` adds the names that files without an index hold."""
         known = {normalise(stem): stem for stem in self.files}
         if inside and not self.indexed:
+            from archsim.spec.catalog_names import names_inside
+
             for stem, path in self.files.items():
-                for spelling in _names_inside(Path(path)):
+                for spelling in names_inside(Path(path)):
                     known.setdefault(spelling, stem)
         return {s: stem for s, stem in self.names.items() if stem in self.files} | known
 
 
 def resolve(kind: Kind, name: str) -> Resolved:
-    """The file that `name`, an alias or a path, stands for.
+    """The file that `name`, an alias or a path, stands for; as a model `-` is what comes in on standard input.
 
     Raises UnknownName (E101) with the closest names, or with the status of a name that has no spec, and
     SpecError (E109) for a path where there is no file.
     """
+    if name == "-" and kind == "models":
+        from archsim.spec.stdin import document
+
+        return Resolved(path=document(), name=STDIN, format_hint=None, origin=STDIN)
+    if name.startswith("~"):
+        name = os.path.expanduser(name)
     if _is_path(name):
         return _from_path(name)
     shelves = _shelves(kind)
@@ -111,12 +119,13 @@ def build_index(folder: Path, status: Mapping[str, Mapping[str, Any]] | None = N
 
     `status`: names without a spec, else those of `_status.yaml`. Raises SpecError (E105) for a name claimed twice.
     """
+    from archsim.spec.catalog_names import names_inside
     from archsim.spec.loader import read
 
     status = status or (read(file) if (file := folder / "_status.yaml").is_file() else {})
     owners: dict[str, str] = {}
     for stem, path in _files([folder, *(folder / place for place in _PLACES["hw"])]).items():
-        for spelling in (normalise(stem), *_names_inside(Path(path), strict=True)):
+        for spelling in (normalise(stem), *names_inside(Path(path), strict=True)):
             _claim(owners, spelling, stem)
     for name in status:
         _claim(owners, normalise(name), name)
@@ -219,6 +228,11 @@ def _shelves(kind: Kind) -> list[_Shelf]:
     return result
 
 
+def data_roots(top: str) -> list[Path]:
+    """The folders in which data of one kind may lie, in the order in which they are looked up."""
+    return [folder for folder, _ in (*_user_roots(top), *_built_in(top))]
+
+
 def _user_roots(top: str) -> Iterator[tuple[Path, str]]:
     yield Path(top), f"./{top}"
     for entry in filter(None, os.environ.get("ARCHSIM_PATH", "").split(os.pathsep)):
@@ -273,29 +287,3 @@ def _index(path: Path) -> dict[str, Any]:
     raise SpecError(
         f"cannot use {quote(path, 200)}: {reason}", code="E109", hints=["rebuild it, or remove it"]
     )
-
-
-@cache
-def _read_names(path: Path, _stamp: tuple[int, int]) -> tuple[str, ...]:
-    from archsim.spec.loader import read
-
-    node = read(path)
-    listed = [node.get("name"), node.get("id")]
-    for key in ("aliases", "hf_ids"):
-        value = node.get(key)
-        listed += value if isinstance(value, list) else []
-    return tuple(
-        dict.fromkeys(normalise(name) for name in listed if isinstance(name, str) and normalise(name))
-    )
-
-
-def _names_inside(path: Path, strict: bool = False) -> tuple[str, ...]:
-    """Normalised names that a file gives itself. An invalid file has none, unless `strict`: it must not keep
-    other names from being found."""
-    try:
-        status = path.stat()
-        return _read_names(path, (status.st_mtime_ns, status.st_size))
-    except (SpecError, OSError):
-        if strict:
-            raise
-        return ()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from archsim.base.units import parse_quantity
+from archsim.base.version import version_of
 
 
 def _is_bytes(text: str) -> str:
@@ -112,6 +112,15 @@ class Limits(Section):
     otherwise: Otherwise | None = None
 
 
+class Online(Section):
+    """Weight formats that the engine makes of wider ones while it loads, and its peak then: those of the checkpoint
+    (whole), the converted ones beside them (both), or the converted ones alone, module by module (streamed).
+    """
+
+    formats: tuple[str, ...]
+    peak: Literal["whole", "both", "streamed"]
+
+
 class Source(Section):
     """Where values come from, and the fields it vouches for."""
 
@@ -124,10 +133,13 @@ class Engine(Section):
 
     reserve: bytes that the driver keeps, by vendor. windows: caches of windowed layers kept in `full`, `cut` to
     the window, or to the window and one `chunk`. latent: MLA's latent kept, or keys and values expanded (naive).
-    context: default length: the model's longest, that of the workload, or a number. layout: factor on weights
-    stored in a format. embedding: where the input table lives. splits: several devices share layers, not
-    tensors. experts: whether tensor parallelism cuts each expert or spreads whole ones. before: changes for
-    versions below a version, applied from the newest to the oldest.
+    states: recurrent states in the formats that the model defines, or all in fp32. context: default length: the
+    model's longest, that of the workload, or a number. layout: factor on weights stored in a format. embedding:
+    where the input table lives. splits: several devices share layers, not tensors. experts: whether tensor
+    parallelism cuts each expert or spreads whole ones. pipeline: which stages take the layers that are left over:
+    the first, the last, those before the last, all of them the last one; `output`: the output matrix counts as a
+    layer; `even`: equal runs of layers rounded up, as `estimate` cuts. before: changes for versions below a version,
+    applied from the newest to the oldest.
     """
 
     schema_: Literal["archsim.engine/1"] = Field(alias="schema")
@@ -144,23 +156,18 @@ class Engine(Section):
     block_size: Count
     windows: Literal["full", "cut", "chunk"] = "cut"
     latent: Literal["latent", "naive"] = "latent"
+    states: Literal["model", "fp32"] = "model"
     context: Literal["model", "workload"] | Count
     limits: tuple[Limits, ...] = (Limits(tokens=8192, seqs=256),)
     layout: dict[str, float] = Field(default_factory=dict)
     embedding: Literal["device", "host"] = "device"
     splits: Literal["tensors", "layers"] = "tensors"
     experts: Literal["cut", "spread"] = "cut"
+    pipeline: Literal["even", "first", "last", "before_last", "all_last", "output"] = "first"
+    online: Online | None = None
     before: dict[str, dict[str, Any]] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
     sources: dict[str, Source] = Field(default_factory=dict)
-
-
-def version_of(text: str) -> tuple[int, ...] | None:
-    """`0.6.x`, `v0.11.0rc1` or `b6000` as numbers; None where there is no version in it."""
-    found = re.search(r"(\d+(?:\.\d+)+)|b(\d+)|^v?(\d+)$", text.strip().lower())
-    if found is None:
-        return None
-    return tuple(int(part) for part in next(g for g in found.groups() if g).split("."))
 
 
 @lru_cache(maxsize=64)

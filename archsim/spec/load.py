@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError, UnknownName
 from archsim.spec import loader
 from archsim.spec.catalog import Resolved, resolve
@@ -72,6 +74,7 @@ def _check_formats(document: loader.Node) -> None:
 def _extended(resolved: Resolved, depth: int = 0) -> loader.Node:
     """The document with the one it extends merged underneath."""
     document = loader.read(resolved.path)
+    _check_kind(document, resolved)
     parent = document.get("extends")
     if not isinstance(parent, str):
         return document
@@ -81,6 +84,31 @@ def _extended(resolved: Resolved, depth: int = 0) -> loader.Node:
     for own in IDENTITY:
         base.pop(own, None)
     return loader.merge(base, document)
+
+
+OTHERS = {
+    "archsim.hardware": ("a device", "a device goes to `--hw`"),
+    "archsim.system": ("a machine", "a machine goes to `--hw`"),
+    "archsim.engine": ("a serving engine", "an engine goes to `--engine`, by its name"),
+}
+"""Beginning of a document's `schema` -> what it describes, and where it belongs."""
+
+
+def _check_kind(document: loader.Node, resolved: Resolved) -> None:
+    """Refuses a file that describes something else, in one sentence."""
+    schema = str(document.get("schema", ""))
+    found = next((words for start, words in OTHERS.items() if schema.startswith(start)), None)
+    if (
+        found is None
+        and "layers" not in document
+        and {"bytes", "mixture"} & document.keys()
+        and "compute" in document
+    ):
+        found = ("a number format", "a format goes to `--weights`, by its name")
+    if found is not None:
+        raise SpecError(
+            f"{quote(resolved.path, 200)} describes {found[0]}, not a model", code="E109", hints=(found[1],)
+        )
 
 
 IDENTITY = ("aliases", "hf_ids", "lineage", "notes", "sources", "published", "title", "confidence")
@@ -95,7 +123,11 @@ def load_hardware(name: str) -> Hardware:
     from archsim.spec.hardware import load, load_system
 
     path = resolve("hw", str(name)).path
-    if path.is_file() and b"\nschema: archsim.system/" in path.read_bytes()[:4096]:
+    start = path.read_bytes()[:4096] if path.is_file() else b""
+    if re.search(rb"^(d_model|layers|extends|vocab_size):", start, re.MULTILINE):
+        hint = "a model is the command's first argument"
+        raise SpecError(f"{quote(path, 200)} describes a model, not a device", code="E109", hints=(hint,))
+    if b"\nschema: archsim.system/" in start:
         system = load_system(path)
         return load_hardware(system.device).in_system(system)
     return load(path, lambda base: resolve("hw", base).path)

@@ -13,7 +13,7 @@ from archsim.base.diagnostics import quote
 from archsim.base.errors import UnknownName
 
 BASE = "https://json-schema.org/draft/2020-12/schema"
-KINDS = ("model", "hardware", "system", "format")
+KINDS = ("model", "hardware", "system", "format", "engine")
 
 Schema = dict[str, Any]
 
@@ -21,7 +21,8 @@ Schema = dict[str, Any]
 def schema(kind: str) -> Schema:
     """The JSON Schema of one kind of document. Raises UnknownName for another kind."""
     makers: dict[str, Callable[[], Schema]] = {
-        "model": _model, "hardware": _hardware, "system": _system, "format": _format
+        "model": _model, "hardware": _hardware, "system": _system, "format": _format,
+        "engine": _engine,
     }  # fmt: skip
     if kind not in makers:
         raise UnknownName(f"no schema named {quote(kind)}", hints=(f"known: {', '.join(KINDS)}",))
@@ -38,6 +39,12 @@ def _format() -> Schema:
     from archsim.spec.format import FormatSpec
 
     return FormatSpec.model_json_schema()
+
+
+def _engine() -> Schema:
+    from archsim.spec.engine import Engine
+
+    return Engine.model_json_schema()
 
 
 # ---------------------------------------------------------------------- models

@@ -11,34 +11,65 @@ _SIZE = re.compile(r"[0-9]+\.[0-9]+(?=[bmt])")
 SUFFIXES: dict[str, str | None] = {
     "instruct": None,
     "chat": None,
+    "thinking": None,
     "hf": None,
     "base": None,
     "it": None,
     "pt": None,
     "dynamic": None,
     "quantized": None,
+    "unsloth": None,
+    "uncased": None,
+    "mlx": None,
     "gguf": None,
+    "ud": None,
     "fp8": "fp8",
+    "fp8-kv": "fp8",
     "fp8-block": "fp8_block",
-    "fp8-dynamic": "fp8",
+    "fp8-dynamic": "fp8_channel",
     "nvfp4": "nvfp4",
     "fp4": "nvfp4",
     "mxfp4": "mxfp4",
     "bf16": "bf16",
     "fp16": "fp16",
+    "f16": "fp16",
     "awq": "awq_int4",
     "awq-int4": "awq_int4",
+    "awq-4bit": "awq_int4",
     "gptq": "gptq_int4",
     "gptq-int4": "gptq_int4",
+    "gptq-4bit": "gptq_int4",
     "gptq-int8": "gptq_int8",
+    "gptq-8bit": "gptq_int8",
     "int8": "int8",
     "int4": "int4",
     "w8a8": "w8a8",
+    "w8a8-int8": "w8a8",
+    "w8a16": "int8",
     "w4a16": "int4",
+    "w4a16-g128": "int4",
+    "quantized.w8a8": "w8a8",
+    "quantized.w8a16": "int8",
+    "quantized.w4a16": "int4",
     "bnb-4bit": "nf4",
+    "bnb-8bit": "int8",
+    **{f"{bits}bit": f"mlx_{bits}bit" for bits in (2, 3, 4, 5, 6, 8)},
 }
-"""Suffix of a checkpoint name to the weight format that it implies, None where it implies none. Versions and
-dates (`-v0.1`, `-2407`) are not here: they name other checkpoints."""
+"""Suffix of a checkpoint name to the weight format that it implies, None where it implies none. A bare `-4bit` is the
+convention of mlx-community. Versions (`-v0.1`) are not here: they name other checkpoints."""
+
+WITHIN = ("instruct", "chat", "it", "thinking", "vl")
+"""Words that do not change the language model's shape, wherever they stand: `Qwen2.5-VL-72B`, `Instruct-v0.3`."""
+
+FILE_TYPE = re.compile(r"-(i?q[1-8](?:-(?:[01]|k|nl|xs|xxs|s|m))?(?:-(?:xs|s|m|l|xl))?|mxfp4-moe)$")
+"""A file type of llama.cpp at the end of a name: `-Q4_K_M`, `-iq2_xxs`, `-q8_0`."""
+
+BITS_PER_WEIGHT = re.compile(r"-(?:exl[23]-)?([0-9](?:\.[0-9]{1,2})?)bpw(?:-h[0-9])?(?:-exl[23])?$")
+"""EXL2's average bits at the end of a name."""
+
+DATE = re.compile(r"-2[0-9](?:0[1-9]|1[0-2])$")
+"""Year and month at the end of a name: a newer checkpoint, which has the name's own shape where no entry of the catalog
+says otherwise."""
 
 _LONGEST_FIRST = sorted(SUFFIXES, key=lambda suffix: (-len(suffix), suffix))
 
@@ -59,11 +90,35 @@ def may_drop_dots(asked: str, known: str) -> bool:
 
 
 def without_suffixes(name: str) -> Iterator[tuple[str, str | None]]:
-    """`name` with one more known suffix removed each time, and the weight format that those imply."""
-    rest, hint = name.rsplit("/", 1)[-1].lower().replace("_", "-").replace(" ", "-"), None
-    while suffix := next(
-        (s for s in _LONGEST_FIRST if rest.endswith("-" + s) and len(rest) > len(s) + 1), None
-    ):
-        rest = rest[: -len(suffix) - 1]
-        hint = hint or SUFFIXES[suffix]
-        yield rest, hint
+    """`name` with one more known suffix removed each time, and the weight format that those imply; then the same
+    without a date, and without words that change nothing wherever they stand."""
+    hint: str | None = None
+    rest = re.sub(r"[_ :]", "-", name.rsplit("/", 1)[-1].lower())
+    ends = [(rest, hint)]
+    while (found := _last(rest)) is not None:
+        rest, implied = found
+        hint = hint or implied
+        ends.append((rest, hint))
+    yield from ends if ":" in name else ends[1:]
+    for rest, hint in ends:
+        for other in _shorter(rest):
+            yield other, hint
+
+
+def _last(name: str) -> tuple[str, str | None] | None:
+    """`name` less its last known suffix, and the format that this implies."""
+    if found := FILE_TYPE.search(name):
+        return name[: found.start()], f"gguf_{found[1].replace('-', '_')}"
+    if found := BITS_PER_WEIGHT.search(name):
+        return name[: found.start()], f"exl2_{found[1]}bpw"
+    suffix = next((s for s in _LONGEST_FIRST if name.endswith("-" + s) and len(name) > len(s) + 1), None)
+    return None if suffix is None else (name[: -len(suffix) - 1], SUFFIXES[suffix])
+
+
+def _shorter(name: str) -> Iterator[str]:
+    """`name` without a date at its end, then without words inside, then without both."""
+    inside = "-".join(word for i, word in enumerate(name.split("-")) if i == 0 or word not in WITHIN)
+    undated = DATE.sub("", name)
+    for other in (undated, inside, DATE.sub("", inside)):
+        if other != name:
+            yield other

@@ -193,6 +193,8 @@ def _wirings() -> dict[str, Model]:
         "deep": decoder(
             {"repeat": 2, "layers": [{"repeat": 2, "name": "in", "layers": [local, full]}, mamba]}),
         "attention_only": decoder(layer(attention=attention(), ffn=None)), "hybrid": decoder(mamba, full),
+        "keys_as_values": decoder(
+            layer(attention=attention(keys_as_values=True, qk_norm={"kind": "rmsnorm", "value": True}))),
         "factorised": decoder(
             plain, embedding={"factor": 6, "factor_bias": True, "norm": LAYER}, head={"tied": True}),
         "head": decoder(plain, head={"bias": True, "scale": 0.5}, embedding={"rows": 24}), **_gemma3n(),

@@ -19,6 +19,7 @@ from archsim.importers.gguf_reader import TYPES, read_gguf
 from archsim.importers.opening import load_model
 from archsim.spec.format import load_format
 
+from .bounded import bounded
 from .gguf_files import Q, Shapes, llama, with_experts, write
 
 
@@ -223,10 +224,8 @@ def test_mutated_headers(tmp_path: Path) -> None:
             else:
                 data[at : at + 4] = struct.pack("<I", rng.randrange(16))
         path.write_bytes(data)
-        start = time.perf_counter()
-        with suppress(SpecError):
+        with bounded(), suppress(SpecError):
             load_model(str(path))
-        assert time.perf_counter() - start < 5
 
 
 @pytest.mark.parametrize("count", [2**32, 2**40, 2**63, 1_200_000_000])
@@ -245,7 +244,5 @@ def test_a_sparse_file_of_10_gb(count: int, tmp_path: Path) -> None:
         with path.open("wb") as file:
             file.write(b"GGUF" + struct.pack("<I", 3) + head)
             file.truncate(10 * 2**30)
-        start = time.perf_counter()
-        with pytest.raises(SpecError):
+        with bounded(), pytest.raises(SpecError):
             load_model(str(path))
-        assert time.perf_counter() - start < 5

@@ -16,6 +16,8 @@ from archsim.importers.hf import from_config
 from archsim.spec.load import model_from
 from archsim.spec.model import Model
 
+from .bounded import bounded
+
 HERE = Path(__file__).parent
 CONFIGS = sorted((HERE / "configs").glob("*.json"))
 SMALL: dict[str, dict[str, Any]] = {
@@ -98,12 +100,11 @@ def test_mutations_give_a_model_or_an_error(seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(100):
         config = mutated(rng)
-        start = time.process_time()
-        try:
-            assert isinstance(model_from(from_config(config)), Model)
-        except SpecError as error:
-            assert error.message
-        assert time.process_time() - start < 1, config
+        with bounded():
+            try:
+                assert isinstance(model_from(from_config(config)), Model)
+            except SpecError as error:
+                assert error.message
 
 
 @pytest.mark.parametrize(
@@ -122,10 +123,8 @@ def test_mutations_give_a_model_or_an_error(seed: int) -> None:
 )
 def test_extremes_are_refused_at_once(change: dict[str, Any]) -> None:
     """No memory and no time is spent on them."""
-    start = time.process_time()
-    with pytest.raises(SpecError) as caught:
+    with bounded(), pytest.raises(SpecError) as caught:
         from_config(SMALL["mistral"] | change)
-    assert time.process_time() - start < 1
     assert len(caught.value.message) < 600
 
 

@@ -1,14 +1,21 @@
 """From what people type to a model: names, specs and config.json alike."""
 
+import io
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from archsim.base.errors import SpecError, UnknownName
 from archsim.importers.opening import load_model, open_model
 from archsim.sim.counting import count
+from archsim.spec import stdin
+from archsim.spec.load import load_hardware
 
+ROOT = Path(__file__).parents[2]
 CONFIGS = Path(__file__).parent / "configs"
 
 
@@ -81,3 +88,72 @@ def test_importing_every_family_needs_no_framework() -> None:
     )
     subprocess.run([sys.executable, "-c", code, str(CONFIGS / "bloom-560m.json")], check=True)
     assert json.loads((CONFIGS / "bloom-560m.json").read_text())["model_type"] == "bloom"
+
+
+@pytest.fixture
+def piped(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Puts a text on standard input, which is read once in a process otherwise."""
+
+    def put(text: str) -> None:
+        stdin.document.cache_clear()
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+
+    return put
+
+
+def test_standard_input_is_a_model(piped: Callable[[str], None], archsim: Any) -> None:
+    """`-`: a config.json or a spec, for every command, and shown as what it is."""
+    known = count(load_model("bloom-560m")).total
+    for file in (CONFIGS / "bloom-560m.json", ROOT / "specs/models/bloom-560m.yaml"):
+        piped(file.read_text("utf-8"))
+        assert json.loads(archsim("count", "-", "--json").out)["params"]["total"] == known
+        assert "stdin@" in archsim("fit", "-", "--hw", "h100").out
+    piped((CONFIGS / "bloom-560m.json").read_text("utf-8"))
+    assert json.loads(archsim("import", "-", "--json").out)["params"]["total"] == known
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("", "empty"), ("{", "JSON"), ("a: [", "not valid YAML"), ("x" * 5_000_000, "larger")]
+)
+def test_standard_input_that_is_no_model(
+    text: str, words: str, piped: Callable[[str], None], archsim: Any
+) -> None:
+    """An error in words, and exit code 3."""
+    piped(text)
+    result = archsim("count", "-")
+    assert result.code == 3 and words in result.err
+
+
+def test_the_home_folder_is_written_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`~` in a path that no shell has seen, such as behind a `=`."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "mine.json").write_text((CONFIGS / "bloom-560m.json").read_text())
+    (tmp_path / "mine.yaml").write_text((ROOT / "specs/models/bloom-560m.yaml").read_text("utf-8"))
+    (tmp_path / "card.yaml").write_text((ROOT / "hardware/devices/h100-sxm.yaml").read_text("utf-8"))
+    assert load_model("~/mine.json").vocab_size == load_model("~/mine.yaml").vocab_size
+    assert load_hardware("~/card.yaml").id == "h100-sxm"
+    with pytest.raises(SpecError, match="no such file"):
+        load_model("~/nothing.yaml")
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        ("hardware/devices/h100-sxm.yaml", "describes a device, not a model"),
+        ("hardware/systems/dgx-h100.yaml", "describes a machine, not a model"),
+        ("specs/formats/int4.yaml", "describes a number format, not a model"),
+        ("specs/formats/gguf_q4_k_m.yaml", "describes a number format, not a model"),
+        ("specs/engines/vllm.yaml", "describes a serving engine, not a model"),
+    ],
+)
+def test_a_file_of_another_kind_is_one_sentence(file: str, words: str) -> None:
+    """What it is, and where it belongs; not one complaint for each field."""
+    with pytest.raises(SpecError, match=words) as caught:
+        load_model(str(ROOT / file))
+    assert caught.value.hints and not caught.value.notes
+
+
+def test_a_model_is_no_device() -> None:
+    """The other way round."""
+    with pytest.raises(SpecError, match="describes a model, not a device"):
+        load_hardware(str(ROOT / "specs/models/llama3.3-70b.yaml"))

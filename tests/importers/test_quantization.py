@@ -16,6 +16,9 @@ from archsim.spec.load import model_from
 SMALL: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "small.json").read_text())
 LLAMA, MIXTRAL, DEEPSEEK = (SMALL[name] for name in ("llama", "mixtral", "deepseek_v3"))
 BNB = {"quant_method": "bitsandbytes"}
+INT8 = {"num_bits": 8, "type": "int", "strategy": "channel"}
+INT4 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128}
+MLX = {"group_size": 64, "bits": 4}
 PACKED = {"quant_method": "compressed-tensors", "format": "pack-quantized"}
 
 
@@ -43,6 +46,12 @@ def formats(quantised: dict[str, Any], config: dict[str, Any] = LLAMA) -> dict[s
         ({"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": True}, "gptq_int4"),
         ({"quant_method": "gptq", "bits": 4, "group_size": 32}, "gptq_int4_g32"),
         ({"quant_method": "gptq", "bits": 8, "group_size": 128}, "gptq_int8"),
+        ({"quant_method": "gptq", "bits": 3, "group_size": 128}, "gptq_int3"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": -1, "desc_act": True}, "gptq_int4_channel"),
+        ({"quant_method": "gptq", "bits": 8, "group_size": -1}, "gptq_int8_channel"),
+        (compressed(num_bits=4, type="int", strategy="channel"), "int4_channel"),
+        (compressed(num_bits=4, type="int", strategy="group", group_size=64), "int4_g64"),
+        (compressed(num_bits=8, type="int", strategy="group", group_size=128), "int8_g128"),
         ({"quant_method": "fp8", "activation_scheme": "static"}, "fp8"),
         ({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]}, "fp8_block"),
         ({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}, "fp8_channel"),
@@ -90,15 +99,20 @@ def test_mxfp4_is_for_experts() -> None:
     [
         ({"quant_method": "hqq"}, "hqq"),
         ({"bits": 4}, "quant_method"),
+        ({"bits": 7, "group_size": 64}, "bits"),
+        ({"bits": 4, "group_size": 48}, "group_size"),
+        ({"bits": 4, "group_size": 64, "mode": "fp7"}, "mode"),
+        ({"bits": 4, "group_size": 64, "per_head": 3}, "per_head"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 100}, "group_size"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": {"-:nowhere": {}}}, "nowhere"),
+        (compressed(num_bits=4, type="int", group_size=48), "group_size"),
+        (PACKED | {"config_groups": {"a": {"targets": ["re:.*mlp.*"], "weights": {}}}}, "weights"),
+        (PACKED | {"config_groups": {"a": {"targets": ["Conv2d"], "weights": INT8}}}, "Conv2d"),
         ({"quant_method": "awq", "bits": 3, "group_size": 128}, "bits"),
-        ({"quant_method": "gptq", "bits": 4, "group_size": -1}, "group_size"),
-        ({"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": {"-:x": {}}}, "dynamic"),
         ({"quant_method": "fp8", "weight_block_size": [64, 64]}, "weight_block_size"),
         ({"quant_method": "fp8", "weights_of_another_kind": 2}, "weights_of_another_kind"),
         (compressed(num_bits=2, type="int", group_size=128), "type"),
-        (compressed(num_bits=4, type="int", strategy="channel"), "group_size"),
         (PACKED, "config_groups"),
-        (PACKED | {"config_groups": {"a": {"targets": ["re:.*mlp.*"], "weights": {}}}}, "targets"),
         (BNB | {"load_in_4bit": True, "bnb_4bit_quant_type": "af4"}, "bnb_4bit_quant_type"),
         (BNB, "load_in_4bit"),
         ({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}, "quant_algo"),
@@ -161,3 +175,105 @@ def test_a_quantization_config_beside_text_config_counts() -> None:
     inside = {"model_type": "gemma3", "text_config": SMALL["gemma3_text"] | quantised}
     assert from_config(outside, "x") == from_config(inside, "x")
     assert from_config(inside)["weights"]["linear"] == "fp8"
+
+
+# ---------------------------------------------------------------------- several formats in one checkpoint
+def test_groups_with_targets_of_their_own() -> None:
+    """compressed-tensors: a pattern takes its modules out of the group of all linear layers; what is ignored stays."""
+    groups = {
+        "group_0": {"targets": ["Linear"], "weights": INT4},
+        "group_1": {"targets": ["re:.*mlp.down_proj", "model.layers.1.self_attn.q_proj"], "weights": INT8},
+    }
+    found = formats(PACKED | {"config_groups": groups, "ignore": ["model.layers.0.mlp.down_proj"]})
+    assert found == {
+        "default": "bf16", "linear": "int4", "expert": "int4", "layers.ffn.w_down": "1*bf16+2*int8",
+        "layers.attention.w_q": "2*int4+1*int8",
+    }  # fmt: skip
+
+
+def test_targets_without_a_group_of_all() -> None:
+    """Only the named modules are quantised."""
+    group = {"targets": ["re:.*self_attn.*"], "weights": INT8}
+    found = formats(PACKED | {"config_groups": {"group_0": group}})
+    assert found == {"default": "bf16"} | {f"layers.attention.w_{x}": "int8" for x in "qkvo"}
+
+
+def test_two_formats_for_all_are_refused() -> None:
+    """Which of them a layer has, the config does not say."""
+    groups = {str(i): {"targets": ["Linear"], "weights": w} for i, w in enumerate((INT4, INT8))}
+    with pytest.raises(SpecError, match="config_groups"):
+        formats(PACKED | {"config_groups": groups})
+
+
+def test_dynamic_rules_of_gptq() -> None:
+    """GPTQModel: negative rules leave modules alone, positive ones change their bits."""
+    rules = {"-:.*self_attn.*": {}, r"+:.*\.1\.mlp\.down_proj": {"bits": 8}}
+    found = formats({"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": rules})
+    assert found["layers.attention.w_o"] == "bf16"
+    assert found["layers.ffn.w_down"] == "2*gptq_int4+1*gptq_int8"
+
+
+def test_modules_in_blocks_of_gptq() -> None:
+    """A list of modules is all that is quantised."""
+    inside = [["self_attn.q_proj", "self_attn.k_proj"], ["mlp.up_proj"]]
+    found = formats(
+        {"quant_method": "gptq", "bits": 4, "group_size": 128, "modules_in_block_to_quantize": inside}
+    )
+    names = ("attention.w_q", "attention.w_k", "ffn.w_up")
+    assert found == {"default": "bf16"} | {f"layers.{name}": "gptq_int4" for name in names}
+
+
+def test_layers_listed_by_modelopt() -> None:
+    """MIXED_PRECISION names an algorithm for every module."""
+    listed = {f"model.layers.{i}.self_attn.{p}_proj": {"quant_algo": "FP8"} for i in range(3) for p in "qkvo"}
+    listed |= {f"model.layers.{i}.mlp.up_proj": {"quant_algo": "NVFP4", "group_size": 16} for i in range(2)}
+    found = formats({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": listed})
+    assert found["layers.attention.w_q"] == "fp8"
+    assert found["layers.ffn.w_up"] == "2*nvfp4+1*bf16"
+    assert "layers.ffn.w_down" not in found
+
+
+# ---------------------------------------------------------------------- MLX
+@pytest.mark.parametrize("key", ["quantization", "quantization_config"])
+@pytest.mark.parametrize(
+    ("quantised", "name"),
+    [
+        (MLX, "mlx_4bit"),
+        ({"group_size": 32, "bits": 6}, "mlx_6bit_g32"),
+        ({"group_size": 128, "bits": 3, "mode": "affine"}, "mlx_3bit_g128"),
+        ({"group_size": 32, "bits": 4, "mode": "mxfp4"}, "mxfp4"),
+    ],
+)
+def test_mlx(quantised: dict[str, Any], name: str, key: str) -> None:
+    """mlx-lm names no method, and converts tables as well."""
+    found = from_config(LLAMA | {key: quantised})["weights"]
+    assert found == {"default": "bf16"} | dict.fromkeys(("linear", "expert", "embedding", "head"), name)
+
+
+def test_mlx_bytes_are_those_of_the_file() -> None:
+    """Every matrix in groups of 64 with a scale and a bias of 16 bits each, norms in 16 bits."""
+    wide = LLAMA | {"hidden_size": 128, "intermediate_size": 256}
+    config = wide | {"quantization": MLX, "quantization_config": MLX}
+    whole = count(model_from(from_config(wide)))
+    packed = count(model_from(from_config(config)))
+    norms = whole.by_class["norm"]
+    assert packed.weight_bytes == (whole.total - norms) * 36 // 64 + 2 * norms
+
+
+def test_mlx_modules_of_their_own() -> None:
+    """Other bits, or none, for single modules: tables, routers and matrices of a layer."""
+    own = {
+        "model.embed_tokens": {"group_size": 64, "bits": 8},
+        "lm_head": False,
+        "model.layers.0.block_sparse_moe.switch_mlp.down_proj": {"group_size": 64, "bits": 6},
+        "model.layers.0.mlp.gate": {"bits": 8},
+        "model.layers.1.self_attn.q_proj": True,
+    }
+    config = MIXTRAL | {"quantization": MLX | own}
+    found = from_config(config)["weights"]
+    assert found["embedding.tokens"] == "mlx_8bit"
+    assert "head" not in found
+    n = config["num_hidden_layers"]
+    assert found["layers.moe.w_down"] == f"1*mlx_6bit+{n - 1}*mlx_4bit"
+    assert found["layers.moe.w_router"] == f"1*mlx_8bit+{n - 1}*bf16"
+    assert "layers.attention.w_q" not in found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import struct
-import time
 from contextlib import suppress
 from math import prod
 from pathlib import Path
@@ -19,6 +18,8 @@ from archsim.importers.opening import load_model
 from archsim.importers.safetensors import measure, ratio
 from archsim.importers.safetensors_reader import BITS, Entry, read_tensors
 from archsim.spec.format import stored
+
+from .bounded import bounded
 
 Tensors = dict[str, tuple[str, list[int]]]
 
@@ -85,8 +86,9 @@ def packed(kind: str, name: str, out: int, inner: int) -> Tensors:
                 f"{name}.weight_scale_inv": ("F32", [out // 128, g]),
             }
         case _:
-            return {f"{name}.weight": ("U32", [out, inner // 8]), f"{name}.scales": ("F16", [out, inner // 64]),
-                    f"{name}.biases": ("F16", [out, inner // 64])}  # fmt: skip
+            bits, group = (8, 128) if name == "model.layers.1.mlp.up_proj" else (4, 64)
+            beside = dict.fromkeys((f"{name}.scales", f"{name}.biases"), ("F16", [out, inner // group]))
+            return {f"{name}.weight": ("U32", [out, inner * bits // 32])} | beside
 
 
 def grouped(kind: str, size: int) -> dict[str, Any]:
@@ -95,7 +97,8 @@ def grouped(kind: str, size: int) -> dict[str, Any]:
 
 
 QUANTISED: dict[str, dict[str, Any]] = {
-    "fp16": {}, "mlx": {},
+    "fp16": {},
+    "mlx": {"group_size": 64, "bits": 4, "model.layers.1.mlp.up_proj": {"group_size": 128, "bits": 8}},
     "awq": {"quant_method": "awq", "bits": 4, "group_size": 128},
     "gptq": {"quant_method": "gptq", "bits": 4, "group_size": 128},
     "gptq8": {"quant_method": "gptq", "bits": 8, "group_size": 128},
@@ -239,10 +242,8 @@ def test_mutated_headers(tmp_path: Path) -> None:
                 del data[at : at + rng.randrange(200)]
                 data += b" " * 16
         path.write_bytes(data)
-        start = time.perf_counter()
-        with suppress(ArchsimError):
+        with bounded(), suppress(ArchsimError):
             load_model(str(path))
-        assert time.perf_counter() - start < 5
 
 
 def test_large_files_are_refused_before_they_are_read(tmp_path: Path) -> None:
@@ -251,8 +252,8 @@ def test_large_files_are_refused_before_they_are_read(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.write(struct.pack("<Q", 9 * 2**30))
         file.truncate(10 * 2**30)
-    with pytest.raises(SpecError, match="a header of"):
+    with bounded(), pytest.raises(SpecError, match="a header of"):
         read_tensors(path)
     path.write_bytes(struct.pack("<Q", 20_000_000) + b"[]" * 10_000_000)
-    with pytest.raises(SpecError, match="more values"):
+    with bounded(), pytest.raises(SpecError, match="more values"):
         read_tensors(path)

@@ -112,6 +112,42 @@ def test_gemma3n_has_a_width_per_layer() -> None:
     assert [layer.ffn.d_ff for layer in layers(config | {"intermediate_size": widths})] == widths
 
 
+def test_gemma4_has_two_kinds_of_heads() -> None:
+    """Global layers have heads of their own size, and their keys serve as values: no second projection, but both are
+    kept. `per_layer_config` of newer files says the same."""
+    config = SMALL["gemma4_keys_as_values"]
+    local, far = layers(config)[0].attention, layers(config)[-1].attention
+    assert (local.d_head, local.kv_heads, local.keys_as_values) == (8, 2, False)
+    assert (far.d_head, far.kv_heads, far.keys_as_values) == (16, 1, True)
+    plain = model_from(from_config(config | {"attention_k_eq_v": False, "num_global_key_value_heads": None}))
+    own = model_from(from_config(config))
+    assert count(plain).total - count(own).total == (2 * 2 - 1) * 16 * 32
+    newer = {k: v for k, v in config.items() if "global" not in k}
+    listed = {"per_layer_config": {"05": {"head_dim": 16, "num_key_value_heads": 1}}}
+    assert from_config(newer | listed, "x") == from_config(config, "x")
+
+
+def test_gemma4_s_last_layers_read_other_caches() -> None:
+    """They have queries alone, feed-forward layers twice as wide, and no cache."""
+    config = SMALL["gemma4_shared"]
+    found = layers(config)
+    assert [layer.attention.kv_from is None for layer in found] == [True] * 5 + [False] * 5
+    assert found[-1].ffn.d_ff == 2 * found[0].ffn.d_ff
+    half = config | {
+        "num_hidden_layers": 5,
+        "num_kv_shared_layers": 0,
+        "layer_types": config["layer_types"][:5],
+    }
+    growth = [count(model_from(from_config(c))).kv_bytes_per_token for c in (config, half)]
+    assert growth[0] == growth[1]
+
+
+def test_gemma4_with_experts_is_refused() -> None:
+    """Experts with norms of their own beside a dense layer cannot be expressed."""
+    with pytest.raises(SpecError, match="enable_moe_block"):
+        from_config(SMALL["gemma4_text"] | {"enable_moe_block": True, "num_experts": 4})
+
+
 # ------------------------------------------------------------------ experts
 def test_experts_have_many_names() -> None:
     """`num_experts`, `num_local_experts`, `n_routed_experts`, `moe_num_experts`; the chosen ones as well."""

@@ -60,7 +60,8 @@ def test_spellings_of_the_rest(archsim: Any) -> None:
     ours = ("--tp", "2", "--gpu-memory-utilization", "0.8", "--max-num-batched-tokens", "4k", "--block-size", "32",
             "--enforce-eager", "--kv-cache-dtype", "fp8", "--max-num-seqs", "64", "--weights", "fp8")  # fmt: skip
     theirs = ("--tensor-parallel-size", "2", "--mem-util", "0.8", "--chunked-prefill-size", "4096", "--page-size", "32",
-              "--disable-cuda-graph", "-ctk", "fp8", "--max-running-requests", "64", "--quant", "fp8")  # fmt: skip
+              "--disable-cuda-graph", "-ctk", "fp8", "-ctv", "fp8", "--max-running-requests", "64",
+              "--quant", "fp8")  # fmt: skip
     base = ("fit", "llama3.1-70b", "--hw", "h100", "--engine", "vllm", "--json")
     assert archsim(*base, *ours).out == archsim(*base, *theirs).out
 
@@ -99,3 +100,32 @@ def test_every_architecture(model: str, archsim: Any) -> None:
     grows = model not in ("mamba-2.8b", "bert-base")
     assert (data["max_model_len"] is not None) == grows
     assert archsim("fit", model, "--hw", "h200").code == 0
+
+
+def test_spellings_of_host_memory(archsim: Any) -> None:
+    """llama.cpp's short names, and types of keys and values of their own."""
+    base = (
+        "fit",
+        "mixtral-8x7b",
+        "--hw",
+        "rtx-4090",
+        "--engine",
+        "llama.cpp",
+        "--weights",
+        "gguf_q4_k_m",
+        "--json",
+    )
+    short = archsim(*base, "-ncmoe", "12", "-ctk", "q8_0").out
+    assert short == archsim(*base, "--n-cpu-moe", "12", "--cache-type-k", "q8_0").out
+    assert json.loads(short)["offload"]["host_weights_bytes"] > 0
+    page = archsim(*base[:-1], "-ctk", "q8_0", "-ctv", "q4_0", "-c", "8k").out
+    assert "q8_0 keys, q4_0 values KV cache" in page
+    assert archsim(*base, "--cache-type-v", "gguf_q4_k_m").code == 2
+
+
+def test_spelling_of_attention_replicas(archsim: Any) -> None:
+    """SGLang counts all devices as tp."""
+    base = ("fit", "deepseek-v3", "--hw", "h200", "--engine", "sglang", "--json")
+    theirs = archsim(*base, "--tp-size", "8", "--dp-size", "8", "--enable-dp-attention")
+    assert theirs.out == archsim(*base, "--dp", "8", "--ep", "8").out
+    assert archsim(*base, "--tp", "8", "--dp", "3", "--enable-dp-attention").code == 2

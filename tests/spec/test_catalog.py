@@ -23,6 +23,10 @@ MODELS = {
     "opt-13b": "name: opt-13b\n",
     "pythia-12b": "name: pythia-12b\n",
     "bert-base": "name: bert-base\n",
+    "mistral-7b-v0.3": "name: mistral-7b-v0.3\n",
+    "qwen2.5-72b": "name: qwen2.5-72b\n",
+    "qwen3-4b": "name: qwen3-4b\n",
+    "gemma3-27b": "name: gemma3-27b\n",
 }
 STATUS = {
     "gpt-4": {"status": "undisclosed", "text": "no architecture was published", "aliases": ["gpt-4-0613"]}
@@ -72,6 +76,13 @@ def built_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("bert-base", "bert-base"),
         ("Llama-3.1-8B-Instruct", "llama3.1-8b"),
         ("llama2-70b-chat-hf", "llama2-70b"),
+        ("mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b-v0.3"),
+        ("Qwen/Qwen2.5-VL-72B-Instruct", "qwen2.5-72b"),
+        ("Qwen/Qwen3-4B-Instruct-2507", "qwen3-4b"),
+        ("Qwen/Qwen3-4B-Thinking-2507", "qwen3-4b"),
+        ("google/gemma-3-27b-it", "gemma3-27b"),
+        ("Llama-3.1-8B-Instruct-GGUF", "llama3.1-8b"),
+        ("llama2:7b", "llama2-7b"),
     ],
 )
 def test_spellings(name: str, stem: str) -> None:
@@ -85,15 +96,39 @@ def test_spellings(name: str, stem: str) -> None:
     [
         ("nvidia/Llama-3.1-8B-Instruct-FP8", "fp8"),
         ("Llama-3.1-8B-Instruct-NVFP4", "nvfp4"),
-        ("Llama-3.1-8B-FP8-dynamic", "fp8"),
+        ("Llama-3.1-8B-FP8-dynamic", "fp8_channel"),
         ("llama3.1-8b-fp8-block", "fp8_block"),
         ("llama2-7b-chat-AWQ", "awq_int4"),
         ("llama2-7b-gptq", "gptq_int4"),
+        ("Qwen/Qwen2.5-72B-Instruct-GPTQ-Int4", "gptq_int4"),
+        ("Qwen2.5-VL-72B-Instruct-AWQ", "awq_int4"),
+        ("Qwen3-4B-Instruct-2507-FP8", "fp8"),
+        ("mlx-community/Llama-3.1-8B-Instruct-4bit", "mlx_4bit"),
+        ("mlx-community/Llama-3.1-8B-Instruct-8bit", "mlx_8bit"),
+        ("RedHatAI/Llama-3.1-8B-Instruct-quantized.w4a16", "int4"),
+        ("RedHatAI/Llama-3.1-8B-Instruct-quantized.w8a8", "w8a8"),
+        ("unsloth/Llama-3.1-8B-Instruct-unsloth-bnb-4bit", "nf4"),
+        ("Mistral-7B-Instruct-v0.3-bnb-4bit", "nf4"),
+        ("llama3.1-8b-MXFP4", "mxfp4"),
+        ("bartowski/Llama-3.1-8B-Instruct-Q4_K_M-GGUF", "gguf_q4_k_m"),
+        ("llama3.1:8b-instruct-q8_0", "gguf_q8_0"),
+        ("Llama-3.1-8B-IQ2_XXS", "gguf_iq2_xxs"),
+        ("turboderp/Llama-3.1-8B-Instruct-exl2-4.5bpw", "exl2_4.5bpw"),
+        ("Llama-3.1-8B-4.5bpw-h6-exl2", "exl2_4.5bpw"),
     ],
 )
 def test_suffixes_choose_the_format(name: str, hint: str) -> None:
     """A format suffix resolves to the architecture and reports its format."""
     assert resolve("models", name).format_hint == hint
+
+
+@pytest.mark.parametrize(
+    "name", ["mistral-7b-v0.2", "Mistral-7B-Instruct-v0.2", "mistral-7b", "gemma-3-27b-v2-it"]
+)
+def test_a_version_is_never_dropped(name: str) -> None:
+    """Versions name other checkpoints, which may have another shape."""
+    with pytest.raises(UnknownName):
+        resolve("models", name)
 
 
 def test_a_decimal_size_is_never_another_size() -> None:
@@ -108,7 +143,7 @@ def test_unknown_name_lists_close_ones() -> None:
         resolve("models", "lama2-70b")
     assert caught.value.code == "E101"
     assert caught.value.hints[0] == "did you mean `llama2-70b`? Also close: `llama2-7b`, `llama3-70b`"
-    assert caught.value.hints[1] == "`archsim list models` shows all 8; a path to a YAML file works too"
+    assert caught.value.hints[1] == "`archsim list models` shows all 12; a path to a YAML file works too"
 
 
 @pytest.mark.parametrize("name", ["gpt-4", "OpenAI/GPT4", "gpt-4-0613"])

@@ -12,7 +12,18 @@ from archsim.spec.engine import Engine, load_engine, version_of
 
 FOLDER = Path(__file__).resolve().parents[2] / "specs" / "engines"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
-RULES = ("share", "activations", "graphs", "non_torch", "windows", "context", "limits", "layout", "reserve")
+RULES = (
+    "share",
+    "activations",
+    "graphs",
+    "non_torch",
+    "windows",
+    "states",
+    "context",
+    "limits",
+    "layout",
+    "reserve",
+)
 """Fields that a source must vouch for, where a document sets them."""
 
 
@@ -49,7 +60,8 @@ def test_rules_by_version() -> None:
     assert shares == [0.92, 0.92, 0.90, 0.90]
     inside = [load_engine("vllm", v).graphs.inside for v in ("0.21", "0.20.2")]  # type: ignore[union-attr]
     assert inside == [True, False]
-    assert [load_engine("vllm", v).windows for v in ("0.11", "0.9.2")] == ["chunk", "full"]
+    assert [load_engine("vllm", v).windows for v in ("0.11", "0.9.2", "0.9.0")] == ["chunk", "chunk", "full"]
+    assert [load_engine("vllm", v).latent for v in ("0.7.1", "0.7.0")] == ["latent", "naive"]
     assert [load_engine("vllm", v).activations.profile for v in ("0.8", "0.7.3")] == ["chunk", "length"]
 
 

@@ -13,6 +13,7 @@ from archsim.base.errors import ArchsimError
 from archsim.graph.tensor import Format, Tensor, mixed, nbytes
 from archsim.spec.format import FormatSpec, load_format, stored
 from archsim.spec.mixture import fitting, in_layers
+from archsim.spec.spelling import SUFFIXES
 
 FOLDER = Path(__file__).resolve().parents[2] / "specs" / "formats"
 NAMES = """
@@ -43,13 +44,27 @@ def test_cache_formats(name: str) -> None:
     [
         ("awq_int4", 4.15625), ("awq_int4_g64", 4.3125), ("awq_int4_g32", 4.625), ("gptq_int8", 8.1875),
         ("mxfp4", 4.25), ("mxfp6", 6.25), ("mxfp8", 8.25), ("nvfp4", 4.5), ("nf4_single", 4.5), ("fp4_bnb", 4.5),
-        ("mlx_4bit", 4.5), ("mlx_8bit", 8.5), ("q4f16", 4.5), ("fp8_block", 8.001953125), ("int4", 4.125),
+        ("mlx_4bit", 4.5), ("mlx_8bit", 8.5), ("mlx_3bit", 3.5), ("mlx_6bit_g32", 7.0), ("mlx_5bit_g128", 5.25),
+        ("gptq_int3", 3.1484375), ("gptq_int2", 2.140625), ("gptq_int8_g32", 8.75), ("int4_g64", 4.25),
+        ("int8_g128", 8.125), ("q4f16", 4.5), ("fp8_block", 8.001953125), ("int4", 4.125),
         ("iq1_s", 1.5625), ("q3_k", 3.4375), ("tq1_0", 1.6875), ("exl2_4.65bpw", 4.65),
     ],
 )  # fmt: skip
 def test_bits_of_whole_blocks(name: str, bits: float) -> None:
     """Bits per weight, scales and zero points in them."""
     assert load_format(name).format().bits == pytest.approx(bits, rel=1e-12)
+
+
+@pytest.mark.parametrize("hint", sorted({hint for hint in SUFFIXES.values() if hint is not None}))
+def test_suffixes_of_names_are_formats(hint: str) -> None:
+    """What the end of a checkpoint's name implies can be loaded."""
+    assert load_format(hint).name == hint
+
+
+def test_one_scale_per_output() -> None:
+    """Per channel: 4 bits and one scale, however long the rows are."""
+    w = Tensor("w", {"D": 64, "F": 32}, "weight", stored("int4_channel"), "linear", ("D",))
+    assert nbytes(w) == 64 * 32 // 2 + 2 * 32
 
 
 def test_double_quantization() -> None:

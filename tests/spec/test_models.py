@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
+from archsim.base.errors import SpecError
 from archsim.cost.count import active_params, params
 from archsim.graph.graph import Block
 from archsim.graph.step import Seqs, Step
 from archsim.graph.tensor import Tensor
 from archsim.spec import loader
-from archsim.spec.catalog import build_index
-from archsim.spec.load import load_model
+from archsim.spec.catalog import build_index, resolve
+from archsim.spec.load import load_model, model_from
 from archsim.spec.lower import PARTS, lower
 from archsim.spec.model import Model
 
@@ -116,3 +117,26 @@ def test_a_model_keeps_no_format_of_the_one_it_extends() -> None:
     """Kimi K2 stores fp8 matrices, its successors int4 experts and bf16 for the rest."""
     assert model("kimi-k2").weights["linear"] == "fp8_block"
     assert model("kimi-k2.5").weights == {"default": "bf16", "linear": "bf16", "expert": "int4_g32"}
+
+
+@pytest.mark.parametrize(
+    ("name", "stem"),
+    [
+        ("deepseek-r1-distill-llama-70b", "llama3.3-70b"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Llama-8B", "llama3.1-8b"),
+        ("Qwen/Qwen2.5-Coder-32B-Instruct-AWQ", "qwen2.5-32b"),
+        ("Qwen/QwQ-32B", "qwen2.5-32b"),
+        ("Qwen/Qwen3-VL-30B-A3B-Instruct", "qwen3-30b-a3b"),
+    ],
+)
+def test_checkpoints_of_another_s_shape(name: str, stem: str) -> None:
+    """Checkpoints that were trained on from another one resolve to its architecture."""
+    assert resolve("models", name).name == stem
+
+
+def test_embeddings_per_layer_need_their_table() -> None:
+    """A layer that takes its own embedding of the token, and a model that has none."""
+    layer = {"ffn": {"kind": "mlp", "d_ff": 8}, "per_layer_input": {"d": 8, "norm": {"kind": "rmsnorm"}}}
+    document = {"name": "x", "d_model": 64, "vocab_size": 10, "layers": [layer]}
+    with pytest.raises(SpecError, match="per_layer"):
+        model_from(document)

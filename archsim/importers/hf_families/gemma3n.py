@@ -31,7 +31,7 @@ def gemma3n(c: Config) -> Doc:
     doc = decoder(c, entries[:1], norm, output=_head(c), embedding=SCALED | {"per_layer": _table(c, norm)})
     base = shared([layer for _, layer in entries])
     own = layers(c) - (c.get("num_kv_shared_layers") or 0)
-    stacks = _segments([(name, difference(layer, base)) for name, layer in entries], own)
+    stacks = segments([(name, difference(layer, base)) for name, layer in entries], own)
     return {k: v for k, v in doc.items() if k != "head"} | {
         "layer": base,
         "layers": stacks,
@@ -39,7 +39,7 @@ def gemma3n(c: Config) -> Doc:
     }
 
 
-def _segments(entries: list[Entry], own: int) -> list[Doc]:
+def segments(entries: list[Entry], own: int) -> list[Doc]:
     """Groups of one pattern each: sparse activations, dense ones, readers of the second group's caches."""
     sparse = sum("sparsity" in layer.get("ffn", {}) for _, layer in entries[:own])
     result = [_segment("sparse", entries[:sparse])] if 0 < sparse < own else []
@@ -57,7 +57,7 @@ def _segment(name: str, entries: list[Entry]) -> Doc:
 
 
 def _reading(layer: Doc, owner: str) -> Doc:
-    return layer | {"attention": layer["attention"] | {"kv_from": owner}}
+    return layer | {"attention": layer.get("attention", {}) | {"kv_from": owner}}
 
 
 def _owner(last: list[Doc], kind: str) -> str:

@@ -8,8 +8,6 @@ REFUSED = {
     "chatglm": "its configs have no class in transformers; the checkpoints converted to `glm` can be read",
     "deepseek_v4": "its compressed attention and hyper-connections cannot be expressed",
     "diffllama": "differential attention cannot be expressed",
-    "gemma4_text": "keys that serve as values too, and experts with norms of their own beside a dense layer, cannot be "
-    "expressed",
     "gemma4_unified_text": "its layers cannot be expressed",
     "hy_v4": "its layers cannot be expressed",
     "jetmoe": "mixtures of attention heads cannot be expressed",
