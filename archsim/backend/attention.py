@@ -19,7 +19,7 @@ from archsim.graph.step import Mask
 @kernel("attention")
 def fused(run: Run, block: Block) -> bool:
     """torch's scaled_dot_product_attention in place of the body; False where the body is not plain."""
-    if not run.fused or not _plain(block):
+    if not run.fused or not _plain(block, sinks=_has_flash(run)):
         return False
     *scores, read = [op for op in _ops(block) if op.kind == "contract"]
     (softmax,) = [op for op in _ops(block) if op.fn == "softmax"]
@@ -27,10 +27,16 @@ def fused(run: Run, block: Block) -> bool:
     keys = [run.read(op.reads[1]) for op in scores]
     values = run.read(read.reads[1])
     shared = tuple(d for d in heads if any(d in v.dims for v in (*keys, values)))
-    q = torch.cat([_queries(run, op, heads) for op in scores], dim=-1)
-    k = torch.cat(_expanded([_by_head(v, shared) for v in keys]), dim=-1)
+    q = _joined([_queries(run, op, heads) for op in scores])
+    k = _joined(_expanded([_by_head(v, shared) for v in keys]))
     v = _by_head(values, shared)
-    y = _attend(run, softmax.attrs["mask"], q, k, v.expand(*k.shape[:-1], -1), scores[0].attrs["scale"])
+    v = v.expand(*k.shape[:-1], -1)
+    mask, scale = softmax.attrs["mask"], scores[0].attrs["scale"]
+    sinks = run.read(softmax.reads[1]).x.flatten() if len(softmax.reads) > 1 else None
+    if sinks is not None or (_has_flash(run) and _banded(mask, k.shape[2]) and q.shape[-1] == v.shape[-1]):
+        y = _flash(mask, q, k, v, scale, sinks)
+    else:
+        y = _attend(run, mask, q, k, v, scale)
     out = dims_of(read.writes[0].tensor.axes)
     sizes = run.read(scores[0].reads[0])
     y = torch.unflatten(y, 1, [sizes.x.shape[sizes.dims.index(d)] for d in heads])
@@ -42,12 +48,14 @@ def _ops(block: Block) -> list[Op]:
     return [op for op in block.body if isinstance(op, Op)]
 
 
-def _plain(block: Block) -> bool:
-    """Whether the body is products, their sum, and a softmax without sinks or an indexer's choice."""
+def _plain(block: Block, sinks: bool) -> bool:
+    """Whether the body is products, their sum, and a softmax without an indexer's choice, or sinks unless allowed."""
     for op in _ops(block):
         if op.kind == "contract" or (op.fn == "add" and "term" not in op.attrs):
             continue
-        if op.fn != "softmax" or len(op.reads) > 1 or (op.attrs["mask"] and op.attrs["mask"].top_k):
+        if op.fn != "softmax" or (op.attrs["mask"] and op.attrs["mask"].top_k):
+            return False
+        if len(op.reads) > 1 and not (sinks and _banded(op.attrs["mask"], 0)):
             return False
     return len(_ops(block)) == len(block.body)
 
@@ -71,6 +79,11 @@ def _by_head(value: Value, heads: Dims) -> Tensor:
     return y.flatten(1, len(heads)) if heads else y.unsqueeze(1)
 
 
+def _joined(xs: list[Tensor]) -> Tensor:
+    """Side by side; a single one as it is, since a copy of a cache would be read again."""
+    return xs[0] if len(xs) == 1 else torch.cat(xs, dim=-1)
+
+
 def _expanded(xs: list[Tensor]) -> list[Tensor]:
     """Keys with as many heads as the one with most."""
     heads = max(x.shape[1] for x in xs)
@@ -86,6 +99,35 @@ def _attend(run: Run, mask: Mask | None, q: Tensor, k: Tensor, v: Tensor, scale:
         return functional.scaled_dot_product_attention(q, k, v, is_causal=True, **options)
     seen = allowed(mask, run.past, new, keys, q.device)
     return functional.scaled_dot_product_attention(q, k, v, attn_mask=seen, **options)
+
+
+def _has_flash(run: Run) -> bool:
+    """Whether torch's FlashAttention, with a window and with the sum of the softmax, runs here."""
+    return run.tokens.is_cuda and run.dtype in (torch.float16, torch.bfloat16)
+
+
+def _banded(mask: Mask | None, keys: int) -> bool:
+    """Whether a mask is causal with nothing but a window, and the window shorter than so many keys."""
+    if mask is None or not mask.causal or replace(mask, window=0) != Mask():
+        return False
+    return not keys or 0 < mask.window < keys
+
+
+def _flash(mask: Mask, q: Tensor, k: Tensor, v: Tensor, scale: float, sinks: Tensor | None) -> Tensor:
+    """FlashAttention (arXiv:2307.08691) with a window; a sink is one more term in the softmax's sum:
+    out · e^lse / (e^lse + e^sink).
+    """
+    new, keys = q.shape[2], k.shape[2]
+    band = mask.window if 0 < mask.window < keys else 0
+    out, lse, *_ = torch.ops.aten._flash_attention_forward(
+        q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), None, None, new, keys, 0.0, new > 1, False,
+        scale=scale, window_size_left=band - 1 if band else None, window_size_right=0 if band else None,
+    )  # fmt: skip
+    if sinks is not None:
+        share = torch.sigmoid(lse - sinks.float()[:, None]).transpose(1, 2).unsqueeze(-1)
+        out = (out * share).to(out.dtype)
+    y: Tensor = out.transpose(1, 2)
+    return y
 
 
 def _only_causal(mask: Mask, keys: int) -> bool:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from archsim.backend import attention, kernels, linear, ssd  # noqa: F401  (they register their rules)
 from archsim.backend.cache import Cache
-from archsim.backend.run import Run
+from archsim.backend.run import Run, Watch
 from archsim.graph.graph import Block, Node, Op, blocks, ops
 from archsim.graph.step import Seqs, Step
 from archsim.graph.tensor import Tensor as Named
@@ -48,13 +48,14 @@ class Net(nn.Module):
     """Executes the graph of `model`, lowered anew for every shape of step.
 
     fused: attention as one kernel where its body is plain. fast: experts run on the tokens sent to them.
-    absorbed: MLA with its up-projections moved to the query and the output.
+    absorbed: MLA with its up-projections moved to the query and the output. watch: a context around every op.
     """
 
     def __init__(self, model: Model, device: str, dtype: torch.dtype, parts: Collection[str] = ()) -> None:
         super().__init__()
         self.model, self.parts, self.dtype = model, tuple(parts), dtype
         self.fused = self.fast = self.absorbed = False
+        self.watch: Watch | None = None
         self._homes: dict[str, Home] = {}
         self._graphs: dict[Step, Block] = {}
         graph = self.graph(_prefill(model))
@@ -83,6 +84,10 @@ class Net(nn.Module):
         found: Tensor = getattr(self, self._homes[name].parameter)
         return found
 
+    def loops(self, name: str) -> tuple[str, ...]:
+        """The repeated blocks that the leading dimensions of a weight count."""
+        return self._homes[name].loops
+
     def weights(self) -> dict[str, Tensor]:
         """All parameters and buffers by the graph's names."""
         return {name: self.weight(name) for name in self._homes}
@@ -106,8 +111,9 @@ class Net(nn.Module):
         cache = Cache() if cache is None else cache
         graph = self.graph(self._step(tokens, cache, source, last))
         run = Run(
-            weights=self._copy, cache=cache, tokens=tokens, width=self.model.d_model, source=source,
+            weights=self.copy_of, cache=cache, tokens=tokens, width=self.model.d_model, source=source,
             layers=self.model.layers, past=cache.length, dtype=self.dtype, fused=self.fused, fast=self.fast,
+            watch=self.watch,
         )  # fmt: skip
         for node in graph.body:
             run.node(node)
@@ -122,7 +128,7 @@ class Net(nn.Module):
         seqs = (Seqs(batch, new, cache.length),)
         return Step(seqs=seqs, masked=False, last=last, source=sources, absorbed=self.absorbed)
 
-    def _copy(self, name: str, index: Mapping[str, int]) -> Tensor:
+    def copy_of(self, name: str, index: Mapping[str, int]) -> Tensor:
         """One repetition's slice of a weight."""
         home = self._homes[name]
         x: Tensor = getattr(self, home.parameter)

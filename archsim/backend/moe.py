@@ -25,7 +25,7 @@ def choose(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
     if router.choice == "expert":
         return _experts_choose(run, logits, router, op.attrs)
     weights, expert = _tokens_choose(logits, bias, router, op.attrs["top_k"])
-    token = torch.arange(logits.shape[0], device=logits.device).repeat_interleave(expert.shape[1])
+    token = torch.arange(logits.shape[0], device=logits.device)[:, None].expand_as(expert).flatten()
     run.routing = Routing(token, expert.flatten())
     if op.attrs["capacity"] is not None:
         return _limited(run, weights.flatten(), logits.shape[1], op.attrs["capacity"])

@@ -7,6 +7,7 @@ block reads its own slice of every weight and its own slot of every state.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -22,6 +23,10 @@ from archsim.graph.tensor import Tensor as Named
 
 Weights = Callable[[str, Mapping[str, int]], Tensor]
 """Name and present repetitions to one copy of a weight."""
+
+
+Watch = Callable[[Node], AbstractContextManager[None]]
+"""What surrounds the execution of an op, or of a block that runs as one kernel."""
 
 
 class Value(NamedTuple):
@@ -45,7 +50,7 @@ class Run:
 
     width, layers: the model's. tokens, past: ids (S, T) of the stack being run, and how many came before them. fused:
     attention runs as one kernel where its body is plain. fast: experts work on the tokens sent to them, one
-    after another, instead of on gathered copies of their weights.
+    after another, instead of on gathered copies of their weights. watch: a context around every op.
     """
 
     weights: Weights
@@ -62,12 +67,14 @@ class Run:
     index: dict[str, int] = field(default_factory=dict)
     routing: Routing | None = None
     counters: dict[str, int] = field(default_factory=dict)
+    watch: Watch | None = None
 
     # ------------------------------------------------------------------ structure
     def node(self, node: Node) -> None:
         """Execute an op, or a block with all its repetitions."""
         if isinstance(node, Op):
-            RULES[node.kind](self, node)
+            with self.watched(node):
+                RULES[node.kind](self, node)
         elif node.name == "encoder":
             self._encoder(node)
         else:
@@ -85,12 +92,20 @@ class Run:
         first = {x.name: self.values[x.name] for x, _ in block.carry}
         for i in range(int(block.times)):
             self.index[block.name] = i
-            if kernel is None or not kernel(self, block):
+            if kernel is None or not self._as_one(kernel, block):
                 for child in block.body:
                     self.node(child)
             for x, y in block.carry:
                 self.values[x.name] = self.values[y.name]
         self.values.update(first)  # what follows the block reads `y`, and `x` means what it meant before
+
+    def _as_one(self, kernel: Kernel, block: Block) -> bool:
+        with self.watched(block):
+            return kernel(self, block)
+
+    def watched(self, node: Node) -> AbstractContextManager[None]:
+        """The context that watches a node, if anyone does."""
+        return nullcontext() if self.watch is None else self.watch(node)
 
     # ------------------------------------------------------------------ values
     def read(self, use: Use) -> Value:

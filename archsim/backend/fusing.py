@@ -1,0 +1,215 @@
+"""Which neighbours of an unrolled graph run as one call, and the calls."""
+
+from __future__ import annotations
+
+import torch
+
+from archsim.backend.axes import dims_of
+from archsim.backend.fused import can_gate
+from archsim.backend.matching import TWO, plain_add
+from archsim.backend.moe import expert_product
+from archsim.backend.products import Products, given
+from archsim.backend.program import Call, Part, Values, names_kernel, paths_of
+from archsim.backend.run import KERNELS, RULES, Routing
+from archsim.graph.graph import Op
+
+QKV = ("q", "k", "v")
+
+
+class Compiler(Products):
+    """Turns instructions into parts, in order; an instruction that another took with it is left out."""
+
+    def compiled(self) -> tuple[list[Part], int]:
+        """All parts, and the number of the result."""
+        for place in range(len(self.code)):
+            if place not in self.taken:
+                self._emit(place)
+        return self._with_deaths(), self.result
+
+    def _emit(self, place: int) -> None:
+        """The first rule that knows the instruction; otherwise the interpreter's."""
+        node = self.code[place].node
+        rules = (
+            self._append, self._linear, self._add_norm, self._norm, self._gate, self._rope, self._top_k,
+            self._experts,
+        )  # fmt: skip
+        if isinstance(node, Op):
+            for rule in rules:
+                if rule(place, node):
+                    return
+        self._take([place], self._generic(place))
+
+    def _generic(self, place: int) -> Call:
+        """The interpreter's own rule, with its values handed over by name."""
+        instruction, run = self.code[place], self.program.run
+        node, reads, writes = instruction.node, instruction.reads, instruction.writes
+        kernel = KERNELS.get(names_kernel(instruction))
+
+        def call(values: Values) -> None:
+            run.index = instruction.index
+            for name, number in reads.items():
+                run.values[name] = given(values, number)
+            if isinstance(node, Op):
+                RULES[node.kind](run, node)
+            elif kernel is None or not kernel(run, node):
+                for child in node.body:
+                    run.node(child)
+            for name, number in writes.items():
+                values[number] = run.values.get(name)
+            run.values.clear()
+
+        return call
+
+    def _append(self, place: int, op: Op) -> bool:
+        """New keys and values into their buffers."""
+        if op.kind != "append" or "C" not in op.writes[0].tensor.axes or op.attrs.get("source"):
+            return False
+        instruction, run = self.code[place], self.program.run
+        (number,) = instruction.reads.values()
+        use = op.writes[0]
+        run.index = instruction.index
+        run.buffer(use.tensor, run.slot(use.tensor, use.copy))
+
+        def call(values: Values) -> None:
+            run.index = instruction.index
+            run.append(use.tensor, use.copy, given(values, number))
+
+        self._take([place], call)
+        return True
+
+    def _add_norm(self, place: int, op: Op) -> bool:
+        """A residual and the norm of the sum."""
+        if not plain_add(op) or any(use.tensor.kind != "act" for use in op.reads):
+            return False
+        x, y = op.reads
+        if dims_of(x.tensor.axes) != dims_of(y.tensor.axes):
+            return False
+        (total,) = self.code[place].writes.values()
+        norms = [p for p in self.readers.get(total, ()) if self.is_norm(self.code[p].node)]
+        if len(norms) != 1 or self.norm_is_lazy(norms[0]):
+            return False
+        a, b = (self.code[place].reads[u.tensor.name] for u in op.reads)
+        norm = self.code[norms[0]]
+        assert isinstance(norm.node, Op)
+        weight, eps, offset = self.norm_arguments(norm)
+        (normed,) = norm.writes.values()
+        function = self.program.kernels.add_norm
+
+        def call(values: Values) -> None:
+            left, right = given(values, a), given(values, b)
+            values[total], values[normed] = function(left, right, weight, eps, offset)
+
+        self._take([place, norms[0]], call)
+        return True
+
+    def _norm(self, place: int, op: Op) -> bool:
+        """A norm over the last dimension."""
+        if not self.is_norm(op):
+            return False
+        instruction = self.code[place]
+        if self.norm_is_lazy(place):
+            self.taken.add(place)
+            return True
+        weight, eps, offset = self.norm_arguments(instruction)
+        (source,), (target,) = instruction.reads.values(), instruction.writes.values()
+        function = self.program.kernels.norm
+
+        def call(values: Values) -> None:
+            values[target] = function(given(values, source), weight, eps, offset)
+
+        self._take([place], call)
+        return True
+
+    def _gate(self, place: int, op: Op) -> bool:
+        """act(gate) · up."""
+        if op.kind != "map" or not can_gate(op.fn, op.attrs) or len(op.reads) != TWO:
+            return False
+        instruction = self.code[place]
+        gate, up = (instruction.reads[use.tensor.name] for use in op.reads)
+        (target,) = instruction.writes.values()
+        function, fn, attrs = self.program.kernels.gated, op.fn, op.attrs
+
+        def call(values: Values) -> None:
+            values[target] = function(fn, attrs, given(values, gate), given(values, up))
+
+        self._take([place], call)
+        return True
+
+    def _rope(self, place: int, op: Op) -> bool:
+        """A rotation by tables made beforehand."""
+        if op.kind != "map" or op.fn != "rope":
+            return False
+        instruction, rope = self.code[place], op.attrs["rope"]
+        dims = dims_of(op.reads[0].tensor.axes)
+        width = int(op.reads[0].tensor.axes[dims[-1]])
+        tables = self.program.rotation(rope, width)
+        shape = (tables[0].shape[0], *(1 for _ in dims[2:-1]), -1)
+        cos, sin = (t.view(shape) for t in tables)
+        (source,), (target,) = instruction.reads.values(), instruction.writes.values()
+        function = self.program.kernels.rope
+
+        def call(values: Values) -> None:
+            values[target] = function(given(values, source), cos, sin, rope.interleaved)
+
+        self._take([place], call)
+        return True
+
+    def _top_k(self, place: int, op: Op) -> bool:
+        """The router's choice, sorted by expert, so that each expert's rows lie together."""
+        if op.kind != "map" or op.fn != "topk":
+            return False
+        plain, run = self._generic(place), self.program.run
+        (target,) = self.code[place].writes.values()
+        experts = torch.arange(_experts(op), device=self.program.tokens.device)
+
+        def call(values: Values) -> None:
+            plain(values)
+            assert run.routing is not None
+            expert, order = run.routing.expert.sort(stable=True)
+            run.routing = Routing(run.routing.token[order], expert)
+            values[target] = given(values, target)[order]
+            run.offsets = torch.searchsorted(expert, experts, right=True).to(torch.int32)
+
+        self._take([place], call)
+        return True
+
+    def _experts(self, place: int, op: Op) -> bool:
+        """Every expert's rows times its matrix, as one grouped product."""
+        if op.kind != "contract" or "E" not in op.reads[1].tensor.axes or "M" not in op.reads[0].tensor.axes:
+            return False
+        instruction, run, name = self.code[place], self.program.run, op.reads[1].tensor.name
+        (source,), (target,) = instruction.reads.values(), instruction.writes.values()
+        weight = self.program.net.copy_of(name, instruction.index).detach()
+
+        def call(values: Values) -> None:
+            x = given(values, source)
+            if weight.dtype is torch.bfloat16:
+                values[target] = torch._grouped_mm(x, weight, offs=run.offsets)
+            else:
+                values[target] = expert_product(run, x, weight)
+
+        self._take([place], call)
+        return True
+
+    def _with_deaths(self) -> list[Part]:
+        """Parts with the values that die behind each."""
+        last: dict[int, int] = {}
+        for i, (places, _) in enumerate(self.found):
+            for place in places:
+                for number in (*self.code[place].reads.values(), *self.code[place].writes.values()):
+                    last[number] = i
+        dead: dict[int, list[int]] = {}
+        for number, i in last.items():
+            if number != self.result:
+                dead.setdefault(i, []).append(number)
+        return [
+            Part(
+                tuple(p for place in places for p in paths_of(self.code[place])), call, tuple(dead.get(i, ()))
+            )
+            for i, (places, call) in enumerate(self.found)
+        ]
+
+
+def _experts(op: Op) -> int:
+    """How many experts a router chooses from."""
+    return int(op.reads[0].tensor.axes["Er"])

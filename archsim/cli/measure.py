@@ -1,0 +1,221 @@
+"""`archsim measure`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from archsim.base.errors import UsageError
+from archsim.cli import options as o
+from archsim.cli import output
+
+if TYPE_CHECKING:
+    from archsim.measure.plan import Plan
+    from archsim.measure.session import Outcome
+
+
+class Where(StrEnum):
+    """What runs the points."""
+
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+class Size(StrEnum):
+    """How large the points are."""
+
+    small = "small"
+    full = "full"
+
+
+def measure(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the results.")] = Path("measured"),
+    suite: Annotated[str, typer.Option(metavar="A,B|all", help="What to time; --list shows it.")] = "all",
+    device: Annotated[Where | None, typer.Option(help="Default: cuda where there is one.")] = None,
+    budget: Annotated[str, typer.Option(metavar="TIME", help="480s, 8m: when to stop.")] = "480s",
+    size: Annotated[
+        Size | None, typer.Option(help="small: toy sizes. Default: full on cuda, small on cpu.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME,...", help="Models of the suite `model`.")
+    ] = None,
+    hw: Annotated[
+        str | None, typer.Option("--hw", metavar="HW", help="The device's name in the results.")
+    ] = None,
+    plan: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the points as a kernel table; time nothing.")
+    ] = None,
+    resume: Annotated[bool, typer.Option(help="Leave out points that DIR has already.")] = True,
+    threads: Annotated[int, typer.Option(min=1, help="Processors that a CPU run is pinned to.")] = 1,
+    list_: Annotated[bool, typer.Option("--list", help="Show suites and their points.")] = False,
+    json: o.AsJson = False,
+    quiet: o.Quiet = False,
+    no_color: o.NoColor = False,
+) -> None:
+    """Time kernels and whole models on the present device.
+
+    Results stream into DIR as they come: kernels.csv (a kernel table), runs.yaml (whole models), skipped.csv (why a
+    point was left out), device.json (clocks, versions). Run again to go on where a run ended, however it ended.
+    """
+    from archsim.measure.plan import parse_budget
+
+    started, seconds = time.monotonic(), parse_budget(budget)
+    asked = _Asked(suite, device.value if device else None, size.value if size else None, model, hw)
+    if list_:
+        _list(asked, json, no_color)
+    elif plan is not None:
+        _plan(asked, plan, seconds, json)
+    else:
+        _measure(asked, out, (started, seconds), resume, threads, _View(json, quiet, no_color))
+
+
+class _Asked:
+    """What was asked for, with defaults that depend on one another."""
+
+    def __init__(
+        self, suite: str, device: str | None, size: str | None, model: str | None, hw: str | None
+    ) -> None:
+        from archsim.measure.plan import parse_suites
+
+        self.suites, self.device, self.hw = parse_suites(suite), device, hw
+        self._size, self._models = size, tuple(model.split(",")) if model else ()
+
+    @property
+    def size(self) -> Any:
+        """`small` or `full`."""
+        return self._size or ("small" if self.device == "cpu" else "full")
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """What the suite `model` times: as given, else one model at toy size and two at full size."""
+        from archsim.measure.models import DEFAULT
+
+        return self._models or (DEFAULT[:1] if self.size == "small" else DEFAULT)
+
+    def points(self) -> Any:
+        """All points by suite; an error where a model does not exist."""
+        from archsim.importers.opening import open_model
+        from archsim.measure.plan import points_of
+
+        for name in self.models if "model" in self.suites else ():
+            open_model(name, ())
+        return points_of(self.suites, self.size, self.models)
+
+    def name(self) -> str:
+        """The device's name in results: as given, else the catalog's for what the driver reports."""
+        from archsim.measure.machine import catalog_name, driver_name
+
+        if self.hw is not None:
+            from archsim.spec.catalog import resolve
+
+            return resolve("hw", self.hw).name
+        return catalog_name(driver_name(self.device or "cpu"))
+
+
+class _View:
+    """How the answer is wanted."""
+
+    def __init__(self, json: bool, quiet: bool, no_color: bool) -> None:
+        self.json, self.quiet, self.no_color = json, quiet, no_color
+
+
+def _list(asked: _Asked, json: bool, no_color: bool) -> None:
+    found = asked.points()
+    if json:
+        suites = {
+            name: {"points": len(points), "seconds": round(sum(p.seconds for p in points), 1)}
+            for name, points in found.items()
+        }
+        output.emit_json({"schema": "archsim.measure.suites/1", "size": asked.size, "suites": suites})
+        return
+    from archsim.report.measure_page import suites_page
+
+    output.emit_page(suites_page(found, asked.size), "table", no_color)
+
+
+def _plan(asked: _Asked, path: Path, seconds: float, json: bool) -> None:
+    """Write what would be timed, in order, as a kernel table without times."""
+    from archsim.measure import table
+    from archsim.measure.machine import engine
+    from archsim.measure.plan import make
+
+    if asked.hw is None and asked.device is None:
+        raise UsageError(
+            "a plan needs the device's name", hints=("give `--hw`, or `--device` to read it here",)
+        )
+    name = asked.name()
+    plan = make(asked.points(), seconds, (), name, asked.size)
+    chosen = plan.points[: plan.chosen]
+    rows = table.write_plan(path, chosen, name, engine())
+    facts = {
+        "schema": "archsim.measure.plan/1", "file": str(path), "device": name, "points": len(chosen),
+        "kernels": rows, "runs": [p.text() for p in chosen if p.whole], "of": len(plan.points),
+        "seconds": round(plan.seconds, 1),
+    }  # fmt: skip
+    if json:
+        output.emit_json(facts)
+    else:
+        output.emit(
+            f"{rows} kernels and {len(chosen) - rows} runs of whole models planned for {name}: {path}\n"
+        )
+
+
+def _measure(
+    asked: _Asked, out: Path, clock: tuple[float, float], resume: bool, threads: int, view: _View
+) -> None:
+    from archsim.measure.machine import choose_device, engine
+    from archsim.measure.plan import make
+    from archsim.measure.session import Session, done_before
+
+    asked.device = choose_device(asked.device)
+    done = done_before(out)
+    if done and not resume:
+        raise UsageError(
+            f"{out} holds results already",
+            hints=("choose another folder with --out, or leave out --no-resume",),
+        )
+    name = asked.name()
+    plan = make(asked.points(), clock[1], done, name, asked.size)
+    _announce(plan, name, view)
+    session = Session(plan, out, asked.device, name, engine(), _progress(view))
+    outcome = session.run(clock[1], asked.size == "small", threads, clock[0])
+    _answer(outcome, view)
+
+
+def _announce(plan: Plan, name: str, view: _View) -> None:
+    if not view.quiet:
+        before = f", {plan.done} done before" if plan.done else ""
+        beyond = len(plan.points) - plan.chosen
+        more = f", {beyond} more if time is left" if beyond else ""
+        sys.stderr.write(f"{name}: {plan.chosen} points in about {plan.seconds:.0f} s{more}{before}\n")
+
+
+def _progress(view: _View) -> Any:
+    """One line a point on stderr: overwritten on a terminal, complete in a log."""
+    if view.quiet:
+        return lambda text: None
+    terminal = sys.stderr.isatty()
+
+    def show(text: str) -> None:
+        sys.stderr.write(f"\r\x1b[K{text[:100]}" if terminal else text + "\n")
+        sys.stderr.flush()
+
+    return show
+
+
+def _answer(outcome: Outcome, view: _View) -> None:
+    from archsim.report.measure_page import measured_page, to_dict
+
+    if sys.stderr.isatty() and not view.quiet:
+        sys.stderr.write("\r\x1b[K")
+    if view.json:
+        output.emit_json(to_dict(outcome))
+    else:
+        output.emit_page(measured_page(outcome), "table", view.no_color)
+    if outcome.stopped == "interrupted":
+        raise KeyboardInterrupt

@@ -1,0 +1,228 @@
+"""How a call is timed: graph replays between CUDA events on a GPU, the least of many rounds on a CPU."""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from archsim.measure.point import Timing
+
+Call = Callable[[], Any]
+
+L2_MULTIPLE = 3
+"""Copies are rotated until they are this many times the last-level cache."""
+MOST_COPIES = 128
+COPY_BUDGET = 6 << 30
+"""Bytes that the rotated copies of one point may take."""
+SHORT_US = 100.0
+"""Calls below this are put into a graph many at a time."""
+GRAPH_CALLS = 100
+WARM_S, MEASURE_S = 0.025, 0.080
+LEAST_ROUNDS, MOST_ROUNDS = 7, 400
+LONG_S, LEAST_LONG = 1.0, 3
+"""After so many seconds so few rounds are enough."""
+CPU_L2 = 32 << 20
+CPU_MEASURE_S = 0.03
+CPU_ROUNDS = 7
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp8": torch.float8_e4m3fn}
+
+
+class Bench:
+    """Times calls on one device. quick: shorter, for points of toy size."""
+
+    def __init__(self, device: str, quick: bool = False) -> None:
+        self.device, self.quick = device, quick
+        self.cuda = device == "cuda"
+        self.cache_bytes = CPU_L2
+        if self.cuda:
+            self.cache_bytes = int(
+                getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 0) or 50 << 20
+            )
+        self.held: dict[str, Any] = {}
+        self.rotated: int | None = None
+        torch.manual_seed(0)
+
+    # ------------------------------------------------------------------ data
+    def rand(self, *shape: int, dtype: torch.dtype = torch.bfloat16, scale: float = 1.0) -> Tensor:
+        """Normal numbers; formats that torch cannot draw are cast from bf16."""
+        narrow = dtype.itemsize == 1
+        x = torch.randn(shape, device=self.device, dtype=torch.bfloat16 if narrow else dtype)
+        return (x * scale if scale != 1.0 else x).to(dtype)
+
+    def copies(self, nbytes: int) -> int:
+        """How many copies of a working set make every one come from memory when its turn comes."""
+        if self.quick and not self.cuda:
+            return 2
+        wanted = math.ceil(L2_MULTIPLE * self.cache_bytes / max(nbytes, 1)) + 1
+        count = max(1, min(wanted, MOST_COPIES, max(COPY_BUDGET // max(nbytes, 1), 1)))
+        self.rotated = count * nbytes
+        return count
+
+    def remark(self) -> str:
+        """Whether the last point's copies were too small to come from memory; forgets them."""
+        rotated, self.rotated = self.rotated, None
+        if not self.cuda or rotated is None or rotated > self.cache_bytes:
+            return ""
+        return f"{rotated / 1e6:.1f} MB of copies stay in the cache"
+
+    def free_bytes(self) -> int:
+        """Device memory that is left; on a CPU as much as anyone asks for here."""
+        if not self.cuda:
+            return 1 << 34
+        free, _ = torch.cuda.mem_get_info()
+        return int(free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
+
+    def release(self) -> None:
+        """Give back what the last point left."""
+        gc.collect()
+        if self.cuda:
+            torch.cuda.empty_cache()
+
+    # ------------------------------------------------------------------ time
+    def time(self, calls: Sequence[Call], graph: bool = True) -> Timing:
+        """Time per call of `calls`, which are run one after another; each works on its own copy of the data."""
+        with torch.no_grad():
+            return self._on_gpu(calls, graph) if self.cuda else self._on_cpu(calls)
+
+    def _on_cpu(self, calls: Sequence[Call]) -> Timing:
+        """The least over rounds: whatever else runs on the machine only ever adds."""
+        for call in calls[:2]:
+            call()
+        got: list[float] = []
+        began = time.perf_counter()
+        while len(got) < CPU_ROUNDS or (
+            time.perf_counter() - began < CPU_MEASURE_S and len(got) < MOST_ROUNDS
+        ):
+            start = time.perf_counter_ns()
+            for call in calls:
+                call()
+            got.append((time.perf_counter_ns() - start) / 1e3 / len(calls))
+        least = max(min(got), 1e-3)
+        spread = 100 * (statistics.median(got) - least) / least
+        return Timing(us=least, spread_pct=spread, calls=len(got) * len(calls))
+
+    def _on_gpu(self, calls: Sequence[Call], graph: bool) -> Timing:
+        """The median over replays, with the middle half's width as spread."""
+        run, count, mode = self._prepared(calls, graph)
+        start, stop = event(), event()
+        began = time.monotonic()
+        warmed = 0
+        while (warmed < 3 and time.monotonic() - began < LONG_S) or time.monotonic() - began < WARM_S:
+            run()
+            torch.cuda.synchronize()
+            warmed += 1
+        got: list[float] = []
+        began = time.monotonic()
+        while _go_on(len(got), time.monotonic() - began):
+            start.record()
+            run()
+            stop.record()
+            stop.synchronize()
+            got.append(start.elapsed_time(stop) * 1e3 / count)
+        low, middle, high = statistics.quantiles(got, n=4)
+        spread = 100 * (high - low) / max(middle, 1e-9)
+        return Timing(us=statistics.median(got), spread_pct=spread, calls=len(got) * count, mode=mode)
+
+    def _prepared(self, calls: Sequence[Call], graph: bool) -> tuple[Call, int, str]:
+        """One callable that runs them all, how many calls that is, and how they are issued."""
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):  # libraries set up and kernels compile outside the capture
+            for call in calls[:3]:
+                call()
+        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.synchronize()
+        if len(calls) == 1:
+            torch.cuda.empty_cache()  # a whole model's activations are not to be held beside the graph's own
+        if not graph:
+            return _sequence(calls), len(calls), "eager"
+        rounds = self._rounds(calls)
+        captured = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(captured):
+            for _ in range(rounds):
+                for call in calls:
+                    call()
+        return captured.replay, rounds * len(calls), "graph"
+
+    def _rounds(self, calls: Sequence[Call]) -> int:
+        """How often the calls are captured: short ones until a replay takes long enough to be timed."""
+        start, stop = event(), event()
+        start.record()
+        for call in calls:
+            call()
+        stop.record()
+        stop.synchronize()
+        each = start.elapsed_time(stop) * 1e3 / len(calls)
+        if each > SHORT_US:
+            return 1
+        return max(1, round(GRAPH_CALLS / len(calls)))
+
+    def alive(self) -> bool:
+        """Whether the device still answers: after some errors a CUDA context is lost for good."""
+        if not self.cuda:
+            return True
+        try:
+            torch.cuda.synchronize()
+            torch.zeros(1, device="cuda").add_(1)
+            torch.cuda.synchronize()
+        except Exception:
+            return False
+        return True
+
+
+def event() -> torch.cuda.Event:
+    """A point in the device's time."""
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+def _go_on(rounds: int, elapsed: float) -> bool:
+    """Whether a median needs more rounds: seven and a fair time, or three where a round takes long."""
+    if elapsed > LONG_S:
+        return rounds < LEAST_LONG
+    return rounds < LEAST_ROUNDS or (elapsed < MEASURE_S and rounds < MOST_ROUNDS)
+
+
+def _sequence(calls: Sequence[Call]) -> Call:
+    def run() -> None:
+        for call in calls:
+            call()
+
+    return run
+
+
+@contextmanager
+def pinned(threads: int | None) -> Iterator[None]:
+    """So many threads of torch on as many fixed processors, where the system allows it; None changes nothing."""
+    if threads is None:
+        yield
+        return
+    before, own = torch.get_num_threads(), _affinity()
+    torch.set_num_threads(threads)
+    _set_affinity(sorted(own)[:threads])
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+        _set_affinity(own)
+
+
+def _affinity() -> Collection[int]:
+    try:
+        return os.sched_getaffinity(0)
+    except (AttributeError, OSError):
+        return ()
+
+
+def _set_affinity(processors: Collection[int]) -> None:
+    if processors:
+        with suppress(AttributeError, OSError):
+            os.sched_setaffinity(0, processors)

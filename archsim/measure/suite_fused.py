@@ -1,0 +1,150 @@
+"""Row-wise functions, fused and not: residual and norm, rotation, SwiGLU, quantising, the choice of a token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from archsim.backend import fused
+from archsim.backend.fused import Kernels
+from archsim.measure.bench import Bench
+from archsim.measure.point import Point, Result
+from archsim.measure.skip import Skip
+
+HEAD = 128
+LARGEST_E4M3 = 448.0
+EPS = 1e-5
+BYTES = {
+    "norm": (2, 2), "add": (4, 2), "add_norm": (4, 4), "act": (2, 1), "rope": (2, 2), "quantise": (2, 1),
+    "logits": (2, 0),
+}  # fmt: skip
+"""Bytes read and written for every one of m·n numbers, when one kernel does it all."""
+
+
+def quantise(x: Tensor) -> tuple[Tensor, Tensor]:
+    """e4m3 with one scale per row."""
+    scale = x.abs().amax(-1, keepdim=True).float().clamp(min=1e-12) / LARGEST_E4M3
+    return (x.float() / scale).to(torch.float8_e4m3fn), scale
+
+
+def logits(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The most likely token and its probability."""
+    return x.float().softmax(-1).max(-1)
+
+
+def kernels(form: str, bench: Bench) -> Kernels:
+    """The functions in one form; Skip where the form is not to be had or wrong."""
+    if form == "eager":
+        return fused.EAGER
+    if not bench.cuda:
+        raise Skip(f"{form} is timed on a GPU only")
+    if form == "torch.compile":
+        return fused.compiled()
+    return triton_kernels(bench)
+
+
+def triton_kernels(bench: Bench) -> Kernels:
+    """Our Triton kernels, compared with torch when first asked for."""
+    found = bench.held.get("triton")
+    if found is None:
+        found = bench.held["triton"] = _checked(bench)
+    if isinstance(found, str):
+        raise Skip(found)
+    result: Kernels = found
+    return result
+
+
+def _checked(bench: Bench) -> Kernels | str:
+    """The kernels, or why they cannot be used."""
+    try:
+        from archsim.backend import triton_kernels as t
+    except ImportError as error:
+        return f"triton is not installed ({error})"
+    try:
+        t.check(bench.device)
+    except AssertionError as error:
+        return f"a Triton kernel differs from torch: {' '.join(str(error).split())[:160]}"
+    except Exception as error:
+        return f"Triton kernels do not run: {type(error).__name__}: {' '.join(str(error).split())[:160]}"
+    return t.KERNELS
+
+
+def row_wise(bench: Bench, point: Point) -> Result:
+    """One function over (m, n) numbers; `moved` are the bytes of its one-kernel form, in and out."""
+    make = MAKERS[point.op]
+    k = kernels(point.kernel, bench)
+    moved, working = _bytes(point)
+    count = bench.copies(working)
+    calls = make(bench, point, k, count)
+    return Result(timing=bench.time(calls), moved=moved)
+
+
+def _bytes(point: Point) -> tuple[int, int]:
+    """Bytes through memory of the fused form, and bytes of one copy of its data."""
+    cells = point["m"] * point["n"]
+    moved = cells * sum(BYTES[point.op])
+    return moved, moved
+
+
+Calls = list[Callable[[], Any]]
+
+
+def _norm(bench: Bench, point: Point, k: Kernels, count: int) -> Calls:
+    weight = bench.rand(point["n"])
+    data = [bench.rand(1, point["m"], point["n"]) for _ in range(count)]
+    return [_bind(k.norm, x, weight, EPS, False) for x in data]
+
+
+def _add(bench: Bench, point: Point, k: Kernels, count: int) -> Calls:
+    data = [[bench.rand(1, point["m"], point["n"]) for _ in range(2)] for _ in range(count)]
+    return [_bind(torch.add, x, y) for x, y in data]
+
+
+def _add_norm(bench: Bench, point: Point, k: Kernels, count: int) -> Calls:
+    weight = bench.rand(point["n"])
+    data = [[bench.rand(1, point["m"], point["n"]) for _ in range(2)] for _ in range(count)]
+    return [_bind(k.add_norm, x, y, weight, EPS, False) for x, y in data]
+
+
+def _act(bench: Bench, point: Point, k: Kernels, count: int) -> Calls:
+    halves = [bench.rand(1, point["m"], point["n"]).chunk(2, -1) for _ in range(count)]
+    return [_bind(k.gated, "swiglu", {}, gate, up) for gate, up in halves]
+
+
+def _rope(bench: Bench, point: Point, k: Kernels, count: int) -> Calls:
+    head = min(HEAD, point["n"])
+    turns = torch.randn(point["m"], 1, head // 2, device=bench.device)
+    cos, sin = turns.cos(), turns.sin()
+    data = [bench.rand(1, point["m"], point["n"] // head, head) for _ in range(count)]
+    return [_bind(k.rope, x, cos, sin, False) for x in data]
+
+
+def _quantise(bench: Bench, point: Point, k: Kernels, count: int) -> Calls:
+    return _plain(bench, point, k, count, quantise)
+
+
+def _logits(bench: Bench, point: Point, k: Kernels, count: int) -> Calls:
+    return _plain(bench, point, k, count, logits)
+
+
+def _plain(bench: Bench, point: Point, k: Kernels, count: int, function: Callable[..., Any]) -> Calls:
+    if k.name == "torch.compile":
+        function = bench.held.setdefault(
+            f"compiled {function.__name__}", torch.compile(function, dynamic=True)
+        )
+    data = [bench.rand(point["m"], point["n"]) for _ in range(count)]
+    return [_bind(function, x) for x in data]
+
+
+def _bind(function: Callable[..., Any], *args: Any) -> Callable[[], Any]:
+    return lambda: function(*args)
+
+
+MAKERS: dict[str, Callable[[Bench, Point, Kernels, int], Calls]] = {
+    "norm": _norm, "add": _add, "add_norm": _add_norm, "act": _act, "rope": _rope, "quantise": _quantise,
+    "logits": _logits,
+}  # fmt: skip
+"""The calls to be timed, by op, each on its own copy of the data."""
