@@ -7,7 +7,7 @@ exactly (int), sweeps a grid (ndarray) and prints itself (Poly).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any
 
@@ -49,7 +49,9 @@ def maximum(a: Num, b: Num) -> Num:
 @opaque
 def ceil_div(a: Num, b: Num) -> Num:
     """The smallest whole number not below a / b."""
-    return -(-a // b)
+    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
+        return -(-a // b)
+    return _numpy().ceil(a / b)  # the same for whole numbers below 2^52, and much faster
 
 
 @opaque
@@ -77,11 +79,26 @@ def where(condition: Any, a: Num, b: Num) -> Num:
     return _numpy().where(condition, a, b)
 
 
+def pick(values: Sequence[float], at: Num) -> Num:
+    """The value at a position; of an array of positions, one for each."""
+    return values[at] if isinstance(at, int) else _numpy().take(values, at)
+
+
 def _numpy() -> Any:
     """NumPy, which an array argument has loaded already."""
     import numpy
 
     return numpy
+
+
+def nearest(a: Num) -> Num:
+    """The nearest whole number, the even one of two equally near; of an array, elementwise."""
+    return round(a) if isinstance(a, (int, float)) else _numpy().rint(a)
+
+
+def absent(a: Num) -> bool:
+    """Whether a quantity is nothing at all; an array, which may hold anything, is not."""
+    return isinstance(a, (int, float)) and not a
 
 
 def divide(a: Num, b: Num) -> Num:

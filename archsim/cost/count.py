@@ -103,7 +103,7 @@ def op_flops(op: Op) -> Num:
     if op.kind == "contract":
         axes = {a: n for use in (*op.reads, *op.writes) for a, n in use.axes.items()}
         replaced = {coarse for axis in axes for coarse in REFINES.get(axis, ())}
-        return MAC * product(n for a, n in axes.items() if a not in replaced)
+        return MAC * product(n for a, n in reversed(axes.items()) if a not in replaced)
     if op.kind in ("map", "scan"):
         return op.rate * numel(op.writes[0])
     return 0

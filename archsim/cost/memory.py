@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from archsim.base.number import Num
+from archsim.base.number import Num, maximum
 from archsim.cost.kernels import launches
 from archsim.graph.graph import Block
 from archsim.graph.tensor import Use, nbytes
@@ -12,7 +12,7 @@ def peak_activation_bytes(graph: Block) -> Num:
     """The largest sum of live activations over the kernels of one step.
 
     A tensor lives from the kernel that writes it to the last one that reads it; a loop is walked once, what it
-    reads from outside living to its end. Integers only: it compares sizes.
+    reads from outside living to its end. Not for polynomials: it compares sizes.
     """
     sequence = [kernel for kernel, _ in launches(graph)]
     crossing = [uses for _, uses in launches(graph)]
@@ -37,7 +37,7 @@ def _scan(crossing: list[list[Use]], last: dict[str, int]) -> Num:
         for use in uses:
             if use.tensor.kind == "act":
                 live[use.tensor.name] = nbytes(use)
-        peak = max(peak, sum(live.values()))
+        peak = maximum(peak, sum(live.values()))
         for name in [n for n in live if last[n] <= i]:
             del live[name]
     return peak

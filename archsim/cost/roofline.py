@@ -20,13 +20,14 @@ Bound = Literal["compute", "memory", "communication"]
 
 
 class Hop(NamedTuple):
-    """One level of the fabric inside a group: how many ranks it joins, B/s per direction of one rank, and whether
-    its switch adds up an all-reduce.
+    """One level of the fabric inside a group: how many ranks it joins, B/s per direction of one rank, whether its
+    switch adds up an all-reduce, and what it is made of: links between devices, a server's PCIe tree, a network.
     """
 
     ranks: int
     rate: float
     reduces: bool = False
+    medium: Literal["link", "host", "network"] = "link"
 
 
 class Machine(NamedTuple):
@@ -35,8 +36,8 @@ class Machine(NamedTuple):
     matrix_flops: dense peak of a compute dtype in FLOP/s. separate: whether products of that dtype have units of
     their own, beside the vector unit. vector_flops: of the vector unit. bandwidth: HBM in B/s. cache_bytes:
     last-level cache. hops: the levels of the fabric that join n ranks which stand `stride` devices apart,
-    innermost first. units: SMs, CUs or cores that tiles are spread over, 0 where unlisted. computes: the dtype
-    that a dtype without units of its own is computed in.
+    innermost first. units: SMs, CUs or cores that tiles are spread over, 0 where unlisted. cycles: clock cycles of
+    all units in a second, 0 where unknown. computes: the dtype that one without units of its own is computed in.
     """
 
     matrix_flops: Callable[[str], float]
@@ -46,6 +47,7 @@ class Machine(NamedTuple):
     cache_bytes: int
     hops: Callable[[int, int], tuple[Hop, ...]]
     units: int = 0
+    cycles: float = 0.0
     computes: Callable[[str], str] = str
 
 
@@ -163,6 +165,9 @@ def _none(value: Num) -> bool:
 
 def seconds(compute: Num, memory: Num, comm: Num, e: Efficiency = IDEAL) -> Num:
     """Time of one execution: work overlaps inside a kernel, and kernels follow one another."""
+    if e is IDEAL:
+        busy = maximum(compute, memory)
+        return busy if _none(comm) else busy + comm
     busy = maximum(compute / e.matrix, memory / e.memory) + e.launch_s
     return busy if _none(comm) else busy + comm / e.link + e.link_latency_s
 

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from archsim.base.errors import AnswerNo, InvalidPlan, UsageError
+from archsim.base.number import Num, maximum, minimum
 from archsim.cost import count as c
-from archsim.cost.kernels import Traffic
-from archsim.cost.roofline import Machine, Work
+from archsim.cost.timing.call import Call
 from archsim.graph.graph import Block
 from archsim.graph.passes.shard import Mesh, shard
 from archsim.graph.step import Step
 from archsim.sim.budget import PREFILL_TOKENS, USABLE, Memory, memory
 from archsim.sim.counting import checked, step_for
-from archsim.sim.engines import canonical
+from archsim.sim.engines import named
 from archsim.sim.formats import Formats, choose_formats
 from archsim.sim.machine import Rates
-from archsim.sim.phases import OpTime, Phase, op_time, price
+from archsim.sim.phases import OpTime, Phase, price, sent, with_extra
 from archsim.sim.plan import Plan, candidates, check_degrees, expert_counts, plan_for
+from archsim.sim.profile import Profile, driven, profile_of
+from archsim.sim.timing import Timed, Timer
+from archsim.sim.timing import timer as timer_of
 from archsim.spec.format import load_format
 from archsim.spec.hardware import Hardware
 from archsim.spec.lower import lower
 from archsim.spec.model import Model
+
+if TYPE_CHECKING:
+    from archsim.sim.serving import Steady
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +62,7 @@ class Estimate:
     params_total: int
     params_active: int
     chosen: bool
+    serving: Steady | None = None
     assumptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -96,6 +103,7 @@ class Estimate:
             "workload": {"batch": load.batch, "input_len": load.input_len, "output_len": load.output_len},
             "params": {"total": self.params_total, "active": self.params_active},
             "memory": self.memory.to_dict(), "phases": phases, "metrics": self.metrics,
+            **({"serving": self.serving.to_dict()} if self.serving else {}),
             "assumptions": list(self.assumptions), "warnings": list(self.warnings),
         }  # fmt: skip
 
@@ -113,6 +121,7 @@ class Estimator:
     formats: Formats
     load: Workload
     usable: float = USABLE
+    profile: Profile = field(default_factory=profile_of)
     rates: Rates = field(init=False)
     graphs: dict[str, Block] = field(default_factory=dict)
     ranks: dict[tuple[str, Plan], Block] = field(default_factory=dict)
@@ -127,17 +136,17 @@ class Estimator:
         if (name, plan) not in self.ranks:
             if name not in self.graphs:
                 self.graphs[name] = self.formats.apply(lower(self.model, self._step(name)))
-            batch = {"one": 1, "chunk": self._together}.get(name, self.load.batch)
+            batch = {"one": 1, "chunk": self._together, "single": plan.dp}.get(name, self.load.batch)
             mesh = mesh_of(plan.tp, plan.dp, plan.ep, batch if plan.dp > 1 else None)
             self.ranks[name, plan] = shard(self.graphs[name], mesh)
         return self.ranks[name, plan]
 
     @property
-    def _together(self) -> int:
+    def _together(self) -> Num:
         """Prompts whose activations are alive together: one where prompts are cut, else as many as fit."""
         if self.model.cached and self.model.encoder is None:
             return 1
-        return min(self.load.batch, max(1, PREFILL_TOKENS // self.load.input_len))
+        return minimum(self.load.batch, maximum(1, PREFILL_TOKENS // self.load.input_len))
 
     def _step(self, name: str) -> Step:
         batch, new, out = self.load.batch, self.load.input_len, self.load.output_len
@@ -146,8 +155,10 @@ class Estimator:
         if name == "prefill":
             return step_for(self.model, batch, new)
         if name == "chunk":
-            whole = self._together > 1 or not self.model.cached or self.model.encoder is not None
-            return step_for(self.model, self._together, new if whole else min(PREFILL_TOKENS, new * batch))
+            whole = not self.model.cached or self.model.encoder is not None
+            return step_for(
+                self.model, self._together, new if whole else minimum(PREFILL_TOKENS, new * batch)
+            )
         context = self.load.context  # of decode; its caches have room for the whole answer
         return step_for(self.model, batch, 1, context - 1, new, absorbed=True, room=new + out - context)
 
@@ -163,22 +174,35 @@ class Estimator:
             budget = replace(budget, kv_cache=cache)
         return replace(budget, capacity=self.hardware.memory_bytes)
 
+    def timer(self) -> Timer:
+        """Times kernels of the engine on the device."""
+        return timer_of(self.hardware, self.profile.kernels, self.rates, self.profile.version)
+
     def phase(self, name: str, plan: Plan) -> Phase:
         """Prefill or decode, priced. A prefill in pieces keeps all pipeline stages busy; a decode step cannot."""
-        machine = self.rates.machine()
         tokens = self.load.batch * (self.load.input_len if name == "prefill" else 1)
         pieces = max(self.load.batch, -(-tokens // PREFILL_TOKENS)) if name == "prefill" else 0
-        hop = self._hop(plan, tokens, machine)
-        return price(name, self.graph(name, plan), machine, plan.pp, hop, pieces)
+        timer = self.timer()
+        graph, step = self.graph(name, plan), self._step(name)
+        priced = price(name, graph, timer, step, merged=self.profile.merged, stages=plan.pp, pieces=pieces)
+        if plan.pp > 1:
+            priced = self._handed_on(priced, plan, tokens, timer)
+        return driven(priced, self.profile)
 
-    def _hop(self, plan: Plan, tokens: int, machine: Machine) -> OpTime | None:
-        """Activations handed from stage to stage."""
-        if plan.pp == 1:
-            return None
+    def _handed_on(self, phase: Phase, plan: Plan, tokens: Num, timer: Timer) -> Phase:
+        """The phase with the activations handed from stage to stage."""
+        op, call = self._transfer(plan, tokens)
+        timed, hops = timer.time(call), plan.pp - 1
+        whole = Timed(timed.seconds * hops, timed.low * hops, timed.high * hops, timed.evidence)
+        return with_extra(phase, op, whole, "nccl_send_recv")
+
+    def _transfer(self, plan: Plan, tokens: Num) -> tuple[OpTime, Call]:
+        """All transfers between stages, and one of them as a call."""
         size = tokens * self.model.d_model * self.formats.activations.bytes / plan.tp / plan.dp
-        link = machine.hops(plan.pp, plan.tp * plan.dp)[0]
-        w = Work(0, 0, 0, Traffic(), size, size / link.rate, self.formats.activations.compute)
-        return op_time("pipeline.send", "send", plan.pp - 1, w, machine)
+        stride = plan.tp * plan.dp
+        link = self.rates.hops(plan.pp, stride)[0]
+        call = Call("nccl_send_recv", dims={"n_gpus": 2, "bytes": size, "stride": stride})
+        return sent("pipeline.send", size, link.rate, plan.pp - 1), call
 
 
 def estimate(
@@ -196,18 +220,25 @@ def estimate(
     weights: str | None = None,
     kv_cache_dtype: str | None = None,
     engine: str = "generic",
+    concurrency: int | None = None,
 ) -> Estimate:
     """Memory and time of a model on a device.
 
     devices: a number, or "auto" for the smallest usual group that holds it: a valid tensor-parallel degree or a
-    power of two, then whole link domains. tp, pp, ep, dp: degrees to keep; the rest follow.
+    power of two, then whole link domains. tp, pp, ep, dp: degrees to keep; the rest follow. concurrency: also the
+    steady state of so many requests in flight; the batch is then as large unless given.
     Raises InvalidPlan for degrees that do not divide the model, AnswerNo when no number of devices is enough.
     """
+    if concurrency is not None:
+        checked(concurrency=concurrency)
+        batch = concurrency if batch == 1 else batch
     load = checked_workload(model, batch, input_len, output_len)
-    worker = Estimator(model, hardware, choose_formats(model, weights, kv_cache_dtype), load)
+    profile = profile_of(*named(engine))
+    formats = choose_formats(model, weights, kv_cache_dtype)
+    worker = Estimator(model, hardware, formats, load, profile=profile)
     given = {k: v for k, v in {"tp": tp, "pp": pp, "ep": ep, "dp": dp}.items() if v is not None}
     checked(**given)
-    start = Plan(**given, engine=canonical(engine)[0])
+    start = Plan(**given, engine=named(engine)[0])
     check_degrees(model, start)
     auto = devices is None or str(devices).lower() == "auto"
     if auto and not {"tp", "pp"} & given.keys():
@@ -216,7 +247,25 @@ def estimate(
         count = start.devices if auto else _device_count(devices)
         plan = plan_for(model, count, hardware.max_domain, start, frozenset(given))
         budget = worker.memory(plan)
-    return _answer(worker, plan, budget, auto, canonical(engine)[1])
+    answer = _answer(worker, plan, budget, auto, named(engine))
+    return answer if concurrency is None else _served(answer, worker, concurrency, engine)
+
+
+def _served(answer: Estimate, worker: Estimator, concurrency: int, engine: str) -> Estimate:
+    """The answer with the steady state of continuous batching."""
+    from archsim.sim.serving import steady
+
+    plan, load = answer.plan, worker.load
+    each = answer.kv_bytes_per_token * (load.input_len + load.output_len)
+    budget = answer.memory
+    room = budget.usable - budget.weights - budget.activations - budget.runtime
+    most = max(1, room // each) * plan.dp if each else None
+    state = steady(
+        worker.model, worker.hardware, concurrency=concurrency, input_len=load.input_len,
+        output_len=load.output_len, tp=plan.tp, pp=plan.pp, ep=plan.ep, dp=plan.dp, engine=engine,
+        formats=worker.formats, most_running=most,
+    )  # fmt: skip
+    return replace(answer, serving=state, assumptions=(*answer.assumptions, *state.assumptions))
 
 
 def checked_workload(model: Model, batch: int, input_len: int, output_len: int) -> Workload:
@@ -277,7 +326,7 @@ def _too_big(worker: Estimator, last: tuple[Plan, Memory] | None) -> AnswerNo:
     )
 
 
-def _answer(worker: Estimator, plan: Plan, budget: Memory, auto: bool, notes: Iterable[str]) -> Estimate:
+def _answer(worker: Estimator, plan: Plan, budget: Memory, auto: bool, engine: tuple[str, str]) -> Estimate:
     decoder = worker.model.architecture != "encoder"
     prefill = worker.phase("prefill", plan)
     decode = worker.phase("decode", plan) if decoder else None
@@ -286,7 +335,10 @@ def _answer(worker: Estimator, plan: Plan, budget: Memory, auto: bool, notes: It
         model=worker.model, hardware=worker.hardware, plan=plan, formats=worker.formats,
         workload=worker.load, memory=budget, prefill=prefill, decode=decode, params_total=c.params(one),
         params_active=c.active_params(one), chosen=auto and plan.devices > 1,
-        assumptions=(*worker.formats.assumptions, *assumed(worker, plan), *notes, *worker.rates.notes),
+        assumptions=(
+            *worker.formats.assumptions, *assumed(worker, plan), *timed_by(worker, prefill, engine),
+            *worker.rates.notes,
+        ),
         warnings=(*worker.hardware.warnings, *warned(worker, plan)),
     )  # fmt: skip
 
@@ -296,8 +348,6 @@ def assumed(worker: Estimator, plan: Plan) -> list[str]:
     notes = [
         "speed of light: datasheet peaks, every tensor moved once, elementwise work fused, activations that fit "
         "the last-level cache kept there",
-        "expected times are not fitted on this device: 80 % of the matrix peak, 85 % of the bandwidth, 75 % of the "
-        "link, 3 us a kernel and 8 us a collective",
         "prefill computes logits at the last position; attention counts the pairs that the mask allows",
         f"{round(USABLE * 100)} % of the memory is usable, of which the runtime takes 0.5 GiB",
         f"prefill activations are of at most {PREFILL_TOKENS:,} tokens at once",
@@ -310,6 +360,25 @@ def assumed(worker: Estimator, plan: Plan) -> list[str]:
     if plan.pp > 1:
         notes.append("pipeline stages run one after another for a single batch")
     return notes
+
+
+EVIDENCE = {
+    "measured": "measured at this very point",
+    "calibrated": "from kernels measured on this device",
+    "transferred": "from kernels measured on other devices, scaled by the datasheet",
+    "datasheet": "datasheet peaks times usual efficiencies: no kernel of such a device has been measured",
+}
+
+
+def timed_by(worker: Estimator, phase: Phase, engine: tuple[str, str]) -> Iterator[str]:
+    """What expected times rest on: whose kernels, how engines run them, the host's part."""
+    profile, (name, version) = worker.profile, engine
+    kernels = f", those of {profile.kernels}" if profile.kernels and phase.evidence != "datasheet" else ""
+    yield f"expected times: {EVIDENCE[phase.evidence]}{kernels}, in captured steps at sustained clocks"
+    if name != "generic":
+        shown = f"{name} {version}" if version else f"{name}, no version given"
+        host = f"; its host takes {profile.overhead_s * 1e3:.2g} ms a step" if profile.overhead_s else ""
+        yield f"engine {shown}: plan and memory rules are the generic ones, but for layer splits{host}"
 
 
 def longest_sequence(model: Model, load: Workload) -> int:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from archsim.base.errors import UsageError
 from archsim.cost.roofline import Hop, Machine
 from archsim.spec.hardware import Hardware, Peak
+from archsim.spec.hardware_schema import Level
+
+LANE_FLOPS = 256
+"""FLOP in a cycle of one unit with 128 lanes, as GPUs of the 2020s have."""
 
 
 @dataclass(slots=True)
@@ -30,8 +35,15 @@ class Rates:
             cache_bytes=self.hardware.l2_bytes or 0,
             hops=self.hops,
             units=self.hardware.compute.units.count if self.hardware.compute.units else 0,
+            cycles=self._cycles(vector.flops),
             computes=self.computes,
         )
+
+    def _cycles(self, vector_flops: float) -> float:
+        """Unit cycles in a second; without a listed clock those of units of 128 lanes that add and multiply."""
+        units, clock = self.hardware.compute.units, self.hardware.compute.clock_mhz
+        rate = clock.peak or clock.max
+        return units.count * rate * 1e6 if units and rate else vector_flops / LANE_FLOPS
 
     def matrix(self, dtype: str) -> float:
         """Dense peak in FLOP/s; a dtype without units is computed in the next wider one, which is noted."""
@@ -79,8 +91,14 @@ class Rates:
         link = self.hardware.link(devices)
         reduction = link.fabric.in_network_reduction
         reduces = reduction is not None and ranks >= reduction.min_ranks
-        return Hop(ranks, link.bytes_per_s_per_direction, reduces)
+        return Hop(ranks, link.bytes_per_s_per_direction, reduces, _medium(link.fabric))
 
     def _note(self, text: str | None) -> None:
         if text and text not in self.notes:
             self.notes.append(text)
+
+
+def _medium(level: Level) -> Literal["link", "host", "network"]:
+    if level.level == "cluster":
+        return "network"
+    return "host" if level.topology == "host" else "link"

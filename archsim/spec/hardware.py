@@ -192,6 +192,11 @@ class Hardware(Document):
         rate = next((level.per_direction for level in scale_up(self.fabric, self._slot)), None)
         return float(parse_quantity(rate, "B/s")) if rate else None
 
+    @cached_property
+    def memo(self) -> dict[Any, Any]:
+        """Room for what others have computed for this very document."""
+        return {}
+
     def in_system(self, system: System) -> Hardware:
         """The same device with the fabric of the machine it sits in."""
         if system.device != self.id:

@@ -121,12 +121,15 @@ class UnitPeaks(Section):
 
 
 class Compute(Section):
-    """Arithmetic: units, clock, and the dense peak of each dtype. `fallback` names substitutes by dtype."""
+    """Arithmetic: units, clock, and the dense peak of each dtype. `fallback` names substitutes by dtype. `sustained`:
+    the share of the peak that the best large product was measured at.
+    """
 
     units: Units | None = None
     clock_mhz: Clock = Clock.model_construct()
     flop_per_clk_per_unit: dict[Dtype, Count] = Field(default_factory=dict)
     peak: dict[Dtype, UnitPeaks] = Field(default_factory=dict)
+    sustained: dict[Dtype, Annotated[float, Field(gt=0, le=1)]] = Field(default_factory=dict)
     fallback: dict[Dtype, Dtype] = Field(default_factory=dict)
 
 
@@ -142,6 +145,12 @@ class Memory(Section):
     bandwidth: Rate
     unified: bool = False
     working_set: Size | None = None
+
+    @property
+    def kind(self) -> str:
+        """The technology without its generation: HBM, GDDR, LPDDR, DDR."""
+        found = re.match(r"[A-Z]+DR|HBM|[A-Za-z]+", self.type)
+        return found[0] if found else self.type
 
 
 class Cache(Section):

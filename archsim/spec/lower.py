@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from archsim.base.number import Num
 from archsim.blocks.context import Context
 from archsim.blocks.layer import Layer, lower_layers, walk_layers
 from archsim.graph.builder import Builder
@@ -56,7 +57,7 @@ def _outputs(
 def _encode(b: Builder, model: Model, table: Tensor, step: Step) -> Tensor | None:
     """The encoder over all source tokens; None (its weights only named) once the sequences are under way."""
     assert model.encoder is not None
-    started = all(isinstance(s.past, int) and s.past > 0 for s in step.seqs)
+    started = all(_positive(s.past) for s in step.seqs)
     source = step.encoder()
     if started:
         return None
@@ -66,6 +67,13 @@ def _encode(b: Builder, model: Model, table: Tensor, step: Step) -> Tensor | Non
         if model.encoder.final_norm is not None:
             x = model.encoder.final_norm.lower(b, "final_norm", x)
     return x
+
+
+def _positive(past: Num) -> bool:
+    """Whether there is a past, of all points where it is an array; of a polynomial nobody knows."""
+    if isinstance(past, int):
+        return past > 0
+    return hasattr(past, "min") and bool(past.min() > 0)
 
 
 def _embed(b: Builder, e: Embedding, table: Tensor, step: Step, name: str) -> Tensor:

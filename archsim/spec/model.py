@@ -169,6 +169,11 @@ class Model(Spec):
         cross = [layer for layer in walk_layers(self.layers) if layer.cross_attention is not None]
         if cross and self.encoder is None:
             raise Impossible("`cross_attention` needs an `encoder` to attend to")
+        small = [layer for layer in walk_layers(self.layers) if layer.per_layer_input is not None]
+        if small and self.embedding.per_layer is None:
+            raise Impossible(
+                "`per_layer_input` needs the table it is taken from: `embedding: {per_layer: ...}`"
+            )
         if self.architecture == "encoder" and self.head is not None:
             raise Impossible("an encoder has an `mlm_head` or a `pooler`, not a `head`")
         return self

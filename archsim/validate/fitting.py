@@ -6,7 +6,7 @@ points suffice; surfaces by ridge regression on hat functions with a penalty on 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from archsim.cost.roofline import Machine
 from archsim.cost.timing.model import Fitted, Model, seconds, usual
 from archsim.cost.timing.surface import Surface
+from archsim.validate.rising import risen
 from archsim.validate.table import Group
 
 SOFT = 0.1
@@ -28,14 +29,20 @@ TAIL = 0.1
 
 
 class Options(NamedTuple):
-    """How hard surfaces are held. ridge: towards zero. bend: against second differences. surfaces: fit any."""
+    """How hard surfaces are held. ridge: towards zero. bend: against second differences. surfaces: fit any. free:
+    coordinates along which bends cost nothing.
+    """
 
     ridge: float = 0.5
     bend: float = 2.0
     surfaces: bool = True
+    free: tuple[str, ...] = ()
 
 
-def fit(model: Model, group: Group, machine: Machine, options: Options = Options()) -> Fitted:
+USUAL = Options()
+
+
+def fit(model: Model, group: Group, machine: Machine, options: Options = USUAL) -> Fitted:
     """Constants and surfaces from all rows of a group."""
     constants = fit_constants(model, group, machine)
     fitted = Fitted(constants=constants)
@@ -43,6 +50,8 @@ def fit(model: Model, group: Group, machine: Machine, options: Options = Options
         return fitted
     rest = np.log(group.seconds) - np.log(model.formula(group.call, machine, constants))
     surfaces = fit_surfaces(model, model.coordinates(group.call, machine), rest, options)
+    if model.rising:
+        surfaces = (risen(model, group, machine, constants, surfaces[0]), *surfaces[1:])
     return Fitted(constants=constants, surfaces=surfaces)
 
 
@@ -58,7 +67,7 @@ def fit_constants(model: Model, group: Group, machine: Machine, rounds: int = 40
         rest = np.log(model.formula(group.call, machine, values)) - truth
         return np.concatenate([rest, (x - centre) / PRIOR * SOFT])
 
-    x, damping = centre.copy(), 1e-2
+    x, damping = np.log([model.constants[n].start or model.constants[n].usual for n in names]), 1e-2
     r = residuals(x)
     for _ in range(rounds):
         weights = 1 / np.sqrt(1 + (r / SOFT) ** 2)
@@ -69,7 +78,7 @@ def fit_constants(model: Model, group: Group, machine: Machine, rounds: int = 40
             step = np.linalg.solve(normal + damping * np.diag(np.diag(normal) + 1e-12), gradient)
             tried = np.clip(x - step, low, high)
             new = residuals(tried)
-            if _loss(new) < _loss(r) - 1e-12:
+            if loss(new) < loss(r) - 1e-12:
                 moved, damping = True, max(damping / 5, 1e-9)
                 break
             damping *= 5
@@ -82,7 +91,7 @@ def fit_constants(model: Model, group: Group, machine: Machine, rounds: int = 40
     return {name: float(f"{value:.5g}") for name, value in zip(names, np.exp(x).tolist(), strict=True)}
 
 
-def _loss(residuals: Any) -> float:
+def loss(residuals: Any) -> float:
     return float(np.sum(np.sqrt(1 + (residuals / SOFT) ** 2) - 1))
 
 
@@ -124,7 +133,7 @@ def _bending(surface: Surface, options: Options) -> Any:
     nodes = [axis.nodes for axis in surface.axes]
     total = options.ridge * np.eye(int(np.prod(nodes))) * 0.1
     for position, count in enumerate(nodes):
-        if count < 3:
+        if count < 3 or surface.axes[position].name in options.free:
             continue
         second = np.diff(np.eye(count), 2, axis=0)
         before, after = int(np.prod(nodes[:position])), int(np.prod(nodes[position + 1 :]))
@@ -132,24 +141,54 @@ def _bending(surface: Surface, options: Options) -> Any:
     return total
 
 
+def _families(group: Group, names: Sequence[str]) -> Any:
+    """The number of each row's family."""
+    keys = np.stack([group.dims[name] for name in names], axis=1)
+    return np.unique(keys, axis=0, return_inverse=True)[1].ravel()
+
+
 def folds(model: Model, group: Group, count: int = FOLDS, seed: int = 0) -> Iterator[tuple[Any, Any]]:
     """Masks of training and held-out rows, whole shape families together."""
-    keys = np.stack([group.dims[name] for name in model.families], axis=1)
-    _, family = np.unique(keys, axis=0, return_inverse=True)
+    family = _families(group, model.families)
+    if family.max() == 0:  # one family is all there is: single shapes are held out
+        family = _families(group, model.dims)
     order = np.random.default_rng(seed).permutation(family.max() + 1)
-    part = order[family.ravel()] % count
+    part = order[family] % count
     for fold in range(count):
         if (part == fold).any() and (part != fold).any():
             yield part != fold, part == fold
 
 
-def out_of_fold(model: Model, group: Group, machine: Machine, options: Options = Options()) -> Any:
+def out_of_fold(model: Model, group: Group, machine: Machine, options: Options = USUAL) -> Any:
     """Predictions of every row by a fit that has not seen its family; NaN where one family is all there is."""
     found = np.full(len(group.seconds), np.nan)
     for seen, unseen in folds(model, group):
         fitted = fit(model, group.take(seen), machine, options)
         found[unseen] = seconds(model, group.take(unseen).call, machine, fitted)
     return found
+
+
+def unidentified(
+    model: Model, group: Group, machine: Machine, constants: Mapping[str, float], least: float = 0.5
+) -> tuple[str, ...]:
+    """Constants that the rows say little about: their slopes, with the others' share taken out, are near zero.
+
+    `least` is the length of what remains, in units of log time summed over rows as a root of squares.
+    """
+    names = list(model.constants)
+    here = np.log(model.formula(group.call, machine, constants))
+    slopes = []
+    for name in names:
+        moved = {**constants, name: constants[name] * 1.01}
+        slopes.append((np.log(model.formula(group.call, machine, moved)) - here) / np.log(1.01))
+    matrix = np.stack(slopes, axis=1)
+    weak = []
+    for position, name in enumerate(names):
+        others = np.delete(matrix, position, axis=1)
+        share, *_ = np.linalg.lstsq(others, matrix[:, position], rcond=None)
+        if float(np.linalg.norm(matrix[:, position] - others @ share)) < least:
+            weak.append(f"{name} is not identifiable from these {len(matrix)} rows: its prior decides")
+    return tuple(weak)
 
 
 class Errors(NamedTuple):
@@ -170,8 +209,10 @@ def errors(predicted: Any, measured: Any) -> Errors:
     signed = predicted / measured - 1
     size = np.abs(signed)
     weighted = float(np.abs(predicted - measured).sum() / measured.sum())
-    return Errors(len(size), *(float(f(size)) for f in (np.median, np.mean)), float(np.quantile(size, 0.9)),
-                  float(np.median(signed)), weighted)  # fmt: skip
+    return Errors(
+        rows=len(size), median=float(np.median(size)), mean=float(np.mean(size)), p90=float(np.quantile(size, 0.9)),
+        bias=float(np.median(signed)), time_weighted=weighted,
+    )  # fmt: skip
 
 
 def quantiles(predicted: Any, measured: Any) -> tuple[float, float]:

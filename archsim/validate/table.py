@@ -14,7 +14,20 @@ import numpy as np
 from archsim.cost.timing.call import Call
 
 EXTENTS = (
-    *("m", "n", "k", "batch", "seq_q", "seq_kv", "heads", "kv_heads", "head_dim", "window", "experts", "topk"),
+    *(
+        "m",
+        "n",
+        "k",
+        "batch",
+        "seq_q",
+        "seq_kv",
+        "heads",
+        "kv_heads",
+        "head_dim",
+        "window",
+        "experts",
+        "topk",
+    ),
     *("hidden", "inter", "tp", "ep", "n_gpus", "bytes"),
 )
 """Columns that hold extents."""
@@ -51,13 +64,14 @@ class Group:
         return Group(key=self.key, rows=self.rows[index], dims=dims, seconds=self.seconds[index])
 
 
-def read(path: Path) -> list[Group]:
-    """The groups of a kernel table, CSV or gzipped CSV."""
-    with _open(path) as stream:
-        return groups(csv.DictReader(stream))
+def read(path: Path, leave: str = "") -> list[Group]:
+    """The groups of a kernel table, CSV or gzipped CSV. leave: a value of `split` whose rows are left out."""
+    with opened(path) as stream:
+        return groups(row for row in csv.DictReader(stream) if not leave or row.get("split") != leave)
 
 
-def _open(path: Path) -> Any:
+def opened(path: Path) -> Any:
+    """A text file, unpacked where it is gzipped."""
     if path.suffix == ".gz":
         return gzip.open(path, "rt", encoding="utf-8", newline="")
     return path.open(encoding="utf-8", newline="")

@@ -22,6 +22,7 @@ PLACES = {
     "format": "specs/formats",
     "hardware": "hardware/devices",
     "system": "hardware/systems",
+    "engine": "specs/engines",
 }
 DOCUMENTS = [
     (kind, path)

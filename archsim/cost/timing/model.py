@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from archsim.base.number import Num, exp, maximum
+from archsim.base.number import Num, exp, maximum, minimum
 from archsim.cost.roofline import Machine
 from archsim.cost.timing.call import Call
 from archsim.cost.timing.surface import Axis, Surface
 
 
 class Constant(NamedTuple):
-    """A fitted number: where nothing has been fitted `usual`, and the physical range that a fit may not leave."""
+    """A fitted number: where nothing has been fitted `usual`, and the physical range that a fit may not leave.
+
+    start: where a fit begins, 0 at `usual`; needed where the time hardly moves near it.
+    """
 
     usual: float
     low: float
     high: float
+    start: float = 0.0
 
 
 class Least(NamedTuple):
@@ -32,17 +35,27 @@ class Least(NamedTuple):
 class Model:
     """One class of kernels. Subclasses are stateless and registered once each in `MODELS`.
 
-    op: name in tables. dims: extents that a call must have. constants: what the formula leaves open. grids: each a
-    surface's axes over `coordinates`; the correction is the sum of all surfaces. families: the extents that make
-    up a shape family: errors are quoted on families that the fit has not seen.
+    op: name in tables. dims: extents that a call must have. constants: what the formula leaves open; extra: more that
+    some fits have. grids: each a surface's axes over `coordinates`; the correction is the sum of all surfaces.
+    families: the extents that make up a shape family: errors are quoted on families that the fit has not seen.
+    rising: the coordinate of the first grid along which time never falls, where `probe` is given. few: rows below
+    which no surface is fitted. options: how surfaces are held, where not as usual. alternatives: implementations are
+    a choice of the engine's user, not of the shape, so that the most measured one stands for a graph's calls.
+    common_floor: kernels of every engine have about the same floor in a captured graph; more is the host's.
     """
 
     op: ClassVar[str]
     dims: ClassVar[tuple[str, ...]]
     optional: ClassVar[Mapping[str, float]] = {}
     constants: ClassVar[Mapping[str, Constant]]
+    extra: ClassVar[Mapping[str, Constant]] = {}
     grids: ClassVar[tuple[tuple[Axis, ...], ...]] = ()
     families: ClassVar[tuple[str, ...]]
+    rising: ClassVar[str] = ""
+    few: ClassVar[int] = 60
+    options: ClassVar[Mapping[str, Any]] = {}
+    alternatives: ClassVar[bool] = False
+    common_floor: ClassVar[bool] = False
 
     def least(self, call: Call, machine: Machine) -> Least:
         """The least work, for the bound that no prediction may pass."""
@@ -56,35 +69,73 @@ class Model:
         """Where a call lies on the grids."""
         return {}
 
+    def probe(self, like: Call, at: Mapping[str, Num]) -> Call:
+        """A call of the same kind that lies at these coordinates."""
+        raise NotImplementedError
+
+    def variant(self, kernel: str) -> str:
+        """The implementation that a kernel's name stands for: names of one variant are fitted together."""
+        return kernel
+
+    def prepare(self, call: Call) -> Call:
+        """The call with what its kernel's name says as extents."""
+        return call
+
+    def local(self, call: Call, machine: Machine) -> bool:
+        """Whether these measurements say nothing of other devices, whatever these are."""
+        return False
+
+    def regime(self, call: Call, share: Num) -> Num:
+        """Which of the four intervals a call belongs to. share: its physical bound over its predicted time."""
+        return (share > 0.1) * 1 + (share > 0.3) * 1 + (share > 0.6) * 1
+
     def bound(self, call: Call, machine: Machine) -> tuple[Num, Num, Num]:
         """Seconds of arithmetic, of memory and of the links at their peaks."""
         least = self.least(call, machine)
-        return least.flops / machine.matrix_flops(least.compute), least.bytes / machine.bandwidth, least.link_s
+        return (
+            least.flops / machine.matrix_flops(least.compute),
+            least.bytes / machine.bandwidth,
+            least.link_s,
+        )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fitted:
-    """What a fit left behind for one class of kernels in one number format.
-
-    low, high: log-residuals below and above which a tenth of unseen shapes lie. Without surfaces the formula stands
-    alone.
-    """
+class Fitted(NamedTuple):
+    """What a fit left behind for one class of kernels in one number format; without surfaces the formula alone."""
 
     constants: Mapping[str, float]
     surfaces: tuple[Surface, ...] = ()
-    low: float = 0.0
-    high: float = 0.0
-    about: Mapping[str, float | str] = field(default_factory=dict)
 
 
-def seconds(model: Model, call: Call, machine: Machine, fitted: Fitted) -> Num:
-    """The formula times its correction, never below the physical bound."""
+def estimate(model: Model, call: Call, machine: Machine, fitted: Fitted) -> Num:
+    """The formula times its correction."""
     time = model.formula(call, machine, fitted.constants)
     if fitted.surfaces:
         at = model.coordinates(call, machine)
         time = time * exp(sum(surface(at) for surface in fitted.surfaces))
+    return time
+
+
+def seconds(model: Model, call: Call, machine: Machine, fitted: Fitted) -> Num:
+    """The estimate, never below the physical bound."""
     compute, memory, link = model.bound(call, machine)
-    return maximum(time, maximum(maximum(compute, memory), link))
+    return maximum(estimate(model, call, machine, fitted), maximum(maximum(compute, memory), link))
+
+
+def fits(size: Num, machine: Machine) -> Num:
+    """Share of `size` bytes that the last-level cache still holds when they are read again: it falls from 1 to 0 as
+    they grow from 0.75 to 1.25 of the cache.
+    """
+    if machine.cache_bytes <= 0:
+        return 0.0
+    return minimum(maximum(2.5 - 2 * size / machine.cache_bytes, 0.0), 1.0)
+
+
+def resident(call: Call, size: Num, machine: Machine) -> Num:
+    """Share of weights or caches that a call timed over and over by itself finds in the last-level cache.
+
+    Only tables of kernels say so, by the extent `warm` of 1; in a model other layers come between.
+    """
+    return call.dims.get("warm", 0) * fits(size, machine)
 
 
 def usual(model: Model) -> Fitted:

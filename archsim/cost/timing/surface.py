@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -28,8 +27,7 @@ class Axis(NamedTuple):
         return below, at - below
 
 
-@dataclass(frozen=True, slots=True)
-class Surface:
+class Surface(NamedTuple):
     """A tensor-product hat basis: `values` at the nodes, the last axis running fastest."""
 
     axes: tuple[Axis, ...]
@@ -52,13 +50,24 @@ class Surface:
 
     def __call__(self, at: Mapping[str, Num]) -> Num:
         """The correction at a point or at arrays of points."""
-        values: Any = self.values
-        corners = self.corners(at)
-        if not isinstance(corners[0][0], int):
-            import numpy
+        plain = [axis for axis in self.axes if isinstance(at[axis.name], (int, float))]
+        if len(plain) < len(self.axes):
+            return self._over_arrays(at, plain)
+        return sum(self.values[index] * height for index, height in self.corners(at))
 
-            values = numpy.asarray(values)
-        return sum(values[index] * height for index, height in corners)
+    def _over_arrays(self, at: Mapping[str, Num], plain: list[Axis]) -> Num:
+        """The same at arrays of points: axes along which they do not differ are dealt with once."""
+        import numpy
+
+        values: Any = numpy.asarray(self.values).reshape([axis.nodes for axis in self.axes])
+        for position in reversed(range(len(self.axes))):
+            axis = self.axes[position]
+            if axis in plain:
+                below, share = axis.locate(at[axis.name])
+                low, high = (values.take(min(below + bit, axis.nodes - 1), position) for bit in (0, 1))
+                values = low * (1 - share) + high * share
+        rest = Surface(tuple(axis for axis in self.axes if axis not in plain), values.ravel())
+        return sum(rest.values[index] * height for index, height in rest.corners(at))
 
     def to_dict(self) -> dict[str, Any]:
         """As stored; values to four places, a hundredth of a per cent."""

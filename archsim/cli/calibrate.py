@@ -1,0 +1,66 @@
+"""`archsim calibrate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from archsim.cli import options as o
+from archsim.cli import output
+
+
+def calibrate(
+    from_: Annotated[
+        list[Path],
+        typer.Option(
+            "--from",
+            metavar="PATH",
+            help="Kernel table, run list, serving table, or a folder of them; repeatable.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Calibration folder.")] = Path(
+        "hardware/calibration"
+    ),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Fit and show, write nothing.")] = False,
+    borrowing: Annotated[
+        bool,
+        typer.Option(
+            "--borrowing", help="Also measure what a fit is worth for another engine, format or device."
+        ),
+    ] = False,
+    title: Annotated[str, typer.Option(help="What the measurements are, for the file.")] = "",
+    source: Annotated[str, typer.Option(metavar="URL", help="Where they come from, for the file.")] = "",
+    json: o.AsJson = False,
+    format: o.Format = o.Layout.table,
+    no_color: o.NoColor = False,
+) -> None:
+    """Fits the time model to measured kernels, and says how wrong it is on shapes that the fit has not seen.
+
+    Whole shape families are held out for the errors; the constants that are written use all rows.
+    """
+    from archsim.validate.calibrating import calibrated
+
+    answer = calibrated(from_, out=out, dry_run=dry_run, borrowing=borrowing, title=title, source=source)
+    layout = "json" if json else format.value
+    if layout == "json":
+        output.emit_json(answer.to_dict())
+        return
+    if layout == "csv":
+        from archsim.report.flat import to_csv
+
+        output.emit(to_csv([row for stack in answer.to_dict()["stacks"] for row in flat(stack)]))
+        return
+    from archsim.report.calibrate_page import page
+
+    output.emit_page(page(answer), layout, no_color)
+
+
+def flat(stack: dict[str, object]) -> list[dict[str, object]]:
+    """One row per fit."""
+    from archsim.report.flat import flatten
+
+    fits = stack["fits"]
+    assert isinstance(fits, list)
+    return [flatten({**{k: v for k, v in stack.items() if k != "fits"}, **fit}) for fit in fits]

@@ -1,0 +1,137 @@
+"""Run lists and serving tables as samples for the fits of engines, and the file that results go to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from archsim.base.errors import ArchsimError
+from archsim.sim.engines import named
+from archsim.sim.profile import UNSTATED
+from archsim.spec.calibration import store, using
+from archsim.validate import runs, serving
+from archsim.validate.engine_fits import Sample, fitted_kernels, fitted_overhead
+from archsim.validate.files import Table
+from archsim.validate.fitting import quantiles
+from archsim.validate.question import device_of
+from archsim.validate.writing import write_yaml
+
+RATES = frozenset({"decode_tok_s", "prefill_tok_s"})
+TIMES = frozenset({"tpot_ms", "ttft_ms", "latency_ms"})
+"""Metrics of runs in which an engine's kernels are nearly all of the time."""
+
+FEWEST = 5
+"""Runs below which an engine's constants stay at their priors."""
+
+
+def refit(document: Mapping[str, Any], tables: Sequence[Table], say: Callable[[str], None]) -> dict[str, Any]:
+    """`engines.yaml` with every number fitted anew that the tables say something about."""
+    engines = {name: dict(profile) for name, profile in document["engines"].items()}
+    lists = [table for table in tables if table.kind == "runs"]
+    for name, profile in engines.items():
+        for vendor in dict.fromkeys(one["vendor"] for one in profile.get("fits", ()) if "centre" in one):
+            sample = of_runs(lists, name, vendor)
+            if sample is not None and len(sample.rows) >= FEWEST:
+                mine = [one for one in profile["fits"] if one["vendor"] == vendor]
+                others = [one for one in profile["fits"] if one["vendor"] != vendor]
+                profile["fits"] = fitted_kernels(name, mine, sample) + others
+                say(f"{name} on {vendor}: {len(sample.rows)} runs")
+    stacks = of_serving([table for table in tables if table.kind == "serving"])
+    for (name, version), sample in stacks.items():
+        if name in engines and "overhead_us" in engines[name] and len(sample.rows) >= FEWEST:
+            found = fitted_overhead(name, version or UNSTATED, sample)
+            engines[name]["overhead_us"] = {**engines[name]["overhead_us"], version or UNSTATED: found}
+            say(
+                f"{name} {version or 'of no stated version'}: {found[0]:,.0f} us a step from {len(sample.rows)} points"
+            )
+    result = {**document, "engines": engines}
+    return {**result, "composition": composition(result, list(stacks.values()))} if stacks else result
+
+
+def composition(document: Mapping[str, Any], samples: Sequence[Sample]) -> dict[str, Any]:
+    """How far whole steps are off with everything that was fitted: the interval, and the rows that it rests on."""
+    engines = {**document["engines"], "composition": {}}
+    with using(replace(store(), engines=engines)):
+        predicted = np.concatenate([sample.predict(sample.rows) for sample in samples])
+    measured = np.concatenate([sample.measured for sample in samples])
+    low, high = quantiles(predicted, measured)
+    return {"interval": [round(low, 3), round(high, 3)], "rows": len(measured)}
+
+
+def of_runs(tables: Sequence[Table], engine: str, vendor: str) -> Sample | None:
+    """The runs of one engine on devices of one vendor, as times: rates are turned over."""
+    for table in tables:
+        rows = [i for i in range(len(table)) if _is_of(table.question(i), engine, vendor)]
+        measured = {i: _value(table, i) for i in rows}
+        rows = [i for i in rows if measured[i]]
+        if rows:
+            rate = {i: table.question(i)["metric"] in RATES for i in rows}
+            keys = tuple(f"{table.question(i)['model']} {table.question(i)['device']}" for i in rows)
+            return Sample(
+                rows=tuple(rows), keys=keys, predict=_predictor(table, runs.validated, rate),
+                measured=np.array([1 / measured[i] if rate[i] else measured[i] for i in rows]),
+            )  # fmt: skip
+    return None
+
+
+def _is_of(question: Mapping[str, Any], engine: str, vendor: str) -> bool:
+    if question.get("metric") not in RATES | TIMES:
+        return False
+    try:
+        return (
+            named(str(question.get("engine")))[0] == engine and device_of(question["device"]).vendor == vendor
+        )
+    except ArchsimError:
+        return False
+
+
+def _value(table: Table, row: int) -> float:
+    return next((column[row] or 0.0 for column in table.measured.values() if column[row]), 0.0)
+
+
+def of_serving(tables: Sequence[Table]) -> dict[tuple[str, str], Sample]:
+    """TPOT of serving points by engine and version; rows whose plan cannot be what ran are left out."""
+    found: dict[tuple[str, str], Sample] = {}
+    for table in tables:
+        stacks: dict[tuple[str, str], list[int]] = {}
+        for i in range(len(table)):
+            asked = table.question(i)
+            if str(asked.get("parallel_suspect", "0")) in ("0", "0.0", "") and table.measured["tpot_ms"][i]:
+                spelt = f"{asked.get('backend', '')} {asked.get('backend_version', '')}"
+                stacks.setdefault(named(spelt), []).append(i)
+        for stack, rows in stacks.items():
+            keys = tuple(f"{table.question(i).get('tp_size')} {table.question(i).get('isl')}" for i in rows)
+            found[stack] = Sample(
+                rows=tuple(rows), keys=keys, predict=_predictor(table, serving.validated, {}),
+                measured=np.array([table.measured["tpot_ms"][i] for i in rows], float),
+            )  # fmt: skip
+    return found
+
+
+def _predictor(table: Table, validated: Callable[[Table], Any], rate: Mapping[int, bool]) -> Any:
+    """Predicted times of some rows of a table."""
+
+    def predict(rows: Sequence[int]) -> Any:
+        part = replace(
+            table, ids=[str(i) for i in rows],
+            questions={name: [column[i] for i in rows] for name, column in table.questions.items()},
+            measured={name: [column[i] for i in rows] for name, column in table.measured.items()},
+        )  # fmt: skip
+        found = validated(part).rows
+        times = {}
+        for id, metric, value in zip(found.ids, found.metrics, found.predicted, strict=True):
+            if metric != "ttft_ms" or rate:
+                times[id] = 1 / value if rate.get(int(id)) else value
+        return np.array([times.get(str(i), np.nan) for i in rows], float)
+
+    return predict
+
+
+def write(document: Mapping[str, Any], source: Path, path: Path) -> None:
+    """`engines.yaml`, with the comment that heads its source kept."""
+    lines = source.read_text("utf-8").splitlines(keepends=True)
+    write_yaml(path, document, "".join(line for line in lines if line.startswith("#")))

@@ -1,0 +1,44 @@
+"""Files that are there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes beside the file and renames: a reader sees the old content or the new."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def write_yaml(path: Path, data: Mapping[str, Any], head: str = "") -> None:
+    """A YAML file in the order given: short mappings and lists of numbers stay on one line. head: comment lines."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """Flow style for whatever holds no further mapping."""
+
+    def represent(dumper: Any, value: Any) -> Any:
+        items = value.values() if isinstance(value, Mapping) else value
+        flat = not any(isinstance(item, (dict, list, tuple)) for item in items)
+        if isinstance(value, Mapping):
+            return dumper.represent_mapping("tag:yaml.org,2002:map", value.items(), flow_style=flat)
+        return dumper.represent_sequence("tag:yaml.org,2002:seq", value, flow_style=flat)
+
+    for kind in (dict, list, tuple):
+        Dumper.add_representer(kind, represent)
+    write_text(
+        path, head + yaml.dump(dict(data), Dumper=Dumper, sort_keys=False, width=110, allow_unicode=True)
+    )
