@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from archsim.api import count, estimate, fit
+    from archsim.api import compare, count, diff, estimate, evolve, fit, sweep, trace
     from archsim.base.errors import ArchsimError
     from archsim.importers.opening import load_model
     from archsim.spec.load import load_hardware
@@ -20,14 +20,34 @@ __version__ = "0.1.0"
 
 _LAZY = {
     "ArchsimError": "archsim.base.errors",
+    "compare": "archsim.api",
     "count": "archsim.api",
+    "diff": "archsim.api",
     "estimate": "archsim.api",
+    "evolve": "archsim.api",
     "fit": "archsim.api",
     "load_hardware": "archsim.spec.load",
     "load_model": "archsim.importers.opening",
+    "sweep": "archsim.api",
+    "trace": "archsim.api",
+    "validate": "archsim.api",
 }
 
-__all__ = ["ArchsimError", "__version__", "count", "estimate", "fit", "load_hardware", "load_model"]
+__all__ = [
+    "ArchsimError",
+    "__version__",
+    "compare",
+    "count",
+    "diff",
+    "estimate",
+    "evolve",
+    "fit",
+    "load_hardware",
+    "load_model",
+    "sweep",
+    "trace",
+    "validate",
+]
 
 
 def __getattr__(name: str) -> Any:

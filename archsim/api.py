@@ -6,16 +6,24 @@ Options are the commands' long flags in snake_case; each result has a `to_dict` 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from archsim.base.errors import UsageError
 
 if TYPE_CHECKING:
+    from archsim.sim.claims import Ledger
+    from archsim.sim.compare import Comparison
     from archsim.sim.counting import CountResult
+    from archsim.sim.difference import Difference
     from archsim.sim.estimate import Estimate
+    from archsim.sim.evolve import Evolution
     from archsim.sim.fit_answer import Fit
+    from archsim.sim.survey import Survey
+    from archsim.sim.sweep import Sweep
+    from archsim.sim.trace import Trace
     from archsim.spec.hardware import Hardware
     from archsim.spec.model import Model
 
@@ -49,12 +57,162 @@ def fit(model: Model | str | Path, hw: Hardware | str | Path, **options: Any) ->
     Options: devices (default: one, or tp x pp x dp), tp, pp, ep, dp, weights, kv_cache_dtype, engine="generic",
     batch=1, input_len, output_len, max_model_len, max_num_seqs, max_num_batched_tokens, gpu_memory_utilization,
     mem_fraction_static, block_size, enforce_eager=False, parts=(), max_loras=0, max_lora_rank=16, n_gpu_layers,
-    cpu_moe=False, host_bandwidth (B/s), suggest=True, set=().
+    cpu_moe=False, n_cpu_moe=0, cache_type_k, cache_type_v, enable_dp_attention=False, host_bandwidth (B/s),
+    suggest=True, set=().
     """
     from archsim.sim.fit import fit as fitted
 
     spec, options = _prepared(model, options)
     return fitted(spec, _device(hw), **_known(fitted, options))
+
+
+def compare(
+    models: Sequence[Model | str | Path], hw: Hardware | str | Path | Sequence[Hardware | str | Path], **options: Any
+) -> Comparison:
+    """Models crossed with devices: figures and ratios against the first, where they differ, and how sure that is.
+
+    Options: those of `estimate`; `set` changes all models but the first.
+    """
+    from archsim.sim.compare import compare as compared
+    from archsim.sim.estimate import estimate as estimated
+
+    changes = options.pop("set", ())
+    found = [_prepared(model, {"set": changes if i else ()}) for i, model in enumerate(_several(models))]
+    options = _known(estimated, {name: value for name, value in options.items() if value is not None})
+    devices = [_device(one) for one in _several(hw)]
+    formats = [hints.get("weights") for _, hints in found]
+    return compared([spec for spec, _ in found], devices, formats=formats, **options)
+
+
+def diff(a: Model | str | Path, b: Model | str | Path, **options: Any) -> Difference:
+    """What sets two architectures apart, and what each decision changes by itself.
+
+    Options: context_len=8192, set=() (of the second model), set_from=() (of the first).
+    """
+    from archsim.sim.difference import difference
+
+    pair, options = _pair(a, b, options)
+    return difference(*pair, **_known(difference, options))
+
+
+def evolve(
+    a: Model | str | Path, b: Model | str | Path, hw: Hardware | str | Path | None = "h100-sxm", **options: Any
+) -> Evolution:
+    """The path from one architecture to another, one decision at a time; `hw=None` for no times.
+
+    Options: context_len=8192, order="story", orders=8, seed=0, set=() (of the second), set_from=() (of the first).
+    """
+    from archsim.sim.evolve import evolve as evolved
+
+    pair, options = _pair(a, b, {"orders": 8, **options})
+    return evolved(*pair, None if hw is None else _device(hw), **_known(evolved, options))
+
+
+def _pair(a: Any, b: Any, options: dict[str, Any]) -> tuple[tuple[Model, Model], dict[str, Any]]:
+    """Both models, in the formats that their names imply, and the options less `set` and `set_from`."""
+    from archsim.sim.evolve_price import stored_in
+
+    options = {name: value for name, value in options.items() if value is not None}
+    sides = []
+    for model, changes in ((a, options.pop("set_from", ())), (b, options.pop("set", ()))):
+        spec, hints = _prepared(model, {"set": changes})
+        sides.append(stored_in(spec, hints["weights"]) if "weights" in hints else spec)
+    return (sides[0], sides[1]), options
+
+
+def validate(what: str | Path | None = None, **options: Any) -> Any:
+    """Predictions beside measurements: of a kernel table, a run list, serving points or a folder of them; of the public
+    runs that archsim comes with; or of a model, instantiated and timed on this machine's `device`.
+
+    Options: limit (rows of each file); device="cpu" or "cuda" and the options of the loop, for a model.
+    """
+    options = {name: value for name, value in options.items() if value is not None}
+    if what is not None and not isinstance(what, (str, Path)):
+        raise UsageError(f"a file, a folder or a model is given by name or path, not {what!r}")
+    from archsim.validate.checked import is_model, validate_files, validate_model
+
+    if what is not None and is_model(str(what), "device" in options):
+        return validate_model(str(what), options)
+    return validate_files(None if what is None else Path(what), **_known(validate_files, options))
+
+
+def report(models: Any, hw: Any, **options: Any) -> Any:
+    """A page that compares models on devices: `.html` is its text, `.write(path)` writes it.
+
+    models, hw: one or several, by name, path or as loaded objects; names may be joined by commas. Options:
+    weights (formats to compare), devices="auto", batch=1, input_len=2048, output_len=256, kv_cache_dtype,
+    engine="generic", set=(), light=False, stamp="".
+    """
+    reported = import_module("archsim.report.html.asking").report  # above this layer, so that `validate` may use it
+    return reported(models, hw, {name: value for name, value in options.items() if value is not None})
+
+
+def sweep(
+    models: Model | str | Path | Sequence[Model | str | Path],
+    hw: Hardware | str | Path | Sequence[Hardware | str | Path],
+    **options: Any,
+) -> Sweep:
+    """Models, devices and formats crossed, over ranges of workloads; every point equals `estimate`.
+
+    Lists may be written with commas, ranges as `1,8,32`, `1-256+1` (step) or `1-256*2` (factor). Options:
+    devices="auto", tp, pp, ep, dp, batch=1, input_len=2048, output_len=256, weights, kv_cache_dtype,
+    engine="generic", columns, where, pareto, set=(). The result's `chunks()` are priced as they are asked for.
+    """
+    from archsim.sim.sweep import sweep as swept
+
+    options = {name: value for name, value in options.items() if value is not None}
+    changes = {"set": options.pop("set", ())}
+    prepared = [_prepared(model, changes) for model in _several(models)]
+    if any(implied for _, implied in prepared):
+        options.setdefault("weights", (None,))
+    for name in ("weights", "kv_cache_dtype", "engine", "columns", "pareto"):
+        if name in options:
+            options[name] = _several(options[name])
+    named = [(model, more.get("weights")) for model, more in prepared]
+    return swept(named, [_device(device) for device in _several(hw)], **_swept(swept, options))
+
+
+def trace(model: Model | str | Path, hw: Hardware | str | Path, **options: Any) -> Trace:
+    """The predicted step as a timeline of kernels; `to_dict()` is what chrome://tracing and Perfetto load.
+
+    Options: phase="decode" or "prefill", and those of `estimate`.
+    """
+    from archsim.sim.estimate import estimate as estimated
+    from archsim.sim.trace import trace as traced
+
+    spec, options = _prepared(model, options)
+    phase = options.pop("phase", "decode")
+    return traced(spec, _device(hw), phase=phase, **_known(estimated, options))
+
+
+def _several(value: Any) -> list[Any]:
+    """A list, written with commas or not."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return list(value) if isinstance(value, (list, tuple, set)) else [value]
+
+
+def _swept(function: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
+    """The options, without the check that names are text: here they are lists."""
+    lists = {name: options.pop(name) for name in TEXTS if name in options}
+    return {**_known(function, options), **lists}
+
+
+def claims(**options: Any) -> Ledger:
+    """Numeric claims about transformers, each computed and judged by one rule.
+
+    Options: id (one, or several), verdict ("true", "approximately", "false" or "uncheckable").
+    """
+    from archsim.sim.claims import claims as judged
+
+    return judged(**_known(judged, {name: value for name, value in options.items() if value is not None}))
+
+
+def survey() -> Survey:
+    """What the models of the catalog chose, by year of release, and a published study counted again."""
+    from archsim.sim.survey import survey as surveyed
+
+    return surveyed()
 
 
 TEXTS = ("weights", "kv_cache_dtype", "engine", "logits")

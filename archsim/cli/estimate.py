@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -28,6 +28,12 @@ def estimate(
     weights: o.Weights = None,
     kv_cache_dtype: o.KvDtype = None,
     engine: o.Engine = "generic",
+    concurrency: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Also the steady state of N requests in flight (continuous batching)."
+        ),
+    ] = None,
     set_: o.Changes = None,
     by: o.ByWhat = None,
     json: o.AsJson = False,
@@ -46,6 +52,7 @@ def estimate(
     asked: dict[str, Any] = {
         "devices": devices, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "batch": batch, "input_len": input_len,
         "output_len": output_len, "weights": weights, "kv_cache_dtype": kv_cache_dtype, "engine": engine,
+        "concurrency": concurrency,
     }  # fmt: skip
     view = _View(
         model,

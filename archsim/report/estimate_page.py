@@ -8,16 +8,8 @@ from archsim.base.units import format_bytes, format_count, format_flops, format_
 from archsim.report.groups import Group, by_part
 from archsim.report.page import Cell, Page, Row, Section, Style, bar, facts, percent, plural, row
 from archsim.sim.alternatives import Facts
-from archsim.sim.estimate import Estimate, Workload
+from archsim.sim.estimate import EVIDENCE, Estimate, Workload
 from archsim.sim.phases import Phase
-
-EVIDENCE = {
-    "measured": "measured on this device",
-    "calibrated": "fitted on measurements of this device",
-    "transferred": "fitted on this device's family, not on the device itself",
-    "datasheet": "not fitted on this device: usual efficiencies on datasheet peaks",
-}
-"""Where an expected time comes from, in words."""
 
 SMALLEST_SHARE = 0.0005
 
@@ -32,7 +24,8 @@ def page(
     verbose: bool = False,
 ) -> Page:
     """The report. inputs: files behind it. asked: model and device as spelt. changes: `--set` assignments."""
-    sections = [_size(e, whole), _memory(e, whole), _speed(e, whole), _where(e), _headroom(e, whole)]
+    sections = [_size(e, whole), _memory(e, whole), _speed(e, whole), *_serving(e), _where(e)]
+    sections.append(_headroom(e, whole))
     changed = [f"changed: {', '.join(changes)}"] if changes else []
     return Page(
         head=(*head(e), *changed),
@@ -161,14 +154,39 @@ def _speed(e: Estimate, whole: Facts) -> Section:
                 f"{load.output_len:,} tokens",
             )
         )
-    evidence = e.prefill.to_dict()["evidence"]
+    evidence = (e.decode or e.prefill).evidence
     return Section(
         title="Speed",
         rows=tuple(rows),
         align="lrrrl",
         header=("speed of light", "expected", "80 % interval", "limited by"),
-        below=(f"ridge {whole.ridge:,.4g} FLOP/B; expected: {evidence}, {EVIDENCE.get(evidence, evidence)}",),
+        below=(f"ridge {whole.ridge:,.4g} FLOP/B; expected: {evidence}, {EVIDENCE[evidence]}",),
     )
+
+
+def _serving(e: Estimate) -> list[Section]:
+    """The steady state of continuous batching, where it was asked for."""
+    state = e.serving
+    if state is None:
+        return []
+    ttft = state.ttft
+    rows = [
+        row("requests in flight", f"{state.concurrency:,}", f"{state.running:,.0f} of them decode at a time"),
+        row("TPOT", format_seconds(state.tpot.seconds), _span(state.tpot.low, state.tpot.high)),
+        row("TTFT", format_seconds(ttft.seconds), _span(ttft.low, ttft.high))
+        if ttft
+        else row("TTFT", "-", "refused"),
+        row("output", format_rate(state.tokens_per_s, "tokens/s"), "all users, at the mean context"),
+        row("utilisation", percent(state.utilisation), "of the time goes into prompts"),
+    ]
+    below = (f"no TTFT: {state.refusal}",) if state.refusal else ()
+    return [
+        Section(title="Serving, steady state", rows=tuple(rows), align="lrl", header=("", ""), below=below)
+    ]
+
+
+def _span(low: float, high: float) -> str:
+    return f"{format_seconds(low)} – {format_seconds(high)}"
 
 
 def _phase_row(name: str, phase: Phase) -> Row:

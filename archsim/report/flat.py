@@ -27,15 +27,16 @@ def to_csv(rows: Iterable[Mapping[str, Any]]) -> str:
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(keys)
     for line in table:
-        writer.writerow([_cell(line.get(key)) for key in keys])
+        writer.writerow([cell(line.get(key)) for key in keys])
     return buffer.getvalue()
 
 
-def _cell(value: Any) -> Any:
+def cell(value: Any) -> Any:
+    """A value as a cell: truth in lower case, lists as words; text that a spreadsheet would run begins with `'`."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (list, tuple)):
-        return _cell(" ".join(map(str, value)))
+        return cell(" ".join(map(str, value)))
     if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
         return "'" + value
     return value

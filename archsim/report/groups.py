@@ -6,17 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from archsim.sim.op_parts import COLLECTIVES, part_of
 from archsim.sim.phases import OpTime, Phase, group
 
-_COLLECTIVES = {
-    "all_reduce": "all-reduce", "all_gather": "all-gather", "all_to_all": "all-to-all",
-    "send": "send to the next stage",
-}  # fmt: skip
-_PARTS = {
-    "ffn": "MLP", "attention": "attention projections", "cross_attention": "cross-attention projections",
-    "mixer": "recurrent mixer", "indexer": "indexer",
-}  # fmt: skip
-_ENDS = {"embedding": "embedding", "head": "output head", "pooler": "pooler", "mlm_head": "MLM head"}
+__all__ = ["Group", "by", "by_part", "part_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,32 +48,10 @@ def by(phase: Phase, what: str) -> list[Group]:
     return _sorted(group(phase.ops, what))
 
 
-def part_of(op: OpTime, phase: str = "decode") -> str:
-    """The part of the model that a kernel belongs to."""
-    words = op.path.split(".")
-    if op.kind in _COLLECTIVES:
-        return _COLLECTIVES[op.kind]
-    if op.kind == "attention":
-        return "attention over cache" if phase == "decode" else "attention scores"
-    if words[0] in _ENDS:
-        return _ENDS[words[0]]
-    if "moe" in words:
-        return _expert_part(words)
-    return next((_PARTS[word] for word in reversed(words[:-1]) if word in _PARTS), "norms and residuals")
-
-
-def _expert_part(words: list[str]) -> str:
-    if "shared" in words or words[-1].startswith("shared"):
-        return "shared experts"
-    if "dense" in words:
-        return "dense MLP"
-    return "router" if words[-1] in ("router", "top_k", "dispatch") else "experts"
-
-
 def _sorted(found: dict[str, list[OpTime]], collective_counts: bool = False) -> list[Group]:
     groups = [_summed(name, ops) for name, ops in found.items()]
     if collective_counts:
-        names = set(_COLLECTIVES.values())
+        names = set(COLLECTIVES.values())
         groups = [_summed(f"{g.name} ×{g.count:,}", found[g.name]) if g.name in names else g for g in groups]
     return sorted(groups, key=lambda g: (-g.expected_s, g.name))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from archsim.spec.catalog import BUILT_IN, Kind, resolve
+from archsim.spec.catalog import BUILT_IN, STDIN, Kind, resolve
 
 
 def inputs(**names: str) -> list[str]:
@@ -31,10 +31,12 @@ def digest(path: Path) -> str:
 
 def shown(path: Path, origin: str) -> str:
     """A path for people: of built-in data from its top folder on, others as they were found."""
+    if origin == STDIN:
+        return STDIN
     if origin != BUILT_IN:
         return str(path)
     parts = path.resolve().parts
-    top = max((i for i, part in enumerate(parts) if part in ("specs", "hardware")), default=0)
+    top = max((i for i, part in enumerate(parts) if part in ("specs", "hardware", "reports")), default=0)
     return "/".join(parts[top:])
 
 

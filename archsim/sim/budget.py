@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from archsim.base.number import Num
+from archsim.base.number import Num, nearest, where
 from archsim.cost import count as c
 from archsim.cost.count import inventory
 from archsim.cost.memory import peak_activation_bytes
@@ -28,23 +29,23 @@ class Memory:
 
     capacity: int
     usable: int
-    weights: int
-    kv_cache: int
-    activations: int
+    weights: Num
+    kv_cache: Num
+    activations: Num
     runtime: int
 
     @property
-    def needed(self) -> int:
+    def needed(self) -> Num:
         """All that must fit."""
         return self.weights + self.kv_cache + self.activations + self.runtime
 
     @property
-    def free(self) -> int:
+    def free(self) -> Num:
         """What is left; negative when it does not fit."""
         return self.usable - self.needed
 
     @property
-    def fits(self) -> bool:
+    def fits(self) -> Any:
         """Whether everything fits into the usable share."""
         return self.free >= 0
 
@@ -91,7 +92,11 @@ def layer_tensors(graph: Block, kind: str) -> list[list[Held]]:
 def layer_bytes(graph: Block) -> list[tuple[Num, Num]]:
     """(weight, state) bytes of every layer in order, then of what is outside layers (embedding, head)."""
     both = (layer_tensors(graph, "weight"), layer_tensors(graph, "state"))
-    return [(sum(h.bytes for h in w), sum(h.bytes for h in s)) for w, s in zip(*both, strict=True)]
+    known: dict[tuple[int, int], tuple[Num, Num]] = {}  # repetitions of a layer hold the very same lists
+    for w, s in zip(*both, strict=True):
+        if (id(w), id(s)) not in known:
+            known[id(w), id(s)] = (sum(h.bytes for h in w), sum(h.bytes for h in s))
+    return [known[id(w), id(s)] for w, s in zip(*both, strict=True)]
 
 
 def _leaf_layers(graph: Block) -> list[Block]:
@@ -123,7 +128,7 @@ def _owner(name: str, names: set[str]) -> str | None:
     return None
 
 
-def fullest_stage(graph: Block, stages: int) -> tuple[int, int]:
+def fullest_stage(graph: Block, stages: int) -> tuple[Num, Num]:
     """(weight, state) bytes of the pipeline stage that holds most: layers in equal runs, the ends also the rest.
 
     Embedding and head are charged to one stage together, which overstates by the smaller of the two.
@@ -131,9 +136,22 @@ def fullest_stage(graph: Block, stages: int) -> tuple[int, int]:
     *layers, outside = layer_bytes(graph)
     size = -(-len(layers) // stages)
     runs = [layers[i : i + size] for i in range(0, len(layers), size)] or [[]]
-    sums = [(sum(w for w, _ in run), sum(s for _, s in run)) for run in runs]
-    sums[-1] = (sums[-1][0] + outside[0], sums[-1][1] + outside[1])
-    return max(sums, key=sum)
+    distinct = {tuple(map(id, run)): _summed(run) for run in runs[:-1]}
+    weights, state = _summed([*runs[-1], outside])
+    for other in distinct.values():
+        more = sum(other) > weights + state
+        weights, state = where(more, other[0], weights), where(more, other[1], state)
+    return weights, state
+
+
+def _summed(run: list[tuple[Num, Num]]) -> tuple[Num, Num]:
+    """(weight, state) bytes of some layers; alike ones are the very same object."""
+    alike = {id(layer): layer for layer in run}
+    counts = Counter(map(id, run))
+    return (
+        sum(n * alike[key][0] for key, n in counts.items()),
+        sum(n * alike[key][1] for key, n in counts.items()),
+    )
 
 
 def memory(
@@ -145,6 +163,6 @@ def memory(
     else:
         weights, state = c.weight_bytes(whole), c.state_bytes(whole)
     return Memory(
-        capacity=capacity, usable=int(capacity * usable), weights=round(weights), kv_cache=round(state),
-        activations=round(peak_activation_bytes(prefill)), runtime=runtime,
+        capacity=capacity, usable=int(capacity * usable), weights=nearest(weights), kv_cache=nearest(state),
+        activations=nearest(peak_activation_bytes(prefill)), runtime=runtime,
     )  # fmt: skip

@@ -85,7 +85,7 @@ def test_encoder_has_no_decode(archsim: Any) -> None:
     assert data["metrics"]["tpot_s"] is None
 
 
-@pytest.mark.parametrize("what", ["models", "hw", "formats", "runs"])
+@pytest.mark.parametrize("what", ["models", "hw", "formats", "engines", "runs"])
 def test_list_json(what: str, archsim: Any) -> None:
     """Entries have name, aliases, status and file; files exist."""
     data = json.loads(archsim("list", what, "--json").out)
@@ -109,6 +109,16 @@ def test_show_json_of_each_kind(archsim: Any) -> None:
     assert model["document"]["d_model"] == 8192 and model["sources"] and model["file"]
     assert json.loads(archsim("show", "h100", "--json").out)["schema"] == "archsim.hardware/1"
     assert json.loads(archsim("show", "int4", "--json").out)["document"]["bytes"] == 66
+
+
+def test_show_json_of_an_engine(archsim: Any) -> None:
+    """Its rules at the version asked for, with their sources; any spelling will do."""
+    new, old = (json.loads(archsim("show", name, "--json").out) for name in ("vllm", "vLLM@0.11"))
+    assert new["schema"] == "archsim.engine/1" and new["sources"]["planner"]["url"] and new["file"]
+    assert (new["share"]["default"], old["share"]["default"]) == (0.92, 0.9)
+    assert json.loads(archsim("show", "ollama", "--json").out)["name"] == "llamacpp"
+    page = archsim("show", "sglang").out
+    assert "fraction of" in page and "https://" in page and "0.5" in page
 
 
 def test_show_raw_is_the_file(archsim: Any) -> None:

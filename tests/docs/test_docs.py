@@ -295,7 +295,15 @@ def formulas_of(name: str) -> str:
     )
 
 
-MADE = {"codes": error_codes, "terms": terms, "formulas": formulas}
+def accuracy() -> str:
+    """Errors on the public runs that come with archsim, in short."""
+    import archsim
+    from archsim.report.validate_accuracy import summary
+
+    return summary(archsim.validate())
+
+
+MADE = {"codes": error_codes, "terms": terms, "formulas": formulas, "accuracy": accuracy}
 """Name of a generated part -> what makes it."""
 
 
@@ -305,11 +313,17 @@ def generated(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("page", "part"), [("errors", "codes"), ("glossary", "terms"), ("formulas", "formulas")]
+    ("page", "part"),
+    [
+        ("docs/errors", "codes"),
+        ("docs/glossary", "terms"),
+        ("docs/formulas", "formulas"),
+        ("README", "accuracy"),
+    ],
 )
 def test_generated_parts_are_what_the_code_says(page: str, part: str) -> None:
-    """Error codes, terms and formulas stand in the documentation as the present code has them."""
-    text = (DOCS / f"{page}.md").read_text("utf-8")
+    """Error codes, terms, formulas and errors stand in the documentation as the present code has them."""
+    text = (ROOT / f"{page}.md").read_text("utf-8")
     assert f"<!-- generated: {part} -->" in text
     assert generated(text) == text
 

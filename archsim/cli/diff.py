@@ -1,0 +1,44 @@
+"""`archsim diff`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from archsim.cli import options as o
+from archsim.cli import pair_options as p
+
+ExitCode = Annotated[bool, typer.Option("--exit-code", help="Exit with 1 where the architectures differ.")]
+
+
+def diff(
+    a: p.First,
+    b: p.Second,
+    context_len: p.ContextLen = 8192,
+    set_: p.ChangesOfSecond = None,
+    set_from: p.ChangesOfFirst = None,
+    exit_code: ExitCode = False,
+    json: o.AsJson = False,
+    format: p.Format = p.Layout.table,
+    no_color: o.NoColor = False,
+) -> None:
+    """What sets two architectures apart, grouped by what it changes: parameters, FLOPs, cache, wiring.
+
+    Architectures are compared, not files: names, sources and ways of writing the same thing do not count.
+    """
+    from archsim import api
+
+    changes = (*(set_from or ()), *(set_ or ()))
+    answer = api.diff(a, b, context_len=context_len, set=tuple(set_ or ()), set_from=tuple(set_from or ()))
+    from archsim.report import diff_page as pages
+
+    p.emit(
+        answer,
+        p.Layout.json if json else format,
+        no_color,
+        lambda: pages.page(answer, changes=changes),
+        lambda: pages.rows(answer),
+    )
+    if exit_code and not answer.same:
+        raise typer.Exit(1)

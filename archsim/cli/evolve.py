@@ -1,0 +1,70 @@
+"""`archsim evolve`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from archsim.cli import options as o
+from archsim.cli import output
+from archsim.cli import pair_options as p
+from archsim.cli.completion import devices
+
+Device = Annotated[
+    str,
+    typer.Option(
+        "--hw", metavar="HW", autocompletion=devices, help="Device of the times; one of it is used."
+    ),
+]
+Order = Annotated[
+    str,
+    typer.Option(
+        metavar="ORDER", help="story, reverse, random:SEED, or decisions that come first: experts,depth."
+    ),
+]
+Orders = Annotated[
+    int,
+    typer.Option(min=0, metavar="N", help="Orders that the mean change of each decision is over; 0: none."),
+]
+Seed = Annotated[int, typer.Option(min=0, metavar="N", help="Seed of the orders that are drawn.")]
+
+
+def evolve(
+    a: p.First,
+    b: p.Second,
+    hw: Device = "h100-sxm",
+    context_len: p.ContextLen = 8192,
+    order: Order = "story",
+    orders: Orders = 8,
+    seed: Seed = 0,
+    set_: p.ChangesOfSecond = None,
+    set_from: p.ChangesOfFirst = None,
+    json: o.AsJson = False,
+    format: p.Format = p.Layout.table,
+    no_color: o.NoColor = False,
+) -> None:
+    """From one architecture to another, one decision at a time, and what each of them costs.
+
+    Every step is a model that can be built; the steps add up to the whole difference. Where a decision is possible
+    only after another, it waits for it.
+    """
+    from archsim import api
+
+    changes = (*(set_from or ()), *(set_ or ()))
+    answer = api.evolve(
+        a, b, hw, context_len=context_len, order=order, orders=orders, seed=seed, set=tuple(set_ or ()),
+        set_from=tuple(set_from or ()),
+    )  # fmt: skip
+    from archsim.report import evolve_page as pages
+
+    p.emit(
+        answer,
+        p.Layout.json if json else format,
+        no_color,
+        lambda: pages.page(answer, changes=changes),
+        lambda: pages.rows(answer),
+        lambda: pages.figures(answer),
+    )
+    if json or format in (p.Layout.json, p.Layout.csv):
+        output.warn(answer.warnings)

@@ -1,0 +1,82 @@
+"""Options of the commands that set models against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from archsim.cli import options as o
+from archsim.cli import output
+from archsim.cli.completion import devices, models
+
+if TYPE_CHECKING:
+    from archsim.report.page import Page
+
+
+class Layout(StrEnum):
+    """What the answer is written as."""
+
+    table = "table"
+    md = "md"
+    json = "json"
+    csv = "csv"
+    html = "html"
+
+
+_MODEL = "Catalog name, alias, Hugging Face id, or path to a spec."
+
+First = Annotated[str, typer.Argument(metavar="A", autocompletion=models, help=_MODEL)]
+Second = Annotated[str, typer.Argument(metavar="B", autocompletion=models, help=_MODEL)]
+Several = Annotated[
+    list[str],
+    typer.Argument(metavar="A [B]...", autocompletion=models, help=f"{_MODEL} The first is the baseline."),
+]
+DeviceList = Annotated[
+    str,
+    typer.Option("--hw", metavar="HW[,HW]", autocompletion=devices, help="Devices: names, aliases or paths."),
+]
+ContextLen = Annotated[
+    int,
+    typer.Option(
+        "--context-len", parser=o.tokens, metavar="N", help="Tokens of the sequence; 32k means x 1024."
+    ),
+]
+ChangesOfSecond = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of the second model's spec."),
+]
+ChangesOfFirst = Annotated[
+    list[str] | None,
+    typer.Option("--set-from", metavar="FIELD=VALUE", help="Change a field of the first model's spec."),
+]
+ChangesOfOthers = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of all models but the first."),
+]
+Format = Annotated[Layout, typer.Option("--format", help="What the answer is written as.")]
+
+
+def emit(
+    answer: Any,
+    layout: Layout,
+    no_color: bool,
+    page: Callable[[], Page],
+    rows: Callable[[], list[dict[str, Any]]],
+    pictures: Callable[[], str] = str,
+) -> None:
+    """Write an answer in a layout; only what that layout needs is made."""
+    if layout is Layout.json:
+        output.emit_json(answer.to_dict())
+    elif layout is Layout.csv:
+        from archsim.report.flat import to_csv
+
+        output.emit(to_csv(rows()))
+    elif layout is Layout.html:
+        from archsim.report.page_html import document
+
+        output.emit(document(page(), pictures()))
+    else:
+        output.emit_page(page(), layout, no_color)

@@ -1,0 +1,98 @@
+"""`archsim report`."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from archsim.cli import options as o
+from archsim.cli import output
+from archsim.cli.completion import devices as known_devices
+from archsim.cli.completion import models as known_models
+
+Models = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="MODEL...", autocompletion=known_models,
+        help="Catalog names, aliases, Hugging Face ids, or paths to specs; the first is what others are compared with.",
+    ),
+]  # fmt: skip
+Hw = Annotated[
+    str,
+    typer.Option(
+        "--hw", metavar="A,B", autocompletion=known_devices, help="Devices: names, aliases or paths."
+    ),
+]
+Out = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The HTML file to write.")]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        "--weights", "--quantization", metavar="A,B", help="Weight formats to compare. Default: the own."
+    ),
+]
+Light = Annotated[
+    bool, typer.Option("--light", help="Pictures alone: no controls, no script, at most 300 kB.")
+]
+Stamp = Annotated[
+    str, typer.Option("--stamp", metavar="TEXT", help="A date or remark to show; without it no date is in the file.")
+]  # fmt: skip
+
+
+def report(
+    model: Models,
+    hw: Hw,
+    out: Out,
+    weights: Weights = None,
+    devices: o.Devices = "auto",
+    batch: o.Batch = 1,
+    input_len: o.InputLen = 2048,
+    output_len: o.OutputLen = 256,
+    kv_cache_dtype: o.KvDtype = None,
+    engine: o.Engine = "generic",
+    set_: o.Changes = None,
+    light: Light = False,
+    stamp: Stamp = "",
+    json: o.AsJson = False,
+    quiet: o.Quiet = False,
+) -> None:
+    """One HTML file that compares models on devices, with charts that one can turn.
+
+    The file needs no network and no server. Every model is taken on every device in every format; the first is what
+    the others are compared with. Two runs write the same bytes.
+    """
+    from archsim import api
+
+    asked: dict[str, Any] = {
+        "weights": weights, "devices": devices, "batch": batch, "input_len": input_len, "output_len": output_len,
+        "kv_cache_dtype": kv_cache_dtype, "engine": engine, "set": tuple(set_ or ()), "light": light, "stamp": stamp,
+    }  # fmt: skip
+    answer = api.report(list(model), hw, command=_command(model, hw, asked), **asked)
+    answer.write(out)
+    if json:
+        output.emit_json(answer.to_dict())
+    elif not quiet:
+        from archsim.report.html.answer import verdicts
+
+        lines = [*verdicts(answer.study), f"{out}: {len(answer.html.encode()):,} bytes"]
+        output.emit("\n".join(lines) + "\n")
+    output.warn(tuple(dict.fromkeys(w for c in answer.study.candidates for w in c.answer.warnings)))
+
+
+USUAL = {"devices": "auto", "batch": 1, "input_len": 2048, "output_len": 256, "engine": "generic"}
+
+
+def _command(models: list[str], hw: str, asked: dict[str, Any]) -> str:
+    """The command line that makes the page again."""
+    words = ["archsim", "report", *models, "--hw", hw]
+    for name, value in asked.items():
+        flag = f"--{name.replace('_', '-')}"
+        if name == "set":
+            words += [part for change in value for part in (flag, change)]
+        elif value is True:
+            words.append(flag)
+        elif value not in (None, False, "") and value != USUAL.get(name):
+            words += [flag, str(value)]
+    return shlex.join([*words, "--out", "FILE.html"])

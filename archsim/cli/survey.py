@@ -1,0 +1,51 @@
+"""`archsim survey`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from archsim.cli import options as o
+from archsim.cli import output
+
+Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page with plots.")]
+All = Annotated[bool, typer.Option("-v", "--verbose", help="List every row of the study.")]
+
+
+def survey(
+    html: Html = None,
+    json: o.AsJson = False,
+    format: o.Format = o.Layout.table,
+    verbose: All = False,
+    quiet: o.Quiet = False,
+    no_color: o.NoColor = False,
+) -> None:
+    """What the models of the catalog chose, by year, and a study of 53 models counted again.
+
+    Norm, positions, activation, attention, block and experts are read from the specs. Every cell of the study's table
+    that differs from them is listed with what the spec says and its source.
+    """
+    from archsim import api
+
+    answer = api.survey()
+    if html is not None:
+        from archsim.report.survey_page import document
+        from archsim.validate.writing import write_text
+
+        write_text(html, document(answer))
+    layout = o.Layout.json if json else format
+    if layout is o.Layout.json:
+        output.emit_json(answer.to_dict())
+        return
+    from archsim.report import survey_page
+
+    if layout is o.Layout.csv:
+        from archsim.report.flat import to_csv
+
+        output.emit(to_csv(survey_page.rows(answer)))
+    elif quiet:
+        output.emit(survey_page.bare(answer))
+    else:
+        output.emit_page(survey_page.page(answer, verbose), layout.value, no_color)

@@ -1,0 +1,89 @@
+"""Options of `archsim sweep`: those of `estimate`, each taking several values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from archsim.cli.completion import devices, formats, models
+
+RANGE = "1,8,32 or 1-256+1 (step) or 1-256*2 (factor)"
+
+Models = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="MODEL...", autocompletion=models, help="Catalog names, aliases, Hugging Face ids, or paths."
+    ),
+]
+DevicesList = Annotated[
+    str,
+    typer.Option("--hw", metavar="HW,...", autocompletion=devices, help="Devices: names, aliases, paths."),
+]
+Counts = Annotated[
+    str,
+    typer.Option("--devices", metavar="RANGE|auto", help="Devices; auto: the fewest that hold each point."),
+]
+Batch = Annotated[
+    str, typer.Option("--batch", "--batch-size", metavar="RANGE", help=f"Sequences at once: {RANGE}.")
+]
+InputLen = Annotated[
+    str,
+    typer.Option(
+        "--input-len", "--isl", metavar="RANGE", help="Prompt tokens, as a range; 32k means x 1024."
+    ),
+]
+OutputLen = Annotated[
+    str, typer.Option("--output-len", "--osl", metavar="RANGE", help="Tokens to generate, as a range.")
+]
+Tp = Annotated[
+    str | None,
+    typer.Option(
+        "--tp", "-tp", "--tensor-parallel-size", "--tp-size", metavar="RANGE", help="Tensor parallel degrees."
+    ),
+]  # fmt: skip
+Pp = Annotated[
+    str | None,
+    typer.Option(
+        "--pp", "-pp", "--pipeline-parallel-size", "--pp-size", metavar="RANGE", help="Pipeline stages."
+    ),
+]
+Ep = Annotated[
+    str | None,
+    typer.Option(
+        "--ep", "-ep", "--ep-size", metavar="RANGE", help="Expert parallel degrees; divide tp x dp."
+    ),
+]
+Dp = Annotated[
+    str | None,
+    typer.Option(
+        "--dp", "-dp", "--data-parallel-size", "--dp-size", metavar="RANGE", help="Attention replicas."
+    ),
+]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        "--weights", "--quantization", metavar="FMT,...", autocompletion=formats, help="Weight formats."
+    ),
+]
+KvDtypes = Annotated[
+    str | None, typer.Option("--kv-cache-dtype", "--kv", metavar="FMT,...", help="Cache formats.")
+]
+Engines = Annotated[str, typer.Option("--engine", metavar="NAME[@VERSION],...", help="Serving engines.")]
+Where = Annotated[
+    str | None,
+    typer.Option("--where", metavar="CONDITION", help="Keep points such as 'fits and ttft_s < 0.5'."),
+]
+Pareto = Annotated[
+    str | None,
+    typer.Option("--pareto", metavar="COLUMN,...", help="Keep what no other point beats in all of these."),
+]
+Columns = Annotated[
+    str | None, typer.Option("--columns", metavar="COLUMN,...", help="Write (and price) only these columns.")
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="FILE", help="Write every point to a .csv, .json or .parquet file."),
+]
+Force = Annotated[bool, typer.Option("--force", help="Write over a file that exists.")]

@@ -1,0 +1,87 @@
+"""`archsim trace`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from archsim.cli import options as o
+from archsim.cli import output
+
+
+class PhaseName(StrEnum):
+    """Which step is drawn."""
+
+    prefill = "prefill"
+    decode = "decode"
+
+
+def trace(
+    model: o.Model,
+    hw: o.Device,
+    phase: Annotated[PhaseName, typer.Option("--phase", help="The step to draw.")] = PhaseName.decode,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE.json", help="Where to write it; else to stdout.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that exists.")] = False,
+    devices: o.Devices = "auto",
+    tp: o.Tp = None,
+    pp: o.Pp = None,
+    ep: o.Ep = None,
+    dp: o.Dp = None,
+    batch: o.Batch = 1,
+    input_len: o.InputLen = 2048,
+    output_len: o.OutputLen = 256,
+    weights: o.Weights = None,
+    kv_cache_dtype: o.KvDtype = None,
+    engine: o.Engine = "generic",
+    set_: o.Changes = None,
+    no_color: o.NoColor = False,
+) -> None:
+    """The predicted step as a Chrome/Perfetto trace: layers, kernels, collectives and the engine's work.
+
+    Load the file in https://ui.perfetto.dev or chrome://tracing. Times are the expected ones of `archsim estimate`.
+    """
+    from archsim import api
+
+    answer = api.trace(
+        model, hw, phase=phase.value, devices=devices, tp=tp, pp=pp, ep=ep, dp=dp, batch=batch,
+        input_len=input_len, output_len=output_len, weights=weights, kv_cache_dtype=kv_cache_dtype,
+        engine=engine, set=tuple(set_ or ()),
+    )  # fmt: skip
+    output.warn((*answer.estimate.warnings, *answer.notes))
+    if not answer.estimate.memory.fits:
+        output.warn(("it does not fit on so many devices; the times are as if it did",))
+    text = json.dumps(answer.to_dict(), ensure_ascii=False, allow_nan=False, default=_plain) + "\n"
+    if out is None:
+        output.emit(text)
+        return
+    _write(out, text, force)
+    sys.stderr.write(f"{len(answer.slices):,} events, {answer.phase.expected_s * 1e3:.4g} ms, in {out}\n")
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else str(value)
+
+
+def _write(path: Path, text: str, force: bool) -> None:
+    """The file, whole or not at all."""
+    from archsim.base.errors import SpecError, UsageError
+
+    if path.exists() and not force:
+        raise UsageError(f"{path} exists", hints=("`--force` writes over it",))
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_text(text, "utf-8")
+        os.replace(part, path)
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise SpecError(f"cannot write {path}: {error.strerror or error}", code="E109") from None

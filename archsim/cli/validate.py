@@ -1,0 +1,184 @@
+"""`archsim validate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from archsim.cli import options as o
+from archsim.cli import output
+
+if TYPE_CHECKING:
+    from archsim.validate.answer import Several, Validation
+
+What = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[FILE|DIR|MODEL]",
+        help="Kernel table, run list or serving points, or a folder of them; default: archsim's own run list. A model "
+        "is instantiated and timed on --device.",
+    ),
+]
+On = Annotated[
+    str | None, typer.Option("--device", metavar="cpu|cuda", help="Time the model on this machine's device.")
+]
+Size = Annotated[
+    str | None,
+    typer.Option("--size", metavar="small|full", help="Of a model: its kinds of layers at toy width, or it."),
+]
+Html = Annotated[
+    Path | None, typer.Option("--html", metavar="FILE", help="Write a page with a scatter plot.")
+]
+Report = Annotated[
+    Path | None, typer.Option("--write-report", metavar="FILE", help="Write the accuracy page, as Markdown.")
+]
+Limit = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="At most so many rows, drawn with a fixed seed.")
+]
+Wanted = Annotated[
+    str | None,
+    typer.Option("--by", metavar="A,B", help="Tables by these, such as op,device in place of the usual."),
+]
+Most = Annotated[
+    str | None,
+    typer.Option("--max-median-ape", metavar="X", help="Exit 1 if the median error exceeds X: 0.12 or 12%."),
+]
+
+
+def validate(
+    what: What = None,
+    device: On = None,
+    size: Size = None,
+    html: Html = None,
+    write_report: Report = None,
+    max_median_ape: Most = None,
+    by: Wanted = None,
+    limit: Limit = None,
+    json: o.AsJson = False,
+    format: o.Format = o.Layout.table,
+    verbose: o.Verbose = False,
+    quiet: o.Quiet = False,
+    no_color: o.NoColor = False,
+) -> None:
+    """How wrong predictions are, beside measurements that they never see.
+
+    FILE is told apart by its columns. Every row is predicted or refused with a reason; the naive roofline's errors
+    stand beside. Without FILE, the cited public runs that come with archsim. A MODEL is instantiated and timed here.
+    """
+    from archsim import api
+
+    most = _share(max_median_ape)
+    answer = api.validate(what, limit=limit, device=device, size=size)
+    layout = o.Layout.json if json else format
+    view = {"by": _names(by, answer), "verbose": verbose, "quiet": quiet, "no_color": no_color}
+    _write(answer, html, write_report)
+    _print(answer, layout, view)
+    _judge(answer, most, no_color)
+
+
+def _share(text: str | None) -> float | None:
+    """`0.12` or `12%` as a share."""
+    if text is None:
+        return None
+    number, sign, rest = text.partition("%")
+    try:
+        found = float(number) / (100 if sign else 1)
+    except ValueError:
+        found = -1.0
+    if rest or not 0 <= found < float("inf"):
+        raise typer.BadParameter(f"--max-median-ape {text[:40]!r} is no share; write 0.12 or 12%.")
+    return found
+
+
+def _answers(answer: Any) -> tuple[Validation, ...]:
+    """The comparisons in an answer; none in that of a model on a device."""
+    from archsim.validate.answer import Several, Validation
+
+    if isinstance(answer, Several):
+        return answer.answers
+    return (answer,) if isinstance(answer, Validation) else ()
+
+
+def _names(by: str | None, answer: Any) -> tuple[str, ...]:
+    """The dimensions of `--by`, or a usage error that names those there are."""
+    names = tuple(name.strip() for name in (by or "").split(",") if name.strip())
+    known = {name for one in _answers(answer) for name in one.labels}
+    for name in names:
+        if known and name not in known:
+            raise typer.BadParameter(f"--by knows {', '.join(sorted(known))}, not {name[:40]!r}.")
+    return names
+
+
+def _write(answer: Any, html: Path | None, report: Path | None) -> None:
+    """The files that were asked for, each whole or not at all."""
+    if html is None and report is None:
+        return
+    from archsim.validate.writing import write_text
+
+    if html is not None:
+        from archsim.report.validate_html import document, model_document
+
+        found = _answers(answer)
+        write_text(html, document(found) if found else model_document(answer))
+    if report is not None:
+        from archsim.report.validate_accuracy import accuracy
+
+        write_text(report, accuracy(_answers(answer)))
+
+
+def _print(answer: Validation | Several, layout: o.Layout, view: dict[str, Any]) -> None:
+    """As JSON, CSV, one line, or a page for each kind of file."""
+    if layout is o.Layout.json:
+        for piece in answer.json():
+            output.emit(piece)
+        return
+    if not _answers(answer):
+        _print_model(answer, layout, view)
+    for i, one in enumerate(_answers(answer)):
+        if layout is o.Layout.csv:
+            from archsim.report.flat import to_csv
+
+            output.emit(to_csv(one.rows.dicts()))
+            continue
+        from archsim.report import validate_page
+
+        if view["quiet"]:
+            output.emit(validate_page.bare(one))
+            continue
+        output.emit("\n" * bool(i))
+        output.emit_page(validate_page.page(one, view["by"], view["verbose"]), layout, view["no_color"])
+
+
+def _print_model(answer: Any, layout: o.Layout, view: dict[str, Any]) -> None:
+    """The comparison of one model on this machine."""
+    from archsim.report import validate_model_page
+
+    if layout is o.Layout.csv:
+        from archsim.report.flat import to_csv
+
+        output.emit(to_csv(answer.to_dict()["lines"]))
+    elif view["quiet"]:
+        output.emit(validate_model_page.bare(answer))
+    else:
+        output.emit_page(validate_model_page.page(answer), layout, view["no_color"])
+
+
+def _judge(answer: Any, most: float | None, no_color: bool) -> None:
+    """Exit code 1 where the median error is above what was asked for, or a count of a model is not what was seen."""
+    from archsim.base.errors import AnswerNo
+
+    if not _answers(answer) and not answer.exact:
+        output.say(AnswerNo(f"not every count of {answer.asked} is what was seen"), no_color)
+        raise typer.Exit(1)
+    if most is None:
+        return
+    for one in _answers(answer):
+        median = one.summary["median_ape"]
+        if median is None or median > most:
+            found = "there is none" if median is None else f"it is {median:.4g}"
+            output.say(
+                AnswerNo(f"the median error of {one.kind} is to be at most {most:.4g}; {found}"), no_color
+            )
+            raise typer.Exit(1)

@@ -1,0 +1,250 @@
+"""Line charts on logarithmic axes. A frame stays as it is while the page's script moves the marks in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from archsim.base.units import format_bytes
+from archsim.report.html.grid import Grid, Run
+from archsim.report.html.markup import figure, safe, table
+from archsim.report.validate_svg import Axis, number, ticks
+from archsim.sim.estimate import Estimate
+
+WIDTH, HEIGHT = 520, 340
+LEFT, RIGHT, TOP, BOTTOM = 58, 14, 12, 48
+SHAPES = 8
+
+Point = tuple[float, float, str]
+"""Both values, and what the point is in words."""
+
+
+class Frame(NamedTuple):
+    """Axes with their names and ticks: (value, text) pairs."""
+
+    x: Axis
+    y: Axis
+    x_name: str
+    y_name: str
+    x_ticks: Sequence[tuple[float, str]]
+    y_ticks: Sequence[tuple[float, str]]
+
+
+def frame(
+    xs: Iterable[float], ys: Iterable[float], x_name: str, y_name: str, doubling: bool = False
+) -> Frame:
+    """Axes around all values. doubling: ticks across at the values themselves, as powers of two are read."""
+    across, up = [v for v in xs if v > 0] or [1.0], [v for v in ys if v > 0] or [1.0]
+    x, y = Axis(*_ends(across), LEFT, WIDTH - RIGHT), Axis(*_ends(up), HEIGHT - BOTTOM, TOP)
+    marks = sorted(set(across)) if doubling else ticks(x.low, x.high)
+    texts = [(v, size(v) if doubling else number(v)) for v in marks]
+    return Frame(x, y, x_name, y_name, texts, [(v, number(v)) for v in ticks(y.low, y.high)])
+
+
+def _ends(values: Sequence[float]) -> tuple[float, float]:
+    low, high = math.log10(min(values)), math.log10(max(values))
+    room = max(0.5 - (high - low), 0.0) / 2 + 0.04 * max(high - low, 0.5)
+    return low - room, high + room
+
+
+def size(tokens: float) -> str:
+    """A number of tokens as people say it: 4k for 4,096."""
+    return f"{tokens / 1024:g}k" if tokens >= 1024 and tokens % 512 == 0 else f"{tokens:g}"
+
+
+def drawn(key: str, found: Frame, marks: str, title: str) -> str:
+    """The chart. title: what it shows, for readers who cannot see it."""
+    x, y = found.x, found.y
+    ends = [" ".join(f"{v:.6g}" for v in axis) for axis in (x, y)]
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{safe(title)}" id="{key}" data-x="{ends[0]}" '
+        f'data-y="{ends[1]}">{_axes(found)}<g class="marks">{marks}</g></svg>'
+    )
+
+
+def _axes(found: Frame) -> str:
+    x, y = found.x, found.y
+    parts = []
+    for value, text in found.x_ticks:
+        at = x.at(value)
+        parts.append(f'<path class="grid" d="M{at:.1f} {y.start}V{y.end}"/>')
+        parts.append(f'<text x="{at:.1f}" y="{y.start + 17}" text-anchor="middle">{safe(text)}</text>')
+    for value, text in found.y_ticks:
+        up = y.at(value)
+        parts.append(f'<path class="grid" d="M{x.start} {up:.1f}H{x.end}"/>')
+        parts.append(f'<text x="{x.start - 6}" y="{up + 4:.1f}" text-anchor="end">{safe(text)}</text>')
+    middle, centre = (x.start + x.end) / 2, (y.start + y.end) / 2
+    return (
+        f"{''.join(parts)}"
+        f'<path class="frame" d="M{x.start} {y.end}V{y.start}H{x.end}"/>'
+        f'<text class="name" x="{middle}" y="{HEIGHT - 8}" text-anchor="middle">{safe(found.x_name)}</text>'
+        f'<text class="name" transform="translate(13 {centre}) rotate(-90)" text-anchor="middle">'
+        f"{safe(found.y_name)}</text>"
+    )
+
+
+def shape_of(number_: int) -> int:
+    """The mark of a candidate: another for every one of the eight that share a colour."""
+    return (number_ + number_ // SHAPES) % SHAPES
+
+
+def line(found: Frame, number_: int, points: Sequence[Point]) -> str:
+    """One candidate's points, joined."""
+    style = f"c{number_ % SHAPES}"
+    parts = []
+    if len(points) > 1:
+        path = "L".join(f"{found.x.at(a):.1f} {found.y.at(b):.1f}" for a, b, _ in points)
+        parts.append(f'<path class="line {style}" d="M{path}"/>')
+    for a, b, words in points:
+        parts.append(
+            f'<use href="#g{shape_of(number_)}" class="{style}" x="{found.x.at(a):.1f}" y="{found.y.at(b):.1f}">'
+            f"<title>{safe(words)}</title></use>"
+        )
+    return "".join(parts)
+
+
+# ------------------------------------------------------------------ what grows with the context
+def growth(grid: Grid) -> str:
+    """Bytes of the cache of one device against the context, and what is left for it."""
+    runs = [run for run in grid.runs if any(e.memory.kv_cache for e in run.answers.values())]
+    if not runs:
+        return ""
+    ys = [e.memory.kv_cache / 1e9 for run in runs for e in run.answers.values()]
+    ys += [_room(run, grid) for run in runs]
+    found = frame(grid.contexts, ys, "context (prompt tokens)", "cache of one device (GB)", doubling=True)
+    batch = grid.at[0]
+    marks = []
+    for run in (r for r in runs if r.compared):
+        points = [
+            (c, e.memory.kv_cache / 1e9, f"{run.label}, {c:,} tokens: {format_bytes(e.memory.kv_cache)}")
+            for c in grid.contexts if (e := run.answers[batch, c]).memory.kv_cache
+        ]  # fmt: skip
+        marks.append(line(found, run.number, points) + _limit(found, run, grid))
+    told = (
+        f"Cache at batch {batch:,}. Dashed: what the device has left for it beside weights and activations."
+    )
+    twin = _by_context(grid, "cache", "Cache of one device", lambda e: format_bytes(e.memory.kv_cache))
+    return figure(drawn("cache", found, "".join(marks), "Cache against context"), told, twin, "cache")
+
+
+def _room(run: Run, grid: Grid) -> float:
+    """Gigabytes that are left for the cache at the report's workload."""
+    m = run.answers[grid.at].memory
+    return float(m.free + m.kv_cache) / 1e9
+
+
+def _limit(found: Frame, run: Run, grid: Grid) -> str:
+    """A line across at what is left for the cache, with the candidate's mark at its end."""
+    room, style = _room(run, grid), f"c{run.number % SHAPES}"
+    if room <= 0:
+        return ""
+    up = f"{found.y.at(room):.1f}"
+    return (
+        f'<path class="line beyond {style}" d="M{found.x.start} {up}H{found.x.end}"/>'
+        f'<use href="#g{shape_of(run.number)}" class="{style}" x="{found.x.end}" y="{up}"/>'
+    )
+
+
+def _by_context(grid: Grid, key: str, caption: str, shown: Callable[[Estimate], str]) -> str:
+    rows = [[run.label, *(shown(run.answers[grid.at[0], c]) for c in grid.contexts)] for run in grid.compared]
+    return table(caption, ["", *(f"{c:,}" for c in grid.contexts)], rows, f"{key}-table")
+
+
+def frontier(grid: Grid) -> str:
+    """The largest batch that fits at each context, with the report's own workload marked."""
+    if not any(e.memory.kv_cache for run in grid.runs for e in run.answers.values()):
+        return ""
+    ys = [float(v) for run in grid.runs for v in run.most.values()] + [float(b) for b in grid.batches]
+    found = frame(grid.contexts, ys, "context (prompt tokens)", "largest batch that fits", doubling=True)
+    marks = [line(found, run.number, _edge(run)) for run in grid.compared]
+    batch, context = grid.at
+    here = f'<path class="here" d="M{found.x.at(context):.1f} {found.y.start}V{found.y.end}'
+    marks.append(f'{here}M{found.x.start} {found.y.at(batch):.1f}H{found.x.end}"/>')
+    rows = [[run.label, *(f"{run.most[c]:,}" for c in grid.contexts)] for run in grid.compared]
+    twin = table("Largest batch that fits", ["", *(f"{c:,}" for c in grid.contexts)], rows, "frontier-table")
+    told = "What fits lies below a line; dotted: the workload shown. " + _roomiest(grid)
+    return figure(
+        drawn("frontier", found, "".join(marks), "Largest batch against context"), told, twin, "frontier"
+    )
+
+
+def _edge(run: Run) -> list[Point]:
+    return [
+        (c, most, f"{run.label}, {c:,} tokens: batch {most:,}") for c, most in run.most.items() if most > 0
+    ]
+
+
+def _roomiest(grid: Grid) -> str:
+    best = max(grid.compared, key=lambda run: run.most[grid.at[1]])
+    most = best.most[grid.at[1]]
+    return (
+        f"At {grid.at[1]:,} tokens {best.label} holds most: {most:,} sequences." if most else "Nothing fits."
+    )
+
+
+# ------------------------------------------------------------------ throughput against latency
+def pareto(grid: Grid) -> str:
+    """Tokens/s of a device against tokens/s of a user, a point for every batch that fits."""
+    every = [p for run in grid.runs for p in _rates(run, grid, None)]
+    if not every:
+        return ""
+    names = "tokens/s of one user", "tokens/s of one device"
+    found = frame([p[0] for p in every], [p[1] for p in every], *names)
+    shown = [p for run in grid.compared for p in _rates(run, grid, grid.at[1])]
+    marks = [_front(found, front([(a, b) for a, b, _ in shown]))]
+    marks += [
+        line(found, run.number, _rates(run, grid, grid.at[1])) + _ring(found, run, grid)
+        for run in grid.compared
+    ]
+    told = f"At {grid.at[1]:,} tokens, batch {grid.batches[0]:,} to {grid.batches[-1]:,}, as far as it fits. "
+    told += "Ring: the batch shown; pale band: what nothing shown beats. "
+    key = "pareto"
+    twin = table("Tokens/s of one user / of one device, by batch", ["", *(f"{b:,}" for b in grid.batches)],
+                 [_rate_row(run, grid) for run in grid.compared], f"{key}-table")  # fmt: skip
+    picture = drawn(key, found, "".join(marks), "Throughput of a device against speed of a user")
+    return figure(picture, told + "Up and to the right is better.", twin, key)
+
+
+def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points that no other beats or equals at both, from the fastest for a user on."""
+    kept: list[tuple[float, float]] = []
+    for user, device in sorted(set(points), key=lambda p: (-p[0], -p[1])):
+        if not kept or device > kept[-1][1]:
+            kept.append((user, device))
+    return kept
+
+
+def _front(found: Frame, points: Sequence[tuple[float, float]]) -> str:
+    path = "L".join(f"{found.x.at(a):.1f} {found.y.at(b):.1f}" for a, b in points)
+    return f'<path class="front" d="M{path}"/>' if path else ""
+
+
+def _ring(found: Frame, run: Run, grid: Grid) -> str:
+    """A ring around the report's own batch."""
+    m, fits = run.answers[grid.at].metrics, run.answers[grid.at].memory.fits
+    user, device = m.get("tokens_per_s_per_user"), m.get("tokens_per_s_per_device")
+    if not fits or not user or not device:
+        return ""
+    return f'<circle class="seen" cx="{found.x.at(user):.1f}" cy="{found.y.at(device):.1f}" r="7"/>'
+
+
+def _rates(run: Run, grid: Grid, context: int | None) -> list[Point]:
+    found = []
+    for (batch, c), e in run.answers.items():
+        if (context is None or c == context) and e.decode is not None and e.memory.fits:
+            m = e.metrics
+            user, device = float(m["tokens_per_s_per_user"] or 0), float(m["tokens_per_s_per_device"] or 0)
+            words = f"{run.label}, batch {batch:,}: {user:,.4g} tokens/s of a user, {device:,.4g} of a device"
+            found.append((user, device, words))
+    return found
+
+
+def _rate_row(run: Run, grid: Grid) -> list[str]:
+    cells = [run.label]
+    for batch in grid.batches:
+        e = run.answers[batch, grid.at[1]]
+        rates = (e.metrics["tokens_per_s_per_user"], e.metrics["tokens_per_s_per_device"])
+        known = e.memory.fits and rates[0] is not None and rates[1] is not None
+        cells.append(f"{rates[0]:,.4g} / {rates[1]:,.4g}" if known else "–")
+    return cells

@@ -1,0 +1,163 @@
+"""`archsim survey` for terminals and as a page that stands alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+from typing import Any
+
+from archsim.report.page import Cell, Page, Section, row
+from archsim.report.survey_frame import framed, table
+from archsim.report.survey_svg import key, stacked
+from archsim.sim.survey import TITLES, Adoption, Survey
+from archsim.sim.survey_study import StudyRow
+
+NAMED = 7
+"""Values that are shown by name; the others are summed up."""
+
+
+def page(answer: Survey, verbose: bool = False) -> Page:
+    """Adoption by year, the study's numbers, and its cells that differ; all of its rows where `verbose`."""
+    sections = [_adoption(one) for one in answer.adoption]
+    sections += [_totals(answer), _differing(answer), _missing(answer)]
+    if verbose:
+        sections.append(_rows(answer))
+    return Page(head=head(answer), sections=tuple(section for section in sections if section.rows))
+
+
+def head(answer: Survey) -> tuple[str, ...]:
+    """What was counted."""
+    compared = sum(bool(one.models) for one in answer.rows)
+    return (
+        f"{answer.models} models of the catalog in {answer.designs} designs, by year of release",
+        "A design is one release of one maker: its sizes count once where they chose the same.",
+        f"{answer.study['title']}: {compared} of its {len(answer.rows)} models have a spec, and "
+        f"{answer.differing} of their cells differ.",
+    )
+
+
+def few(one: Adoption) -> dict[str, tuple[int, ...]]:
+    """The most frequent values, and the others together."""
+    names = list(one.values)
+    found = {name: one.values[name] for name in names[:NAMED]}
+    rest = [one.values[name] for name in names[NAMED:]]
+    if rest:
+        found["others"] = tuple(sum(counts) for counts in zip(*rest, strict=True))
+    return found
+
+
+def _adoption(one: Adoption) -> Section:
+    rows = [row(name, *(str(n) if n else "·" for n in counts)) for name, counts in few(one).items()]
+    rows.append(row(Cell("designs", "dim"), *(str(n) for n in one.designs)))
+    return Section(
+        title=TITLES[one.choice], rows=tuple(rows), header=one.years, align="l" + "r" * len(one.years)
+    )
+
+
+def _totals(answer: Survey) -> Section:
+    rows = [
+        row(
+            total.of,
+            "" if total.stated is None else str(total.stated),
+            str(total.in_table),
+            str(total.computed) + (f" to {total.computed + total.unknown}" if total.unknown else ""),
+        )
+        for total in answer.totals
+    ]
+    header = ("stated", "in its own table", "from the specs")
+    return Section(title="The study's numbers", rows=tuple(rows), header=header, align="lrrr")
+
+
+def _cells(answer: Survey) -> Iterator[tuple[StudyRow, Any]]:
+    for one in answer.rows:
+        for cell in one.differing:
+            yield one, cell
+
+
+def _differing(answer: Survey) -> Section:
+    rows = [row(one.name, cell.column, f"{cell.stated}: {cell.reason}") for one, cell in _cells(answer)]
+    below = [f"{one.name}: {one.note}" for one in answer.rows if one.note]
+    near = [
+        f"{one.name} ({cell.stated}, {cell.computed})"
+        for one in answer.rows
+        for cell in one.cells
+        if cell.status == "rounded"
+    ]
+    if near:
+        below.append("Within 3 %, so not listed: " + "; ".join(near))
+    header = ("column", "as printed, and why it differs")
+    return Section(title="Cells that differ", rows=tuple(rows), header=header, below=tuple(below))
+
+
+def _missing(answer: Survey) -> Section:
+    rows = [row(one.name, one.missing or "") for one in answer.rows if not one.models]
+    return Section(title="Without a spec", rows=tuple(rows))
+
+
+def _rows(answer: Survey) -> Section:
+    rows = []
+    for one in answer.rows:
+        told = ", ".join(f"{cell.column} {cell.computed}" for cell in one.cells if cell.computed is not None)
+        rows.append(row(one.name, " ".join(one.models) or "no spec", told))
+    return Section(title="All rows from the specs", rows=tuple(rows))
+
+
+def rows(answer: Survey) -> list[dict[str, Any]]:
+    """One flat row a cell of the study."""
+    return [
+        {"name": one.name, "models": " ".join(one.models), "missing": one.missing or "", **cell.to_dict()}
+        for one in answer.rows
+        for cell in one.cells
+    ]
+
+
+def bare(answer: Survey) -> str:
+    """The study's numbers alone."""
+    return "".join(f"{total.id} {total.computed}\n" for total in answer.totals)
+
+
+def document(answer: Survey) -> str:
+    """A page that stands alone: plots with their tables, then the study row by row."""
+    parts = ['<h2>Adoption by year</h2>\n<div class="plots">\n']
+    parts += [_figure(one) for one in answer.adoption]
+    parts.append(f"</div>\n<h2>{escape(answer.study['title'])}</h2>\n")
+    parts += [_plain(section) for section in (_totals(answer), _differing(answer), _missing(answer))]
+    parts.append(_all_rows(answer))
+    first, *lines = head(answer)
+    return framed("What transformers chose, year by year", [first, *lines], "".join(parts))
+
+
+def _figure(one: Adoption) -> str:
+    values, name = few(one), TITLES[one.choice]
+    last = max((i for i, n in enumerate(one.designs) if n), default=0)
+    top = max(values, key=lambda value: values[value][last])
+    finding = f"{name}: {top} in {values[top][last]} of {one.designs[last]} designs of {one.years[last]}"
+    listed = [[value, *(str(n) for n in counts)] for value, counts in values.items()]
+    twin = table(f"{name}, designs by year", ("", *one.years), listed, ("", *["r"] * len(one.years)))
+    return (
+        f"<figure>{stacked(finding, one.years, one.designs, values)}{key(list(values))}"
+        f"<figcaption>{escape(finding)}</figcaption><details><summary>Numbers</summary>{twin}</details></figure>\n"
+    )
+
+
+def _plain(section: Section) -> str:
+    if not section.rows:
+        return ""
+    cells = [[cell.text for cell in line] for line in section.rows]
+    header = ("", *section.header) if section.header else ("",) * len(cells[0])
+    below = "".join(f'<p class="dim">{escape(text)}</p>\n' for text in section.below)
+    return table(section.title, header, cells) + below
+
+
+def _all_rows(answer: Survey) -> str:
+    columns = answer.study["columns"]
+    listed = []
+    for one in answer.rows:
+        cells = [one.cell(column) for column in columns]
+        listed.append([one.name, *(_both(cell.stated, cell.computed, cell.status) for cell in cells)])
+    title = f"All {len(answer.rows)} rows: as printed, and from the specs where they differ"
+    return table(title, ("model", *columns), listed)
+
+
+def _both(stated: str, computed: str | None, status: str) -> str:
+    return stated if status in ("same", "no spec") or computed is None else f"{stated} → {computed}"

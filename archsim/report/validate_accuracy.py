@@ -1,0 +1,103 @@
+"""The accuracy page: what `archsim validate` finds on the public runs, and what calibrations found on unseen shapes.
+
+Everything on it is computed; to add a part, write a function that gives Markdown and list it in `PARTS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from archsim.report import validate_page as v
+from archsim.report.markdown import render
+from archsim.report.page import Page, Section, row
+
+if TYPE_CHECKING:
+    from archsim.validate.answer import Validation
+
+INTRO = """# Accuracy
+
+How far archsim's predictions are from published measurements. The page is made by
+`archsim validate --write-report reports/accuracy.md`, never by hand. No prediction sees a measured value. Below
+each table's own columns, the last one is what the datasheet roofline, the usual yardstick, would have said.
+
+Three things are kept apart: public runs of whole models, which no constant of a kernel was fitted to; kernels on
+shapes that the fit has not seen; and campaigns on a device, predicted before they were measured.
+"""
+
+
+def accuracy(answers: Iterable[Validation]) -> str:
+    """The page, in Markdown."""
+    own = [render(compared(answer)) for answer in answers]
+    return "\n".join([INTRO, *own, *(part for make in PARTS if (part := make()))])
+
+
+def compared(answer: Validation) -> Page:
+    """One kind of measurements with all groups."""
+    page = v.page(answer, verbose=True)
+    head, basis = v.head(answer)
+    named = {"kernels": "Kernels", "runs": "Public runs", "serving": "Serving points"}[answer.kind]
+    return Page(head=(named, f"{head}; {basis}."), sections=page.sections)
+
+
+# ---------------------------------------------------------------------- calibrations
+ERRORS = ("shapes", "median", "p90", "by time", "formula alone", "roofline")
+
+
+def calibrations() -> str:
+    """Errors of every fit on shape families that it had not seen, by device and engine."""
+    tables = [_stack(document) for document in documents()]
+    if not tables:
+        return ""
+    intro = (
+        "## Kernels, on unseen shapes",
+        "Each fit was tested on whole families of shapes that were left out of it; formula alone: the same without its "
+        "correction surface; median errors unless said otherwise.",
+    )
+    return "\n\n".join(intro) + "\n\n" + render(Page(head=(), sections=tuple(tables)))
+
+
+def documents() -> Iterator[Mapping[str, Any]]:
+    """The calibration files that archsim comes with."""
+    from archsim.spec.calibration import FILE, folders
+    from archsim.spec.catalog import data_roots
+    from archsim.spec.loader import read
+
+    own = data_roots("hardware")[-1] / "calibration"
+    for folder in folders():
+        if folder.samefile(own):
+            yield from (read(path) for path in sorted(folder.glob(f"*/*/{FILE}")))
+
+
+def _stack(document: Mapping[str, Any]) -> Section:
+    title = " ".join(str(document.get(name) or "") for name in ("device", "engine", "version")).strip()
+    lines = [row(*_fit(fit)) for fit in document.get("fits", ())]
+    return Section(title=title, rows=tuple(lines), header=ERRORS, align="lrrrrrr")
+
+
+def _fit(fit: Mapping[str, Any]) -> tuple[str, ...]:
+    errors = fit.get("errors", {})
+    unseen, formula, naive = (errors.get(name, {}) for name in ("unseen", "formula", "roofline"))
+    cache = f"kv {fit['kv_dtype']}" if fit.get("kv_dtype") else ""
+    name = " ".join(str(part) for part in (fit["op"], fit["dtype"], cache, fit.get("kernel")) if part)
+    figures = (unseen.get("median"), unseen.get("p90"), unseen.get("time_weighted"), formula.get("median"),
+               naive.get("median"))  # fmt: skip
+    return name, f"{errors.get('rows', 0):,}", *(v.share(value) for value in figures)
+
+
+PARTS: Sequence[Callable[[], str]] = (calibrations,)
+"""What follows the runs, in this order: each gives Markdown under a heading of the second level, or nothing."""
+
+
+# ---------------------------------------------------------------------- README
+def summary(answer: Validation) -> str:
+    """The short table of the README."""
+    groups = [("all", answer.summary), *answer.by("metric").items()]
+    lines = [
+        "| | figures | median error | mean error | inside the 80 % interval | roofline's median error |",
+        "| --- | --: | --: | --: | --: | --: |",
+    ]
+    for name, found in groups:
+        cells = (found["median_ape"], found["mape"], found["coverage_80"], found["naive"]["median_ape"])
+        lines.append(f"| {name} | {found['rows']:,} | " + " | ".join(v.share(cell) for cell in cells) + " |")
+    return "\n".join(["", *lines, "", ""])

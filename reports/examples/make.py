@@ -1,0 +1,54 @@
+"""Writes the example reports: `python reports/examples/make.py [NAME...]`, all of them by default.
+
+Each is a light page of what `EXAMPLES` says; two runs write the same bytes.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parent
+sys.path.insert(0, str(FOLDER.parents[1]))  # the archsim that these examples stand beside
+
+from archsim import api  # noqa: E402
+
+ZOO = ("mha", "gqa", "mqa", "mla", "windowed")
+
+EXAMPLES: dict[str, tuple[tuple[str, ...], str, dict[str, Any]]] = {
+    "llama2-70b-devices": (("llama2-70b",), "a100,h100,h200,mi300x,tpu-v5p", {"batch": 4}),
+    "attention-zoo-128k": (tuple(f"attention-{kind}.yaml" for kind in ZOO), "h200", {"input_len": 131072}),
+    "dense-against-moe": (
+        ("llama3.3-70b", "qwen2.5-72b", "qwen3-235b-a22b", "gpt-oss-120b"), "h200", {"batch": 16},
+    ),
+    "formats-on-24gb": (
+        ("qwen2.5-14b",), "rtx-4090",
+        {"weights": "bf16,fp8,awq_int4,gguf_q8_0,gguf_q4_k_m", "devices": 1, "input_len": 4096},
+    ),
+    "evolution-gpt2-to-deepseek-v3": (
+        ("gpt2-xl", "llama2-7b", "llama3-8b", "deepseek-v3"), "h100", {"input_len": 1024},
+    ),
+}  # fmt: skip
+"""File name -> models, devices and options."""
+
+
+def page(name: str) -> str:
+    """The text of one example."""
+    models, hw, options = EXAMPLES[name]
+    with chdir(FOLDER):  # the examples' own specs are named by their files
+        found = api.report(
+            list(models), hw, light=True, command=f"python reports/examples/make.py {name}", **options
+        )
+    return str(found.html)
+
+
+def main(names: list[str]) -> None:
+    """Writes the examples that are named."""
+    for name in names or EXAMPLES:
+        (FOLDER / f"{name}.html").write_text(page(name), "utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
