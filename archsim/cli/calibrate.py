@@ -30,6 +30,10 @@ def calibrate(
             "--borrowing", help="Also measure what a fit is worth for another engine, format or device."
         ),
     ] = False,
+    hw: Annotated[
+        str | None,
+        typer.Option("--hw", metavar="HW", help="Device of rows whose own name is not in the catalog."),
+    ] = None,
     title: Annotated[str, typer.Option(help="What the measurements are, for the file.")] = "",
     source: Annotated[str, typer.Option(metavar="URL", help="Where they come from, for the file.")] = "",
     json: o.AsJson = False,
@@ -42,7 +46,9 @@ def calibrate(
     """
     from archsim.validate.calibrating import calibrated
 
-    answer = calibrated(from_, out=out, dry_run=dry_run, borrowing=borrowing, title=title, source=source)
+    answer = calibrated(
+        from_, out=out, dry_run=dry_run, borrowing=borrowing, title=title, source=source, hw=hw
+    )
     layout = "json" if json else format.value
     if layout == "json":
         output.emit_json(answer.to_dict())

@@ -8,7 +8,8 @@ from archsim.base.units import format_bytes, format_count, format_flops, format_
 from archsim.report.groups import Group, by_part
 from archsim.report.page import Cell, Page, Row, Section, Style, bar, facts, percent, plural, row
 from archsim.sim.alternatives import Facts
-from archsim.sim.estimate import EVIDENCE, Estimate, Workload
+from archsim.sim.estimate import Estimate, Workload
+from archsim.sim.estimate_notes import EVIDENCE
 from archsim.sim.phases import Phase
 
 SMALLEST_SHARE = 0.0005

@@ -12,8 +12,8 @@ from archsim.report.page import Cell, Page, Section
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 STYLE = Path(__file__).parent / "html" / "page.css"
 
-OWN = "td.l{text-align:left}td.w{text-align:left}"
-"""Beside the common style: columns of words."""
+OWN = ".words td:last-child{text-align:left;white-space:normal}"
+"""Beside the common style: last columns of words."""
 
 
 def document(page: Page, pictures: str = "") -> str:
@@ -41,7 +41,8 @@ def _section(section: Section) -> str:
     kept = [i for i in range(columns) if not _bars(section, i)]
     heads = ["", *section.header, *[""] * columns]
     rows = [[cells[i].text if i < len(cells) else "" for i in kept] for cells in section.rows]
-    return table(title or "Basis", [heads[i] for i in kept], rows) + below
+    style = ' class="words"' if section.align[kept[-1] : kept[-1] + 1] != "r" else ""
+    return f"<div{style}>{table(title or 'Basis', [heads[i] for i in kept], rows)}{below}</div>\n"
 
 
 def _bars(section: Section, column: int) -> bool:

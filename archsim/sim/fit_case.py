@@ -218,7 +218,7 @@ class Case:
         if rules.profile == "estimate":
             s = self.settings
             load = Workload(batch=s.batch, input_len=min(self.length, s.input_len), output_len=s.output_len)
-            return Estimator(self.model, self.hardware, self.formats, load).memory(plan).activations
+            return int(Estimator(self.model, self.hardware, self.formats, load).memory(plan).activations)
         graph = self.graph(plan, tokens)
         rows = {"seqs": self.seqs, "tokens": tokens, "last": 1}[rules.logits_rows]
         peak = max(forward_bytes(graph, rules.element), logits_bytes(self.model, rows, rules.logits_copies))

@@ -191,8 +191,7 @@ def host_time(known: Store, entry: Entry) -> tuple[float, float]:
     floors = [
         other.constants["floor_us"]
         for other in known.by_op[entry.op]
-        if (other.device, other.dtype) == (entry.device, entry.dtype)
-        and "floor_us" in other.constants
+        if (other.device, other.dtype) == (entry.device, entry.dtype) and "floor_us" in other.constants
     ]
     if "floor_us" not in entry.constants:
         return 0.0, 0.0
@@ -326,6 +325,12 @@ def timer(
     peak = machine.matrix_flops("bf16")
     sustained = hardware.compute.sustained.get("bf16", 0.0)
     device = Device(
-        hardware.id, hardware.vendor, hardware.arch.family, peak, machine.bandwidth, sustained, hardware.memory.kind
+        hardware.id,
+        hardware.vendor,
+        hardware.arch.family,
+        peak,
+        machine.bandwidth,
+        sustained,
+        hardware.memory.kind,
     )
     return Timer(device, machine, name, stated, hardware.memo.setdefault(GENERATION[0], {}))

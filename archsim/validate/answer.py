@@ -109,6 +109,8 @@ class Validation:
 
     def by(self, dimension: str) -> dict[str, dict[str, Any]]:
         """Error figures of every group of one dimension, largest first."""
+        if dimension not in self.labels:  # nothing was predicted
+            return {}
         names, codes = self.labels[dimension]
         scored = self.rows.scored
         found = {name: codes == i for i, name in enumerate(names)}

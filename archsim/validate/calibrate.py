@@ -21,7 +21,7 @@ from archsim.validate import fitting
 from archsim.validate.fitting import Errors, Options
 from archsim.validate.table import Group, Key, merged
 
-FEWEST = 8
+FEWEST = 4
 """Rows below which nothing is fitted."""
 
 FEW = 60

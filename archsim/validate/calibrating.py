@@ -17,7 +17,7 @@ from archsim.spec.hardware import Hardware
 from archsim.spec.load import load_hardware
 from archsim.validate import table
 from archsim.validate.borrowing import levels
-from archsim.validate.calibrate import Fit, Stack, calibrate, gathered, write
+from archsim.validate.calibrate import FEWEST, Fit, Stack, calibrate, gathered, write
 from archsim.validate.files import Table, kind_of
 from archsim.validate.files import read as read_table
 from archsim.validate.table import Group, opened
@@ -71,21 +71,28 @@ def calibrated(
     borrowing: bool = False,
     title: str = "",
     source: str = "",
+    hw: str | None = None,
 ) -> Calibration:
     """Fits to every kernel table, run list and serving table among `sources` (files, or folders), written below `out`.
 
     borrowing: also measure what it costs to use a fit for another engine, format or device, and write that. title,
-    source: what the measurements are and where they come from. Raises UsageError, SpecError.
+    source: what the measurements are and where they come from. hw: device that rows of an
+    unknown one belong to. Raises UsageError, SpecError.
     """
     kernels, others = sorted_by_kind(found(sources))
     groups = [group for file in kernels for group in read(file)]
-    hardware, unknown = devices(groups)
+    hardware, unknown = devices(groups, hw)
     usable = [g for g in groups if g.key.device in hardware and g.key.op in MODELS]
     fits = calibrate(usable, hardware)
     skipped = reasons(groups, unknown)
     if kernels and not fits:
-        why = "; ".join(f"{reason}: {count:,} rows" for reason, count in skipped.items()) or "too few rows"
-        raise SpecError(f"nothing to fit in {', '.join(map(str, kernels))}: {why}")
+        why = (
+            "; ".join(f"{reason}: {count:,} rows" for reason, count in skipped.items())
+            or f"fewer than {FEWEST} rows of every class"
+        )
+        raise SpecError(
+            f"nothing to fit in {', '.join(map(str, kernels))}: {why}", hints=AS_ANOTHER if unknown else ()
+        )
     written: list[Path] = []
     if not dry_run and fits:
         stated = {
@@ -193,8 +200,13 @@ def read(path: Path) -> list[Group]:
     return groups
 
 
-def devices(groups: Sequence[Group]) -> tuple[dict[str, Hardware], dict[str, int]]:
-    """Hardware by the names of a table, and the rows of each name that the catalog does not know."""
+AS_ANOTHER = ("`--hw NAME` or `--hw FILE.yaml` says which device these rows are of",)
+
+
+def devices(groups: Sequence[Group], other: str | None = None) -> tuple[dict[str, Hardware], dict[str, int]]:
+    """Hardware by the names of a table, and the rows of each name that the catalog does not know. other: the device
+    that stands for these. Raises UnknownName where it is unknown itself.
+    """
     known: dict[str, Hardware] = {}
     unknown: dict[str, int] = {}
     for group in groups:
@@ -204,5 +216,8 @@ def devices(groups: Sequence[Group]) -> tuple[dict[str, Hardware], dict[str, int
         try:
             known[name] = load_hardware(name)
         except UsageError:
+            if other is not None:
+                known[name] = load_hardware(other)
+                continue
             unknown[name] = unknown.get(name, 0) + len(group.seconds)
     return known, unknown
