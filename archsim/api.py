@@ -67,7 +67,9 @@ def fit(model: Model | str | Path, hw: Hardware | str | Path, **options: Any) ->
 
 
 def compare(
-    models: Sequence[Model | str | Path], hw: Hardware | str | Path | Sequence[Hardware | str | Path], **options: Any
+    models: Sequence[Model | str | Path],
+    hw: Hardware | str | Path | Sequence[Hardware | str | Path],
+    **options: Any,
 ) -> Comparison:
     """Models crossed with devices: figures and ratios against the first, where they differ, and how sure that is.
 
@@ -96,7 +98,10 @@ def diff(a: Model | str | Path, b: Model | str | Path, **options: Any) -> Differ
 
 
 def evolve(
-    a: Model | str | Path, b: Model | str | Path, hw: Hardware | str | Path | None = "h100-sxm", **options: Any
+    a: Model | str | Path,
+    b: Model | str | Path,
+    hw: Hardware | str | Path | None = "h100-sxm",
+    **options: Any,
 ) -> Evolution:
     """The path from one architecture to another, one decision at a time; `hw=None` for no times.
 
@@ -143,7 +148,9 @@ def report(models: Any, hw: Any, **options: Any) -> Any:
     weights (formats to compare), devices="auto", batch=1, input_len=2048, output_len=256, kv_cache_dtype,
     engine="generic", set=(), light=False, stamp="".
     """
-    reported = import_module("archsim.report.html.asking").report  # above this layer, so that `validate` may use it
+    reported = import_module(
+        "archsim.report.html.asking"
+    ).report  # above this layer, so that `validate` may use it
     return reported(models, hw, {name: value for name, value in options.items() if value is not None})
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from archsim.base.number import Num, ceil_div, divide, product
 
-Axes = Mapping[str, Num]
+Axes = dict[str, Num]
 Kind = Literal["weight", "state", "act"]
 
 PAIRS: Mapping[str, tuple[str, str]] = {"P": ("T", "C"), "M": ("T", "E")}
@@ -116,7 +116,7 @@ def split(axes: str) -> tuple[str, ...]:
 def numel(x: Tensor | Use) -> Num:
     """Number of elements."""
     count: Num = 1
-    for extent in x.axes.values():
+    for extent in reversed(x.axes.values()):  # tokens, which may be an array, come first in most tensors
         count = count * extent
     return count
 

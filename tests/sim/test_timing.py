@@ -103,14 +103,21 @@ def test_a_floor_that_no_other_engine_has_is_the_hosts() -> None:
     assert inside.seconds >= 5e-6 + max(compute, memory)
 
 
-@pytest.mark.parametrize("name", ["h100", "h200", "b200", "a40", "rtx-4090", "mi300x", "tpu-v5e", "apple-m2-ultra"])
+@pytest.mark.parametrize(
+    "name", ["h100", "h200", "b200", "a40", "rtx-4090", "mi300x", "tpu-v5e", "apple-m2-ultra"]
+)
 def test_every_class_has_a_time_on_every_device(name: str) -> None:
     """Calibrated or not: positive, finite, inside its interval, not below the bound."""
     clock = timer(load_hardware(name))
     calls = [
         Call("gemm", "bf16", dims={"m": 64, "n": 4096, "k": 4096}),
-        Call("attn_decode", dims={"batch": 8, "seq_q": 1, "seq_kv": 4096, "heads": 32, "kv_heads": 8, "head_dim": 128}),
-        Call("moe", dims={"m": 64, "experts": 64, "topk": 4, "hidden": 2048, "inter": 1024, "tp": 1, "ep": 1}),
+        Call(
+            "attn_decode",
+            dims={"batch": 8, "seq_q": 1, "seq_kv": 4096, "heads": 32, "kv_heads": 8, "head_dim": 128},
+        ),
+        Call(
+            "moe", dims={"m": 64, "experts": 64, "topk": 4, "hidden": 2048, "inter": 1024, "tp": 1, "ep": 1}
+        ),
         Call("elementwise", dims={"read_bytes": 1 << 20, "write_bytes": 1 << 20}),
     ]
     for call in calls:
@@ -153,9 +160,17 @@ def test_overhead_follows_the_version() -> None:
 
 def test_another_store_leaves_nothing_behind() -> None:
     """What was chosen with one store is forgotten with it."""
-    before = timer(load_hardware("h100"), "vllm").time(Call("gemm", "bf16", dims={"m": 8, "n": 4096, "k": 4096}))
-    slower = [e._replace(constants={**e.constants, "floor_us": 500.0}, surfaces=None) for e in store().entries]
+    before = timer(load_hardware("h100"), "vllm").time(
+        Call("gemm", "bf16", dims={"m": 8, "n": 4096, "k": 4096})
+    )
+    slower = [
+        e._replace(constants={**e.constants, "floor_us": 500.0}, surfaces=None) for e in store().entries
+    ]
     with using(replace(store(), entries=tuple(slower))):
-        inside = timer(load_hardware("h100"), "vllm").once(Call("gemm", "bf16", dims={"m": 8, "n": 4096, "k": 4096}))
-    after = timer(load_hardware("h100"), "vllm").once(Call("gemm", "bf16", dims={"m": 8, "n": 4096, "k": 4096}))
+        inside = timer(load_hardware("h100"), "vllm").once(
+            Call("gemm", "bf16", dims={"m": 8, "n": 4096, "k": 4096})
+        )
+    after = timer(load_hardware("h100"), "vllm").once(
+        Call("gemm", "bf16", dims={"m": 8, "n": 4096, "k": 4096})
+    )
     assert inside.seconds > 2 * before.seconds and after == before

@@ -19,7 +19,9 @@ FILES = sorted(FOLDER.glob("*/*/calibration.yaml"))
 
 def test_the_index_is_what_the_files_say() -> None:
     """The index repeats every constant; `archsim calibrate` rebuilds it."""
-    assert json.loads((FOLDER / "index.json").read_text("utf-8")) == json.loads(json.dumps(build_index(FOLDER)))
+    assert json.loads((FOLDER / "index.json").read_text("utf-8")) == json.loads(
+        json.dumps(build_index(FOLDER))
+    )
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.name + "@" + path.parent.parent.name)
@@ -32,7 +34,10 @@ def test_every_fit_is_complete(path: Path) -> None:
         model = MODELS[fit["op"]]
         assert set(fit["constants"]) == set(model.constants)
         for name, value in fit["constants"].items():
-            assert model.constants[name].low * 0.999 <= value <= model.constants[name].high * 1.001, (fit["op"], name)
+            assert model.constants[name].low * 0.999 <= value <= model.constants[name].high * 1.001, (
+                fit["op"],
+                name,
+            )
         assert fit["errors"]["rows"] >= 8
         if "surfaces" in fit:
             assert (path.parent / fit["surfaces"]).is_file()
@@ -59,7 +64,11 @@ def test_surfaces_are_corrections() -> None:
 def figures(op: str, device: str, dtype: str) -> list[Any]:
     """Error figures of the fits of one class."""
     fits = [fit for path in FILES if path.parent.parent.name == device for fit in read(path)["fits"]]
-    return [fit["errors"]["unseen"] for fit in fits if (fit["op"], fit["dtype"]) == (op, dtype) and "kernel" not in fit]
+    return [
+        fit["errors"]["unseen"]
+        for fit in fits
+        if (fit["op"], fit["dtype"]) == (op, dtype) and "kernel" not in fit
+    ]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from math import prod
 from typing import Any
 
 from archsim.base.number import Num, ceil_div, divide
+from archsim.base.poly import Poly
 from archsim.graph.graph import Block, Node, Op
 from archsim.graph.tensor import PAIRS, Axes, Tensor, Use
 
@@ -133,7 +134,7 @@ class Mesh:
             most, batch = self.fullest
             n, dims = divide(n * most, batch), dims - frozenset(self.data)
         ranks = self.size(dims)
-        return ceil_div(n, ranks) if axis in PADDED and isinstance(n, int) else divide(n, ranks)
+        return ceil_div(n, ranks) if axis in PADDED and type(n) is not Poly else divide(n, ranks)
 
 
 @dataclass(slots=True)
