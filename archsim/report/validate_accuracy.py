@@ -21,8 +21,10 @@ How far archsim's predictions are from published measurements. The page is made 
 `archsim validate --write-report reports/accuracy.md`, never by hand. No prediction sees a measured value. Below
 each table's own columns, the last one is what the datasheet roofline, the usual yardstick, would have said.
 
-Three things are kept apart: public runs of whole models, which no constant of a kernel was fitted to; kernels on
-shapes that the fit has not seen; and campaigns on a device, predicted before they were measured.
+Four things are kept apart: public runs of whole models; engines whose kernels nobody has tabulated, which were fitted
+to such runs (so that theirs in the first part are no test; their errors on pairs of model and device that a fit had
+not seen are in the second); kernels on shapes that a fit had not seen; and campaigns on a device, predicted before
+they were measured.
 """
 
 
@@ -85,7 +87,31 @@ def _fit(fit: Mapping[str, Any]) -> tuple[str, ...]:
     return name, f"{errors.get('rows', 0):,}", *(v.share(value) for value in figures)
 
 
-PARTS: Sequence[Callable[[], str]] = (calibrations,)
+def engines() -> str:
+    """Errors of the engines that were fitted to whole runs."""
+    from archsim.spec.catalog import data_roots
+    from archsim.spec.loader import read
+
+    document = read(data_roots("hardware")[-1] / "calibration" / "engines.yaml")
+    rows = [
+        row(
+            f"{name}, {one['vendor']}",
+            f"{e['rows']:,}",
+            *(v.share(e[key]) for key in ("median", "mean", "p90")),
+        )
+        for name, profile in document["engines"].items()
+        for one in profile.get("fits", ())
+        if (e := one.get("errors")) and one["op"] == "gemm" and "dtype" not in one
+    ]
+    intro = (
+        "## Engines fitted to runs, on unseen pairs of model and device",
+        "A few constants for each engine and vendor, tested on pairs of model and device that were left out.",
+    )
+    table = Section(title="", rows=tuple(rows), align="lrrrr", header=("runs", "median", "mean", "p90"))
+    return "\n\n".join(intro) + "\n\n" + render(Page(head=(), sections=(table,)))
+
+
+PARTS: Sequence[Callable[[], str]] = (engines, calibrations)
 """What follows the runs, in this order: each gives Markdown under a heading of the second level, or nothing."""
 
 
