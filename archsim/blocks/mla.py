@@ -74,7 +74,8 @@ class Mla(Spec):
             if self.indexer:
                 self._index(b, x, q_in, source, ctx)
             lower = self._absorbed if step.absorbed else self._naive
-            o = lower(b, q, q_rope, latent.part(C=step.read()), key.part(C=step.read()), mask)
+            read = step.read(mask) if step.absorbed else step.read()
+            o = lower(b, q, q_rope, latent.part(C=read), key.part(C=read), mask)
             return b.linear("o", o, "N Hv D", "T D", bias=self.bias)
 
     def _query_input(self, b: Builder, x: Tensor) -> tuple[Tensor, str]:

@@ -52,7 +52,14 @@ class Mask:
         return length
 
     def read(self, past: Num, new: Num) -> Num:
-        """Tokens whose keys this step reads: what the cache holds before it, and the new ones."""
+        """Tokens whose keys this step reads: what the cache holds before it, and the new ones; of an indexer, at most
+        what its queries keep.
+        """
+        length = self.reached(past, new)
+        return minimum(length, self.top_k * new) if self.top_k else length
+
+    def reached(self, past: Num, new: Num) -> Num:
+        """Tokens that an implementation without skipping goes over: what the cache holds before, and the new ones."""
         return self.stored(past, 0) + new
 
     def pairs(self, past: Num, new: Num) -> Num:
@@ -164,7 +171,7 @@ class Step:
     def pairs(self, mask: Mask = CAUSAL) -> Num:
         """(query, key) pairs computed."""
         if not self.masked:
-            return self._sum(lambda s: s.batch * s.new * mask.read(s.past, s.new))
+            return self._sum(lambda s: s.batch * s.new * mask.reached(s.past, s.new))
         return self._sum(lambda s: s.batch * mask.pairs(s.past, s.new))
 
     def cross_pairs(self) -> Num:

@@ -180,13 +180,12 @@ class Estimator:
 
     def phase(self, name: str, plan: Plan) -> Phase:
         """Prefill or decode, priced. A prefill in pieces keeps all pipeline stages busy; a decode step cannot."""
-        tokens = self.load.batch * (self.load.input_len if name == "prefill" else 1)
-        pieces = max(self.load.batch, -(-tokens // PREFILL_TOKENS)) if name == "prefill" else 0
+        pieces = pieces_of(self.load.batch * self.load.input_len) if name == "prefill" else 0
         timer = self.timer()
         graph, step = self.graph(name, plan), self._step(name)
         priced = price(name, graph, timer, step, merged=self.profile.merged, stages=plan.pp, pieces=pieces)
         if plan.pp > 1:
-            priced = self._handed_on(priced, plan, tokens, timer)
+            priced = self._handed_on(priced, plan, step.tokens, timer)
         return driven(priced, self.profile)
 
     def _handed_on(self, phase: Phase, plan: Plan, tokens: Num, timer: Timer) -> Phase:
@@ -203,6 +202,15 @@ class Estimator:
         link = self.rates.hops(plan.pp, stride)[0]
         call = Call("nccl_send_recv", dims={"n_gpus": 2, "bytes": size, "stride": stride})
         return sent("pipeline.send", size, link.rate, plan.pp - 1), call
+
+
+PIECE = 2048
+"""Tokens of one piece of a prefill that a pipeline works on stage by stage: enough to hide that each reads weights."""
+
+
+def pieces_of(tokens: Num) -> Num:
+    """Pieces that a prefill is cut into, on average: at least one."""
+    return maximum(1.0, tokens / PIECE)
 
 
 def estimate(
@@ -256,10 +264,14 @@ def _served(answer: Estimate, worker: Estimator, concurrency: int, engine: str) 
     from archsim.sim.serving import steady
 
     plan, load = answer.plan, worker.load
-    each = answer.kv_bytes_per_token * (load.input_len + load.output_len)
     budget = answer.memory
     room = budget.usable - budget.weights - budget.activations - budget.runtime
-    most = max(1, room // each) * plan.dp if each else None
+    each = budget.kv_cache * plan.dp / load.batch
+    most = room / each * plan.dp if each else None
+    if answer.decode is None or (most is not None and most < 1):
+        return replace(
+            answer, warnings=(*answer.warnings, "no steady state: no request has room, or none decodes")
+        )
     state = steady(
         worker.model, worker.hardware, concurrency=concurrency, input_len=load.input_len,
         output_len=load.output_len, tp=plan.tp, pp=plan.pp, ep=plan.ep, dp=plan.dp, engine=engine,

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import NamedTuple
 
-from archsim.base.number import Num
+from archsim.base.number import Num, maximum, minimum
 from archsim.cost.kernels import Kernel
 from archsim.cost.roofline import Machine
 from archsim.cost.timing.call import STORED, Call
@@ -179,6 +179,8 @@ def _one_attention(s: Seqs, shared: dict[str, Num], latent: bool, cache: str) ->
     decoding = s.new <= 1 if isinstance(s.new, (int, float)) else bool((s.new <= 1).all())
     if latent:
         absorbed = shared["kv_heads"] == 1
+        if absorbed and shared["window"]:  # of a sparse indexer: so many cached tokens are read
+            dims["seq_kv"] = minimum(dims["seq_kv"], shared["window"] * maximum(s.new, 1))
         return Call("mla_decode" if absorbed else "mla_prefill", "bf16", cache, dims={**dims, "tp": 1})
     return Call("attn_decode" if decoding else "attn_prefill", "bf16", cache, dims=dims)
 

@@ -3,12 +3,13 @@
 `concurrency` requests are always in flight; while one answer of `osl` tokens is decoded, the prompts of the others
 that take the places of finished ones are prefilled in the same steps. With B requests running,
 
-    TPOT = t(B) + B / osl · (t(B + prompt) - t(B))
+    TPOT = t(B) + (B - 1) / osl · (t(B + prompt) - t(B))
 
 where t(B) is a decode step at the mean context and t(B + prompt) the step that also prefills one prompt. An engine
 that puts prompts before decodes and does not mix them lets all requests of one length finish, and start, together:
-each then waits for the prompts behind its own, (B - 1)/2 on average, and for no others. The share of time that goes
-into prompts is the utilisation: near one, queues decide, and no closed form is right.
+each then waits for the prompts behind its own, (B - 1)/2 on average, and for no others. Either way B answers take
+osl · t(B) and B prompts; the share of prompts in that is the utilisation: near one, queues decide, and no closed form
+is right.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from archsim.sim.profile import profile_of
 from archsim.sim.timing import Evidence
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
+
+ENDS = ("expected_s", "low_s", "high_s", "ideal_s")
 
 BUSIEST = 0.85
 """Utilisation above which no TTFT is given: small errors of capacity become errors of the queue a thousand times
@@ -99,34 +102,46 @@ class Server(Estimator):
         """The closed form, from a decode step and a step with one prompt on every replica."""
         self.plan = plan
         step = self.phase("decode", plan)
-        mixed = self.profile.mixes and "mla_decode" not in {share.op for share in step.shares}
+        together = self.model.encoder is None and "mla_decode" not in {share.op for share in step.shares}
+        mixed = self.profile.mixes and together
         prompt = self.phase("mixed" if mixed else "single", plan)
-        beside = running / plan.dp / plan.pp  # requests on one replica
-        prompts = (beside if self.profile.mixes else (beside - 1) / 2) / max(self.load.output_len, 1)
-        waiting = concurrency - running
+        beside = max(1.0, running / plan.dp / plan.pp)  # requests on one replica
+        others = (beside - 1) if self.profile.mixes else (beside - 1) / 2
+        osl = max(self.load.output_len, 1)
 
-        def tpot(end: str) -> float:
+        def own(end: str) -> float:
             t, joined = float(getattr(step, end)), float(getattr(prompt, end))
-            return t + prompts * (max(joined - t, 0.0) if mixed else joined)
+            return max(joined - t, 0.0) if mixed else joined
 
-        spans = {end: tpot(end) for end in ("expected_s", "low_s", "high_s", "ideal_s")}
+        spans = {end: float(getattr(step, end)) + others / osl * own(end) for end in ENDS}
         whole = Interval(seconds=spans["expected_s"], low=spans["low_s"], high=spans["high_s"],
                          ideal=spans["ideal_s"], evidence=weaker(step, prompt))  # fmt: skip
-        busy = 1 - float(step.expected_s) / whole.seconds
-        refusal = refused(busy, waiting)
+        prompts = beside * own("expected_s")  # seconds of them while every request makes its answer
+        cycle = osl * float(step.expected_s) + prompts
+        refusal = refused(prompts / cycle, concurrency - running)
         return Steady(
-            concurrency=concurrency, running=running, tpot=whole, refusal=refusal, utilisation=busy,
+            concurrency=concurrency, running=running, tpot=whole, refusal=refusal, utilisation=prompts / cycle,
             ttft=None if refusal else self._ttft(step, prompt, beside), assumptions=self._assumed(mixed),
-            tokens_per_s=running / whole.seconds,
+            tokens_per_s=running * osl / cycle,
         )  # fmt: skip
 
     def _ttft(self, step: Phase, prompt: Phase, beside: float) -> Interval:
-        """From sending to the first token, without a queue of requests that have no room."""
-        make = self._own_turn if self.profile.mixes else self._in_line
-        ends = {end: make(float(getattr(step, end)), float(getattr(prompt, end)), beside)
-                for end in ("expected_s", "low_s", "high_s", "ideal_s")}  # fmt: skip
-        return Interval(seconds=ends["expected_s"], low=ends["low_s"], high=ends["high_s"],
-                        ideal=ends["ideal_s"], evidence=weaker(step, prompt))  # fmt: skip
+        """From sending to the first token, without a queue of requests that have no room.
+
+        An engine that mixes prompts with decodes spreads requests that started together; how far depends on how long it
+        has run. Between a turn of one's own and the line of a common start nothing is known: the middle, in log, is
+        given, and both ends.
+        """
+        own, line = (
+            {end: make(float(getattr(step, end)), float(getattr(prompt, end)), beside) for end in ENDS}
+            for make in (self._own_turn, self._in_line)
+        )
+        if not self.profile.mixes:
+            own = line
+        return Interval(
+            seconds=(own["expected_s"] * max(line["expected_s"], own["expected_s"])) ** 0.5, low=own["low_s"],
+            high=max(line["high_s"], own["high_s"]), ideal=own["ideal_s"], evidence=weaker(step, prompt),
+        )  # fmt: skip
 
     def _own_turn(self, step: float, prompt: float, beside: float) -> float:
         """The rest of the step under way, E[t²] / 2E[t] over steps with and without a prompt, then the own prompt."""

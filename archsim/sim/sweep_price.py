@@ -21,7 +21,7 @@ from archsim.graph.passes.shard import Mesh, shard
 from archsim.graph.step import Step
 from archsim.sim.budget import PREFILL_TOKENS, Memory, memory
 from archsim.sim.counting import step_for
-from archsim.sim.estimate import Estimator, Workload, mesh_of
+from archsim.sim.estimate import Estimator, Workload, mesh_of, pieces_of
 from archsim.sim.launched import launched
 from archsim.sim.phases import WEAKEST, WEIGHTY, Cost, OpTime, Phase, Tally
 from archsim.sim.plan import Plan
@@ -113,7 +113,7 @@ class GridEstimator(Estimator):
     def _staged(self, name: str, plan: Plan, phase: Phase, timed: bool) -> Phase:
         """The phase on the stages of a pipeline."""
         tokens = self.load.batch * (self.load.input_len if name == "prefill" else 1)
-        cut = maximum(self.load.batch, ceil_div(tokens, PREFILL_TOKENS)) if name == "prefill" else 0
+        cut = pieces_of(tokens) if name == "prefill" else 0
         phase = replace(phase, stages=plan.pp, pieces=cut)
         if plan.pp == 1:
             return phase

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from archsim.base.number import Num, exp, maximum, pick
 from archsim.cost.roofline import Machine
-from archsim.cost.timing.call import Call
+from archsim.cost.timing.call import STORED, Call
 from archsim.cost.timing.catalog import MODELS
 from archsim.cost.timing.model import Fitted, Model, estimate
 from archsim.cost.timing.surface import Surface
@@ -175,23 +175,27 @@ def nearest(known: Store, wanted: Wanted, surfaces: bool | None = None) -> Chose
     if grade in ("device", "far"):
         constants = scaled(constants, entry.sustained, wanted.device.sustained)
     found = tuple(map(Surface.of, read_surfaces(entry.surfaces))) if entry.surfaces and carried else ()
-    host, ramp = host_time(known, entry)
+    host, ramp = host_time(known, entry, wanted)
     return Chosen(
         Fitted(constants=constants, surfaces=found), grade, level, own_interval(entry, grade), host, ramp
     )
 
 
-def host_time(known: Store, entry: Entry) -> tuple[float, float]:
-    """Seconds of a kernel's floor that no other engine's kernels of the class, format and device have, and the rest:
-    the loop that timed it launched several kernels from the host (dynamic scales, checks), where a captured step
-    launches none.
+def host_time(known: Store, entry: Entry, wanted: Wanted) -> tuple[float, float]:
+    """Seconds of a kernel's floor that no other kernels of the class and device have (of those that quantise, where it
+    does), and the rest: the loop that timed it launched several kernels from the host (dynamic scales, checks), where
+    a captured step launches none.
     """
     if not MODELS[entry.op].common_floor or not entry.device:
         return 0.0, 0.0
+    own = STORED.get(entry.dtype, STORED["bf16"]).quantises
+    places = (entry.device, entry.dtype) if own else (wanted.device.id, entry.device)
     floors = [
         other.constants["floor_us"]
         for other in known.by_op[entry.op]
-        if (other.device, other.dtype) == (entry.device, entry.dtype) and "floor_us" in other.constants
+        if "floor_us" in other.constants
+        and ((other.device, other.dtype) == places if own else other.device in places)
+        and STORED.get(other.dtype, STORED["bf16"]).quantises == own
     ]
     if "floor_us" not in entry.constants:
         return 0.0, 0.0

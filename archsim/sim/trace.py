@@ -213,7 +213,7 @@ class Layout:
     def _pipelined(self) -> list[Slice]:
         """Pieces of a prefill that all stages work on at once: each (stage, piece) in a slot of equal length."""
         self._run(0.0)
-        stages, pieces = self.phase.stages, int(self.phase.pieces)
+        stages, pieces = self.phase.stages, max(1, round(self.phase.pieces))
         slot = float(self.phase.total("expected_s")) / (stages * pieces)
         found: list[Slice] = []
         for stage in range(stages):

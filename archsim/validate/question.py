@@ -9,10 +9,11 @@ from functools import lru_cache
 from typing import Any
 
 from archsim.base.diagnostics import quote
-from archsim.base.errors import UnknownName, UsageError
+from archsim.base.errors import ArchsimError, UnknownName, UsageError
 from archsim.importers.opening import open_model
 from archsim.sim.engines import canonical
 from archsim.sim.engines import engine_of as rules_of
+from archsim.sim.plan import expert_counts
 from archsim.spec.format import load_format, stored
 from archsim.spec.hardware import Hardware
 from archsim.spec.load import load_hardware
@@ -89,8 +90,13 @@ def weights_of(name: str, asked: str | None) -> str | None:
         format = spec.format()
         if all(f.compute == format.compute and abs(f.bits - format.bits) < NEARLY for f in own):
             return None
+        if format.bits >= SIXTEEN and all(f.bits < NARROW for f in own):
+            return None  # published in 4 bits alone, whatever the row says of its products
     return wanted
 
+
+SIXTEEN, NARROW = 16, 6
+"""Bits of unquantised products, and bits below which a checkpoint is published in a narrow format."""
 
 NEARLY = 0.3
 """Bits by which formats of one family differ: their scales."""
@@ -109,7 +115,8 @@ def run_of(row: Mapping[str, Any]) -> Run:
     stated = ((name, whole(row, name)) for name in ("isl", "osl", "batch"))
     return Run(
         model=str(row.get("model", "")), device=str(row.get("device", "")), tp=tp, pp=pp, dp=dp,
-        ep=whole(row, "ep") or 1, devices=whole(row, "n_devices") or tp * pp * dp, engine=engine,
+        ep=experts_over(str(row.get("model", "")), whole(row, "ep") or 1, tp * dp), engine=engine,
+        devices=whole(row, "n_devices") or tp * pp * dp,
         weights=text(row, "weights_dtype"), kv=text(row, "kv_dtype"), metric=str(row.get("metric", "")),
         definition=str(row.get("definition") or ""), **dict(stated),
         memory_share=real(row, "gpu_memory_utilization"), longest=whole(row, "max_model_len"),
@@ -139,6 +146,22 @@ def engine_of(name: Any, version: Any) -> tuple[str, tuple[str, ...]]:
         return known, ()
     stated = str(version or "").strip()
     return (f"{known}@{stated.lstrip('~v')}" if VERSION.fullmatch(stated) else known), ()
+
+
+def reason_of(error: Exception) -> str:
+    """Why a row has no prediction; a defect of archsim's own is said to be one, and the other rows are answered."""
+    if isinstance(error, ArchsimError):
+        return error.message
+    return f"internal error: {type(error).__name__}: {error}; please report it"
+
+
+def experts_over(model: str, ep: int, ranks: int) -> int:
+    """The expert-parallel degree that a row can mean: none without experts, and none that does not divide the ranks."""
+    try:
+        counts = expert_counts(model_of(model)[0])
+    except ArchsimError:
+        return ep
+    return ep if counts and ranks % ep == 0 else 1
 
 
 def text(row: Mapping[str, Any], name: str) -> str | None:

@@ -13,7 +13,7 @@ from archsim.base.errors import ArchsimError, UsageError
 from archsim.validate import capacity
 from archsim.validate.answer import Refused, Rows, Validation
 from archsim.validate.files import Table
-from archsim.validate.question import SHORT, Run, run_of
+from archsim.validate.question import SHORT, Run, reason_of, run_of
 from archsim.validate.serve import first_token, served
 from archsim.validate.summary import codes_of
 from archsim.validate.times import Span, composed, decode, prefill
@@ -166,8 +166,8 @@ def validated(table: Table) -> Validation:
         asked = table.question(row)
         try:
             found.append(answered(row, asked))
-        except ArchsimError as error:
-            refused.append(Refused(table.ids[row], str(asked.get("metric", "")), error.message))
+        except (ArchsimError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+            refused.append(Refused(table.ids[row], str(asked.get("metric", "")), reason_of(error)))
     return Validation(
         kind="runs", rows=columns(table, found), refused=tuple(refused), files=(table.name,),
         notes=tuple(dict.fromkeys(note for asked in found for note in asked.notes)),

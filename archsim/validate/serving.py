@@ -9,7 +9,7 @@ from archsim.base.errors import ArchsimError, UsageError
 from archsim.validate.answer import Refused, Validation
 from archsim.validate.capacity import largest_batch
 from archsim.validate.files import Table
-from archsim.validate.question import Run, engine_of, text, whole
+from archsim.validate.question import Run, engine_of, experts_over, reason_of, text, whole
 from archsim.validate.runs import METRICS, Asked, columns, regime
 from archsim.validate.serve import served
 
@@ -24,8 +24,8 @@ def validated(table: Table) -> Validation:
     for row in range(len(table)):
         try:
             answers = list(answered(row, table.question(row)))
-        except ArchsimError as error:
-            answers = [error.message] * len(ANSWERED)
+        except (ArchsimError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+            answers = [reason_of(error)] * len(ANSWERED)
         for metric, answer in zip(ANSWERED, answers, strict=True):
             if isinstance(answer, Asked):
                 found.append(answer)
@@ -65,10 +65,11 @@ def point_of(row: Mapping[str, Any]) -> Run:
     isl, osl = whole(row, "isl"), whole(row, "osl")
     if not (batch and isl and osl):
         raise UsageError("a serving point needs isl, osl, and concurrency or batch_size, each above 0")
+    name = str(row.get("model_path") or row.get("model") or "")
     return Run(
-        model=str(row.get("model_path") or row.get("model") or ""), batch=batch, isl=isl, osl=osl,
+        model=name, batch=batch, isl=isl, osl=osl,
         device=str(row.get("system") or row.get("device") or ""), weights=weights_of(row), engine=engine,
-        kv=text(row, "kv_dtype"), devices=tp * pp * dp, tp=tp, pp=pp, dp=dp, ep=ep,
+        kv=text(row, "kv_dtype"), devices=tp * pp * dp, tp=tp, pp=pp, dp=dp, ep=experts_over(name, ep, tp * dp),
         notes=notes,
     )  # fmt: skip
 

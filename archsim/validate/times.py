@@ -44,7 +44,7 @@ def composed(make: Callable[..., float], *parts: Span) -> Span:
     expected, low, high, naive = (make(*(getattr(part, name) for part in parts)) for name in Span._fields[:4])
     main = max(parts, key=lambda part: part.expected)
     weakest = max((part.evidence for part in parts), key=GRADES.index)
-    return Span(expected, low, high, naive, weakest, main.bound)
+    return Span(expected, min(low, high, expected), max(low, high, expected), naive, weakest, main.bound)
 
 
 @lru_cache(maxsize=4096)

@@ -20,6 +20,9 @@ TILE = 128
 UNITS = 100
 """Units of a device that lists none."""
 
+MANY = 6
+"""Units from which on a device's are alike enough for rates per unit and cycle."""
+
 COPIES = 6
 """Copies of the weights that timing loops take in turn: they stay in the cache where all of them fit in it. Steps in
 the time of skinny products at a sixth of the L40S's 96 MiB show it.
@@ -81,7 +84,7 @@ class Gemm(Model):
         memory = _traffic(call, machine, constants["warm"]) / (machine.bandwidth * constants["memory"])
         p = constants["overlap"]
         busy = compute**p + memory**p + (k * constants["step_ns"] * 1e-9) ** p
-        if "unpack" in constants and machine.cycles:
+        if "unpack" in constants and machine.units >= MANY:
             busy = busy + (call.dims["n"] * k / (constants["unpack"] * machine.cycles)) ** p
         busy = busy ** (1 / p)
         return constants["floor_us"] * 1e-6 + busy
