@@ -34,6 +34,9 @@ Html = Annotated[
 Report = Annotated[
     Path | None, typer.Option("--write-report", metavar="FILE", help="Write the accuracy page, as Markdown.")
 ]
+OWN_PAGE = Path("reports/accuracy.md")
+"""The project's own accuracy page."""
+
 Limit = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="At most so many rows, drawn with a fixed seed.")
 ]
@@ -65,13 +68,16 @@ def validate(
     """How wrong predictions are, beside measurements that they never see.
 
     FILE is told apart by its columns. Every row is predicted or refused with a reason; the naive roofline's errors
-    stand beside. Without FILE, the cited public runs that come with archsim. A MODEL is instantiated and timed here.
+    stand beside. Without FILE, the cited public runs that come with archsim; in a folder with reports/accuracy.md that
+    page is then made anew. A MODEL is instantiated and timed here.
     """
     from archsim import api
 
     most = _share(max_median_ape)
     answer = api.validate(what, limit=limit, device=device, size=size)
     layout = o.Layout.json if json else format
+    if what is None and limit is None and write_report is None and OWN_PAGE.is_file():
+        write_report = OWN_PAGE
     view = {"by": _names(by, answer), "verbose": verbose, "quiet": quiet, "no_color": no_color}
     _write(answer, html, write_report)
     _print(answer, layout, view)
