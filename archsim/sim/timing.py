@@ -13,7 +13,7 @@ from archsim.base.number import Num, exp, maximum, pick
 from archsim.cost.roofline import Machine
 from archsim.cost.timing.call import STORED, Call
 from archsim.cost.timing.catalog import MODELS
-from archsim.cost.timing.model import Fitted, Model, estimate
+from archsim.cost.timing.model import Fitted, Model, estimate, usual
 from archsim.cost.timing.surface import Surface
 from archsim.sim.machine import Rates
 from archsim.spec.calibration import FORGETTING, GENERATION, Entry, Level, Store, read_surfaces, store
@@ -165,13 +165,14 @@ def nearest(known: Store, wanted: Wanted, surfaces: bool | None = None) -> Chose
     ]
     levels = known.levels.get(level_of(wanted.op, wanted.dtype), {})
     if not near:
-        constants = scaled(usual(wanted.op), USUAL_SUSTAINED, wanted.device.sustained)
+        constants = scaled(dict(usual(MODELS[wanted.op]).constants), USUAL_SUSTAINED, wanted.device.sustained)
         return Chosen(Fitted(constants=constants), "datasheet", levels.get("datasheet", UNKNOWN), {})
     entry = entries[min(near)[1]]
     grade = grade_of(entry, wanted)
     level = levels.get(grade) or levels.get("device") or UNKNOWN
     carried = (grade in ("fitted", "family") or level.surfaces) if surfaces is None else surfaces
-    constants = {**usual(wanted.op), **entry.constants}
+    # what an older fit lacks stands at its usual value
+    constants = {**usual(MODELS[wanted.op]).constants, **entry.constants}
     if grade in ("device", "far"):
         constants = scaled(constants, entry.sustained, wanted.device.sustained)
     found = tuple(map(Surface.of, read_surfaces(entry.surfaces))) if entry.surfaces and carried else ()
@@ -210,11 +211,6 @@ def own_interval(entry: Entry, grade: Grade) -> Mapping[str, tuple[float, float]
     if grade == "family" and entry.interval:
         return {name: (WIDER * low, WIDER * high) for name, (low, high) in entry.interval.items()}
     return {}
-
-
-def usual(op: str) -> dict[str, float]:
-    """A class's constants where nothing was fitted; they also stand in for those that an older fit lacks."""
-    return {name: constant.usual for name, constant in MODELS[op].constants.items()}
 
 
 USUAL_SUSTAINED = 0.80

@@ -13,7 +13,7 @@ import numpy as np
 from archsim.cost.roofline import Machine
 from archsim.cost.timing.catalog import MODELS
 from archsim.cost.timing.elementwise import Elementwise, Rowwise
-from archsim.cost.timing.model import Fitted, Model, seconds
+from archsim.cost.timing.model import Fitted, Model
 from archsim.sim.machine import Rates
 from archsim.sim.timing import split_engine
 from archsim.spec.hardware import Hardware
@@ -233,8 +233,3 @@ def fit_data(one: Fit) -> dict[str, Any]:
 def stated(found: Errors) -> dict[str, float]:
     """Error figures to four places."""
     return {name: round(value, 4) for name, value in found._asdict().items() if name != "rows"}
-
-
-def predicted(fit: Fit, group: Group, machine: Machine) -> Any:
-    """What a fit says of some rows."""
-    return seconds(MODELS[group.key.op], group.call, machine, fit.fitted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +164,7 @@ def finish(out: Path, groups: Sequence[Group], hardware: Mapping[str, Hardware])
     """The folder's index; with groups, first what borrowing costs."""
     if groups:
         known = read_entries(out)
-        whole = [replace(group) for _, group in gathered(groups, hardware)]
+        whole = [group for _, group in gathered(groups, hardware)]
         write_yaml(
             out / "transfer.yaml", {"schema": "archsim.transfer/1", "levels": levels(whole, hardware, known)}
         )

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archsim.cost.roofline import Machine
-from archsim.cost.timing.model import Fitted, Model, seconds, usual
+from archsim.cost.timing.model import Fitted, Model, seconds
 from archsim.cost.timing.surface import Surface
 from archsim.validate.rising import risen
 from archsim.validate.table import Group
@@ -221,7 +221,3 @@ def quantiles(predicted: Any, measured: Any) -> tuple[float, float]:
     count = len(rest)
     rank = min(count - 1, int(np.ceil((1 - TAIL) * (count + 1))) - 1)
     return float(rest[count - 1 - rank]), float(rest[rank])
-
-
-__all__ = ["Errors", "Options", "errors", "fit", "fit_constants", "fit_surfaces", "folds", "out_of_fold",
-           "quantiles", "usual"]  # fmt: skip

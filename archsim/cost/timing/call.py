@@ -55,10 +55,6 @@ class Call(NamedTuple):
     kernel: str = ""
     dims: Mapping[str, Num] = {}
 
-    def __getitem__(self, name: str) -> Num:  # type: ignore[override]
-        """An extent."""
-        return self.dims[name]
-
     @property
     def storage(self) -> Storage:
         """Operands of a matrix product; `weight_bytes` among the extents overrides the format's own."""

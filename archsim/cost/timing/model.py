@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
@@ -32,7 +33,7 @@ class Least(NamedTuple):
     compute: str = "bf16"
 
 
-class Model:
+class Model(ABC):
     """One class of kernels. Subclasses are stateless and registered once each in `MODELS`.
 
     op: name in tables. dims: extents that a call must have. constants: what the formula leaves open; extra: more that
@@ -57,13 +58,13 @@ class Model:
     alternatives: ClassVar[bool] = False
     common_floor: ClassVar[bool] = False
 
+    @abstractmethod
     def least(self, call: Call, machine: Machine) -> Least:
         """The least work, for the bound that no prediction may pass."""
-        raise NotImplementedError
 
+    @abstractmethod
     def formula(self, call: Call, machine: Machine, constants: Mapping[str, float]) -> Num:
         """Seconds by the formula alone."""
-        raise NotImplementedError
 
     def coordinates(self, call: Call, machine: Machine) -> Mapping[str, Num]:
         """Where a call lies on the grids."""
