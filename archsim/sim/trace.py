@@ -6,7 +6,7 @@ The format is the Trace Event Format of chrome://tracing, which Perfetto and oth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -68,7 +68,7 @@ class Trace:
             "output_len": e.workload.output_len, "expected_s": self.phase.expected_s,
             "ideal_s": self.phase.ideal_s, "evidence": self.phase.evidence, "notes": list(self.notes),
         }  # fmt: skip
-        events = [*self._tracks(), *map(event, self.slices)]
+        events = [*self._tracks(), *events_of(self.slices)]
         return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": about}
 
     def _tracks(self) -> Iterator[dict[str, Any]]:
@@ -79,25 +79,51 @@ class Trace:
             ranks = plan.tp * plan.dp
             of = f"stage {stage + 1} of {plan.pp}, " if plan.pp > 1 else ""
             one = f"one of {ranks} ranks" if ranks > 1 else "one rank"
-            yield _named("process_name", stage, 0, f"{device}: {of}{one}")
+            yield _meta("process_name", _pid(stage), 0, name=f"{device}: {of}{one}")
+            yield _meta("process_sort_index", _pid(stage), 0, sort_index=stage)
             for track, number in TRACKS.items():
                 if (stage, track) in used:
-                    yield _named("thread_name", stage, number, track)
-                    order = {"sort_index": number}
-                    yield {"ph": "M", "name": "thread_sort_index", "pid": stage, "tid": number, "args": order}
+                    thread = _pid(stage), _tid(stage, track)
+                    yield _meta("thread_name", *thread, name=track)
+                    yield _meta("thread_sort_index", *thread, sort_index=number)
 
 
-def _named(kind: str, pid: int, tid: int, name: str) -> dict[str, Any]:
-    return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": {"name": name}}
+def _meta(kind: str, pid: int, tid: int, **args: Any) -> dict[str, Any]:
+    return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": args}
 
 
-def event(s: Slice) -> dict[str, Any]:
-    """A complete event, its ends on whole nanoseconds so that neighbours never overlap."""
-    start, end = round(s.start * 1e9), round((s.start + s.duration) * 1e9)
-    return {
-        "ph": "X", "name": s.name, "cat": s.track, "pid": s.stage, "tid": TRACKS[s.track], "ts": start / 1000,
-        "dur": (end - start) / 1000, "args": dict(s.args),
-    }  # fmt: skip
+TICKS = 1024
+"""Times are whole fractions of a microsecond of this size, about a nanosecond. Binary ones: what one event's beginning
+and duration add up to is then exactly where the next begins, however a viewer adds; decimals overlap by rounding,
+and viewers nest or drop what overlaps.
+"""
+
+
+def events_of(slices: Iterable[Slice]) -> Iterator[dict[str, Any]]:
+    """Complete events. What takes less than a tick gets one, at the cost of what follows it on its track: viewers
+    end an event of no length before they begin it.
+    """
+    free: dict[int, int] = {}
+    for s in slices:
+        start, end = (round(seconds * 1e6 * TICKS) for seconds in (s.start, s.start + s.duration))
+        thread = _tid(s.stage, s.track)
+        if s.track != "layers":  # which nest
+            start = max(start, free.get(thread, 0))
+            end = free[thread] = max(end, start + 1)
+        yield {
+            "ph": "X", "name": s.name, "cat": s.track, "pid": _pid(s.stage), "tid": thread,
+            "ts": start / TICKS, "dur": (end - start) / TICKS, "args": dict(s.args),
+        }  # fmt: skip
+
+
+def _pid(stage: int) -> int:
+    """A stage's process, from 1: viewers take process 0 for the idle one."""
+    return stage + 1
+
+
+def _tid(stage: int, track: str) -> int:
+    """A track's thread, different in every process and never its process's own number, which marks a main thread."""
+    return 100 * _pid(stage) + TRACKS[track]
 
 
 def trace(model: Model, hardware: Hardware, *, phase: str = "decode", **options: Any) -> Trace:
@@ -244,7 +270,13 @@ def _each(op: OpTime) -> float:
 def _kernel(op: OpTime, start: float, duration: float, stage: int) -> Slice:
     """A kernel's slice; its arguments are of one execution."""
     args = {
-        "kind": op.kind, "bound": op.bound, "expected_us": duration * 1e6, "ideal_us": op.ideal_s / op.count * 1e6,
-        "flops": op.flops / op.count, "bytes": op.bytes / op.count, "comm_bytes": op.comm_bytes / op.count,
+        "kind": op.kind, "bound": op.bound, "expected_us": _short(duration * 1e6),
+        "ideal_us": _short(op.ideal_s / op.count * 1e6), "flops": _short(op.flops / op.count),
+        "bytes": _short(op.bytes / op.count), "comm_bytes": _short(op.comm_bytes / op.count),
     }  # fmt: skip
     return Slice(op.path, "collectives" if op.kind in COLLECTIVE else "kernels", start, duration, stage, args)
+
+
+def _short(value: float) -> float:
+    """As a viewer's panel of details shows it: whole numbers whole, others to six digits."""
+    return int(value) if value == int(value) else float(f"{value:.6g}")

@@ -55,20 +55,46 @@ def test_kernels_add_up(drawn: Any) -> None:
             assert seconds[op.path] == pytest.approx(op.expected_s, rel=1e-9)
 
 
-def test_slices_of_a_track_nest_or_follow(drawn: Any) -> None:
-    """Within a track nothing overlaps in part, in whole nanoseconds, as viewers demand."""
-    tracks: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+@pytest.mark.parametrize(
+    "unit", [1.0, 1000.0, 0.001], ids=["as it stands", "whole nanoseconds", "milliseconds"]
+)
+def test_slices_of_a_track_nest_or_follow(drawn: Any, unit: float) -> None:
+    """Within a track nothing overlaps in part in the arithmetic of viewers, which add a duration to a beginning in
+    floating point (speedscope), cut both to whole nanoseconds (Perfetto) or scale both to milliseconds first (Chrome).
+    """
+    cut = int if unit == 1000 else float
+    tracks: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
     for event in drawn.to_dict()["traceEvents"]:
         if event["ph"] == "X":
-            start = round(event["ts"] * 1000)
-            tracks[event["pid"], event["tid"]].append((start, -round(event["dur"] * 1000)))
+            tracks[event["pid"], event["tid"]].append((cut(event["ts"] * unit), cut(event["dur"] * unit)))
     for slices in tracks.values():
-        open_: list[int] = []
-        for start, minus in sorted(slices):
-            while open_ and open_[-1] <= start:
+        open_: list[float] = []
+        for start, took in sorted(slices, key=lambda s: (s[0], -s[1])):
+            slack = 1e-9 if unit == 0.001 else 0.0  # Chrome's own, to a picosecond
+            while open_ and open_[-1] <= start + slack:
                 open_.pop()
-            assert not open_ or start - minus <= open_[-1]
-            open_.append(start - minus)
+            assert not open_ or start + took <= open_[-1] + slack
+            open_.append(start + took)
+
+
+def test_events_are_of_the_format(drawn: Any) -> None:
+    """Complete events and names of tracks, as the Trace Event Format states them: microseconds, whole numbers for
+    processes and threads. No process is 0, threads differ between processes, and nothing is of no length.
+    """
+    document = drawn.to_dict()
+    events = document["traceEvents"]
+    assert document["displayTimeUnit"] in ("ms", "ns")
+    slices = [event for event in events if event["ph"] == "X"]
+    named = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    groups = [e["pid"] for e in events if e["name"] == "process_name"]
+    assert len(slices) == len(drawn.slices) and {e["ph"] for e in events} == {"M", "X"}
+    assert sorted(set(groups)) == groups == list(range(1, len(groups) + 1))
+    assert len({tid for _, tid in named}) == len(named) and all(pid != tid for pid, tid in named)
+    for e in slices:
+        assert type(e["pid"]) is type(e["tid"]) is int and named[e["pid"], e["tid"]] == e["cat"]
+        assert e["ts"] >= 0 and e["dur"] > 0 and e["name"] and isinstance(e["args"], dict)
+    end = max(e["ts"] + e["dur"] for e in slices)
+    assert end == pytest.approx(drawn.phase.expected_s * 1e6, abs=0.01)
 
 
 def test_layers_come_in_order() -> None:
