@@ -166,6 +166,11 @@ class Model(Spec):
         check_names(self.encoder.layers if self.encoder is not None else ())
         if (self.architecture == "encoder-decoder") != (self.encoder is not None):
             raise Impossible("an `encoder` stack and `architecture: encoder-decoder` belong together")
+        inner = self.encoder.embedding if self.encoder is not None else None
+        if inner is not None and inner.factor != self.embedding.factor:
+            raise Impossible(
+                "encoder and decoder share one embedding table: both have its `factor`, or neither does"
+            )
         cross = [layer for layer in walk_layers(self.layers) if layer.cross_attention is not None]
         if cross and self.encoder is None:
             raise Impossible("`cross_attention` needs an `encoder` to attend to")

@@ -27,7 +27,8 @@ def apply(document: loader.Node, changes: Iterable[str]) -> loader.Node:
     """The document with each ``path=value`` assigned; values are read as YAML.
 
     ``d_model=4096`` and ``head.tied=true`` begin at the document, ``attention.n_kv_heads=4`` at every layer with
-    an `attention`. Call after the shared `layer` has been merged. Raises UsageError for a path that fits nowhere.
+    an `attention`, ``layers.placement=post`` at every layer; ``layers.repeat=40`` is the depth of a model with one
+    group of layers. Call after the shared `layer` has been merged. Raises UsageError for a path that fits nowhere.
     """
     for change in changes:
         path, separator, text = change.partition("=")
@@ -37,30 +38,58 @@ def apply(document: loader.Node, changes: Iterable[str]) -> loader.Node:
                 f"`--set` wants FIELD=VALUE, not {quote(change)}", hints=("for example `--set d_model=4096`",)
             )
         given = loader.parse_text(f"{keys[-1]}: {text}", "--set")
-        targets = [document] if len(keys) == 1 or keys[0] in TOP_LEVEL else _layers_with(document, keys[0])
-        if not targets:
-            raise UsageError(f"no layer has {quote(keys[0])}, so `--set {quote(path)}` changes nothing")
-        for target in targets:
-            _assign(target, keys, given, path)
+        targets, inner = _targets(document, keys, path)
+        found = [holder for target in targets if (holder := _holder(target, inner)) is not None]
+        if not found:
+            raise UsageError(f"`--set {quote(path)}`: {quote(keys[-2])} is not there to have a field")
+        for holder in found:
+            _assign(holder, keys[-1], given)
     return document
 
 
-def _layers_with(holder: Any, key: str) -> list[Any]:
-    """Every layer below that has the field `key`, groups and the encoder's stack opened."""
+def _targets(document: loader.Node, keys: list[str], path: str) -> tuple[list[Any], list[str]]:
+    """Where the path begins, and what is left of it."""
+    if len(keys) == 1 or keys[0] in TOP_LEVEL:
+        return [document], keys
+    if keys == ["layers", "repeat"]:
+        return [_only_group(document)], keys[1:]
+    inner = keys[1:] if keys[0] == "layers" else keys
+    targets = _layers_with(document, inner[0] if len(inner) > 1 else None)
+    if not targets:
+        raise UsageError(f"no layer has {quote(inner[0])}, so `--set {quote(path)}` changes nothing")
+    return targets, inner
+
+
+def _only_group(document: loader.Node) -> Any:
+    groups: list[Any] = list(document.get("layers") or ())
+    if len(groups) != 1 or not isinstance(groups[0], dict):
+        raise UsageError(
+            f"`--set layers.repeat`: the model has {len(groups)} groups of layers, so it is not said which",
+            hints=("copy the spec and change its `repeat`s; `archsim show MODEL` names the file",),
+        )
+    return groups[0]
+
+
+def _layers_with(holder: Any, key: str | None) -> list[Any]:
+    """Every layer below that has the field `key` (None: every layer), groups and the encoder's stack opened."""
     found: list[Any] = []
     for layer in holder.get("layers") or ():
         if isinstance(layer, dict):
-            found += [layer] if key in layer else _layers_with(layer, key)
+            group = isinstance(layer.get("layers"), list)
+            found += [layer] if (key in layer if key else not group) else _layers_with(layer, key)
     encoder = holder.get("encoder")
     return found + (_layers_with(encoder, key) if isinstance(encoder, dict) else [])
 
 
-def _assign(target: Any, keys: list[str], given: loader.Node, path: str) -> None:
-    """Set the field, with the place of its value in the `--set`, so that an error points there."""
+def _holder(target: Any, keys: list[str]) -> Any:
+    """The mapping that the path's last field belongs to; None where something on the way is not there."""
     for key in keys[:-1]:
-        inner = target.get(key)
-        if not isinstance(inner, dict):
-            raise UsageError(f"`--set {quote(path)}`: {quote(key)} is not there to have a field")
-        target = inner
-    key = keys[-1]
-    target.put(key, given[key], (given.key_mark(key), given.value_mark(key)))
+        target = target.get(key)
+        if not isinstance(target, dict):
+            return None
+    return target
+
+
+def _assign(holder: Any, key: str, given: loader.Node) -> None:
+    """Set the field, with the place of its value in the `--set`, so that an error points there."""
+    holder.put(key, given[key], (given.key_mark(key), given.value_mark(key)))
