@@ -37,6 +37,18 @@ def inert(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
+def inert_json(text: str) -> str:
+    """JSON `text` in which everything that is not printable is a `\\u` escape; what it says stays the same."""
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else _json_escape(c) for c in text)
+
+
+def _json_escape(char: str) -> str:
+    units = char.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))
+
+
 def shorten(text: str, limit: int = MAX_WORD) -> str:
     """`text` cut to at most `limit` characters, the last one an ellipsis where something was cut."""
     return text if len(text) <= limit else text[: limit - 1] + "…"

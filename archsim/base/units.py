@@ -164,6 +164,13 @@ def format_seconds(n: float) -> str:
     )
 
 
+def format_span(low: float, high: float) -> str:
+    """Two durations, `196.6 – 257.6 ms`: the unit once where it is the same."""
+    first, last = format_seconds(low), format_seconds(high)
+    number, unit = first.rsplit(" ", 1)
+    return f"{number if last.endswith(f' {unit}') else first} – {last}"
+
+
 def format_count(n: int) -> str:
     """An exact integer with thousands separators."""
     return f"{n:,}"

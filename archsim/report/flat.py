@@ -7,6 +7,11 @@ from collections.abc import Iterable, Mapping
 from io import StringIO
 from typing import Any
 
+from archsim.base.diagnostics import inert
+
+FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "\n")
+"""What makes a spreadsheet run a cell that begins with it."""
+
 
 def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested mappings with dotted keys; lists are left out."""
@@ -32,11 +37,14 @@ def to_csv(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def cell(value: Any) -> Any:
-    """A value as a cell: truth in lower case, lists as words; text that a spreadsheet would run begins with `'`."""
+    """A value as a cell: truth in lower case, lists as words. Text is on one line and printable, and what a spreadsheet
+    would run begins with `'`.
+    """
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (list, tuple)):
         return cell(" ".join(map(str, value)))
-    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
-        return "'" + value
+    if isinstance(value, str):
+        text = inert(value)
+        return "'" + text if value.lstrip()[:1] in FORMULA or value[:1] in FORMULA else text
     return value

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TextIO
 
 import numpy as np
 
+from archsim.base.diagnostics import inert_json
 from archsim.base.errors import SpecError, UsageError
 from archsim.report.flat import cell
 from archsim.sim.sweep_chunk import Chunk, plain
@@ -43,8 +44,8 @@ class CsvWriter:
     def write(self, chunk: Chunk) -> None:
         """Add the rows of a block."""
         parts: list[str | list[str]] = []
-        for i, (name, value) in enumerate(chunk.values.items()):
-            parts += ["," if i else "", _cells(name, value, chunk, _csv_text, "")]
+        for i, cells in enumerate(_columns(chunk, _csv_text, "")):
+            parts += ["," if i else "", cells]
         self.stream.write("".join(_lines([*parts, "\n"], chunk.points)))
 
     def close(self) -> None:
@@ -62,9 +63,8 @@ class JsonWriter:
     def write(self, chunk: Chunk) -> None:
         """Add the rows of a block."""
         parts: list[str | list[str]] = []
-        for i, (name, value) in enumerate(chunk.values.items()):
-            parts += [", " if i else "{", f"{json.dumps(name)}: "]
-            parts.append(_cells(name, value, chunk, json.dumps, "null"))
+        for name, cells in zip(chunk.values, _columns(chunk, _json_text, "null"), strict=True):
+            parts += [", " if parts else "{", f"{json.dumps(name)}: ", cells]
         text = "".join(_lines([",\n", *parts, "}"], chunk.points))
         self.stream.write(text if self.begun else text[1:])
         self.begun = self.begun or bool(text)
@@ -141,6 +141,22 @@ def _csv_text(value: Any) -> str:
     return buffer.getvalue()
 
 
+def _json_text(value: Any) -> str:
+    return inert_json(json.dumps(value))
+
+
+def _columns(chunk: Chunk, text: Callable[[Any], str], null: str) -> list[str | list[str]]:
+    """All columns' cells; of columns that are the same array (TTFT is the expected prefill) once."""
+    known: dict[tuple[int, str], str | list[str]] = {}
+    found = []
+    for name, value in chunk.values.items():
+        key = id(value), BY_NAME[name].kind
+        if key not in known:
+            known[key] = _cells(name, value, chunk, text, null)
+        found.append(known[key])
+    return found
+
+
 def _cells(name: str, value: Any, chunk: Chunk, text: Callable[[Any], str], null: str) -> str | list[str]:
     """A column's cells: one text where all points share it. Each distinct place is written out once."""
     if not isinstance(value, np.ndarray):
@@ -198,7 +214,8 @@ class Output:
             return ParquetWriter(self.part, names)
         if kind not in (".csv", ".json"):
             raise UsageError(
-                f"{self.path.name} ends in nothing known", hints=("name the file .csv, .json or .parquet",)
+                f"{self.path.name} names no format that can be written",
+                hints=("name the file .csv, .json or .parquet",),
             )
         self.stream = self.part.open("w", encoding="utf-8", newline="")
         return CsvWriter(self.stream, names) if kind == ".csv" else JsonWriter(self.stream, names, notes)

@@ -49,7 +49,9 @@ class Workload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """The answer: plan, memory, both phases, and every assumption behind them."""
+    """The answer: plan, memory, both phases, and every assumption behind them. chosen: whether archsim chose more than
+    one device. profile: of the engine at its version.
+    """
 
     model: Model
     hardware: Hardware
@@ -62,6 +64,7 @@ class Estimate:
     params_total: int
     params_active: int
     chosen: bool
+    profile: Profile
     serving: Steady | None = None
     assumptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -242,7 +245,7 @@ def estimate(
         batch = concurrency if batch == 1 else batch
     load = checked_workload(model, batch, input_len, output_len)
     profile = profile_of(*named(engine))
-    formats = choose_formats(model, weights, kv_cache_dtype)
+    formats = choose_formats(model, weights, kv_cache_dtype, engine=engine)
     worker = Estimator(model, hardware, formats, load, profile=profile)
     given = {k: v for k, v in {"tp": tp, "pp": pp, "ep": ep, "dp": dp}.items() if v is not None}
     checked(**given)
@@ -301,23 +304,29 @@ def _smallest(worker: Estimator, start: Plan, fixed: frozenset[str]) -> tuple[Pl
     weights = c.weight_bytes(worker.graph("one", Plan()))
     usable = worker.hardware.working_set_bytes * worker.usable
     last: tuple[Plan, Memory] | None = None
+    apart: InvalidPlan | None = None
     for plan in candidates(worker.model, worker.hardware.max_domain, start, fixed):
-        if weights > usable * plan.devices or not _linked(worker, plan):
+        if weights > usable * plan.devices:
             continue  # cannot fit even if cut without loss
+        if missing := unlinked(worker, plan):
+            apart = apart or missing
+            continue
         last = plan, worker.memory(plan)
         if last[1].fits:
             return last
+    if last is None and apart is not None and worker.memory(Plan()).fits:
+        raise apart  # the degrees that were asked for need the link
     raise _too_big(worker, last)
 
 
-def _linked(worker: Estimator, plan: Plan) -> bool:
-    """Whether the device has a link that joins the plan's groups."""
+def unlinked(worker: Estimator, plan: Plan) -> InvalidPlan | None:
+    """What is wrong where the device has no link that joins the plan's groups."""
     try:
         for ranks, stride in ((plan.tp, 1), (plan.dp, plan.tp), (plan.pp, plan.tp * plan.dp)):
             worker.rates.hops(ranks, stride)
-    except InvalidPlan:
-        return False
-    return True
+    except InvalidPlan as error:
+        return error
+    return None
 
 
 def _too_big(worker: Estimator, last: tuple[Plan, Memory] | None) -> AnswerNo:
@@ -347,6 +356,7 @@ def _answer(worker: Estimator, plan: Plan, budget: Memory, auto: bool, engine: t
         model=worker.model, hardware=worker.hardware, plan=plan, formats=worker.formats,
         workload=worker.load, memory=budget, prefill=prefill, decode=decode, params_total=c.params(one),
         params_active=c.active_params(one), chosen=auto and plan.devices > 1,
+        profile=worker.profile,
         assumptions=(
             *worker.formats.assumptions, *assumed(worker, plan), *timed_by(worker, prefill, engine),
             *worker.rates.notes,

@@ -134,7 +134,7 @@ def answered(model: Model, hardware: Hardware, asked: Asked) -> Fit:
     engine = engine_of(asked.engine)
     start = Plan(**asked.degrees, engine=engine.name)
     check_degrees(model, start)
-    formats = choose_formats(model, asked.weights, asked.kv_cache_dtype)
+    formats = choose_formats(model, asked.weights, asked.kv_cache_dtype, engine=asked.engine)
     online = engine.rules.online
     made = asked.weights is not None and online is not None and formats.name in online.formats
     native = choose_formats(model) if made else None

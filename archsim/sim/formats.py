@@ -40,25 +40,40 @@ class Formats:
 
 
 def choose_formats(
-    model: Model, weights: str | None = None, kv_cache_dtype: str | None = None, imatrix: bool | None = None
-) -> Formats:
+    model: Model, weights: str | None = None, kv_cache_dtype: str | None = None, imatrix: bool | None = None,
+    engine: str = "generic",
+) -> Formats:  # fmt: skip
     """The model's native formats, or those asked for.
 
     `weights` converts the classes that the format document names; others keep the model's default. A file type that
     mixes formats names one for every weight; imatrix: whether it was made with an importance matrix, None for what
-    it needs. Caches and activations are 16-bit unless told: bf16, or fp16 where the model is. Raises UsageError
-    for a format that cannot hold a cache.
+    it needs. Activations are 16-bit: bf16, or fp16 where the model is; caches as well, unless told, or unless the
+    engine follows what checkpoints in such weights say of their caches. Raises UsageError for a format that cannot
+    hold a cache.
     """
-    name, chosen, tensors = _weights(model, None if weights == "auto" else weights, imatrix)
-    sixteen = load_format("fp16" if chosen[DEFAULT].name == "fp16" else "bf16")
-    kv = _cache_format(kv_cache_dtype) if kv_cache_dtype not in (None, "auto") else sixteen.format()
-    notes = (
-        [] if kv_cache_dtype else [f"KV cache in {kv.name} (16 bits unless --kv-cache-dtype says otherwise)"]
-    )
+    asked = None if weights == "auto" else weights
+    name, chosen, tensors = _weights(model, asked, imatrix)
+    sixteen = load_format("fp16" if chosen[DEFAULT].name == "fp16" else "bf16").format()
+    kv, notes = cache_format(kv_cache_dtype), []
+    if kv is None:
+        kv, why = _usual_cache(engine, name if asked else None, sixteen)
+        notes = [f"KV cache in {kv.name} ({why} unless --kv-cache-dtype says otherwise)"]
     notes += _unconverted(model, weights)
     return Formats(
-        name=name, weights=chosen, kv=kv, activations=sixteen.format(), assumptions=tuple(notes), tensors=tensors
-    )  # fmt: skip
+        name=name, weights=chosen, kv=kv, activations=sixteen, assumptions=tuple(notes), tensors=tensors
+    )
+
+
+def _usual_cache(engine: str, converted: str | None, sixteen: Format) -> tuple[Format, str]:
+    """The cache format where none is asked for, and why. converted: the format that weights were converted to."""
+    if converted is not None and engine != "generic":
+        from archsim.sim.engines import engine_of
+
+        rules = engine_of(engine).rules
+        if converted in rules.caches:
+            found = _cache_format(rules.caches[converted])
+            return found, f"{rules.title} follows {converted} checkpoints, which ask for it,"
+    return sixteen, "16 bits"
 
 
 Chosen = tuple[str, dict[str, Format], dict[str, Format]]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import NamedTuple
 
-from archsim.base.number import Num, maximum, minimum
+from archsim.base.number import Num, maximum, minimum, nearest
 from archsim.cost.kernels import Kernel
 from archsim.cost.roofline import Machine
 from archsim.cost.timing.call import STORED, Call
@@ -186,11 +186,13 @@ def _one_attention(s: Seqs, shared: dict[str, Num], latent: bool, cache: str) ->
 
 
 def _sequences(query: Axes, key: Axes, step: Step, mask: Mask | None) -> Iterable[Seqs]:
-    """The step's sequences on this rank. Where source and target differ, equal ones of the kernel's own extents."""
+    """The step's sequences on this rank. Where source and target differ, equal ones of the kernel's own extents; an
+    encoder beside a shorter target has no share to go by.
+    """
     share = query["T"] / step.tokens
     if not step.source:
         return [Seqs(s.batch * share, s.new, s.past) for s in step.seqs]
-    count = step.n_seqs
+    count = nearest(step.n_seqs * minimum(share, 1))
     new, length = query["T"] / count, key["C"] / count
     return [Seqs(count, new, length - new)]
 

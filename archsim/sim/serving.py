@@ -87,7 +87,7 @@ def steady(
     check_degrees(model, plan)
     running = min(float(concurrency), most_running or float(concurrency))
     load = Workload(batch=max(dp, round(running / pp)), input_len=input_len, output_len=output_len)
-    formats = formats or choose_formats(model, weights, kv_cache_dtype)
+    formats = formats or choose_formats(model, weights, kv_cache_dtype, engine=engine)
     return Server(model, hardware, formats, load, profile=profile_of(*named(engine))).answer(
         plan, concurrency, running
     )

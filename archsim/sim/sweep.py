@@ -7,25 +7,33 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from archsim.base.errors import InvalidPlan, UsageError
+from archsim.base.diagnostics import quote
+from archsim.base.errors import ArchsimError, InvalidPlan, UsageError
 from archsim.cost import count as c
 from archsim.sim.engines import canonical, named
-from archsim.sim.estimate import Estimator, Workload, _linked
-from archsim.sim.formats import choose_formats
+from archsim.sim.estimate import Estimator, Workload, unlinked
+from archsim.sim.formats import Formats, choose_formats
 from archsim.sim.plan import Plan, candidates, check_degrees, plan_for
 from archsim.sim.profile import profile_of
 from archsim.sim.sweep_axes import Axes
 from archsim.sim.sweep_chunk import Chunk
-from archsim.sim.sweep_columns import COLUMNS, Column, chosen, priced
+from archsim.sim.sweep_columns import BY_NAME, COLUMNS, Asked, Column, chosen
 from archsim.sim.sweep_evaluate import Structure, evaluate
 from archsim.sim.sweep_pareto import Front, Objective, objectives
+from archsim.sim.sweep_price import keep_memory
 from archsim.sim.sweep_range import parse_range
 from archsim.sim.sweep_where import Condition
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
 
-BLOCK = 32_768
-"""Points priced at once: the arrays of a few of them stay in a core's cache."""
+BLOCK = 65_536
+"""Points priced at once: more, and their arrays leave a core's cache; fewer, and graphs are lowered more often."""
+
+MOST_NAMED = 8
+"""Names that a note lists."""
+
+LEFT_OUT = (InvalidPlan.default_code, "E121")
+"""Codes of what leaves a combination out: no valid plan, and a device without a peak for the format."""
 
 Degrees = dict[str, int]
 """Parallel degrees that were asked for, by name."""
@@ -59,9 +67,12 @@ class Sweep:
         """Every point with all that is asked about it, block by block."""
         wanted = [*self.columns, *(o.column for o in self.pareto)]
         wanted += self.where.columns if self.where is not None else []
+        wanted += [BY_NAME["fits"]] if self.pareto else []
+        asked = Asked.of(wanted)
+        keep_memory()
         for structure in self.structures:
             for block in self.axes.blocks(BLOCK):
-                yield evaluate(structure, block, priced(wanted))
+                yield evaluate(structure, block, asked)
 
     def chunks(self, watch: Callable[[int], bool] = lambda _: False) -> Iterator[Chunk]:
         """The answer block by block; a Pareto set is one block at the end.
@@ -120,23 +131,34 @@ def sweep(
     degrees = list(_degrees(tp=tp, pp=pp, ep=ep, dp=dp))
     counts = _counts(devices)
     found: list[Structure] = []
-    refused: dict[str, InvalidPlan] = {}
+    refused: dict[str, ArchsimError] = {}
     for (model, implied), device in product(models, hardware):
         for stored, cache, name in product(weights, kv_cache_dtype, engine):
-            base = Case(model, device, stored or implied, cache, name)
+            base = Case(model, device, choose_formats(model, stored or implied, cache, engine=name), name)
             for count, given in product(counts, degrees):
                 try:
                     found.append(base.structure(count, given))
-                except InvalidPlan as error:
+                except UsageError as error:
+                    if error.code not in LEFT_OUT:
+                        raise
                     refused.setdefault(f"{model.name} on {device.id}: {error.message}", error)
     if not found:
         raise next(iter(refused.values()), None) or UsageError(
             "a sweep wants at least one model and one device"
         )
+    condition = Condition.of(where) if where else None
     return Sweep(
-        structures=tuple(found), axes=axes, columns=chosen(columns), where=Condition.of(where) if where else None,
-        pareto=objectives(pareto), notes=tuple(f"left out: {text}" for text in refused),
+        structures=tuple(found), axes=axes, columns=chosen(columns), where=condition, pareto=objectives(pareto),
+        notes=(*(f"left out: {text}" for text in refused), *_strangers(found, condition)),
     )  # fmt: skip
+
+
+def _strangers(structures: list[Structure], condition: Condition | None) -> Iterator[str]:
+    """What a condition calls by a name that no point has: a column holds full names, not what was typed."""
+    for column, text in condition.words if condition is not None else ():
+        held = list(dict.fromkeys(s.names[column.name] for s in structures if column.name in s.names))
+        if held and text not in held:
+            yield f"no point has {column.name} {quote(text)}; there is {', '.join(held[:MOST_NAMED])}"
 
 
 def _counts(devices: str | int | Iterable[int]) -> tuple[int | None, ...]:
@@ -159,27 +181,26 @@ class Case:
 
     model: Model
     hardware: Hardware
-    weights: str | None
-    kv_cache: str | None
+    formats: Formats
     engine: str
 
     def structure(self, count: int | None, given: Degrees) -> Structure:
         """The plan of these degrees, or the candidates for the smallest that fits. Raises InvalidPlan."""
         model, device = self.model, self.hardware
         engine = canonical(self.engine)[0]
-        formats, profile = choose_formats(model, self.weights, self.kv_cache), profile_of(*named(self.engine))
+        profile = profile_of(*named(self.engine))
         start = Plan(**given, engine=engine)
         check_degrees(model, start)
-        worker = Estimator(model, device, formats, Workload(), profile=profile)
+        worker = Estimator(model, device, self.formats, Workload(), profile=profile)
         if count is None and not {"tp", "pp"} & given.keys():
             plans = tuple(_held(worker, start, frozenset(given)))
         else:
             number = start.devices if count is None else count
             plans = (plan_for(model, number, device.max_domain, start, frozenset(given)),)
-            _check_links(worker, plans[0])
         auto = count is None and not {"tp", "pp"} & given.keys()
+        _try(worker, plans)
         return Structure(
-            model=model, hardware=device, formats=formats, profile=profile, plans=plans, auto=auto,
+            model=model, hardware=device, formats=self.formats, profile=profile, plans=plans, auto=auto,
             engine=engine,
         )  # fmt: skip
 
@@ -189,11 +210,13 @@ def _held(worker: Estimator, start: Plan, fixed: frozenset[str]) -> Iterator[Pla
     weights = c.weight_bytes(worker.graph("one", Plan()))
     usable = worker.hardware.working_set_bytes * worker.usable
     for plan in candidates(worker.model, worker.hardware.max_domain, start, fixed):
-        if weights <= usable * plan.devices and _linked(worker, plan):
+        if weights <= usable * plan.devices and unlinked(worker, plan) is None:
             yield plan
 
 
-def _check_links(worker: Estimator, plan: Plan) -> None:
-    """Raises InvalidPlan where no link of the device joins the plan's groups."""
-    for ranks, stride in ((plan.tp, 1), (plan.dp, plan.tp), (plan.pp, plan.tp * plan.dp)):
-        worker.rates.hops(ranks, stride)
+def _try(worker: Estimator, plans: tuple[Plan, ...]) -> None:
+    """Raises what an estimate with the smallest plan would: no link joins its groups, or a format has no peak."""
+    for plan in plans[:1]:
+        worker.phase("prefill", plan)
+        if worker.model.architecture != "encoder":
+            worker.phase("decode", plan)

@@ -14,22 +14,24 @@ Needs = Literal["", "ideal", "expected", "bound"]
 
 
 class Column(NamedTuple):
-    """needs: what has to be priced, each including those before it. better: 1 where more is better, -1 where less
-    is, 0 where neither; only such columns are objectives.
+    """needs: what has to be priced of which phases, each including those before it. better: 1 where more is better,
+    -1 where less is, 0 where neither; only such columns are objectives.
     """
 
     name: str
     kind: Kind
     needs: Needs = ""
     better: int = 0
+    phases: tuple[str, ...] = ()
 
 
 def _phase(name: str) -> tuple[Column, ...]:
+    of = (name,)
     return (
-        Column(name + "_ideal_s", "number", "ideal", -1),
-        *(Column(f"{name}_{end}_s", "number", "expected", -1) for end in ("expected", "low", "high")),
-        Column(name + "_bound", "text", "bound"),
-        Column(name + "_evidence", "text", "expected"),
+        Column(name + "_ideal_s", "number", "ideal", -1, of),
+        *(Column(f"{name}_{end}_s", "number", "expected", -1, of) for end in ("expected", "low", "high")),
+        Column(name + "_bound", "text", "bound", 0, of),
+        Column(name + "_evidence", "text", "expected", 0, of),
     )
 
 
@@ -50,8 +52,13 @@ COLUMNS: tuple[Column, ...] = (
     Column("free_bytes_per_device", "whole", better=1),
     *_phase("prefill"),
     *_phase("decode"),
-    *(Column(name, "number", "expected", -1) for name in ("ttft_s", "tpot_s", "e2e_s")),
-    *(Column(f"tokens_per_s{of}", "number", "expected", 1) for of in ("", "_per_user", "_per_device")),
+    Column("ttft_s", "number", "expected", -1, ("prefill",)),
+    Column("tpot_s", "number", "expected", -1, ("decode",)),
+    Column("e2e_s", "number", "expected", -1, ("prefill", "decode")),
+    *(
+        Column(f"tokens_per_s{of}", "number", "expected", 1, ("decode",))
+        for of in ("", "_per_user", "_per_device")
+    ),
 )
 """In the order of output."""
 
@@ -77,6 +84,23 @@ def chosen(names: Iterable[str]) -> tuple[Column, ...]:
     return tuple(dict.fromkeys(column(name.strip()) for name in names if name.strip())) or COLUMNS
 
 
-def priced(columns: Iterable[Column]) -> Needs:
-    """The most that any of the columns needs."""
-    return max((c.needs for c in columns), key=PRICED.index, default="")
+class Asked(NamedTuple):
+    """What is asked about every point: columns by name, and the most that any of them needs of each phase."""
+
+    names: frozenset[str]
+    prefill: Needs
+    decode: Needs
+
+    @classmethod
+    def of(cls, columns: Iterable[Column]) -> Asked:
+        """What these columns ask for."""
+        listed = tuple(columns)
+        names = frozenset(column.name for column in listed)
+        return cls(names, _needed(listed, "prefill"), _needed(listed, "decode"))
+
+
+def _needed(columns: Iterable[Column], phase: str) -> Needs:
+    return max((c.needs for c in columns if phase in c.phases), key=PRICED.index, default="")
+
+
+EVERYTHING = Asked.of(COLUMNS)

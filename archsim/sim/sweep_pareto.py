@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from archsim.base.diagnostics import quote
 from archsim.base.errors import UsageError
-from archsim.sim.sweep_chunk import Chunk
-from archsim.sim.sweep_columns import BY_NAME, COLUMNS, Column, column
+from archsim.sim.sweep_chunk import Chunk, cells
+from archsim.sim.sweep_columns import COLUMNS, Column, column
 
 
 class Objective(NamedTuple):
@@ -26,6 +27,8 @@ def objectives(names: Iterable[str]) -> tuple[Objective, ...]:
 
 def _objective(text: str) -> Objective:
     way, _, name = text.rpartition(":")
+    if way and name in ("min", "max"):
+        raise UsageError(f"an objective is `{name}:{column(way).name}`, not {quote(text)}")
     found = column(name)
     if way not in ("", "min", "max"):
         raise UsageError(f"an objective is `min:{found.name}` or `max:{found.name}`, not `{way}:`")
@@ -71,15 +74,9 @@ def joined(one: Chunk, other: Chunk) -> Chunk:
     """The rows of two flat blocks."""
     values = {}
     for name, first in one.values.items():
-        parts = [np.broadcast_to(_cells(name, part.values[name]), part.shape) for part in (one, other)]
+        parts = [np.broadcast_to(cells(name, part.values[name]), part.shape) for part in (one, other)]
         values[name] = np.concatenate(parts) if first is not None or parts[1].dtype != object else first
     return Chunk((one.points + other.points,), values)
-
-
-def _cells(name: str, value: Any) -> Any:
-    if BY_NAME[name].kind == "text":
-        return np.asarray(value, dtype=object)
-    return np.asarray(np.nan if value is None else value)
 
 
 def front(costs: Any) -> Any:

@@ -44,6 +44,17 @@ def axis(values: Sequence[int], dimension: int) -> Num:
     return np.asarray(values, dtype=np.float64).reshape(shape)
 
 
+SPARE = 32_000_000
+"""Bytes below the largest that glibc takes from its own heap (32 MiB)."""
+
+
+def keep_memory() -> None:
+    """Let the C library keep what arrays give back: glibc learns from one large array that is freed to take smaller
+    ones from its heap. Else every temporary is fresh pages of the system, which takes longer than the arithmetic.
+    """
+    np.empty(SPARE, dtype=np.uint8)
+
+
 def forget() -> None:
     """Drop what is remembered of graphs, which hold the arrays of a grid."""
     c._declared.cache_clear()
@@ -57,6 +68,7 @@ class GridEstimator(Estimator):
     priced: dict[tuple[str, Plan, Needs], Phase] = field(default_factory=dict)
     roofline: dict[tuple[str, Plan], list[Cost]] = field(default_factory=dict)
     peaks: dict[Plan, Num] = field(default_factory=dict)
+    brief: GridEstimator | None = None
 
     def graph(self, name: str, plan: Plan) -> Block:
         """The graph of a named step on the rank that has most to do; pipeline stages share it."""
@@ -94,10 +106,29 @@ class GridEstimator(Estimator):
         ranks = replace(plan, pp=1)
         if ranks not in self.peaks:
             short = np.asarray(self.load.batch * self.load.input_len <= PREFILL_TOKENS)
-            names = ["prefill"] * bool(short.any()) + ["chunk"] * (not short.all())
-            found = [_whole(peak_activation_bytes(self.graph(name, ranks))) for name in names]
-            self.peaks[ranks] = found[0] if len(found) == 1 else np.where(short, *found)
+            if short.all():
+                self.peaks[ranks] = _whole(peak_activation_bytes(self.graph("prefill", ranks)))
+            else:
+                piece = _whole(peak_activation_bytes(self.graph("chunk", ranks)))
+                self.peaks[ranks] = self._brief_peak(short, ranks, piece) if short.any() else piece
         return self.peaks[ranks]
+
+    def _brief_peak(self, short: Any, ranks: Plan, piece: Num) -> Num:
+        """The peak where some prompts are cut and others are not."""
+        if self.brief is None:
+            self.brief = self.at(short)
+        found = np.array(np.broadcast_to(np.asarray(piece, dtype=np.float64), short.shape))
+        found[short] = self.brief.peak(ranks)
+        return found
+
+    def at(self, mask: Any) -> GridEstimator:
+        """An estimator of the prefills at the points of a mask over batch and prompts, one after another."""
+        batch, prompts = (
+            np.broadcast_to(value, mask.shape)[mask] if isinstance(value, np.ndarray) else value
+            for value in (self.load.batch, self.load.input_len)
+        )
+        load = workload(batch, prompts, self.load.output_len)
+        return GridEstimator(self.model, self.hardware, self.formats, load, profile=self.profile)
 
     def ideal(self, name: str, plan: Plan) -> Num:
         """The speed of light of a phase, without its expected time."""

@@ -51,6 +51,8 @@ def _given(values: int | Iterable[int], name: str) -> list[int]:
 def _part(text: str, name: str) -> Iterator[int]:
     """The values of what stands between two commas."""
     match = PART.fullmatch(text)
+    if text.startswith("-") and text[1:].isdecimal():
+        raise UsageError(f"`--{name}` must be positive whole numbers, not {quote(text)}")
     if match is None:
         raise UsageError(
             f"`--{name}`: {quote(text)} is no range",
@@ -61,7 +63,12 @@ def _part(text: str, name: str) -> Iterator[int]:
         return iter((first or 0,))
     if last < first:
         raise UsageError(f"`--{name}`: {quote(text)} goes down; write the smaller end first")
-    return _stepped(first, last, match[5] or "+", 1 if step is None else step, name)
+    sign, step = match[5] or "+", 1 if step is None else step
+    if step < 1 or (sign == "*" and (step < 2 or first < 1)):
+        raise UsageError(
+            f"`--{name}`: {quote(text)} never ends: a step is at least 1, a factor at least 2 on a positive number"
+        )
+    return _stepped(first, last, sign, step, name)
 
 
 def _number(digits: str | None, unit: str | None) -> int | None:
@@ -70,8 +77,6 @@ def _number(digits: str | None, unit: str | None) -> int | None:
 
 def _stepped(first: int, last: int, sign: str, step: int, name: str) -> Iterator[int]:
     """From first to last by steps or by a factor; last is among them only if a step meets it."""
-    if step < 1 or (sign == "*" and (step < 2 or first < 1)):
-        raise UsageError(f"`--{name}`: a step must be at least 1, a factor at least 2 on a positive number")
     if sign == "+":
         if (last - first) // step >= MOST:
             raise _too_many(name)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,11 @@ from archsim.sim.sweep_columns import BY_NAME, Column, column
 
 LONGEST = 2000
 """Characters of a condition at most."""
+
+SINGLE = re.compile(r"(?<![<>=!:])=(?!=)")
+"""The sign that stands where two should."""
+
+ASSIGNED = " (`==` compares)"
 
 OPERATORS: Mapping[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: np.divide,
@@ -45,7 +51,7 @@ class Condition:
             tree = ast.parse(text.strip(), mode="eval").body
             columns = tuple(dict.fromkeys(_check(tree, text)))
         except (SyntaxError, ValueError, MemoryError, RecursionError):
-            raise _refusal(text, "that is no expression") from None
+            raise _refusal(text, "that is no expression" + ASSIGNED * bool(SINGLE.search(text))) from None
         if _kind(tree) != "truth":
             raise _refusal(text, "it says nothing that is true or false")
         return cls(text, tree, columns)
@@ -54,6 +60,20 @@ class Condition:
         """Where the condition holds: an array over the block, or one truth."""
         with np.errstate(all="ignore"):
             return _value(self.tree, values)
+
+    @property
+    def words(self) -> Iterator[tuple[Column, str]]:
+        """Texts that columns are compared with."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Compare):
+                sides = [part for side in (node.left, *node.comparators) for part in _members(side)]
+                named = [column(part.id) for part in sides if isinstance(part, ast.Name)]
+                texts = [part.value for part in sides if isinstance(part, ast.Constant)]
+                yield from ((c, text) for c in named for text in texts if isinstance(text, str))
+
+
+def _members(side: ast.expr) -> list[ast.expr]:
+    return side.elts if isinstance(side, (ast.Tuple, ast.List)) else [side]
 
 
 def _refusal(text: str, why: str) -> UsageError:

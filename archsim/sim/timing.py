@@ -156,10 +156,13 @@ FORGETTING.append(choose.cache_clear)
 
 
 def nearest(known: Store, wanted: Wanted, surfaces: bool | None = None) -> Chosen:
-    """The nearest fit of a store. surfaces: carry them over whatever the store says of borrowing."""
+    """The nearest fit of a store; of several, the one that gets most out of its device: a kernel of one engine that is
+    slow for want of work on it says nothing of another's. surfaces: carry them over whatever the store says of
+    borrowing.
+    """
     entries = known.by_op.get(wanted.op, [])
     near = [
-        (cost, index)
+        (cost, -reach(entry), index)
         for index, entry in enumerate(entries)
         if (cost := unlikeness(entry, wanted)) is not None
     ]
@@ -167,7 +170,7 @@ def nearest(known: Store, wanted: Wanted, surfaces: bool | None = None) -> Chose
     if not near:
         constants = scaled(dict(usual(MODELS[wanted.op]).constants), USUAL_SUSTAINED, wanted.device.sustained)
         return Chosen(Fitted(constants=constants), "datasheet", levels.get("datasheet", UNKNOWN), {})
-    entry = entries[min(near)[1]]
+    entry = entries[min(near)[-1]]
     grade = grade_of(entry, wanted)
     level = levels.get(grade) or levels.get("device") or UNKNOWN
     carried = (grade in ("fitted", "family") or level.surfaces) if surfaces is None else surfaces
@@ -180,6 +183,11 @@ def nearest(known: Store, wanted: Wanted, surfaces: bool | None = None) -> Chose
     return Chosen(
         Fitted(constants=constants, surfaces=found), grade, level, own_interval(entry, grade), host, ramp
     )
+
+
+def reach(entry: Entry) -> float:
+    """The shares of the device's rates that a fit's kernels get to, in log, where its class can be ranked by them."""
+    return sum(math.log(min(entry.constants.get(name, 1.0), 1.0)) for name in MODELS[entry.op].shares)
 
 
 def host_time(known: Store, entry: Entry, wanted: Wanted) -> tuple[float, float]:

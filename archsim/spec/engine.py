@@ -138,7 +138,8 @@ class Engine(Section):
     where the input table lives. splits: several devices share layers, not tensors. experts: whether tensor
     parallelism cuts each expert or spreads whole ones. pipeline: which stages take the layers that are left over:
     the first, the last, those before the last, all of them the last one; `output`: the output matrix counts as a
-    layer; `even`: equal runs of layers rounded up, as `estimate` cuts. before: changes for versions below a version,
+    layer; `even`: equal runs of layers rounded up, as `estimate` cuts. caches: the cache format that checkpoints of a
+    weight format ask for, where the engine follows them. before: changes for versions below a version,
     applied from the newest to the oldest.
     """
 
@@ -165,6 +166,7 @@ class Engine(Section):
     experts: Literal["cut", "spread"] = "cut"
     pipeline: Literal["even", "first", "last", "before_last", "all_last", "output"] = "first"
     online: Online | None = None
+    caches: dict[str, str] = Field(default_factory=dict)
     before: dict[str, dict[str, Any]] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
     sources: dict[str, Source] = Field(default_factory=dict)

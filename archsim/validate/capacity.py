@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -50,7 +51,7 @@ def room_of(run: Run) -> Room:
         input_len=max(run.isl or 1, 1), output_len=max(run.osl or 1, 1), max_model_len=run.longest,
         gpu_memory_utilization=run.memory_share,
     )  # fmt: skip
-    formats = choose_formats(model, weights_of(run.model, run.weights), run.kv)
+    formats = choose_formats(model, weights_of(run.model, run.weights), run.kv, engine=run.engine)
     case = Case(
         model=model,
         hardware=hardware_of(run),
@@ -171,7 +172,13 @@ def queues(engine: str) -> bool:
 
 
 def largest_batch(run: Run) -> int:
-    """Requests that run at once at the greatest load: as many as the cache holds and the scheduler admits, or one.
+    """Requests that run at once at the greatest load: as many as the cache holds and the scheduler admits, or one."""
+    return largest_batches(run)[1]
+
+
+@lru_cache(maxsize=512)
+def largest_batches(run: Run) -> tuple[int, int, int]:
+    """The largest batch with less cache than expected by as much as `_slack` says, as expected, and with more.
 
     Pages fill as answers grow, so that requests in a steady state hold the prompt and half the answer each; a cache
     without pages is set aside at full length.
@@ -180,9 +187,13 @@ def largest_batch(run: Run) -> int:
     room = room_of(replace(run, longest=run.longest or whole))
     paging = room.case.paging
     each = mean if paging.block > 1 else whole
-    held = min(
-        room.case.budget(room.plan, room.ranks, stage, whole).room
-        // max(stage.request_bytes(each, paging), 1)
-        for stage in room.ranks.stages
-    )
-    return max(1, min(int(held), room.case.seqs)) * run.dp
+    budgets = [room.case.budget(room.plan, room.ranks, stage, whole) for stage in room.ranks.stages]
+    request = [max(stage.request_bytes(each, paging), 1) for stage in room.ranks.stages]
+    slack = [_slack(room, budget) for budget in budgets]
+
+    def held(changes: Sequence[int]) -> int:
+        free = (budget.room + change for budget, change in zip(budgets, changes, strict=True))
+        fits = min(room_left // size for room_left, size in zip(free, request, strict=True))
+        return max(1, min(int(fits), room.case.seqs)) * run.dp
+
+    return held([low for low, _ in slack]), held([0] * len(slack)), held([high for _, high in slack])

@@ -14,18 +14,25 @@ from archsim.sim.engines import named
 from archsim.sim.profile import UNSTATED
 from archsim.spec.calibration import store, using
 from archsim.validate import runs, serving
+from archsim.validate.answer import Rows
 from archsim.validate.engine_fits import Sample, fitted_kernels, fitted_overhead
 from archsim.validate.files import Table
-from archsim.validate.fitting import quantiles
-from archsim.validate.question import device_of
+from archsim.validate.fitting import TAIL, quantiles
+from archsim.validate.question import device_of, engine_of
+from archsim.validate.whole import KINDS
 from archsim.validate.writing import write_yaml
 
-RATES = frozenset({"decode_tok_s", "prefill_tok_s"})
-TIMES = frozenset({"tpot_ms", "ttft_ms", "latency_ms"})
+RATES = frozenset({"decode_tok_s", "prefill_tok_s", "throughput_tok_s"})
+"""Metrics that are tokens per second."""
+
+KERNELS = frozenset({"decode_tok_s", "prefill_tok_s", "tpot_ms", "ttft_ms", "latency_ms"})
 """Metrics of runs in which an engine's kernels are nearly all of the time."""
 
-FEWEST = 5
-"""Runs below which an engine's constants stay at their priors."""
+STEPS = frozenset({"decode_rate_per_seq", "decode_rate_sum", "tpot_mean", "gen_over_wall"})
+"""Definitions in which decode steps are nearly all of the time."""
+
+FEWEST, FEWEST_WHOLE = 5, 20
+"""Runs below which an engine's constants stay at their priors, and below which no spread of whole runs is taken."""
 
 
 def refit(document: Mapping[str, Any], tables: Sequence[Table], say: Callable[[str], None]) -> dict[str, Any]:
@@ -40,7 +47,8 @@ def refit(document: Mapping[str, Any], tables: Sequence[Table], say: Callable[[s
                 others = [one for one in profile["fits"] if one["vendor"] != vendor]
                 profile["fits"] = fitted_kernels(name, mine, sample) + others
                 say(f"{name} on {vendor}: {len(sample.rows)} runs")
-    stacks = of_serving([table for table in tables if table.kind == "serving"])
+    served = of_serving([table for table in tables if table.kind == "serving"])
+    stacks = {**of_steps(lists), **served}
     for (name, version), sample in stacks.items():
         if name in engines and "overhead_us" in engines[name] and len(sample.rows) >= FEWEST:
             found = fitted_overhead(name, version or UNSTATED, sample)
@@ -49,7 +57,9 @@ def refit(document: Mapping[str, Any], tables: Sequence[Table], say: Callable[[s
                 f"{name} {version or 'of no stated version'}: {found[0]:,.0f} us a step from {len(sample.rows)} points"
             )
     result = {**document, "engines": engines}
-    return {**result, "composition": composition(result, list(stacks.values()))} if stacks else result
+    whole = dict(document.get("composition", {}))
+    whole |= composition(result, list(served.values())) if served else {}
+    return {**result, "composition": whole | spreads({**result, "composition": whole}, lists)}
 
 
 def composition(document: Mapping[str, Any], samples: Sequence[Sample]) -> dict[str, Any]:
@@ -62,24 +72,81 @@ def composition(document: Mapping[str, Any], samples: Sequence[Sample]) -> dict[
     return {"interval": [round(low, 3), round(high, 3)], "rows": len(measured)}
 
 
+def spreads(document: Mapping[str, Any], tables: Sequence[Table]) -> dict[str, Any]:
+    """How far whole runs are off beyond the intervals of their steps, by kind of figure."""
+    known = {
+        **document["engines"],
+        "composition": {"interval": document["composition"].get("interval", (0.0, 0.0))},
+    }
+    with using(replace(store(), engines=known)):
+        found = [runs.validated(table).rows for table in tables]
+    result = {}
+    for kind in dict.fromkeys(KINDS.values()) if found else ():
+        rests = [_rests(rows, kind) for rows in found]
+        rest, low, high = (np.concatenate([part[i] for part in rests]) for i in range(3))
+        if len(rest) >= FEWEST_WHOLE:
+            ends = [0.0 - beyond(-rest, low), beyond(rest, high)]
+            result[kind] = {"interval": [round(end, 3) for end in ends], "rows": len(rest)}
+    return result
+
+
+def _rests(rows: Rows, kind: str) -> tuple[Any, Any, Any]:
+    """Log-residuals of the rows of a kind, and in log what their intervals reach below and above."""
+    mask = np.array([KINDS.get(name) == kind for name in rows.labels["definition"]], bool) & rows.scored
+    with np.errstate(divide="ignore", invalid="ignore"):
+        columns = (rows.measured / rows.predicted, rows.predicted / rows.low, rows.high / rows.predicted)
+        rest, low, high = (np.log(column[mask]) for column in columns)
+    return rest, low, high
+
+
+def beyond(rest: Any, reach: Any) -> float:
+    """The spread that, joined with `reach` as an independent error, leaves `TAIL` of the residuals above."""
+    needed = np.sort(np.sqrt(np.maximum(np.where(rest > 0, rest, 0.0) ** 2 - reach**2, 0.0)))
+    rank = min(len(needed) - 1, int(np.ceil((1 - TAIL) * (len(needed) + 1))) - 1)
+    return float(needed[rank])
+
+
+def of_steps(tables: Sequence[Table]) -> dict[tuple[str, str], Sample]:
+    """Runs of a stated engine version in which steps of a known batch are nearly all of the time, by stack."""
+    found: dict[tuple[str, str], Sample] = {}
+    for table in tables:
+        stacks: dict[tuple[str, str], list[int]] = {}
+        for i in range(len(table)):
+            asked = table.question(i)
+            if asked.get("definition") in STEPS and asked.get("batch") and _value(table, i):
+                name, _, version = engine_of(asked.get("engine"), asked.get("engine_version"))[0].partition(
+                    "@"
+                )
+                if version:
+                    stacks.setdefault((name, version), []).append(i)
+        for stack, rows in stacks.items():
+            found[stack] = _timed(table, rows)
+    return found
+
+
+def _timed(table: Table, rows: Sequence[int]) -> Sample:
+    """Runs of a list as times: rates are turned over."""
+    rate = {i: table.question(i)["metric"] in RATES for i in rows}
+    keys = tuple(f"{table.question(i)['model']} {table.question(i)['device']}" for i in rows)
+    measured = [_value(table, i) for i in rows]
+    return Sample(
+        rows=tuple(rows), keys=keys, predict=_predictor(table, runs.validated, rate),
+        measured=np.array([1 / v if rate[i] else v for i, v in zip(rows, measured, strict=True)]),
+    )  # fmt: skip
+
+
 def of_runs(tables: Sequence[Table], engine: str, vendor: str) -> Sample | None:
     """The runs of one engine on devices of one vendor, as times: rates are turned over."""
     for table in tables:
         rows = [i for i in range(len(table)) if _is_of(table.question(i), engine, vendor)]
-        measured = {i: _value(table, i) for i in rows}
-        rows = [i for i in rows if measured[i]]
+        rows = [i for i in rows if _value(table, i)]
         if rows:
-            rate = {i: table.question(i)["metric"] in RATES for i in rows}
-            keys = tuple(f"{table.question(i)['model']} {table.question(i)['device']}" for i in rows)
-            return Sample(
-                rows=tuple(rows), keys=keys, predict=_predictor(table, runs.validated, rate),
-                measured=np.array([1 / measured[i] if rate[i] else measured[i] for i in rows]),
-            )  # fmt: skip
+            return _timed(table, rows)
     return None
 
 
 def _is_of(question: Mapping[str, Any], engine: str, vendor: str) -> bool:
-    if question.get("metric") not in RATES | TIMES:
+    if question.get("metric") not in KERNELS:
         return False
     try:
         return (

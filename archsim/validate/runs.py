@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import log
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from archsim.validate.question import SHORT, Run, reason_of, run_of
 from archsim.validate.serve import first_token, served
 from archsim.validate.summary import codes_of
 from archsim.validate.times import Span, composed, decode, prefill
+from archsim.validate.whole import joined, widened
 
 Predictor = Callable[[Run], Span]
 
@@ -69,11 +71,22 @@ def _all_over_wall(run: Run) -> Span:
 
 def _steady_rate(run: Run) -> Span:
     """Output tokens of the whole system while `batch` requests are always in flight, or, by an engine without a
-    scheduler, start and end together.
+    scheduler, start and end together. Where the batch is the engine's own largest, how much memory it has left for
+    the cache is as uncertain as its own needs are.
     """
-    batch, isl, osl = _load(run)
     if not capacity.queues(run.engine):
         return _generated_over_wall(run)
+    if run.batch:
+        return _steady_rate_of(run, *_load(run))
+    _, isl, osl = _load(run)
+    found = [
+        _steady_rate_of(run, n, isl, osl) for n in capacity.largest_batches(replace(run, isl=isl, osl=osl))
+    ]
+    least, middle, most = (span.expected for span in found)
+    return joined(found[1], min(log(least / middle), 0.0), max(log(most / middle), 0.0))
+
+
+def _steady_rate_of(run: Run, batch: int, isl: int, osl: int) -> Span:
     most = _room(run, batch, isl, osl)
     return served(run, batch, isl, osl, most).tpot.inverse(min(batch, most) * run.replicas)
 
@@ -184,7 +197,7 @@ def answered(row: int, asked: Mapping[str, Any]) -> Asked:
     if not name:
         raise UsageError(f"no metric named {quote(run.metric)}; known: {', '.join(METRICS)}")
     metric = metric or Metric(name, 1e3 if run.metric.endswith("_ms") else 1.0)
-    span = PREDICTORS[name](run).scaled(metric.unit)
+    span = widened(PREDICTORS[name](run), name).scaled(metric.unit)
     labels = {
         "metric": run.metric, "device": run.device, "engine": run.engine.partition("@")[0], "model": run.model,
         "definition": name, "regime": regime(run, metric), "bound": span.bound,

@@ -22,7 +22,7 @@ MODEL, DEVICES, FORMATS = "llama2-70b", "a100,h100,h200,mi300x", "bf16,fp8,int8,
 CORE = "devices,fits,memory_bytes_per_device,prefill_ideal_s,decode_ideal_s"
 EXPECTED = CORE + ",ttft_s,tpot_s,tokens_per_s_per_device,decode_low_s,decode_high_s,decode_evidence"
 GRID = {"batch": "1-256+1", "input_len": "128-32768+128"}
-ROUNDS = 3
+ROUNDS = 5
 
 
 def rate(columns: str, devices: str) -> float:

@@ -1,9 +1,12 @@
 """Estimates: published figures, plans, and what must hold for every model, device and workload."""
 
+from typing import Any
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from archsim import api
 from archsim.base.errors import AnswerNo, InvalidPlan, UnknownName, UsageError
 from archsim.sim.estimate import Estimate, estimate
 from archsim.spec.catalog import names
@@ -228,3 +231,29 @@ def test_context_warnings(model: str, input_len: int, output_len: int, warned: b
     """An encoder sees the prompt alone; source and target of a translation are separate."""
     answer = run(model, "h100", input_len=input_len, output_len=output_len)
     assert any("was made for" in text for text in answer.warnings) == warned
+
+
+@pytest.mark.parametrize(
+    ("engine", "weights", "asked", "cache"),
+    [
+        ("generic", "fp8", None, "bf16"), ("vllm", "fp8", None, "bf16"), ("trtllm", None, None, "bf16"),
+        ("trtllm", "int4", None, "bf16"), ("trtllm", "fp8", None, "fp8"), ("TensorRT-LLM 1.0", "fp8", "auto", "fp8"),
+        ("nim", "nvfp4", None, "fp8"), ("trtllm", "fp8", "bf16", "bf16"), ("vllm", "fp8", "fp8", "fp8"),
+    ],
+)  # fmt: skip
+def test_caches_follow_checkpoints(engine: str, weights: str | None, asked: str | None, cache: str) -> None:
+    """An engine that keeps the cache format of FP8 checkpoints has an FP8 cache, everywhere, and says so."""
+    options: dict[str, Any] = {"weights": weights, "kv_cache_dtype": asked, "engine": engine}
+    found = api.estimate("llama3-8b", "h100", **options)
+    assert found.formats.kv.name == cache
+    assert any("follows" in text for text in found.assumptions) is (
+        cache == "fp8" and asked in (None, "auto")
+    )
+    fitted = api.fit("llama3-8b", "h100", **options)
+    assert fitted.to_dict()["per_device"]["kv_bytes_per_token"] == found.kv_bytes_per_token
+
+
+def test_degrees_that_no_link_joins() -> None:
+    """Memory is enough; what is missing is said to be the link."""
+    with pytest.raises(InvalidPlan, match="joins 8 devices"):
+        api.estimate("llama3-8b", "generic-ddr5-desktop", dp=8, weights="int4")

@@ -77,6 +77,9 @@ CASES = {
     "chunked": ("llama4-scout", "b200", {"tp": 8}),
     "encoder": ("bert-large", "l40s", {"tp": 2}),
     "both stacks": ("t5-large", "tpu-v5p", {"tp": 2}),
+    "both stacks, replicas": ("switch-base-8", "gaudi-3", {"dp": 2, "pp": 3, "kv_cache_dtype": "int8"}),
+    "replicas beyond a link": ("qwen3-1.7b", "a10g", {"tp": 8, "dp": 8}),
+    "compressed cache": ("kimi-k2.5", "b200", {"engine": "trtllm"}),
     "recurrent": ("mamba-2.8b", "rx-7900-xtx", {}),
     "sinks": ("gpt-oss-120b", "gaudi-3", {"tp": 2, "dp": 2}),
     "layers split": ("llama2-13b", "rtx-4090", {"devices": 3, "engine": "llamacpp"}),
@@ -131,6 +134,72 @@ def test_any_model_equals_estimate(
     for row in (row for chunk in chunks for row in chunk.rows()):
         load = {name: row[name] for name in ("batch", "input_len", "output_len")}
         assert_equal(row, line_of(estimate(model, hw, tp=tp, dp=dp, **load)))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_sampled_points_equal_estimate(seed: int) -> None:
+    """Any model, device, format, engine and plan of the catalogue, refusals included."""
+    draw = random.Random(f"sampled {seed}")
+    kinds = [
+        sorted(path.stem for path in (ROOT / part).glob("*.yaml"))
+        for part in ("specs/models", "hardware/devices")
+    ]
+    model, hw = map(draw.choice, kinds)
+    options: dict[str, Any] = {"engine": draw.choice(["generic", "vllm", "llamacpp", "hf", "trtllm"])}
+    options |= draw.choice([{}, {"weights": "fp8"}, {"weights": "gguf_q4_k_m"}, {"kv_cache_dtype": "int8"}])
+    options |= draw.choice([{}, {}, {"dp": 2}, {"tp": 2, "pp": 3}, {"tp": 2, "dp": 4}, {"pp": 2, "dp": 3}])
+    axes = axes_of(f"sampled {seed}")
+    lists = {key: [options[key]] for key in ("weights", "kv_cache_dtype", "engine") if key in options}
+    rest = {key: value for key, value in options.items() if key not in lists}
+    try:
+        swept = archsim.sweep(model, hw, **dict(zip(AXES, axes, strict=True)), **lists, **rest)
+    except UsageError:
+        with pytest.raises(UsageError):
+            archsim.estimate(model, hw, **options)
+        return
+    for row in (row for chunk in swept.chunks() for row in chunk.rows()):
+        try:
+            answer = archsim.estimate(model, hw, **{name: row[name] for name in AXES}, **options)
+        except AnswerNo:
+            assert row["fits"] is False and row["ttft_s"] is None
+            continue
+        assert_equal(row, line_of(answer))
+
+
+AXES = ("batch", "input_len", "output_len")
+
+
+@pytest.mark.parametrize("devices", ["auto", "8"])
+def test_points_priced_together_equal_points_alone(devices: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many plans a block's points need, and wherever their prompts are cut into pieces."""
+    asked: dict[str, Any] = {
+        "batch": "1-400+37",
+        "input_len": "64-60000+2311",
+        "weights": "bf16,int4",
+        "devices": devices,
+    }
+    together = archsim.sweep("llama2-70b", "h100", **asked).to_dict()["rows"]
+    assert len({(row["tp"], row["pp"]) for row in together}) >= (5 if devices == "auto" else 1)
+    monkeypatch.setattr("archsim.sim.sweep.BLOCK", 1)
+    for row, alone in zip(
+        together, archsim.sweep("llama2-70b", "h100", **asked).to_dict()["rows"], strict=True
+    ):
+        assert_equal(row, alone)
+
+
+def test_one_phase_alone_changes_no_number() -> None:
+    """What only one phase is priced for."""
+    asked: dict[str, Any] = {"batch": "1-256*4", "input_len": "1,100-9000+900"}
+    whole = archsim.sweep("llama2-70b", "h100", **asked).to_dict()["rows"]
+    for names in (
+        ("ttft_s",),
+        ("tpot_s", "tokens_per_s_per_device"),
+        ("prefill_bound",),
+        ("e2e_s",),
+        ("decode_ideal_s",),
+    ):
+        rows = archsim.sweep("llama2-70b", "h100", columns=names, **asked).to_dict()["rows"]
+        assert rows == [{name: full[name] for name in names} for full in whole]
 
 
 def test_core_columns_are_the_same_without_the_rest() -> None:
@@ -292,12 +361,47 @@ def test_a_model_that_fits_nowhere_has_no_times() -> None:
     assert row["fits"] is False and row["ttft_s"] is None and row["memory_bytes_per_device"] > 0
 
 
+def test_what_fits_nowhere_is_null_beside_what_fits() -> None:
+    """One-token prompts are priced apart; where those fit and others do not, the others have no times."""
+    axes: dict[str, Any] = {"batch": "100,50000", "input_len": "1,40000", "output_len": 1}
+    rows = archsim.sweep("vicuna-7b", "apple-m2", **axes).to_dict()["rows"]
+    assert [row["fits"] for row in rows] == [True, False, False, False]
+    assert [row["ttft_s"] is None for row in rows] == [False, True, True, True]
+
+
+def test_where_no_link_allows_any_plan_nothing_fits() -> None:
+    """Replicas that no link joins: `estimate` says no, and so do all rows."""
+    rows = archsim.sweep("nemotron-4-15b", "generic-ddr5-desktop", dp=8, batch="1,2").to_dict()["rows"]
+    assert [(row["fits"], row["ttft_s"]) for row in rows] == [(False, None)] * 2
+
+
+def test_a_device_without_the_format_is_left_out_and_said() -> None:
+    """It does not spoil the others; alone it is the error of `estimate`."""
+    swept = archsim.sweep("tinyllama-1.1b", ["cerebras-wse-2", "h100"])
+    assert [s.hardware.id for s in swept.structures] == ["h100-sxm"]
+    assert len(swept.notes) == 1 and "no peak" in swept.notes[0]
+    with pytest.raises(UsageError, match="no peak"):
+        archsim.sweep("tinyllama-1.1b", "cerebras-wse-2")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("hw == 'h100'", "h100-sxm"), ("fits and weights in ('bf16', 'fp4')", "bf16")]
+)
+def test_names_that_no_point_has_are_said(text: str, said: str) -> None:
+    """A condition on an alias keeps nothing; the note lists the names that there are."""
+    (note,) = archsim.sweep("llama2-70b", "h100", where=text).notes
+    assert "no point has" in note and said in note
+    assert not archsim.sweep(
+        "llama2-70b", "h100", where="hw == 'h100-sxm' and decode_bound == 'memory'"
+    ).notes
+
+
 def test_memory_of_arrays_is_given_back() -> None:
     """Nothing that remembers graphs keeps a block's arrays."""
     from archsim.cost import count, kernels
 
     swept = archsim.sweep("llama2-70b", "h100", batch="1-64+1", input_len="1-2000+10")
-    evaluate(swept.structures[0], swept.axes, "bound")
+    evaluate(swept.structures[0], swept.axes)
     assert count._declared.cache_info().currsize == kernels.launches.cache_info().currsize == 0
 
 
@@ -405,23 +509,26 @@ def test_hostile_names_are_inert(archsim: Any, tmp_path: Path) -> None:
     assert archsim("sweep", str(spec), "--hw", "h100", "--batch", "1-99").code == 0
 
 
-def test_interrupted_sweeps_keep_what_is_complete(tmp_path: Path) -> None:
+@pytest.mark.parametrize("suffix", [".csv", ".json", ".parquet"])
+def test_interrupted_sweeps_keep_what_is_complete(tmp_path: Path, suffix: str) -> None:
     """Ctrl-C: exit code 130, every row of the file whole, and the first ones of the sweep."""
-    path = tmp_path / "out.csv"
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow")
+    path = tmp_path / f"out{suffix}"
     command = [sys.executable, "-m", "archsim", "sweep", "llama2-70b", "--hw", "h100", "--batch", "1-4000",
-               "--input-len", "1-9000+3", "--out", str(path)]  # fmt: skip
+               "--input-len", "1-9000+30", "--columns", "batch,input_len,fits,tpot_s", "--out", str(path)]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, cwd=tmp_path)
-    part = tmp_path / "out.csv.part"
+    part = path.with_name(path.name + ".part")
     for _ in _until(lambda: part.exists() and part.stat().st_size > 1000):
         pass
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130 and b"the first" in err and b"Traceback" not in err
+    assert not part.exists() and (suffix == ".parquet" or path.read_text().endswith("\n"))
     rows = read(path)
-    assert path.read_text().endswith("\n") and not part.exists()
-    assert 0 < len(rows) < 4000 * 3000 and all(len(row) == len(NAMES) for row in rows)
-    assert [row["input_len"] for row in rows[:3]] == [1, 4, 7]
+    assert 0 < len(rows) < 4000 * 300 and all(len(row) == 4 and row["fits"] is not None for row in rows)
+    assert [row["input_len"] for row in rows[:3]] == [1, 31, 61]
 
 
 def _until(condition: Callable[[], bool], seconds: float = 60) -> Iterator[None]:

@@ -51,6 +51,16 @@ def test_the_nearer_fit_is_preferred(near: dict[str, object], far: dict[str, obj
     assert one is not None and other is not None and one < other
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_of_equally_near_fits_the_better_kernels_stand(first: int) -> None:
+    """A third engine's latent attention is not taken for the slow one of two, whichever is listed first."""
+    shared = {"op": "mla_decode", "interval": {}}
+    slow = entry(engine="sglang", constants={"matrix": 0.9, "memory": 0.09}, **shared)
+    fast = entry(engine="trtllm", constants={"matrix": 0.9, "memory": 0.95}, **shared)
+    known = Store(entries=(slow, fast)[:: 1 if first == 0 else -1], levels={}, engines={})
+    assert nearest(known, wanted(op="mla_decode")).fitted.constants["memory"] == 0.95
+
+
 def test_what_says_nothing_is_never_used() -> None:
     """Another vendor's device, or a fit that holds on its own machine alone."""
     assert unlikeness(entry(vendor="AMD"), wanted()) is None

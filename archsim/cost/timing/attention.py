@@ -66,6 +66,7 @@ class AttnPrefill(Model):
         (Axis("beyond", 0, 1, 8), Axis("width", 6, 1, 3)),
     )
     families: ClassVar[tuple[str, ...]] = ("heads", "kv_heads", "head_dim", "window")
+    shares: ClassVar[tuple[str, ...]] = ("matrix", "memory")
 
     def least(self, call: Call, machine: Machine) -> Least:
         """4d FLOP for every pair that is seen, the KV cache once, and queries and results beyond the cache."""
@@ -162,6 +163,7 @@ class AttnDecode(Model):
         (Axis("beyond", 0, 1, 8), Axis("width", 6, 1, 3)),
     )
     families: ClassVar[tuple[str, ...]] = ("heads", "kv_heads", "head_dim", "window")
+    shares: ClassVar[tuple[str, ...]] = ("matrix", "memory")
 
     def prepare(self, call: Call) -> Call:
         """A row of a table, which names its kernel, was timed over and over on one cache."""

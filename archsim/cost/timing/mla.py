@@ -52,6 +52,7 @@ class MlaPrefill(Model):
         (Axis("seq", 0, 1, 16), Axis("rows", 0, 1, 16), Axis("heads", 0, 2.333, 4)),
     )
     families: ClassVar[tuple[str, ...]] = ("heads",)
+    shares: ClassVar[tuple[str, ...]] = ("matrix", "memory")
     rising: ClassVar[str] = "seq"
 
     def least(self, call: Call, machine: Machine) -> Least:
@@ -116,6 +117,7 @@ class MlaDecode(Model):
         (Axis("seq", 1, 1, 17), Axis("batch", 0, 1, 11), Axis("heads", 0, 1.75, 5)),
     )
     families: ClassVar[tuple[str, ...]] = ("heads",)
+    shares: ClassVar[tuple[str, ...]] = ("matrix", "memory")
     rising: ClassVar[str] = "seq"
 
     def prepare(self, call: Call) -> Call:

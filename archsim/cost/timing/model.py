@@ -42,7 +42,8 @@ class Model(ABC):
     rising: the coordinate of the first grid along which time never falls, where `probe` is given. few: rows below
     which no surface is fitted. options: how surfaces are held, where not as usual. alternatives: implementations are
     a choice of the engine's user, not of the shape, so that the most measured one stands for a graph's calls.
-    common_floor: kernels of every engine have about the same floor in a captured graph; more is the host's.
+    common_floor: kernels of every engine have about the same floor in a captured graph; more is the host's. shares:
+    constants that are shares of the device's rates and by which fits of several engines can be ranked.
     """
 
     op: ClassVar[str]
@@ -57,6 +58,7 @@ class Model(ABC):
     options: ClassVar[Mapping[str, Any]] = {}
     alternatives: ClassVar[bool] = False
     common_floor: ClassVar[bool] = False
+    shares: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def least(self, call: Call, machine: Machine) -> Least:

@@ -131,6 +131,7 @@ class Moe(Model):
     )
     options: ClassVar[Mapping[str, Any]] = {"ridge": 3.0, "bend": 8.0}
     families: ClassVar[tuple[str, ...]] = ("experts", "topk", "hidden", "inter")
+    shares: ClassVar[tuple[str, ...]] = ("matrix", "memory")
 
     def prepare(self, call: Call) -> Call:
         """The call with `skew` and `gated` among its extents where its kernel's name states them."""
