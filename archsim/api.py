@@ -73,7 +73,7 @@ def compare(
 ) -> Comparison:
     """Models crossed with devices: figures and ratios against the first, where they differ, and how sure that is.
 
-    Options: those of `estimate`; `set` changes all models but the first.
+    Options: those of `estimate`; numbers may be ranges (`batch="1,8"`); `set` changes all models but the first.
     """
     from archsim.sim.compare import compare as compared
     from archsim.sim.estimate import estimate as estimated

@@ -10,6 +10,7 @@ import typer
 
 from archsim.cli import options as o
 from archsim.cli import output
+from archsim.cli import pair_options as p
 
 if TYPE_CHECKING:
     from archsim.sim.claims import Ledger
@@ -40,7 +41,7 @@ def claims(
     html: Html = None,
     write_report: Report = None,
     json: o.AsJson = False,
-    format: o.Format = o.Layout.table,
+    format: p.Format = p.Layout.table,
     quiet: o.Quiet = False,
     no_color: o.NoColor = False,
 ) -> None:
@@ -52,20 +53,22 @@ def claims(
 
     ledger = api.claims(id=tuple(id or ()), verdict=None if verdict is None else verdict.value)
     _write(ledger, html, write_report)
-    layout = o.Layout.json if json else format
-    if layout is o.Layout.json:
+    layout = p.Layout.json if json else format
+    if layout is p.Layout.json:
         output.emit_json(ledger.to_dict())
         return
     from archsim.report import claims_page
 
-    if layout is o.Layout.csv:
+    if layout is p.Layout.csv:
         from archsim.report.flat import to_csv
 
         output.emit(to_csv(claims_page.rows(ledger)))
     elif quiet:
         output.emit(claims_page.bare(ledger))
-    elif layout is o.Layout.md:
+    elif layout is p.Layout.md:
         output.emit(claims_page.markdown(ledger))
+    elif layout is p.Layout.html:
+        output.emit(claims_page.document(ledger))
     else:
         output.emit_page(claims_page.page(ledger), layout.value, no_color)
 

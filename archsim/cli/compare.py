@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import typer
 
 from archsim.cli import options as o
 from archsim.cli import output
 from archsim.cli import pair_options as p
+from archsim.cli import sweep_options as s
+
+if TYPE_CHECKING:
+    from archsim.sim.compare import Comparison
 
 
 def compare(
     models: p.Several,
-    hw: p.DeviceList,
-    devices: o.Devices = "auto",
-    tp: o.Tp = None,
-    pp: o.Pp = None,
-    ep: o.Ep = None,
-    dp: o.Dp = None,
-    batch: o.Batch = 1,
-    input_len: o.InputLen = 2048,
-    output_len: o.OutputLen = 256,
+    hw: p.DeviceList = None,
+    devices: s.Counts = "auto",
+    tp: s.Tp = None,
+    pp: s.Pp = None,
+    ep: s.Ep = None,
+    dp: s.Dp = None,
+    batch: s.Batch = "1",
+    input_len: s.InputLen = "2048",
+    output_len: s.OutputLen = "256",
     weights: o.Weights = None,
     kv_cache_dtype: o.KvDtype = None,
     engine: o.Engine = "generic",
@@ -30,9 +36,17 @@ def compare(
 ) -> None:
     """Which is better, by how much, where the difference comes from, and how sure that is.
 
-    Models are crossed with devices; the first of each is what the others are set against.
+    Models are crossed with devices; the first of each is what the others are set against. Every number may be a range:
+    each workload is compared for itself, degrees such as --tp 1,2 are candidates of their own.
     """
     from archsim import api
+    from archsim.base.errors import UsageError
+
+    if hw is None:
+        raise UsageError(
+            "no device to compare on",
+            hints=("`--hw h100` or several, `--hw h100,h200`", "`archsim diff A B` needs no device"),
+        )
 
     asked: dict[str, Any] = {
         "devices": devices, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "batch": batch, "input_len": input_len,
@@ -41,13 +55,29 @@ def compare(
     changes = tuple(set_ or ())
     answer = api.compare(models, hw, **asked, set=changes)
     from archsim.report import compare_page as pages
+    from archsim.report.compare_rows import rows
 
     p.emit(
         answer,
         p.Layout.json if json else format,
         no_color,
         lambda: pages.page(answer, changes=changes),
-        lambda: pages.rows(answer),
+        lambda: rows(answer),
     )
     found = [warning for c in answer.candidates if c.answer for warning in c.answer.warnings]
     output.warn(tuple(dict.fromkeys(found)))
+    if not any(c.fits for c in answer.candidates):
+        _refuse(answer, no_color)
+
+
+def _refuse(answer: Comparison, no_color: bool) -> None:
+    """Say on stderr that the answer is no for all; exit code 1."""
+    from archsim.base.errors import AnswerNo
+
+    no = "can be" if any(c.answer is None for c in answer.candidates) else "fits"
+    devices = ",".join(dict.fromkeys(c.hardware.id for c in answer.candidates))
+    hint = (
+        f"`archsim fit MODEL --hw {devices}` says what would fit; `--devices auto` takes as many as it needs"
+    )
+    output.say(AnswerNo(f"none of the candidates {no}", hints=[hint]), no_color)
+    raise typer.Exit(1)

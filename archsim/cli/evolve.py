@@ -20,13 +20,18 @@ Device = Annotated[
 Order = Annotated[
     str,
     typer.Option(
-        metavar="ORDER", help="story, reverse, random:SEED, or decisions that come first: experts,depth."
+        metavar="ORDER",
+        help="Order of the steps: story (as in docs/compare.md), reverse, random:SEED, or decisions that come first, "
+        "by the names in the JSON: experts,depth.",
     ),
 ]
 Orders = Annotated[
     int,
-    typer.Option(min=0, metavar="N", help="Orders that the mean change of each decision is over; 0: none."),
-]
+    typer.Option(
+        "--orders", "--average", min=0, metavar="N",
+        help="What each decision changes on average over N orders (Shapley's value over all of them); 0: no average.",
+    ),
+]  # fmt: skip
 Seed = Annotated[int, typer.Option(min=0, metavar="N", help="Seed of the orders that are drawn.")]
 
 
@@ -58,13 +63,14 @@ def evolve(
     )  # fmt: skip
     from archsim.report import evolve_page as pages
 
+    layout = p.Layout.json if json else format
     p.emit(
         answer,
-        p.Layout.json if json else format,
+        layout,
         no_color,
-        lambda: pages.page(answer, changes=changes),
+        lambda: pages.page(answer, changes=changes, drawn=layout is p.Layout.html),
         lambda: pages.rows(answer),
         lambda: pages.figures(answer),
     )
-    if json or format in (p.Layout.json, p.Layout.csv):
+    if layout in (p.Layout.json, p.Layout.csv):
         output.warn(answer.warnings)

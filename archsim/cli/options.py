@@ -28,12 +28,13 @@ class Logits(StrEnum):
 
 
 class By(StrEnum):
-    """What kernels are summed over."""
+    """What kernels are summed over; or the whole at several contexts."""
 
     op = "op"
     block = "block"
     phase = "phase"
     kind = "kind"
+    context = "context"
 
 
 def tokens(text: str | int) -> int:
@@ -89,7 +90,8 @@ Engine = Annotated[
     ),
 ]
 ByWhat = Annotated[
-    By | None, typer.Option("--by", help="A table of kernels summed over this, in place of the page.")
+    By | None,
+    typer.Option("--by", help="A table of kernels summed over this, or of contexts, in place of the page."),
 ]
 Batch = Annotated[int, typer.Option("--batch", "--batch-size", min=1, metavar="N", help="Sequences at once.")]
 InputLen = Annotated[

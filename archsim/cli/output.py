@@ -23,7 +23,9 @@ def emit(text: str) -> None:
 
 def emit_json(data: dict[str, Any]) -> None:
     """Write a JSON document: raw numbers, never NaN; a number that does not exist is null."""
-    emit(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False, default=_plain) + "\n")
+    from archsim.base.diagnostics import inert_json
+
+    emit(inert_json(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False, default=_plain)) + "\n")
 
 
 def emit_page(page: Page, layout: str, no_color: bool = False) -> None:

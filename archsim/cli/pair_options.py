@@ -35,7 +35,7 @@ Several = Annotated[
     typer.Argument(metavar="A [B]...", autocompletion=models, help=f"{_MODEL} The first is the baseline."),
 ]
 DeviceList = Annotated[
-    str,
+    str | None,
     typer.Option("--hw", metavar="HW[,HW]", autocompletion=devices, help="Devices: names, aliases or paths."),
 ]
 ContextLen = Annotated[

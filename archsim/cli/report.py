@@ -79,6 +79,17 @@ def report(
         lines = [*verdicts(answer.study), f"{out}: {len(answer.html.encode()):,} bytes"]
         output.emit("\n".join(lines) + "\n")
     output.warn(tuple(dict.fromkeys(w for c in answer.study.candidates for w in c.answer.warnings)))
+    if not any(c.fits for c in answer.study.candidates):
+        _refuse(out)
+
+
+def _refuse(out: Path) -> None:
+    """Say on stderr that the answer is no for all; exit code 1."""
+    from archsim.base.errors import AnswerNo
+
+    hints = (f"{out} shows by how much", "`archsim fit` says what would fit")
+    output.say(AnswerNo("none of the candidates fits", hints=hints))
+    raise typer.Exit(1)
 
 
 USUAL = {"devices": "auto", "batch": 1, "input_len": 2048, "output_len": 256, "engine": "generic"}

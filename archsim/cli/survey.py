@@ -9,6 +9,7 @@ import typer
 
 from archsim.cli import options as o
 from archsim.cli import output
+from archsim.cli import pair_options as p
 
 Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page with plots.")]
 All = Annotated[bool, typer.Option("-v", "--verbose", help="List every row of the study.")]
@@ -17,7 +18,7 @@ All = Annotated[bool, typer.Option("-v", "--verbose", help="List every row of th
 def survey(
     html: Html = None,
     json: o.AsJson = False,
-    format: o.Format = o.Layout.table,
+    format: p.Format = p.Layout.table,
     verbose: All = False,
     quiet: o.Quiet = False,
     no_color: o.NoColor = False,
@@ -35,16 +36,18 @@ def survey(
         from archsim.validate.writing import write_text
 
         write_text(html, document(answer))
-    layout = o.Layout.json if json else format
-    if layout is o.Layout.json:
+    layout = p.Layout.json if json else format
+    if layout is p.Layout.json:
         output.emit_json(answer.to_dict())
         return
     from archsim.report import survey_page
 
-    if layout is o.Layout.csv:
+    if layout is p.Layout.csv:
         from archsim.report.flat import to_csv
 
         output.emit(to_csv(survey_page.rows(answer)))
+    elif layout is p.Layout.html:
+        output.emit(survey_page.document(answer))
     elif quiet:
         output.emit(survey_page.bare(answer))
     else:

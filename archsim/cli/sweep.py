@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from archsim.cli import options as o
 from archsim.cli import output
+from archsim.cli import pair_options as p
 from archsim.cli import sweep_options as s
 from archsim.cli.progress import Interrupt, Progress, interruptible
 
 if TYPE_CHECKING:
+    from archsim.report.sweep_page import Best
+    from archsim.report.sweep_plot import Curves
     from archsim.sim.sweep import Sweep
 
 
@@ -35,9 +38,10 @@ def sweep(
     pareto: s.Pareto = None,
     columns: s.Columns = None,
     out: s.Out = None,
+    plot: s.Plot = None,
     force: s.Force = False,
     json: o.AsJson = False,
-    format: o.Format = o.Layout.table,
+    format: p.Format = p.Layout.table,
     no_color: o.NoColor = False,
 ) -> None:
     """How it scales: models, devices and formats crossed, over ranges of workloads; Pareto sets.
@@ -52,20 +56,21 @@ def sweep(
         "output_len": output_len, "weights": weights, "kv_cache_dtype": kv_cache_dtype, "engine": engine,
         "where": where, "pareto": pareto, "columns": columns, "set": tuple(set_ or ()),
     }  # fmt: skip
-    layout = o.Layout.json if json else format
+    layout = p.Layout.json if json else format
     swept = api.sweep(list(models), hw, **asked)
     output.warn(swept.notes)
+    picture = _Picture(swept, plot, force)
     if out is not None:
-        complete = _to_file(swept, out, force)
-    elif layout in (o.Layout.json, o.Layout.csv):
-        complete = _to_stdout(swept, layout)
+        complete = _to_file(swept, out, force, picture)
+    elif layout in (p.Layout.json, p.Layout.csv):
+        complete = _to_stdout(swept, layout, picture)
     else:
-        complete = _to_page(swept, layout, no_color)
+        complete = _to_page(swept, layout, no_color, picture)
     if not complete:
         raise KeyboardInterrupt
 
 
-def _run(swept: Sweep, take: Callable[[Any], None]) -> tuple[bool, int]:
+def _run(swept: Sweep, take: Callable[[Any], None], picture: _Picture) -> tuple[bool, int]:
     """Hand every block of the answer on; whether the sweep came to its end, and how many points were priced."""
     progress = Progress(swept.points, "points")
     done = [0]
@@ -73,8 +78,10 @@ def _run(swept: Sweep, take: Callable[[Any], None]) -> tuple[bool, int]:
         try:
             for chunk in swept.chunks(lambda points: _watch(points, progress, interrupt, done)):
                 take(chunk)
+                picture.add(chunk)
         finally:
             progress.end()
+    picture.write(done[0])
     return done[0] == swept.points, done[0]
 
 
@@ -84,7 +91,7 @@ def _watch(points: int, progress: Progress, interrupt: Interrupt, done: list[int
     return interrupt.pressed
 
 
-def _to_file(swept: Sweep, path: Path, force: bool) -> bool:
+def _to_file(swept: Sweep, path: Path, force: bool, picture: _Picture) -> bool:
     """All rows into a file, which holds what is complete if the sweep is interrupted."""
     from archsim.report.sweep_file import Output
 
@@ -96,7 +103,7 @@ def _to_file(swept: Sweep, path: Path, force: bool) -> bool:
         rows[0] += chunk.points
 
     try:
-        complete, points = _run(swept, take)
+        complete, points = _run(swept, take, picture)
     except BaseException:
         target.drop()
         raise
@@ -106,26 +113,82 @@ def _to_file(swept: Sweep, path: Path, force: bool) -> bool:
     return complete
 
 
-def _to_stdout(swept: Sweep, layout: o.Layout) -> bool:
+def _to_stdout(swept: Sweep, layout: p.Layout, picture: _Picture) -> bool:
     """All rows as JSON or CSV on stdout."""
     from archsim.report.sweep_file import CsvWriter, JsonWriter, Writer
 
     writer: Writer
-    if layout is o.Layout.json:
+    if layout is p.Layout.json:
         writer = JsonWriter(sys.stdout, swept.names, swept.notes)
     else:
         writer = CsvWriter(sys.stdout, swept.names)
-    complete, _ = _run(swept, writer.write)
+    complete, _ = _run(swept, writer.write, picture)
     writer.close()
     sys.stdout.flush()
     return complete
 
 
-def _to_page(swept: Sweep, layout: o.Layout, no_color: bool) -> bool:
-    """The best points as a page."""
-    from archsim.report.sweep_page import Best, page
+def _to_page(swept: Sweep, layout: p.Layout, no_color: bool, picture: _Picture) -> bool:
+    """The best points as a page; as HTML with a picture."""
+    from archsim.report.sweep_page import page
 
-    best = Best()
-    complete, points = _run(swept, best.add)
-    output.emit_page(page(swept, best, points), layout, no_color)
+    picture.best()
+    if layout is p.Layout.html:
+        picture.curves()
+    complete, points = _run(swept, lambda chunk: None, picture)
+    if layout is p.Layout.html:
+        output.emit(picture.html(points))
+    else:
+        output.emit_page(page(swept, picture.best(), points), layout, no_color)
     return complete
+
+
+class _Picture:
+    """What a page or a picture needs of the points, collected beside whatever else is done with them."""
+
+    def __init__(self, swept: Sweep, path: Path | None, force: bool) -> None:
+        from archsim.base.errors import UsageError
+
+        if path is not None and path.exists() and not force:
+            raise UsageError(f"{path} exists", hints=("`--force` writes over it",))
+        self.swept, self.path = swept, path
+        self._best: Best | None = None
+        self._curves: Curves | None = None
+        if path is not None:
+            self.curves()
+
+    def best(self) -> Best:
+        """The best points so far; asked for before the first block if it is to be known."""
+        from archsim.report.sweep_page import Best
+
+        self._best = self._best or Best()
+        return self._best
+
+    def curves(self) -> Curves:
+        """The points of the chart so far; asked for before the first block, as `best`."""
+        from archsim.report.sweep_plot import Curves
+
+        self.best()
+        self._curves = self._curves or Curves()
+        return self._curves
+
+    def add(self, chunk: Any) -> None:
+        """Take in a block."""
+        for taker in (self._best, self._curves):
+            if taker is not None:
+                taker.add(chunk)
+
+    def html(self, points: int) -> str:
+        """The page with its chart."""
+        from archsim.report.page_html import document
+        from archsim.report.sweep_page import page
+        from archsim.report.sweep_plot import STYLE, picture
+
+        return document(page(self.swept, self.best(), points), picture(self.curves()), STYLE)
+
+    def write(self, points: int) -> None:
+        """The file of `--plot`, where one is wanted."""
+        if self.path is not None:
+            from archsim.validate.writing import write_text
+
+            write_text(self.path, self.html(points))

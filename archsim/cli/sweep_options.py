@@ -86,4 +86,8 @@ Out = Annotated[
     Path | None,
     typer.Option("--out", metavar="FILE", help="Write every point to a .csv, .json or .parquet file."),
 ]
+Plot = Annotated[
+    Path | None,
+    typer.Option("--plot", metavar="FILE", help="Write the page with a chart as HTML (see --format html)."),
+]
 Force = Annotated[bool, typer.Option("--force", help="Write over a file that exists.")]

@@ -59,7 +59,11 @@ def trace(
     output.warn((*answer.estimate.warnings, *answer.notes))
     if not answer.estimate.memory.fits:
         output.warn(("it does not fit on so many devices; the times are as if it did",))
-    text = json.dumps(answer.to_dict(), ensure_ascii=False, allow_nan=False, default=_plain) + "\n"
+    from archsim.base.diagnostics import inert_json
+
+    text = (
+        inert_json(json.dumps(answer.to_dict(), ensure_ascii=False, allow_nan=False, default=_plain)) + "\n"
+    )
     if out is None:
         output.emit(text)
         return

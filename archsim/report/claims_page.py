@@ -9,7 +9,7 @@ from typing import Any
 
 from archsim.report.markdown import escape as marked
 from archsim.report.page import Cell, Page, Section, Style, facts, plural, row
-from archsim.report.survey_frame import framed
+from archsim.report.page_html import framed
 from archsim.sim.claims import Judged, Ledger, summary
 from archsim.sim.survey_study import Origin
 
@@ -18,6 +18,12 @@ RULE = (
     "true: right at the precision printed; approximately: within 3 %, or right for some of the models named, or right "
     "with one named qualification; uncheckable: undisclosed, or no baseline or setup given; false: all others."
 )
+STYLE = """
+table{width:100%}thead th:first-child{padding-left:0}
+th,td{text-align:left;white-space:normal}
+td{min-width:9rem}td:first-child,td:nth-child(3){min-width:0;white-space:nowrap}
+.true{color:var(--good)}.approximately{color:var(--near)}.false{color:var(--bad)}.uncheckable{color:var(--dim)}
+"""
 TITLE = "Numeric claims about transformers, computed"
 
 
@@ -120,7 +126,7 @@ def document(ledger: Ledger) -> str:
     for origin, found in articles(ledger):
         parts.append(f"<h2>{escape(article(origin))}</h2>\n{_table(found, article(origin))}")
     lead = [f"{title(ledger)}: {summary(ledger.counts())}.", RULE]
-    return framed(TITLE, lead, "".join(parts))
+    return framed(TITLE, lead, "".join(parts), STYLE)
 
 
 def _table(found: list[Judged], name: str) -> str:
@@ -128,8 +134,8 @@ def _table(found: list[Judged], name: str) -> str:
         f'<th scope="col">{text}</th>' for text in ("id", "claim", "verdict", "computed", "reason")
     )
     body = "".join(
-        f'<tr id="{one.claim.id}"><td class="n">{one.claim.id}</td><td>{escape(one.claim.says)}</td>'
-        f'<td class="n {one.verdict}">{one.verdict}</td><td>{escape(one.computed)}</td>'
+        f'<tr id="{one.claim.id}"><th scope="row">{one.claim.id}</th><td>{escape(one.claim.says)}</td>'
+        f'<td class="{one.verdict}">{one.verdict}</td><td>{escape(one.computed)}</td>'
         f"<td>{escape(one.reason)}</td></tr>\n"
         for one in found
     )

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from archsim.base.units import format_bytes, format_count, format_flops, format_rate, format_seconds
+from archsim.base.units import (
+    format_bytes,
+    format_count,
+    format_flops,
+    format_rate,
+    format_seconds,
+    format_span,
+)
+from archsim.report.estimate_headroom import headroom
 from archsim.report.groups import Group, by_part
-from archsim.report.page import Cell, Page, Row, Section, Style, bar, facts, percent, plural, row
+from archsim.report.page import Cell, Page, Row, Section, Style, bar, percent, row
 from archsim.sim.alternatives import Facts
 from archsim.sim.estimate import Estimate, Workload
 from archsim.sim.estimate_notes import EVIDENCE
@@ -26,7 +34,7 @@ def page(
 ) -> Page:
     """The report. inputs: files behind it. asked: model and device as spelt. changes: `--set` assignments."""
     sections = [_size(e, whole), _memory(e, whole), _speed(e, whole), *_serving(e), _where(e)]
-    sections.append(_headroom(e, whole))
+    sections.append(headroom(e, whole))
     changed = [f"changed: {', '.join(changes)}"] if changes else []
     return Page(
         head=(*head(e), *changed),
@@ -173,8 +181,8 @@ def _serving(e: Estimate) -> list[Section]:
     ttft = state.ttft
     rows = [
         row("requests in flight", f"{state.concurrency:,}", f"{state.running:,.0f} of them decode at a time"),
-        row("TPOT", format_seconds(state.tpot.seconds), _span(state.tpot.low, state.tpot.high)),
-        row("TTFT", format_seconds(ttft.seconds), _span(ttft.low, ttft.high))
+        row("TPOT", format_seconds(state.tpot.seconds), format_span(state.tpot.low, state.tpot.high)),
+        row("TTFT", format_seconds(ttft.seconds), format_span(ttft.low, ttft.high))
         if ttft
         else row("TTFT", "-", "refused"),
         row("output", format_rate(state.tokens_per_s, "tokens/s"), "all users, at the mean context"),
@@ -186,20 +194,13 @@ def _serving(e: Estimate) -> list[Section]:
     ]
 
 
-def _span(low: float, high: float) -> str:
-    return f"{format_seconds(low)} – {format_seconds(high)}"
-
-
 def _phase_row(name: str, phase: Phase) -> Row:
-    low, high = format_seconds(float(phase.low_s)), format_seconds(float(phase.high_s))
-    unit = low.rsplit(" ", 1)[1]
-    span = f"{low.rsplit(' ', 1)[0]} – {high}" if high.endswith(" " + unit) else f"{low} – {high}"
     intensity = f", {float(phase.flops) / float(phase.bytes):,.4g} FLOP/B" if phase.bytes else ""
     return row(
         name,
         format_seconds(float(phase.ideal_s)),
         format_seconds(float(phase.expected_s)),
-        span,
+        format_span(float(phase.low_s), float(phase.high_s)),
         Cell(phase.bound + intensity, phase.bound),
     )
 
@@ -232,38 +233,6 @@ def _share_row(g: Group, total: float) -> Row:
 def _style(g: Group) -> Style:
     styles: dict[str, Style] = {"compute": "compute", "memory": "memory", "communication": "communication"}
     return styles.get(g.bound, "")
-
-
-def _headroom(e: Estimate, whole: Facts) -> Section:
-    pairs: list[tuple[str, str | None]] = []
-    per_sequence = e.memory.kv_cache // e.workload.batch
-    if e.memory.fits and per_sequence:
-        more = e.memory.free // per_sequence
-        pairs.append(("memory", f"holds {plural(more, 'more sequence')} of this length"))
-    if e.decode is not None:
-        pairs.append(("ceiling", _ceiling(e, e.decode, whole)))
-    ideal = float((e.decode or e.prefill).ideal_s) / float((e.decode or e.prefill).expected_s)
-    pairs.append(
-        (
-            "efficiency",
-            f"{ideal:.0%} of the speed of light is expected in {'decode' if e.decode else 'prefill'}",
-        )
-    )
-    return facts("Headroom", pairs)
-
-
-def _ceiling(e: Estimate, decode: Phase, whole: Facts) -> str:
-    """When more sequences stop being free: where arithmetic takes as long as memory."""
-    batch = e.workload.batch
-    flops, state = float(decode.flops) / batch, float(decode.total("state_bytes")) / decode.stages / batch
-    weights = float(decode.total("weight_bytes")) / decode.stages
-    if e.params_active != e.params_total:
-        return "a larger batch reads more experts per step, until all of them are in use"
-    if state and flops / state <= whole.ridge:
-        limit = f"{flops / state:,.4g} < {whole.ridge:,.4g} FLOP/B"
-        return f"decode stays memory-bound at any batch of this context ({limit})"
-    crossing = weights / (flops / whole.ridge - state)
-    return f"decode becomes compute-bound at a batch of about {crossing:,.3g}"
 
 
 def _end(e: Estimate, inputs: Sequence[str], asked: tuple[str, str], verbose: bool) -> list[Section]:

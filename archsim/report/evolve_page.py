@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from archsim.report.page import Cell, Page, Row, Section, plural, row
-from archsim.report.signed import absolute, signed
+from archsim.report.page import Cell, Page, Row, Section, bar, plural, row
+from archsim.report.signed import NOTHING, absolute, signed
 from archsim.report.waterfall import waterfall
 from archsim.sim.evolve import Evolution
 from archsim.sim.evolve_price import Costs
@@ -24,8 +24,8 @@ METRICS = {
 HEADS = ("params", "FLOPs/token", "KV cache", "decode", "prefill", "")
 
 
-def page(e: Evolution, *, changes: Sequence[str] = ()) -> Page:
-    """The report. changes: `--set` assignments."""
+def page(e: Evolution, *, changes: Sequence[str] = (), drawn: bool = False) -> Page:
+    """The report. changes: `--set` assignments. drawn: whether pictures stand beside it."""
     where = f" on one {e.hardware.id}" if e.hardware else ""
     changed = (f"changed: {', '.join(changes)}",) if changes else ()
     head = (
@@ -36,18 +36,25 @@ def page(e: Evolution, *, changes: Sequence[str] = ()) -> Page:
     note = " · ".join(e.warnings)
     if not e.steps:
         return Page(head=head, note="both are the same architecture")
-    return Page(head=head, note=note, sections=(_steps(e), *_attribution(e), _basis(e)))
+    return Page(
+        head=head, note=note, sections=(_steps(e), *(() if drawn else _falls(e)), *_attribution(e), _basis(e))
+    )
 
 
 def figures(e: Evolution) -> str:
     """Waterfalls of the figures that change, as HTML."""
     steps = [(e.change(step), step.delta) for step in e.steps]
-    return "".join(waterfall(metric, name, steps, (e.a.name, e.b.name)) for metric, name in METRICS.items())
+    names = e.a.name, e.b.name
+    found = "".join(
+        waterfall(metric, name, steps, names, getattr(e.first, metric)) for metric, name in METRICS.items()
+    )
+    return f'<h2>What each step changes</h2>\n<div class="plots">{found}</div>\n' if found else ""
 
 
 def rows(e: Evolution) -> list[dict[str, Any]]:
     """A row for each step, for CSV: its change, and the figures after it."""
-    found: list[dict[str, Any]] = [{"step": 0, "change": e.a.name, **_after(e.first)}]
+    none = dict.fromkeys(f"delta_{name}" for name in e.first.to_dict())
+    found: list[dict[str, Any]] = [{"step": 0, "change": e.a.name, **none, **_after(e.first)}]
     for i, step in enumerate(e.steps, start=1):
         delta = {f"delta_{name}": value for name, value in step.delta.items()}
         found.append({"step": i, "change": e.change(step), **delta, **_after(step.after)})
@@ -65,6 +72,30 @@ def _steps(e: Evolution) -> Section:
     return Section(title="Step", rows=tuple(lines), align="lrrrrrl", header=HEADS)
 
 
+FALLS = {"decode_s": "Decode time", "params": "Parameters"}
+"""Figures whose waterfall is drawn as text, the first of them that there is."""
+
+
+def _falls(e: Evolution) -> tuple[Section, ...]:
+    """A waterfall: each step that changes the figure begins where the one before ended."""
+    for metric, title in FALLS.items():
+        before, lines = getattr(e.first, metric), []
+        afters = [getattr(step.after, metric) for step in e.steps]
+        if before is None or all(signed(metric, step.delta[metric]).text == NOTHING for step in e.steps):
+            continue
+        most = max(before, *afters)
+        lines.append(row("from", "", absolute(metric, before), bar(before / most)))
+        for i, (step, after) in enumerate(zip(e.steps, afters, strict=True), start=1):
+            change = signed(metric, step.delta[metric])
+            if change.text != NOTHING:
+                place = bar(abs(after - before) / most, min(before, after) / most)
+                lines.append(row(str(i), change, absolute(metric, after), place))
+            before = after
+        lines.append(row("to", "", absolute(metric, before), bar(before / most)))
+        return (Section(title=title, rows=tuple(lines), align="lrrl", header=("change", "after it", "")),)
+    return ()
+
+
 def _attribution(e: Evolution) -> tuple[Section, ...]:
     found = e.attribution
     if found is None:
@@ -73,7 +104,7 @@ def _attribution(e: Evolution) -> tuple[Section, ...]:
     what = "all" if found.complete else "sampled"
     orders = f"mean change over {found.orders:,} {what} orders"
     rest = "" if found.complete else f", seed {found.seed}; `--orders N` for more"
-    below = (orders + rest,)
+    below = (f"{orders}{rest}; over all orders it is Shapley's value",)
     return (Section(title="Mean", rows=tuple(lines), align="lrrrrrl", header=HEADS, below=below),)
 
 

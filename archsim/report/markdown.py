@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
-from archsim.base.diagnostics import inert
+import re
+
+from archsim.base.diagnostics import inert, shorten
 from archsim.report.page import Page, Section
 
-_SPECIAL = str.maketrans({c: "\\" + c for c in "\\`*_<>[]|"})
+_SPECIAL = str.maketrans({c: "\\" + c for c in "\\`*_<>[]|~&"})
+
+_BLOCK = re.compile(r"^([0-9]{1,9}(?=[.)])|(?=[#+-]))")
+"""What makes a heading or a list of a line that begins with it."""
+
+LONGEST = 4000
+"""Characters of a text that are written."""
 
 
 def render(page: Page) -> str:
     """The page as Markdown that ends with a newline. Bars are left out."""
-    head = [escape(line) for line in page.head]
-    parts = [f"## {line}" if i == 0 else line for i, line in enumerate(head)]
+    parts = [f"## {escape(line)}" if i == 0 else paragraph(line) for i, line in enumerate(page.head)]
     if page.note:
-        parts.append(f"> {escape(page.note)}")
+        parts.append(f"> {paragraph(page.note)}")
     parts += [_section(section) for section in page.sections]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def escape(text: str) -> str:
-    """Text from outside without meaning in Markdown."""
-    return inert(text).translate(_SPECIAL)
+    """Text from outside without meaning inside a line of Markdown, bounded."""
+    return shorten(inert(text[: LONGEST + 1]), LONGEST).translate(_SPECIAL)
+
+
+def paragraph(text: str) -> str:
+    """Text from outside that is a line of its own: neither a heading nor an item of a list."""
+    return _BLOCK.sub(r"\1\\", escape(text).lstrip(), count=1)
 
 
 def _section(section: Section) -> str:
-    title = f"### {escape(section.title)}" + (f" ({escape(section.aside)})" if section.aside else "")
-    parts = [title if section.title else "", _table(section), *(escape(line) for line in section.below)]
+    mark = "####" if section.sub else "###"
+    title = f"{mark} {escape(section.title)}" + (f" ({escape(section.aside)})" if section.aside else "")
+    parts = [title if section.title else "", _table(section), *(paragraph(line) for line in section.below)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -34,7 +47,8 @@ def _table(section: Section) -> str:
         return ""
     columns = max(len(line) for line in section.rows)
     kept = [i for i in range(columns) if not _is_bar(section, i)]
-    heads = ["", *section.header, *[""] * columns]
+    first = section.title if section.align[:1] == "r" and section.header else ""
+    heads = [*map(escape, (first, *section.header)), *[""] * columns]
     lines = [_line([heads[i] for i in kept])]
     lines.append(_line(["--:" if section.align[i : i + 1] == "r" else "---" for i in kept]))
     for cells in section.rows:

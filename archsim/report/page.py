@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 Style = Literal["", "title", "dim", "good", "bad", "note", "compute", "memory", "communication"]
@@ -10,11 +10,14 @@ Style = Literal["", "title", "dim", "good", "bad", "note", "compute", "memory", 
 
 
 class Cell(NamedTuple):
-    """One value as text; or, where `bar` is given, a bar of that fraction of the full length."""
+    """One value as text; or, where `bar` is given, a bar of that fraction of the full length, which begins at the
+    fraction `start`.
+    """
 
     text: str
     style: Style = ""
     bar: float | None = None
+    start: float = 0.0
 
 
 Row = tuple[Cell, ...]
@@ -23,7 +26,7 @@ Row = tuple[Cell, ...]
 class Section(NamedTuple):
     """A titled block of rows. align: one letter per column, `l` or `r`. header: titles of all columns but the
     first, which is the section's title. aside: a fact that stands beside the title. below: lines of text.
-    wrap: whether a long last column goes on in further lines.
+    wrap: whether a long last column goes on in further lines. sub: whether it belongs to the section above.
     """
 
     title: str
@@ -33,6 +36,7 @@ class Section(NamedTuple):
     aside: str = ""
     below: tuple[str, ...] = ()
     wrap: bool = True
+    sub: bool = False
 
 
 class Page(NamedTuple):
@@ -48,14 +52,20 @@ def row(*cells: str | Cell) -> Row:
     return tuple(cell if isinstance(cell, Cell) else Cell(cell) for cell in cells)
 
 
-def bar(fraction: float) -> Cell:
-    """A bar, `fraction` of the full length."""
-    return Cell("", bar=min(max(float(fraction), 0.0), 1.0))
+def bar(fraction: float, start: float = 0.0) -> Cell:
+    """A bar, `fraction` of the full length; with `start` its place in a waterfall."""
+    return Cell("", bar=min(max(float(fraction), 0.0), 1.0), start=min(max(float(start), 0.0), 1.0))
 
 
 def facts(title: str, pairs: Iterable[tuple[str, str | None]]) -> Section:
     """A section of label and value; pairs without a value are left out."""
     return Section(title=title, rows=tuple(row(label, text) for label, text in pairs if text))
+
+
+def spark(values: Sequence[float]) -> str:
+    """Columns of eight heights, from zero to the largest value: their ratios are true."""
+    most = max(values)
+    return "".join("▁▂▃▄▅▆▇█"[max(round(8 * value / most) - 1, 0)] for value in values)
 
 
 def percent(fraction: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import log10
 
 from archsim.base.units import format_bytes, format_count, format_flops, format_seconds
 from archsim.report.page import Cell
@@ -24,10 +25,11 @@ SHOWN: Mapping[str, Callable[[float], str]] = {
 
 
 def scaled(n: float) -> str:
-    """A number of parameters: 8.03 B, 137.6 M."""
+    """A number of parameters with four significant digits: 8.030 B, 137.6 M."""
     for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
         if abs(n) >= size:
-            return f"{n / size:.4g} {unit}"
+            places = 3 - int(log10(abs(n) / size))
+            return f"{n / size:,.{max(places, 0)}f} {unit}"
     return format_count(round(n))
 
 
@@ -46,13 +48,9 @@ def signed(metric: str, value: float | None) -> Cell:
 
 
 def times(value: float | None) -> str:
-    """A ratio: ×1.23."""
+    """A ratio: ×1.23; a dash where there is none."""
     if value is None:
-        return ""
-    return (
-        f"×{value:,.0f}"
-        if value >= 1000
-        else f"×{value:.3g}"
-        if value < 0.1 or value >= 10
-        else f"×{value:.2f}"
-    )
+        return "–"
+    if value < 0.1:
+        return f"×{value:.3g}"
+    return f"×{value:,.{0 if value >= 100 else 1 if value >= 10 else 2}f}"

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import Any
 
-from archsim.report.page import Cell, Page, Section, row
-from archsim.report.survey_frame import framed, table
-from archsim.report.survey_svg import key, stacked
+from archsim.report.page import Cell, Page, Row, Section, row
+from archsim.report.page_html import framed, grid
+from archsim.report.survey_svg import STYLE, key, patterns, stacked
 from archsim.sim.survey import TITLES, Adoption, Survey
 from archsim.sim.survey_study import StudyRow
 
 NAMED = 7
 """Values that are shown by name; the others are summed up."""
+
+ENOUGH = 10
+"""Designs that a year needs for a finding to be stated of it."""
 
 
 def page(answer: Survey, verbose: bool = False) -> Page:
@@ -98,7 +101,8 @@ def _rows(answer: Survey) -> Section:
     rows = []
     for one in answer.rows:
         told = ", ".join(f"{cell.column} {cell.computed}" for cell in one.cells if cell.computed is not None)
-        rows.append(row(one.name, " ".join(one.models) or "no spec", told))
+        names = ", ".join(one.models) or "no spec"
+        rows.append(row(one.name, f"{names}: {told}" if told else names))
     return Section(title="All rows from the specs", rows=tuple(rows))
 
 
@@ -118,35 +122,56 @@ def bare(answer: Survey) -> str:
 
 def document(answer: Survey) -> str:
     """A page that stands alone: plots with their tables, then the study row by row."""
-    parts = ['<h2>Adoption by year</h2>\n<div class="plots">\n']
+    parts = [f'{patterns()}<h2>Adoption by year</h2>\n<div class="plots">\n']
     parts += [_figure(one) for one in answer.adoption]
     parts.append(f"</div>\n<h2>{escape(answer.study['title'])}</h2>\n")
     parts += [_plain(section) for section in (_totals(answer), _differing(answer), _missing(answer))]
     parts.append(_all_rows(answer))
     first, *lines = head(answer)
-    return framed("What transformers chose, year by year", [first, *lines], "".join(parts))
+    return framed("What transformers chose, year by year", [first, *lines], "".join(parts), STYLE)
 
 
 def _figure(one: Adoption) -> str:
     values, name = few(one), TITLES[one.choice]
-    last = max((i for i, n in enumerate(one.designs) if n), default=0)
-    top = max(values, key=lambda value: values[value][last])
-    finding = f"{name}: {top} in {values[top][last]} of {one.designs[last]} designs of {one.years[last]}"
-    listed = [[value, *(str(n) for n in counts)] for value, counts in values.items()]
-    twin = table(f"{name}, designs by year", ("", *one.years), listed, ("", *["r"] * len(one.years)))
+    finding = f"{name}: {led(one)}"
+    rows = [row(value, *(str(n) if n else "·" for n in counts)) for value, counts in values.items()]
+    rows.append(row(Cell("designs", "dim"), *(str(n) for n in one.designs)))
+    twin = grid(f"{name}, designs by year", ("", *one.years), rows, "l" + "r" * len(one.years))
     return (
-        f"<figure>{stacked(finding, one.years, one.designs, values)}{key(list(values))}"
-        f"<figcaption>{escape(finding)}</figcaption><details><summary>Numbers</summary>{twin}</details></figure>\n"
+        f"<figure><h3>{escape(name)}</h3>{stacked(finding, one.years, one.designs, values)}{key(list(values))}"
+        f"<figcaption>{escape(finding)}</figcaption>"
+        f"<details><summary>Numbers: {escape(name)}, designs by year</summary>{twin}</details></figure>\n"
     )
+
+
+def led(one: Adoption) -> str:
+    """The finding: what leads, since when, and by how much in the last year with several designs."""
+    years = [i for i, n in enumerate(one.designs) if n]
+    if not years:
+        return "no design"
+    last = max((i for i in years if one.designs[i] >= ENOUGH), default=years[-1])
+    top = max(one.values, key=lambda value: one.values[value][last])
+    share = f"{top} in {one.values[top][last]} of {one.designs[last]} designs of {one.years[last]}"
+    since = years[-1] + 1
+    for i in reversed(years):
+        if one.values[top][i] < max(counts[i] for counts in one.values.values()):
+            break
+        since = i
+    if since <= last:
+        return f"{share}, the most frequent choice of every year since {one.years[since]}"
+    return share
 
 
 def _plain(section: Section) -> str:
     if not section.rows:
         return ""
-    cells = [[cell.text for cell in line] for line in section.rows]
-    header = ("", *section.header) if section.header else ("",) * len(cells[0])
     below = "".join(f'<p class="dim">{escape(text)}</p>\n' for text in section.below)
-    return table(section.title, header, cells) + below
+    heads = ("", *section.header) if section.header else ()
+    return _titled(section.title, heads, section.rows, section.align) + below
+
+
+def _titled(title: str, heads: Sequence[str], rows: Iterable[Row], align: str = "") -> str:
+    return f"<h3>{escape(title)}</h3>\n{grid(title, heads, rows, align)}"
 
 
 def _all_rows(answer: Survey) -> str:
@@ -154,9 +179,9 @@ def _all_rows(answer: Survey) -> str:
     listed = []
     for one in answer.rows:
         cells = [one.cell(column) for column in columns]
-        listed.append([one.name, *(_both(cell.stated, cell.computed, cell.status) for cell in cells)])
+        listed.append(row(one.name, *(_both(cell.stated, cell.computed, cell.status) for cell in cells)))
     title = f"All {len(answer.rows)} rows: as printed, and from the specs where they differ"
-    return table(title, ("model", *columns), listed)
+    return _titled(title, ("model", *columns), listed)
 
 
 def _both(stated: str, computed: str | None, status: str) -> str:

@@ -1,14 +1,42 @@
-"""Shares by year as stacked bars in SVG: no script, every bar with its words."""
+"""Shares by year as stacked bars in SVG: no script, a colour and a hatching for each value, words for each bar."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
 
-WIDTH, HEIGHT = 460, 240
-LEFT, RIGHT, TOP, BOTTOM = 50, 8, 10, 26
+WIDTH, HEIGHT = 460, 255
+LEFT, RIGHT, TOP, BOTTOM = 62, 8, 10, 40
 COLOURS = 8
-"""Colours there are; the last is for all further values together."""
+"""Colours and hatchings there are; the last is for all further values together."""
+
+HATCHES = (
+    "",
+    "M0 8L8 0M-2 2L2 -2M6 10L10 6",
+    "M2 2h.1M6 6h.1",
+    "M0 0L8 8M-2 6L2 10M6 -2L10 2",
+    "M0 2h8M0 6h8",
+    "M2 0v8M6 0v8",
+    "M0 8L8 0M0 0L8 8",
+    "M0 4h8M4 0v8",
+)
+"""What is drawn over each colour, in a square of 8: nothing, rising lines, dots, falling, level, upright ones, nets."""
+
+STYLE = "rect.bar{stroke:var(--paper);stroke-width:1}pattern path{stroke:var(--paper);stroke-width:1.3;fill:none}" \
+    "pattern.dots path{stroke-width:3;stroke-linecap:round}.defs{position:absolute}figure h3{margin:.4rem 0}" + "".join(
+    f".c{i}{{fill:var(--c{i})}}" for i in range(COLOURS)
+)  # fmt: skip
+
+
+def patterns() -> str:
+    """The hatchings, once for a page."""
+    found = "".join(
+        f'<pattern id="h{i}" class="{"dots" if i == 2 else "lines"}" width="8" height="8" '
+        'patternUnits="userSpaceOnUse">'
+        f'<rect class="c{i}" width="8" height="8"/><path d="{hatch}"/></pattern>'
+        for i, hatch in enumerate(HATCHES)
+    )
+    return f'<svg class="defs" width="0" height="0" aria-hidden="true"><defs>{found}</defs></svg>\n'
 
 
 def stacked(
@@ -31,12 +59,13 @@ def stacked(
             if counts[i]:
                 words = escape(f"{years[i]}: {name}, {counts[i]} of {wholes[i]} designs")
                 parts.append(
-                    f'<rect class="bar c{min(colour, COLOURS - 1)}" x="{x + 2:.1f}" y="{y:.1f}" '
+                    f'<rect class="bar" fill="url(#h{min(colour, COLOURS - 1)})" x="{x + 2:.1f}" y="{y:.1f}" '
                     f'width="{step - 4:.1f}" height="{tall:.1f}"><title>{words}</title></rect>'
                 )
         middle = x + step / 2
         parts.append(
-            f'<text x="{middle:.1f}" y="{HEIGHT - 8}" text-anchor="middle">{escape(years[i])}</text>'
+            f'<text x="{middle:.1f}" y="{HEIGHT - 22}" text-anchor="middle">{escape(years[i])}</text>'
+            f'<text x="{middle:.1f}" y="{HEIGHT - 7}" text-anchor="middle">{wholes[i]}</text>'
         )
     label = escape(title, quote=True)
     return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
@@ -45,8 +74,8 @@ def stacked(
 def key(names: Sequence[str]) -> str:
     """Which colour stands for which value."""
     items = "".join(
-        f'<li><svg viewBox="0 0 10 10" class="key" aria-hidden="true"><rect class="c{min(i, COLOURS - 1)}" '
-        f'width="10" height="10"/></svg>{escape(name)}</li>'
+        f'<li><svg viewBox="0 0 16 16" class="key" aria-hidden="true"><rect fill="url(#h{min(i, COLOURS - 1)})" '
+        f'width="16" height="16"/></svg>{escape(name)}</li>'
         for i, name in enumerate(names)
     )
     return f'<ul class="legend">{items}</ul>'
@@ -57,4 +86,5 @@ def _axis(height: float) -> str:
     for share in (0, 50, 100):
         y = TOP + height * (1 - share / 100)
         marks.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{share} %</text>')
+    marks.append(f'<text x="{LEFT - 6}" y="{HEIGHT - 7}" text-anchor="end">designs</text>')
     return "".join(marks)

@@ -59,7 +59,7 @@ class Best:
         self.points += chunk.points
         if self.points <= FEW:
             self.first += chunk.rows()
-        for key in _keys(chunk):
+        for key in keys(chunk):
             part = chunk if key[1] is None else chunk.kept(key[1])
             self._take(self.groups.setdefault(key[0], Group()), part)
 
@@ -70,7 +70,7 @@ class Best:
         if not fits.any():
             return
         if "batch" in chunk.values:
-            group.batch = max(group.batch, int(_numbers(chunk, "batch")[fits].max()))
+            group.batch = max(group.batch, int(numbers(chunk, "batch")[fits].max()))
         for name in BEST:
             if name in chunk.values:
                 _improve(group, chunk, name, fits)
@@ -86,7 +86,7 @@ class Best:
         return found
 
 
-def _keys(chunk: Chunk) -> list[tuple[tuple[str, ...], Any]]:
+def keys(chunk: Chunk) -> list[tuple[tuple[str, ...], Any]]:
     """The structures that a block speaks of, each with its rows; None: all."""
     values = [chunk.values.get(name, "") for name in LABELS]
     if not any(isinstance(value, np.ndarray) for value in values):
@@ -96,7 +96,8 @@ def _keys(chunk: Chunk) -> list[tuple[tuple[str, ...], Any]]:
     return [(key, np.array([line == key for line in lines])) for key in dict.fromkeys(lines)]
 
 
-def _numbers(chunk: Chunk, name: str) -> Any:
+def numbers(chunk: Chunk, name: str) -> Any:
+    """A column as numbers, one for each point; what is none is not a number."""
     value = chunk.values[name]
     numbers = np.asarray(np.nan if value is None else value, dtype=np.float64)
     return np.broadcast_to(numbers, chunk.shape).ravel()
@@ -105,7 +106,7 @@ def _numbers(chunk: Chunk, name: str) -> Any:
 def _improve(group: Group, chunk: Chunk, name: str, fits: Any) -> None:
     """Keep the best point of a block if it is the best so far."""
     better = BY_NAME[name].better
-    score = np.where(fits, better * _numbers(chunk, name), np.nan)
+    score = np.where(fits, better * numbers(chunk, name), np.nan)
     if np.isnan(score).all():
         return
     at = int(np.nanargmax(score))

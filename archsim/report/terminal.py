@@ -1,8 +1,8 @@
 """Pages for terminals: at most 100 columns wide, the same text with and without colour.
 
 Lines are laid out as plain pieces of text with a meaning. Only where colour is wanted do they become
-`rich.text.Text`, never markup, so that markup in a name stays what it is. Control
-characters are shown as escapes.
+`rich.text.Text`, never markup, so that markup in a name stays what it is. Whatever text is shown, control
+characters of it are escapes and its length is bounded.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ from __future__ import annotations
 import textwrap
 import unicodedata
 
-from archsim.base.diagnostics import inert
+from archsim.base.diagnostics import inert, shorten
 from archsim.report.page import Cell, Page, Section, Style
 
 WIDTH = 100
 BAR = 24
 GAP = "  "
+NAME, LINE, TEXT = 72, 200, 4000
+"""Characters shown of a cell or the title of columns, of a title alone, and of a last column or a line of text."""
+
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 Line = list[tuple[str, Style]]
@@ -24,7 +27,9 @@ Line = list[tuple[str, Style]]
 
 def render(page: Page, colour: bool = False) -> str:
     """The page as text that ends with a newline; with ANSI codes where `colour` is wanted."""
-    lines: list[Line] = [[(inert(line), "title" if i == 0 else "")] for i, line in enumerate(page.head)]
+    lines: list[Line] = []
+    for i, line in enumerate(page.head):
+        lines += _paragraph(line, style="title" if i == 0 else "")
     if page.note:
         lines += [[], *_paragraph("note: " + page.note, style="note")]
     for section in page.sections:
@@ -51,7 +56,9 @@ def columns(text: str) -> int:
 
 
 def _section(section: Section) -> list[Line]:
-    table = [tuple(_shown(cell) for cell in line) for line in section.rows]
+    title = _bounded(section.title, NAME if section.header else LINE)
+    section = section._replace(title=title, header=tuple(map(_bounded, section.header)))
+    table = [tuple(_shown(cell, i == len(line) - 1) for i, cell in enumerate(line)) for line in section.rows]
     widths = _widths(section, table)
     lines = [_title(section, widths)] if section.title else []
     for cells, texts in zip(section.rows, table, strict=True):
@@ -59,8 +66,15 @@ def _section(section: Section) -> list[Line]:
     return lines + [line for text in section.below for line in _paragraph(text, indent=GAP)]
 
 
-def _shown(cell: Cell) -> str:
-    return inert(cell.text) if cell.bar is None else bar_text(cell.bar)
+def _shown(cell: Cell, last: bool) -> str:
+    if cell.bar is None:
+        return _bounded(cell.text, TEXT if last else NAME)
+    return " " * round(cell.start * BAR) + bar_text(cell.bar)
+
+
+def _bounded(text: str, limit: int = NAME) -> str:
+    """Text from outside: on one line, printable, not too long."""
+    return shorten(inert(text[: limit + 1]), limit)
 
 
 def _widths(section: Section, table: list[tuple[str, ...]]) -> list[int]:
@@ -73,13 +87,13 @@ def _widths(section: Section, table: list[tuple[str, ...]]) -> list[int]:
 
 
 def _title(section: Section, widths: list[int]) -> Line:
-    line: Line = [(inert(section.title), "title")]
+    line: Line = [(section.title, "title")]
     if section.header:
         line.append((" " * (len(GAP) + widths[0] - columns(section.title)), ""))
         for i, head in enumerate(section.header, start=1):
             line.append((GAP + _padded(head, widths[i], section.align[i : i + 1]), "dim"))
     if section.aside:
-        line.append((GAP + inert(section.aside), "dim"))
+        line.append((GAP + _bounded(section.aside, LINE), "dim"))
     return line
 
 
@@ -94,7 +108,7 @@ def _row(cells: tuple[Cell, ...], texts: tuple[str, ...], widths: list[int], sec
         last = _padded(last, widths[len(first)], "r")
     if not section.wrap or start + columns(last) <= WIDTH or WIDTH - start < 20:
         return [[*line, (last, style)]]
-    head, *rest = textwrap.wrap(last, WIDTH - start, break_long_words=False, break_on_hyphens=False)
+    head, *rest = _wrapped(last, WIDTH - start)
     return [[*line, (head, style)], *([(" " * start, ""), (part, style)] for part in rest)]
 
 
@@ -104,5 +118,10 @@ def _padded(text: str, width: int, align: str) -> str:
 
 
 def _paragraph(text: str, indent: str = "", style: Style = "") -> list[Line]:
-    wrapped = textwrap.wrap(inert(text), WIDTH - len(indent), break_long_words=False, break_on_hyphens=False)
-    return [[(indent, ""), (line, style)] for line in wrapped or [""]]
+    return [[(indent, ""), (line, style)] for line in _wrapped(_bounded(text, TEXT), WIDTH - len(indent))]
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Lines of so many characters; a word that is longer than a page stays whole only up to 200 characters."""
+    words = " ".join(shorten(word, 200) for word in text.split(" "))
+    return textwrap.wrap(words, width, break_long_words=False, break_on_hyphens=False) or [""]

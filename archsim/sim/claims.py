@@ -153,9 +153,9 @@ def judge(source: Origin, claim: Claim) -> Judged:
     """A claim's verdict by the rule, from what its checks compute."""
     closed = _without_spec(claim)
     if closed is not None:
-        verdict, reason = closed
+        verdict, also, reason = closed
         return Judged(
-            claim=claim, source=source, verdict=verdict, checks=(), qualified=(), also=(), reason=reason
+            claim=claim, source=source, verdict=verdict, checks=(), qualified=(), also=also, reason=reason
         )  # fmt: skip
     checks = tuple(_checked(claim, check) for check in claim.checks)
     verdict, extra = _verdict(claim, checks)
@@ -217,13 +217,15 @@ def _value(claim: Claim, formula: str, model: str | None = None) -> Any:
     return evaluate(formula, known)
 
 
-def _without_spec(claim: Claim) -> tuple[Verdict, str] | None:
+def _without_spec(claim: Claim) -> tuple[Verdict, tuple[str, ...], str] | None:
     """Of a model that the catalog knows and has no spec of: undisclosed is uncheckable, non-existent is false."""
     specless = {entry.name: entry.status or "" for entry in names("models") if entry.path is None}
     for name in claim.models:
         if name in specless:
             status = specless[name]
-            return ("false" if status.startswith("does not exist") else "uncheckable"), f"{name}: {status}"
+            if status.startswith("does not exist"):
+                return "false", (f"models of the name {name}: 0",), f"{name}: {status}"
+            return "uncheckable", (), f"{name}: {status}"
     return None
 
 

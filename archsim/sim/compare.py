@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
 from typing import Any, NamedTuple
 
 from archsim.base.errors import AnswerNo, InvalidPlan, UsageError
 from archsim.sim.alternatives import Facts, facts
-from archsim.sim.estimate import Estimate, estimate
+from archsim.sim.estimate import Estimate, Workload, estimate
 from archsim.sim.op_parts import part_of
 from archsim.sim.phases import Phase
 from archsim.sim.ranking import Ratio, Timing, joined, ratio, timing
+from archsim.sim.sweep_range import parse_range
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
 
@@ -19,7 +21,11 @@ PHASES = ("prefill", "decode", "end to end")
 """What is ranked: the time to the first token, the time per token, and that of a whole answer."""
 
 MOST = 64
-"""Models times devices that one comparison holds."""
+"""Candidates at all workloads together that one comparison holds."""
+
+LOADS = ("batch", "input_len", "output_len")
+DEGREES = ("devices", "tp", "pp", "ep", "dp")
+"""Options that may be ranges: each workload is compared for itself; degrees make candidates of their own."""
 
 
 class Part(NamedTuple):
@@ -37,14 +43,29 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A model on a device. answer, facts: None where there is none, and `reason` says why."""
+    """A model on a device at a workload. answer, facts: None where there is none, and `reason` says why.
+    name: the model's, numbered where it stands twice. degrees: what tells plans apart, where several are compared.
+    """
 
-    label: str
+    name: str
     model: Model
     hardware: Hardware
+    workload: Workload
+    degrees: Mapping[str, int | str]
     answer: Estimate | None = None
     facts: Facts | None = None
     reason: str = ""
+
+    @property
+    def label(self) -> str:
+        """What it is called beside the others of its workload."""
+        degrees = (f"{name} {value}" for name, value in self.degrees.items())
+        return ", ".join((f"{self.name} on {self.hardware.id}", *degrees))
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is an answer, and the devices hold it."""
+        return self.answer is not None and self.answer.memory.fits
 
     @property
     def figures(self) -> dict[str, float | None]:
@@ -61,32 +82,44 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """All candidates; the first one is what the others are set against."""
+    """All candidates; the first one at each workload is what the others at that workload are set against."""
 
     candidates: tuple[Candidate, ...]
 
     @property
     def first(self) -> Candidate:
-        """The baseline."""
+        """The baseline, at the first workload."""
         return self.candidates[0]
+
+    @property
+    def by_workload(self) -> Mapping[Workload, tuple[Candidate, ...]]:
+        """The candidates of each workload."""
+        loads = dict.fromkeys(c.workload for c in self.candidates)
+        return {load: tuple(c for c in self.candidates if c.workload == load) for load in loads}
+
+    def base(self, candidate: Candidate) -> Candidate:
+        """The baseline at a candidate's workload."""
+        return next(c for c in self.candidates if c.workload == candidate.workload)
 
     def ratios(self, candidate: Candidate) -> dict[str, float | None]:
         """Each figure over that of the first."""
-        base = self.first.figures
+        base = self.base(candidate).figures
         return {name: _over(value, base.get(name)) for name, value in candidate.figures.items()}
 
     def ranking(self, candidate: Candidate) -> dict[str, Ratio | None]:
         """The time of each phase over that of the first, with its interval and how sure it is to be shorter."""
-        if candidate.answer is None or self.first.answer is None:
+        base = self.base(candidate)
+        if candidate.answer is None or base.answer is None:
             return dict.fromkeys(PHASES)
-        same = candidate.hardware.id == self.first.hardware.id
-        return {name: _ratio(candidate.answer, self.first.answer, name, same) for name in PHASES}
+        same = candidate.hardware.id == base.hardware.id
+        return {name: _ratio(candidate.answer, base.answer, name, same) for name in PHASES}
 
     def parts(self, candidate: Candidate, phase: str) -> list[Part]:
         """Where the time of a phase differs from that of the first, the largest difference first."""
-        if candidate.answer is None or self.first.answer is None:
+        base = self.base(candidate).answer
+        if candidate.answer is None or base is None:
             return []
-        sums = [_by_part(phase_of(x, phase), phase) for x in (self.first.answer, candidate.answer)]
+        sums = [_by_part(phase_of(x, phase), phase) for x in (base, candidate.answer)]
         found = [
             Part(name, sums[0].get(name, 0.0), sums[1].get(name, 0.0)) for name in {**sums[0], **sums[1]}
         ]
@@ -104,7 +137,9 @@ class Comparison:
         }
         return {
             "label": c.label, "model": {"name": c.model.name}, "hardware": {"name": c.hardware.id},
-            "reason": c.reason or None, "figures": c.figures, "ratios": self.ratios(c),
+            "workload": asdict(c.workload),
+            "against": self.base(c).label, "fits": c.fits, "reason": c.reason or None,
+            "figures": c.figures, "ratios": self.ratios(c),
             "time_ratio": ranked, "difference": differ,
             "estimate": c.answer.to_dict() if c.answer else None,
         }  # fmt: skip
@@ -117,36 +152,83 @@ def compare(
     formats: Sequence[str | None] = (),
     **options: Any,
 ) -> Comparison:
-    """Every model on every device. options: of `estimate`. formats: of each model's weights, where the options name
-    none. Raises UsageError for nothing to compare; a candidate that cannot be stays, with the reason.
+    """Every model on every device. options: of `estimate`; the workload and the degrees may be ranges.
+    formats: of each model's weights, where the options name none. Raises UsageError for nothing to compare; a
+    candidate that cannot be stays, with the reason.
     """
-    if len(models) * len(hardware) < 2:
-        raise UsageError("nothing to compare: give two models, or one model and `--hw A,B`")
-    if len(models) * len(hardware) > MOST:
-        raise UsageError(f"{len(models)} models on {len(hardware)} devices are more than {MOST} candidates")
-    names = _labels([model.name for model in models])
-    hints = [*formats, *[None] * len(models)]
+    loads, plans = list(_loads(options)), list(_plans(options))
+    _check_number(len(models) * len(hardware) * len(plans), len(loads))
+    hints = [*formats, *[None] * len(models)][: len(models)]
+    names = _labels([model.name for model in models], hints)
+    plain = {name: value for name, value in options.items() if name not in (*LOADS, *DEGREES)}
+    varied = [name for name in DEGREES if len({plan.get(name) for plan in plans}) > 1]
     found = []
-    for device in hardware:
-        for model, name, hint in zip(models, names, hints, strict=False):
-            asked = dict(options) if options.get("weights") or hint is None else {**options, "weights": hint}
-            found.append(_candidate(f"{name} on {device.id}", model, device, asked))
+    for load, device, plan in product(loads, hardware, plans):
+        told = {name: plan[name] for name in varied}
+        for model, name, hint in zip(models, names, hints, strict=True):
+            own = {} if plain.get("weights") or hint is None else {"weights": hint}
+            asked = {**plain, **own, **asdict(load), **plan}
+            found.append(_candidate(name, model, device, load, told, asked))
     return Comparison(candidates=tuple(found))
 
 
-def _candidate(label: str, model: Model, hardware: Hardware, options: Mapping[str, Any]) -> Candidate:
+def _check_number(each: int, loads: int) -> None:
+    if each < 2:
+        raise UsageError(
+            "nothing to compare: give two models, `--hw A,B`, or several degrees such as `--tp 1,2`"
+        )
+    if each * loads > MOST:
+        at = f" at {loads} workloads" if loads > 1 else ""
+        raise UsageError(
+            f"{each} candidates{at} are more than {MOST}", hints=("`archsim sweep` takes any number",)
+        )
+
+
+def _loads(options: Mapping[str, Any]) -> Iterator[Workload]:
+    """The workloads of ranges, the batch innermost."""
+    usual = asdict(Workload())
+    values = {name: parse_range(options.get(name, usual[name]), name.replace("_", "-")) for name in LOADS}
+    for output_len, input_len, batch in product(*(values[name] for name in reversed(LOADS))):
+        yield Workload(batch=batch, input_len=input_len, output_len=output_len)
+
+
+def _plans(options: Mapping[str, Any]) -> Iterator[dict[str, int | str]]:
+    """The plans of ranges of degrees; what is not asked for is left to `estimate`."""
+    asked = {name: options[name] for name in DEGREES if options.get(name) is not None}
+    values = [_degrees(name, value) for name, value in asked.items()]
+    for found in product(*values):
+        yield dict(zip(asked, found, strict=True))
+
+
+def _degrees(name: str, value: Any) -> tuple[int | str, ...]:
+    return ("auto",) if str(value).lower() == "auto" else parse_range(value, name)
+
+
+def _candidate(
+    name: str,
+    model: Model,
+    hardware: Hardware,
+    load: Workload,
+    told: Mapping[str, int | str],
+    options: Mapping[str, Any],
+) -> Candidate:
+    answer, reason = None, ""
     try:
         answer = estimate(model, hardware, **options)
     except (AnswerNo, InvalidPlan) as error:
-        return Candidate(label=label, model=model, hardware=hardware, reason=error.message)
-    return Candidate(label=label, model=model, hardware=hardware, answer=answer, facts=facts(answer))
+        reason = error.message
+    return Candidate(
+        name=name, model=model, hardware=hardware, workload=load, degrees=told, answer=answer,
+        facts=facts(answer) if answer else None, reason=reason,
+    )  # fmt: skip
 
 
-def _labels(names: Iterable[str]) -> list[str]:
-    """Names, numbered from the second on where one stands twice."""
+def _labels(models: Sequence[str], formats: Sequence[str | None]) -> list[str]:
+    """Names; of a model that stands twice with the format that its spelling asks for, else numbered."""
     seen: dict[str, int] = {}
     found = []
-    for name in names:
+    for model, form in zip(models, formats, strict=True):
+        name = f"{model} {form}" if form and models.count(model) > 1 else model
         seen[name] = seen.get(name, 0) + 1
         found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
     return found

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from archsim.sim.counting import checked
-from archsim.sim.evolve import comparable
 from archsim.sim.evolve_mix import Mixer
 from archsim.sim.evolve_path import Walker
 from archsim.sim.evolve_price import Costs, Pricer
@@ -83,9 +82,8 @@ class Difference:
 
 
 def difference(a: Model, b: Model, *, context_len: int = 8192) -> Difference:
-    """What sets B apart from A. Raises AnswerNo for an encoder beside a model that generates."""
+    """What sets B apart from A."""
     checked(context_len=context_len)
-    comparable(a, b)
     walker = Walker(Mixer(a, b), Pricer(context_len=context_len))
     whole = frozenset(walker.decisions)
     effects = tuple(_effect(walker, name, whole) for name in walker.decisions)

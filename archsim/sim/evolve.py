@@ -102,8 +102,8 @@ def evolve(
     checked(context_len=context_len)
     if not isinstance(orders, int) or not 0 <= orders <= MOST_ORDERS:
         raise UsageError(f"`--orders` is a number up to {MOST_ORDERS:,}, not {orders!r}")
-    comparable(a, b)
-    walker = Walker(Mixer(a, b), Pricer(context_len=context_len, hardware=hardware))
+    both = "encoder" not in (a.architecture, b.architecture)
+    walker = Walker(Mixer(a, b), Pricer(context_len=context_len, hardware=hardware, decodes=both))
     whole = frozenset(walker.decisions)
     first, last = walker.end(frozenset()).costs, walker.end(whole).costs
     steps = walker.path(ordered(walker.decisions, order)) if walker.decisions else ()
@@ -114,32 +114,31 @@ def evolve(
     return Evolution(
         a=a, b=b, hardware=hardware, context_len=context_len, order=order, first=first, last=last, steps=steps,
         changes=walker.mixer.changes, attribution=attribution,
-        assumptions=assumed(hardware, context_len, walker.decisions),
+        assumptions=assumed(hardware, context_len, walker.decisions, a, b),
         warnings=(*_unlike(walker.price, a, first), *_unlike(walker.price, b, last), *_too_big(hardware, a, b)),
     )  # fmt: skip
 
 
-def comparable(a: Model, b: Model) -> None:
-    """Refuses pairs that have no step in common."""
-    encoders = [model for model in (a, b) if model.architecture == "encoder"]
-    if len(encoders) == 1:
-        other = b if encoders[0] is a else a
-        raise AnswerNo(
-            f"{encoders[0].name} is an encoder, without decode step and cache, and {other.name} generates: no path of "
-            "single decisions leads from one to the other",
-            hints=("`archsim compare` sets them side by side",),
-        )
-
-
-def assumed(hardware: Hardware | None, context_len: int, decisions: Collection[str] = ()) -> tuple[str, ...]:
+def assumed(
+    hardware: Hardware | None, context_len: int, decisions: Collection[str], *models: Model
+) -> tuple[str, ...]:
     """What the figures mean."""
+    encoders = [model for model in models if model.architecture == "encoder"]
     notes = [
-        f"FLOPs per token: one decode step with {context_len:,} tokens of context, masked pairs left out",
         f"KV bytes: of one sequence of {context_len:,} tokens in 16 bits, windows applied",
         "layers that one side does not have: the first layers stay, and the pattern goes on",
     ]
     if hardware is not None:
-        notes.insert(2, f"times: one sequence of {context_len:,} tokens on one {hardware.id}, fitting or not")
+        notes.insert(1, f"times: one sequence of {context_len:,} tokens on one {hardware.id}, fitting or not")
+    if encoders:
+        notes.insert(
+            0, "FLOPs per token of an encoder: those of the input over its tokens; it has no decode step"
+        )
+    if len(encoders) < len(models):
+        notes.insert(
+            0,
+            f"FLOPs per token: one decode step with {context_len:,} tokens of context, masked pairs left out",
+        )
     if {"mtp", "towers", "mlm_head"} & set(decisions):
         notes.append(
             "prediction modules, towers and pre-training heads are named and not counted, as in `count`"

@@ -12,14 +12,14 @@ TITLES: Mapping[str, str] = {
     "stacks": "encoder and decoder",
     "position": "position encoding",
     "rope": "rotary embedding",
-    "norm_type": "norm type",
-    "norm_place": "norm place",
+    "norm_type": "norm",
+    "norm_place": "norm placement",
     "embedding_norm": "norm of the embedding",
     "qk_norm": "norm of queries and keys",
     "parallel": "parallel branches",
     "residual": "residual scaling",
     "biases": "biases",
-    "gating": "gating",
+    "gating": "gated feed-forward",
     "activation": "activation",
     "heads": "attention heads",
     "head_size": "head size",
@@ -128,13 +128,33 @@ KIND: Mapping[str, str] = {"attention": "latent", "cross_attention": "latent", "
 """Field -> the decision that sets which kind of block it holds, where that is not the one of its presence."""
 
 WORDS: Mapping[str, str] = {
-    "activation": "", "attention": "", "ffn": "", "mask": "", "layers": "", "weights": "", "position": "",
-    "positions": "added to the embedding:", "d_model": "", "vocab_size": "", "max_context": "", "n_heads": "",
-    "d_head": "", "n_kv_heads": "", "q_rank": "", "mtp": "", "towers": "", "shared": "", "router": "", "qk_norm": "",
-    "n_experts": "", "top_k": "", "tied": "", "parallel": "", "gated": "", "qkv_bias": "q, k, v", "out_bias": "output",
-    "indexer": "", "gate": "", "pooler": "", "mixer": "recurrent:", "placement": "",
+    **dict.fromkeys((
+        "kind", "activation", "attention", "ffn", "mask", "layers", "weights", "position", "positions", "d_model",
+        "vocab_size", "max_context", "n_heads", "d_head", "n_kv_heads", "q_rank", "mtp", "towers", "shared", "router",
+        "qk_norm", "n_experts", "top_k", "tied", "parallel", "gated", "indexer", "gate", "pooler", "mlm_head", "mixer",
+        "placement", "architecture", "d_ff", "dense", "altup", "laurel", "per_layer", "per_layer_input", "kv_from",
+        "token_types", "shared_weights", "keys_as_values", "Embedding.norm", "capacity", "expert",
+    ), ""),
+    "qkv_bias": "q/k/v", "out_bias": "output", "Mla.bias": "q/k/v", "Ffn.bias": "feed-forward",
+    "Expert.bias": "feed-forward", "Shared.bias": "feed-forward", "Beside.bias": "feed-forward", "Head.bias": "logits",
+    "Embedding.positions": "positions", "Positions.max": "position table", "Positions.offset": "offset of the table",
+    "Shared.d_ff": "width", "Shared.n": "number", "Shared.gate": "gate", "rows": "rows of the table",
+    "factor": "width of the table", "eps": "epsilon", "affine": "learned scale", "Norm.offset": "weights around one",
+    "QkNorm.offset": "weights around one", "d_head_v": "of the values", "dim": "rotated dimensions",
+    "interleaved": "pairs interleaved", "residual_scale": "residual", "branch_scale": "branch",
 }  # fmt: skip
-"""Field -> what it is called beside the title of its decision, where not by its name."""
+"""Field, or class and field -> what it is called beside the title of its decision, where not by its name."""
+
+MERGED: Mapping[str, frozenset[str]] = {
+    "position": frozenset({"position", "positions"}),
+    "mixing": frozenset({"attention", "mixer"}),
+}
+"""Decision -> its fields of which a layer has one or the other."""
+
+HIDDEN: Mapping[str, frozenset[str]] = dict.fromkeys(
+    ("encoder", "cross_attention", "head"), frozenset({"architecture"})
+)
+"""Field -> the fields that say the same where they change too."""
 
 WHOLE = frozenset({"mtp", "towers", "weights", "mlm_head", "per_layer", "per_layer_input", "altup", "laurel", "router",
                    "indexer", "gate", "scaling", "mask", "temperature"})  # fmt: skip

@@ -6,6 +6,7 @@ mixture meet there, and that attributions over orders are well defined.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
@@ -43,12 +44,20 @@ def normal(model: Model) -> Whole:
 
 
 class Change(NamedTuple):
-    """One field that a decision changes: what it is, and its values in A and in B."""
+    """One field that a decision changes: what it is, its class, and its values in A and in B.
+
+    pair: the two kinds of layers that differ in it, as a number; 0 for what is not in a layer. layers: how many layers
+    of B are such a pair, of all that B has.
+    """
 
     decision: str
     field: str
+    owner: str
     old: Any
     new: Any
+    pair: int = 0
+    layers: int = 0
+    of: int = 0
 
 
 class Mixer:
@@ -73,18 +82,21 @@ class Mixer:
 
     def _changes(self) -> Iterator[Change]:
         yield from differences(self.a.top, self.b.top)
-        for one, two, name in (
-            (self.a.layers, self.b.layers, "depth"),
-            (self.a.encoder, self.b.encoder, "encoder_depth"),
-        ):
+        stacks = [(self.a.layers, self.b.layers, "depth"), (self.a.encoder, self.b.encoder, "encoder_depth")]
+        of = sum(len(own.layers) for _, own, _ in stacks if own is not None)
+        number = 0
+        for one, two, name in stacks:
             if one is None or two is None:
                 continue
             depths = len(one.layers), len(two.layers)
             if depths[0] != depths[1]:
-                yield Change(name, "layers", *depths)
-            pairs = {(id(x), id(y)): (x, y) for x, y in ((one.at(i), two.at(i)) for i in range(max(depths)))}
-            for x, y in pairs.values():
-                yield from differences(x, y)
+                yield Change(name, "layers", "Stack", *depths)
+            places = [(one.at(i), two.at(i)) for i in range(max(depths))]
+            met = Counter((id(x), id(y)) for x, y in places[: depths[1]])
+            for x, y in {(id(x), id(y)): (x, y) for x, y in places}.values():
+                number += 1
+                for change in differences(x, y):
+                    yield change._replace(pair=number, layers=met[id(x), id(y)], of=of)
 
 
 def stack(a: Pattern | None, b: Pattern | None, taken: Collection[str], depth: str) -> list[Tree]:
@@ -141,10 +153,10 @@ def differences(a: Tree, b: Tree) -> Iterator[Change]:
         one, two = a[field], b[field]
         presence = decision(a[CLASS], field)
         if not is_tree(one) or not is_tree(two) or field in WHOLE:
-            yield Change(presence, field, one, two)
+            yield Change(presence, field, a[CLASS], one, two)
             continue
         if one[CLASS] != two[CLASS]:
-            yield Change(KIND.get(field, presence), field, one, two)
+            yield Change(KIND.get(field, presence), field, a[CLASS], one, two)
             yield from differences(seen_as(one, two[CLASS]), two)
             yield from differences(one, seen_as(two, one[CLASS]))
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -10,7 +11,6 @@ from typing import Any, NamedTuple
 from archsim.base.errors import AnswerNo, ArchsimError
 from archsim.sim.evolve_mix import Mixer
 from archsim.sim.evolve_price import Costs, Pricer
-from archsim.sim.evolve_tree import frozen
 from archsim.sim.evolve_words import told
 from archsim.spec.model import Model
 
@@ -23,7 +23,7 @@ Taken = frozenset[str]
 class State(NamedTuple):
     """A mixture that can be built: what tells it from others, and what it costs."""
 
-    key: Any
+    key: str
     costs: Costs
 
 
@@ -46,19 +46,19 @@ class Walker:
 
     mixer: Mixer
     price: Pricer
-    keys: dict[Taken, Any] = field(default_factory=dict)
-    costs: dict[Any, Costs | None] = field(default_factory=dict)
+    keys: dict[Taken, str] = field(default_factory=dict)
+    costs: dict[str, Costs | None] = field(default_factory=dict)
 
     @property
     def decisions(self) -> tuple[str, ...]:
         """What A and B differ in, in the order of the story."""
         return self.mixer.decisions
 
-    def key(self, taken: Taken) -> Any:
+    def key(self, taken: Taken) -> str:
         """What tells the mixture that takes these decisions from B from others."""
         if taken not in self.keys:
             document = self.mixer.document(taken)
-            key = self.keys[taken] = frozen(document)
+            key = self.keys[taken] = json.dumps(document, sort_keys=True, default=repr)
             if key not in self.costs:
                 self.costs[key] = self._priced(document)
         return self.keys[taken]

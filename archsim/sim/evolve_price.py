@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from archsim.base.errors import UsageError
-from archsim.base.number import Num, divide
+from archsim.base.number import Num
 from archsim.cost import count as c
 from archsim.sim.counting import step_for
 from archsim.sim.estimate import Estimator, Workload
@@ -21,9 +21,10 @@ class Costs(NamedTuple):
     """Figures of one sequence of the context's length.
 
     params, active_params: as `count` states them. weight_bytes: as stored. flops_per_token: contractions of one decode
-    step with a full context (an encoder: of the input, per token), masked pairs left out. kv_bytes: caches that grow
-    with the length, windows applied; state_bytes: those that do not. decode_s: one step with a full context; prefill_s:
-    a prompt of that length, both expected times on one device; None where there is no device, or no decode step.
+    step with a full context (an encoder: of the input over its tokens, cut to a whole number), masked pairs left out.
+    kv_bytes: caches that grow with the length, windows applied; state_bytes: those that do not. decode_s: one step with
+    a full context; prefill_s: a prompt of that length, both expected times on one device; None where there is no
+    device, or no decode step at either end.
     """
 
     params: Num
@@ -47,10 +48,11 @@ class Costs(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pricer:
-    """Prices models at one context length, on one device or without times."""
+    """Prices models at one context length, on one device or without times. decodes: whether a decode step is timed."""
 
     context_len: int
     hardware: Hardware | None = None
+    decodes: bool = True
 
     def __call__(self, model: Model) -> Costs:
         """The costs of a model. Raises a ValueError for a spec that cannot be built."""
@@ -67,11 +69,13 @@ class Pricer:
             plan = Plan()
             prefill = worker.graph("prefill", plan)
             decode = worker.graph("decode", plan) if decodes else None
-            step_s = worker.phase("decode", plan).expected_s if decodes else None
+            step_s = worker.phase("decode", plan).expected_s if decodes and self.decodes else None
             times = step_s, worker.phase("prefill", plan).expected_s
         state = c.state_bytes(prefill, role="recurrent")
-        one = formats.apply(lower(model, step_for(model, 1, 1)))
-        work = divide(c.flops(prefill), n) if decode is None else c.flops(decode)
+        one = decode  # a decode step of one sequence has one token as well
+        if one is None or model.encoder is not None:
+            one = formats.apply(lower(model, step_for(model, 1, 1)))
+        work = c.flops(prefill) // n if decode is None else c.flops(decode)
         return Costs(
             params=c.params(prefill), active_params=c.active_params(one), weight_bytes=c.weight_bytes(prefill),
             flops_per_token=work, kv_bytes=c.state_bytes(prefill) - state, state_bytes=state,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from archsim.base.errors import AnswerNo
@@ -68,13 +68,47 @@ def period(keys: Sequence[Any]) -> tuple[int, int]:
 
 
 def compressed(layers: Sequence[Tree]) -> list[dict[str, Any]]:
-    """The `layers` of a document: equal neighbours as one layer, a repeated pattern as a group. Where layers read the
-    caches of others there is no group: kernels at its edges would be fused in other ways than in the model's own.
+    """The `layers` of a document: equal neighbours as one layer, a repeated pattern as a group; where layers read the
+    caches of others, as many groups as there are patterns.
     """
     keys = _keys(layers)
     targets = {layer["attention"]["kv_from"] for layer in layers if _reads_another(layer)}
-    whole = (layers, keys, 0, len(layers))
-    return _named(_runs(*whole, targets) if targets else _folded(*whole))
+    if not targets:
+        return _named(_folded(layers, keys, 0, len(layers)))
+    runs = _segments(layers, keys, targets)
+    paths = {place: path for run in _with_names(runs) for place, path in _paths(*run)}
+    return [_pointed(layer, paths) for layer in _named(runs)]
+
+
+def _segments(layers: Sequence[Tree], keys: Sequence[int], targets: Collection[int]) -> list[Run]:
+    """Layers as groups of one pattern each, from the first layer on, and those in no pattern as runs. Of a group only
+    the last repetition can be read by others.
+    """
+    found: list[Run] = []
+    at = loose = 0
+    while at < len(keys):
+        length, times = _pattern(keys, at)
+        end = at + length * times
+        if length == 1 or any(at <= target < end - length for target in targets):
+            at += 1
+            continue
+        inside = {target - end + length + at for target in targets}
+        group = {"repeat": times, "layers": _named(_runs(layers, keys, at, at + length, inside))}
+        found += [*_runs(layers, keys, loose, at, targets), (end - 1, group)]
+        at = loose = end
+    return [*found, *_runs(layers, keys, loose, at, targets)]
+
+
+def _pattern(keys: Sequence[int], at: int) -> tuple[int, int]:
+    """(length, times) of the pattern that goes furthest from a place on, the shorter one of two that go as far."""
+    best = (1, 1)
+    for length in range(1, min(LONGEST_PERIOD, (len(keys) - at) // 2) + 1):
+        first, times = keys[at : at + length], 1
+        while keys[at + times * length : at + (times + 1) * length] == first:
+            times += 1
+        if times > 1 and length * times > best[0] * best[1]:
+            best = length, times
+    return best
 
 
 def _folded(layers: Sequence[Tree], keys: Sequence[int], first: int, last: int) -> list[Run]:
@@ -132,14 +166,30 @@ def _runs(
 
 
 def _named(runs: list[Run]) -> list[dict[str, Any]]:
-    """Layers with a name each; a number in `kv_from` becomes the name of the layer that ends there."""
-    names = {place: f"layers{n}" for n, (place, _) in enumerate(runs)}
-    found = [layer | ({"name": names[place]} if len(runs) > 1 else {}) for place, layer in runs]
-    return [_pointed(layer, names) for layer in found]
+    """Layers with a name each, where there are several."""
+    return [layer for _, layer in _with_names(runs)]
 
 
-def _pointed(layer: dict[str, Any], names: Mapping[int, str]) -> dict[str, Any]:
+def _with_names(runs: list[Run]) -> list[Run]:
+    names = [{"name": f"layers{n}"} if len(runs) > 1 else {} for n in range(len(runs))]
+    return [(place, layer | name) for (place, layer), name in zip(runs, names, strict=True)]
+
+
+def _paths(end: int, layer: dict[str, Any]) -> Iterator[tuple[int, str]]:
+    """Where the layers of a run end whose caches others may read, each with its path."""
+    if "layers" not in layer:
+        yield end, layer.get("name", "")
+        return
+    for inner in reversed(layer["layers"]):
+        yield end, f"{layer.get('name', '')}.{inner['name']}"
+        end -= inner["repeat"]
+
+
+def _pointed(layer: dict[str, Any], paths: Mapping[int, str]) -> dict[str, Any]:
+    """A layer, or a group, in which a number in `kv_from` becomes the path of the layer that ends there."""
+    if "layers" in layer:
+        return layer | {"layers": [_pointed(inner, paths) for inner in layer["layers"]]}
     attention = layer.get("attention") or {}
     if attention.get("kv_from") is None:
         return layer
-    return layer | {"attention": attention | {"kv_from": names[attention["kv_from"]]}}
+    return layer | {"attention": attention | {"kv_from": paths[attention["kv_from"]]}}

@@ -101,6 +101,10 @@ def _norm(spec: Any, found: Tree) -> Tree:
     return found | {"bias": spec.has_bias}
 
 
+def _tower(spec: Any, found: Tree) -> Tree:
+    return {field: value for field, value in found.items() if field != "note"}
+
+
 def _layer(spec: Any, found: Tree) -> Tree:
     return {field: value for field, value in found.items() if field not in ("name", "repeat", "layers")}
 
@@ -114,6 +118,7 @@ NORMAL: dict[str, Callable[[Any, Tree], Tree]] = {
     "Norm": _norm,
     "QkNorm": _norm,
     "Layer": _layer,
+    "Tower": _tower,
 }
 """Class -> what its normal form has in place of some fields."""
 

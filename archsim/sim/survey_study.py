@@ -50,7 +50,8 @@ class Total(Spec):
 
 class RowSpec(Spec):
     """One row as printed. models: the specs of its sizes, the one that is counted first. missing: the catalog's name
-    of a model without a spec. confused_with: a model that the row may describe instead."""
+    of a model without a spec. confused_with: a model that the row may describe instead. why: by column, or by word of
+    the last one, a cause that no spec can give."""
 
     name: Text
     models: tuple[Text, ...] = ()
@@ -65,6 +66,7 @@ class RowSpec(Spec):
     moe: Text
     vocab: Text
     stability: tuple[Text, ...] = ()
+    why: Mapping[str, Text] = Field(default_factory=dict)
 
 
 class StudySpec(Spec):
@@ -183,7 +185,7 @@ def _cell(study: StudySpec, row: RowSpec, column: str, sizes: Mapping[str, Model
     status: Status = "same" if verdict == "true" else "differs" if verdict == "false" else "some sizes"
     if status == "some sizes" and "false" not in found.values():
         status = "rounded"
-    reason = "" if status == "same" else _reason(column, found, values, sizes)
+    reason = "" if status == "same" else _reason(row, column, found, values, sizes)
     computed = ", ".join(dict.fromkeys(values.values()))
     return Cell(column=column, stated=stated, computed=computed, status=status, reason=reason)
 
@@ -195,23 +197,30 @@ def _verdict(column: str, stated: str, m: ModelFacts, value: str) -> Verdict:
 
 
 def _reason(
-    column: str, found: Mapping[str, Verdict], values: Mapping[str, str], sizes: Mapping[str, ModelFacts]
+    row: RowSpec,
+    column: str,
+    found: Mapping[str, Verdict],
+    values: Mapping[str, str],
+    sizes: Mapping[str, ModelFacts],
 ) -> str:
-    """The fields of the spec that decide, which sizes they belong to, and where the spec has them from."""
+    """The fields of the spec that decide, which sizes they belong to, why, and where the spec has them from."""
     wrong = [name for name, verdict in found.items() if verdict != "true"]
     right = [name for name in found if name not in wrong]
     told: dict[str, list[str]] = {}
     for name in wrong:
-        told.setdefault(_why(column, sizes[name], values[name]), []).append(name)
+        told.setdefault(_decides(column, sizes[name], values[name]), []).append(name)
     if len(told) == 1 and not right and len(wrong) > 1:
         parts = [f"all {len(wrong)} sizes: {next(iter(told))}"]
     else:
         parts = [f"{', '.join(listed)}: {why}" for why, listed in told.items()]
-    holds = f"; as stated in {', '.join(right)}" if right else ""
-    return "; ".join(parts) + holds + f" ({_source(sizes[wrong[0]].model, column)})"
+    if right:
+        parts.append(f"as stated in {', '.join(right)}")
+    model = sizes[wrong[0]].model
+    cause = row.why.get(column) or (_of_paper(model, row.date) if column == "date" else "")
+    return "; ".join((*parts, *filter(None, [cause]))) + _source(model, column)
 
 
-def _why(column: str, m: ModelFacts, value: str) -> str:
+def _decides(column: str, m: ModelFacts, value: str) -> str:
     """The fields of the spec behind one value."""
     q = m.quantity
     if column == "attention" and m.attentions and "MLA" not in value:
@@ -219,18 +228,40 @@ def _why(column: str, m: ModelFacts, value: str) -> str:
     if column == "moe" and value != DENSE:
         return f"{q('experts')} routed experts, {q('top_k')} chosen, {q('shared_experts')} shared"
     if column == "norm":
-        kinds = {layer.norm.kind for layer in m.layers if layer.norm is not None}
-        return f"{value}, norm {' and '.join(sorted(kinds))} at place {q('placement')}"
+        kinds = {KINDS[layer.norm.kind] for layer in m.layers if layer.norm is not None}
+        places = {PLACES[layer.placement] for layer in m.layers}
+        return f"{value}, a norm {' and '.join(sorted(kinds))}, {' and '.join(sorted(places))}"
     if column == "vocab":
         return f"{value} entries"
     return f"released {value}" if column == "date" else value
 
 
+KINDS: Mapping[str, str] = {
+    "rmsnorm": "without mean and bias",
+    "layernorm": "that takes the mean away",
+    "l2norm": "to length one",
+}
+PLACES: Mapping[str, str] = {
+    "pre": "before each block", "post": "behind the residual sum",
+    "post_inside": "behind each block, inside the residual", "pre+post": "before and behind each block",
+    "residual_after_norm": "before each block, the residual taken behind it",
+}  # fmt: skip
+
+
+def _of_paper(model: Model, date: str) -> str:
+    """Whether a date is that of a paper among the model's sources, by its number on arXiv."""
+    numbers = (url.rsplit("/", 1)[-1] for url in (s.url for s in model.sources) if url and "arxiv.org" in url)
+    paper = next((number for number in numbers if f"20{number[:2]}-{number[2:4]}" == date), None)
+    return f"{date} is the date of arXiv:{paper}" if paper else ""
+
+
 def _source(model: Model, column: str) -> str:
-    """The source that vouches for the field, by its title or address."""
+    """The source that vouches for the field, by its title or address; a date has none unless one is named for it."""
     field = {"date": "released", "vocab": "vocab_size"}.get(column, "layers")
-    listed = [s for s in model.sources if field in s.covers] or list(model.sources)
-    return f"source: {listed[0].title or listed[0].url}" if listed else "no source given"
+    listed = [s for s in model.sources if field in s.covers] or list(
+        () if column == "date" else model.sources
+    )
+    return f" (source: {listed[0].title or listed[0].url})" if listed else ""
 
 
 def _stability(study: StudySpec, row: RowSpec, sizes: Mapping[str, ModelFacts]) -> Iterator[Cell]:
@@ -244,8 +275,9 @@ def _stability(study: StudySpec, row: RowSpec, sizes: Mapping[str, ModelFacts]) 
         found = {name: bool(evaluate(check, {**names, "m": m})) for name, m in sizes.items()}
         right = [name for name, holds in found.items() if holds]
         status: Status = "same" if len(right) == len(found) else "some sizes" if right else "differs"
-        wrong = ", ".join(name for name, holds in found.items() if not holds)
-        reason = f"not so in {wrong}: `{check}`" if wrong else ""
+        wrong = [name for name, holds in found.items() if not holds]
+        parts = [f"not so in {', '.join(wrong)}", f"as stated in {', '.join(right)}" if right else ""]
+        reason = "; ".join(filter(None, [*parts, row.why.get(word)])) if wrong else ""
         yield Cell(
             column="stability", stated=word, computed="yes" if right else "no", status=status, reason=reason
         )

@@ -28,7 +28,10 @@ def document() -> Path:
             code="E109",
             hints=(hint,),
         )
-    data = stream.read(MAX_BYTES + 1)
+    try:
+        data = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise SpecError(f"cannot read standard input: {error}", code="E109") from error
     if len(data) > MAX_BYTES:
         raise SpecError(f"standard input is larger than {MAX_BYTES:,} bytes", code="E109")
     if not data.strip():

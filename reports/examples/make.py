@@ -17,6 +17,11 @@ from archsim import api  # noqa: E402
 
 ZOO = ("mha", "gqa", "mqa", "mla", "windowed")
 
+MILESTONES = (
+    "transformer-big", "gpt2-xl", "gpt3-175b", "llama2-70b", "mixtral-8x7b", "deepseek-v3", "kimi-k2",
+)  # fmt: skip
+"""From the encoder-decoder of 2017 to the mixture of experts of 2025; 512 tokens are what the first was made for."""
+
 EXAMPLES: dict[str, tuple[tuple[str, ...], str, dict[str, Any]]] = {
     "llama2-70b-devices": (("llama2-70b",), "a100,h100,h200,mi300x,tpu-v5p", {"batch": 4}),
     "attention-zoo-128k": (tuple(f"attention-{kind}.yaml" for kind in ZOO), "h200", {"input_len": 131072}),
@@ -27,9 +32,7 @@ EXAMPLES: dict[str, tuple[tuple[str, ...], str, dict[str, Any]]] = {
         ("qwen2.5-14b",), "rtx-4090",
         {"weights": "bf16,fp8,awq_int4,gguf_q8_0,gguf_q4_k_m", "devices": 1, "input_len": 4096},
     ),
-    "evolution-gpt2-to-deepseek-v3": (
-        ("gpt2-xl", "llama2-7b", "llama3-8b", "deepseek-v3"), "h100", {"input_len": 1024},
-    ),
+    "evolution-2017-to-2025": (MILESTONES, "h200", {"input_len": 512}),
 }  # fmt: skip
 """File name -> models, devices and options."""
 

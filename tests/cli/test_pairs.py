@@ -1,4 +1,4 @@
-"""`compare`, `diff` and `evolve` on the command line: layouts, exit codes, and names that mean harm."""
+"""`compare`, `diff` and `evolve` on the command line: layouts, exit codes, and what does not fit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,19 +15,6 @@ COMMANDS = {
     "diff": ("diff", "gpt2-small", "tinyllama-1.1b"),
     "evolve": ("evolve", "gpt2-small", "tinyllama-1.1b", "--orders", "2", "--context-len", "1k"),
 }
-
-HOSTILE = '<script>alert(1)</script>"onload=x|`*=HYPERLINK("http://x")'
-
-SPEC = """
-name: {name}
-d_model: 64
-vocab_size: 100
-layers:
-  - repeat: 2
-    norm: {{kind: rmsnorm}}
-    attention: {{kind: gqa, n_heads: 4, n_kv_heads: 2, d_head: 16}}
-    ffn: {{kind: swiglu, d_ff: 128}}
-"""
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -78,10 +64,11 @@ def test_set_changes_all_but_the_first(archsim: Any) -> None:
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        (("evolve", "bert-base", "gpt2-xl"), 1),
         (("evolve", "gpt2-xl", "llama3-8b", "--order", "nonsense"), 2),
         (("evolve", "gpt2-xl", "lama-9"), 2),
         (("compare", "gpt2-xl", "--hw", "t4"), 2),
+        (("compare", "gpt2-xl", "gpt2-small"), 2),
+        (("compare", "gpt2-xl", "gpt2-small", "--hw", "t4", "--batch", "x"), 2),
         (("diff", "gpt2-xl"), 2),
     ],
 )
@@ -93,19 +80,42 @@ def test_refusals(words: tuple[str, ...], code: int, archsim: Any) -> None:
     assert result.err
 
 
-@pytest.mark.parametrize("layout", ["table", "md", "csv", "html", "json"])
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_hostile_name_is_inert(command: str, layout: str, archsim: Any, tmp_path: Path) -> None:
-    """Markup in a name stays text, whatever is written."""
-    path = tmp_path / "a.yaml"
-    path.write_text(SPEC.format(name=json.dumps(HOSTILE)), "utf-8")
-    more = ("--hw", "t4") if command == "compare" else ()
-    result = archsim(command, str(path), "gpt2-small", *more, "--format", layout)
-    assert result.code == 0
-    if layout == "html":
-        assert "<script>alert" not in result.out
-    if layout == "md":
-        assert "<script>" not in result.out.replace("\\<", "")
-    if layout == "csv":
-        cells = [cell for line in csv.reader(io.StringIO(result.out)) for cell in line]
-        assert not [cell for cell in cells if cell.startswith(("=", "@"))]
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("llama2-70b", "deepseek-v3", "--hw", "h100", "--devices", "2"), 0),
+        (("llama2-70b", "deepseek-v3", "--hw", "t4", "--devices", "1"), 1),
+        (("llama3-8b", "gpt2-xl", "--hw", "h100", "--tp", "4"), 0),
+        (("llama3-8b", "gpt2-xl", "--hw", "h100", "--tp", "3"), 1),
+    ],
+)
+@pytest.mark.parametrize("layout", ["table", "json", "csv", "md"])
+def test_what_does_not_fit_is_said(words: tuple[str, ...], code: int, layout: str, archsim: Any) -> None:
+    """One that does not fit leaves the others answered; where none does, the exit code is 1 and stderr says so."""
+    result = archsim("compare", *words, "--format", layout)
+    assert result.code == code
+    assert ("error: none of the candidates" in result.err) is (code == 1)
+    if layout == "json":
+        assert [c["fits"] for c in json.loads(result.out)["candidates"]] == [code == 0, False]
+    elif layout == "csv":
+        lines = [x for x in csv.DictReader(io.StringIO(result.out)) if x["row"] == "candidate"]
+        assert [x["fits"] for x in lines] == [str(code == 0).lower(), "false"]
+    else:
+        assert re.search("does not fit|Not answered", result.out)
+
+
+def test_three_models_on_two_devices_stay_within_a_terminal(archsim: Any) -> None:
+    """No line is wider than the page, and a ranking is on one line."""
+    result = archsim("compare", "llama2-70b", "deepseek-v3", "qwen3-235b-a22b", "--hw", "h100,h200")
+    assert max(map(len, result.out.splitlines())) <= 100
+    ranked = [line for line in result.out.splitlines() if line.startswith("    decode")]
+    assert len(ranked) == 5
+    assert all("sure" in line or "cannot be told" in line for line in ranked)
+
+
+def test_a_range_compares_each_batch(archsim: Any) -> None:
+    """A table for each workload, and sizes once."""
+    out = archsim("compare", "gpt2-small", "gpt2-medium", "--hw", "t4", "--batch", "1,8").out
+    assert [
+        out.count(text) for text in ("Expected time at batch 1 ", "Expected time at batch 8 ", "Size ")
+    ] == [1, 1, 1]

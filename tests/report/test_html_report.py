@@ -18,13 +18,16 @@ from typing import Any
 import pytest
 
 from archsim import api
-from archsim.report.html import document, grid, plots, study
+from archsim.base.errors import UsageError
+from archsim.base.units import format_bytes, format_seconds
+from archsim.report.html import answer, descent, document, effects, fitting, grid, study, trade
 from archsim.report.html.markup import link, safe
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "reports" / "examples"
 VOID = {"meta", "input", "br", "link", "img", "hr"}
 LONG = "N" * 10_000
+MANY = ("llama2-7b", "llama3-8b", "llama2-13b", "gpt2-xl", "mixtral-8x7b")
 ATTACK = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
 
 
@@ -210,7 +213,7 @@ def test_differences_are_marked() -> None:
 def test_the_front_is_what_nothing_beats() -> None:
     """A point stays unless another is at least as good at both."""
     points = [(10.0, 1.0), (8.0, 5.0), (7.0, 4.0), (8.0, 3.0), (1.0, 9.0)]
-    assert plots.front(points) == [(10.0, 1.0), (8.0, 5.0), (1.0, 9.0)]
+    assert trade.front(points) == [(10.0, 1.0), (8.0, 5.0), (1.0, 9.0)]
 
 
 @pytest.mark.parametrize(
@@ -238,6 +241,122 @@ def test_stamp(light: Page) -> None:
     assert not re.search(r"20\d\d-\d\d-\d\d[T ]\d\d:", light.text)
 
 
+@pytest.mark.parametrize("name", ["full", "light"])
+def test_a_small_chart_for_each_device(name: str, request: pytest.FixtureRequest) -> None:
+    """Throughput against latency: a panel of each device on the same axes, a band for each candidate, a table."""
+    page: Page = request.getfixturevalue(name)
+    panels = [attrs for attrs in page.all("svg") if attrs.get("id", "").startswith("pareto")]
+    assert [attrs["aria-label"].split(":")[0] for attrs in panels] == ["h100-sxm", "rtx-4090"]
+    assert len({(attrs["data-x"], attrs["data-y"]) for attrs in panels}) == 1
+    bands = [attrs for attrs in page.all("path") if attrs.get("class", "").startswith("band")]
+    assert len(bands) == 4
+    assert {"pareto0-table", "pareto1-table"} <= {attrs.get("id") for attrs in page.all("table")}
+
+
+def test_the_band_is_the_interval() -> None:
+    """The factors of a rate lead to the ends of the 80 % interval of the time."""
+    e = api.estimate("llama2-7b", "h100", batch=4)
+    rate = trade.rate_of(e)
+    assert rate is not None and e.decode is not None
+    assert rate.user * rate.slow == pytest.approx(1 / e.decode.high_s)
+    assert rate.user * rate.fast == pytest.approx(1 / e.decode.low_s)
+
+
+def test_marks_of_several_models_are_against_the_one_before() -> None:
+    """Of three drawings the first has no mark; the others have what the drawing before lacks, and only that."""
+    text = api.report(["llama2-7b", "llama3-8b", "llama3.1-8b"], "h100", light=True).html
+    first, second, third = re.findall(r'<svg[^>]*class="plan">.*?</svg>', text, re.S)
+    assert "≠" not in first
+    assert "≠ 8 key/value heads" in second
+    assert "≠ 8 key/value heads" not in third and "≠ position" in third
+
+
+def test_lineage() -> None:
+    """A strip has the family with years, oldest first; sizes that came out together stand as one."""
+    from archsim import load_model
+
+    stops = descent.line(load_model("llama2-7b"), {"llama2-7b"})
+    assert [stop.year for stop in stops] == sorted(stop.year for stop in stops)
+    names = [stop.name for stop in stops]
+    assert names[-2:] == ["llama-7b", "llama2-7b"] and sum(name.startswith("gpt3") for name in names) == 1
+    assert stops[-1].asked and not stops[0].asked
+
+
+@pytest.mark.parametrize("name", ["full", "light"])
+def test_every_figure_has_a_caption(name: str, request: pytest.FixtureRequest) -> None:
+    """Captions say something; charts that are compared have their numbers behind them."""
+    page: Page = request.getfixturevalue(name)
+    captions = re.findall(r"<figcaption[^>]*>(.*?)</figcaption>", page.text, re.S)
+    assert len(captions) == len(page.all("figure")) and all(len(text) > 15 for text in captions)
+    assert len([a for a in page.all("details") if a.get("class") == "twin"]) >= 7
+
+
+def test_controls_stay_in_sight(full: Page) -> None:
+    """The controls share a box with all charts that they change, so that they can stick to the top of it."""
+    (box,) = re.findall(r'<div class="turned">(.*)</section>\n</div>\n<section', full.text, re.S)
+    assert re.findall(r'<section id="(\w+)"', box) == list(document.TURNED)
+
+
+def test_published_runs_have_sources(light: Page) -> None:
+    """Every figure of the accuracy plot stands in a table with its error and the page that it was taken from."""
+    table = re.search(r"<caption>Published runs</caption>.*?</table>", light.text, re.S)
+    assert table is not None
+    rows = re.findall(r"<tr><th scope=.row.*?</tr>", table[0], re.S)
+    assert len(rows) >= 10 and all("%</td>" in row and '<a href="https://' in row for row in rows)
+
+
+# ---------------------------------------------------------------------- what it rests on
+QUESTIONS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("mixtral-8x7b", "h100", {"batch": 8}),
+    ("deepseek-v3", "h200", {"batch": 16, "input_len": 4096}),
+    ("llama2-7b", "t4", {"weights": "fp8", "devices": 4}),
+    ("llama2-70b", "rtx-4090", {"engine": "llamacpp", "weights": "mxfp4_moe", "devices": 8}),
+    ("llama2-7b", "tpu-v5p", {"engine": "vllm"}),
+    ("bert-base", "h100", {"input_len": 256}),
+    ("t5-base", "cerebras-wse-3", {"input_len": 256}),
+    ("mamba-2.8b", "mi300x", {}),
+)
+
+
+@pytest.mark.parametrize(("model", "hw", "options"), QUESTIONS, ids=[q[0] + "-" + q[1] for q in QUESTIONS])
+def test_every_assumption_has_an_effect(model: str, hw: str, options: dict[str, Any]) -> None:
+    """No assumption that an estimate makes is without a figure or a reason."""
+    found = api.report(model, hw, light=True, **options)
+    (case,) = found.study.candidates
+    assert case.answer.assumptions
+    for note in case.answer.assumptions:
+        assert effects.effect(note, case, found.study.asked) != effects.UNKNOWN, note
+    assert found.html.count("If wrong: ") == len(set(case.answer.assumptions))
+
+
+def test_effects_are_computed() -> None:
+    """What would be in a narrower cache, at the ends of the answer and on a slower memory is what estimates say."""
+    found = api.report("llama2-7b", "h100", light=True, batch=16, input_len=4096)
+    (case,), asked = found.study.candidates, found.study.asked
+    narrow = api.estimate("llama2-7b", "h100", batch=16, input_len=4096, kv_cache_dtype="fp8", devices=1)
+    first = api.estimate("llama2-7b", "h100", batch=16, input_len=4096, output_len=1, devices=1)
+    told = {note: effects.effect(note, case, asked) for note in case.answer.assumptions}
+    cache = next(text for note, text in told.items() if note.startswith("KV cache"))
+    mean = next(text for note, text in told.items() if note.startswith("decode at"))
+    light = next(text for note, text in told.items() if note.startswith("speed of light"))
+    assert first.decode is not None and case.answer.decode is not None and narrow.decode is not None
+    assert format_bytes(narrow.memory.kv_cache) in cache
+    assert effects.change(narrow.decode.expected_s, case.answer.decode.expected_s) in cache
+    assert format_seconds(first.decode.expected_s) in mean
+    assert "decode +11 %" in light  # all of it waits for memory: 1 / 0.9
+
+
+def test_provenance(light: Page) -> None:
+    """Every input with its file, the start of its hash and an address."""
+    table = re.search(r"<caption>Inputs</caption>.*?</table>", light.text, re.S)
+    assert table is not None
+    rows = re.findall(r"<tr><th scope=.row.*?</tr>", table[0], re.S)
+    assert len(rows) == 4
+    path = ROOT / "specs" / "models" / "llama2-7b.yaml"
+    assert hashlib.sha256(path.read_bytes()).hexdigest()[:8] in rows[0]
+    assert all("https://" in row for row in rows)
+
+
 # ---------------------------------------------------------------------- the same again
 def test_same_bytes_twice(archsim_process: Any, tmp_path: Path) -> None:
     """Two processes with different hash seeds write the same file."""
@@ -248,21 +367,37 @@ def test_same_bytes_twice(archsim_process: Any, tmp_path: Path) -> None:
     assert (tmp_path / "1.html").read_bytes() == (tmp_path / "2.html").read_bytes()
 
 
-def test_example_is_up_to_date() -> None:
-    """The committed example is what its command gives; `python reports/examples/make.py` writes all anew."""
-    name = "formats-on-24gb"
+EXAMPLE_NAMES = tuple(runpy.run_path(str(EXAMPLES / "make.py"))["EXAMPLES"])
+
+
+@pytest.mark.parametrize("name", EXAMPLE_NAMES)
+def test_example_is_up_to_date(name: str) -> None:
+    """Each committed example is what its command gives; `python reports/examples/make.py` writes all anew."""
     made = runpy.run_path(str(EXAMPLES / "make.py"))["page"](name)
     assert (EXAMPLES / f"{name}.html").read_text("utf-8") == made
+    assert 'class="left-out"' not in made  # an example shows everything
 
 
 def test_every_example_is_there() -> None:
     """Each example of the list is committed, light and without a machine's paths."""
-    names = runpy.run_path(str(EXAMPLES / "make.py"))["EXAMPLES"]
-    assert {p.stem for p in EXAMPLES.glob("*.html")} == set(names)
+    assert {p.stem for p in EXAMPLES.glob("*.html")} == set(EXAMPLE_NAMES)
     for path in EXAMPLES.glob("*.html"):
         text = path.read_text("utf-8")
         assert len(text.encode()) <= 300_000 and "<script" not in text
         assert not re.search(r"/(home|tmp|root|work)/", text)
+
+
+def test_the_way_since_2017() -> None:
+    """The example begins at the encoder-decoder of 2017, ends in 2025, and has a waterfall for every stretch."""
+    text = (EXAMPLES / "evolution-2017-to-2025.html").read_text("utf-8")
+    strip = re.search(r'<ol class="strip" aria-label="The models compared.*?</ol>', text, re.S)
+    assert strip is not None
+    years = re.findall(r"<span>(\d{4})</span> <strong>", strip[0])
+    assert (years[0], years[-1]) == ("2017", "2025") and years == sorted(years)
+    stretches = re.findall(r'<details class="stretch long">.*?</details>', text, re.S)
+    assert len(stretches) == len(years) - 1
+    assert all('role="img"' in stretch and "<table" in stretch for stretch in stretches)
+    assert "encoder and decoder: encoder-decoder → decoder" in stretches[0]
 
 
 # ---------------------------------------------------------------------- hostile specs
@@ -354,7 +489,7 @@ def test_safe() -> None:
         (("report", "lama2-7b", "--hw", "h100", "--out", "x.html"), "did you mean `llama2-7b`?"),
         (("report", "llama2-7b", "--hw", "h100,h100x", "--out", "x.html"), "h100x"),
         (("report", "llama2-7b", "--hw", "h100", "--weights", "fp9", "--out", "x.html"), "fp8"),
-        (("report", *["llama2-7b"] * 30, "--hw", "h100", "--out", "x.html"), "1 to 24"),
+        (("report", *MANY, "--hw", "h100,a100,h200,l4,t4", "--out", "x.html"), "1 to 24"),
         (("report", "llama2-7b", "--hw", "h100", "--out", "/proc/nothing/x.html"), "cannot be written"),
     ],
 )
@@ -375,6 +510,87 @@ def test_command(archsim: Any, tmp_path: Path) -> None:
         "report", "llama2-7b", "--hw", "h100", "--out", str(out), "--light", "--json", cwd=tmp_path
     )
     assert json.loads(result.out)["schema"] == "archsim.report/1"
+
+
+def test_the_answer_is_no(archsim: Any, tmp_path: Path) -> None:
+    """Where nothing fits the page is written, stdout stays one answer, and the exit code is 1."""
+    out = tmp_path / "r.html"
+    args = ("report", "llama2-70b", "--hw", "t4", "--devices", "1", "--out", str(out), "--light", "--json")
+    result = archsim(*args, cwd=tmp_path)
+    assert result.code == 1 and "none of the candidates fits" in result.err
+    assert json.loads(result.out)["estimates"][0]["memory"]["fits"] is False
+    assert "does not fit" in out.read_text("utf-8")
+
+
+def test_a_folder_is_no_file(archsim: Any, tmp_path: Path) -> None:
+    """`--out` that is a folder is refused with a file to name instead."""
+    result = archsim("report", "llama3.2-1b", "--hw", "h100", "--out", str(tmp_path), "--light")
+    assert result.code == 2 and "is a folder" in result.err and not list(tmp_path.iterdir())
+
+
+def test_the_same_under_two_names_is_taken_once() -> None:
+    """Nothing is compared with itself."""
+    found = api.report(["llama2-7b", "meta-llama/Llama-2-7b-hf"], "h100,h100-sxm", light=True).study
+    assert len(found.candidates) == 1
+
+
+def test_an_encoder_is_compared_by_the_prompt() -> None:
+    """A model that writes and one that does not share one phase, which is what the verdict is about."""
+    found = api.report(["bert-base", "llama2-7b"], "h100", light=True, input_len=256).study
+    (told,) = answer.verdicts(found)
+    both = [format_seconds(float(c.answer.prefill.expected_s)) for c in found.candidates]
+    assert f"{both[1]} against {both[0]} for the prompt" in told
+
+
+# ---------------------------------------------------------------------- the limit of the size
+def test_a_large_report_stays_below_the_limit() -> None:
+    """24 candidates with many kinds of layers make a light page of at most 300 kB that names what it lacks."""
+    models = ["kimi-k2", "deepseek-v3", "glm-5", "qwen3.5-397b-a17b", "llama4-maverick", "minimax-text-01"]
+    page = Page(api.report(models, "h200,mi300x,b200,tpu-v5p", light=True).html)
+    assert len(page.text.encode()) <= 300_000 and not page.open_
+    (left,) = re.findall(r'<p class="left-out">(.*?)</p>', page.text)
+    assert "the table of all kernels" in left
+    assert "Every kernel as a table" not in page.text
+    assert {"answer", "times", "filled", "rooflines", "assumptions"} <= {a["id"] for a in page.all("section")}
+
+
+@pytest.fixture(scope="module")
+def small() -> tuple[study.Study, fitting.Parts]:
+    """A page with controls of one model, in parts."""
+    asked = study.Asked(models=("x",), hw=("y",))
+    found = study.study([_loaded("llama3.2-1b")], [_device("h100")], asked)
+    numbers = grid.grid(found)
+    sections = document._sections(found, numbers, document.measured.known(found), False, "")
+    return found, fitting.Parts(sections=tuple(s for s in sections if s[2]), grid=numbers)
+
+
+def test_less_and_less(small: tuple[study.Study, fitting.Parts]) -> None:
+    """Each thing left out makes the page smaller and is named; every page stays whole."""
+    found, whole = small
+    sizes = []
+    for parts in fitting.fitting(whole):
+        page = Page(document._page(found, parts, "", 1))
+        assert not page.open_ and all(safe(words) in page.text for words in parts.left_out)
+        sizes.append(len(page.text))
+    assert len(sizes) >= 7 and all(b < a for a, b in pairwise(sizes))
+
+
+def test_thinning_keeps_the_workload(small: tuple[study.Study, fitting.Parts]) -> None:
+    """However few steps the controls have, the report's own is among them."""
+    *_, last = fitting.fitting(small[1])
+    assert last.grid is not None and small[1].grid is not None
+    assert len(last.grid.batches) < len(small[1].grid.batches)
+    assert last.grid.at[0] in last.grid.batches and last.grid.at[1] in last.grid.contexts
+
+
+@pytest.mark.parametrize("light", [True, False], ids=["light", "full"])
+def test_no_file_above_the_limit(light: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where nothing that may be left out is enough, the report is refused rather than written."""
+    monkeypatch.setattr(document, "MOST", 10_000)
+    monkeypatch.setattr(document, "MOST_LIGHT", 10_000)
+    with pytest.raises(UsageError, match="larger than 10,000 bytes"):
+        api.report("llama3.2-1b", "h100", light=light).write(tmp_path / "r.html")
+    assert not list(tmp_path.iterdir())
 
 
 def test_large_comparisons_stay_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

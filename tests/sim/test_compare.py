@@ -8,7 +8,8 @@ import pytest
 
 from archsim import api
 from archsim.base.errors import UnknownName, UsageError
-from archsim.report.compare_page import verdict
+from archsim.report.compare_page import interval, verdict
+from archsim.report.compare_rows import rows
 from archsim.sim.compare import Comparison
 from archsim.sim.ranking import Ratio
 
@@ -90,6 +91,7 @@ def test_formats_that_names_imply() -> None:
     """`-FP8` changes one candidate, `weights` all of them."""
     found = api.compare(["llama3-8b", "llama3-8b-FP8"], "h100-sxm")
     assert [c.answer.formats.name for c in found.candidates if c.answer] == ["bf16", "fp8"]
+    assert [c.name for c in found.candidates] == ["llama3-8b", "llama3-8b fp8"]
     found = api.compare(["llama3-8b", "llama3-8b-FP8"], "h100-sxm", weights="int8")
     assert [c.answer.formats.name for c in found.candidates if c.answer] == ["int8", "int8"]
 
@@ -108,12 +110,81 @@ def test_nothing_to_compare() -> None:
     ("found", "words"),
     [
         (Ratio(1.0, 1.0, 1.0, 0.5), "the same"),
-        (Ratio(0.5, 0.4, 0.6, 1.0), "faster, p > 0.99"),
-        (Ratio(1.2, 1.05, 1.4, 0.05), "slower, p = 0.95"),
-        (Ratio(1.1, 0.9, 1.3, 0.2), "probably slower, p = 0.80"),
-        (Ratio(1.01, 0.8, 1.3, 0.47), "cannot be told (slower: p = 0.53)"),
+        (Ratio(0.5, 0.4, 0.6, 1.0), "faster, > 99 % sure"),
+        (Ratio(1.2, 1.05, 1.4, 0.05), "slower, 95 % sure"),
+        (Ratio(1.1, 0.9, 1.3, 0.2), "probably slower, 80 % sure"),
+        (Ratio(1.01, 0.8, 1.3, 0.47), "cannot be told (53 % for slower)"),
     ],
 )
 def test_verdicts(found: Ratio, words: str) -> None:
     """A ranking in words is as sure as its probability."""
     assert verdict(found) == words
+
+
+@pytest.mark.parametrize(
+    ("found", "shown"),
+    [
+        (Ratio(1.0, 1.0, 1.0, 0.5), ("1.000", "exact")),
+        (Ratio(0.5, 0.4, 0.6, 1.0), ("0.500", "0.400 – 0.600")),
+        (Ratio(0.99996, 0.99993, 0.99999, 0.99), ("0.99996", "0.99993 – 0.99999")),
+        (Ratio(0.0647, 0.043, 0.0934, 1.0), ("0.0647", "0.0430 – 0.0934")),
+        (Ratio(24.021, 17.7, 33.4, 0.0), ("24.02", "17.70 – 33.40")),
+        (Ratio(12345.6, 11000.0, 13000.0, 0.0), ("12,346", "11,000 – 13,000")),
+    ],
+)
+def test_intervals(found: Ratio, shown: tuple[str, str]) -> None:
+    """As many digits as tell the ratio from the ends of its interval."""
+    assert interval(found) == shown
+
+
+# ---------------------------------------------------------------------- ranges
+def test_each_workload_is_compared_for_itself() -> None:
+    """A range of batches: every candidate at every batch, against the first at that batch."""
+    found = api.compare(["llama3-8b", "qwen3-8b"], "h100-sxm", batch="1-4*2")
+    assert [c.workload.batch for c in found.candidates] == [1, 1, 2, 2, 4, 4]
+    for c in found.candidates:
+        own = api.estimate(c.model, "h100-sxm", batch=c.workload.batch)
+        assert c.figures["tpot_s"] == own.metrics["tpot_s"]
+        base = found.base(c)
+        assert (base.workload, base.name) == (c.workload, "llama3-8b")
+        times = [x.figures["tpot_s"] or 0 for x in (c, base)]
+        assert found.ratios(c)["tpot_s"] == pytest.approx(times[0] / times[1])
+    alone = api.compare(["llama3-8b", "qwen3-8b"], "h100-sxm", batch=4)
+    assert found.to_dict()["candidates"][4:] == alone.to_dict()["candidates"]
+
+
+def test_degrees_are_candidates() -> None:
+    """A range of degrees: one model beside itself on more devices; what cannot be has its reason."""
+    found = api.compare("llama3-8b", "h100-sxm", tp="1,2,3")
+    assert [c.label for c in found.candidates] == [f"llama3-8b on h100-sxm, tp {n}" for n in (1, 2, 3)]
+    assert [c.fits for c in found.candidates] == [True, True, False]
+    assert found.candidates[1].figures["devices"] == 2
+    assert "does not divide" in found.candidates[2].reason
+
+
+@pytest.mark.parametrize("options", [{"batch": "4-1"}, {"batch": "x"}, {"tp": 0}, {"batch": "1-64+1"}])
+def test_ranges_that_cannot_be(options: dict[str, object]) -> None:
+    """What is no range, goes down, is not positive or makes too many candidates is refused."""
+    with pytest.raises(UsageError):
+        api.compare(["llama3-8b", "qwen3-8b"], "h100-sxm", **options)
+
+
+# ---------------------------------------------------------------------- rows
+def test_rows(crossed: Comparison) -> None:
+    """Rows of candidates hold the figures; rows of parts add up to what sets the phases apart; both have one key."""
+    table = rows(crossed)
+    kinds = [line["row"] for line in table]
+    assert kinds == sorted(kinds)  # candidates first
+    assert kinds.count("candidate") == len(crossed.candidates)
+    key = ("label", "model", "hardware", "batch", "input_len", "output_len", "against")
+    assert all(line[name] is not None for line in table for name in key)
+    for c in crossed.candidates[1:]:
+        assert c.answer is not None
+        assert crossed.first.answer is not None
+        parts = [x for x in table if x["row"] == "part" and x["label"] == c.label and x["phase"] == "decode"]
+        assert c.answer.decode is not None
+        assert crossed.first.answer.decode is not None
+        delta = float(c.answer.decode.expected_s) - float(crossed.first.answer.decode.expected_s)
+        assert sum(x["delta_s"] for x in parts) == pytest.approx(delta, rel=1e-9)
+        listed = crossed.to_dict()["candidates"][crossed.candidates.index(c)]["difference"]["decode"]
+        assert [(x["part"], x["this_s"]) for x in parts] == [(x["name"], x["this_s"]) for x in listed]

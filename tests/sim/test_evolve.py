@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from archsim import api
-from archsim.base.errors import AnswerNo, UsageError
+from archsim.base.errors import UsageError
 from archsim.sim.counting import count
 from archsim.sim.estimate import estimate
 from archsim.sim.evolve import Evolution, evolve
@@ -119,8 +119,8 @@ def test_normal_form_changes_no_figure() -> None:
 
 def test_grouping_changes_no_time(h100: Hardware) -> None:
     """Layers grouped anew take the time that they took."""
-    price = Pricer(context_len=2048, hardware=h100)
-    for name in (*UNUSUAL, "gemma3n-e4b"):
+    price = Pricer(context_len=8192, hardware=h100)
+    for name in (*UNUSUAL, "gemma3n-e2b", "gemma3n-e4b"):
         model = load_model(name)
         own, anew = price(model), price(Model.model_validate(Mixer(model, model).document(())))
         assert anew.decode_s == pytest.approx(own.decode_s, rel=1e-12), name
@@ -232,6 +232,36 @@ def test_a_changed_spec() -> None:
     assert back.steps[0].delta["kv_bytes"] == -e.steps[0].delta["kv_bytes"]
 
 
+@pytest.mark.parametrize(
+    ("model", "change", "decision"),
+    [
+        ("llama3-8b", "d_model=4032", "width"), ("llama3-8b", "vocab_size=999", "vocabulary"),
+        ("llama3-8b", "max_context=999", "context"), ("llama3-8b", "norm.eps=1e-7", "norm_type"),
+        ("llama3-8b", "head.softcap=30.0", "logits"), ("llama3-8b", "attention.softcap=30.0", "attention_extras"),
+        ("llama3-8b", "attention.qkv_bias=true", "biases"), ("llama3-8b", "ffn.bias=true", "biases"),
+        ("llama3-8b", "ffn.d_ff=999", "d_ff"), ("llama3-8b", "head.tied=true", "tying"),
+        ("olmo2-7b", "attention.qk_norm.eps=1e-7", "qk_norm"), ("llama3-8b", "weights.default=fp16", "format"),
+        ("llama3-8b", "attention.position.theta=999.0", "rope"), ("gpt2-xl", "embedding.scale=2.0", "embedding"),
+        ("gpt2-xl", "embedding.positions.max=999", "context"),
+        ("mixtral-8x7b", "ffn.router={score: sigmoid}", "router"),
+        ("mixtral-8x7b", "ffn.expert.d_ff=999", "expert_width"), ("mixtral-8x7b", "ffn.top_k=3", "top_k"),
+        ("mixtral-8x7b", "ffn.n_experts=9", "expert_count"), ("mamba-2.8b", "mixer.d_state=17", "mixer_sizes"),
+        ("t5-base", "attention.position.buckets=33", "position"),
+        ("deepseek-v2", "attention.kv_rank=500", "latent_sizes"),
+        ("bert-base", "pooler=false", "pooler"), ("bert-base", "embedding.token_types=3", "segments"),
+    ],
+)  # fmt: skip
+def test_one_field_is_one_decision(model: str, change: str, decision: str) -> None:
+    """A single changed field is a single step under the decision that it belongs to, and undone is the way back."""
+    before, after = load_model(model), load_model(model, [change])
+    there, back = evolve(before, after, context_len=64), evolve(after, before, context_len=64)
+    assert (
+        [step.decisions for step in there.steps] == [step.decisions for step in back.steps] == [(decision,)]
+    )
+    assert "→" in there.change(there.steps[0])
+    assert (there.first, there.last) == (back.last, back.first)
+
+
 def test_a_name_that_implies_a_format() -> None:
     """`-FP8` is a step of its own."""
     e = api.evolve("llama3-8b", "llama3-8b-FP8", None, orders=0)
@@ -247,10 +277,53 @@ def test_the_same_architecture() -> None:
     assert e.first == e.last
 
 
-def test_an_encoder_and_a_decoder() -> None:
-    """What has no decode step has no path to what has one, and archsim says so."""
-    with pytest.raises(AnswerNo, match="encoder"):
-        evolve(load_model("bert-base"), load_model("gpt2-xl"))
+@pytest.mark.parametrize("order", ["story", "reverse", "random:3"])
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [("bert-base", "gpt2-xl"), ("transformer-base", "roberta-base"), ("mamba-2.8b", "deberta-base")],
+)
+def test_an_encoder_and_a_decoder(a: str, b: str, order: str, h100: Hardware) -> None:
+    """Where one end makes no tokens there is no decode time; all else adds up, and `count` has the ends."""
+    one, two = load_model(a), load_model(b)
+    e = evolve(one, two, h100, context_len=500, order=order, orders=2)
+    check(e)
+    for model, costs in ((one, e.first), (two, e.last)):
+        counted = count(model, input_len=500)
+        assert (costs.params, costs.kv_bytes) == (counted.total, counted.kv_bytes)
+        assert costs.decode_s is None
+        assert isinstance(costs.flops_per_token, int)
+    assert any("no decode step" in note for note in e.assumptions)
+    assert "stacks" in {name for step in e.steps for name in step.decisions}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "decision", "words"),
+    [
+        ("gpt2-xl", "llama3-8b", "position", "position encoding: learned positions → rope"),
+        ("gpt2-xl", "llama3-8b", "norm_type", "norm: layernorm → rmsnorm, bias yes → no"),
+        ("llama2-70b", "deepseek-v3", "latent", "latent attention: gqa → mla of 576 per token"),
+        ("llama2-70b", "deepseek-v3", "experts",
+         "experts: swiglu → 256 experts of 2,048, 8 per token, in 58 of 61 layers"),
+        ("llama2-70b", "deepseek-v3", "format", "format: bf16 → bf16, linear and expert in fp8_block"),
+        ("transformer-base", "deepseek-v3", "stacks", "encoder and decoder: encoder-decoder → decoder"),
+        ("mamba-2.8b", "qwen3.5-397b-a17b", "mixing", "token mixing: mamba → gated delta net / gqa"),
+        ("glm-4.5", "minimax-m2", "router", "router: scale 2.5 → 1, in 59 of 62 layers"),
+        ("deepseek-v3", "minimax-m2", "mtp", "multi-token prediction: 1 module → 3 modules"),
+        ("llama3-8b", "gemma3n-e2b", "cache_sharing",
+         "caches shared by layers: none → layer 19 / layer 20, in 10 of 30 layers"),
+    ],
+)  # fmt: skip
+def test_words(a: str, b: str, decision: str, words: str) -> None:
+    """A step says what changes, from what to what, and in how many layers where not in all."""
+    e = evolve(load_model(a), load_model(b), context_len=256)
+    assert words in {e.change(step) for step in e.steps if step.decisions == (decision,)}
+
+
+def test_every_step_says_from_what_to_what() -> None:
+    """Also where blocks differ only inside, such as two routers or two prediction modules."""
+    for a, b, order in pairs(60)[2:]:
+        e = evolve(load_model(a), load_model(b), context_len=16, order=order)
+        assert all("→" in part for step in e.steps for part in e.change(step).split(" + ")), (a, b)
 
 
 def test_the_contract() -> None:

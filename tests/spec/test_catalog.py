@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from archsim.base.errors import ArchsimError, SpecError, UnknownName
@@ -224,6 +224,7 @@ def test_broken_index(tmp_path: Path, text: str) -> None:
         resolve("models", "a")
 
 
+@example("-")
 @given(st.text(max_size=300))
 def test_any_name_resolves_or_fails_cleanly(name: str) -> None:
     """Any text is a known name, a path, or one of our errors."""

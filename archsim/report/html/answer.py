@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from archsim.base.units import format_bytes, format_seconds
 from archsim.report.html.bars import spanned
-from archsim.report.html.markup import Cell, paragraph, safe, table
+from archsim.report.html.markup import Cell, paragraph, safe, significant, table
 from archsim.report.html.study import Candidate, Study
 from archsim.sim.budget import Memory
 from archsim.sim.phases import Phase
@@ -44,7 +44,7 @@ def answer(study: Study) -> str:
     """The section."""
     lines = "".join(f"<li>{safe(text)}</li>" for text in verdicts(study))
     parts = [paragraph(workload(study), "load"), f'<ul class="verdict">{lines}</ul>', _tiles(study)]
-    caption = "Expected figures; brackets: 80 % interval"
+    caption = "Expected figures; small: 80 % interval"
     parts.append(table(caption, HEAD, [_row(c) for c in study.candidates], "answer-table"))
     return "".join(parts)
 
@@ -81,8 +81,10 @@ def _alone(c: Candidate) -> str:
 def _pair(first: Candidate, other: Candidate) -> str:
     """The second against the first: memory, speed, and how sure the order is."""
     a, b = slowest_wait(first), slowest_wait(other)
+    if a.name != b.name:  # one of them writes nothing: what both do is to read the prompt
+        a, b = first.answer.prefill, other.answer.prefill
     ratio = float(a.expected_s) / float(b.expected_s)
-    per = "a token" if other.answer.decode is not None else "a pass"
+    per = "a token" if b.name == "decode" else "the prompt" if other.answer.decode is not None else "a pass"
     words = f"{ratio:.3g} times as fast as" if ratio >= 1 else f"{1 / ratio:.3g} times as slow as"
     times = f"{format_seconds(float(b.expected_s))} against {format_seconds(float(a.expected_s))} for {per}"
     counts = other.answer.plan.devices, first.answer.plan.devices
@@ -134,7 +136,7 @@ def _best(usable: list[Candidate], words: str, metric: str) -> str:
         return ""
     is_time = metric.endswith("_s")
     best, value = (min if is_time else max)(known, key=lambda pair: pair[1])
-    shown = format_seconds(value) if is_time else f"{value:,.4g} tokens/s"
+    shown = format_seconds(value) if is_time else f"{significant(value)} tokens/s"
     phase = best.answer.prefill if metric == "ttft_s" else slowest_wait(best)
     words = words if len(known) > 1 else words.split(" ", 1)[1]
     return (
@@ -146,14 +148,14 @@ def _best(usable: list[Candidate], words: str, metric: str) -> str:
 def _row(c: Candidate) -> list[str | Cell]:
     e, m = c.answer, c.answer.metrics
     used = filled(e.memory)
-    rates = [f"{m[key]:,.4g}" if m[key] is not None else "–"
+    rates = [significant(value) if (value := m[key]) is not None else "–"
              for key in ("tokens_per_s_per_user", "tokens_per_s_per_device")]  # fmt: skip
     memory: str | Cell = used if c.fits else Cell(f"{used}: does not fit", True)
     return [
         c.label, f"{e.plan.devices}", memory, _span(e.prefill), _span(e.decode) if e.decode else "–", *rates,
-        EVIDENCE[slowest_wait(c).evidence],
+        Cell(EVIDENCE[slowest_wait(c).evidence], left=True),
     ]  # fmt: skip
 
 
-def _span(phase: Phase) -> str:
-    return f"{format_seconds(float(phase.expected_s))} ({spanned(phase)})"
+def _span(phase: Phase) -> Cell:
+    return Cell(format_seconds(float(phase.expected_s)), note=spanned(phase))

@@ -32,6 +32,10 @@ class Report:
         """Writes the page, whole or not at all. Raises UsageError where the file cannot be written."""
         from archsim.validate.writing import write_text
 
+        if Path(path).is_dir():
+            raise UsageError(
+                f"{path} is a folder", hints=(f"name a file in it: `{Path(path) / 'report.html'}`",)
+            )
         try:
             write_text(Path(path), self.html)
         except OSError as error:
@@ -43,18 +47,23 @@ def report(models: Any, hw: Any, options: Mapping[str, Any]) -> Report:
     page = {name: options[name] for name in OWN if name in options}
     changes = options.get("set", ())
     changes = (changes,) if isinstance(changes, str) else tuple(changes)
-    opened = [_model(m, changes) for m in _several(models)]
-    devices = [_device(d) for d in _several(hw)]
+    opened = _once([_model(m, changes) for m in _several(models)])
+    devices = _once([_device(d) for d in _several(hw)])
     if not opened or not devices:
         raise UsageError("a report is about at least one model and one device")
     asked = Asked(
         models=tuple(name for name, _, _ in opened), hw=tuple(name for name, _ in devices), changes=changes,
-        weights=tuple(_several(options.get("weights"))) or (None,), **_of_estimates(options),
+        weights=tuple(dict.fromkeys(_several(options.get("weights")))) or (None,), **_of_estimates(options),
     )  # fmt: skip
     found = study(
         [(model, implied) for _, model, implied in opened], [device for _, device in devices], asked
     )
     return Report(study=found, html=document(found, **page))
+
+
+def _once(opened: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Without those that are the same under another name."""
+    return [one for i, one in enumerate(opened) if not any(one[1:] == other[1:] for other in opened[:i])]
 
 
 def _of_estimates(options: Mapping[str, Any]) -> dict[str, Any]:

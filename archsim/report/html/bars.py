@@ -8,7 +8,9 @@ from typing import NamedTuple
 from archsim.base.units import format_bytes, format_seconds
 from archsim.report.html.grid import PHASES, Grid, Run, parts_of
 from archsim.report.html.markup import Cell, figure, legend, safe, table
+from archsim.report.html.markup import listed as listed_names
 from archsim.report.page import percent
+from archsim.sim.budget import Memory
 from archsim.sim.estimate import Estimate
 from archsim.sim.phases import Phase
 
@@ -83,7 +85,7 @@ def time(grid: Grid) -> str:
     head = ["", "phase", "expected", "80 % interval", "speed of light", "limited by", "parts"]
     twin = table("Time of one step", head, _time_rows(grid), "time-table")
     picture = _parts_key(grid) + "".join(made)
-    told = "Upright tick: speed of light. Thin line: 80 % interval. " + _fastest(grid)
+    told = f"{_fastest(grid)} Upright tick: speed of light. Thin line: 80 % interval."
     return figure(picture, told, twin, "time", "wide")
 
 
@@ -128,12 +130,20 @@ def _parts_key(grid: Grid) -> str:
 
 
 def _fastest(grid: Grid) -> str:
-    """Who is fastest at what takes longest to wait for: a token, or the only phase there is."""
-    timed = [(run, run.base.decode or run.base.prefill) for run in grid.compared if run.base.memory.fits]
-    if len(timed) < 2:
-        return ""
+    """Who is fastest at what takes longest to wait for: a token, or the phase that all have."""
+    able = [run for run in grid.compared if run.base.memory.fits]
+    decodes = all(run.base.decode is not None for run in able)
+    timed = [
+        (run, found)
+        for run in able
+        if (found := run.base.decode if decodes else run.base.prefill) is not None
+    ]
+    if not timed:
+        return "Nothing fits."
     run, phase = min(timed, key=lambda pair: float(pair[1].expected_s))
-    return f"Shortest {phase.name}: {run.label}, {format_seconds(float(phase.expected_s))}."
+    part, most = max(parts_of(phase).items(), key=lambda item: item[1])
+    share = f"{part} {percent(most / float(phase.expected_s))}"
+    return f"Shortest {phase.name}: {run.label}, {format_seconds(float(phase.expected_s))}, of which {share}."
 
 
 # ------------------------------------------------------------------ memory
@@ -145,12 +155,19 @@ def memory(grid: Grid) -> str:
     picture = legend((swatch(i), name) for i, name in enumerate(MEMORY))
     picture += bars("memory", "Memory of one device", listed)
     short = [run.label for run in runs if not run.base.memory.fits]
-    told = f"Does not fit: {', '.join(short)}." if short else "All fit." if len(runs) > 1 else "It fits."
-    told = f"Outline: the device's memory. Upright tick: what a process may use. {told}"
+    told = f"Does not fit: {listed_names(short)}." if short else "All fit." if len(runs) > 1 else "It fits."
+    fullest = max(runs, key=lambda run: share_of(run.base.memory))
+    told += f" Fullest: {fullest.label}, {percent(share_of(fullest.base.memory))} of what is usable."
+    told += " Outline: the device's memory. Upright tick: what a process may use."
     twin = table("Memory of one device", ["", *MEMORY, "free", "usable", ""], [
         _memory_row(run.label, run.base) for run in runs
     ], "memory-table")  # fmt: skip
     return figure(picture, told, twin, "memory", "wide")
+
+
+def share_of(m: Memory) -> float:
+    """Needed over usable."""
+    return float(m.needed / m.usable) if m.usable else 0.0
 
 
 def _filled(run: Run, top: int) -> Bar:

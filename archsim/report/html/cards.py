@@ -6,15 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from archsim.base.errors import ArchsimError
 from archsim.base.units import format_bytes, format_count, format_rate
-from archsim.report.html.markup import Cell, details, link, name_of, paragraph, safe, table
+from archsim.report.html.effects import told
+from archsim.report.html.markup import WEB, Cell, details, link, listed, name_of, safe, table
 from archsim.report.html.study import Candidate, Study
 from archsim.sim.counting import kv_growth
 from archsim.sim.formats import choose_formats
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
-
-ANCESTORS = 6
-"""Models before the one asked for that a family line shows."""
 
 Facts = Mapping[str, str]
 
@@ -25,10 +23,10 @@ def compared(study: Study) -> str:
     by_name = {c.answer.model.name: c for c in reversed(study.candidates)}
     cards = {name_of(name): _model(m, by_name[name]) for name, m in models.items()}
     hardware = {d.id: _device(d) for d in study.devices}
-    lines = "".join(_line_of_descent(m) for m in models.values())
     return (
-        "<h3>Models</h3>" + _side_by_side("Models", cards) + lines
-        + "<h3>Devices</h3>" + _side_by_side("Devices", hardware) + details("Sources", _sources(study))
+        '<div class="pair"><div><h3>Models</h3>' + _side_by_side("Models", cards)
+        + "</div><div><h3>Devices</h3>" + _side_by_side("Devices", hardware) + "</div></div>"
+        + details("Sources", _sources(study), "long sources")
     )  # fmt: skip
 
 
@@ -76,33 +74,6 @@ def _device(d: Hardware) -> Facts:
     }  # fmt: skip
 
 
-def _line_of_descent(model: Model) -> str:
-    """The family line with years, as far as the catalog knows it."""
-    strip: list[str] = []
-    seen: set[str] = set()
-    current: Model | None = model
-    while current is not None and current.name not in seen and len(strip) <= ANCESTORS:
-        seen.add(current.name)
-        year = (current.released or "")[:4]
-        strip.append(f"{name_of(current.name, 40)}{f' ({year})' if year else ''}")
-        parent = current.lineage.parent if current.lineage else None
-        current = _found(parent)
-        if parent and current is None:
-            strip.append(name_of(parent, 40))
-    return paragraph("Descent: " + " → ".join(reversed(strip))) if len(strip) > 1 else ""
-
-
-def _found(name: str | None) -> Model | None:
-    from archsim.spec.load import load_model
-
-    if not name or "/" in name or "\\" in name:
-        return None  # a name of the catalog, never a file that a spec points to
-    try:
-        return load_model(name)
-    except ArchsimError:
-        return None
-
-
 def _sources(study: Study) -> str:
     parts = []
     for model in {m.name: m for m in study.models}.values():
@@ -124,31 +95,36 @@ def _listed(title: str, sources: Iterable[tuple[str, str, Sequence[str]]]) -> st
 
 # ------------------------------------------------------------------ what it rests on
 def assumptions(study: Study) -> str:
-    """Every assumption once, with the candidates that it is made for, then the warnings."""
-    made = _collected((c.label, c.answer.assumptions) for c in study.candidates)
+    """Every assumption once with its effect if wrong and the candidates it is made for, then the warnings."""
+    made = _collected((c, c.answer.assumptions) for c in study.candidates)
     warned = _collected(
-        (c.label, (*c.answer.warnings, *([c.refusal] if c.refusal else []))) for c in study.candidates
+        (c, (*c.answer.warnings, *([c.refusal] if c.refusal else []))) for c in study.candidates
     )
-    count = len(study.candidates)
-    parts = [_numbered(made, count)]
+    effects = {note: f"If wrong: {told(note, cases, study.asked)}." for note, cases in made.items()}
+    parts = [_numbered(made, len(study.candidates), effects)]
     if warned:
-        parts += ["<h3>Warnings</h3>", _numbered(warned, count)]
+        parts += ["<h3>Warnings</h3>", _numbered(warned, len(study.candidates), {})]
     return "".join(parts)
 
 
-def _collected(said: Iterable[tuple[str, Sequence[str]]]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for label, notes in said:
+def _collected(said: Iterable[tuple[Candidate, Sequence[str]]]) -> dict[str, list[Candidate]]:
+    found: dict[str, list[Candidate]] = {}
+    for candidate, notes in said:
         for note in notes:
-            found.setdefault(note, []).append(label)
+            found.setdefault(note, []).append(candidate)
     return found
 
 
-def _numbered(notes: Mapping[str, Sequence[str]], count: int) -> str:
+def _numbered(notes: Mapping[str, Sequence[Candidate]], count: int, effects: Mapping[str, str]) -> str:
     items = []
-    for note, labels in notes.items():
-        of = "" if len(labels) == count else f' <span class="dim">({safe(", ".join(labels))})</span>'
-        items.append(f"<li>{safe(note)}{of}</li>")
+    for note, made in notes.items():
+        of = (
+            ""
+            if len(made) == count
+            else f' <span class="dim">({safe(listed([c.label for c in made]))})</span>'
+        )
+        then = f'<br><span class="effect">{safe(effects[note])}</span>' if note in effects else ""
+        items.append(f"<li>{safe(note)}{of}{then}</li>")
     return f"<ol>{''.join(items)}</ol>\n"
 
 
@@ -156,12 +132,18 @@ def inputs(study: Study) -> list[list[str | Cell]]:
     """The files behind the report with the start of their SHA-256."""
     from archsim.report.provenance import inputs as files
 
+    urls = {"models": [[s.url for s in m.sources] for m in study.models],
+            "hw": [[s.url or "" for s in d.sources.values()] for d in study.devices]}  # fmt: skip
     rows: list[list[str | Cell]] = []
     for kind, names in (("models", study.asked.models), ("hw", study.asked.hw)):
-        for name in names:
+        for name, known in zip(names, urls[kind], strict=False):
             try:
-                found = ", ".join(files(**{kind: name}))
+                path, _, digest = ", ".join(files(**{kind: name})).rpartition("@")
             except (ArchsimError, OSError):
-                found = "given as an object"
-            rows.append([name_of(name), found])
+                path, digest = "given as an object", ""
+            url = next((url for url in known if WEB.fullmatch(url)), "")
+            source = (
+                Cell(name_of(url.partition("//")[2], 60), left=True, url=url) if url else Cell("–", left=True)
+            )
+            rows.append([name_of(name), Cell(path, left=True), Cell(digest, left=True), source])
     return rows

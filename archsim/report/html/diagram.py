@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from textwrap import wrap
 
 from archsim.report.html.markup import Cell, details, name_of, safe, table
-from archsim.report.html.traits import Box, boxes, differing, facets
+from archsim.report.html.traits import Box, boxes, differing, facets, news
+from archsim.report.page import plural
 from archsim.spec.model import Model
 
 WIDTH, MARGIN, STEP, LINE, HEAD = 300, 12, 12, 15, 20
+MOST_LINES = 3
+"""Lines of a box that one property may take."""
+
 LETTERS = 35
 """Characters of a line that fit a box."""
 
@@ -35,21 +40,26 @@ class Pen:
 def diagrams(models: Sequence[Model]) -> str:
     """A drawing for each model, side by side, and the same as a table."""
     distinct = list({m.name: m for m in models}.values())
-    marked = differing(distinct)
-    drawings = "".join(
-        f"<figure>{diagram(model, marked)}<figcaption>{safe(_told(model, distinct, marked))}</figcaption></figure>"
-        for model in distinct
-    )
-    return f'<div class="plans">{drawings}</div>' + details(
-        "The architectures as a table", _twin(distinct, marked)
+    whole = differing(distinct)
+    drawings = []
+    for i, model in enumerate(distinct):
+        # of two both sides are marked; of more, what the drawing before does not have
+        marked = whole if len(distinct) < 3 else news(distinct[i - 1], model) if i else set()
+        told = safe(_told(i, distinct, marked))
+        drawings.append(f"<figure>{diagram(model, marked)}<figcaption>{told}</figcaption></figure>")
+    return f'<div class="plans">{"".join(drawings)}</div>' + details(
+        "The architectures as a table", _twin(distinct, whole)
     )
 
 
-def _told(model: Model, models: Sequence[Model], marked: Collection[tuple[str, str]]) -> str:
-    own = sum(key in marked for box in boxes(model) for key in box.keys)
-    if len(models) == 1:
-        return f"{name_of(model.name)}: {model.n_layers:,} layers."
-    return f"{name_of(model.name)}: {model.n_layers:,} layers; marked with ≠: {own} lines that not all have."
+def _told(i: int, models: Sequence[Model], marked: Collection[tuple[str, str]]) -> str:
+    model = models[i]
+    size = f"{name_of(model.name)}: {model.n_layers:,} layers"
+    if not marked:
+        return f"{size}."
+    own = len({key for box in boxes(model) for key in box.keys if key in marked})
+    other = models[i - 1 if i or len(models) > 2 else 1]
+    return f"{size}; marked with ≠: {plural(own, 'line')} that {name_of(other.name)} does not have."
 
 
 def diagram(model: Model, marked: Collection[tuple[str, str]] = ()) -> str:
@@ -122,19 +132,25 @@ def _box(pen: Pen, box: Box, marked: Collection[tuple[str, str]]) -> None:
         pen.y += 16
         return
     inset = MARGIN + 6 * box.depth
-    tall = HEAD + LINE * len(box.lines) + (4 if box.lines else 0)
+    lines = [(key, part, i) for key, words in zip(box.keys[1:], box.lines, strict=True)
+             for i, part in enumerate(_folded(words))]  # fmt: skip
+    tall = HEAD + LINE * len(lines) + (4 if lines else 0)
     differs = any(key in marked for key in box.keys)
     kind = f"box {box.kind}" + (" differs" if differs else "")
     pen.parts.append(
         f'<rect class="{kind}" x="{inset}" y="{pen.y:g}" width="{WIDTH - 2 * inset}" height="{tall}" rx="4"/>'
     )
     pen.text(inset + 8, pen.y + 14, _signed(box.title, box.keys[:1], marked), "name")
-    for i, (key, words) in enumerate(zip(box.keys[1:], box.lines, strict=True)):
-        changed = key in marked
-        pen.text(
-            inset + 8, pen.y + HEAD + LINE * i + 11, _signed(words, (key,), marked), "diff" if changed else ""
-        )
+    for i, (key, words, part) in enumerate(lines):
+        shown = words if part else _signed(words, (key,), marked)
+        across = inset + (20 if part else 8)
+        pen.text(across, pen.y + HEAD + LINE * i + 11, shown, "diff" if key in marked else "")
     pen.y += tall
+
+
+def _folded(words: str) -> list[str]:
+    """A line that is too long for a box as several, cut between words."""
+    return wrap(words, LETTERS - 3, max_lines=MOST_LINES, placeholder=" …") or [words]
 
 
 def _signed(words: str, keys: Sequence[tuple[str, str]], marked: Collection[tuple[str, str]]) -> str:

@@ -1,106 +1,109 @@
-"""What each decision between the first and the last architecture costs, where archsim can take them apart."""
+"""What each decision between the first and the last architecture costs, and what it cost from each to the next."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
-from importlib.util import find_spec
-from typing import Any
+from collections.abc import Sequence
+from itertools import pairwise
 
 from archsim.base.errors import ArchsimError
-from archsim.base.units import format_bytes, format_flops, format_seconds
-from archsim.report.html.markup import details, figure, name_of, paragraph, safe, table
+from archsim.report.evolve_page import METRICS
+from archsim.report.html.markup import details, name_of, paragraph, table
 from archsim.report.html.study import Study
+from archsim.report.page import plural
+from archsim.report.signed import absolute, signed
+from archsim.report.waterfall import waterfall
+from archsim.sim.evolve import Evolution, evolve
+from archsim.spec.model import Model
 
-MODULE = "archsim.sim.evolve"
-WIDTH, ROW, LEFT, RIGHT = 800, 22, 310, 150
+WHOLE = ("params", "kv_bytes", "decode_s")
+"""Figures of the way from the first to the last that are drawn; the table has all."""
 
-METRICS: Mapping[str, tuple[str, Callable[[float], str]]] = {
-    "params": ("parameters", lambda v: f"{v:,.0f}"),
-    "flops_per_token": ("work per token", format_flops),
-    "kv_bytes": ("cache of one sequence", format_bytes),
-    "decode_s": ("time per token", format_seconds),
-    "prefill_s": ("time of the prompt", format_seconds),
-}
+STRETCH = ("kv_bytes", "decode_s")
+"""Figures of the way from one to the next that are drawn."""
 
 
-def waterfall(study: Study) -> str:
-    """A bar for every step from the first model to the last; nothing where there is one model."""
+def evolution(study: Study) -> str:
+    """Waterfalls from the first model to the last, then from each to the next; nothing where there is one model."""
     models = list({m.name: m for m in study.models}.values())
-    if len(models) < 2 or find_spec(MODULE) is None:
+    if len(models) < 2:
         return ""
     try:
-        found = steps(models[0], models[-1], study)
+        whole = _way(models[0], models[-1], study)
     except ArchsimError as error:
-        return paragraph(
-            f"The way from {models[0].name} to {models[-1].name} could not be taken apart: {error.message}"
-        )
-    if not found:
+        ends = f"{name_of(models[0].name)} to {name_of(models[-1].name)}"
+        return paragraph(f"The way from {ends} could not be taken apart: {error.message}")
+    if not whole.steps:
         return ""
-    names = name_of(models[0].name), name_of(models[-1].name)
-    pictures = [_chart(metric, found, names) for metric in ("params", "kv_bytes", "decode_s")]
     told = (
-        f"One decision at a time from {names[0]} to {names[1]}, in order; the steps add up to the whole "
-        f"difference. Cache of {study.asked.input_len:,} tokens; times of one {study.devices[0].id} "
-        "at batch 1, whether it fits or not."
+        f"One decision at a time from {_names(whole)[0]} to {_names(whole)[1]}; the steps add up to the whole "
+        f"difference. Work and cache at {study.asked.input_len:,} tokens of one sequence; times of one "
+        f"{study.devices[0].id}, whether it fits or not."
     )
-    return paragraph(told) + "".join(pictures) + details("Every step as a table", _twin(found, names))
+    parts = [paragraph(told), _drawn(whole, WHOLE), details("Every step as a table", _twin(whole))]
+    return "".join([*parts, _milestones(models, study)] if len(models) > 2 else parts)
 
 
-def steps(first: Any, last: Any, study: Study) -> Sequence[Mapping[str, Any]]:
-    """The steps as `evolve --json` gives them."""
-    evolve: Callable[..., Any] = import_module(MODULE).evolve
-    answer = evolve(first, last, study.devices[0], context_len=study.asked.input_len, orders=0)
-    document: Mapping[str, Any] = answer.to_dict()
-    return list(document["steps"])
+def _way(a: Model, b: Model, study: Study) -> Evolution:
+    return evolve(a, b, study.devices[0], context_len=study.asked.input_len)
 
 
-def _chart(metric: str, found: Sequence[Mapping[str, Any]], names: tuple[str, str]) -> str:
-    """Steps below one another, each beginning where the one before ended."""
-    words, shown = METRICS[metric]
-    deltas = [(str(step["change"]), float(step["delta"].get(metric) or 0.0)) for step in found]
-    deltas = [(change, delta) for change, delta in deltas if delta]
-    if not deltas:
+def _names(e: Evolution) -> tuple[str, str]:
+    return name_of(e.a.name), name_of(e.b.name)
+
+
+def _drawn(e: Evolution, metrics: Sequence[str]) -> str:
+    """The waterfalls of some figures."""
+    steps = [(e.change(step), step.delta) for step in e.steps]
+    drawn = (
+        waterfall(metric, METRICS[metric], steps, _names(e), getattr(e.first, metric)) for metric in metrics
+    )
+    return f'<div class="plots small">{"".join(drawn)}</div>'
+
+
+def _twin(e: Evolution) -> str:
+    rows = [
+        [name_of(e.change(step), 120), *(signed(metric, step.delta[metric]).text for metric in METRICS)]
+        for step in e.steps
+    ]
+    return table(f"Steps from {_names(e)[0]} to {_names(e)[1]}", ["", *METRICS.values()], rows)
+
+
+# ------------------------------------------------------------------ from each to the next
+def _milestones(models: Sequence[Model], study: Study) -> str:
+    """The figures of every model in turn, and what was decided between each and the next."""
+    ways, refused = [], []
+    for a, b in pairwise(models):
+        try:
+            ways.append(_way(a, b, study))
+        except ArchsimError as error:
+            refused.append(paragraph(f"{name_of(a.name)} to {name_of(b.name)}: {error.message}"))
+    if not ways:
         return ""
-    at, low, high = 0.0, 0.0, 0.0
-    for _, delta in deltas:
-        at += delta
-        low, high = min(low, at), max(high, at)
-    scale = (WIDTH - LEFT - RIGHT) / ((high - low) or 1.0)
-    parts, at = [], 0.0
-    for i, (change, delta) in enumerate(deltas):
-        start = LEFT + (min(at, at + delta) - low) * scale
-        parts.append(_step(i, name_of(change, 42), start, abs(delta) * scale, _signed(delta, shown)))
-        at += delta
-    title = f"{words}: what each step from {names[0]} to {names[1]} adds"
-    head = f'<svg viewBox="0 0 {WIDTH} {ROW * len(deltas) + 4}" role="img" aria-label="{safe(title)}">'
-    picture = f"{head}{''.join(parts)}</svg>"
-    held = f'<div class="scroll" tabindex="0" role="region" aria-label="{safe(words)}, step by step">{picture}</div>'
-    return figure(held, f"{title}; {_signed(at, shown)} in all.", kind="wide fall")
-
-
-def _signed(value: float, shown: Callable[[float], str]) -> str:
-    return f"{'+' if value >= 0 else '−'}{shown(abs(value))}"
-
-
-def _step(i: int, change: str, start: float, size: float, text: str) -> str:
-    y = ROW * i + 2
-    style = "down" if text.startswith("−") else "up"
-    return (
-        f'<text x="{LEFT - 8}" y="{y + 14}" text-anchor="end" class="name">{safe(change)}</text>'
-        f'<rect class="{style}" x="{start:.1f}" y="{y}" width="{max(size, 1):.1f}" height="{ROW - 4}"/>'
-        f'<text x="{min(start + size + 6, WIDTH - RIGHT + 6):.1f}" y="{y + 14}">{safe(text)}</text>'
+    stretches = "".join(
+        details(_summary(e), _drawn(e, STRETCH) + _twin(e), "stretch long") for e in ways if e.steps
     )
+    return "<h3>From each to the next</h3>" + _stations(ways, study) + "".join(refused) + stretches
 
 
-def _twin(found: Sequence[Mapping[str, Any]], names: tuple[str, str]) -> str:
-    rows = []
-    for step in found:
-        cells = [str(step["change"])]
-        for metric, (_, shown) in METRICS.items():
-            value = step["delta"].get(metric)
-            cells.append("–" if value is None else _signed(value, shown) if value else "0")
-        rows.append(cells)
-    return table(
-        f"Steps from {names[0]} to {names[1]}", ["", *(words for words, _ in METRICS.values())], rows
+def _stations(ways: Sequence[Evolution], study: Study) -> str:
+    rows = [
+        [_dated(ways[0].a), "–", *(absolute(metric, getattr(ways[0].first, metric)) for metric in METRICS)]
+    ]
+    for e in ways:
+        costs = (absolute(metric, getattr(e.last, metric)) for metric in METRICS)
+        rows.append([_dated(e.b), f"{len(e.steps):,}", *costs])
+    caption = (
+        f"The models in turn, one sequence of {study.asked.input_len:,} tokens on one {study.devices[0].id}"
     )
+    return table(caption, ["", "decisions", *METRICS.values()], rows)
+
+
+def _dated(model: Model) -> str:
+    year = (model.released or "")[:4]
+    return name_of(model.name, 40) + (f" ({year})" if year else "")
+
+
+def _summary(e: Evolution) -> str:
+    whole = {metric: (getattr(e.first, metric), getattr(e.last, metric)) for metric in ("params", *STRETCH)}
+    found = [f"{METRICS[m]} {absolute(m, a)} → {absolute(m, b)}" for m, (a, b) in whole.items()]
+    return f"{_names(e)[0]} to {_dated(e.b)}: {plural(len(e.steps), 'decision')}; {', '.join(found)}"

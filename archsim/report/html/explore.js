@@ -29,7 +29,8 @@
     const [number, unit] = ms(low).split(" ");
     return ms(high).endsWith(` ${unit}`) ? `${number} to ${ms(high)}` : `${ms(low)} to ${ms(high)}`;
   };
-  const short = value => Number(value.toPrecision(4)).toLocaleString("en-US", { maximumSignificantDigits: 4 });
+  const share = value => `${(100 * value).toFixed(1)} %`;
+  const some = names => names.slice(0, 3).join(", ") + (names.length > 3 ? ` and ${count(names.length - 3)} more` : "");
 
   // ---- what is shown
   const shown = () => runs.filter(run =>
@@ -51,6 +52,7 @@
     const svg = $(id);
     if (svg) svg.querySelector(".marks").innerHTML = draw(axis(svg.dataset.x), axis(svg.dataset.y), svg);
   };
+  const devices = [...new Set(runs.map(run => run.hw))];
   const shape = n => (n + Math.floor(n / COLOURS)) % COLOURS;
   const line = (x, y, run, points) => {
     const style = `c${run.n % COLOURS}`;
@@ -62,6 +64,7 @@
     if (found) found.tBodies[0].innerHTML = rows.map(row =>
       `<tr>${row.map((cell, i) => i ? `<td${String(cell).length > 44 ? ' class="w"' : ""}>${esc(cell)}</td>` : `<th scope="row">${esc(cell)}</th>`).join("")}</tr>`).join("");
   };
+  const hide = (id, empty) => { const found = $(id); if (found) found.closest("figure").hidden = empty; };
   const caption = (key, text) => { const found = $(`${key}-caption`); if (found) found.textContent = text; };
   const bar = b => {
     let at = 0;
@@ -98,10 +101,12 @@
       rows.push([run.label, name, ms(phase.exp[at]), until(phase.low[at], phase.high[at]), ms(phase.ideal[at]), BOUNDS[phase.bound[at]], split.map(p => `${p[0]} ${ms(p[1])}`).join("; ")]);
     }
     table("time-table", rows);
-    const able = shown().filter(run => fits(run, at)), slow = run => (run.decode || run.prefill).exp[at];
-    const best = able.length > 1 ? able.reduce((a, b) => slow(b) < slow(a) ? b : a) : null;
+    const able = shown().filter(run => fits(run, at)), slowest = able.every(run => run.decode) ? "decode" : "prefill", slow = run => run[slowest].exp[at];
+    const best = able.length ? able.reduce((a, b) => slow(b) < slow(a) ? b : a) : null;
     const missing = shown().length > able.length ? " *: does not fit the memory." : "";
-    caption("time", `Upright tick: speed of light. Thin line: 80 % interval. ${where()}${best ? `Shortest ${best.decode ? "decode" : "prefill"}: ${best.label}, ${ms(slow(best))}.` : ""}${missing}`);
+    const most = best ? Object.entries(best[slowest].parts).map(([i, values]) => [parts[i], values[at]]).reduce((a, b) => b[1] > a[1] ? b : a) : null;
+    const told = best ? `Shortest ${slowest}: ${best.label}, ${ms(slow(best))}, of which ${most[0]} ${share(most[1] / slow(best))}.` : "Nothing fits.";
+    caption("time", `${where()}${told} Upright tick: speed of light. Thin line: 80 % interval.${missing}`);
   };
 
   const memory = () => {
@@ -109,14 +114,16 @@
     const sizes = run => [run.w, run.kv[at], run.act[at], run.rt];
     const needed = run => sizes(run).reduce((a, b) => a + b);
     const top = Math.max(...listed.map(run => Math.max(run.cap, needed(run))));
-    const used = run => run.usable ? `${(100 * needed(run) / run.usable).toFixed(1)} %` : "–";
+    const used = run => run.usable ? share(needed(run) / run.usable) : "–";
     box.innerHTML = listed.map(run => bar({
       label: run.label, value: `${gb(needed(run))}, ${used(run)} of usable${fits(run, at) ? "" : ": no fit"}`,
       pieces: sizes(run).map((size, i) => [i, size / top, `${MEMORY[i]}: ${gb(size)}`]).filter(p => p[1] > 0), tick: run.usable / top, room: run.cap / top,
     })).join("");
     table("memory-table", listed.map(run => [run.label, ...sizes(run).map(gb), gb(free(run, at)), gb(run.usable), fits(run, at) ? "fits" : "does not fit"]));
     const out = listed.filter(run => !fits(run, at)).map(run => run.label);
-    caption("memory", `Outline: the device's memory. Upright tick: what a process may use. ${where()}${out.length ? `Does not fit: ${out.join(", ")}.` : "All fit."}`);
+    const full = listed.length ? listed.reduce((a, b) => needed(b) / b.usable > needed(a) / a.usable ? b : a) : null;
+    const told = out.length ? `Does not fit: ${some(out)}.` : listed.length > 1 ? "All fit." : "It fits.";
+    caption("memory", full ? `${where()}${told} Fullest: ${full.label}, ${used(full)} of what is usable. Outline: the device's memory. Upright tick: what a process may use.` : "Nothing shown.");
   };
 
   const cache = () => {
@@ -128,7 +135,11 @@
       return line(x, y, run, listed) + limit;
     }).join(""));
     table("cache-table", shown().map(run => [run.label, ...row(run).map(p => gb(p[1]))]));
-    caption("cache", `Cache at batch ${count(batches[state.b])}. Dashed: what the device has left for it beside weights and activations.`);
+    const reach = run => [contexts.filter((c, i) => fits(run, state.b * contexts.length + i)).pop() || 0, run.label], all = shown().map(reach);
+    const high = all.reduce((a, b) => b[0] > a[0] ? b : a, [0, ""]), low = all.reduce((a, b) => b[0] < a[0] ? b : a, [Infinity, ""]);
+    const rest = high[0] <= low[0] ? "" : low[0] ? `, of ${count(low[0])} ${low[1]}` : `, none shown fits ${low[1]}`;
+    const told = high[0] ? `At batch ${count(batches[state.b])} prompts of ${count(high[0])} tokens fit ${high[1]}` : "No prompt shown fits";
+    caption("cache", `${told}${rest}. Dashed: what a device has left for the cache beside weights and activations.`);
   };
 
   const frontier = () => {
@@ -140,25 +151,43 @@
     table("frontier-table", shown().map(run => [run.label, ...run.most.map(count)]));
     const best = shown().length ? shown().reduce((a, b) => b.most[state.c] > a.most[state.c] ? b : a) : null;
     const told = best && best.most[state.c] ? `At ${count(contexts[state.c])} tokens ${best.label} holds most: ${count(best.most[state.c])} sequences.` : "Nothing fits.";
-    caption("frontier", `What fits lies below a line; dotted: the workload shown. ${told}`);
+    caption("frontier", `${told} What fits lies below a line; dotted: the workload shown.`);
   };
 
   const pareto = () => {
-    const row = run => batches.map((b, i) => [b, rates(run, i * contexts.length + state.c), i]);
-    const points = shown().flatMap(run => row(run).map(p => p[1]).filter(p => p));
+    const row = run => batches.map((b, i) => [b, rates(run, i * contexts.length + state.c), i * contexts.length + state.c, i]).filter(p => p[1]);
+    const points = shown().flatMap(run => row(run).map(p => p[1]));
     const front = points.sort((a, b) => b[0] - a[0] || b[1] - a[1]).reduce((kept, p) => kept.length && p[1] <= kept[kept.length - 1][1] ? kept : [...kept, p], []);
-    marks("pareto", (x, y) => (front.length ? `<path class="front" d="M${front.map(p => `${x(p[0])} ${y(p[1])}`).join("L")}"/>` : "") + shown().map(run => {
-      const listed = row(run).filter(p => p[1]);
-      const now = listed.find(p => p[2] === state.b);
-      const ring = now ? `<circle class="seen" cx="${x(now[1][0])}" cy="${y(now[1][1])}" r="7"/>` : "";
-      return line(x, y, run, listed.map(([b, r]) => [r[0], r[1], `${run.label}, batch ${count(b)}: ${short(r[0])} tokens/s of a user, ${short(r[1])} of a device`])) + ring;
-    }).join(""));
-    table("pareto-table", shown().map(run => [run.label, ...row(run).map(p => p[1] ? `${short(p[1][0])} / ${short(p[1][1])}` : "–")]));
-    caption("pareto", `At ${count(contexts[state.c])} tokens, batch ${count(batches[0])} to ${count(batches[batches.length - 1])}, as far as it fits. Ring: the batch shown; pale band: what nothing shown beats. Up and to the right is better.`);
+    devices.forEach((hw, number) => {
+      const listed = shown().filter(run => run.hw === hw), every = [];
+      marks(`pareto${number}`, (x, y) => {
+        const path = points => points.map(p => `${x(p[0])} ${y(p[1])}`).join("L");
+        const best = front.length ? `<path class="front" d="M${path(front)}"/>` : "";
+        const band = run => {
+          const ends = key => row(run).map(p => { const f = run.decode.exp[p[2]] / run.decode[key][p[2]]; return [p[1][0] * f, p[1][1] * f]; });
+          return row(run).length ? `<path class="band c${run.n % COLOURS}" d="M${path([...ends("high"), ...ends("low").reverse()])}Z"/>` : "";
+        };
+        return best + listed.map(band).join("") + listed.map(run => {
+          row(run).forEach(p => every.push([run, p]));
+          const now = row(run).find(p => p[3] === state.b);
+          const ring = now ? `<circle class="seen" cx="${x(now[1][0])}" cy="${y(now[1][1])}" r="7"/>` : "";
+          return line(x, y, run, row(run).map(([b, r]) => [r[0], r[1], `${run.label}, batch ${count(b)}: ${digits(r[0])} tokens/s of a user, ${digits(r[1])} of a device`])) + ring;
+        }).join("");
+      });
+      hide(`pareto${number}`, !listed.length);
+      table(`pareto${number}-table`, listed.map(run => {
+        const known = new Map(row(run).map(p => [p[3], p[1]]));
+        return [run.label, ...batches.map((_, i) => known.has(i) ? known.get(i).map(digits).join(" / ") : "–")];
+      }));
+      const top = i => every.reduce((a, b) => b[1][1][i] > a[1][1][i] ? b : a), name = ([run, p], i) => `${digits(p[1][i])}${i ? "" : " tokens/s"} (${run.label}, batch ${count(p[0])})`;
+      caption(`pareto${number}`, every.length ? `${hw}: for one user at most ${name(top(0), 0)}, of a device at most ${name(top(1), 1)}.` : `${hw}: nothing ${listed.length ? "fits" : "shown"}.`);
+    });
+    const told = $("trade-told");
+    if (told) told.textContent = `At ${count(contexts[state.c])} tokens, batch ${count(batches[0])} to ${count(batches[batches.length - 1])}, as far as it fits. Ring: the batch shown; pale band: 80 % interval; dotted: the best of all that is shown. Up and to the right is better.`;
   };
 
   const roofs = () => {
-    const at = point(), devices = [...new Set(runs.map(run => run.hw))];
+    const at = point();
     devices.forEach((hw, number) => {
       const rows = [], listed = shown().filter(run => run.hw === hw);
       marks(`roof${number}`, (x, y) => listed.map(run => PHASES.map(name => {
@@ -171,10 +200,16 @@
           const words = `<title>${esc(`${run.label}, ${name}, ${op}: ${few(across)} FLOP/B, ${few(rate)} TFLOP/s, ${few(100 * share)} % of the time`)}</title>`;
           const dot = name === "decode" ? `<circle class="op ${style}" cx="${px}" cy="${py}" r="${r.toFixed(1)}">${words}</circle>`
             : `<rect class="op ${style}" x="${(px - r).toFixed(1)}" y="${(py - r).toFixed(1)}" width="${(2 * r).toFixed(1)}" height="${(2 * r).toFixed(1)}">${words}</rect>`;
-          return `<path class="gap ${style}" d="M${px} ${py}V${y(ideal)}"/>${dot}`;
+          return (py - y(ideal) >= 1 ? `<path class="gap ${style}" d="M${px} ${py}V${y(ideal)}"/>` : "") + dot;
         }).join("");
       }).join("")).join(""));
       table(`roof${number}-table`, rows);
+      hide(`roof${number}`, !listed.length);
+      const found = PHASES.map(name => [name, listed.filter(run => run[name]).map(run => run[name].limited[at]).sort((a, b) => a - b)]).filter(p => p[1].length)
+        .map(([name, v]) => [name, [...new Set([v[0], v[v.length - 1]].map(s => (100 * s).toFixed(0)))]])
+        .map(([name, ends]) => `${ends.join() === "0" ? "none" : `${ends.join(" to ")} %`} of ${name}`);
+      const box = $(`roof${number}-caption`);
+      if (box && found.length) box.textContent = box.textContent.replace(/: arithmetic limits .*?\. The ridge/, `: arithmetic limits ${found.join(" and ")}. The ridge`);
     });
   };
 

@@ -32,6 +32,9 @@ COARSER = ((1, 1), (2, 1), (2, 2), (3, 2), (4, 3))
 LARGEST = 1 << 20
 """Sequences beyond which a frontier is not followed."""
 
+STRAIGHT = 4
+"""Guesses along a straight line before the search for a frontier halves."""
+
 PHASES = ("prefill", "decode")
 LETTERS = {"compute": "c", "memory": "m", "communication": "l"}
 """What limits a phase, as the grid says it."""
@@ -135,35 +138,52 @@ def _steps(study: Study, cases: float) -> tuple[tuple[int, ...], tuple[int, ...]
 
 
 def _most(asked: Asked, base: Estimate, context: int, points: dict[tuple[int, int], Estimate]) -> int:
-    """The largest batch that fits at a context: between two batches of the grid by halving."""
-    known = sorted((b, e.memory.fits) for (b, c), e in points.items() if c == context)
-    low = max([b for b, fits in known if fits], default=0)
-    high = next((b for b, fits in known if not fits and b > low), 0)
+    """The largest batch that fits at a context; 0 for none."""
+    known = {b: float(e.memory.free) for (b, c), e in points.items() if c == context}
 
-    def fits(batch: int) -> bool:
-        load = checked_workload(base.model, batch, context, asked.output_len)
-        return bool(Estimator(base.model, base.hardware, base.formats, load).memory(base.plan).fits)
+    def free(batch: int) -> float:
+        if batch not in known:
+            load = checked_workload(base.model, batch, context, asked.output_len)
+            worker = Estimator(base.model, base.hardware, base.formats, load)
+            known[batch] = float(worker.memory(base.plan).free)
+        return known[batch]
 
-    if not points[known[-1][0], context].memory.kv_cache:
+    low = max((b for b, left in known.items() if left >= 0), default=0)
+    if not points[min(known), context].memory.kv_cache:
         return low  # nothing grows with the batch that a frontier could show
-    if not high:
-        low, high = _beyond(low, fits)
-    return _halved(low, high, fits)
+    if not low and free(1) < 0:
+        return 0
+    low = low or 1
+    above = [b for b, left in known.items() if left < 0 and b > low]
+    low, high = (low, min(above)) if above else _beyond(low, free)
+    return _between(low, high, free)
 
 
-def _beyond(low: int, fits: Callable[[int], bool]) -> tuple[int, int]:
-    """A batch that fits and one that does not, from one that fits upwards."""
-    high = 4 * max(low, 1)
-    while high < LARGEST and fits(high):
-        low, high = high, 4 * high
-    return low, min(high, LARGEST)
+def _beyond(low: int, free: Callable[[int], float]) -> tuple[int, int]:
+    """A batch that fits and one that does not, or the largest followed: memory grows nearly evenly with the batch."""
+    while low < LARGEST:
+        other = min(2 * low, LARGEST)
+        lost = (free(low) - free(other)) / (other - low)
+        end = LARGEST if lost <= 0 else min(LARGEST, int(1.02 * (other + max(free(other), 0) / lost)) + 1)
+        if free(other) < 0 or free(end) < 0:
+            return (low, other) if free(other) < 0 else (other, end)
+        low = end
+    return LARGEST, LARGEST
 
 
-def _halved(low: int, high: int, fits: Callable[[int], bool]) -> int:
-    """The largest that fits, to three digits: low fits (or is 0), high does not."""
+def _between(low: int, high: int, free: Callable[[int], float]) -> int:
+    """The largest that fits, to three digits: low fits, high does not. Guesses along a straight line, then halves."""
+    tries = 0
     while high - low > max(1, low // 500):
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
+        share = free(low) / (free(low) - free(high)) if tries < STRAIGHT else 0.5
+        guess = min(max(low + int((high - low) * share), low + 1), high - 1)
+        near = max(1, guess // 500)
+        ends = (guess, guess + near) if free(guess) >= 0 else (guess - near, guess)
+        for batch in ends:
+            low, high = (
+                (max(low, batch), high) if batch <= low or free(batch) >= 0 else (low, min(high, batch))
+            )
+        tries += 1
     return low
 
 
@@ -189,6 +209,12 @@ def parts_of(phase: Phase) -> dict[str, float]:
 def arithmetic(phase: Phase) -> list[OpTime]:
     """The kernels that a roofline can show: those that multiply and move bytes."""
     return [op for op in phase.ops if op.flops and op.bytes and op.expected_s]
+
+
+def limited(phase: Phase) -> float:
+    """The share of the time that goes into kernels limited by arithmetic."""
+    total = float(phase.total("expected_s")) or 1.0
+    return sum(float(op.expected_s) for op in phase.ops if op.bound == "compute") / total
 
 
 def rounded(value: float, digits: int = 4) -> float | int:
@@ -234,6 +260,7 @@ def _phase(phases: Sequence[Phase], parts: Sequence[str]) -> dict[str, Any]:
            for key, field in (("exp", "expected"), ("low", "low"), ("high", "high"), ("ideal", "ideal"))},
         "parts": {str(i): [rounded(1e3 * share.get(parts[i], 0.0)) for share in shares] for i in used},
         "bound": "".join(LETTERS[phase.bound] for phase in phases),
+        "limited": [rounded(limited(phase), 3) for phase in phases],
         "ops": names, "roof": [_roof(phase, names) for phase in phases],
     }  # fmt: skip
 

@@ -8,6 +8,7 @@ from html import escape
 from typing import NamedTuple
 
 from archsim.base.diagnostics import inert, shorten
+from archsim.base.units import format_rate
 
 NAME = 60
 """Characters of a name from a spec that are shown."""
@@ -20,10 +21,15 @@ WEB = re.compile(r"https?://[\w.~:/?#\[\]@!$&'()*+,;=%-]{1,500}")
 
 
 class Cell(NamedTuple):
-    """A table cell: its text, and whether it is to be seen at once."""
+    """A table cell: its text, whether it is to be seen at once, and a remark below it. left: words, no number.
+    url: where it leads.
+    """
 
     text: str
     marked: bool = False
+    note: str = ""
+    left: bool = False
+    url: str = ""
 
 
 Row = Sequence[str | Cell]
@@ -58,10 +64,13 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40] or "part"
 
 
-def table(caption: str, head: Sequence[str], rows: Iterable[Row], key: str = "") -> str:
-    """A table that scrolls by itself where the screen is narrow; the first column names the row. key: its id."""
+def table(caption: str, head: Sequence[str], rows: Iterable[Row], key: str = "", left: bool = False) -> str:
+    """A table that scrolls by itself where the screen is narrow; the first column names the row. key: its id.
+    left: of words, not of numbers.
+    """
     heads = "".join(
-        f'<th scope="col"{_side(i)}>{safe(text)}</th>' if text else "<td></td>" for i, text in enumerate(head)
+        f'<th scope="col"{_side(i, left)}>{safe(text)}</th>' if text else "<td></td>"
+        for i, text in enumerate(head)
     )
     body = "".join(f"<tr>{''.join(_cell(i, cell) for i, cell in enumerate(row))}</tr>" for row in rows)
     place = f' id="{key}"' if key else ""
@@ -72,14 +81,16 @@ def table(caption: str, head: Sequence[str], rows: Iterable[Row], key: str = "")
 
 
 def _cell(column: int, cell: str | Cell) -> str:
-    text, marked = cell if isinstance(cell, Cell) else (cell, False)
-    shown = f"<mark>{safe(text)}</mark>" if marked else safe(text)
-    wide = ' class="w"' if len(text) > 44 and column else ""
+    found = cell if isinstance(cell, Cell) else Cell(cell)
+    text = link(found.url, found.text) if found.url else safe(found.text)
+    shown = f"<mark>{text}</mark>" if found.marked else text
+    shown += f" <small>{safe(found.note)}</small>" if found.note else ""
+    wide = ' class="w"' if len(found.text) > 44 and column else ' class="l"' if found.left else ""
     return f'<th scope="row"{wide}>{shown}</th>' if column == 0 else f"<td{wide}>{shown}</td>"
 
 
-def _side(column: int) -> str:
-    return ' class="l"' if column == 0 else ""
+def _side(column: int, left: bool) -> str:
+    return ' class="l"' if left or column == 0 else ""
 
 
 def section(key: str, title: str, *parts: str) -> str:
@@ -90,9 +101,9 @@ def section(key: str, title: str, *parts: str) -> str:
     return f'<section id="{key}" aria-labelledby="{key}-h"><h2 id="{key}-h">{safe(title)}</h2>\n{body}</section>\n'
 
 
-def details(summary: str, body: str, long: bool = False) -> str:
-    """What is there for those who ask. long: too long to be printed unasked."""
-    style = ' class="long"' if long else ""
+def details(summary: str, body: str, kind: str = "") -> str:
+    """What is there for those who ask. kind: its style; `long` is not printed unasked."""
+    style = f' class="{kind}"' if kind else ""
     return f"<details{style}><summary>{safe(summary)}</summary>\n{body}</details>\n"
 
 
@@ -107,8 +118,19 @@ def figure(picture: str, caption: str, twin: str = "", key: str = "", kind: str 
     """A picture with a caption that states the finding, and its numbers as a table behind it."""
     place = f' id="{key}-caption"' if key else ""
     style = f' class="{kind}"' if kind else ""
-    behind = details("The numbers as a table", twin) if twin else ""
+    behind = details("The numbers as a table", twin, "twin") if twin else ""
     return f"<figure{style}>{picture}<figcaption{place}>{safe(caption)}</figcaption>{behind}</figure>\n"
+
+
+def significant(value: float) -> str:
+    """A number with four significant digits, zeros at its end included."""
+    return format_rate(value, "").strip()
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """Names in a sentence: the first few, and how many more there are."""
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 def legend(items: Iterable[tuple[str, str]]) -> str:

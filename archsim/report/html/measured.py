@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from archsim.base.errors import ArchsimError
-from archsim.report.html.markup import figure, figures, paragraph, table
+from archsim.report.html.markup import Cell, figure, figures, name_of, paragraph, table
 from archsim.report.html.study import Study
+from archsim.report.page import plural
 from archsim.sim.estimate import Estimate, estimate
 
 if TYPE_CHECKING:
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 
 DECODES = {"decode_rate_per_seq": "rate", "decode_rate_sum": "rate of all", "tpot_mean": "time"}
 PREFILLS = {"ttft_mean": "time", "prefill_rate": "rate of all tokens"}
+NEAR = 0.20
+"""Error up to which a prediction counts as near."""
+
 FEWEST = 4
 """Rows that a plot is drawn for."""
 
@@ -35,11 +40,12 @@ class Seen:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
     """What public runs say of a study. groups: error figures by model and device. points: (measured, predicted, group,
-    words). seen: measured steps of these models on these devices.
+    words). urls: of each point, the page that published it. seen: measured steps of these models on these devices.
     """
 
     groups: tuple[tuple[str, dict[str, Any]], ...] = ()
     points: tuple[tuple[float, float, int, str], ...] = ()
+    urls: tuple[str, ...] = ()
     seen: tuple[Seen, ...] = ()
 
 
@@ -66,15 +72,32 @@ def known(study: Study) -> Known:
     models = [_model(name) for name in rows.labels["model"]]
     devices = [_device(name) for name in rows.labels["device"]]
     ours = {m.name for m in study.models}, {d.id for d in study.devices}
-    groups, points = _grouped(rows, models, devices, ours)
+    groups, points, shown = _grouped(rows, models, devices, ours)
+    pages = [
+        _published(found.name) for found, a in zip(tables, answers, strict=True) for _ in range(len(a.rows))
+    ]
     seen = [s for t in tables for s in _steps(t, *ours)]
-    return Known(groups=tuple(groups), points=tuple(points), seen=tuple(seen))
+    return Known(
+        groups=tuple(groups), points=tuple(points), urls=tuple(pages[i] for i in shown), seen=tuple(seen)
+    )
+
+
+@lru_cache(maxsize=64)
+def _published(name: str) -> str:
+    """The page that a run list of archsim's own was taken from."""
+    from archsim.spec.catalog import data_roots
+
+    text = (data_roots("reports")[-1] / "runs" / name).read_text("utf-8")
+    found = re.search(r"^source: *(\S+)", text, re.M)
+    return found[1] if found else ""
 
 
 def _grouped(
     rows: Any, models: list[str], devices: list[str], ours: tuple[set[str], set[str]]
-) -> tuple[Any, Any]:
-    """Error figures of the rows of our models, of our devices and of both, and the rows of either as points."""
+) -> tuple[Any, Any, list[int]]:
+    """Error figures of the rows of our models, of our devices and of both; the rows of either as points, and which
+    they are.
+    """
     import numpy as np
 
     from archsim.validate.summary import figures as errors
@@ -89,11 +112,12 @@ def _grouped(
             groups.append((title, errors(rows, mask, int(mask.sum()))))
     timed = np.array([not name.endswith(("_gb", "_gib", "_tokens")) for name in rows.metrics])
     kind = np.where(by_model & by_device, 0, np.where(by_model, 1, 2)).tolist()
+    shown = np.flatnonzero(scored & timed & (by_model | by_device)).tolist()
     points = [
         (float(rows.measured[i]), float(rows.predicted[i]), kind[i], f"{rows.titles[i]}, {rows.metrics[i]}")
-        for i in np.flatnonzero(scored & timed & (by_model | by_device)).tolist()
-    ]  # fmt: skip
-    return groups, points
+        for i in shown
+    ]
+    return groups, points, shown
 
 
 def _masks(
@@ -212,8 +236,9 @@ def accuracy(found: Known) -> str:
         "datasheet roofline",
     ]
     text = (
-        "Predictions beside published measurements that no constant was fitted to. The last column is the median error "
-        "of the datasheet roofline on the same figures."
+        "Predictions beside published measurements. The last column is the median error of the datasheet roofline on "
+        "the same figures. Kernels of engines without tables, and the host's time per step, were fitted to such runs: "
+        "the project's accuracy page has their errors on what the fits had not seen."
     )
     return paragraph(text) + table("Errors on public runs", head, rows) + _scatter(found)
 
@@ -226,4 +251,18 @@ def _scatter(found: Known) -> str:
     names = ["these models on these devices", "these models elsewhere", "other models on these devices"]
     title = "Predicted against measured: times and rates in the runs' own units"
     picture = key(names) + scatter([Point(*p) for p in found.points], "own unit", title)
-    return figure(picture, f"{title}; {len(found.points)} figures. Bands: 10 and 25 %.")
+    near = sum(abs(p[1] / p[0] - 1) <= NEAR for p in found.points)
+    told = (
+        f"{near} of {plural(len(found.points), 'figure')} within {round(100 * NEAR)} % of what was measured."
+    )
+    return figure(picture, f"{told} {title}. Bands: 10 and 25 %.", _runs(found), kind="scatter")
+
+
+def _runs(found: Known) -> str:
+    """Every figure of the plot, and where it was published."""
+    rows: list[list[str | Cell]] = []
+    for (measured, predicted, _, words), url in zip(found.points, found.urls, strict=True):
+        off = f"{100 * (predicted / measured - 1):+.1f} %".replace("-", "−")
+        source = Cell(name_of(url.partition("//")[2], 60) or "–", left=True, url=url)
+        rows.append([words, figures(measured, 4), figures(predicted, 4), off, source])
+    return table("Published runs", ["", "measured", "predicted", "error", "source"], rows)

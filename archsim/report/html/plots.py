@@ -16,6 +16,15 @@ WIDTH, HEIGHT = 520, 340
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 12, 48
 SHAPES = 8
 
+BEYOND = 4
+"""How far the cache's axis goes beyond the largest room that a device has for it."""
+
+INSIDE = (
+    f'<svg width="0" height="0" class="defs" aria-hidden="true"><clipPath id="inside"><rect x="{LEFT - 6}" '
+    f'y="{TOP - 8}" width="{WIDTH - LEFT - RIGHT + 14}" height="{HEIGHT - TOP - BOTTOM + 16}"/></clipPath></svg>'
+)
+"""What every chart's marks are cut at, once for a page."""
+
 Point = tuple[float, float, str]
 """Both values, and what the point is in words."""
 
@@ -59,7 +68,7 @@ def drawn(key: str, found: Frame, marks: str, title: str) -> str:
     ends = [" ".join(f"{v:.6g}" for v in axis) for axis in (x, y)]
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{safe(title)}" id="{key}" data-x="{ends[0]}" '
-        f'data-y="{ends[1]}">{_axes(found)}<g class="marks">{marks}</g></svg>'
+        f'data-y="{ends[1]}">{_axes(found)}<g class="marks" clip-path="url(#inside)">{marks}</g></svg>'
     )
 
 
@@ -110,9 +119,13 @@ def growth(grid: Grid) -> str:
     runs = [run for run in grid.runs if any(e.memory.kv_cache for e in run.answers.values())]
     if not runs:
         return ""
-    ys = [e.memory.kv_cache / 1e9 for run in runs for e in run.answers.values()]
-    ys += [_room(run, grid) for run in runs]
-    found = frame(grid.contexts, ys, "context (prompt tokens)", "cache of one device (GB)", doubling=True)
+    rooms = [_room(run, grid) for run in runs]
+    ys = [e.memory.kv_cache / 1e9 for run in runs for (b, _), e in run.answers.items() if b == grid.at[0]]
+    top = max(*ys, BEYOND * max(rooms))  # of other batches only as much as lies near what devices hold
+    ys += [y for run in runs for e in run.answers.values() if (y := e.memory.kv_cache / 1e9) <= top]
+    found = frame(
+        grid.contexts, [*ys, *rooms], "context (prompt tokens)", "cache of one device (GB)", doubling=True
+    )
     batch = grid.at[0]
     marks = []
     for run in (r for r in runs if r.compared):
@@ -121,11 +134,25 @@ def growth(grid: Grid) -> str:
             for c in grid.contexts if (e := run.answers[batch, c]).memory.kv_cache
         ]  # fmt: skip
         marks.append(line(found, run.number, points) + _limit(found, run, grid))
-    told = (
-        f"Cache at batch {batch:,}. Dashed: what the device has left for it beside weights and activations."
-    )
+    told = f"{_reached(grid)}Dashed: what a device has left for the cache beside weights and activations."
     twin = _by_context(grid, "cache", "Cache of one device", lambda e: format_bytes(e.memory.kv_cache))
     return figure(drawn("cache", found, "".join(marks), "Cache against context"), told, twin, "cache")
+
+
+def _reached(grid: Grid) -> str:
+    """The longest prompts that fit at the report's batch, of who can take most and who least."""
+    batch, most = grid.at[0], []
+    for run in grid.compared:
+        fitting = [c for c in grid.contexts if run.answers[batch, c].memory.fits]
+        most.append((max(fitting, default=0), run.label))
+    high, low = max(most, key=lambda m: m[0]), min(most, key=lambda m: m[0])
+    said = (
+        f"At batch {batch:,} prompts of {high[0]:,} tokens fit {high[1]}"
+        if high[0]
+        else "No prompt shown fits"
+    )
+    rest = f", of {low[0]:,} {low[1]}" if low[0] else f", none shown fits {low[1]}"
+    return f"{said}{rest if high[0] > low[0] else ''}. "
 
 
 def _room(run: Run, grid: Grid) -> float:
@@ -163,7 +190,7 @@ def frontier(grid: Grid) -> str:
     marks.append(f'{here}M{found.x.start} {found.y.at(batch):.1f}H{found.x.end}"/>')
     rows = [[run.label, *(f"{run.most[c]:,}" for c in grid.contexts)] for run in grid.compared]
     twin = table("Largest batch that fits", ["", *(f"{c:,}" for c in grid.contexts)], rows, "frontier-table")
-    told = "What fits lies below a line; dotted: the workload shown. " + _roomiest(grid)
+    told = f"{_roomiest(grid)} What fits lies below a line; dotted: the workload shown."
     return figure(
         drawn("frontier", found, "".join(marks), "Largest batch against context"), told, twin, "frontier"
     )
@@ -181,70 +208,3 @@ def _roomiest(grid: Grid) -> str:
     return (
         f"At {grid.at[1]:,} tokens {best.label} holds most: {most:,} sequences." if most else "Nothing fits."
     )
-
-
-# ------------------------------------------------------------------ throughput against latency
-def pareto(grid: Grid) -> str:
-    """Tokens/s of a device against tokens/s of a user, a point for every batch that fits."""
-    every = [p for run in grid.runs for p in _rates(run, grid, None)]
-    if not every:
-        return ""
-    names = "tokens/s of one user", "tokens/s of one device"
-    found = frame([p[0] for p in every], [p[1] for p in every], *names)
-    shown = [p for run in grid.compared for p in _rates(run, grid, grid.at[1])]
-    marks = [_front(found, front([(a, b) for a, b, _ in shown]))]
-    marks += [
-        line(found, run.number, _rates(run, grid, grid.at[1])) + _ring(found, run, grid)
-        for run in grid.compared
-    ]
-    told = f"At {grid.at[1]:,} tokens, batch {grid.batches[0]:,} to {grid.batches[-1]:,}, as far as it fits. "
-    told += "Ring: the batch shown; pale band: what nothing shown beats. "
-    key = "pareto"
-    twin = table("Tokens/s of one user / of one device, by batch", ["", *(f"{b:,}" for b in grid.batches)],
-                 [_rate_row(run, grid) for run in grid.compared], f"{key}-table")  # fmt: skip
-    picture = drawn(key, found, "".join(marks), "Throughput of a device against speed of a user")
-    return figure(picture, told + "Up and to the right is better.", twin, key)
-
-
-def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points that no other beats or equals at both, from the fastest for a user on."""
-    kept: list[tuple[float, float]] = []
-    for user, device in sorted(set(points), key=lambda p: (-p[0], -p[1])):
-        if not kept or device > kept[-1][1]:
-            kept.append((user, device))
-    return kept
-
-
-def _front(found: Frame, points: Sequence[tuple[float, float]]) -> str:
-    path = "L".join(f"{found.x.at(a):.1f} {found.y.at(b):.1f}" for a, b in points)
-    return f'<path class="front" d="M{path}"/>' if path else ""
-
-
-def _ring(found: Frame, run: Run, grid: Grid) -> str:
-    """A ring around the report's own batch."""
-    m, fits = run.answers[grid.at].metrics, run.answers[grid.at].memory.fits
-    user, device = m.get("tokens_per_s_per_user"), m.get("tokens_per_s_per_device")
-    if not fits or not user or not device:
-        return ""
-    return f'<circle class="seen" cx="{found.x.at(user):.1f}" cy="{found.y.at(device):.1f}" r="7"/>'
-
-
-def _rates(run: Run, grid: Grid, context: int | None) -> list[Point]:
-    found = []
-    for (batch, c), e in run.answers.items():
-        if (context is None or c == context) and e.decode is not None and e.memory.fits:
-            m = e.metrics
-            user, device = float(m["tokens_per_s_per_user"] or 0), float(m["tokens_per_s_per_device"] or 0)
-            words = f"{run.label}, batch {batch:,}: {user:,.4g} tokens/s of a user, {device:,.4g} of a device"
-            found.append((user, device, words))
-    return found
-
-
-def _rate_row(run: Run, grid: Grid) -> list[str]:
-    cells = [run.label]
-    for batch in grid.batches:
-        e = run.answers[batch, grid.at[1]]
-        rates = (e.metrics["tokens_per_s_per_user"], e.metrics["tokens_per_s_per_device"])
-        known = e.memory.fits and rates[0] is not None and rates[1] is not None
-        cells.append(f"{rates[0]:,.4g} / {rates[1]:,.4g}" if known else "–")
-    return cells

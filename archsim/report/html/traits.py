@@ -177,8 +177,15 @@ def facets(model: Model) -> dict[str, tuple[str, ...]]:
 
 def differing(models: Sequence[Model]) -> set[tuple[str, str]]:
     """(role, line) pairs that not all models have."""
-    found: list[set[tuple[str, str]]] = [
-        {(role, line) for role, lines in facets(model).items() for line in lines} for model in models
-    ]
+    found = [_lines(model) for model in models]
     every = found[0].union(*found[1:])
     return every - found[0].intersection(*found[1:])
+
+
+def news(before: Model, model: Model) -> set[tuple[str, str]]:
+    """(role, line) pairs of a model that another does not have."""
+    return _lines(model) - _lines(before)
+
+
+def _lines(model: Model) -> set[tuple[str, str]]:
+    return {(role, line) for role, lines in facets(model).items() for line in lines}
