@@ -200,6 +200,7 @@ def build_index(folder: Path) -> dict[str, Any]:
         path = folder / file
         beside[name] = json.loads(json.dumps(read(path)[name])) if path.is_file() else {}
     for engine, profile in beside["engines"].items():
+        profile.pop("overhead_errors", None)
         entries += _of_runs(engine, profile.pop("fits", ()))
     path = folder / "engines.yaml"
     beside["engines"]["composition"] = (

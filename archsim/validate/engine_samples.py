@@ -44,18 +44,21 @@ def refit(document: Mapping[str, Any], tables: Sequence[Table], say: Callable[[s
             sample = of_runs(lists, name, vendor)
             if sample is not None and len(sample.rows) >= FEWEST:
                 mine = [one for one in profile["fits"] if one["vendor"] == vendor]
-                others = [one for one in profile["fits"] if one["vendor"] != vendor]
-                profile["fits"] = fitted_kernels(name, mine, sample) + others
+                found = iter(fitted_kernels(name, mine, sample))
+                profile["fits"] = [next(found) if one["vendor"] == vendor else one for one in profile["fits"]]
                 say(f"{name} on {vendor}: {len(sample.rows)} runs")
     served = of_serving([table for table in tables if table.kind == "serving"])
     stacks = {**of_steps(lists), **served}
     for (name, version), sample in stacks.items():
         if name in engines and "overhead_us" in engines[name] and len(sample.rows) >= FEWEST:
-            found = fitted_overhead(name, version or UNSTATED, sample)
-            engines[name]["overhead_us"] = {**engines[name]["overhead_us"], version or UNSTATED: found}
-            say(
-                f"{name} {version or 'of no stated version'}: {found[0]:,.0f} us a step from {len(sample.rows)} points"
-            )
+            key = version or UNSTATED
+            numbers, seen = fitted_overhead(name, key, sample)
+            engines[name]["overhead_us"] = {**engines[name]["overhead_us"], key: numbers}
+            source = "serving points" if (name, version) in served else "runs"
+            about = {"of": source, **seen}
+            engines[name]["overhead_errors"] = {**engines[name].get("overhead_errors", {}), key: about}
+            stack = f"{name} {version or 'of no stated version'}"
+            say(f"{stack}: {numbers[0]:,.0f} us a step from {len(sample.rows)} {source}")
     result = {**document, "engines": engines}
     whole = dict(document.get("composition", {}))
     whole |= composition(result, list(served.values())) if served else {}

@@ -117,6 +117,8 @@ def test_an_overhead_is_found_again(tmp_path: Path) -> None:
     found = engine_samples.refit(document, [read(t.write(tmp_path / "m.csv", rows))], lambda _: None)
     value, low, high = found["engines"]["vllm"]["overhead_us"]["0.3.1"]
     assert value == pytest.approx(2000, rel=0.05) and low <= value <= high
+    seen = found["engines"]["vllm"]["overhead_errors"]["0.3.1"]
+    assert (seen["of"], seen["rows"]) == ("runs", len(rows)) and seen["median"] < 0.02
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
