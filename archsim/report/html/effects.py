@@ -19,7 +19,7 @@ from archsim.sim.phases import OpTime, Phase
 
 UNKNOWN = "no figure: nothing on this page could be computed without it"
 EARLY = "a step early in the answer is shorter, a late one longer"
-NARROW_CACHE = "fp8"
+NARROW_CACHE, WIDE_CACHE = "fp8", "bf16"
 SLOWER = 0.9
 """Share of the listed bandwidth that a device might reach."""
 
@@ -69,12 +69,13 @@ def _cache(e: Estimate, c: Candidate, asked: Asked) -> str:
     if not e.memory.kv_cache:
         return "nothing: there is no cache"
     try:
-        other = again(c, asked, kv_cache_dtype=NARROW_CACHE)
+        name = WIDE_CACHE if e.formats.kv.name == NARROW_CACHE else NARROW_CACHE
+        other = again(c, asked, kv_cache_dtype=name)
     except ArchsimError:
         return UNKNOWN
     sizes = f"{format_bytes(other.memory.kv_cache)} instead of {format_bytes(e.memory.kv_cache)} of cache"
     (what, ours), (_, theirs) = _step(e), _step(other)
-    return f"in {NARROW_CACHE} {sizes}, {change(float(theirs.expected_s), float(ours.expected_s))} time for {what}"
+    return f"in {name} {sizes}, {change(float(theirs.expected_s), float(ours.expected_s))} time for {what}"
 
 
 def _light(e: Estimate, c: Candidate, asked: Asked) -> str:
