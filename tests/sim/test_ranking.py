@@ -67,6 +67,14 @@ def test_other_evidence_is_independent() -> None:
     assert ratio(mine, other, True, 1.0).high == pytest.approx(exp(sqrt(2) * log(1.3)))
 
 
+def test_what_has_no_time_of_its_own_counts() -> None:
+    """How far whole steps are off beyond their kernels is a share without seconds: it widens a ratio like any other."""
+    whole = Share("composition", "calibrated", 0.0, -0.1, 0.2)
+    a, b = timing(("gemm", 1.0, 1.0), sizes="a"), timing(("gemm", 1.0, 1.0), sizes="b")
+    found = ratio(Timing((*a.shares, whole), a.sizes), b, True)
+    assert (found.low, found.high) == pytest.approx((0.9, 1.2))
+
+
 @pytest.mark.parametrize("same", [True, False])
 @pytest.mark.parametrize(("a", "b"), [(A, B), (B, A), (A, joined(A, B))])
 def test_turning_a_ratio_over(a: Timing, b: Timing, same: bool) -> None:
