@@ -164,11 +164,11 @@ def format_seconds(n: float) -> str:
     )
 
 
-def format_span(low: float, high: float) -> str:
-    """Two durations, `196.6 – 257.6 ms`: the unit once where it is the same."""
+def format_span(low: float, high: float, between: str = "–") -> str:
+    """Two durations, `196.6 – 257.6 ms`: the unit once where it is the same. between: the sign or word."""
     first, last = format_seconds(low), format_seconds(high)
     number, unit = first.rsplit(" ", 1)
-    return f"{number if last.endswith(f' {unit}') else first} – {last}"
+    return f"{number if last.endswith(f' {unit}') else first} {between} {last}"
 
 
 def format_count(n: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from archsim.base.units import format_bytes, format_seconds
+from archsim.base.units import format_bytes, format_seconds, format_span
 from archsim.report.html.grid import PHASES, Grid, Run, parts_of
 from archsim.report.html.markup import Cell, figure, legend, safe, table
 from archsim.report.html.markup import listed as listed_names
@@ -116,9 +116,7 @@ def _time_rows(grid: Grid) -> list[list[str]]:
 
 def spanned(phase: Phase) -> str:
     """The 80 % interval."""
-    low, high = format_seconds(float(phase.low_s)), format_seconds(float(phase.high_s))
-    number, _, unit = low.partition(" ")
-    return f"{number} to {high}" if high.endswith(f" {unit}") else f"{low} to {high}"
+    return format_span(float(phase.low_s), float(phase.high_s), "to")
 
 
 def _parts_key(grid: Grid) -> str:
