@@ -59,11 +59,6 @@ def link(url: str, title: str = "") -> str:
     return f'<a href="{escape(url, quote=True)}" rel="noopener noreferrer">{shown}</a>'
 
 
-def slug(text: str) -> str:
-    """A short identifier of letters and digits."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40] or "part"
-
-
 def table(caption: str, head: Sequence[str], rows: Iterable[Row], key: str = "", left: bool = False) -> str:
     """A table that scrolls by itself where the screen is narrow; the first column names the row. key: its id.
     left: of words, not of numbers.
