@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 from archsim.base.errors import UsageError
 
 if TYPE_CHECKING:
-    from archsim.sim.claims import Ledger
-    from archsim.sim.compare import Comparison
-    from archsim.sim.counting import CountResult
-    from archsim.sim.difference import Difference
-    from archsim.sim.estimate import Estimate
-    from archsim.sim.evolve import Evolution
-    from archsim.sim.fit_answer import Fit
-    from archsim.sim.survey import Survey
-    from archsim.sim.sweep import Sweep
-    from archsim.sim.trace import Trace
+    from archsim.comparison.compare import Comparison
+    from archsim.counts.count import CountResult
+    from archsim.evolution.diff import Difference
+    from archsim.evolution.evolve import Evolution
+    from archsim.ledger.claims import Ledger
+    from archsim.ledger.survey import Survey
+    from archsim.memory.answer import Fit
+    from archsim.predict.estimate import Estimate
+    from archsim.predict.timeline import Trace
     from archsim.spec.hardware import Hardware
     from archsim.spec.model import Model
+    from archsim.sweeps.sweep import Sweep
 
 
 def count(model: Model | str | Path, **options: Any) -> CountResult:
@@ -33,7 +33,7 @@ def count(model: Model | str | Path, **options: Any) -> CountResult:
 
     Options: batch=1, input_len=2048, weights=None, kv_cache_dtype=None, logits="last", parts=(), set=().
     """
-    from archsim.sim.counting import count as counted
+    from archsim.counts.count import count as counted
 
     spec, options = _prepared(model, options)
     return counted(spec, **_known(counted, options))
@@ -45,7 +45,7 @@ def estimate(model: Model | str | Path, hw: Hardware | str | Path, **options: An
     Options: devices="auto", tp, pp, ep, dp, batch=1, input_len=2048, output_len=256, weights, kv_cache_dtype,
     engine="generic", set=().
     """
-    from archsim.sim.estimate import estimate as estimated
+    from archsim.predict.estimate import estimate as estimated
 
     spec, options = _prepared(model, options)
     return estimated(spec, _device(hw), **_known(estimated, options))
@@ -60,7 +60,7 @@ def fit(model: Model | str | Path, hw: Hardware | str | Path, **options: Any) ->
     cpu_moe=False, n_cpu_moe=0, cache_type_k, cache_type_v, enable_dp_attention=False, host_bandwidth (B/s),
     suggest=True, set=().
     """
-    from archsim.sim.fit import fit as fitted
+    from archsim.memory.engine_fit import fit as fitted
 
     spec, options = _prepared(model, options)
     return fitted(spec, _device(hw), **_known(fitted, options))
@@ -75,8 +75,8 @@ def compare(
 
     Options: those of `estimate`; numbers may be ranges (`batch="1,8"`); `set` changes all models but the first.
     """
-    from archsim.sim.compare import compare as compared
-    from archsim.sim.estimate import estimate as estimated
+    from archsim.comparison.compare import compare as compared
+    from archsim.predict.estimate import estimate as estimated
 
     changes = options.pop("set", ())
     found = [_prepared(model, {"set": changes if i else ()}) for i, model in enumerate(_several(models))]
@@ -91,7 +91,7 @@ def diff(a: Model | str | Path, b: Model | str | Path, **options: Any) -> Differ
 
     Options: context_len=8192, set=() (of the second model), set_from=() (of the first).
     """
-    from archsim.sim.difference import difference
+    from archsim.evolution.diff import difference
 
     pair, options = _pair(a, b, options)
     return difference(*pair, **_known(difference, options))
@@ -107,7 +107,7 @@ def evolve(
 
     Options: context_len=8192, order="story", orders=8, seed=0, set=() (of the second), set_from=() (of the first).
     """
-    from archsim.sim.evolve import evolve as evolved
+    from archsim.evolution.evolve import evolve as evolved
 
     pair, options = _pair(a, b, {"orders": 8, **options})
     return evolved(*pair, None if hw is None else _device(hw), **_known(evolved, options))
@@ -115,7 +115,7 @@ def evolve(
 
 def _pair(a: Any, b: Any, options: dict[str, Any]) -> tuple[tuple[Model, Model], dict[str, Any]]:
     """Both models, in the formats that their names imply, and the options less `set` and `set_from`."""
-    from archsim.sim.evolve_price import stored_in
+    from archsim.evolution.figures import stored_in
 
     options = {name: value for name, value in options.items() if value is not None}
     sides = []
@@ -134,7 +134,7 @@ def validate(what: str | Path | None = None, **options: Any) -> Any:
     options = {name: value for name, value in options.items() if value is not None}
     if what is not None and not isinstance(what, (str, Path)):
         raise UsageError(f"a file, a folder or a model is given by name or path, not {what!r}")
-    from archsim.validate.checked import is_model, validate_files, validate_model
+    from archsim.accuracy.checked import is_model, validate_files, validate_model
 
     if what is not None and is_model(str(what), "device" in options):
         return validate_model(str(what), options)
@@ -149,7 +149,7 @@ def report(models: Any, hw: Any, **options: Any) -> Any:
     engine="generic", set=(), light=False, stamp="".
     """
     reported = import_module(
-        "archsim.report.html.asking"
+        "archsim.render.html.request"
     ).report  # above this layer, so that `validate` may use it
     return reported(models, hw, {name: value for name, value in options.items() if value is not None})
 
@@ -165,7 +165,7 @@ def sweep(
     devices="auto", tp, pp, ep, dp, batch=1, input_len=2048, output_len=256, weights, kv_cache_dtype,
     engine="generic", columns, where, pareto, set=(). The result's `chunks()` are priced as they are asked for.
     """
-    from archsim.sim.sweep import sweep as swept
+    from archsim.sweeps.sweep import sweep as swept
 
     options = {name: value for name, value in options.items() if value is not None}
     changes = {"set": options.pop("set", ())}
@@ -184,8 +184,8 @@ def trace(model: Model | str | Path, hw: Hardware | str | Path, **options: Any) 
 
     Options: phase="decode" or "prefill", and those of `estimate`.
     """
-    from archsim.sim.estimate import estimate as estimated
-    from archsim.sim.trace import trace as traced
+    from archsim.predict.estimate import estimate as estimated
+    from archsim.predict.timeline import trace as traced
 
     spec, options = _prepared(model, options)
     phase = options.pop("phase", "decode")
@@ -210,14 +210,14 @@ def claims(**options: Any) -> Ledger:
 
     Options: id (one, or several), verdict ("true", "approximately", "false" or "uncheckable").
     """
-    from archsim.sim.claims import claims as judged
+    from archsim.ledger.claims import claims as judged
 
     return judged(**_known(judged, {name: value for name, value in options.items() if value is not None}))
 
 
 def survey() -> Survey:
     """What the models of the catalog chose, by year of release, and a published study counted again."""
-    from archsim.sim.survey import survey as surveyed
+    from archsim.ledger.survey import survey as surveyed
 
     return surveyed()
 

@@ -44,7 +44,7 @@ def calibrate(
 
     Whole shape families are held out for the errors; the constants that are written use all rows.
     """
-    from archsim.validate.calibrating import calibrated
+    from archsim.calibration.run import calibrated
 
     answer = calibrated(
         from_, out=out, dry_run=dry_run, borrowing=borrowing, title=title, source=source, hw=hw
@@ -54,18 +54,18 @@ def calibrate(
         output.emit_json(answer.to_dict())
         return
     if layout == "csv":
-        from archsim.report.flat import to_csv
+        from archsim.render.flat import to_csv
 
         output.emit(to_csv([row for stack in answer.to_dict()["stacks"] for row in flat(stack)]))
         return
-    from archsim.report.calibrate_page import page
+    from archsim.render.pages.calibrate import page
 
     output.emit_page(page(answer), layout, no_color)
 
 
 def flat(stack: dict[str, object]) -> list[dict[str, object]]:
     """One row per fit."""
-    from archsim.report.flat import flatten
+    from archsim.render.flat import flatten
 
     fits = stack["fits"]
     assert isinstance(fits, list)

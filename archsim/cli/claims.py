@@ -13,7 +13,7 @@ from archsim.cli import output
 from archsim.cli import pair_options as p
 
 if TYPE_CHECKING:
-    from archsim.sim.claims import Ledger
+    from archsim.ledger.claims import Ledger
 
 
 class Word(StrEnum):
@@ -57,10 +57,10 @@ def claims(
     if layout is p.Layout.json:
         output.emit_json(ledger.to_dict())
         return
-    from archsim.report import claims_page
+    from archsim.render.pages import claims as claims_page
 
     if layout is p.Layout.csv:
-        from archsim.report.flat import to_csv
+        from archsim.render.flat import to_csv
 
         output.emit(to_csv(claims_page.rows(ledger)))
     elif quiet:
@@ -77,8 +77,8 @@ def _write(ledger: Ledger, html: Path | None, report: Path | None) -> None:
     """The files that were asked for, each whole or not at all."""
     if html is None and report is None:
         return
-    from archsim.report import claims_page
-    from archsim.validate.writing import write_text
+    from archsim.calibration.writing import write_text
+    from archsim.render.pages import claims as claims_page
 
     if html is not None:
         write_text(html, claims_page.document(ledger))

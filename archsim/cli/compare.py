@@ -12,7 +12,7 @@ from archsim.cli import pair_options as p
 from archsim.cli import sweep_options as s
 
 if TYPE_CHECKING:
-    from archsim.sim.compare import Comparison
+    from archsim.comparison.compare import Comparison
 
 
 def compare(
@@ -54,8 +54,8 @@ def compare(
     }  # fmt: skip
     changes = tuple(set_ or ())
     answer = api.compare(models, hw, **asked, set=changes)
-    from archsim.report import compare_page as pages
-    from archsim.report.compare_rows import rows
+    from archsim.render.pages import compare as pages
+    from archsim.render.pages.compare_rows import rows
 
     p.emit(
         answer,

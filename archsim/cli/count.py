@@ -37,7 +37,7 @@ def count(
 ) -> None:
     """Parameters, bytes and FLOPs, exactly: counted from the spec, nothing is assumed."""
     from archsim import api
-    from archsim.sim.parts import checked_parts
+    from archsim.counts.optional_parts import checked_parts
 
     answer = api.count(
         model, batch=batch, input_len=input_len, weights=weights, kv_cache_dtype=kv_cache_dtype,
@@ -47,14 +47,14 @@ def count(
     if layout == "json":
         output.emit_json(answer.to_dict())
     elif layout == "csv":
-        from archsim.report.flat import flatten, to_csv
+        from archsim.render.flat import flatten, to_csv
 
         output.emit(to_csv([flatten(answer.to_dict())]))
     elif quiet:
         output.emit(f"{answer.total}\n")
     else:
-        from archsim.report.count_page import page
-        from archsim.report.provenance import inputs
+        from archsim.render.pages.count import page
+        from archsim.render.provenance import inputs
 
         output.emit_page(
             page(answer, inputs=inputs(models=model), asked=model, verbose=verbose), layout, no_color

@@ -31,7 +31,7 @@ def diff(
 
     changes = (*(set_from or ()), *(set_ or ()))
     answer = api.diff(a, b, context_len=context_len, set=tuple(set_ or ()), set_from=tuple(set_from or ()))
-    from archsim.report import diff_page as pages
+    from archsim.render.pages import diff as pages
 
     p.emit(
         answer,

@@ -8,14 +8,14 @@ from archsim.cli import output
 
 def doctor(json: o.AsJson = False, format: o.Format = o.Layout.table, no_color: o.NoColor = False) -> None:
     """Versions, data folders with counts, settings with their origin, and a check of every document."""
-    from archsim.report.diagnosis import diagnosis, page
+    from archsim.render.pages.diagnosis import diagnosis, page
 
     found = diagnosis()
     layout = "json" if json else format.value
     if layout == "json":
         output.emit_json(found)
     elif layout == "csv":
-        from archsim.report.flat import flatten, to_csv
+        from archsim.render.flat import flatten, to_csv
 
         output.emit(to_csv([flatten(found)]))
     else:

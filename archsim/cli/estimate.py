@@ -11,7 +11,7 @@ from archsim.cli import options as o
 from archsim.cli import output
 
 if TYPE_CHECKING:
-    from archsim.sim.estimate import Estimate
+    from archsim.predict.estimate import Estimate
 
 
 def estimate(
@@ -87,7 +87,7 @@ def _print(answer: Estimate, view: _View, no_color: bool) -> None:
     if view.by is not None or view.layout in (o.Layout.json, o.Layout.csv):
         _print_data(answer, view, no_color)
     elif view.quiet:
-        from archsim.report.estimate_page import bare
+        from archsim.render.pages.estimate import bare
 
         output.emit(bare(answer))
     else:
@@ -96,12 +96,12 @@ def _print(answer: Estimate, view: _View, no_color: bool) -> None:
 
 def _print_data(answer: Estimate, view: _View, no_color: bool) -> None:
     """As JSON or CSV, or the table that `--by` asks for."""
-    from archsim.report import breakdown
+    from archsim.render.pages import breakdown
 
     if view.layout is o.Layout.json:
         output.emit_json(breakdown.with_breakdown(answer, view.by))
     elif view.layout is o.Layout.csv:
-        from archsim.report.flat import to_csv
+        from archsim.render.flat import to_csv
 
         output.emit(to_csv(breakdown.as_rows(answer, view.by)))
     elif view.by is not None:
@@ -109,9 +109,9 @@ def _print_data(answer: Estimate, view: _View, no_color: bool) -> None:
 
 
 def _page(answer: Estimate, view: _View) -> Any:
-    from archsim.report.estimate_page import page
-    from archsim.report.provenance import inputs
-    from archsim.sim.alternatives import facts
+    from archsim.predict.what_fits import facts
+    from archsim.render.pages.estimate import page
+    from archsim.render.provenance import inputs
 
     return page(
         answer, facts(answer), inputs=inputs(models=view.model, hw=view.hw), asked=(view.model, view.hw),
@@ -129,8 +129,8 @@ def _implied(model: str) -> str | None:
 def _refuse(answer: Estimate, asked: dict[str, Any], no_color: bool) -> None:
     """Say on stderr why it does not fit and what would; exit code 1."""
     from archsim.base.errors import AnswerNo
-    from archsim.report.refusal import suggestions, too_small
-    from archsim.sim.alternatives import what_fits
+    from archsim.predict.what_fits import what_fits
+    from archsim.render.pages.refusal import suggestions, too_small
 
     headline, table = too_small(answer)
     hint = suggestions(what_fits(answer.model, answer.hardware, asked))

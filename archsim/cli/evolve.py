@@ -61,7 +61,7 @@ def evolve(
         a, b, hw, context_len=context_len, order=order, orders=orders, seed=seed, set=tuple(set_ or ()),
         set_from=tuple(set_from or ()),
     )  # fmt: skip
-    from archsim.report import evolve_page as pages
+    from archsim.render.pages import evolve as pages
 
     layout = p.Layout.json if json else format
     p.emit(

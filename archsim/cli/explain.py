@@ -40,7 +40,7 @@ def explain(
     no_color: o.NoColor = False,
 ) -> None:
     """A figure's formula with its numbers and source, an error code, or a term."""
-    from archsim.report.explain_topic import look_up
+    from archsim.render.pages.explain_topic import look_up
 
     layout = "json" if json else format.value
     found = look_up(" ".join(topic))
@@ -58,7 +58,7 @@ def explain(
         if layout == "json":
             output.emit_json(page)
         elif layout == "csv":
-            from archsim.report.flat import flatten, to_csv
+            from archsim.render.flat import flatten, to_csv
 
             output.emit(to_csv([flatten(page)]))
         else:
@@ -66,13 +66,13 @@ def explain(
 
 
 def _formulas(topic: list[str], options: dict[str, Any], layout: str) -> list[Any]:
-    from archsim.report.explain_topic import formula
+    from archsim.render.pages.explain_topic import formula
 
     answer, on = formula(topic, **options)
     if layout in ("json", "csv"):
-        from archsim.report.explain_page import decode_terms
+        from archsim.render.pages.explain import decode_terms
 
         return [answer.to_dict() | ({"time": decode_terms(on)} if on and on.decode else {})]
-    from archsim.report.explain_page import formula_page
+    from archsim.render.pages.explain import formula_page
 
     return [formula_page(answer, on)]

@@ -12,7 +12,7 @@ from archsim.cli import options as o
 from archsim.cli import output
 
 if TYPE_CHECKING:
-    from archsim.sim.fit_answer import Fit
+    from archsim.memory.answer import Fit
 
 
 def fit(
@@ -76,7 +76,7 @@ VIEW = frozenset({"model", "hw", "check", "set_", "with_", "enable_expert_parall
 
 def _answer(model: str, hw: str, params: dict[str, Any]) -> Fit:
     from archsim import api
-    from archsim.sim.parts import checked_parts
+    from archsim.counts.optional_parts import checked_parts
 
     options = {name: value for name, value in params.items() if name not in VIEW}
     if params["enable_expert_parallel"] and options["ep"] is None:
@@ -86,13 +86,13 @@ def _answer(model: str, hw: str, params: dict[str, Any]) -> Fit:
 
 
 def _print(answers: Sequence[Fit], asked: tuple[str, list[str]], params: dict[str, Any]) -> None:
-    from archsim.report import fit_page
+    from archsim.render.pages import fit as fit_page
 
     layout = o.Layout.json if params["json"] else params["format"]
     if layout is o.Layout.json:
         output.emit_json(_document(answers))
     elif layout is o.Layout.csv:
-        from archsim.report.flat import flatten, to_csv
+        from archsim.render.flat import flatten, to_csv
 
         output.emit(to_csv([flatten(answer.to_dict()) for answer in answers]))
     elif params["quiet"]:
@@ -110,8 +110,8 @@ def _document(answers: Sequence[Fit]) -> dict[str, Any]:
 
 
 def _page(answer: Fit, asked: tuple[str, list[str]], params: dict[str, Any]) -> Any:
-    from archsim.report.fit_page import page
-    from archsim.report.provenance import inputs
+    from archsim.render.pages.fit import page
+    from archsim.render.provenance import inputs
 
     model, (hw,) = asked
     files = inputs(models=model, hw=hw, engines=answer.engine.rules.name)

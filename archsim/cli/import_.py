@@ -38,7 +38,7 @@ def import_(
 ) -> None:
     """A checkpoint's config.json as a spec in YAML, and a check of its size against the published one."""
     from archsim.cli import import_check
-    from archsim.sim.counting import count
+    from archsim.counts.count import count
 
     text, document, model = import_check.spec_of(path)
     total = count(model).total

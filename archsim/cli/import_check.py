@@ -37,7 +37,7 @@ def spec_of(path: str) -> tuple[str, dict[str, Any], Model]:
     Raises UnknownName for an id of the Hub that would have to be downloaded, SpecError for a file that is no
     config.
     """
-    from archsim.importers.hf_text import spec_text
+    from archsim.importers.hf.text import spec_text
     from archsim.importers.opening import imported
     from archsim.spec import load
 
@@ -78,7 +78,7 @@ def compare(total: int, document: dict[str, Any], expected: str | None) -> Check
     known = _catalog(str(document["name"]))
     exact = known.published.exact if known.published is not None else None
     if exact is None:
-        from archsim.sim.counting import count
+        from archsim.counts.count import count
 
         exact = count(known).total
     return Check(total, f"{exact}", f"{known.name} of the catalog", total == exact)

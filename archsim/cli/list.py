@@ -32,14 +32,14 @@ def list(
     no_color: o.NoColor = False,
 ) -> None:
     """Models, devices, formats, engines and measured runs that there are, and the file each comes from."""
-    from archsim.report.list_page import entries, page
+    from archsim.render.pages.list import entries, page
 
     found = entries(what.value, grep)
     layout = "json" if json else format.value
     if layout == "json":
         output.emit_json({"schema": "archsim.list/1", "kind": what.value, "entries": found})
     elif layout == "csv":
-        from archsim.report.flat import to_csv
+        from archsim.render.flat import to_csv
 
         output.emit(to_csv(found))
     elif quiet:

@@ -133,7 +133,7 @@ def _list(asked: _Asked, json: bool, no_color: bool) -> None:
         }
         output.emit_json({"schema": "archsim.measure.suites/1", "size": asked.size, "suites": suites})
         return
-    from archsim.report.measure_page import suites_page
+    from archsim.render.pages.measure import suites_page
 
     output.emit_page(suites_page(found, asked.size), "table", no_color)
 
@@ -209,7 +209,7 @@ def _progress(view: _View) -> Any:
 
 
 def _answer(outcome: Outcome, view: _View) -> None:
-    from archsim.report.measure_page import measured_page, to_dict
+    from archsim.render.pages.measure import measured_page, to_dict
 
     if sys.stderr.isatty() and not view.quiet:
         sys.stderr.write("\r\x1b[K")

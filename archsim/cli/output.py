@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from archsim.base.errors import ArchsimError
-    from archsim.report.page import Page
+    from archsim.render.page import Page
 
 
 def emit(text: str) -> None:
@@ -31,11 +31,11 @@ def emit_json(data: dict[str, Any]) -> None:
 def emit_page(page: Page, layout: str, no_color: bool = False) -> None:
     """Write a page as `table` or `md`."""
     if layout == "md":
-        from archsim.report.markdown import render
+        from archsim.render.markdown import render
 
         emit(render(page))
         return
-    from archsim.report.terminal import render as rendered
+    from archsim.render.terminal import render as rendered
 
     emit(rendered(page, colour=coloured(sys.stdout, no_color)))
 

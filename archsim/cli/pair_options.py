@@ -13,7 +13,7 @@ from archsim.cli import output
 from archsim.cli.completion import devices, models
 
 if TYPE_CHECKING:
-    from archsim.report.page import Page
+    from archsim.render.page import Page
 
 
 class Layout(StrEnum):
@@ -71,11 +71,11 @@ def emit(
     if layout is Layout.json:
         output.emit_json(answer.to_dict())
     elif layout is Layout.csv:
-        from archsim.report.flat import to_csv
+        from archsim.render.flat import to_csv
 
         output.emit(to_csv(rows()))
     elif layout is Layout.html:
-        from archsim.report.page_html import document
+        from archsim.render.html.page import document
 
         output.emit(document(page(), pictures()))
     else:

@@ -74,7 +74,7 @@ def report(
     if json:
         output.emit_json(answer.to_dict())
     elif not quiet:
-        from archsim.report.html.answer import verdicts
+        from archsim.render.html.headline import verdicts
 
         lines = [*verdicts(answer.study), f"{out}: {len(answer.html.encode()):,} bytes"]
         output.emit("\n".join(lines) + "\n")

@@ -31,7 +31,7 @@ def show(
     no_color: o.NoColor = False,
 ) -> None:
     """One model, device, format or engine, with the file it comes from and its sources."""
-    from archsim.report import show_page
+    from archsim.render.pages import show as show_page
 
     found = show_page.find(name, kind.value if kind else None)
     layout = "json" if json else format.value
@@ -40,7 +40,7 @@ def show(
     elif layout == "json":
         output.emit_json(show_page.document(found))
     elif layout == "csv":
-        from archsim.report.flat import flatten, to_csv
+        from archsim.render.flat import flatten, to_csv
 
         output.emit(to_csv([flatten(show_page.document(found))]))
     else:

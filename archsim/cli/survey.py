@@ -32,18 +32,18 @@ def survey(
 
     answer = api.survey()
     if html is not None:
-        from archsim.report.survey_page import document
-        from archsim.validate.writing import write_text
+        from archsim.calibration.writing import write_text
+        from archsim.render.pages.survey import document
 
         write_text(html, document(answer))
     layout = p.Layout.json if json else format
     if layout is p.Layout.json:
         output.emit_json(answer.to_dict())
         return
-    from archsim.report import survey_page
+    from archsim.render.pages import survey as survey_page
 
     if layout is p.Layout.csv:
-        from archsim.report.flat import to_csv
+        from archsim.render.flat import to_csv
 
         output.emit(to_csv(survey_page.rows(answer)))
     elif layout is p.Layout.html:

@@ -14,9 +14,9 @@ from archsim.cli import sweep_options as s
 from archsim.cli.progress import Interrupt, Progress, interruptible
 
 if TYPE_CHECKING:
-    from archsim.report.sweep_page import Best
-    from archsim.report.sweep_plot import Curves
-    from archsim.sim.sweep import Sweep
+    from archsim.render.html.sweep_plot import Curves
+    from archsim.render.pages.sweep import Best
+    from archsim.sweeps.sweep import Sweep
 
 
 def sweep(
@@ -93,7 +93,7 @@ def _watch(points: int, progress: Progress, interrupt: Interrupt, done: list[int
 
 def _to_file(swept: Sweep, path: Path, force: bool, picture: _Picture) -> bool:
     """All rows into a file, which holds what is complete if the sweep is interrupted."""
-    from archsim.report.sweep_file import Output
+    from archsim.render.sweep_file import Output
 
     target = Output(path, swept.names, swept.notes, force)
     rows = [0]
@@ -115,7 +115,7 @@ def _to_file(swept: Sweep, path: Path, force: bool, picture: _Picture) -> bool:
 
 def _to_stdout(swept: Sweep, layout: p.Layout, picture: _Picture) -> bool:
     """All rows as JSON or CSV on stdout."""
-    from archsim.report.sweep_file import CsvWriter, JsonWriter, Writer
+    from archsim.render.sweep_file import CsvWriter, JsonWriter, Writer
 
     writer: Writer
     if layout is p.Layout.json:
@@ -130,7 +130,7 @@ def _to_stdout(swept: Sweep, layout: p.Layout, picture: _Picture) -> bool:
 
 def _to_page(swept: Sweep, layout: p.Layout, no_color: bool, picture: _Picture) -> bool:
     """The best points as a page; as HTML with a picture."""
-    from archsim.report.sweep_page import page
+    from archsim.render.pages.sweep import page
 
     picture.best()
     if layout is p.Layout.html:
@@ -159,14 +159,14 @@ class _Picture:
 
     def best(self) -> Best:
         """The best points so far; asked for before the first block if it is to be known."""
-        from archsim.report.sweep_page import Best
+        from archsim.render.pages.sweep import Best
 
         self._best = self._best or Best()
         return self._best
 
     def curves(self) -> Curves:
         """The points of the chart so far; asked for before the first block, as `best`."""
-        from archsim.report.sweep_plot import Curves
+        from archsim.render.html.sweep_plot import Curves
 
         self.best()
         self._curves = self._curves or Curves()
@@ -180,15 +180,15 @@ class _Picture:
 
     def html(self, points: int) -> str:
         """The page with its chart."""
-        from archsim.report.page_html import document
-        from archsim.report.sweep_page import page
-        from archsim.report.sweep_plot import STYLE, picture
+        from archsim.render.html.page import document
+        from archsim.render.html.sweep_plot import STYLE, picture
+        from archsim.render.pages.sweep import page
 
         return document(page(self.swept, self.best(), points), picture(self.curves()), STYLE)
 
     def write(self, points: int) -> None:
         """The file of `--plot`, where one is wanted."""
         if self.path is not None:
-            from archsim.validate.writing import write_text
+            from archsim.calibration.writing import write_text
 
             write_text(self.path, self.html(points))

@@ -11,7 +11,7 @@ from archsim.cli import options as o
 from archsim.cli import output
 
 if TYPE_CHECKING:
-    from archsim.validate.answer import Several, Validation
+    from archsim.accuracy.validation import Several, Validation
 
 What = Annotated[
     str | None,
@@ -100,7 +100,7 @@ def _share(text: str | None) -> float | None:
 
 def _answers(answer: Any) -> tuple[Validation, ...]:
     """The comparisons in an answer; none in that of a model on a device."""
-    from archsim.validate.answer import Several, Validation
+    from archsim.accuracy.validation import Several, Validation
 
     if isinstance(answer, Several):
         return answer.answers
@@ -121,15 +121,15 @@ def _write(answer: Any, html: Path | None, report: Path | None) -> None:
     """The files that were asked for, each whole or not at all."""
     if html is None and report is None:
         return
-    from archsim.validate.writing import write_text
+    from archsim.calibration.writing import write_text
 
     if html is not None:
-        from archsim.report.validate_html import document, model_document
+        from archsim.render.html.validate import document, model_document
 
         found = _answers(answer)
         write_text(html, document(found) if found else model_document(answer))
     if report is not None:
-        from archsim.report.validate_accuracy import accuracy
+        from archsim.render.pages.accuracy import accuracy
 
         write_text(report, accuracy(_answers(answer)))
 
@@ -144,11 +144,11 @@ def _print(answer: Validation | Several, layout: o.Layout, view: dict[str, Any])
         _print_model(answer, layout, view)
     for i, one in enumerate(_answers(answer)):
         if layout is o.Layout.csv:
-            from archsim.report.flat import to_csv
+            from archsim.render.flat import to_csv
 
             output.emit(to_csv(one.rows.dicts()))
             continue
-        from archsim.report import validate_page
+        from archsim.render.pages import validate as validate_page
 
         if view["quiet"]:
             output.emit(validate_page.bare(one))
@@ -159,10 +159,10 @@ def _print(answer: Validation | Several, layout: o.Layout, view: dict[str, Any])
 
 def _print_model(answer: Any, layout: o.Layout, view: dict[str, Any]) -> None:
     """The comparison of one model on this machine."""
-    from archsim.report import validate_model_page
+    from archsim.render.pages import validate_model as validate_model_page
 
     if layout is o.Layout.csv:
-        from archsim.report.flat import to_csv
+        from archsim.render.flat import to_csv
 
         output.emit(to_csv(answer.to_dict()["lines"]))
     elif view["quiet"]:

@@ -42,17 +42,17 @@ def imported(name: str) -> tuple[Path, dict[str, Any]] | None:
     """The file that a path means and its document; None for what is no file of a checkpoint."""
     path = _path(name)
     if path.suffix.lower() == ".gguf" and _is_file(path):
-        from archsim.importers.gguf import from_gguf
+        from archsim.importers.gguf.describe import from_gguf
 
         return path, from_gguf(path)
     if path.name.lower().endswith(TENSORS) and _is_file(path):
-        from archsim.importers.safetensors import from_safetensors
+        from archsim.importers.safetensors.describe import from_safetensors
 
         return path, from_safetensors(path, _beside)
     config = _config_file(path)
     if config is None:
         return None
-    from archsim.importers.hf import from_config
+    from archsim.importers.hf.describe import from_config
 
     own = config.parent.name if config.name == "config.json" else config.stem
     return config, from_config(_read(config), own or None)
@@ -75,7 +75,7 @@ def _opened(path: Path, document: dict[str, Any], changes: Iterable[str]) -> tup
 
 def _beside(config: Path) -> dict[str, Any]:
     """The document of a config.json."""
-    from archsim.importers.hf import from_config
+    from archsim.importers.hf.describe import from_config
 
     return from_config(_read(config), config.resolve().parent.name)
 

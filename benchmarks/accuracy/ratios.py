@@ -21,13 +21,13 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from archsim.accuracy import files, runs, serving  # noqa: E402
+from archsim.accuracy.question import Run, run_of  # noqa: E402
+from archsim.accuracy.runs import Asked  # noqa: E402
+from archsim.accuracy.times import estimated  # noqa: E402
 from archsim.base.errors import ArchsimError  # noqa: E402
-from archsim.sim import ranking  # noqa: E402
-from archsim.sim.phases import Phase  # noqa: E402
-from archsim.validate import files, runs, serving  # noqa: E402
-from archsim.validate.question import Run, run_of  # noqa: E402
-from archsim.validate.runs import Asked  # noqa: E402
-from archsim.validate.times import estimated  # noqa: E402
+from archsim.comparison import uncertainty as ranking  # noqa: E402
+from archsim.timing.step_time import Phase  # noqa: E402
 
 STEPS = ("decode_rate_per_seq", "decode_rate_sum", "tpot_mean")
 PROMPTS = ("prefill_rate", "ttft_mean")

@@ -18,7 +18,7 @@ from transformers import AutoConfig
 
 from archsim.backend import build
 from archsim.blocks.layer import Layer, depth, layer_name
-from archsim.importers.hf import from_config
+from archsim.importers.hf.describe import from_config
 from archsim.spec.load import model_from
 from archsim.spec.model import Model
 

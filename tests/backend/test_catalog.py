@@ -15,7 +15,7 @@ from archsim.backend import build
 from archsim.backend.module import Encoded
 from archsim.backend.oracle import flops_full, param_count
 from archsim.blocks.dispatch import KINDS
-from archsim.sim.counting import count
+from archsim.counts.count import count
 from archsim.spec.load import load_model
 from archsim.spec.model import Model
 

@@ -13,7 +13,7 @@ import archsim.backend
 from archsim.backend.cache import Cache
 from archsim.backend.module import Encoded, Net, build
 from archsim.backend.oracle import counted, flops_full, param_count
-from archsim.cost import count
+from archsim.counts import graph_counts as count
 from archsim.graph.graph import Block
 from archsim.graph.step import Seqs, Step
 from archsim.spec.lower import lower

@@ -11,7 +11,7 @@ from archsim.backend import build
 from archsim.blocks.ffn import Ffn
 from archsim.blocks.layer import depth
 from archsim.blocks.moe import Moe
-from archsim.cost.count import flops
+from archsim.counts.graph_counts import flops
 from archsim.graph.graph import ops
 from archsim.graph.step import Seqs, Step
 from archsim.spec.lower import lower

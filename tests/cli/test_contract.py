@@ -268,22 +268,25 @@ def test_ascii_terminal(archsim_process: Callable[..., Any]) -> None:
 HEAVY = "torch numpy scipy plotly pandas transformers safetensors jinja2"
 SLOW_STDLIB = "asyncio concurrent multiprocessing ctypes logging ssl http unittest pydoc sqlite3 xml"
 OTHER_ANSWERS = (
-    "archsim.backend archsim.importers.hf archsim.report.refusal archsim.report.diagnosis "
-    "archsim.report.explain_page archsim.sim.formulas archsim.spec.findings archsim.spec.override "
+    "archsim.backend archsim.importers.hf archsim.render.pages.refusal archsim.render.pages.diagnosis "
+    "archsim.render.pages.explain archsim.explanation archsim.spec.findings archsim.spec.override "
     "archsim.spec.schemas archsim.spec.symbolic archsim.blocks.mamba archsim.blocks.linear_attention"
 )
-FOR_TERMINALS = "rich archsim.report.terminal_colour"
+FOR_TERMINALS = "rich archsim.render.terminal_colour"
 NEVER = f"{HEAVY} {SLOW_STDLIB} {OTHER_ANSWERS} {FOR_TERMINALS}"
-DEVICES = "archsim.spec.hardware archsim.spec.hardware_schema archsim.sim.estimate archsim.graph.passes.shard"
+DEVICES = (
+    "archsim.spec.hardware archsim.spec.hardware_schema archsim.predict.estimate archsim.graph.passes.shard"
+)
 NOT_IMPORTED = {
-    ESTIMATE: f"{NEVER} archsim.blocks.moe archsim.blocks.mla archsim.report.breakdown archsim.report.flat",
-    (*ESTIMATE, "--json"): f"{NEVER} archsim.blocks.moe archsim.blocks.mla archsim.report.terminal",
+    ESTIMATE: f"{NEVER} archsim.blocks.moe archsim.blocks.mla archsim.render.pages.breakdown archsim.render.flat",
+    (*ESTIMATE, "--json"): f"{NEVER} archsim.blocks.moe archsim.blocks.mla archsim.render.terminal",
     ("count", "llama2-70b"): f"{NEVER} {DEVICES} archsim.blocks.moe archsim.blocks.mla",
     ("list", "models"): f"{NEVER} {DEVICES} archsim.spec.model archsim.spec.loader archsim.blocks",
-    ("show", "h100"): f"{NEVER} archsim.spec.model archsim.sim.estimate",
-    (
-        "--help",
-    ): f"{NEVER} {DEVICES} archsim.spec archsim.sim archsim.report pydantic yaml importlib.metadata email",
+    ("show", "h100"): f"{NEVER} archsim.spec.model archsim.predict.estimate",
+    ("--help",): (
+        f"{NEVER} {DEVICES} archsim.spec archsim.predict archsim.timing archsim.render "
+        "pydantic yaml importlib.metadata email"
+    ),
 }
 """Command line -> modules that it must not import when its output is piped, sub-modules included."""
 

@@ -32,8 +32,8 @@ import pytest
 from archsim.base.errors import EXPLAIN
 from archsim.blocks.dispatch import KINDS
 from archsim.cli.app import COMMANDS
-from archsim.report.glossary import TERMS
-from archsim.sim.formulas import explain, meaning
+from archsim.explanation.formulas import explain, meaning
+from archsim.render.glossary import TERMS
 from archsim.spec.load import load_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -298,7 +298,7 @@ def formulas_of(name: str) -> str:
 def accuracy() -> str:
     """Errors on the public runs that come with archsim, in short."""
     import archsim
-    from archsim.report.validate_accuracy import summary
+    from archsim.render.pages.accuracy import summary
 
     return summary(archsim.validate())
 

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from archsim.cost import count as c
+from archsim.counts import graph_counts as c
 from archsim.graph.graph import Block, ops
 from archsim.graph.passes.shard import Mesh, shard
 from archsim.graph.step import Step

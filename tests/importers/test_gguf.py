@@ -15,7 +15,7 @@ import pytest
 
 import archsim
 from archsim.base.errors import SpecError
-from archsim.importers.gguf_reader import TYPES, read_gguf
+from archsim.importers.gguf.reader import TYPES, read_gguf
 from archsim.importers.opening import load_model
 from archsim.spec.format import load_format
 

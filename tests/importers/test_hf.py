@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from archsim.base.errors import SpecError
-from archsim.cost.count import params
+from archsim.counts.graph_counts import params
 from archsim.graph.step import Seqs, Step
-from archsim.importers.hf import from_config
-from archsim.importers.hf_families.registry import READERS, family
-from archsim.importers.hf_pattern import pattern, stack
+from archsim.importers.hf.describe import from_config
+from archsim.importers.hf.families.registry import READERS, family
+from archsim.importers.hf.pattern import pattern, stack
 from archsim.spec import loader
 from archsim.spec.load import load_model
 from archsim.spec.lower import lower

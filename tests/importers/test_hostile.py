@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from archsim.base.errors import SpecError
-from archsim.importers.hf import from_config
+from archsim.importers.hf.describe import from_config
 from archsim.spec.load import model_from
 from archsim.spec.model import Model
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from archsim.importers.hf import from_config
-from archsim.importers.hf_text import WIDTH, spec_text
+from archsim.importers.hf.describe import from_config
+from archsim.importers.hf.text import WIDTH, spec_text
 from archsim.spec.load import load_model, model_from
 
 HERE = Path(__file__).parent

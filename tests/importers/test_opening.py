@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from archsim.base.errors import SpecError, UnknownName
+from archsim.counts.count import count
 from archsim.importers.opening import load_model, open_model
-from archsim.sim.counting import count
 from archsim.spec import stdin
 from archsim.spec.load import load_hardware
 

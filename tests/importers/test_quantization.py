@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from archsim.base.errors import SpecError
-from archsim.importers.hf import from_config
-from archsim.sim.counting import count
+from archsim.counts.count import count
+from archsim.importers.hf.describe import from_config
 from archsim.spec.load import model_from
 
 SMALL: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "small.json").read_text())

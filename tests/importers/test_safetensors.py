@@ -15,8 +15,8 @@ import pytest
 import archsim
 from archsim.base.errors import ArchsimError, SpecError
 from archsim.importers.opening import load_model
-from archsim.importers.safetensors import measure, ratio
-from archsim.importers.safetensors_reader import BITS, Entry, read_tensors
+from archsim.importers.safetensors.describe import measure, ratio
+from archsim.importers.safetensors.reader import BITS, Entry, read_tensors
 from archsim.spec.format import stored
 
 from .bounded import bounded

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from archsim.base.errors import SpecError
-from archsim.importers.hf import from_config
-from archsim.importers.hf_families.refused import REFUSED
-from archsim.sim.counting import count
+from archsim.counts.count import count
+from archsim.importers.hf.describe import from_config
+from archsim.importers.hf.families.refused import REFUSED
 from archsim.spec.load import model_from
 
 HERE = Path(__file__).parent

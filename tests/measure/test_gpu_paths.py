@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from archsim.importers.opening import load_model
-from archsim.measure import loop, machine, runs, session, suites, table
+from archsim.measure import machine, runs, session, suites, table
+from archsim.measure import model_run as loop
 from archsim.measure.bench import Bench
 from archsim.measure.models import FORMS
 from archsim.measure.plan import make, points_of
@@ -153,7 +154,7 @@ def test_forms_of_a_model(gpu: Bench, model: str) -> None:
 def test_the_loop(gpu: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every op has a time between its events, and peaks are the device's."""
     monkeypatch.setattr(machine, "choose_device", constant("cuda"))
-    monkeypatch.setattr("archsim.measure.loop.triton_kernels", constant(loop.fused.EAGER))
+    monkeypatch.setattr("archsim.measure.model_run.triton_kernels", constant(loop.fused.EAGER))
     found = loop.measured(load_model("llama3-8b"), size="small", dtype="fp32", input_len=16)
     assert found.device == "cpu"  # where the tensors of this test are
     for phase in found.phases:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from archsim.cost.count import flops
+from archsim.counts.count import count
+from archsim.counts.graph_counts import flops
 from archsim.graph.step import Step
-from archsim.importers.hf import from_config
-from archsim.sim.counting import count
+from archsim.importers.hf.describe import from_config
 from archsim.spec.load import model_from
 from archsim.spec.lower import lower
 

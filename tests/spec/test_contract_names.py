@@ -3,7 +3,7 @@
 import pytest
 
 from archsim.base.errors import UnknownName
-from archsim.sim.engines import canonical
+from archsim.engines.names import canonical
 from archsim.spec.load import load_hardware
 
 DEVICES = [

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from archsim.base.errors import ArchsimError, UnknownName
-from archsim.sim.engines import ALIASES, canonical, engine_of
+from archsim.engines.names import ALIASES, canonical, engine_of
 from archsim.spec.engine import Engine, load_engine, version_of
 
 FOLDER = Path(__file__).resolve().parents[2] / "specs" / "engines"

@@ -129,7 +129,7 @@ def test_rows_that_a_block_does_not_divide(name: str, inner: int, taken: str) ->
 
 def test_the_eight_experts_rule() -> None:
     """Mixtral's keys and values are in q8_0 (llama-quant.cpp, n_expert == 8)."""
-    from archsim.sim.formats import choose_formats
+    from archsim.counts.formats import choose_formats
     from archsim.spec.load import load_model
 
     tensors = choose_formats(load_model("mixtral-8x7b"), "gguf_q4_k_m").tensors
@@ -141,7 +141,7 @@ def test_the_eight_experts_rule() -> None:
 
 def test_a_tied_table_is_the_output_matrix() -> None:
     """q6_k in a Q4_K_M file."""
-    from archsim.sim.formats import choose_formats
+    from archsim.counts.formats import choose_formats
     from archsim.spec.load import load_model
 
     assert choose_formats(load_model("llama3.2-1b"), "gguf_q4_k_m").tensors["embedding.tokens"].name == "q6_k"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from archsim.base.errors import SpecError
-from archsim.cost.count import active_params, params
+from archsim.counts.graph_counts import active_params, params
 from archsim.graph.graph import Block
 from archsim.graph.step import Seqs, Step
 from archsim.graph.tensor import Tensor

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from archsim.base.poly import Poly
-from archsim.cost import count as c
+from archsim.counts import graph_counts as c
+from archsim.counts.count import step_for
+from archsim.explanation.formulas import QUANTITIES, explain, meaning
+from archsim.explanation.polynomial_text import letters_in, substituted
 from archsim.graph.step import Step
-from archsim.sim.counting import step_for
-from archsim.sim.formulas import QUANTITIES, explain, meaning
-from archsim.sim.poly_text import letters_in, substituted
 from archsim.spec.load import load_model
 from archsim.spec.lower import lower
 from archsim.spec.model import Model

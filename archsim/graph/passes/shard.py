@@ -107,7 +107,7 @@ class Mesh:
     def split(self, axes: Axes) -> Split:
         """Extents per rank, and the dimensions that cut any axis; each set of whole-number extents once.
 
-        The vocabulary is padded up; all else must divide (see `archsim.sim.plan`).
+        The vocabulary is padded up; all else must divide (see `archsim.spec.parallelism`).
         """
         key = tuple(axes.items())
         try:

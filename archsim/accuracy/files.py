@@ -1,0 +1,293 @@
+"""Files of measurements: which of the three kinds one is, told by its columns, and its rows less what was measured.
+
+What a predictor sees (`Questions`) never holds a measured value: those are taken out while the file is read.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from archsim.accuracy.validation import Kind
+from archsim.base.diagnostics import quote
+from archsim.base.errors import SpecError
+
+LARGEST = 1 << 30
+"""Bytes of text that are read of one file."""
+
+SIGNS: Mapping[Kind, tuple[frozenset[str], ...]] = {
+    "kernels": (frozenset({"op", "device"}),),
+    "serving": (frozenset({"isl", "osl", "concurrency"}), frozenset({"isl", "osl", "batch_size"})),
+    "runs": (frozenset({"model", "metric"}),),
+}
+"""Columns that make a file of a kind: all of one set."""
+
+MEASURED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
+    "kernels": {"time_us": ("time_us",)},
+    "serving": {"tpot_ms": ("silicon_tpot_ms", "tpot_ms"), "ttft_ms": ("silicon_ttft_ms", "ttft_ms")},
+    "runs": {"value": ("value", "measured")},
+}
+"""Metric -> columns that hold what was measured; the first that is there."""
+
+KNOWN: Mapping[Kind, tuple[str, ...]] = {
+    "kernels": (
+        *("op", "device", "dtype", "kv_dtype", "engine", "kernel", "m", "n", "k", "batch", "seq_q", "seq_kv"),
+        *(
+            "heads",
+            "kv_heads",
+            "head_dim",
+            "window",
+            "experts",
+            "topk",
+            "hidden",
+            "inter",
+            "tp",
+            "ep",
+            "n_gpus",
+        ),
+        "bytes",
+    ),
+    "serving": (
+        *(
+            "model_path",
+            "model",
+            "system",
+            "device",
+            "backend",
+            "engine",
+            "backend_version",
+            "engine_version",
+        ),
+        *("precision", "weights_dtype", "kv_dtype", "isl", "osl", "gemm_quant_mode", "moe_quant_mode"),
+        *(
+            "batch_size",
+            "concurrency",
+            "tp_size",
+            "pp_size",
+            "attention_dp_size",
+            "moe_tp_size",
+            "moe_ep_size",
+        ),
+        "parallel_suspect",
+    ),
+    "runs": (
+        *(
+            "id",
+            "model",
+            "device",
+            "n_devices",
+            "tp",
+            "pp",
+            "ep",
+            "dp",
+            "weights_dtype",
+            "kv_dtype",
+            "engine",
+        ),
+        *(
+            "engine_version",
+            "metric",
+            "isl",
+            "osl",
+            "batch",
+            "definition",
+            "quality",
+            "gpu_memory_utilization",
+        ),
+        *("max_model_len", "device_total_gib", "unit"),
+    ),
+}
+"""Columns that a prediction may look at; every other one is left unread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A file's rows. ids: of all rows. questions: by column, as text or plain values, without what was measured.
+    measured: by metric; None where a row has no number.
+    """
+
+    kind: Kind
+    name: str
+    ids: list[str]
+    questions: dict[str, list[Any]]
+    measured: dict[str, list[float | None]]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def question(self, row: int) -> dict[str, Any]:
+        """One row's columns that are not empty."""
+        return {name: column[row] for name, column in self.questions.items() if column[row] not in (None, "")}
+
+    def sample(self, limit: int | None, seed: int = 0) -> Table:
+        """At most `limit` rows, drawn with a fixed seed and kept in the file's order."""
+        if limit is None or limit >= len(self):
+            return self
+        rows = sorted(random.Random(seed).sample(range(len(self)), limit))
+        return replace(
+            self, ids=[self.ids[i] for i in rows],
+            questions={name: [column[i] for i in rows] for name, column in self.questions.items()},
+            measured={name: [column[i] for i in rows] for name, column in self.measured.items()},
+        )  # fmt: skip
+
+
+def read(path: Path) -> Table:
+    """The table in a file. Raises SpecError (E109) for one that is none of the three kinds."""
+    text = _text(path)
+    begin = text.lstrip()[:1]
+    if begin in ("{", "["):
+        columns, rows = _records(_json(text, path), path)
+    elif _is_csv(text):
+        columns, rows = _csv(text, path)
+    else:
+        columns, rows = _records(_yaml(text, path), path)
+    return _table(path, columns, rows)
+
+
+def tables(path: Path) -> list[Table]:
+    """The tables of a file, or of every file of a folder that is one (others there are passed over)."""
+    if not path.is_dir():
+        return [read(path)]
+    found = []
+    for file in sorted(p for p in path.rglob("*") if p.is_file()):
+        if file.suffix not in (".csv", ".gz", ".yaml", ".yml", ".json"):
+            continue
+        try:
+            found.append(read(file))
+        except SpecError:
+            continue
+    if not found:
+        raise SpecError(f"no file of measurements in {quote(str(path), 200)}", code="E109", hints=(HINT,))
+    return found
+
+
+HINT = (
+    "a kernel table has `op` and `device`, a run list `model` and `metric`, "
+    "a serving table `isl`, `osl` and `concurrency`"
+)
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            packed = stream.read(2) == b"\x1f\x8b"
+        with gzip.open(path, "rb") if packed else path.open("rb") as stream:
+            data = stream.read(LARGEST + 1)
+        if len(data) > LARGEST:
+            raise _unusable(path, f"more than {LARGEST:,} bytes of text")
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise _unusable(path, "not UTF-8 text") from None
+    except FileNotFoundError:
+        raise _unusable(path, "no such file") from None
+    except (OSError, EOFError, gzip.zlib.error) as error:  # type: ignore[attr-defined]
+        raise _unusable(path, str(getattr(error, "strerror", None) or "not a complete gzip file")) from None
+
+
+def _unusable(path: Path, reason: str, *hints: str) -> SpecError:
+    return SpecError(f"cannot use {quote(str(path), 200)}: {reason}", code="E109", hints=hints)
+
+
+def kind_of(columns: Iterable[str]) -> Kind | None:
+    """The kind that has these columns."""
+    present = set(columns)
+    return next((kind for kind, signs in SIGNS.items() if any(sign <= present for sign in signs)), None)
+
+
+def _is_csv(text: str) -> bool:
+    return kind_of(next(csv.reader([text.split("\n", 1)[0].rstrip("\r")]), [])) is not None
+
+
+def _csv(text: str, path: Path) -> tuple[list[str], Iterable[Sequence[Any]]]:
+    reader = csv.reader(io.StringIO(text, newline=""))
+    header = [name.strip() for name in next(reader)]
+    if double := {name for name in header if name and header.count(name) > 1}:
+        raise _unusable(path, f"the column {quote(min(double))} occurs twice")
+    return header, _checked(reader, len(header), path)
+
+
+def _checked(reader: Any, width: int, path: Path) -> Iterable[Sequence[str]]:
+    try:
+        for line in reader:
+            if len(line) == width:
+                yield line
+            elif line:
+                raise _unusable(path, f"line {reader.line_num:,} has {len(line)} fields, the header {width}")
+    except csv.Error as error:
+        raise _unusable(path, f"line {reader.line_num:,}: {error}") from None
+
+
+def _json(text: str, path: Path) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _unusable(path, f"not valid JSON: {error}") from None
+
+
+def _yaml(text: str, path: Path) -> Any:
+    from archsim.spec.loader import parse_text
+
+    return parse_text(text, str(path))
+
+
+def _records(document: Any, path: Path) -> tuple[list[str], Iterable[Sequence[Any]]]:
+    """Mappings of a list, or of the `rows` of a mapping. What the document says of all rows stands for each."""
+    shared: dict[str, Any] = {}
+    if isinstance(document, Mapping) and isinstance(document.get("rows"), list):
+        shared = {
+            k: v for k, v in document.items() if k != "rows" and isinstance(v, (str, int, float, type(None)))
+        }
+        document = document["rows"]
+    if not isinstance(document, list) or not all(isinstance(row, Mapping) for row in document):
+        raise _unusable(path, "neither a table with a known header nor `rows` of measurements", HINT)
+    columns = list(dict.fromkeys([*shared, *(str(name) for row in document for name in row)]))
+    return columns, ([row.get(name, shared.get(name)) for name in columns] for row in document)
+
+
+def _table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
+    kind = kind_of(columns)
+    if kind is None:
+        shown = ", ".join(list(columns)[:12]) or "none"
+        raise _unusable(path, f"its columns are those of no kind of measurement: {shown}", HINT)
+    index = {name: i for i, name in enumerate(columns)}
+    held = {
+        metric: index[next(name for name in names if name in index)]
+        for metric, names in MEASURED[kind].items()
+        if any(name in index for name in names)
+    }
+    by_column = list(zip(*rows, strict=True)) or [()] * len(columns)
+    count = len(by_column[0])
+    known = [name for name in KNOWN[kind] if name in index and index[name] not in held.values()]
+    return Table(
+        kind=kind, name=path.name, ids=_ids(by_column[index["id"]] if "id" in index else [None] * count),
+        questions={name: list(by_column[index[name]]) for name in known},
+        measured={
+            metric: _numbers(by_column[held[metric]]) if metric in held else [None] * count
+            for metric in MEASURED[kind]
+        },
+    )  # fmt: skip
+
+
+def _ids(own: Iterable[Any]) -> list[str]:
+    """Each row's own id, else its number in the file."""
+    return [str(i) if name in (None, "") else str(name) for i, name in enumerate(own)]
+
+
+def _numbers(column: Iterable[Any]) -> list[float | None]:
+    return [number(value) for value in column]
+
+
+def number(value: Any) -> float | None:
+    """A finite number of a field, or None."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        return None
+    return found if found == found and abs(found) != float("inf") else None

@@ -1,0 +1,194 @@
+"""One row of a run list or a serving table as a typed question: model, device, plan, workload, and what is asked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from archsim.base.diagnostics import quote
+from archsim.base.errors import ArchsimError, UnknownName, UsageError
+from archsim.engines.names import canonical
+from archsim.engines.names import engine_of as rules_of
+from archsim.importers.opening import open_model
+from archsim.spec.format import load_format, stored
+from archsim.spec.hardware import Hardware
+from archsim.spec.load import load_hardware
+from archsim.spec.model import Model
+from archsim.spec.parallelism import expert_counts
+
+ANY = "any"
+"""The device of a figure that needs none."""
+
+SHORT = 128
+"""Prompt and answer tokens where a source states neither."""
+
+VERSION = re.compile(r"[~v]?[0-9]+(\.[0-9x]+)+\S*")
+"""A version as engines number them; a date or a year is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What was run. model, device: as spelt. weights, kv: formats, None for the model's own. isl, osl, batch: None
+    where not stated. definition: what was divided by what. memory_share, longest, total_gib: as the engine was told.
+    """
+
+    model: str
+    device: str
+    devices: int = 1
+    tp: int = 1
+    pp: int = 1
+    ep: int = 1
+    dp: int = 1
+    weights: str | None = None
+    kv: str | None = None
+    engine: str = "generic"
+    metric: str = ""
+    definition: str = ""
+    isl: int | None = None
+    osl: int | None = None
+    batch: int | None = None
+    memory_share: float | None = None
+    longest: int | None = None
+    total_gib: float | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def degrees(self) -> dict[str, int]:
+        """The parallel degrees as `estimate` and `fit` take them."""
+        return {"tp": self.tp, "pp": self.pp, "ep": self.ep, "dp": self.dp}
+
+    @property
+    def replicas(self) -> int:
+        """Copies of the model that run side by side, where more devices are given than one plan takes."""
+        return max(1, self.devices // (self.tp * self.pp * self.dp))
+
+
+@lru_cache(maxsize=256)
+def model_of(name: str) -> tuple[Model, str | None]:
+    """The model of a name, and the weight format that its spelling implies. Raises UnknownName, SpecError."""
+    model, resolved = open_model(name)
+    return model, resolved.format_hint
+
+
+@lru_cache(maxsize=1024)
+def weights_of(name: str, asked: str | None) -> str | None:
+    """The weight format of a model as a row states it; None for the checkpoint's own.
+
+    Rows name a family: `fp8` of a checkpoint that is published with 8-bit blocks is these blocks. So a format of the
+    same arithmetic and nearly the same bits as the checkpoint's own stands for the own one.
+    """
+    model, hint = model_of(name)
+    wanted = asked or hint
+    if wanted is None:
+        return None
+    spec = load_format(wanted)
+    own = [stored(text) for role, text in model.weights.items() if role in ("linear", "expert")]
+    if spec.mixture is None and own:
+        format = spec.format()
+        if all(f.compute == format.compute and abs(f.bits - format.bits) < NEARLY for f in own):
+            return None
+        if format.bits >= SIXTEEN and all(f.bits < NARROW for f in own):
+            return None  # published in 4 bits alone, whatever the row says of its products
+    return wanted
+
+
+SIXTEEN, NARROW = 16, 6
+"""Bits of unquantised products, and bits below which a checkpoint is published in a narrow format."""
+
+NEARLY = 0.3
+"""Bits by which formats of one family differ: their scales."""
+
+
+@lru_cache(maxsize=256)
+def device_of(name: str) -> Hardware:
+    """The device of a name. Raises UnknownName, SpecError."""
+    return load_hardware(name)
+
+
+def run_of(row: Mapping[str, Any]) -> Run:
+    """A row of a run list. Raises UsageError for a field that is no such number."""
+    engine, notes = engine_of(row.get("engine"), row.get("engine_version"))
+    tp, pp, dp = degrees_of(row, engine)
+    stated = ((name, whole(row, name)) for name in ("isl", "osl", "batch"))
+    return Run(
+        model=str(row.get("model", "")), device=str(row.get("device", "")), tp=tp, pp=pp, dp=dp,
+        ep=experts_over(str(row.get("model", "")), whole(row, "ep") or 1, tp * dp), engine=engine,
+        devices=whole(row, "n_devices") or tp * pp * dp,
+        weights=text(row, "weights_dtype"), kv=text(row, "kv_dtype"), metric=str(row.get("metric", "")),
+        definition=str(row.get("definition") or ""), **dict(stated),
+        memory_share=real(row, "gpu_memory_utilization"), longest=whole(row, "max_model_len"),
+        total_gib=real(row, "device_total_gib"), notes=notes,
+    )  # fmt: skip
+
+
+def degrees_of(row: Mapping[str, Any], engine: str) -> tuple[int, int, int]:
+    """tp, pp and dp of a row: all its devices as one group where it states none; layers, where the engine splits so."""
+    tp, pp, dp = (whole(row, name) for name in ("tp", "pp", "dp"))
+    if tp is pp is dp is None:
+        tp = whole(row, "n_devices")
+    tp, pp, dp = tp or 1, pp or 1, dp or 1
+    if tp > 1 and rules_of(engine).rules.splits == "layers":
+        tp, pp = 1, tp * pp
+    return tp, pp, dp
+
+
+def engine_of(name: Any, version: Any) -> tuple[str, tuple[str, ...]]:
+    """An engine and its version as `--engine` takes them; one that nobody knows is none in particular."""
+    spelt = str(name or "generic").strip()
+    try:
+        known = canonical(spelt)[0]
+    except UnknownName:
+        return "generic", (f"no engine named {quote(spelt)}: predicted as no engine in particular",)
+    if known == "generic":
+        return known, ()
+    stated = str(version or "").strip()
+    return (f"{known}@{stated.lstrip('~v')}" if VERSION.fullmatch(stated) else known), ()
+
+
+def reason_of(error: Exception) -> str:
+    """Why a row has no prediction; a defect of archsim's own is said to be one, and the other rows are answered."""
+    if isinstance(error, ArchsimError):
+        return error.message
+    return f"internal error: {type(error).__name__}: {error}; please report it"
+
+
+def experts_over(model: str, ep: int, ranks: int) -> int:
+    """The expert-parallel degree that a row can mean: none without experts, and none that does not divide the ranks."""
+    try:
+        counts = expert_counts(model_of(model)[0])
+    except ArchsimError:
+        return ep
+    return ep if counts and ranks % ep == 0 else 1
+
+
+def text(row: Mapping[str, Any], name: str) -> str | None:
+    """A field as text; None where it is empty or says that nothing is known."""
+    value = row.get(name)
+    return None if value is None or str(value).strip().lower() in ("", "none", "null") else str(value).strip()
+
+
+def whole(row: Mapping[str, Any], name: str) -> int | None:
+    """A field as a whole number that is not negative; None where it is empty."""
+    found = real(row, name)
+    if found is None:
+        return None
+    if found < 0 or found != int(found):
+        raise UsageError(f"{name} must be a whole number, not {quote(str(row[name]))}")
+    return int(found)
+
+
+def real(row: Mapping[str, Any], name: str) -> float | None:
+    """A field as a finite number; None where it is empty."""
+    value = text(row, name)
+    if value is None:
+        return None
+    try:
+        found = float(value)
+    except ValueError:
+        found = float("nan")
+    if not abs(found) < float("inf"):
+        raise UsageError(f"{name} must be a number, not {quote(value)}")
+    return found

@@ -1,0 +1,257 @@
+"""Run lists: what each definition of a figure means, in terms of the estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import log
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from archsim.accuracy import capacity
+from archsim.accuracy.files import Table
+from archsim.accuracy.question import SHORT, Run, reason_of, run_of
+from archsim.accuracy.serve import first_token, served
+from archsim.accuracy.summary import codes_of
+from archsim.accuracy.times import Span, composed, decode, prefill
+from archsim.accuracy.validation import Refused, Rows, Validation
+from archsim.accuracy.whole import joined, widened
+from archsim.base.diagnostics import quote
+from archsim.base.errors import ArchsimError, UsageError
+
+Predictor = Callable[[Run], Span]
+
+
+def _load(run: Run) -> tuple[int, int, int]:
+    """Batch, prompt and answer tokens, with what a source leaves out filled in."""
+    known = run.isl is not None or run.osl is not None
+    isl = run.isl if run.isl is not None else (0 if known else SHORT)
+    osl = run.osl if run.osl is not None else (1 if known else SHORT)
+    batch = run.batch if run.batch else capacity.largest_batch(replace(run, isl=isl, osl=osl))
+    return batch, isl, osl
+
+
+def _step(run: Run) -> Span:
+    batch, isl, osl = _load(run)
+    return decode(run, batch, isl, osl)
+
+
+def _rate_of_one(run: Run) -> Span:
+    return _step(run).inverse()
+
+
+def _rate_of_all(run: Run) -> Span:
+    return _step(run).inverse(_load(run)[0] * run.replicas)
+
+
+def _prefill_rate(run: Run) -> Span:
+    batch, isl, _ = _load(run)
+    return prefill(run, batch, isl).inverse(batch * isl * run.replicas)
+
+
+def _wall(run: Run) -> Span:
+    """The prompts of a whole batch at once, then one step for each further token."""
+    batch, isl, osl = _load(run)
+    steps = max(osl, 1) - 1
+    if not steps:
+        return prefill(run, batch, isl)
+    return composed(lambda p, d: p + steps * d, prefill(run, batch, isl), decode(run, batch, isl, osl))
+
+
+def _generated_over_wall(run: Run) -> Span:
+    batch, _, osl = _load(run)
+    return _wall(run).inverse(batch * max(osl, 1) * run.replicas)
+
+
+def _all_over_wall(run: Run) -> Span:
+    batch, isl, osl = _load(run)
+    return _wall(run).inverse(batch * (isl + osl) * run.replicas)
+
+
+def _steady_rate(run: Run) -> Span:
+    """Output tokens of the whole system while `batch` requests are always in flight, or, by an engine without a
+    scheduler, start and end together. Where the batch is the engine's own largest, how much memory it has left for
+    the cache is as uncertain as its own needs are.
+    """
+    if not capacity.queues(run.engine):
+        return _generated_over_wall(run)
+    if run.batch:
+        return _steady_rate_of(run, *_load(run))
+    _, isl, osl = _load(run)
+    found = [
+        _steady_rate_of(run, n, isl, osl) for n in capacity.largest_batches(replace(run, isl=isl, osl=osl))
+    ]
+    least, middle, most = (span.expected for span in found)
+    return joined(found[1], min(log(least / middle), 0.0), max(log(most / middle), 0.0))
+
+
+def _steady_rate_of(run: Run, batch: int, isl: int, osl: int) -> Span:
+    most = _room(run, batch, isl, osl)
+    return served(run, batch, isl, osl, most).tpot.inverse(min(batch, most) * run.replicas)
+
+
+def _ttft(run: Run) -> Span:
+    """One pass over the prompts of a batch that starts together; of requests in flight, their steady state."""
+    batch, isl, osl = _load(run)
+    if batch == 1 or osl <= 1 or not capacity.queues(run.engine):
+        return prefill(run, batch, isl)
+    return first_token(run, batch, isl, osl, _room(run, batch, isl, osl))
+
+
+def _tpot(run: Run) -> Span:
+    """One step; with several requests in flight also the share of the others' prompts."""
+    batch, isl, osl = _load(run)
+    if batch == 1 or osl <= 1 or not capacity.queues(run.engine):
+        return decode(run, batch, isl, osl)
+    return served(run, batch, isl, osl, _room(run, batch, isl, osl)).tpot
+
+
+def _room(run: Run, batch: int, isl: int, osl: int) -> int:
+    """Requests of `batch` that have room in the cache at the same time."""
+    return min(batch, capacity.largest_batch(replace(run, isl=isl, osl=osl)))
+
+
+PREDICTORS: Mapping[str, Predictor] = {
+    "decode_rate_per_seq": _rate_of_one,
+    "decode_rate_sum": _rate_of_all,
+    "prefill_rate": _prefill_rate,
+    "gen_over_wall": _generated_over_wall,
+    "all_over_wall": _all_over_wall,
+    "out_system": _steady_rate,
+    "ttft_mean": _ttft,
+    "tpot_mean": _tpot,
+    "latency": _wall,
+    "weights_gib": capacity.weights_per_device,
+    "file_gib": capacity.file_size,
+    "kv_tokens": capacity.kv_tokens,
+    "kv_gib": capacity.kv_room,
+    "peak_mem": capacity.peak,
+}
+"""By the name of a definition. Times in seconds, rates per second, memory in GiB."""
+
+
+class Metric(NamedTuple):
+    """A metric: what it is unless the row defines it, and how many of its units one SI unit (or GiB) is."""
+
+    definition: str
+    unit: float = 1.0
+
+
+METRICS: Mapping[str, Metric] = {
+    "decode_tok_s": Metric("decode_rate_per_seq"),
+    "prefill_tok_s": Metric("prefill_rate"),
+    "throughput_tok_s": Metric("out_system"),
+    "ttft_ms": Metric("ttft_mean", 1e3),
+    "ttft_s": Metric("ttft_mean"),
+    "tpot_ms": Metric("tpot_mean", 1e3),
+    "itl_ms": Metric("tpot_mean", 1e3),
+    "tpot_s": Metric("tpot_mean"),
+    "latency_ms": Metric("latency", 1e3),
+    "latency_s": Metric("latency"),
+    "e2e_ms": Metric("latency", 1e3),
+    "e2e_s": Metric("latency"),
+    "weights_gb": Metric("weights_gib"),
+    "peak_mem_gb": Metric("peak_mem"),
+    "kv_capacity_tokens": Metric("kv_tokens"),
+    "kv_memory_gib": Metric("kv_gib"),
+}
+"""Metrics of run lists. Memory figures are GiB, whatever they are called: engines divide by 2^30."""
+
+LABELS = ("metric", "device", "engine", "model", "definition", "regime", "bound", "quality")
+
+
+class Asked(NamedTuple):
+    """One row's prediction in its own unit, and what it is grouped by."""
+
+    row: int
+    span: Span
+    labels: dict[str, str]
+    notes: tuple[str, ...]
+    counted: bool = True
+
+
+def validated(table: Table) -> Validation:
+    """Every row predicted or refused with a reason."""
+    found: list[Asked] = []
+    refused: list[Refused] = []
+    for row in range(len(table)):
+        asked = table.question(row)
+        try:
+            found.append(answered(row, asked))
+        except (ArchsimError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+            refused.append(Refused(table.ids[row], str(asked.get("metric", "")), reason_of(error)))
+    return Validation(
+        kind="runs", rows=columns(table, found), refused=tuple(refused), files=(table.name,),
+        notes=tuple(dict.fromkeys(note for asked in found for note in asked.notes)),
+    )  # fmt: skip
+
+
+def answered(row: int, asked: Mapping[str, Any]) -> Asked:
+    """The prediction of one row. Raises ArchsimError where there is none."""
+    run = run_of(asked)
+    metric = METRICS.get(run.metric)
+    name = run.definition or (metric.definition if metric else "")
+    if name and name not in PREDICTORS:
+        raise UsageError(f"no definition named {quote(name)}; known: {', '.join(PREDICTORS)}")
+    if not name:
+        raise UsageError(f"no metric named {quote(run.metric)}; known: {', '.join(METRICS)}")
+    metric = metric or Metric(name, 1e3 if run.metric.endswith("_ms") else 1.0)
+    span = widened(PREDICTORS[name](run), name).scaled(metric.unit)
+    labels = {
+        "metric": run.metric, "device": run.device, "engine": run.engine.partition("@")[0], "model": run.model,
+        "definition": name, "regime": regime(run, metric), "bound": span.bound,
+        "quality": str(asked.get("quality") or ""),
+    }  # fmt: skip
+    return Asked(row, span, labels, run.notes)
+
+
+def regime(run: Run, metric: Metric) -> str:
+    """By the sequences in flight; empty for memory figures and prompts."""
+    if not metric.definition.startswith(("decode", "out", "tpot")):
+        return ""
+    if run.batch is None:
+        return "greatest load" if metric.definition == "out_system" else ""
+    edges = ((1, "batch 1"), (16, "batch 2–16"), (128, "batch 17–128"))
+    return next((name for edge, name in edges if run.batch <= edge), "batch > 128")
+
+
+def columns(table: Table, found: Sequence[Asked]) -> Rows:
+    """Predictions as columns; measured values join them here."""
+    measured = [_measured(table, asked) for asked in found]
+    spans = np.array([asked.span[:4] for asked in found], dtype=float).reshape(-1, 4)
+    return Rows(
+        ids=[table.ids[asked.row] for asked in found], metrics=[asked.labels["metric"] for asked in found],
+        measured=np.array([np.nan if value is None else value for value in measured], dtype=float),
+        predicted=spans[:, 0], low=spans[:, 1], high=spans[:, 2], naive=spans[:, 3],
+        evidence=[asked.span.evidence for asked in found],
+        labels={name: [asked.labels.get(name, "") for asked in found] for name in LABELS},
+        counted=np.array([asked.counted for asked in found], dtype=bool),
+        titles=[title(table.question(asked.row)) for asked in found], peers=_peers(table, found),
+    )  # fmt: skip
+
+
+def _peers(table: Table, found: Sequence[Asked]) -> Any:
+    """The same metric of the same workload, whichever model, device, format and engine."""
+    names = [name for name in SIZES if name in table.questions]
+    columns = [[asked.labels["metric"] for asked in found]]
+    columns += [[str(table.questions[name][asked.row]) for asked in found] for name in names]
+    return codes_of(columns)
+
+
+def _measured(table: Table, asked: Asked) -> float | None:
+    own = table.measured.get(asked.labels["metric"], table.measured.get("value"))
+    return None if own is None else own[asked.row]
+
+
+NAMES = (("model", "model_path"), ("device", "system"), ("weights_dtype", "precision"), ("engine", "backend"))
+SIZES = ("isl", "osl", "batch", "concurrency")
+
+
+def title(asked: Mapping[str, Any]) -> str:
+    """What a row is, in words."""
+    words = [str(next((asked[name] for name in names if name in asked), "")) for names in NAMES]
+    count = str(asked.get("n_devices") or asked.get("tp_size") or 1).removesuffix(".0")
+    words[1] = f"{count} × {words[1]}" if count != "1" else words[1]
+    sizes = [f"{name} {str(asked[name]).removesuffix('.0')}" for name in SIZES if name in asked]
+    return " ".join([*filter(None, words), *sizes])

@@ -1,0 +1,86 @@
+"""Serving points: TPOT and TTFT of requests that are always in flight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from archsim.accuracy.capacity import largest_batch
+from archsim.accuracy.files import Table
+from archsim.accuracy.question import Run, engine_of, experts_over, reason_of, text, whole
+from archsim.accuracy.runs import METRICS, Asked, columns, regime
+from archsim.accuracy.serve import served
+from archsim.accuracy.validation import Refused, Validation
+from archsim.base.errors import ArchsimError, UsageError
+
+ANSWERED = ("tpot_ms", "ttft_ms")
+DEGREES = ("tp_size", "pp_size", "attention_dp_size", "moe_ep_size")
+
+
+def validated(table: Table) -> Validation:
+    """Both metrics of every row predicted or refused with a reason."""
+    found: list[Asked] = []
+    refused: list[Refused] = []
+    for row in range(len(table)):
+        try:
+            answers = list(answered(row, table.question(row)))
+        except (ArchsimError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+            answers = [reason_of(error)] * len(ANSWERED)
+        for metric, answer in zip(ANSWERED, answers, strict=True):
+            if isinstance(answer, Asked):
+                found.append(answer)
+            else:
+                refused.append(Refused(table.ids[row], metric, answer))
+    return Validation(
+        kind="serving", rows=columns(table, found), refused=tuple(refused), files=(table.name,),
+        notes=tuple(dict.fromkeys(note for asked in found for note in asked.notes)),
+    )  # fmt: skip
+
+
+def answered(row: int, asked: Mapping[str, Any]) -> Iterator[Asked | str]:
+    """The prediction of each metric, or why there is none. Raises ArchsimError where there is neither."""
+    run = point_of(asked)
+    assert run.batch is not None and run.isl is not None and run.osl is not None
+    state = served(run, run.batch, run.isl, run.osl, min(run.batch, largest_batch(run)))
+    counted = text(asked, "parallel_suspect") not in ("1", "1.0", "true", "True")
+    for metric, span in zip(ANSWERED, (state.tpot, state.ttft), strict=True):
+        if span is None:
+            yield state.why or "no prediction"
+            continue
+        labels = {
+            "metric": metric, "device": run.device, "engine": run.engine, "model": run.model, "bound": span.bound,
+            "regime": regime(run, METRICS["tpot_ms"]),
+        }  # fmt: skip
+        yield Asked(row, span.scaled(METRICS[metric].unit), labels, run.notes, counted)
+
+
+def point_of(row: Mapping[str, Any]) -> Run:
+    """A row of a serving table. Raises UsageError where the workload is not stated."""
+    engine, notes = engine_of(
+        row.get("backend", row.get("engine")), row.get("backend_version", row.get("engine_version"))
+    )
+    tp, pp, dp, ep = (whole(row, name) or 1 for name in DEGREES)
+    each = whole(row, "batch_size")
+    batch = whole(row, "concurrency") or (each * dp if each else None)
+    isl, osl = whole(row, "isl"), whole(row, "osl")
+    if not (batch and isl and osl):
+        raise UsageError("a serving point needs isl, osl, and concurrency or batch_size, each above 0")
+    name = str(row.get("model_path") or row.get("model") or "")
+    return Run(
+        model=name, batch=batch, isl=isl, osl=osl,
+        device=str(row.get("system") or row.get("device") or ""), weights=weights_of(row), engine=engine,
+        kv=text(row, "kv_dtype"), devices=tp * pp * dp, tp=tp, pp=pp, dp=dp, ep=experts_over(name, ep, tp * dp),
+        notes=notes,
+    )  # fmt: skip
+
+
+def weights_of(row: Mapping[str, Any]) -> str | None:
+    """The weights' format: of the products, or of the experts alone where only those are narrow; None: the
+    checkpoint's own.
+    """
+    products = text(row, "gemm_quant_mode") or text(row, "precision") or text(row, "weights_dtype")
+    experts = text(row, "moe_quant_mode")
+    sixteen = (None, "bf16", "fp16", "bfloat16", "float16")
+    if products in sixteen and experts not in sixteen:
+        return experts
+    return products

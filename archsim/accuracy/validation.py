@@ -1,0 +1,211 @@
+"""The answer of `archsim validate`: every prediction beside its measurement, what was refused, and error figures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from archsim.accuracy.summary import Labels, figures, labelled, ranking, summarised
+
+Kind = Literal["kernels", "runs", "serving"]
+
+SCHEMA = "archsim.validate/1"
+PIECE = 20_000
+"""Rows that are written at once."""
+
+
+class Refused(NamedTuple):
+    """A row, or one metric of it, that has no prediction, and why."""
+
+    id: str
+    metric: str
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The contract's object."""
+        return self._asdict()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Predictions and measurements by column, in the file's own units. measured: NaN where the file has none.
+
+    naive: what a roofline at datasheet peaks says. labels: what rows are grouped by. counted: rows that error
+    figures are made of. titles: what each row is, in words. peers: equal for rows that do the same work on another
+    device, engine or model; -1 for rows that have none.
+    """
+
+    ids: Sequence[str]
+    metrics: Sequence[str]
+    measured: Any
+    predicted: Any
+    low: Any
+    high: Any
+    naive: Any
+    evidence: Sequence[str]
+    labels: Mapping[str, Sequence[str]]
+    counted: Any
+    titles: Sequence[str]
+    peers: Any
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def scored(self) -> Any:
+        """The mask of rows that have both figures and count."""
+        return self.counted & np.isfinite(self.measured) & (self.measured > 0)
+
+    @property
+    def ape(self) -> Any:
+        """|predicted - measured| / measured; NaN where nothing was measured."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            error = np.abs(self.predicted - self.measured) / self.measured
+        return np.where(np.isfinite(error) & (self.measured > 0), error, np.nan)
+
+    def dicts(self, start: int = 0, stop: int | None = None) -> Iterator[dict[str, Any]]:
+        """The contract's objects of some rows."""
+        part = slice(start, stop)
+        columns = (self.measured, self.predicted, self.low, self.high)
+        numbers = zip(*(_plain(column[part]) for column in columns), strict=True)
+        texts = zip(self.ids[part], self.metrics[part], self.evidence[part], strict=True)
+        for (name, metric, evidence), (measured, predicted, low, high) in zip(texts, numbers, strict=True):
+            yield {"id": name, "metric": metric, "measured": measured, "predicted": predicted, "low": low,
+                   "high": high, "evidence": evidence}  # fmt: skip
+
+
+def _plain(column: Any) -> list[float | None]:
+    """A column as Python floats; None where there is no number."""
+    return [value if value == value else None for value in column.tolist()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validation:
+    """Predictions of one kind of file. files: what was read. notes: what predictions rest on."""
+
+    kind: Kind
+    rows: Rows
+    refused: tuple[Refused, ...] = ()
+    files: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def labels(self) -> Labels:
+        """Rows by every dimension they can be grouped by."""
+        return labelled({**self.rows.labels, "evidence": self.rows.evidence})
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """The contract's summary."""
+        return {
+            "rows": len(self.rows), "refused": len(self.refused), **summarised(self.rows, self.rows.scored),
+            "pairs": ranking(self.rows), "by": {name: self.by(name) for name in self.labels},
+        }  # fmt: skip
+
+    def by(self, dimension: str) -> dict[str, dict[str, Any]]:
+        """Error figures of every group of one dimension, largest first."""
+        if dimension not in self.labels:  # nothing was predicted
+            return {}
+        names, codes = self.labels[dimension]
+        scored = self.rows.scored
+        found = {name: codes == i for i, name in enumerate(names)}
+        order = sorted(found, key=lambda name: (-int(found[name].sum()), name))
+        return {name: figures(self.rows, scored & found[name], int(found[name].sum())) for name in order}
+
+    def worst(self, count: int = 5) -> list[int]:
+        """Positions of the rows with the largest errors, as factors."""
+        rows = self.rows
+        with np.errstate(divide="ignore", invalid="ignore"):
+            size = np.abs(np.log(rows.predicted / rows.measured))
+        size = np.where(rows.scored & np.isfinite(size), size, -1.0)
+        order = np.lexsort((np.arange(len(size)), -size))[:count]
+        return [int(i) for i in order if size[i] >= 0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The `archsim.validate/1` object."""
+        return {
+            "schema": SCHEMA, "kind": self.kind, "rows": list(self.rows.dicts()),
+            "refused": [refused.to_dict() for refused in self.refused], "summary": self.summary,
+            "files": list(self.files), "notes": list(self.notes),
+        }  # fmt: skip
+
+    def json(self) -> Iterator[str]:
+        """The same as JSON text in pieces, one row a line."""
+        encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+        yield f'{{"schema": "{SCHEMA}", "kind": "{self.kind}",\n "rows": ['
+        for start in range(0, len(self.rows), PIECE):
+            lines = map(encode, self.rows.dicts(start, start + PIECE))
+            yield (",\n  " if start else "\n  ") + ",\n  ".join(lines)
+        yield '],\n "refused": [' + ",\n  ".join(encode(r.to_dict()) for r in self.refused)
+        rest = {"summary": self.summary, "files": list(self.files), "notes": list(self.notes)}
+        yield "],\n" + json.dumps(rest, indent=1, ensure_ascii=False, allow_nan=False)[2:] + "\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Several:
+    """The answers of a folder that holds files of several kinds."""
+
+    answers: tuple[Validation, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The `archsim.validations/1` object."""
+        return {"schema": "archsim.validations/1", "answers": [answer.to_dict() for answer in self.answers]}
+
+    def json(self) -> Iterator[str]:
+        """The same as JSON text in pieces."""
+        yield '{"schema": "archsim.validations/1", "answers": [\n'
+        for i, answer in enumerate(self.answers):
+            yield ",\n" * bool(i)
+            yield from answer.json()
+        yield "]}\n"
+
+
+def joined(parts: Iterable[Validation]) -> Validation:
+    """Answers of one kind as one. Where ids occur twice, those of each file are prefixed with its name."""
+    listed = list(parts)
+    if len(listed) == 1:
+        return listed[0]
+    names = [name for part in listed for name in dict.fromkeys(part.rows.ids)]
+    clash = len(names) != len(set(names))
+    prefixes = [f"{part.files[0]}:" if clash else "" for part in listed]
+    refused = [
+        r._replace(id=prefix + r.id) for prefix, p in zip(prefixes, listed, strict=True) for r in p.refused
+    ]
+    return Validation(
+        kind=listed[0].kind, rows=_stacked([part.rows for part in listed], prefixes), refused=tuple(refused),
+        files=tuple(name for part in listed for name in part.files),
+        notes=tuple(dict.fromkeys(note for part in listed for note in part.notes)),
+    )  # fmt: skip
+
+
+def _stacked(parts: Sequence[Rows], prefixes: Sequence[str]) -> Rows:
+    def texts(name: str) -> list[str]:
+        return [text for part in parts for text in getattr(part, name)]
+
+    def numbers(name: str) -> Any:
+        return np.concatenate([getattr(part, name) for part in parts])
+
+    names = dict.fromkeys(name for part in parts for name in part.labels)
+    return Rows(
+        ids=[prefix + name for prefix, part in zip(prefixes, parts, strict=True) for name in part.ids],
+        metrics=texts("metrics"), measured=numbers("measured"), predicted=numbers("predicted"),
+        low=numbers("low"), high=numbers("high"), naive=numbers("naive"), evidence=texts("evidence"),
+        labels={
+            name: [t for part in parts for t in part.labels.get(name) or [""] * len(part)] for name in names
+        },
+        counted=numbers("counted"), titles=texts("titles"), peers=_apart([part.peers for part in parts]),
+    )  # fmt: skip
+
+
+def _apart(codes: Sequence[Any]) -> Any:
+    """Codes of several files, none shared: rows of two files are not compared."""
+    found, start = [], 0
+    for part in codes:
+        found.append(np.where(part >= 0, part + start, -1))
+        start += int(part.max(initial=-1)) + 1
+    return np.concatenate(found)

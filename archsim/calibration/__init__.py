@@ -1,0 +1,1 @@
+"""From measured kernels and runs to the constants of time models."""

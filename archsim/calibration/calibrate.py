@@ -1,0 +1,235 @@
+"""Calibrations from tables of measured kernels: fits, their errors on unseen shapes, and the files they go to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from archsim.accuracy.table import Group, Key, merged
+from archsim.calibration import fitting
+from archsim.calibration.fitting import Errors, Options
+from archsim.spec.hardware import Hardware
+from archsim.timing.classes.catalog import MODELS
+from archsim.timing.classes.elementwise import Elementwise, Rowwise
+from archsim.timing.classes.model import Fitted, Model
+from archsim.timing.device import Rates
+from archsim.timing.kernel_timer import split_engine
+from archsim.timing.roofline import Machine
+
+FEWEST = 4
+"""Rows below which nothing is fitted."""
+
+FEW = 60
+"""Rows of a regime below which its interval is that of all."""
+
+
+class Stack(NamedTuple):
+    """What one calibration file is of."""
+
+    device: str
+    engine: str
+    version: str
+
+    @property
+    def folder(self) -> str:
+        """Where it lies below the calibration folder."""
+        return f"{self.device}/{'-'.join(filter(None, (self.engine, self.version)))}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """One class of kernels in one format, fitted. local, usual, interval: as in `spec.calibration.Entry`."""
+
+    key: Key
+    fitted: Fitted
+    local: bool = False
+    usual: bool = False
+    interval: Mapping[str, tuple[float, float]]
+    errors: Errors | None
+    formula: Errors | None
+    naive: Errors
+    families: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """A file name for its surfaces."""
+        parts = (
+            self.key.op,
+            self.key.dtype,
+            self.key.kv_dtype and f"kv_{self.key.kv_dtype}",
+            self.key.kernel,
+        )
+        return "-".join(filter(None, parts)).replace("/", "_") + ".json"
+
+
+def calibrate(
+    groups: Iterable[Group], hardware: Mapping[str, Hardware], options: Options | None = None
+) -> dict[Stack, list[Fit]]:
+    """Fits for every stack of some tables. hardware: by the device names of the tables."""
+    found: dict[Stack, list[Fit]] = {}
+    for stack, group in gathered(groups, hardware):
+        machine = Rates(hardware[group.key.device]).machine()
+        found.setdefault(stack, []).append(fit(group, machine, options))
+    return {stack: with_usual(fits) for stack, fits in found.items()}
+
+
+def with_usual(fits: list[Fit]) -> list[Fit]:
+    """The fits with the most measured implementation of each class marked, where implementations are a choice."""
+    most: dict[tuple[str, str, str], Fit] = {}
+    for one in fits:
+        group = (one.key.op, one.key.dtype, one.key.kv_dtype)
+        if MODELS[one.key.op].alternatives and one.key.kernel:
+            most[group] = max(most.get(group, one), one, key=lambda f: f.naive.rows)
+    return [replace(one, usual=any(one is best for best in most.values())) for one in fits]
+
+
+def gathered(groups: Iterable[Group], hardware: Mapping[str, Hardware]) -> Iterator[tuple[Stack, Group]]:
+    """The groups that are fitted: each implementation alone where there are several, and all of them together."""
+    parts: dict[tuple[Stack, Key], dict[str, list[Group]]] = {}
+    for group in groups:
+        model = MODELS.get(group.key.op)
+        if model is None or group.key.device not in hardware:
+            continue
+        usable = prepared(model, group)
+        engine, version = split_engine(group.key.engine)
+        stack = Stack(hardware[group.key.device].id, engine, version)
+        variants = parts.setdefault((stack, usable.key._replace(kernel="")), {})
+        variants.setdefault(model.variant(group.key.kernel), []).append(usable)
+        if isinstance(model, Rowwise):
+            fused = as_elementwise(model, usable)
+            parts.setdefault((stack, fused.key), {}).setdefault("", []).append(fused)
+    for (stack, key), variants in parts.items():
+        for name, members in variants.items() if len(variants) > 1 else ():
+            whole = merged(members, key._replace(kernel=name))
+            if len(whole.seconds) >= MODELS[key.op].few:
+                yield stack, whole
+        whole = merged([g for members in variants.values() for g in members], key)
+        if len(whole.seconds) >= FEWEST:
+            yield stack, whole
+
+
+def as_elementwise(model: Rowwise, group: Group) -> Group:
+    """Rows of one elementwise class as passes of any kind, which is what a graph's fused kernels are."""
+    read, written = model.moved(group.call)
+    key = group.key._replace(op=Elementwise.op, kernel="")
+    return Group(
+        key=key, rows=group.rows, dims={"read_bytes": read, "write_bytes": written}, seconds=group.seconds
+    )
+
+
+def prepared(model: Model, group: Group) -> Group:
+    """The rows that can be fitted, with the extents that the kernel's name implies."""
+    usable = np.isfinite(group.seconds) & (group.seconds > 0)
+    for name in model.dims:
+        usable &= np.isfinite(group.dims.get(name, np.full(len(usable), np.nan)))
+    taken = group.take(usable)
+    call = model.prepare(taken.call)
+    count = len(taken.seconds)
+    dims = {name: np.broadcast_to(np.asarray(value, float), (count,)) for name, value in call.dims.items()}
+    key = taken.key._replace(dtype=call.dtype, kv_dtype=call.kv_dtype)
+    return Group(key=key, rows=taken.rows, dims=dims, seconds=taken.seconds)
+
+
+def fit(group: Group, machine: Machine, options: Options | None = None) -> Fit:
+    """The fit of all rows, and its errors and interval from fits that have not seen a row's family."""
+    model = MODELS[group.key.op]
+    options = options or model_options(model)
+    options = options._replace(surfaces=options.surfaces and len(group.seconds) >= model.few)
+    unseen = fitting.out_of_fold(model, group, machine, options)
+    alone = fitting.out_of_fold(model, group, machine, options._replace(surfaces=False))
+    fitted = fitting.fit(model, group, machine, options)
+    known = np.isfinite(unseen)
+    compute, memory, link = model.bound(group.call, machine)
+    naive = np.maximum(np.maximum(compute, memory), link)
+    return Fit(
+        key=group.key, fitted=fitted, families=model.families, local=model.local(group.call, machine),
+        interval=intervals(model, group, machine, unseen) if known.any() else {},
+        errors=fitting.errors(unseen, group.seconds) if known.any() else None,
+        formula=fitting.errors(alone, group.seconds) if known.any() else None,
+        naive=fitting.errors(naive, group.seconds),
+        warnings=fitting.unidentified(model, group, machine, fitted.constants),
+    )  # fmt: skip
+
+
+def model_options(model: Model) -> Options:
+    """How a class wants its surfaces held."""
+    return Options(**model.options)
+
+
+def intervals(model: Model, group: Group, machine: Machine, unseen: Any) -> dict[str, tuple[float, float]]:
+    """The ends of the 80 % interval by regime; a regime of few rows takes those of all."""
+    known = np.isfinite(unseen)
+    whole = fitting.quantiles(unseen, group.seconds)
+    found = {"all": rounded(whole)}
+    compute, memory, link = model.bound(group.call, machine)
+    share = np.maximum(np.maximum(compute, memory), link) / np.where(known, unseen, 1.0)
+    regime = np.where(known, model.regime(group.call, share), -1)
+    for code in range(4):
+        here = regime == code
+        found[str(code)] = rounded(
+            fitting.quantiles(unseen[here], group.seconds[here]) if here.sum() >= FEW else whole
+        )
+    return found
+
+
+def rounded(ends: tuple[float, float]) -> tuple[float, float]:
+    """Ends of an interval to four places; the prediction itself lies inside."""
+    return round(min(ends[0], 0.0), 4), round(max(ends[1], 0.0), 4)
+
+
+# ---------------------------------------------------------------------- files
+def write(found: Mapping[Stack, list[Fit]], folder: Path, about: Mapping[str, Any]) -> list[Path]:
+    """The calibration files below `folder`, each written whole or not at all; returns their paths."""
+    from archsim.calibration.writing import write_text, write_yaml
+
+    written = []
+    for stack, fits in found.items():
+        place = folder / stack.folder
+        place.mkdir(parents=True, exist_ok=True)
+        for one in fits:
+            if one.fitted.surfaces:
+                data = {"surfaces": [surface.to_dict() for surface in one.fitted.surfaces]}
+                write_text(place / one.name, json.dumps(data, separators=(",", ":")) + "\n")
+        path = place / "calibration.yaml"
+        write_yaml(path, {**heading(stack), **about, "fits": [fit_data(one) for one in fits]})
+        written.append(path)
+    return written
+
+
+def heading(stack: Stack) -> dict[str, Any]:
+    """What the file is of."""
+    return {
+        "schema": "archsim.calibration/1", "device": stack.device, "engine": stack.engine,
+        "version": stack.version,
+    }  # fmt: skip
+
+
+def fit_data(one: Fit) -> dict[str, Any]:
+    """One fit as the file states it."""
+    key = one.key
+    data: dict[str, Any] = {"op": key.op, "dtype": key.dtype}
+    data |= {name: getattr(key, name) for name in ("kv_dtype", "kernel") if getattr(key, name)}
+    data["constants"] = dict(one.fitted.constants)
+    if one.fitted.surfaces:
+        data["surfaces"] = one.name
+    data |= {name: True for name in ("local", "usual") if getattr(one, name)}
+    data["interval"] = {name: list(ends) for name, ends in one.interval.items()}
+    data["errors"] = {
+        "held_out": f"whole families of {' x '.join(one.families)}", "rows": one.naive.rows,
+        **{name: stated(found) for name, found in (("unseen", one.errors), ("formula", one.formula),
+                                                   ("roofline", one.naive)) if found},
+    }  # fmt: skip
+    if one.warnings:
+        data["warnings"] = list(one.warnings)
+    return data
+
+
+def stated(found: Errors) -> dict[str, float]:
+    """Error figures to four places."""
+    return {name: round(value, 4) for name, value in found._asdict().items() if name != "rows"}

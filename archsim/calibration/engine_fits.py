@@ -1,0 +1,195 @@
+"""What is fitted to whole runs: one overhead per engine stack, and kernels of engines that nobody has tabulated.
+
+Serving stacks whose kernels are measured get one number, the host's work per step. Engines without tables (llama.cpp,
+AWQ kernels, ...) get the constants of their products and attention, from public runs in which these are nearly all of
+the time. Which numbers are open, and their priors, stand in `engines.yaml`; errors are of model and device pairs that
+a fit has not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from archsim.calibration.fitting import SOFT, Errors, errors, loss, quantiles
+from archsim.timing.calibration import Entry, Store, store, using
+from archsim.timing.classes.catalog import MODELS
+
+FOLDS = 4
+ROOM = 4.0
+"""Factor beyond a constant's usual range: whole runs also hold what no kernel table has."""
+
+OVERHEAD = (300.0, 1.0)
+"""Prior of the host's work per step in microseconds, and its spread in log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """Runs that a fit may use. key: what makes up a family. predict: of some of them, with the store in use."""
+
+    rows: tuple[int, ...]
+    keys: tuple[str, ...]
+    measured: Any
+    predict: Callable[[Sequence[int]], Any]
+
+    def take(self, mask: Any) -> Sample:
+        """Some of the runs."""
+        kept = [i for i, use in enumerate(mask) if use]
+        return replace(self, rows=tuple(self.rows[i] for i in kept), keys=tuple(self.keys[i] for i in kept),
+                       measured=self.measured[kept])  # fmt: skip
+
+
+class Free(NamedTuple):
+    """One number that is open. put: a store with the number in it. spread: of the prior, in log."""
+
+    centre: float
+    low: float
+    high: float
+    put: Callable[[Store, float], Store]
+    spread: float = 0.5
+
+
+def fit_numbers(free: Sequence[Free], sample: Sample, rounds: int = 6) -> list[float]:
+    """The numbers that bring predictions of whole runs nearest to what was measured.
+
+    Levenberg-Marquardt in the logarithms, soft-L1 on log-residuals, with log-normal priors at the centres that weigh
+    as much as one row each.
+    """
+    centre, spread = np.log([f.centre for f in free]), np.array([f.spread for f in free])
+    low, high = (np.log([getattr(f, end) for f in free]) for end in ("low", "high"))
+
+    def residuals(x: Any) -> Any:
+        with using(put_all(free, np.exp(x).tolist())):
+            rest = np.log(sample.predict(sample.rows) / sample.measured)
+        return np.concatenate([rest, (x - centre) / spread * SOFT])
+
+    x, damping = centre, 1e-1
+    r = residuals(x)
+    for _ in range(rounds):
+        weights = 1 / np.sqrt(1 + (r / SOFT) ** 2)
+        slopes = np.stack([(residuals(x + step) - r) / 0.05 for step in 0.05 * np.eye(len(x))], axis=1)
+        normal, gradient = slopes.T @ (slopes * weights[:, None]), slopes.T @ (r * weights)
+        for _ in range(4):
+            step = np.linalg.solve(normal + damping * np.diag(np.diag(normal) + 1e-9), gradient)
+            tried = np.clip(x - step, low, high)
+            new = residuals(tried)
+            if loss(new) < loss(r):
+                x, r, damping = tried, new, damping / 4
+                break
+            damping *= 6
+    return [float(f"{value:.4g}") for value in np.exp(x).tolist()]
+
+
+def put_all(free: Sequence[Free], values: Sequence[float]) -> Store:
+    """The store in use with some numbers in it."""
+    known = store()
+    for f, value in zip(free, values, strict=True):
+        known = f.put(known, value)
+    return known
+
+
+def unseen(free: Sequence[Free], sample: Sample) -> Any:
+    """Predictions of every run by fits that have not seen its family."""
+    families = sorted(set(sample.keys))
+    order = np.random.default_rng(0).permutation(len(families))
+    part = np.array([order[families.index(key)] % FOLDS for key in sample.keys])
+    found = np.full(len(sample.rows), np.nan)
+    for fold in range(FOLDS):
+        held = part == fold
+        if held.any() and not held.all():
+            values = fit_numbers(free, sample.take(~held))
+            with using(put_all(free, values)):
+                found[held] = sample.predict(sample.take(held).rows)
+    return found
+
+
+# ---------------------------------------------------------------------- what is open
+def overhead(engine: str, version: str) -> Free:
+    """The host's work per step of one engine stack, in microseconds."""
+
+    def put(known: Store, value: float) -> Store:
+        profile = dict(known.engines.get(engine, {}))
+        profile["overhead_us"] = {**profile.get("overhead_us", {}), version: (value, value, value)}
+        return replace(known, engines={**known.engines, engine: profile})
+
+    return Free(OVERHEAD[0], 5.0, 20_000.0, put, OVERHEAD[1])
+
+
+def constants(engine: str, fits: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, str, Free]]:
+    """The open constants of an engine's kernels: position of the fit, name, and the number."""
+    for position, one in enumerate(fits):
+        for name, (centre, spread) in one.get("centre", {}).items():
+            model = MODELS[one["op"]]
+            stated = {**model.constants, **model.extra}[name]
+            put = _put_constant(engine, one["vendor"], one["op"], one.get("dtype", ""), name)
+            yield (
+                position,
+                name,
+                Free(centre, stated.low / ROOM, stated.high * (1 if stated.high == 1 else ROOM), put, spread),
+            )
+
+
+def _put_constant(
+    engine: str, vendor: str, op: str, dtype: str, name: str
+) -> Callable[[Store, float], Store]:
+    key = ("", vendor, engine, op, dtype)
+
+    def put(known: Store, value: float) -> Store:
+        apart: dict[bool, list[Entry]] = {True: [], False: []}
+        for entry in known.entries:
+            apart[(entry.device, entry.vendor, entry.engine, entry.op, entry.dtype) == key].append(entry)
+        old = apart[True][0].constants if apart[True] else {}
+        made = Entry(device="", vendor=vendor, engine=engine, version="", op=op, dtype=dtype,
+                     constants={**old, name: value})  # fmt: skip
+        return replace(known, entries=(*apart[False], made))
+
+    return put
+
+
+# ---------------------------------------------------------------------- results
+def fitted_kernels(engine: str, fits: Sequence[Mapping[str, Any]], sample: Sample) -> list[dict[str, Any]]:
+    """An engine's kernels with their constants, the interval and errors of unseen families, for `engines.yaml`."""
+    open_ = list(constants(engine, fits))
+    free = [number for _, _, number in open_]
+    values = fit_numbers(free, sample)
+    held = unseen(free, sample)
+    known = np.isfinite(held)
+    low, high = quantiles(held[known], sample.measured[known])
+    seen = errors(held, sample.measured)
+    result = [dict(one) for one in fits]
+    for (position, name, _), value in zip(open_, values, strict=True):
+        result[position].setdefault("constants", {})
+        result[position]["constants"] = {**result[position]["constants"], name: value}
+    for one in result:
+        if "centre" in one:
+            one["interval"] = {
+                str(code): [round(min(low, 0.0), 3), round(max(high, 0.0), 3)] for code in range(4)
+            }
+            one["errors"] = {"held_out": "pairs of model and device", **stated(seen)}
+    return result
+
+
+def fitted_overhead(engine: str, version: str, sample: Sample) -> tuple[list[float], dict[str, Any]]:
+    """The overhead of a stack in microseconds with its range over fits that lack a quarter of the families each, and
+    the errors of these fits on the families that they lack.
+    """
+    free = [overhead(engine, version)]
+    whole = fit_numbers(free, sample)[0]
+    families = sorted(set(sample.keys))
+    held, parts = np.full(len(sample.rows), np.nan), [whole]
+    for fold in range(FOLDS):
+        left = np.array([families.index(key) % FOLDS != fold for key in sample.keys])
+        if left.any() and not left.all():
+            parts += fit_numbers(free, sample.take(left))
+            with using(put_all(free, parts[-1:])):
+                held[~left] = sample.predict(sample.take(~left).rows)
+    seen = stated(errors(held, sample.measured)) if np.isfinite(held).any() else {"rows": 0}
+    return [round(v, 1) for v in (whole, min(parts), max(parts))], seen
+
+
+def stated(seen: Errors) -> dict[str, Any]:
+    """Errors as `engines.yaml` has them."""
+    return {"rows": seen.rows, **{name: round(getattr(seen, name), 4) for name in ("median", "mean", "p90")}}

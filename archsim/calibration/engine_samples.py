@@ -1,0 +1,207 @@
+"""Run lists and serving tables as samples for the fits of engines, and the file that results go to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from archsim.accuracy import runs, serving
+from archsim.accuracy.files import Table
+from archsim.accuracy.question import device_of, engine_of
+from archsim.accuracy.validation import Rows
+from archsim.accuracy.whole import KINDS
+from archsim.base.errors import ArchsimError
+from archsim.calibration.engine_fits import Sample, fitted_kernels, fitted_overhead
+from archsim.calibration.fitting import TAIL, quantiles
+from archsim.calibration.writing import write_yaml
+from archsim.engines.names import named
+from archsim.engines.overhead import UNSTATED
+from archsim.timing.calibration import store, using
+
+RATES = frozenset({"decode_tok_s", "prefill_tok_s", "throughput_tok_s"})
+"""Metrics that are tokens per second."""
+
+KERNELS = frozenset({"decode_tok_s", "prefill_tok_s", "tpot_ms", "ttft_ms", "latency_ms"})
+"""Metrics of runs in which an engine's kernels are nearly all of the time."""
+
+STEPS = frozenset({"decode_rate_per_seq", "decode_rate_sum", "tpot_mean", "gen_over_wall"})
+"""Definitions in which decode steps are nearly all of the time."""
+
+FEWEST, FEWEST_WHOLE = 5, 20
+"""Runs below which an engine's constants stay at their priors, and below which no spread of whole runs is taken."""
+
+
+def refit(document: Mapping[str, Any], tables: Sequence[Table], say: Callable[[str], None]) -> dict[str, Any]:
+    """`engines.yaml` with every number fitted anew that the tables say something about."""
+    engines = {name: dict(profile) for name, profile in document["engines"].items()}
+    lists = [table for table in tables if table.kind == "runs"]
+    for name, profile in engines.items():
+        for vendor in dict.fromkeys(one["vendor"] for one in profile.get("fits", ()) if "centre" in one):
+            sample = of_runs(lists, name, vendor)
+            if sample is not None and len(sample.rows) >= FEWEST:
+                mine = [one for one in profile["fits"] if one["vendor"] == vendor]
+                found = iter(fitted_kernels(name, mine, sample))
+                profile["fits"] = [next(found) if one["vendor"] == vendor else one for one in profile["fits"]]
+                say(f"{name} on {vendor}: {len(sample.rows)} runs")
+    served = of_serving([table for table in tables if table.kind == "serving"])
+    stacks = {**of_steps(lists), **served}
+    for (name, version), sample in stacks.items():
+        if name in engines and "overhead_us" in engines[name] and len(sample.rows) >= FEWEST:
+            key = version or UNSTATED
+            numbers, seen = fitted_overhead(name, key, sample)
+            engines[name]["overhead_us"] = {**engines[name]["overhead_us"], key: numbers}
+            source = "serving points" if (name, version) in served else "runs"
+            about = {"of": source, **seen}
+            engines[name]["overhead_errors"] = {**engines[name].get("overhead_errors", {}), key: about}
+            stack = f"{name} {version or 'of no stated version'}"
+            say(f"{stack}: {numbers[0]:,.0f} us a step from {len(sample.rows)} {source}")
+    result = {**document, "engines": engines}
+    whole = dict(document.get("composition", {}))
+    whole |= composition(result, list(served.values())) if served else {}
+    return {**result, "composition": whole | spreads({**result, "composition": whole}, lists)}
+
+
+def composition(document: Mapping[str, Any], samples: Sequence[Sample]) -> dict[str, Any]:
+    """How far whole steps are off with everything that was fitted: the interval, and the rows that it rests on."""
+    engines = {**document["engines"], "composition": {}}
+    with using(replace(store(), engines=engines)):
+        predicted = np.concatenate([sample.predict(sample.rows) for sample in samples])
+    measured = np.concatenate([sample.measured for sample in samples])
+    low, high = quantiles(predicted, measured)
+    return {"interval": [round(low, 3), round(high, 3)], "rows": len(measured)}
+
+
+def spreads(document: Mapping[str, Any], tables: Sequence[Table]) -> dict[str, Any]:
+    """How far whole runs are off beyond the intervals of their steps, by kind of figure."""
+    known = {
+        **document["engines"],
+        "composition": {"interval": document["composition"].get("interval", (0.0, 0.0))},
+    }
+    with using(replace(store(), engines=known)):
+        found = [runs.validated(table).rows for table in tables]
+    result = {}
+    for kind in dict.fromkeys(KINDS.values()) if found else ():
+        rests = [_rests(rows, kind) for rows in found]
+        rest, low, high = (np.concatenate([part[i] for part in rests]) for i in range(3))
+        if len(rest) >= FEWEST_WHOLE:
+            ends = [0.0 - beyond(-rest, low), beyond(rest, high)]
+            result[kind] = {"interval": [round(end, 3) for end in ends], "rows": len(rest)}
+    return result
+
+
+def _rests(rows: Rows, kind: str) -> tuple[Any, Any, Any]:
+    """Log-residuals of the rows of a kind, and in log what their intervals reach below and above."""
+    mask = np.array([KINDS.get(name) == kind for name in rows.labels["definition"]], bool) & rows.scored
+    with np.errstate(divide="ignore", invalid="ignore"):
+        columns = (rows.measured / rows.predicted, rows.predicted / rows.low, rows.high / rows.predicted)
+        rest, low, high = (np.log(column[mask]) for column in columns)
+    return rest, low, high
+
+
+def beyond(rest: Any, reach: Any) -> float:
+    """The spread that, joined with `reach` as an independent error, leaves `TAIL` of the residuals above."""
+    needed = np.sort(np.sqrt(np.maximum(np.where(rest > 0, rest, 0.0) ** 2 - reach**2, 0.0)))
+    rank = min(len(needed) - 1, int(np.ceil((1 - TAIL) * (len(needed) + 1))) - 1)
+    return float(needed[rank])
+
+
+def of_steps(tables: Sequence[Table]) -> dict[tuple[str, str], Sample]:
+    """Runs of a stated engine version in which steps of a known batch are nearly all of the time, by stack."""
+    found: dict[tuple[str, str], Sample] = {}
+    for table in tables:
+        stacks: dict[tuple[str, str], list[int]] = {}
+        for i in range(len(table)):
+            asked = table.question(i)
+            if asked.get("definition") in STEPS and asked.get("batch") and _value(table, i):
+                name, _, version = engine_of(asked.get("engine"), asked.get("engine_version"))[0].partition(
+                    "@"
+                )
+                if version:
+                    stacks.setdefault((name, version), []).append(i)
+        for stack, rows in stacks.items():
+            found[stack] = _timed(table, rows)
+    return found
+
+
+def _timed(table: Table, rows: Sequence[int]) -> Sample:
+    """Runs of a list as times: rates are turned over."""
+    rate = {i: table.question(i)["metric"] in RATES for i in rows}
+    keys = tuple(f"{table.question(i)['model']} {table.question(i)['device']}" for i in rows)
+    measured = [_value(table, i) for i in rows]
+    return Sample(
+        rows=tuple(rows), keys=keys, predict=_predictor(table, runs.validated, rate),
+        measured=np.array([1 / v if rate[i] else v for i, v in zip(rows, measured, strict=True)]),
+    )  # fmt: skip
+
+
+def of_runs(tables: Sequence[Table], engine: str, vendor: str) -> Sample | None:
+    """The runs of one engine on devices of one vendor, as times: rates are turned over."""
+    for table in tables:
+        rows = [i for i in range(len(table)) if _is_of(table.question(i), engine, vendor)]
+        rows = [i for i in rows if _value(table, i)]
+        if rows:
+            return _timed(table, rows)
+    return None
+
+
+def _is_of(question: Mapping[str, Any], engine: str, vendor: str) -> bool:
+    if question.get("metric") not in KERNELS:
+        return False
+    try:
+        return (
+            named(str(question.get("engine")))[0] == engine and device_of(question["device"]).vendor == vendor
+        )
+    except ArchsimError:
+        return False
+
+
+def _value(table: Table, row: int) -> float:
+    return next((column[row] or 0.0 for column in table.measured.values() if column[row]), 0.0)
+
+
+def of_serving(tables: Sequence[Table]) -> dict[tuple[str, str], Sample]:
+    """TPOT of serving points by engine and version; rows whose plan cannot be what ran are left out."""
+    found: dict[tuple[str, str], Sample] = {}
+    for table in tables:
+        stacks: dict[tuple[str, str], list[int]] = {}
+        for i in range(len(table)):
+            asked = table.question(i)
+            if str(asked.get("parallel_suspect", "0")) in ("0", "0.0", "") and table.measured["tpot_ms"][i]:
+                spelt = f"{asked.get('backend', '')} {asked.get('backend_version', '')}"
+                stacks.setdefault(named(spelt), []).append(i)
+        for stack, rows in stacks.items():
+            keys = tuple(f"{table.question(i).get('tp_size')} {table.question(i).get('isl')}" for i in rows)
+            found[stack] = Sample(
+                rows=tuple(rows), keys=keys, predict=_predictor(table, serving.validated, {}),
+                measured=np.array([table.measured["tpot_ms"][i] for i in rows], float),
+            )  # fmt: skip
+    return found
+
+
+def _predictor(table: Table, validated: Callable[[Table], Any], rate: Mapping[int, bool]) -> Any:
+    """Predicted times of some rows of a table."""
+
+    def predict(rows: Sequence[int]) -> Any:
+        part = replace(
+            table, ids=[str(i) for i in rows],
+            questions={name: [column[i] for i in rows] for name, column in table.questions.items()},
+            measured={name: [column[i] for i in rows] for name, column in table.measured.items()},
+        )  # fmt: skip
+        found = validated(part).rows
+        times = {}
+        for id, metric, value in zip(found.ids, found.metrics, found.predicted, strict=True):
+            if metric != "ttft_ms" or rate:
+                times[id] = 1 / value if rate.get(int(id)) else value
+        return np.array([times.get(str(i), np.nan) for i in rows], float)
+
+    return predict
+
+
+def write(document: Mapping[str, Any], source: Path, path: Path) -> None:
+    """`engines.yaml`, with the comment that heads its source kept."""
+    lines = source.read_text("utf-8").splitlines(keepends=True)
+    write_yaml(path, document, "".join(line for line in lines if line.startswith("#")))

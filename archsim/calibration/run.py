@@ -1,0 +1,223 @@
+"""`archsim calibrate`: from files of measured kernels to a calibration folder."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from archsim.accuracy import table
+from archsim.accuracy.files import Table, kind_of
+from archsim.accuracy.files import read as read_table
+from archsim.accuracy.table import Group, opened
+from archsim.base.diagnostics import quote
+from archsim.base.errors import SpecError, UsageError
+from archsim.calibration.calibrate import FEWEST, Fit, Stack, calibrate, gathered, write
+from archsim.calibration.transfer import levels
+from archsim.calibration.writing import write_text, write_yaml
+from archsim.spec.hardware import Hardware
+from archsim.spec.load import load_hardware
+from archsim.timing.calibration import build_index, folders, read_entries
+from archsim.timing.classes.catalog import MODELS
+
+FOLDER = Path("hardware/calibration")
+ENGINES = "engines.yaml"
+HELD = "held"
+"""What the column `split` says of rows that are kept for testing a calibration."""
+
+TABLES = ("*.csv", "*.csv.gz")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """What was fitted, and where it was written (nowhere on a dry run).
+
+    engines: what whole runs gave. skipped: rows of no known class or device.
+    """
+
+    fits: Mapping[Stack, Sequence[Fit]]
+    engines: tuple[str, ...] = ()
+    written: tuple[Path, ...]
+    rows: int
+    skipped: Mapping[str, int]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The `archsim.calibrate/1` object."""
+        from archsim.calibration.calibrate import fit_data
+
+        stacks = [
+            {
+                "device": s.device,
+                "engine": s.engine,
+                "version": s.version,
+                "fits": [fit_data(f) for f in fits],
+            }
+            for s, fits in self.fits.items()
+        ]
+        return {
+            "schema": "archsim.calibrate/1", "rows": self.rows, "skipped": dict(self.skipped), "stacks": stacks,
+            "engines": list(self.engines), "written": [str(path) for path in self.written],
+        }  # fmt: skip
+
+
+def calibrated(
+    sources: Sequence[Path],
+    *,
+    out: Path = FOLDER,
+    dry_run: bool = False,
+    borrowing: bool = False,
+    title: str = "",
+    source: str = "",
+    hw: str | None = None,
+) -> Calibration:
+    """Fits to every kernel table, run list and serving table among `sources` (files, or folders), written below `out`.
+
+    borrowing: also measure what it costs to use a fit for another engine, format or device, and write that. title,
+    source: what the measurements are and where they come from. hw: device that rows of an
+    unknown one belong to. Raises UsageError, SpecError.
+    """
+    kernels, others = sorted_by_kind(found(sources))
+    groups = [group for file in kernels for group in read(file)]
+    hardware, unknown = devices(groups, hw)
+    usable = [g for g in groups if g.key.device in hardware and g.key.op in MODELS]
+    fits = calibrate(usable, hardware)
+    skipped = reasons(groups, unknown)
+    if kernels and not fits:
+        why = (
+            "; ".join(f"{reason}: {count:,} rows" for reason, count in skipped.items())
+            or f"fewer than {FEWEST} rows of every class"
+        )
+        raise SpecError(
+            f"nothing to fit in {', '.join(map(str, kernels))}: {why}", hints=AS_ANOTHER if unknown else ()
+        )
+    written: list[Path] = []
+    if not dry_run and fits:
+        stated = {
+            "title": title or ", ".join(file.name for file in kernels),
+            **({"url": source} if source else {}),
+        }
+        written += write(fits, out, {"measured": stated})
+        finish(out, usable if borrowing else [], hardware)
+    engines = tuple(refitted(others, out, dry_run)) if others else ()
+    written += [out / ENGINES] if others and not dry_run else []
+    return Calibration(
+        fits=fits,
+        engines=engines,
+        written=tuple(written),
+        rows=sum(len(g.seconds) for g in groups),
+        skipped=skipped,
+    )
+
+
+def sorted_by_kind(paths: Sequence[Path]) -> tuple[list[Path], list[Table]]:
+    """Kernel tables by path, run lists and serving tables as they are; told apart by content."""
+    kernels: list[Path] = []
+    others: list[Table] = []
+    for path in paths:
+        if kind_of(columns_of(path)) == "kernels":
+            kernels.append(path)
+        else:
+            others.append(read_table(path))
+    return kernels, others
+
+
+def columns_of(path: Path) -> list[str]:
+    """The first line's fields; of a file that is no CSV, something that is no table of kernels."""
+    try:
+        with opened(path) as stream:
+            return next(csv.reader([stream.readline()]), [])
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise SpecError(f"cannot read {path}: {error}", code="E109") from error
+
+
+def reasons(groups: Sequence[Group], unknown: Mapping[str, int]) -> dict[str, int]:
+    """Why rows are left out, and how many."""
+    skipped = {f"no device named {quote(name)}": count for name, count in unknown.items()}
+    for group in groups:
+        if group.key.op not in MODELS:
+            reason = f"no time model for {quote(group.key.op)}"
+            skipped[reason] = skipped.get(reason, 0) + len(group.seconds)
+    return skipped
+
+
+def refitted(tables: Sequence[Table], out: Path, dry_run: bool) -> Iterator[str]:
+    """What whole runs say of engines, one line each; written to `engines.yaml` of the folder."""
+    from archsim.calibration.engine_samples import refit
+    from archsim.calibration.engine_samples import write as write_engines
+    from archsim.spec.loader import read as read_document
+
+    path = next((p for p in (out / ENGINES, *(f / ENGINES for f in folders())) if p.is_file()), None)
+    if path is None:
+        raise SpecError(f"no {ENGINES} in {out}: it says what of an engine is open", code="E109")
+    lines: list[str] = []
+    document = refit(json.loads(json.dumps(read_document(path))), tables, lines.append)
+    if not dry_run:
+        write_engines(document, path, out / ENGINES)
+        write_text(out / "index.json", json.dumps(build_index(out), separators=(",", ":")) + "\n")
+    yield from lines
+
+
+def finish(out: Path, groups: Sequence[Group], hardware: Mapping[str, Hardware]) -> None:
+    """The folder's index; with groups, first what borrowing costs."""
+    if groups:
+        known = read_entries(out)
+        whole = [group for _, group in gathered(groups, hardware)]
+        write_yaml(
+            out / "transfer.yaml", {"schema": "archsim.transfer/1", "levels": levels(whole, hardware, known)}
+        )
+    write_text(out / "index.json", json.dumps(build_index(out), separators=(",", ":")) + "\n")
+
+
+def found(sources: Sequence[Path]) -> list[Path]:
+    """The tables among files and folders. Raises UsageError where there is none."""
+    files: list[Path] = []
+    for path in sources:
+        if path.is_dir():
+            files += sorted(file for pattern in TABLES for file in path.glob(pattern))
+        elif path.is_file():
+            files.append(path)
+        else:
+            raise UsageError(f"cannot read {quote(str(path), 200)}: no such file or folder")
+    if not files:
+        raise UsageError(
+            f"no kernel table in {', '.join(map(str, sources))}",
+            hints=["`archsim measure --out DIR` writes one"],
+        )
+    return files
+
+
+def read(path: Path) -> list[Group]:
+    """The groups of one table, without rows that its campaign held back. Raises SpecError for a file that is none."""
+    try:
+        groups = table.read(path, leave=HELD)
+    except (OSError, EOFError, UnicodeDecodeError, ValueError) as error:
+        raise SpecError(f"cannot read {path} as a kernel table: {error}") from error
+    if groups and not any(group.key.op for group in groups):
+        raise SpecError(f"{path} is no kernel table: it has no column `op`")
+    return groups
+
+
+AS_ANOTHER = ("`--hw NAME` or `--hw FILE.yaml` says which device these rows are of",)
+
+
+def devices(groups: Sequence[Group], other: str | None = None) -> tuple[dict[str, Hardware], dict[str, int]]:
+    """Hardware by the names of a table, and the rows of each name that the catalog does not know. other: the device
+    that stands for these. Raises UnknownName where it is unknown itself.
+    """
+    known: dict[str, Hardware] = {}
+    unknown: dict[str, int] = {}
+    for group in groups:
+        name = group.key.device
+        if name in known:
+            continue
+        try:
+            known[name] = load_hardware(name)
+        except UsageError:
+            if other is not None:
+                known[name] = load_hardware(other)
+                continue
+            unknown[name] = unknown.get(name, 0) + len(group.seconds)
+    return known, unknown

@@ -1,0 +1,1 @@
+"""Models and devices side by side, and how sure a ranking is."""

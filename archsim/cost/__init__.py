@@ -1,1 +1,0 @@
-"""Counting, traffic, memory and time of an op graph."""

@@ -1,0 +1,1 @@
+"""Exact numbers of a graph: parameters, bytes, FLOPs and state."""

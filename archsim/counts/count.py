@@ -1,0 +1,204 @@
+"""`archsim count`: what a model is made of, counted."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from archsim.base.errors import UsageError
+from archsim.base.number import Num
+from archsim.counts import graph_counts as c
+from archsim.counts.formats import Formats, choose_formats
+from archsim.graph.graph import Block
+from archsim.graph.step import Seqs, Step
+from archsim.graph.tensor import nbytes, numel
+from archsim.spec.lower import PARTS, lower
+from archsim.spec.model import Model
+
+EMBEDDINGS = frozenset({"embedding", "position", "head"})
+ACTIVE = "total minus the routed experts that one token does not use; both embedding tables included"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockCount:
+    """One block of the model: repetitions in all, and its parameters, FLOP and weight bytes over all of them."""
+
+    path: str
+    count: int
+    params: int
+    flops: Num
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flops:
+    """FLOP of one forward pass by class; `total` = matmul + attention + conv."""
+
+    matmul: Num
+    attention: Num
+    conv: Num
+    elementwise: Num
+
+    @property
+    def total(self) -> Num:
+        """All contractions."""
+        return self.matmul + self.attention + self.conv
+
+    def to_dict(self) -> dict[str, Any]:
+        """The contract's object."""
+        return {
+            "total": self.total, "matmul": self.matmul, "attention": self.attention, "conv": self.conv,
+            "elementwise": self.elementwise,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountResult:
+    """Exact counts of a model; see `docs/concepts.md` for each convention."""
+
+    model: Model
+    formats: Formats
+    total: int
+    active: int
+    embedding: int
+    by_class: dict[str, int]
+    weight_bytes: int
+    kv_bytes_per_token: int
+    kv_bytes: int
+    state_bytes: int
+    masked: Flops
+    full: Flops
+    blocks: tuple[BlockCount, ...]
+    batch: int
+    input_len: int
+    extra: dict[str, int]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The `archsim.count/1` object."""
+        return {
+            "schema": "archsim.count/1",
+            "model": {"name": self.model.name, "architecture": self.model.architecture},
+            "workload": {"batch": self.batch, "input_len": self.input_len},
+            "params": {
+                "total": self.total, "active": self.active, "embedding": self.embedding,
+                "non_embedding": self.total - self.embedding, "active_convention": ACTIVE,
+                "by_class": self.by_class, "extra": self.extra,
+            },
+            "weights": {"bytes": self.weight_bytes, "format": self.formats.name},
+            "kv_cache": {
+                "bytes_per_token": self.kv_bytes_per_token, "bytes": self.kv_bytes,
+                "state_bytes": self.state_bytes, "format": self.formats.kv.name,
+            },
+            "flops": {"mac": c.MAC, "masked": self.masked.to_dict(), "full": self.full.to_dict()},
+            "blocks": [
+                {"path": b.path, "count": b.count, "params": b.params, "flops": b.flops, "bytes": b.bytes}
+                for b in self.blocks
+            ],
+            "assumptions": list(self.formats.assumptions),
+        }  # fmt: skip
+
+
+def step_for(
+    model: Model, batch: Num, new: Num, past: Num = 0, source: Num | None = None, **options: Any
+) -> Step:
+    """A step of equal sequences; an encoder-decoder's source is as long as the prompt unless given."""
+    if model.encoder is not None:
+        options["source"] = (Seqs(batch, new if source is None else source, 0),)
+    return Step.of(batch, new, past, **options)
+
+
+def count(
+    model: Model,
+    *,
+    batch: int = 1,
+    input_len: int = 2048,
+    weights: str | None = None,
+    kv_cache_dtype: str | None = None,
+    logits: str = "last",
+    parts: Collection[str] = (),
+    imatrix: bool | None = None,
+) -> CountResult:
+    """Parameters, bytes and FLOPs of a model.
+
+    batch, input_len: the forward pass that FLOPs and `kv_bytes` are for. logits: head at the `last` position or
+    at `all`. parts: optional modules to include (vision, audio, mtp, mlm-head). imatrix: whether a gguf file type
+    was made with an importance matrix (None: if it needs one); other formats do not ask.
+    """
+    checked(batch=batch, input_len=input_len)
+    if logits not in ("last", "all"):
+        raise UsageError(f"`--logits` is `last` or `all`, not {logits!r}")
+    unknown = sorted(set(parts) - set(PARTS))
+    if unknown:
+        raise UsageError(f"`--with` knows {', '.join(PARTS)}, not {unknown[0]!r}")
+    formats = choose_formats(model, weights, kv_cache_dtype, imatrix)
+    last = logits == "last"
+
+    def graph(step: Step) -> Block:
+        return formats.apply(lower(model, step, parts))
+
+    masked = graph(step_for(model, batch, input_len, last=last))
+    full = graph(step_for(model, batch, input_len, last=last, masked=False))
+    one = graph(step_for(model, 1, 1))
+    towers: dict[str, int] = {t.name: t.params for t in model.towers if t.name in parts}
+    total = c.params(masked) + sum(towers.values())
+    state = c.state_bytes(graph(step_for(model, 1, 1)), role="recurrent")
+    return CountResult(
+        model=model, formats=formats, total=total, active=c.active_params(one) + sum(towers.values()),
+        embedding=c.params(masked, where=lambda t: t.role in EMBEDDINGS), by_class=_by_class(masked),
+        weight_bytes=c.weight_bytes(masked) + sum(formats.tower_bytes(n) for n in towers.values()),
+        kv_bytes_per_token=kv_growth(model, formats), kv_bytes=c.state_bytes(masked) - batch * state,
+        state_bytes=state, masked=flops_of(masked), full=flops_of(full), blocks=block_counts(masked),
+        batch=batch, input_len=input_len, extra=towers,
+    )  # fmt: skip
+
+
+def checked(**numbers: object) -> None:
+    """Refuses counts that mean nothing, with UsageError that names the option."""
+    for name, value in numbers.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise UsageError(f"`--{name.replace('_', '-')}` must be a positive whole number, not {value!r}")
+
+
+def kv_growth(model: Model, formats: Formats) -> int:
+    """Bytes that one more token of one sequence adds to the cache while no window is full.
+
+    State of one token less state of none, which leaves out what is constant (recurrent states, an
+    encoder-decoder's cross-attention cache).
+    """
+    one = formats.apply(lower(model, step_for(model, 1, 1)))
+    growth: int = c.state_bytes(one, role="kv")
+    return growth
+
+
+def flops_of(graph: Block) -> Flops:
+    """FLOP by class."""
+    return Flops(
+        matmul=c.flops(graph, "matmul"), attention=c.flops(graph, "attention"), conv=c.flops(graph, "conv"),
+        elementwise=c.elementwise_flops(graph),
+    )  # fmt: skip
+
+
+def block_counts(graph: Block) -> tuple[BlockCount, ...]:
+    """Every named block, outermost first, what it holds inside included."""
+    items = c.inventory(graph)
+    rows = []
+    for block, times in c.by_block(graph):
+        inside = [i for i in items if i.tensor.name.startswith(block.name + ".") and c.learned(i.tensor)]
+        rows.append(
+            BlockCount(
+                path=block.name, count=times, params=sum(numel(i.tensor) * i.copies for i in inside),
+                flops=c.flops(block) * times // block.times if block.times else 0,
+                bytes=round(sum(nbytes(i.tensor, i.copies) for i in inside)),
+            )
+        )  # fmt: skip
+    return tuple(rows)
+
+
+def _by_class(graph: Block) -> dict[str, int]:
+    classes: dict[str, int] = {}
+    for item in c.inventory(graph):
+        if c.learned(item.tensor):
+            role = item.tensor.role
+            classes[role] = classes.get(role, 0) + numel(item.tensor) * item.copies
+    return dict(sorted(classes.items()))

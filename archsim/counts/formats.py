@@ -1,0 +1,147 @@
+"""Which format each tensor class is stored in, and what of that had to be assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from archsim.base.errors import UsageError
+from archsim.blocks.layer import walk_layers
+from archsim.graph.graph import Block
+from archsim.graph.passes.quantize import DEFAULT, quantize
+from archsim.graph.tensor import BF16, Format
+from archsim.spec.format import FormatSpec, load_format, stored
+from archsim.spec.model import Model
+
+CONVERTIBLE = ("linear", "expert", "head", "embedding")
+"""Weight classes that a format document can apply to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Formats:
+    """The formats of one estimate. name: of the weights, as shown. tensors: of single weights, by their names,
+    where a file type mixes formats.
+    """
+
+    name: str
+    weights: Mapping[str, Format]
+    kv: Format
+    activations: Format
+    assumptions: tuple[str, ...] = ()
+    tensors: Mapping[str, Format] = field(default_factory=dict)
+
+    def apply(self, graph: Block) -> Block:
+        """The graph with these formats."""
+        return quantize(graph, self.weights, self.kv, self.activations, self.tensors)
+
+    def tower_bytes(self, params: int) -> int:
+        """Bytes of an opaque tower, stored in the default format."""
+        return params * self.weights[DEFAULT].bytes
+
+
+def choose_formats(
+    model: Model, weights: str | None = None, kv_cache_dtype: str | None = None, imatrix: bool | None = None,
+    engine: str = "generic",
+) -> Formats:  # fmt: skip
+    """The model's native formats, or those asked for.
+
+    `weights` converts the classes that the format document names; others keep the model's default. A file type that
+    mixes formats names one for every weight; imatrix: whether it was made with an importance matrix, None for what
+    it needs. Activations are 16-bit: bf16, or fp16 where the model is; caches as well, unless told, or unless the
+    engine follows what checkpoints in such weights say of their caches. Raises UsageError for a format that cannot
+    hold a cache.
+    """
+    asked = None if weights == "auto" else weights
+    name, chosen, tensors = _weights(model, asked, imatrix)
+    sixteen = load_format("fp16" if chosen[DEFAULT].name == "fp16" else "bf16").format()
+    kv, notes = cache_format(kv_cache_dtype), []
+    if kv is None:
+        kv, why = _usual_cache(engine, name if asked else None, sixteen)
+        notes = [f"KV cache in {kv.name} ({why} unless --kv-cache-dtype says otherwise)"]
+    notes += _unconverted(model, weights)
+    return Formats(
+        name=name, weights=chosen, kv=kv, activations=sixteen, assumptions=tuple(notes), tensors=tensors
+    )
+
+
+def _usual_cache(engine: str, converted: str | None, sixteen: Format) -> tuple[Format, str]:
+    """The cache format where none is asked for, and why. converted: the format that weights were converted to."""
+    if converted is not None and engine != "generic":
+        from archsim.engines.names import engine_of
+
+        rules = engine_of(engine).rules
+        if converted in rules.caches:
+            found = _cache_format(rules.caches[converted])
+            return found, f"{rules.title} follows {converted} checkpoints, which ask for it,"
+    return sixteen, "16 bits"
+
+
+Chosen = tuple[str, dict[str, Format], dict[str, Format]]
+"""Name of the weights' format, formats by class, and formats by tensor name."""
+
+
+def _weights(model: Model, asked: str | None, imatrix: bool | None) -> Chosen:
+    """The formats of the weights: the model's own, or those of a name."""
+    if asked is None:
+        native = {role: stored(name) for role, name in model.weights.items() if "." not in role}
+        tensors = {name: stored(text) for name, text in model.weights.items() if "." in name}
+        return _native_name(native), native, tensors
+    spec = load_format(asked)
+    if spec.mixture is not None:
+        return _mixture(spec, model, imatrix)
+    default = spec if spec.applies_to == "all" else load_format(_sixteen(model.weights[DEFAULT]))
+    classes = {} if spec.applies_to == "all" else _converted(spec)
+    return spec.name, {DEFAULT: default.format(), **classes}, {}
+
+
+def _sixteen(default: str) -> str:
+    """What stays beside converted weights: the model's own default, but 16 bits where that is 32."""
+    return "bf16" if load_format(default).name == "fp32" else default
+
+
+def _unconverted(model: Model, asked: str | None) -> list[str]:
+    """Says so when a format applies to experts alone and the model has none."""
+    if asked in (None, "auto"):
+        return []
+    spec = load_format(str(asked))
+    dense = all(layer.ffn is None or layer.ffn.kind != "moe" for layer in walk_layers(model.layers))
+    if spec.mixture is not None or spec.applies_to != ("expert",) or not dense:
+        return []
+    return [f"{spec.name} applies to experts, of which {model.name} has none: its weights stay as they are"]
+
+
+def _mixture(spec: FormatSpec, model: Model, imatrix: bool | None) -> Chosen:
+    """The formats of a file type."""
+    from archsim.spec.mixture import formats_of
+
+    assert spec.mixture is not None
+    main, kept = spec.format(), stored(spec.mixture.kept)
+    classes = {DEFAULT: kept, "linear": main, "expert": main}
+    return spec.name, classes, formats_of(spec, model, imatrix)
+
+
+def _converted(spec: FormatSpec) -> dict[str, Format]:
+    fmt = spec.format()
+    return {role: fmt for role in CONVERTIBLE if role in spec.applies_to}
+
+
+def _native_name(native: Mapping[str, Format]) -> str:
+    """One name for the checkpoint's own mixture: that of its largest class."""
+    for role in ("expert", "linear", DEFAULT):
+        if role in native:
+            return native[role].name
+    return BF16.name
+
+
+def cache_format(name: str | None) -> Format | None:
+    """The format of a cache by name; None where none is asked for. Raises UsageError, UnknownName."""
+    return None if name in (None, "auto") else _cache_format(name)
+
+
+def _cache_format(name: str | None) -> Format:
+    spec = load_format(str(name))
+    if not spec.kv:
+        raise UsageError(
+            f"`{spec.name}` is no cache format", code="E121", hints=("try bf16, fp16, fp8, int8 or q8_0",)
+        )
+    return spec.format()

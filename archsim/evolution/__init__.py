@@ -1,0 +1,1 @@
+"""From one architecture to another, one decision at a time."""

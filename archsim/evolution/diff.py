@@ -1,0 +1,112 @@
+"""`archsim diff`: what sets two architectures apart, decision by decision, and what each of them changes by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from archsim.counts.count import checked
+from archsim.evolution.figures import Costs, Pricer
+from archsim.evolution.mix import Mixer
+from archsim.evolution.path import Walker
+from archsim.evolution.words import told
+from archsim.spec.model import Model
+
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "parameters": ("params", "active_params"),
+    "flops": ("flops_per_token",),
+    "cache": ("kv_bytes", "state_bytes"),
+    "storage": ("weight_bytes",),
+}
+"""What a change may change -> the figures that show it; one that changes none of them is wiring."""
+
+COUNTED = tuple(name for names in GROUPS.values() for name in names)
+
+
+class Effect(NamedTuple):
+    """One decision and what it changes by itself: made in A, or, where A cannot have it alone, undone in B.
+
+    measured: where; None if it is possible in neither, and then there is no delta.
+    """
+
+    decision: str
+    change: str
+    measured: Literal["a", "b"] | None
+    delta: dict[str, Any]
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """What it changes: parameters, flops, cache; else storage; else wiring."""
+        if self.measured is None:
+            return ("wiring",)
+        found = [name for name, figures in GROUPS.items() if any(self.delta[figure] for figure in figures)]
+        if len(found) > 1 and "storage" in found and "parameters" in found:
+            found.remove("storage")  # bytes that follow from parameters
+        return tuple(found) or ("wiring",)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Raw numbers."""
+        return {
+            "decision": self.decision, "change": self.change, "groups": list(self.groups),
+            "measured_in": self.measured, "delta": self.delta if self.measured else None,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Everything in which B differs from A. Effects of single decisions do not add up to the whole: they interact."""
+
+    a: Model
+    b: Model
+    context_len: int
+    first: Costs
+    last: Costs
+    effects: tuple[Effect, ...]
+
+    @property
+    def same(self) -> bool:
+        """Whether both are one architecture."""
+        return not self.effects
+
+    def to_dict(self) -> dict[str, Any]:
+        """The `archsim.diff/1` object."""
+        return {
+            "schema": "archsim.diff/1",
+            "from": {"name": self.a.name, **_counted(self.first)},
+            "to": {"name": self.b.name, **_counted(self.last)},
+            "context_len": self.context_len, "same": self.same,
+            "changes": [effect.to_dict() for effect in self.effects],
+            "total": _difference(self.last, self.first),
+        }  # fmt: skip
+
+
+def difference(a: Model, b: Model, *, context_len: int = 8192) -> Difference:
+    """What sets B apart from A."""
+    checked(context_len=context_len)
+    walker = Walker(Mixer(a, b), Pricer(context_len=context_len))
+    whole = frozenset(walker.decisions)
+    effects = tuple(_effect(walker, name, whole) for name in walker.decisions)
+    first, last = walker.end(frozenset()).costs, walker.end(whole).costs
+    return Difference(a=a, b=b, context_len=context_len, first=first, last=last, effects=effects)
+
+
+def _effect(walker: Walker, name: str, whole: frozenset[str]) -> Effect:
+    change = told(name, walker.mixer.changes)
+    sides: tuple[tuple[Literal["a", "b"], frozenset[str], frozenset[str]], ...] = (
+        ("a", frozenset(), frozenset({name})),
+        ("b", whole - {name}, whole),
+    )
+    for side, before, after in sides:
+        one, two = walker.state(before), walker.state(after)
+        if one is not None and two is not None and one.key != two.key:
+            return Effect(name, change, side, _difference(two.costs, one.costs))
+    return Effect(name, change, None, dict.fromkeys(COUNTED))
+
+
+def _counted(costs: Costs) -> dict[str, Any]:
+    return {name: getattr(costs, name) for name in COUNTED}
+
+
+def _difference(last: Costs, first: Costs) -> dict[str, Any]:
+    return {name: getattr(last, name) - getattr(first, name) for name in COUNTED}

@@ -1,0 +1,181 @@
+"""`archsim evolve`: from one architecture to another, one decision at a time, and what each of them costs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from archsim.base.errors import AnswerNo, UsageError
+from archsim.counts.count import checked
+from archsim.counts.formats import choose_formats
+from archsim.evolution.attribution import attributed, ordered, sampled
+from archsim.evolution.figures import Costs, Pricer
+from archsim.evolution.mix import Change, Mixer
+from archsim.evolution.path import Step, Walker
+from archsim.evolution.words import told
+from archsim.predict.estimate import Estimator, Workload
+from archsim.spec.hardware import Hardware
+from archsim.spec.model import Model
+from archsim.spec.parallelism import Plan
+
+MOST_ORDERS = 10_000
+"""Orders that an attribution averages over at most."""
+
+
+class Attribution(NamedTuple):
+    """The mean over orders. complete: over all orders that there are, which is Shapley's value."""
+
+    shares: dict[str, dict[str, Any]]
+    orders: int
+    seed: int
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evolution:
+    """A path from A to B: `steps` add up to the difference of both ends in every figure."""
+
+    a: Model
+    b: Model
+    hardware: Hardware | None
+    context_len: int
+    order: str
+    first: Costs
+    last: Costs
+    steps: tuple[Step, ...]
+    changes: tuple[Change, ...]
+    attribution: Attribution | None
+    assumptions: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    def change(self, step: Step) -> str:
+        """A step in words."""
+        return " + ".join(told(name, self.changes) for name in step.decisions)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The `archsim.evolve/1` object."""
+        return {
+            "schema": "archsim.evolve/1",
+            "from": {"name": self.a.name, **self.first.to_dict()},
+            "to": {"name": self.b.name, **self.last.to_dict()},
+            "hardware": None if self.hardware is None else {"name": self.hardware.id, "devices": 1},
+            "context_len": self.context_len, "order": self.order,
+            "steps": [
+                {
+                    "change": self.change(step), "decisions": list(step.decisions), "delta": step.delta,
+                    "after": step.after.to_dict(),
+                }
+                for step in self.steps
+            ],
+            "attribution": self._attribution(),
+            "assumptions": list(self.assumptions), "warnings": list(self.warnings),
+        }  # fmt: skip
+
+    def _attribution(self) -> dict[str, Any] | None:
+        found = self.attribution
+        if found is None:
+            return None
+        shares = [
+            {"decision": name, "change": told(name, self.changes), "delta": delta}
+            for name, delta in found.shares.items()
+        ]
+        return {"orders": found.orders, "seed": found.seed, "complete": found.complete, "shares": shares}
+
+
+def evolve(
+    a: Model,
+    b: Model,
+    hardware: Hardware | None = None,
+    *,
+    context_len: int = 8192,
+    order: str = "story",
+    orders: int = 0,
+    seed: int = 0,
+) -> Evolution:
+    """The path from A to B.
+
+    hardware: of the times; none without one. order: `story`, `reverse`, `random:SEED`, or decisions that come first.
+    orders: how many the attribution averages over; 0 for none. Raises AnswerNo for pairs between which no path of
+    single decisions leads, UsageError for options that mean nothing.
+    """
+    checked(context_len=context_len)
+    if not isinstance(orders, int) or not 0 <= orders <= MOST_ORDERS:
+        raise UsageError(f"`--orders` is a number up to {MOST_ORDERS:,}, not {orders!r}")
+    both = "encoder" not in (a.architecture, b.architecture)
+    walker = Walker(Mixer(a, b), Pricer(context_len=context_len, hardware=hardware, decodes=both))
+    whole = frozenset(walker.decisions)
+    first, last = walker.end(frozenset()).costs, walker.end(whole).costs
+    steps = walker.path(ordered(walker.decisions, order)) if walker.decisions else ()
+    attribution = None
+    if orders and walker.decisions:
+        found, complete = sampled(walker.decisions, orders, seed)
+        attribution = Attribution(attributed(walker, found), len(found), seed, complete)
+    return Evolution(
+        a=a, b=b, hardware=hardware, context_len=context_len, order=order, first=first, last=last, steps=steps,
+        changes=walker.mixer.changes, attribution=attribution,
+        assumptions=assumed(hardware, context_len, walker.decisions, a, b),
+        warnings=(*_unlike(walker.price, a, first), *_unlike(walker.price, b, last), *_too_big(hardware, a, b)),
+    )  # fmt: skip
+
+
+def assumed(
+    hardware: Hardware | None, context_len: int, decisions: Collection[str], *models: Model
+) -> tuple[str, ...]:
+    """What the figures mean."""
+    encoders = [model for model in models if model.architecture == "encoder"]
+    notes = [
+        f"KV bytes: of one sequence of {context_len:,} tokens in 16 bits, windows applied",
+        "layers that one side does not have: the first layers stay, and the pattern goes on",
+    ]
+    if hardware is not None:
+        notes.insert(1, f"times: one sequence of {context_len:,} tokens on one {hardware.id}, fitting or not")
+    if encoders:
+        notes.insert(
+            0, "FLOPs per token of an encoder: those of the input over its tokens; it has no decode step"
+        )
+    if len(encoders) < len(models):
+        notes.insert(
+            0,
+            f"FLOPs per token: one decode step with {context_len:,} tokens of context, masked pairs left out",
+        )
+    if {"mtp", "towers", "mlm_head"} & set(decisions):
+        notes.append(
+            "prediction modules, towers and pre-training heads are named and not counted, as in `count`"
+        )
+    return tuple(notes)
+
+
+def _unlike(price: Pricer, model: Model, costs: Costs) -> list[str]:
+    """Refuses a model whose normal form is another one; says by how much times differ where only grouping does."""
+    own = price(model)
+    for name, ours, theirs in zip(Costs._fields, costs, own, strict=True):
+        if isinstance(theirs, int) and ours != theirs:
+            raise AnswerNo(
+                f"{model.name} cannot be changed layer by layer: its {name} would be {ours}, not {theirs}"
+            )
+    off = [
+        abs(x / y - 1)
+        for x, y in ((costs.decode_s, own.decode_s), (costs.prefill_s, own.prefill_s))
+        if x and y
+    ]
+    if max(off, default=0.0) < 1e-9:
+        return []
+    return [
+        f"{model.name} is priced with its layers grouped anew; times differ by {max(off):.2%} from `estimate`"
+    ]
+
+
+def _too_big(hardware: Hardware | None, *models: Model) -> list[str]:
+    if hardware is None:
+        return []
+    found = []
+    for model in models:
+        worker = Estimator(
+            model, hardware, choose_formats(model, None, None), Workload(input_len=1, output_len=1)
+        )
+        if not worker.memory(Plan()).fits:
+            found.append(
+                f"{model.name} does not fit on one {hardware.id}; its times are those of one that holds it"
+            )
+    return found

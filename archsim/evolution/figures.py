@@ -1,0 +1,94 @@
+"""What an architecture costs, in the figures that an evolution is told in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from archsim.base.errors import UsageError
+from archsim.base.number import Num
+from archsim.counts import graph_counts as c
+from archsim.counts.count import step_for
+from archsim.counts.formats import choose_formats
+from archsim.predict.estimate import Estimator, Workload
+from archsim.spec.hardware import Hardware
+from archsim.spec.lower import lower
+from archsim.spec.model import Model
+from archsim.spec.parallelism import Plan
+
+
+class Costs(NamedTuple):
+    """Figures of one sequence of the context's length.
+
+    params, active_params: as `count` states them. weight_bytes: as stored. flops_per_token: contractions of one decode
+    step with a full context (an encoder: of the input over its tokens, cut to a whole number), masked pairs left out.
+    kv_bytes: caches that grow with the length, windows applied; state_bytes: those that do not. decode_s: one step with
+    a full context; prefill_s: a prompt of that length, both expected times on one device; None where there is no
+    device, or no decode step at either end.
+    """
+
+    params: Num
+    active_params: Num
+    weight_bytes: Num
+    flops_per_token: Num
+    kv_bytes: Num
+    state_bytes: Num
+    decode_s: Num | None
+    prefill_s: Num | None
+
+    def minus(self, other: Costs) -> dict[str, Num | None]:
+        """Each figure less that of another."""
+        pairs = zip(self._fields, self, other, strict=True)
+        return {name: None if a is None or b is None else a - b for name, a, b in pairs}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Raw numbers."""
+        return self._asdict()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pricer:
+    """Prices models at one context length, on one device or without times. decodes: whether a decode step is timed."""
+
+    context_len: int
+    hardware: Hardware | None = None
+    decodes: bool = True
+
+    def __call__(self, model: Model) -> Costs:
+        """The costs of a model. Raises a ValueError for a spec that cannot be built."""
+        formats = choose_formats(model, None, None)
+        n, decodes = self.context_len, model.architecture != "encoder"
+        if self.hardware is None:
+            prefill = formats.apply(lower(model, step_for(model, 1, n)))
+            step = step_for(model, 1, 1, n - 1, n, absorbed=True)
+            decode = formats.apply(lower(model, step)) if decodes else None
+            times: tuple[Num | None, Num | None] = None, None
+        else:
+            load = Workload(batch=1, input_len=n, output_len=1)
+            worker = Estimator(model, self.hardware, formats, load)
+            plan = Plan()
+            prefill = worker.graph("prefill", plan)
+            decode = worker.graph("decode", plan) if decodes else None
+            step_s = worker.phase("decode", plan).expected_s if decodes and self.decodes else None
+            times = step_s, worker.phase("prefill", plan).expected_s
+        state = c.state_bytes(prefill, role="recurrent")
+        one = decode  # a decode step of one sequence has one token as well
+        if one is None or model.encoder is not None:
+            one = formats.apply(lower(model, step_for(model, 1, 1)))
+        work = c.flops(prefill) // n if decode is None else c.flops(decode)
+        return Costs(
+            params=c.params(prefill), active_params=c.active_params(one), weight_bytes=c.weight_bytes(prefill),
+            flops_per_token=work, kv_bytes=c.state_bytes(prefill) - state, state_bytes=state,
+            decode_s=times[0], prefill_s=times[1],
+        )  # fmt: skip
+
+
+def stored_in(model: Model, weights: str) -> Model:
+    """The model with its weights in a format, as its own. Raises UsageError for a mixture by tensor names."""
+    formats = choose_formats(model, weights, None)
+    if formats.tensors:
+        raise UsageError(
+            f"{weights} mixes formats tensor by tensor, which has no meaning between two architectures",
+            hints=("a format such as fp8 or int4 has",),
+        )
+    return model.model_copy(update={"weights": {role: fmt.name for role, fmt in formats.weights.items()}})

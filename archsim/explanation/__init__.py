@@ -1,0 +1,1 @@
+"""Formulas with letters and numbers, and the papers they come from."""

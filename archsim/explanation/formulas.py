@@ -1,0 +1,277 @@
+"""`archsim explain MODEL QUANTITY`: the formula behind a figure, from the same counting code called with
+letters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from archsim.base.diagnostics import quote
+from archsim.base.errors import UnknownName, UsageError
+from archsim.base.number import Num, minimum, opaque
+from archsim.base.poly import Poly
+from archsim.counts import graph_counts as c
+from archsim.counts.count import step_for
+from archsim.counts.formats import Formats, choose_formats
+from archsim.explanation.papers import sources_of
+from archsim.explanation.polynomial_text import letters_in, substituted, tidy
+from archsim.graph.graph import Block, ops
+from archsim.graph.step import CAUSAL, Mask, Seqs, Step
+from archsim.graph.tensor import Tensor, Use, nbytes, numel
+from archsim.spec.lower import lower
+from archsim.spec.model import Model
+from archsim.spec.symbolic import MEANING, symbolic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Formula:
+    """One quantity: its polynomial, the same with numbers in it, and its value. part: of the quantity, if not
+    all.
+    """
+
+    part: str
+    poly: Poly
+    letters: Mapping[str, int]
+    unit: str
+
+    @property
+    def symbols(self) -> str:
+        """The formula in letters."""
+        return tidy(str(self.poly))
+
+    @property
+    def numbers(self) -> str:
+        """The formula with the letters' numbers in it."""
+        return tidy(substituted(self.poly, self.letters))
+
+    @property
+    def value(self) -> Any:
+        """What it comes to."""
+        return self.poly(**self.letters)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "part": self.part, "formula": self.symbols, "numbers": self.numbers, "value": self.value,
+            "unit": self.unit,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """A quantity of a model: the whole and its parts, the letters in them, conventions and sources."""
+
+    model: str
+    quantity: str
+    title: str
+    whole: Formula
+    parts: tuple[Formula, ...]
+    notes: tuple[str, ...]
+    sources: tuple[str, ...]
+
+    @property
+    def letters(self) -> dict[str, int]:
+        """The letters that occur, with their numbers."""
+        used = {letter for formula in (self.whole, *self.parts) for letter in letters_in(formula.poly)}
+        return {letter: n for letter, n in self.whole.letters.items() if letter in used}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The `archsim.explain/1` object."""
+        return {
+            "schema": "archsim.explain/1", "model": {"name": self.model}, "quantity": self.quantity,
+            **{k: v for k, v in self.whole.to_dict().items() if k != "part"}, "letters": self.letters,
+            "parts": [part.to_dict() for part in self.parts], "notes": list(self.notes),
+            "sources": list(self.sources),
+        }  # fmt: skip
+
+
+def meaning(letter: str) -> str:
+    """What a letter, numbered or not, stands for."""
+    if letter in ("C", "T"):
+        return "tokens of context" if letter == "C" else "tokens of the input"
+    return MEANING.get(letter) or MEANING.get(letter.rstrip("0123456789"), letter)
+
+
+# ---------------------------------------------------------------------- steps and sizes with letters
+@opaque
+def in_chunk(length: Num, chunk: Num) -> Num:
+    """Keys of its own chunk that the last of `length` tokens sees."""
+    return (length - 1) % chunk + 1
+
+
+class OneToken(Step):
+    """A decode step whose context is a letter: its pairs are written down rather than subtracted."""
+
+    __slots__ = ()
+
+    def pairs(self, mask: Mask = CAUSAL) -> Num:
+        """Keys that the new token sees."""
+        length = self.seqs[0].past + 1
+        if not mask.causal or mask.global_tokens or mask.vertical or mask.prefix:
+            return Step.pairs(self, mask)
+        if mask.chunk:
+            return in_chunk(length, mask.chunk)
+        limit = mask.window or mask.top_k
+        return minimum(length, limit) if limit else length
+
+
+def _bytes(x: Tensor | Use, letters: Mapping[str, int]) -> Num:
+    """Bytes as elements x bytes per element wherever no block is padded, which keeps the formula a
+    polynomial.
+    """
+    exact, fmt = nbytes(x), (x.tensor if isinstance(x, Use) else x).format
+    plain = numel(x) * Fraction(fmt.bytes, fmt.elements)
+    values = {"C": 0, "T": 0, **letters}
+    same = isinstance(plain, Poly) and isinstance(exact, Poly) and plain(**values) == exact(**values)
+    return plain if same else exact
+
+
+# ---------------------------------------------------------------------- quantities
+def explain(model: Model, quantity: str, context: int = 2048, weights: str | None = None) -> Explanation:
+    """The explanation of `params`, `active`, `weights`, `kv_cache`, `flops` or `decode`.
+
+    context: tokens that FLOPs and decode are for. weights: format of the weights, default the checkpoint's
+    own. Raises UnknownName for another quantity.
+    """
+    key = quantity.lower().replace("-", "_")
+    if key not in QUANTITIES:
+        known = ", ".join(QUANTITIES)
+        raise UnknownName(f"no formula for {quote(quantity)}", hints=(f"a model's formulas: {known}",))
+    if key == "decode" and model.architecture == "encoder":
+        hints = (f"its one pass: `archsim explain {model.name} flops`",)
+        raise UsageError(f"{model.name} is an encoder, which has no decode step", hints=hints)
+    return QUANTITIES[key](model, context, choose_formats(model, weights))
+
+
+def _params(model: Model, context: int, formats: Formats) -> Explanation:
+    letters, graph = _one_token(model)
+    parts = _by_owner(graph, lambda item: numel(item.tensor) * item.copies, letters, "parameters")
+    whole = Formula(part="all", poly=Poly.of(c.params(graph)), letters=letters, unit="parameters")
+    notes = ("tied weights once; buffers and optional parts (vision, MTP, pre-training heads) left out",)
+    return _made(model, "params", "Parameters", whole, parts, notes)
+
+
+def _active(model: Model, context: int, formats: Formats) -> Explanation:
+    letters, graph = _one_token(model)
+    whole = Formula(part="all", poly=Poly.of(c.active_params(graph)), letters=letters, unit="parameters")
+    notes = (
+        "all parameters less the routed experts that one token is not sent to; both embedding tables count",
+    )
+    return _made(model, "active", "Parameters that one token uses", whole, [], notes)
+
+
+def _weights(model: Model, context: int, formats: Formats) -> Explanation:
+    letters, graph = _one_token(model)
+    graph = formats.apply(graph)
+    parts = _by_owner(
+        graph, lambda item: _bytes(item.tensor, letters) * item.copies, letters, "B", buffers=True
+    )
+    whole = Formula(part="all", poly=Poly.of(sum(part.poly for part in parts)), letters=letters, unit="B")
+    notes = (f"format {formats.name}; block scales included; a short block that is padded shows as ceil_div",)
+    return _made(model, "weights", "Bytes of the weights", whole, parts, notes)
+
+
+def _kv_cache(model: Model, context: int, formats: Formats) -> Explanation:
+    letters, graph = _one_token(model)
+    graph = formats.apply(graph)
+    growth = Poly.of(c.state_bytes(graph, role="kv"))
+    parts = [
+        Formula(
+            part=item.tensor.name, poly=Poly.of(nbytes(item.tensor) * item.copies), letters=letters, unit="B"
+        )
+        for item in c.inventory(graph, kind="state")
+    ]
+    whole = Formula(part="all", poly=growth, letters=letters, unit="B per token")
+    notes = [f"cache in {formats.kv.name}; growth per token of one sequence while no window is full"]
+    if c.state_bytes(graph, role="recurrent"):
+        notes.append("recurrent states are constant in length: they are among the parts, not in the growth")
+    return _made(model, "kv_cache", "KV cache", whole, parts, notes)
+
+
+def _flops(model: Model, context: int, formats: Formats) -> Explanation:
+    letters, graph = _step(model, context)
+    unit = "FLOP per token" if model.architecture != "encoder" else "FLOP"
+    parts = [
+        Formula(part=cls, poly=Poly.of(c.flops(graph, cls)), letters=letters, unit=unit)
+        for cls in ("matmul", "attention", "conv")
+        if c.flops(graph, cls)
+    ]
+    whole = Formula(part="all", poly=Poly.of(c.flops(graph)), letters=letters, unit=unit)
+    where = "one decode step" if model.architecture != "encoder" else "one forward pass"
+    notes = (
+        f"{where}; 1 MAC = 2 FLOP; pairs that the mask excludes are not counted",
+        "elementwise work stands apart",
+    )
+    return _made(model, "flops", "FLOPs", whole, parts, notes)
+
+
+def _decode(model: Model, context: int, formats: Formats) -> Explanation:
+    letters, graph = _step(model, context)
+    graph = formats.apply(graph)
+    read = {"weights": Poly.of(_weights_read(graph, letters)), "caches": Poly.of(c.state_bytes(graph))}
+    parts = [Formula(part=name, poly=poly, letters=letters, unit="B") for name, poly in read.items()]
+    parts.append(Formula(part="arithmetic", poly=Poly.of(c.flops(graph)), letters=letters, unit="FLOP"))
+    whole = Formula(part="all", poly=read["weights"] + read["caches"], letters=letters, unit="B per step")
+    notes = (
+        "a step of one sequence reads every weight that its token uses and the caches once: "
+        "time >= max(bytes / bandwidth, FLOP / peak)",
+        "of an embedding table only one row is read; activations are small and stay on chip",
+    )
+    return _made(model, "decode", "Bytes of a decode step", whole, parts, notes)
+
+
+QUANTITIES: dict[str, Callable[[Model, int, Formats], Explanation]] = {
+    "params": _params, "active": _active, "weights": _weights, "kv_cache": _kv_cache, "flops": _flops,
+    "decode": _decode,
+}  # fmt: skip
+"""What can be explained of a model."""
+
+
+def _weights_read(graph: Block, letters: Mapping[str, int]) -> Num:
+    """Bytes of weights that a step touches: of experts those it is sent to, of a table the rows looked up."""
+    touched: dict[str, Num] = {}
+    for op, times in ops(graph):
+        for use in op.reads:
+            tensor = use.tensor
+            if tensor.kind == "weight" and (op.kind != "gather" or tensor.name not in touched):
+                touched[tensor.name] = _bytes(use, letters) * times
+    return sum(touched.values())
+
+
+def _one_token(model: Model) -> tuple[dict[str, int], Block]:
+    """Letters and graph of one token, windows as numbers: a cache of one token is never full."""
+    letters_model, letters = symbolic(model, keep=("W",))
+    return letters, lower(letters_model, step_for(letters_model, 1, 1))
+
+
+def _step(model: Model, context: int) -> tuple[dict[str, int], Block]:
+    """A decode step at context C, or an encoder's pass over T tokens."""
+    spec, letters = symbolic(model, keep=("W",))
+    if model.architecture == "encoder":
+        return {**letters, "T": context}, lower(spec, step_for(spec, 1, Poly.symbol("T")))
+    if model.encoder is not None:  # a step under way, whose encoder has run: its past must be a number
+        return letters, lower(spec, step_for(spec, 1, 1, context - 1, context, absorbed=True))
+    step = OneToken(seqs=(Seqs(1, 1, Poly.symbol("C") - 1),), absorbed=True)
+    return {**letters, "C": context}, lower(spec, step)
+
+
+def _by_owner(
+    graph: Block, size: Callable[[c.Item], Num], letters: Mapping[str, int], unit: str, buffers: bool = False
+) -> list[Formula]:
+    """One formula for every block that holds weights itself."""
+    sums: dict[str, Num] = {}
+    for item in c.inventory(graph):
+        if buffers or c.learned(item.tensor):
+            owner = item.tensor.name.rpartition(".")[0] or "model"
+            sums[owner] = sums.get(owner, 0) + size(item)
+    return [Formula(part=name, poly=Poly.of(n), letters=letters, unit=unit) for name, n in sums.items()]
+
+
+def _made(model: Model, key: str, title: str, whole: Formula, parts: Any, notes: Any) -> Explanation:
+    return Explanation(
+        model=model.name, quantity=key, title=title, whole=whole, parts=tuple(parts), notes=tuple(notes),
+        sources=tuple(sources_of(model, key)),
+    )  # fmt: skip

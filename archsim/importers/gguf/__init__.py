@@ -1,0 +1,1 @@
+"""GGUF files as models: from the header alone."""

@@ -1,0 +1,167 @@
+"""GGUF files to spec documents: shapes and presence of the tensors say what the layers are, keys the rest.
+
+Key names: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md; tensor names: `gguf-py/gguf/constants.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from archsim.base.diagnostics import quote
+from archsim.base.errors import SpecError
+from archsim.importers.gguf import gemma as gguf_gemma
+from archsim.importers.gguf import t5 as gguf_t5
+from archsim.importers.gguf.layers import ENCODERS, Layers
+from archsim.importers.gguf.reader import Header, TensorInfo, read_gguf
+from archsim.importers.gguf.stored import matched, stacked
+from archsim.importers.hf.pattern import stack
+
+KNOWN = """
+arcee baichuan bert cohere2 command-r dbrx deci deepseek deepseek2 dots1 ernie4_5 ernie4_5-moe exaone falcon
+falcon-h1 gemma gemma2 gemma3 gemma4 glm4 glm4moe gpt-oss gpt2 gptneox granite granitehybrid granitemoe grok
+hunyuan-dense hunyuan-moe internlm2 jamba lfm2 lfm2moe llama mamba mamba2 mimo2 minicpm minimax-m2 mistral3
+mixtral nemotron nemotron_h nemotron_h_moe nomic-bert olmo olmo2 olmoe orion phi2 phi3 phimoe qwen2 qwen2moe
+qwen2vl qwen3 qwen35 qwen35moe qwen3moe qwen3next qwen3vl qwen3vlmoe refact seed_oss smollm3 stablelm starcoder
+starcoder2 t5 t5encoder xverse
+""".split()  # noqa: SIM905
+"""Architectures that are read: softmax or latent attention, the mixers of `gguf_mixers`, feed-forward layers."""
+
+REFUSED = {
+    "gemma3n": "its alternating streams and embeddings per layer are not read from gguf files",
+    "kimi-linear": "Kimi delta attention cannot be expressed",
+    "llama4": "its layers without positions and its chunks of attention are not read from gguf files",
+    "modern-bert": "its bands of attention are not read from gguf files",
+    "plamo2": "its layers cannot be expressed",
+    "rwkv6": "its WKV recurrence and token shift are no block that specs have",
+    "rwkv7": "its WKV recurrence and token shift are no block that specs have",
+}
+"""Architecture -> what is in the way."""
+
+MAX_LAYERS = 2048
+
+
+def from_gguf(path: Path) -> dict[str, Any]:
+    """The document of a GGUF file, its weights stored as the file has them.
+
+    Raises SpecError for a file that cannot be read, an architecture that is not among those known, and for
+    tensors that the architecture does not explain.
+    """
+    header = read_gguf(path)
+    header.tensors = stacked(header.tensors)
+    document = describe(header)
+    return document | {"weights": matched(document, header.tensors)}
+
+
+def describe(header: Header) -> dict[str, Any]:
+    """The document without its weights' formats."""
+    keys = Keys(header)
+    if keys.architecture not in KNOWN:
+        raise _unknown(str(keys.architecture))
+    tensors = {t.name: t for t in header.tensors}
+    table = tensors.get("token_embd.weight")
+    if table is None or len(table.shape) != 2:
+        raise SpecError(f"{quote(header.path.name)} has no table of token embeddings", code="E109")
+    doc: dict[str, Any] = {
+        "name": _name(header), "d_model": table.shape[0], "vocab_size": table.shape[1],
+        **({"max_context": c} if (c := keys.number("context_length")) else {}),
+    }  # fmt: skip
+    if keys.architecture in gguf_t5.ARCHITECTURES:
+        return gguf_t5.describe(keys, tensors, doc)
+    layers = Layers(keys, tensors, doc["d_model"])
+    count = keys.count("block_count") - (keys.number("nextn_predict_layers") or 0)
+    if not 1 <= count <= MAX_LAYERS:
+        raise SpecError(f"{quote(header.path.name)} states {count:,} layers", code="E110")
+    behind = next(
+        (n for n in ("output_norm", BEHIND.get(str(keys.architecture), "")) if f"{n}.weight" in tensors), ""
+    )
+    if embedding := _embedding({name: t for name, t in tensors.items() if name != f"{behind}.weight"}):
+        doc["embedding"] = embedding
+    if keys.architecture == gguf_gemma.ARCHITECTURE:
+        gguf_gemma.check(tensors)
+    entries = [layers.entry(i) for i in range(count)]
+    if keys.architecture == gguf_gemma.ARCHITECTURE:
+        doc["embedding"] = gguf_gemma.table(layers, tensors)
+        doc |= gguf_gemma.stacked(entries, keys.number("attention.shared_kv_layers") or 0)
+    else:
+        doc |= stack(entries)
+    if keys.architecture in ENCODERS:
+        return {"architecture": "encoder"} | doc
+    if final := layers.norm(behind):
+        doc["final_norm"] = final
+    bias = {"bias": True} if "output.bias" in tensors else {}
+    return doc | {"head": {"tied": "output.weight" not in tensors} | bias}
+
+
+BEHIND = {"lfm2": "token_embd_norm", "lfm2moe": "token_embd_norm"}
+"""Architectures whose last norm has had the name of the embedding's."""
+
+
+def _unknown(architecture: str) -> SpecError:
+    if architecture in REFUSED:
+        reason = f"gguf architecture {quote(architecture)} cannot be read: {REFUSED[architecture]}"
+        return SpecError(
+            reason, code="E112", hints=["the config.json of the model may be read, or write a spec"]
+        )
+    return SpecError(
+        f"gguf architecture {quote(architecture, 100)} is not known", code="E112",
+        hints=[f"known: {', '.join(KNOWN)}"],
+    )  # fmt: skip
+
+
+def _embedding(tensors: Mapping[str, TensorInfo]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if table := tensors.get("position_embd.weight"):
+        found["positions"] = {"kind": "learned", "max": table.shape[-1]}
+    if "token_embd_norm.weight" in tensors:
+        bias = "token_embd_norm.bias" in tensors
+        found["norm"] = {"kind": "layernorm" if bias else "rmsnorm"}
+    if table := tensors.get("token_types.weight"):
+        found["token_types"] = table.shape[-1] if len(table.shape) > 1 else 1
+    return found
+
+
+def _name(header: Header) -> str:
+    given = header.values.get("general.name")
+    return given if isinstance(given, str) and given.strip() else header.path.stem
+
+
+class Keys:
+    """Metadata of one architecture. Every number is checked before it is used."""
+
+    def __init__(self, header: Header) -> None:
+        self.values = header.values
+        self.file = header.path.name
+        self.architecture = header.values.get("general.architecture")
+
+    def get(self, key: str) -> Any:
+        """A value of the architecture, or None."""
+        return self.values.get(f"{self.architecture}.{key}")
+
+    def number(self, key: str, layer: int = 0) -> int | None:
+        """A whole number from 0 to 2**40; of a list, the entry of a layer. None where there is none."""
+        value = self.get(key)
+        if isinstance(value, list):
+            value = value[layer] if layer < len(value) else None
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 2**40:
+            raise SpecError(
+                f"gguf key {quote(f'{self.architecture}.{key}')}: {value!r} is no size", code="E102"
+            )
+        return value
+
+    def count(self, key: str, layer: int = 0) -> int:
+        """A positive number that has to be there."""
+        value = self.number(key, layer)
+        if not value:
+            reason = "missing" if value is None else "0"
+            raise SpecError(f"gguf key {quote(f'{self.architecture}.{key}')}: {reason}", code="E102")
+        return value
+
+    def real(self, key: str, default: float) -> float:
+        """A finite number, else the default."""
+        value = self.get(key)
+        fine = isinstance(value, (int, float)) and 0 < value < 1e30
+        return float(value) if fine else default

@@ -1,0 +1,220 @@
+"""The layers of a GGUF file, one by one, from their tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from archsim.base.diagnostics import quote
+from archsim.base.errors import SpecError
+from archsim.importers.gguf import gemma as gguf_gemma
+from archsim.importers.gguf.mixers import mixer
+from archsim.importers.gguf.reader import TensorInfo
+from archsim.importers.hf.parts import heads
+
+if TYPE_CHECKING:
+    from archsim.importers.gguf.describe import Keys
+
+Doc = dict[str, Any]
+
+WINDOWS = {"gemma2": 2, "gemma3": 6, "gpt-oss": 2, "cohere2": 4, "phi3": 0}
+"""Architectures with windows -> every so many layers one without (0: none), where no key says (llama-model.cpp)."""
+GELU = ("gemma", "gemma2", "gemma3", "gemma4", "grok")
+PLAIN = {"nemotron": "relu2", "nemotron_h": "relu2", "nemotron_h_moe": "relu2", "arcee": "relu2"}
+"""Architectures -> activation of their feed-forward layers of two matrices, where it is not gelu."""
+ENCODERS = ("bert", "nomic-bert")
+"""Architectures whose tokens see each other, with norms behind every branch."""
+
+
+class Layers:
+    """What every layer is. Sizes are taken from tensors; keys only say what no shape tells."""
+
+    def __init__(self, keys: Keys, tensors: Mapping[str, TensorInfo], d_model: int) -> None:
+        self.keys, self.tensors, self.d_model = keys, tensors, d_model
+
+    def entry(self, i: int) -> tuple[str, Doc]:
+        """One layer, and what to call it in a pattern."""
+        window = self.window(i)
+        layer: Doc = self.wiring(i)
+        attends = self.has(i, "attn_output")
+        if attends:
+            layer["attention"] = self.latent(i) if self.has(i, "attn_kv_a_mqa") else self.attention(i, window)
+        mixes = mixer(self, i)
+        if mixes is not None:
+            layer["mixer"] = mixes
+        moe = self.has(i, "ffn_gate_inp")
+        if moe or self.feeds(i) or not (attends or mixes):
+            layer["ffn"] = self.experts(i) if moe else self.dense(i)
+        kind = "mixer" if mixes and not attends else "local" if window else ""
+        made = "_".join(filter(None, (kind, "moe" if moe else ""))) or "layers", layer
+        return gguf_gemma.entry(self, i, made) if self.keys.architecture == gguf_gemma.ARCHITECTURE else made
+
+    def has(self, i: int, name: str, part: str = "weight") -> bool:
+        """Whether a layer has a tensor."""
+        return f"blk.{i}.{name}.{part}" in self.tensors
+
+    def feeds(self, i: int) -> bool:
+        """Whether a layer has a feed-forward layer, or experts."""
+        return self.has(i, "ffn_down") or self.has(i, "ffn_down_exps")
+
+    def shape(self, i: int, name: str) -> tuple[int, ...]:
+        """Extents of a layer's tensor, at least two, the row first."""
+        found = self.tensors.get(f"blk.{i}.{name}.weight")
+        if found is None or len(found.shape) < 2:
+            raise SpecError(f"layer {i} has no matrix {quote(name)}", code="E109")
+        return found.shape
+
+    # ------------------------------------------------------------------ norms
+    def norm(self, name: str) -> Doc | None:
+        """A norm by its tensors: a bias makes it a LayerNorm."""
+        if f"{name}.weight" not in self.tensors:
+            return None
+        layer = "layer_norm" if self.keys.get("attention.layer_norm_epsilon") is not None else "rms"
+        if f"{name}.bias" in self.tensors:
+            return {"kind": "layernorm", "eps": self.keys.real("attention.layer_norm_epsilon", 1e-5)}
+        if layer == "layer_norm":
+            eps = self.keys.real("attention.layer_norm_epsilon", 1e-5)
+            return {"kind": "layernorm", "eps": eps, "bias": False}
+        return {"kind": "rmsnorm", "eps": self.keys.real("attention.layer_norm_rms_epsilon", 1e-5)}
+
+    def wiring(self, i: int) -> Doc:
+        """Norms and where they stand."""
+        before, after = self.norm(f"blk.{i}.attn_norm"), self.norm(f"blk.{i}.post_attention_norm")
+        second = self.norm(f"blk.{i}.ffn_norm") or self.norm(f"blk.{i}.attn_norm_2")
+        behind = self.norm(f"blk.{i}.post_ffw_norm") or self.norm(f"blk.{i}.layer_output_norm")
+        if before is None and self.keys.architecture in ENCODERS:
+            return {"norm": self.norm(f"blk.{i}.attn_output_norm"), "placement": "post"}
+        if before is None and after is not None:
+            return {"norm": after, "placement": "post_inside"}
+        if before is None:
+            return {"norm": {"kind": "layernorm", "affine": False}}
+        if after is not None and behind is not None:
+            return {"norm": before, "placement": "pre+post"}
+        both = self.has(i, "attn_output") and self.feeds(i)
+        if second is None and after is None and both:
+            return {"norm": before, "parallel": "one_norm"}
+        two = self.keys.get("use_parallel_residual") or self.has(i, "attn_norm_2")
+        return {"norm": before} | ({"parallel": "two_norms"} if two else {})
+
+    # ------------------------------------------------------------------ attention
+    def attention(self, i: int, window: int) -> Doc:
+        """Softmax attention, its heads from the shapes of its projections."""
+        n = self.keys.count("attention.head_count", i)
+        kv = self.keys.number("attention.head_count_kv", i) or n
+        q, k, v = self.projections(i, n, kv)
+        gated = q * kv == 2 * k * n  # a gate as wide as the queries, in one matrix with them
+        q = q // 2 if gated else q
+        if q % n or k % kv or v % kv or q // n != k // kv or n % kv:
+            raise SpecError(f"layer {i}: {n} and {kv} heads do not divide {q}, {k} and {v}", code="E110")
+        d, d_v = k // kv, v // kv
+        block: Doc = heads(n, kv, d, position=self.rope(i, d, bool(window)))
+        if self.has(i, "attn_k") and not self.has(i, "attn_v"):
+            block["keys_as_values"] = True
+        if d_v != d:
+            block["d_head_v"] = d_v
+        fused = self.has(i, "attn_qkv", "bias")
+        biases = {x: fused or self.has(i, f"attn_{x}", "bias") for x in "qkv"}
+        if any(biases.values()):
+            block["qkv_bias"] = True if all(biases.values()) else biases
+        if self.has(i, "attn_output", "bias"):
+            block["out_bias"] = True
+        if self.has(i, "attn_q_norm"):
+            block["qk_norm"] = self.head_norm(i, n, d)
+        if self.has(i, "attn_sinks"):
+            block["sinks"] = True
+        if gated:
+            block["gate"] = {"per": "element"}
+        if window:
+            block["mask"] = {"kind": "sliding", "window": window}
+        if self.keys.architecture in ENCODERS:
+            block["mask"] = {"kind": "bidirectional"}
+        return block
+
+    def projections(self, i: int, n: int, kv: int) -> tuple[int, int, int]:
+        """Outputs of the projections to queries, keys and values, in one matrix or three."""
+        if self.has(i, "attn_qkv"):
+            width = self.shape(i, "attn_qkv")[1]
+            d = width // (n + 2 * kv)
+            return n * d, kv * d, width - (n + kv) * d
+        q = self.shape(i, "attn_q")[1]
+        if not self.has(i, "attn_k"):  # a layer that reads the cache of another
+            return q, q // n * kv, q // n * kv
+        k = self.shape(i, "attn_k")[1]
+        same = self.keys.architecture == gguf_gemma.ARCHITECTURE and not self.has(i, "attn_v")
+        return q, k, k if same else self.shape(i, "attn_v")[1]
+
+    def head_norm(self, i: int, n: int, d: int) -> Doc:
+        """Norms of queries and keys: of each head, of each with its own weights, or of all."""
+        shape = self.tensors[f"blk.{i}.attn_q_norm.weight"].shape
+        over = "heads" if len(shape) > 1 else "head" if shape[0] == d else "all"
+        return (self.norm(f"blk.{i}.attn_q_norm") or {}) | ({} if over == "head" else {"over": over})
+
+    def rope(self, i: int, d: int, near: bool = False) -> Doc | None:
+        """Rotary positions, unless the model has others; windowed layers may have a base and dimensions of theirs."""
+        if "position_embd.weight" in self.tensors:
+            return None
+        usual = self.keys.real("rope.freq_base", 10000.0)
+        theta = self.keys.real("rope.freq_base_swa", usual) if near else usual
+        own = self.keys.number("rope.dimension_count_swa") if near else None
+        dim = own or self.keys.number("rope.dimension_count") or d
+        partial = {"dim": dim} if 0 < dim < d and dim % 2 == 0 else {}
+        return {"kind": "rope", "theta": theta} | partial
+
+    def latent(self, i: int) -> Doc:
+        """Multi-head latent attention; files since 2025 state the heads' own sizes under `_mla` keys."""
+        n, rank = self.keys.count("attention.head_count", i), self.keys.count("attention.kv_lora_rank")
+        d_rope = self.shape(i, "attn_kv_a_mqa")[1] - rank
+        query = "attn_q_b" if self.has(i, "attn_q_a") else "attn_q"
+        d_nope = self.shape(i, query)[1] // n - d_rope
+        d_v = self.shape(i, "attn_output")[0] // n
+        if min(d_rope, d_nope, d_v) < 1:
+            raise SpecError(f"layer {i}: {n} heads do not fit its latent attention", code="E110")
+        block: Doc = {
+            "kind": "mla",
+            "n_heads": n,
+            "kv_rank": rank,
+            "d_nope": d_nope,
+            "d_rope": d_rope,
+            "d_v": d_v,
+        }
+        if query == "attn_q_b":
+            block["q_rank"] = self.shape(i, "attn_q_a")[1]
+        return block
+
+    def window(self, i: int) -> int:
+        """Tokens of a layer's sliding window; 0 without one."""
+        size = self.keys.number("attention.sliding_window")
+        pattern = self.keys.get("attention.sliding_window_pattern")
+        if not size or (pattern is None and self.keys.architecture not in WINDOWS):
+            return 0
+        if isinstance(pattern, list):
+            return size if i < len(pattern) and pattern[i] else 0
+        period = pattern if isinstance(pattern, int) else WINDOWS.get(str(self.keys.architecture), 0)
+        return size if period == 0 or i % period < period - 1 else 0
+
+    # ------------------------------------------------------------------ feed-forward
+    def dense(self, i: int, suffix: str = "") -> Doc:
+        """A feed-forward layer; one whose up-projection is twice as wide holds the gate in it."""
+        d_ff = self.shape(i, "ffn_down" + suffix)[0]
+        joined = self.has(i, "ffn_gate_up" + suffix)
+        fused = joined or self.shape(i, "ffn_up" + suffix)[1] == 2 * d_ff
+        gated = fused or self.has(i, "ffn_gate" + suffix)
+        act = {"activation": "gelu_tanh"} if self.keys.architecture in GELU else {}
+        bias = {"bias": True} if self.has(i, "ffn_down" + suffix, "bias") else {}
+        if not gated:
+            plain = PLAIN.get(str(self.keys.architecture))
+            return {"kind": "mlp", **({"activation": plain} if plain else {}), "d_ff": d_ff} | bias
+        return {"kind": "geglu" if act else "swiglu", **act, "d_ff": d_ff} | bias
+
+    def experts(self, i: int) -> Doc:
+        """Routed experts, and the shared one beside them."""
+        n = self.shape(i, "ffn_gate_inp")[1]
+        used = self.keys.count("expert_used_count")
+        router: Doc = {"bias": True} if self.has(i, "ffn_gate_inp", "bias") else {}
+        if self.has(i, "exp_probs_b", "bias") or f"blk.{i}.exp_probs_b" in self.tensors:
+            router |= {"selection_bias": True, "score": "sigmoid"}
+        block: Doc = {"kind": "moe", "n_experts": n, "top_k": used, "expert": self.dense(i, "_exps")}
+        if self.has(i, "ffn_down_shexp"):
+            gate = {"gate": True} if self.has(i, "ffn_gate_inp_shexp") else {}
+            block["shared"] = self.dense(i, "_shexp") | gate
+        return block | ({"router": router} if router else {})

@@ -1,0 +1,143 @@
+"""Hugging Face config.json to a spec document."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from archsim.base.diagnostics import quote
+from archsim.base.errors import ArchsimError, SpecError
+from archsim.importers.hf.config import Config
+from archsim.importers.hf.families import (
+    deepseek,
+    dense,
+    dense_more,
+    encoder,
+    experts,
+    experts_more,
+    gemma,
+    gemma3n,
+    gemma4,
+    gpt,
+    hybrid,
+    llama,
+    moe,
+    recurrent,
+    seq2seq,
+    short_conv,
+    states,
+)
+from archsim.importers.hf.families.refused import REFUSED
+from archsim.importers.hf.families.registry import DEFAULTS, READERS
+from archsim.importers.hf.ignored import placed
+from archsim.importers.hf.weights import weights
+
+MODULES = (deepseek, dense, dense_more, encoder, experts, experts_more, gemma, gemma3n, gemma4, gpt, hybrid, llama,
+           moe, recurrent, seq2seq, short_conv, states)  # fmt: skip
+"""Importing these registers their families."""
+
+TEXT = {"gemma3": "gemma3_text", "gemma3n": "gemma3n_text", "gemma4": "gemma4_text", "llama4": "llama4_text",
+        "mistral3": "mistral", "qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2", "qwen2_vl_text": "qwen2",
+        "qwen2_5_vl_text": "qwen2", "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
+        "qwen3_vl": "qwen3_vl_text", "qwen3_vl_moe": "qwen3_vl_moe_text", "kimi_k25": "kimi_k2",
+        "mllama": "mllama_text_model", "llava": "llama"}  # fmt: skip
+"""Type of the language model inside a multimodal config, where its `text_config` does not say."""
+
+OUTER = ("quantization_config", "quantization", "torch_dtype", "dtype", "tie_word_embeddings")
+"""Keys that a multimodal config may have beside its `text_config` and that the language model obeys."""
+
+OTHER_PARTS = ("vision_config", "audio_config", "image_token_id", "video_token_id", "vision_start_token_id",
+               "vision_end_token_id", "vision_token_id")  # fmt: skip
+"""Keys of other parts in multimodal configs that do not nest their language model."""
+
+MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What values of the wrong kind cause in the code that reads them."""
+
+
+def from_config(config: Mapping[str, Any], name: str | None = None) -> dict[str, Any]:
+    """The document of a config.json, in the shape of a spec file.
+
+    A multimodal config gives its language model. Raises SpecError for an unknown `model_type`, a missing or
+    impossible value, and a key that could change the cost and is not understood.
+    """
+    if not isinstance(config, Mapping):
+        raise SpecError("a config.json is a mapping", code="E109")
+    text, model_type = language_model(config)
+    if model_type not in READERS:
+        raise _unknown(model_type)
+    try:
+        document = _read(text, model_type)
+    except ArchsimError:
+        raise
+    except MISFITS as error:
+        message = f"the values of this {quote(model_type)} config do not fit together: {error}"
+        raise SpecError(message[:300], code="E102") from None
+    own = str(config.get("_name_or_path") or "").rstrip("/").rsplit("/", 1)[-1]
+    document = {"name": name or own or model_type, **document}
+    rules = document.pop("rules")
+    return document | {"weights": placed(document, rules)} if rules else document
+
+
+def _read(text: Mapping[str, Any], model_type: str) -> dict[str, Any]:
+    """The document without its name. Raises SpecError for keys that were not understood."""
+    c = Config(text, DEFAULTS[model_type])
+    document = READERS[model_type](c)
+    c.skip("is_encoder_decoder", "tie_word_embeddings", "tie_encoder_decoder")
+    _uniform(c)
+    stored, rules = weights(c)
+    unread = c.unread()
+    if unread:
+        listed = ", ".join(quote(key) for key in unread)
+        raise SpecError(
+            f"model_type {quote(model_type)} has config keys that are not understood: {listed}",
+            code="E103",
+            hints=["it could change the cost; remove it if it does not, or write a spec by hand"],
+        )
+    return {**document, "weights": stored, "rules": rules}
+
+
+def _uniform(c: Config) -> None:
+    """Refuse `layer_types` that a family without kinds of layers does not have."""
+    if "layer_types" in c.read or not isinstance(c.data.get("layer_types"), list | None):
+        return
+    kinds = {str(t) for t in c.get("layer_types") or ()}
+    window = {"sliding_attention"} if c.data.get("sliding_window") else {"full_attention"}
+    if not (kinds <= {"full_attention"} or kinds <= window):
+        raise c.error("layer_types", "this family has one kind of layer")
+
+
+def language_model(config: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """The part of a config that describes the language model, and its type."""
+    outer = _type(config)
+    inner = config.get("text_config")
+    if not isinstance(inner, Mapping):
+        if outer in TEXT:
+            return {k: v for k, v in config.items() if k not in OTHER_PARTS}, TEXT[outer]
+        return dict(config), outer
+    text = dict(inner)
+    for key in OUTER:
+        if config.get(key) is not None:
+            text.setdefault(key, config[key])
+    own = TEXT.get(_type(inner), _type(inner))
+    return text, own if own in READERS or own in REFUSED else TEXT.get(outer, outer)
+
+
+def _type(config: Mapping[str, Any]) -> str:
+    found = config.get("model_type")
+    return found if isinstance(found, str) else ""
+
+
+def _unknown(model_type: str) -> SpecError:
+    if model_type in REFUSED:
+        reason = f"model_type {quote(model_type)} cannot be imported: {REFUSED[model_type]}"
+        return SpecError(reason, code="E112", hints=["describe the part that matters in a spec of your own"])
+    listed = ", ".join(sorted(READERS))
+    if not model_type:
+        hint = "add the one whose layers the checkpoint has, or write a spec"
+        message = "a config without a `model_type` does not say which architecture it is"
+        return SpecError(message, code="E112", hints=[hint, f"known: {listed}"])
+    close = difflib.get_close_matches(model_type[:100], READERS, n=3)
+    hints = [f"did you mean {' or '.join(quote(name) for name in close)}?"] if close else []
+    message = f"unknown model_type {quote(model_type)}"
+    return SpecError(message, code="E112", hints=[*hints, f"known: {listed}"])

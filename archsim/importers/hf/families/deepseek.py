@@ -1,0 +1,101 @@
+"""Multi-head latent attention: DeepSeek-V2 and V3, and what was built on them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from archsim.importers.hf.config import Config
+from archsim.importers.hf.families.moe import dense_then_experts
+from archsim.importers.hf.families.registry import family
+from archsim.importers.hf.parts import rmsnorm, rope
+
+Doc = dict[str, Any]
+
+
+def latent(c: Config) -> Doc:
+    """The attention block. Key/value heads and `head_dim` say nothing here."""
+    c.skip("num_key_value_heads", "head_dim", "qk_head_dim", "rope_interleave")
+    c.only("attention_bias", False)
+    c.only("mlp_bias", False)
+    d_rope = c.count("qk_rope_head_dim")
+    rank = c.get("q_lora_rank")
+    block: Doc = {"kind": "mla", "n_heads": c.count("num_attention_heads")}
+    if rank is not None:
+        block["q_rank"] = c.count("q_lora_rank")
+    interleaved = c.get("rope_interleave", True) is not False
+    return block | {
+        "kv_rank": c.count("kv_lora_rank"),
+        "d_nope": c.count("qk_nope_head_dim"),
+        "d_rope": d_rope,
+        "d_v": c.count("v_head_dim"),
+        "position": rope(c, d_rope, interleaved=interleaved),
+    }
+
+
+# DeepseekV2Config
+@family("deepseek_v2", vocab_size=102400, hidden_size=4096, intermediate_size=11008, num_hidden_layers=32,
+        num_attention_heads=32, hidden_act="silu", max_position_embeddings=2048, rms_norm_eps=1e-6,
+        tie_word_embeddings=False, first_k_dense_replace=0, kv_lora_rank=512, q_lora_rank=1536,
+        n_routed_experts=64, n_shared_experts=2, qk_nope_head_dim=128, qk_rope_head_dim=64,
+        routed_scaling_factor=1.0, topk_method="greedy", norm_topk_prob=False, v_head_dim=128,
+        moe_intermediate_size=1407)  # fmt: skip
+def deepseek_v2(c: Config) -> Doc:
+    """DeepSeek-V2: MLA, softmax routing within groups of experts."""
+    c.only("scoring_func", "softmax")
+    c.only("topk_method", "greedy", "group_limited_greedy")
+    grouped = c.get("topk_method") == "group_limited_greedy"
+    return dense_then_experts(c, rmsnorm(c), latent(c), {"group_score": "max"} if grouped else {})
+
+
+# DeepseekV3Config
+@family("deepseek_v3", "kimi_k2", vocab_size=129280, hidden_size=7168, intermediate_size=18432,
+        moe_intermediate_size=2048, num_hidden_layers=61, num_attention_heads=128, n_shared_experts=1,
+        n_routed_experts=256, routed_scaling_factor=2.5, kv_lora_rank=512, q_lora_rank=1536,
+        qk_rope_head_dim=64, v_head_dim=128, qk_nope_head_dim=128, n_group=8, topk_group=4,
+        num_experts_per_tok=8, first_k_dense_replace=3, norm_topk_prob=True, hidden_act="silu",
+        max_position_embeddings=4096, rms_norm_eps=1e-6, tie_word_embeddings=False,
+        rope_interleave=True)  # fmt: skip
+def deepseek_v3(c: Config) -> Doc:
+    """DeepSeek-V3 and Kimi K2: MLA, sigmoid routing balanced by a bias that only the choice sees."""
+    c.only("scoring_func", "sigmoid")
+    c.only("topk_method", "noaux_tc")
+    return dense_then_experts(c, rmsnorm(c), latent(c), {"score": "sigmoid", "selection_bias": True})
+
+
+# GlmMoeDsaConfig
+@family("glm_moe_dsa", vocab_size=154880, hidden_size=6144, intermediate_size=12288,
+        moe_intermediate_size=2048, num_hidden_layers=78, num_attention_heads=64, n_shared_experts=1,
+        n_routed_experts=256, routed_scaling_factor=2.5, kv_lora_rank=512, q_lora_rank=2048,
+        qk_rope_head_dim=64, v_head_dim=256, qk_nope_head_dim=192, n_group=1, topk_group=1,
+        num_experts_per_tok=8, norm_topk_prob=True, hidden_act="silu", max_position_embeddings=202752,
+        rms_norm_eps=1e-5, tie_word_embeddings=False, index_topk=2048, index_head_dim=128, index_n_heads=32,
+        first_k_dense_replace=3)  # fmt: skip
+def sparse_attention(c: Config) -> Doc:
+    """GLM-5 and DeepSeek-V3.2: a light indexer picks the cached tokens that each query attends to."""
+    c.only("scoring_func", "sigmoid")
+    c.only("topk_method", "noaux_tc")
+    c.skip("indexer_rope_interleave", "mlp_layer_types", "layer_types", "index_share_for_mtp_iteration")
+    c.only("index_topk_freq", 1)
+    for key, only in (("mlp_layer_types", {"dense", "sparse"}), ("indexer_types", {"full"})):
+        if not set(c.get(key) or ()) <= only:
+            raise c.error(key, f"only {', '.join(sorted(only))} is supported")
+    indexer = {
+        "n_heads": c.count("index_n_heads"),
+        "d_head": c.count("index_head_dim"),
+        "top_k": c.count("index_topk"),
+    }
+    block = latent(c) | {"indexer": indexer}
+    return dense_then_experts(c, rmsnorm(c), block, {"score": "sigmoid", "selection_bias": True})
+
+
+# DeepseekV32Config
+@family("deepseek_v32", vocab_size=129280, hidden_size=7168, intermediate_size=18432,
+        moe_intermediate_size=2048, num_hidden_layers=61, num_attention_heads=128, n_shared_experts=1,
+        n_routed_experts=256, routed_scaling_factor=2.5, kv_lora_rank=512, q_lora_rank=1536,
+        qk_rope_head_dim=64, v_head_dim=128, qk_nope_head_dim=128, n_group=8, topk_group=4,
+        num_experts_per_tok=8, norm_topk_prob=True, hidden_act="silu", max_position_embeddings=163840,
+        rms_norm_eps=1e-6, tie_word_embeddings=False, index_topk=2048, index_head_dim=128, index_n_heads=64,
+        first_k_dense_replace=3)  # fmt: skip
+def deepseek_v32(c: Config) -> Doc:
+    """DeepSeek-V3.2: the same layers with other defaults."""
+    return sparse_attention(c)

@@ -1,0 +1,247 @@
+"""LLaMA and the dense decoders that vary its layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from archsim.importers.hf.config import Config
+from archsim.importers.hf.families.registry import family
+from archsim.importers.hf.parts import (  # fmt: skip
+    activation,
+    attention,
+    decoder,
+    every,
+    glu,
+    head,
+    head_dim,
+    layer_types,
+    layernorm,
+    mlp,
+    rmsnorm,
+    rope,
+    sliding,
+)
+
+Doc = dict[str, Any]
+
+
+def layers(c: Config) -> int:
+    """How many layers."""
+    return c.count("num_hidden_layers")
+
+
+def d_head(c: Config) -> int:
+    """Size of a head."""
+    return head_dim(c, c.count("num_attention_heads"))
+
+
+def gated(c: Config, **more: Any) -> Doc:
+    """The gated feed-forward layer of the whole family."""
+    return glu(activation(c, "hidden_act", "hidden_activation"), c.count("intermediate_size"), **more)
+
+
+def biased(c: Config, key: str, **to: Any) -> Doc:
+    """`to`, where the config switches a bias on."""
+    return to if c.get(key) else {}
+
+
+# LlamaConfig
+@family("llama", vocab_size=32000, hidden_size=4096, intermediate_size=11008, num_hidden_layers=32,
+        num_attention_heads=32, hidden_act="silu", max_position_embeddings=2048, rms_norm_eps=1e-6,
+        tie_word_embeddings=False)  # fmt: skip
+def llama(c: Config) -> Doc:
+    """LLaMA: RMSNorm, rotary positions, SwiGLU."""
+    norm = rmsnorm(c)
+    layer = {
+        "norm": norm,
+        "attention": attention(c, **biased(c, "attention_bias", bias=True), position=rope(c, d_head(c))),
+        "ffn": gated(c, **biased(c, "mlp_bias", bias=True)),
+    }
+    return decoder(c, [("layers", layer)] * layers(c), norm)
+
+
+# MistralConfig
+@family("mistral", vocab_size=32000, hidden_size=4096, intermediate_size=14336, num_hidden_layers=32,
+        num_attention_heads=32, num_key_value_heads=8, hidden_act="silu", max_position_embeddings=131072,
+        rms_norm_eps=1e-6, sliding_window=4096, tie_word_embeddings=False)  # fmt: skip
+def mistral(c: Config) -> Doc:
+    """Mistral: LLaMA with a sliding window in every layer, unless it is null."""
+    norm, block = rmsnorm(c), attention(c, position=rope(c, d_head(c)))
+    if c.get("sliding_window"):
+        block["mask"] = sliding(c.count("sliding_window"))
+    return decoder(c, [("layers", {"norm": norm, "attention": block, "ffn": gated(c)})] * layers(c), norm)
+
+
+# Qwen2Config
+@family("qwen2", vocab_size=151936, hidden_size=4096, intermediate_size=22016, num_hidden_layers=32,
+        num_attention_heads=32, hidden_act="silu", max_position_embeddings=32768, rms_norm_eps=1e-6,
+        use_sliding_window=False, sliding_window=4096, max_window_layers=28,
+        tie_word_embeddings=False)  # fmt: skip
+def qwen2(c: Config) -> Doc:
+    """Qwen 1.5 to 2.5: biases on the projections to queries, keys and values."""
+    return _qwen(c, attention(c, qkv_bias=True, position=rope(c, d_head(c))))
+
+
+# Qwen3Config
+@family("qwen3", "qwen3_vl_text", vocab_size=151936, hidden_size=4096, intermediate_size=22016,
+        num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=32, head_dim=128, hidden_act="silu",
+        max_position_embeddings=32768, rms_norm_eps=1e-6, use_sliding_window=False, sliding_window=4096,
+        max_window_layers=28, tie_word_embeddings=False)  # fmt: skip
+def qwen3(c: Config) -> Doc:
+    """Qwen3: normed queries and keys instead of biases."""
+    bias = biased(c, "attention_bias", bias=True)
+    return _qwen(c, attention(c, **bias, qk_norm=rmsnorm(c), position=rope(c, d_head(c))))
+
+
+def _qwen(c: Config, block: Doc) -> Doc:
+    """Layers with and, from `max_window_layers` on, without full attention."""
+    n, norm = layers(c), rmsnorm(c)
+    windows = windowed(c, n)
+    full = {"norm": norm, "attention": block, "ffn": gated(c)}
+    local = full | {"attention": block | {"mask": sliding(windows[1])}} if windows[1] else full
+    names = {"full_attention": ("full", full), "sliding_attention": ("local", local)}
+    return decoder(c, [names[t] for t in windows[0]], norm)
+
+
+def windowed(c: Config, n: int) -> tuple[list[str], int]:
+    """Layer types and window: a window counts only beside `use_sliding_window`."""
+    c.only("use_mrope", False)
+    c.skip("sliding_window", "max_window_layers", "layer_types")
+    if not c.get("use_sliding_window") or not c.get("sliding_window"):
+        return ["full_attention"] * n, 0
+    first = c.get("max_window_layers") or 0
+    default = ["sliding_attention" if i >= first else "full_attention" for i in range(n)]
+    return layer_types(c, n, default), c.count("sliding_window")
+
+
+# OlmoConfig
+@family("olmo", vocab_size=50304, hidden_size=4096, intermediate_size=11008, num_hidden_layers=32,
+        num_attention_heads=32, hidden_act="silu", max_position_embeddings=2048,
+        tie_word_embeddings=False)  # fmt: skip
+def olmo(c: Config) -> Doc:
+    """OLMo: LLaMA with a norm that has no parameters."""
+    c.skip("rms_norm_eps")
+    norm = {"kind": "layernorm", "eps": 1e-5, "affine": False}
+    block = attention(c, **biased(c, "attention_bias", bias=True), position=rope(c, d_head(c)))
+    if c.get("clip_qkv") is not None:
+        block["clip"] = c.number("clip_qkv")
+    return decoder(c, [("layers", {"norm": norm, "attention": block, "ffn": gated(c)})] * layers(c), norm)
+
+
+# Olmo2Config
+@family("olmo2", vocab_size=50304, hidden_size=4096, intermediate_size=11008, num_hidden_layers=32,
+        num_attention_heads=32, hidden_act="silu", max_position_embeddings=2048, rms_norm_eps=1e-5,
+        tie_word_embeddings=False)  # fmt: skip
+def olmo2(c: Config) -> Doc:
+    """OLMo 2: norms on the branches' outputs, and over the whole query and key projections."""
+    norm = rmsnorm(c)
+    bias = biased(c, "attention_bias", bias=True)
+    block = attention(c, **bias, qk_norm=norm | {"over": "all"}, position=rope(c, d_head(c)))
+    layer = {"norm": norm, "placement": "post_inside", "attention": block, "ffn": gated(c)}
+    return decoder(c, [("layers", layer)] * layers(c), norm)
+
+
+# Phi3Config
+@family("phi3", vocab_size=32064, hidden_size=3072, intermediate_size=8192, num_hidden_layers=32,
+        num_attention_heads=32, hidden_act="silu", max_position_embeddings=4096, rms_norm_eps=1e-5,
+        tie_word_embeddings=False)  # fmt: skip
+def phi3(c: Config) -> Doc:
+    """Phi-3 and Phi-4: LLaMA with fused projections, and a window in all layers of some."""
+    norm, position = rmsnorm(c), rope(c, d_head(c))
+    original = c.get("original_max_position_embeddings")
+    if "scaling" in position and original:
+        position["scaling"] = {"original_max": original} | position["scaling"]
+    c.skip("attention_bias", "mlp_bias")
+    block = attention(c, position=position)
+    if c.get("sliding_window"):
+        block["mask"] = sliding(c.count("sliding_window"))
+    return decoder(c, [("layers", {"norm": norm, "attention": block, "ffn": gated(c)})] * layers(c), norm)
+
+
+# NemotronConfig
+@family("nemotron", vocab_size=256000, hidden_size=6144, intermediate_size=24576, num_hidden_layers=32,
+        num_attention_heads=48, hidden_act="relu2", max_position_embeddings=4096, norm_eps=1e-5,
+        tie_word_embeddings=False,
+        rope_parameters={"rope_theta": 10000.0, "partial_rotary_factor": 0.5})  # fmt: skip
+def nemotron(c: Config) -> Doc:
+    """Nemotron-4: LayerNorm whose weight is stored less one, squared ReLU without a gate."""
+    norm = layernorm(c, "norm_eps", offset=True)
+    c.skip("rope_percent", "rotary_percent")
+    block = attention(c, **biased(c, "attention_bias", bias=True), position=rope(c, d_head(c)))
+    ffn = mlp(activation(c, "hidden_act"), c.count("intermediate_size"), bool(c.get("mlp_bias")))
+    return decoder(c, [("layers", {"norm": norm, "attention": block, "ffn": ffn})] * layers(c), norm)
+
+
+# GlmConfig
+@family("glm", vocab_size=151552, hidden_size=4096, intermediate_size=13696, num_hidden_layers=40,
+        num_attention_heads=32, num_key_value_heads=2, head_dim=128, hidden_act="silu",
+        max_position_embeddings=131072, rms_norm_eps=1.5625e-07, attention_bias=True,
+        tie_word_embeddings=False,
+        rope_parameters={"rope_theta": 10000.0, "partial_rotary_factor": 0.5})  # fmt: skip
+def glm(c: Config) -> Doc:
+    """GLM-4: half of each head rotated in neighbouring pairs, biases on queries, keys and values."""
+    norm, position = rmsnorm(c), rope(c, d_head(c), interleaved=True)
+    block = attention(c, **biased(c, "attention_bias", qkv_bias=True), position=position)
+    return decoder(c, [("layers", {"norm": norm, "attention": block, "ffn": gated(c)})] * layers(c), norm)
+
+
+# CohereConfig
+@family("cohere", vocab_size=256000, hidden_size=8192, intermediate_size=22528, logit_scale=0.0625,
+        num_hidden_layers=40, num_attention_heads=64, hidden_act="silu", max_position_embeddings=8192,
+        layer_norm_eps=1e-5, tie_word_embeddings=True, rope_parameters={"rope_theta": 500000.0})  # fmt: skip
+def cohere(c: Config) -> Doc:
+    """Command R: parallel branches behind a norm without bias."""
+    norm = layernorm(c, bias=False)
+    block = attention(c, **biased(c, "attention_bias", bias=True))
+    if c.get("use_qk_norm"):
+        block["qk_norm"] = norm | {"over": "heads"}
+    block["position"] = rope(c, d_head(c), interleaved=True)
+    layer = {"norm": norm, "parallel": "one_norm", "attention": block, "ffn": gated(c)}
+    output = head(c, scale=c.number("logit_scale"))
+    return decoder(c, [("layers", layer)] * layers(c), norm, output=output)
+
+
+# Cohere2Config
+@family("cohere2", vocab_size=256000, hidden_size=8192, intermediate_size=22528, logit_scale=0.0625,
+        num_hidden_layers=40, num_attention_heads=64, hidden_act="silu", max_position_embeddings=8192,
+        layer_norm_eps=1e-5, sliding_window=4096, sliding_window_pattern=4,
+        tie_word_embeddings=True)  # fmt: skip
+def cohere2(c: Config) -> Doc:
+    """Command A: three layers with a window and rotary positions, one with neither."""
+    c.skip("order_of_interleaved_layers", "position_embedding_type", "rotary_pct", "use_embedding_sharing",
+           "use_gated_activation", "use_parallel_block", "use_parallel_embedding", "use_qk_norm",
+           "cache_implementation", "sliding_window_pattern", "_sliding_window_pattern")  # fmt: skip
+    n, norm = layers(c), layernorm(c, bias=False)
+    block = attention(c, **biased(c, "attention_bias", bias=True))
+    base = {"norm": norm, "parallel": "one_norm", "attention": block, "ffn": gated(c)}
+    near = {"position": rope(c, d_head(c), interleaved=True), "mask": sliding(c.count("sliding_window"))}
+    step = c.count("sliding_window_pattern", "_sliding_window_pattern")
+    types = layer_types(c, n, every(n, step, "full_attention", "sliding_attention"))
+    local = base | {"attention": block | near}
+    entries = [("local", local) if t == "sliding_attention" else ("global", base) for t in types]
+    return decoder(c, entries, norm, output=head(c, scale=c.number("logit_scale")))
+
+
+# SmolLM3Config
+@family("smollm3", vocab_size=128256, hidden_size=2048, intermediate_size=11008, num_hidden_layers=36,
+        num_attention_heads=16, num_key_value_heads=4, hidden_act="silu", max_position_embeddings=32768,
+        rms_norm_eps=1e-6, tie_word_embeddings=True, no_rope_layer_interval=4, use_sliding_window=False,
+        rope_parameters={"rope_theta": 2000000.0})  # fmt: skip
+def smollm3(c: Config) -> Doc:
+    """SmolLM3: every fourth layer without positions."""
+    c.only("use_sliding_window", False)
+    c.skip("sliding_window", "layer_types", "max_window_layers")
+    n, norm = layers(c), rmsnorm(c)
+    block = attention(c, **biased(c, "attention_bias", bias=True))
+    plain = {"norm": norm, "attention": block, "ffn": gated(c, **biased(c, "mlp_bias", bias=True))}
+    rotated = plain | {"attention": block | {"position": rope(c, d_head(c))}}
+    entries = [("rope", rotated) if r else ("nope", plain) for r in rotated_layers(c, n)]
+    return decoder(c, entries, norm)
+
+
+def rotated_layers(c: Config, n: int) -> list[bool]:
+    """Which layers have rotary positions: a list of flags, else all but every so many."""
+    c.skip("no_rope_layer_interval")
+    flags = c.listed("no_rope_layers", n) if c.get("no_rope_layers") else None
+    step = c.count("no_rope_layer_interval")
+    return [bool(f) for f in flags] if flags else [(i + 1) % step != 0 for i in range(n)]

@@ -1,0 +1,181 @@
+"""Pieces that the families of Hugging Face configs share: heads, norms, positions, experts, the frame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from archsim.importers.hf.config import Config
+from archsim.importers.hf.pattern import Entry, stack
+
+Doc = dict[str, Any]
+
+ACTIVATIONS = {
+    "relu": "relu", "relu2": "relu2", "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh", "silu": "silu", "swish": "silu", "tanh": "tanh",
+}  # fmt: skip
+GATED = {"silu": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu", "relu": "reglu"}
+
+
+def rmsnorm(c: Config, key: str = "rms_norm_eps", **more: Any) -> Doc:
+    """An RMSNorm with the config's epsilon."""
+    return {"kind": "rmsnorm", "eps": c.number(key)} | more
+
+
+def layernorm(c: Config, key: str = "layer_norm_eps", **more: Any) -> Doc:
+    """A LayerNorm with the config's epsilon."""
+    return {"kind": "layernorm", "eps": c.number(key)} | more
+
+
+def activation(c: Config, *keys: str) -> str:
+    """The name here of the config's activation function."""
+    name = c.first(*keys)
+    if name not in ACTIVATIONS:
+        raise c.error(keys[0], f"unknown activation {name!r}; known: {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[name]
+
+
+def glu(act: str, d_ff: int, **more: Any) -> Doc:
+    """A gated feed-forward layer."""
+    named = {} if act in ("silu", "gelu", "relu") else {"activation": act}
+    return {"kind": GATED[act], **named, "d_ff": d_ff} | more
+
+
+def mlp(act: str, d_ff: int, bias: bool) -> Doc:
+    """A feed-forward layer of two matrices."""
+    return {"kind": "mlp", "activation": act, "d_ff": d_ff} | ({"bias": True} if bias else {})
+
+
+def heads(n_heads: int, n_kv_heads: int, d_head: int, **more: Any) -> Doc:
+    """Softmax attention by its number of key/value heads."""
+    if n_kv_heads == n_heads:
+        return {"kind": "mha", "n_heads": n_heads, "d_head": d_head} | more
+    if n_kv_heads == 1:
+        return {"kind": "mqa", "n_heads": n_heads, "d_head": d_head} | more
+    return {"kind": "gqa", "n_heads": n_heads, "n_kv_heads": n_kv_heads, "d_head": d_head} | more
+
+
+def attention(c: Config, **more: Any) -> Doc:
+    """Attention of a decoder in the naming that began with LLaMA; without key/value heads it is MHA."""
+    n_heads = c.count("num_attention_heads")
+    n_kv_heads = c.count("num_key_value_heads", default=n_heads)
+    return heads(n_heads, n_kv_heads, head_dim(c, n_heads)) | more
+
+
+def head_dim(c: Config, n_heads: int) -> int:
+    """The explicit head size, else an even share of the width."""
+    return c.count("head_dim", default=c.count("hidden_size") // n_heads)
+
+
+def moe(n_experts: int, top_k: int, expert: Doc, router: Doc | None = None, **more: Any) -> Doc:
+    """A mixture of experts."""
+    routed = {"kind": "moe", "n_experts": n_experts, "top_k": top_k, "expert": expert}
+    return routed | {k: v for k, v in more.items() if v is not None} | ({"router": router} if router else {})
+
+
+# ---------------------------------------------------------------------- rotary positions
+def rope(c: Config, d_head: int, layer_type: str | None = None, **more: Any) -> Doc:
+    """Rotary positions from `rope_parameters` (for all layers or per layer type) or the older keys."""
+    theta, partial, scaling = _rope_parameters(c, layer_type)
+    result: Doc = {"kind": "rope", "theta": _whole(theta)}
+    if partial is not None and int(d_head * partial) != d_head:
+        result["dim"] = int(d_head * partial)
+    return result | more | ({"scaling": scaling} if scaling else {})
+
+
+def _rope_parameters(c: Config, layer_type: str | None) -> tuple[float, float | None, Doc | None]:
+    default = c.defaults.get("rope_parameters") or {}
+    default = default.get(layer_type, default)
+    theta, partial = c.get("rope_theta"), c.get("partial_rotary_factor")
+    given = c.child("rope_parameters") if "rope_parameters" in c.data else None
+    if given is not None and layer_type in given.data:
+        given.skip("full_attention", "sliding_attention")
+        given = given.child(layer_type)  # type: ignore[arg-type]
+    if given is None:
+        given = c.child("rope_scaling") if "rope_scaling" in c.data else None
+        c.skip("rope_scaling")
+    if given is None:
+        given = Config(default, {})
+    inner, share = given.get("rope_theta"), given.get("partial_rotary_factor")
+    theta = next((t for t in (theta, inner, default.get("rope_theta")) if t is not None), 10000.0)
+    partial = next((p for p in (partial, share, default.get("partial_rotary_factor")) if p is not None), None)
+    return theta, partial, rope_scaling(given)
+
+
+LOCAL_GLOBAL = ("full_attention", "sliding_attention")
+
+SCALINGS = {"linear": "linear", "dynamic": "ntk", "yarn": "yarn", "llama3": "llama3", "longrope": "longrope",
+            "su": "longrope"}  # fmt: skip
+SCALING_FIELDS = {
+    "factor": "factor", "original_max_position_embeddings": "original_max", "beta_fast": "beta_fast",
+    "beta_slow": "beta_slow", "low_freq_factor": "low_freq_factor", "high_freq_factor": "high_freq_factor",
+    "mscale": "mscale", "mscale_all_dim": "mscale_all_dim", "attention_factor": "attention_factor",
+    "truncate": "truncate", "short_factor": "short_factor", "long_factor": "long_factor",
+}  # fmt: skip
+
+
+def rope_scaling(c: Config) -> Doc | None:
+    """How the rotary frequencies are stretched, or None."""
+    kind = c.first("rope_type", "type")
+    c.skip("mrope_section", "mrope_interleaved", "max_position_embeddings", "llama_4_scaling_beta")
+    if kind in (None, "default", "mrope"):
+        return None
+    if kind not in SCALINGS:
+        raise c.error("rope_type", f"unknown scaling {kind!r}; known: {', '.join(SCALINGS)}")
+    result: Doc = {"kind": SCALINGS[kind]}
+    for key, field in SCALING_FIELDS.items():
+        value = c.get(key)
+        if value is not None:
+            result[field] = _whole(value)
+    return result
+
+
+def _whole(value: Any) -> Any:
+    """A float without a fraction as the integer it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+# ---------------------------------------------------------------------- the frame
+def head(c: Config, **more: Any) -> Doc:
+    """The output side."""
+    return {"tied": bool(c.get("tie_word_embeddings"))} | more
+
+
+def decoder(
+    c: Config, entries: Sequence[Entry], final_norm: Doc | None, *, output: Doc | None = None,
+    embedding: Doc | None = None, context: str = "max_position_embeddings", width: str = "hidden_size",
+) -> Doc:  # fmt: skip
+    """A decoder-only document from its layers."""
+    doc: Doc = {"d_model": c.count(width), "vocab_size": c.count("vocab_size")}
+    if isinstance(c.get(context), int):
+        doc["max_context"] = c.count(context)
+    if embedding:
+        doc["embedding"] = embedding
+    if final_norm:
+        doc["final_norm"] = final_norm
+    return doc | stack(entries) | {"head": output if output is not None else head(c)}
+
+
+def layer_types(
+    c: Config, n: int, default: Sequence[str], known: Sequence[str] = LOCAL_GLOBAL, *,
+    key: str = "layer_types", renamed: Mapping[str, str] | None = None,
+) -> list[str]:  # fmt: skip
+    """The kind of attention of every layer: the truth where the config has it."""
+    given = c.listed(key, n)
+    if given is None:
+        return list(default)
+    found = [(renamed or {}).get(str(t), str(t)) for t in given]
+    for kind in found:
+        if kind not in known:
+            raise c.error(key, f"unknown layer type {kind!r}; known: {', '.join(known)}")
+    return found
+
+
+def every(n: int, step: int, yes: str, no: str) -> list[str]:
+    """`yes` in every `step`-th of n layers, `no` in the others."""
+    return [yes if (i + 1) % step == 0 else no for i in range(n)]
+
+
+def sliding(window: int) -> Doc:
+    """A causal sliding window."""
+    return {"kind": "sliding", "window": window}

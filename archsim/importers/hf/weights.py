@@ -1,0 +1,161 @@
+"""How a checkpoint stores its weights, from `dtype` and `quantization_config`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from archsim.importers.hf.config import Config, shown
+from archsim.importers.hf.groups import compressed, matrices, mlx, modelopt, named
+from archsim.importers.hf.ignored import Rule
+
+DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+
+_BESIDE = """
+quant_method version zero_point backend do_fuse fuse_max_seq_len modules_to_fuse exllama_config
+desc_act sym true_sequential static_groups damp_percent dataset model_name_or_path model_file_base_name
+checkpoint_format tokenizer batch_size block_name_to_quantize cache_block_outputs max_input_length model_seqlen
+module_name_preceding_first_block
+pad_token_id use_cuda_fp16 use_exllama exllama_version is_marlin_format meta use_cache_quantization lm_head quantizer
+activation_scheme fmt scale_fmt dequantize activation_scale_ub
+format quantization_status global_compression_ratio kv_cache_scheme transform_config run_compressed
+bnb_4bit_compute_dtype bnb_4bit_quant_storage llm_int8_enable_fp32_cpu_offload llm_int8_has_fp16_weight
+llm_int8_threshold _load_in_4bit _load_in_8bit producer kv_cache_quant_algo use_matmul_with_fp8 disable_exllama
+"""
+BESIDE = frozenset(_BESIDE.split())
+"""Keys of a quantization_config that leave the bytes of the weights as they are."""
+
+IGNORED = ("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules", "llm_int8_skip_modules")
+"""What the list of modules that stay as they were has been called."""
+
+
+Read = tuple[dict[str, str], list[Rule]]
+"""Format per tensor class, and rules for modules of their own."""
+
+
+def weights(c: Config) -> Read:
+    """Format per tensor class, and rules for the modules that keep the default or have a format of their own.
+
+    Quantised are the matrices of the layers, not tables, norms and routers; by MLX tables as well.
+    """
+    name = c.first("dtype", "torch_dtype")
+    name = str(name).removeprefix("torch.") if name is not None else "bfloat16"
+    if name not in DTYPES:
+        raise c.error("torch_dtype", f"unknown {shown(name)}; known: {', '.join(DTYPES)}")
+    result = {"default": DTYPES[name]}
+    key = "quantization" if c.data.get("quantization") is not None else "quantization_config"
+    c.skip("quantization", "quantization_config")
+    quantised = c.child(key)
+    if quantised is None:
+        return result, []
+    formats, rules = _reader(quantised)(quantised)
+    ignored = [(str(module), None) for key in IGNORED for module in _list(quantised, key)]
+    quantised.skip(*BESIDE & quantised.data.keys())
+    return result | formats, [*ignored, *rules]
+
+
+def _reader(q: Config) -> Callable[[Config], Read]:
+    """The reader of a method; MLX writes none, but bits and the size of a group."""
+    method = q.get("quant_method")
+    if method is None and {"bits", "group_size"} <= q.data.keys():
+        return mlx
+    reader = METHODS.get(str(method))
+    if reader is None:
+        raise q.error("quant_method", f"unknown {shown(method)}; known: {', '.join(METHODS)}")
+    return reader
+
+
+def _list(q: Config, key: str) -> list[Any]:
+    value = q.get(key) or []
+    if not isinstance(value, list):
+        raise q.error(key, "not a list of modules")
+    return value
+
+
+GROUPS = {
+    "awq": {4: {128: "awq_int4", 64: "awq_int4_g64", 32: "awq_int4_g32"}},
+    "gptq": {
+        2: {128: "gptq_int2"},
+        3: {128: "gptq_int3"},
+        4: {128: "gptq_int4", 64: "gptq_int4_g64", 32: "gptq_int4_g32", -1: "gptq_int4_channel"},
+        8: {128: "gptq_int8", 64: "gptq_int8_g64", 32: "gptq_int8_g32", -1: "gptq_int8_channel"},
+    },
+}
+"""Method, bits and group size (-1: one group for all inputs) to format."""
+
+
+def _grouped(q: Config) -> Read:
+    """AWQ and GPTQ: integers of some bits, with a scale and a zero point per group."""
+    usual = _group(q, q)
+    blocks = q.get("modules_in_block_to_quantize") or []
+    if not isinstance(blocks, list):
+        raise q.error("modules_in_block_to_quantize", "not a list of modules")
+    inside = [str(m) for block in blocks for m in (block if isinstance(block, list) else [block])]
+    rules = _dynamic(q)
+    if inside:
+        return {}, [*rules, *((module, usual) for module in inside)]
+    return matrices(usual), rules
+
+
+def _group(q: Config, own: Config) -> str:
+    """The format of bits and a group size, which one module may have of its own."""
+    method = str(q.get("quant_method"))
+    bits, group = (own.first(*k) or q.first(*k) for k in (("bits", "w_bit"), ("group_size", "q_group_size")))
+    by_group = GROUPS[method].get(bits) if isinstance(bits, int) else None
+    if by_group is None:
+        raise own.error("bits", f"no format for {shown(bits)}; known: {', '.join(map(str, GROUPS[method]))}")
+    return named(own, "group_size", by_group, 128 if group is None else group)
+
+
+def _dynamic(q: Config) -> list[Rule]:
+    """GPTQModel's rules: `-:` modules stay as they are, `+:` modules have bits or groups of their own."""
+    dynamic = q.child("dynamic")
+    rules: list[Rule] = []
+    for pattern in dynamic.data if dynamic is not None else ():
+        assert dynamic is not None
+        text = "re:" + pattern.removeprefix("-:").removeprefix("+:")
+        own = dynamic.child(pattern)
+        if pattern.startswith("-:") or own is None:
+            rules.append((text, None))
+        else:
+            own.skip("desc_act", "sym", "damp_percent")
+            rules.append((text, _group(q, own)))
+    return rules
+
+
+def _fp8(q: Config) -> Read:
+    """8-bit floats: one scale per tensor, or per tile of 128 x 128."""
+    block = q.get("weight_block_size")
+    if block is not None and block != [128, 128]:
+        raise q.error("weight_block_size", f"no format for {shown(block)}; known: [128, 128]")
+    return matrices("fp8_block" if block else "fp8"), []
+
+
+def _fbgemm(q: Config) -> Read:
+    """Meta's: 8-bit floats with a scale per output, in the modules that are not on the list."""
+    return matrices("fp8_channel"), []
+
+
+def _bitsandbytes(q: Config) -> Read:
+    four, eight = bool(q.get("load_in_4bit")), bool(q.get("load_in_8bit"))
+    kind, double = q.get("bnb_4bit_quant_type", "fp4"), bool(q.get("bnb_4bit_use_double_quant"))
+    if four:
+        known = {("nf4", True): "nf4", ("nf4", False): "nf4_single", ("fp4", False): "fp4_bnb"}
+        if (kind, double) not in known:
+            raise q.error("bnb_4bit_quant_type", f"no format for {shown(kind)}, double quantization {double}")
+        return matrices(known[kind, double]), []
+    if not eight:
+        raise q.error("load_in_4bit", "neither load_in_4bit nor load_in_8bit is true")
+    return matrices("int8"), []
+
+
+def _mxfp4(q: Config) -> Read:
+    """gpt-oss: the experts alone."""
+    return {"expert": "mxfp4"}, []
+
+
+METHODS: Mapping[str, Callable[[Config], Read]] = {
+    "awq": _grouped, "gptq": _grouped, "bitsandbytes": _bitsandbytes, "compressed-tensors": compressed,
+    "fbgemm_fp8": _fbgemm, "fp8": _fp8, "modelopt": modelopt, "modelopt_fp4": modelopt, "mxfp4": _mxfp4,
+}  # fmt: skip
+"""`quant_method` to its reader."""

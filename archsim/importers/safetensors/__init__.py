@@ -1,0 +1,1 @@
+"""Safetensors files and indices as models: from the headers alone."""

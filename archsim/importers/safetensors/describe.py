@@ -1,0 +1,198 @@
+"""Safetensors checkpoints: parameters and bytes by tensor class, packed integers understood."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from archsim.base.diagnostics import quote
+from archsim.base.errors import SpecError
+from archsim.importers.safetensors.reader import BITS, Entry, read_tensors
+
+CLASSES = ("linear", "expert", "embedding", "head")
+"""Tensor classes that are told apart; all else is "default"."""
+
+BESIDE = re.compile(
+    r"[._](scales?|qzeros|g_idx|biases|weight_scale(_inv|_2)?|weight_shape|weight_zero_point|weight_g_idx|"
+    r"input_scale|input_global_scale|weight_global_scale|k_scale|v_scale|output_scale|absmax|quant_map|"
+    r"nested_absmax|nested_quant_map|quant_state\.\w+|SCB|weight_format|scales_and_zeros)$"
+)
+"""Tensors that belong to a packed one and hold no parameters: scales, zero points, group indices."""
+
+NOT_OURS = re.compile(
+    r"(^|\.)(vision\w*|visual|audio\w*|multi_modal_projector|mm_projector|mtp|embed_vision|embed_audio)\.|rotary_emb"
+)
+"""Towers and modules that are counted only on request, and tables that are computed."""
+
+EMBEDDING = re.compile(r"(embed_tokens|word_embeddings|wte|tok_embeddings|embed_in|shared)(\.|$)")
+HEAD = re.compile(r"(^|\.)(lm_head|embed_out|output)(\.|$)")
+EXPERT = re.compile(r"experts\.|\.mlp\.experts")
+ROUTER = re.compile(r"(router|\.gate|block_sparse_moe\.gate)\.(weight|bias|e_score_correction_bias)$")
+LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d{1,6})\.")
+
+
+@dataclass(slots=True)
+class Stored:
+    """What a checkpoint holds, by tensor class. params: values after unpacking."""
+
+    params: dict[str, int] = field(default_factory=dict)
+    bytes: dict[str, int] = field(default_factory=dict)
+
+    def add(self, cls: str, params: int, size: int) -> None:
+        """One more tensor."""
+        self.params[cls] = self.params.get(cls, 0) + params
+        self.bytes[cls] = self.bytes.get(cls, 0) + size
+
+
+def measure(tensors: Mapping[str, Entry], layers: int, quantised: Mapping[str, Any]) -> Stored:
+    """Parameters and bytes of the language model; `quantised` is the config's own word on bits and groups."""
+    stored = Stored()
+    for name, entry in tensors.items():
+        place = LAYER.search(name)
+        if NOT_OURS.search(name) or (place is not None and int(place[1]) >= layers):
+            continue
+        stored.add(_class(name, entry), _params(name, entry, tensors, quantised), entry.bytes)
+    return stored
+
+
+def _class(name: str, entry: Entry) -> str:
+    """The tensor class of a name. What lies beside a packed matrix belongs to it."""
+    beside = BESIDE.search(name) is not None
+    if EXPERT.search(name) and not name.endswith("bias") and not ROUTER.search(name):
+        return "expert"
+    if EMBEDDING.search(name):
+        return "embedding"
+    if HEAD.search(name) and not name.endswith(".bias"):
+        return "head"
+    if beside or (len(entry.shape) > 1 and not ROUTER.search(name) and not name.endswith("bias")):
+        return "linear"
+    return "default"
+
+
+def _params(name: str, entry: Entry, tensors: Mapping[str, Entry], quantised: Mapping[str, Any]) -> int:
+    """Values in a tensor: none in scales, several in one packed integer."""
+    if name.endswith(("_blocks", ".blocks")) and entry.dtype == "U8":  # MXFP4 of gpt-oss
+        return entry.elements * 2
+    if BESIDE.search(name) and not (name.endswith("biases") and entry.dtype not in ("F16", "BF16", "F32")):
+        return 0
+    base, _, last = name.rpartition(".")
+    if last == "qweight":
+        return entry.elements * 32 // _gptq_bits(base, tensors, quantised)
+    if last == "weight_packed":
+        bits = _number(quantised, "num_bits", 4) if entry.dtype == "I32" else 4
+        return entry.elements * BITS[entry.dtype] // bits
+    if last == "weight" and entry.dtype == "U32":
+        return entry.elements * 32 // _mlx_bits(base, entry, tensors, quantised)
+    if last == "weight" and entry.dtype == "U8":  # bitsandbytes and modelopt: two values in a byte
+        return entry.elements * 2
+    return entry.elements
+
+
+def _gptq_bits(base: str, tensors: Mapping[str, Entry], quantised: Mapping[str, Any]) -> int:
+    """Bits of a GPTQ or AWQ matrix: zero points are packed like values, scales are not."""
+    zeros, scales = tensors.get(base + ".qzeros"), tensors.get(base + ".scales")
+    if zeros is not None and scales is not None and zeros.elements and scales.elements:
+        return _checked(round(32 * zeros.elements / scales.elements), base)
+    return _checked(_number(quantised, "bits", 4), base)
+
+
+def _mlx_bits(base: str, entry: Entry, tensors: Mapping[str, Entry], quantised: Mapping[str, Any]) -> int:
+    """Bits of an MLX matrix, from its scales and the size of a group, which a module may have of its own."""
+    own = quantised.get(base)
+    quantised = {**quantised, **own} if isinstance(own, Mapping) else quantised
+    scales = tensors.get(base + ".scales")
+    if scales is None or not scales.elements:
+        return _checked(_number(quantised, "bits", 4), base)
+    values = scales.elements * _number(quantised, "group_size", 64)
+    return _checked(round(32 * entry.elements / values), base)
+
+
+def _checked(bits: int, base: str) -> int:
+    if not 1 <= bits <= 16:
+        raise SpecError(f"tensor {quote(base, 100)} is packed in no way that is known", code="E109")
+    return bits
+
+
+def _number(quantised: Mapping[str, Any], key: str, default: int) -> int:
+    """A number of the quantization config, wherever in it."""
+    stack: list[Any] = [quantised]
+    for _ in range(1000):
+        if not stack:
+            break
+        item = stack.pop()
+        if isinstance(item, Mapping):
+            found = item.get(key)
+            if isinstance(found, int) and 1 <= found <= 1024:
+                return found
+            stack += item.values()
+    return default
+
+
+# ---------------------------------------------------------------------- to a model
+def from_safetensors(path: Path, beside: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+    """The document of the config.json beside a checkpoint, its weights as the checkpoint stores them.
+
+    Raises SpecError where there is no config, or the checkpoint does not hold the model that it describes.
+    """
+    from archsim.spec.load import model_from
+    from archsim.spec.stored_weights import stored_weights
+
+    config = path.with_name("config.json")
+    if not config.is_file():
+        hint = "headers name tensors, not layers: put the config.json of the model beside them"
+        raise SpecError(f"{quote(path.name)} has no config.json beside it", code="E109", hints=(hint,))
+    document = beside(config)
+    shape, weights = stored_weights(model_from(document))
+    found = measure(read_tensors(path), shape.layers, _quantised(config))
+    own: dict[str, int] = {}
+    for weight in weights:
+        cls = weight.tensor.role if weight.tensor.role in CLASSES else "default"
+        if not weight.tensor.name.startswith(("mtp.", "mlm_head.")):
+            own[cls] = own.get(cls, 0) + _numel(weight) * len(weight.layers)
+    _same(path, sum(own.values()), sum(n for cls, n in found.params.items() if cls in own))
+    usual = {cls: fmt for cls, fmt in document["weights"].items() if "." not in cls}
+    document["weights"] = usual | {
+        cls: ratio(found.bytes[cls], own[cls], usual.get(cls, usual["default"]))
+        for cls in own if found.bytes.get(cls)
+    }  # fmt: skip
+    return document
+
+
+def _numel(weight: Any) -> int:
+    from archsim.graph.tensor import numel
+
+    return int(numel(weight.tensor))
+
+
+def _quantised(config: Path) -> Mapping[str, Any]:
+    import json
+
+    data = json.loads(config.read_text("utf-8"))
+    found = data.get("quantization_config") or data.get("quantization") or {}
+    return found if isinstance(found, Mapping) else {}
+
+
+def _same(path: Path, own: int, stored: int) -> None:
+    """The checkpoint must hold the model; index tables and buffers may make a small difference."""
+    if abs(own - stored) > 5e-3 * own:
+        raise SpecError(
+            f"{quote(path.name)} holds {stored:,} parameters, its config.json describes {own:,}", code="E110"
+        )
+
+
+def ratio(size: int, elements: int, usual: str) -> str:
+    """Exactly `size` bytes for `elements` values, in the words of `spec.format.stored`, named after a format."""
+    from archsim.spec.format import stored
+
+    fmt = stored(usual)
+    if fmt.plain and size == elements * fmt.bytes:
+        return usual
+    low, more = divmod(8 * size, elements)
+    if low < 1:
+        raise SpecError(f"{size:,} bytes are too few for {elements:,} parameters", code="E110")
+    parts = [f"{n}*{bits}bit" for n, bits in ((elements - more, low), (more, low + 1)) if n]
+    label = "" if not re.fullmatch(r"[\w.-]{1,60}", fmt.name) else f"{fmt.name}="
+    return f"{label}{'+'.join(parts)}@{fmt.compute}"

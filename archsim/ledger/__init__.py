@@ -1,0 +1,1 @@
+"""Numeric claims about transformers computed and judged, and what published models chose."""

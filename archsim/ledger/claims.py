@@ -1,0 +1,248 @@
+"""`archsim claims`: numeric claims about transformers, each computed and judged by one rule."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from archsim.base.diagnostics import quote
+from archsim.base.errors import UnknownName, UsageError
+from archsim.ledger.claims_file import Check, Claim, load_claims
+from archsim.ledger.expression import evaluate
+from archsim.ledger.functions import FUNCTIONS
+from archsim.ledger.published_table import Origin
+from archsim.ledger.quantities import facts
+from archsim.ledger.verdict import VERDICTS, Verdict, compared, over_models, shown, together
+from archsim.spec.catalog import names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One statement about one model, or about none: what was stated and what came out."""
+
+    model: str | None
+    stated: str | None
+    computed: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """One statement of a claim, about each model that it names."""
+
+    of: str
+    formula: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """What its findings amount to."""
+        return over_models(finding.verdict for finding in self.findings)
+
+    def told(self) -> str:
+        """What came out, in words."""
+        return f"{self.of}: {_listed(self.findings)}"
+
+    def amiss(self) -> str:
+        """What is wrong with it; nothing where it is true."""
+        wrong = [f for f in self.findings if f.verdict != "true"]
+        right = [f.model or "" for f in self.findings if f.verdict == "true"]
+        if not wrong:
+            return ""
+        stated = list(dict.fromkeys(f.stated for f in wrong if f.stated is not None))
+        text = f"{self.of}: {_listed(wrong, named=bool(right))}"
+        text += f", not {' and '.join(stated)}" if stated else ""
+        text += " (within 3 %)" if {f.verdict for f in wrong} == {"approximately"} else ""
+        if right:
+            text += f", right for {_few(right)}"
+        return text
+
+    def to_dict(self) -> dict[str, Any]:
+        """As data."""
+        listed = [
+            {"model": f.model, "stated": f.stated, "computed": f.computed, "verdict": f.verdict}
+            for f in self.findings
+        ]
+        return {"of": self.of, "formula": self.formula, "verdict": self.verdict, "findings": listed}
+
+
+MANY = 3
+"""Models that are named one by one in a line; of more their number is."""
+
+
+def _few(models: list[str]) -> str:
+    return ", ".join(models) if len(models) <= MANY else f"{len(models)} models"
+
+
+def _listed(findings: Iterable[Finding], named: bool = False) -> str:
+    """Values with the models they belong to; one value alone is said once, with its models where `named`."""
+    by_value: dict[str, list[str]] = {}
+    for finding in findings:
+        by_value.setdefault(finding.computed, []).append(finding.model or "")
+    if len(by_value) == 1 and not named:
+        return next(iter(by_value))
+    return ", ".join(f"{value} ({_few(models)})" for value, models in by_value.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """One claim with its verdict."""
+
+    claim: Claim
+    source: Origin
+    verdict: Verdict
+    checks: tuple[Checked, ...]
+    qualified: tuple[Checked, ...]
+    also: tuple[str, ...]
+    reason: str
+
+    @property
+    def computed(self) -> str:
+        """What came out, in one line."""
+        return "; ".join((*(check.told() for check in (*self.checks, *self.qualified)), *self.also))
+
+    def to_dict(self) -> dict[str, Any]:
+        """An entry of the contract's list."""
+        by = self.claim.qualified.by if self.qualified and self.claim.qualified else None
+        return {
+            "id": self.claim.id, "verdict": self.verdict, "computed": self.computed or None, "reason": self.reason,
+            "claim": self.claim.says, "source": self.source.title,
+            "checks": [check.to_dict() for check in self.checks], "qualification": by,
+            "qualified_checks": [check.to_dict() for check in self.qualified],
+            "let": dict(self.claim.let),
+            "given": {name: fact.model_dump() for name, fact in self.claim.given.items()},
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """All claims that were asked for."""
+
+    claims: tuple[Judged, ...]
+
+    def counts(self) -> dict[str, int]:
+        """How many claims have each verdict."""
+        return {verdict: sum(one.verdict == verdict for one in self.claims) for verdict in VERDICTS}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The `archsim.claims/1` object."""
+        listed = [one.to_dict() for one in self.claims]
+        return {"schema": "archsim.claims/1", "verdicts": self.counts(), "claims": listed}
+
+
+def claims(*, id: str | Collection[str] | None = None, verdict: str | None = None) -> Ledger:
+    """The ledger, computed now; of one id or several, of one verdict.
+
+    Raises UnknownName (E101) for an id that there is not, UsageError for a word that is no verdict.
+    """
+    if verdict is not None and verdict not in VERDICTS:
+        raise UsageError(f"a verdict is {', '.join(VERDICTS)}, not {quote(str(verdict))}")
+    listed = load_claims()
+    wanted = (id,) if isinstance(id, str) else tuple(id or ())
+    known = {claim.id for _, claim in listed}
+    for name in wanted:
+        if name.upper() not in known:
+            raise UnknownName(f"no claim {quote(name)}", hints=[f"there are {min(known)} to {max(known)}"])
+    chosen = {name.upper() for name in wanted} or known
+    judged = tuple(judge(source, claim) for source, claim in listed if claim.id in chosen)
+    return Ledger(claims=tuple(one for one in judged if verdict in (None, one.verdict)))
+
+
+def judge(source: Origin, claim: Claim) -> Judged:
+    """A claim's verdict by the rule, from what its checks compute."""
+    closed = _without_spec(claim)
+    if closed is not None:
+        verdict, also, reason = closed
+        return Judged(
+            claim=claim, source=source, verdict=verdict, checks=(), qualified=(), also=also, reason=reason
+        )  # fmt: skip
+    checks = tuple(_checked(claim, check) for check in claim.checks)
+    verdict, extra = _verdict(claim, checks)
+    also = tuple(f"{one.of}: {shown(_value(claim, one.computed), unit=one.unit)}" for one in claim.also)
+    reason = _reason(claim, verdict, checks, extra)
+    return Judged(
+        claim=claim, source=source, verdict=verdict, checks=checks, qualified=extra, also=also, reason=reason
+    )  # fmt: skip
+
+
+def _verdict(claim: Claim, checks: tuple[Checked, ...]) -> tuple[Verdict, tuple[Checked, ...]]:
+    """The verdict, and the checks of the one named qualification where that decides it."""
+    if claim.missing is not None:
+        return "uncheckable", ()
+    verdict = together(check.verdict for check in checks)
+    if verdict == "true" or claim.qualified is None:
+        return verdict, ()
+    extra = tuple(_checked(claim, check) for check in claim.qualified.checks)
+    if all(check.verdict in ("true", "approximately") for check in extra):
+        return "approximately", extra
+    return verdict, ()
+
+
+def _checked(claim: Claim, check: Check) -> Checked:
+    """One check for each model that it is about, or once without any."""
+    models: tuple[str | None, ...] = check.models or claim.models or (None,)
+    given = check.stated if isinstance(check.stated, tuple) else (check.stated,) * len(models)
+    findings = tuple(
+        _finding(claim, check, model, stated) for model, stated in zip(models, given, strict=True)
+    )
+    return Checked(of=check.of, formula=check.computed or check.holds or "", findings=findings)
+
+
+def _finding(claim: Claim, check: Check, model: str | None, stated: int | str | None) -> Finding:
+    """Stated against computed, or whether something holds."""
+    if check.holds is None:
+        value = _value(claim, check.computed or "", model)
+        verdict = compared(stated or 0, value)
+        printed = stated if isinstance(stated, str) else shown(stated)
+        return Finding(
+            model=model, verdict=verdict, computed=shown(value, stated, check.unit), stated=printed
+        )
+    holds = bool(_value(claim, check.holds, model))
+    value = _value(claim, check.computed, model) if check.computed else holds
+    return Finding(
+        model=model, verdict="true" if holds else "false", computed=shown(value, unit=check.unit), stated=None
+    )  # fmt: skip
+
+
+def _value(claim: Claim, formula: str, model: str | None = None) -> Any:
+    """An expression of a claim, with its names and, as `m`, one model."""
+    known: dict[str, Any] = dict(FUNCTIONS) | {name: given.value for name, given in claim.given.items()}
+    if model is None and len(claim.models) == 1:
+        model = claim.models[0]
+    if model is not None:
+        known["m"] = facts(model)
+    for name, text in claim.let.items():
+        known[name] = evaluate(text, known) if isinstance(text, str) else text
+    return evaluate(formula, known)
+
+
+def _without_spec(claim: Claim) -> tuple[Verdict, tuple[str, ...], str] | None:
+    """Of a model that the catalog knows and has no spec of: undisclosed is uncheckable, non-existent is false."""
+    specless = {entry.name: entry.status or "" for entry in names("models") if entry.path is None}
+    for name in claim.models:
+        if name in specless:
+            status = specless[name]
+            if status.startswith("does not exist"):
+                return "false", (f"models of the name {name}: 0",), f"{name}: {status}"
+            return "uncheckable", (), f"{name}: {status}"
+    return None
+
+
+def _reason(claim: Claim, verdict: Verdict, checks: Iterable[Checked], extra: tuple[Checked, ...]) -> str:
+    """One line: why this verdict."""
+    wrong = [text for check in checks if (text := check.amiss())]
+    if claim.missing is not None:
+        parts = [claim.missing]
+    elif verdict == "true":
+        parts = ["as stated, at the precision printed"]
+    elif extra and claim.qualified is not None:
+        parts = [f"right only {claim.qualified.by}", *wrong[:1]]
+    else:
+        parts = wrong
+    return "; ".join(part for part in (*parts, claim.note) if part)
+
+
+def summary(counts: Mapping[str, int]) -> str:
+    """`48 true, 30 approximately, 54 false, 13 uncheckable`."""
+    return ", ".join(f"{n} {verdict}" for verdict, n in counts.items())

@@ -1,0 +1,72 @@
+"""What an estimate rests on, in words: assumptions, evidence, warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from archsim.memory.budget import PREFILL_TOKENS, USABLE
+from archsim.spec.model import Model
+from archsim.spec.parallelism import Plan, expert_counts
+from archsim.timing.step_time import Phase
+
+if TYPE_CHECKING:
+    from archsim.predict.estimate import Estimator, Workload
+
+
+def assumed(worker: Estimator, plan: Plan) -> list[str]:
+    """What the figures rest on, one sentence each."""
+    notes = [
+        "speed of light: datasheet peaks, every tensor moved once, elementwise work fused, activations that fit "
+        "the last-level cache kept there",
+        "prefill computes logits at the last position; attention counts the pairs that the mask allows",
+        f"{round(USABLE * 100)} % of the memory is usable, of which the runtime takes 0.5 GiB",
+        f"prefill activations are of at most {PREFILL_TOKENS:,} tokens at once",
+        f"decode at the mean context of {worker.load.context:,} tokens",
+    ]
+    if expert_counts(worker.model):
+        notes.append(
+            "tokens pick experts evenly and independently: E(1 - (1 - k/E)^T) distinct experts are read"
+        )
+    if plan.pp > 1:
+        notes.append("pipeline stages run one after another for a single batch")
+    return notes
+
+
+EVIDENCE = {
+    "measured": "measured at this very point",
+    "calibrated": "from kernels measured on this device",
+    "transferred": "from kernels measured on other devices, scaled by the datasheet",
+    "datasheet": "datasheet peaks times usual efficiencies: no kernel of such a device has been measured",
+}
+
+
+def timed_by(worker: Estimator, phase: Phase, engine: tuple[str, str]) -> Iterator[str]:
+    """What expected times rest on: whose kernels, how engines run them, the host's part."""
+    profile, (name, version) = worker.profile, engine
+    kernels = f", those of {profile.kernels}" if profile.kernels and phase.evidence != "datasheet" else ""
+    yield f"expected times: {EVIDENCE[phase.evidence]}{kernels}, in captured steps at sustained clocks"
+    if name != "generic":
+        shown = f"{name} {version}" if version else f"{name}, no version given"
+        host = f"; its host takes {profile.overhead_s * 1e3:.2g} ms a step" if profile.overhead_s else ""
+        yield f"engine {shown}: plan and memory rules are the generic ones, but for layer splits{host}"
+
+
+def longest_sequence(model: Model, load: Workload) -> int:
+    """Tokens of the longest sequence that a stack sees: an encoder only the prompt, a decoder what follows too."""
+    if model.architecture == "encoder":
+        return load.input_len
+    if model.encoder is not None:
+        return max(load.input_len, load.output_len)
+    return load.input_len + load.output_len
+
+
+def warned(worker: Estimator, plan: Plan) -> list[str]:
+    """What the user should look at."""
+    found = []
+    longest, limit = longest_sequence(worker.model, worker.load), worker.model.max_context
+    if limit is not None and longest > limit:
+        found.append(f"{longest:,} tokens are more than the {limit:,} that {worker.model.name} was made for")
+    if worker.load.batch < plan.dp:
+        found.append(f"batch {worker.load.batch} is less than dp {plan.dp}: some replicas idle")
+    return found

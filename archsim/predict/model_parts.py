@@ -1,0 +1,37 @@
+"""Kernels by the part of the model that they belong to, under the names that people use."""
+
+from __future__ import annotations
+
+from archsim.timing.step_time import OpTime
+
+COLLECTIVES = {
+    "all_reduce": "all-reduce", "all_gather": "all-gather", "all_to_all": "all-to-all",
+    "send": "send to the next stage",
+}  # fmt: skip
+_PARTS = {
+    "ffn": "MLP", "attention": "attention projections", "cross_attention": "cross-attention projections",
+    "mixer": "recurrent mixer", "indexer": "indexer",
+}  # fmt: skip
+_ENDS = {"embedding": "embedding", "head": "output head", "pooler": "pooler", "mlm_head": "MLM head"}
+
+
+def part_of(op: OpTime, phase: str = "decode") -> str:
+    """The part of the model that a kernel belongs to."""
+    words = op.path.split(".")
+    if op.kind in COLLECTIVES:
+        return COLLECTIVES[op.kind]
+    if op.kind == "attention":
+        return "attention over cache" if phase == "decode" else "attention scores"
+    if words[0] in _ENDS:
+        return _ENDS[words[0]]
+    if "moe" in words:
+        return _expert_part(words)
+    return next((_PARTS[word] for word in reversed(words[:-1]) if word in _PARTS), "norms and residuals")
+
+
+def _expert_part(words: list[str]) -> str:
+    if "shared" in words or words[-1].startswith("shared"):
+        return "shared experts"
+    if "dense" in words:
+        return "dense MLP"
+    return "router" if words[-1] in ("router", "top_k", "dispatch") else "experts"

@@ -1,0 +1,110 @@
+"""What a reader asks next: why so many devices, and what would fit instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from archsim.base.errors import ArchsimError
+from archsim.counts import graph_counts as c
+from archsim.counts.count import step_for
+from archsim.memory.budget import Memory
+from archsim.predict.estimate import Estimate, Estimator, estimate
+from archsim.spec.hardware import Hardware
+from archsim.spec.lower import lower
+from archsim.spec.model import Model
+from archsim.spec.parallelism import Plan
+from archsim.timing.device import Rates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Figures of the whole model, not of one device.
+
+    device_kv_per_token: what one more token of a sequence takes on each device. flops_per_token: contractions
+    of one decode step at the mean context (an encoder: of a token of the input). ridge: FLOP per byte above
+    which the weights' arithmetic is what limits. alone: memory on a single device, where more were chosen.
+    """
+
+    weight_bytes: int
+    kv_per_token: int
+    state_bytes: int
+    device_kv_per_token: int
+    flops_per_token: float
+    ridge: float
+    alone: Memory | None
+
+
+def facts(e: Estimate) -> Facts:
+    """The figures of the whole model behind an estimate."""
+    one = e.formats.apply(lower(e.model, step_for(e.model, 1, 1)))
+    worker = Estimator(e.model, e.hardware, e.formats, e.workload)
+    alone = worker.memory(Plan(engine=e.plan.engine)) if e.chosen else None
+    return Facts(
+        weight_bytes=c.weight_bytes(one),
+        kv_per_token=c.state_bytes(one, role="kv"),
+        state_bytes=c.state_bytes(one, role="recurrent"),
+        device_kv_per_token=e.kv_bytes_per_token,
+        flops_per_token=_flops_per_token(e),
+        ridge=Rates(e.hardware).matrix(_compute_dtype(e)) / e.hardware.bandwidth,
+        alone=alone,
+    )
+
+
+def _flops_per_token(e: Estimate) -> float:
+    load = e.workload
+    if e.decode is None:
+        return float(c.flops(lower(e.model, step_for(e.model, 1, load.input_len)))) / load.input_len
+    step = step_for(e.model, 1, 1, load.context - 1, load.input_len, absorbed=True)
+    return float(c.flops(lower(e.model, step)))
+
+
+def _compute_dtype(e: Estimate) -> str:
+    """What most weights are multiplied in."""
+    weights = e.formats.weights
+    return next(weights[role] for role in ("expert", "linear", "default") if role in weights).compute
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suggestion:
+    """A change under which it fits. room: tokens that the memory left over holds, None if they take none."""
+
+    change: str
+    devices: int
+    memory: Memory
+    room: int | None
+
+
+def what_fits(model: Model, hardware: Hardware, options: Mapping[str, Any]) -> list[Suggestion]:
+    """Changes that would make it fit, each really estimated, the cheapest first.
+
+    options: of `estimate`, the device count that was too small among them.
+    """
+    return [found for change, answer in _tries(model, hardware, options) if (found := _kept(change, answer))]
+
+
+def _tries(
+    model: Model, hardware: Hardware, options: Mapping[str, Any]
+) -> Iterator[tuple[str, Estimate | None]]:
+    free = {k: v for k, v in options.items() if k not in ("devices", "tp", "pp", "dp", "ep")}
+    more = _estimated(model, hardware, {**free, "devices": "auto"})
+    yield f"--devices {more.plan.devices}" if more else "", more
+    for weights in ("fp8", "int4"):
+        if options.get("weights") != weights:
+            yield f"--weights {weights}", _estimated(model, hardware, {**options, "weights": weights})
+
+
+def _estimated(model: Model, hardware: Hardware, options: Mapping[str, Any]) -> Estimate | None:
+    try:
+        return estimate(model, hardware, **options)
+    except ArchsimError:
+        return None
+
+
+def _kept(change: str, answer: Estimate | None) -> Suggestion | None:
+    if answer is None or not answer.memory.fits:
+        return None
+    grown = answer.kv_bytes_per_token
+    room = answer.memory.free // grown if grown else None
+    return Suggestion(change=change, devices=answer.plan.devices, memory=answer.memory, room=room)

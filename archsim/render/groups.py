@@ -1,0 +1,69 @@
+"""Kernels under the names that people use for the parts of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from archsim.predict.model_parts import COLLECTIVES, part_of
+from archsim.timing.step_time import OpTime, Phase, group
+
+__all__ = ["Group", "by", "by_part", "part_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Kernels that belong together. Times are of one step, bytes and FLOP of one device."""
+
+    name: str
+    count: int
+    ideal_s: float
+    expected_s: float
+    flops: float
+    bytes: float
+    comm_bytes: float
+    bound: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Raw numbers."""
+        return {
+            "name": self.name, "count": self.count, "ideal_s": self.ideal_s, "expected_s": self.expected_s,
+            "flops": self.flops, "bytes": self.bytes, "comm_bytes": self.comm_bytes, "bound": self.bound,
+        }  # fmt: skip
+
+
+def by_part(phase: Phase) -> list[Group]:
+    """The phase's kernels by part of the model, the longest first."""
+    found: dict[str, list[OpTime]] = {}
+    for op in phase.ops:
+        found.setdefault(part_of(op, phase.name), []).append(op)
+    return _sorted(found, collective_counts=True)
+
+
+def by(phase: Phase, what: str) -> list[Group]:
+    """The phase's kernels by op, block, kind or phase, the longest first."""
+    if what == "phase":
+        return [_summed(phase.name, list(phase.ops))]
+    return _sorted(group(phase.ops, what))
+
+
+def _sorted(found: dict[str, list[OpTime]], collective_counts: bool = False) -> list[Group]:
+    groups = [_summed(name, ops) for name, ops in found.items()]
+    if collective_counts:
+        names = set(COLLECTIVES.values())
+        groups = [_summed(f"{g.name} ×{g.count:,}", found[g.name]) if g.name in names else g for g in groups]
+    return sorted(groups, key=lambda g: (-g.expected_s, g.name))
+
+
+def _summed(name: str, ops: Iterable[OpTime]) -> Group:
+    ops = list(ops)
+    shares: dict[str, float] = {}
+    for op in ops:
+        shares[op.bound] = shares.get(op.bound, 0.0) + float(op.ideal_s)
+    return Group(
+        name=name, count=round(sum(op.count for op in ops)), ideal_s=float(sum(op.ideal_s for op in ops)),
+        expected_s=float(sum(op.expected_s for op in ops)), flops=sum(op.flops for op in ops),
+        bytes=sum(op.bytes for op in ops), comm_bytes=sum(op.comm_bytes for op in ops),
+        bound=max(shares, key=lambda key: shares[key]),
+    )  # fmt: skip

@@ -1,0 +1,222 @@
+"""What an assumption is worth: how far the figures move if it is wrong, computed anew where archsim can."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from archsim.base.errors import ArchsimError
+from archsim.base.units import format_bytes, format_seconds
+from archsim.blocks.layer import walk_layers
+from archsim.blocks.moe import expected_experts
+from archsim.counts.count import count
+from archsim.memory.budget import PREFILL_TOKENS, USABLE
+from archsim.predict.estimate import Estimate, estimate
+from archsim.render.html.candidates import Asked, Candidate
+from archsim.render.html.grid import parts_of
+from archsim.render.html.markup import figures, significant
+from archsim.timing.step_time import OpTime, Phase
+
+UNKNOWN = "no figure: nothing on this page could be computed without it"
+EARLY = "a step early in the answer is shorter, a late one longer"
+NARROW_CACHE, WIDE_CACHE = "fp8", "bf16"
+SLOWER = 0.9
+"""Share of the listed bandwidth that a device might reach."""
+
+GIB = 1 << 30
+
+TRIED = 3
+"""Candidates that an effect is sought for."""
+
+
+def told(note: str, made: Sequence[Candidate], asked: Asked) -> str:
+    """The effect on the first candidate that it can be computed for, and which that is where there are several."""
+    for c in sorted(made, key=lambda c: not c.fits)[:TRIED]:
+        found = effect(note, c, asked)
+        if found not in (UNKNOWN, EARLY):
+            return f"{found} ({c.label})" if len(made) > 1 else found
+    return found
+
+
+def effect(note: str, c: Candidate, asked: Asked) -> str:
+    """How far the figures of a candidate move if an assumption of its estimate is wrong."""
+    found = next((found for sign, found in EFFECTS if sign in note), None)
+    return found(c.answer, c, asked) if found is not None else UNKNOWN
+
+
+def again(c: Candidate, asked: Asked, **changed: Any) -> Estimate:
+    """The candidate's estimate with other options, on the same devices."""
+    e = c.answer
+    degrees: dict[str, Any] = {"tp": e.plan.tp, "pp": e.plan.pp, "ep": e.plan.ep, "dp": e.plan.dp}
+    return estimate(e.model, e.hardware, **degrees, **{**asked.options(c.asked), **changed})
+
+
+def change(after: float, before: float) -> str:
+    """A change in per cent with its sign."""
+    share = 100 * (after / before - 1) if before else 0.0
+    if abs(share) < 0.05:
+        return "no change"
+    return f"{'+' if share > 0 else '−'}{figures(abs(share), 2)} %"
+
+
+def _step(e: Estimate) -> tuple[str, Phase]:
+    """The phase that is waited for most often, and what one of it is called."""
+    return ("a token", e.decode) if e.decode is not None else ("a pass", e.prefill)
+
+
+# ------------------------------------------------------------------ one for each kind of assumption
+def _cache(e: Estimate, c: Candidate, asked: Asked) -> str:
+    if not e.memory.kv_cache:
+        return "nothing: there is no cache"
+    try:
+        name = WIDE_CACHE if e.formats.kv.name == NARROW_CACHE else NARROW_CACHE
+        other = again(c, asked, kv_cache_dtype=name)
+    except ArchsimError:
+        return UNKNOWN
+    sizes = f"{format_bytes(other.memory.kv_cache)} instead of {format_bytes(e.memory.kv_cache)} of cache"
+    (what, ours), (_, theirs) = _step(e), _step(other)
+    return f"in {name} {sizes}, {change(float(theirs.expected_s), float(ours.expected_s))} time for {what}"
+
+
+def _light(e: Estimate, c: Candidate, asked: Asked) -> str:
+    found = [
+        f"{phase.name} {change(_slowed(phase), float(phase.ideal_s))}"
+        for phase in (e.prefill, e.decode)
+        if phase
+    ]
+    lost = round(100 * (1 - SLOWER))
+    return f"at {lost} % less bandwidth than listed the speed of light moves: {', '.join(found)}"
+
+
+def _slowed(phase: Phase) -> float:
+    """The phase's speed of light on a slower memory."""
+
+    def ratio(op: OpTime) -> float:
+        now = max(float(op.compute_s), float(op.memory_s), float(op.comm_s))
+        then = max(float(op.compute_s), float(op.memory_s) / SLOWER, float(op.comm_s))
+        return then / now if now else 1.0
+
+    total = float(phase.total("ideal_s"))
+    return float(phase.ideal_s) * sum(float(op.ideal_s) * ratio(op) for op in phase.ops) / (total or 1.0)
+
+
+def _logits(e: Estimate, c: Candidate, asked: Asked) -> str:
+    batch, length = asked.batch, asked.input_len
+    try:
+        last = count(e.model, batch=batch, input_len=length)
+        every = count(e.model, batch=batch, input_len=length, logits="all")
+    except ArchsimError:
+        return UNKNOWN
+    base = float(last.masked.total)
+    return (
+        f"FLOP of the prompt: {change(float(every.masked.total), base)} with logits at every position, "
+        f"{change(float(last.full.total), base)} if all pairs of tokens are computed"
+    )
+
+
+def _usable(e: Estimate, c: Candidate, asked: Asked) -> str:
+    m = e.memory
+    tenth = m.usable / USABLE / 10
+    fits = "it still fits" if m.free >= tenth else "it no longer fits" if m.fits else "it does not fit anyway"
+    lost = f"ten points less are {format_bytes(tenth)} of a device: {fits}"
+    each = e.kv_bytes_per_token
+    return lost + (
+        f"; a further GiB for the runtime takes the room of {GIB // each:,} tokens" if each else ""
+    )
+
+
+def _at_once(e: Estimate, c: Candidate, asked: Asked) -> str:
+    tokens, size = asked.batch * asked.input_len, e.memory.activations
+    if tokens <= PREFILL_TOKENS:
+        return f"nothing here: the prompts have {tokens:,} tokens together"
+    fits = "" if e.memory.free >= size or not e.memory.fits else ", too much for the device"
+    return f"activations take {format_bytes(size)}; twice the tokens at once take about twice that{fits}"
+
+
+def _mean(e: Estimate, c: Candidate, asked: Asked) -> str:
+    if e.decode is None:
+        return "nothing: no token is written"
+    first = again(c, asked, output_len=1).decode
+    if first is None or e.model.encoder is not None:
+        return EARLY
+    last = again(c, asked, input_len=asked.input_len + asked.output_len, output_len=1).decode
+    ends = [format_seconds(float(phase.expected_s)) for phase in (first, last) if phase is not None]
+    return f"the first token takes {ends[0]}, the last {ends[-1]}"
+
+
+def _expected(e: Estimate, c: Candidate, asked: Asked) -> str:
+    found = [
+        f"{phase.name} {change(float(phase.low_s), at)} to {change(float(phase.high_s), at)}"
+        for phase in (e.prefill, e.decode)
+        if phase is not None and (at := float(phase.expected_s))
+    ]
+    what, phase = _step(e)
+    launches = sum(float(op.count) for op in phase.ops)
+    captured = f"not captured, a step for {what} has {launches:,.0f} launches to wait for"
+    return f"in four of five cases within {', '.join(found)}; {captured}"
+
+
+def _experts(e: Estimate, c: Candidate, asked: Asked) -> str:
+    layer = next(
+        (x.ffn for x in walk_layers(e.model.layers) if x.ffn is not None and x.ffn.kind == "moe"), None
+    )
+    if layer is None or e.decode is None:
+        return UNKNOWN
+    whole, each, tokens = layer.n_experts, layer.top_k, asked.batch
+    if tokens == 1:
+        return (
+            f"nothing for one sequence: its token reads its {each:,} experts; the prompt reads most of them"
+        )
+    read = float(expected_experts(whole, each, tokens))
+    spent, total = parts_of(e.decode).get("experts", 0.0), float(e.decode.expected_s)
+    ends = [format_seconds(total + spent * (n / read - 1)) for n in (each, min(whole, each * tokens))]
+    return (
+        f"{read:.0f} of {whole:,} experts are read for a token of all sequences: about {ends[0]} if all pick the "
+        f"same {each:,}, {ends[1]} if none do"
+    )
+
+
+def _stages(e: Estimate, c: Candidate, asked: Asked) -> str:
+    rate = e.metrics["tokens_per_s_per_device"]
+    if rate is None:
+        return f"with every stage busy up to {e.plan.pp} times the throughput"
+    full = significant(rate * e.plan.pp)
+    return f"with every stage busy at most {full} tokens/s of a device instead of {significant(rate)}"
+
+
+def _engine(e: Estimate, c: Candidate, asked: Asked) -> str:
+    (what, ours), (_, plain) = _step(e), _step(again(c, asked, engine="generic"))
+    times = format_seconds(float(plain.expected_s)), format_seconds(float(ours.expected_s))
+    return f"without what is known of the engine {times[0]} instead of {times[1]} for {what}"
+
+
+def _not_there(e: Estimate, c: Candidate, asked: Asked) -> str:
+    return f"nothing: the figures are of the weights as they are stored, in {e.formats.name}"
+
+
+def _units(e: Estimate, c: Candidate, asked: Asked) -> str:
+    shares = []
+    for phase in (e.prefill, e.decode):
+        if phase is not None:
+            total = float(phase.total("expected_s")) or 1.0
+            bound = sum(float(op.expected_s) for op in phase.ops if op.bound == "compute") / total
+            shares.append(f"{figures(100 * bound, 2) if bound >= 0.001 else 'nearly 0'} % of {phase.name}")
+    return f"a faster unit would matter where arithmetic is the limit: {', '.join(shares)}"
+
+
+EFFECTS: tuple[tuple[str, Callable[[Estimate, Candidate, Asked], str]], ...] = (
+    ("KV cache in", _cache),
+    ("speed of light:", _light),
+    ("prefill computes logits", _logits),
+    ("of the memory is usable", _usable),
+    ("prefill activations are of at most", _at_once),
+    ("decode at the mean context", _mean),
+    ("expected times:", _expected),
+    ("tokens pick experts", _experts),
+    ("pipeline stages run one after another", _stages),
+    ("plan and memory rules are the generic ones", _engine),
+    ("applies to experts, of which", _not_there),
+    ("units: computed in", _units),
+    ("lists no fp32", _units),
+)
+"""What an assumption says -> how its effect is found."""

@@ -1,0 +1,148 @@
+"""A sweep as a picture: what a device gives in all against what one user gets, a line for each structure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from archsim.base.units import format_rate
+from archsim.render.html.markup import details, figure, legend, name_of
+from archsim.render.html.page import grid
+from archsim.render.html.plots import INSIDE, SHAPES, Frame, drawn, frame, line, shape_of
+from archsim.render.html.validate_svg import symbols
+from archsim.render.page import row
+from archsim.render.pages.sweep import LABELS, keys, numbers
+from archsim.sweeps.chunk import Chunk
+
+USER, DEVICE = "tokens_per_s_per_user", "tokens_per_s_per_device"
+AXES = "tokens/s of one user", "tokens/s of one device"
+
+TOLD = ("batch", "input_len", "output_len", "devices")
+"""What is said of a point, where the sweep has it."""
+
+MOST = 100
+"""Points of a structure that the table lists."""
+
+STYLE = "".join(f".c{i}{{fill:var(--c{i});stroke:var(--c{i})}}" for i in range(SHAPES))
+
+Point = tuple[float, float, tuple[int, ...]]
+"""Both rates, and what is said of the point."""
+
+
+@dataclass(slots=True)
+class Curves:
+    """Collects, block by block, the points of each structure that no other of its points beats in both rates."""
+
+    found: dict[tuple[str, ...], list[Point]] = field(default_factory=dict)
+    told: tuple[str, ...] = ()
+
+    def add(self, chunk: Chunk) -> None:
+        """Take in a block."""
+        if not {USER, DEVICE} <= chunk.values.keys():
+            return
+        self.told = tuple(name for name in TOLD if name in chunk.values)
+        for key, mask in keys(chunk):
+            part = chunk if mask is None else chunk.kept(mask)
+            points = [*self.found.get(key, ()), *self._points(part)]
+            self.found[key] = front(points)
+
+    def _points(self, chunk: Chunk) -> list[Point]:
+        fits = np.broadcast_to(np.asarray(chunk.values.get("fits", True), dtype=bool), chunk.shape).ravel()
+        rates = np.stack([numbers(chunk, name) for name in (USER, DEVICE)])
+        at = np.flatnonzero(fits & np.isfinite(rates).all(axis=0))
+        at = at[_best(*rates[:, at])]
+        words = [numbers(chunk, name)[at].astype(np.int64).tolist() for name in self.told]
+        said = zip(*words, strict=True) if words else iter([()] * len(at))
+        return list(zip(*rates[:, at].tolist(), said, strict=True))
+
+
+def front(points: Sequence[Point]) -> list[Point]:
+    """The points that no other one beats, those of the fastest user first."""
+    if not points:
+        return []
+    return [points[i] for i in _best(*np.array([point[:2] for point in points]).T)]
+
+
+def _best(users: Any, devices: Any) -> Any:
+    """Places of what no other point beats in both rates, the fastest user first."""
+    order = np.lexsort((-devices, -users))
+    if not order.size:
+        return order
+    before = np.concatenate(([-np.inf], np.maximum.accumulate(devices[order])[:-1]))
+    return order[devices[order] > before]
+
+
+# ---------------------------------------------------------------------- the picture
+def picture(curves: Curves) -> str:
+    """The chart with its caption and table; nothing where no token is written or nothing fits."""
+    shown = sorted(curves.found.items(), key=lambda item: -max((p[1] for p in item[1]), default=0.0))
+    shown = [(key, points) for key, points in shown if points]
+    if not shown:
+        return ""
+    names = _names([key for key, _ in shown])
+    lines = [(name, points) for name, (_, points) in zip(names, shown, strict=True)]
+    drawn_, rest = lines[:SHAPES], len(lines) - SHAPES
+    flat = [point for _, points in drawn_ for point in points]
+    found = frame([p[0] for p in flat], [p[1] for p in flat], *AXES)
+    marks = "".join(_line(found, i, name, points, curves.told) for i, (name, points) in enumerate(drawn_))
+    chart = drawn("sweep", found, marks, "tokens/s of a device against tokens/s of one user")
+    more = f" {rest:,} more structures are not drawn." if rest > 0 else ""
+    body = symbols() + INSIDE + figure(chart + _legend(drawn_), _finding(drawn_, curves.told) + more)
+    behind = details("The numbers as a table", _twin(drawn_, curves.told))
+    return f"<h2>Throughput against latency</h2>\n{body}{behind}"
+
+
+def _names(found: Sequence[tuple[str, ...]]) -> list[str]:
+    """Structures by what sets them apart."""
+    kept = [i for i in range(len(LABELS)) if len({key[i] for key in found}) > 1] or [0]
+    return [" · ".join(name_of(key[i], 40) for i in kept) for key in found]
+
+
+def _line(found: Frame, i: int, name: str, points: Sequence[Point], told: Sequence[str]) -> str:
+    return line(found, i, [(p[0], p[1], f"{name}: {_words(p, told)}") for p in points])
+
+
+def _words(point: Point, told: Sequence[str]) -> str:
+    short = {
+        "batch": "batch {}",
+        "input_len": "{} tokens in",
+        "output_len": "{} out",
+        "devices": "on {} devices",
+    }
+    parts = [short[name].format(f"{value:,}") for name, value in zip(told, point[2], strict=True)]
+    parts = [part.replace("on 1 devices", "on 1 device") for part in parts]
+    return ", ".join((*parts, f"{_rate(point[0])} tokens/s of one user and {_rate(point[1])} of a device"))
+
+
+def _rate(value: float) -> str:
+    return format_rate(value, "").strip()
+
+
+def _legend(lines: Iterable[tuple[str, Any]]) -> str:
+    return legend(
+        (f'<svg viewBox="-5 -5 10 10" class="key c{i % SHAPES}" aria-hidden="true"><use href="#g{shape_of(i)}"/></svg>',
+         name) for i, (name, _) in enumerate(lines)
+    )  # fmt: skip
+
+
+def _finding(lines: Sequence[tuple[str, Sequence[Point]]], told: Sequence[str]) -> str:
+    """The best at both ends."""
+    every = [(name, point) for name, points in lines for point in points]
+    user, device = max(every, key=lambda x: x[1][0]), max(every, key=lambda x: x[1][1])
+    return (
+        f"Fastest for one user: {user[0]} ({_words(user[1], told)}); most of a device: {device[0]} "
+        f"({_words(device[1], told)}). Each line joins the points of one structure that fit and that no other of its "
+        "points beats in both."
+    )
+
+
+def _twin(lines: Sequence[tuple[str, Sequence[Point]]], told: Sequence[str]) -> str:
+    heads = ("structure", *(name.replace("_", " ") for name in told), *AXES)
+    rows = [
+        row(name, *(f"{value:,}" for value in point[2]), _rate(point[0]), _rate(point[1]))
+        for name, points in lines for point in points[:MOST]
+    ]  # fmt: skip
+    return grid("Points that no other of their structure beats", heads, rows, "l" + "r" * (len(heads) - 1))

@@ -1,0 +1,191 @@
+"""What a model's parts are, as short lines that can be drawn and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from archsim.blocks.layer import Layer, count_layers
+from archsim.render.html.markup import name_of
+from archsim.spec.model import Model
+
+WORDS = {
+    "n_heads": "query heads", "n_kv_heads": "key/value heads", "d_head": "head size", "d_head_v": "value head size",
+    "d_ff": "inner width", "q_rank": "query latent", "kv_rank": "cached latent", "d_nope": "unrotated size",
+    "d_rope": "rotated size", "d_v": "value size", "n_experts": "experts", "top_k": "experts per token",
+    "qk_norm": "norm of q and k", "d_state": "state size", "d_conv": "convolution width",
+}  # fmt: skip
+"""Fields in words; others are said with spaces for underscores."""
+
+KINDS = {
+    "mha": "Multi-head attention", "gqa": "Grouped-query attention", "mqa": "Multi-query attention",
+    "mla": "Latent attention", "mlp": "Feed-forward", "swiglu": "Feed-forward, SwiGLU", "geglu": "Feed-forward, GEGLU",
+    "glu": "Feed-forward, GLU", "reglu": "Feed-forward, ReGLU", "moe": "Mixture of experts",
+    "rmsnorm": "RMSNorm", "layernorm": "LayerNorm", "l2norm": "L2 norm",
+}  # fmt: skip
+"""Kinds of blocks in words; others as they are spelt."""
+
+QUIET = ("kind", "eps")
+"""Fields that no drawing needs."""
+
+PARTS = ("attention", "mixer", "cross_attention", "ffn")
+MOST_KINDS = 8
+"""Different layers of one model that are drawn; the table has all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    """One part of a drawing. keys: what title and lines are compared by. opens: a frame of repetitions begins."""
+
+    role: str
+    title: str
+    lines: tuple[str, ...] = ()
+    kind: str = "plain"
+    depth: int = 0
+    opens: bool = False
+
+    @property
+    def keys(self) -> tuple[tuple[str, str], ...]:
+        """(role, text) of the title and of every line."""
+        return tuple((self.role, text) for text in (self.title, *self.lines))
+
+
+def boxes(model: Model) -> list[Box]:
+    """The parts of a model in the order of the computation."""
+    found = []
+    if model.encoder is not None:
+        layers = list(_stack(model.encoder.layers, 0, "encoder "))
+        found += [Box(role="encoder", title="Encoder", kind="end"), *layers]
+    found += [Box(role="embedding", title="Embedding", lines=tuple(_embedding(model)), kind="end")]
+    found += _stack(model.layers, 0, "")
+    if model.final_norm is not None:
+        found.append(_norm("final norm", model.final_norm, 0))
+    found.append(Box(role="output", title=_output(model), kind="end"))
+    return found
+
+
+def _embedding(model: Model) -> Iterator[str]:
+    yield f"{model.vocab_size:,} tokens × {model.d_model:,}"
+    embedding = model.embedding
+    if embedding.positions is not None:
+        yield f"{embedding.positions.kind} positions"
+    for name in ("norm", "scale", "factor", "token_types", "per_layer"):
+        if getattr(embedding, name) is not None:
+            yield _line(name, getattr(embedding, name))
+
+
+def _output(model: Model) -> str:
+    if model.head is None:
+        return "Pooler" if model.pooler else "Output: hidden states"
+    return "Output head, tied" if model.head.tied else "Output head, untied"
+
+
+def _stack(layers: Sequence[Layer], depth: int, side: str) -> Iterator[Box]:
+    """Layers and groups of them; beyond the most that are drawn, one box for the rest."""
+    for i, layer in enumerate(layers):
+        if i == MOST_KINDS:
+            rest = count_layers(tuple(layers[i:]))
+            yield Box(role=f"{side}layers", title=f"and {rest:,} more layers of other kinds", depth=depth)
+            return
+        own = name_of(layer.name, 24) if layer.name else "group" if layer.layers else "layer"
+        what = f"{layer.repeat:,} × {own}" if layer.repeat > 1 else own
+        yield Box(role=f"{side}layers", title=f"{what}{_wiring(layer)}", depth=depth, opens=True)
+        if layer.layers is not None:
+            yield from _stack(layer.layers, depth + 1, side)
+        else:
+            yield from _leaf(layer, depth + 1, side)
+
+
+def _wiring(layer: Layer) -> str:
+    words = {"post": "norm behind", "post_inside": "norm inside the branch", "pre+post": "norms on both sides",
+             "residual_after_norm": "stream from the norm"}  # fmt: skip
+    found = words.get(layer.placement, "")
+    if layer.parallel:
+        found = "attention and feed-forward in parallel"
+    return f" ({found})" if found else ""
+
+
+def _leaf(layer: Layer, depth: int, side: str) -> Iterator[Box]:
+    """One layer: norms, blocks, and where they join the stream."""
+    norm = None if layer.norm is None else _norm(f"{side}norm", layer.norm, depth)
+    before, behind = layer.placement in ("pre", "pre+post", "residual_after_norm"), layer.placement == "post"
+    if layer.parallel and norm is not None:
+        yield norm
+    for part in PARTS:
+        block = getattr(layer, part)
+        if block is None:
+            continue
+        bare = part == "attention" and layer.attention_norm is False
+        if norm is not None and before and not layer.parallel and not bare:
+            yield norm
+        yield _block(f"{side}{part.replace('_', ' ')}", block, depth)
+        if norm is not None and layer.placement in ("post_inside", "pre+post") and not layer.parallel:
+            yield norm
+        if not layer.parallel:
+            yield Box(role="join", title="", kind="join", depth=depth)
+        if norm is not None and behind and not layer.parallel:
+            yield norm
+    if layer.parallel:
+        yield Box(role="join", title="both added", kind="join", depth=depth)
+
+
+def _norm(role: str, norm: Any, depth: int) -> Box:
+    title = KINDS.get(norm.kind, norm.kind) + ("" if norm.affine else ", no weights")
+    return Box(role=role, title=title, kind="norm", depth=depth)
+
+
+def _block(role: str, block: Any, depth: int) -> Box:
+    kind = str(getattr(block, "kind", ""))
+    return Box(role=role, title=KINDS.get(kind, kind.replace("_", " ").capitalize()), lines=tuple(lines_of(block)),
+               kind=role.rsplit(" ", 1)[-1], depth=depth)  # fmt: skip
+
+
+def lines_of(block: Any) -> list[str]:
+    """One line for each field that the spec sets."""
+    found = []
+    for key in sorted(block.model_fields_set - set(QUIET), key=list(type(block).model_fields).index):
+        value = getattr(block, key)
+        if value is not None and value is not False:
+            found.append(_line(key, value))
+    return found
+
+
+def _line(key: str, value: Any) -> str:
+    words = WORDS.get(key, key.replace("_", " "))
+    if value is True:
+        return words
+    if hasattr(value, "model_fields_set"):
+        inner = [str(getattr(value, "kind", ""))] if getattr(value, "kind", "") else []
+        return name_of(f"{words}: {', '.join([*inner, *lines_of(value)])}", 120)
+    if isinstance(value, float) and value == int(value) and abs(value) < 1e15:
+        value = int(value)
+    if isinstance(value, int):
+        return f"{value:,} {words}" if words.split()[-1].endswith(("s", "token")) else f"{words} {value:,}"
+    return name_of(f"{words} {value}", 120)
+
+
+def facets(model: Model) -> dict[str, tuple[str, ...]]:
+    """What a model is, by role: for a table, and to compare."""
+    found: dict[str, list[str]] = {"layers": [f"{model.n_layers:,} in all"]}
+    for box in boxes(model):
+        if box.kind != "join":
+            lines = found.setdefault(box.role, [])
+            lines += [text for text in (box.title, *box.lines) if text not in lines]
+    return {role: tuple(lines) for role, lines in found.items()}
+
+
+def differing(models: Sequence[Model]) -> set[tuple[str, str]]:
+    """(role, line) pairs that not all models have."""
+    found = [_lines(model) for model in models]
+    every = found[0].union(*found[1:])
+    return every - found[0].intersection(*found[1:])
+
+
+def news(before: Model, model: Model) -> set[tuple[str, str]]:
+    """(role, line) pairs of a model that another does not have."""
+    return _lines(model) - _lines(before)
+
+
+def _lines(model: Model) -> set[tuple[str, str]]:
+    return {(role, line) for role, lines in facets(model).items() for line in lines}

@@ -1,0 +1,1 @@
+"""One page per command, independent of the format it is printed in."""

@@ -1,0 +1,142 @@
+"""The accuracy page: what `archsim validate` finds on the public runs, and what calibrations found on unseen shapes.
+
+Everything on it is computed; to add a part, write a function that gives Markdown and list it in `PARTS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from archsim.render.markdown import render
+from archsim.render.page import Page, Section, row
+from archsim.render.pages import validate as v
+
+if TYPE_CHECKING:
+    from archsim.accuracy.validation import Validation
+
+INTRO = """# Accuracy
+
+How far archsim's predictions are from published measurements. The page is made by
+`archsim validate --write-report reports/accuracy.md`, never by hand. No prediction sees a measured value. Below
+each table's own columns, the last one is what the datasheet roofline, the usual yardstick, would have said.
+
+Four things are kept apart: public runs of whole models; what was fitted to whole runs or serving points, which is the
+kernels of engines that nobody has tabulated and the host's time per step (so that theirs in the first part are no
+test; their errors on what a fit had not seen are in the second); kernels on shapes that a fit had not seen; and
+campaigns on a device, predicted before they were measured. The intervals of throughputs and of peaks of memory have
+the spread of public runs in them: that 80 % lie inside says nothing of runs elsewhere.
+"""
+
+
+def accuracy(answers: Iterable[Validation]) -> str:
+    """The page, in Markdown."""
+    own = [render(compared(answer)) for answer in answers]
+    return "\n".join([INTRO, *own, *(part for make in PARTS if (part := make()))])
+
+
+def compared(answer: Validation) -> Page:
+    """One kind of measurements with all groups."""
+    page = v.page(answer, verbose=True)
+    head, basis = v.head(answer)
+    named = {"kernels": "Kernels", "runs": "Public runs", "serving": "Serving points"}[answer.kind]
+    return Page(head=(named, f"{head}; {basis}."), sections=page.sections)
+
+
+# ---------------------------------------------------------------------- calibrations
+ERRORS = ("shapes", "median", "p90", "by time", "formula alone", "roofline")
+
+
+def calibrations() -> str:
+    """Errors of every fit on shape families that it had not seen, by device and engine."""
+    tables = [_stack(document) for document in documents()]
+    if not tables:
+        return ""
+    intro = (
+        "## Kernels, on unseen shapes",
+        "Each fit was tested on whole families of shapes that were left out of it; formula alone: the same without its "
+        "correction surface; median errors unless said otherwise.",
+    )
+    return "\n\n".join(intro) + "\n\n" + render(Page(head=(), sections=tuple(tables)))
+
+
+def documents() -> Iterator[Mapping[str, Any]]:
+    """The calibration files that archsim comes with."""
+    from archsim.spec.catalog import data_roots
+    from archsim.spec.loader import read
+    from archsim.timing.calibration import FILE, folders
+
+    own = data_roots("hardware")[-1] / "calibration"
+    for folder in folders():
+        if folder.samefile(own):
+            yield from (read(path) for path in sorted(folder.glob(f"*/*/{FILE}")))
+
+
+def _stack(document: Mapping[str, Any]) -> Section:
+    title = " ".join(str(document.get(name) or "") for name in ("device", "engine", "version")).strip()
+    lines = [row(*_fit(fit)) for fit in document.get("fits", ())]
+    return Section(title=title, rows=tuple(lines), header=ERRORS, align="lrrrrrr")
+
+
+def _fit(fit: Mapping[str, Any]) -> tuple[str, ...]:
+    errors = fit.get("errors", {})
+    unseen, formula, naive = (errors.get(name, {}) for name in ("unseen", "formula", "roofline"))
+    cache = f"kv {fit['kv_dtype']}" if fit.get("kv_dtype") else ""
+    name = " ".join(str(part) for part in (fit["op"], fit["dtype"], cache, fit.get("kernel")) if part)
+    figures = (unseen.get("median"), unseen.get("p90"), unseen.get("time_weighted"), formula.get("median"),
+               naive.get("median"))  # fmt: skip
+    return name, f"{errors.get('rows', 0):,}", *(v.share(value) for value in figures)
+
+
+def engines() -> str:
+    """Errors of what was fitted to whole runs: kernels of engines without tables, and the host's time per step."""
+    from archsim.spec.catalog import data_roots
+    from archsim.spec.loader import read
+
+    known = read(data_roots("hardware")[-1] / "calibration" / "engines.yaml")["engines"]
+    kernels = [
+        _unseen(f"{name}, {one['vendor']}", one["errors"])
+        for name, profile in known.items()
+        for one in profile.get("fits", ())
+        if "errors" in one and one["op"] == "gemm" and "dtype" not in one
+    ]
+    hosts = [
+        _unseen(f"{name} {version.replace('any', 'of no stated version')}, {seen['of']}", seen)
+        for name, profile in known.items()
+        for version, seen in profile.get("overhead_errors", {}).items()
+        if seen["rows"]
+    ]
+    intro = (
+        "## Fitted to runs, on what the fits had not seen",
+        "Kernels: a few constants for each engine and vendor, tested on pairs of model and device that were left out. "
+        "Host: one time per step for each engine and version, tested on a quarter of the models, degrees and prompts.",
+    )
+    header = ("figures", "median", "mean", "p90")
+    tables = tuple(
+        Section(title=title, rows=tuple(rows), align="lrrrr", header=header)
+        for title, rows in (("Kernels", kernels), ("Host", hosts))
+        if rows
+    )
+    return "\n\n".join(intro) + "\n\n" + render(Page(head=(), sections=tables))
+
+
+def _unseen(name: str, errors: Mapping[str, Any]) -> tuple[Any, ...]:
+    return row(name, f"{errors['rows']:,}", *(v.share(errors[key]) for key in ("median", "mean", "p90")))
+
+
+PARTS: Sequence[Callable[[], str]] = (engines, calibrations)
+"""What follows the runs, in this order: each gives Markdown under a heading of the second level, or nothing."""
+
+
+# ---------------------------------------------------------------------- README
+def summary(answer: Validation) -> str:
+    """The short table of the README."""
+    groups = [("all", answer.summary), *answer.by("metric").items()]
+    lines = [
+        "| | figures | median error | mean error | inside the 80 % interval | roofline's median error |",
+        "| --- | --: | --: | --: | --: | --: |",
+    ]
+    for name, found in groups:
+        cells = (found["median_ape"], found["mape"], found["coverage_80"], found["naive"]["median_ape"])
+        lines.append(f"| {name} | {found['rows']:,} | " + " | ".join(v.share(cell) for cell in cells) + " |")
+    return "\n".join(["", *lines, "", ""])

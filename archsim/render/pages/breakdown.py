@@ -1,0 +1,93 @@
+"""`--by`: the kernels of an estimate summed over ops, blocks, phases or kinds; or the whole at several contexts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from archsim.base.units import format_bytes, format_flops, format_seconds, format_span
+from archsim.predict.context_curve import AtContext, at, lengths
+from archsim.predict.estimate import Estimate
+from archsim.render.flat import flatten
+from archsim.render.groups import Group, by
+from archsim.render.page import Cell, Page, Row, Section, bar, percent, row
+from archsim.render.pages.estimate import head
+from archsim.timing.step_time import Phase
+
+HEADER = ("runs", "expected", "share", "speed of light", "limited by", "FLOP", "HBM", "link")
+
+
+def breakdown_page(e: Estimate, what: str) -> Page:
+    """One table a phase; with `phase`, one table in all."""
+    phases = _phases(e)
+    if what == "context":
+        return Page(head=head(e), sections=(_over_context(e),))
+    if what == "phase":
+        rows = [r for phase in phases for r in _rows(phase, what)]
+        sections = [Section(title="phase", rows=tuple(rows), align="lrrrrlrrr", header=HEADER)]
+    else:
+        sections = [
+            Section(title=phase.name, rows=tuple(_rows(phase, what)), align="lrrrrlrrr", header=HEADER)
+            for phase in phases
+        ]
+    return Page(head=head(e), sections=tuple(sections))
+
+
+def with_breakdown(e: Estimate, what: str | None) -> dict[str, Any]:
+    """The JSON object of an estimate, with a key `by` where one was asked for."""
+    data = e.to_dict()
+    if what == "context":
+        data["by"] = {what: [found.to_dict() for found in _contexts(e)]}
+    elif what is not None:
+        data["by"] = {phase.name: [g.to_dict() for g in by(phase, what)] for phase in _phases(e)}
+    return data
+
+
+def as_rows(e: Estimate, what: str | None) -> list[dict[str, Any]]:
+    """Rows for CSV: the whole estimate in one, or one a group."""
+    if what is None:
+        return [flatten(e.to_dict())]
+    if what == "context":
+        return [found.to_dict() for found in _contexts(e)]
+    return [{"phase": phase.name, **g.to_dict()} for phase in _phases(e) for g in by(phase, what)]
+
+
+def _contexts(e: Estimate) -> list[AtContext]:
+    return [at(e, context) for context in lengths(e.model.max_context)]
+
+
+def _over_context(e: Estimate) -> Section:
+    """The same batch at several contexts; the bar is the decode step, or the prefill where nothing is decoded."""
+    found = _contexts(e)
+    steps = [float((point.decode or point.prefill).expected_s) for point in found]
+    rows = [_context_row(point, step / max(steps)) for point, step in zip(found, steps, strict=True)]
+    decoded = ("TPOT", "80 % interval") if e.decode else ()
+    caches = ("caches",) if found[-1].memory.kv_cache else ()
+    align = "lr" + "rr" * bool(decoded) + "l" + "r" * bool(caches) + "rl"
+    return Section("context", tuple(rows), align, ("TTFT", *decoded, "", *caches, "memory each", ""))
+
+
+def _context_row(point: AtContext, length: float) -> Row:
+    step, used = point.decode, point.memory
+    times = [format_seconds(float(point.prefill.expected_s))]
+    if step is not None:
+        times += [format_seconds(float(step.expected_s)), format_span(float(step.low_s), float(step.high_s))]
+    caches = [format_bytes(used.kv_cache)] * bool(used.kv_cache)
+    fits = Cell("") if used.fits else Cell("does not fit", "bad")
+    return row(f"{point.context:,}", *times, bar(length), *caches, format_bytes(used.needed), fits)
+
+
+def _phases(e: Estimate) -> list[Phase]:
+    return [phase for phase in (e.prefill, e.decode) if phase is not None]
+
+
+def _rows(phase: Phase, what: str) -> list[Row]:
+    total = float(phase.expected_s) or 1.0
+    return [_row(g, total) for g in by(phase, what)]
+
+
+def _row(g: Group, total: float) -> Row:
+    return row(
+        g.name, f"{g.count:,}", format_seconds(g.expected_s), percent(g.expected_s / total),
+        format_seconds(g.ideal_s), g.bound, format_flops(float(g.flops)), format_bytes(float(g.bytes)),
+        format_bytes(float(g.comm_bytes)) if g.comm_bytes else "",
+    )  # fmt: skip

@@ -1,0 +1,241 @@
+"""`archsim compare` as a page: sizes and times with ratios, how sure the ranking is, and where they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import floor, log10
+
+from archsim.base.diagnostics import shorten
+from archsim.base.units import format_bytes, format_flops, format_rate, format_seconds
+from archsim.comparison.compare import LOADS, Candidate, Comparison
+from archsim.comparison.uncertainty import Ratio
+from archsim.predict.estimate import Workload
+from archsim.render.page import Cell, Page, Row, Section, bar, plural, row
+from archsim.render.signed import scaled, signed, times
+
+SIZES = ("params", "active_params", "weight_bytes", "kv_bytes_per_token", "flops_per_token")
+TIMES = ("devices", "memory_bytes_per_device", "ttft_s", "tpot_s", "e2e_s", "tokens_per_s_per_device")
+SIZE_HEADS = ("params", "active", "weights", "KV/token", "FLOPs/token")
+TIME_HEADS = ("devices", "memory each", "TTFT", "TPOT", "end to end", "tok/s/device")
+LOAD_WORDS = {"batch": "batch {}", "input_len": "{} tokens in", "output_len": "{} out"}
+
+CERTAIN, SURE, LIKELY = 0.995, 0.9, 0.65
+"""Probabilities from which a ranking is called certain, is stated, and is called probable."""
+
+PARTS = 6
+"""Parts of the model that are shown; the others are summed."""
+
+IN_FULL = 4
+"""Candidates up to which the difference in prefill is shown as well."""
+
+NAME = 40
+"""Characters of a model's or device's name that are shown."""
+
+SURE_TITLE = "How sure that is"
+AGAINST = "  against the first"
+
+
+def page(c: Comparison, *, changes: Sequence[str] = ()) -> Page:
+    """The report. changes: `--set` assignments, of all models but the first."""
+    changed = (f"changed, in all but the first model: {', '.join(changes)}",) if changes else ()
+    loads = c.by_workload
+    sections: list[Section] = [_sizes(c)] if any(x.answer for x in c.candidates) else []
+    for load in loads:
+        sections += _at(c, load, len(loads) > 1)
+    sections[-1:] = [_told(c, section) for section in sections[-1:]]
+    sections += _where(c) if len(loads) == 1 else [_elsewhere()]
+    sections += _refused(c)
+    return Page(head=(*_head(c), *changed), note=_note(c), sections=tuple(sections))
+
+
+def label(x: Candidate) -> str:
+    """What a candidate is called, with names that are not too long."""
+    degrees = (f"{name} {value}" for name, value in x.degrees.items())
+    return ", ".join((f"{shorten(x.name, NAME)} on {shorten(x.hardware.id, NAME)}", *degrees))
+
+
+def _head(c: Comparison) -> tuple[str, ...]:
+    models = ", ".join(dict.fromkeys(shorten(x.name, 2 * NAME) for x in c.candidates))
+    devices = ", ".join(dict.fromkeys(shorten(x.hardware.id, 2 * NAME) for x in c.candidates))
+    spans = []
+    for name in LOADS:
+        values = dict.fromkeys(getattr(load, name) for load in c.by_workload)
+        spans.append(LOAD_WORDS[name].format(", ".join(f"{value:,}" for value in values)))
+    return f"{models} on {devices}", " · ".join((*spans, f"against {label(c.first)}"))
+
+
+def _note(c: Comparison) -> str:
+    """What is not as asked: candidates that do not fit, and a baseline without an answer."""
+    told: dict[str, list[str]] = {}
+    for x in c.candidates:
+        if x.answer is not None and not x.fits:
+            m = x.answer.memory
+            short = f"{format_bytes(m.needed)} needed, {format_bytes(m.usable)} usable"
+            told.setdefault(label(x), []).append(f"{_varied(c, x.workload)}{short}")
+    parts = [
+        f"{name} does not fit ({'; '.join(found)}): its times are as if it did"
+        for name, found in told.items()
+    ]
+    if any(c.base(x).answer is None for x in c.candidates) and any(x.answer for x in c.candidates):
+        parts.append("the first has no answer, so nothing is set against it")
+    return " · ".join(parts)
+
+
+def _varied(c: Comparison, load: Workload) -> str:
+    """What is particular about a workload: `batch 8: `; nothing where there is one workload."""
+    names = [name for name in LOADS if len({getattr(x, name) for x in c.by_workload}) > 1]
+    words = ", ".join(LOAD_WORDS[name].format(f"{getattr(load, name):,}") for name in names)
+    return f"{words}: " if words else ""
+
+
+def _sizes(c: Comparison) -> Section:
+    """Each model once; below it its figures over those of the first."""
+    lines: list[Row] = []
+    seen: set[str] = set()
+    for x in c.candidates:
+        if x.answer is None or x.name in seen:
+            continue
+        seen.add(x.name)
+        lines.append(row(shorten(x.name, NAME), *(_size(key, x.figures[key]) for key in SIZES)))
+        if x.name != c.first.name and c.base(x).answer is not None:
+            lines.append(_ratios(c, x, SIZES))
+    return Section(title="Size", rows=tuple(lines), align="lrrrrr", header=SIZE_HEADS)
+
+
+def _size(name: str, value: float | None) -> str:
+    value = value or 0
+    if name.endswith("params"):
+        return scaled(value)
+    return format_flops(value) if name.startswith("flops") else format_bytes(value)
+
+
+def _at(c: Comparison, load: Workload, several: bool) -> list[Section]:
+    """Times and ranking at one workload."""
+    found = [x for x in c.by_workload[load] if x.answer is not None]
+    where = f" at {_varied(c, load).removesuffix(': ')}" if several else ""
+    sections = [_times(c, found, where)] if found else []
+    if len(found) > 1 and c.base(found[0]).answer is not None:
+        sections.append(_sure(c, found[1:], where))
+    return sections
+
+
+def _times(c: Comparison, found: Sequence[Candidate], where: str) -> Section:
+    lines: list[Row] = []
+    for x in found:
+        f = x.figures
+        cells: list[str | Cell] = [
+            f"{f['devices']:,}",
+            Cell(format_bytes(f["memory_bytes_per_device"] or 0), "" if x.fits else "bad"),
+            *(format_seconds(f[key] or 0) if f[key] else "–" for key in ("ttft_s", "tpot_s", "e2e_s")),
+            format_rate(f["tokens_per_s_per_device"] or 0, "").strip() if f["tokens_per_s_per_device"] else "–",
+        ]  # fmt: skip
+        lines.append(row(label(x), *cells))
+        if not x.fits:
+            lines.append(row(Cell("  does not fit", "bad")))
+        if x is not c.base(x) and c.base(x).answer is not None:
+            lines.append(_ratios(c, x, TIMES))
+    return Section(title=f"Expected time{where}", rows=tuple(lines), align="lrrrrrr", header=TIME_HEADS)
+
+
+def _ratios(c: Comparison, x: Candidate, names: Sequence[str]) -> Row:
+    found = c.ratios(x)
+    return row(Cell(AGAINST, "dim"), *(Cell(times(found.get(name)), "dim") for name in names))
+
+
+def _sure(c: Comparison, found: Sequence[Candidate], where: str) -> Section:
+    """The ratio of times, its interval, and the ranking in words."""
+    lines: list[Row] = []
+    for x in found:
+        lines.append(row(label(x)))
+        for name, ratio in c.ranking(x).items():
+            if ratio is not None:
+                value, span = interval(ratio)
+                lines.append(row(f"  {name}", value, span, verdict(ratio)))
+    return Section(
+        title=f"{SURE_TITLE}{where}", rows=tuple(lines), align="lrrl", header=("ratio", "80 % interval", "")
+    )  # fmt: skip
+
+
+def _told(c: Comparison, section: Section) -> Section:
+    """The last of the sections on how sure a ranking is, with what it means."""
+    if not section.title.startswith(SURE_TITLE):
+        return section
+    about = (
+        f"time over that of {label(c.first)}; errors that both sides share cancel in a ratio; docs/compare.md says "
+        "which are taken as shared"
+    )
+    return section._replace(below=(about,))
+
+
+def interval(found: Ratio) -> tuple[str, str]:
+    """The ratio and its interval, with as many digits as it takes to tell them apart."""
+    if found.low == found.high:
+        return f"{found.value:.3f}", "exact"
+    size = floor(log10(found.value))
+    places = max(3 - size, 0) if size > 0 else max(3, 2 - size)
+    while places < 9 and len({f"{x:.{places}f}" for x in (found.low, found.value, found.high)}) < 3:
+        places += 1
+    low, value, high = (f"{x:,.{places}f}" for x in (found.low, found.value, found.high))
+    return value, f"{low} – {high}"
+
+
+def verdict(found: Ratio) -> str:
+    """The ranking in words."""
+    if found.value == 1 and found.low == found.high:
+        return "the same"
+    sure, word = (found.faster, "faster") if found.value < 1 else (1 - found.faster, "slower")
+    if sure >= CERTAIN:
+        return f"{word}, > 99 % sure"
+    share = f"{100 * sure:.0f} %"
+    if sure < LIKELY:
+        return f"cannot be told ({share} for {word})"
+    return f"{word}, {share} sure" if sure >= SURE else f"probably {word}, {share} sure"
+
+
+def _where(c: Comparison) -> list[Section]:
+    """The parts in which a phase takes more or less time than in the first, phase by phase."""
+    sections: list[Section] = []
+    for phase in ("decode", "prefill") if len(c.candidates) <= IN_FULL else ("decode",):
+        found = [section for x in c.candidates[1:] if (section := _parts(c, x, phase)) is not None]
+        if found:
+            about = f"expected time of each part of the model; first: {label(c.first)}"
+            sections += [Section(title=f"Where {phase} differs", below=(about,)), *found]
+    return sections
+
+
+def _parts(c: Comparison, x: Candidate, phase: str) -> Section | None:
+    parts = [part for part in c.parts(x, phase) if part.delta_s]
+    if not parts:
+        return None
+    most = max(abs(part.delta_s) for part in parts)
+    lines = [
+        row(part.name, _time(part.first_s), _time(part.this_s), signed("decode_s", part.delta_s),
+            bar(abs(part.delta_s) / most))
+        for part in parts[:PARTS]
+    ]  # fmt: skip
+    rest = parts[PARTS:]
+    if rest:
+        first, this, delta = (
+            sum(getattr(part, name) for part in rest) for name in ("first_s", "this_s", "delta_s")
+        )
+        lines.append(
+            row(f"{plural(len(rest), 'other')}", _time(first), _time(this), signed("decode_s", delta), bar(0))
+        )
+    return Section(
+        title=f"{label(x)}: {phase}", rows=tuple(lines), align="lrrrl", header=("first", "this", "change", ""),
+        sub=True,
+    )  # fmt: skip
+
+
+def _time(seconds: float) -> str:
+    return format_seconds(seconds) if seconds else "–"
+
+
+def _elsewhere() -> Section:
+    text = "where the differences come from, part by part at each workload: `--format csv` or `json`"
+    return Section(title="", rows=(row(Cell("More", "dim"), text),))
+
+
+def _refused(c: Comparison) -> list[Section]:
+    lines = dict.fromkeys(row(label(x), x.reason) for x in c.candidates if x.answer is None)
+    return [Section(title="Not answered", rows=tuple(lines))] if lines else []

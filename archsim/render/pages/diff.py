@@ -1,0 +1,93 @@
+"""`archsim diff` as a page: the decisions that set two architectures apart, under what each of them changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from archsim.evolution.diff import GROUPS, Difference, Effect
+from archsim.render.page import Cell, Page, Row, Section, plural, row
+from archsim.render.signed import absolute, scaled, signed
+
+TITLES = {
+    "parameters": "Parameters",
+    "flops": "FLOPs per token",
+    "cache": "Cache",
+    "storage": "Stored bytes",
+    "wiring": "Wiring",
+}
+
+WORDS = {
+    "params": "total", "active_params": "active", "flops_per_token": "per token", "kv_bytes": "KV cache",
+    "state_bytes": "state", "weight_bytes": "weights",
+}  # fmt: skip
+
+
+def page(d: Difference, *, changes: Sequence[str] = ()) -> Page:
+    """The report. changes: `--set` assignments."""
+    changed = (f"changed: {', '.join(changes)}",) if changes else ()
+    head = (
+        f"{d.a.name} and {d.b.name}",
+        f"{plural(len(d.effects), 'decision')} apart · caches and FLOPs at {d.context_len:,} tokens",
+        *changed,
+    )
+    if d.same:
+        return Page(head=head, note="both are the same architecture")
+    sections = [section for group in TITLES if (section := _section(d, group)) is not None]
+    return Page(head=head, sections=(*sections, _whole(d), _basis(d)))
+
+
+def rows(d: Difference) -> list[dict[str, Any]]:
+    """A row for each decision, for CSV."""
+    return [
+        {"decision": e.decision, "change": e.change, "groups": " ".join(e.groups), "measured_in": e.measured,
+         **{f"delta_{name}": value for name, value in e.delta.items()}}
+        for e in d.effects
+    ]  # fmt: skip
+
+
+def _section(d: Difference, group: str) -> Section | None:
+    """The decisions that change one kind of figure, the largest first."""
+    figures = GROUPS.get(group, ())
+    found = [e for e in d.effects if group in e.groups]
+    if not found:
+        return None
+    found.sort(key=lambda e: -abs(e.delta[figures[0]] or 0) if figures else 0)
+    kept = [name for name in figures if any(e.delta[name] for e in found)]
+    lines = [_line(e, kept) for e in found]
+    heads = (*(WORDS[name] for name in kept[1:]), "") if kept else ()
+    return Section(
+        title=TITLES[group], rows=tuple(lines), align="r" * len(kept) + "l", header=heads if kept[1:] else (),
+        aside="" if kept else "what no count depends on",
+    )  # fmt: skip
+
+
+def _line(e: Effect, figures: Sequence[str]) -> Row:
+    where = {"a": "", "b": " (undone in the second)", None: " (possible only together with others)"}
+    return row(*(signed(name, e.delta[name]) for name in figures), e.change + where[e.measured])
+
+
+def _whole(d: Difference) -> Section:
+    lines = []
+    for name in WORDS:
+        old, new = getattr(d.first, name), getattr(d.last, name)
+        if old or new:
+            lines.append(row(_long(name), absolute(name, old), absolute(name, new), signed(name, new - old)))
+    return Section(title="In all", rows=tuple(lines), align="lrrr", header=("first", "second", "change"))
+
+
+def _long(name: str) -> str:
+    return {
+        "params": "parameters",
+        "active_params": "active per token",
+        "flops_per_token": "FLOPs per token",
+    }.get(name, WORDS[name])
+
+
+def _basis(d: Difference) -> Section:
+    alone = {name: sum(e.delta[name] or 0 for e in d.effects) for name in ("params",)}
+    text = (
+        f"each effect is that of one decision by itself, made in {d.a.name}; together they interact: the parameters of "
+        f"all would add up to {scaled(alone['params'])}. `archsim evolve` has steps that add up"
+    )
+    return Section(title="", rows=(row(Cell("Basis", "dim"), text),))

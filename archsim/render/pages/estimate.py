@@ -1,0 +1,278 @@
+"""`archsim estimate` as a page: what it is, whether it fits, how fast, and what that rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from archsim.base.units import (
+    format_bytes,
+    format_count,
+    format_flops,
+    format_rate,
+    format_seconds,
+    format_span,
+)
+from archsim.predict.assumptions import EVIDENCE
+from archsim.predict.estimate import Estimate, Workload
+from archsim.predict.what_fits import Facts
+from archsim.render.groups import Group, by_part
+from archsim.render.page import Cell, Page, Row, Section, Style, bar, percent, row
+from archsim.render.pages.headroom import headroom
+from archsim.timing.step_time import Phase
+
+SMALLEST_SHARE = 0.0005
+
+
+def page(
+    e: Estimate,
+    whole: Facts,
+    *,
+    inputs: Sequence[str],
+    asked: tuple[str, str],
+    changes: Sequence[str] = (),
+    verbose: bool = False,
+) -> Page:
+    """The report. inputs: files behind it. asked: model and device as spelt. changes: `--set` assignments."""
+    sections = [_size(e, whole), _memory(e, whole), _speed(e, whole), *_serving(e), _where(e)]
+    sections.append(headroom(e, whole))
+    changed = [f"changed: {', '.join(changes)}"] if changes else []
+    return Page(
+        head=(*head(e), *changed),
+        note=_note(e, whole),
+        sections=(*sections, *_end(e, inputs, asked, verbose)),
+    )
+
+
+def head(e: Estimate) -> tuple[str, str]:
+    """What was asked, in two lines."""
+    devices = f"{plan_text(e)}" if e.plan.devices > 1 else e.hardware.name
+    load = e.workload
+    parts = [f"{e.formats.name} weights"]
+    grows = e.decode is not None and e.kv_bytes_per_token > 0
+    parts += [f"{e.formats.kv.name} KV cache"] if grows else []
+    parts += [f"batch {load.batch:,}", f"{load.input_len:,} tokens in"]
+    parts += [] if e.decode is None else [f"{load.output_len:,} out"]
+    parts += [] if e.plan.engine == "generic" else [e.plan.engine]
+    return f"{e.model.name} on {devices}", " · ".join(parts)
+
+
+def plan_text(e: Estimate) -> str:
+    """`2 × H100, tensor parallel`, with every degree above one."""
+    names = {"tp": "tensor", "pp": "pipeline", "dp": "attention-data", "ep": "expert"}
+    degrees = {name: getattr(e.plan, key) for key, name in names.items() if getattr(e.plan, key) > 1}
+    if len(degrees) == 1:
+        spread = f"{next(iter(degrees))} parallel"
+    else:
+        spread = ", ".join(f"{name} parallel {n}" for name, n in degrees.items())
+    return f"{e.plan.devices:,} × {e.hardware.name}, {spread}"
+
+
+def bare(e: Estimate) -> str:
+    """The answer in one line."""
+    m = e.metrics
+    parts = [f"TTFT {format_seconds(m['ttft_s'] or 0)}"]
+    if m["tpot_s"]:
+        parts += [f"TPOT {format_seconds(m['tpot_s'])}", format_rate(m["tokens_per_s"] or 0, "tokens/s")]
+    fit = "" if e.memory.fits else ", does not fit"
+    return f"{e.model.name} on {e.plan.devices} × {e.hardware.id}: {', '.join(parts)}{fit}\n"
+
+
+def _note(e: Estimate, whole: Facts) -> str:
+    if whole.alone is None:
+        return ""
+    need, usable = format_bytes(whole.alone.needed), format_bytes(whole.alone.usable)
+    return (
+        f"1 device is too small ({need} needed, {usable} usable), so {e.plan.devices:,} are used; "
+        "`--devices` to choose"
+    )
+
+
+def _size(e: Estimate, whole: Facts) -> Section:
+    kv, average = whole.kv_per_token, whole.weight_bytes / e.params_total
+    work = f"{format_flops(whole.flops_per_token)} per token"
+    work += f" @ {e.workload.context:,}" if e.decode else ""
+    rows = [
+        ("parameters", format_count(e.params_total), _published(e)),
+        ("weights", format_bytes(whole.weight_bytes), f"{e.formats.name}, {average:.4g} bytes/parameter"),
+        ("work", work, "1 MAC = 2 FLOP, masked pairs not counted"),
+    ]
+    if whole.state_bytes:
+        state = f"{format_bytes(whole.state_bytes)} per sequence"
+        rows.insert(2, ("recurrent state", state, "whatever the length"))
+    if kv:
+        rows.insert(2, ("KV cache", f"{kv:,} B per token", f"{e.formats.kv.name}, while no window is full"))
+    if e.params_active != e.params_total:
+        active = format_count(e.params_active)
+        rows.insert(1, ("  active per token", active, "routed experts not used left out"))
+    exact = tuple(row(name, value, "exact", remark) for name, value, remark in rows)
+    return Section(title="Size", rows=exact, align="lr")
+
+
+def _published(e: Estimate) -> str:
+    """How the count compares with what the authors state."""
+    exact = e.model.published.exact if e.model.published else None
+    if exact is None:
+        return ""
+    return "matches the published count" if exact == e.params_total else f"published: {exact:,}"
+
+
+def _memory(e: Estimate, whole: Facts) -> Section:
+    m = e.memory
+    kept = "caches at full length" if e.decode else "caches"
+    parts = [
+        ("weights", m.weights, ""),
+        (kept, m.kv_cache, ""),
+        ("activations", m.activations, "modelled: peak of prefill"),
+        ("runtime", m.runtime, "modelled: context and libraries"),
+    ]
+    rows = [
+        _memory_row(name, size, m.capacity, note) for name, size, note in parts if size or name == "weights"
+    ]
+    free = Cell(format_bytes(abs(m.free)), "good" if m.fits else "bad")
+    grown = whole.device_kv_per_token
+    room = f"room for {m.free // grown:,} more tokens" if m.fits and grown else ""
+    if m.fits:
+        rows.append(row("free", free, bar(m.free / m.capacity), percent(m.free / m.capacity), room))
+    else:
+        rows.append(row("short by", free, bar(0), percent(-m.free / m.capacity), Cell("does not fit", "bad")))
+    aside = f"{format_bytes(m.capacity)}, {format_bytes(m.usable)} usable ({m.usable / m.capacity:.0%})"
+    title = "Memory per device" if e.plan.devices > 1 else "Memory"
+    return Section(title=title, rows=tuple(rows), align="lrlr", aside=aside)
+
+
+def _memory_row(name: str, size: int, capacity: int, note: str) -> Row:
+    return row(name, format_bytes(size), bar(size / capacity), percent(size / capacity), note)
+
+
+def _speed(e: Estimate, whole: Facts) -> Section:
+    rows = [_phase_row("prefill  (TTFT)", e.prefill)]
+    m, load = e.metrics, e.workload
+    if e.decode is not None:
+        ideal = float(e.prefill.ideal_s) + float(e.decode.ideal_s) * (load.output_len - 1)
+        rate = load.batch
+        rows.append(_phase_row("decode   (TPOT)", e.decode))
+        rows.append(_rate_row("per user", 1.0, e.decode))
+        if load.batch > 1:
+            rows.append(_rate_row("all users", rate, e.decode))
+        rows.append(
+            row(
+                "end to end",
+                format_seconds(ideal),
+                format_seconds(m["e2e_s"] or 0),
+                "",
+                f"{load.output_len:,} tokens",
+            )
+        )
+    evidence = (e.decode or e.prefill).evidence
+    return Section(
+        title="Speed",
+        rows=tuple(rows),
+        align="lrrrl",
+        header=("speed of light", "expected", "80 % interval", "limited by"),
+        below=(f"ridge {whole.ridge:,.4g} FLOP/B; expected: {evidence}, {EVIDENCE[evidence]}",),
+    )
+
+
+def _serving(e: Estimate) -> list[Section]:
+    """The steady state of continuous batching, where it was asked for."""
+    state = e.serving
+    if state is None:
+        return []
+    ttft = state.ttft
+    rows = [
+        row("requests in flight", f"{state.concurrency:,}", f"{state.running:,.0f} of them decode at a time"),
+        row("TPOT", format_seconds(state.tpot.seconds), format_span(state.tpot.low, state.tpot.high)),
+        row("TTFT", format_seconds(ttft.seconds), format_span(ttft.low, ttft.high))
+        if ttft
+        else row("TTFT", "-", "refused"),
+        row("output", format_rate(state.tokens_per_s, "tokens/s"), "all users, at the mean context"),
+        row("utilisation", percent(state.utilisation), "of the time goes into prompts"),
+    ]
+    below = (f"no TTFT: {state.refusal}",) if state.refusal else ()
+    return [
+        Section(title="Serving, steady state", rows=tuple(rows), align="lrl", header=("", ""), below=below)
+    ]
+
+
+def _phase_row(name: str, phase: Phase) -> Row:
+    intensity = f", {float(phase.flops) / float(phase.bytes):,.4g} FLOP/B" if phase.bytes else ""
+    return row(
+        name,
+        format_seconds(float(phase.ideal_s)),
+        format_seconds(float(phase.expected_s)),
+        format_span(float(phase.low_s), float(phase.high_s)),
+        Cell(phase.bound + intensity, phase.bound),
+    )
+
+
+def _rate_row(name: str, batch: float, phase: Phase) -> Row:
+    def rate(seconds: float) -> str:
+        return format_rate(batch / float(seconds), "tok/s")
+
+    span = f"{rate(phase.high_s).rsplit(' ', 1)[0]} – {rate(phase.low_s)}"
+    return row(name, rate(phase.ideal_s), rate(phase.expected_s), span, "")
+
+
+def _where(e: Estimate) -> Section:
+    phase = e.decode or e.prefill
+    groups = by_part(phase)
+    total = sum(g.expected_s for g in groups) or 1.0
+    shown = [g for g in groups if g.expected_s / total >= SMALLEST_SHARE]
+    rows = [_share_row(g, total) for g in shown]
+    name = "decode" if e.decode else "prefill"
+    return Section(
+        title=f"Where {name} time goes", rows=tuple(rows), align="lrlr", aside="expected time of one step"
+    )
+
+
+def _share_row(g: Group, total: float) -> Row:
+    share = g.expected_s / total
+    return row(g.name, format_seconds(g.expected_s), bar(share), percent(share), Cell(g.bound, _style(g)))
+
+
+def _style(g: Group) -> Style:
+    styles: dict[str, Style] = {"compute": "compute", "memory": "memory", "communication": "communication"}
+    return styles.get(g.bound, "")
+
+
+def _end(e: Estimate, inputs: Sequence[str], asked: tuple[str, str], verbose: bool) -> list[Section]:
+    known = f"-v lists {len(e.assumptions)}" if not verbose else f"{len(e.assumptions)} below"
+    basis = f"exact = counted from the spec · modelled and expected = assumptions ({known})"
+    sections = []
+    if verbose:
+        numbered = tuple(row(f"{i}", text) for i, text in enumerate(e.assumptions, start=1))
+        sections.append(Section(title="Assumptions", rows=numbered, align="r"))
+    pairs = [("Basis", basis), *(("Inputs" if i == 0 else "", text) for i, text in enumerate(inputs))]
+    sections.append(Section(title="", rows=tuple(row(Cell(name, "dim"), text) for name, text in pairs)))
+    return [*sections, _next(e, asked)]
+
+
+def _next(e: Estimate, asked: tuple[str, str]) -> Section:
+    model, hw = (f'"{name}"' if " " in name else name for name in asked)
+    run = f"{model} --hw {hw}{_flags(e)}"
+    lines = [(f"archsim estimate {run} --by op", "every kernel")]
+    if e.decode is None:
+        lines += [(f"archsim count {model}", "exact counts, block by block")]
+    else:
+        lines += [(f"archsim estimate {run} --weights {name}", "narrower weights") for name in _narrower(e)]
+        lines += [(f"archsim explain {model} decode --hw {hw}", "the formula with numbers in it")]
+    return Section(title="Try", rows=tuple(row(*line) for line in lines))
+
+
+def _flags(e: Estimate) -> str:
+    """The options that make a command repeat this workload."""
+    load, usual = e.workload, Workload()
+    changed = {
+        name: getattr(load, name)
+        for name in ("batch", "input_len", "output_len")
+        if getattr(load, name) != getattr(usual, name)
+    }
+    return "".join(f" --{name.replace('_', '-')} {value}" for name, value in changed.items())
+
+
+def _narrower(e: Estimate) -> list[str]:
+    """The widest usual format that is clearly narrower than the weights are now."""
+    stored = (
+        e.formats.weights.get("expert") or e.formats.weights.get("linear") or e.formats.weights["default"]
+    )
+    return [name for name, bits in (("fp8", 8), ("int4", 4.2)) if bits < 0.9 * stored.bits][:1]

@@ -1,0 +1,131 @@
+"""`archsim evolve` as a page: a row for each decision, what it adds, and its mean over other orders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from archsim.evolution.evolve import Evolution
+from archsim.evolution.figures import Costs
+from archsim.evolution.words import told
+from archsim.render.page import Cell, Page, Row, Section, bar, plural, row
+from archsim.render.signed import NOTHING, absolute, signed
+from archsim.render.waterfall import waterfall
+
+METRICS = {
+    "params": "parameters",
+    "flops_per_token": "FLOPs per token",
+    "kv_bytes": "KV cache",
+    "decode_s": "decode",
+    "prefill_s": "prefill",
+}
+"""The figures that are shown, and their titles."""
+
+HEADS = ("params", "FLOPs/token", "KV cache", "decode", "prefill", "")
+
+
+def page(e: Evolution, *, changes: Sequence[str] = (), drawn: bool = False) -> Page:
+    """The report. changes: `--set` assignments. drawn: whether pictures stand beside it."""
+    where = f" on one {e.hardware.id}" if e.hardware else ""
+    changed = (f"changed: {', '.join(changes)}",) if changes else ()
+    head = (
+        f"{e.a.name} to {e.b.name}, one decision at a time",
+        f"one sequence of {e.context_len:,} tokens{where} · order: {e.order} · {plural(len(e.steps), 'step')}",
+        *changed,
+    )
+    note = " · ".join(e.warnings)
+    if not e.steps:
+        return Page(head=head, note="both are the same architecture")
+    return Page(
+        head=head, note=note, sections=(_steps(e), *(() if drawn else _falls(e)), *_attribution(e), _basis(e))
+    )
+
+
+def figures(e: Evolution) -> str:
+    """Waterfalls of the figures that change, as HTML."""
+    steps = [(e.change(step), step.delta) for step in e.steps]
+    names = e.a.name, e.b.name
+    found = "".join(
+        waterfall(metric, name, steps, names, getattr(e.first, metric)) for metric, name in METRICS.items()
+    )
+    return f'<h2>What each step changes</h2>\n<div class="plots">{found}</div>\n' if found else ""
+
+
+def rows(e: Evolution) -> list[dict[str, Any]]:
+    """A row for each step, for CSV: its change, and the figures after it."""
+    none = dict.fromkeys(f"delta_{name}" for name in e.first.to_dict())
+    found: list[dict[str, Any]] = [{"step": 0, "change": e.a.name, **none, **_after(e.first)}]
+    for i, step in enumerate(e.steps, start=1):
+        delta = {f"delta_{name}": value for name, value in step.delta.items()}
+        found.append({"step": i, "change": e.change(step), **delta, **_after(step.after)})
+    return found
+
+
+def _after(costs: Costs) -> dict[str, Any]:
+    return {f"after_{name}": value for name, value in costs.to_dict().items()}
+
+
+def _steps(e: Evolution) -> Section:
+    lines = [_line("from", e.first, e.a.name)]
+    lines += [_delta(str(i), step.delta, e.change(step)) for i, step in enumerate(e.steps, start=1)]
+    lines.append(_line("to", e.last, e.b.name))
+    return Section(title="Step", rows=tuple(lines), align="lrrrrrl", header=HEADS)
+
+
+FALLS = {"decode_s": "Decode time", "params": "Parameters"}
+"""Figures whose waterfall is drawn as text, the first of them that there is."""
+
+
+def _falls(e: Evolution) -> tuple[Section, ...]:
+    """A waterfall: each step that changes the figure begins where the one before ended."""
+    for metric, title in FALLS.items():
+        before, lines = getattr(e.first, metric), []
+        afters = [getattr(step.after, metric) for step in e.steps]
+        if before is None or all(signed(metric, step.delta[metric]).text == NOTHING for step in e.steps):
+            continue
+        most = max(before, *afters)
+        lines.append(row("from", "", absolute(metric, before), bar(before / most)))
+        for i, (step, after) in enumerate(zip(e.steps, afters, strict=True), start=1):
+            change = signed(metric, step.delta[metric])
+            if change.text != NOTHING:
+                place = bar(abs(after - before) / most, min(before, after) / most)
+                lines.append(row(str(i), change, absolute(metric, after), place))
+            before = after
+        lines.append(row("to", "", absolute(metric, before), bar(before / most)))
+        return (Section(title=title, rows=tuple(lines), align="lrrl", header=("change", "after it", "")),)
+    return ()
+
+
+def _attribution(e: Evolution) -> tuple[Section, ...]:
+    found = e.attribution
+    if found is None:
+        return ()
+    lines = [_delta("", delta, told(name, e.changes)) for name, delta in _largest(found.shares)]
+    what = "all" if found.complete else "sampled"
+    orders = f"mean change over {found.orders:,} {what} orders"
+    rest = "" if found.complete else f", seed {found.seed}; `--orders N` for more"
+    below = (f"{orders}{rest}; over all orders it is Shapley's value",)
+    return (Section(title="Mean", rows=tuple(lines), align="lrrrrrl", header=HEADS, below=below),)
+
+
+def _largest(shares: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:
+    """The shares by how much they change the decode time, or parameters where there is none."""
+
+    def size(item: tuple[str, Mapping[str, Any]]) -> tuple[float, float]:
+        return -abs(item[1]["decode_s"] or 0.0), -abs(item[1]["params"] or 0)
+
+    return sorted(shares.items(), key=size)
+
+
+def _line(name: str, costs: Costs, what: str) -> Row:
+    cells = (Cell(absolute(metric, getattr(costs, metric)), "title") for metric in METRICS)
+    return row(Cell(name, "title"), *cells, Cell(what, "title"))
+
+
+def _delta(name: str, delta: Mapping[str, Any], what: str) -> Row:
+    return row(name, *(signed(metric, delta[metric]) for metric in METRICS), what)
+
+
+def _basis(e: Evolution) -> Section:
+    lines = [("Basis", text) if i == 0 else ("", text) for i, text in enumerate(e.assumptions)]
+    return Section(title="", rows=tuple(row(Cell(name, "dim"), text) for name, text in lines))

@@ -1,0 +1,219 @@
+"""`archsim fit` as a page: the verdict, the memory bar, the engine's own words, and what would change it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from archsim.base.units import format_rate
+from archsim.memory.answer import Fit
+from archsim.memory.engine_budget import Budget
+from archsim.render.page import Cell, Page, Row, Section, Style, bar, facts, percent, plural, row
+
+MEANING = {
+    "total": "of the total, with weights, one step and caches in it",
+    "static": "of the total, with weights and caches in it",
+    "free": "of what is free after weights and one step",
+    "none": "all that is visible: the engine reserves nothing ahead",
+}
+"""What a memory fraction is of."""
+
+
+def gib(size: float) -> str:
+    """Bytes in GiB, as engines log them."""
+    return f"{size / 2**30:,.2f} GiB"
+
+
+def page(
+    f: Fit,
+    *,
+    inputs: Sequence[str],
+    asked: tuple[str, str],
+    changes: Sequence[str] = (),
+    verbose: bool = False,
+) -> Page:
+    """The report. inputs: files behind it. asked: model and device as spelt. changes: `--set` assignments."""
+    changed = [f"changed: {', '.join(changes)}"] if changes else []
+    sections = [_verdict(f), _memory(f), _cache(f), _offload(f), _suggestions(f), _inverse(f)]
+    return Page(
+        head=(*head(f), *changed),
+        sections=(*(s for s in sections if s is not None), *_end(f, inputs, asked, verbose)),
+    )
+
+
+def head(f: Fit) -> tuple[str, str]:
+    """What was asked, in two lines."""
+    plan = f.plan
+    degrees = [f"{name} {n}" for name in ("tp", "pp", "ep", "dp") if (n := getattr(plan, name)) > 1]
+    where = (
+        f.hardware.name
+        if plan.devices == 1
+        else f"{plan.devices:,} × {f.hardware.name}, {', '.join(degrees)}"
+    )
+    engine = f.engine.rules.title if f.engine.name != "generic" else "no engine in particular"
+    parts = [f"{f.formats.name} weights"]
+    parts += [f"{f.cache_name} KV cache"] if f.kv_tokens is not None else []
+    parts += [f"{f.length:,} tokens per request"]
+    parts += [f"{f.settings.batch:,} at once"] if f.settings.batch > 1 else []
+    parts.append(" ".join([engine, f.engine.version.partition("@")[2] or f.engine.version]).strip())
+    return f"{f.model.name} on {where}", " · ".join(parts)
+
+
+def bare(f: Fit) -> str:
+    """The answer in one line."""
+    tokens = "" if f.kv_tokens is None else f", {f.kv_tokens:,} KV tokens"
+    return f"{f.verdict}: {f.model.name} on {f.plan.devices} × {f.hardware.id}{tokens}\n"
+
+
+def _verdict(f: Fit) -> Section:
+    styles: dict[str, Style] = {"FITS": "good", "TIGHT": "note", "NO": "bad"}
+    cell = Cell(f.verdict, styles[f.verdict])
+    return Section(title="", rows=(row(cell, _why(f)),), align="l")
+
+
+def _why(f: Fit) -> str:
+    room, what = f.budget.room, "a request" if f.settings.batch == 1 else f"{f.settings.batch:,} requests"
+    if room < 0:
+        return f"the weights and one step do not fit: short by {gib(-room)}"
+    if not f.need:
+        return f"{gib(room)} are left"
+    need = f"{what} of {f.length:,} tokens needs {gib(f.need)}"
+    left = f"{gib(room)} {'are' if f.fits else 'is all that is'} left for the cache"
+    close = ", within 10 %" if f.verdict == "TIGHT" else ""
+    return f"{need}, {left}{close}"
+
+
+def _memory(f: Fit) -> Section:
+    b = f.budget
+    parts = [
+        ("weights", b.weights, "exact"), ("  padded layout", b.layout, "modelled"),
+        ("adapters, other parts", b.extra, "modelled"),
+        ("activations", b.activations, f"modelled: {_step(f)}" + _outside(b, b.meaning == "static")),
+        ("CUDA graphs", b.graphs, "modelled" + _outside(b, not b.graphs_inside or b.meaning == "static")),
+        ("non-torch", b.non_torch, "modelled: context and libraries" + _outside(b, b.meaning == "static")),
+    ]  # fmt: skip
+    rows = [_part(name, size, b.visible, note) for name, size, note in parts if size or name == "weights"]
+    if b.room >= 0:
+        rows.append(_part("left for the cache", b.room, b.visible, f"a request takes {gib(f.request_bytes)}"))
+    else:
+        rows.append(row("short by", Cell(gib(-b.room), "bad"), bar(0), percent(-b.room / b.visible), ""))
+    share = "" if b.meaning == "none" else f" ({b.share:.3g} {MEANING[b.meaning]})"
+    title = "Memory per device" if f.plan.devices > 1 else "Memory"
+    return Section(
+        title=title, rows=tuple(rows), align="lrlr", aside=f"{gib(b.visible)} visible, {gib(b.limit)} budget",
+        below=(f"budget: {MEANING['none']}" if not share else f"memory fraction{share}",),
+    )  # fmt: skip
+
+
+def _step(f: Fit) -> str:
+    copies = f.engine.rules.activations
+    return (
+        f"{f.batched_tokens:,} tokens, {plural(f.seqs, 'sequence')}"
+        if copies.profile == "chunk"
+        else "peak of prefill"
+    )
+
+
+def _outside(b: Budget, outside: bool) -> str:
+    return ", beyond the budget" if outside else ""
+
+
+def _part(name: str, size: int, whole: int, note: str) -> Row:
+    return row(name, gib(size), bar(size / whole), percent(size / whole), note)
+
+
+def _cache(f: Fit) -> Section | None:
+    """The lines that people search their logs for."""
+    loaded = f.budget.weights + f.budget.layout + f.budget.extra
+    lines = [f"Model loading took {gib(loaded)}"]
+    if f.load_peak > loaded:
+        lines.append(f"Peak while loading {gib(f.load_peak)}")
+    lines.append(f"Available KV cache memory: {gib(f.budget.room)}")
+    if f.kv_tokens is not None:
+        lines.append(f"GPU KV cache size: {f.kv_tokens:,} tokens")
+    if f.concurrency is not None:
+        lines.append(f"Maximum concurrency for {f.length:,} tokens per request: {f.concurrency:.2f}x")
+    if f.longest is not None:
+        lines.append(f"the estimated maximum model length is {f.longest:,}")
+    if f.kv_bytes_per_token is not None:
+        each = f"{f.kv_bytes_per_token:,.0f} B per token"
+        kind = "exact" if f.uniform else f"mean over {f.length:,} tokens; layers differ"
+        lines.append(f"{each} on each device ({kind})")
+    return Section(title="In the engine's words", rows=tuple(row(line) for line in lines), wrap=False)
+
+
+def _offload(f: Fit) -> Section | None:
+    o = f.offload
+    if o is None:
+        return None
+    source = (
+        "assumed: a desktop with two channels of DDR5-5600; `--host-bandwidth`" if o.assumed else "as given"
+    )
+    pairs = [
+        ("weights", gib(o.host_weights)),
+        ("caches", gib(o.host_caches)),
+        ("bandwidth", f"{format_rate(o.host_bandwidth, 'B/s')}, {source}"),
+        ("decode", f"{1 / o.expected_s:,.3g} tokens/s expected, {1 / o.ideal_s:,.3g} at most, at batch 1"),
+    ]
+    return facts("In host memory", pairs)
+
+
+def _suggestions(f: Fit) -> Section | None:
+    if not f.suggestions:
+        return None
+    rows = []
+    for change in f.suggestions:
+        tokens = "" if change.kv_tokens is None else f"{change.kv_tokens:,} tokens"
+        longest = "" if change.longest is None else f"a request of up to {change.longest:,}"
+        rows.append(row(change.change, change.verdict, tokens, longest))
+    title = "What would hold more" if f.fits else "What would make it fit"
+    return Section(title=title, rows=tuple(rows), align="llrl", aside="cheapest first, each computed")
+
+
+def _inverse(f: Fit) -> Section | None:
+    turned = f.inverse
+    if turned is None:
+        return None
+    fewest = "none up to 64" if turned.devices is None else plural(turned.devices, "device")
+    pairs = [
+        ("fewest devices", fewest),
+        ("widest weights", turned.weights or "none that was tried"),
+        ("largest batch", None if turned.batch is None else f"{turned.batch:,} × {f.length:,} tokens"),
+        ("longest request", None if f.longest is None else f"{f.longest:,} tokens"),
+    ]
+    return facts("Turned round", pairs)
+
+
+def _end(f: Fit, inputs: Sequence[str], asked: tuple[str, str], verbose: bool) -> list[Section]:
+    known = f"-v lists {len(f.assumptions)}" if not verbose else f"{len(f.assumptions)} below"
+    basis = f"exact = counted from the spec · modelled = the engine's rules at that version ({known})"
+    sections = []
+    if verbose:
+        numbered = tuple(row(f"{i}", text) for i, text in enumerate(f.assumptions, start=1))
+        sections.append(Section(title="Assumptions", rows=numbered, align="r"))
+    pairs = [("Basis", basis), *(("Inputs" if i == 0 else "", text) for i, text in enumerate(inputs))]
+    sections.append(Section(title="", rows=tuple(row(Cell(name, "dim"), text) for name, text in pairs)))
+    model, hw = (f'"{name}"' if " " in name else name for name in asked)
+    lines = [(f"archsim estimate {model} --hw {hw}", "how fast it is")]
+    lines.append((f"archsim explain {model} kv_cache", "the formula of the cache"))
+    return [*sections, Section(title="Try", rows=tuple(row(*line) for line in lines))]
+
+
+def table(answers: Sequence[Fit]) -> Page:
+    """Several devices beside each other."""
+    first = answers[0]
+    rows = []
+    for f in answers:
+        turned = f.inverse
+        rows.append(
+            row(
+                f"{f.plan.devices} × {f.hardware.id}", f.verdict, gib(f.budget.room),
+                "" if f.kv_tokens is None else f"{f.kv_tokens:,}",
+                "" if f.longest is None else f"{f.longest:,}",
+                "" if f.concurrency is None else f"{f.concurrency:.2f}x",
+                str(turned.devices or "none") if turned else "", (turned.weights or "none") if turned else "",
+            )
+        )  # fmt: skip
+    heads = ("", "for the cache", "KV tokens", "longest", "concurrency", "fewest", "weights")
+    _, asked = head(first)
+    section = Section(title="Device", rows=tuple(rows), align="llrrrrrl", header=heads, wrap=False)
+    return Page(head=(first.model.name, asked), sections=(section,))

@@ -1,0 +1,278 @@
+"""`archsim show`: one document as data and as a page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from archsim.base.diagnostics import inert, quote
+from archsim.base.errors import SpecError, UnknownName
+from archsim.base.units import format_bytes, format_rate
+from archsim.render.page import Page, Section, facts, row
+from archsim.render.provenance import LARGEST, digest, shown
+from archsim.spec.catalog import Kind, Resolved, resolve
+from archsim.spec.hardware import Hardware, load_system
+from archsim.spec.loader import read
+
+if TYPE_CHECKING:
+    from archsim.engines.names import Chosen
+    from archsim.spec.format import FormatSpec
+
+DocumentKind = Literal["model", "hw", "format", "engine"]
+CATALOGS: dict[DocumentKind, Kind] = {"model": "models", "hw": "hw", "format": "formats", "engine": "engines"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A document that a name stands for."""
+
+    kind: DocumentKind
+    name: str
+    resolved: Resolved
+
+    def text(self) -> str:
+        """The file as it is, control characters but line ends and tabs escaped."""
+        path = self.resolved.path
+        if not path.is_file() or path.stat().st_size > LARGEST:
+            raise SpecError(f"{quote(path, 200)} is no text file to print", code="E109")
+        lines = path.read_text("utf-8", errors="replace").splitlines()
+        return "".join(inert(line.replace("\t", "    ")) + "\n" for line in lines)
+
+    def file(self) -> str:
+        """Where the document is, and the start of its hash."""
+        return f"{shown(self.resolved.path, self.resolved.origin)}@{digest(self.resolved.path)}"
+
+
+def find(name: str, kind: str | None = None) -> Found:
+    """The model, device, format or engine of that name, looked for in this order unless `kind` says which.
+
+    Raises UnknownName with the closest names of all kinds, SpecError for a path where there is no file.
+    """
+    errors = []
+    for each in CATALOGS:
+        if kind in (None, each):
+            try:
+                found = Found(kind=each, name=name, resolved=_resolved(each, name))
+            except UnknownName as error:
+                errors.append(error)
+            else:
+                return found if kind or found.resolved.origin != "path" else _by_content(found)
+    raise _unknown(name, errors)
+
+
+def _resolved(kind: DocumentKind, name: str) -> Resolved:
+    """Engines have spellings and versions of their own."""
+    if kind != "engine" or name.endswith((".yaml", ".yml")):
+        return resolve(CATALOGS[kind], name)
+    from archsim.engines.names import engine_of
+
+    return resolve("engines", engine_of(name).rules.name)
+
+
+def _by_content(found: Found) -> Found:
+    """A path does not say what it leads to; the document's `schema` or fields do."""
+    if found.resolved.path.suffix not in (".yaml", ".yml"):
+        return found
+    top = read(found.resolved.path)
+    device = str(top.get("schema", "")).startswith("archsim.hardware") or "bandwidth" in top.get("memory", ())
+    format_ = "bytes" in top and "compute" in top
+    engine = str(top.get("schema", "")).startswith("archsim.engine")
+    kind: DocumentKind = "hw" if device else "format" if format_ else "engine" if engine else "model"
+    return Found(kind=kind, name=found.name, resolved=found.resolved)
+
+
+def _unknown(name: str, errors: list[UnknownName]) -> UnknownName:
+    """The complaint about a name, with the closest names of every kind; a known name without a spec first."""
+    status = [e for e in errors if not e.message.startswith("no ")]
+    if status or len(errors) == 1:
+        return (status or errors)[0]
+    close = [hint for e in errors for hint in e.hints if hint.startswith("did you mean")]
+    hints = (*close, "`archsim list models|hw|formats|engines` shows what there is")
+    return UnknownName(f"no model, device, format or engine named {quote(name)}", hints=hints)
+
+
+def document(found: Found) -> dict[str, Any]:
+    """The JSON object: a device as `archsim.hardware/1`, others as their validated document with its file."""
+    if found.kind == "hw" and is_system(found):
+        return load_system(found.resolved.path).model_dump(mode="json", by_alias=True) | _place(found)
+    if found.kind == "hw":
+        from archsim.spec.load import load_hardware
+
+        return load_hardware(found.name).to_dict() | _place(found)
+    if found.kind == "format":
+        from archsim.spec.format import load_format
+
+        spec = load_format(found.name)
+        data = {"schema": "archsim.format/1", "name": spec.name, "document": spec.model_dump(mode="json")}
+        return data | {"sources": list(spec.sources)} | _place(found)
+    if found.kind == "engine":
+        rules = _chosen(found).rules
+        return rules.model_dump(mode="json", by_alias=True) | _place(found)
+    from archsim.importers.opening import load_model
+
+    model = load_model(found.name)
+    data = {
+        "schema": "archsim.model/1",
+        "name": model.name,
+        "document": model.model_dump(mode="json", exclude_unset=True),
+    }
+    return data | {"sources": [source.model_dump(mode="json") for source in model.sources]} | _place(found)
+
+
+def is_system(found: Found) -> bool:
+    """Whether the document is a machine of several devices rather than a device."""
+    return str(read(found.resolved.path).get("schema", "")).startswith("archsim.system")
+
+
+def _place(found: Found) -> dict[str, Any]:
+    return {"file": str(found.resolved.path), "origin": found.resolved.origin}
+
+
+def page(found: Found) -> Page:
+    """The document for people."""
+    if found.kind == "hw":
+        return _system(found) if is_system(found) else _device(found)
+    if found.kind == "format":
+        return _format(found)
+    if found.kind == "engine":
+        from archsim.render.pages.engine import engine_page
+
+        return engine_page(_chosen(found), found.file())
+    from archsim.render.pages.model import model_page
+
+    return model_page(found.name, found.file())
+
+
+def _chosen(found: Found) -> Chosen:
+    """An engine's rules at the version that its name has; of a file, the newest."""
+    from archsim.engines.names import Chosen, engine_of
+    from archsim.spec.engine import load_engine
+
+    if found.resolved.origin != "path":
+        return engine_of(found.name)
+    rules = load_engine(found.name)
+    return Chosen(name=rules.name, version="", rules=rules, notes=())
+
+
+def _device(found: Found) -> Page:
+    from archsim.spec.load import load_hardware
+
+    hw = load_hardware(found.name)
+    data = hw.to_dict()
+    peaks = tuple(row(dtype, format_rate(peak, "FLOP/s")) for dtype, peak in data["peaks_flops"].items())
+    identity = {
+        "id": hw.id,
+        "vendor": hw.vendor,
+        "one device is a": hw.per,
+        "architecture": hw.arch.family,
+        "released": hw.arch.released,
+        "aliases": ", ".join(hw.aliases),
+        "confidence": hw.confidence,
+    }
+    sections = [
+        facts("Device", identity.items()),
+        Section(title="Dense peaks", rows=peaks, align="lr"),
+        _memory_and_links(hw),
+        *_notes(hw.notes),
+        _sources(data["sources"]),
+        facts("File", [(found.file(), " ")]),
+    ]
+    return Page(head=(hw.name,), sections=tuple(sections))
+
+
+def _memory_and_links(hw: Hardware) -> Section:
+    link = hw.link_bytes_per_s
+    figures = {
+        "memory": f"{hw.memory_bytes:,} B ({format_bytes(hw.memory_bytes)}), {hw.memory.type}",
+        "bandwidth": format_rate(hw.bandwidth, "B/s"),
+        "L2": format_bytes(hw.l2_bytes) if hw.l2_bytes else None,
+        "link": f"{format_rate(link, 'B/s')} per direction" if link else None,
+        "devices joined": f"{hw.max_domain:,}",
+        "power limit": f"{hw.tdp_w:,} W" if hw.tdp_w else None,
+    }
+    return facts("Memory and links", figures.items())
+
+
+def _sources(sources: list[dict[str, Any]]) -> Section:
+    rows = []
+    for source in sources:
+        text = f"{source['kind']}: {source['title']} {source['url'] or ''}".strip()
+        rows.append(row(source["id"], f"{text} (covers {', '.join(source['covers'])})"))
+    return Section(title="Sources", rows=tuple(rows))
+
+
+def _system(found: Found) -> Page:
+    system = load_system(found.resolved.path)
+    levels = tuple(
+        row(
+            level.name,
+            level.topology,
+            f"{level.domain:,} devices" if level.domain else "",
+            level.per_direction or "",
+        )
+        for level in system.fabric
+    )
+    shape = facts("System", [("id", system.id), ("devices", f"{system.count:,} × {system.device}")])
+    fabric = Section(title="Fabric, per direction and device", rows=levels)
+    return Page(
+        head=(system.name,),
+        sections=(shape, fabric, *_notes(system.notes), facts("File", [(found.file(), " ")])),
+    )
+
+
+def _notes(notes: tuple[str, ...]) -> list[Section]:
+    return [Section(title="Notes", rows=tuple(row("-", note) for note in notes))] if notes else []
+
+
+def _mixture_facts(spec: FormatSpec) -> list[tuple[str, str]]:
+    """What a file type is made of, one rule a line."""
+    assert spec.mixture is not None
+    rules = [
+        (
+            "" if i else "rules, first match",
+            " ".join([", ".join(r.tensors), *_conditions(r.layers, r.when.model_dump(exclude_none=True)), "→", r.use]),
+        )
+        for i, r in enumerate(spec.mixture.rules)
+    ]  # fmt: skip
+    return [
+        ("name", spec.name), ("aliases", ", ".join(spec.aliases)), ("matrices", spec.mixture.default),
+        ("vectors", spec.mixture.vectors), *rules, ("computed in", spec.compute),
+    ]  # fmt: skip
+
+
+def _conditions(layers: str, when: dict[str, Any]) -> list[str]:
+    """The conditions of a rule in words."""
+    named = [f"layers {layers}"] if layers != "all" else []
+    stated = [f"{key.replace('_', ' ')} {value}".lower() for key, value in when.items()]
+    return [f"({', '.join(named + stated)})"] if named or stated else []
+
+
+def _format(found: Found) -> Page:
+    from archsim.spec.format import load_format
+
+    spec = load_format(found.name)
+    fmt = spec.format()
+    applies = spec.applies_to if isinstance(spec.applies_to, str) else ", ".join(spec.applies_to)
+    section = facts(
+        "Format",
+        [
+            ("name", spec.name),
+            ("aliases", ", ".join(spec.aliases)),
+            ("bits per element", f"{fmt.bits:.5g}"),
+            ("block", f"{fmt.block[0]} × {fmt.block[1]} elements in {fmt.bytes:,} bytes"),
+            ("computed in", spec.compute),
+            ("applies to", applies),
+            ("as a cache", "yes" if spec.kv else "no"),
+        ]
+        if spec.mixture is None
+        else _mixture_facts(spec),
+    )
+    sources = (
+        [Section(title="Sources", rows=tuple(row("-", source) for source in spec.sources))]
+        if spec.sources
+        else []
+    )
+    return Page(
+        head=(spec.title,),
+        sections=(section, *_notes(spec.notes), *sources, facts("File", [(found.file(), " ")])),
+    )

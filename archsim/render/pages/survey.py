@@ -1,0 +1,188 @@
+"""`archsim survey` for terminals and as a page that stands alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from typing import Any
+
+from archsim.ledger.published_table import StudyRow
+from archsim.ledger.survey import TITLES, Adoption, Survey
+from archsim.render.html.page import framed, grid
+from archsim.render.html.survey_svg import STYLE, key, patterns, stacked
+from archsim.render.page import Cell, Page, Row, Section, row
+
+NAMED = 7
+"""Values that are shown by name; the others are summed up."""
+
+ENOUGH = 10
+"""Designs that a year needs for a finding to be stated of it."""
+
+
+def page(answer: Survey, verbose: bool = False) -> Page:
+    """Adoption by year, the study's numbers, and its cells that differ; all of its rows where `verbose`."""
+    sections = [_adoption(one) for one in answer.adoption]
+    sections += [_totals(answer), _differing(answer), _missing(answer)]
+    if verbose:
+        sections.append(_rows(answer))
+    return Page(head=head(answer), sections=tuple(section for section in sections if section.rows))
+
+
+def head(answer: Survey) -> tuple[str, ...]:
+    """What was counted."""
+    compared = sum(bool(one.models) for one in answer.rows)
+    return (
+        f"{answer.models} models of the catalog in {answer.designs} designs, by year of release",
+        "A design is one release of one maker: its sizes count once where they chose the same.",
+        f"{answer.study['title']}: {compared} of its {len(answer.rows)} models have a spec, and "
+        f"{answer.differing} of their cells differ.",
+    )
+
+
+def few(one: Adoption) -> dict[str, tuple[int, ...]]:
+    """The most frequent values, and the others together."""
+    names = list(one.values)
+    found = {name: one.values[name] for name in names[:NAMED]}
+    rest = [one.values[name] for name in names[NAMED:]]
+    if rest:
+        found["others"] = tuple(sum(counts) for counts in zip(*rest, strict=True))
+    return found
+
+
+def _adoption(one: Adoption) -> Section:
+    rows = [row(name, *(str(n) if n else "·" for n in counts)) for name, counts in few(one).items()]
+    rows.append(row(Cell("designs", "dim"), *(str(n) for n in one.designs)))
+    return Section(
+        title=TITLES[one.choice], rows=tuple(rows), header=one.years, align="l" + "r" * len(one.years)
+    )
+
+
+def _totals(answer: Survey) -> Section:
+    rows = [
+        row(
+            total.of,
+            "" if total.stated is None else str(total.stated),
+            str(total.in_table),
+            str(total.computed) + (f" to {total.computed + total.unknown}" if total.unknown else ""),
+        )
+        for total in answer.totals
+    ]
+    header = ("stated", "in its own table", "from the specs")
+    return Section(title="The study's numbers", rows=tuple(rows), header=header, align="lrrr")
+
+
+def _cells(answer: Survey) -> Iterator[tuple[StudyRow, Any]]:
+    for one in answer.rows:
+        for cell in one.differing:
+            yield one, cell
+
+
+def _differing(answer: Survey) -> Section:
+    rows = [row(one.name, cell.column, f"{cell.stated}: {cell.reason}") for one, cell in _cells(answer)]
+    below = [f"{one.name}: {one.note}" for one in answer.rows if one.note]
+    near = [
+        f"{one.name} ({cell.stated}, {cell.computed})"
+        for one in answer.rows
+        for cell in one.cells
+        if cell.status == "rounded"
+    ]
+    if near:
+        below.append("Within 3 %, so not listed: " + "; ".join(near))
+    header = ("column", "as printed, and why it differs")
+    return Section(title="Cells that differ", rows=tuple(rows), header=header, below=tuple(below))
+
+
+def _missing(answer: Survey) -> Section:
+    rows = [row(one.name, one.missing or "") for one in answer.rows if not one.models]
+    return Section(title="Without a spec", rows=tuple(rows))
+
+
+def _rows(answer: Survey) -> Section:
+    rows = []
+    for one in answer.rows:
+        told = ", ".join(f"{cell.column} {cell.computed}" for cell in one.cells if cell.computed is not None)
+        names = ", ".join(one.models) or "no spec"
+        rows.append(row(one.name, f"{names}: {told}" if told else names))
+    return Section(title="All rows from the specs", rows=tuple(rows))
+
+
+def rows(answer: Survey) -> list[dict[str, Any]]:
+    """One flat row a cell of the study."""
+    return [
+        {"name": one.name, "models": " ".join(one.models), "missing": one.missing or "", **cell.to_dict()}
+        for one in answer.rows
+        for cell in one.cells
+    ]
+
+
+def bare(answer: Survey) -> str:
+    """The study's numbers alone."""
+    return "".join(f"{total.id} {total.computed}\n" for total in answer.totals)
+
+
+def document(answer: Survey) -> str:
+    """A page that stands alone: plots with their tables, then the study row by row."""
+    parts = [f'{patterns()}<h2>Adoption by year</h2>\n<div class="plots">\n']
+    parts += [_figure(one) for one in answer.adoption]
+    parts.append(f"</div>\n<h2>{escape(answer.study['title'])}</h2>\n")
+    parts += [_plain(section) for section in (_totals(answer), _differing(answer), _missing(answer))]
+    parts.append(_all_rows(answer))
+    first, *lines = head(answer)
+    return framed("What transformers chose, year by year", [first, *lines], "".join(parts), STYLE)
+
+
+def _figure(one: Adoption) -> str:
+    values, name = few(one), TITLES[one.choice]
+    finding = f"{name}: {led(one)}"
+    rows = [row(value, *(str(n) if n else "·" for n in counts)) for value, counts in values.items()]
+    rows.append(row(Cell("designs", "dim"), *(str(n) for n in one.designs)))
+    twin = grid(f"{name}, designs by year", ("", *one.years), rows, "l" + "r" * len(one.years))
+    return (
+        f"<figure><h3>{escape(name)}</h3>{stacked(finding, one.years, one.designs, values)}{key(list(values))}"
+        f"<figcaption>{escape(finding)}</figcaption>"
+        f"<details><summary>Numbers: {escape(name)}, designs by year</summary>{twin}</details></figure>\n"
+    )
+
+
+def led(one: Adoption) -> str:
+    """The finding: what leads, since when, and by how much in the last year with several designs."""
+    years = [i for i, n in enumerate(one.designs) if n]
+    if not years:
+        return "no design"
+    last = max((i for i in years if one.designs[i] >= ENOUGH), default=years[-1])
+    top = max(one.values, key=lambda value: one.values[value][last])
+    share = f"{top} in {one.values[top][last]} of {one.designs[last]} designs of {one.years[last]}"
+    since = years[-1] + 1
+    for i in reversed(years):
+        if one.values[top][i] < max(counts[i] for counts in one.values.values()):
+            break
+        since = i
+    if since <= last:
+        return f"{share}, the most frequent choice of every year since {one.years[since]}"
+    return share
+
+
+def _plain(section: Section) -> str:
+    if not section.rows:
+        return ""
+    below = "".join(f'<p class="dim">{escape(text)}</p>\n' for text in section.below)
+    heads = ("", *section.header) if section.header else ()
+    return _titled(section.title, heads, section.rows, section.align) + below
+
+
+def _titled(title: str, heads: Sequence[str], rows: Iterable[Row], align: str = "") -> str:
+    return f"<h3>{escape(title)}</h3>\n{grid(title, heads, rows, align)}"
+
+
+def _all_rows(answer: Survey) -> str:
+    columns = answer.study["columns"]
+    listed = []
+    for one in answer.rows:
+        cells = [one.cell(column) for column in columns]
+        listed.append(row(one.name, *(_both(cell.stated, cell.computed, cell.status) for cell in cells)))
+    title = f"All {len(answer.rows)} rows: as printed, and from the specs where they differ"
+    return _titled(title, ("model", *columns), listed)
+
+
+def _both(stated: str, computed: str | None, status: str) -> str:
+    return stated if status in ("same", "no spec") or computed is None else f"{stated} → {computed}"

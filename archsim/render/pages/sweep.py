@@ -1,0 +1,250 @@
+"""`archsim sweep` without a file: the best points, and all of them where they are few."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from archsim.base.units import format_bytes, format_rate, format_seconds
+from archsim.render.page import Cell, Page, Row, Section, percent, plural, row
+from archsim.sweeps.chunk import Chunk
+from archsim.sweeps.columns import BY_NAME
+from archsim.sweeps.sweep import Sweep
+
+FEW = 48
+"""Points that are all shown."""
+
+MANY = 24
+"""Lines of a table of more."""
+
+BEST = {
+    "tokens_per_s_per_device": "most tokens/s per device",
+    "tokens_per_s": "most tokens/s in all",
+    "tpot_s": "shortest time per token",
+    "ttft_s": "shortest time to first token",
+    "devices": "fewest devices",
+}
+"""Column -> what its best point is called."""
+
+LABELS = ("model", "hw", "weights", "kv_cache", "engine")
+"""What tells the structures of a sweep apart."""
+
+Line = dict[str, Any]
+"""One point: column -> plain value."""
+
+
+@dataclass(slots=True)
+class Group:
+    """The points of one structure: how many, how many fit, and its best ones by column."""
+
+    points: int = 0
+    fitting: int = 0
+    best: dict[str, Line] = field(default_factory=dict)
+    batch: int = 0
+
+
+@dataclass(slots=True)
+class Best:
+    """Collects, block by block, the first points, the best ones, and those of each structure."""
+
+    points: int = 0
+    first: list[Line] = field(default_factory=list)
+    groups: dict[tuple[str, ...], Group] = field(default_factory=dict)
+
+    def add(self, chunk: Chunk) -> None:
+        """Take in a block."""
+        self.points += chunk.points
+        if self.points <= FEW:
+            self.first += chunk.rows()
+        for key in keys(chunk):
+            part = chunk if key[1] is None else chunk.kept(key[1])
+            self._take(self.groups.setdefault(key[0], Group()), part)
+
+    def _take(self, group: Group, chunk: Chunk) -> None:
+        fits = np.broadcast_to(np.asarray(chunk.values.get("fits", True), dtype=bool), chunk.shape).ravel()
+        group.points += chunk.points
+        group.fitting += int(fits.sum())
+        if not fits.any():
+            return
+        if "batch" in chunk.values:
+            group.batch = max(group.batch, int(numbers(chunk, "batch")[fits].max()))
+        for name in BEST:
+            if name in chunk.values:
+                _improve(group, chunk, name, fits)
+
+    @property
+    def best(self) -> dict[str, Line]:
+        """The best point of all for each column of `BEST`."""
+        found: dict[str, Line] = {}
+        for name in BEST:
+            lines = [group.best[name] for group in self.groups.values() if name in group.best]
+            if lines:
+                found[name] = max(lines, key=lambda line: BY_NAME[name].better * line[name])
+        return found
+
+
+def keys(chunk: Chunk) -> list[tuple[tuple[str, ...], Any]]:
+    """The structures that a block speaks of, each with its rows; None: all."""
+    values = [chunk.values.get(name, "") for name in LABELS]
+    if not any(isinstance(value, np.ndarray) for value in values):
+        return [(tuple(map(str, values)), None)]
+    columns = [np.broadcast_to(np.asarray(value, dtype=object), chunk.shape).ravel() for value in values]
+    lines = list(zip(*columns, strict=True))
+    return [(key, np.array([line == key for line in lines])) for key in dict.fromkeys(lines)]
+
+
+def numbers(chunk: Chunk, name: str) -> Any:
+    """A column as numbers, one for each point; what is none is not a number."""
+    value = chunk.values[name]
+    numbers = np.asarray(np.nan if value is None else value, dtype=np.float64)
+    return np.broadcast_to(numbers, chunk.shape).ravel()
+
+
+def _improve(group: Group, chunk: Chunk, name: str, fits: Any) -> None:
+    """Keep the best point of a block if it is the best so far."""
+    better = BY_NAME[name].better
+    score = np.where(fits, better * numbers(chunk, name), np.nan)
+    if np.isnan(score).all():
+        return
+    at = int(np.nanargmax(score))
+    if name not in group.best or score[at] > better * group.best[name][name]:
+        mask = np.zeros(chunk.points, dtype=bool)
+        mask[at] = True
+        group.best[name] = next(iter(chunk.kept(mask.reshape(chunk.shape)).rows()))
+
+
+# ---------------------------------------------------------------------- the page
+def page(swept: Sweep, best: Best, priced: int) -> Page:
+    """The report of the points that were priced."""
+    structures = plural(len(swept.structures), "structure")
+    head = [f"{plural(priced, 'point')}: {structures} × {_grid(swept)}"]
+    if swept.where is not None:
+        head.append(f"where {swept.where.text}: {plural(best.points, 'point')} left")
+    if swept.pareto:
+        names = ", ".join(f"{'most' if o.sign > 0 else 'least'} {o.column.name}" for o in swept.pareto)
+        head.append(f"Pareto set of {names}: {plural(best.points, 'point')}")
+    sections: list[Section] = []
+    if not best.points:
+        sections.append(Section(title="No point is left", below=("a wider range, or another condition",)))
+    elif best.points <= FEW:
+        sections.append(_points(best.first, swept))
+    else:
+        sections += [_best(best), _structures(best)]
+    sections.append(_next(swept))
+    return Page(head=tuple(head), note="every point equals `archsim estimate`", sections=tuple(sections))
+
+
+def _grid(swept: Sweep) -> str:
+    names = ("batch", "tokens in", "tokens out")
+    spans = [f"{name} {_span(values)}" for name, values in zip(names, swept.axes, strict=True)]
+    return " · ".join(spans)
+
+
+def _span(values: Sequence[int]) -> str:
+    return f"{values[0]:,}" if len(values) == 1 else f"{values[0]:,} to {values[-1]:,} ({len(values):,})"
+
+
+SHOWN = {
+    "model": "model", "hw": "device", "weights": "weights", "kv_cache": "cache", "engine": "engine",
+    "devices": "devices", "tp": "tp", "batch": "batch", "input_len": "in", "output_len": "out", "fits": "fits",
+    "memory_bytes_per_device": "memory", "ttft_s": "TTFT", "tpot_s": "TPOT", "tokens_per_s": "tokens/s",
+    "tokens_per_s_per_device": "per device",
+}  # fmt: skip
+"""Columns of the table of points, with their heads."""
+
+AXES = ("batch", "input_len", "output_len")
+
+ALWAYS = frozenset({"batch", "devices", "fits", "ttft_s", "tpot_s", "tokens_per_s"})
+
+
+def _points(lines: list[Line], swept: Sweep) -> Section:
+    """All points; columns that never change are left to the heading."""
+    ranged = {name for name, values in zip(AXES, swept.axes, strict=True) if len(values) > 1}
+    kept = ALWAYS | ranged
+    shown = [n for n in SHOWN if n in swept.names and (n in kept or len({x[n] for x in lines}) > 1)]
+    objectives = [o.column.name for o in swept.pareto if o.column.name not in SHOWN]
+    shown += [name for name in objectives if name in swept.names]
+    same = [str(lines[0][n]) for n in ("model", "hw", "weights") if n in swept.names and n not in shown]
+    rows = tuple(row("", *(_cell(name, line[name]) for name in shown)) for line in lines)
+    align = "l" + "".join("l" if BY_NAME[name].kind == "text" else "r" for name in shown)
+    header = tuple(SHOWN.get(name, name) for name in shown)
+    return Section(
+        title=_clipped(" · ".join(same) or "Points"), rows=rows, align=align, header=header, wrap=False
+    )
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= 40 else text[:39] + "…"
+
+
+def _cell(name: str, value: Any) -> Cell:
+    if value is None:
+        return Cell("–", "dim")
+    if name == "fits":
+        return Cell("yes" if value else "no", "" if value else "bad")
+    if isinstance(value, str):
+        return Cell(_clipped(value))
+    if name.endswith("_s") and BY_NAME[name].better < 0:
+        return Cell(format_seconds(value))
+    if "bytes" in name:
+        return Cell(format_bytes(value))
+    return Cell(f"{value:,}" if isinstance(value, int) else format_rate(value, ""))
+
+
+def _best(best: Best) -> Section:
+    """The best point of all, by each measure."""
+    rows: list[Row] = []
+    for name, line in best.best.items():
+        model = _clipped(str(line.get("model", "")))
+        rows.append(row(BEST[name], _cell(name, line[name]), _group(line), _load(line), model))
+    return Section(title="Best points that fit", rows=tuple(rows), align="lrlll", wrap=False)
+
+
+def _group(line: Line) -> str:
+    if not {"devices", "hw", "weights"} <= line.keys():
+        return ""
+    return f"{line['devices']} × {_clipped(line['hw'])}, {_clipped(line['weights'])}"
+
+
+def _load(line: Line) -> str:
+    short = {"batch": "batch", "input_len": "in", "output_len": "out"}
+    return ", ".join(f"{text} {line[name]:,}" for name, text in short.items() if name in line)
+
+
+def _structures(best: Best) -> Section:
+    """One line for each model, device and format, the fastest first."""
+
+    def speed(group: Group) -> float:
+        return float(group.best.get("tokens_per_s_per_device", {}).get("tokens_per_s_per_device", 0.0))
+
+    ordered = sorted(best.groups.items(), key=lambda item: -speed(item[1]))
+    rows = [_structure(key, group) for key, group in ordered[:MANY]]
+    more = len(ordered) - len(rows)
+    below = (f"{plural(more, 'more structure')} not shown",) if more else ()
+    header = ("device", "weights", "points", "fit", "largest batch", "tokens/s/device", "TPOT", "TTFT")
+    return Section(
+        title="Structures", rows=tuple(rows), align="lllrrrrrr", header=header, below=below, wrap=False
+    )
+
+
+def _structure(key: tuple[str, ...], group: Group) -> Row:
+    def of(name: str) -> Cell:
+        return _cell(name, group.best[name][name]) if name in group.best else Cell("–", "dim")
+
+    return row(
+        _clipped(key[0]), _clipped(key[1]), _clipped(key[2]), f"{group.points:,}",
+        percent(group.fitting / group.points), f"{group.batch:,}" if group.batch else "–",
+        of("tokens_per_s_per_device"), of("tpot_s"), of("ttft_s"),
+    )  # fmt: skip
+
+
+def _next(swept: Sweep) -> Section:
+    lines = [("--out FILE.csv", "every point with all columns; .json and .parquet too")]
+    if not swept.pareto:
+        lines.append(("--pareto tokens_per_s_per_device,tpot", "only what no other point beats"))
+    if swept.where is None:
+        lines.append(("--where 'fits and ttft_s < 0.5'", "only points that satisfy this"))
+    return Section(title="Try", rows=tuple(row(*line) for line in lines))

@@ -1,0 +1,236 @@
+"""A sweep's rows as a CSV, JSON or Parquet file, written block by block so that no row is ever torn."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from io import StringIO
+from itertools import repeat
+from pathlib import Path
+from typing import Any, Protocol, TextIO
+
+import numpy as np
+
+from archsim.base.diagnostics import inert_json
+from archsim.base.errors import SpecError, UsageError
+from archsim.render.flat import cell
+from archsim.sweeps.chunk import Chunk, plain
+from archsim.sweeps.columns import BY_NAME
+
+GROUP = 65_536
+"""Rows that a Parquet row group collects at least."""
+
+
+class Writer(Protocol):
+    """Takes blocks of rows."""
+
+    def write(self, chunk: Chunk) -> None:
+        """Add the rows of a block."""
+
+    def close(self) -> None:
+        """End the document."""
+
+
+class CsvWriter:
+    """A header of all columns, then a row for each point; null is empty."""
+
+    def __init__(self, stream: TextIO, names: Sequence[str]) -> None:
+        self.stream = stream
+        stream.write(",".join(names) + "\n")
+
+    def write(self, chunk: Chunk) -> None:
+        """Add the rows of a block."""
+        parts: list[str | list[str]] = []
+        for i, cells in enumerate(_columns(chunk, _csv_text, "")):
+            parts += ["," if i else "", cells]
+        self.stream.write("".join(_lines([*parts, "\n"], chunk.points)))
+
+    def close(self) -> None:
+        """Nothing follows the rows."""
+
+
+class JsonWriter:
+    """One object: `schema`, `columns` and `rows`, each row a line of its own."""
+
+    def __init__(self, stream: TextIO, names: Sequence[str], notes: Sequence[str]) -> None:
+        self.stream, self.begun = stream, False
+        about = json.dumps({"schema": "archsim.sweep/1", "columns": list(names), "notes": list(notes)})
+        stream.write(about[:-1] + ', "rows": [')
+
+    def write(self, chunk: Chunk) -> None:
+        """Add the rows of a block."""
+        parts: list[str | list[str]] = []
+        for name, cells in zip(chunk.values, _columns(chunk, _json_text, "null"), strict=True):
+            parts += [", " if parts else "{", f"{json.dumps(name)}: ", cells]
+        text = "".join(_lines([",\n", *parts, "}"], chunk.points))
+        self.stream.write(text if self.begun else text[1:])
+        self.begun = self.begun or bool(text)
+
+    def close(self) -> None:
+        """End the list and the object."""
+        self.stream.write("\n]}\n")
+
+
+class ParquetWriter:
+    """Columns with their types; words and names as dictionaries."""
+
+    def __init__(self, path: Path, names: Sequence[str]) -> None:
+        self.arrow, parquet = _pyarrow()
+        self.schema = self.arrow.schema([(name, self._type(name)) for name in names])
+        self.file = parquet.ParquetWriter(path, self.schema)
+        self.waiting: list[Any] = []
+
+    def _type(self, name: str) -> Any:
+        kinds = {
+            "text": self.arrow.dictionary(self.arrow.int32(), self.arrow.string()),
+            "whole": self.arrow.int64(), "number": self.arrow.float64(), "truth": self.arrow.bool_(),
+        }  # fmt: skip
+        return kinds[BY_NAME[name].kind]
+
+    def write(self, chunk: Chunk) -> None:
+        """Add the rows of a block; small blocks wait until they make up a row group."""
+        columns = [self._column(name, value, chunk) for name, value in chunk.values.items()]
+        self.waiting.append(self.arrow.Table.from_arrays(columns, schema=self.schema))
+        if sum(table.num_rows for table in self.waiting) >= GROUP:
+            self._flush()
+
+    def _column(self, name: str, value: Any, chunk: Chunk) -> Any:
+        kind = BY_NAME[name].kind
+        if value is None:
+            return self.arrow.nulls(chunk.points, self._type(name))
+        if kind == "text":
+            if isinstance(value, str):
+                places = self.arrow.array(np.zeros(chunk.points, dtype=np.int32))
+                return self.arrow.DictionaryArray.from_arrays(places, self.arrow.array([value]))
+            words = np.broadcast_to(value, chunk.shape).ravel()
+            return self.arrow.array(words, self.arrow.string()).dictionary_encode()
+        types = {"whole": np.int64, "number": np.float64, "truth": np.bool_}
+        flat: Any = np.broadcast_to(np.asarray(value).astype(types[kind]), chunk.shape).ravel()
+        return self.arrow.array(flat, mask=np.isnan(flat) if kind == "number" else None)
+
+    def _flush(self) -> None:
+        if self.waiting:
+            self.file.write_table(self.arrow.concat_tables(self.waiting).unify_dictionaries())
+            self.waiting.clear()
+
+    def close(self) -> None:
+        """Write what waits, and the file's footer."""
+        self._flush()
+        self.file.close()
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise UsageError(
+            "Parquet files are written by pyarrow, which is not installed",
+            hints=('`pip install "archsim[parquet]"`', "or write `--out FILE.csv` or `--out FILE.json`"),
+        ) from None
+    return pyarrow, pyarrow.parquet
+
+
+def _csv_text(value: Any) -> str:
+    """A value as one cell: quoted where it must be, and inert where a spreadsheet would run it."""
+    buffer = StringIO()
+    csv.writer(buffer, lineterminator="").writerow([cell(value)])
+    return buffer.getvalue()
+
+
+def _json_text(value: Any) -> str:
+    return inert_json(json.dumps(value))
+
+
+def _columns(chunk: Chunk, text: Callable[[Any], str], null: str) -> list[str | list[str]]:
+    """All columns' cells; of columns that are the same array (TTFT is the expected prefill) once."""
+    known: dict[tuple[int, str], str | list[str]] = {}
+    found = []
+    for name, value in chunk.values.items():
+        key = id(value), BY_NAME[name].kind
+        if key not in known:
+            known[key] = _cells(name, value, chunk, text, null)
+        found.append(known[key])
+    return found
+
+
+def _cells(name: str, value: Any, chunk: Chunk, text: Callable[[Any], str], null: str) -> str | list[str]:
+    """A column's cells: one text where all points share it. Each distinct place is written out once."""
+    if not isinstance(value, np.ndarray):
+        found = plain(name, value)
+        return null if found is None else text(found)
+    cells = np.empty(value.size, dtype=object)
+    cells[:] = _texts(name, value, text, null)
+    listed: list[str] = np.broadcast_to(cells.reshape(value.shape), chunk.shape).ravel().tolist()
+    return listed
+
+
+def _texts(name: str, value: Any, text: Callable[[Any], str], null: str) -> list[str]:
+    kind, found = BY_NAME[name].kind, plain(name, value)
+    if kind == "text":
+        known = {word: null if word is None else text(word) for word in set(found)}
+        return [known[word] for word in found]
+    if kind == "truth":
+        return ["true" if held else "false" for held in found]
+    return [null if v is None else repr(v) for v in found] if None in found else list(map(repr, found))
+
+
+def _lines(parts: list[str | list[str]], points: int) -> Iterator[str]:
+    """The rows: parts side by side, neighbours that never change as one."""
+    merged: list[str | list[str]] = []
+    for part in parts:
+        if isinstance(part, str) and merged and isinstance(merged[-1], str):
+            merged[-1] += part
+        else:
+            merged.append(part)
+    columns: Iterable[Any] = [repeat(p, points) if isinstance(p, str) else p for p in merged]
+    return map("".join, zip(*columns, strict=True))
+
+
+class Output:
+    """A file that appears under its name when it is complete, or when what there is of it is.
+
+    Rows go to FILE.part; `done` ends the document and renames it, `drop` removes it.
+    """
+
+    def __init__(
+        self, path: Path, names: Sequence[str], notes: Sequence[str] = (), force: bool = False
+    ) -> None:
+        self.path, self.part = path, path.with_name(path.name + ".part")
+        if path.exists() and not force:
+            raise UsageError(f"{path} exists", hints=("`--force` writes over it",))
+        self.stream: TextIO | None = None
+        try:
+            self.writer = self._opened(names, notes)
+        except OSError as error:
+            raise SpecError(f"cannot write {path}: {error.strerror or error}", code="E109") from None
+
+    def _opened(self, names: Sequence[str], notes: Sequence[str]) -> Writer:
+        kind = self.path.suffix.lower()
+        if kind == ".parquet":
+            return ParquetWriter(self.part, names)
+        if kind not in (".csv", ".json"):
+            raise UsageError(
+                f"{self.path.name} names no format that can be written",
+                hints=("name the file .csv, .json or .parquet",),
+            )
+        self.stream = self.part.open("w", encoding="utf-8", newline="")
+        return CsvWriter(self.stream, names) if kind == ".csv" else JsonWriter(self.stream, names, notes)
+
+    def done(self) -> None:
+        """End the document and give it its name."""
+        self.writer.close()
+        if self.stream is not None:
+            self.stream.close()
+        os.replace(self.part, self.path)
+
+    def drop(self) -> None:
+        """Leave nothing behind."""
+        with suppress(Exception):
+            self.writer.close()
+        if self.stream is not None:
+            self.stream.close()
+        self.part.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""Many requests on one engine: steady states of continuous batching."""

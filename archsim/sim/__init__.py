@@ -1,1 +1,0 @@
-"""From a model, a device and a workload to an answer."""

@@ -1,0 +1,1 @@
+"""Grids of workloads priced at once: ranges, columns, conditions, Pareto fronts."""

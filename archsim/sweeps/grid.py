@@ -1,0 +1,294 @@
+"""One structure over one block of a grid: the plan of each point, its memory and its times, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from archsim.counts.formats import Formats
+from archsim.engines.overhead import Profile
+from archsim.memory.budget import Memory
+from archsim.predict.estimate import Workload
+from archsim.spec.hardware import Hardware
+from archsim.spec.model import Model
+from archsim.spec.parallelism import Plan
+from archsim.sweeps.axes import Axes
+from archsim.sweeps.chunk import Chunk, Values, cells
+from archsim.sweeps.columns import BY_NAME, EVERYTHING, PRICED, Asked, Needs
+from archsim.sweeps.grid_pricer import BOUNDS, GridEstimator, axis, bound_of, evidence_of, forget, workload
+from archsim.timing.step_time import WEAKEST
+
+CODES: Mapping[str, tuple[str, ...]] = {"bound": BOUNDS, "evidence": WEAKEST}
+"""Ending of a column of words -> the words that its numbers stand for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Structure:
+    """What does not vary within a block. plans: one, or with `auto` the candidates in order of size."""
+
+    model: Model
+    hardware: Hardware
+    formats: Formats
+    profile: Profile
+    plans: tuple[Plan, ...]
+    auto: bool
+    engine: str
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Columns that are the same for all points."""
+        return {
+            "model": self.model.name, "hw": self.hardware.id, "weights": self.formats.name,
+            "kv_cache": self.formats.kv.name, "engine": self.engine,
+        }  # fmt: skip
+
+
+def evaluate(structure: Structure, axes: Axes, asked: Asked = EVERYTHING) -> Chunk:
+    """A block priced. One-token prompts run in other kernels, and without a past where the answer is one token too:
+    they are priced apart.
+    """
+    if len(axes.input_len) > 1 and axes.input_len[0] == 1:
+        parts = [axes._replace(input_len=part) for part in (axes.input_len[:1], axes.input_len[1:])]
+        return _joined([evaluate(structure, part, asked) for part in parts], 1)
+    if axes.input_len == (1,) and len(axes.output_len) > 1 and axes.output_len[0] == 1:
+        parts = [axes._replace(output_len=part) for part in (axes.output_len[:1], axes.output_len[1:])]
+        return _joined([evaluate(structure, part, asked) for part in parts], 2)
+    try:
+        values = _grid(structure, axes, asked)
+    finally:
+        forget()
+    return Chunk(axes.shape, {name: values[name] for name in BY_NAME if name in asked.names})
+
+
+def _joined(parts: list[Chunk], dimension: int) -> Chunk:
+    """Blocks side by side along one dimension."""
+    shape = list(parts[0].shape)
+    shape[dimension] = sum(part.shape[dimension] for part in parts)
+    values: Values = {}
+    for name, first in parts[0].values.items():
+        if not isinstance(first, np.ndarray) and all(part.values[name] is first for part in parts):
+            values[name] = first
+            continue
+        whole = [np.broadcast_to(cells(name, part.values[name]), part.shape) for part in parts]
+        values[name] = np.concatenate(whole, axis=dimension)
+    return Chunk(tuple(shape), values)
+
+
+def _grid(structure: Structure, axes: Axes, asked: Asked) -> Values:
+    """The columns of a block of like points, and what they are made of."""
+    s = structure
+    load = workload(*(axis(values, i) for i, values in enumerate(axes)))
+    worker = GridEstimator(s.model, s.hardware, s.formats, load, profile=s.profile)
+    picks = _picks(worker, s)
+    values = _plans(picks, asked)
+    if len(picks) == 1:
+        values |= _times(worker, picks[0], asked)
+    else:
+        values |= _merged(s, axes, worker, picks, asked)
+    return s.names | load_columns(load) | _words(values | _metrics(values, load, asked.names))
+
+
+def load_columns(load: Workload) -> Values:
+    """The workload's own columns."""
+    return {"batch": load.batch, "input_len": load.input_len, "output_len": load.output_len}
+
+
+class Pick(NamedTuple):
+    """A plan, the points that it is chosen for, and its memory. answered: whether its times are an answer."""
+
+    plan: Plan
+    where: Any
+    memory: Memory
+    answered: bool
+
+
+def _picks(worker: GridEstimator, s: Structure) -> list[Pick]:
+    """The plans chosen, each with its points; where no candidate fits the largest one, without an answer."""
+    if not s.auto:
+        return [Pick(s.plans[0], True, worker.memory(s.plans[0]), True)]
+    found: list[Pick] = []
+    open_: Any = np.True_
+    budget: Memory | None = None
+    for plan in s.plans:
+        budget = worker.memory(plan)
+        fits = np.asarray(budget.fits) & open_
+        if fits.any():
+            found.append(Pick(plan, fits, budget, True))
+            open_ = open_ & ~fits
+            if not open_.any():
+                return found
+    plan = s.plans[-1] if s.plans else Plan(engine=s.engine)
+    return [*found, Pick(plan, open_, budget or worker.memory(plan), False)]
+
+
+HELD: Mapping[str, Callable[[Pick], Any]] = {
+    **{name: attrgetter(f"plan.{name}") for name in ("devices", "tp", "pp", "ep", "dp")},
+    "fits": lambda pick: pick.memory.fits if pick.answered else False,
+    "memory_bytes_per_device": attrgetter("memory.needed"),
+    "weights_bytes_per_device": attrgetter("memory.weights"),
+    "kv_cache_bytes_per_device": attrgetter("memory.kv_cache"),
+    "activation_bytes_per_device": attrgetter("memory.activations"),
+    "free_bytes_per_device": attrgetter("memory.free"),
+}
+"""Columns of a plan and of what it holds."""
+
+
+def _plans(picks: list[Pick], asked: Asked) -> Values:
+    """Degrees and memory of the plan chosen for each point."""
+    masks = [pick.where for pick in picks]
+    wanted = asked.names | ({"devices"} if "tokens_per_s_per_device" in asked.names else set())
+    return {name: _selected(masks, list(map(found, picks))) for name, found in HELD.items() if name in wanted}
+
+
+def _selected(masks: list[Any], values: list[Any]) -> Any:
+    """Of each point the value of the plan chosen for it."""
+    if not any(isinstance(value, np.ndarray) for value in values) and all(v == values[0] for v in values):
+        return values[0]
+    if len(values) == 1:
+        return values[0]
+    shape = np.broadcast_shapes(*(np.shape(part) for part in (*masks, *values)))
+    result = np.empty(shape, dtype=np.result_type(*values))
+    for mask, value in zip(masks, values, strict=True):
+        np.copyto(result, value, where=mask)
+    return result
+
+
+def _times(worker: GridEstimator, pick: Pick, asked: Asked) -> Values:
+    """The columns of both phases; words as positions in `CODES`, what does not exist as None."""
+    return _either(worker, pick, "prefill", asked) | _either(worker, pick, "decode", asked)
+
+
+def _either(worker: GridEstimator, pick: Pick, name: str, asked: Asked) -> Values:
+    """The columns of a phase, as far as they are asked for; None where it does not exist or is no answer."""
+    needs = asked.prefill if name == "prefill" else asked.decode
+    exists = name == "prefill" or worker.model.architecture != "encoder"
+    if exists and pick.answered and needs:
+        return _phase(worker, name, pick.plan, needs)
+    wanted = [column for column in BY_NAME.values() if column.phases == (name,)]
+    return {c.name: None for c in wanted if needs and PRICED.index(c.needs) <= PRICED.index(needs)}
+
+
+def _merged(s: Structure, axes: Axes, worker: GridEstimator, picks: list[Pick], asked: Asked) -> Values:
+    """The columns of both phases, of each point those of the plan chosen for it; plans that differ only in stages
+    share what one rank does.
+    """
+    values: Values = {}
+    groups: dict[Plan, list[Pick]] = {}
+    for pick in picks:
+        whole = pick._replace(where=np.broadcast_to(pick.where, axes.shape))
+        groups.setdefault(replace(pick.plan, pp=1), []).append(whole)
+    for members in groups.values():
+        chosen = np.logical_or.reduce([pick.where for pick in members])
+        _take_prefill(values, worker, members, chosen, asked)
+        _take_decode(values, s, axes, worker, members, chosen, asked)
+    missing = {name for name, value in values.items() if np.isnan(value).all()}
+    return {name: None if name in missing else value for name, value in values.items()}
+
+
+def _take_prefill(
+    values: Values, worker: GridEstimator, members: list[Pick], chosen: Any, asked: Asked
+) -> None:
+    """Prefills hang on batch and prompt together, so they are priced only where one of the plans is chosen."""
+    used = chosen.any(axis=2, keepdims=True)
+    local = worker if used.all() else worker.at(used)
+    for pick in members:
+        for name, value in _either(local, pick, "prefill", asked).items():
+            whole = values.setdefault(name, np.full(chosen.shape, np.nan))
+            if value is not None and local is not worker:
+                value, flat = np.empty(used.shape), value
+                value[used] = flat
+            if value is not None:
+                np.copyto(whole, value, where=pick.where)
+
+
+def _take_decode(
+    values: Values,
+    s: Structure,
+    axes: Axes,
+    worker: GridEstimator,
+    members: list[Pick],
+    chosen: Any,
+    asked: Asked,
+) -> None:
+    """Most of a decode step hangs on the batch alone, so it is priced over the smallest box around those points."""
+    box = _box(chosen)
+    part = Axes(*(values_[span] for values_, span in zip(axes, box, strict=True)))
+    if part.points < WORTH * axes.points:
+        load = workload(*(axis(values_, i) for i, values_ in enumerate(part)))
+        local = GridEstimator(s.model, s.hardware, s.formats, load, profile=s.profile)
+    else:
+        box, local = (slice(None),) * 3, worker
+    for pick in members:
+        for name, value in _either(local, pick, "decode", asked).items():
+            whole = values.setdefault(name, np.full(axes.shape, np.nan))
+            if value is not None:
+                np.copyto(whole[box], value, where=pick.where[box])
+
+
+WORTH = 0.5
+"""Share of a block below which a part of it is priced by itself: its graphs must be lowered anew."""
+
+Box = tuple[slice, ...]
+"""A part of a block: a range along each axis."""
+
+
+def _box(mask: Any) -> Box:
+    """The smallest part of a block that holds all points of a mask."""
+    spans = []
+    for dimension in range(mask.ndim):
+        others = tuple(i for i in range(mask.ndim) if i != dimension)
+        places = np.flatnonzero(mask.any(axis=others))
+        spans.append(slice(int(places[0]), int(places[-1]) + 1))
+    return tuple(spans)
+
+
+def _phase(worker: GridEstimator, name: str, plan: Plan, needs: Needs) -> Values:
+    """The columns of one phase."""
+    values: Values = {f"{name}_ideal_s": worker.ideal(name, plan)}
+    if needs == "ideal":
+        return values
+    phase = worker.phase(name, plan, limits=needs == "bound")
+    values |= {f"{name}_{end}_s": getattr(phase, f"{end}_s") for end in ("expected", "low", "high")}
+    values[f"{name}_evidence"] = evidence_of(phase)
+    if needs == "bound":
+        values[f"{name}_bound"] = bound_of(phase)
+    return values
+
+
+def _metrics(values: Values, load: Workload, wanted: frozenset[str]) -> Values:
+    """The unqueued figures of `estimate`, from the expected times."""
+    ttft, tpot = values.get("prefill_expected_s"), values.get("decode_expected_s")
+    if tpot is None:
+        rates = ("tpot_s", "tokens_per_s", "tokens_per_s_per_user", "tokens_per_s_per_device")
+        return {"ttft_s": ttft, "e2e_s": ttft, **dict.fromkeys(rates)}
+    found: Values = {"ttft_s": ttft, "tpot_s": tpot}
+    if "e2e_s" in wanted:
+        found["e2e_s"] = ttft + tpot * (load.output_len - 1)
+    if "tokens_per_s_per_user" in wanted:
+        found["tokens_per_s_per_user"] = 1 / tpot
+    if wanted & {"tokens_per_s", "tokens_per_s_per_device"}:
+        found["tokens_per_s"] = load.batch / tpot
+    if "tokens_per_s_per_device" in wanted:
+        found["tokens_per_s_per_device"] = found["tokens_per_s"] / values["devices"]
+    return found
+
+
+def _words(values: Values) -> Values:
+    """Columns of words, from the positions that stand for them."""
+    for name, value in values.items():
+        words = CODES.get(name.rsplit("_", 1)[-1])
+        if words is not None and value is not None:
+            values[name] = _spelled(value, words)
+    return values
+
+
+def _spelled(value: Any, words: tuple[str, ...]) -> Any:
+    if not isinstance(value, np.ndarray):
+        return None if value != value else words[int(value)]
+    table = np.array([*words, None], dtype=object)
+    codes = np.where(np.isnan(value), len(words), value) if value.dtype == np.float64 else value
+    return table[codes.astype(np.int64)]

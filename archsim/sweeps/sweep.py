@@ -1,0 +1,222 @@
+"""`archsim sweep`: models, devices, formats and plans crossed, and every workload of three ranges priced at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from archsim.base.diagnostics import quote
+from archsim.base.errors import ArchsimError, InvalidPlan, UsageError
+from archsim.base.ranges import parse_range
+from archsim.counts import graph_counts as c
+from archsim.counts.formats import Formats, choose_formats
+from archsim.engines.names import canonical, named
+from archsim.engines.overhead import profile_of
+from archsim.predict.estimate import Estimator, Workload, unlinked
+from archsim.spec.hardware import Hardware
+from archsim.spec.model import Model
+from archsim.spec.parallelism import Plan, candidates, check_degrees, plan_for
+from archsim.sweeps.axes import Axes
+from archsim.sweeps.chunk import Chunk
+from archsim.sweeps.columns import BY_NAME, COLUMNS, Asked, Column, chosen
+from archsim.sweeps.grid import Structure, evaluate
+from archsim.sweeps.grid_pricer import keep_memory
+from archsim.sweeps.pareto import Front, Objective, objectives
+from archsim.sweeps.where import Condition
+
+BLOCK = 65_536
+"""Points priced at once: more, and their arrays leave a core's cache; fewer, and graphs are lowered more often."""
+
+MOST_NAMED = 8
+"""Names that a note lists."""
+
+LEFT_OUT = (InvalidPlan.default_code, "E121")
+"""Codes of what leaves a combination out: no valid plan, and a device without a peak for the format."""
+
+Degrees = dict[str, int]
+"""Parallel degrees that were asked for, by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """What is swept: structures, the grid that each is priced over, and what is kept of it.
+
+    where: of the points. pareto: of those that fit; empty: all. notes: what was left out, one sentence each.
+    """
+
+    structures: tuple[Structure, ...]
+    axes: Axes
+    columns: tuple[Column, ...] = COLUMNS
+    where: Condition | None = None
+    pareto: tuple[Objective, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def points(self) -> int:
+        """Points that are priced."""
+        return len(self.structures) * self.axes.points
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Columns of the answer."""
+        return tuple(column.name for column in self.columns)
+
+    def priced(self) -> Iterator[Chunk]:
+        """Every point with all that is asked about it, block by block."""
+        wanted = [*self.columns, *(o.column for o in self.pareto)]
+        wanted += self.where.columns if self.where is not None else []
+        wanted += [BY_NAME["fits"]] if self.pareto else []
+        asked = Asked.of(wanted)
+        keep_memory()
+        for structure in self.structures:
+            for block in self.axes.blocks(BLOCK):
+                yield evaluate(structure, block, asked)
+
+    def chunks(self, watch: Callable[[int], bool] = lambda _: False) -> Iterator[Chunk]:
+        """The answer block by block; a Pareto set is one block at the end.
+
+        watch: is told how many points are done after each block; when it says True the sweep ends with those.
+        """
+        front, done = Front(self.pareto), 0
+        for chunk in self.priced():
+            kept = chunk if self.where is None else chunk.kept(self.where(chunk.values))
+            if self.pareto:
+                front.add(kept)
+            elif kept.points:
+                yield kept.only(self.names)
+            done += chunk.points
+            if watch(done):
+                break
+        if front.best is not None and front.best.points:
+            yield front.best.only(self.names)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The `archsim.sweep/1` object. All rows are in memory: for large sweeps take `chunks`."""
+        rows = [row for chunk in self.chunks() for row in chunk.rows()]
+        names, notes = list(self.names), list(self.notes)
+        return {"schema": "archsim.sweep/1", "columns": names, "rows": rows, "notes": notes}
+
+
+def sweep(
+    models: Sequence[tuple[Model, str | None]],
+    hardware: Sequence[Hardware],
+    *,
+    weights: Sequence[str | None] = (None,),
+    kv_cache_dtype: Sequence[str | None] = (None,),
+    engine: Sequence[str] = ("generic",),
+    devices: str | int | Iterable[int] = "auto",
+    tp: str | int | Iterable[int] | None = None,
+    pp: str | int | Iterable[int] | None = None,
+    ep: str | int | Iterable[int] | None = None,
+    dp: str | int | Iterable[int] | None = None,
+    batch: str | int | Iterable[int] = 1,
+    input_len: str | int | Iterable[int] = 2048,
+    output_len: str | int | Iterable[int] = 256,
+    columns: Iterable[str] = (),
+    where: str | None = None,
+    pareto: Iterable[str] = (),
+) -> Sweep:
+    """The sweep of every combination; ranges as in `parse_range`. models: each with the format that its name implies,
+    which stands where `weights` says None.
+
+    Combinations that no plan is valid for are left out and noted. Raises InvalidPlan where that leaves nothing.
+    """
+    axes = Axes(
+        parse_range(batch, "batch"),
+        parse_range(input_len, "input-len"),
+        parse_range(output_len, "output-len"),
+    )
+    degrees = list(_degrees(tp=tp, pp=pp, ep=ep, dp=dp))
+    counts = _counts(devices)
+    found: list[Structure] = []
+    refused: dict[str, ArchsimError] = {}
+    for (model, implied), device in product(models, hardware):
+        for stored, cache, name in product(weights, kv_cache_dtype, engine):
+            base = Case(model, device, choose_formats(model, stored or implied, cache, engine=name), name)
+            for count, given in product(counts, degrees):
+                try:
+                    found.append(base.structure(count, given))
+                except UsageError as error:
+                    if error.code not in LEFT_OUT:
+                        raise
+                    refused.setdefault(f"{model.name} on {device.id}: {error.message}", error)
+    if not found:
+        raise next(iter(refused.values()), None) or UsageError(
+            "a sweep wants at least one model and one device"
+        )
+    condition = Condition.of(where) if where else None
+    return Sweep(
+        structures=tuple(found), axes=axes, columns=chosen(columns), where=condition, pareto=objectives(pareto),
+        notes=(*(f"left out: {text}" for text in refused), *_strangers(found, condition)),
+    )  # fmt: skip
+
+
+def _strangers(structures: list[Structure], condition: Condition | None) -> Iterator[str]:
+    """What a condition calls by a name that no point has: a column holds full names, not what was typed."""
+    for column, text in condition.words if condition is not None else ():
+        held = list(dict.fromkeys(s.names[column.name] for s in structures if column.name in s.names))
+        if held and text not in held:
+            yield f"no point has {column.name} {quote(text)}; there is {', '.join(held[:MOST_NAMED])}"
+
+
+def _counts(devices: str | int | Iterable[int]) -> tuple[int | None, ...]:
+    """Numbers of devices; None where the degrees or the memory decide."""
+    if isinstance(devices, str) and devices.lower() == "auto":
+        return (None,)
+    return parse_range(devices, "devices")
+
+
+def _degrees(**ranges: str | int | Iterable[int] | None) -> Iterator[Degrees]:
+    """Every combination of the degrees that were asked for."""
+    asked = {name: parse_range(value, name) for name, value in ranges.items() if value is not None}
+    for values in product(*asked.values()):
+        yield dict(zip(asked, values, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A model on a device in one choice of formats and engine."""
+
+    model: Model
+    hardware: Hardware
+    formats: Formats
+    engine: str
+
+    def structure(self, count: int | None, given: Degrees) -> Structure:
+        """The plan of these degrees, or the candidates for the smallest that fits. Raises InvalidPlan."""
+        model, device = self.model, self.hardware
+        engine = canonical(self.engine)[0]
+        profile = profile_of(*named(self.engine))
+        start = Plan(**given, engine=engine)
+        check_degrees(model, start)
+        worker = Estimator(model, device, self.formats, Workload(), profile=profile)
+        if count is None and not {"tp", "pp"} & given.keys():
+            plans = tuple(_held(worker, start, frozenset(given)))
+        else:
+            number = start.devices if count is None else count
+            plans = (plan_for(model, number, device.max_domain, start, frozenset(given)),)
+        auto = count is None and not {"tp", "pp"} & given.keys()
+        _try(worker, plans)
+        return Structure(
+            model=model, hardware=device, formats=self.formats, profile=profile, plans=plans, auto=auto,
+            engine=engine,
+        )  # fmt: skip
+
+
+def _held(worker: Estimator, start: Plan, fixed: frozenset[str]) -> Iterator[Plan]:
+    """Candidates whose devices together hold the weights and are linked."""
+    weights = c.weight_bytes(worker.graph("one", Plan()))
+    usable = worker.hardware.working_set_bytes * worker.usable
+    for plan in candidates(worker.model, worker.hardware.max_domain, start, fixed):
+        if weights <= usable * plan.devices and unlinked(worker, plan) is None:
+            yield plan
+
+
+def _try(worker: Estimator, plans: tuple[Plan, ...]) -> None:
+    """Raises what an estimate with the smallest plan would: no link joins its groups, or a format has no peak."""
+    for plan in plans[:1]:
+        worker.phase("prefill", plan)
+        if worker.model.architecture != "encoder":
+            worker.phase("decode", plan)

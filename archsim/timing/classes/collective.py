@@ -1,0 +1,263 @@
+"""Collectives between devices: NCCL's, and the all-reduce kernels that serving engines bring along.
+
+`bytes` is the buffer that NCCL's tests quote: of an all-gather what every rank holds after it, of a reduce-scatter
+what every rank holds before it, else the one buffer that each rank passes in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar
+
+from archsim.base.number import Num, log2, maximum, minimum, product, where
+from archsim.timing.classes.call import Call
+from archsim.timing.classes.model import Constant, Least, Model
+from archsim.timing.classes.surface import Axis
+from archsim.timing.roofline import Hop, Machine, sent_bytes
+
+Hops = tuple[Hop, ...]
+
+CHAIN = 8
+"""Ranks up to which latency grows by a step a rank; beyond, trees take over and it grows with the logarithm."""
+
+LN2 = 0.6931
+
+MOVED = "fp16"
+"""Name of the number format that fits of collectives without arithmetic go by."""
+
+SWITCHED = frozenset({"bf16", "fp16", "fp32"})
+"""What NVLink switches add up: an int8 all-reduce on 8 H100 shows the bandwidth of a ring."""
+
+LEVELS = 2.0
+"""How far levels of the fabric overlap, as the exponent of a p-norm: 4 x 8 B200 need 22 ms for 4 GiB, where the
+levels one after another would take 26 ms and side by side 16 ms."""
+
+
+class Collective(Model):
+    """t = base + steps·step + Σ_p levels of (wire + 2·√(fill·wire)), wire = sent bytes / (efficiency · link rate).
+
+    The square root is what a message split into the best number of chunks waits for its pipeline to fill. Ring
+    efficiency on links grows with the group, e(g) = link·(1 - pair/g); two ranks under one PCIe tree reach `host` of
+    it, more share what crosses it, host·cross·further^log2(g/4).
+
+    Usual constants: links as fits of H100, 2 to 8 ranks; PCIe as published nccl-tests curves of RTX PRO 6000, 0.62,
+    0.42 and 0.42 of the rate on 2, 4 and 8 ranks; network as 4 x 8 B200 over 50 GB/s a device, 5.7 ms for 1 GiB.
+    """
+
+    fn: ClassVar[str]
+    dims: ClassVar[tuple[str, ...]] = ("n_gpus", "bytes")
+    optional: ClassVar[Mapping[str, float]] = {"stride": 1}
+    families: ClassVar[tuple[str, ...]] = ("bytes",)
+    rising: ClassVar[str] = "bytes"
+    few: ClassVar[int] = 24
+    grids: ClassVar[tuple[tuple[Axis, ...], ...]] = ((Axis("bytes", 8, 1, 23), Axis("span", 1, 1, 4)),)
+    options: ClassVar[Mapping[str, Any]] = {"free": ("span",)}
+    constants: ClassVar[Mapping[str, Constant]] = {
+        "base_us": Constant(4.0, 0.5, 40.0),
+        "step_us": Constant(0.9, 0.02, 10.0),
+        "fill_us": Constant(3.5, 0.01, 100.0),
+        "link": Constant(0.80, 0.05, 1.0),
+        "pair": Constant(0.45, 0.05, 1.0),
+        "host": Constant(0.60, 0.05, 1.0),
+        "cross": Constant(0.70, 0.05, 1.0),
+        "further": Constant(0.90, 0.1, 1.0),
+        "network": Constant(0.85, 0.1, 1.0),
+        "network_step_us": Constant(10.0, 1.0, 50.0),
+        "network_fill_us": Constant(14.0, 1.0, 200.0),
+    }
+
+    def local(self, call: Call, machine: Machine) -> bool:
+        """Over a PCIe tree the host decides: one without peer access reaches a tenth of another."""
+        return any(
+            hop.medium == "host" for n, stride in groups(call) if n > 1 for hop in machine.hops(n, stride)
+        )
+
+    def least(self, call: Call, machine: Machine) -> Least:
+        """What one rank must send over each level; levels work at the same time."""
+
+        def link(size: Num, hops: Hops) -> Num:
+            slowest: Num = size * 0.0
+            for level, hop in enumerate(hops):
+                slowest = maximum(slowest, self.sent(size, hops, level) / hop.rate)
+            return slowest
+
+        return Least(link_s=by_group(call, machine, link))
+
+    def formula(self, call: Call, machine: Machine, constants: Mapping[str, float]) -> Num:
+        """Seconds over the levels that the group spans."""
+        return by_group(call, machine, lambda size, hops: self.over(size, hops, constants))
+
+    def coordinates(self, call: Call, machine: Machine) -> Mapping[str, Num]:
+        """log2 of the payload and of the devices from first to last: what was measured on 2 to 8 neighbours is not
+        carried over to 16 devices and more.
+        """
+        span = call.dims["n_gpus"] * call.dims.get("stride", 1)
+        return {"bytes": log2(maximum(call.dims["bytes"], 1)), "span": log2(maximum(span, 1))}
+
+    def probe(self, like: Call, at: Mapping[str, Num]) -> Call:
+        """Groups of neighbours; pairs where a grid does not say."""
+        ranks = 2 ** at.get("span", 1 + 0 * at["bytes"])
+        return like._replace(dims={"n_gpus": ranks, "bytes": 2 ** at["bytes"]})
+
+    def sent(self, size: Num, hops: Hops, level: int) -> Num:
+        """Bytes that one rank sends over a level; `size` as tables quote it."""
+        return sent_bytes(self.fn, size, hops, level)
+
+    def steps(self, hop: Hop) -> Num:
+        """Messages that follow one another in a group that one level joins."""
+        return chain(hop)
+
+    def over(self, size: Num, hops: Hops, constants: Mapping[str, float]) -> Num:
+        """Seconds for one group; none for a group of one."""
+        if not hops:
+            return size * 0.0
+        total, wait = 0.0, constants["base_us"]
+        for level, hop in enumerate(hops):
+            step, fill = waits(hop, constants)
+            wait += self.steps(hop) * step
+            joined = product(inner.ranks for inner in hops[: level + 1])
+            wire = self.sent(size, hops, level) / (hop.rate * efficiency(hop, constants, joined))
+            total = total + (wire + 2 * (fill * 1e-6 * wire) ** 0.5) ** LEVELS
+        return wait * 1e-6 + total ** (1 / LEVELS)
+
+
+def chain(hop: Hop) -> Num:
+    """Steps from the first rank to the last: a tree over a network, a ring inside a server up to `CHAIN` ranks; from
+    there on the ring's slope, but over the logarithm.
+    """
+    if hop.medium == "network":
+        return log2(hop.ranks)
+    if hop.ranks <= CHAIN:
+        return hop.ranks - 1
+    return CHAIN - 1 + CHAIN * LN2 * log2(hop.ranks / CHAIN)
+
+
+def waits(hop: Hop, constants: Mapping[str, float]) -> tuple[float, float]:
+    """Microseconds from one rank to the next, and the wait of one chunk."""
+    if hop.medium == "network":
+        return constants["network_step_us"], constants["network_fill_us"]
+    return constants["step_us"], constants["fill_us"]
+
+
+def efficiency(hop: Hop, constants: Mapping[str, float], joined: int) -> float:
+    """Part of a level's rate that a large message reaches. joined: ranks on this level and below it."""
+    if hop.medium == "network":
+        return constants["network"]
+    if hop.medium == "host":
+        more = constants["cross"] * constants["further"] ** log2(joined / 4) if joined > 2 else 1.0
+        return constants["host"] * more
+    return constants["link"] * (1 - constants["pair"] / hop.ranks)
+
+
+def plain(hops: Hops) -> Hops:
+    """The same levels without reduction in their switches."""
+    return tuple(hop._replace(reduces=False) for hop in hops)
+
+
+def by_group(call: Call, machine: Machine, rule: Callable[[Num, Hops], Num]) -> Num:
+    """A rule over payloads and levels, applied to each kind of group among the calls."""
+    size, found = call.dims["bytes"], None
+    for ranks, stride in groups(call):
+        value = rule(size, machine.hops(ranks, stride) if ranks > 1 else ())
+        chosen = (call.dims["n_gpus"] == ranks) & (call.dims.get("stride", 1) == stride)
+        found = value if found is None else where(chosen, value, found)
+    return found
+
+
+def groups(call: Call) -> Iterator[tuple[int, int]]:
+    """Every pair of group size and stride among the calls."""
+    ranks, stride = call.dims["n_gpus"], call.dims.get("stride", 1)
+    if isinstance(ranks, (int, float)) and isinstance(stride, (int, float)):
+        yield int(ranks), int(stride)
+        return
+    pairs = (ranks + 0 * stride, stride + 0 * ranks)
+    yield from sorted({(int(n), int(s)) for n, s in zip(*(part.tolist() for part in pairs), strict=True)})
+
+
+class AllReduce(Collective):
+    """Sum over all ranks: a ring, or the switch where it adds and that is faster."""
+
+    op: ClassVar[str] = "nccl_all_reduce"
+    fn: ClassVar[str] = "all_reduce"
+    constants: ClassVar[Mapping[str, Constant]] = {
+        **Collective.constants,
+        "switch": Constant(0.57, 0.3, 1.0),
+        "switch_us": Constant(20.0, 1.0, 60.0),
+    }
+
+    def steps(self, hop: Hop) -> Num:
+        """Once around to reduce, once more to gather."""
+        return 2 * chain(hop)
+
+    def formula(self, call: Call, machine: Machine, constants: Mapping[str, float]) -> Num:
+        """The faster of ring and switch."""
+        adds = self.adds(call)
+        return by_group(call, machine, lambda size, hops: self.best(size, hops, constants, adds))
+
+    def adds(self, call: Call) -> bool:
+        """Whether a switch that adds can add this number format."""
+        return call.dtype in SWITCHED
+
+    def best(self, size: Num, hops: Hops, constants: Mapping[str, float], adds: bool) -> Num:
+        """NCCL's choice for one group."""
+        ring = self.over(size, plain(hops), constants)
+        if not (adds and hops and hops[0].reduces):
+            return ring
+        return minimum(ring, self.switched(size, hops, constants))
+
+    def switched(self, size: Num, hops: Hops, constants: Mapping[str, float]) -> Num:
+        """Reduction in the switch of the innermost level, a ring over the levels beyond."""
+        inner = (constants["base_us"] + constants["switch_us"]) * 1e-6
+        inner = inner + self.sent(size, hops, 0) / (hops[0].rate * constants["switch"])
+        if len(hops) == 1:
+            return inner
+        outer = self.over(size / hops[0].ranks, plain(hops[1:]), constants)
+        return (inner**LEVELS + outer**LEVELS) ** (1 / LEVELS)
+
+
+class ReduceScatter(Collective):
+    """Sums of which every rank keeps a part: the bytes of an all-gather, in the other direction."""
+
+    op: ClassVar[str] = "nccl_reduce_scatter"
+    fn: ClassVar[str] = "all_gather"
+
+    def sent(self, size: Num, hops: Hops, level: int) -> Num:
+        """`size` is the whole; all-gathers are counted by the part that a rank brings."""
+        return sent_bytes(self.fn, size / product(hop.ranks for hop in hops), hops, level)
+
+
+class AllGather(ReduceScatter):
+    """Every rank's part to all ranks."""
+
+    op: ClassVar[str] = "nccl_all_gather"
+
+    def prepare(self, call: Call) -> Call:
+        """Bytes are moved, whatever they mean."""
+        return call._replace(dtype=MOVED)
+
+
+class AllToAll(Collective):
+    """A part from every rank to every other, all at once."""
+
+    op: ClassVar[str] = "nccl_alltoall"
+    fn: ClassVar[str] = "all_to_all"
+
+    def prepare(self, call: Call) -> Call:
+        """Bytes are moved, whatever they mean."""
+        return call._replace(dtype=MOVED)
+
+    def steps(self, hop: Hop) -> Num:
+        """Measured latencies of 2, 4 and 8 ranks rise evenly."""
+        return log2(hop.ranks)
+
+
+class SendRecv(Collective):
+    """One rank to one other, as between pipeline stages."""
+
+    op: ClassVar[str] = "nccl_send_recv"
+    fn: ClassVar[str] = "send_recv"
+    grids: ClassVar[tuple[tuple[Axis, ...], ...]] = ((Axis("bytes", 8, 1, 23),),)
+
+    def steps(self, hop: Hop) -> Num:
+        """One message."""
+        return 1

@@ -1,0 +1,121 @@
+"""Kernels without a contraction: norms, activations, rotations, sums, and whatever a graph fuses into one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from archsim.base.number import Num, log2, maximum
+from archsim.timing.classes.call import BYTES, Call
+from archsim.timing.classes.model import Constant, Least, Model
+from archsim.timing.classes.surface import Axis
+from archsim.timing.roofline import Machine
+
+FADE = 2
+"""How fast hits in the last-level cache fade once a kernel's tensors outgrow it."""
+
+FEW_ROWS = ((Axis("bytes", 12, 1, 19), Axis("row", 11.3, 0.7, 4)),)
+"""The grid for classes measured at few lengths of rows, 2560 to 8192."""
+
+
+class Elementwise(Model):
+    """t = floor + Q/(memory · W) · (1 - hit · (1 - 1/faster)), hit = 1/(1 + (Q/(kept · cache))²).
+
+    Tensors that fit in the last-level cache are still there from the kernel that wrote them, and are read `faster`
+    than memory is. Traffic between HBM and a cache that holds everything is no bound, so `least` counts only
+    tensors larger than the cache. Extents of this class: read_bytes and write_bytes of one fused pass, for example
+    residual + RMSNorm, SiLU · up, rotation + cache append, or an embedding's rows.
+    """
+
+    op: ClassVar[str] = "elementwise"
+    dims: ClassVar[tuple[str, ...]] = ("read_bytes", "write_bytes")
+    families: ClassVar[tuple[str, ...]] = ("read_bytes",)
+    constants: ClassVar[Mapping[str, Constant]] = {
+        "floor_us": Constant(2.0, 0.3, 30.0),
+        "memory": Constant(0.80, 0.2, 1.0),
+        "faster": Constant(1.6, 1.0, 6.0),
+        "kept": Constant(0.7, 0.1, 3.0),
+    }
+    grids: ClassVar[tuple[tuple[Axis, ...], ...]] = ((Axis("bytes", 12, 2, 11),),)
+
+    def moved(self, call: Call) -> tuple[Num, Num]:
+        """Bytes read and bytes written."""
+        return call.dims["read_bytes"], call.dims["write_bytes"]
+
+    def least(self, call: Call, machine: Machine) -> Least:
+        """Every tensor once, where it is larger than the last-level cache."""
+        read, written = self.moved(call)
+        beyond = machine.cache_bytes
+        return Least(bytes=read * (read > beyond) + written * (written > beyond))
+
+    def formula(self, call: Call, machine: Machine, constants: Mapping[str, float]) -> Num:
+        """A floor, and memory or cache time."""
+        total = sum(self.moved(call))
+        rate = machine.bandwidth * constants["memory"]
+        time = constants["floor_us"] * 1e-6 + total / rate
+        if not machine.cache_bytes:
+            return time
+        hit = 1 / (1 + (total / (constants["kept"] * machine.cache_bytes)) ** FADE)
+        return time - total / rate * hit * (1 - 1 / constants["faster"])
+
+    def coordinates(self, call: Call, machine: Machine) -> Mapping[str, Num]:
+        """log2 of all bytes moved."""
+        return {"bytes": log2(maximum(sum(self.moved(call)), 1))}
+
+
+class Rowwise(Elementwise):
+    """The same over m tokens of n elements; subclasses state what one element of a row costs in traffic."""
+
+    dims: ClassVar[tuple[str, ...]] = ("m", "n")
+    families: ClassVar[tuple[str, ...]] = ("n",)
+    grids: ClassVar[tuple[tuple[Axis, ...], ...]] = ((Axis("bytes", 12, 1, 19), Axis("row", 10, 1, 7)),)
+    rising: ClassVar[str] = "bytes"
+    reads: ClassVar[float] = 1
+    writes: ClassVar[float] = 1
+
+    def moved(self, call: Call) -> tuple[Num, Num]:
+        """Elements in and out, in the activations' format."""
+        elements = call.dims["m"] * call.dims["n"] * BYTES.get(call.dtype, 2)
+        return elements * self.reads, elements * self.writes
+
+    def coordinates(self, call: Call, machine: Machine) -> Mapping[str, Num]:
+        """log2 of all bytes moved and of a row's length."""
+        return {**super().coordinates(call, machine), "row": log2(call.dims["n"])}
+
+    def probe(self, like: Call, at: Mapping[str, Num]) -> Call:
+        """Rows of the length given, as many as make up the bytes."""
+        row = 2 ** at["row"] * BYTES.get(like.dtype, 2) * (self.reads + self.writes)
+        return like._replace(dims={"m": 2 ** at["bytes"] / row, "n": 2 ** at["row"]})
+
+
+class Norm(Rowwise):
+    """RMSNorm or LayerNorm, one row in and one out.
+
+    Errors are on unseen numbers of tokens: public tables hold four lengths of rows, the shortest by another kernel.
+    """
+
+    op: ClassVar[str] = "norm"
+    families: ClassVar[tuple[str, ...]] = ("m",)
+    grids: ClassVar[tuple[tuple[Axis, ...], ...]] = FEW_ROWS
+
+
+class Rope(Rowwise):
+    """Rotation of query and key in place."""
+
+    op: ClassVar[str] = "rope"
+
+
+class Act(Rowwise):
+    """Activation of one half of a row times the other half."""
+
+    op: ClassVar[str] = "act"
+    writes: ClassVar[float] = 0.5
+
+
+class Add(Rowwise):
+    """Sum of two tensors; errors as with `Norm`."""
+
+    op: ClassVar[str] = "add"
+    families: ClassVar[tuple[str, ...]] = ("m",)
+    grids: ClassVar[tuple[tuple[Axis, ...], ...]] = FEW_ROWS
+    reads: ClassVar[float] = 2

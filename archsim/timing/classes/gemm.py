@@ -1,0 +1,130 @@
+"""Matrix products y[m, n] = x[m, k] w[k, n], in every weight format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from archsim.base.number import Num, ceil_div, log2
+from archsim.timing.classes.call import Call
+from archsim.timing.classes.model import Constant, Least, Model, resident
+from archsim.timing.classes.surface import Axis
+from archsim.timing.roofline import Machine
+
+OUT = 2
+"""Bytes of one output element."""
+
+TILE = 128
+"""Rows and columns of the output that one unit computes at a time (NVIDIA, "Matrix Multiplication Background")."""
+
+UNITS = 100
+"""Units of a device that lists none."""
+
+MANY = 6
+"""Units from which on a device's are alike enough for rates per unit and cycle."""
+
+COPIES = 6
+"""Copies of the weights that timing loops take in turn: they stay in the cache where all of them fit in it. Steps in
+the time of skinny products at a sixth of the L40S's 96 MiB show it.
+"""
+
+LIBRARIES = ("cublas/",)
+"""Beginnings of kernel names that say where in a model a product stands, not how it is computed."""
+
+
+class Gemm(Model):
+    """t = t0 + |arithmetic, memory, serial|_p: the three overlap in part; a large p is a hard roofline.
+
+    matrix, memory: shares of the peaks that are reached. pad: how far edges are computed as whole tiles; wave: how
+    far of that a last wave of tiles counts as a full one (both 0 to 1; kernels choose among tiles and splits, so a
+    part of either is avoided). step_ns: time of one step along k within a tile, which no parallelism shortens. warm:
+    speed of the cache against memory. floor_us: ramp of one launch inside a captured graph. unpack: weights that a unit
+    loads and unpacks in one cycle, where that holds a kernel back (llama.cpp's matrix-vector products on an A100).
+    """
+
+    op: ClassVar[str] = "gemm"
+    dims: ClassVar[tuple[str, ...]] = ("m", "n", "k")
+    common_floor: ClassVar[bool] = True
+    optional: ClassVar[Mapping[str, float]] = {"warm": 0}
+    constants: ClassVar[Mapping[str, Constant]] = {
+        "matrix": Constant(0.80, 0.2, 1.0),
+        "memory": Constant(0.83, 0.2, 1.0),
+        "overlap": Constant(2.4, 1.0, 8.0),
+        "pad": Constant(0.5, 0.01, 1.0),
+        "wave": Constant(0.5, 0.01, 1.0),
+        "step_ns": Constant(0.3, 0.01, 20.0),
+        "warm": Constant(2.0, 1.0, 6.0),
+        "floor_us": Constant(3.0, 0.5, 400.0),
+    }
+    extra: ClassVar[Mapping[str, Constant]] = {"unpack": Constant(20.0, 0.5, 200.0)}
+    grids: ClassVar[tuple[tuple[Axis, ...], ...]] = (
+        (Axis("m", 0, 1, 16), Axis("n", 5, 1.5, 9), Axis("k", 5, 1.5, 9)),
+    )
+    options: ClassVar[Mapping[str, Any]] = {"ridge": 0.2, "bend": 1.0}
+    families: ClassVar[tuple[str, ...]] = ("n", "k")
+    rising: ClassVar[str] = "m"
+
+    def least(self, call: Call, machine: Machine) -> Least:
+        """2mnk FLOP, the weights once, and operands beyond the last-level cache."""
+        m, n, k = (call.dims[name] for name in self.dims)
+        moved = m * (k * call.storage.read + n * OUT)
+        weights = n * k * call.storage.weight
+        return Least(
+            flops=2 * m * n * k,
+            bytes=weights * (1 - resident(call, COPIES * weights, machine))
+            + moved * (moved > machine.cache_bytes),
+            compute=call.storage.compute,
+        )
+
+    def formula(self, call: Call, machine: Machine, constants: Mapping[str, float]) -> Num:
+        """Three terms with partial overlap, and a floor."""
+        k, stored = call.dims["k"], call.storage
+        peak = machine.matrix_flops(stored.compute) * constants["matrix"]
+        compute = 2 * k * _outputs(call, machine, constants) / peak
+        memory = _traffic(call, machine, constants["warm"]) / (machine.bandwidth * constants["memory"])
+        p = constants["overlap"]
+        busy = compute**p + memory**p + (k * constants["step_ns"] * 1e-9) ** p
+        if "unpack" in constants and machine.units >= MANY:
+            busy = busy + (call.dims["n"] * k / (constants["unpack"] * machine.cycles)) ** p
+        busy = busy ** (1 / p)
+        return constants["floor_us"] * 1e-6 + busy
+
+    def coordinates(self, call: Call, machine: Machine) -> Mapping[str, Num]:
+        """log2 of the three extents."""
+        return {name: log2(call.dims[name]) for name in self.dims}
+
+    def probe(self, like: Call, at: Mapping[str, Num]) -> Call:
+        """The product of these extents, with weights from memory as in a model."""
+        return like._replace(dims={name: 2 ** at[name] for name in self.dims})
+
+    def prepare(self, call: Call) -> Call:
+        """A kernel that was timed by itself may have found its weights in the cache."""
+        return call._replace(dims={"warm": call.dims["m"] * 0 + 1.0, **call.dims}) if call.kernel else call
+
+    def regime(self, call: Call, share: Num) -> Num:
+        """By rows: one request's token, a batch's, a chunk of a prompt, whole prompts."""
+        m = call.dims["m"]
+        return (m > 16) * 1 + (m > 128) * 1 + (m > 1024) * 1
+
+    def variant(self, kernel: str) -> str:
+        """The implementation, where the name says one."""
+        return "" if kernel.startswith(LIBRARIES) else kernel
+
+
+def _outputs(call: Call, machine: Machine, constants: Mapping[str, float]) -> Num:
+    """Output elements computed: those asked for, with shares of what whole tiles and whole waves add."""
+    m, n, units = call.dims["m"], call.dims["n"], machine.units or UNITS
+    rows, columns = ceil_div(m, TILE), ceil_div(n, TILE)
+    tiled = (m + (m > TILE) * (rows * TILE - m)) * (n + (n > TILE) * (columns * TILE - n))
+    tiles = rows * columns
+    idle = (tiles > units) * (ceil_div(tiles, units) * units / tiles - 1)
+    return m * n + constants["pad"] * (tiled * (1 + constants["wave"] * idle) - m * n)
+
+
+def _traffic(call: Call, machine: Machine, warm: float) -> Num:
+    """Bytes, at the speed of memory: weights once, operands and results, and quantising where that comes first."""
+    m, n, k, stored = call.dims["m"], call.dims["n"], call.dims["k"], call.storage
+    weights = n * k * stored.weight
+    held = resident(call, COPIES * weights, machine)
+    moved = weights * (1 - held + held / warm) + m * (k * stored.read + n * OUT)
+    return moved + m * k * (2 + stored.read) if stored.quantises else moved

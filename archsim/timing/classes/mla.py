@@ -1,0 +1,177 @@
+"""Multi-head latent attention: prompts over expanded or latent keys, and decoding over the latent cache.
+
+Shapes are those of DeepSeek-V2 and its successors (arXiv:2405.04434, section 2.1): a latent of 512 and a rotary
+key of 64 per token, heads of 128 with a rotary part of 64. `heads` are those of one GPU; `tp`, by which tables
+list them too, has no effect of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from archsim.base.number import Num, ceil_div, log2
+from archsim.timing.classes.call import Call
+from archsim.timing.classes.model import Constant, Least, Model, fits, resident
+from archsim.timing.classes.surface import Axis
+from archsim.timing.roofline import Machine
+
+LATENT = 512
+ROTARY = 64
+KEY = 192
+VALUE = 128
+TILE = 128
+"""Rows of queries that one block of threads works on in a prompt."""
+
+HEADS = 64
+"""Heads that share one block of threads when decoding: the rows of one tile of the product."""
+
+UNITS = 100
+"""Units of a device that lists none."""
+
+
+class MlaPrefill(Model):
+    """t = t0 + |arithmetic, longest block, traffic|_p over the causal triangle, with keys of 192 and values of 128.
+
+    Kernels that attend over the latent instead do 1088 / 320 of this arithmetic and fit a `matrix` that is lower by
+    as much. The longest block of queries walks all keys alone: `chain` is the rate it reaches on its unit. Operands
+    that fit the last-level cache move `cached` times faster.
+    """
+
+    op: ClassVar[str] = "mla_prefill"
+    dims: ClassVar[tuple[str, ...]] = ("batch", "seq_q", "heads")
+    constants: ClassVar[Mapping[str, Constant]] = {
+        "matrix": Constant(0.50, 0.03, 1.0),
+        "chain": Constant(0.50, 0.03, 2.0),
+        "memory": Constant(0.40, 0.05, 1.0),
+        "cached": Constant(2.0, 1.0, 10.0),
+        "overlap": Constant(1.5, 1.0, 8.0),
+        "floor_us": Constant(12.0, 2.0, 60.0),
+    }
+    grids: ClassVar[tuple[tuple[Axis, ...], ...]] = (
+        (Axis("seq", 0, 1, 16), Axis("rows", 0, 1, 16), Axis("heads", 0, 2.333, 4)),
+    )
+    families: ClassVar[tuple[str, ...]] = ("heads",)
+    shares: ClassVar[tuple[str, ...]] = ("matrix", "memory")
+    rising: ClassVar[str] = "seq"
+
+    def least(self, call: Call, machine: Machine) -> Least:
+        """The causal triangle, and queries, keys, values and outputs where they exceed the cache."""
+        pairs = call.dims["batch"] * call.dims["heads"] * call.dims["seq_q"] * (call.dims["seq_q"] + 1) / 2
+        moved = self._moved(call)
+        size = moved * (moved > machine.cache_bytes)
+        return Least(flops=2 * pairs * (KEY + VALUE), bytes=size, compute=_fastest(call))
+
+    def _moved(self, call: Call) -> Num:
+        """Bytes of queries, keys, values and outputs in 16 bits, and of the cache entry."""
+        tokens = call.dims["batch"] * call.dims["seq_q"]
+        return tokens * (call.dims["heads"] * 2 * 2 * (KEY + VALUE) + (LATENT + ROTARY) * call.cache_bytes)
+
+    def formula(self, call: Call, machine: Machine, constants: Mapping[str, float]) -> Num:
+        """Three terms in a p-norm over the floor."""
+        peak, s = machine.matrix_flops("bf16"), call.dims["seq_q"]
+        pairs = call.dims["batch"] * call.dims["heads"] * s * (s + TILE) / 2
+        compute = 2 * pairs * (KEY + VALUE) / (peak * constants["matrix"])
+        block = 2 * TILE * s * (KEY + VALUE) * (machine.units or UNITS) / (peak * constants["chain"])
+        moved = self._moved(call)
+        faster = 1 + (constants["cached"] - 1) * fits(moved, machine)
+        memory = moved / (machine.bandwidth * constants["memory"] * faster)
+        p = constants["overlap"]
+        return constants["floor_us"] * 1e-6 + (compute**p + block**p + memory**p) ** (1 / p)
+
+    def coordinates(self, call: Call, machine: Machine) -> Mapping[str, Num]:
+        """log2 of the extents; `rows` is sequences times heads."""
+        heads = log2(call.dims["heads"])
+        return {"seq": log2(call.dims["seq_q"]), "rows": log2(call.dims["batch"]) + heads, "heads": heads}
+
+    def probe(self, like: Call, at: Mapping[str, Num]) -> Call:
+        """A call at these extents."""
+        batch = 2.0 ** (at["rows"] - at["heads"])
+        return like._replace(dims={"batch": batch, "seq_q": 2.0 ** at["seq"], "heads": 2.0 ** at["heads"]})
+
+
+class MlaDecode(Model):
+    """t = t0 + |arithmetic, cache, longest walk|_p + blocks, in the absorbed form over 576-wide entries.
+
+    A share `padding` of the rows that fill heads up to the next 64 is multiplied in vain. Each (sequence, 64 heads)
+    is at least one block of threads, which costs `block_us` of its unit whatever its length; `walk_ns` is the time
+    per cached token where kernels do not split a sequence among units, near 0 where they do. `stream` is the rate
+    of queries and outputs, which may still be in a cache.
+    """
+
+    op: ClassVar[str] = "mla_decode"
+    dims: ClassVar[tuple[str, ...]] = ("batch", "seq_kv", "heads")
+    optional: ClassVar[Mapping[str, float]] = {"warm": 0}
+    constants: ClassVar[Mapping[str, Constant]] = {
+        "matrix": Constant(0.60, 0.02, 1.0),
+        "memory": Constant(0.85, 0.05, 1.0),
+        "padding": Constant(0.5, 0.01, 1.0),
+        "warm": Constant(2.0, 1.0, 8.0),
+        "overlap": Constant(2.0, 1.0, 8.0),
+        "walk_ns": Constant(0.4, 0.01, 300.0),
+        "block_us": Constant(5.0, 0.1, 40.0),
+        "stream": Constant(0.6, 0.05, 2.0),
+        "floor_us": Constant(12.0, 2.0, 60.0),
+    }
+    grids: ClassVar[tuple[tuple[Axis, ...], ...]] = (
+        (Axis("seq", 1, 1, 17), Axis("batch", 0, 1, 11), Axis("heads", 0, 1.75, 5)),
+    )
+    families: ClassVar[tuple[str, ...]] = ("heads",)
+    shares: ClassVar[tuple[str, ...]] = ("matrix", "memory")
+    rising: ClassVar[str] = "seq"
+
+    def prepare(self, call: Call) -> Call:
+        """A row of a table, which names its kernel, was timed over and over on one cache."""
+        return (
+            call._replace(dims={"warm": call.dims["batch"] * 0 + 1.0, **call.dims}) if call.kernel else call
+        )
+
+    def least(self, call: Call, machine: Machine) -> Least:
+        """Every cached entry once for all heads; scores over 576 and sums over 512 for each head."""
+        entries = call.dims["batch"] * call.dims["seq_kv"]
+        width = LATENT + ROTARY
+        read = entries * width * call.cache_bytes
+        return Least(
+            flops=2 * entries * call.dims["heads"] * (width + LATENT),
+            bytes=read * (1 - resident(call, read, machine)),
+            compute=_fastest(call),
+        )
+
+    def formula(self, call: Call, machine: Machine, constants: Mapping[str, float]) -> Num:
+        """The terms of the class."""
+        batch, heads, entries = (
+            call.dims["batch"],
+            call.dims["heads"],
+            call.dims["batch"] * call.dims["seq_kv"],
+        )
+        rows = heads + constants["padding"] * (HEADS * ceil_div(heads, HEADS) - heads)
+        compute = (
+            2 * entries * rows * (2 * LATENT + ROTARY) / (machine.matrix_flops("bf16") * constants["matrix"])
+        )
+        read = entries * (LATENT + ROTARY) * call.cache_bytes
+        warm = 1 + (constants["warm"] - 1) * resident(call, read, machine)
+        memory = read / (machine.bandwidth * constants["memory"] * warm)
+        walk = call.dims["seq_kv"] * constants["walk_ns"] * 1e-9
+        p = constants["overlap"]
+        busy = (compute**p + memory**p + walk**p) ** (1 / p)
+        blocks = batch * (1 + heads / HEADS) / (machine.units or UNITS) * constants["block_us"] * 1e-6
+        moved = 2 * batch * heads * (2 * LATENT + ROTARY) / (machine.bandwidth * constants["stream"])
+        return constants["floor_us"] * 1e-6 + busy + blocks + moved
+
+    def coordinates(self, call: Call, machine: Machine) -> Mapping[str, Num]:
+        """log2 of the three extents."""
+        return {
+            "seq": log2(call.dims["seq_kv"]),
+            "batch": log2(call.dims["batch"]),
+            "heads": log2(call.dims["heads"]),
+        }
+
+    def probe(self, like: Call, at: Mapping[str, Num]) -> Call:
+        """A call at these extents, timed as tables do."""
+        names = {"seq": "seq_kv", "batch": "batch", "heads": "heads"}
+        return like._replace(dims={"warm": 1.0, **{name: 2.0 ** at[key] for key, name in names.items()}})
+
+
+def _fastest(call: Call) -> str:
+    """The dtype whose peak bounds the products: a cache in fp8 may be multiplied as it is."""
+    return "fp8" if call.kv_dtype == "fp8" else "bf16"

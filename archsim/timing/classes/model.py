@@ -1,0 +1,146 @@
+"""What every time model has: its extents, constants, formula and the grid of its correction."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
+
+from archsim.base.number import Num, exp, maximum, minimum
+from archsim.timing.classes.call import Call
+from archsim.timing.classes.surface import Axis, Surface
+from archsim.timing.roofline import Machine
+
+
+class Constant(NamedTuple):
+    """A fitted number: where nothing has been fitted `usual`, and the physical range that a fit may not leave.
+
+    start: where a fit begins, 0 at `usual`; needed where the time hardly moves near it.
+    """
+
+    usual: float
+    low: float
+    high: float
+    start: float = 0.0
+
+
+class Least(NamedTuple):
+    """What a call cannot do without: FLOP on the units of `compute`, bytes of memory, seconds of the links."""
+
+    flops: Num = 0
+    bytes: Num = 0
+    link_s: Num = 0
+    compute: str = "bf16"
+
+
+class Model(ABC):
+    """One class of kernels. Subclasses are stateless and registered once each in `MODELS`.
+
+    op: name in tables. dims: extents that a call must have. constants: what the formula leaves open; extra: more that
+    some fits have. grids: each a surface's axes over `coordinates`; the correction is the sum of all surfaces.
+    families: the extents that make up a shape family: errors are quoted on families that the fit has not seen.
+    rising: the coordinate of the first grid along which time never falls, where `probe` is given. few: rows below
+    which no surface is fitted. options: how surfaces are held, where not as usual. alternatives: implementations are
+    a choice of the engine's user, not of the shape, so that the most measured one stands for a graph's calls.
+    common_floor: kernels of every engine have about the same floor in a captured graph; more is the host's. shares:
+    constants that are shares of the device's rates and by which fits of several engines can be ranked.
+    """
+
+    op: ClassVar[str]
+    dims: ClassVar[tuple[str, ...]]
+    optional: ClassVar[Mapping[str, float]] = {}
+    constants: ClassVar[Mapping[str, Constant]]
+    extra: ClassVar[Mapping[str, Constant]] = {}
+    grids: ClassVar[tuple[tuple[Axis, ...], ...]] = ()
+    families: ClassVar[tuple[str, ...]]
+    rising: ClassVar[str] = ""
+    few: ClassVar[int] = 60
+    options: ClassVar[Mapping[str, Any]] = {}
+    alternatives: ClassVar[bool] = False
+    common_floor: ClassVar[bool] = False
+    shares: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def least(self, call: Call, machine: Machine) -> Least:
+        """The least work, for the bound that no prediction may pass."""
+
+    @abstractmethod
+    def formula(self, call: Call, machine: Machine, constants: Mapping[str, float]) -> Num:
+        """Seconds by the formula alone."""
+
+    def coordinates(self, call: Call, machine: Machine) -> Mapping[str, Num]:
+        """Where a call lies on the grids."""
+        return {}
+
+    def probe(self, like: Call, at: Mapping[str, Num]) -> Call:
+        """A call of the same kind that lies at these coordinates."""
+        raise NotImplementedError
+
+    def variant(self, kernel: str) -> str:
+        """The implementation that a kernel's name stands for: names of one variant are fitted together."""
+        return kernel
+
+    def prepare(self, call: Call) -> Call:
+        """The call with what its kernel's name says as extents."""
+        return call
+
+    def local(self, call: Call, machine: Machine) -> bool:
+        """Whether these measurements say nothing of other devices, whatever these are."""
+        return False
+
+    def regime(self, call: Call, share: Num) -> Num:
+        """Which of the four intervals a call belongs to. share: its physical bound over its predicted time."""
+        return (share > 0.1) * 1 + (share > 0.3) * 1 + (share > 0.6) * 1
+
+    def bound(self, call: Call, machine: Machine) -> tuple[Num, Num, Num]:
+        """Seconds of arithmetic, of memory and of the links at their peaks."""
+        least = self.least(call, machine)
+        return (
+            least.flops / machine.matrix_flops(least.compute),
+            least.bytes / machine.bandwidth,
+            least.link_s,
+        )
+
+
+class Fitted(NamedTuple):
+    """What a fit left behind for one class of kernels in one number format; without surfaces the formula alone."""
+
+    constants: Mapping[str, float]
+    surfaces: tuple[Surface, ...] = ()
+
+
+def estimate(model: Model, call: Call, machine: Machine, fitted: Fitted) -> Num:
+    """The formula times its correction."""
+    time = model.formula(call, machine, fitted.constants)
+    if fitted.surfaces:
+        at = model.coordinates(call, machine)
+        time = time * exp(sum(surface(at) for surface in fitted.surfaces))
+    return time
+
+
+def seconds(model: Model, call: Call, machine: Machine, fitted: Fitted) -> Num:
+    """The estimate, never below the physical bound."""
+    compute, memory, link = model.bound(call, machine)
+    return maximum(estimate(model, call, machine, fitted), maximum(maximum(compute, memory), link))
+
+
+def fits(size: Num, machine: Machine) -> Num:
+    """Share of `size` bytes that the last-level cache still holds when they are read again: it falls from 1 to 0 as
+    they grow from 0.75 to 1.25 of the cache.
+    """
+    if machine.cache_bytes <= 0:
+        return 0.0
+    return minimum(maximum(2.5 - 2 * size / machine.cache_bytes, 0.0), 1.0)
+
+
+def resident(call: Call, size: Num, machine: Machine) -> Num:
+    """Share of weights or caches that a call timed over and over by itself finds in the last-level cache.
+
+    Only tables of kernels say so, by the extent `warm` of 1; in a model other layers come between.
+    """
+    return call.dims.get("warm", 0) * fits(size, machine)
+
+
+def usual(model: Model) -> Fitted:
+    """The constants of a device that nothing is known about."""
+    return Fitted(constants={name: constant.usual for name, constant in model.constants.items()})

@@ -1,0 +1,344 @@
+"""Kernel times with their interval and evidence: which fit stands for a call, and how far it can be trusted."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+from archsim.base.number import Num, exp, maximum, pick
+from archsim.spec.hardware import Hardware
+from archsim.timing.calibration import FORGETTING, GENERATION, Entry, Level, Store, read_surfaces, store
+from archsim.timing.classes.call import STORED, Call
+from archsim.timing.classes.catalog import MODELS
+from archsim.timing.classes.model import Fitted, Model, estimate, usual
+from archsim.timing.classes.surface import Surface
+from archsim.timing.device import Rates
+from archsim.timing.roofline import Machine
+
+Evidence = Literal["measured", "calibrated", "transferred", "datasheet"]
+Grade = Literal["fitted", "engine", "format", "family", "device", "far", "datasheet"]
+"""How near the fit is: of this engine and format on this device; of another engine; of another format; of another
+device of the same architecture; of another architecture; of another one and another format; none at all."""
+
+WIDER = 2.0
+"""Factor on a fit's own interval, in log, on another device of its architecture: its engine, format and kernels are
+the same, only rates differ. No public table that may be fitted holds two such devices, so this is a judgement."""
+
+UNKNOWN = Level(interval={str(code): (-0.4, 0.9) for code in range(4)})
+"""The interval of a class and grade that nothing is known about."""
+
+ALIKE = (
+    {"bf16", "fp16"},
+    {"int8_wo", "int4_wo", "w4a16_mxfp4", "nvfp4_wo"},
+    {"fp8", "fp8_block", "mxfp4", "nvfp4"},
+)
+"""Formats whose kernels behave alike, up to the bytes and the peak that the formula knows."""
+
+
+REGIMES = 4
+"""Regimes that intervals are told apart by."""
+
+REMEMBERED = 20_000
+"""Calls of one device whose times are kept."""
+
+
+class Timed(NamedTuple):
+    """Seconds of one call, the ends of its 80 % interval, and what they rest on."""
+
+    seconds: Num
+    low: Num
+    high: Num
+    evidence: Evidence
+
+
+class Chosen(NamedTuple):
+    """The fit that stands for a class of calls. level: what borrowing it costs. interval: of its own, by regime.
+    host_s: host time in a measured kernel, which a captured step does not wait for. ramp_s: the floor that remains.
+    """
+
+    fitted: Fitted
+    grade: Grade
+    level: Level
+    interval: Mapping[str, tuple[float, float]]
+    host_s: float = 0.0
+    ramp_s: float = 0.0
+
+
+class Device(NamedTuple):
+    """What decides which device's fit stands for another: datasheet rates and descent. sustained: share of the peak
+    that the best large product was measured at, 0 where unknown.
+    """
+
+    id: str
+    vendor: str
+    family: str
+    peak: float
+    bandwidth: float
+    sustained: float = 0.0
+    memory: str = ""
+
+
+class Wanted(NamedTuple):
+    """What a fit is looked for."""
+
+    device: Device
+    engine: str
+    version: str
+    op: str
+    dtype: str
+    kv_dtype: str
+    kernel: str
+
+
+@dataclass(slots=True)
+class Timer:
+    """Times kernels of one engine on one device. engine, version: empty where any will do."""
+
+    device: Device
+    machine: Machine
+    engine: str = ""
+    version: str = ""
+    memo: dict[Any, Timed] = field(default_factory=dict)
+
+    def once(self, call: Call) -> Timed:
+        """`time`; of a call of plain numbers it is remembered for as long as the device's document lives."""
+        key = (
+            self.engine,
+            self.version,
+            call.op,
+            call.dtype,
+            call.kv_dtype,
+            call.kernel,
+            *call.dims.values(),
+        )
+        try:
+            found = self.memo.get(key)
+        except TypeError:  # arrays have no hash
+            return self.time(call)
+        if found is None:
+            if len(self.memo) >= REMEMBERED:
+                self.memo.clear()
+            found = self.memo[key] = self.time(call)
+        return found
+
+    def time(self, call: Call) -> Timed:
+        """The call's time, or times, with the interval; never below the physical bound."""
+        model = MODELS[call.op]
+        call = model.prepare(call)
+        found = self.choose(model, call)
+        compute, memory, link = model.bound(call, self.machine)
+        floor = maximum(maximum(compute, memory), link)
+        time = maximum(estimate(model, call, self.machine, found.fitted), floor)
+        if found.host_s and not call.kernel:
+            time = maximum(time - found.host_s, floor + found.ramp_s)
+        low, high = interval(model, call, floor / time, found)
+        return Timed(time, maximum(time * exp(low), floor), time * exp(high), evidence_of(found.grade))
+
+    def choose(self, model: Model, call: Call) -> Chosen:
+        """The nearest entry of the class, once for each format and implementation."""
+        variant = model.variant(call.kernel)
+        return choose(
+            Wanted(self.device, self.engine, self.version, call.op, call.dtype, call.kv_dtype, variant)
+        )
+
+
+@lru_cache(maxsize=4096)
+def choose(wanted: Wanted) -> Chosen:
+    """The nearest fit among all calibrations; the usual constants where none says anything about the device."""
+    return nearest(store(), wanted)
+
+
+FORGETTING.append(choose.cache_clear)
+
+
+def nearest(known: Store, wanted: Wanted, surfaces: bool | None = None) -> Chosen:
+    """The nearest fit of a store; of several, the one that gets most out of its device: a kernel of one engine that is
+    slow for want of work on it says nothing of another's. surfaces: carry them over whatever the store says of
+    borrowing.
+    """
+    entries = known.by_op.get(wanted.op, [])
+    near = [
+        (cost, -reach(entry), index)
+        for index, entry in enumerate(entries)
+        if (cost := unlikeness(entry, wanted)) is not None
+    ]
+    levels = known.levels.get(level_of(wanted.op, wanted.dtype), {})
+    if not near:
+        constants = scaled(dict(usual(MODELS[wanted.op]).constants), USUAL_SUSTAINED, wanted.device.sustained)
+        return Chosen(Fitted(constants=constants), "datasheet", levels.get("datasheet", UNKNOWN), {})
+    entry = entries[min(near)[-1]]
+    grade = grade_of(entry, wanted)
+    level = levels.get(grade) or levels.get("device") or UNKNOWN
+    carried = (grade in ("fitted", "family") or level.surfaces) if surfaces is None else surfaces
+    # what an older fit lacks stands at its usual value
+    constants = {**usual(MODELS[wanted.op]).constants, **entry.constants}
+    if grade in ("device", "far"):
+        constants = scaled(constants, entry.sustained, wanted.device.sustained)
+    found = tuple(map(Surface.of, read_surfaces(entry.surfaces))) if entry.surfaces and carried else ()
+    host, ramp = host_time(known, entry, wanted)
+    return Chosen(
+        Fitted(constants=constants, surfaces=found), grade, level, own_interval(entry, grade), host, ramp
+    )
+
+
+def reach(entry: Entry) -> float:
+    """The shares of the device's rates that a fit's kernels get to, in log, where its class can be ranked by them."""
+    return sum(math.log(min(entry.constants.get(name, 1.0), 1.0)) for name in MODELS[entry.op].shares)
+
+
+def host_time(known: Store, entry: Entry, wanted: Wanted) -> tuple[float, float]:
+    """Seconds of a kernel's floor that no other kernels of the class and device have (of those that quantise, where it
+    does), and the rest: the loop that timed it launched several kernels from the host (dynamic scales, checks), where
+    a captured step launches none.
+    """
+    if not MODELS[entry.op].common_floor or not entry.device:
+        return 0.0, 0.0
+    own = STORED.get(entry.dtype, STORED["bf16"]).quantises
+    places = (entry.device, entry.dtype) if own else (wanted.device.id, entry.device)
+    floors = [
+        other.constants["floor_us"]
+        for other in known.by_op[entry.op]
+        if "floor_us" in other.constants
+        and ((other.device, other.dtype) == places if own else other.device in places)
+        and STORED.get(other.dtype, STORED["bf16"]).quantises == own
+    ]
+    if "floor_us" not in entry.constants:
+        return 0.0, 0.0
+    least = min(floors)
+    return (entry.constants["floor_us"] - least) * 1e-6, least * 1e-6
+
+
+def own_interval(entry: Entry, grade: Grade) -> Mapping[str, tuple[float, float]]:
+    """The interval that a fit's own unseen shapes showed, where it says something of this grade."""
+    if grade == "fitted" or not entry.device:
+        return entry.interval
+    if grade == "family" and entry.interval:
+        return {name: (WIDER * low, WIDER * high) for name, (low, high) in entry.interval.items()}
+    return {}
+
+
+USUAL_SUSTAINED = 0.80
+"""Sustained share of the devices that the usual constants belong to."""
+
+
+def scaled(constants: dict[str, float], here: float, there: float) -> dict[str, float]:
+    """Constants of one device for another of a different architecture: products by what both were seen to sustain."""
+    if "matrix" not in constants or not (here and there):
+        return constants
+    return {**constants, "matrix": min(constants["matrix"] * there / here, 1.0)}
+
+
+def unlikeness(entry: Entry, wanted: Wanted) -> float | None:
+    """How unlike an entry is to what is wanted; None where it says nothing about the device.
+
+    An entry without a device is of an engine whose runs were fitted across devices. A factor e in peak or bandwidth,
+    another architecture, another kind of memory and another engine are of one order, another group of formats is
+    worse; the implementation and the version break ties.
+    """
+    cost, device = 0.0, wanted.device
+    if not entry.device:
+        if entry.engine != wanted.engine or entry.vendor not in ("", device.vendor):
+            return None
+        cost += 0.3 if entry.vendor else 0.4
+    elif entry.device != device.id:
+        if entry.vendor != device.vendor or entry.local:
+            return None
+        cost += (
+            1.0 + abs(math.log(device.peak / entry.peak)) + abs(math.log(device.bandwidth / entry.bandwidth))
+        )
+        cost += 0.0 if entry.family == device.family else 1.0
+        cost += 0.0 if entry.memory == device.memory else 1.0
+    cost += format_cost(entry, wanted)
+    if wanted.engine:
+        cost += 0.0 if entry.engine == wanted.engine else 0.7
+        cost += 0.0 if entry.version == wanted.version else 0.01
+    return cost + (0.0 if entry.usual and not wanted.kernel else kernel_cost(entry, wanted))
+
+
+def kernel_cost(entry: Entry, wanted: Wanted) -> float:
+    """Another implementation is worse than all of them together."""
+    return 0.0 if entry.kernel == wanted.kernel and entry.kernel else 0.3 if entry.kernel else 0.02
+
+
+def interval(model: Model, call: Call, share: Num, found: Chosen) -> tuple[Num, Num]:
+    """Logarithms of the interval's ends over the time: by regime where unseen shapes of the fit showed them.
+
+    share: the physical bound over the time.
+    """
+    ends = found.interval or found.level.interval
+    regime = model.regime(call, share)
+    if isinstance(regime, int):
+        return ends[str(regime)]
+    known = [ends.get(str(i), (0.0, 0.0)) for i in range(REGIMES)]
+    return pick([below for below, _ in known], regime), pick([above for _, above in known], regime)
+
+
+def level_of(op: str, dtype: str) -> str:
+    """What the cost of borrowing is stated for: a class of kernels in 16 bits, or in narrower formats."""
+    return op if dtype in ("", "fp32") or dtype in ALIKE[0] else f"{op} narrow"
+
+
+def format_cost(entry: Entry, wanted: Wanted) -> float:
+    """Another number format: nothing for 16 bits of either kind, little within a group, much across groups."""
+    cost = 0.0 if entry.dtype else 0.05
+    if entry.dtype not in ("", wanted.dtype):
+        alike = [{entry.dtype, wanted.dtype} <= group for group in ALIKE]
+        cost += 0.0 if alike[0] else 1.5 if any(alike) else 5.0
+    if (entry.kv_dtype or "bf16") != (wanted.kv_dtype or "bf16"):
+        cost += 0.0 if {entry.kv_dtype or "bf16", wanted.kv_dtype or "bf16"} <= ALIKE[0] else 0.9
+    return cost
+
+
+def grade_of(entry: Entry, wanted: Wanted) -> Grade:
+    """The weakest link between an entry and what it stands for."""
+    same = format_cost(entry, wanted) == 0
+    if not entry.device:  # an engine whose runs were fitted across devices
+        return "device"
+    if entry.device != wanted.device.id:
+        near = entry.family == wanted.device.family and (not wanted.engine or entry.engine == wanted.engine)
+        return ("family" if near else "device") if same else "far"
+    if not same:
+        return "format"
+    return "fitted" if not wanted.engine or entry.engine == wanted.engine else "engine"
+
+
+def evidence_of(grade: Grade) -> Evidence:
+    """The contract's word for a grade."""
+    if grade in ("family", "device", "far"):
+        return "transferred"
+    return "datasheet" if grade == "datasheet" else "calibrated"
+
+
+@lru_cache(maxsize=256)
+def split_engine(text: str) -> tuple[str, str]:
+    """`vllm 0.24.0` as name and version, as tables and calibrations spell them."""
+    found = re.match(r"\s*([A-Za-z_.]+(?:-[A-Za-z]+)*)[\s@=v]*([0-9][\w.]*)?", text)
+    if not found:
+        return "", ""
+    return found.group(1).lower().rstrip("-_."), found.group(2) or ""
+
+
+def timer(
+    hardware: Hardware, engine: str = "", rates: Rates | None = None, version: str | None = None
+) -> Timer:
+    """A timer for kernels of `engine` on a device; empty: of any. version: stated apart, else after the name, as in
+    tables.
+    """
+    name, stated = (engine, version) if version is not None else split_engine(engine)
+    machine = (rates or Rates(hardware)).machine()
+    peak = machine.matrix_flops("bf16")
+    sustained = hardware.compute.sustained.get("bf16", 0.0)
+    device = Device(
+        hardware.id,
+        hardware.vendor,
+        hardware.arch.family,
+        peak,
+        machine.bandwidth,
+        sustained,
+        hardware.memory.kind,
+    )
+    return Timer(device, machine, name, stated, hardware.memo.setdefault(GENERATION[0], {}))

@@ -1,0 +1,178 @@
+"""Time of a kernel against the roofline: the larger of arithmetic, memory and link time.
+
+With the ideal efficiency nothing can be faster: every peak is the datasheet's, every tensor is moved once, no
+launch costs anything (Williams et al., "Roofline", CACM 2009).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Literal, NamedTuple
+
+from archsim.base.number import Num, maximum
+from archsim.counts.graph_counts import op_flops
+from archsim.graph.graph import Op
+from archsim.graph.kernels import Kernel, Traffic
+from archsim.graph.tensor import nbytes
+
+Bound = Literal["compute", "memory", "communication"]
+
+
+class Hop(NamedTuple):
+    """One level of the fabric inside a group: how many ranks it joins, B/s per direction of one rank, whether its
+    switch adds up an all-reduce, and what it is made of: links between devices, a server's PCIe tree, a network.
+    """
+
+    ranks: int
+    rate: float
+    reduces: bool = False
+    medium: Literal["link", "host", "network"] = "link"
+
+
+class Machine(NamedTuple):
+    """What the roofline needs of a device, as plain rates.
+
+    matrix_flops: dense peak of a compute dtype in FLOP/s. separate: whether products of that dtype have units of
+    their own, beside the vector unit. vector_flops: of the vector unit. bandwidth: HBM in B/s. cache_bytes:
+    last-level cache. hops: the levels of the fabric that join n ranks which stand `stride` devices apart,
+    innermost first. units: SMs, CUs or cores that tiles are spread over, 0 where unlisted. cycles: clock cycles of
+    all units in a second, 0 where unknown. computes: the dtype that one without units of its own is computed in.
+    """
+
+    matrix_flops: Callable[[str], float]
+    separate: Callable[[str], bool]
+    vector_flops: float
+    bandwidth: float
+    cache_bytes: int
+    hops: Callable[[int, int], tuple[Hop, ...]]
+    units: int = 0
+    cycles: float = 0.0
+    computes: Callable[[str], str] = str
+
+
+class Efficiency(NamedTuple):
+    """Fractions of the peaks that kernels reach, and the fixed cost of one launch. Ideal: 1, 1, 1 and 0."""
+
+    matrix: float = 1.0
+    memory: float = 1.0
+    link: float = 1.0
+    launch_s: float = 0.0
+    link_latency_s: float = 0.0
+
+
+IDEAL = Efficiency()
+
+
+class Work(NamedTuple):
+    """What one execution of a kernel does.
+
+    matrix_flops, conv_flops: contractions on the matrix units, and the depthwise ones that the vector unit runs.
+    vector_flops: elementwise. comm_bytes: what one rank sends; comm_s: that at the links' rates.
+    """
+
+    matrix_flops: Num
+    conv_flops: Num
+    vector_flops: Num
+    traffic: Traffic
+    comm_bytes: Num
+    comm_s: Num
+    compute: str
+
+    @property
+    def flops(self) -> Num:
+        """FLOP of contractions, as `count` states them; elementwise work stands apart."""
+        return self.matrix_flops + self.conv_flops
+
+
+def work(kernel: Kernel, traffic: Traffic, machine: Machine) -> Work:
+    """The kernel's arithmetic by unit, its traffic and its communication."""
+    matrix: Num = 0
+    conv: Num = 0
+    vector: Num = 0
+    comm: tuple[Num, Num] = (0, 0)
+    for op in kernel.ops:
+        if op.kind == "collective":
+            comm = communication(op, machine)
+        elif op.kind != "contract":
+            vector = vector + op_flops(op)
+        elif op.cls == "conv":
+            conv = conv + op_flops(op)
+        else:
+            matrix = matrix + op_flops(op)
+    return Work(matrix, conv, vector, traffic, *comm, compute_dtype(kernel))
+
+
+def compute_dtype(kernel: Kernel) -> str:
+    """The dtype that the kernel's contraction multiplies in: its weight's compute format, else the activations'."""
+    fallback = "bf16"
+    for op in kernel.ops:
+        if op.kind == "contract":
+            for use in op.reads:
+                if use.tensor.kind == "weight":
+                    return use.tensor.format.compute
+            fallback = op.writes[0].tensor.format.compute
+    return fallback
+
+
+def communication(op: Op, machine: Machine) -> tuple[Num, Num]:
+    """Bytes that one rank sends in a collective, and the least seconds it takes: levels work at the same time."""
+    n, stride = op.attrs["group"], op.attrs.get("stride", 1)
+    size, hops = nbytes(op.reads[0]), machine.hops(n, stride)
+    sent = [sent_bytes(op.fn, size, hops, level) for level in range(len(hops))]
+    slowest: Num = 0
+    for amount, hop in zip(sent, hops, strict=True):
+        slowest = maximum(slowest, amount / hop.rate)
+    return sum(sent), slowest
+
+
+def sent_bytes(fn: str, size: Num, hops: tuple[Hop, ...], level: int) -> Num:
+    """Bytes that one rank sends over one level of the fabric (Thakur et al., IJHPCA 2005, level by level).
+
+    With g ranks on the level, i below it and n in all: all-reduce of S, 2(g-1)/g·S/i (S/i where the switch adds);
+    all-gather of the rank's part S, (g-1)·S for each of the parts above it; all-to-all of S, the share of the
+    ranks that are reached over this level; a send goes over the outermost.
+    """
+    g, total = hops[level].ranks, prod(hop.ranks for hop in hops)
+    inside, outside = prod(hop.ranks for hop in hops[:level]), prod(hop.ranks for hop in hops[level + 1 :])
+    if g == 1:
+        return 0
+    if fn == "all_reduce":
+        return size / inside if hops[level].reduces else size * 2 * (g - 1) / (g * inside)
+    if fn == "all_gather":
+        return size * (g - 1) * outside
+    if fn == "all_to_all":
+        return size * inside * (g - 1) / total
+    return size if level == len(hops) - 1 else 0
+
+
+def times(w: Work, machine: Machine) -> tuple[Num, Num, Num]:
+    """Seconds of arithmetic, of memory and of communication for one execution, each at its peak.
+
+    Matrix and vector units work side by side; where products run on the vector unit, they queue there.
+    """
+    vector = (w.vector_flops + w.conv_flops) / machine.vector_flops
+    compute = vector
+    if not _none(w.matrix_flops):
+        matrix = w.matrix_flops / machine.matrix_flops(w.compute)
+        compute = maximum(matrix, vector) if machine.separate(w.compute) else matrix + vector
+    return compute, w.traffic.total / machine.bandwidth, w.comm_s
+
+
+def _none(value: Num) -> bool:
+    return isinstance(value, int) and value == 0
+
+
+def seconds(compute: Num, memory: Num, comm: Num, e: Efficiency = IDEAL) -> Num:
+    """Time of one execution: work overlaps inside a kernel, and kernels follow one another."""
+    if e is IDEAL:
+        busy = maximum(compute, memory)
+        return busy if _none(comm) else busy + comm
+    busy = maximum(compute / e.matrix, memory / e.memory) + e.launch_s
+    return busy if _none(comm) else busy + comm / e.link + e.link_latency_s
+
+
+def bound(compute: float, memory: float, comm: float) -> Bound:
+    """Which of the three takes longest."""
+    longest = max(compute, memory, comm)
+    return "communication" if longest == comm and comm > 0 else "compute" if longest == compute else "memory"

@@ -1,0 +1,140 @@
+"""Counts of well-known models against published figures, and the conventions they stand on."""
+
+import pytest
+
+from archsim.counts.count import CountResult, count
+from archsim.spec.load import load_model
+
+
+def counted(name: str, **options: object) -> CountResult:
+    """A count by name."""
+    return count(load_model(name), **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "total"),
+    [
+        ("llama2-70b", 68_976_648_192),
+        ("mixtral-8x7b", 46_702_792_704),
+        ("gpt2-small", 124_439_808),
+        ("bert-base", 109_482_240),
+        ("bloom-176b", 176_247_271_424),
+        ("deepseek-v3", 671_026_404_352),
+    ],
+)
+def test_published_totals(name: str, total: int) -> None:
+    """Parameter counts that their authors or checkpoints state to the unit."""
+    assert counted(name).total == total
+
+
+@pytest.mark.parametrize(
+    ("name", "bytes_per_token"),
+    [
+        ("llama2-70b", 327_680),  # 2 x 80 layers x 8 heads x 128 x 2 B
+        ("deepseek-v3", 70_272),  # 61 layers x (512 + 64) x 2 B: one latent, no values
+        ("gemma3n-e4b", 40_960),  # 20 of 35 layers own a cache
+        ("qwen3.5-397b-a17b", 30_720),  # 15 of 60 layers have one
+        ("mamba-2.8b", 0),
+        ("bert-base", 0),
+    ],
+)
+def test_cache_growth_per_token(name: str, bytes_per_token: int) -> None:
+    """KV bytes per token in 16 bits, while no window is full."""
+    assert counted(name).kv_bytes_per_token == bytes_per_token
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens", "gib"),
+    [
+        ("gemma3-27b", 131072, 10.41),  # 10 global layers, 52 local ones of 1,024
+        ("qwen3-0.6b", 40960, 4.375),  # head_dim 128 although d_model / heads is 64
+        ("deepseek-v3", 163840, 10.72),
+        ("gpt-oss-20b", 8192, 6.09 / 32),  # half of the layers keep 128 tokens
+    ],
+)
+def test_cache_sizes_that_other_calculators_got_wrong(name: str, tokens: int, gib: float) -> None:
+    """Windows, explicit head sizes and latents, at full length."""
+    assert counted(name, input_len=tokens).kv_bytes / 2**30 == pytest.approx(gib, rel=2e-3)
+
+
+def test_native_formats_give_the_released_size() -> None:
+    """gpt-oss-120b: experts in MXFP4, all else in bf16, 65.2 GB."""
+    answer = counted("gpt-oss-120b")
+    assert answer.formats.name == "mxfp4"
+    assert answer.weight_bytes == pytest.approx(65.2e9, rel=1e-3)
+
+
+def test_recurrent_state_is_constant() -> None:
+    """A state-space model's memory does not grow with the prompt."""
+    short, long = counted("mamba-2.8b", input_len=10), counted("mamba-2.8b", input_len=10_000)
+    assert short.state_bytes == long.state_bytes == 64 * 5120 * (16 * 4 + 3 * 2)
+    assert short.kv_bytes == long.kv_bytes == 0
+
+
+def test_active_parameters_leave_out_unused_experts_only() -> None:
+    """Mixtral uses 2 of 8 experts a token; both embedding tables count."""
+    answer = counted("mixtral-8x7b")
+    experts = answer.by_class["expert"]
+    assert answer.total - answer.active == experts * 6 // 8
+
+
+def test_masked_counts_half_the_square() -> None:
+    """Causal pairs are n(n+1)/2 of n²; everything else is the same."""
+    n = 2048
+    answer = counted("llama2-70b", input_len=n)
+    assert answer.full.matmul == answer.masked.matmul
+    assert answer.masked.attention * 2 * n == answer.full.attention * (n + 1)
+
+
+def test_last_position_logits_cost_one_token() -> None:
+    """--logits all runs the head at every position."""
+    last, every = counted("llama2-70b"), counted("llama2-70b", logits="all")
+    assert every.full.matmul - last.full.matmul == 2047 * 2 * 8192 * 32000
+
+
+def test_optional_parts_are_added_on_request() -> None:
+    """The prediction module of DeepSeek-V3 brings it to about 685B with embedding and head shared."""
+    base, with_mtp = counted("deepseek-v3"), counted("deepseek-v3", parts=("mtp",))
+    assert 11e9 < with_mtp.total - base.total < 15e9
+    vision = counted("gemma3-27b", parts=("vision",))
+    assert vision.total - counted("gemma3-27b").total == sum(t.params for t in vision.model.towers) > 4e8
+
+
+def test_blocks_add_up() -> None:
+    """Blocks without a parent hold every parameter and FLOP."""
+    answer = counted("deepseek-v3")
+    top = [b for b in answer.blocks if "." not in b.path]
+    assert sum(b.flops for b in top) == answer.masked.total
+    outside = 7168  # the final norm stands in no block
+    assert sum(b.params for b in top) == answer.total - outside
+
+
+def test_active_formula_evaluates_to_the_count() -> None:
+    """`explain MODEL active` is the graph's own polynomial; an encoder has no decode step to explain."""
+    from archsim.base.errors import UsageError
+    from archsim.explanation.formulas import explain
+
+    answer = counted("mixtral-8x7b")
+    whole = explain(answer.model, "active").whole
+    assert whole.poly(**whole.letters) == answer.active
+    with pytest.raises(UsageError, match="no decode step"):
+        explain(load_model("bert-base"), "decode")
+
+
+def test_neighbours_of_one_name_are_refused() -> None:
+    """Weights belong to a name: two equal names would be counted once, so they are an error."""
+    from archsim.base.errors import SpecError
+    from archsim.spec.load import model_from
+
+    layer = {"ffn": {"kind": "swiglu", "d_ff": 16}}
+    document = {
+        "name": "x",
+        "d_model": 8,
+        "vocab_size": 10,
+        "layers": [{"name": "a", **layer}, {"name": "a", **layer}],
+    }
+    with pytest.raises(SpecError, match="named a"):
+        model_from(document)
+    document["layers"] = [{"repeat": 2, "layers": document["layers"]}]
+    with pytest.raises(SpecError, match="named a"):
+        model_from(document)

@@ -1,0 +1,173 @@
+"""The HTML that commands write: one file that needs nothing else, for eyes and for screen readers."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from archsim import api
+from archsim.ledger.survey import Adoption
+from archsim.render.html.page import document, grid
+from archsim.render.html.survey_svg import COLOURS, HATCHES
+from archsim.render.html.sweep_plot import front
+from archsim.render.page import Cell, Page, Section, bar, row
+from archsim.render.pages.survey import few, led
+from archsim.render.waterfall import waterfall
+
+COMMANDS = {
+    "compare": "compare gpt2-small gpt2-medium llama3-8b --hw t4,h100 --format html",
+    "compare ranges": "compare gpt2-small gpt2-medium --hw t4 --batch 1,8 --format html",
+    "diff": "diff llama2-70b deepseek-v3 --format html",
+    "evolve": "evolve gpt2-small tinyllama-1.1b --orders 2 --format html",
+    "sweep": "sweep gpt2-small llama3-8b --hw t4,h100 --batch 1-64*2 --format html",
+    "survey": "survey --html FILE",
+    "survey to stdout": "survey --format html",
+    "claims": "claims --html FILE",
+    "claims to stdout": "claims --format html",
+}
+
+
+class Seen(HTMLParser):
+    """Tags with their attributes, headings and names of regions."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Every element that begins."""
+        self.tags.append((tag, dict(attrs)))
+
+    def of(self, tag: str) -> list[dict[str, str | None]]:
+        """The attributes of all elements of a kind."""
+        return [attrs for name, attrs in self.tags if name == tag]
+
+
+@pytest.fixture(scope="module", params=COMMANDS)
+def html(request: pytest.FixtureRequest, archsim_process: Any, tmp_path_factory: Any) -> str:
+    """The page of a command."""
+    path: Path = tmp_path_factory.mktemp("html") / "page.html"
+    words = [str(path) if word == "FILE" else word for word in COMMANDS[request.param].split()]
+    result = archsim_process(words)
+    assert result.code == 0, result.err
+    return path.read_text("utf-8") if path.exists() else result.out
+
+
+def test_nothing_is_loaded(html: str) -> None:
+    """The policy forbids everything, no script runs, and no element asks for anything."""
+    assert "default-src 'none'" in html
+    found = Seen(html)
+    assert not found.of("script")
+    assert not [attrs for _, attrs in found.tags if {"src", "srcset", "xlink:href"} & attrs.keys()]
+    assert not re.search(r"url\((?!#)|@import", html)
+
+
+def test_headings_and_regions(html: str) -> None:
+    """One first heading, no level left out, every table in a region of its own name, every picture named."""
+    found = Seen(html)
+    levels = [int(tag[1]) for tag, _ in found.tags if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(b <= a + 1 for a, b in pairwise(levels))
+    names = [attrs["aria-label"] for attrs in found.of("div") if attrs.get("role") == "region"]
+    assert len(names) == len(found.of("table"))
+    assert len(set(names)) == len(names)
+    assert all(attrs.get("scope") for attrs in found.of("th"))
+    assert "<th></th>" not in html
+    assert not re.search(r"<th[^>]*></th>", html)
+    for attrs in found.of("svg"):
+        assert attrs.get("aria-label") or attrs.get("aria-hidden") == "true"
+    assert len(found.of("figcaption")) == len(found.of("figure"))
+
+
+def test_tables_of_pages() -> None:
+    """A first column of words names its rows, numbers do not; bars are drawn; no empty column is kept."""
+    text = grid("n", ("", "x", ""), (row("a", "1", bar(0.5)), row("  b", Cell("2", "bad"), bar(0))), "lrl")
+    assert '<th scope="row">a</th><td>1</td>' in text
+    assert '<tr class="sub">' in text
+    assert '<td class="bad">2</td>' in text
+    assert text.count("<rect") == 1
+    assert "<th scope=row" not in grid("n", (), (row("1", "a"),), "rl")
+    assert grid("n", ("", "x"), (row("", "1"),), "lr").count("<td") == 1
+
+
+def test_text_of_a_page_is_escaped() -> None:
+    """Wherever it stands."""
+    evil = "<script>\x1b"
+    section = Section(title=evil, rows=(row(evil, evil),), header=(evil,), aside=evil, below=(evil,))
+    made = document(Page(head=(evil, evil), note=evil, sections=(section,)))
+    assert "<script" not in made
+    assert "\x1b" not in made
+
+
+# ---------------------------------------------------------------------- pictures
+def test_a_waterfall_stands_on_zero_and_meets_both_ends() -> None:
+    """First and last bar begin at zero, each step where the one before ended; other steps are counted."""
+    steps: list[tuple[str, dict[str, float]]] = [
+        ("a", {"params": 3e9}),
+        ("b", {"params": 0}),
+        ("c", {"params": -1e9}),
+    ]
+    text = waterfall("params", "parameters", steps, ("A", "B"), 2e9)
+    spots = [
+        (kind, float(x), float(w))
+        for kind, x, w in re.findall(r'class="(\w+)" x="([\d.]+)" y="\d+" width="([\d.]+)"', text)
+    ]
+    assert [kind for kind, _, _ in spots] == ["whole", "up", "down", "whole"]
+    (_, x0, w0), (_, x1, w1), (_, x2, w2), (_, x3, w3) = spots
+    assert x0 == x3 == 0
+    assert x1 == pytest.approx(w0, abs=0.2)
+    assert x2 + w2 == pytest.approx(x1 + w1, abs=0.2)
+    assert w3 == pytest.approx(x2, abs=0.2)
+    assert "1 other step changes nothing" in text
+    assert "2.000 B to 4.000 B, most of all by a (+3.000 B)" in text
+    assert waterfall("params", "parameters", [("b", {"params": 0})], ("A", "B"), 2e9) == ""
+
+
+def test_every_value_of_a_year_has_a_hatching() -> None:
+    """As many hatchings as colours, all different, and the page refers to none that it lacks."""
+    assert len(HATCHES) == len(set(HATCHES)) == COLOURS
+    from archsim.render.pages.survey import document as survey_page
+
+    text = survey_page(api.survey())
+    assert set(re.findall(r"url\(#(h\d)\)", text)) <= set(re.findall(r'<pattern id="(h\d)"', text))
+
+
+@pytest.mark.parametrize(
+    ("designs", "values", "finding"),
+    [
+        ((2, 20, 4), {"A": (2, 5, 0), "B": (0, 15, 4)}, "B in 15 of 20 designs of 2021, the most frequent choice of "
+         "every year since 2021"),
+        ((2, 20, 4), {"A": (2, 15, 1), "B": (0, 5, 3)}, "A in 15 of 20 designs of 2021"),
+        ((0, 2, 0), {"A": (0, 2, 0)}, "A in 2 of 2 designs of 2021, the most frequent choice of every year since 2021"),
+    ],
+)  # fmt: skip
+def test_findings(designs: tuple[int, ...], values: dict[str, tuple[int, ...]], finding: str) -> None:
+    """What leads in the last year with enough designs, and since when."""
+    one = Adoption(choice="norm", years=("2020", "2021", "2022"), designs=designs, values=values)
+    assert led(one) == finding
+    assert few(one) == values
+
+
+def test_front() -> None:
+    """What no other point beats in both rates, the fastest user first."""
+    points = [(1.0, 5.0, ()), (2.0, 4.0, ()), (1.5, 3.0, ()), (2.0, 1.0, ()), (3.0, 1.0, ())]
+    assert [point[:2] for point in front(points)] == [(3.0, 1.0), (2.0, 4.0), (1.0, 5.0)]
+    assert front([]) == []
+
+
+@pytest.mark.parametrize("more", [(), ("--json",), ("--out", "x.csv")])
+def test_a_plot_goes_with_any_layout(more: tuple[str, ...], archsim: Any, tmp_path: Path) -> None:
+    """`--plot` writes the page beside what else is asked for, and nothing over a file that exists."""
+    path = tmp_path / "p.html"
+    more = tuple(str(tmp_path / word) if "." in word else word for word in more)
+    words = ("sweep", "gpt2-small", "--hw", "t4", "--batch", "1-8*2", "--plot", str(path))
+    assert archsim(*words, *more).code == 0
+    assert path.read_text("utf-8").count("<use ") > 3
+    assert archsim(*words, *more).code == 2

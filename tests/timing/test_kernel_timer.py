@@ -1,0 +1,186 @@
+"""Which fit stands for a call, what its interval is, and what borrowing does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from archsim.engines.overhead import profile_of
+from archsim.spec.load import load_hardware
+from archsim.timing.calibration import Entry, Level, Store, store, using
+from archsim.timing.classes.call import Call
+from archsim.timing.classes.catalog import MODELS
+from archsim.timing.kernel_timer import Device, Wanted, nearest, split_engine, timer, unlikeness
+
+DEVICE = Device("h200-sxm", "NVIDIA", "Hopper", 989e12, 4.8e12)
+
+
+def entry(**fields: object) -> Entry:
+    """A GEMM fit on an H100 by vllm, with some fields changed."""
+    usual = {
+        "device": "h100-sxm", "engine": "vllm", "version": "0.24.0", "op": "gemm", "dtype": "bf16",
+        "constants": {"matrix": 0.8}, "vendor": "NVIDIA", "family": "Hopper", "peak": 989e12, "bandwidth": 3.35e12,
+        "interval": {str(i): (-0.1, 0.2) for i in range(4)},
+    }  # fmt: skip
+    return Entry(**{**usual, **fields})  # type: ignore[arg-type]
+
+
+def wanted(**fields: object) -> Wanted:
+    """The same on an H200."""
+    usual = Wanted(DEVICE, "vllm", "0.24.0", "gemm", "bf16", "", "")
+    return usual._replace(**fields)
+
+
+@pytest.mark.parametrize(
+    ("near", "far"),
+    [
+        ({}, {"family": "Ampere", "device": "a100", "peak": 312e12, "bandwidth": 2.0e12}),
+        ({}, {"engine": "trtllm"}),
+        ({}, {"dtype": "fp8"}),
+        ({"dtype": "fp16"}, {"dtype": "fp8_block"}),
+        ({}, {"kernel": "cutlass"}),
+        ({"device": "h200-sxm"}, {}),
+        ({}, {"version": "0.14.0"}),
+    ],
+)
+def test_the_nearer_fit_is_preferred(near: dict[str, object], far: dict[str, object]) -> None:
+    """Device, architecture, engine, format, implementation and version all count."""
+    one, other = unlikeness(entry(**near), wanted()), unlikeness(entry(**far), wanted())
+    assert one is not None and other is not None and one < other
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_of_equally_near_fits_the_better_kernels_stand(first: int) -> None:
+    """A third engine's latent attention is not taken for the slow one of two, whichever is listed first."""
+    shared = {"op": "mla_decode", "interval": {}}
+    slow = entry(engine="sglang", constants={"matrix": 0.9, "memory": 0.09}, **shared)
+    fast = entry(engine="trtllm", constants={"matrix": 0.9, "memory": 0.95}, **shared)
+    known = Store(entries=(slow, fast)[:: 1 if first == 0 else -1], levels={}, engines={})
+    assert nearest(known, wanted(op="mla_decode")).fitted.constants["memory"] == 0.95
+
+
+def test_what_says_nothing_is_never_used() -> None:
+    """Another vendor's device, or a fit that holds on its own machine alone."""
+    assert unlikeness(entry(vendor="AMD"), wanted()) is None
+    assert unlikeness(entry(local=True), wanted()) is None
+    assert unlikeness(entry(device="", engine="llamacpp"), wanted()) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "grade"),
+    [
+        ({"device": "h200-sxm"}, "fitted"), ({}, "family"), ({"family": "Ampere"}, "device"),
+        ({"family": "Ampere", "dtype": "fp8"}, "far"), ({"device": "h200-sxm", "dtype": "fp8"}, "format"),
+        ({"device": "h200-sxm", "engine": "sglang"}, "engine"),
+    ],
+)  # fmt: skip
+def test_the_grade_is_the_weakest_link(fields: dict[str, object], grade: str) -> None:
+    """What was fitted, on what, decides the evidence and the interval."""
+    known = Store(entries=(entry(**fields),), levels={}, engines={})
+    assert nearest(known, wanted()).grade == grade
+
+
+def test_without_any_fit_the_usual_constants_stand() -> None:
+    """Datasheet evidence, with the interval that the store states for it."""
+    level = Level(interval={str(i): (-0.3, 0.4) for i in range(4)})
+    known = Store(entries=(), levels={"gemm": {"datasheet": level}}, engines={})
+    found = nearest(known, wanted())
+    assert (found.grade, found.level) == ("datasheet", level)
+    assert found.fitted.constants["memory"] == MODELS["gemm"].constants["memory"].usual
+
+
+def test_products_scale_with_what_both_devices_sustain() -> None:
+    """Across architectures only, and never above the peak."""
+    known = Store(entries=(entry(family="Ampere", sustained=0.8),), levels={}, engines={})
+    half = nearest(known, wanted(device=DEVICE._replace(sustained=0.4)))
+    assert half.fitted.constants["matrix"] == pytest.approx(0.4)
+    full = nearest(known, wanted(device=DEVICE._replace(sustained=1.2)))
+    assert full.fitted.constants["matrix"] == 1.0
+
+
+def test_a_floor_that_no_other_engine_has_is_the_hosts() -> None:
+    """A captured step does not wait for it; a kernel of a table does."""
+    slow = entry(device="h200-sxm", constants={"floor_us": 60.0})
+    quick = entry(device="h200-sxm", engine="sglang", constants={"floor_us": 5.0})
+    call = Call("gemm", "bf16", dims={"m": 8, "n": 4096, "k": 4096})
+    with using(Store(entries=(slow, quick), levels={}, engines={})):
+        clock = timer(load_hardware("h200-sxm"), "vllm", None, "0.24.0")
+        alone, inside = clock.time(call._replace(kernel="cutlass")), clock.time(call)
+    assert alone.seconds - inside.seconds == pytest.approx(55e-6, rel=0.05)
+    compute, memory, _ = MODELS["gemm"].bound(call, clock.machine)
+    assert inside.seconds >= 5e-6 + max(compute, memory)
+
+
+@pytest.mark.parametrize(
+    "name", ["h100", "h200", "b200", "a40", "rtx-4090", "mi300x", "tpu-v5e", "apple-m2-ultra"]
+)
+def test_every_class_has_a_time_on_every_device(name: str) -> None:
+    """Calibrated or not: positive, finite, inside its interval, not below the bound."""
+    clock = timer(load_hardware(name))
+    calls = [
+        Call("gemm", "bf16", dims={"m": 64, "n": 4096, "k": 4096}),
+        Call(
+            "attn_decode",
+            dims={"batch": 8, "seq_q": 1, "seq_kv": 4096, "heads": 32, "kv_heads": 8, "head_dim": 128},
+        ),
+        Call(
+            "moe", dims={"m": 64, "experts": 64, "topk": 4, "hidden": 2048, "inter": 1024, "tp": 1, "ep": 1}
+        ),
+        Call("elementwise", dims={"read_bytes": 1 << 20, "write_bytes": 1 << 20}),
+    ]
+    for call in calls:
+        timed = clock.time(call)
+        assert 0 < timed.low <= timed.seconds <= timed.high < 10, call.op
+        assert timed.evidence in ("calibrated", "transferred", "datasheet")
+        assert timed.seconds >= max(MODELS[call.op].bound(call, clock.machine)[:2]) * (1 - 1e-12)
+
+
+def test_arrays_and_numbers_agree() -> None:
+    """One code prices an op of a graph and a table of calls."""
+    clock = timer(load_hardware("h100"), "vllm", None, "0.24.0")
+    m = np.array([1, 7, 64, 500, 4096])
+    many = clock.time(Call("gemm", "bf16", dims={"m": m, "n": 0 * m + 6144, "k": 0 * m + 4096}))
+    for i, rows in enumerate(m.tolist()):
+        one = clock.time(Call("gemm", "bf16", dims={"m": rows, "n": 6144, "k": 4096}))
+        assert one.seconds == pytest.approx(many.seconds[i], rel=1e-12)
+        assert (one.low, one.high) == pytest.approx((many.low[i], many.high[i]), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [("vllm 0.24.0", ("vllm", "0.24.0")), ("trtllm 1.3.0rc20", ("trtllm", "1.3.0rc20")), ("nccl", ("nccl", "")),
+     ("torch 2.11.0", ("torch", "2.11.0")), ("", ("", ""))],
+)  # fmt: skip
+def test_engines_of_tables(text: str, parts: tuple[str, str]) -> None:
+    """Name and version."""
+    assert split_engine(text) == parts
+
+
+def test_overhead_follows_the_version() -> None:
+    """The newest not above the one asked for, else the oldest; the middle one where none is asked for."""
+    profile = {"kernels": "vllm", "overhead_us": {"0.5.0": (900, 800, 1000), "0.10.0": (500, 400, 600)}}
+    with using(Store(entries=(), levels={}, engines={"vllm": profile})):
+        assert profile_of("vllm", "0.9.1").overhead_s == pytest.approx(900e-6)
+        assert profile_of("vllm", "0.24.0").overhead_s == pytest.approx(500e-6)
+        assert profile_of("vllm", "0.4").overhead_s == pytest.approx(900e-6)
+        assert profile_of("vllm").overhead_s in (900e-6, 500e-6)
+
+
+def test_another_store_leaves_nothing_behind() -> None:
+    """What was chosen with one store is forgotten with it."""
+    before = timer(load_hardware("h100"), "vllm").time(
+        Call("gemm", "bf16", dims={"m": 8, "n": 4096, "k": 4096})
+    )
+    slower = [
+        e._replace(constants={**e.constants, "floor_us": 500.0}, surfaces=None) for e in store().entries
+    ]
+    with using(replace(store(), entries=tuple(slower))):
+        inside = timer(load_hardware("h100"), "vllm").once(
+            Call("gemm", "bf16", dims={"m": 8, "n": 4096, "k": 4096})
+        )
+    after = timer(load_hardware("h100"), "vllm").once(
+        Call("gemm", "bf16", dims={"m": 8, "n": 4096, "k": 4096})
+    )
+    assert inside.seconds > 2 * before.seconds and after == before
