@@ -7,28 +7,32 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from archsim.accuracy import kernels, runs, serving
 from archsim.accuracy.files import Table, tables
+from archsim.accuracy.times import RunTimes
 from archsim.accuracy.validation import Kind, Several, Validation, joined
 from archsim.base.errors import SpecError, UsageError
 from archsim.spec.catalog import data_roots
+from archsim.timing.calibration import Store
 
 if TYPE_CHECKING:
     from archsim.accuracy.model import ModelCheck
 
-PREDICTORS: Mapping[Kind, str] = {"kernels": "kernels", "runs": "runs", "serving": "serving"}
-"""The module whose `validated` answers for a kind."""
 
-
-def validate_files(path: Path | None = None, *, limit: int | None = None) -> Validation | Several:
+def validate_files(
+    path: Path | None = None, *, limit: int | None = None, store: Store | None = None
+) -> Validation | Several:
     """The answer for a file, or of the runs that archsim comes with; for a folder of several kinds, one of each.
 
-    limit: rows of each file at most, drawn with a fixed seed. Raises SpecError for a file that is no measurement.
+    limit: rows of each file at most, drawn with a fixed seed. store: the calibrations to predict with.
+    Raises SpecError for a file that is no measurement.
     """
     if limit is not None and limit < 1:
         raise UsageError(f"`--limit` must be positive, not {limit}")
+    times = RunTimes(store)
     found: dict[Kind, list[Validation]] = {}
     for table in own_runs() if path is None else tables(path):
-        found.setdefault(table.kind, []).append(answered(table.sample(limit)))
+        found.setdefault(table.kind, []).append(answered(table.sample(limit), times))
     answers = tuple(joined(parts) for parts in found.values())
     return answers[0] if len(answers) == 1 else Several(answers=answers)
 
@@ -43,12 +47,14 @@ def own_runs() -> list[Table]:
     return [read(path) for path in sorted(folder.glob("*.yaml"))]
 
 
-def answered(table: Table) -> Validation:
+PREDICTORS: Mapping[Kind, Callable[[Table, RunTimes], Validation]] = {
+    "kernels": kernels.validated, "runs": runs.validated, "serving": serving.validated,
+}  # fmt: skip
+
+
+def answered(table: Table, times: RunTimes) -> Validation:
     """The answer for one file."""
-    predictor: Callable[[Table], Validation] = import_module(
-        f"archsim.accuracy.{PREDICTORS[table.kind]}"
-    ).validated
-    return predictor(table)
+    return PREDICTORS[table.kind](table, times)
 
 
 MODEL_FILES = (".gguf", ".safetensors", ".safetensors.index.json")

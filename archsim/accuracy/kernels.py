@@ -13,10 +13,11 @@ from archsim.accuracy.naive_roofline import CLASSES, bounds
 from archsim.accuracy.predict import kernel_time
 from archsim.accuracy.summary import Repeated, codes_of
 from archsim.accuracy.table import EXTENTS, Key
+from archsim.accuracy.times import RunTimes
 from archsim.accuracy.validation import Refused, Rows, Validation
 from archsim.base.errors import ArchsimError
-from archsim.spec.hardware import Hardware
 from archsim.spec.load import load_hardware
+from archsim.timing.calibration import Store
 from archsim.timing.classes.call import Call
 from archsim.timing.kernel_timer import Timer, timer
 
@@ -53,14 +54,14 @@ class Found:
     bound: Any
 
 
-def validated(table: Table) -> Validation:
+def validated(table: Table, times: RunTimes) -> Validation:
     """Every row predicted or refused with a reason."""
     count = len(table)
     columns = {name: np.full(count, np.nan) for name in ("seconds", "low", "high", "naive")}
     codes = {name: np.full(count, -1) for name in ("regime", "bound")}
     evidence = np.full(count, "", dtype=object)
     reasons: dict[int, str] = {}
-    timers: dict[tuple[str, str], Timer] = {}
+    timers = Timers(times.store)
     for part in parts(table):
         try:
             usable, found = predicted(part, timers)
@@ -111,7 +112,7 @@ def _text(field: Any) -> str:
     return "" if field is None else str(field).strip()
 
 
-def predicted(part: Part, timers: dict[tuple[str, str], Timer]) -> tuple[Any, Found]:
+def predicted(part: Part, timers: Timers) -> tuple[Any, Found]:
     """Which rows of a part can be asked, and the predictions. Raises UnknownName for a device or class."""
     key = part.key
     if key.op not in CLASSES:
@@ -119,7 +120,7 @@ def predicted(part: Part, timers: dict[tuple[str, str], Timer]) -> tuple[Any, Fo
         from archsim.base.errors import UnknownName
 
         raise UnknownName(f"no time model for kernels of class {quote(key.op)}")
-    clock = _timer(key, timers)
+    clock = timers[key.device, key.engine]
     call = called(part)
     usable = np.ones(len(part.at), bool)
     for name in CLASSES[key.op].dims:
@@ -135,12 +136,17 @@ NOTHING = Found(seconds=np.nan, low=np.nan, high=np.nan, naive=np.nan, evidence=
 """Of a part that has no row that can be asked."""
 
 
-def _timer(key: Key, timers: dict[tuple[str, str], Timer]) -> Timer:
-    name = (key.device, key.engine)
-    if name not in timers:
-        hardware: Hardware = load_hardware(key.device)
-        timers[name] = timer(hardware, key.engine)
-    return timers[name]
+class Timers(dict[tuple[str, str], Timer]):
+    """Timers by device and engine, made when first asked for. Raises UnknownName for a device."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__()
+        self.store = store
+
+    def __missing__(self, key: tuple[str, str]) -> Timer:
+        device, engine = key
+        self[key] = timer(load_hardware(device), engine, store=self.store)
+        return self[key]
 
 
 def called(part: Part) -> Call:

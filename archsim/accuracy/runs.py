@@ -12,15 +12,14 @@ import numpy as np
 from archsim.accuracy import capacity
 from archsim.accuracy.files import Table
 from archsim.accuracy.question import SHORT, Run, reason_of, run_of
-from archsim.accuracy.serve import first_token, served
 from archsim.accuracy.summary import codes_of
-from archsim.accuracy.times import Span, composed, decode, prefill
+from archsim.accuracy.times import RunTimes, Span, composed
 from archsim.accuracy.validation import Refused, Rows, Validation
 from archsim.accuracy.whole import joined, widened
 from archsim.base.diagnostics import quote
 from archsim.base.errors import ArchsimError, UsageError
 
-Predictor = Callable[[Run], Span]
+Predictor = Callable[[RunTimes, Run], Span]
 
 
 def _load(run: Run) -> tuple[int, int, int]:
@@ -32,79 +31,82 @@ def _load(run: Run) -> tuple[int, int, int]:
     return batch, isl, osl
 
 
-def _step(run: Run) -> Span:
+def _step(times: RunTimes, run: Run) -> Span:
     batch, isl, osl = _load(run)
-    return decode(run, batch, isl, osl)
+    return times.decode(run, batch, isl, osl)
 
 
-def _rate_of_one(run: Run) -> Span:
-    return _step(run).inverse()
+def _rate_of_one(times: RunTimes, run: Run) -> Span:
+    return _step(times, run).inverse()
 
 
-def _rate_of_all(run: Run) -> Span:
-    return _step(run).inverse(_load(run)[0] * run.replicas)
+def _rate_of_all(times: RunTimes, run: Run) -> Span:
+    return _step(times, run).inverse(_load(run)[0] * run.replicas)
 
 
-def _prefill_rate(run: Run) -> Span:
+def _prefill_rate(times: RunTimes, run: Run) -> Span:
     batch, isl, _ = _load(run)
-    return prefill(run, batch, isl).inverse(batch * isl * run.replicas)
+    return times.prefill(run, batch, isl).inverse(batch * isl * run.replicas)
 
 
-def _wall(run: Run) -> Span:
+def _wall(times: RunTimes, run: Run) -> Span:
     """The prompts of a whole batch at once, then one step for each further token."""
     batch, isl, osl = _load(run)
     steps = max(osl, 1) - 1
     if not steps:
-        return prefill(run, batch, isl)
-    return composed(lambda p, d: p + steps * d, prefill(run, batch, isl), decode(run, batch, isl, osl))
+        return times.prefill(run, batch, isl)
+    return composed(
+        lambda p, d: p + steps * d, times.prefill(run, batch, isl), times.decode(run, batch, isl, osl)
+    )
 
 
-def _generated_over_wall(run: Run) -> Span:
+def _generated_over_wall(times: RunTimes, run: Run) -> Span:
     batch, _, osl = _load(run)
-    return _wall(run).inverse(batch * max(osl, 1) * run.replicas)
+    return _wall(times, run).inverse(batch * max(osl, 1) * run.replicas)
 
 
-def _all_over_wall(run: Run) -> Span:
+def _all_over_wall(times: RunTimes, run: Run) -> Span:
     batch, isl, osl = _load(run)
-    return _wall(run).inverse(batch * (isl + osl) * run.replicas)
+    return _wall(times, run).inverse(batch * (isl + osl) * run.replicas)
 
 
-def _steady_rate(run: Run) -> Span:
+def _steady_rate(times: RunTimes, run: Run) -> Span:
     """Output tokens of the whole system while `batch` requests are always in flight, or, by an engine without a
     scheduler, start and end together. Where the batch is the engine's own largest, how much memory it has left for
     the cache is as uncertain as its own needs are.
     """
     if not capacity.queues(run.engine):
-        return _generated_over_wall(run)
+        return _generated_over_wall(times, run)
     if run.batch:
-        return _steady_rate_of(run, *_load(run))
+        return _steady_rate_of(times, run, *_load(run))
     _, isl, osl = _load(run)
     found = [
-        _steady_rate_of(run, n, isl, osl) for n in capacity.largest_batches(replace(run, isl=isl, osl=osl))
+        _steady_rate_of(times, run, n, isl, osl)
+        for n in capacity.largest_batches(replace(run, isl=isl, osl=osl))
     ]
     least, middle, most = (span.expected for span in found)
     return joined(found[1], min(log(least / middle), 0.0), max(log(most / middle), 0.0))
 
 
-def _steady_rate_of(run: Run, batch: int, isl: int, osl: int) -> Span:
+def _steady_rate_of(times: RunTimes, run: Run, batch: int, isl: int, osl: int) -> Span:
     most = _room(run, batch, isl, osl)
-    return served(run, batch, isl, osl, most).tpot.inverse(min(batch, most) * run.replicas)
+    return times.served(run, batch, isl, osl, most).tpot.inverse(min(batch, most) * run.replicas)
 
 
-def _ttft(run: Run) -> Span:
+def _ttft(times: RunTimes, run: Run) -> Span:
     """One pass over the prompts of a batch that starts together; of requests in flight, their steady state."""
     batch, isl, osl = _load(run)
     if batch == 1 or osl <= 1 or not capacity.queues(run.engine):
-        return prefill(run, batch, isl)
-    return first_token(run, batch, isl, osl, _room(run, batch, isl, osl))
+        return times.prefill(run, batch, isl)
+    return times.first_token(run, batch, isl, osl, _room(run, batch, isl, osl))
 
 
-def _tpot(run: Run) -> Span:
+def _tpot(times: RunTimes, run: Run) -> Span:
     """One step; with several requests in flight also the share of the others' prompts."""
     batch, isl, osl = _load(run)
     if batch == 1 or osl <= 1 or not capacity.queues(run.engine):
-        return decode(run, batch, isl, osl)
-    return served(run, batch, isl, osl, _room(run, batch, isl, osl)).tpot
+        return times.decode(run, batch, isl, osl)
+    return times.served(run, batch, isl, osl, _room(run, batch, isl, osl)).tpot
 
 
 def _room(run: Run, batch: int, isl: int, osl: int) -> int:
@@ -122,13 +124,19 @@ PREDICTORS: Mapping[str, Predictor] = {
     "ttft_mean": _ttft,
     "tpot_mean": _tpot,
     "latency": _wall,
+}
+"""By the name of a definition. Times in seconds, rates per second."""
+
+CAPACITIES: Mapping[str, Callable[[Run], Span]] = {
     "weights_gib": capacity.weights_per_device,
     "file_gib": capacity.file_size,
     "kv_tokens": capacity.kv_tokens,
     "kv_gib": capacity.kv_room,
     "peak_mem": capacity.peak,
 }
-"""By the name of a definition. Times in seconds, rates per second, memory in GiB."""
+"""By the name of a definition. GiB, and tokens of a cache."""
+
+DEFINITIONS = (*PREDICTORS, *CAPACITIES)
 
 
 class Metric(NamedTuple):
@@ -171,14 +179,14 @@ class Asked(NamedTuple):
     counted: bool = True
 
 
-def validated(table: Table) -> Validation:
+def validated(table: Table, times: RunTimes) -> Validation:
     """Every row predicted or refused with a reason."""
     found: list[Asked] = []
     refused: list[Refused] = []
     for row in range(len(table)):
         asked = table.question(row)
         try:
-            found.append(answered(row, asked))
+            found.append(answered(row, asked, times))
         except (ArchsimError, ArithmeticError, LookupError, TypeError, ValueError) as error:
             refused.append(Refused(table.ids[row], str(asked.get("metric", "")), reason_of(error)))
     return Validation(
@@ -187,17 +195,18 @@ def validated(table: Table) -> Validation:
     )  # fmt: skip
 
 
-def answered(row: int, asked: Mapping[str, Any]) -> Asked:
+def answered(row: int, asked: Mapping[str, Any], times: RunTimes) -> Asked:
     """The prediction of one row. Raises ArchsimError where there is none."""
     run = run_of(asked)
     metric = METRICS.get(run.metric)
     name = run.definition or (metric.definition if metric else "")
-    if name and name not in PREDICTORS:
-        raise UsageError(f"no definition named {quote(name)}; known: {', '.join(PREDICTORS)}")
+    if name and name not in DEFINITIONS:
+        raise UsageError(f"no definition named {quote(name)}; known: {', '.join(DEFINITIONS)}")
     if not name:
         raise UsageError(f"no metric named {quote(run.metric)}; known: {', '.join(METRICS)}")
     metric = metric or Metric(name, 1e3 if run.metric.endswith("_ms") else 1.0)
-    span = widened(PREDICTORS[name](run), name).scaled(metric.unit)
+    span = CAPACITIES[name](run) if name in CAPACITIES else PREDICTORS[name](times, run)
+    span = widened(span, name, times.store).scaled(metric.unit)
     labels = {
         "metric": run.metric, "device": run.device, "engine": run.engine.partition("@")[0], "model": run.model,
         "definition": name, "regime": regime(run, metric), "bound": span.bound,

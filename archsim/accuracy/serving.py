@@ -9,7 +9,7 @@ from archsim.accuracy.capacity import largest_batch
 from archsim.accuracy.files import Table
 from archsim.accuracy.question import Run, engine_of, experts_over, reason_of, text, whole
 from archsim.accuracy.runs import METRICS, Asked, columns, regime
-from archsim.accuracy.serve import served
+from archsim.accuracy.times import RunTimes
 from archsim.accuracy.validation import Refused, Validation
 from archsim.base.errors import ArchsimError, UsageError
 
@@ -17,13 +17,13 @@ ANSWERED = ("tpot_ms", "ttft_ms")
 DEGREES = ("tp_size", "pp_size", "attention_dp_size", "moe_ep_size")
 
 
-def validated(table: Table) -> Validation:
+def validated(table: Table, times: RunTimes) -> Validation:
     """Both metrics of every row predicted or refused with a reason."""
     found: list[Asked] = []
     refused: list[Refused] = []
     for row in range(len(table)):
         try:
-            answers = list(answered(row, table.question(row)))
+            answers = list(answered(row, table.question(row), times))
         except (ArchsimError, ArithmeticError, LookupError, TypeError, ValueError) as error:
             answers = [reason_of(error)] * len(ANSWERED)
         for metric, answer in zip(ANSWERED, answers, strict=True):
@@ -37,11 +37,11 @@ def validated(table: Table) -> Validation:
     )  # fmt: skip
 
 
-def answered(row: int, asked: Mapping[str, Any]) -> Iterator[Asked | str]:
+def answered(row: int, asked: Mapping[str, Any], times: RunTimes) -> Iterator[Asked | str]:
     """The prediction of each metric, or why there is none. Raises ArchsimError where there is neither."""
     run = point_of(asked)
     assert run.batch is not None and run.isl is not None and run.osl is not None
-    state = served(run, run.batch, run.isl, run.osl, min(run.batch, largest_batch(run)))
+    state = times.served(run, run.batch, run.isl, run.osl, min(run.batch, largest_batch(run)))
     counted = text(asked, "parallel_suspect") not in ("1", "1.0", "true", "True")
     for metric, span in zip(ANSWERED, (state.tpot, state.ttft), strict=True):
         if span is None:

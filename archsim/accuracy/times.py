@@ -1,14 +1,24 @@
-"""Times of a run from the estimator: prefill, decode and what they compose to, each with its interval."""
+"""Times of a run: prefill, decode, the steady state and what they compose to, each with its interval."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from archsim.accuracy.question import Run, device_of, model_of, weights_of
+from archsim.base.errors import UsageError
 from archsim.predict.estimate import Estimate, estimate
-from archsim.timing.calibration import FORGETTING
+from archsim.serving.steady_state import Interval, steady
+from archsim.timing.calibration import Store, default_store
+from archsim.timing.step_time import Phase
+
+REMEMBERED = 4096
+"""Estimates that are kept."""
+
+LONGER = 2.0
+"""Factor from a wait that follows from the queue's length to the upper end of its interval."""
 
 GRADES = ("measured", "calibrated", "transferred", "datasheet")
 """Evidence from the strongest to the weakest."""
@@ -47,46 +57,83 @@ def composed(make: Callable[..., float], *parts: Span) -> Span:
     return Span(expected, min(low, high, expected), max(low, high, expected), naive, weakest, main.bound)
 
 
-@lru_cache(maxsize=4096)
-def _estimated(
-    model: str, device: str, weights: str | None, kv: str | None, engine: str, plan: tuple[int, ...],
-    batch: int, isl: int, osl: int,
-) -> Estimate:  # fmt: skip
-    tp, pp, ep, dp = plan
-    spec, _ = model_of(model)
-    return estimate(
-        spec, device_of(device), devices=tp * pp * dp, tp=tp, pp=pp, ep=ep, dp=dp, batch=batch, input_len=isl,
-        output_len=osl, weights=weights_of(model, weights), kv_cache_dtype=kv, engine=engine,
-    )  # fmt: skip
+class Served(NamedTuple):
+    """Seconds of a steady state: TPOT, and TTFT or, where a queue decides it, why there is none.
+
+    wait: seconds in the queue by Little's law, waiting requests over requests a second; 0 without a queue.
+    """
+
+    tpot: Span
+    ttft: Span | None
+    why: str = ""
+    wait: float = 0.0
 
 
-FORGETTING.append(_estimated.cache_clear)
+class RunTimes:
+    """Times of runs priced with one calibration store; what one row asks for is kept for the others."""
+
+    def __init__(self, store: Store | None = None) -> None:
+        self.store = store or default_store()
+        self._estimate = lru_cache(maxsize=REMEMBERED)(self._new_estimate)
+        self.served = lru_cache(maxsize=REMEMBERED)(self._served)
+
+    def estimate(self, run: Run, batch: int, isl: int, osl: int) -> Estimate:
+        """The estimate of a run's model, device, plan and formats for a batch of equal requests."""
+        asked = replace(
+            run, devices=1, metric="", definition="", isl=None, osl=None, batch=None, memory_share=None,
+            longest=None, total_gib=None, notes=(),
+        )  # fmt: skip
+        return self._estimate(asked, max(batch, 1), max(isl, 1), max(osl, 1))
+
+    def _new_estimate(self, run: Run, batch: int, isl: int, osl: int) -> Estimate:
+        spec, _ = model_of(run.model)
+        return estimate(
+            spec, device_of(run.device), devices=run.tp * run.pp * run.dp, **run.degrees, batch=batch,
+            input_len=isl, output_len=osl, weights=weights_of(run.model, run.weights), kv_cache_dtype=run.kv,
+            engine=run.engine, store=self.store,
+        )  # fmt: skip
+
+    def prefill(self, run: Run, batch: int, isl: int) -> Span:
+        """One forward pass over the prompts of a whole batch."""
+        return _of_phase(self.estimate(run, batch, isl, 1).prefill)
+
+    def decode(self, run: Run, batch: int, isl: int, osl: int) -> Span:
+        """One decode step at the mean context, prompt and half the answer."""
+        phase = self.estimate(run, batch, isl, osl).decode
+        if phase is None:
+            raise UsageError(f"{run.model} is an encoder: it has no decode step")
+        return _of_phase(phase)
+
+    def _served(self, run: Run, batch: int, isl: int, osl: int, most: int | None = None) -> Served:
+        """The steady state of `batch` requests in flight. most: how many of them have room in the cache."""
+        spec, _ = model_of(run.model)
+        found = steady(
+            spec, device_of(run.device), concurrency=batch, input_len=max(isl, 1), output_len=max(osl, 1),
+            tp=run.tp, pp=run.pp, ep=run.ep, dp=run.dp, weights=weights_of(run.model, run.weights),
+            kv_cache_dtype=run.kv, engine=run.engine, most_running=most, store=self.store,
+        )  # fmt: skip
+        # Little's law: a queue of W requests that leave at X a second takes W / X
+        wait = (found.concurrency - found.running) * osl / found.tokens_per_s
+        ttft = _of_interval(found.ttft) if found.ttft is not None else None
+        return Served(_of_interval(found.tpot), ttft, found.refusal or "", wait)
+
+    def first_token(self, run: Run, batch: int, isl: int, osl: int, most: int | None) -> Span:
+        """TTFT, also where a queue decides it: then the wait by Little's law before the own prompt, with an interval
+        that reaches from no queue at all to twice the wait.
+        """
+        state = self.served(run, batch, isl, osl, most)
+        if state.ttft is not None:
+            return state.ttft
+        own = self.prefill(run, 1, isl)
+        return own._replace(expected=own.expected + state.wait, high=own.high + LONGER * state.wait)
 
 
-def estimated(run: Run, batch: int, isl: int, osl: int) -> Estimate:
-    """The estimate of a run's model, device, plan and formats for a batch of equal requests."""
-    plan = (run.tp, run.pp, run.ep, run.dp)
-    return _estimated(
-        run.model, run.device, run.weights, run.kv, run.engine, plan, max(batch, 1), max(isl, 1), max(osl, 1)
+def _of_phase(phase: Phase) -> Span:
+    expected, low, high, ideal = (
+        float(value) for value in (phase.expected_s, phase.low_s, phase.high_s, phase.ideal_s)
     )
+    return Span(expected, low, high, ideal, phase.evidence, phase.bound)
 
 
-def prefill(run: Run, batch: int, isl: int) -> Span:
-    """One forward pass over the prompts of a whole batch."""
-    return _span(estimated(run, batch, isl, 1).prefill)
-
-
-def decode(run: Run, batch: int, isl: int, osl: int) -> Span:
-    """One decode step at the mean context, prompt and half the answer."""
-    phase = estimated(run, batch, isl, osl).decode
-    if phase is None:
-        from archsim.base.errors import UsageError
-
-        raise UsageError(f"{run.model} is an encoder: it has no decode step")
-    return _span(phase)
-
-
-def _span(phase: Any) -> Span:
-    told: Mapping[str, Any] = phase.to_dict()
-    expected, low, high, ideal = (float(told[name]) for name in ("expected_s", "low_s", "high_s", "ideal_s"))
-    return Span(expected, low, high, ideal, told["evidence"], told["bound"])
+def _of_interval(found: Interval) -> Span:
+    return Span(found.seconds, found.low, found.high, found.ideal, found.evidence)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from math import exp, hypot, log
 
 from archsim.accuracy.times import Span
-from archsim.timing.calibration import store
+from archsim.timing.calibration import Store
 
 KINDS: Mapping[str, str] = {
     "out_system": "throughput", "gen_over_wall": "throughput", "all_over_wall": "throughput", "peak_mem": "peak_mem",
@@ -18,9 +18,9 @@ KINDS: Mapping[str, str] = {
 """By the name of a definition, what it is fitted with."""
 
 
-def widened(span: Span, definition: str) -> Span:
+def widened(span: Span, definition: str, store: Store) -> Span:
     """The span with what whole runs of its definition are off."""
-    found = store().engines.get("composition", {}).get(KINDS.get(definition, ""))
+    found = store.engines.get("composition", {}).get(KINDS.get(definition, ""))
     return span if found is None else joined(span, *found["interval"])
 
 

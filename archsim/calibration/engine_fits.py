@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archsim.calibration.fitting import SOFT, Errors, errors, loss, quantiles
-from archsim.timing.calibration import Entry, Store, store, using
+from archsim.timing.calibration import Entry, Store
 from archsim.timing.classes.catalog import MODELS
 
 FOLDS = 4
@@ -28,12 +28,12 @@ OVERHEAD = (300.0, 1.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """Runs that a fit may use. key: what makes up a family. predict: of some of them, with the store in use."""
+    """Runs that a fit may use. key: what makes up a family. predict: of some of them, with a store."""
 
     rows: tuple[int, ...]
     keys: tuple[str, ...]
     measured: Any
-    predict: Callable[[Sequence[int]], Any]
+    predict: Callable[[Store, Sequence[int]], Any]
 
     def take(self, mask: Any) -> Sample:
         """Some of the runs."""
@@ -52,8 +52,8 @@ class Free(NamedTuple):
     spread: float = 0.5
 
 
-def fit_numbers(free: Sequence[Free], sample: Sample, rounds: int = 6) -> list[float]:
-    """The numbers that bring predictions of whole runs nearest to what was measured.
+def fit_numbers(free: Sequence[Free], sample: Sample, known: Store, rounds: int = 6) -> list[float]:
+    """The numbers that, put into a store, bring predictions of whole runs nearest to what was measured.
 
     Levenberg-Marquardt in the logarithms, soft-L1 on log-residuals, with log-normal priors at the centres that weigh
     as much as one row each.
@@ -62,8 +62,8 @@ def fit_numbers(free: Sequence[Free], sample: Sample, rounds: int = 6) -> list[f
     low, high = (np.log([getattr(f, end) for f in free]) for end in ("low", "high"))
 
     def residuals(x: Any) -> Any:
-        with using(put_all(free, np.exp(x).tolist())):
-            rest = np.log(sample.predict(sample.rows) / sample.measured)
+        tried = put_all(free, np.exp(x).tolist(), known)
+        rest = np.log(sample.predict(tried, sample.rows) / sample.measured)
         return np.concatenate([rest, (x - centre) / spread * SOFT])
 
     x, damping = centre, 1e-1
@@ -83,15 +83,14 @@ def fit_numbers(free: Sequence[Free], sample: Sample, rounds: int = 6) -> list[f
     return [float(f"{value:.4g}") for value in np.exp(x).tolist()]
 
 
-def put_all(free: Sequence[Free], values: Sequence[float]) -> Store:
-    """The store in use with some numbers in it."""
-    known = store()
+def put_all(free: Sequence[Free], values: Sequence[float], known: Store) -> Store:
+    """The store with some numbers in it."""
     for f, value in zip(free, values, strict=True):
         known = f.put(known, value)
     return known
 
 
-def unseen(free: Sequence[Free], sample: Sample) -> Any:
+def unseen(free: Sequence[Free], sample: Sample, known: Store) -> Any:
     """Predictions of every run by fits that have not seen its family."""
     families = sorted(set(sample.keys))
     order = np.random.default_rng(0).permutation(len(families))
@@ -100,9 +99,8 @@ def unseen(free: Sequence[Free], sample: Sample) -> Any:
     for fold in range(FOLDS):
         held = part == fold
         if held.any() and not held.all():
-            values = fit_numbers(free, sample.take(~held))
-            with using(put_all(free, values)):
-                found[held] = sample.predict(sample.take(held).rows)
+            fitted = put_all(free, fit_numbers(free, sample.take(~held), known), known)
+            found[held] = sample.predict(fitted, sample.take(held).rows)
     return found
 
 
@@ -150,12 +148,14 @@ def _put_constant(
 
 
 # ---------------------------------------------------------------------- results
-def fitted_kernels(engine: str, fits: Sequence[Mapping[str, Any]], sample: Sample) -> list[dict[str, Any]]:
+def fitted_kernels(
+    engine: str, fits: Sequence[Mapping[str, Any]], sample: Sample, store: Store
+) -> list[dict[str, Any]]:
     """An engine's kernels with their constants, the interval and errors of unseen families, for `engines.yaml`."""
     open_ = list(constants(engine, fits))
     free = [number for _, _, number in open_]
-    values = fit_numbers(free, sample)
-    held = unseen(free, sample)
+    values = fit_numbers(free, sample, store)
+    held = unseen(free, sample, store)
     known = np.isfinite(held)
     low, high = quantiles(held[known], sample.measured[known])
     seen = errors(held, sample.measured)
@@ -172,20 +172,22 @@ def fitted_kernels(engine: str, fits: Sequence[Mapping[str, Any]], sample: Sampl
     return result
 
 
-def fitted_overhead(engine: str, version: str, sample: Sample) -> tuple[list[float], dict[str, Any]]:
+def fitted_overhead(
+    engine: str, version: str, sample: Sample, known: Store
+) -> tuple[list[float], dict[str, Any]]:
     """The overhead of a stack in microseconds with its range over fits that lack a quarter of the families each, and
     the errors of these fits on the families that they lack.
     """
     free = [overhead(engine, version)]
-    whole = fit_numbers(free, sample)[0]
+    whole = fit_numbers(free, sample, known)[0]
     families = sorted(set(sample.keys))
     held, parts = np.full(len(sample.rows), np.nan), [whole]
     for fold in range(FOLDS):
         left = np.array([families.index(key) % FOLDS != fold for key in sample.keys])
         if left.any() and not left.all():
-            parts += fit_numbers(free, sample.take(left))
-            with using(put_all(free, parts[-1:])):
-                held[~left] = sample.predict(sample.take(~left).rows)
+            parts += fit_numbers(free, sample.take(left), known)
+            fitted = put_all(free, parts[-1:], known)
+            held[~left] = sample.predict(fitted, sample.take(~left).rows)
     seen = stated(errors(held, sample.measured)) if np.isfinite(held).any() else {"rows": 0}
     return [round(v, 1) for v in (whole, min(parts), max(parts))], seen
 

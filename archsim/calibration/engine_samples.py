@@ -12,7 +12,8 @@ import numpy as np
 from archsim.accuracy import runs, serving
 from archsim.accuracy.files import Table
 from archsim.accuracy.question import device_of, engine_of
-from archsim.accuracy.validation import Rows
+from archsim.accuracy.times import RunTimes
+from archsim.accuracy.validation import Rows, Validation
 from archsim.accuracy.whole import KINDS
 from archsim.base.errors import ArchsimError
 from archsim.calibration.engine_fits import Sample, fitted_kernels, fitted_overhead
@@ -20,7 +21,7 @@ from archsim.calibration.fitting import TAIL, quantiles
 from archsim.calibration.writing import write_yaml
 from archsim.engines.names import named
 from archsim.engines.overhead import UNSTATED
-from archsim.timing.calibration import store, using
+from archsim.timing.calibration import Store, default_store
 
 RATES = frozenset({"decode_tok_s", "prefill_tok_s", "throughput_tok_s"})
 """Metrics that are tokens per second."""
@@ -37,6 +38,7 @@ FEWEST, FEWEST_WHOLE = 5, 20
 
 def refit(document: Mapping[str, Any], tables: Sequence[Table], say: Callable[[str], None]) -> dict[str, Any]:
     """`engines.yaml` with every number fitted anew that the tables say something about."""
+    known = default_store()
     engines = {name: dict(profile) for name, profile in document["engines"].items()}
     lists = [table for table in tables if table.kind == "runs"]
     for name, profile in engines.items():
@@ -44,7 +46,7 @@ def refit(document: Mapping[str, Any], tables: Sequence[Table], say: Callable[[s
             sample = of_runs(lists, name, vendor)
             if sample is not None and len(sample.rows) >= FEWEST:
                 mine = [one for one in profile["fits"] if one["vendor"] == vendor]
-                found = iter(fitted_kernels(name, mine, sample))
+                found = iter(fitted_kernels(name, mine, sample, known))
                 profile["fits"] = [next(found) if one["vendor"] == vendor else one for one in profile["fits"]]
                 say(f"{name} on {vendor}: {len(sample.rows)} runs")
     served = of_serving([table for table in tables if table.kind == "serving"])
@@ -52,7 +54,7 @@ def refit(document: Mapping[str, Any], tables: Sequence[Table], say: Callable[[s
     for (name, version), sample in stacks.items():
         if name in engines and "overhead_us" in engines[name] and len(sample.rows) >= FEWEST:
             key = version or UNSTATED
-            numbers, seen = fitted_overhead(name, key, sample)
+            numbers, seen = fitted_overhead(name, key, sample, known)
             engines[name]["overhead_us"] = {**engines[name]["overhead_us"], key: numbers}
             source = "serving points" if (name, version) in served else "runs"
             about = {"of": source, **seen}
@@ -61,28 +63,24 @@ def refit(document: Mapping[str, Any], tables: Sequence[Table], say: Callable[[s
             say(f"{stack}: {numbers[0]:,.0f} us a step from {len(sample.rows)} {source}")
     result = {**document, "engines": engines}
     whole = dict(document.get("composition", {}))
-    whole |= composition(result, list(served.values())) if served else {}
-    return {**result, "composition": whole | spreads({**result, "composition": whole}, lists)}
+    whole |= composition(result, list(served.values()), known) if served else {}
+    return {**result, "composition": whole | spreads({**result, "composition": whole}, lists, known)}
 
 
-def composition(document: Mapping[str, Any], samples: Sequence[Sample]) -> dict[str, Any]:
+def composition(document: Mapping[str, Any], samples: Sequence[Sample], known: Store) -> dict[str, Any]:
     """How far whole steps are off with everything that was fitted: the interval, and the rows that it rests on."""
-    engines = {**document["engines"], "composition": {}}
-    with using(replace(store(), engines=engines)):
-        predicted = np.concatenate([sample.predict(sample.rows) for sample in samples])
+    fitted = replace(known, engines={**document["engines"], "composition": {}})
+    predicted = np.concatenate([sample.predict(fitted, sample.rows) for sample in samples])
     measured = np.concatenate([sample.measured for sample in samples])
     low, high = quantiles(predicted, measured)
     return {"interval": [round(low, 3), round(high, 3)], "rows": len(measured)}
 
 
-def spreads(document: Mapping[str, Any], tables: Sequence[Table]) -> dict[str, Any]:
+def spreads(document: Mapping[str, Any], tables: Sequence[Table], known: Store) -> dict[str, Any]:
     """How far whole runs are off beyond the intervals of their steps, by kind of figure."""
-    known = {
-        **document["engines"],
-        "composition": {"interval": document["composition"].get("interval", (0.0, 0.0))},
-    }
-    with using(replace(store(), engines=known)):
-        found = [runs.validated(table).rows for table in tables]
+    steps = {"interval": document["composition"].get("interval", (0.0, 0.0))}
+    times = RunTimes(replace(known, engines={**document["engines"], "composition": steps}))
+    found = [runs.validated(table, times).rows for table in tables]
     result = {}
     for kind in dict.fromkeys(KINDS.values()) if found else ():
         rests = [_rests(rows, kind) for rows in found]
@@ -182,16 +180,18 @@ def of_serving(tables: Sequence[Table]) -> dict[tuple[str, str], Sample]:
     return found
 
 
-def _predictor(table: Table, validated: Callable[[Table], Any], rate: Mapping[int, bool]) -> Any:
+def _predictor(
+    table: Table, validated: Callable[[Table, RunTimes], Validation], rate: Mapping[int, bool]
+) -> Callable[[Store, Sequence[int]], Any]:
     """Predicted times of some rows of a table."""
 
-    def predict(rows: Sequence[int]) -> Any:
+    def predict(store: Store, rows: Sequence[int]) -> Any:
         part = replace(
             table, ids=[str(i) for i in rows],
             questions={name: [column[i] for i in rows] for name, column in table.questions.items()},
             measured={name: [column[i] for i in rows] for name, column in table.measured.items()},
         )  # fmt: skip
-        found = validated(part).rows
+        found = validated(part, RunTimes(store)).rows
         times = {}
         for id, metric, value in zip(found.ids, found.metrics, found.predicted, strict=True):
             if metric != "ttft_ms" or rate:

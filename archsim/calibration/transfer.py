@@ -16,10 +16,10 @@ from archsim.accuracy.table import Group
 from archsim.calibration import fitting
 from archsim.calibration.calibrate import FEW, prepared
 from archsim.spec.hardware import Hardware
-from archsim.timing.calibration import Entry, Store
+from archsim.timing.calibration import Entry, FitQuery, Store
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.model import seconds
-from archsim.timing.kernel_timer import Wanted, format_cost, level_of, nearest, split_engine, timer
+from archsim.timing.kernel_timer import format_cost, level_of, nearest, split_engine, timer
 
 MOST = 400
 """Rows of one group that are looked at, so that no group outweighs the others."""
@@ -27,7 +27,7 @@ MOST = 400
 WAITING = 3e-6
 """Host time in a group's kernels from which on it says more of the loop that timed it than of the device, in s."""
 
-Keeps = Callable[[Entry, Wanted], bool]
+Keeps = Callable[[Entry, FitQuery], bool]
 
 WITHOUT: Mapping[str, Keeps] = {
     "engine": lambda e, w: e.device == w.device.id and e.engine != w.engine and format_cost(e, w) == 0,
@@ -76,18 +76,18 @@ def _graded(group: Group, hardware: Hardware, known: Store) -> dict[str, Seen]:
     model, key = MODELS[group.key.op], group.key
     clock = timer(hardware, key.engine)
     stack = split_engine(key.engine)
-    wanted = Wanted(clock.device, *stack, key.op, key.dtype, key.kv_dtype, model.variant(key.kernel))
-    if nearest(known, wanted).host_s > WAITING:
+    query = FitQuery(clock.device, *stack, key.op, key.dtype, key.kv_dtype, model.variant(key.kernel))
+    if nearest(known, query).host_s > WAITING:
         return {}
     compute, memory, link = model.bound(group.call, clock.machine)
     bound = np.maximum(np.maximum(compute, memory), link)
     found = {}
     for grade, keeps in WITHOUT.items():
-        left = replace(known, entries=tuple(e for e in known.entries if e.op == key.op and keeps(e, wanted)))
+        left = replace(known, entries=tuple(e for e in known.entries if e.op == key.op and keeps(e, query)))
         if not left.entries and grade != "datasheet":
             continue
         plain, full = (
-            seconds(model, group.call, clock.machine, nearest(left, wanted, surfaces=carried).fitted)
+            seconds(model, group.call, clock.machine, nearest(left, query, surfaces=carried).fitted)
             for carried in (False, True)
         )
         found[grade] = Seen(plain, full, model.regime(group.call, bound / full), group.seconds)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from archsim.base.number import absent, exp, maximum
 from archsim.base.version import version_of
-from archsim.timing.calibration import FORGETTING, store
+from archsim.timing.calibration import Store, default_store
 from archsim.timing.kernel_timer import Timed
 from archsim.timing.step_time import OpTime, Phase, Share, with_extra, with_share
 
@@ -34,10 +34,14 @@ class Profile(NamedTuple):
     launch_s: float = 0.0
 
 
-@lru_cache(maxsize=64)
-def profile_of(engine: str = "generic", version: str = "") -> Profile:
+def profile_of(engine: str = "generic", version: str = "", store: Store | None = None) -> Profile:
     """The profile of an engine at a version: that of the newest version not above it, else the oldest known."""
-    found = store().engines
+    return _profile(engine, version, store or default_store())
+
+
+@lru_cache(maxsize=64)
+def _profile(engine: str, version: str, store: Store) -> Profile:
+    found = store.engines
     data = found.get(engine) or found.get("generic") or {}
     kernels = data.get("kernels", "")
     return Profile(
@@ -50,8 +54,6 @@ def profile_of(engine: str = "generic", version: str = "") -> Profile:
 
 UNSTATED = "any"
 """The version of runs that state none."""
-
-FORGETTING.append(profile_of.cache_clear)
 
 
 def _overhead(by_version: Mapping[str, Any], version: str) -> dict[str, float]:

@@ -62,4 +62,4 @@ def at(e: Estimate, context: int) -> AtContext:
 def _worker(e: Estimate, context: int) -> Estimator:
     """Answers as `estimate` does for a prompt of `context` tokens and one token of output."""
     load = Workload(batch=e.workload.batch, input_len=context, output_len=1)
-    return Estimator(e.model, e.hardware, e.formats, load, profile=e.profile)
+    return Estimator(e.model, e.hardware, e.formats, load, profile=e.profile, store=e.store)

@@ -23,6 +23,7 @@ from archsim.spec.hardware import Hardware
 from archsim.spec.lower import lower
 from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan, candidates, check_degrees, plan_for
+from archsim.timing.calibration import Store, default_store
 from archsim.timing.classes.call import Call
 from archsim.timing.device import Rates
 from archsim.timing.kernel_timer import Timed, Timer
@@ -65,6 +66,7 @@ class Estimate:
     params_active: int
     chosen: bool
     profile: Profile
+    store: Store = field(default_factory=default_store, repr=False)
     serving: Steady | None = None
     assumptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -125,6 +127,7 @@ class Estimator:
     load: Workload
     usable: float = USABLE
     profile: Profile = field(default_factory=profile_of)
+    store: Store = field(default_factory=default_store)
     rates: Rates = field(init=False)
     graphs: dict[str, Block] = field(default_factory=dict)
     ranks: dict[tuple[str, Plan], Block] = field(default_factory=dict)
@@ -179,7 +182,7 @@ class Estimator:
 
     def timer(self) -> Timer:
         """Times kernels of the engine on the device."""
-        return timer_of(self.hardware, self.profile.kernels, self.rates, self.profile.version)
+        return timer_of(self.hardware, self.profile.kernels, self.rates, self.profile.version, self.store)
 
     def phase(self, name: str, plan: Plan) -> Phase:
         """Prefill or decode, priced. A prefill in pieces keeps all pipeline stages busy; a decode step cannot."""
@@ -232,21 +235,23 @@ def estimate(
     kv_cache_dtype: str | None = None,
     engine: str = "generic",
     concurrency: int | None = None,
+    store: Store | None = None,
 ) -> Estimate:
     """Memory and time of a model on a device.
 
     devices: a number, or "auto" for the smallest usual group that holds it: a valid tensor-parallel degree or a
     power of two, then whole link domains. tp, pp, ep, dp: degrees to keep; the rest follow. concurrency: also the
-    steady state of so many requests in flight; the batch is then as large unless given.
+    steady state of so many requests in flight; the batch is then as large unless given. store: the calibrations.
     Raises InvalidPlan for degrees that do not divide the model, AnswerNo when no number of devices is enough.
     """
     if concurrency is not None:
         checked(concurrency=concurrency)
         batch = concurrency if batch == 1 else batch
     load = checked_workload(model, batch, input_len, output_len)
-    profile = profile_of(*named(engine))
+    store = store or default_store()
     formats = choose_formats(model, weights, kv_cache_dtype, engine=engine)
-    worker = Estimator(model, hardware, formats, load, profile=profile)
+    profile = profile_of(*named(engine), store)
+    worker = Estimator(model, hardware, formats, load, profile=profile, store=store)
     given = {k: v for k, v in {"tp": tp, "pp": pp, "ep": ep, "dp": dp}.items() if v is not None}
     checked(**given)
     start = Plan(**given, engine=named(engine)[0])
@@ -278,7 +283,7 @@ def _served(answer: Estimate, worker: Estimator, concurrency: int, engine: str) 
     state = steady(
         worker.model, worker.hardware, concurrency=concurrency, input_len=load.input_len,
         output_len=load.output_len, tp=plan.tp, pp=plan.pp, ep=plan.ep, dp=plan.dp, engine=engine,
-        formats=worker.formats, most_running=most,
+        formats=worker.formats, most_running=most, store=worker.store,
     )  # fmt: skip
     return replace(answer, serving=state, assumptions=(*answer.assumptions, *state.assumptions))
 
@@ -356,7 +361,7 @@ def _answer(worker: Estimator, plan: Plan, budget: Memory, auto: bool, engine: t
         model=worker.model, hardware=worker.hardware, plan=plan, formats=worker.formats,
         workload=worker.load, memory=budget, prefill=prefill, decode=decode, params_total=c.params(one),
         params_active=c.active_params(one), chosen=auto and plan.devices > 1,
-        profile=worker.profile,
+        profile=worker.profile, store=worker.store,
         assumptions=(
             *worker.formats.assumptions, *assumed(worker, plan), *timed_by(worker, prefill, engine),
             *worker.rates.notes,

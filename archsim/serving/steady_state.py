@@ -26,6 +26,7 @@ from archsim.predict.estimate import Estimator, Workload, checked_workload
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan, check_degrees
+from archsim.timing.calibration import Store, default_store
 from archsim.timing.kernel_timer import Evidence
 from archsim.timing.step_time import WEAKEST, Phase
 
@@ -78,6 +79,7 @@ def steady(
     model: Model, hardware: Hardware, *, concurrency: int, input_len: int, output_len: int, tp: int = 1, pp: int = 1,
     ep: int = 1, dp: int = 1, weights: str | None = None, kv_cache_dtype: str | None = None,
     engine: str = "generic", most_running: float | None = None, formats: Formats | None = None,
+    store: Store | None = None,
 ) -> Steady:  # fmt: skip
     """The steady state of `concurrency` requests of one length. most_running: requests that the cache or the scheduler
     lets run at the same time; the rest wait. Raises UsageError, InvalidPlan.
@@ -88,7 +90,9 @@ def steady(
     running = min(float(concurrency), most_running or float(concurrency))
     load = Workload(batch=max(dp, round(running / pp)), input_len=input_len, output_len=output_len)
     formats = formats or choose_formats(model, weights, kv_cache_dtype, engine=engine)
-    return Server(model, hardware, formats, load, profile=profile_of(*named(engine))).answer(
+    store = store or default_store()
+    profile = profile_of(*named(engine), store)
+    return Server(model, hardware, formats, load, profile=profile, store=store).answer(
         plan, concurrency, running
     )
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 from pydantic import Field, model_validator
 
@@ -193,9 +194,9 @@ class Hardware(Document):
         return float(parse_quantity(rate, "B/s")) if rate else None
 
     @cached_property
-    def memo(self) -> dict[Any, Any]:
-        """Room for what others have computed for this very document."""
-        return {}
+    def memo(self) -> WeakKeyDictionary[Any, Any]:
+        """What others computed for this very document, by the object that it also follows from."""
+        return WeakKeyDictionary()
 
     def in_system(self, system: System) -> Hardware:
         """The same device with the fabric of the machine it sits in."""

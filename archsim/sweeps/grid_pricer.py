@@ -128,7 +128,9 @@ class GridEstimator(Estimator):
             for value in (self.load.batch, self.load.input_len)
         )
         load = workload(batch, prompts, self.load.output_len)
-        return GridEstimator(self.model, self.hardware, self.formats, load, profile=self.profile)
+        return GridEstimator(
+            self.model, self.hardware, self.formats, load, profile=self.profile, store=self.store
+        )
 
     def ideal(self, name: str, plan: Plan) -> Num:
         """The speed of light of a phase, without its expected time."""

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from archsim.base.errors import SpecError
 from archsim.spec.catalog import data_roots
+from archsim.timing.classes.model import Fitted
 
 FILE = "calibration.yaml"
 ABOUT = ("errors", "warnings")
@@ -54,9 +54,10 @@ class Entry(NamedTuple):
     memory: str = ""
 
 
-class Level(NamedTuple):
-    """How far off a class of kernels is when the entry used was fitted on something else. interval: as of an entry.
-    surfaces: carry them over.
+class TransferError(NamedTuple):
+    """Error of a class of kernels when the entry used was fitted on another engine, format or device.
+
+    interval: as of an entry. surfaces: whether the entry's surfaces lower the error. median: of the absolute error.
     """
 
     interval: Mapping[str, tuple[float, float]]
@@ -64,69 +65,85 @@ class Level(NamedTuple):
     median: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+Grade = Literal["fitted", "engine", "format", "family", "device", "far", "datasheet"]
+"""What a fit shares with the call that it prices: "fitted": engine, format and device; "engine", "format": all but that
+one; "family": another device of the same architecture; "device": of another architecture; "far": nor the format;
+"datasheet": there is no fit."""
+
+
+class DeviceTraits(NamedTuple):
+    """What decides which device's fit stands for another: datasheet rates and descent. sustained: share of the peak
+    that the best large product was measured at, 0 where unknown.
+    """
+
+    id: str
+    vendor: str
+    family: str
+    peak: float
+    bandwidth: float
+    sustained: float = 0.0
+    memory: str = ""
+
+
+class FitQuery(NamedTuple):
+    """The kernel, device and engine that a fit is wanted for."""
+
+    device: DeviceTraits
+    engine: str
+    version: str
+    op: str
+    dtype: str
+    kv_dtype: str
+    kernel: str
+
+
+class KernelFit(NamedTuple):
+    """The fit that prices a class of calls. level: its transfer error. interval: of its own, by regime.
+    host_s: host time in a measured kernel, which a captured step does not wait for. ramp_s: the floor that remains.
+    """
+
+    fitted: Fitted
+    grade: Grade
+    level: TransferError
+    interval: Mapping[str, tuple[float, float]]
+    host_s: float = 0.0
+    ramp_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True, eq=False)
 class Store:
-    """All entries that can be found; what borrowing an entry costs, by class and level; the engines' own part."""
+    """Calibrations as one immutable value, handed to whoever times kernels.
+
+    entries: all fits. levels: the transfer error by class and grade. engines: overheads by engine. fits: the
+    nearest fit of every query so far. A store equals only itself, so that it can key caches of what follows from it.
+    """
 
     entries: tuple[Entry, ...]
-    levels: Mapping[str, Mapping[str, Level]]
+    levels: Mapping[str, Mapping[str, TransferError]]
     engines: Mapping[str, Mapping[str, Any]]
-    by_op: dict[str, list[Entry]] = field(init=False, compare=False, repr=False)
+    by_op: dict[str, list[Entry]] = field(init=False, repr=False)
+    fits: dict[FitQuery, KernelFit] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        found: dict[str, list[Entry]] = {}
+        by_op: dict[str, list[Entry]] = {}
         for entry in self.entries:
-            found.setdefault(entry.op, []).append(entry)
-        object.__setattr__(self, "by_op", found)
-
-
-def store() -> Store:
-    """The calibrations in use: those of the data folders, unless `using` has put others in their place."""
-    return _IN_USE[-1] if _IN_USE else _found()
-
-
-_IN_USE: list[Store] = []
-
-
-@contextmanager
-def using(other: Store) -> Iterator[None]:
-    """Puts another store in place, for fits that try values and for tests. What was chosen before is forgotten."""
-    _IN_USE.append(other)
-    forget()
-    try:
-        yield
-    finally:
-        _IN_USE.pop()
-        forget()
-
-
-FORGETTING: list[Callable[[], None]] = []
-"""Caches of other modules that depend on the store."""
-
-
-GENERATION = [0]
-"""How often another store was put in place, for caches that keep what belongs to one."""
-
-
-def forget() -> None:
-    """Drops whatever was derived from the store in use."""
-    GENERATION[0] += 1
-    for clear in FORGETTING:
-        clear()
+            by_op.setdefault(entry.op, []).append(entry)
+        object.__setattr__(self, "by_op", by_op)
+        object.__setattr__(self, "fits", {})
 
 
 @cache
-def _found() -> Store:
-    """Every calibration of the data folders; a user's own come before those that archsim brings."""
+def default_store() -> Store:
+    """The calibrations of the data folders, read once; a user's own come before those that archsim brings."""
     entries: list[Entry] = []
-    levels: dict[str, dict[str, Level]] = {}
+    levels: dict[str, dict[str, TransferError]] = {}
     engines: dict[str, Mapping[str, Any]] = {}
     for folder in folders():
         data = _index(folder)
         entries += _entries(folder, data)
         for op, found in data.get("levels", {}).items():
             for name, level in found.items():
-                levels.setdefault(op, {}).setdefault(name, Level(**level))
+                levels.setdefault(op, {}).setdefault(name, TransferError(**level))
         for name, profile in data.get("engines", {}).items():
             engines.setdefault(name, profile)
     return Store(entries=tuple(entries), levels=levels, engines=engines)
@@ -142,8 +159,7 @@ def _entries(folder: Path, data: Mapping[str, Any]) -> list[Entry]:
 
 
 def read_entries(folder: Path) -> Store:
-    """What the files of one folder say, without what borrowing costs."""
-    read_surfaces.cache_clear()
+    """What the files of one folder say, without transfer errors."""
     return Store(entries=tuple(_entries(folder, build_index(folder))), levels={}, engines={})
 
 
@@ -226,8 +242,12 @@ def _of_runs(engine: str, fits: Sequence[Mapping[str, Any]]) -> Iterator[dict[st
             }  # fmt: skip
 
 
-@cache
 def read_surfaces(path: str) -> tuple[Mapping[str, Any], ...]:
-    """The surfaces of one entry as stored."""
+    """The surfaces of one entry as stored; a file is read once, and again after it was written anew."""
+    return _surfaces(path, os.stat(path).st_mtime_ns)
+
+
+@lru_cache(maxsize=1024)
+def _surfaces(path: str, modified: int) -> tuple[Mapping[str, Any], ...]:
     with open(path, encoding="utf-8") as stream:
         return tuple(json.load(stream)["surfaces"])

@@ -11,7 +11,17 @@ from typing import Any, Literal, NamedTuple
 
 from archsim.base.number import Num, exp, maximum, pick
 from archsim.spec.hardware import Hardware
-from archsim.timing.calibration import FORGETTING, GENERATION, Entry, Level, Store, read_surfaces, store
+from archsim.timing.calibration import (
+    DeviceTraits,
+    Entry,
+    FitQuery,
+    Grade,
+    KernelFit,
+    Store,
+    TransferError,
+    default_store,
+    read_surfaces,
+)
 from archsim.timing.classes.call import STORED, Call
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.model import Fitted, Model, estimate, usual
@@ -20,15 +30,11 @@ from archsim.timing.device import Rates
 from archsim.timing.roofline import Machine
 
 Evidence = Literal["measured", "calibrated", "transferred", "datasheet"]
-Grade = Literal["fitted", "engine", "format", "family", "device", "far", "datasheet"]
-"""How near the fit is: of this engine and format on this device; of another engine; of another format; of another
-device of the same architecture; of another architecture; of another one and another format; none at all."""
-
 WIDER = 2.0
 """Factor on a fit's own interval, in log, on another device of its architecture: its engine, format and kernels are
 the same, only rates differ. No public table that may be fitted holds two such devices, so this is a judgement."""
 
-UNKNOWN = Level(interval={str(code): (-0.4, 0.9) for code in range(4)})
+UNKNOWN = TransferError(interval={str(code): (-0.4, 0.9) for code in range(4)})
 """The interval of a class and grade that nothing is known about."""
 
 ALIKE = (
@@ -55,53 +61,15 @@ class Timed(NamedTuple):
     evidence: Evidence
 
 
-class Chosen(NamedTuple):
-    """The fit that stands for a class of calls. level: what borrowing it costs. interval: of its own, by regime.
-    host_s: host time in a measured kernel, which a captured step does not wait for. ramp_s: the floor that remains.
-    """
-
-    fitted: Fitted
-    grade: Grade
-    level: Level
-    interval: Mapping[str, tuple[float, float]]
-    host_s: float = 0.0
-    ramp_s: float = 0.0
-
-
-class Device(NamedTuple):
-    """What decides which device's fit stands for another: datasheet rates and descent. sustained: share of the peak
-    that the best large product was measured at, 0 where unknown.
-    """
-
-    id: str
-    vendor: str
-    family: str
-    peak: float
-    bandwidth: float
-    sustained: float = 0.0
-    memory: str = ""
-
-
-class Wanted(NamedTuple):
-    """What a fit is looked for."""
-
-    device: Device
-    engine: str
-    version: str
-    op: str
-    dtype: str
-    kv_dtype: str
-    kernel: str
-
-
 @dataclass(slots=True)
 class Timer:
-    """Times kernels of one engine on one device. engine, version: empty where any will do."""
+    """Times kernels of one engine on one device. engine, version: empty where any will do. store: the calibrations."""
 
-    device: Device
+    device: DeviceTraits
     machine: Machine
     engine: str = ""
     version: str = ""
+    store: Store = field(default_factory=default_store)
     memo: dict[Any, Timed] = field(default_factory=dict)
 
     def once(self, call: Call) -> Timed:
@@ -138,59 +106,52 @@ class Timer:
         low, high = interval(model, call, floor / time, found)
         return Timed(time, maximum(time * exp(low), floor), time * exp(high), evidence_of(found.grade))
 
-    def choose(self, model: Model, call: Call) -> Chosen:
-        """The nearest entry of the class, once for each format and implementation."""
+    def choose(self, model: Model, call: Call) -> KernelFit:
+        """The nearest fit of the store for the call's class, format and implementation."""
         variant = model.variant(call.kernel)
-        return choose(
-            Wanted(self.device, self.engine, self.version, call.op, call.dtype, call.kv_dtype, variant)
-        )
+        query = FitQuery(self.device, self.engine, self.version, call.op, call.dtype, call.kv_dtype, variant)
+        fits = self.store.fits
+        if query not in fits:
+            fits[query] = nearest(self.store, query)
+        return fits[query]
 
 
-@lru_cache(maxsize=4096)
-def choose(wanted: Wanted) -> Chosen:
-    """The nearest fit among all calibrations; the usual constants where none says anything about the device."""
-    return nearest(store(), wanted)
-
-
-FORGETTING.append(choose.cache_clear)
-
-
-def nearest(known: Store, wanted: Wanted, surfaces: bool | None = None) -> Chosen:
-    """The nearest fit of a store; of several, the one that gets most out of its device: a kernel of one engine that is
-    slow for want of work on it says nothing of another's. surfaces: carry them over whatever the store says of
-    borrowing.
+def nearest(known: Store, query: FitQuery, surfaces: bool | None = None) -> KernelFit:
+    """The fit with the smallest `distance`; ties go to the most efficient kernel, since a slow kernel of one engine is
+    no evidence about another engine. Without any, default constants. surfaces: whether to carry them over to another
+    device; by default as the store's transfer errors say.
     """
-    entries = known.by_op.get(wanted.op, [])
+    entries = known.by_op.get(query.op, [])
     near = [
-        (cost, -reach(entry), index)
+        (cost, -efficiency_rank(entry), index)
         for index, entry in enumerate(entries)
-        if (cost := unlikeness(entry, wanted)) is not None
+        if (cost := distance(entry, query)) is not None
     ]
-    levels = known.levels.get(level_of(wanted.op, wanted.dtype), {})
+    levels = known.levels.get(level_of(query.op, query.dtype), {})
     if not near:
-        constants = scaled(dict(usual(MODELS[wanted.op]).constants), USUAL_SUSTAINED, wanted.device.sustained)
-        return Chosen(Fitted(constants=constants), "datasheet", levels.get("datasheet", UNKNOWN), {})
+        constants = scaled(dict(usual(MODELS[query.op]).constants), USUAL_SUSTAINED, query.device.sustained)
+        return KernelFit(Fitted(constants=constants), "datasheet", levels.get("datasheet", UNKNOWN), {})
     entry = entries[min(near)[-1]]
-    grade = grade_of(entry, wanted)
+    grade = grade_of(entry, query)
     level = levels.get(grade) or levels.get("device") or UNKNOWN
     carried = (grade in ("fitted", "family") or level.surfaces) if surfaces is None else surfaces
     # what an older fit lacks stands at its usual value
-    constants = {**usual(MODELS[wanted.op]).constants, **entry.constants}
+    constants = {**usual(MODELS[query.op]).constants, **entry.constants}
     if grade in ("device", "far"):
-        constants = scaled(constants, entry.sustained, wanted.device.sustained)
+        constants = scaled(constants, entry.sustained, query.device.sustained)
     found = tuple(map(Surface.of, read_surfaces(entry.surfaces))) if entry.surfaces and carried else ()
-    host, ramp = host_time(known, entry, wanted)
-    return Chosen(
+    host, ramp = host_time(known, entry, query)
+    return KernelFit(
         Fitted(constants=constants, surfaces=found), grade, level, own_interval(entry, grade), host, ramp
     )
 
 
-def reach(entry: Entry) -> float:
-    """The shares of the device's rates that a fit's kernels get to, in log, where its class can be ranked by them."""
+def efficiency_rank(entry: Entry) -> float:
+    """Sum of the logarithms of the shares of peak rates that a fit's kernels reach; 0 where its class has none."""
     return sum(math.log(min(entry.constants.get(name, 1.0), 1.0)) for name in MODELS[entry.op].shares)
 
 
-def host_time(known: Store, entry: Entry, wanted: Wanted) -> tuple[float, float]:
+def host_time(known: Store, entry: Entry, query: FitQuery) -> tuple[float, float]:
     """Seconds of a kernel's floor that no other kernels of the class and device have (of those that quantise, where it
     does), and the rest: the loop that timed it launched several kernels from the host (dynamic scales, checks), where
     a captured step launches none.
@@ -198,7 +159,7 @@ def host_time(known: Store, entry: Entry, wanted: Wanted) -> tuple[float, float]
     if not MODELS[entry.op].common_floor or not entry.device:
         return 0.0, 0.0
     own = STORED.get(entry.dtype, STORED["bf16"]).quantises
-    places = (entry.device, entry.dtype) if own else (wanted.device.id, entry.device)
+    places = (entry.device, entry.dtype) if own else (query.device.id, entry.device)
     floors = [
         other.constants["floor_us"]
         for other in known.by_op[entry.op]
@@ -232,16 +193,16 @@ def scaled(constants: dict[str, float], here: float, there: float) -> dict[str, 
     return {**constants, "matrix": min(constants["matrix"] * there / here, 1.0)}
 
 
-def unlikeness(entry: Entry, wanted: Wanted) -> float | None:
-    """How unlike an entry is to what is wanted; None where it says nothing about the device.
+def distance(entry: Entry, query: FitQuery) -> float | None:
+    """Distance between an entry and a query; None where the entry says nothing about the device.
 
     An entry without a device is of an engine whose runs were fitted across devices. A factor e in peak or bandwidth,
     another architecture, another kind of memory and another engine are of one order, another group of formats is
     worse; the implementation and the version break ties.
     """
-    cost, device = 0.0, wanted.device
+    cost, device = 0.0, query.device
     if not entry.device:
-        if entry.engine != wanted.engine or entry.vendor not in ("", device.vendor):
+        if entry.engine != query.engine or entry.vendor not in ("", device.vendor):
             return None
         cost += 0.3 if entry.vendor else 0.4
     elif entry.device != device.id:
@@ -252,19 +213,19 @@ def unlikeness(entry: Entry, wanted: Wanted) -> float | None:
         )
         cost += 0.0 if entry.family == device.family else 1.0
         cost += 0.0 if entry.memory == device.memory else 1.0
-    cost += format_cost(entry, wanted)
-    if wanted.engine:
-        cost += 0.0 if entry.engine == wanted.engine else 0.7
-        cost += 0.0 if entry.version == wanted.version else 0.01
-    return cost + (0.0 if entry.usual and not wanted.kernel else kernel_cost(entry, wanted))
+    cost += format_cost(entry, query)
+    if query.engine:
+        cost += 0.0 if entry.engine == query.engine else 0.7
+        cost += 0.0 if entry.version == query.version else 0.01
+    return cost + (0.0 if entry.usual and not query.kernel else kernel_cost(entry, query))
 
 
-def kernel_cost(entry: Entry, wanted: Wanted) -> float:
+def kernel_cost(entry: Entry, query: FitQuery) -> float:
     """Another implementation is worse than all of them together."""
-    return 0.0 if entry.kernel == wanted.kernel and entry.kernel else 0.3 if entry.kernel else 0.02
+    return 0.0 if entry.kernel == query.kernel and entry.kernel else 0.3 if entry.kernel else 0.02
 
 
-def interval(model: Model, call: Call, share: Num, found: Chosen) -> tuple[Num, Num]:
+def interval(model: Model, call: Call, share: Num, found: KernelFit) -> tuple[Num, Num]:
     """Logarithms of the interval's ends over the time: by regime where unseen shapes of the fit showed them.
 
     share: the physical bound over the time.
@@ -278,32 +239,32 @@ def interval(model: Model, call: Call, share: Num, found: Chosen) -> tuple[Num, 
 
 
 def level_of(op: str, dtype: str) -> str:
-    """What the cost of borrowing is stated for: a class of kernels in 16 bits, or in narrower formats."""
+    """What a transfer error is stated for: a class of kernels in 16 bits, or in narrower formats."""
     return op if dtype in ("", "fp32") or dtype in ALIKE[0] else f"{op} narrow"
 
 
-def format_cost(entry: Entry, wanted: Wanted) -> float:
+def format_cost(entry: Entry, query: FitQuery) -> float:
     """Another number format: nothing for 16 bits of either kind, little within a group, much across groups."""
     cost = 0.0 if entry.dtype else 0.05
-    if entry.dtype not in ("", wanted.dtype):
-        alike = [{entry.dtype, wanted.dtype} <= group for group in ALIKE]
+    if entry.dtype not in ("", query.dtype):
+        alike = [{entry.dtype, query.dtype} <= group for group in ALIKE]
         cost += 0.0 if alike[0] else 1.5 if any(alike) else 5.0
-    if (entry.kv_dtype or "bf16") != (wanted.kv_dtype or "bf16"):
-        cost += 0.0 if {entry.kv_dtype or "bf16", wanted.kv_dtype or "bf16"} <= ALIKE[0] else 0.9
+    if (entry.kv_dtype or "bf16") != (query.kv_dtype or "bf16"):
+        cost += 0.0 if {entry.kv_dtype or "bf16", query.kv_dtype or "bf16"} <= ALIKE[0] else 0.9
     return cost
 
 
-def grade_of(entry: Entry, wanted: Wanted) -> Grade:
+def grade_of(entry: Entry, query: FitQuery) -> Grade:
     """The weakest link between an entry and what it stands for."""
-    same = format_cost(entry, wanted) == 0
+    same = format_cost(entry, query) == 0
     if not entry.device:  # an engine whose runs were fitted across devices
         return "device"
-    if entry.device != wanted.device.id:
-        near = entry.family == wanted.device.family and (not wanted.engine or entry.engine == wanted.engine)
+    if entry.device != query.device.id:
+        near = entry.family == query.device.family and (not query.engine or entry.engine == query.engine)
         return ("family" if near else "device") if same else "far"
     if not same:
         return "format"
-    return "fitted" if not wanted.engine or entry.engine == wanted.engine else "engine"
+    return "fitted" if not query.engine or entry.engine == query.engine else "engine"
 
 
 def evidence_of(grade: Grade) -> Evidence:
@@ -323,16 +284,21 @@ def split_engine(text: str) -> tuple[str, str]:
 
 
 def timer(
-    hardware: Hardware, engine: str = "", rates: Rates | None = None, version: str | None = None
+    hardware: Hardware,
+    engine: str = "",
+    rates: Rates | None = None,
+    version: str | None = None,
+    store: Store | None = None,
 ) -> Timer:
     """A timer for kernels of `engine` on a device; empty: of any. version: stated apart, else after the name, as in
-    tables.
+    tables. store: the calibrations; by default those of the data folders.
     """
+    store = store or default_store()
     name, stated = (engine, version) if version is not None else split_engine(engine)
     machine = (rates or Rates(hardware)).machine()
     peak = machine.matrix_flops("bf16")
     sustained = hardware.compute.sustained.get("bf16", 0.0)
-    device = Device(
+    device = DeviceTraits(
         hardware.id,
         hardware.vendor,
         hardware.arch.family,
@@ -341,4 +307,4 @@ def timer(
         sustained,
         hardware.memory.kind,
     )
-    return Timer(device, machine, name, stated, hardware.memo.setdefault(GENERATION[0], {}))
+    return Timer(device, machine, name, stated, store, hardware.memo.setdefault(store, {}))

@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 from archsim.accuracy import files, runs, serving  # noqa: E402
 from archsim.accuracy.question import Run, run_of  # noqa: E402
 from archsim.accuracy.runs import Asked  # noqa: E402
-from archsim.accuracy.times import estimated  # noqa: E402
+from archsim.accuracy.times import RunTimes  # noqa: E402
 from archsim.base.errors import ArchsimError  # noqa: E402
 from archsim.comparison import uncertainty as ranking  # noqa: E402
 from archsim.timing.step_time import Phase  # noqa: E402
@@ -47,12 +47,12 @@ class Figure(NamedTuple):
     inside: bool
 
 
-def figures(path: Path) -> Iterator[tuple[Group, Figure]]:
+def figures(path: Path, times: RunTimes) -> Iterator[tuple[Group, Figure]]:
     """The figures of a table that are one step, or the prompt of one request."""
     table = files.read(path)
     for row in range(len(table)):
         try:
-            run, asked, phase = answered(table, row)
+            run, asked, phase = answered(table, row, times)
         except ArchsimError:
             continue
         measured = runs._measured(table, asked)
@@ -65,20 +65,24 @@ def figures(path: Path) -> Iterator[tuple[Group, Figure]]:
                             asked.span.low <= measured <= asked.span.high)  # fmt: skip
 
 
-def answered(table: files.Table, row: int) -> tuple[Run, Asked, Phase | None]:
+def answered(table: files.Table, row: int, times: RunTimes) -> tuple[Run, Asked, Phase | None]:
     """A row's question, its prediction, and the phase behind it; a serving point's is its TPOT."""
     question = table.question(row)
     if table.kind == "serving":
-        run, asked = serving.point_of(question), next(serving.answered(row, question))
+        run, asked = serving.point_of(question), next(serving.answered(row, question, times))
         if isinstance(asked, str):
             raise ArchsimError(asked)
-        return run, asked, estimated(run, run.batch or 1, run.isl or 1, run.osl or 1).decode
-    run, asked = run_of(question), runs.answered(row, question)
+        return run, asked, times.estimate(run, run.batch or 1, run.isl or 1, run.osl or 1).decode
+    run, asked = run_of(question), runs.answered(row, question, times)
     batch, isl, osl = runs._load(run)
     definition = asked.labels["definition"]
     if definition in STEPS:
-        return run, asked, estimated(run, batch, isl, osl).decode
-    return run, asked, estimated(run, batch, isl, 1).prefill if definition in PROMPTS and batch == 1 else None
+        return run, asked, times.estimate(run, batch, isl, osl).decode
+    return (
+        run,
+        asked,
+        times.estimate(run, batch, isl, 1).prefill if definition in PROMPTS and batch == 1 else None,
+    )
 
 
 def holds(pair: tuple[Figure, Figure], common: float) -> bool:
@@ -103,8 +107,9 @@ def drawn(group: Sequence[Figure]) -> list[tuple[Figure, Figure]]:
 def main(paths: Sequence[Path]) -> None:
     """Prints the common share and how many intervals hold."""
     groups: dict[Group, list[Figure]] = defaultdict(list)
+    times = RunTimes()
     for path in paths or sorted((ROOT / "reports" / "runs").glob("*.yaml")):
-        for group, figure in figures(path):
+        for group, figure in figures(path, times):
             groups[group].append(figure)
     large = [group for group in groups.values() if len(group) >= FEWEST]
     every = [figure for group in groups.values() for figure in group]

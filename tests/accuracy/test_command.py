@@ -18,7 +18,7 @@ from accuracy import tables as t
 from conftest import ROOT
 
 import archsim as package
-from archsim.accuracy.runs import METRICS, PREDICTORS
+from archsim.accuracy.runs import DEFINITIONS, METRICS
 from archsim.accuracy.validation import Rows, Validation
 from archsim.render.html.validate import MOST, document
 from archsim.render.html.validate_svg import ticks
@@ -196,7 +196,7 @@ def test_runs_are_cited_facts() -> None:
     assert len({row["id"] for row in ROWS}) == len(ROWS)
     for row in ROWS:
         assert re.fullmatch(r"https://[\w.-]+/\S+", row["source"]), row["id"]
-        assert row["date"] and row["metric"] in METRICS and row["definition"] in PREDICTORS, row["id"]
+        assert row["date"] and row["metric"] in METRICS and row["definition"] in DEFINITIONS, row["id"]
         assert isinstance(row["value"], (int, float)) and row["value"] > 0, row["id"]
 
 

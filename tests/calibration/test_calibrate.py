@@ -20,11 +20,12 @@ from hypothesis import strategies as st
 
 import archsim
 from archsim.accuracy import whole
+from archsim.accuracy.checked import validate_files
 from archsim.accuracy.files import read
 from archsim.accuracy.times import Span
 from archsim.calibration import engine_samples
 from archsim.calibration.engine_fits import overhead
-from archsim.timing.calibration import folders, store, using
+from archsim.timing.calibration import default_store, folders
 
 OWN = Path(archsim.__file__).parent.parent / "hardware" / "calibration"
 
@@ -110,8 +111,8 @@ def steps(path: Path) -> Path:
 def test_an_overhead_is_found_again(tmp_path: Path) -> None:
     """Runs that were predicted with 2 ms of host time per step give 2 ms, as times and as rates."""
     path = steps(tmp_path / "r.csv")
-    with using(overhead("vllm", "0.3.1").put(store(), 2000.0)):
-        told = archsim.validate(path).to_dict()["rows"]
+    slower = overhead("vllm", "0.3.1").put(default_store(), 2000.0)
+    told = validate_files(path, store=slower).to_dict()["rows"]
     rows = [row | {"value": found["predicted"]} for row, found in zip(_rows(path), told, strict=True)]
     document = yaml.safe_load((OWN / "engines.yaml").read_text("utf-8"))
     document["engines"] = {"vllm": document["engines"]["vllm"]}
@@ -139,11 +140,12 @@ def test_spreads_of_whole_runs_reach_80_percent(tmp_path: Path) -> None:
     ]
     table = read(t.write(tmp_path / "m.csv", rows))
     document = yaml.safe_load((OWN / "engines.yaml").read_text("utf-8"))
-    found = engine_samples.spreads(document, [table])
+    found = engine_samples.spreads(document, [table], default_store())
     assert set(found) == {"throughput"} and found["throughput"]["rows"] == len(rows)
-    changed = {**store().engines, "composition": {**store().engines["composition"], **found}}
-    with using(replace(store(), engines=changed)):
-        summary = archsim.validate(tmp_path / "m.csv").to_dict()["summary"]
+    known = default_store().engines
+    changed = {**known, "composition": {**known["composition"], **found}}
+    fitted = replace(default_store(), engines=changed)
+    summary = validate_files(tmp_path / "m.csv", store=fitted).to_dict()["summary"]
     assert 0.75 <= summary["coverage_80"] <= 0.88
 
 
@@ -172,9 +174,10 @@ def test_only_whole_runs_are_widened() -> None:
     """A step and a file size keep their intervals."""
     span = Span(1.0, 0.9, 1.1, 0.5)
     assert all(
-        whole.widened(span, name) == span for name in ("tpot_mean", "file_gib", "kv_tokens", "ttft_mean")
+        whole.widened(span, name, default_store()) == span
+        for name in ("tpot_mean", "file_gib", "kv_tokens", "ttft_mean")
     )
-    assert all(whole.widened(span, name).low < span.low for name in whole.KINDS)
+    assert all(whole.widened(span, name, default_store()).low < span.low for name in whole.KINDS)
 
 
 def test_a_dry_refit_leaves_the_file(tmp_path: Path, archsim: Callable[..., Any]) -> None:

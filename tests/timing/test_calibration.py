@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from archsim.spec.loader import read
-from archsim.timing.calibration import build_index, read_surfaces, store
+from archsim.timing.calibration import build_index, default_store, read_surfaces
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.surface import Surface
 
@@ -55,7 +55,7 @@ def test_no_surface_lies_idle(path: Path) -> None:
 
 def test_surfaces_are_corrections() -> None:
     """A surface bends a formula; it does not replace it. Surfaces that are summed may offset each other in part."""
-    for entry in store().entries:
+    for entry in default_store().entries:
         for data in read_surfaces(entry.surfaces) if entry.surfaces else ():
             values = Surface.of(data).values
             assert max(map(abs, values)) < 3.0, (entry.device, entry.engine, entry.op, entry.dtype)

@@ -9,12 +9,12 @@ import pytest
 
 from archsim.engines.overhead import profile_of
 from archsim.spec.load import load_hardware
-from archsim.timing.calibration import Entry, Level, Store, store, using
+from archsim.timing.calibration import DeviceTraits, Entry, FitQuery, Store, TransferError, default_store
 from archsim.timing.classes.call import Call
 from archsim.timing.classes.catalog import MODELS
-from archsim.timing.kernel_timer import Device, Wanted, nearest, split_engine, timer, unlikeness
+from archsim.timing.kernel_timer import distance, nearest, split_engine, timer
 
-DEVICE = Device("h200-sxm", "NVIDIA", "Hopper", 989e12, 4.8e12)
+DEVICE = DeviceTraits("h200-sxm", "NVIDIA", "Hopper", 989e12, 4.8e12)
 
 
 def entry(**fields: object) -> Entry:
@@ -27,9 +27,9 @@ def entry(**fields: object) -> Entry:
     return Entry(**{**usual, **fields})  # type: ignore[arg-type]
 
 
-def wanted(**fields: object) -> Wanted:
+def wanted(**fields: object) -> FitQuery:
     """The same on an H200."""
-    usual = Wanted(DEVICE, "vllm", "0.24.0", "gemm", "bf16", "", "")
+    usual = FitQuery(DEVICE, "vllm", "0.24.0", "gemm", "bf16", "", "")
     return usual._replace(**fields)
 
 
@@ -47,7 +47,7 @@ def wanted(**fields: object) -> Wanted:
 )
 def test_the_nearer_fit_is_preferred(near: dict[str, object], far: dict[str, object]) -> None:
     """Device, architecture, engine, format, implementation and version all count."""
-    one, other = unlikeness(entry(**near), wanted()), unlikeness(entry(**far), wanted())
+    one, other = distance(entry(**near), wanted()), distance(entry(**far), wanted())
     assert one is not None and other is not None and one < other
 
 
@@ -63,9 +63,9 @@ def test_of_equally_near_fits_the_better_kernels_stand(first: int) -> None:
 
 def test_what_says_nothing_is_never_used() -> None:
     """Another vendor's device, or a fit that holds on its own machine alone."""
-    assert unlikeness(entry(vendor="AMD"), wanted()) is None
-    assert unlikeness(entry(local=True), wanted()) is None
-    assert unlikeness(entry(device="", engine="llamacpp"), wanted()) is None
+    assert distance(entry(vendor="AMD"), wanted()) is None
+    assert distance(entry(local=True), wanted()) is None
+    assert distance(entry(device="", engine="llamacpp"), wanted()) is None
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_the_grade_is_the_weakest_link(fields: dict[str, object], grade: str) ->
 
 def test_without_any_fit_the_usual_constants_stand() -> None:
     """Datasheet evidence, with the interval that the store states for it."""
-    level = Level(interval={str(i): (-0.3, 0.4) for i in range(4)})
+    level = TransferError(interval={str(i): (-0.3, 0.4) for i in range(4)})
     known = Store(entries=(), levels={"gemm": {"datasheet": level}}, engines={})
     found = nearest(known, wanted())
     assert (found.grade, found.level) == ("datasheet", level)
@@ -105,9 +105,9 @@ def test_a_floor_that_no_other_engine_has_is_the_hosts() -> None:
     slow = entry(device="h200-sxm", constants={"floor_us": 60.0})
     quick = entry(device="h200-sxm", engine="sglang", constants={"floor_us": 5.0})
     call = Call("gemm", "bf16", dims={"m": 8, "n": 4096, "k": 4096})
-    with using(Store(entries=(slow, quick), levels={}, engines={})):
-        clock = timer(load_hardware("h200-sxm"), "vllm", None, "0.24.0")
-        alone, inside = clock.time(call._replace(kernel="cutlass")), clock.time(call)
+    known = Store(entries=(slow, quick), levels={}, engines={})
+    clock = timer(load_hardware("h200-sxm"), "vllm", None, "0.24.0", known)
+    alone, inside = clock.time(call._replace(kernel="cutlass")), clock.time(call)
     assert alone.seconds - inside.seconds == pytest.approx(55e-6, rel=0.05)
     compute, memory, _ = MODELS["gemm"].bound(call, clock.machine)
     assert inside.seconds >= 5e-6 + max(compute, memory)
@@ -161,26 +161,22 @@ def test_engines_of_tables(text: str, parts: tuple[str, str]) -> None:
 def test_overhead_follows_the_version() -> None:
     """The newest not above the one asked for, else the oldest; the middle one where none is asked for."""
     profile = {"kernels": "vllm", "overhead_us": {"0.5.0": (900, 800, 1000), "0.10.0": (500, 400, 600)}}
-    with using(Store(entries=(), levels={}, engines={"vllm": profile})):
-        assert profile_of("vllm", "0.9.1").overhead_s == pytest.approx(900e-6)
-        assert profile_of("vllm", "0.24.0").overhead_s == pytest.approx(500e-6)
-        assert profile_of("vllm", "0.4").overhead_s == pytest.approx(900e-6)
-        assert profile_of("vllm").overhead_s in (900e-6, 500e-6)
+    known = Store(entries=(), levels={}, engines={"vllm": profile})
+    assert profile_of("vllm", "0.9.1", known).overhead_s == pytest.approx(900e-6)
+    assert profile_of("vllm", "0.24.0", known).overhead_s == pytest.approx(500e-6)
+    assert profile_of("vllm", "0.4", known).overhead_s == pytest.approx(900e-6)
+    assert profile_of("vllm", store=known).overhead_s in (900e-6, 500e-6)
 
 
-def test_another_store_leaves_nothing_behind() -> None:
-    """What was chosen with one store is forgotten with it."""
-    before = timer(load_hardware("h100"), "vllm").time(
-        Call("gemm", "bf16", dims={"m": 8, "n": 4096, "k": 4096})
-    )
+def test_stores_are_independent() -> None:
+    """One device timed with two stores: each answers from its own fits, whatever the other has remembered."""
+    call = Call("gemm", "bf16", dims={"m": 8, "n": 4096, "k": 4096})
+    before = timer(load_hardware("h100"), "vllm").once(call)
     slower = [
-        e._replace(constants={**e.constants, "floor_us": 500.0}, surfaces=None) for e in store().entries
+        e._replace(constants={**e.constants, "floor_us": 500.0}, surfaces=None)
+        for e in default_store().entries
     ]
-    with using(replace(store(), entries=tuple(slower))):
-        inside = timer(load_hardware("h100"), "vllm").once(
-            Call("gemm", "bf16", dims={"m": 8, "n": 4096, "k": 4096})
-        )
-    after = timer(load_hardware("h100"), "vllm").once(
-        Call("gemm", "bf16", dims={"m": 8, "n": 4096, "k": 4096})
-    )
+    other = replace(default_store(), entries=tuple(slower))
+    inside = timer(load_hardware("h100"), "vllm", store=other).once(call)
+    after = timer(load_hardware("h100"), "vllm").once(call)
     assert inside.seconds > 2 * before.seconds and after == before

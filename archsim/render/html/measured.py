@@ -53,12 +53,14 @@ class Known:
 def public_runs() -> tuple[tuple[Table, ...], tuple[Validation, ...]]:
     """The run lists that archsim comes with, each with its predictions; none where there are none."""
     from archsim.accuracy.checked import answered, own_runs
+    from archsim.accuracy.times import RunTimes
 
     try:
         tables = tuple(own_runs())
     except ArchsimError:
         return (), ()
-    return tables, tuple(answered(found) for found in tables)
+    times = RunTimes()
+    return tables, tuple(answered(found, times) for found in tables)
 
 
 def known(study: Study) -> Known:
