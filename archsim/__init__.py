@@ -1,4 +1,4 @@
-"""archsim prices transformer architectures: parameters, FLOPs, KV cache, memory and time from one spec.
+"""archsim estimates what transformer architectures cost: parameters, FLOPs, KV cache, memory and time from one spec.
 
 >>> import archsim
 >>> archsim.count(archsim.load_model("llama2-70b")).total

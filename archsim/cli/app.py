@@ -99,4 +99,4 @@ def archsim_(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Prices transformer architectures: parameters, FLOPs, KV cache, memory and time from one spec."""
+    """Estimates what transformer architectures cost: parameters, FLOPs, KV cache, memory and time from one spec."""

@@ -36,7 +36,7 @@ def compare(
 ) -> None:
     """Which is better, by how much, where the difference comes from, and how sure that is.
 
-    Models are crossed with devices; the first of each is what the others are set against. Every number may be a range:
+    Models are crossed with devices; the first of each is the baseline. Every number may be a range:
     each workload is compared for itself, degrees such as --tp 1,2 are candidates of their own.
     """
     from archsim import api

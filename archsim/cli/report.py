@@ -30,7 +30,10 @@ Out = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The HTML
 Weights = Annotated[
     str | None,
     typer.Option(
-        "--weights", "--quantization", metavar="A,B", help="Weight formats to compare. Default: the own."
+        "--weights",
+        "--quantization",
+        metavar="A,B",
+        help="Weight formats to compare. Default: the checkpoint's own.",
     ),
 ]
 Light = Annotated[
@@ -58,7 +61,7 @@ def report(
     json: o.AsJson = False,
     quiet: o.Quiet = False,
 ) -> None:
-    """One HTML file that compares models on devices, with charts that one can turn.
+    """One HTML file that compares models on devices, with interactive charts.
 
     The file needs no network and no server. Every model is taken on every device in every format; the first is what
     the others are compared with. Two runs write the same bytes.

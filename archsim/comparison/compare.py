@@ -69,7 +69,7 @@ class Candidate:
 
     @property
     def figures(self) -> dict[str, float | None]:
-        """Everything that candidates are set against each other in."""
+        """Everything that candidates are compared by."""
         if self.answer is None or self.facts is None:
             return {}
         e, f, m = self.answer, self.facts, self.answer.metrics
@@ -82,7 +82,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """All candidates; the first one at each workload is what the others at that workload are set against."""
+    """All candidates; the first one at each workload is the baseline of the others."""
 
     candidates: tuple[Candidate, ...]
 

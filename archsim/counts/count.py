@@ -161,7 +161,7 @@ def checked(**numbers: object) -> None:
 
 
 def kv_growth(model: Model, formats: Formats) -> int:
-    """Bytes that one more token of one sequence adds to the cache while no window is full.
+    """Bytes that one more token of one sequence adds to the cache until a layer's window, where it has one, is full.
 
     State of one token less state of none, which leaves out what is constant (recurrent states, an
     encoder-decoder's cross-attention cache).
@@ -169,6 +169,17 @@ def kv_growth(model: Model, formats: Formats) -> int:
     one = formats.apply(lower(model, step_for(model, 1, 1)))
     growth: int = c.state_bytes(one, role="kv")
     return growth
+
+
+LONG = 1 << 40
+"""Tokens of a context that no window spans."""
+
+
+def cache_stops_growing(model: Model) -> bool:
+    """Whether some layer keeps only a window of the context, so that `kv_growth` holds until that window is full."""
+    per_token = c.state_bytes(lower(model, step_for(model, 1, 1)), role="kv")
+    held = c.state_bytes(lower(model, step_for(model, 1, 1, LONG - 1)), role="kv")
+    return bool(held < per_token * LONG)
 
 
 def flops_of(graph: Block) -> Flops:

@@ -14,7 +14,7 @@ from archsim.base.errors import UnknownName, UsageError
 from archsim.base.number import Num, minimum, opaque
 from archsim.base.poly import Poly
 from archsim.counts import graph_counts as c
-from archsim.counts.count import step_for
+from archsim.counts.count import cache_stops_growing, step_for
 from archsim.counts.formats import Formats, choose_formats
 from archsim.explanation.papers import sources_of
 from archsim.explanation.polynomial_text import letters_in, substituted, tidy
@@ -185,7 +185,8 @@ def _kv_cache(model: Model, context: int, formats: Formats) -> Explanation:
         for item in c.inventory(graph, kind="state")
     ]
     whole = Formula(part="all", poly=growth, letters=letters, unit="B per token")
-    notes = [f"cache in {formats.kv.name}; growth per token of one sequence while no window is full"]
+    windows = ", until windows are full" if cache_stops_growing(model) else ""
+    notes = [f"cache in {formats.kv.name}; growth per token of one sequence" + windows]
     if c.state_bytes(graph, role="recurrent"):
         notes.append("recurrent states are constant in length: they are among the parts, not in the growth")
     return _made(model, "kv_cache", "KV cache", whole, parts, notes)

@@ -176,11 +176,11 @@ class Server(Estimator):
 def refused(utilisation: float, waiting: float) -> str | None:
     """Why no TTFT is given; None where one is."""
     if waiting >= 1:
-        return f"{waiting:,.0f} requests wait for room in the cache: TTFT is their queue, which no closed form knows"
+        return f"{waiting:,.0f} requests wait for KV cache space: TTFT is queueing time, which no closed form gives"
     if utilisation > BUSIEST:
         return (
-            f"prompts take {utilisation:.0%} of the time, above {BUSIEST:.0%}: TTFT is the queue before them, in which "
-            "small errors grow a thousandfold"
+            f"prefill takes {utilisation:.0%} of the time, above {BUSIEST:.0%}: so near saturation TTFT is mostly "
+            "queueing, where small errors in capacity become large ones"
         )
     return None
 

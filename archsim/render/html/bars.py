@@ -85,7 +85,7 @@ def time(grid: Grid) -> str:
     head = ["", "phase", "expected", "80 % interval", "speed of light", "limited by", "parts"]
     twin = table("Time of one step", head, _time_rows(grid), "time-table")
     picture = _parts_key(grid) + "".join(made)
-    told = f"{_fastest(grid)} Upright tick: speed of light. Thin line: 80 % interval."
+    told = f"{_fastest(grid)} Vertical tick: speed of light. Thin line: 80 % interval."
     return figure(picture, told, twin, "time", "wide")
 
 
@@ -156,7 +156,7 @@ def memory(grid: Grid) -> str:
     told = f"Does not fit: {listed_names(short)}." if short else "All fit." if len(runs) > 1 else "It fits."
     fullest = max(runs, key=lambda run: share_of(run.base.memory))
     told += f" Fullest: {fullest.label}, {percent(share_of(fullest.base.memory))} of what is usable."
-    told += " Outline: the device's memory. Upright tick: what a process may use."
+    told += " Outline: the device's memory. Vertical tick: usable memory."
     twin = table("Memory of one device", ["", *MEMORY, "free", "usable", ""], [
         _memory_row(run.label, run.base) for run in runs
     ], "memory-table")  # fmt: skip

@@ -181,7 +181,7 @@ def _stages(e: Estimate, c: Candidate, asked: Asked) -> str:
     if rate is None:
         return f"with every stage busy up to {e.plan.pp} times the throughput"
     full = significant(rate * e.plan.pp)
-    return f"with every stage busy at most {full} tokens/s of a device instead of {significant(rate)}"
+    return f"with every stage busy at most {full} tokens/s per device instead of {significant(rate)}"
 
 
 def _engine(e: Estimate, c: Candidate, asked: Asked) -> str:

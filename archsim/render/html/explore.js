@@ -106,7 +106,7 @@
     const missing = shown().length > able.length ? " *: does not fit the memory." : "";
     const most = best ? Object.entries(best[slowest].parts).map(([i, values]) => [parts[i], values[at]]).reduce((a, b) => b[1] > a[1] ? b : a) : null;
     const told = best ? `Shortest ${slowest}: ${best.label}, ${ms(slow(best))}, of which ${most[0]} ${share(most[1] / slow(best))}.` : "Nothing fits.";
-    caption("time", `${where()}${told} Upright tick: speed of light. Thin line: 80 % interval.${missing}`);
+    caption("time", `${where()}${told} Vertical tick: speed of light. Thin line: 80 % interval.${missing}`);
   };
 
   const memory = () => {
@@ -123,7 +123,7 @@
     const out = listed.filter(run => !fits(run, at)).map(run => run.label);
     const full = listed.length ? listed.reduce((a, b) => needed(b) / b.usable > needed(a) / a.usable ? b : a) : null;
     const told = out.length ? `Does not fit: ${some(out)}.` : listed.length > 1 ? "All fit." : "It fits.";
-    caption("memory", full ? `${where()}${told} Fullest: ${full.label}, ${used(full)} of what is usable. Outline: the device's memory. Upright tick: what a process may use.` : "Nothing shown.");
+    caption("memory", full ? `${where()}${told} Fullest: ${full.label}, ${used(full)} of what is usable. Outline: the device's memory. Vertical tick: usable memory.` : "Nothing shown.");
   };
 
   const cache = () => {
@@ -171,7 +171,7 @@
           row(run).forEach(p => every.push([run, p]));
           const now = row(run).find(p => p[3] === state.b);
           const ring = now ? `<circle class="seen" cx="${x(now[1][0])}" cy="${y(now[1][1])}" r="7"/>` : "";
-          return line(x, y, run, row(run).map(([b, r]) => [r[0], r[1], `${run.label}, batch ${count(b)}: ${digits(r[0])} tokens/s of a user, ${digits(r[1])} of a device`])) + ring;
+          return line(x, y, run, row(run).map(([b, r]) => [r[0], r[1], `${run.label}, batch ${count(b)}: ${digits(r[0])} tokens/s per user, ${digits(r[1])} of a device`])) + ring;
         }).join("");
       });
       hide(`pareto${number}`, !listed.length);

@@ -11,8 +11,8 @@ from archsim.render.html.candidates import Candidate, Study
 from archsim.render.html.markup import Cell, paragraph, safe, significant, table
 from archsim.timing.step_time import Phase
 
-HEAD = ("", "devices", "memory per device", "time to first token", "time per token", "tokens/s of a user",
-        "tokens/s of a device", "evidence")  # fmt: skip
+HEAD = ("", "devices", "memory per device", "time to first token", "time per token", "tokens/s per user",
+        "tokens/s per device", "evidence")  # fmt: skip
 
 EVIDENCE = {
     "measured": "measured here", "calibrated": "fitted on the device", "transferred": "fitted on its family",
@@ -85,13 +85,19 @@ def _pair(first: Candidate, other: Candidate) -> str:
         a, b = first.answer.prefill, other.answer.prefill
     ratio = float(a.expected_s) / float(b.expected_s)
     per = "a token" if b.name == "decode" else "the prompt" if other.answer.decode is not None else "a pass"
-    words = f"{ratio:.3g} times as fast as" if ratio >= 1 else f"{1 / ratio:.3g} times as slow as"
+    words = f"{relative_speed(ratio)} than"
     times = f"{format_seconds(float(b.expected_s))} against {format_seconds(float(a.expected_s))} for {per}"
     counts = other.answer.plan.devices, first.answer.plan.devices
     spread = f" on {counts[0]} instead of {counts[1]} devices" if counts[0] != counts[1] else ""
     return (
         f"{other.label} is {words} {first.label}{spread}: {times}; {_sure(a, b)}. It needs {_needs(other)}."
     )
+
+
+def relative_speed(ratio: float) -> str:
+    """`6 % slower`, or `2.4x slower` from a factor of 1.5 on. ratio: the speed over that of the baseline."""
+    word, factor = ("faster", ratio) if ratio >= 1 else ("slower", 1 / ratio)
+    return f"{factor:.3g}x {word}" if factor >= 1.5 else f"{100 * (factor - 1):.2g} % {word}"
 
 
 def _sure(a: Phase, b: Phase) -> str:
@@ -125,7 +131,7 @@ def _tiles(study: Study) -> str:
     if study.decodes:
         tiles += [
             _best(usable, "shortest time per token", "tpot_s"),
-            _best(usable, "most tokens/s of a device", "tokens_per_s_per_device"),
+            _best(usable, "most tokens/s per device", "tokens_per_s_per_device"),
         ]
     return f'<dl class="tiles">{"".join(tiles)}</dl>\n'
 

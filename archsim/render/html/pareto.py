@@ -49,7 +49,7 @@ def _panel(number: int, device: str, found: Frame, best: str, grid: Grid) -> str
         [_row(run, grid) for run in runs],
         f"{key}-table",
     )
-    title = f"{device}: throughput of a device against speed of a user"
+    title = f"{device}: throughput per device against speed per user"
     return figure(drawn(key, found, marks, title), _told(device, runs, grid), twin, key)
 
 
@@ -110,7 +110,7 @@ def _band(found: Frame, run: Run, listed: Sequence[Rate]) -> str:
 
 def _line(found: Frame, run: Run, grid: Grid) -> str:
     points = [
-        (r.user, r.device, f"{run.label}, batch {r.batch:,}: {significant(r.user)} tokens/s of a user, "
+        (r.user, r.device, f"{run.label}, batch {r.batch:,}: {significant(r.user)} tokens/s per user, "
          f"{significant(r.device)} of a device") for r in rates(run, grid)
     ]  # fmt: skip
     return line(found, run.number, points) + _ring(found, run, grid)

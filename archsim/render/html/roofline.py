@@ -71,7 +71,7 @@ def _told(device: Hardware, runs: Sequence[Run], peaks: dict[str, float], seen: 
     several = (
         f"Hollow diamonds: {plural(len(seen), 'step')} measured in public runs."
         if seen
-        else "No public run of these models to show."
+        else "No published measurement of these models to show."
     )
     return f"{name_of(device.name)}: {_bound(runs)}. The ridge is at {ridges} FLOP per byte. {several}"
 

@@ -88,7 +88,7 @@ def picture(curves: Curves) -> str:
     flat = [point for _, points in drawn_ for point in points]
     found = frame([p[0] for p in flat], [p[1] for p in flat], *AXES)
     marks = "".join(_line(found, i, name, points, curves.told) for i, (name, points) in enumerate(drawn_))
-    chart = drawn("sweep", found, marks, "tokens/s of a device against tokens/s of one user")
+    chart = drawn("sweep", found, marks, "tokens/s per device against tokens/s of one user")
     more = f" {rest:,} more structures are not drawn." if rest > 0 else ""
     body = symbols() + INSIDE + figure(chart + _legend(drawn_), _finding(drawn_, curves.told) + more)
     behind = details("The numbers as a table", _twin(drawn_, curves.told))

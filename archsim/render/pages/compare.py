@@ -31,7 +31,7 @@ IN_FULL = 4
 NAME = 40
 """Characters of a model's or device's name that are shown."""
 
-SURE_TITLE = "How sure that is"
+SURE_TITLE = "Confidence"
 AGAINST = "  against the first"
 
 
@@ -77,7 +77,7 @@ def _note(c: Comparison) -> str:
         for name, found in told.items()
     ]
     if any(c.base(x).answer is None for x in c.candidates) and any(x.answer for x in c.candidates):
-        parts.append("the first has no answer, so nothing is set against it")
+        parts.append("the first has no answer, so there is no baseline")
     return " · ".join(parts)
 
 
@@ -188,7 +188,7 @@ def verdict(found: Ratio) -> str:
         return f"{word}, > 99 % sure"
     share = f"{100 * sure:.0f} %"
     if sure < LIKELY:
-        return f"cannot be told ({share} for {word})"
+        return f"too close to call ({share} {word})"
     return f"{word}, {share} sure" if sure >= SURE else f"probably {word}, {share} sure"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from archsim.base.number import Num
 from archsim.base.units import format_bytes, format_count, format_flops
-from archsim.counts.count import BlockCount, CountResult
+from archsim.counts.count import BlockCount, CountResult, cache_stops_growing
 from archsim.render.page import Cell, Page, Row, Section, facts, percent, plural, row
 
 
@@ -62,11 +62,9 @@ def _param(name: str, n: int, note: str) -> Row:
 def _bytes(r: CountResult) -> Section:
     rows = [row("weights", f"{r.weight_bytes:,} B", format_bytes(r.weight_bytes), r.formats.name)]
     if r.kv_bytes_per_token:
-        kv = r.formats.kv.name
-        rows.append(
-            row("KV cache per token", f"{r.kv_bytes_per_token:,} B", "", f"{kv}, while no window is full")
-        )
-        held = f"batch {r.batch:,} × {r.input_len:,} tokens, windows applied"
+        kv = r.formats.kv.name + (", until windows are full" if cache_stops_growing(r.model) else "")
+        rows.append(row("KV cache per token", f"{r.kv_bytes_per_token:,} B", "", kv))
+        held = f"batch {r.batch:,} × {r.input_len:,} tokens"
         rows.append(row("KV cache", f"{r.kv_bytes:,} B", format_bytes(r.kv_bytes), held))
     if r.state_bytes:
         rows.append(

@@ -73,7 +73,7 @@ def _whole(d: Difference) -> Section:
         old, new = getattr(d.first, name), getattr(d.last, name)
         if old or new:
             lines.append(row(_long(name), absolute(name, old), absolute(name, new), signed(name, new - old)))
-    return Section(title="In all", rows=tuple(lines), align="lrrr", header=("first", "second", "change"))
+    return Section(title="Totals", rows=tuple(lines), align="lrrr", header=("first", "second", "change"))
 
 
 def _long(name: str) -> str:

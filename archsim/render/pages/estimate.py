@@ -12,6 +12,7 @@ from archsim.base.units import (
     format_seconds,
     format_span,
 )
+from archsim.counts.count import cache_stops_growing
 from archsim.predict.assumptions import EVIDENCE
 from archsim.predict.estimate import Estimate, Workload
 from archsim.predict.what_fits import Facts
@@ -90,20 +91,21 @@ def _note(e: Estimate, whole: Facts) -> str:
 def _size(e: Estimate, whole: Facts) -> Section:
     kv, average = whole.kv_per_token, whole.weight_bytes / e.params_total
     work = f"{format_flops(whole.flops_per_token)} per token"
-    work += f" @ {e.workload.context:,}" if e.decode else ""
+    at = f"at context {e.workload.context:,}; " if e.decode else ""
     rows = [
         ("parameters", format_count(e.params_total), _published(e)),
         ("weights", format_bytes(whole.weight_bytes), f"{e.formats.name}, {average:.4g} bytes/parameter"),
-        ("work", work, "1 MAC = 2 FLOP, masked pairs not counted"),
+        ("FLOPs", work, f"{at}1 MAC = 2 FLOP"),
     ]
     if whole.state_bytes:
         state = f"{format_bytes(whole.state_bytes)} per sequence"
-        rows.insert(2, ("recurrent state", state, "whatever the length"))
+        rows.insert(2, ("recurrent state", state, "independent of length"))
     if kv:
-        rows.insert(2, ("KV cache", f"{kv:,} B per token", f"{e.formats.kv.name}, while no window is full"))
+        windows = ", until windows are full" if cache_stops_growing(e.model) else ""
+        rows.insert(2, ("KV cache", f"{kv:,} B per token", e.formats.kv.name + windows))
     if e.params_active != e.params_total:
         active = format_count(e.params_active)
-        rows.insert(1, ("  active per token", active, "routed experts not used left out"))
+        rows.insert(1, ("  active per token", active, "without the routed experts not chosen"))
     exact = tuple(row(name, value, "exact", remark) for name, value, remark in rows)
     return Section(title="Size", rows=exact, align="lr")
 
@@ -118,7 +120,7 @@ def _published(e: Estimate) -> str:
 
 def _memory(e: Estimate, whole: Facts) -> Section:
     m = e.memory
-    kept = "caches at full length" if e.decode else "caches"
+    kept = "KV cache" if whole.kv_per_token else "recurrent state" if whole.state_bytes else "caches"
     parts = [
         ("weights", m.weights, ""),
         (kept, m.kv_cache, ""),

@@ -165,8 +165,8 @@ def _suggestions(f: Fit) -> Section | None:
         tokens = "" if change.kv_tokens is None else f"{change.kv_tokens:,} tokens"
         longest = "" if change.longest is None else f"a request of up to {change.longest:,}"
         rows.append(row(change.change, change.verdict, tokens, longest))
-    title = "What would hold more" if f.fits else "What would make it fit"
-    return Section(title=title, rows=tuple(rows), align="llrl", aside="cheapest first, each computed")
+    title = "Options that hold more" if f.fits else "What would make it fit"
+    return Section(title=title, rows=tuple(rows), align="llrl", aside="cheapest change first")
 
 
 def _inverse(f: Fit) -> Section | None:
@@ -180,7 +180,7 @@ def _inverse(f: Fit) -> Section | None:
         ("largest batch", None if turned.batch is None else f"{turned.batch:,} × {f.length:,} tokens"),
         ("longest request", None if f.longest is None else f"{f.longest:,} tokens"),
     ]
-    return facts("Turned round", pairs)
+    return facts("Limits", pairs)
 
 
 def _end(f: Fit, inputs: Sequence[str], asked: tuple[str, str], verbose: bool) -> list[Section]:

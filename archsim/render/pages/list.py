@@ -35,7 +35,7 @@ def page(what: str, found: Sequence[dict[str, Any]]) -> Page:
         rows.append(row(e["name"], file, " ".join(e["aliases"])))
     head = () if rows else (f"no {what} found",)
     section = Section(
-        title=what, rows=tuple(rows), header=("file, or why there is none", "aliases"), wrap=False
+        title=what, rows=tuple(rows), header=("file, or why it is missing", "aliases"), wrap=False
     )
     return Page(head=head, sections=(section,) if rows else ())
 

@@ -134,7 +134,9 @@ def page(swept: Sweep, best: Best, priced: int) -> Page:
     else:
         sections += [_best(best), _structures(best)]
     sections.append(_next(swept))
-    return Page(head=tuple(head), note="every point equals `archsim estimate`", sections=tuple(sections))
+    return Page(
+        head=tuple(head), note="each row equals `archsim estimate` at that point", sections=tuple(sections)
+    )
 
 
 def _grid(swept: Sweep) -> str:
