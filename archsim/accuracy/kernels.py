@@ -18,7 +18,7 @@ from archsim.accuracy.validation import Refused, Rows, Validation
 from archsim.base.errors import ArchsimError
 from archsim.spec.load import load_hardware
 from archsim.timing.calibration import Store
-from archsim.timing.classes.call import Call
+from archsim.timing.classes.call import KernelCall
 from archsim.timing.kernel_timer import Timer, timer
 
 METRIC = "time_us"
@@ -149,7 +149,7 @@ class Timers(dict[tuple[str, str], Timer]):
         return self[key]
 
 
-def called(part: Part) -> Call:
+def called(part: Part) -> KernelCall:
     """The rows as one array call; extents that a class can do without are filled where they are empty."""
     dims = dict(part.dims)
     for name, usual in CLASSES[part.key.op].usual.items():
@@ -159,10 +159,10 @@ def called(part: Part) -> Call:
             dims[name] = np.where(np.isfinite(own), own, other)
     dims = {name: values for name, values in dims.items() if np.isfinite(values).any()}
     key = part.key
-    return Call(key.op, key.dtype or "bf16", key.kv_dtype, key.kernel, dims)
+    return KernelCall(key.op, key.dtype or "bf16", key.kv_dtype, key.kernel, dims)
 
 
-def timed(clock: Timer, call: Call, usable: Any) -> Found:
+def timed(clock: Timer, call: KernelCall, usable: Any) -> Found:
     """The predictions of one array call, with the roofline beside them."""
     found = kernel_time(clock, call)
     naive = np.stack(
@@ -179,13 +179,13 @@ def timed(clock: Timer, call: Call, usable: Any) -> Found:
     )  # fmt: skip
 
 
-def regimes(call: Call, usable: Any) -> Any:
+def regimes(call: KernelCall, usable: Any) -> Any:
     """The regime of every row, by its tokens; -1 for kernels that have none (collectives)."""
     dims = call.dims
     if "m" in dims:
         tokens = dims["m"]
     elif "batch" in dims:
-        tokens = dims["batch"] * dims["seq_q"] if call.op.endswith("prefill") else dims["batch"]
+        tokens = dims["batch"] * dims["seq_q"] if call.kernel_class.endswith("prefill") else dims["batch"]
     else:
         return np.full(usable.shape, -1)
     return np.where(usable, np.searchsorted(EDGES, tokens), -1)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from archsim.timing.classes.call import Call
+from archsim.timing.classes.call import KernelCall
 
 EXTENTS = (
     *(
@@ -54,9 +54,9 @@ class Group:
     seconds: Any
 
     @property
-    def call(self) -> Call:
+    def call(self) -> KernelCall:
         """The rows as one array call."""
-        return Call(self.key.op, self.key.dtype, self.key.kv_dtype, self.key.kernel, self.dims)
+        return KernelCall(self.key.op, self.key.dtype, self.key.kv_dtype, self.key.kernel, self.dims)
 
     def take(self, index: Any) -> Group:
         """Some of the rows, by position or mask."""

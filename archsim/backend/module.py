@@ -125,8 +125,8 @@ class Net(nn.Module):
         batch, new = tokens.shape
         seen = cache.source if source is None else source.shape[1]
         sources = (Seqs(batch, seen, 0),) if self.model.encoder is not None else ()
-        seqs = (Seqs(batch, new, cache.length),)
-        return Step(seqs=seqs, masked=False, last=last, source=sources, absorbed=self.absorbed)
+        seqs = (Seqs(batch, new, cache.length, self.absorbed),)
+        return Step(seqs=seqs, masked=False, last=last, source=sources)
 
     def copy_of(self, name: str, index: Mapping[str, int]) -> Tensor:
         """One repetition's slice of a weight."""

@@ -6,14 +6,21 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from archsim.base.number import Num
 from archsim.blocks.context import Context
 from archsim.blocks.dispatch import Count, Spec
 from archsim.blocks.mask import MaskSpec
 from archsim.blocks.norm import Norm
 from archsim.blocks.rope import Rope
 from archsim.graph.builder import Builder, Operand
-from archsim.graph.step import CAUSAL, Mask
-from archsim.graph.tensor import Tensor
+from archsim.graph.step import CAUSAL, Mask, Step
+from archsim.graph.tensor import Tensor, Use
+
+Pair = tuple[Operand, Operand]
+"""Queries without and with position."""
+
+Caches = tuple[Tensor, Tensor]
+"""Two tensors: of caches latent and rotated key, of up-projections those of keys and of values."""
 
 
 class Indexer(Spec):
@@ -73,10 +80,39 @@ class Mla(Spec):
             latent, key = self._latents(b, x, ctx)
             if self.indexer:
                 self._index(b, x, q_in, source, ctx)
-            lower = self._absorbed if step.absorbed else self._naive
-            read = step.read(mask) if step.absorbed else step.read()
-            o = lower(b, q, q_rope, latent.part(C=read), key.part(C=read), mask)
+            up = b.weight("w_uk", "L N Hn", inner=("L",)), b.weight("w_uv", "L N Hv", inner=("L",))
+            parts = step.by_absorption()
+            if len(parts) == 1:
+                o = self._attend(b, (q, q_rope), (latent, key), up, mask, *parts[0])
+            else:
+                o = self._attend_apart(b, (q, q_rope), (latent, key), up, mask, parts)
             return b.linear("o", o, "N Hv D", "T D", bias=self.bias)
+
+    def _attend_apart(
+        self,
+        b: Builder,
+        q: Pair,
+        caches: Caches,
+        up: Caches,
+        mask: Mask,
+        parts: tuple[tuple[bool, Step], ...],
+    ) -> Tensor:
+        """Decodes over the latents beside prompts that expand them, each into its rows of one output."""
+        made: list[Tensor] = []
+        for absorbed, step in parts:
+            rows = {"T": step.tokens, "C": step.stored(), "P": step.pairs(mask)}
+            with b.block("absorbed" if absorbed else "expanded", **rows):
+                own = _use_rows(q[0], step.tokens), _use_rows(q[1], step.tokens)
+                made.append(self._attend(b, own, caches, up, mask, absorbed, step))
+        return b.emit("view", "o_rows", tuple(made), b.tensor("o_rows", "T N Hv"))
+
+    def _attend(
+        self, b: Builder, q: Pair, caches: Caches, up: Caches, mask: Mask, absorbed: bool, step: Step
+    ) -> Tensor:
+        """Attention of some sequences in one of the two forms; returns a tensor over T, N and Hv."""
+        read = step.read(mask) if absorbed else step.read()
+        lower = self._absorbed if absorbed else self._naive
+        return lower(b, q, caches[0].part(C=read), caches[1].part(C=read), up, mask)
 
     def _query_input(self, b: Builder, x: Tensor) -> tuple[Tensor, str]:
         """What queries are projected from: the layer's input, or its low-rank latent."""
@@ -111,39 +147,30 @@ class Mla(Spec):
             s = b.map("relu", "relu", s)
             b.contract("sum", s, weight, "P", cls="attention")
 
-    def _up(self, b: Builder) -> tuple[Tensor, Tensor]:
-        return b.weight("w_uk", "L N Hn", inner=("L",)), b.weight("w_uv", "L N Hv", inner=("L",))
-
-    def _naive(
-        self, b: Builder, q: Tensor, q_rope: Tensor, latent: Operand, key: Operand, mask: Mask
-    ) -> Tensor:
-        uk, uv = self._up(b)
+    def _naive(self, b: Builder, q: Pair, latent: Operand, key: Operand, up: Caches, mask: Mask) -> Tensor:
+        uk, uv = up
         k, v = b.contract("k_up", latent, uk, "C N Hn"), b.contract("v_up", latent, uv, "C N Hv")
-        return self._core(b, q, q_rope, k, key, v, "T N Hv", mask)
+        return self._core(b, q, k, key, v, "T N Hv", mask)
 
-    def _absorbed(
-        self, b: Builder, q: Tensor, q_rope: Tensor, latent: Operand, key: Operand, mask: Mask
-    ) -> Tensor:
-        uk, uv = self._up(b)
-        q = b.contract("q_absorbed", q, uk, "T N L")
-        o = self._core(b, q, q_rope, latent, key, latent, "T N L", mask)
+    def _absorbed(self, b: Builder, q: Pair, latent: Operand, key: Operand, up: Caches, mask: Mask) -> Tensor:
+        uk, uv = up
+        wide = b.contract("q_absorbed", q[0], uk, "T N L")
+        o = self._core(b, (wide, q[1]), latent, key, latent, "T N L", mask)
         return b.contract("o_up", o, uv, "T N Hv")
 
     def _core(
-        self,
-        b: Builder,
-        q: Tensor,
-        q_rope: Tensor,
-        k: Operand,
-        key: Operand,
-        v: Operand,
-        out: str,
-        mask: Mask,
+        self, b: Builder, q: Pair, k: Operand, key: Operand, v: Operand, out: str, mask: Mask
     ) -> Tensor:
         scale = self.softmax_scale()
         chosen = {"index": b.name("indexer.sum")} if self.indexer else {}
         with b.block("core", kernel="attention"):
-            nope = b.contract("qk", q, k, "N P", cls="attention", scale=scale)
-            rope = b.contract("qk_rope", q_rope, key, "N P", cls="attention", scale=scale)
+            nope = b.contract("qk", q[0], k, "N P", cls="attention", scale=scale)
+            rope = b.contract("qk_rope", q[1], key, "N P", cls="attention", scale=scale)
             p = b.map("p", "softmax", b.map("s", "add", nope, rope), mask=mask, **chosen)
             return b.contract("pv", p, v, out, cls="attention")
+
+
+def _use_rows(x: Operand, tokens: Num) -> Use:
+    """So many of a tensor's tokens."""
+    tensor = x.tensor if isinstance(x, Use) else x
+    return tensor.part(T=tokens)

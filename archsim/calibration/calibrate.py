@@ -16,7 +16,7 @@ from archsim.calibration.fitting import Errors, Options
 from archsim.spec.hardware import Hardware
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.elementwise import Elementwise, Rowwise
-from archsim.timing.classes.model import Fitted, Model
+from archsim.timing.classes.model import Fitted, KernelModel
 from archsim.timing.device import Rates
 from archsim.timing.kernel_timer import split_engine
 from archsim.timing.roofline import Machine
@@ -117,13 +117,13 @@ def gathered(groups: Iterable[Group], hardware: Mapping[str, Hardware]) -> Itera
 def as_elementwise(model: Rowwise, group: Group) -> Group:
     """Rows of one elementwise class as passes of any kind, which is what a graph's fused kernels are."""
     read, written = model.moved(group.call)
-    key = group.key._replace(op=Elementwise.op, kernel="")
+    key = group.key._replace(op=Elementwise.kernel_class, kernel="")
     return Group(
         key=key, rows=group.rows, dims={"read_bytes": read, "write_bytes": written}, seconds=group.seconds
     )
 
 
-def prepared(model: Model, group: Group) -> Group:
+def prepared(model: KernelModel, group: Group) -> Group:
     """The rows that can be fitted, with the extents that the kernel's name implies."""
     usable = np.isfinite(group.seconds) & (group.seconds > 0)
     for name in model.dims:
@@ -157,12 +157,14 @@ def fit(group: Group, machine: Machine, options: Options | None = None) -> Fit:
     )  # fmt: skip
 
 
-def model_options(model: Model) -> Options:
+def model_options(model: KernelModel) -> Options:
     """How a class wants its surfaces held."""
     return Options(**model.options)
 
 
-def intervals(model: Model, group: Group, machine: Machine, unseen: Any) -> dict[str, tuple[float, float]]:
+def intervals(
+    model: KernelModel, group: Group, machine: Machine, unseen: Any
+) -> dict[str, tuple[float, float]]:
     """The ends of the 80 % interval by regime; a regime of few rows takes those of all."""
     known = np.isfinite(unseen)
     whole = fitting.quantiles(unseen, group.seconds)

@@ -13,7 +13,7 @@ import numpy as np
 
 from archsim.accuracy.table import Group
 from archsim.calibration.isotonic import risen
-from archsim.timing.classes.model import Fitted, Model, seconds
+from archsim.timing.classes.model import Fitted, KernelModel, bounded_kernel_seconds
 from archsim.timing.classes.surface import Surface
 from archsim.timing.roofline import Machine
 
@@ -42,7 +42,7 @@ class Options(NamedTuple):
 USUAL = Options()
 
 
-def fit(model: Model, group: Group, machine: Machine, options: Options = USUAL) -> Fitted:
+def fit(model: KernelModel, group: Group, machine: Machine, options: Options = USUAL) -> Fitted:
     """Constants and surfaces from all rows of a group."""
     constants = fit_constants(model, group, machine)
     fitted = Fitted(constants=constants)
@@ -55,7 +55,7 @@ def fit(model: Model, group: Group, machine: Machine, options: Options = USUAL) 
     return Fitted(constants=constants, surfaces=surfaces)
 
 
-def fit_constants(model: Model, group: Group, machine: Machine, rounds: int = 40) -> dict[str, float]:
+def fit_constants(model: KernelModel, group: Group, machine: Machine, rounds: int = 40) -> dict[str, float]:
     """Levenberg-Marquardt in the logarithms of the constants, kept inside their physical ranges."""
     names = list(model.constants)
     low, high = (np.log([getattr(model.constants[n], end) for n in names]) for end in ("low", "high"))
@@ -95,7 +95,9 @@ def loss(residuals: Any) -> float:
     return float(np.sum(np.sqrt(1 + (residuals / SOFT) ** 2) - 1))
 
 
-def fit_surfaces(model: Model, at: Mapping[str, Any], rest: Any, options: Options) -> tuple[Surface, ...]:
+def fit_surfaces(
+    model: KernelModel, at: Mapping[str, Any], rest: Any, options: Options
+) -> tuple[Surface, ...]:
     """The model's surfaces together, by reweighted ridge regression on the log-residuals."""
     empty = [Surface(axes, ()) for axes in model.grids]
     sizes = [int(np.prod([axis.nodes for axis in s.axes])) for s in empty]
@@ -147,7 +149,7 @@ def _families(group: Group, names: Sequence[str]) -> Any:
     return np.unique(keys, axis=0, return_inverse=True)[1].ravel()
 
 
-def folds(model: Model, group: Group, count: int = FOLDS, seed: int = 0) -> Iterator[tuple[Any, Any]]:
+def folds(model: KernelModel, group: Group, count: int = FOLDS, seed: int = 0) -> Iterator[tuple[Any, Any]]:
     """Masks of training and held-out rows, whole shape families together."""
     family = _families(group, model.families)
     if family.max() == 0:  # one family is all there is: single shapes are held out
@@ -159,17 +161,17 @@ def folds(model: Model, group: Group, count: int = FOLDS, seed: int = 0) -> Iter
             yield part != fold, part == fold
 
 
-def out_of_fold(model: Model, group: Group, machine: Machine, options: Options = USUAL) -> Any:
+def out_of_fold(model: KernelModel, group: Group, machine: Machine, options: Options = USUAL) -> Any:
     """Predictions of every row by a fit that has not seen its family; NaN where one family is all there is."""
     found = np.full(len(group.seconds), np.nan)
     for seen, unseen in folds(model, group):
         fitted = fit(model, group.take(seen), machine, options)
-        found[unseen] = seconds(model, group.take(unseen).call, machine, fitted)
+        found[unseen] = bounded_kernel_seconds(model, group.take(unseen).call, machine, fitted)
     return found
 
 
 def unidentified(
-    model: Model, group: Group, machine: Machine, constants: Mapping[str, float], least: float = 0.5
+    model: KernelModel, group: Group, machine: Machine, constants: Mapping[str, float], least: float = 0.5
 ) -> tuple[str, ...]:
     """Constants that the rows say little about: their slopes, with the others' share taken out, are near zero.
 

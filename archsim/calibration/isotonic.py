@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from archsim.accuracy.table import Group
-from archsim.timing.classes.model import Model
+from archsim.timing.classes.model import KernelModel
 from archsim.timing.classes.surface import Surface
 from archsim.timing.roofline import Machine
 
 
 def risen(
-    model: Model, group: Group, machine: Machine, constants: Mapping[str, float], surface: Surface
+    model: KernelModel, group: Group, machine: Machine, constants: Mapping[str, float], surface: Surface
 ) -> Surface:
     """The surface nearest to `surface` with which the model's time does not fall along `model.rising`.
 
@@ -41,7 +41,7 @@ def _nodes(axis: Any) -> Any:
     return axis.start + axis.step * np.arange(axis.nodes)
 
 
-def _weights(model: Model, group: Group, machine: Machine, surface: Surface) -> Any:
+def _weights(model: KernelModel, group: Group, machine: Machine, surface: Surface) -> Any:
     """How many rows lie near each node."""
     found = np.zeros(int(np.prod([axis.nodes for axis in surface.axes])))
     for index, height in surface.corners(model.coordinates(group.call, machine)):

@@ -18,7 +18,7 @@ from archsim.calibration.calibrate import FEW, prepared
 from archsim.spec.hardware import Hardware
 from archsim.timing.calibration import Entry, FitQuery, Store
 from archsim.timing.classes.catalog import MODELS
-from archsim.timing.classes.model import seconds
+from archsim.timing.classes.model import bounded_kernel_seconds
 from archsim.timing.kernel_timer import format_cost, level_of, nearest, split_engine, timer
 
 MOST = 400
@@ -87,7 +87,9 @@ def _graded(group: Group, hardware: Hardware, known: Store) -> dict[str, Seen]:
         if not left.entries and grade != "datasheet":
             continue
         plain, full = (
-            seconds(model, group.call, clock.machine, nearest(left, query, surfaces=carried).fitted)
+            bounded_kernel_seconds(
+                model, group.call, clock.machine, nearest(left, query, surfaces=carried).fitted
+            )
             for carried in (False, True)
         )
         found[grade] = Seen(plain, full, model.regime(group.call, bound / full), group.seconds)

@@ -255,7 +255,7 @@ def _step(model: Model, context: int) -> tuple[dict[str, int], Block]:
         return {**letters, "T": context}, lower(spec, step_for(spec, 1, Poly.symbol("T")))
     if model.encoder is not None:  # a step under way, whose encoder has run: its past must be a number
         return letters, lower(spec, step_for(spec, 1, 1, context - 1, context, absorbed=True))
-    step = OneToken(seqs=(Seqs(1, 1, Poly.symbol("C") - 1),), absorbed=True)
+    step = OneToken(seqs=(Seqs(1, 1, Poly.symbol("C") - 1, absorbed=True),))
     return {**letters, "C": context}, lower(spec, step)
 
 

@@ -80,7 +80,7 @@ def kernels(graph: Block) -> list[Kernel]:
 
 
 @lru_cache(maxsize=16)
-def launches(graph: Block) -> tuple[tuple[Kernel, list[Use]], ...]:
+def kernels_with_edges(graph: Block) -> tuple[tuple[Kernel, list[Use]], ...]:
     """Every kernel with what crosses its boundary; kept per graph, which both time and memory ask for."""
     sequence = kernels(graph)
     read_by = readers(graph, sequence)

@@ -7,18 +7,23 @@ the graph has no phase flag.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from archsim.base.number import Num, divide, maximum, minimum
 
 
 class Seqs(NamedTuple):
-    """`batch` sequences of `new` tokens each after `past` cached ones."""
+    """`batch` sequences of `new` tokens each after `past` cached ones.
+
+    absorbed: multiply MLA's up-projections into the query and output instead of expanding every cached latent, as
+    engines do for decodes; it means nothing to other attention.
+    """
 
     batch: Num = 1
     new: Num = 1
     past: Num = 0
+    absorbed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,8 +135,7 @@ class Step:
     masked: count only the pairs that masks allow; otherwise the whole square (and padded convolutions), which
     is what an implementation without block skipping runs. last: compute logits at the last position only.
     room: tokens that each cache has room for beyond those of the step. source: the encoder's sequences, of an
-    encoder-decoder. absorbed: multiply MLA's up-projections into the query and output instead of expanding every
-    cached latent.
+    encoder-decoder.
     """
 
     seqs: tuple[Seqs, ...]
@@ -139,12 +143,13 @@ class Step:
     last: bool = True
     room: Num = 0
     source: tuple[Seqs, ...] = ()
-    absorbed: bool = False
 
     @classmethod
-    def of(cls, batch: Num = 1, new: Num = 1, past: Num = 0, **options: object) -> Step:
+    def of(
+        cls, batch: Num = 1, new: Num = 1, past: Num = 0, *, absorbed: bool = False, **options: object
+    ) -> Step:
         """A step of equal sequences."""
-        return cls(seqs=(Seqs(batch, new, past),), **options)  # type: ignore[arg-type]
+        return cls(seqs=(Seqs(batch, new, past, absorbed),), **options)  # type: ignore[arg-type]
 
     @property
     def n_seqs(self) -> Num:
@@ -181,6 +186,17 @@ class Step:
     def encoder(self) -> Step:
         """The step that the encoder runs: all source tokens at once."""
         return Step(seqs=self.source, masked=self.masked)
+
+    def by_absorption(self) -> tuple[tuple[bool, Step], ...]:
+        """(absorbed, the step's sequences that are so), absorbed ones first; one pair where all are alike."""
+        kinds = {seqs.absorbed for seqs in self.seqs}
+        if len(kinds) == 1:
+            return ((kinds.pop(), self),)
+        parts = (
+            (True, tuple(s for s in self.seqs if s.absorbed)),
+            (False, tuple(s for s in self.seqs if not s.absorbed)),
+        )
+        return tuple((absorbed, replace(self, seqs=seqs, source=())) for absorbed, seqs in parts)
 
     def _sum(self, f: Callable[[Seqs], Num]) -> Num:
         total: Num = f(self.seqs[0])

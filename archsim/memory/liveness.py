@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from archsim.base.number import Num, maximum
 from archsim.graph.graph import Block
-from archsim.graph.kernels import launches
+from archsim.graph.kernels import kernels_with_edges
 from archsim.graph.tensor import Use, nbytes
 
 
@@ -14,8 +14,8 @@ def peak_activation_bytes(graph: Block) -> Num:
     A tensor lives from the kernel that writes it to the last one that reads it; a loop is walked once, what it
     reads from outside living to its end. Not for polynomials: it compares sizes.
     """
-    sequence = [kernel for kernel, _ in launches(graph)]
-    crossing = [uses for _, uses in launches(graph)]
+    sequence = [kernel for kernel, _ in kernels_with_edges(graph)]
+    crossing = [uses for _, uses in kernels_with_edges(graph)]
     last: dict[str, int] = {}
     loops: dict[str, int] = {k.loop: i for i, k in enumerate(sequence)}
     for i, uses in enumerate(crossing):

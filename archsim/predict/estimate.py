@@ -24,7 +24,7 @@ from archsim.spec.lower import lower
 from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan, candidates, check_degrees, plan_for
 from archsim.timing.calibration import Store, default_store
-from archsim.timing.classes.call import Call
+from archsim.timing.classes.call import KernelCall
 from archsim.timing.device import Rates
 from archsim.timing.kernel_timer import Timed, Timer
 from archsim.timing.kernel_timer import timer as timer_of
@@ -201,12 +201,12 @@ class Estimator:
         whole = Timed(timed.seconds * hops, timed.low * hops, timed.high * hops, timed.evidence)
         return with_extra(phase, op, whole, "nccl_send_recv")
 
-    def _transfer(self, plan: Plan, tokens: Num) -> tuple[OpTime, Call]:
+    def _transfer(self, plan: Plan, tokens: Num) -> tuple[OpTime, KernelCall]:
         """All transfers between stages, and one of them as a call."""
         size = tokens * self.model.d_model * self.formats.activations.bytes / plan.tp / plan.dp
         stride = plan.tp * plan.dp
         link = self.rates.hops(plan.pp, stride)[0]
-        call = Call("nccl_send_recv", dims={"n_gpus": 2, "bytes": size, "stride": stride})
+        call = KernelCall("nccl_send_recv", dims={"n_gpus": 2, "bytes": size, "stride": stride})
         return sent("pipeline.send", size, link.rate, plan.pp - 1), call
 
 

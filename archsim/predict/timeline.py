@@ -14,7 +14,7 @@ from archsim.base.errors import UsageError
 from archsim.engines.names import named
 from archsim.engines.overhead import profile_of
 from archsim.graph.graph import Block, Node, Op
-from archsim.graph.kernels import launches
+from archsim.graph.kernels import kernels_with_edges
 from archsim.predict.estimate import Estimate, Estimator, estimate
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
@@ -170,7 +170,7 @@ def _timed(graph: Block, phase: Phase) -> dict[int, OpTime]:
     """First op of every kernel -> the kernel's times; kernels that take no time are not among a phase's ops."""
     left = list(reversed(phase.ops))
     found: dict[int, OpTime] = {}
-    for kernel, _ in launches(graph):
+    for kernel, _ in kernels_with_edges(graph):
         if left and left[-1].path == kernel.name:
             found[id(kernel.ops[0])] = left.pop()
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from archsim.base.number import product
 from archsim.graph.graph import Block, blocks, ops
@@ -50,8 +50,8 @@ class Shape:
 
 def stored_weights(model: Model) -> tuple[Shape, list[Stored]]:
     """All weights of a model, optional modules included, in the order of execution."""
-    source = (Step.of(1, 1, 0).seqs[0],) if model.encoder is not None else None
-    graph = lower(model, Step.of(1, 1, 0, **({"source": source} if source else {})), PARTS)
+    step = Step.of(1, 1, 0)
+    graph = lower(model, replace(step, source=step.seqs) if model.encoder is not None else step, PARTS)
     homes, shared = _layers(graph)
     fused = model.name.lower().startswith(FUSED)
     found = [

@@ -26,7 +26,7 @@ from archsim.predict.estimate import Estimator, Workload, mesh_of, pieces_of
 from archsim.spec.lower import lower
 from archsim.spec.parallelism import Plan
 from archsim.sweeps.columns import Needs
-from archsim.timing.kernel_calls import launched
+from archsim.timing.kernel_calls import lower_to_calls
 from archsim.timing.step_time import WEAKEST, WEIGHTY, Cost, OpTime, Phase, Tally
 
 NOTHING = Block(name="", body=())
@@ -58,7 +58,7 @@ def keep_memory() -> None:
 def forget() -> None:
     """Drop what is remembered of graphs, which hold the arrays of a grid."""
     c._declared.cache_clear()
-    k.launches.cache_clear()
+    k.kernels_with_edges.cache_clear()
 
 
 @dataclass(slots=True)
@@ -166,7 +166,7 @@ class GridEstimator(Estimator):
         key = name, replace(plan, pp=1)
         if key not in self.roofline:
             cache, machine = self.hardware.l2_bytes or 0, self.rates.machine()
-            found = k.launches(self.graph(name, plan))
+            found = k.kernels_with_edges(self.graph(name, plan))
             self.roofline[key] = [Cost.of(kernel, k.traffic(uses, cache), machine) for kernel, uses in found]
         return self.roofline[key]
 
@@ -175,7 +175,7 @@ class GridEstimator(Estimator):
         if needs != "ideal":
             timer, step = self.timer(), self._step(name)
             kernels = [cost.kernel for cost in costs]
-            for launch in launched(kernels, step, timer.machine, self.profile.merged):
+            for launch in lower_to_calls(kernels, step, timer.machine, self.profile.merged):
                 tally.add(launch, [costs[i] for i in launch.members], timer)
         expected = sum(share.seconds for share in tally.shares)
         ops = _by_bound(costs) if needs == "bound" else []

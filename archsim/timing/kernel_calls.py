@@ -17,7 +17,7 @@ from archsim.graph.graph import Op
 from archsim.graph.kernels import Kernel
 from archsim.graph.step import Mask, Seqs, Step
 from archsim.graph.tensor import Axes, Format, Tensor, Use, nbytes, numel
-from archsim.timing.classes.call import STORED, Call
+from archsim.timing.classes.call import STORED, KernelCall
 from archsim.timing.roofline import Machine
 
 FREE = frozenset(
@@ -32,29 +32,31 @@ COLLECTIVES = {
 """Collectives of a graph -> class of kernels."""
 
 
-class Launch(NamedTuple):
+class FusedCall(NamedTuple):
     """Kernels of the graph (by position) that one implementation runs together, and the calls that it makes.
 
     A launch without calls is of a class that has no time model of its own: scans, convolutions.
     """
 
     members: list[int]
-    calls: list[Call]
+    calls: list[KernelCall]
 
 
-def launched(kernels: Sequence[Kernel], step: Step, machine: Machine, merged: bool = True) -> list[Launch]:
+def lower_to_calls(
+    kernels: Sequence[Kernel], step: Step, machine: Machine, merged: bool = True
+) -> list[FusedCall]:
     """The launches of one step. merged: whether products that read one activation run as one."""
     gathered: dict[object, list[int]] = {}
     for position, kernel in enumerate(kernels):
-        gathered.setdefault(_together(kernel, merged) or position, []).append(position)
+        gathered.setdefault(fusion_key(kernel, merged) or position, []).append(position)
     found = []
     for members in gathered.values():
         together = [kernels[i] for i in members]
-        found.append(Launch(members, [*_main(together, step, machine), *_beside(together)]))
+        found.append(FusedCall(members, [*main_calls(together, step, machine), *elementwise_calls(together)]))
     return found
 
 
-def _together(kernel: Kernel, merged: bool) -> object | None:
+def fusion_key(kernel: Kernel, merged: bool) -> object | None:
     """What kernels that run as one have in common; None for a kernel that runs alone."""
     product = _product(kernel)
     if product is None or kernel.kind:
@@ -85,7 +87,7 @@ def _summed(op: Op, weight: Use) -> tuple[str, ...]:
 
 
 # ---------------------------------------------------------------------- the main call
-def _main(kernels: list[Kernel], step: Step, machine: Machine) -> list[Call]:
+def main_calls(kernels: list[Kernel], step: Step, machine: Machine) -> list[KernelCall]:
     """The calls of the kernels' own work; none where no time model fits."""
     first = kernels[0]
     if first.kind == "attention":
@@ -104,7 +106,7 @@ def _main(kernels: list[Kernel], step: Step, machine: Machine) -> list[Call]:
     return [_gemm(kernels, machine)]
 
 
-def _gemm(kernels: list[Kernel], machine: Machine) -> Call:
+def _gemm(kernels: list[Kernel], machine: Machine) -> KernelCall:
     """Products side by side: their outputs add up. Axes that input, weight and output share are a batch."""
     product = _product(kernels[0])
     assert product is not None
@@ -116,11 +118,11 @@ def _gemm(kernels: list[Kernel], machine: Machine) -> Call:
     outer = sum(numel(_weight(_product(k))) for k in kernels) / inner  # type: ignore[arg-type]
     stored = weight.tensor.format
     return _with_bytes(
-        Call("gemm", table_dtype(stored, machine), dims={"m": rows, "n": outer, "k": inner}), stored
+        KernelCall("gemm", table_dtype(stored, machine), dims={"m": rows, "n": outer, "k": inner}), stored
     )
 
 
-def _with_bytes(call: Call, stored: Format) -> Call:
+def _with_bytes(call: KernelCall, stored: Format) -> KernelCall:
     """The call with the bytes of its weights stated where the format's differ from the table's."""
     size = stored.bits / 8
     if abs(STORED[call.dtype].weight - size) < 0.01 * size:
@@ -128,7 +130,7 @@ def _with_bytes(call: Call, stored: Format) -> Call:
     return call._replace(dims={**call.dims, "weight_bytes": size})
 
 
-def _experts(kernels: list[Kernel], weight: Use, machine: Machine) -> Call:
+def _experts(kernels: list[Kernel], weight: Use, machine: Machine) -> KernelCall:
     """The grouped kernel of a layer's experts; m: tokens over all ranks that share the experts out."""
     product = _product(kernels[0])
     assert product is not None
@@ -141,20 +143,20 @@ def _experts(kernels: list[Kernel], weight: Use, machine: Machine) -> Call:
         "tp": 1, "ep": ep, "gated": 1 if len(kernels) > 2 else 0,
     }  # fmt: skip
     stored = weight.tensor.format
-    return _with_bytes(Call("moe", table_dtype(stored, machine), dims=dims), stored)
+    return _with_bytes(KernelCall("moe", table_dtype(stored, machine), dims=dims), stored)
 
 
-def _collective(op: Op) -> Call:
+def _collective(op: Op) -> KernelCall:
     """Tables state the bytes of the whole that is gathered, else of one rank's buffer."""
     ranks, read = op.attrs["group"], op.reads[0]
     size = nbytes(read) * (ranks if op.fn == "all_gather" else 1)
     dims = {"n_gpus": ranks, "bytes": size, "stride": op.attrs.get("stride", 1)}
-    return Call(
+    return KernelCall(
         COLLECTIVES[op.fn], read.tensor.format.name if read.tensor.format.bits < 12 else "bf16", dims=dims
     )
 
 
-def _attention(kernel: Kernel, step: Step) -> list[Call]:
+def _attention(kernel: Kernel, step: Step) -> list[KernelCall]:
     """One call for each kind of sequence in the step: prompts and single tokens run in different kernels."""
     scores = [op for op in kernel.ops if op.kind == "contract" and "P" in op.writes[0].axes]
     mixed = next(op for op in reversed(kernel.ops) if op.kind == "contract")
@@ -174,15 +176,15 @@ def _attention(kernel: Kernel, step: Step) -> list[Call]:
     return [_one_attention(s, shared, latent, cache) for s in _sequences(query.axes, key.axes, step, mask)]
 
 
-def _one_attention(s: Seqs, shared: dict[str, Num], latent: bool, cache: str) -> Call:
+def _one_attention(s: Seqs, shared: dict[str, Num], latent: bool, cache: str) -> KernelCall:
     dims = {"batch": s.batch, "seq_q": s.new, "seq_kv": s.past + s.new, **shared}
     decoding = s.new <= 1 if isinstance(s.new, (int, float)) else bool((s.new <= 1).all())
     if latent:
         absorbed = shared["kv_heads"] == 1
         if absorbed and shared["window"]:  # of a sparse indexer: so many cached tokens are read
             dims["seq_kv"] = minimum(dims["seq_kv"], shared["window"] * maximum(s.new, 1))
-        return Call("mla_decode" if absorbed else "mla_prefill", "bf16", cache, dims={**dims, "tp": 1})
-    return Call("attn_decode" if decoding else "attn_prefill", "bf16", cache, dims=dims)
+        return KernelCall("mla_decode" if absorbed else "mla_prefill", "bf16", cache, dims={**dims, "tp": 1})
+    return KernelCall("attn_decode" if decoding else "attn_prefill", "bf16", cache, dims=dims)
 
 
 def _sequences(query: Axes, key: Axes, step: Step, mask: Mask | None) -> Iterable[Seqs]:
@@ -206,7 +208,7 @@ def _extent(axes: Axes, names: Iterable[str]) -> Num:
 
 
 # ---------------------------------------------------------------------- launches beside it
-def _beside(kernels: list[Kernel]) -> list[Call]:
+def elementwise_calls(kernels: list[Kernel]) -> list[KernelCall]:
     """Elementwise launches of their own: one for each function that does not ride along."""
     if kernels[0].kind:
         return []
@@ -222,7 +224,7 @@ def _beside(kernels: list[Kernel]) -> list[Call]:
                 if use.tensor.kind == "act" and use.tensor.name not in seen:
                     seen[use.tensor.name] = use
                     sizes[side] = sizes[side] + nbytes(use)
-    return [Call("elementwise", dims={"read_bytes": r, "write_bytes": w}) for r, w in sides.values()]
+    return [KernelCall("elementwise", dims={"read_bytes": r, "write_bytes": w}) for r, w in sides.values()]
 
 
 # ---------------------------------------------------------------------- formats

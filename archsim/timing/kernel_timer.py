@@ -22,9 +22,9 @@ from archsim.timing.calibration import (
     default_store,
     read_surfaces,
 )
-from archsim.timing.classes.call import STORED, Call
+from archsim.timing.classes.call import STORED, KernelCall
 from archsim.timing.classes.catalog import MODELS
-from archsim.timing.classes.model import Fitted, Model, estimate, usual
+from archsim.timing.classes.model import Fitted, KernelModel, default_constants, kernel_seconds
 from archsim.timing.classes.surface import Surface
 from archsim.timing.device import Rates
 from archsim.timing.roofline import Machine
@@ -72,12 +72,12 @@ class Timer:
     store: Store = field(default_factory=default_store)
     memo: dict[Any, Timed] = field(default_factory=dict)
 
-    def once(self, call: Call) -> Timed:
+    def once(self, call: KernelCall) -> Timed:
         """`time`; of a call of plain numbers it is remembered for as long as the device's document lives."""
         key = (
             self.engine,
             self.version,
-            call.op,
+            call.kernel_class,
             call.dtype,
             call.kv_dtype,
             call.kernel,
@@ -93,23 +93,25 @@ class Timer:
             found = self.memo[key] = self.time(call)
         return found
 
-    def time(self, call: Call) -> Timed:
+    def time(self, call: KernelCall) -> Timed:
         """The call's time, or times, with the interval; never below the physical bound."""
-        model = MODELS[call.op]
+        model = MODELS[call.kernel_class]
         call = model.prepare(call)
         found = self.choose(model, call)
         compute, memory, link = model.bound(call, self.machine)
         floor = maximum(maximum(compute, memory), link)
-        time = maximum(estimate(model, call, self.machine, found.fitted), floor)
+        time = maximum(kernel_seconds(model, call, self.machine, found.fitted), floor)
         if found.host_s and not call.kernel:
             time = maximum(time - found.host_s, floor + found.ramp_s)
         low, high = interval(model, call, floor / time, found)
         return Timed(time, maximum(time * exp(low), floor), time * exp(high), evidence_of(found.grade))
 
-    def choose(self, model: Model, call: Call) -> KernelFit:
+    def choose(self, model: KernelModel, call: KernelCall) -> KernelFit:
         """The nearest fit of the store for the call's class, format and implementation."""
         variant = model.variant(call.kernel)
-        query = FitQuery(self.device, self.engine, self.version, call.op, call.dtype, call.kv_dtype, variant)
+        query = FitQuery(
+            self.device, self.engine, self.version, call.kernel_class, call.dtype, call.kv_dtype, variant
+        )
         fits = self.store.fits
         if query not in fits:
             fits[query] = nearest(self.store, query)
@@ -129,14 +131,16 @@ def nearest(known: Store, query: FitQuery, surfaces: bool | None = None) -> Kern
     ]
     levels = known.levels.get(level_of(query.op, query.dtype), {})
     if not near:
-        constants = scaled(dict(usual(MODELS[query.op]).constants), USUAL_SUSTAINED, query.device.sustained)
+        constants = scaled(
+            dict(default_constants(MODELS[query.op]).constants), USUAL_SUSTAINED, query.device.sustained
+        )
         return KernelFit(Fitted(constants=constants), "datasheet", levels.get("datasheet", UNKNOWN), {})
     entry = entries[min(near)[-1]]
     grade = grade_of(entry, query)
     level = levels.get(grade) or levels.get("device") or UNKNOWN
     carried = (grade in ("fitted", "family") or level.surfaces) if surfaces is None else surfaces
     # what an older fit lacks stands at its usual value
-    constants = {**usual(MODELS[query.op]).constants, **entry.constants}
+    constants = {**default_constants(MODELS[query.op]).constants, **entry.constants}
     if grade in ("device", "far"):
         constants = scaled(constants, entry.sustained, query.device.sustained)
     found = tuple(map(Surface.of, read_surfaces(entry.surfaces))) if entry.surfaces and carried else ()
@@ -225,7 +229,7 @@ def kernel_cost(entry: Entry, query: FitQuery) -> float:
     return 0.0 if entry.kernel == query.kernel and entry.kernel else 0.3 if entry.kernel else 0.02
 
 
-def interval(model: Model, call: Call, share: Num, found: KernelFit) -> tuple[Num, Num]:
+def interval(model: KernelModel, call: KernelCall, share: Num, found: KernelFit) -> tuple[Num, Num]:
     """Logarithms of the interval's ends over the time: by regime where unseen shapes of the fit showed them.
 
     share: the physical bound over the time.

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from archsim.base.number import Num, absent, maximum, where
 from archsim.graph.graph import Block
-from archsim.graph.kernels import Kernel, Traffic, launches, traffic
+from archsim.graph.kernels import Kernel, Traffic, kernels_with_edges, traffic
 from archsim.graph.step import Step
 from archsim.timing.defaults import DATASHEET, UNFITTED
-from archsim.timing.kernel_calls import Launch, launched
+from archsim.timing.kernel_calls import FusedCall, lower_to_calls
 from archsim.timing.kernel_timer import Evidence, Timed, Timer
 from archsim.timing.roofline import Bound, Machine, Work, bound, seconds, times, work
 
@@ -175,12 +175,12 @@ def price(
     pieces: Num = 0,
 ) -> Phase:
     """Every kernel of one rank's graph, timed. merged: whether products of one activation run as one."""
-    found = launches(graph)
+    found = kernels_with_edges(graph)
     machine = timer.machine
     costs = [Cost.of(kernel, traffic(crossing, machine.cache_bytes), machine) for kernel, crossing in found]
     expected: list[Num] = [0.0] * len(costs)
     tally = Tally()
-    for launch in launched([kernel for kernel, _ in found], step, machine, merged):
+    for launch in lower_to_calls([kernel for kernel, _ in found], step, machine, merged):
         members = [costs[i] for i in launch.members]
         total = tally.add(launch, members, timer)
         for i, part in zip(launch.members, _split(total, members), strict=True):
@@ -222,10 +222,12 @@ class Tally:
         self.sums: dict[tuple[str, Evidence], list[Num]] = {}
         self.launches: Num = 0
 
-    def add(self, launch: Launch, members: list[Cost], timer: Timer) -> Num:
+    def add(self, launch: FusedCall, members: list[Cost], timer: Timer) -> Num:
         """The time of all executions of a launch, never below its kernels' speed of light."""
         count, ideal = members[0].count, sum([cost.ideal for cost in members])
-        found = [(call.op, timer.once(call)) for call in launch.calls] or [("other", unmodelled(members[0]))]
+        found = [(call.kernel_class, timer.once(call)) for call in launch.calls] or [
+            ("other", unmodelled(members[0]))
+        ]
         self.launches += count * len(found)
         total = sum([timed.seconds for _, timed in found])
         lift = 1.0 if absent(total) else maximum(1.0, ideal / maximum(total, LEAST))

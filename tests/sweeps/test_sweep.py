@@ -403,7 +403,7 @@ def test_memory_of_arrays_is_given_back() -> None:
 
     swept = archsim.sweep("llama2-70b", "h100", batch="1-64+1", input_len="1-2000+10")
     evaluate(swept.structures[0], swept.axes)
-    assert count._declared.cache_info().currsize == kernels.launches.cache_info().currsize == 0
+    assert count._declared.cache_info().currsize == kernels.kernels_with_edges.cache_info().currsize == 0
 
 
 # ---------------------------------------------------------------------- files

@@ -10,7 +10,7 @@ import pytest
 from archsim.engines.overhead import profile_of
 from archsim.spec.load import load_hardware
 from archsim.timing.calibration import DeviceTraits, Entry, FitQuery, Store, TransferError, default_store
-from archsim.timing.classes.call import Call
+from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.kernel_timer import distance, nearest, split_engine, timer
 
@@ -46,7 +46,7 @@ def wanted(**fields: object) -> FitQuery:
     ],
 )
 def test_the_nearer_fit_is_preferred(near: dict[str, object], far: dict[str, object]) -> None:
-    """Device, architecture, engine, format, implementation and version all count."""
+    """DeviceTraits, architecture, engine, format, implementation and version all count."""
     one, other = distance(entry(**near), wanted()), distance(entry(**far), wanted())
     assert one is not None and other is not None and one < other
 
@@ -104,7 +104,7 @@ def test_a_floor_that_no_other_engine_has_is_the_hosts() -> None:
     """A captured step does not wait for it; a kernel of a table does."""
     slow = entry(device="h200-sxm", constants={"floor_us": 60.0})
     quick = entry(device="h200-sxm", engine="sglang", constants={"floor_us": 5.0})
-    call = Call("gemm", "bf16", dims={"m": 8, "n": 4096, "k": 4096})
+    call = KernelCall("gemm", "bf16", dims={"m": 8, "n": 4096, "k": 4096})
     known = Store(entries=(slow, quick), levels={}, engines={})
     clock = timer(load_hardware("h200-sxm"), "vllm", None, "0.24.0", known)
     alone, inside = clock.time(call._replace(kernel="cutlass")), clock.time(call)
@@ -120,30 +120,30 @@ def test_every_class_has_a_time_on_every_device(name: str) -> None:
     """Calibrated or not: positive, finite, inside its interval, not below the bound."""
     clock = timer(load_hardware(name))
     calls = [
-        Call("gemm", "bf16", dims={"m": 64, "n": 4096, "k": 4096}),
-        Call(
+        KernelCall("gemm", "bf16", dims={"m": 64, "n": 4096, "k": 4096}),
+        KernelCall(
             "attn_decode",
             dims={"batch": 8, "seq_q": 1, "seq_kv": 4096, "heads": 32, "kv_heads": 8, "head_dim": 128},
         ),
-        Call(
+        KernelCall(
             "moe", dims={"m": 64, "experts": 64, "topk": 4, "hidden": 2048, "inter": 1024, "tp": 1, "ep": 1}
         ),
-        Call("elementwise", dims={"read_bytes": 1 << 20, "write_bytes": 1 << 20}),
+        KernelCall("elementwise", dims={"read_bytes": 1 << 20, "write_bytes": 1 << 20}),
     ]
     for call in calls:
         timed = clock.time(call)
-        assert 0 < timed.low <= timed.seconds <= timed.high < 10, call.op
+        assert 0 < timed.low <= timed.seconds <= timed.high < 10, call.kernel_class
         assert timed.evidence in ("calibrated", "transferred", "datasheet")
-        assert timed.seconds >= max(MODELS[call.op].bound(call, clock.machine)[:2]) * (1 - 1e-12)
+        assert timed.seconds >= max(MODELS[call.kernel_class].bound(call, clock.machine)[:2]) * (1 - 1e-12)
 
 
 def test_arrays_and_numbers_agree() -> None:
     """One code prices an op of a graph and a table of calls."""
     clock = timer(load_hardware("h100"), "vllm", None, "0.24.0")
     m = np.array([1, 7, 64, 500, 4096])
-    many = clock.time(Call("gemm", "bf16", dims={"m": m, "n": 0 * m + 6144, "k": 0 * m + 4096}))
+    many = clock.time(KernelCall("gemm", "bf16", dims={"m": m, "n": 0 * m + 6144, "k": 0 * m + 4096}))
     for i, rows in enumerate(m.tolist()):
-        one = clock.time(Call("gemm", "bf16", dims={"m": rows, "n": 6144, "k": 4096}))
+        one = clock.time(KernelCall("gemm", "bf16", dims={"m": rows, "n": 6144, "k": 4096}))
         assert one.seconds == pytest.approx(many.seconds[i], rel=1e-12)
         assert (one.low, one.high) == pytest.approx((many.low[i], many.high[i]), rel=1e-12)
 
@@ -170,7 +170,7 @@ def test_overhead_follows_the_version() -> None:
 
 def test_stores_are_independent() -> None:
     """One device timed with two stores: each answers from its own fits, whatever the other has remembered."""
-    call = Call("gemm", "bf16", dims={"m": 8, "n": 4096, "k": 4096})
+    call = KernelCall("gemm", "bf16", dims={"m": 8, "n": 4096, "k": 4096})
     before = timer(load_hardware("h100"), "vllm").once(call)
     slower = [
         e._replace(constants={**e.constants, "floor_us": 500.0}, surfaces=None)

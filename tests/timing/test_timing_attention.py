@@ -11,9 +11,9 @@ import archsim
 from archsim.accuracy.table import Group, Key
 from archsim.calibration import fitting
 from archsim.timing.classes.attention import ROWS, padded, pairs, span
-from archsim.timing.classes.call import Call
+from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.catalog import MODELS
-from archsim.timing.classes.model import Fitted, seconds, usual
+from archsim.timing.classes.model import Fitted, bounded_kernel_seconds, default_constants
 from archsim.timing.classes.surface import Surface
 from archsim.timing.device import Rates
 from archsim.timing.roofline import Machine
@@ -35,37 +35,37 @@ def machine(name: str) -> Machine:
 
 def decode(
     batch: int, length: int, groups: int = 8, group: int = 4, width: int = 128, window: int = 0
-) -> Call:
+) -> KernelCall:
     """One new token a sequence."""
     dims = {"batch": batch, "seq_kv": length, "heads": groups * group, "kv_heads": groups}
-    return Call("attn_decode", "bf16", "bf16", dims={**dims, "head_dim": width, "window": window})
+    return KernelCall("attn_decode", "bf16", "bf16", dims={**dims, "head_dim": width, "window": window})
 
 
 def prefill(batch: int, s: int, groups: int = 8, group: int = 4, width: int = 128, window: int = 0, c: int = 0,
-            causal: int = 1) -> Call:  # fmt: skip
+            causal: int = 1) -> KernelCall:  # fmt: skip
     """s tokens a sequence after c cached ones."""
     dims = {"batch": batch, "seq_q": s, "seq_kv": s + c, "heads": groups * group, "kv_heads": groups}
-    return Call(
+    return KernelCall(
         "attn_prefill", "bf16", "bf16", dims={**dims, "head_dim": width, "window": window, "causal": causal}
     )
 
 
-def call_of(op: str, batch: int, length: int, groups: int, group: int, width: int, window: int) -> Call:
+def call_of(op: str, batch: int, length: int, groups: int, group: int, width: int, window: int) -> KernelCall:
     """A call of either class."""
     make = decode if op == "attn_decode" else prefill
     return make(batch, length, groups, group, width, window)
 
 
-def with_dims(call: Call, **dims: float) -> Call:
+def with_dims(call: KernelCall, **dims: float) -> KernelCall:
     """The call with other extents."""
     return call._replace(dims={**call.dims, **dims})
 
 
-def time(call: Call, at: Machine | None = None, **constants: float) -> float:
+def time(call: KernelCall, at: Machine | None = None, **constants: float) -> float:
     """Seconds with the usual constants, or some others."""
-    model = MODELS[call.op]
-    return float(seconds(model, call, at or machine("h100-sxm"),
-                         Fitted(constants={**usual(model).constants, **constants})))  # fmt: skip
+    model = MODELS[call.kernel_class]
+    return float(bounded_kernel_seconds(model, call, at or machine("h100-sxm"),
+                         Fitted(constants={**default_constants(model).constants, **constants})))  # fmt: skip
 
 
 def counted(s: int, c: int, window: int, causal: bool) -> int:
@@ -137,10 +137,10 @@ def test_corrections_that_rise_keep_the_order(op: str) -> None:
     """A surface multiplies the formula and nothing else."""
     model, call = MODELS[op], call_of(op, 4, 2048, 8, 4, 128, 0)
     raised = [Surface(axes, [0.1] * int(np.prod([axis.nodes for axis in axes]))) for axes in model.grids]
-    plain = usual(model)
+    plain = default_constants(model)
     fitted = Fitted(constants=plain.constants, surfaces=tuple(raised))
-    expected = seconds(model, call, machine("h100-sxm"), plain) * np.exp(0.1 * len(raised))
-    assert seconds(model, call, machine("h100-sxm"), fitted) == pytest.approx(expected)
+    expected = bounded_kernel_seconds(model, call, machine("h100-sxm"), plain) * np.exp(0.1 * len(raised))
+    assert bounded_kernel_seconds(model, call, machine("h100-sxm"), fitted) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -164,8 +164,10 @@ def test_arrays_and_numbers_agree(op: str) -> None:
     ]
     calls = [call_of(op, *row) for row in rows]
     table = calls[0]._replace(dims={n: np.array([float(c.dims[n]) for c in calls]) for n in calls[0].dims})
-    together = seconds(model, table, at, usual(model))
-    assert together == pytest.approx([seconds(model, call, at, usual(model)) for call in calls])
+    together = bounded_kernel_seconds(model, table, at, default_constants(model))
+    assert together == pytest.approx(
+        [bounded_kernel_seconds(model, call, at, default_constants(model)) for call in calls]
+    )
     many = model.coordinates(table, at)
     for position, call in enumerate(calls):
         one = model.coordinates(call, at)
@@ -248,8 +250,14 @@ def test_a_fit_recovers_its_constants(op: str) -> None:
     dims |= {"head_dim": random.choice([64.0, 128.0, 256.0], count)}
     if op == "attn_decode":
         dims.pop("seq_q")
-    call = Call(op, "bf16", "bf16", dims=dims)
-    wanted = {**usual(model).constants, "matrix": 0.5, "memory": 0.7, "tile_us": 4.0, "floor_us": 7.0}
+    call = KernelCall(op, "bf16", "bf16", dims=dims)
+    wanted = {
+        **default_constants(model).constants,
+        "matrix": 0.5,
+        "memory": 0.7,
+        "tile_us": 4.0,
+        "floor_us": 7.0,
+    }
     truth = model.formula(call, at, wanted)
     key = Key(op, "H100-SXM", "bf16", "bf16", "engine 1", "kernel")
     group = Group(key=key, rows=np.arange(count), dims=dims, seconds=truth)

@@ -13,10 +13,10 @@ from archsim.accuracy.table import Group, Key
 from archsim.calibration import fitting
 from archsim.graph.graph import Op
 from archsim.graph.tensor import Tensor, Use
-from archsim.timing.classes.call import Call
+from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.collective import Collective, by_group
-from archsim.timing.classes.model import Fitted, Model, seconds, usual
+from archsim.timing.classes.model import Fitted, KernelModel, bounded_kernel_seconds, default_constants
 from archsim.timing.classes.surface import Surface
 from archsim.timing.device import Rates
 from archsim.timing.roofline import Hop, Machine, communication
@@ -37,8 +37,8 @@ def machine(name: str) -> Machine:
 def time(op: str, device: str, n: int, size: int, stride: int = 1, dtype: str = "bf16") -> float:
     """Microseconds with the usual constants."""
     model = MODELS[op]
-    call = Call(op, dtype, dims={"n_gpus": n, "bytes": size, "stride": stride})
-    return float(seconds(model, call, machine(device), usual(model))) * 1e6
+    call = KernelCall(op, dtype, dims={"n_gpus": n, "bytes": size, "stride": stride})
+    return float(bounded_kernel_seconds(model, call, machine(device), default_constants(model))) * 1e6
 
 
 def slower(device: str, factor: float) -> Machine:
@@ -60,8 +60,8 @@ def test_the_bound_is_the_rooflines(fn: str, group: int, stride: int) -> None:
             attrs={"group": group, "stride": stride})  # fmt: skip
     gathered = group if fn == "all_gather" else 1
     name = {"all_to_all": "nccl_alltoall"}.get(fn, f"nccl_{fn}")
-    call = Call(name, dims={"n_gpus": group, "bytes": 1000 * 512 * 2 * gathered, "stride": stride})
-    least = MODELS[call.op].bound(call, machine("h100-sxm"))[2]
+    call = KernelCall(name, dims={"n_gpus": group, "bytes": 1000 * 512 * 2 * gathered, "stride": stride})
+    least = MODELS[call.kernel_class].bound(call, machine("h100-sxm"))[2]
     assert least == pytest.approx(communication(op, machine("h100-sxm"))[1])
     assert least > 0
 
@@ -71,8 +71,8 @@ def test_the_bound_is_the_rooflines(fn: str, group: int, stride: int) -> None:
 def test_never_below_the_links(op: str, device: str, n: int, size: int) -> None:
     """The formula itself, before it is clamped, stays above what the links need."""
     model = MODELS[op]
-    call = Call(op, dims={"n_gpus": n, "bytes": size})
-    plain = model.formula(call, machine(device), usual(model).constants)
+    call = KernelCall(op, dims={"n_gpus": n, "bytes": size})
+    plain = model.formula(call, machine(device), default_constants(model).constants)
     assert plain >= model.bound(call, machine(device))[2] * (1 - 1e-9)
 
 
@@ -87,9 +87,9 @@ def test_more_bytes_take_no_less(op: str, device: str, n: int, size: int, factor
 @given(st.sampled_from(OPS), st.sampled_from(DEVICES), GROUPS, SIZES, st.floats(0.1, 1))
 def test_slower_links_take_no_less(op: str, device: str, n: int, size: int, factor: float) -> None:
     """Time does not fall when every level loses rate."""
-    model, call = MODELS[op], Call(op, dims={"n_gpus": n, "bytes": size})
-    slow = seconds(model, call, slower(device, factor), usual(model))
-    assert slow >= seconds(model, call, machine(device), usual(model)) * (1 - 1e-9)
+    model, call = MODELS[op], KernelCall(op, dims={"n_gpus": n, "bytes": size})
+    slow = bounded_kernel_seconds(model, call, slower(device, factor), default_constants(model))
+    assert slow >= bounded_kernel_seconds(model, call, machine(device), default_constants(model)) * (1 - 1e-9)
 
 
 @FAST
@@ -128,7 +128,7 @@ def test_the_switch_adds_large_sums_of_eight_only() -> None:
 def test_two_levels_overlap_in_part() -> None:
     """Four servers of eight: more than either level alone, less than one after another."""
     model, at = MODELS["nccl_all_reduce"], machine("b200")
-    constants = usual(model).constants
+    constants = default_constants(model).constants
     assert isinstance(model, Collective)
     size, hops = 2**32, at.hops(32, 1)
     both = model.over(size, hops, constants)
@@ -170,29 +170,29 @@ def test_a_table_of_calls_costs_what_its_rows_cost() -> None:
     size = np.array([100, 2**20, 2**24, 2**20, 2**26, 2**30])
     for op in OPS:
         model = MODELS[op]
-        table = Call(op, dims={"n_gpus": n, "bytes": size, "stride": stride})
-        found = seconds(model, table, machine("h100-sxm"), usual(model)) * 1e6
+        table = KernelCall(op, dims={"n_gpus": n, "bytes": size, "stride": stride})
+        found = bounded_kernel_seconds(model, table, machine("h100-sxm"), default_constants(model)) * 1e6
         rows = zip(n.tolist(), size.tolist(), stride.tolist(), strict=True)
         assert found.tolist() == pytest.approx([time(op, "h100-sxm", *row) for row in rows])
 
 
 def test_groups_are_told_apart() -> None:
     """The rule sees each group's own levels."""
-    call = Call("", dims={"n_gpus": np.array([2, 4, 2]), "bytes": np.array([1.0, 1.0, 3.0])})
+    call = KernelCall("", dims={"n_gpus": np.array([2, 4, 2]), "bytes": np.array([1.0, 1.0, 3.0])})
     found = by_group(call, machine("h100-sxm"), lambda size, hops: size * hops[0].ranks)
     assert found.tolist() == [2, 4, 6]
 
 
-def table(model: Model, noise: float) -> Group:
+def table(model: KernelModel, noise: float) -> Group:
     """Times of a made-up device with a hump in the middle and some noise."""
     size = np.tile(2.0 ** np.arange(9, 30), 3)
     dims = {"n_gpus": np.repeat([2.0, 4.0, 8.0], 21), "bytes": size}
-    truth = dict(usual(model).constants, base_us=7.0, link=0.6)
-    times = model.formula(Call(model.op, "int8", dims=dims), machine("h100-sxm"), truth)
+    truth = dict(default_constants(model).constants, base_us=7.0, link=0.6)
+    times = model.formula(KernelCall(model.kernel_class, "int8", dims=dims), machine("h100-sxm"), truth)
     factor = np.exp(np.random.default_rng(1).normal(0, noise, len(size))) * (
         1 + 0.5 * (size > 2**14) * (size < 2**22)
     )
-    key = Key(model.op, "H100-SXM", "int8", "", "nccl 2", "nccl")
+    key = Key(model.kernel_class, "H100-SXM", "int8", "", "nccl 2", "nccl")
     return Group(key=key, rows=np.arange(len(size)), dims=dims, seconds=times * factor)
 
 
@@ -216,8 +216,8 @@ def test_noise_does_not_make_more_bytes_faster(op: str) -> None:
     fitted = fitting.fit(model, group, machine("h100-sxm"), options)
     size = 2.0 ** np.arange(8, 31, 0.25)
     for n in (2.0, 4.0, 8.0):
-        call = Call(op, "int8", dims={"n_gpus": np.full(len(size), n), "bytes": size})
-        times = seconds(model, call, machine("h100-sxm"), fitted)
+        call = KernelCall(op, "int8", dims={"n_gpus": np.full(len(size), n), "bytes": size})
+        times = bounded_kernel_seconds(model, call, machine("h100-sxm"), fitted)
         assert (times / np.maximum.accumulate(times)).min() > 0.95
 
 
@@ -226,8 +226,10 @@ def test_what_was_measured_in_a_server_is_not_carried_over_the_network() -> None
     model = MODELS["nccl_all_reduce"]
     axes = model.grids[0]
     lifted = Surface(axes, np.tile([0.5, 0.5, 0.5, 0.0], axes[0].nodes).tolist())
-    fitted = Fitted(constants=usual(model).constants, surfaces=(lifted,))
+    fitted = Fitted(constants=default_constants(model).constants, surfaces=(lifted,))
     for n, stride, same in ((8, 1, False), (16, 1, True), (2, 8, True)):
-        call = Call(model.op, dims={"n_gpus": n, "bytes": 2**20, "stride": stride})
-        plain = seconds(model, call, machine("h100-sxm"), usual(model))
-        assert (seconds(model, call, machine("h100-sxm"), fitted) == pytest.approx(plain)) is same
+        call = KernelCall(model.kernel_class, dims={"n_gpus": n, "bytes": 2**20, "stride": stride})
+        plain = bounded_kernel_seconds(model, call, machine("h100-sxm"), default_constants(model))
+        assert (
+            bounded_kernel_seconds(model, call, machine("h100-sxm"), fitted) == pytest.approx(plain)
+        ) is same

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 import archsim
 from archsim.accuracy.table import Group, Key
 from archsim.calibration import fitting
-from archsim.timing.classes.call import Call
+from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.elementwise import Elementwise
-from archsim.timing.classes.model import seconds, usual
+from archsim.timing.classes.model import bounded_kernel_seconds, default_constants
 from archsim.timing.device import Rates
 from archsim.timing.roofline import Machine
 
@@ -29,14 +29,18 @@ def machine(name: str) -> Machine:
     return Rates(archsim.load_hardware(name)).machine()
 
 
-def time(call: Call, at: Machine) -> float:
+def time(call: KernelCall, at: Machine) -> float:
     """Seconds with the usual constants."""
-    return float(seconds(MODELS[call.op], call, at, usual(MODELS[call.op])))
+    return float(
+        bounded_kernel_seconds(
+            MODELS[call.kernel_class], call, at, default_constants(MODELS[call.kernel_class])
+        )
+    )
 
 
-def rows(op: str, m: int, n: int) -> Call:
+def rows(op: str, m: int, n: int) -> KernelCall:
     """m tokens of n elements."""
-    return Call(op, dims={"m": m, "n": n})
+    return KernelCall(op, dims={"m": m, "n": n})
 
 
 @pytest.mark.parametrize(("op", "elements"), [("norm", 2), ("act", 1.5), ("rope", 2), ("add", 3)])
@@ -49,7 +53,7 @@ def test_traffic_of_each_class(op: str, elements: float) -> None:
 
 def test_a_class_is_the_fused_pass_of_its_bytes() -> None:
     """A norm costs what any pass with its reads and writes costs."""
-    whole = Call("elementwise", dims={"read_bytes": 64 * 4096 * 2, "write_bytes": 64 * 4096 * 2})
+    whole = KernelCall("elementwise", dims={"read_bytes": 64 * 4096 * 2, "write_bytes": 64 * 4096 * 2})
     assert time(rows("norm", 64, 4096), machine("h100-sxm")) == time(whole, machine("h100-sxm"))
 
 
@@ -84,11 +88,11 @@ def test_never_below_the_memory_bound(op: str, device: str, m: int, n: int) -> N
 def test_what_the_cache_holds_is_faster_by_the_byte() -> None:
     """A fifth of the cache against ten times its size, without the floor."""
     model, at = MODELS["add"], machine("h100-sxm")
-    floor = usual(model).constants["floor_us"] * 1e-6
+    floor = default_constants(model).constants["floor_us"] * 1e-6
     small, large = at.cache_bytes // 5, at.cache_bytes * 10
     rates = []
     for size in (small, large):
-        call = Call("elementwise", dims={"read_bytes": size, "write_bytes": 0})
+        call = KernelCall("elementwise", dims={"read_bytes": size, "write_bytes": 0})
         rates.append(size / (time(call, at) - floor))
     assert rates[0] > 1.3 * rates[1]
     assert rates[1] < at.bandwidth
@@ -97,8 +101,10 @@ def test_what_the_cache_holds_is_faster_by_the_byte() -> None:
 def test_without_a_cache_there_is_one_rate() -> None:
     """A device that lists none reads everything from memory."""
     at = machine("h100-sxm")._replace(cache_bytes=0)
-    floor = usual(MODELS["elementwise"]).constants["floor_us"] * 1e-6
-    calls = [Call("elementwise", dims={"read_bytes": size, "write_bytes": 0}) for size in (2**20, 2**30)]
+    floor = default_constants(MODELS["elementwise"]).constants["floor_us"] * 1e-6
+    calls = [
+        KernelCall("elementwise", dims={"read_bytes": size, "write_bytes": 0}) for size in (2**20, 2**30)
+    ]
     one, other = (call.dims["read_bytes"] / (time(call, at) - floor) for call in calls)
     assert one == pytest.approx(other)
 
@@ -107,7 +113,9 @@ def test_without_a_cache_there_is_one_rate() -> None:
 def test_a_table_costs_what_its_rows_cost(op: str) -> None:
     """Arrays against one call at a time."""
     m, n = np.array([1, 100, 5000]), np.array([2560, 8192, 57344])
-    found = seconds(MODELS[op], rows(op, m, n), machine("a100-sxm"), usual(MODELS[op]))  # type: ignore[arg-type]
+    found = bounded_kernel_seconds(
+        MODELS[op], rows(op, m, n), machine("a100-sxm"), default_constants(MODELS[op])
+    )  # type: ignore[arg-type]
     single = [time(rows(op, *pair), machine("a100-sxm")) for pair in zip(m.tolist(), n.tolist(), strict=True)]
     assert found.tolist() == pytest.approx(single)
 
@@ -118,13 +126,13 @@ def test_a_fit_to_rounded_times_rises(op: str) -> None:
     model, at = MODELS[op], machine("a100-sxm")
     m, n = (part.ravel() for part in np.meshgrid(np.arange(32, 4096, 192.0), [2560.0, 4096, 5120, 8192]))
     dims = {"m": m, "n": n}
-    truth = dict(usual(model).constants, floor_us=5.0, memory=0.5)
-    exact = model.formula(Call(op, dims=dims), at, truth)
+    truth = dict(default_constants(model).constants, floor_us=5.0, memory=0.5)
+    exact = model.formula(KernelCall(op, dims=dims), at, truth)
     key = Key(op, "A100-SXM", "bf16", "", "profiler", "")
     group = Group(key=key, rows=np.arange(len(m)), dims=dims, seconds=np.round(exact * 1e6) * 1e-6)
     unseen = fitting.out_of_fold(model, group, at)
     assert fitting.errors(unseen, exact).median < 0.04
     fitted = fitting.fit(model, group, at)
     line = {"m": 2.0 ** np.arange(0, 13, 0.25), "n": np.full(52, 4096.0)}
-    times = seconds(model, Call(op, dims=line), at, fitted)
+    times = bounded_kernel_seconds(model, KernelCall(op, dims=line), at, fitted)
     assert (times / np.maximum.accumulate(times)).min() > 0.96

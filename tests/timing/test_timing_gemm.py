@@ -11,10 +11,10 @@ import archsim
 from archsim.accuracy.table import Group, Key
 from archsim.calibration import fitting
 from archsim.calibration.calibrate import gathered, model_options
-from archsim.timing.classes.call import STORED, Call
+from archsim.timing.classes.call import STORED, KernelCall
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.gemm import COPIES, TILE
-from archsim.timing.classes.model import Fitted, seconds, usual
+from archsim.timing.classes.model import Fitted, bounded_kernel_seconds, default_constants
 from archsim.timing.device import Rates
 from archsim.timing.roofline import Machine
 
@@ -32,15 +32,15 @@ def machine(name: str) -> Machine:
     return Rates(archsim.load_hardware(name)).machine()
 
 
-def product(m: int, n: int, k: int, dtype: str = "bf16", warm: float = 0) -> Call:
+def product(m: int, n: int, k: int, dtype: str = "bf16", warm: float = 0) -> KernelCall:
     """One call."""
-    return Call("gemm", dtype, dims={"m": m, "n": n, "k": k, "warm": warm})
+    return KernelCall("gemm", dtype, dims={"m": m, "n": n, "k": k, "warm": warm})
 
 
-def time(call: Call, at: Machine, **constants: float) -> float:
+def time(call: KernelCall, at: Machine, **constants: float) -> float:
     """Seconds with the usual constants, or some others."""
-    fitted = Fitted(constants={**usual(MODEL).constants, **constants})
-    return float(seconds(MODEL, call, at, fitted))
+    fitted = Fitted(constants={**default_constants(MODEL).constants, **constants})
+    return float(bounded_kernel_seconds(MODEL, call, at, fitted))
 
 
 @FAST
@@ -95,7 +95,7 @@ def test_weights_of_a_model_come_from_memory() -> None:
 @pytest.mark.parametrize(("kernel", "warm"), [("torch.nn.functional.linear", 1.0), ("", None)])
 def test_rows_of_tables_say_that_weights_may_be_warm(kernel: str, warm: float | None) -> None:
     """A call of no named kernel is one of a model."""
-    call = Call("gemm", kernel=kernel, dims={"m": 1, "n": 512, "k": 512})
+    call = KernelCall("gemm", kernel=kernel, dims={"m": 1, "n": 512, "k": 512})
     assert MODEL.prepare(call).dims.get("warm") == warm
 
 
@@ -119,7 +119,7 @@ def test_a_long_inner_extent_is_serial() -> None:
 def test_errors_are_quoted_by_rows() -> None:
     """Four regimes, each from its first m."""
     rows = np.array([1.0, 16, 17, 128, 129, 1024, 1025])
-    assert MODEL.regime(Call("gemm", dims={"m": rows}), rows * 0).tolist() == [0, 0, 1, 1, 2, 2, 3]
+    assert MODEL.regime(KernelCall("gemm", dims={"m": rows}), rows * 0).tolist() == [0, 0, 1, 1, 2, 2, 3]
 
 
 def test_labels_of_a_library_are_one_implementation() -> None:
@@ -153,8 +153,8 @@ def synthetic(kernel: str = "library", count: int = 600, noise: float = 0.0) -> 
         "n": np.round(sides[site, 0]),
         "k": np.round(sides[site, 1]),
     }
-    call = MODEL.prepare(Call("gemm", kernel=kernel, dims=dims))
-    times = seconds(MODEL, call, machine("h100-sxm"), Fitted(constants=TRUE))
+    call = MODEL.prepare(KernelCall("gemm", kernel=kernel, dims=dims))
+    times = bounded_kernel_seconds(MODEL, call, machine("h100-sxm"), Fitted(constants=TRUE))
     times = times * np.exp(noise * np.sin(np.log2(dims["m"])))
     return Group(
         key=Key("gemm", "h100-sxm", "bf16", "", "x 1", kernel),
@@ -170,7 +170,12 @@ def test_fit_recovers_what_made_the_times() -> None:
     found = fitting.fit_constants(MODEL, group, at)
     for name in ("matrix", "memory", "overlap", "floor_us"):
         assert found[name] == pytest.approx(TRUE[name], rel=0.05), name
-    assert fitting.errors(seconds(MODEL, group.call, at, Fitted(constants=found)), group.seconds).p90 < 0.02
+    assert (
+        fitting.errors(
+            bounded_kernel_seconds(MODEL, group.call, at, Fitted(constants=found)), group.seconds
+        ).p90
+        < 0.02
+    )
 
 
 def test_surface_learns_a_ripple_and_keeps_the_order_in_m() -> None:
@@ -187,7 +192,9 @@ def test_surface_learns_a_ripple_and_keeps_the_order_in_m() -> None:
     fitted = fitting.fit(MODEL, group, at, options)
     m = 2.0 ** np.arange(0, 14)
     for side in (512, 4096):
-        times = seconds(MODEL, Call("gemm", dims={"m": m, "n": m * 0 + side, "k": m * 0 + side}), at, fitted)
+        times = bounded_kernel_seconds(
+            MODEL, KernelCall("gemm", dims={"m": m, "n": m * 0 + side, "k": m * 0 + side}), at, fitted
+        )
         assert (np.diff(times) >= -0.02 * times[:-1]).all()
 
 
@@ -197,6 +204,8 @@ def test_numbers_and_arrays_agree(dtype: str) -> None:
     at = machine("l40s" if "fp8" in dtype else "a100-sxm")
     shapes = [(1, 4096, 4096), (129, 11008, 4096), (5000, 300, 777)]
     dims = dict(zip("mnk", np.array(shapes, float).T, strict=True))
-    together = seconds(MODEL, Call("gemm", dtype, dims=dims), at, usual(MODEL))
+    together = bounded_kernel_seconds(
+        MODEL, KernelCall("gemm", dtype, dims=dims), at, default_constants(MODEL)
+    )
     assert together == pytest.approx([time(product(*shape, dtype), at) for shape in shapes], rel=1e-12)
     assert STORED[dtype].weight <= 2

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 import archsim
 from archsim.accuracy.table import Group, Key
 from archsim.calibration import fitting
-from archsim.timing.classes.call import Call
+from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.mla import MlaDecode
-from archsim.timing.classes.model import Fitted, estimate, seconds, usual
+from archsim.timing.classes.model import Fitted, bounded_kernel_seconds, default_constants, kernel_seconds
 from archsim.timing.device import Rates
 from archsim.timing.roofline import Machine
 
@@ -30,14 +30,18 @@ def machine(name: str) -> Machine:
     return Rates(archsim.load_hardware(name)).machine()
 
 
-def call(op: str, batch: int, length: int, heads: int, cache_dtype: str = "bf16", warm: int = 0) -> Call:
+def call(
+    op: str, batch: int, length: int, heads: int, cache_dtype: str = "bf16", warm: int = 0
+) -> KernelCall:
     """One call."""
-    return Call(op, "bf16", cache_dtype, dims={"batch": batch, OPS[op]: length, "heads": heads, "warm": warm})
+    return KernelCall(
+        op, "bf16", cache_dtype, dims={"batch": batch, OPS[op]: length, "heads": heads, "warm": warm}
+    )
 
 
-def time(of: Call, at: Machine) -> float:
+def time(of: KernelCall, at: Machine) -> float:
     """Seconds by the formula with the usual constants, before any bound is applied."""
-    return float(estimate(MODELS[of.op], of, at, usual(MODELS[of.op])))
+    return float(kernel_seconds(MODELS[of.kernel_class], of, at, default_constants(MODELS[of.kernel_class])))
 
 
 @FAST
@@ -48,7 +52,7 @@ def test_never_below_the_bound(
     """Arithmetic at the peak and the cache once, even if every constant is at its most favourable end."""
     of, at, model = call(op, batch, length, heads, cache_dtype, warm), machine(device), MODELS[op]
     best = Fitted(constants={name: c.low if "_" in name else c.high for name, c in model.constants.items()})
-    assert seconds(model, of, at, best) >= max(model.bound(of, at)) * (1 - 1e-9)
+    assert bounded_kernel_seconds(model, of, at, best) >= max(model.bound(of, at)) * (1 - 1e-9)
     assert time(of, at) >= model.bound(of, at)[0]
 
 
@@ -78,21 +82,27 @@ def test_more_bandwidth_takes_no_more(
 def test_one_cache_entry_serves_all_heads() -> None:
     """Decoding reads 576 elements a token whatever the heads; scores and sums grow with them."""
     model, at = MODELS["mla_decode"], machine("h100-sxm")
-    few, many = (model.least(call("mla_decode", 4, 1000, heads), at) for heads in (1, 64))
+    few, many = (model.minimum_work(call("mla_decode", 4, 1000, heads), at) for heads in (1, 64))
     assert few.bytes == many.bytes == 4 * 1000 * 576 * 2
     assert many.flops == 64 * few.flops == 64 * 2 * 4 * 1000 * (576 + 512)
 
 
 def test_prompts_are_counted_over_the_triangle() -> None:
     """Keys of 192 and values of 128 against every earlier token and oneself."""
-    least = MODELS["mla_prefill"].least(call("mla_prefill", 2, 3, 8), machine("h100-sxm"))
+    least = MODELS["mla_prefill"].minimum_work(call("mla_prefill", 2, 3, 8), machine("h100-sxm"))
     assert least.flops == 2 * 2 * 8 * (1 + 2 + 3) * (192 + 128)
 
 
 def test_heads_of_one_tile_cost_the_same_products() -> None:
     """Up to 64 heads share a tile where padding is complete; the 65th opens another."""
     model, at = MlaDecode(), machine("h100-sxm")._replace(bandwidth=1e18)
-    full = {**usual(model).constants, "padding": 1.0, "block_us": 0.0, "walk_ns": 1e-9, "floor_us": 0.0}
+    full = {
+        **default_constants(model).constants,
+        "padding": 1.0,
+        "block_us": 0.0,
+        "walk_ns": 1e-9,
+        "floor_us": 0.0,
+    }
     times = [model.formula(call("mla_decode", 8, 2**16, heads), at, full) for heads in (1, 64, 65)]
     assert times[0] == pytest.approx(times[1])
     assert times[2] == pytest.approx(2 * times[1], rel=0.01)
@@ -101,7 +111,7 @@ def test_heads_of_one_tile_cost_the_same_products() -> None:
 def test_tables_are_warm_and_models_are_not() -> None:
     """A row that names its kernel was timed on one cache over and over: a small one is read from the device's own."""
     model, at = MlaDecode(), machine("l40s")
-    row = model.prepare(Call("mla_decode", kernel="any", dims={"batch": 4, "seq_kv": 8192, "heads": 8}))
+    row = model.prepare(KernelCall("mla_decode", kernel="any", dims={"batch": 4, "seq_kv": 8192, "heads": 8}))
     assert row.dims["warm"] == 1 and model.bound(row, at)[1] == 0
     assert model.bound(call("mla_decode", 4, 8192, 8), at)[1] > 0
 
@@ -118,8 +128,8 @@ def test_arrays_and_numbers_agree(op: str) -> None:
 
 def time_table(op: str, batch: np.ndarray, length: np.ndarray, heads: np.ndarray) -> np.ndarray:
     """Seconds of arrays."""
-    of = Call(op, "bf16", "bf16", dims={"batch": batch, OPS[op]: length, "heads": heads})
-    return np.asarray(estimate(MODELS[op], of, machine("a100-sxm"), usual(MODELS[op])))
+    of = KernelCall(op, "bf16", "bf16", dims={"batch": batch, OPS[op]: length, "heads": heads})
+    return np.asarray(kernel_seconds(MODELS[op], of, machine("a100-sxm"), default_constants(MODELS[op])))
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -128,7 +138,7 @@ def test_a_fit_finds_unseen_heads_and_keeps_order(op: str) -> None:
     model, at = MODELS[op], machine("h100-sxm")
     grid = np.meshgrid(2 ** np.arange(0, 9, 2), 2 ** np.arange(4, 15), 2 ** np.arange(0, 8), indexing="ij")
     dims = dict(zip(("batch", OPS[op], "heads"), (x.ravel().astype(float) for x in grid), strict=True))
-    of = Call(op, "bf16", "bf16", dims=dims)
+    of = KernelCall(op, "bf16", "bf16", dims=dims)
     truth = {
         name: np.sqrt(c.usual * c.low) if "_" in name else c.usual * 0.8
         for name, c in model.constants.items()
@@ -144,6 +154,8 @@ def test_a_fit_finds_unseen_heads_and_keeps_order(op: str) -> None:
     assert fitting.errors(fitting.out_of_fold(model, group, at), group.seconds).median < 0.05
     fitted = fitting.fit(model, group, at)
     length = np.geomspace(16, 16384, 80)
-    line = Call(op, "bf16", "bf16", dims={"batch": length * 0 + 4, OPS[op]: length, "heads": length * 0 + 8})
-    times = estimate(model, line, at, fitted)
+    line = KernelCall(
+        op, "bf16", "bf16", dims={"batch": length * 0 + 4, OPS[op]: length, "heads": length * 0 + 8}
+    )
+    times = kernel_seconds(model, line, at, fitted)
     assert (times[1:] >= times[:-1] * 0.97).all()

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import archsim
 from archsim.accuracy.table import Group, Key
 from archsim.calibration import fitting
-from archsim.timing.classes.call import Call
-from archsim.timing.classes.model import Fitted, estimate, seconds, usual
+from archsim.timing.classes.call import KernelCall
+from archsim.timing.classes.model import Fitted, bounded_kernel_seconds, default_constants, kernel_seconds
 from archsim.timing.classes.moe import Moe, Share, implementation, share, traits
 from archsim.timing.device import Rates
 from archsim.timing.roofline import Machine
@@ -41,14 +41,14 @@ def machine(name: str) -> Machine:
     return Rates(archsim.load_hardware(name)).machine()
 
 
-def call(m: int, shape: tuple[int, int, int, int], dtype: str = "bf16", **more: float) -> Call:
+def call(m: int, shape: tuple[int, int, int, int], dtype: str = "bf16", **more: float) -> KernelCall:
     """One call; `more` are tp, ep, skew, gated and warm."""
-    return Call("moe", dtype, dims={"m": m, **dict(zip(MODEL.families, shape, strict=True)), **more})
+    return KernelCall("moe", dtype, dims={"m": m, **dict(zip(MODEL.families, shape, strict=True)), **more})
 
 
-def time(of: Call, at: Machine) -> float:
+def time(of: KernelCall, at: Machine) -> float:
     """Seconds by the formula with the usual constants, before any bound is applied."""
-    return float(estimate(MODEL, of, at, usual(MODEL)))
+    return float(kernel_seconds(MODEL, of, at, default_constants(MODEL)))
 
 
 def drawn(m: int, experts: int, topk: int, ep: int, skew: float, rng: np.random.Generator) -> Share:
@@ -131,13 +131,13 @@ def test_never_below_the_bound(
     of, at = call(m, shape, dtype, tp=tp, ep=ep, skew=skew, warm=warm), machine("h100-sxm")
     down = ("floor_us", "tile", "foreign", "spread")
     best = Fitted(constants={name: c.low if name in down else c.high for name, c in MODEL.constants.items()})
-    assert seconds(MODEL, of, at, best) >= max(MODEL.bound(of, at)) * (1 - 1e-9)
+    assert bounded_kernel_seconds(MODEL, of, at, best) >= max(MODEL.bound(of, at)) * (1 - 1e-9)
     assert time(of, at) >= MODEL.bound(of, at)[0] * (1 - 1e-9)
 
 
 def test_the_bound_of_an_even_layer() -> None:
     """All rows through three matrices, and every expert hit read once."""
-    least = MODEL.least(call(4, (128, 8, 2048, 768), skew=0.0), machine("h100-sxm"))
+    least = MODEL.minimum_work(call(4, (128, 8, 2048, 768), skew=0.0), machine("h100-sxm"))
     assert least.flops == 2 * 4 * 8 * 3 * 2048 * 768
     assert least.bytes == 32 * 3 * 2048 * 768 * 2
 
@@ -145,7 +145,7 @@ def test_the_bound_of_an_even_layer() -> None:
 def test_two_matrices_do_two_thirds_of_three() -> None:
     """Experts without a gate."""
     shape, at = (128, 8, 2048, 768), machine("h100-sxm")
-    gated, plain = (MODEL.least(call(512, shape, skew=0.0, gated=g), at) for g in (1, 0))
+    gated, plain = (MODEL.minimum_work(call(512, shape, skew=0.0, gated=g), at) for g in (1, 0))
     assert plain.flops == pytest.approx(gated.flops * 2 / 3)
     assert plain.bytes == pytest.approx(gated.bytes * 2 / 3)
 
@@ -188,8 +188,11 @@ def test_arrays_and_numbers_agree() -> None:
     """The same code prices one call and a table."""
     m, ep, skew = np.array([1, 33, 5000]), np.array([1, 8, 16]), np.array([0.0, 0.5, 1.2])
     shape = {name: np.full(3, value) for name, value in zip(MODEL.families, (128, 8, 2048, 768), strict=True)}
-    table = estimate(
-        MODEL, Call("moe", dims={"m": m, "ep": ep, "skew": skew, **shape}), machine("l40s"), usual(MODEL)
+    table = kernel_seconds(
+        MODEL,
+        KernelCall("moe", dims={"m": m, "ep": ep, "skew": skew, **shape}),
+        machine("l40s"),
+        default_constants(MODEL),
     )
     for i in range(3):
         alone = call(int(m[i]), (128, 8, 2048, 768), ep=int(ep[i]), skew=float(skew[i]))
@@ -205,14 +208,14 @@ def test_a_fit_finds_unseen_models() -> None:
     dims["ep"], dims["tp"] = 2.0 ** rng.integers(0, 4, 600), np.ones(600)
     dims["skew"] = rng.choice([0.0, 1.01, 1.2], 600)
     truth = {
-        **usual(MODEL).constants,
+        **default_constants(MODEL).constants,
         "matrix": 0.4,
         "memory": 0.9,
         "stream": 0.3,
         "floor_us": 40.0,
         "tile": 60.0,
     }
-    times = MODEL.formula(Call("moe", dims=dims), at, truth)
+    times = MODEL.formula(KernelCall("moe", dims=dims), at, truth)
     group = Group(key=Key("moe", "", "bf16", "", "", ""), rows=np.arange(600), dims=dims, seconds=times)
     options = fitting.Options(**MODEL.options)
     assert fitting.errors(fitting.out_of_fold(MODEL, group, at, options), times).median < 0.05

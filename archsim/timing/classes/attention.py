@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from archsim.base.number import Num, ceil_div, log2, maximum, minimum, where
-from archsim.timing.classes.call import STORED, Call
-from archsim.timing.classes.model import Constant, Least, Model, fits, resident
+from archsim.timing.classes.call import STORED, KernelCall
+from archsim.timing.classes.model import Constant, KernelModel, MinimumWork, l2_hit_fraction, resident
 from archsim.timing.classes.surface import Axis
 from archsim.timing.roofline import Machine
 
@@ -35,7 +35,7 @@ GROUP = 32
 """Query heads per KV head beyond which some kernels no longer share what they load among them."""
 
 
-class AttnPrefill(Model):
+class AttnPrefill(KernelModel):
     """Arithmetic and traffic overlap in part: t = t0 + (T_a^p + T_m^p)^(1/p).
 
     T_a is the larger of all tiles spread over the device and the longest tile alone; a query-key pair costs
@@ -45,7 +45,7 @@ class AttnPrefill(Model):
     holds queries, keys, values and results.
     """
 
-    op: ClassVar[str] = "attn_prefill"
+    kernel_class: ClassVar[str] = "attn_prefill"
     dims: ClassVar[tuple[str, ...]] = ("batch", "seq_q", "seq_kv", "heads", "kv_heads", "head_dim")
     optional: ClassVar[Mapping[str, float]] = {"window": 0, "causal": 1}
     constants: ClassVar[Mapping[str, Constant]] = {
@@ -68,28 +68,28 @@ class AttnPrefill(Model):
     families: ClassVar[tuple[str, ...]] = ("heads", "kv_heads", "head_dim", "window")
     shares: ClassVar[tuple[str, ...]] = ("matrix", "memory")
 
-    def least(self, call: Call, machine: Machine) -> Least:
+    def minimum_work(self, call: KernelCall, machine: Machine) -> MinimumWork:
         """4d FLOP for every pair that is seen, the KV cache once, and queries and results beyond the cache."""
         rows = call.dims["batch"] * call.dims["seq_q"] * call.dims["heads"] * call.dims["head_dim"]
         cached = call.dims["batch"] * call.dims["kv_heads"] * call.dims["head_dim"] * span(call)
         moved = 2 * OUT * rows
-        return Least(
+        return MinimumWork(
             flops=4 * call.dims["batch"] * call.dims["heads"] * call.dims["head_dim"] * pairs(call, 1),
             bytes=2 * cached * call.cache_bytes + moved * (moved > machine.cache_bytes),
             compute=compute(call),
         )
 
-    def formula(self, call: Call, machine: Machine, constants: Mapping[str, float]) -> Num:
+    def formula(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
         """Arithmetic of tiles against their traffic, with partial overlap and a floor."""
         moved = OUT * call.dims["heads"] * call.dims["seq_q"]
         moved = moved + call.dims["kv_heads"] * span(call) * call.cache_bytes
         moved = 2 * call.dims["batch"] * call.dims["head_dim"] * moved
-        faster = 1 + (constants["cached"] - 1) * fits(moved, machine)
+        faster = 1 + (constants["cached"] - 1) * l2_hit_fraction(moved, machine)
         memory = moved / (machine.bandwidth * constants["memory"] * faster)
         arithmetic, p = self._arithmetic(call, machine, constants), constants["overlap"]
         return microseconds(constants["floor_us"], machine) + (arithmetic**p + memory**p) ** (1 / p)
 
-    def _arithmetic(self, call: Call, machine: Machine, constants: Mapping[str, float]) -> Num:
+    def _arithmetic(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
         """Seconds of all tiles over all multiprocessors, or of the longest tile where that is more.
 
         A tile over a long cached prefix is split until the multiprocessors are busy.
@@ -109,7 +109,7 @@ class AttnPrefill(Model):
         alone = rows * longest * pair * units(machine) / splits
         return (spread**SHARP + alone**SHARP) ** (1 / SHARP)
 
-    def coordinates(self, call: Call, machine: Machine) -> Mapping[str, Num]:
+    def coordinates(self, call: KernelCall, machine: Machine) -> Mapping[str, Num]:
         """log2 of extents; `seq` is the prompt without a prefix that has as many pairs."""
         s, window = call.dims["seq_q"], call.dims.get("window", 0)
         inside = where(window > 0, minimum(s, window), s)
@@ -124,7 +124,7 @@ class AttnPrefill(Model):
         }
 
 
-class AttnDecode(Model):
+class AttnDecode(KernelModel):
     """Arithmetic and traffic overlap in part: t = t0 + (T_a^p + T_m^p)^(1/p).
 
     T_m reads the cache. T_a is the larger of two: all tiles spread over the device, each `tile_us` to start beside
@@ -137,7 +137,7 @@ class AttnDecode(Model):
     find in the last-level cache.
     """
 
-    op: ClassVar[str] = "attn_decode"
+    kernel_class: ClassVar[str] = "attn_decode"
     dims: ClassVar[tuple[str, ...]] = ("batch", "seq_kv", "heads", "kv_heads", "head_dim")
     optional: ClassVar[Mapping[str, float]] = {"window": 0, "seq_q": 1, "warm": 0}
     constants: ClassVar[Mapping[str, Constant]] = {
@@ -165,23 +165,23 @@ class AttnDecode(Model):
     families: ClassVar[tuple[str, ...]] = ("heads", "kv_heads", "head_dim", "window")
     shares: ClassVar[tuple[str, ...]] = ("matrix", "memory")
 
-    def prepare(self, call: Call) -> Call:
+    def prepare(self, call: KernelCall) -> KernelCall:
         """A row of a table, which names its kernel, was timed over and over on one cache."""
         return (
             call._replace(dims={"warm": call.dims["batch"] * 0 + 1.0, **call.dims}) if call.kernel else call
         )
 
-    def least(self, call: Call, machine: Machine) -> Least:
+    def minimum_work(self, call: KernelCall, machine: Machine) -> MinimumWork:
         """4d FLOP for every token that a query sees, and the KV cache inside the window once."""
         d, length = call.dims["head_dim"], seen(call)
         cache = 2 * call.dims["batch"] * call.dims["kv_heads"] * d * length * call.cache_bytes
-        return Least(
+        return MinimumWork(
             flops=4 * call.dims["batch"] * call.dims.get("seq_q", 1) * call.dims["heads"] * d * length,
             bytes=cache * (1 - resident(call, cache, machine)),
             compute=compute(call),
         )
 
-    def formula(self, call: Call, machine: Machine, constants: Mapping[str, float]) -> Num:
+    def formula(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
         """The cache's traffic against the work of tiles, with partial overlap and a floor."""
         rows = call.dims["heads"] * call.dims.get("seq_q", 1)
         length = seen(call) + constants["outside"] * (call.dims["seq_kv"] - seen(call))
@@ -197,7 +197,9 @@ class AttnDecode(Model):
         busy, p = self._arithmetic(call, length, machine, constants), constants["overlap"]
         return microseconds(constants["floor_us"], machine) + (busy**p + memory**p) ** (1 / p)
 
-    def _arithmetic(self, call: Call, length: Num, machine: Machine, constants: Mapping[str, float]) -> Num:
+    def _arithmetic(
+        self, call: KernelCall, length: Num, machine: Machine, constants: Mapping[str, float]
+    ) -> Num:
         """Seconds of all tiles over all multiprocessors, or of one over a whole cache where that is more."""
         groups, d = call.dims["kv_heads"], padded(call.dims["head_dim"])
         group = call.dims["heads"] / groups
@@ -214,7 +216,7 @@ class AttnDecode(Model):
         walk = length * d / 128 * microseconds(token * 1e-3, machine)
         return (spread**SHARP + walk**SHARP) ** (1 / SHARP)
 
-    def coordinates(self, call: Call, machine: Machine) -> Mapping[str, Num]:
+    def coordinates(self, call: KernelCall, machine: Machine) -> Mapping[str, Num]:
         """log2 of extents; `length` counts what a window leaves, `beyond` how much longer the cache is."""
         length = seen(call)
         return {
@@ -227,7 +229,7 @@ class AttnDecode(Model):
         }
 
 
-def compute(call: Call) -> str:
+def compute(call: KernelCall) -> str:
     """The dtype that products are taken in."""
     return STORED.get(call.dtype, STORED["bf16"]).compute
 
@@ -248,25 +250,25 @@ def padded(head_dim: Num) -> Num:
     return ceil_div(maximum(head_dim, 64), 32) * 32
 
 
-def seen(call: Call) -> Num:
+def seen(call: KernelCall) -> Num:
     """Cached tokens that the last query sees: all, or the window; a window of 0 is none."""
     length, window = call.dims["seq_kv"], call.dims.get("window", 0)
     return where(window > 0, minimum(length, window), length)
 
 
-def span(call: Call) -> Num:
+def span(call: KernelCall) -> Num:
     """Cached tokens that at least one query of a prompt sees, its own among them."""
     length, window = call.dims["seq_kv"], call.dims.get("window", 0)
     return where(window > 0, minimum(length, window + call.dims["seq_q"] - 1), length)
 
 
-def last(call: Call) -> Num:
+def last(call: KernelCall) -> Num:
     """Cached tokens that the last tile of queries goes through."""
     length, window = call.dims["seq_kv"], call.dims.get("window", 0)
     return where(window > 0, minimum(length, window + minimum(call.dims["seq_q"], ROWS)), length)
 
 
-def pairs(call: Call, rows: Num, windowed: bool = True) -> Num:
+def pairs(call: KernelCall, rows: Num, windowed: bool = True) -> Num:
     """Query-key pairs that one head of a prompt goes through, in tiles of `rows` queries and `rows` keys.
 
     With one row a tile they are exactly the pairs that count: s·(c + (s+1)/2) for s queries after c cached tokens.

@@ -42,14 +42,14 @@ BYTES: Mapping[str, float] = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8":
 """Bytes of one element of a cache or of a collective's payload."""
 
 
-class Call(NamedTuple):
+class KernelCall(NamedTuple):
     """One kernel call, or a table of them: extents are numbers or arrays of one length.
 
-    op: the class of kernel. dtype, kv_dtype: of weights and products, and of the cache. kernel: the
+    kernel_class: as in kernel tables. dtype, kv_dtype: of weights and products, and of the cache. kernel: the
     implementation where it is known, else empty. dims: extents by the names of the table's columns.
     """
 
-    op: str
+    kernel_class: str
     dtype: str = "bf16"
     kv_dtype: str = ""
     kernel: str = ""

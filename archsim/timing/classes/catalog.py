@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 
-from archsim.timing.classes.model import Model
+from archsim.timing.classes.model import KernelModel
 
 CLASSES: Mapping[str, tuple[str, str]] = {
     "gemm": ("gemm", "Gemm"),
@@ -29,13 +29,13 @@ CLASSES: Mapping[str, tuple[str, str]] = {
 """Name of a class -> module beside this one, and the class in it."""
 
 
-class _Models(Mapping[str, Model]):
+class _KernelModels(Mapping[str, KernelModel]):
     """The models by name, one instance each."""
 
     def __init__(self) -> None:
-        self._made: dict[str, Model] = {}
+        self._made: dict[str, KernelModel] = {}
 
-    def __getitem__(self, op: str) -> Model:
+    def __getitem__(self, op: str) -> KernelModel:
         if op not in self._made:
             module, name = CLASSES[op]
             self._made[op] = getattr(import_module(f"archsim.timing.classes.{module}"), name)()
@@ -51,5 +51,5 @@ class _Models(Mapping[str, Model]):
         return len(CLASSES)
 
 
-MODELS: Mapping[str, Model] = _Models()
+MODELS: Mapping[str, KernelModel] = _KernelModels()
 """By the name of the class."""

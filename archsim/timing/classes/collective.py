@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from archsim.base.number import Num, log2, maximum, minimum, product, where
-from archsim.timing.classes.call import Call
-from archsim.timing.classes.model import Constant, Least, Model
+from archsim.timing.classes.call import KernelCall
+from archsim.timing.classes.model import Constant, KernelModel, MinimumWork
 from archsim.timing.classes.surface import Axis
 from archsim.timing.roofline import Hop, Machine, sent_bytes
 
@@ -33,7 +33,7 @@ LEVELS = 2.0
 levels one after another would take 26 ms and side by side 16 ms."""
 
 
-class Collective(Model):
+class Collective(KernelModel):
     """t = base + steps·step + Σ_p levels of (wire + 2·√(fill·wire)), wire = sent bytes / (efficiency · link rate).
 
     The square root is what a message split into the best number of chunks waits for its pipeline to fill. Ring
@@ -66,13 +66,13 @@ class Collective(Model):
         "network_fill_us": Constant(14.0, 1.0, 200.0),
     }
 
-    def local(self, call: Call, machine: Machine) -> bool:
+    def local(self, call: KernelCall, machine: Machine) -> bool:
         """Over a PCIe tree the host decides: one without peer access reaches a tenth of another."""
         return any(
             hop.medium == "host" for n, stride in groups(call) if n > 1 for hop in machine.hops(n, stride)
         )
 
-    def least(self, call: Call, machine: Machine) -> Least:
+    def minimum_work(self, call: KernelCall, machine: Machine) -> MinimumWork:
         """What one rank must send over each level; levels work at the same time."""
 
         def link(size: Num, hops: Hops) -> Num:
@@ -81,20 +81,20 @@ class Collective(Model):
                 slowest = maximum(slowest, self.sent(size, hops, level) / hop.rate)
             return slowest
 
-        return Least(link_s=by_group(call, machine, link))
+        return MinimumWork(link_s=by_group(call, machine, link))
 
-    def formula(self, call: Call, machine: Machine, constants: Mapping[str, float]) -> Num:
+    def formula(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
         """Seconds over the levels that the group spans."""
         return by_group(call, machine, lambda size, hops: self.over(size, hops, constants))
 
-    def coordinates(self, call: Call, machine: Machine) -> Mapping[str, Num]:
+    def coordinates(self, call: KernelCall, machine: Machine) -> Mapping[str, Num]:
         """log2 of the payload and of the devices from first to last: what was measured on 2 to 8 neighbours is not
         carried over to 16 devices and more.
         """
         span = call.dims["n_gpus"] * call.dims.get("stride", 1)
         return {"bytes": log2(maximum(call.dims["bytes"], 1)), "span": log2(maximum(span, 1))}
 
-    def probe(self, like: Call, at: Mapping[str, Num]) -> Call:
+    def probe(self, like: KernelCall, at: Mapping[str, Num]) -> KernelCall:
         """Groups of neighbours; pairs where a grid does not say."""
         ranks = 2 ** at.get("span", 1 + 0 * at["bytes"])
         return like._replace(dims={"n_gpus": ranks, "bytes": 2 ** at["bytes"]})
@@ -154,7 +154,7 @@ def plain(hops: Hops) -> Hops:
     return tuple(hop._replace(reduces=False) for hop in hops)
 
 
-def by_group(call: Call, machine: Machine, rule: Callable[[Num, Hops], Num]) -> Num:
+def by_group(call: KernelCall, machine: Machine, rule: Callable[[Num, Hops], Num]) -> Num:
     """A rule over payloads and levels, applied to each kind of group among the calls."""
     size, found = call.dims["bytes"], None
     for ranks, stride in groups(call):
@@ -164,7 +164,7 @@ def by_group(call: Call, machine: Machine, rule: Callable[[Num, Hops], Num]) -> 
     return found
 
 
-def groups(call: Call) -> Iterator[tuple[int, int]]:
+def groups(call: KernelCall) -> Iterator[tuple[int, int]]:
     """Every pair of group size and stride among the calls."""
     ranks, stride = call.dims["n_gpus"], call.dims.get("stride", 1)
     if isinstance(ranks, (int, float)) and isinstance(stride, (int, float)):
@@ -177,7 +177,7 @@ def groups(call: Call) -> Iterator[tuple[int, int]]:
 class AllReduce(Collective):
     """Sum over all ranks: a ring, or the switch where it adds and that is faster."""
 
-    op: ClassVar[str] = "nccl_all_reduce"
+    kernel_class: ClassVar[str] = "nccl_all_reduce"
     fn: ClassVar[str] = "all_reduce"
     constants: ClassVar[Mapping[str, Constant]] = {
         **Collective.constants,
@@ -189,12 +189,12 @@ class AllReduce(Collective):
         """Once around to reduce, once more to gather."""
         return 2 * chain(hop)
 
-    def formula(self, call: Call, machine: Machine, constants: Mapping[str, float]) -> Num:
+    def formula(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
         """The faster of ring and switch."""
         adds = self.adds(call)
         return by_group(call, machine, lambda size, hops: self.best(size, hops, constants, adds))
 
-    def adds(self, call: Call) -> bool:
+    def adds(self, call: KernelCall) -> bool:
         """Whether a switch that adds can add this number format."""
         return call.dtype in SWITCHED
 
@@ -218,7 +218,7 @@ class AllReduce(Collective):
 class ReduceScatter(Collective):
     """Sums of which every rank keeps a part: the bytes of an all-gather, in the other direction."""
 
-    op: ClassVar[str] = "nccl_reduce_scatter"
+    kernel_class: ClassVar[str] = "nccl_reduce_scatter"
     fn: ClassVar[str] = "all_gather"
 
     def sent(self, size: Num, hops: Hops, level: int) -> Num:
@@ -229,9 +229,9 @@ class ReduceScatter(Collective):
 class AllGather(ReduceScatter):
     """Every rank's part to all ranks."""
 
-    op: ClassVar[str] = "nccl_all_gather"
+    kernel_class: ClassVar[str] = "nccl_all_gather"
 
-    def prepare(self, call: Call) -> Call:
+    def prepare(self, call: KernelCall) -> KernelCall:
         """Bytes are moved, whatever they mean."""
         return call._replace(dtype=MOVED)
 
@@ -239,10 +239,10 @@ class AllGather(ReduceScatter):
 class AllToAll(Collective):
     """A part from every rank to every other, all at once."""
 
-    op: ClassVar[str] = "nccl_alltoall"
+    kernel_class: ClassVar[str] = "nccl_alltoall"
     fn: ClassVar[str] = "all_to_all"
 
-    def prepare(self, call: Call) -> Call:
+    def prepare(self, call: KernelCall) -> KernelCall:
         """Bytes are moved, whatever they mean."""
         return call._replace(dtype=MOVED)
 
@@ -254,7 +254,7 @@ class AllToAll(Collective):
 class SendRecv(Collective):
     """One rank to one other, as between pipeline stages."""
 
-    op: ClassVar[str] = "nccl_send_recv"
+    kernel_class: ClassVar[str] = "nccl_send_recv"
     fn: ClassVar[str] = "send_recv"
     grids: ClassVar[tuple[tuple[Axis, ...], ...]] = ((Axis("bytes", 8, 1, 23),),)
 

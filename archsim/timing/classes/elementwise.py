@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from archsim.base.number import Num, log2, maximum
-from archsim.timing.classes.call import BYTES, Call
-from archsim.timing.classes.model import Constant, Least, Model
+from archsim.timing.classes.call import BYTES, KernelCall
+from archsim.timing.classes.model import Constant, KernelModel, MinimumWork
 from archsim.timing.classes.surface import Axis
 from archsim.timing.roofline import Machine
 
@@ -18,7 +18,7 @@ FEW_ROWS = ((Axis("bytes", 12, 1, 19), Axis("row", 11.3, 0.7, 4)),)
 """The grid for classes measured at few lengths of rows, 2560 to 8192."""
 
 
-class Elementwise(Model):
+class Elementwise(KernelModel):
     """t = floor + Q/(memory · W) · (1 - hit · (1 - 1/faster)), hit = 1/(1 + (Q/(kept · cache))²).
 
     Tensors that fit in the last-level cache are still there from the kernel that wrote them, and are read `faster`
@@ -27,7 +27,7 @@ class Elementwise(Model):
     residual + RMSNorm, SiLU · up, rotation + cache append, or an embedding's rows.
     """
 
-    op: ClassVar[str] = "elementwise"
+    kernel_class: ClassVar[str] = "elementwise"
     dims: ClassVar[tuple[str, ...]] = ("read_bytes", "write_bytes")
     families: ClassVar[tuple[str, ...]] = ("read_bytes",)
     constants: ClassVar[Mapping[str, Constant]] = {
@@ -38,17 +38,17 @@ class Elementwise(Model):
     }
     grids: ClassVar[tuple[tuple[Axis, ...], ...]] = ((Axis("bytes", 12, 2, 11),),)
 
-    def moved(self, call: Call) -> tuple[Num, Num]:
+    def moved(self, call: KernelCall) -> tuple[Num, Num]:
         """Bytes read and bytes written."""
         return call.dims["read_bytes"], call.dims["write_bytes"]
 
-    def least(self, call: Call, machine: Machine) -> Least:
+    def minimum_work(self, call: KernelCall, machine: Machine) -> MinimumWork:
         """Every tensor once, where it is larger than the last-level cache."""
         read, written = self.moved(call)
         beyond = machine.cache_bytes
-        return Least(bytes=read * (read > beyond) + written * (written > beyond))
+        return MinimumWork(bytes=read * (read > beyond) + written * (written > beyond))
 
-    def formula(self, call: Call, machine: Machine, constants: Mapping[str, float]) -> Num:
+    def formula(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
         """A floor, and memory or cache time."""
         total = sum(self.moved(call))
         rate = machine.bandwidth * constants["memory"]
@@ -58,7 +58,7 @@ class Elementwise(Model):
         hit = 1 / (1 + (total / (constants["kept"] * machine.cache_bytes)) ** FADE)
         return time - total / rate * hit * (1 - 1 / constants["faster"])
 
-    def coordinates(self, call: Call, machine: Machine) -> Mapping[str, Num]:
+    def coordinates(self, call: KernelCall, machine: Machine) -> Mapping[str, Num]:
         """log2 of all bytes moved."""
         return {"bytes": log2(maximum(sum(self.moved(call)), 1))}
 
@@ -73,16 +73,16 @@ class Rowwise(Elementwise):
     reads: ClassVar[float] = 1
     writes: ClassVar[float] = 1
 
-    def moved(self, call: Call) -> tuple[Num, Num]:
+    def moved(self, call: KernelCall) -> tuple[Num, Num]:
         """Elements in and out, in the activations' format."""
         elements = call.dims["m"] * call.dims["n"] * BYTES.get(call.dtype, 2)
         return elements * self.reads, elements * self.writes
 
-    def coordinates(self, call: Call, machine: Machine) -> Mapping[str, Num]:
+    def coordinates(self, call: KernelCall, machine: Machine) -> Mapping[str, Num]:
         """log2 of all bytes moved and of a row's length."""
         return {**super().coordinates(call, machine), "row": log2(call.dims["n"])}
 
-    def probe(self, like: Call, at: Mapping[str, Num]) -> Call:
+    def probe(self, like: KernelCall, at: Mapping[str, Num]) -> KernelCall:
         """Rows of the length given, as many as make up the bytes."""
         row = 2 ** at["row"] * BYTES.get(like.dtype, 2) * (self.reads + self.writes)
         return like._replace(dims={"m": 2 ** at["bytes"] / row, "n": 2 ** at["row"]})
@@ -94,7 +94,7 @@ class Norm(Rowwise):
     Errors are on unseen numbers of tokens: public tables hold four lengths of rows, the shortest by another kernel.
     """
 
-    op: ClassVar[str] = "norm"
+    kernel_class: ClassVar[str] = "norm"
     families: ClassVar[tuple[str, ...]] = ("m",)
     grids: ClassVar[tuple[tuple[Axis, ...], ...]] = FEW_ROWS
 
@@ -102,20 +102,20 @@ class Norm(Rowwise):
 class Rope(Rowwise):
     """Rotation of query and key in place."""
 
-    op: ClassVar[str] = "rope"
+    kernel_class: ClassVar[str] = "rope"
 
 
 class Act(Rowwise):
     """Activation of one half of a row times the other half."""
 
-    op: ClassVar[str] = "act"
+    kernel_class: ClassVar[str] = "act"
     writes: ClassVar[float] = 0.5
 
 
 class Add(Rowwise):
     """Sum of two tensors; errors as with `Norm`."""
 
-    op: ClassVar[str] = "add"
+    kernel_class: ClassVar[str] = "add"
     families: ClassVar[tuple[str, ...]] = ("m",)
     grids: ClassVar[tuple[tuple[Axis, ...], ...]] = FEW_ROWS
     reads: ClassVar[float] = 2

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from archsim.base.number import Num, minimum
-from archsim.timing.classes.call import Call
+from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.collective import CHAIN, AllReduce, Hops, by_group, efficiency
 from archsim.timing.classes.model import Constant
 from archsim.timing.roofline import Hop, Machine
@@ -27,7 +27,7 @@ class EngineAllReduce(AllReduce):
     hides the GPU's time unless a CUDA graph is replayed.
     """
 
-    op: ClassVar[str] = "engine_all_reduce"
+    kernel_class: ClassVar[str] = "engine_all_reduce"
     constants: ClassVar[Mapping[str, Constant]] = {
         **AllReduce.constants,
         "direct_us": Constant(2.6, 0.5, 40.0),
@@ -42,7 +42,7 @@ class EngineAllReduce(AllReduce):
         """Calls launched one by one, or replayed in a CUDA graph, which is what an unnamed kernel is taken for."""
         return "eager" if kernel.endswith("eager") else "graph"
 
-    def formula(self, call: Call, machine: Machine, constants: Mapping[str, float]) -> Num:
+    def formula(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
         """The faster kernel, never less than the host needs to launch it."""
         adds = self.adds(call)
 

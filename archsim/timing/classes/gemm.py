@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from archsim.base.number import Num, ceil_div, log2
-from archsim.timing.classes.call import Call
-from archsim.timing.classes.model import Constant, Least, Model, resident
+from archsim.timing.classes.call import KernelCall
+from archsim.timing.classes.model import Constant, KernelModel, MinimumWork, resident
 from archsim.timing.classes.surface import Axis
 from archsim.timing.roofline import Machine
 
@@ -32,7 +32,7 @@ LIBRARIES = ("cublas/",)
 """Beginnings of kernel names that say where in a model a product stands, not how it is computed."""
 
 
-class Gemm(Model):
+class Gemm(KernelModel):
     """t = t0 + |arithmetic, memory, serial|_p: the three overlap in part; a large p is a hard roofline.
 
     matrix, memory: shares of the peaks that are reached. pad: how far edges are computed as whole tiles; wave: how
@@ -42,7 +42,7 @@ class Gemm(Model):
     loads and unpacks in one cycle, where that holds a kernel back (llama.cpp's matrix-vector products on an A100).
     """
 
-    op: ClassVar[str] = "gemm"
+    kernel_class: ClassVar[str] = "gemm"
     dims: ClassVar[tuple[str, ...]] = ("m", "n", "k")
     common_floor: ClassVar[bool] = True
     optional: ClassVar[Mapping[str, float]] = {"warm": 0}
@@ -64,19 +64,19 @@ class Gemm(Model):
     families: ClassVar[tuple[str, ...]] = ("n", "k")
     rising: ClassVar[str] = "m"
 
-    def least(self, call: Call, machine: Machine) -> Least:
+    def minimum_work(self, call: KernelCall, machine: Machine) -> MinimumWork:
         """2mnk FLOP, the weights once, and operands beyond the last-level cache."""
         m, n, k = (call.dims[name] for name in self.dims)
         moved = m * (k * call.storage.read + n * OUT)
         weights = n * k * call.storage.weight
-        return Least(
+        return MinimumWork(
             flops=2 * m * n * k,
             bytes=weights * (1 - resident(call, COPIES * weights, machine))
             + moved * (moved > machine.cache_bytes),
             compute=call.storage.compute,
         )
 
-    def formula(self, call: Call, machine: Machine, constants: Mapping[str, float]) -> Num:
+    def formula(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
         """Three terms with partial overlap, and a floor."""
         k, stored = call.dims["k"], call.storage
         peak = machine.matrix_flops(stored.compute) * constants["matrix"]
@@ -89,19 +89,19 @@ class Gemm(Model):
         busy = busy ** (1 / p)
         return constants["floor_us"] * 1e-6 + busy
 
-    def coordinates(self, call: Call, machine: Machine) -> Mapping[str, Num]:
+    def coordinates(self, call: KernelCall, machine: Machine) -> Mapping[str, Num]:
         """log2 of the three extents."""
         return {name: log2(call.dims[name]) for name in self.dims}
 
-    def probe(self, like: Call, at: Mapping[str, Num]) -> Call:
+    def probe(self, like: KernelCall, at: Mapping[str, Num]) -> KernelCall:
         """The product of these extents, with weights from memory as in a model."""
         return like._replace(dims={name: 2 ** at[name] for name in self.dims})
 
-    def prepare(self, call: Call) -> Call:
+    def prepare(self, call: KernelCall) -> KernelCall:
         """A kernel that was timed by itself may have found its weights in the cache."""
         return call._replace(dims={"warm": call.dims["m"] * 0 + 1.0, **call.dims}) if call.kernel else call
 
-    def regime(self, call: Call, share: Num) -> Num:
+    def regime(self, call: KernelCall, share: Num) -> Num:
         """By rows: one request's token, a batch's, a chunk of a prompt, whole prompts."""
         m = call.dims["m"]
         return (m > 16) * 1 + (m > 128) * 1 + (m > 1024) * 1
@@ -111,7 +111,7 @@ class Gemm(Model):
         return "" if kernel.startswith(LIBRARIES) else kernel
 
 
-def _outputs(call: Call, machine: Machine, constants: Mapping[str, float]) -> Num:
+def _outputs(call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
     """Output elements computed: those asked for, with shares of what whole tiles and whole waves add."""
     m, n, units = call.dims["m"], call.dims["n"], machine.units or UNITS
     rows, columns = ceil_div(m, TILE), ceil_div(n, TILE)
@@ -121,7 +121,7 @@ def _outputs(call: Call, machine: Machine, constants: Mapping[str, float]) -> Nu
     return m * n + constants["pad"] * (tiled * (1 + constants["wave"] * idle) - m * n)
 
 
-def _traffic(call: Call, machine: Machine, warm: float) -> Num:
+def _traffic(call: KernelCall, machine: Machine, warm: float) -> Num:
     """Bytes, at the speed of memory: weights once, operands and results, and quantising where that comes first."""
     m, n, k, stored = call.dims["m"], call.dims["n"], call.dims["k"], call.storage
     weights = n * k * stored.weight

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from archsim.base.number import Num, ceil_div, log2
-from archsim.timing.classes.call import Call
-from archsim.timing.classes.model import Constant, Least, Model, fits, resident
+from archsim.timing.classes.call import KernelCall
+from archsim.timing.classes.model import Constant, KernelModel, MinimumWork, l2_hit_fraction, resident
 from archsim.timing.classes.surface import Axis
 from archsim.timing.roofline import Machine
 
@@ -30,7 +30,7 @@ UNITS = 100
 """Units of a device that lists none."""
 
 
-class MlaPrefill(Model):
+class MlaPrefill(KernelModel):
     """t = t0 + |arithmetic, longest block, traffic|_p over the causal triangle, with keys of 192 and values of 128.
 
     Kernels that attend over the latent instead do 1088 / 320 of this arithmetic and fit a `matrix` that is lower by
@@ -38,7 +38,7 @@ class MlaPrefill(Model):
     that fit the last-level cache move `cached` times faster.
     """
 
-    op: ClassVar[str] = "mla_prefill"
+    kernel_class: ClassVar[str] = "mla_prefill"
     dims: ClassVar[tuple[str, ...]] = ("batch", "seq_q", "heads")
     constants: ClassVar[Mapping[str, Constant]] = {
         "matrix": Constant(0.50, 0.03, 1.0),
@@ -55,42 +55,42 @@ class MlaPrefill(Model):
     shares: ClassVar[tuple[str, ...]] = ("matrix", "memory")
     rising: ClassVar[str] = "seq"
 
-    def least(self, call: Call, machine: Machine) -> Least:
+    def minimum_work(self, call: KernelCall, machine: Machine) -> MinimumWork:
         """The causal triangle, and queries, keys, values and outputs where they exceed the cache."""
         pairs = call.dims["batch"] * call.dims["heads"] * call.dims["seq_q"] * (call.dims["seq_q"] + 1) / 2
         moved = self._moved(call)
         size = moved * (moved > machine.cache_bytes)
-        return Least(flops=2 * pairs * (KEY + VALUE), bytes=size, compute=_fastest(call))
+        return MinimumWork(flops=2 * pairs * (KEY + VALUE), bytes=size, compute=_fastest(call))
 
-    def _moved(self, call: Call) -> Num:
+    def _moved(self, call: KernelCall) -> Num:
         """Bytes of queries, keys, values and outputs in 16 bits, and of the cache entry."""
         tokens = call.dims["batch"] * call.dims["seq_q"]
         return tokens * (call.dims["heads"] * 2 * 2 * (KEY + VALUE) + (LATENT + ROTARY) * call.cache_bytes)
 
-    def formula(self, call: Call, machine: Machine, constants: Mapping[str, float]) -> Num:
+    def formula(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
         """Three terms in a p-norm over the floor."""
         peak, s = machine.matrix_flops("bf16"), call.dims["seq_q"]
         pairs = call.dims["batch"] * call.dims["heads"] * s * (s + TILE) / 2
         compute = 2 * pairs * (KEY + VALUE) / (peak * constants["matrix"])
         block = 2 * TILE * s * (KEY + VALUE) * (machine.units or UNITS) / (peak * constants["chain"])
         moved = self._moved(call)
-        faster = 1 + (constants["cached"] - 1) * fits(moved, machine)
+        faster = 1 + (constants["cached"] - 1) * l2_hit_fraction(moved, machine)
         memory = moved / (machine.bandwidth * constants["memory"] * faster)
         p = constants["overlap"]
         return constants["floor_us"] * 1e-6 + (compute**p + block**p + memory**p) ** (1 / p)
 
-    def coordinates(self, call: Call, machine: Machine) -> Mapping[str, Num]:
+    def coordinates(self, call: KernelCall, machine: Machine) -> Mapping[str, Num]:
         """log2 of the extents; `rows` is sequences times heads."""
         heads = log2(call.dims["heads"])
         return {"seq": log2(call.dims["seq_q"]), "rows": log2(call.dims["batch"]) + heads, "heads": heads}
 
-    def probe(self, like: Call, at: Mapping[str, Num]) -> Call:
+    def probe(self, like: KernelCall, at: Mapping[str, Num]) -> KernelCall:
         """A call at these extents."""
         batch = 2.0 ** (at["rows"] - at["heads"])
         return like._replace(dims={"batch": batch, "seq_q": 2.0 ** at["seq"], "heads": 2.0 ** at["heads"]})
 
 
-class MlaDecode(Model):
+class MlaDecode(KernelModel):
     """t = t0 + |arithmetic, cache, longest walk|_p + blocks, in the absorbed form over 576-wide entries.
 
     A share `padding` of the rows that fill heads up to the next 64 is multiplied in vain. Each (sequence, 64 heads)
@@ -99,7 +99,7 @@ class MlaDecode(Model):
     of queries and outputs, which may still be in a cache.
     """
 
-    op: ClassVar[str] = "mla_decode"
+    kernel_class: ClassVar[str] = "mla_decode"
     dims: ClassVar[tuple[str, ...]] = ("batch", "seq_kv", "heads")
     optional: ClassVar[Mapping[str, float]] = {"warm": 0}
     constants: ClassVar[Mapping[str, Constant]] = {
@@ -120,24 +120,24 @@ class MlaDecode(Model):
     shares: ClassVar[tuple[str, ...]] = ("matrix", "memory")
     rising: ClassVar[str] = "seq"
 
-    def prepare(self, call: Call) -> Call:
+    def prepare(self, call: KernelCall) -> KernelCall:
         """A row of a table, which names its kernel, was timed over and over on one cache."""
         return (
             call._replace(dims={"warm": call.dims["batch"] * 0 + 1.0, **call.dims}) if call.kernel else call
         )
 
-    def least(self, call: Call, machine: Machine) -> Least:
+    def minimum_work(self, call: KernelCall, machine: Machine) -> MinimumWork:
         """Every cached entry once for all heads; scores over 576 and sums over 512 for each head."""
         entries = call.dims["batch"] * call.dims["seq_kv"]
         width = LATENT + ROTARY
         read = entries * width * call.cache_bytes
-        return Least(
+        return MinimumWork(
             flops=2 * entries * call.dims["heads"] * (width + LATENT),
             bytes=read * (1 - resident(call, read, machine)),
             compute=_fastest(call),
         )
 
-    def formula(self, call: Call, machine: Machine, constants: Mapping[str, float]) -> Num:
+    def formula(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
         """The terms of the class."""
         batch, heads, entries = (
             call.dims["batch"],
@@ -158,7 +158,7 @@ class MlaDecode(Model):
         moved = 2 * batch * heads * (2 * LATENT + ROTARY) / (machine.bandwidth * constants["stream"])
         return constants["floor_us"] * 1e-6 + busy + blocks + moved
 
-    def coordinates(self, call: Call, machine: Machine) -> Mapping[str, Num]:
+    def coordinates(self, call: KernelCall, machine: Machine) -> Mapping[str, Num]:
         """log2 of the three extents."""
         return {
             "seq": log2(call.dims["seq_kv"]),
@@ -166,12 +166,12 @@ class MlaDecode(Model):
             "heads": log2(call.dims["heads"]),
         }
 
-    def probe(self, like: Call, at: Mapping[str, Num]) -> Call:
+    def probe(self, like: KernelCall, at: Mapping[str, Num]) -> KernelCall:
         """A call at these extents, timed as tables do."""
         names = {"seq": "seq_kv", "batch": "batch", "heads": "heads"}
         return like._replace(dims={"warm": 1.0, **{name: 2.0 ** at[key] for key, name in names.items()}})
 
 
-def _fastest(call: Call) -> str:
+def _fastest(call: KernelCall) -> str:
     """The dtype whose peak bounds the products: a cache in fp8 may be multiplied as it is."""
     return "fp8" if call.kv_dtype == "fp8" else "bf16"

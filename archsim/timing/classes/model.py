@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from archsim.base.number import Num, exp, maximum, minimum
-from archsim.timing.classes.call import Call
+from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.surface import Axis, Surface
 from archsim.timing.roofline import Machine
 
@@ -24,7 +24,7 @@ class Constant(NamedTuple):
     start: float = 0.0
 
 
-class Least(NamedTuple):
+class MinimumWork(NamedTuple):
     """What a call cannot do without: FLOP on the units of `compute`, bytes of memory, seconds of the links."""
 
     flops: Num = 0
@@ -33,12 +33,12 @@ class Least(NamedTuple):
     compute: str = "bf16"
 
 
-class Model(ABC):
+class KernelModel(ABC):
     """One class of kernels. Subclasses are stateless and registered once each in `MODELS`.
 
-    op: name in tables. dims: extents that a call must have. constants: what the formula leaves open; extra: more that
-    some fits have. grids: each a surface's axes over `coordinates`; the correction is the sum of all surfaces.
-    families: the extents that make up a shape family: errors are quoted on families that the fit has not seen.
+    kernel_class: its name in tables. dims: extents that a call must have. constants: what the formula leaves open;
+    extra: more that some fits have. grids: each a surface's axes over `coordinates`; the correction is the sum of all
+    surfaces. families: the extents that make up a shape family; errors are quoted on families unseen by the fit.
     rising: the coordinate of the first grid along which time never falls, where `probe` is given. few: rows below
     which no surface is fitted. options: how surfaces are held, where not as usual. alternatives: implementations are
     a choice of the engine's user, not of the shape, so that the most measured one stands for a graph's calls.
@@ -46,7 +46,7 @@ class Model(ABC):
     constants that are shares of the device's rates and by which fits of several engines can be ranked.
     """
 
-    op: ClassVar[str]
+    kernel_class: ClassVar[str]
     dims: ClassVar[tuple[str, ...]]
     optional: ClassVar[Mapping[str, float]] = {}
     constants: ClassVar[Mapping[str, Constant]]
@@ -61,18 +61,18 @@ class Model(ABC):
     shares: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
-    def least(self, call: Call, machine: Machine) -> Least:
+    def minimum_work(self, call: KernelCall, machine: Machine) -> MinimumWork:
         """The least work, for the bound that no prediction may pass."""
 
     @abstractmethod
-    def formula(self, call: Call, machine: Machine, constants: Mapping[str, float]) -> Num:
+    def formula(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
         """Seconds by the formula alone."""
 
-    def coordinates(self, call: Call, machine: Machine) -> Mapping[str, Num]:
+    def coordinates(self, call: KernelCall, machine: Machine) -> Mapping[str, Num]:
         """Where a call lies on the grids."""
         return {}
 
-    def probe(self, like: Call, at: Mapping[str, Num]) -> Call:
+    def probe(self, like: KernelCall, at: Mapping[str, Num]) -> KernelCall:
         """A call of the same kind that lies at these coordinates."""
         raise NotImplementedError
 
@@ -80,21 +80,21 @@ class Model(ABC):
         """The implementation that a kernel's name stands for: names of one variant are fitted together."""
         return kernel
 
-    def prepare(self, call: Call) -> Call:
+    def prepare(self, call: KernelCall) -> KernelCall:
         """The call with what its kernel's name says as extents."""
         return call
 
-    def local(self, call: Call, machine: Machine) -> bool:
+    def local(self, call: KernelCall, machine: Machine) -> bool:
         """Whether these measurements say nothing of other devices, whatever these are."""
         return False
 
-    def regime(self, call: Call, share: Num) -> Num:
+    def regime(self, call: KernelCall, share: Num) -> Num:
         """Which of the four intervals a call belongs to. share: its physical bound over its predicted time."""
         return (share > 0.1) * 1 + (share > 0.3) * 1 + (share > 0.6) * 1
 
-    def bound(self, call: Call, machine: Machine) -> tuple[Num, Num, Num]:
+    def bound(self, call: KernelCall, machine: Machine) -> tuple[Num, Num, Num]:
         """Seconds of arithmetic, of memory and of the links at their peaks."""
-        least = self.least(call, machine)
+        least = self.minimum_work(call, machine)
         return (
             least.flops / machine.matrix_flops(least.compute),
             least.bytes / machine.bandwidth,
@@ -109,7 +109,7 @@ class Fitted(NamedTuple):
     surfaces: tuple[Surface, ...] = ()
 
 
-def estimate(model: Model, call: Call, machine: Machine, fitted: Fitted) -> Num:
+def kernel_seconds(model: KernelModel, call: KernelCall, machine: Machine, fitted: Fitted) -> Num:
     """The formula times its correction."""
     time = model.formula(call, machine, fitted.constants)
     if fitted.surfaces:
@@ -118,13 +118,13 @@ def estimate(model: Model, call: Call, machine: Machine, fitted: Fitted) -> Num:
     return time
 
 
-def seconds(model: Model, call: Call, machine: Machine, fitted: Fitted) -> Num:
+def bounded_kernel_seconds(model: KernelModel, call: KernelCall, machine: Machine, fitted: Fitted) -> Num:
     """The estimate, never below the physical bound."""
     compute, memory, link = model.bound(call, machine)
-    return maximum(estimate(model, call, machine, fitted), maximum(maximum(compute, memory), link))
+    return maximum(kernel_seconds(model, call, machine, fitted), maximum(maximum(compute, memory), link))
 
 
-def fits(size: Num, machine: Machine) -> Num:
+def l2_hit_fraction(size: Num, machine: Machine) -> Num:
     """Share of `size` bytes that the last-level cache still holds when they are read again: it falls from 1 to 0 as
     they grow from 0.75 to 1.25 of the cache.
     """
@@ -133,14 +133,14 @@ def fits(size: Num, machine: Machine) -> Num:
     return minimum(maximum(2.5 - 2 * size / machine.cache_bytes, 0.0), 1.0)
 
 
-def resident(call: Call, size: Num, machine: Machine) -> Num:
+def resident(call: KernelCall, size: Num, machine: Machine) -> Num:
     """Share of weights or caches that a call timed over and over by itself finds in the last-level cache.
 
     Only tables of kernels say so, by the extent `warm` of 1; in a model other layers come between.
     """
-    return call.dims.get("warm", 0) * fits(size, machine)
+    return call.dims.get("warm", 0) * l2_hit_fraction(size, machine)
 
 
-def usual(model: Model) -> Fitted:
+def default_constants(model: KernelModel) -> Fitted:
     """The constants of a device that nothing is known about."""
     return Fitted(constants={name: constant.usual for name, constant in model.constants.items()})

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from archsim.base.number import Num, exp, log2, maximum, minimum, where
-from archsim.timing.classes.call import Call
-from archsim.timing.classes.model import Constant, Least, Model, fits, resident
+from archsim.timing.classes.call import KernelCall
+from archsim.timing.classes.model import Constant, KernelModel, MinimumWork, l2_hit_fraction, resident
 from archsim.timing.classes.surface import Axis
 from archsim.timing.roofline import Machine
 
@@ -95,7 +95,7 @@ def _moment(span: Num, a: Num, order: int) -> Num:
     return a / (span**a - 1) * (span ** (order + a) - 1) / (order + a)
 
 
-class Moe(Model):
+class Moe(KernelModel):
     """t = t0 + |arithmetic, weights|_p + moves: the grouped products overlap their two costs in part.
 
     Arithmetic: rows padded by `tile` in each expert hit. Weights: of the experts hit, `rereads` times, which is 4
@@ -106,7 +106,7 @@ class Moe(Model):
     rows in any case.
     """
 
-    op: ClassVar[str] = "moe"
+    kernel_class: ClassVar[str] = "moe"
     dims: ClassVar[tuple[str, ...]] = ("m", "experts", "topk", "hidden", "inter")
     optional: ClassVar[Mapping[str, float]] = {"tp": 1, "ep": 1, "skew": SERVED, "gated": 1, "warm": 0}
     alternatives: ClassVar[bool] = True
@@ -133,7 +133,7 @@ class Moe(Model):
     families: ClassVar[tuple[str, ...]] = ("experts", "topk", "hidden", "inter")
     shares: ClassVar[tuple[str, ...]] = ("matrix", "memory")
 
-    def prepare(self, call: Call) -> Call:
+    def prepare(self, call: KernelCall) -> KernelCall:
         """The call with `skew` and `gated` among its extents where its kernel's name states them."""
         if not call.kernel:
             return call
@@ -150,7 +150,7 @@ class Moe(Model):
         """The implementation; the distribution is an extent."""
         return implementation(kernel)
 
-    def least(self, call: Call, machine: Machine) -> Least:
+    def minimum_work(self, call: KernelCall, machine: Machine) -> MinimumWork:
         """An even share of rows, the weights of as few experts as can take it, and tokens beyond the cache."""
         m, topk, ep = call.dims["m"], call.dims["topk"], call.dims.get("ep", 1)
         held = call.dims["experts"] / ep
@@ -159,13 +159,13 @@ class Moe(Model):
         moved = 2 * 2 * m * call.dims["hidden"] / ep
         most = minimum(held, rows) * _matrix(call) * call.storage.weight
         weights = fewest * _matrix(call) * call.storage.weight * (1 - resident(call, most, machine))
-        return Least(
+        return MinimumWork(
             flops=2 * rows * _matrix(call),
             bytes=weights + moved * (moved > machine.cache_bytes),
             compute=call.storage.compute,
         )
 
-    def formula(self, call: Call, machine: Machine, constants: Mapping[str, float]) -> Num:
+    def formula(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
         """Partly overlapping grouped products, then what moves rows."""
         part, stored = _share(call), call.storage
         strange = call.dims["m"] * call.dims["topk"] - part.rows
@@ -181,11 +181,11 @@ class Moe(Model):
         moved = 2 * (
             touched * (2 * call.dims["hidden"] + 3 * inner) + 2 * call.dims["m"] * call.dims["hidden"]
         )
-        faster = 1 + (constants["cached"] - 1) * fits(moved, machine)
+        faster = 1 + (constants["cached"] - 1) * l2_hit_fraction(moved, machine)
         moves = moved / (machine.bandwidth * constants["stream"] * faster)
         return constants["floor_us"] * 1e-6 + products + moves
 
-    def coordinates(self, call: Call, machine: Machine) -> Mapping[str, Num]:
+    def coordinates(self, call: KernelCall, machine: Machine) -> Mapping[str, Num]:
         """log2 of tokens, experts on the rank, rows per expert hit, width of an expert and bytes of weights read."""
         part = _share(call)
         return {
@@ -198,14 +198,14 @@ class Moe(Model):
         }
 
 
-def _skew(call: Call) -> Num:
+def _skew(call: KernelCall) -> Num:
     return call.dims.get("skew", SERVED)
 
 
-def _share(call: Call) -> Share:
+def _share(call: KernelCall) -> Share:
     return share(call.dims["m"], call.dims["experts"], call.dims["topk"], call.dims.get("ep", 1), _skew(call))
 
 
-def _matrix(call: Call) -> Num:
+def _matrix(call: KernelCall) -> Num:
     """Elements of one expert's matrices on this rank: up, down and, where gated, gate."""
     return (2 + call.dims.get("gated", 1)) * call.dims["hidden"] * call.dims["inter"] / call.dims.get("tp", 1)
