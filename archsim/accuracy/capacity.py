@@ -76,7 +76,7 @@ def hardware_of(run: Run) -> Hardware:
         hardware = nearest(run.total_gib or 80.0)
     if run.total_gib is None:
         return hardware
-    kept = engine_of(run.engine).rules.reserve.get(hardware.vendor)
+    kept = engine_of(run.engine).rules.memory.reserve.get(hardware.vendor)
     size = run.total_gib + (parse_quantity(kept, "B") / GIB if kept else 0.0)
     memory = hardware.memory.model_copy(update={"capacity": f"{size} GiB", "working_set": None})
     return hardware.model_validate({**hardware.model_dump(by_alias=True), "memory": memory.model_dump()})
@@ -137,9 +137,9 @@ def _slack(room: Room, budget: Budget) -> tuple[int, int]:
     extra = non_torch_of(rules, room.plan.tp * room.plan.dp)
     less, more = (parse_quantity(extra.high, "B") - parse_quantity(extra.bytes, "B"),
                   parse_quantity(extra.bytes, "B") - parse_quantity(extra.low, "B"))  # fmt: skip
-    if rules.graphs is not None and budget.graphs_inside and budget.graphs:
-        less += parse_quantity(rules.graphs.high, "B") - budget.graphs
-        more += budget.graphs - parse_quantity(rules.graphs.low, "B")
+    if rules.memory.graphs is not None and budget.graphs_inside and budget.graphs:
+        less += parse_quantity(rules.memory.graphs.high, "B") - budget.graphs
+        more += budget.graphs - parse_quantity(rules.memory.graphs.low, "B")
     step = STEP * budget.activations
     return -round(less + step), round(more + step)
 
@@ -168,7 +168,7 @@ def _stage_peak(room: Room, stage: Stage, load: tuple[int, int, int]) -> tuple[f
 
 def queues(engine: str) -> bool:
     """Whether an engine sets memory aside for a cache, and lets requests wait when that is full."""
-    return engine_of(engine).rules.share.meaning != "none"
+    return engine_of(engine).rules.memory.share.meaning != "none"
 
 
 def largest_batch(run: Run) -> int:

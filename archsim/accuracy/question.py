@@ -10,7 +10,7 @@ from typing import Any
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import ArchsimError, UnknownName, UsageError
-from archsim.engines.names import canonical
+from archsim.engines.names import DEFAULT_ENGINE, named
 from archsim.engines.names import engine_of as rules_of
 from archsim.importers.opening import open_model
 from archsim.spec.format import load_format, stored
@@ -44,7 +44,7 @@ class Run:
     dp: int = 1
     weights: str | None = None
     kv: str | None = None
-    engine: str = "generic"
+    engine: str = DEFAULT_ENGINE
     metric: str = ""
     definition: str = ""
     isl: int | None = None
@@ -130,20 +130,18 @@ def degrees_of(row: Mapping[str, Any], engine: str) -> tuple[int, int, int]:
     if tp is pp is dp is None:
         tp = whole(row, "n_devices")
     tp, pp, dp = tp or 1, pp or 1, dp or 1
-    if tp > 1 and rules_of(engine).rules.splits == "layers":
+    if tp > 1 and rules_of(engine).rules.parallelism.splits == "layers":
         tp, pp = 1, tp * pp
     return tp, pp, dp
 
 
 def engine_of(name: Any, version: Any) -> tuple[str, tuple[str, ...]]:
     """An engine and its version as `--engine` takes them; one that nobody knows is none in particular."""
-    spelt = str(name or "generic").strip()
+    spelt = str(name or DEFAULT_ENGINE).strip()
     try:
-        known = canonical(spelt)[0]
+        known = named(spelt)[0]
     except UnknownName:
-        return "generic", (f"no engine named {quote(spelt)}: predicted as no engine in particular",)
-    if known == "generic":
-        return known, ()
+        return DEFAULT_ENGINE, (f"no engine named {quote(spelt)}: predicted as no engine in particular",)
     stated = str(version or "").strip()
     return (f"{known}@{stated.lstrip('~v')}" if VERSION.fullmatch(stated) else known), ()
 

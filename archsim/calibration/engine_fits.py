@@ -2,19 +2,20 @@
 
 Serving stacks whose kernels are measured get one number, the host's work per step. Engines without tables (llama.cpp,
 AWQ kernels, ...) get the constants of their products and attention, from public runs in which these are nearly all of
-the time. Which numbers are open, and their priors, stand in `engines.yaml`; errors are of model and device pairs that
-a fit has not seen.
+the time. Which numbers are open, and their priors, stand in the engine's document; errors are of model and device
+pairs that a fit has not seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from archsim.calibration.fitting import SOFT, Errors, errors, loss, quantiles
+from archsim.spec.engine import KernelPrior
 from archsim.timing.calibration import Entry, Store
 from archsim.timing.classes.catalog import MODELS
 
@@ -116,18 +117,15 @@ def overhead(engine: str, version: str) -> Free:
     return Free(OVERHEAD[0], 5.0, 20_000.0, put, OVERHEAD[1])
 
 
-def constants(engine: str, fits: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, str, Free]]:
+def constants(engine: str, fits: Sequence[KernelPrior]) -> Iterator[tuple[int, str, Free]]:
     """The open constants of an engine's kernels: position of the fit, name, and the number."""
     for position, one in enumerate(fits):
-        for name, (centre, spread) in one.get("centre", {}).items():
-            model = MODELS[one["op"]]
+        for name, (centre, spread) in one.prior.items():
+            model = MODELS[one.kernel_class]
             stated = {**model.constants, **model.extra}[name]
-            put = _put_constant(engine, one["vendor"], one["op"], one.get("dtype", ""), name)
-            yield (
-                position,
-                name,
-                Free(centre, stated.low / ROOM, stated.high * (1 if stated.high == 1 else ROOM), put, spread),
-            )
+            put = _put_constant(engine, one.vendor, one.kernel_class, one.dtype, name)
+            high = stated.high * (1 if stated.high == 1 else ROOM)
+            yield position, name, Free(centre, stated.low / ROOM, high, put, spread)
 
 
 def _put_constant(
@@ -149,7 +147,7 @@ def _put_constant(
 
 # ---------------------------------------------------------------------- results
 def fitted_kernels(
-    engine: str, fits: Sequence[Mapping[str, Any]], sample: Sample, store: Store
+    engine: str, fits: Sequence[KernelPrior], sample: Sample, store: Store
 ) -> list[dict[str, Any]]:
     """An engine's kernels with their constants, the interval and errors of unseen families, for `engines.yaml`."""
     open_ = list(constants(engine, fits))
@@ -158,17 +156,15 @@ def fitted_kernels(
     held = unseen(free, sample, store)
     known = np.isfinite(held)
     low, high = quantiles(held[known], sample.measured[known])
-    seen = errors(held, sample.measured)
-    result = [dict(one) for one in fits]
-    for (position, name, _), value in zip(open_, values, strict=True):
-        result[position].setdefault("constants", {})
-        result[position]["constants"] = {**result[position]["constants"], name: value}
-    for one in result:
-        if "centre" in one:
-            one["interval"] = {
-                str(code): [round(min(low, 0.0), 3), round(max(high, 0.0), 3)] for code in range(4)
-            }
-            one["errors"] = {"held_out": "pairs of model and device", **stated(seen)}
+    ends = [round(min(low, 0.0), 3), round(max(high, 0.0), 3)]
+    seen = stated(errors(held, sample.measured))
+    result = []
+    for position, one in enumerate(fits):
+        named = {"vendor": one.vendor, "op": one.kernel_class, **({"dtype": one.dtype} if one.dtype else {})}
+        mine = {name: value for (at, name, _), value in zip(open_, values, strict=True) if at == position}
+        about = {"held_out": "pairs of model and device", **seen}
+        regimes = {str(code): ends for code in range(4)}
+        result.append({**named, "constants": mine, "interval": regimes, "errors": about})
     return result
 
 

@@ -21,6 +21,8 @@ from archsim.calibration.fitting import TAIL, quantiles
 from archsim.calibration.writing import write_yaml
 from archsim.engines.names import named
 from archsim.engines.overhead import UNSTATED
+from archsim.spec.catalog import files
+from archsim.spec.engine import KernelPrior, load_engine
 from archsim.timing.calibration import Store, default_store
 
 RATES = frozenset({"decode_tok_s", "prefill_tok_s", "throughput_tok_s"})
@@ -37,34 +39,67 @@ FEWEST, FEWEST_WHOLE = 5, 20
 
 
 def refit(document: Mapping[str, Any], tables: Sequence[Table], say: Callable[[str], None]) -> dict[str, Any]:
-    """`engines.yaml` with every number fitted anew that the tables say something about."""
+    """`engines.yaml` with every number fitted anew that the tables say something about. What is open, and from which
+    prior, stands in the engines' own documents.
+    """
     known = default_store()
-    engines = {name: dict(profile) for name, profile in document["engines"].items()}
+    engines = {name: dict(measured) for name, measured in document["engines"].items()}
     lists = [table for table in tables if table.kind == "runs"]
-    for name, profile in engines.items():
-        for vendor in dict.fromkeys(one["vendor"] for one in profile.get("fits", ()) if "centre" in one):
-            sample = of_runs(lists, name, vendor)
-            if sample is not None and len(sample.rows) >= FEWEST:
-                mine = [one for one in profile["fits"] if one["vendor"] == vendor]
-                found = iter(fitted_kernels(name, mine, sample, known))
-                profile["fits"] = [next(found) if one["vendor"] == vendor else one for one in profile["fits"]]
-                say(f"{name} on {vendor}: {len(sample.rows)} runs")
     served = of_serving([table for table in tables if table.kind == "serving"])
     stacks = {**of_steps(lists), **served}
-    for (name, version), sample in stacks.items():
-        if name in engines and "overhead_us" in engines[name] and len(sample.rows) >= FEWEST:
-            key = version or UNSTATED
-            numbers, seen = fitted_overhead(name, key, sample, known)
-            engines[name]["overhead_us"] = {**engines[name]["overhead_us"], key: numbers}
-            source = "serving points" if (name, version) in served else "runs"
-            about = {"of": source, **seen}
-            engines[name]["overhead_errors"] = {**engines[name].get("overhead_errors", {}), key: about}
-            stack = f"{name} {version or 'of no stated version'}"
-            say(f"{stack}: {numbers[0]:,.0f} us a step from {len(sample.rows)} {source}")
+    for name in files("engines"):
+        opened = load_engine(name).time
+        if fits := refitted_kernels(
+            name, opened.fits, engines.get(name, {}).get("fits", ()), lists, known, say
+        ):
+            engines.setdefault(name, {})["fits"] = fits
+        for stack, sample in stacks.items():
+            if opened.host_overhead and stack[0] == name and len(sample.rows) >= FEWEST:
+                source = "serving points" if stack in served else "runs"
+                refit_overhead(engines.setdefault(name, {}), stack, sample, source, known, say)
     result = {**document, "engines": engines}
     whole = dict(document.get("composition", {}))
     whole |= composition(result, list(served.values()), known) if served else {}
     return {**result, "composition": whole | spreads({**result, "composition": whole}, lists, known)}
+
+
+def refitted_kernels(
+    engine: str,
+    opened: Sequence[KernelPrior],
+    present: Sequence[dict[str, Any]],
+    tables: Sequence[Table],
+    known: Store,
+    say: Callable[[str], None],
+) -> list[dict[str, Any]]:
+    """The fits of an engine's kernels, anew for each vendor of which there are runs enough."""
+    found: list[dict[str, Any]] = []
+    for vendor in dict.fromkeys(prior.vendor for prior in opened if prior.prior):
+        sample = of_runs(tables, engine, vendor)
+        if sample is not None and len(sample.rows) >= FEWEST:
+            mine = [prior for prior in opened if prior.vendor == vendor and prior.prior]
+            found += fitted_kernels(engine, mine, sample, known)
+            say(f"{engine} on {vendor}: {len(sample.rows)} runs")
+        else:
+            found += [fit for fit in present if fit["vendor"] == vendor]
+    return found
+
+
+def refit_overhead(
+    measured: dict[str, Any],
+    stack: tuple[str, str],
+    sample: Sample,
+    source: str,
+    known: Store,
+    say: Callable[[str], None],
+) -> None:
+    """Puts the host work per step of one engine version, and its errors, among what is measured of the engine."""
+    name, version = stack
+    key = version or UNSTATED
+    numbers, seen = fitted_overhead(name, key, sample, known)
+    measured["overhead_us"] = {**measured.get("overhead_us", {}), key: numbers}
+    measured["overhead_errors"] = {**measured.get("overhead_errors", {}), key: {"of": source, **seen}}
+    shown = f"{name} {version or 'of no stated version'}"
+    say(f"{shown}: {numbers[0]:,.0f} us a step from {len(sample.rows)} {source}")
 
 
 def composition(document: Mapping[str, Any], samples: Sequence[Sample], known: Store) -> dict[str, Any]:
@@ -201,7 +236,7 @@ def _predictor(
     return predict
 
 
-def write(document: Mapping[str, Any], source: Path, path: Path) -> None:
+def write(document: Mapping[str, Any], source: Path | None, path: Path) -> None:
     """`engines.yaml`, with the comment that heads its source kept."""
-    lines = source.read_text("utf-8").splitlines(keepends=True)
+    lines = source.read_text("utf-8").splitlines(keepends=True) if source else []
     write_yaml(path, document, "".join(line for line in lines if line.startswith("#")))

@@ -28,7 +28,7 @@ def compare(
     output_len: s.OutputLen = "256",
     weights: o.Weights = None,
     kv_cache_dtype: o.KvDtype = None,
-    engine: o.Engine = "generic",
+    engine: o.Engine = o.DEFAULT_ENGINE,
     set_: p.ChangesOfOthers = None,
     json: o.AsJson = False,
     format: p.Format = p.Layout.table,

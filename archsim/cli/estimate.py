@@ -27,7 +27,7 @@ def estimate(
     output_len: o.OutputLen = 256,
     weights: o.Weights = None,
     kv_cache_dtype: o.KvDtype = None,
-    engine: o.Engine = "generic",
+    engine: o.Engine = o.DEFAULT_ENGINE,
     concurrency: Annotated[
         int | None,
         typer.Option(

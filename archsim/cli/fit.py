@@ -33,7 +33,7 @@ def fit(
     kv_cache_dtype: f.Kv = None,
     cache_type_k: f.CacheK = None,
     cache_type_v: f.CacheV = None,
-    engine: o.Engine = "generic",
+    engine: o.Engine = o.DEFAULT_ENGINE,
     max_model_len: f.Length = None,
     max_num_seqs: f.Seqs = None,
     max_num_batched_tokens: f.StepTokens = None,

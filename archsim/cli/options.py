@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from archsim.cli.completion import devices, formats, models
+from archsim.engines.names import DEFAULT_ENGINE as DEFAULT_ENGINE
 
 
 class Layout(StrEnum):

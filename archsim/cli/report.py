@@ -54,7 +54,7 @@ def report(
     input_len: o.InputLen = 2048,
     output_len: o.OutputLen = 256,
     kv_cache_dtype: o.KvDtype = None,
-    engine: o.Engine = "generic",
+    engine: o.Engine = o.DEFAULT_ENGINE,
     set_: o.Changes = None,
     light: Light = False,
     stamp: Stamp = "",
@@ -95,7 +95,7 @@ def _refuse(out: Path) -> None:
     raise typer.Exit(1)
 
 
-USUAL = {"devices": "auto", "batch": 1, "input_len": 2048, "output_len": 256, "engine": "generic"}
+USUAL = {"devices": "auto", "batch": 1, "input_len": 2048, "output_len": 256, "engine": o.DEFAULT_ENGINE}
 
 
 def _command(models: list[str], hw: str, asked: dict[str, Any]) -> str:

@@ -32,7 +32,7 @@ def sweep(
     output_len: s.OutputLen = "256",
     weights: s.Weights = None,
     kv_cache_dtype: s.KvDtypes = None,
-    engine: s.Engines = "generic",
+    engine: s.Engines = o.DEFAULT_ENGINE,
     set_: o.Changes = None,
     where: s.Where = None,
     pareto: s.Pareto = None,

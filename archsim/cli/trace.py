@@ -41,7 +41,7 @@ def trace(
     output_len: o.OutputLen = 256,
     weights: o.Weights = None,
     kv_cache_dtype: o.KvDtype = None,
-    engine: o.Engine = "generic",
+    engine: o.Engine = o.DEFAULT_ENGINE,
     set_: o.Changes = None,
     no_color: o.NoColor = False,
 ) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from archsim.base.errors import UsageError
 from archsim.blocks.layer import walk_layers
+from archsim.engines.names import DEFAULT_ENGINE, engine_of
 from archsim.graph.graph import Block
 from archsim.graph.passes.quantize import DEFAULT, quantize
 from archsim.graph.tensor import BF16, Format
@@ -41,7 +42,7 @@ class Formats:
 
 def choose_formats(
     model: Model, weights: str | None = None, kv_cache_dtype: str | None = None, imatrix: bool | None = None,
-    engine: str = "generic",
+    engine: str = DEFAULT_ENGINE,
 ) -> Formats:  # fmt: skip
     """The model's native formats, or those asked for.
 
@@ -66,12 +67,10 @@ def choose_formats(
 
 def _usual_cache(engine: str, converted: str | None, sixteen: Format) -> tuple[Format, str]:
     """The cache format where none is asked for, and why. converted: the format that weights were converted to."""
-    if converted is not None and engine != "generic":
-        from archsim.engines.names import engine_of
-
+    if converted is not None:
         rules = engine_of(engine).rules
-        if converted in rules.caches:
-            found = _cache_format(rules.caches[converted])
+        if converted in rules.memory.cache_formats:
+            found = _cache_format(rules.memory.cache_formats[converted])
             return found, f"{rules.title} follows {converted} checkpoints, which ask for it,"
     return sixteen, "16 bits"
 

@@ -1,47 +1,29 @@
-"""Names of serving engines as people write them."""
+"""From what people type for a serving engine to its document: `vLLM 0.9`, `llama.cpp@b6000`, `TensorRT-LLM`."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import UnknownName
 from archsim.base.version import version_of
+from archsim.spec.catalog import files
 
 if TYPE_CHECKING:
     from archsim.spec.engine import Engine
 
-ALIASES = {
-    "generic": ("generic",),
-    "vllm": ("vllm",),
-    "sglang": ("sglang", "sgl"),
-    "trtllm": ("trtllm", "tensorrtllm", "nim"),
-    "llamacpp": ("llamacpp", "llama.cpp", "ollama", "lmstudio"),
-    "hf": ("hf", "transformers", "huggingface", "optimumhabana"),
-    "gptfast": ("gptfast",),
-    "exllamav2": ("exllamav2", "exllama"),
-    "mlcllm": ("mlcllm", "mlc"),
-    "autoawq": ("autoawq", "autoawqgemm", "autoawqgemm/gemv"),
-    "autoawqgemv": ("autoawqgemv",),
-    "tinychat": ("tinychat",),
-    "qserve": ("qserve",),
-}
-"""Canonical name -> spellings, compared without case; blanks, hyphens and underscores may stand between letters."""
-
-
-RULES = {
-    "gptfast": "hf", "exllamav2": "hf", "mlcllm": "hf", "autoawq": "hf", "autoawqgemv": "hf",
-    "tinychat": "hf", "qserve": "hf"
-}  # fmt: skip
-"""Engines without a file of their own, and whose memory rules stand for theirs: nothing is reserved ahead."""
+DEFAULT_ENGINE = "generic"
+"""The document that is used where no engine is named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """An engine's memory rules. version: as asked for, empty where assumed."""
+    """An engine's document at a version. version: as asked for, empty where assumed. notes: what had to be assumed."""
 
     name: str
     version: str
@@ -49,60 +31,73 @@ class Chosen:
     notes: tuple[str, ...]
 
 
-def engine_of(name: str) -> Chosen:
-    """The memory rules of `NAME[@VERSION]`, and what had to be assumed. Raises UnknownName."""
-    engine, _ = canonical(name)
-    stated = name.partition("@")[2] or name
-    version = stated if version_of(stated) else ""
+def engine_of(text: str) -> Chosen:
+    """The document of `NAME[@VERSION]`, and what had to be assumed. Raises UnknownName, SpecError."""
     from archsim.spec.engine import load_engine
 
-    rules = load_engine(RULES.get(engine, engine), version)
-    notes = []
-    if engine in RULES:
-        notes.append(f"{engine} has no memory rules of its own: those of {rules.title} are used")
-    if rules.before and not version:
-        notes.append(
-            f"no version of {rules.title} given: {rules.version} is assumed; `--engine {engine}@VERSION`"
+    name, rest = named(text)
+    version = rest if version_of(rest) else ""
+    rules = load_engine(name, version)
+    return Chosen(name=name, version=version, rules=rules, notes=tuple(_notes(rules, version)))
+
+
+def _notes(rules: Engine, version: str) -> Iterator[str]:
+    from archsim.spec.engine import load_engine
+
+    if rules.memory.as_ is not None:
+        yield (
+            f"{rules.title} has no memory rules of its own: those of {load_engine(rules.memory.as_).title} are used"
         )
-    return Chosen(name=engine, version=version, rules=rules, notes=tuple(notes))
+    if rules.before and not version:
+        yield (
+            f"no version of {rules.title} given: {rules.version} is assumed; `--engine {rules.name}@VERSION`"
+        )
 
 
-def named(name: str) -> tuple[str, str]:
-    """An engine's canonical name, and the version named with it (empty: none). Raises UnknownName."""
-    engine, rest = _longest(name.strip().lower())
-    return engine, rest.strip(" @=-_()")
+def named(text: str) -> tuple[str, str]:
+    """An engine's name, and the version named with it (empty: none), as in `vLLM 0.9`, `vllm==1.0` or `vllm@v0.6`.
 
-
-def canonical(name: str) -> tuple[str, tuple[str, ...]]:
-    """The engine's canonical name, and what the version or build named with it amounts to.
-
-    The spelling must end where a word does: `vLLM 0.9`, `vllm==1.0`, `vllm@v0.6` and `TensorRT-LLM PyTorch backend`
-    are engines, `vllmx` is none. Raises UnknownName.
+    A document's own name is found without reading any document. Raises UnknownName.
     """
-    engine, rest = _longest(name.strip().lower())
-    if engine == "generic":
-        return engine, ()
-    version = rest.strip(" @=-_()")
-    shown = f"{engine} {version}" if version else f"{engine}, no version given"
-    return engine, (f"engine {shown}: the plan and memory rules are the generic ones, but for layer splits",)
+    typed = text.strip().lower()
+    head, _, version = typed.partition("@")
+    documents = files("engines")
+    if head in documents:
+        return head, version.strip()
+    name, rest = _longest(typed, documents)
+    return name, rest.strip(" @=-_()")
 
 
-@lru_cache(maxsize=256)
-def _longest(text: str) -> tuple[str, str]:
-    """The engine whose spelling covers most of the text's start, and what follows it."""
-    if text in ALIASES:
-        return text, ""
+def _longest(typed: str, documents: dict[str, Path]) -> tuple[str, str]:
+    """The engine whose spelling covers most of the text's start, and what follows it.
+
+    The spelling must end where a word does: `vllmx` is none. Blanks, hyphens and underscores may stand between letters.
+    """
     found = [
-        (match.end(), engine)
-        for engine, spellings in ALIASES.items()
-        for spelling in spellings
-        if (match := re.match(r"[ _-]*".join(map(re.escape, spelling)) + r"(?![a-z](?!\d))", text))
+        (match.end(), name)
+        for name, path in documents.items()
+        for spelling in (name, *aliases(path))
+        if (match := re.match(r"[ _-]*".join(map(re.escape, spelling)) + r"(?![a-z](?!\d))", typed))
     ]
     if not found:
         import difflib
 
-        close = difflib.get_close_matches(text[:40], ALIASES, n=1)
+        close = difflib.get_close_matches(typed[:40], documents, n=1)
         hints = tuple(f"did you mean `{name}`?" for name in close)
-        raise UnknownName(f"no engine named {quote(text)}", hints=(*hints, "known: " + ", ".join(ALIASES)))
-    end, engine = max(found)
-    return engine, text[end:]
+        raise UnknownName(f"no engine named {quote(typed)}", hints=(*hints, "known: " + ", ".join(documents)))
+    end, name = max(found)
+    return name, typed[end:]
+
+
+def aliases(path: Path) -> tuple[str, ...]:
+    """The other spellings that a document gives its engine."""
+    status = path.stat()
+    return _aliases(path, (status.st_mtime_ns, status.st_size))
+
+
+@lru_cache(maxsize=256)
+def _aliases(path: Path, _stamp: tuple[int, int]) -> tuple[str, ...]:
+    from archsim.spec.loader import read
+
+    listed = read(path).get("aliases")
+    return tuple(str(alias).lower() for alias in listed) if isinstance(listed, list) else ()

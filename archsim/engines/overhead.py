@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from archsim.base.number import absent, exp, maximum
 from archsim.base.version import version_of
+from archsim.engines.names import DEFAULT_ENGINE
 from archsim.timing.calibration import Store, default_store
 from archsim.timing.kernel_timer import Timed
 from archsim.timing.step_time import OpTime, Phase, Share, with_extra, with_share
@@ -22,7 +22,7 @@ class Profile(NamedTuple):
     captured).
     """
 
-    name: str = "generic"
+    name: str = DEFAULT_ENGINE
     mixes: bool = True
     kernels: str = ""
     version: str = ""
@@ -34,26 +34,33 @@ class Profile(NamedTuple):
     launch_s: float = 0.0
 
 
-def profile_of(engine: str = "generic", version: str = "", store: Store | None = None) -> Profile:
-    """The profile of an engine at a version: that of the newest version not above it, else the oldest known."""
-    return _profile(engine, version, store or default_store())
+def profile_of(engine: str = DEFAULT_ENGINE, version: str = "", store: Store | None = None) -> Profile:
+    """The profile of an engine at a version: its document's, and the measured host work per step.
 
+    That is of the newest version not above the one asked for, else of the oldest known.
+    """
+    from archsim.spec.engine import load_engine
 
-@lru_cache(maxsize=64)
-def _profile(engine: str, version: str, store: Store) -> Profile:
-    found = store.engines
-    data = found.get(engine) or found.get("generic") or {}
-    kernels = data.get("kernels", "")
+    document = load_engine(engine, version)
+    store = store or default_store()
+    kernels = document.time.kernels
     return Profile(
-        name=engine, kernels=kernels, version=version if kernels == engine else "", merged=data.get("merged", True),
-        mixes=data.get("mixes", True), launch_s=data.get("launch_us", 0.0) * 1e-6,
-        composition=tuple(found.get("composition", {}).get("interval", (0.0, 0.0))),
-        **_overhead(data.get("overhead_us", {}), version),
+        name=engine, kernels=kernels, version=version if kernels == engine else "",
+        merged=document.time.fused_qkv, mixes=document.scheduler.chunked_prefill_with_decode,
+        launch_s=document.time.launch_us * 1e-6,
+        composition=tuple(store.engines.get("composition", {}).get("interval", (0.0, 0.0))),
+        **_overhead(measured_overhead(engine, store), version),
     )  # fmt: skip
 
 
 UNSTATED = "any"
 """The version of runs that state none."""
+
+
+def measured_overhead(engine: str, store: Store) -> Mapping[str, tuple[float, float, float]]:
+    """Host work per step in microseconds by version, each with the ends of its interval, as fitted to whole runs."""
+    found: Mapping[str, tuple[float, float, float]] = store.engines.get(engine, {}).get("overhead_us", {})
+    return found
 
 
 def _overhead(by_version: Mapping[str, Any], version: str) -> dict[str, float]:

@@ -130,7 +130,7 @@ class Fit:
                 "max_model_len": self.length, "max_num_seqs": self.seqs, "batch": settings.batch,
                 "max_num_batched_tokens": self.batched_tokens, "memory_fraction": self.budget.share,
                 "memory_fraction_of": self.budget.meaning,
-                "block_size": settings.block_size or self.engine.rules.block_size,
+                "block_size": settings.block_size or self.engine.rules.memory.block_size,
             },
             "offload": self._offload(), "assumptions": list(self.assumptions), "warnings": list(self.warnings),
         }  # fmt: skip

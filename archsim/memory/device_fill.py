@@ -93,7 +93,7 @@ class Case:
     @property
     def length(self) -> int:
         """Tokens of the request that must fit."""
-        s, rule = self.settings, self.engine.rules.context
+        s, rule = self.settings, self.engine.rules.scheduler.context
         if s.max_model_len is not None:
             return s.max_model_len
         if rule == "model" and self.model.max_context:
@@ -123,8 +123,8 @@ class Case:
     def paging(self) -> Paging:
         """How the engine keeps caches."""
         rules = self.engine.rules
-        block = self.settings.block_size or rules.block_size
-        return Paging(block=block, windows=rules.windows, chunk=self.tokens)
+        block = self.settings.block_size or rules.memory.block_size
+        return Paging(block=block, windows=rules.memory.windows, chunk=self.tokens)
 
     def graph(self, plan: Plan, tokens: int) -> Block:
         """One rank's graph of a prefill of so many tokens on every attention replica."""
@@ -170,18 +170,18 @@ class Case:
         limits = limits_of(rules, self.hardware)
         share = s.gpu_memory_utilization or s.mem_fraction_static
         share = share or share_of(rules, self.hardware, plan, self.tokens, limits)
-        graphs = 0 if rules.graphs is None or s.enforce_eager else size(rules.graphs.bytes)
+        graphs = 0 if rules.memory.graphs is None or s.enforce_eager else size(rules.memory.graphs.bytes)
         return Budget(
             capacity=self.hardware.memory_bytes, visible=visible_bytes(self.hardware, rules), share=share,
-            meaning=rules.share.meaning, weights=stage.weights, layout=self._layout(ranks.graph, plan),
+            meaning=rules.memory.share.meaning, weights=stage.weights, layout=self._layout(ranks.graph, plan),
             extra=ranks.extra, activations=self.activations(plan, length), graphs=graphs,
-            graphs_inside=rules.graphs is not None and rules.graphs.inside,
+            graphs_inside=rules.memory.graphs is not None and rules.memory.graphs.inside,
             non_torch=size(non_torch_of(rules, plan.tp * plan.dp).bytes),
         )  # fmt: skip
 
     def load_peak(self, plan: Plan, budget: Budget) -> int:
         """Bytes that the device holds at most while weights are loaded, and converted where the engine does that."""
-        loaded, online = budget.weights + budget.layout + budget.extra, self.engine.rules.online
+        loaded, online = budget.weights + budget.layout + budget.extra, self.engine.rules.memory.online
         if self.native is None or online is None or online.peak == "streamed":
             return loaded
         before = replace(self, formats=self.native, native=None, steps={})
@@ -190,7 +190,7 @@ class Case:
 
     def _layout(self, graph: Block, plan: Plan) -> int:
         """Bytes that the engine's padded layouts add to weights."""
-        layout = self.engine.rules.layout
+        layout = self.engine.rules.memory.layout
         items = [i for i in c.inventory(graph) if i.tensor.format.name in layout] if layout else []
         extra = sum((layout[i.tensor.format.name] - 1) * float(nbytes(i.tensor) * i.copies) for i in items)
         return round(extra / plan.pp)
@@ -203,18 +203,17 @@ class Case:
         return self.steps[plan, tokens]
 
     def _step_tokens(self, length: int) -> int:
-        rules = self.engine.rules.activations
+        rules = self.engine.rules.memory.activations
         if rules.profile != "length":
             return self.tokens
         if self.settings.max_num_batched_tokens:
             return self.settings.max_num_batched_tokens
         if rules.chunk_above is not None and length > rules.chunk_above:
             return rules.chunk_tokens or self.tokens
-        at_least = self.tokens if self.engine.rules.limits[-1].seqs and self.engine.name == "vllm" else 1
-        return max(length, at_least)
+        return max(length, self.tokens) if rules.least_step else length
 
     def _activations(self, plan: Plan, tokens: int) -> int:
-        rules = self.engine.rules.activations
+        rules = self.engine.rules.memory.activations
         if rules.profile == "estimate":
             s = self.settings
             load = Workload(batch=s.batch, input_len=min(self.length, s.input_len), output_len=s.output_len)
@@ -254,18 +253,16 @@ class Case:
         yield from self.engine.notes
         if s.max_model_len is None:
             source = {"model": "the model's longest", "workload": "prompt and answer"}.get(
-                str(rules.context), f"the default of {rules.title}"
+                str(rules.scheduler.context), f"the default of {rules.title}"
             )
             yield f"--max-model-len {self.length:,}: {source}"
         yield f"steps of at most {self._step_tokens(self.length):,} tokens and {self.seqs:,} sequences"
         extra = non_torch_of(rules, plan.tp * plan.dp)
         yield f"non-torch memory {extra.bytes} per device, seen from {extra.low} to {extra.high}"
-        if rules.graphs is not None and not s.enforce_eager:
-            where = "inside" if rules.graphs.inside else "outside"
-            yield (
-                f"CUDA graphs {rules.graphs.bytes}, seen from {rules.graphs.low} to {rules.graphs.high}, "
-                f"{where} the memory fraction"
-            )
+        graphs = rules.memory.graphs
+        if graphs is not None and not s.enforce_eager:
+            where = "inside" if graphs.inside else "outside"
+            yield f"CUDA graphs {graphs.bytes}, seen from {graphs.low} to {graphs.high}, {where} the memory fraction"
         if plan.dp > 1:
             yield "tokens and concurrency are those of one attention replica"
         if s.parts:

@@ -19,15 +19,15 @@ def visible_bytes(hardware: Hardware, rules: Engine) -> int:
     """Bytes that a process sees: what the driver reports less what it keeps; of shared memory the working set."""
     if hardware.memory.unified:
         return hardware.working_set_bytes
-    kept = rules.reserve.get(hardware.vendor)
+    kept = rules.memory.reserve.get(hardware.vendor)
     return hardware.working_set_bytes - (size(kept) if kept else 0)
 
 
 def limits_of(rules: Engine, hardware: Hardware) -> Limits:
     """The default batch limits for a device of this size."""
     chosen = next(
-        (x for x in rules.limits if x.below is None or hardware.memory_bytes < size(x.below)),
-        rules.limits[-1],
+        (x for x in rules.scheduler.limits if x.below is None or hardware.memory_bytes < size(x.below)),
+        rules.scheduler.limits[-1],
     )
     if chosen.otherwise is not None and any(part in hardware.id for part in chosen.excluded):
         return Limits(seqs=chosen.otherwise.seqs, tokens=chosen.otherwise.tokens)
@@ -36,15 +36,15 @@ def limits_of(rules: Engine, hardware: Hardware) -> Limits:
 
 def non_torch_of(rules: Engine, devices: int) -> NonTorch:
     """Context, libraries and communication buffers for a group of so many devices."""
-    return [x for x in rules.non_torch if x.devices <= devices][-1]
+    return [x for x in rules.memory.non_torch if x.devices <= devices][-1]
 
 
 def share_of(rules: Engine, hardware: Hardware, plan: Plan, tokens: int, limits: Limits) -> float:
     """The default memory fraction."""
-    if rules.share.auto is None:
-        reached = [n for n in rules.share.by_devices if n <= plan.tp]
-        return rules.share.by_devices[max(reached)] if reached else rules.share.default or 1.0
-    return _auto(rules.share.auto, hardware.memory_bytes, plan, tokens, limits)
+    if rules.memory.share.auto is None:
+        reached = [n for n in rules.memory.share.by_devices if n <= plan.tp]
+        return rules.memory.share.by_devices[max(reached)] if reached else rules.memory.share.default or 1.0
+    return _auto(rules.memory.share.auto, hardware.memory_bytes, plan, tokens, limits)
 
 
 def _auto(rule: AutoShare, capacity: int, plan: Plan, tokens: int, limits: Limits) -> float:

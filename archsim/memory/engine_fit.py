@@ -9,7 +9,7 @@ from typing import Any
 from archsim.base.errors import AnswerNo, InvalidPlan, UsageError
 from archsim.counts.formats import choose_formats
 from archsim.counts.optional_parts import checked_parts
-from archsim.engines.names import engine_of
+from archsim.engines.names import DEFAULT_ENGINE, engine_of
 from archsim.memory.answer import Fit
 from archsim.memory.device_fill import Case, Settings
 from archsim.predict.estimate import _device_count
@@ -38,7 +38,7 @@ class Asked:
     dp: int | None = None
     weights: str | None = None
     kv_cache_dtype: str | None = None
-    engine: str = "generic"
+    engine: str = DEFAULT_ENGINE
     settings: Settings = field(default_factory=Settings)
 
     @property
@@ -62,7 +62,7 @@ def fit(
     output_len: int = 256,
     weights: str | None = None,
     kv_cache_dtype: str | None = None,
-    engine: str = "generic",
+    engine: str = DEFAULT_ENGINE,
     max_model_len: int | None = None,
     max_num_seqs: int | None = None,
     max_num_batched_tokens: int | None = None,
@@ -132,10 +132,10 @@ def _with_more(model: Model, hardware: Hardware, asked: Asked, answer: Fit) -> F
 def answered(model: Model, hardware: Hardware, asked: Asked) -> Fit:
     """The answer without suggestions."""
     engine = engine_of(asked.engine)
-    start = Plan(**asked.degrees, engine=engine.name)
+    start = Plan(**asked.degrees, engine=engine.name, splits=engine.rules.parallelism.splits)
     check_degrees(model, start)
     formats = choose_formats(model, asked.weights, asked.kv_cache_dtype, engine=asked.engine)
-    online = engine.rules.online
+    online = engine.rules.memory.online
     made = asked.weights is not None and online is not None and formats.name in online.formats
     native = choose_formats(model) if made else None
     case = Case(
@@ -151,7 +151,7 @@ def answered(model: Model, hardware: Hardware, asked: Asked) -> Fit:
 
 def _spread(case: Case, plan: Plan) -> Plan:
     """Whole experts on each rank, where the engine of that version kept them so."""
-    if case.engine.rules.experts == "spread" and plan.ep == 1 and plan.tp > 1:
+    if case.engine.rules.parallelism.experts == "spread" and plan.ep == 1 and plan.tp > 1:
         try:
             return check(case.model, replace(plan, ep=plan.tp))
         except UsageError:

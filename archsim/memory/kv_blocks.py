@@ -73,14 +73,14 @@ def stated(graph: Block, rules: Engine, keys: Format | None = None, values: Form
     from archsim.graph.graph import map_tensors
     from archsim.graph.tensor import FP32
 
-    if rules.states == "model" and keys is None and values is None:
+    if rules.memory.states == "model" and keys is None and values is None:
         return graph
 
     def change(tensor: Tensor) -> Tensor:
         if tensor.kind != "state":
             return tensor
         if tensor.role == "recurrent":
-            return replace(tensor, format=FP32) if rules.states == "fp32" else tensor
+            return replace(tensor, format=FP32) if rules.memory.states == "fp32" else tensor
         own = values if tensor.name.endswith("v_cache") else keys
         return tensor if own is None else replace(tensor, format=own)
 
@@ -91,7 +91,7 @@ def expanded(graph: Block, rules: Engine) -> Block:
     """The graph with MLA's latent cache as the keys and values of every head, where the engine keeps those."""
     from archsim.graph.graph import map_tensors, ops
 
-    if rules.latent == "latent":
+    if rules.memory.latent == "latent":
         return graph
     heads = next((op.writes[0].axes for op, _ in ops(graph) if op.name.endswith(".k_up")), None)
     if heads is None:

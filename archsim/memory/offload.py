@@ -115,7 +115,7 @@ class Parted:
 def parted(graph: Block, moved: Moved, rules: Engine, model: Model) -> Parted | None:
     """What lies where; None where all is on devices. The last layers go to devices first, the output matrix with
     one more than all of them, as in llama.cpp."""
-    if not moved.anything and rules.embedding == "device":
+    if not moved.anything and rules.memory.embedding == "device":
         return None
     *layers, outside = layer_tensors(graph, "weight")
     *caches, rest = layer_tensors(graph, "state")
@@ -131,7 +131,7 @@ def parted(graph: Block, moved: Moved, rules: Engine, model: Model) -> Parted | 
     whole = on_gpu is None or on_gpu > len(layers)
     ends: list[Held] = []
     for held in outside:
-        table = held.tensor.role == "embedding" and rules.embedding == "host"
+        table = held.tensor.role == "embedding" and rules.memory.embedding == "host"
         (ends if whole and (not table or tied) else host).append(held)
     lower = [held for layer in caches[:first] for held in layer]
     return Parted(layers=kept, caches=caches[first:], outside=ends, rest=rest, host=host, host_caches=lower)
@@ -151,7 +151,7 @@ def offloaded(graph: Block, moved: Moved, rules: Engine, model: Model) -> Split 
 def spread(parts: Parted, count: int, rules: Engine) -> tuple[Stage, ...]:
     """The layers that stay on devices, over so many of them; what is outside of layers on the last."""
     result, at = [], 0
-    for i, size in enumerate(layer_counts(len(parts.layers), count, rules.pipeline)):
+    for i, size in enumerate(layer_counts(len(parts.layers), count, rules.parallelism.pipeline)):
         own = [held for layer in parts.layers[at : at + size] for held in layer]
         kept = [held for layer in parts.caches[at : at + size] for held in layer]
         if i == count - 1:

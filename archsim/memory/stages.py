@@ -40,11 +40,11 @@ def stages(graph: Block, count: int, rules: Engine, model: Model) -> tuple[Stage
     weights, caches = layer_tensors(graph, "weight"), layer_tensors(graph, "state")
     ends = (
         ([], list(weights[-1]))
-        if rules.pipeline == "even" or count == 1
+        if rules.parallelism.pipeline == "even" or count == 1
         else _ends(weights[-1], rules, model)
     )
     result, at = [], 0
-    counts = layer_counts(len(weights) - 1, count, rules.pipeline)
+    counts = layer_counts(len(weights) - 1, count, rules.parallelism.pipeline)
     for i, size in enumerate(counts):
         own = [held for layer in weights[at : at + size] for held in layer]
         own += (ends[0] if i == 0 else []) + (ends[1] if i == count - 1 else [])
@@ -61,4 +61,4 @@ def _ends(outside: Sequence[Held], rules: Engine, model: Model) -> tuple[list[He
     last = [held for held in outside if held.tensor.role not in TABLES]
     if model.head is not None and model.head.tied:
         last += [held for held in first if held.tensor.name == "embedding.tokens"]
-    return ([] if rules.embedding == "host" else first), last
+    return ([] if rules.memory.embedding == "host" else first), last

@@ -64,7 +64,7 @@ def _try(model: Model, hardware: Hardware, asked: Asked) -> Fit | None:
 def _tries(asked: Asked, answer: Fit) -> Iterator[tuple[str, Asked]]:
     yield from _engine_settings(asked, answer)
     if answer.kv_tokens is not None and answer.formats.kv.bits > 9:
-        name = "q8_0" if answer.engine.rules.splits == "layers" else "fp8"
+        name = "q8_0" if answer.engine.rules.parallelism.splits == "layers" else "fp8"
         yield f"--kv-cache-dtype {name}", replace(asked, kv_cache_dtype=name)
     if not answer.fits and answer.longest and answer.longest < answer.length:
         shorter = answer.longest // ROUND * ROUND or answer.longest
@@ -95,22 +95,22 @@ def _both(asked: Asked, answer: Fit, weights: str) -> Iterator[tuple[str, Asked]
 def _engine_settings(asked: Asked, answer: Fit) -> Iterator[tuple[str, Asked]]:
     """Settings of the engine that cost no precision."""
     s, b, flags = asked.settings, answer.budget, answer.engine.rules.flags
-    if b.graphs and b.graphs_inside and answer.engine.name == "vllm":
-        yield "--enforce-eager", replace(asked, settings=replace(s, enforce_eager=True))
+    if "eager" in flags and b.graphs and b.graphs_inside:
+        yield flags["eager"], replace(asked, settings=replace(s, enforce_eager=True))
     if "tokens" in flags and answer.batched_tokens > LOW_STEP and b.meaning != "static":
         yield (
             f"{flags['tokens']} {LOW_STEP}",
             replace(asked, settings=replace(s, max_num_batched_tokens=LOW_STEP)),
         )
-    if answer.engine.rules.activations.logits_rows == "seqs" and answer.seqs > LOW_SEQS:
+    if answer.engine.rules.memory.activations.logits_rows == "seqs" and answer.seqs > LOW_SEQS:
         yield f"{flags['seqs']} {LOW_SEQS}", replace(asked, settings=replace(s, max_num_seqs=LOW_SEQS))
     if "share" in flags and b.meaning == "total" and b.share < HIGH_SHARE:
         yield (
             f"{flags['share']} {HIGH_SHARE}",
             replace(asked, settings=replace(s, gpu_memory_utilization=HIGH_SHARE)),
         )
-    most = answer.engine.rules.graphs
-    if s.n_gpu_layers is None and answer.engine.rules.splits == "layers" and most is None:
+    most = answer.engine.rules.memory.graphs
+    if s.n_gpu_layers is None and answer.engine.rules.parallelism.splits == "layers" and most is None:
         yield from _offloads(asked, answer)
 
 
@@ -151,7 +151,7 @@ def _experts_out(asked: Asked, answer: Fit) -> Iterator[tuple[str, Asked]]:
 def formats_below(answer: Fit) -> Iterator[str]:
     """Weight formats in which the model is smaller than now, the widest first."""
     present = _weight_bytes(answer.model, answer.formats)
-    for name in FILES if answer.engine.rules.splits == "layers" else WEIGHTS:
+    for name in FILES if answer.engine.rules.parallelism.splits == "layers" else WEIGHTS:
         try:
             narrower = choose_formats(answer.model, name)
         except ArchsimError:

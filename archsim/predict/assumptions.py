@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from archsim.engines.names import DEFAULT_ENGINE
 from archsim.memory.budget import PREFILL_TOKENS, USABLE
 from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan, expert_counts
@@ -46,7 +47,7 @@ def timed_by(worker: Estimator, phase: Phase, engine: tuple[str, str]) -> Iterat
     profile, (name, version) = worker.profile, engine
     kernels = f", those of {profile.kernels}" if profile.kernels and phase.evidence != "datasheet" else ""
     yield f"expected times: {EVIDENCE[phase.evidence]}{kernels}, in captured steps at sustained clocks"
-    if name != "generic":
+    if name != DEFAULT_ENGINE:
         shown = f"{name} {version}" if version else f"{name}, no version given"
         host = f"; its host takes {profile.overhead_s * 1e3:.2g} ms a step" if profile.overhead_s else ""
         yield f"engine {shown}: plan and memory rules are the generic ones, but for layer splits{host}"

@@ -11,7 +11,7 @@ from archsim.base.number import Num, maximum, minimum
 from archsim.counts import graph_counts as c
 from archsim.counts.count import checked, step_for
 from archsim.counts.formats import Formats, choose_formats
-from archsim.engines.names import named
+from archsim.engines.names import DEFAULT_ENGINE, engine_of, named
 from archsim.engines.overhead import Profile, driven, profile_of
 from archsim.graph.graph import Block
 from archsim.graph.passes.shard import Mesh, shard
@@ -233,7 +233,7 @@ def estimate(
     output_len: int = 256,
     weights: str | None = None,
     kv_cache_dtype: str | None = None,
-    engine: str = "generic",
+    engine: str = DEFAULT_ENGINE,
     concurrency: int | None = None,
     store: Store | None = None,
 ) -> Estimate:
@@ -254,7 +254,8 @@ def estimate(
     worker = Estimator(model, hardware, formats, load, profile=profile, store=store)
     given = {k: v for k, v in {"tp": tp, "pp": pp, "ep": ep, "dp": dp}.items() if v is not None}
     checked(**given)
-    start = Plan(**given, engine=named(engine)[0])
+    rules = engine_of(engine).rules
+    start = Plan(**given, engine=rules.name, splits=rules.parallelism.splits)
     check_degrees(model, start)
     auto = devices is None or str(devices).lower() == "auto"
     if auto and not {"tp", "pp"} & given.keys():

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from archsim.base.errors import UsageError
-from archsim.engines.names import named
+from archsim.engines.names import DEFAULT_ENGINE, named
 from archsim.engines.overhead import profile_of
 from archsim.graph.graph import Block, Node, Op
 from archsim.graph.kernels import kernels_with_edges
@@ -137,7 +137,7 @@ def trace(model: Model, hardware: Hardware, *, phase: str = "decode", **options:
     priced = answer.prefill if phase == "prefill" else answer.decode
     if priced is None:
         raise UsageError(f"{model.name} is an encoder: it has no decode step", hints=("`--phase prefill`",))
-    engine = profile_of(*named(options.get("engine", "generic")))
+    engine = profile_of(*named(options.get("engine", DEFAULT_ENGINE)))
     worker = Estimator(model, hardware, answer.formats, answer.workload, profile=engine)
     visits = list(walk(worker.graph(phase, answer.plan), priced))
     slices, notes = Layout(priced, visits).slices()

@@ -19,7 +19,7 @@ from typing import Any
 
 from archsim.counts.count import step_for
 from archsim.counts.formats import Formats, choose_formats
-from archsim.engines.names import named
+from archsim.engines.names import DEFAULT_ENGINE, named
 from archsim.engines.overhead import profile_of
 from archsim.graph.step import Seqs, Step
 from archsim.predict.estimate import Estimator, Workload, checked_workload
@@ -78,7 +78,7 @@ class Steady:
 def steady(
     model: Model, hardware: Hardware, *, concurrency: int, input_len: int, output_len: int, tp: int = 1, pp: int = 1,
     ep: int = 1, dp: int = 1, weights: str | None = None, kv_cache_dtype: str | None = None,
-    engine: str = "generic", most_running: float | None = None, formats: Formats | None = None,
+    engine: str = DEFAULT_ENGINE, most_running: float | None = None, formats: Formats | None = None,
     store: Store | None = None,
 ) -> Steady:  # fmt: skip
     """The steady state of `concurrency` requests of one length. most_running: requests that the cache or the scheduler

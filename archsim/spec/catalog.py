@@ -114,6 +114,15 @@ def names(kind: Kind) -> list[Entry]:
     return sorted(entries.values(), key=lambda entry: entry.name)
 
 
+def files(kind: Kind) -> dict[str, Path]:
+    """The file of every name, without reading any of them: file names alone, the first folder winning."""
+    found: dict[str, Path] = {}
+    for shelf in _shelves(kind):
+        for stem, path in shelf.files.items():
+            found.setdefault(stem, Path(path))
+    return found
+
+
 def build_index(folder: Path, status: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, Any]:
     """The index of a data folder (`specs/models`, or `hardware` with its sub-folders), from the files in it.
 

@@ -1,14 +1,19 @@
-"""The engine document: how a serving engine divides the memory of a device, by version, with sources."""
+"""The engine document: memory, time, scheduler and parallelism of a serving engine, by version, with sources."""
 
 from __future__ import annotations
 
 from functools import lru_cache
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from archsim.base.errors import SpecError
 from archsim.base.units import parse_quantity
 from archsim.base.version import version_of
+from archsim.spec import loader
+from archsim.spec.catalog import resolve
+from archsim.spec.node import Node, merge
 
 
 def _is_bytes(text: str) -> str:
@@ -23,9 +28,9 @@ Count = Annotated[int, Field(strict=True, gt=0)]
 
 
 class Section(BaseModel):
-    """Strict and frozen."""
+    """Strict and frozen. Validators are compiled when the first document is read."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
 
 
 class AutoShare(Section):
@@ -60,11 +65,13 @@ class Activations(Section):
     """What one step needs beyond weights and cache.
 
     profile: the step is a chunk of max_num_batched_tokens, a whole request (length), or that of `estimate`.
-    element: bytes of a number. logits_rows: rows of the output head, logits_copies: times their float32 size.
-    chunk_above, chunk_tokens: longer requests are cut. split_k: partial outputs of a product, by weight format.
+    least_step: a whole request counts as at least max_num_batched_tokens. element: bytes of a number. logits_rows: rows
+    of the output head, logits_copies: times their float32 size. chunk_above, chunk_tokens: longer requests are cut.
+    split_k: partial outputs of a product, by weight format.
     """
 
     profile: Literal["chunk", "length", "estimate"]
+    least_step: bool = False
     element: Count = 2
     logits_rows: Literal["seqs", "tokens", "last"] = "last"
     logits_copies: float = Field(default=1.0, gt=0)
@@ -128,27 +135,17 @@ class Source(Section):
     covers: tuple[str, ...]
 
 
-class Engine(Section):
-    """Memory rules of one engine at one version.
+class Memory(Section):
+    """How the engine divides a device, and how it keeps weights and caches.
 
-    reserve: bytes that the driver keeps, by vendor. windows: caches of windowed layers kept in `full`, `cut` to
-    the window, or to the window and one `chunk`. latent: MLA's latent kept, or keys and values expanded (naive).
-    states: recurrent states in the formats that the model defines, or all in fp32. context: default length: the
-    model's longest, that of the workload, or a number. layout: factor on weights stored in a format. embedding:
-    where the input table lives. splits: several devices share layers, not tensors. experts: whether tensor
-    parallelism cuts each expert or spreads whole ones. pipeline: which stages take the layers that are left over:
-    the first, the last, those before the last, all of them the last one; `output`: the output matrix counts as a
-    layer; `even`: equal runs of layers rounded up, as `estimate` cuts. caches: the cache format that checkpoints of a
-    weight format ask for, where the engine follows them. before: changes for versions below a version,
-    applied from the newest to the oldest.
+    as: another engine's rules, over which the fields given here are laid. reserve: bytes that the driver keeps, by
+    vendor. windows: caches of windowed layers kept in `full`, `cut` to the window, or to the window and one `chunk`.
+    latent: MLA's latent kept, or keys and values expanded (naive). states: recurrent states in the formats that the
+    model defines, or all in fp32. layout: factor on weights stored in a format. embedding: where the input table
+    lives. cache_formats: the cache format that checkpoints of a weight format ask for, where the engine follows them.
     """
 
-    schema_: Literal["archsim.engine/1"] = Field(alias="schema")
-    name: str
-    title: str
-    version: str
-    aliases: tuple[str, ...] = ()
-    flags: dict[str, str] = Field(default_factory=dict)
+    as_: str | None = Field(default=None, alias="as")
     share: Share
     reserve: dict[str, Size] = Field(default_factory=dict)
     activations: Activations
@@ -158,33 +155,131 @@ class Engine(Section):
     windows: Literal["full", "cut", "chunk"] = "cut"
     latent: Literal["latent", "naive"] = "latent"
     states: Literal["model", "fp32"] = "model"
-    context: Literal["model", "workload"] | Count
-    limits: tuple[Limits, ...] = (Limits(tokens=8192, seqs=256),)
     layout: dict[str, float] = Field(default_factory=dict)
     embedding: Literal["device", "host"] = "device"
+    online: Online | None = None
+    cache_formats: dict[str, str] = Field(default_factory=dict)
+
+
+class KernelPrior(Section):
+    """Constants of a kernel class without a table, which `archsim calibrate` fits to runs on a vendor's devices.
+
+    prior: [middle value, its spread in log] of each constant. like: another vendor, whose fit stands for this one's.
+    """
+
+    vendor: str
+    kernel_class: str
+    dtype: str = ""
+    prior: dict[str, tuple[float, float]] = Field(default_factory=dict)
+    like: str | None = None
+
+
+class Time(Section):
+    """What decides the time of a step beside the model and the device.
+
+    kernels: the engine whose measured kernels stand for this one's. fused_qkv: linear layers that read one activation
+    (QKV, gate and up) are one GEMM. launch_us: host microseconds per kernel launch where steps are not captured as a
+    CUDA graph (0: captured). host_overhead: `archsim calibrate` fits the host's work per step, by version. fits: kernel
+    classes that it fits to whole runs. The fitted numbers lie in `hardware/calibration/engines.yaml`.
+    """
+
+    kernels: str
+    fused_qkv: bool = True
+    launch_us: float = Field(default=0.0, ge=0)
+    host_overhead: bool = False
+    fits: tuple[KernelPrior, ...] = ()
+
+
+class Scheduler(Section):
+    """How requests are batched.
+
+    chunked_prefill_with_decode: whether the tokens of prompts share a step with decodes; else prompts run in steps of
+    their own. context: default length of a request: the model's longest, that of the workload, or a number. limits:
+    the most sequences and tokens of one step, by size of the device.
+    """
+
+    chunked_prefill_with_decode: bool
+    context: Literal["model", "workload"] | Count
+    limits: tuple[Limits, ...] = (Limits.model_construct(tokens=8192, seqs=256),)
+
+
+class Parallelism(Section):
+    """How several devices share a model.
+
+    splits: tensors are cut, or whole layers dealt out. experts: whether tensor parallelism cuts each expert or spreads
+    whole ones. pipeline: which stages take the layers that are left over: the first, the last, those before the last,
+    all of them the last one; `output`: the output matrix counts as a layer; `even`: equal runs of layers rounded up.
+    """
+
     splits: Literal["tensors", "layers"] = "tensors"
     experts: Literal["cut", "spread"] = "cut"
     pipeline: Literal["even", "first", "last", "before_last", "all_last", "output"] = "first"
-    online: Online | None = None
-    caches: dict[str, str] = Field(default_factory=dict)
+
+
+class Engine(Section):
+    """Everything that is known of one engine at one version.
+
+    version: the newest that the document knows; empty where nothing depends on it. aliases: other spellings. flags: how
+    the engine's own command line calls a setting. before: changes for versions below a version, applied from the
+    newest to the oldest.
+    """
+
+    schema_: Literal["archsim.engine/2"] = Field(alias="schema")
+    name: str
+    title: str
+    version: str = ""
+    aliases: tuple[str, ...] = ()
+    flags: dict[str, str] = Field(default_factory=dict)
+    memory: Memory
+    time: Time
+    scheduler: Scheduler
+    parallelism: Parallelism = Parallelism.model_construct()
     before: dict[str, dict[str, Any]] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
     sources: dict[str, Source] = Field(default_factory=dict)
 
 
-@lru_cache(maxsize=64)
 def load_engine(name: str, version: str = "") -> Engine:
-    """The rules of an engine (name or path) at a version; without one, at the newest that the file knows.
+    """The document of an engine (name or path) at a version; without one, at the newest that the file knows.
 
     Raises UnknownName, SpecError.
     """
-    from archsim.spec import loader
-    from archsim.spec.catalog import resolve
+    path = resolve("engines", name).path
+    status = path.stat()
+    return _load(path, version, (status.st_mtime_ns, status.st_size))
 
-    document = loader.read(resolve("engines", name).path)
+
+@lru_cache(maxsize=64)
+def _load(path: Path, version: str, _stamp: tuple[int, int]) -> Engine:
+    document = loader.read(path)
     asked = version_of(version)
     changes = document.get("before") or {}
     for limit in sorted(changes, key=lambda text: version_of(text) or (), reverse=True):
         if asked is not None and asked < (version_of(limit) or ()):
-            document = loader.merge(document, changes[limit])
-    return loader.validate(document, Engine, document="engine")
+            document = merge(document, changes[limit])
+    return loader.validate(_with_memory_of(document), Engine, document="engine")
+
+
+def _with_memory_of(document: Node, above: tuple[str, ...] = ()) -> Node:
+    """The document over the memory rules of the engine that `memory: as` names, at that one's newest version.
+
+    Raises SpecError where documents refer to each other in a circle.
+    """
+    memory = document.get("memory")
+    other = memory.get("as") if isinstance(memory, Node) else None
+    if not isinstance(memory, Node) or not isinstance(other, str):
+        return document
+    chain = (*above, str(document.get("name")))
+    if other in chain:
+        raise SpecError(
+            f"memory rules refer to each other: {' -> '.join((*chain, other))}",
+            code="E111",
+            span=memory.value_mark("as").span(),
+        )
+    base = _with_memory_of(loader.read(resolve("engines", other).path), chain)
+    result = Node(document.mark)
+    for key, value in document.items():
+        result.put(key, value, (document.key_mark(key), document.value_mark(key)))
+    marks = document.key_mark("memory"), document.value_mark("memory")
+    result.put("memory", merge(base["memory"], memory), marks)
+    return result

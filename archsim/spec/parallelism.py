@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
+from typing import Literal
 
 from archsim.base.errors import InvalidPlan
 from archsim.blocks.layer import count_layers, walk_layers
@@ -13,13 +14,17 @@ from archsim.spec.model import Model
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Parallel degrees. tp: tensor. pp: pipeline stages. ep: expert. dp: attention-data. devices = tp·pp·dp."""
+    """Parallel degrees. tp: tensor. pp: pipeline stages. ep: expert. dp: attention-data. devices = tp·pp·dp.
+
+    splits: how the engine shares a model over several devices: tensors are cut, or whole layers dealt out.
+    """
 
     tp: int = 1
     pp: int = 1
     ep: int = 1
     dp: int = 1
     engine: str = "generic"
+    splits: Literal["tensors", "layers"] = "tensors"
 
     @property
     def devices(self) -> int:
@@ -99,7 +104,8 @@ def plan_for(model: Model, devices: int, max_domain: int, given: Plan, fixed: fr
     """The plan on `devices`: degrees in `fixed` as given, the rest chosen.
 
     Tensor parallelism takes the largest valid degree inside one link domain, pipeline stages what remains.
-    llama.cpp splits layers, so its plan is a pipeline. Raises InvalidPlan when the numbers cannot agree.
+    Where the engine splits layers, not tensors, the plan is a pipeline. Raises InvalidPlan when the numbers
+    cannot agree.
     """
     known = given.dp * (given.tp if "tp" in fixed else 1) * (given.pp if "pp" in fixed else 1)
     if devices % known:
@@ -110,7 +116,7 @@ def plan_for(model: Model, devices: int, max_domain: int, given: Plan, fixed: fr
     free = devices // known
     tp, pp = given.tp, given.pp
     if "tp" not in fixed and "pp" not in fixed:
-        tp = 1 if given.engine == "llamacpp" else _largest_tp(model, free, max_domain)
+        tp = 1 if given.splits == "layers" else _largest_tp(model, free, max_domain)
         pp = free // tp
     elif "tp" not in fixed:
         tp = free
@@ -118,7 +124,7 @@ def plan_for(model: Model, devices: int, max_domain: int, given: Plan, fixed: fr
         pp = free
     elif free != 1:
         raise InvalidPlan(f"--devices {devices} is not tp x pp x dp = {known}")
-    return check(model, Plan(tp=tp, pp=pp, ep=given.ep, dp=given.dp, engine=given.engine))
+    return check(model, replace(given, tp=tp, pp=pp))
 
 
 def _largest_tp(model: Model, devices: int, max_domain: int) -> int:

@@ -44,7 +44,11 @@ def _format() -> Schema:
 def _engine() -> Schema:
     from archsim.spec.engine import Engine
 
-    return Engine.model_json_schema()
+    made = Engine.model_json_schema()
+    memory = made["$defs"]["Memory"]
+    required = memory.pop("required")
+    memory["anyOf"] = [{"required": ["as"]}, {"required": required}]
+    return made
 
 
 # ---------------------------------------------------------------------- models

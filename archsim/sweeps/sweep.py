@@ -12,7 +12,7 @@ from archsim.base.errors import ArchsimError, InvalidPlan, UsageError
 from archsim.base.ranges import parse_range
 from archsim.counts import graph_counts as c
 from archsim.counts.formats import Formats, choose_formats
-from archsim.engines.names import canonical, named
+from archsim.engines.names import DEFAULT_ENGINE, engine_of, named
 from archsim.engines.overhead import profile_of
 from archsim.predict.estimate import Estimator, Workload, unlinked
 from archsim.spec.hardware import Hardware
@@ -105,7 +105,7 @@ def sweep(
     *,
     weights: Sequence[str | None] = (None,),
     kv_cache_dtype: Sequence[str | None] = (None,),
-    engine: Sequence[str] = ("generic",),
+    engine: Sequence[str] = (DEFAULT_ENGINE,),
     devices: str | int | Iterable[int] = "auto",
     tp: str | int | Iterable[int] | None = None,
     pp: str | int | Iterable[int] | None = None,
@@ -187,9 +187,9 @@ class Case:
     def structure(self, count: int | None, given: Degrees) -> Structure:
         """The plan of these degrees, or the candidates for the smallest that fits. Raises InvalidPlan."""
         model, device = self.model, self.hardware
-        engine = canonical(self.engine)[0]
+        rules = engine_of(self.engine).rules
         profile = profile_of(*named(self.engine))
-        start = Plan(**given, engine=engine)
+        start = Plan(**given, engine=rules.name, splits=rules.parallelism.splits)
         check_degrees(model, start)
         worker = Estimator(model, device, self.formats, Workload(), profile=profile)
         if count is None and not {"tp", "pp"} & given.keys():
@@ -201,7 +201,7 @@ class Case:
         _try(worker, plans)
         return Structure(
             model=model, hardware=device, formats=self.formats, profile=profile, plans=plans, auto=auto,
-            engine=engine,
+            engine=rules.name,
         )  # fmt: skip
 
 

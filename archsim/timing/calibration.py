@@ -215,9 +215,10 @@ def build_index(folder: Path) -> dict[str, Any]:
     for name, file in (("levels", "transfer.yaml"), ("engines", "engines.yaml")):
         path = folder / file
         beside[name] = json.loads(json.dumps(read(path)[name])) if path.is_file() else {}
-    for engine, profile in beside["engines"].items():
-        profile.pop("overhead_errors", None)
-        entries += _of_runs(engine, profile.pop("fits", ()))
+    for engine, measured in beside["engines"].items():
+        measured.pop("overhead_errors", None)
+        entries += _of_runs(engine, measured.pop("fits", ()))
+    beside["engines"] = {name: measured for name, measured in beside["engines"].items() if measured}
     path = folder / "engines.yaml"
     beside["engines"]["composition"] = (
         json.loads(json.dumps(read(path).get("composition", {}))) if path.is_file() else {}
@@ -227,18 +228,20 @@ def build_index(folder: Path) -> dict[str, Any]:
 
 def _of_runs(engine: str, fits: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Entries of an engine whose kernels were fitted to whole runs, on any device of a vendor. A vendor without runs
-    may be priced `like` another.
+    may be priced `like` another, as the engine's document says.
     """
-    for one in fits:
+    from archsim.spec.engine import load_engine
+
+    alike = [prior for prior in load_engine(engine).time.fits if prior.like is not None]
+    for fit in fits:
+        dtype = fit.get("dtype", "")
         same = [
-            f for f in fits if f["vendor"] == one.get("like") and f["op"] == one["op"] and "dtype" not in f
+            p.vendor for p in alike if (p.like, p.kernel_class, p.dtype) == (fit["vendor"], fit["op"], dtype)
         ]
-        source = same[0] if same else one
-        if "constants" in source:
+        for vendor in (fit["vendor"], *same):
             yield {
-                "device": "", "engine": engine, "version": "", "vendor": one["vendor"], "op": one["op"],
-                "dtype": one.get("dtype", ""), "constants": source["constants"],
-                "interval": source.get("interval", {}),
+                "device": "", "engine": engine, "version": "", "vendor": vendor, "op": fit["op"], "dtype": dtype,
+                "constants": fit["constants"], "interval": fit.get("interval", {}),
             }  # fmt: skip
 
 

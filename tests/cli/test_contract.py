@@ -114,8 +114,8 @@ def test_show_json_of_each_kind(archsim: Any) -> None:
 def test_show_json_of_an_engine(archsim: Any) -> None:
     """Its rules at the version asked for, with their sources; any spelling will do."""
     new, old = (json.loads(archsim("show", name, "--json").out) for name in ("vllm", "vLLM@0.11"))
-    assert new["schema"] == "archsim.engine/1" and new["sources"]["planner"]["url"] and new["file"]
-    assert (new["share"]["default"], old["share"]["default"]) == (0.92, 0.9)
+    assert new["schema"] == "archsim.engine/2" and new["sources"]["planner"]["url"] and new["file"]
+    assert (new["memory"]["share"]["default"], old["memory"]["share"]["default"]) == (0.92, 0.9)
     assert json.loads(archsim("show", "ollama", "--json").out)["name"] == "llamacpp"
     page = archsim("show", "sglang").out
     assert "fraction of" in page and "https://" in page and "0.5" in page

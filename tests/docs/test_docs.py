@@ -45,7 +45,13 @@ TEXTS = (*PAGES, *DECISIONS, ROOT / "CHANGELOG.md")
 NEEDS_COPY = ("add-an-attention-variant.md",)
 """Pages that change the package itself, and are followed in a copy of it."""
 
-WALKTHROUGHS = ("add-a-model.md", "add-a-device.md", "add-a-format.md", "add-an-attention-variant.md")
+WALKTHROUGHS = (
+    "add-a-model.md",
+    "add-a-device.md",
+    "add-a-format.md",
+    "add-an-engine.md",
+    "add-an-attention-variant.md",
+)
 
 FORMULA_MODELS = ("llama2-70b", "mixtral-8x7b", "deepseek-v3", "gemma3-27b", "mamba-2.8b")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from archsim.base.errors import AnswerNo, UsageError
+from archsim.engines.names import DEFAULT_ENGINE
 from archsim.predict.estimate import Estimate, estimate
 from archsim.render.html.markup import name_of
 from archsim.spec.hardware import Hardware
@@ -35,7 +36,7 @@ class Asked:
     input_len: int = 2048
     output_len: int = 256
     kv_cache_dtype: str | None = None
-    engine: str = "generic"
+    engine: str = DEFAULT_ENGINE
     changes: tuple[str, ...] = ()
 
     def options(self, weights: str | None, **changed: Any) -> dict[str, Any]:

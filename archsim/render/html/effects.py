@@ -10,6 +10,7 @@ from archsim.base.units import format_bytes, format_seconds
 from archsim.blocks.layer import walk_layers
 from archsim.blocks.moe import expected_experts
 from archsim.counts.count import count
+from archsim.engines.names import DEFAULT_ENGINE
 from archsim.memory.budget import PREFILL_TOKENS, USABLE
 from archsim.predict.estimate import Estimate, estimate
 from archsim.render.html.candidates import Asked, Candidate
@@ -185,7 +186,7 @@ def _stages(e: Estimate, c: Candidate, asked: Asked) -> str:
 
 
 def _engine(e: Estimate, c: Candidate, asked: Asked) -> str:
-    (what, ours), (_, plain) = _step(e), _step(again(c, asked, engine="generic"))
+    (what, ours), (_, plain) = _step(e), _step(again(c, asked, engine=DEFAULT_ENGINE))
     times = format_seconds(float(plain.expected_s)), format_seconds(float(ours.expected_s))
     return f"without what is known of the engine {times[0]} instead of {times[1]} for {what}"
 

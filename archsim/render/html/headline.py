@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from archsim.base.units import format_bytes, format_seconds
+from archsim.engines.names import DEFAULT_ENGINE
 from archsim.memory.budget import Memory
 from archsim.render.html.bars import spanned
 from archsim.render.html.candidates import Candidate, Study
@@ -35,7 +36,7 @@ def workload(study: Study) -> str:
     parts += [f"{a.output_len:,} to generate"] if study.decodes else []
     names = dict.fromkeys(c.answer.formats.name for c in study.candidates)
     parts += [f"weights in {', '.join(names)}"]
-    parts += [] if a.engine == "generic" else [f"engine {a.engine}"]
+    parts += [] if a.engine == DEFAULT_ENGINE else [f"engine {a.engine}"]
     parts += [f"changed: {', '.join(a.changes)}"] if a.changes else []
     return " · ".join(parts)
 

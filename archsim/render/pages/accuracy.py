@@ -93,17 +93,17 @@ def engines() -> str:
     from archsim.spec.catalog import data_roots
     from archsim.spec.loader import read
 
-    known = read(data_roots("hardware")[-1] / "calibration" / "engines.yaml")["engines"]
+    measured = read(data_roots("hardware")[-1] / "calibration" / "engines.yaml")["engines"]
     kernels = [
         _unseen(f"{name}, {one['vendor']}", one["errors"])
-        for name, profile in known.items()
-        for one in profile.get("fits", ())
+        for name, own in measured.items()
+        for one in own.get("fits", ())
         if "errors" in one and one["op"] == "gemm" and "dtype" not in one
     ]
     hosts = [
         _unseen(f"{name} {version.replace('any', 'of no stated version')}, {seen['of']}", seen)
-        for name, profile in known.items()
-        for version, seen in profile.get("overhead_errors", {}).items()
+        for name, own in measured.items()
+        for version, seen in own.get("overhead_errors", {}).items()
         if seen["rows"]
     ]
     intro = (

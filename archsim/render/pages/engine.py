@@ -1,13 +1,15 @@
-"""An engine's memory rules as a page: what its fraction is of, what it reserves, and what changed when."""
+"""An engine's document as a page: memory, time, scheduler, parallelism, and what changed when."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from archsim.engines.names import ALIASES, Chosen
+from archsim.engines.names import Chosen
+from archsim.engines.overhead import measured_overhead
 from archsim.render.page import Page, Row, Section, facts, row
-from archsim.spec.engine import Engine
+from archsim.spec.engine import Engine, Memory
+from archsim.timing.calibration import default_store
 
 MEANING = {
     "total": "the total: weights, one step and caches are inside",
@@ -26,13 +28,17 @@ WINDOWS = {"full": "the whole context", "cut": "the window", "chunk": "the windo
 def engine_page(chosen: Chosen, file: str) -> Page:
     """The rules at a version, and their sources."""
     rules = chosen.rules
-    version = chosen.version or f"{rules.version}, the newest that is known"
+    version = chosen.version or (f"{rules.version}, the newest that is known" if rules.version else "")
     sources = tuple(row(key, f"{s.url} (covers {', '.join(s.covers)})") for key, s in rules.sources.items())
+    name = [("name", rules.name), ("version", version), ("also", ", ".join(rules.aliases))]
     sections = [
-        facts("Engine", [("name", rules.name), ("version", version), ("also", ", ".join(also(chosen.name)))]),
-        facts("Memory", list(_memory(rules))),
-        facts("Caches and weights", list(_kept(rules))),
+        facts("Engine", [(key, text) for key, text in name if text]),
+        facts("Memory", list(_memory(rules.memory))),
+        facts("Caches and weights", list(_kept(rules.memory))),
+        facts("Time", list(_time(rules))),
+        facts("Scheduler", list(_scheduler(rules))),
         Section(title="Default limits", rows=tuple(_limits(rules))),
+        facts("Several devices", list(_parallelism(rules))),
         Section(title="Before", rows=tuple(row(v, _short(change)) for v, change in rules.before.items())),
         Section(title="Notes", rows=tuple(row("-", text) for text in (*rules.notes, *chosen.notes))),
         Section(title="Sources", rows=sources),
@@ -41,12 +47,9 @@ def engine_page(chosen: Chosen, file: str) -> Page:
     return Page(head=(rules.title,), sections=tuple(s for s in sections if s.rows))
 
 
-def also(name: str) -> tuple[str, ...]:
-    """The other spellings of an engine."""
-    return tuple(spelling for spelling in ALIASES.get(name, ()) if spelling != name)
-
-
-def _memory(rules: Engine) -> Iterator[tuple[str, str]]:
+def _memory(rules: Memory) -> Iterator[tuple[str, str]]:
+    if rules.as_ is not None:
+        yield "rules", f"those of {rules.as_}"
     yield "fraction of", MEANING[rules.share.meaning]
     if rules.share.default is not None:
         yield "default", f"{rules.share.default:g}"
@@ -67,24 +70,41 @@ def _memory(rules: Engine) -> Iterator[tuple[str, str]]:
         yield "non-torch", f"{part.bytes} ({part.low} to {part.high}){least}"
 
 
-def _kept(rules: Engine) -> Iterator[tuple[str, str]]:
+def _kept(rules: Memory) -> Iterator[tuple[str, str]]:
     yield "tokens a page", f"{rules.block_size:,}"
     yield "windowed layers keep", WINDOWS[rules.windows]
     yield "latent attention", "the latent" if rules.latent == "latent" else "keys and values of all heads"
     yield "recurrent states", "fp32" if rules.states == "fp32" else "as the model defines"
-    yield (
-        "default context",
-        f"{rules.context:,}" if isinstance(rules.context, int) else f"of the {rules.context}",
-    )
-    yield "several devices share", rules.splits
-    yield "layers left over go to", rules.pipeline.replace("_", " ")
+    yield from ((f"cache of {fmt} weights", cache) for fmt, cache in rules.cache_formats.items())
     yield from ((f"{fmt} padded by", f"{factor:g}") for fmt, factor in rules.layout.items())
     if rules.online is not None:
         yield "made while loading", f"{', '.join(rules.online.formats)}: {rules.online.peak}"
 
 
+def _time(rules: Engine) -> Iterator[tuple[str, str]]:
+    yield "kernels", f"those measured of {rules.time.kernels}"
+    yield "QKV, gate and up", "one GEMM" if rules.time.fused_qkv else "GEMMs of their own"
+    launch = f"{rules.time.launch_us:g} µs each" if rules.time.launch_us else "captured as a CUDA graph"
+    yield "kernel launches", launch
+    for version, (value, low, high) in measured_overhead(rules.name, default_store()).items():
+        yield (f"host work a step, {version}", f"{value:,.0f} µs ({low:,.0f} to {high:,.0f}), fitted to runs")
+
+
+def _scheduler(rules: Engine) -> Iterator[tuple[str, str]]:
+    mixed = rules.scheduler.chunked_prefill_with_decode
+    yield "prompts", "in chunks beside decodes" if mixed else "in steps of their own"
+    context = rules.scheduler.context
+    yield "default context", f"{context:,}" if isinstance(context, int) else f"of the {context}"
+
+
+def _parallelism(rules: Engine) -> Iterator[tuple[str, str]]:
+    yield "share", rules.parallelism.splits
+    yield "experts under TP", rules.parallelism.experts
+    yield "layers left over go to", rules.parallelism.pipeline.replace("_", " ")
+
+
 def _limits(rules: Engine) -> Iterator[Row]:
-    for limit in rules.limits:
+    for limit in rules.scheduler.limits:
         seqs = "" if limit.seqs is None else f"{limit.seqs:,} sequences"
         yield row(f"below {limit.below}" if limit.below else "else", f"{limit.tokens:,} tokens", seqs)
         if limit.otherwise is not None:

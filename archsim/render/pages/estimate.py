@@ -13,6 +13,7 @@ from archsim.base.units import (
     format_span,
 )
 from archsim.counts.count import cache_stops_growing
+from archsim.engines.names import DEFAULT_ENGINE
 from archsim.predict.assumptions import EVIDENCE
 from archsim.predict.estimate import Estimate, Workload
 from archsim.predict.what_fits import Facts
@@ -53,7 +54,7 @@ def head(e: Estimate) -> tuple[str, str]:
     parts += [f"{e.formats.kv.name} KV cache"] if grows else []
     parts += [f"batch {load.batch:,}", f"{load.input_len:,} tokens in"]
     parts += [] if e.decode is None else [f"{load.output_len:,} out"]
-    parts += [] if e.plan.engine == "generic" else [e.plan.engine]
+    parts += [] if e.plan.engine == DEFAULT_ENGINE else [e.plan.engine]
     return f"{e.model.name} on {devices}", " · ".join(parts)
 
 

@@ -49,7 +49,7 @@ def head(f: Fit) -> tuple[str, str]:
         if plan.devices == 1
         else f"{plan.devices:,} × {f.hardware.name}, {', '.join(degrees)}"
     )
-    engine = f.engine.rules.title if f.engine.name != "generic" else "no engine in particular"
+    engine = f.engine.rules.title
     parts = [f"{f.formats.name} weights"]
     parts += [f"{f.cache_name} KV cache"] if f.kv_tokens is not None else []
     parts += [f"{f.length:,} tokens per request"]
@@ -105,7 +105,7 @@ def _memory(f: Fit) -> Section:
 
 
 def _step(f: Fit) -> str:
-    copies = f.engine.rules.activations
+    copies = f.engine.rules.memory.activations
     return (
         f"{f.batched_tokens:,} tokens, {plural(f.seqs, 'sequence')}"
         if copies.profile == "chunk"

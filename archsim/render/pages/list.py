@@ -44,7 +44,7 @@ def _catalog(kind: Kind) -> list[dict[str, Any]]:
     return [
         {
             "name": e.name,
-            "aliases": spelt(e) if kind != "engines" else engine_names(e.name),
+            "aliases": spelt(e),
             "status": AVAILABLE if e.path else NO_SPEC,
             "note": e.status,
             "origin": e.origin,
@@ -52,13 +52,6 @@ def _catalog(kind: Kind) -> list[dict[str, Any]]:
         }
         for e in names(kind)
     ]
-
-
-def engine_names(name: str) -> list[str]:
-    """The other spellings of an engine, which are patterns rather than names in its file."""
-    from archsim.engines.names import ALIASES
-
-    return [spelling for spelling in ALIASES.get(name, ()) if spelling != name]
 
 
 def spelt(entry: Entry) -> list[str]:

@@ -64,9 +64,9 @@ def _resolved(kind: DocumentKind, name: str) -> Resolved:
     """Engines have spellings and versions of their own."""
     if kind != "engine" or name.endswith((".yaml", ".yml")):
         return resolve(CATALOGS[kind], name)
-    from archsim.engines.names import engine_of
+    from archsim.engines.names import named
 
-    return resolve("engines", engine_of(name).rules.name)
+    return resolve("engines", named(name)[0])
 
 
 def _by_content(found: Found) -> Found:
