@@ -2,7 +2,8 @@
 
 ArchsimError
 ├── UsageError            exit 2   the command line or a call asks for something impossible
-│   ├── UnknownName       E101     no such model, device or format
+│   ├── UnknownName       E101     the name stands for no model, device or format that can be used
+│   │   └── NoSuchName             nothing has this name
 │   └── InvalidPlan       E120     a parallel plan that does not divide the model or the devices
 ├── SpecError             exit 3   an input file is invalid
 │   └── InvalidValue               the same as a ValueError, for use inside validators
@@ -15,7 +16,7 @@ ArchsimError
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -75,10 +76,24 @@ class UsageError(ArchsimError):
 
 
 class UnknownName(UsageError):
-    """No model, device or format has this name."""
+    """A name that stands for no model, device or format that can be used: unknown, ambiguous, without a spec."""
 
     default_code = "E101"
     shows_code = False
+
+
+class NoSuchName(UnknownName):
+    """Nothing at all has this name. close: names that are spelt nearly so, the closest first; the first hint."""
+
+    def __init__(self, message: str, *, close: Sequence[str] = (), hints: Iterable[str] = ()) -> None:
+        super().__init__(message, hints=(*did_you_mean(close), *hints))
+        self.close = tuple(close)
+
+
+def did_you_mean(close: Sequence[str]) -> tuple[str, ...]:
+    """One hint with names from the closest on, or none."""
+    also = ", ".join(f"`{name}`" for name in close[1:])
+    return (f"did you mean `{close[0]}`?" + (f" Also close: {also}" if also else ""),) if close else ()
 
 
 class InvalidPlan(UsageError):

@@ -58,11 +58,13 @@ class Lazy(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the arguments begin with; a misspelt one is answered with the closest."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from archsim.base.diagnostics import quote
-            from archsim.base.errors import UnknownName
-            from archsim.cli.suggest import suggested
+            import difflib
 
-            hints = (*suggested(args[0], COMMANDS), "`archsim --help` lists all commands")
+            from archsim.base.diagnostics import quote
+            from archsim.base.errors import UnknownName, did_you_mean
+
+            close = difflib.get_close_matches(args[0][:100].lower(), COMMANDS, n=3, cutoff=0.6)
+            hints = (*did_you_mean(close), "`archsim --help` lists all commands")
             raise UnknownName(f"no command named {quote(args[0])}", code="E102", hints=hints)
         return super().resolve_command(ctx, args)
 

@@ -8,7 +8,10 @@ import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from archsim.base.errors import ArchsimError
+    from archsim.base.notes import Note
     from archsim.render.page import Page
 
 
@@ -47,12 +50,13 @@ def say(error: ArchsimError, no_color: bool = False) -> None:
     sys.stderr.write(render(error, colour=coloured(sys.stderr, no_color)) + "\n")
 
 
-def warn(messages: tuple[str, ...]) -> None:
-    """Write warnings on stderr, one line each."""
+def warn(messages: Iterable[Note | str]) -> None:
+    """Write warnings on stderr, one line each, with the code of those that have one."""
     from archsim.base.diagnostics import inert
 
     for message in messages:
-        sys.stderr.write(f"warning: {inert(message)}\n")
+        title = "warning" if isinstance(message, str) else f"warning[{message.code}]"
+        sys.stderr.write(f"{title}: {inert(str(message))}\n")
 
 
 def coloured(stream: TextIO, no_color: bool = False) -> bool:

@@ -95,7 +95,7 @@ class CountResult:
                 {"path": b.path, "count": b.count, "params": b.params, "flops": b.flops, "bytes": b.bytes}
                 for b in self.blocks
             ],
-            "assumptions": list(self.formats.assumptions),
+            "assumptions": [note.text for note in self.formats.assumptions],
         }  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from archsim.base.errors import UsageError
+from archsim.base.notes import Note
 from archsim.blocks.layer import walk_layers
 from archsim.engines.names import DEFAULT_ENGINE, engine_of
 from archsim.graph.graph import Block
@@ -28,7 +29,7 @@ class Formats:
     weights: Mapping[str, Format]
     kv: Format
     activations: Format
-    assumptions: tuple[str, ...] = ()
+    assumptions: tuple[Note, ...] = ()
     tensors: Mapping[str, Format] = field(default_factory=dict)
 
     def apply(self, graph: Block) -> Block:
@@ -58,7 +59,7 @@ def choose_formats(
     kv, notes = cache_format(kv_cache_dtype), []
     if kv is None:
         kv, why = _usual_cache(engine, name if asked else None, sixteen)
-        notes = [f"KV cache in {kv.name} ({why} unless --kv-cache-dtype says otherwise)"]
+        notes = [Note("A10", f"KV cache in {kv.name} ({why} unless --kv-cache-dtype says otherwise)")]
     notes += _unconverted(model, weights)
     return Formats(
         name=name, weights=chosen, kv=kv, activations=sixteen, assumptions=tuple(notes), tensors=tensors
@@ -98,7 +99,7 @@ def _sixteen(default: str) -> str:
     return "bf16" if load_format(default).name == "fp32" else default
 
 
-def _unconverted(model: Model, asked: str | None) -> list[str]:
+def _unconverted(model: Model, asked: str | None) -> list[Note]:
     """Says so when a format applies to experts alone and the model has none."""
     if asked in (None, "auto"):
         return []
@@ -106,7 +107,8 @@ def _unconverted(model: Model, asked: str | None) -> list[str]:
     dense = all(layer.ffn is None or layer.ffn.kind != "moe" for layer in walk_layers(model.layers))
     if spec.mixture is not None or spec.applies_to != ("expert",) or not dense:
         return []
-    return [f"{spec.name} applies to experts, of which {model.name} has none: its weights stay as they are"]
+    text = f"{spec.name} applies to experts, of which {model.name} has none: its weights stay as they are"
+    return [Note("A11", text)]
 
 
 def _mixture(spec: FormatSpec, model: Model, imatrix: bool | None) -> Chosen:

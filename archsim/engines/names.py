@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsim.base.diagnostics import quote
-from archsim.base.errors import UnknownName
+from archsim.base.errors import NoSuchName
+from archsim.base.notes import Note
 from archsim.base.version import version_of
 from archsim.spec.catalog import files
 
@@ -28,7 +29,7 @@ class Chosen:
     name: str
     version: str
     rules: Engine
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
 
 
 def engine_of(text: str) -> Chosen:
@@ -41,17 +42,17 @@ def engine_of(text: str) -> Chosen:
     return Chosen(name=name, version=version, rules=rules, notes=tuple(_notes(rules, version)))
 
 
-def _notes(rules: Engine, version: str) -> Iterator[str]:
+def _notes(rules: Engine, version: str) -> Iterator[Note]:
     from archsim.spec.engine import load_engine
 
     if rules.memory.as_ is not None:
-        yield (
-            f"{rules.title} has no memory rules of its own: those of {load_engine(rules.memory.as_).title} are used"
-        )
+        other = load_engine(rules.memory.as_).title
+        yield Note("A20", f"{rules.title} has no memory rules of its own: those of {other} are used")
     if rules.before and not version:
-        yield (
+        text = (
             f"no version of {rules.title} given: {rules.version} is assumed; `--engine {rules.name}@VERSION`"
         )
+        yield Note("A21", text)
 
 
 def named(text: str) -> tuple[str, str]:
@@ -83,8 +84,8 @@ def _longest(typed: str, documents: dict[str, Path]) -> tuple[str, str]:
         import difflib
 
         close = difflib.get_close_matches(typed[:40], documents, n=1)
-        hints = tuple(f"did you mean `{name}`?" for name in close)
-        raise UnknownName(f"no engine named {quote(typed)}", hints=(*hints, "known: " + ", ".join(documents)))
+        known = f"known: {', '.join(documents)}"
+        raise NoSuchName(f"no engine named {quote(typed)}", close=close, hints=(known,))
     end, name = max(found)
     return name, typed[end:]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from archsim.base.errors import AnswerNo, UsageError
+from archsim.base.notes import Note, notes_to_dict
 from archsim.counts.count import checked
 from archsim.counts.formats import choose_formats
 from archsim.evolution.attribution import attributed, ordered, sampled
@@ -46,8 +47,8 @@ class Evolution:
     steps: tuple[Step, ...]
     changes: tuple[Change, ...]
     attribution: Attribution | None
-    assumptions: tuple[str, ...]
-    warnings: tuple[str, ...]
+    assumptions: tuple[Note, ...]
+    warnings: tuple[Note, ...]
 
     def change(self, step: Step) -> str:
         """A step in words."""
@@ -69,7 +70,7 @@ class Evolution:
                 for step in self.steps
             ],
             "attribution": self._attribution(),
-            "assumptions": list(self.assumptions), "warnings": list(self.warnings),
+            **notes_to_dict(self.assumptions, self.warnings),
         }  # fmt: skip
 
     def _attribution(self) -> dict[str, Any] | None:
@@ -121,32 +122,31 @@ def evolve(
 
 def assumed(
     hardware: Hardware | None, context_len: int, decisions: Collection[str], *models: Model
-) -> tuple[str, ...]:
+) -> tuple[Note, ...]:
     """What the figures mean."""
     encoders = [model for model in models if model.architecture == "encoder"]
     notes = [
-        f"KV bytes: of one sequence of {context_len:,} tokens in 16 bits, windows applied",
-        "layers that one side does not have: the first layers stay, and the pattern goes on",
+        Note("A31", f"KV bytes: of one sequence of {context_len:,} tokens in 16 bits, windows applied"),
+        Note("A33", "layers that one side does not have: the first layers stay, and the pattern goes on"),
     ]
     if hardware is not None:
-        notes.insert(1, f"times: one sequence of {context_len:,} tokens on one {hardware.id}, fitting or not")
+        times = f"times: one sequence of {context_len:,} tokens on one {hardware.id}, fitting or not"
+        notes.insert(1, Note("A32", times))
     if encoders:
-        notes.insert(
-            0, "FLOPs per token of an encoder: those of the input over its tokens; it has no decode step"
-        )
+        flops = "FLOPs per token of an encoder: those of the input over its tokens; it has no decode step"
+        notes.insert(0, Note("A30", flops))
     if len(encoders) < len(models):
-        notes.insert(
-            0,
-            f"FLOPs per token: one decode step with {context_len:,} tokens of context, masked pairs left out",
+        flops = (
+            f"FLOPs per token: one decode step with {context_len:,} tokens of context, masked pairs left out"
         )
+        notes.insert(0, Note("A30", flops))
     if {"mtp", "towers", "mlm_head"} & set(decisions):
-        notes.append(
-            "prediction modules, towers and pre-training heads are named and not counted, as in `count`"
-        )
+        parts = "prediction modules, towers and pre-training heads are named and not counted, as in `count`"
+        notes.append(Note("A34", parts))
     return tuple(notes)
 
 
-def _unlike(price: Pricer, model: Model, costs: Costs) -> list[str]:
+def _unlike(price: Pricer, model: Model, costs: Costs) -> list[Note]:
     """Refuses a model whose normal form is another one; says by how much times differ where only grouping does."""
     own = price(model)
     for name, ours, theirs in zip(Costs._fields, costs, own, strict=True):
@@ -161,12 +161,13 @@ def _unlike(price: Pricer, model: Model, costs: Costs) -> list[str]:
     ]
     if max(off, default=0.0) < 1e-9:
         return []
-    return [
+    text = (
         f"{model.name} is priced with its layers grouped anew; times differ by {max(off):.2%} from `estimate`"
-    ]
+    )
+    return [Note("W08", text)]
 
 
-def _too_big(hardware: Hardware | None, *models: Model) -> list[str]:
+def _too_big(hardware: Hardware | None, *models: Model) -> list[Note]:
     if hardware is None:
         return []
     found = []
@@ -175,7 +176,6 @@ def _too_big(hardware: Hardware | None, *models: Model) -> list[str]:
             model, hardware, choose_formats(model, None, None), Workload(input_len=1, output_len=1)
         )
         if not worker.memory(Plan()).fits:
-            found.append(
-                f"{model.name} does not fit on one {hardware.id}; its times are those of one that holds it"
-            )
+            text = f"{model.name} does not fit on one {hardware.id}; its times are those of one that holds it"
+            found.append(Note("W09", text))
     return found

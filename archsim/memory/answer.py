@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from archsim.base.notes import Note, notes_to_dict
 from archsim.counts.formats import Formats
 from archsim.engines.names import Chosen
 from archsim.memory.engine_budget import Budget
@@ -83,8 +84,8 @@ class Fit:
     seqs: int
     offload: Offload | None
     load_peak: int = 0
-    assumptions: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    assumptions: tuple[Note, ...] = ()
+    warnings: tuple[Note, ...] = ()
     suggestions: tuple[Change, ...] = ()
     inverse: Inverse | None = None
 
@@ -132,7 +133,7 @@ class Fit:
                 "memory_fraction_of": self.budget.meaning,
                 "block_size": settings.block_size or self.engine.rules.memory.block_size,
             },
-            "offload": self._offload(), "assumptions": list(self.assumptions), "warnings": list(self.warnings),
+            "offload": self._offload(), **notes_to_dict(self.assumptions, self.warnings),
         }  # fmt: skip
 
     def _device(self) -> dict[str, Any]:

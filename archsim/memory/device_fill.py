@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from archsim.base.errors import UsageError
+from archsim.base.notes import Note, past_context
 from archsim.counts import graph_counts as c
 from archsim.counts.count import step_for
 from archsim.counts.formats import Formats, cache_format
@@ -247,42 +248,48 @@ class Case:
         return low
 
     # -------------------------------------------------------------------------------- words
-    def assumptions(self, plan: Plan) -> Iterator[str]:
-        """What the answer rests on, one sentence each."""
+    def assumptions(self, plan: Plan) -> Iterator[Note]:
+        """What the answer rests on."""
         rules, s = self.engine.rules, self.settings
         yield from self.engine.notes
         if s.max_model_len is None:
             source = {"model": "the model's longest", "workload": "prompt and answer"}.get(
                 str(rules.scheduler.context), f"the default of {rules.title}"
             )
-            yield f"--max-model-len {self.length:,}: {source}"
-        yield f"steps of at most {self._step_tokens(self.length):,} tokens and {self.seqs:,} sequences"
+            yield Note("A22", f"--max-model-len {self.length:,}: {source}")
+        steps = f"steps of at most {self._step_tokens(self.length):,} tokens and {self.seqs:,} sequences"
+        yield Note("A23", steps)
         extra = non_torch_of(rules, plan.tp * plan.dp)
-        yield f"non-torch memory {extra.bytes} per device, seen from {extra.low} to {extra.high}"
+        text = f"non-torch memory {extra.bytes} per device, seen from {extra.low} to {extra.high}"
+        yield Note("A24", text)
         graphs = rules.memory.graphs
         if graphs is not None and not s.enforce_eager:
             where = "inside" if graphs.inside else "outside"
-            yield f"CUDA graphs {graphs.bytes}, seen from {graphs.low} to {graphs.high}, {where} the memory fraction"
+            text = f"CUDA graphs {graphs.bytes}, seen from {graphs.low} to {graphs.high}, {where} the memory fraction"
+            yield Note("A25", text)
         if plan.dp > 1:
-            yield "tokens and concurrency are those of one attention replica"
+            yield Note("A26", "tokens and concurrency are those of one attention replica")
         if s.parts:
-            yield f"with {', '.join(s.parts)}: opaque towers in the default format, cut over the ranks"
+            text = f"with {', '.join(s.parts)}: opaque towers in the default format, cut over the ranks"
+            yield Note("A27", text)
 
-    def warnings(self, plan: Plan, budget: Budget, load_peak: int) -> Iterator[str]:
+    def warnings(self, plan: Plan, budget: Budget, load_peak: int) -> Iterator[Note]:
         """What the user should look at."""
         from archsim.base.units import format_bytes
 
         if load_peak > budget.visible >= budget.weights:
-            yield (
+            yield Note(
+                "W06",
                 f"{self.formats.name} made of {self.native.name if self.native else ''} while loading takes "
                 f"{format_bytes(load_peak, binary=True)} at its peak, more than the device has: a checkpoint that is "
-                f"{self.formats.name} already, or a newer engine, loads"
+                f"{self.formats.name} already, or a newer engine, loads",
             )
         limit = self.model.max_context
         if limit is not None and self.length > limit:
-            yield f"{self.length:,} tokens are more than the {limit:,} that {self.model.name} was made for"
+            yield past_context(self.length, limit, self.model.name)
         if budget.overrun > 0:
-            yield (
+            yield Note(
+                "W07",
                 f"budget, activations and graphs together exceed the device by "
-                f"{format_bytes(budget.overrun, binary=True)}: a lower memory fraction avoids running out later"
+                f"{format_bytes(budget.overrun, binary=True)}: a lower memory fraction avoids running out later",
             )

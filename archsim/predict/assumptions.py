@@ -1,10 +1,11 @@
-"""What an estimate rests on, in words: assumptions, evidence, warnings."""
+"""What an estimate rests on: assumptions, evidence, warnings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from archsim.base.notes import Note, past_context
 from archsim.engines.names import DEFAULT_ENGINE
 from archsim.memory.budget import PREFILL_TOKENS, USABLE
 from archsim.spec.model import Model
@@ -15,22 +16,27 @@ if TYPE_CHECKING:
     from archsim.predict.estimate import Estimator, Workload
 
 
-def assumed(worker: Estimator, plan: Plan) -> list[str]:
-    """What the figures rest on, one sentence each."""
+def assumed(worker: Estimator, plan: Plan) -> list[Note]:
+    """What the figures rest on."""
     notes = [
-        "speed of light: datasheet peaks, every tensor moved once, elementwise work fused, activations that fit "
-        "the last-level cache kept there",
-        "prefill computes logits at the last position; attention counts the pairs that the mask allows",
-        f"{round(USABLE * 100)} % of the memory is usable, of which the runtime takes 0.5 GiB",
-        f"prefill activations are of at most {PREFILL_TOKENS:,} tokens at once",
-        f"decode at the mean context of {worker.load.context:,} tokens",
+        Note(
+            "A01",
+            "speed of light: datasheet peaks, every tensor moved once, elementwise work fused, activations that fit "
+            "the last-level cache kept there",
+        ),
+        Note(
+            "A02",
+            "prefill computes logits at the last position; attention counts the pairs that the mask allows",
+        ),
+        Note("A03", f"{round(USABLE * 100)} % of the memory is usable, of which the runtime takes 0.5 GiB"),
+        Note("A04", f"prefill activations are of at most {PREFILL_TOKENS:,} tokens at once"),
+        Note("A05", f"decode at the mean context of {worker.load.context:,} tokens"),
     ]
     if expert_counts(worker.model):
-        notes.append(
-            "tokens pick experts evenly and independently: E(1 - (1 - k/E)^T) distinct experts are read"
-        )
+        experts = "tokens pick experts evenly and independently: E(1 - (1 - k/E)^T) distinct experts are read"
+        notes.append(Note("A06", experts))
     if plan.pp > 1:
-        notes.append("pipeline stages run one after another for a single batch")
+        notes.append(Note("A07", "pipeline stages run one after another for a single batch"))
     return notes
 
 
@@ -42,15 +48,17 @@ EVIDENCE = {
 }
 
 
-def timed_by(worker: Estimator, phase: Phase, engine: tuple[str, str]) -> Iterator[str]:
+def timed_by(worker: Estimator, phase: Phase, engine: tuple[str, str]) -> Iterator[Note]:
     """What expected times rest on: whose kernels, how engines run them, the host's part."""
     profile, (name, version) = worker.profile, engine
     kernels = f", those of {profile.kernels}" if profile.kernels and phase.evidence != "datasheet" else ""
-    yield f"expected times: {EVIDENCE[phase.evidence]}{kernels}, in captured steps at sustained clocks"
+    basis = f"{EVIDENCE[phase.evidence]}{kernels}, in captured steps at sustained clocks"
+    yield Note("A08", f"expected times: {basis}")
     if name != DEFAULT_ENGINE:
         shown = f"{name} {version}" if version else f"{name}, no version given"
         host = f"; its host takes {profile.overhead_s * 1e3:.2g} ms a step" if profile.overhead_s else ""
-        yield f"engine {shown}: plan and memory rules are the generic ones, but for layer splits{host}"
+        rules = "plan and memory rules are the generic ones, but for layer splits"
+        yield Note("A09", f"engine {shown}: {rules}{host}")
 
 
 def longest_sequence(model: Model, load: Workload) -> int:
@@ -62,12 +70,12 @@ def longest_sequence(model: Model, load: Workload) -> int:
     return load.input_len + load.output_len
 
 
-def warned(worker: Estimator, plan: Plan) -> list[str]:
+def warned(worker: Estimator, plan: Plan) -> list[Note]:
     """What the user should look at."""
     found = []
     longest, limit = longest_sequence(worker.model, worker.load), worker.model.max_context
     if limit is not None and longest > limit:
-        found.append(f"{longest:,} tokens are more than the {limit:,} that {worker.model.name} was made for")
+        found.append(past_context(longest, limit, worker.model.name))
     if worker.load.batch < plan.dp:
-        found.append(f"batch {worker.load.batch} is less than dp {plan.dp}: some replicas idle")
+        found.append(Note("W02", f"batch {worker.load.batch} is less than dp {plan.dp}: some replicas idle"))
     return found

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from archsim.base.errors import AnswerNo, InvalidPlan, UsageError
+from archsim.base.notes import Note, notes_to_dict
 from archsim.base.number import Num, maximum, minimum
 from archsim.counts import graph_counts as c
 from archsim.counts.count import checked, step_for
@@ -68,8 +69,8 @@ class Estimate:
     profile: Profile
     store: Store = field(default_factory=default_store, repr=False)
     serving: Steady | None = None
-    assumptions: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    assumptions: tuple[Note, ...] = ()
+    warnings: tuple[Note, ...] = ()
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -109,7 +110,7 @@ class Estimate:
             "params": {"total": self.params_total, "active": self.params_active},
             "memory": self.memory.to_dict(), "phases": phases, "metrics": self.metrics,
             **({"serving": self.serving.to_dict()} if self.serving else {}),
-            "assumptions": list(self.assumptions), "warnings": list(self.warnings),
+            **notes_to_dict(self.assumptions, self.warnings),
         }  # fmt: skip
 
 
@@ -278,9 +279,8 @@ def _served(answer: Estimate, worker: Estimator, concurrency: int, engine: str) 
     each = budget.kv_cache * plan.dp / load.batch
     most = room / each * plan.dp if each else None
     if answer.decode is None or (most is not None and most < 1):
-        return replace(
-            answer, warnings=(*answer.warnings, "no steady state: no request has room, or none decodes")
-        )
+        ignored = Note("W03", "no steady state: no request has room, or none decodes")
+        return replace(answer, warnings=(*answer.warnings, ignored))
     state = steady(
         worker.model, worker.hardware, concurrency=concurrency, input_len=load.input_len,
         output_len=load.output_len, tp=plan.tp, pp=plan.pp, ep=plan.ep, dp=plan.dp, engine=engine,

@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from archsim.base.notes import Note
 from archsim.counts.count import step_for
 from archsim.counts.formats import Formats, choose_formats
 from archsim.engines.names import DEFAULT_ENGINE, named
@@ -61,7 +62,7 @@ class Steady:
     refusal: str | None
     utilisation: float
     tokens_per_s: float
-    assumptions: tuple[str, ...] = ()
+    assumptions: tuple[Note, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON of `estimate --concurrency`."""
@@ -165,12 +166,13 @@ class Server(Estimator):
             return Step(seqs=(Seqs(self.load.batch, 1, self.load.context - 1), prompts))
         return Estimator._step(self, name)
 
-    def _assumed(self, mixed: bool) -> tuple[str, ...]:
+    def _assumed(self, mixed: bool) -> tuple[Note, ...]:
         how = "share steps with" if mixed else "run between the steps of"
-        return (
+        text = (
             f"prompts {how} running decodes; every request has {self.load.input_len:,} prompt and "
-            f"{self.load.output_len:,} answer tokens; no prefix is shared",
+            f"{self.load.output_len:,} answer tokens; no prefix is shared"
         )
+        return (Note("A15", text),)
 
 
 def refused(utilisation: float, waiting: float) -> str | None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from archsim.base.diagnostics import quote
-from archsim.base.errors import SpecError, UnknownName, UsageError
+from archsim.base.errors import NoSuchName, SpecError, UnknownName, UsageError
 from archsim.spec.spelling import may_drop_dots, normalise, undotted, without_suffixes
 
 Kind = Literal["models", "hw", "formats", "engines"]
@@ -212,14 +212,10 @@ def _unknown(kind: Kind, name: str, asked: str, shelves: list[_Shelf]) -> UsageE
     for spelling in difflib.get_close_matches(asked[:100], stems, n=12, cutoff=0.6):
         if stems[spelling] not in close:
             close.append(stems[spelling])
-    hints = []
-    if close:
-        also = ", ".join(quote(stem) for stem in close[1:3])
-        hints.append(f"did you mean {quote(close[0])}?" + (f" Also close: {also}" if also else ""))
-    count = len(set(stems.values()))
-    hints.append(f"`archsim list {kind}` shows all {count:,}; a path to a YAML file works too")
-    message = f"no {_NOUN[kind]} named {quote(name)}" if name.strip() else f"the {_NOUN[kind]} name is empty"
-    return UnknownName(message, hints=hints)
+    hint = f"`archsim list {kind}` shows all {len(set(stems.values())):,}; a path to a YAML file works too"
+    if not name.strip():
+        return UnknownName(f"the {_NOUN[kind]} name is empty", hints=(hint,))
+    return NoSuchName(f"no {_NOUN[kind]} named {quote(name)}", close=close[:3], hints=(hint,))
 
 
 def _shelves(kind: Kind) -> list[_Shelf]:

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 from pydantic import Field, model_validator
 
 from archsim.base.errors import InvalidPlan, InvalidValue, SpecError
+from archsim.base.notes import Note
 from archsim.base.units import parse_quantity
 from archsim.spec import loader
 from archsim.spec.hardware_link import Link, innermost, scale_up, with_host
@@ -112,14 +113,14 @@ class Hardware(Document):
         }
 
     @cached_property
-    def warnings(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[Note, ...]:
         """Doubts about the document: a peak 3 to 15 % off its formula, numbers without a source."""
         off = [
-            f"{dtype} peak is {ratio:.3f} x units x FLOP/clk x clock"
+            Note("W04", f"{dtype} peak is {ratio:.3f} x units x FLOP/clk x clock")
             for dtype, ratio in self.formula_ratios.items()
             if abs(ratio - 1) > 0.03
         ]
-        return tuple(off + [f"no source covers {path}" for path in self.uncovered])
+        return (*off, *(Note("W05", f"no source covers {path}") for path in self.uncovered))
 
     def peak_flops(self, dtype: str) -> Peak:
         """The dense peak for matrix products of a dtype, on the fastest unit that accumulates in fp32.

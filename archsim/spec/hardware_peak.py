@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from archsim.base.errors import UsageError
+from archsim.base.notes import Note
 from archsim.base.units import parse_quantity
 from archsim.spec.hardware_schema import Compute, UnitPeaks
 
@@ -38,7 +39,7 @@ class Peak(NamedTuple):
     flops: float
     unit: Literal["matrix", "vector"]
     fallback: bool
-    note: str | None
+    note: Note | None
 
 
 def peak_of(owner: str, compute: Compute, dtype: str) -> Peak:
@@ -52,7 +53,8 @@ def peak_of(owner: str, compute: Compute, dtype: str) -> Peak:
     if used is None:
         raise UsageError(f"{owner} lists no peak for {dtype} nor for any wider dtype", code="E121")
     flops, unit, text = _fastest(entries[used])
-    note = f"{owner} has no {dtype} units: computed in {used} at {text}" if used != dtype else None
+    said = f"{owner} has no {dtype} units: computed in {used} at {text}"
+    note = Note("A12", said) if used != dtype else None
     return Peak(dtype=dtype, dtype_used=used, flops=flops, unit=unit, fallback=used != dtype, note=note)
 
 
@@ -65,7 +67,7 @@ def vector_of(owner: str, compute: Compute) -> Peak:
     base = peak_of(owner, compute, "bf16")
     flops = base.flops * (VECTOR_SHARE if base.unit == "matrix" else 1.0)
     rate = f"{flops / 1e12:.3g} TFLOP/s"
-    note = f"{owner} lists no fp32 vector rate: taken as {rate}, from its {base.dtype_used} peak"
+    note = Note("A13", f"{owner} lists no fp32 vector rate: taken as {rate}, from its {base.dtype_used} peak")
     return Peak(
         dtype="fp32", dtype_used=base.dtype_used, flops=flops, unit="vector", fallback=True, note=note
     )

@@ -37,7 +37,7 @@ def describe(hardware: Hardware) -> dict[str, Any]:
         "variant_of": hardware.variant_of,
         "notes": list(hardware.notes),
         "unverified": list(hardware.unverified),
-        "warnings": list(hardware.warnings),
+        "warnings": [note.text for note in hardware.warnings],
         "sources": [_source(key, source) for key, source in hardware.sources.items()],
     }
 

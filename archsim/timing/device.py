@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from archsim.base.errors import UsageError
+from archsim.base.notes import Note
 from archsim.spec.hardware import Hardware, Peak
 from archsim.spec.hardware_schema import Level
 from archsim.timing.roofline import Hop, Machine
@@ -16,10 +17,10 @@ LANE_FLOPS = 256
 
 @dataclass(slots=True)
 class Rates:
-    """Looks up peaks once each, and collects every fallback in words."""
+    """Looks up peaks once each, and collects a note for every fallback."""
 
     hardware: Hardware
-    notes: list[str] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
     peaks: dict[str, Peak] = field(default_factory=dict)
     levels: dict[tuple[int, int], tuple[Hop, ...]] = field(default_factory=dict)
 
@@ -70,7 +71,8 @@ class Rates:
             if dtype != "fp32":
                 raise
             peak = self.hardware.peak_flops("bf16")
-            self._note(f"{self.hardware.id} lists no fp32 peak: fp32 products are priced at its bf16 peak")
+            text = f"{self.hardware.id} lists no fp32 peak: fp32 products are priced at its bf16 peak"
+            self._note(Note("A14", text))
         self._note(peak.note)
         return peak
 
@@ -93,9 +95,9 @@ class Rates:
         reduces = reduction is not None and ranks >= reduction.min_ranks
         return Hop(ranks, link.bytes_per_s_per_direction, reduces, _medium(link.fabric))
 
-    def _note(self, text: str | None) -> None:
-        if text and text not in self.notes:
-            self.notes.append(text)
+    def _note(self, note: Note | None) -> None:
+        if note and note not in self.notes:
+            self.notes.append(note)
 
 
 def _medium(level: Level) -> Literal["link", "host", "network"]:

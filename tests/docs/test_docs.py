@@ -30,6 +30,7 @@ from pathlib import Path
 import pytest
 
 from archsim.base.errors import EXPLAIN
+from archsim.base.notes import NOTES
 from archsim.blocks.dispatch import KINDS
 from archsim.cli.app import COMMANDS
 from archsim.explanation.formulas import explain, meaning
@@ -278,6 +279,12 @@ def error_codes() -> str:
     return "".join(f"\n### {code}\n\n{text}\n" for code, text in EXPLAIN.items()) + "\n"
 
 
+def note_codes() -> str:
+    """Every code of an assumption or a warning with its meaning."""
+    rows = "".join(f"| {code} | {text} |\n" for code, text in NOTES.items())
+    return f"\n| code | meaning |\n| --- | --- |\n{rows}\n"
+
+
 def terms() -> str:
     """Every term that `archsim explain` defines, in one line each."""
     return "\n" + "".join(f"- {SPELLED.get(term, term)}: {text}\n" for term, text in TERMS.items()) + "\n"
@@ -309,7 +316,7 @@ def accuracy() -> str:
     return summary(archsim.validate())
 
 
-MADE = {"codes": error_codes, "terms": terms, "formulas": formulas, "accuracy": accuracy}
+MADE = {"codes": error_codes, "notes": note_codes, "terms": terms, "formulas": formulas, "accuracy": accuracy}
 """Name of a generated part -> what makes it."""
 
 
@@ -322,6 +329,7 @@ def generated(text: str) -> str:
     ("page", "part"),
     [
         ("docs/errors", "codes"),
+        ("docs/assumptions", "notes"),
         ("docs/glossary", "terms"),
         ("docs/formulas", "formulas"),
         ("README", "accuracy"),

@@ -340,10 +340,8 @@ def test_effects_are_computed() -> None:
     (case,), asked = found.study.candidates, found.study.asked
     narrow = api.estimate("llama2-7b", "h100", batch=16, input_len=4096, kv_cache_dtype="fp8", devices=1)
     first = api.estimate("llama2-7b", "h100", batch=16, input_len=4096, output_len=1, devices=1)
-    told = {note: effects.effect(note, case, asked) for note in case.answer.assumptions}
-    cache = next(text for note, text in told.items() if note.startswith("KV cache"))
-    mean = next(text for note, text in told.items() if note.startswith("decode at"))
-    light = next(text for note, text in told.items() if note.startswith("speed of light"))
+    told = {note.code: effects.effect(note, case, asked) for note in case.answer.assumptions}
+    cache, mean, light = told["A10"], told["A05"], told["A01"]
     assert first.decode is not None and case.answer.decode is not None and narrow.decode is not None
     assert format_bytes(narrow.memory.kv_cache) in cache
     assert effects.change(narrow.decode.expected_s, case.answer.decode.expected_s) in cache

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from archsim.base.errors import ArchsimError
+from archsim.base.notes import Note
 from archsim.base.units import format_bytes, format_seconds
 from archsim.blocks.layer import walk_layers
 from archsim.blocks.moe import expected_experts
@@ -30,7 +31,7 @@ TRIED = 3
 """Candidates that an effect is sought for."""
 
 
-def told(note: str, made: Sequence[Candidate], asked: Asked) -> str:
+def told(note: Note, made: Sequence[Candidate], asked: Asked) -> str:
     """The effect on the first candidate that it can be computed for, and which that is where there are several."""
     for c in sorted(made, key=lambda c: not c.fits)[:TRIED]:
         found = effect(note, c, asked)
@@ -39,9 +40,9 @@ def told(note: str, made: Sequence[Candidate], asked: Asked) -> str:
     return found
 
 
-def effect(note: str, c: Candidate, asked: Asked) -> str:
+def effect(note: Note, c: Candidate, asked: Asked) -> str:
     """How far the figures of a candidate move if an assumption of its estimate is wrong."""
-    found = next((found for sign, found in EFFECTS if sign in note), None)
+    found = EFFECTS.get(note.code)
     return found(c.answer, c, asked) if found is not None else UNKNOWN
 
 
@@ -205,19 +206,8 @@ def _units(e: Estimate, c: Candidate, asked: Asked) -> str:
     return f"a faster unit would matter where arithmetic is the limit: {', '.join(shares)}"
 
 
-EFFECTS: tuple[tuple[str, Callable[[Estimate, Candidate, Asked], str]], ...] = (
-    ("KV cache in", _cache),
-    ("speed of light:", _light),
-    ("prefill computes logits", _logits),
-    ("of the memory is usable", _usable),
-    ("prefill activations are of at most", _at_once),
-    ("decode at the mean context", _mean),
-    ("expected times:", _expected),
-    ("tokens pick experts", _experts),
-    ("pipeline stages run one after another", _stages),
-    ("plan and memory rules are the generic ones", _engine),
-    ("applies to experts, of which", _not_there),
-    ("units: computed in", _units),
-    ("lists no fp32", _units),
-)
-"""What an assumption says -> how its effect is found."""
+EFFECTS: Mapping[str, Callable[[Estimate, Candidate, Asked], str]] = {
+    "A01": _light, "A02": _logits, "A03": _usable, "A04": _at_once, "A05": _mean, "A06": _experts, "A07": _stages,
+    "A08": _expected, "A09": _engine, "A10": _cache, "A11": _not_there, "A12": _units, "A13": _units, "A14": _units,
+}  # fmt: skip
+"""How the effect of an assumption is found, by its code."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from archsim.base.errors import ArchsimError
+from archsim.base.notes import Note
 from archsim.base.units import format_bytes, format_count, format_rate
 from archsim.counts.count import kv_growth
 from archsim.counts.formats import choose_formats
@@ -15,6 +17,7 @@ from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
 
 Facts = Mapping[str, str]
+N = TypeVar("N", Note, str)
 
 
 def compared(study: Study) -> str:
@@ -97,9 +100,8 @@ def _listed(title: str, sources: Iterable[tuple[str, str, Sequence[str]]]) -> st
 def assumptions(study: Study) -> str:
     """Every assumption once with its effect if wrong and the candidates it is made for, then the warnings."""
     made = _collected((c, c.answer.assumptions) for c in study.candidates)
-    warned = _collected(
-        (c, (*c.answer.warnings, *([c.refusal] if c.refusal else []))) for c in study.candidates
-    )
+    refused = ((c, (*map(str, c.answer.warnings), *filter(None, [c.refusal]))) for c in study.candidates)
+    warned = _collected(refused)
     effects = {note: f"If wrong: {told(note, cases, study.asked)}." for note, cases in made.items()}
     parts = [_numbered(made, len(study.candidates), effects)]
     if warned:
@@ -107,15 +109,15 @@ def assumptions(study: Study) -> str:
     return "".join(parts)
 
 
-def _collected(said: Iterable[tuple[Candidate, Sequence[str]]]) -> dict[str, list[Candidate]]:
-    found: dict[str, list[Candidate]] = {}
+def _collected(said: Iterable[tuple[Candidate, Sequence[N]]]) -> dict[N, list[Candidate]]:
+    found: dict[N, list[Candidate]] = {}
     for candidate, notes in said:
         for note in notes:
             found.setdefault(note, []).append(candidate)
     return found
 
 
-def _numbered(notes: Mapping[str, Sequence[Candidate]], count: int, effects: Mapping[str, str]) -> str:
+def _numbered(notes: Mapping[N, Sequence[Candidate]], count: int, effects: Mapping[N, str]) -> str:
     items = []
     for note, made in notes.items():
         of = (
@@ -124,7 +126,7 @@ def _numbered(notes: Mapping[str, Sequence[Candidate]], count: int, effects: Map
             else f' <span class="dim">({safe(listed([c.label for c in made]))})</span>'
         )
         then = f'<br><span class="effect">{safe(effects[note])}</span>' if note in effects else ""
-        items.append(f"<li>{safe(note)}{of}{then}</li>")
+        items.append(f"<li>{safe(str(note))}{of}{then}</li>")
     return f"<ol>{''.join(items)}</ol>\n"
 
 

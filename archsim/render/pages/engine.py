@@ -40,7 +40,9 @@ def engine_page(chosen: Chosen, file: str) -> Page:
         Section(title="Default limits", rows=tuple(_limits(rules))),
         facts("Several devices", list(_parallelism(rules))),
         Section(title="Before", rows=tuple(row(v, _short(change)) for v, change in rules.before.items())),
-        Section(title="Notes", rows=tuple(row("-", text) for text in (*rules.notes, *chosen.notes))),
+        Section(
+            title="Notes", rows=tuple(row("-", text) for text in (*rules.notes, *map(str, chosen.notes)))
+        ),
         Section(title="Sources", rows=sources),
         facts("File", [(file, " ")]),
     ]

@@ -243,8 +243,8 @@ def _end(e: Estimate, inputs: Sequence[str], asked: tuple[str, str], verbose: bo
     basis = f"exact = counted from the spec · modelled and expected = assumptions ({known})"
     sections = []
     if verbose:
-        numbered = tuple(row(f"{i}", text) for i, text in enumerate(e.assumptions, start=1))
-        sections.append(Section(title="Assumptions", rows=numbered, align="r"))
+        coded = tuple(row(note.code, note.text) for note in e.assumptions)
+        sections.append(Section(title="Assumptions (`archsim explain CODE`)", rows=coded))
     pairs = [("Basis", basis), *(("Inputs" if i == 0 else "", text) for i, text in enumerate(inputs))]
     sections.append(Section(title="", rows=tuple(row(Cell(name, "dim"), text) for name, text in pairs)))
     return [*sections, _next(e, asked)]

@@ -33,7 +33,7 @@ def page(e: Evolution, *, changes: Sequence[str] = (), drawn: bool = False) -> P
         f"one sequence of {e.context_len:,} tokens{where} · order: {e.order} · {plural(len(e.steps), 'step')}",
         *changed,
     )
-    note = " · ".join(e.warnings)
+    note = " · ".join(note.text for note in e.warnings)
     if not e.steps:
         return Page(head=head, note="both are the same architecture")
     return Page(
@@ -127,5 +127,5 @@ def _delta(name: str, delta: Mapping[str, Any], what: str) -> Row:
 
 
 def _basis(e: Evolution) -> Section:
-    lines = [("Basis", text) if i == 0 else ("", text) for i, text in enumerate(e.assumptions)]
+    lines = [("Basis", note.text) if i == 0 else ("", note.text) for i, note in enumerate(e.assumptions)]
     return Section(title="", rows=tuple(row(Cell(name, "dim"), text) for name, text in lines))

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from archsim.base.diagnostics import quote
-from archsim.base.errors import EXPLAIN, ArchsimError, UnknownName, UsageError
+from archsim.base.errors import EXPLAIN, NoSuchName, UsageError, did_you_mean
+from archsim.base.notes import NOTES
 from archsim.render.glossary import SYNONYMS, TERMS
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """A paragraph about an error code or a term."""
+    """A paragraph about a code or a term."""
 
     name: str
     kind: str
@@ -37,11 +38,13 @@ class Topic:
 
 
 def look_up(text: str) -> Topic | None:
-    """The error code or term that a topic names, if it names one."""
-    key = text.strip()
-    if key.upper() in EXPLAIN:
-        return Topic(name=key.upper(), kind="error code", text=EXPLAIN[key.upper()])
-    term = key.lower()
+    """The code or term that a topic names, if it names one."""
+    code = text.strip().upper()
+    if code in EXPLAIN:
+        return Topic(name=code, kind="error code", text=EXPLAIN[code])
+    if code in NOTES:
+        return Topic(name=code, kind="assumption" if code[0] == "A" else "warning", text=NOTES[code])
+    term = code.lower()
     term = SYNONYMS.get(term, term)
     if term in TERMS:
         return Topic(name=term, kind="term", text=TERMS[term])
@@ -61,7 +64,7 @@ def formula(
     name, *rest = topic
     try:
         model = load_model(name, changes)
-    except UnknownName as error:
+    except NoSuchName as error:
         raise _unknown(name, error) from None
     if len(rest) != 1:
         asked = f"one of {', '.join(QUANTITIES)}"
@@ -73,18 +76,19 @@ def formula(
     answer = explain(model, rest[0], context, weights)
     if hw is None or answer.quantity != "decode":
         return answer, None
-    from archsim import api
+    from archsim.predict.estimate import estimate
+    from archsim.spec.load import load_hardware
 
-    return answer, api.estimate(model, hw, weights=weights, input_len=max(context - 1, 1), output_len=2)
+    device = load_hardware(hw)
+    return answer, estimate(model, device, weights=weights, input_len=max(context - 1, 1), output_len=2)
 
 
-def _unknown(name: str, error: ArchsimError) -> UnknownName:
+def _unknown(name: str, error: NoSuchName) -> NoSuchName:
     """The complaint about a topic, with the closest terms and models."""
-    known = [*EXPLAIN, *TERMS, *SYNONYMS]
-    close = difflib.get_close_matches(name[:100].lower(), known, n=2, cutoff=0.6)
-    hints = [f"did you mean {quote(close[0])}?"] if close else []
-    if not error.message.startswith("no "):
-        return UnknownName(error.message, hints=error.hints)
-    hints += [hint for hint in error.hints if hint.startswith("did you mean")]
-    hints.append("a topic is a model and a quantity, an error code such as `E103`, or a term such as `tpot`")
-    return UnknownName(f"nothing to explain about {quote(name)}", hints=hints)
+    known = [*EXPLAIN, *NOTES, *TERMS, *SYNONYMS]
+    close = difflib.get_close_matches(name[:100].lower(), known, n=1, cutoff=0.6)
+    hints = (*did_you_mean(error.close), TOPICS) if close else (TOPICS,)
+    return NoSuchName(f"nothing to explain about {quote(name)}", close=close or error.close, hints=hints)
+
+
+TOPICS = "a topic is a model and a quantity, an error code such as `E103`, or a term such as `tpot`"

@@ -188,8 +188,8 @@ def _end(f: Fit, inputs: Sequence[str], asked: tuple[str, str], verbose: bool) -
     basis = f"exact = counted from the spec · modelled = the engine's rules at that version ({known})"
     sections = []
     if verbose:
-        numbered = tuple(row(f"{i}", text) for i, text in enumerate(f.assumptions, start=1))
-        sections.append(Section(title="Assumptions", rows=numbered, align="r"))
+        coded = tuple(row(note.code, note.text) for note in f.assumptions)
+        sections.append(Section(title="Assumptions (`archsim explain CODE`)", rows=coded))
     pairs = [("Basis", basis), *(("Inputs" if i == 0 else "", text) for i, text in enumerate(inputs))]
     sections.append(Section(title="", rows=tuple(row(Cell(name, "dim"), text) for name, text in pairs)))
     model, hw = (f'"{name}"' if " " in name else name for name in asked)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from archsim.base.diagnostics import inert, quote
-from archsim.base.errors import SpecError, UnknownName
+from archsim.base.errors import NoSuchName, SpecError, UnknownName, did_you_mean
 from archsim.base.units import format_bytes, format_rate
 from archsim.render.page import Page, Section, facts, row
 from archsim.render.provenance import LARGEST, digest, shown
@@ -83,10 +83,10 @@ def _by_content(found: Found) -> Found:
 
 def _unknown(name: str, errors: list[UnknownName]) -> UnknownName:
     """The complaint about a name, with the closest names of every kind; a known name without a spec first."""
-    status = [e for e in errors if not e.message.startswith("no ")]
-    if status or len(errors) == 1:
-        return (status or errors)[0]
-    close = [hint for e in errors for hint in e.hints if hint.startswith("did you mean")]
+    known = [e for e in errors if not isinstance(e, NoSuchName)]
+    if known or len(errors) == 1:
+        return (known or errors)[0]
+    close = [hint for e in errors if isinstance(e, NoSuchName) for hint in did_you_mean(e.close)]
     hints = (*close, "`archsim list models|hw|formats|engines` shows what there is")
     return UnknownName(f"no model, device, format or engine named {quote(name)}", hints=hints)
 

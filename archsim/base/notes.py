@@ -1,0 +1,97 @@
+"""Assumptions and warnings of an answer: a sentence for people, and a code by which programs recognise it.
+
+Codes with A are assumptions, which every answer makes; codes with W say what the user should look at. A sentence may
+be reworded, a code keeps its meaning. `archsim explain CODE` prints the paragraph in `NOTES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One assumption or warning with the numbers of its answer. Raises KeyError for a code that `NOTES` lacks."""
+
+    code: str
+    text: str
+
+    def __post_init__(self) -> None:
+        NOTES[self.code]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def notes_to_dict(assumptions: Iterable[Note], warnings: Iterable[Note]) -> dict[str, list[str]]:
+    """The keys of an answer's JSON: sentences, and their codes in the same order."""
+    found: dict[str, list[str]] = {}
+    for key, code_key, notes in (
+        ("assumptions", "assumption_codes", tuple(assumptions)),
+        ("warnings", "warning_codes", tuple(warnings)),
+    ):
+        found |= {key: [note.text for note in notes], code_key: [note.code for note in notes]}
+    return found
+
+
+def past_context(tokens: int, limit: int, name: str) -> Note:
+    """The warning about a sequence beyond the context that a model was made for."""
+    return Note("W01", f"{tokens:,} tokens are more than the {limit:,} that {name} was made for")
+
+
+NOTES: dict[str, str] = {
+    "A01": (
+        "The ideal time is the speed of light: datasheet peaks, every tensor moved once, elementwise work fused into "
+        "its neighbours, activations that fit the last-level cache kept there."
+    ),
+    "A02": (
+        "Prefill computes logits at the last position only, and attention counts the query-key pairs that the mask "
+        "allows."
+    ),
+    "A03": "The share of a device's memory that may be used, and what the runtime takes of it.",
+    "A04": (
+        "A long prefill is cut into pieces; its activations are those of one piece, not of the whole prompt."
+    ),
+    "A05": "Decode is one step at the mean context: the prompt and half the answer.",
+    "A06": (
+        "Tokens pick experts evenly and independently: T tokens read E(1 - (1 - k/E)^T) of E experts at top-k."
+    ),
+    "A07": "Pipeline stages run one after another for a single batch.",
+    "A08": (
+        "What expected times rest on: kernels measured on this device (calibrated), on other devices (transferred), "
+        "or datasheet peaks times usual efficiencies."
+    ),
+    "A09": "How far the named engine's own rules are applied, and its host time per step.",
+    "A10": "The format of the KV cache, where none is asked for.",
+    "A11": "The format asked for converts expert weights only, and the model has none.",
+    "A12": "The device has no units for a number format: products in it run on those of the next wider format.",
+    "A13": "The device lists no fp32 vector rate: it is taken from its 16-bit matrix peak.",
+    "A14": "The device lists no fp32 peak for matrix products: they are priced at its bf16 peak.",
+    "A15": (
+        "The steady state of continuous batching: how prompts and decodes share steps; all requests are equal and "
+        "share no prefix."
+    ),
+    "A20": "The engine has no memory rules of its own: those of another engine are used.",
+    "A21": "No version of the engine is given: the one named is assumed.",
+    "A22": "The longest sequence that the engine is started for, where `--max-model-len` is not given.",
+    "A23": "The tokens and sequences of the largest step, which the activations are of.",
+    "A24": "Device memory of libraries outside the allocator (CUDA context, NCCL), and its observed range.",
+    "A25": "Device memory of captured CUDA graphs, and its observed range.",
+    "A26": "With attention data parallelism, tokens and concurrency are those of one replica.",
+    "A27": "Towers of which only the parameter count is known: stored in the default format, cut over the ranks.",
+    "A30": "What FLOPs per token are of: one decode step at the context length, or an encoder's input over its tokens.",
+    "A31": "What KV bytes are of: one sequence in 16 bits, windows applied.",
+    "A32": "What times of an evolution are of: one sequence on one device, whether it fits or not.",
+    "A33": "Layers that only one of two models has: the first layers stay, and the pattern goes on.",
+    "A34": "Parts that are named and not counted: prediction modules, towers, pre-training heads.",
+    "W01": "Prompt and answer are longer than the context that the model was made for.",
+    "W02": "The batch is smaller than the number of data-parallel replicas: some are idle.",
+    "W03": "`--concurrency` is ignored: the KV cache has no room for one request, or the model does not decode.",
+    "W04": "A peak of the device document departs by 3 to 15 % from units x FLOP per clock x clock.",
+    "W05": "A number of the device document has no source.",
+    "W06": "Converting the weights while loading needs more memory at its peak than the device has.",
+    "W07": "Memory budget, activations and CUDA graphs together exceed the device.",
+    "W08": "A model is priced with its layers grouped anew; times differ slightly from `estimate`.",
+    "W09": "A model of the evolution does not fit on the device; its times are those of a device that holds it.",
+}
