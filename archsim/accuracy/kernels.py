@@ -174,7 +174,7 @@ def timed(clock: Timer, call: KernelCall, usable: Any) -> Found:
         return np.where(usable & np.isfinite(full), full, np.nan)
 
     return Found(
-        seconds=kept(found.seconds), low=kept(found.low), high=kept(found.high), naive=kept(naive.max(axis=0)),
+        seconds=kept(found.expected), low=kept(found.low), high=kept(found.high), naive=kept(naive.max(axis=0)),
         evidence=found.evidence, regime=regimes(call, usable), bound=np.where(usable, naive.argmax(axis=0), -1),
     )  # fmt: skip
 

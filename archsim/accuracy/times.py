@@ -10,18 +10,16 @@ from typing import NamedTuple
 from archsim.accuracy.question import Run, device_of, model_of, weights_of
 from archsim.base.errors import UsageError
 from archsim.predict.estimate import Estimate, estimate
-from archsim.serving.steady_state import Interval, steady
+from archsim.serving.steady_state import steady
 from archsim.timing.calibration import Store, default_store
-from archsim.timing.step_time import Phase
+from archsim.timing.duration import Duration, Evidence, weakest
+from archsim.timing.step_time import StepTime
 
 REMEMBERED = 4096
 """Estimates that are kept."""
 
 LONGER = 2.0
 """Factor from a wait that follows from the queue's length to the upper end of its interval."""
-
-GRADES = ("measured", "calibrated", "transferred", "datasheet")
-"""Evidence from the strongest to the weakest."""
 
 
 class Span(NamedTuple):
@@ -31,7 +29,7 @@ class Span(NamedTuple):
     low: float
     high: float
     naive: float
-    evidence: str = "datasheet"
+    evidence: Evidence = "datasheet"
     bound: str = ""
 
     def inverse(self, amount: float = 1.0) -> Span:
@@ -53,8 +51,8 @@ def composed(make: Callable[..., float], *parts: Span) -> Span:
     """A figure that grows with every part: its ends are those of all parts together (errors go together)."""
     expected, low, high, naive = (make(*(getattr(part, name) for part in parts)) for name in Span._fields[:4])
     main = max(parts, key=lambda part: part.expected)
-    weakest = max((part.evidence for part in parts), key=GRADES.index)
-    return Span(expected, min(low, high, expected), max(low, high, expected), naive, weakest, main.bound)
+    evidence = weakest(part.evidence for part in parts)
+    return Span(expected, min(low, high, expected), max(low, high, expected), naive, evidence, main.bound)
 
 
 class Served(NamedTuple):
@@ -128,12 +126,12 @@ class RunTimes:
         return own._replace(expected=own.expected + state.wait, high=own.high + LONGER * state.wait)
 
 
-def _of_phase(phase: Phase) -> Span:
+def _of_phase(phase: StepTime) -> Span:
     expected, low, high, ideal = (
         float(value) for value in (phase.expected_s, phase.low_s, phase.high_s, phase.ideal_s)
     )
     return Span(expected, low, high, ideal, phase.evidence, phase.bound)
 
 
-def _of_interval(found: Interval) -> Span:
-    return Span(found.seconds, found.low, found.high, found.ideal, found.evidence)
+def _of_interval(found: Duration) -> Span:
+    return Span(found.expected, found.low, found.high, found.ideal, found.evidence)

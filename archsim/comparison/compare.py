@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 from archsim.base.errors import AnswerNo, InvalidPlan, UsageError
 from archsim.base.ranges import parse_range
 from archsim.comparison.uncertainty import Ratio, Timing, joined, ratio, timing
-from archsim.predict.estimate import Estimate, Workload, estimate
+from archsim.counts.workload import Workload
+from archsim.predict.estimate import Estimate, estimate
 from archsim.predict.model_parts import part_of
 from archsim.predict.what_fits import Facts, facts
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
-from archsim.timing.step_time import Phase
+from archsim.timing.step_time import StepTime
 
 PHASES = ("prefill", "decode", "end to end")
 """What is ranked: the time to the first token, the time per token, and that of a whole answer."""
@@ -238,7 +239,7 @@ def _over(value: float | None, base: float | None) -> float | None:
     return None if value is None or not base else value / base
 
 
-def phase_of(e: Estimate, name: str) -> Phase | None:
+def phase_of(e: Estimate, name: str) -> StepTime | None:
     """The prefill or decode phase of an estimate."""
     return e.prefill if name == "prefill" else e.decode
 
@@ -258,7 +259,7 @@ def _timing(e: Estimate, name: str) -> Timing | None:
     return joined(timing(e.prefill), timing(e.decode, steps)) if steps else timing(e.prefill)
 
 
-def _by_part(phase: Phase | None, name: str) -> dict[str, float]:
+def _by_part(phase: StepTime | None, name: str) -> dict[str, float]:
     sums: dict[str, float] = {}
     for op in phase.ops if phase else ():
         part = part_of(op, name)

@@ -17,7 +17,7 @@ from math import exp, log, sqrt
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
-from archsim.timing.step_time import Phase, Share
+from archsim.timing.step_time import ClassTime, StepTime
 
 COMMON = 0.05
 """Share of the variance of errors that is common to different kernels of a class. Of the errors of one metric on one
@@ -51,7 +51,7 @@ class Ratio(NamedTuple):
 class Timing(NamedTuple):
     """An expected time: its shares by class of kernels, and the seconds spent in kernels of each size."""
 
-    shares: tuple[Share, ...]
+    shares: tuple[ClassTime, ...]
     sizes: Mapping[Any, float]
 
 
@@ -66,12 +66,10 @@ class Error(NamedTuple):
         return Error(self.up * factor, self.down * factor)
 
 
-def timing(phase: Phase, count: float = 1.0) -> Timing:
+def timing(phase: StepTime, count: float = 1.0) -> Timing:
     """The time of `count` runs of a phase."""
     factor = count * phase.busy
-    shares = tuple(
-        Share(s.op, s.evidence, s.seconds * factor, s.low * factor, s.high * factor) for s in phase.shares
-    )
+    shares = tuple(ClassTime(part.kernel_class, part.time.scaled(factor)) for part in phase.by_class)
     sizes: dict[Any, float] = {}
     for op in phase.ops:
         runs = op.count or 1
@@ -106,19 +104,19 @@ def ratio(a: Timing, b: Timing, same_device: bool, common: float = COMMON) -> Ra
     return Ratio(exp(middle), exp(middle - low), exp(middle + high), _below_zero(middle, low, high))
 
 
-def errors(shares: Sequence[Share]) -> dict[Key, Error]:
+def errors(shares: Sequence[ClassTime]) -> dict[Key, Error]:
     """Class and evidence -> what its error does to the whole."""
     total, sums = _total(shares), dict[Key, Error]()
     for share in shares:
         found = _error(share, total)
-        before = sums.get((share.op, share.evidence), Error())
-        sums[share.op, share.evidence] = Error(before.up + found.up, before.down + found.down)
+        before = sums.get((share.kernel_class, share.evidence), Error())
+        sums[share.kernel_class, share.evidence] = Error(before.up + found.up, before.down + found.down)
     return sums
 
 
-def _error(share: Share, total: float) -> Error:
+def _error(share: ClassTime, total: float) -> Error:
     """What the error of a share does to a whole; one without time of its own moves the whole by its ends."""
-    seconds, low, high = (float(x) for x in (share.seconds, share.low, share.high))
+    seconds, low, high = (float(x) for x in share.time[:3])
     if not seconds:
         return Error(log(max(1 + high / total, 1.0)), -log(min(max(1 + low / total, SMALLEST), 1.0)))
     up, down = log(max(high / seconds, 1.0)), -log(min(max(low / seconds, SMALLEST), 1.0))
@@ -131,8 +129,8 @@ def shared(a: Timing, b: Timing) -> float:
     return sum(seconds for size, seconds in a.sizes.items() if size in b.sizes) / total if total else 0.0
 
 
-def _total(shares: Sequence[Share]) -> float:
-    return float(sum(share.seconds for share in shares))
+def _total(shares: Sequence[ClassTime]) -> float:
+    return float(sum(share.time.expected for share in shares))
 
 
 def _both(a: Error, b: Error, of_a: float, of_b: float) -> Error:

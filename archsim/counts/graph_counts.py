@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from typing import NamedTuple
 
 from archsim.base.number import Num, product
-from archsim.graph.graph import Block, Op, OpClass, blocks, ops
+from archsim.graph.graph import Block, Op, OpClass, blocks, kept_with_graph, ops
 from archsim.graph.tensor import REFINES, Tensor, nbytes, numel
 
 MAC = 2
@@ -24,12 +23,18 @@ class Item(NamedTuple):
 
 def inventory(*graphs: Block, kind: str = "weight") -> list[Item]:
     """Every tensor of one kind that the graphs declare, once. The union of a model's steps is the model."""
-    return [item for item in _declared(graphs) if item.tensor.kind == kind]
+    declared = declared_once(graphs[0]) if len(graphs) == 1 else declared_by(graphs)
+    return [item for item in declared if item.tensor.kind == kind]
 
 
-@lru_cache(maxsize=64)
-def _declared(graphs: tuple[Block, ...]) -> tuple[Item, ...]:
-    """All weights and states of the graphs (whose identity is the key)."""
+@kept_with_graph
+def declared_once(graph: Block) -> tuple[Item, ...]:
+    """All weights and states of one graph, found once."""
+    return declared_by((graph,))
+
+
+def declared_by(graphs: tuple[Block, ...]) -> tuple[Item, ...]:
+    """All weights and states of the graphs."""
     copies: dict[str, Num] = {}
     shared: set[str] = set()
     for graph in graphs:

@@ -10,12 +10,14 @@ from archsim.base.errors import AnswerNo, UsageError
 from archsim.base.notes import Note, notes_to_dict
 from archsim.counts.count import checked
 from archsim.counts.formats import choose_formats
+from archsim.counts.step_graphs import StepGraphs
+from archsim.counts.workload import Workload, WorkloadSteps
 from archsim.evolution.attribution import attributed, ordered, sampled
 from archsim.evolution.figures import Costs, Pricer
 from archsim.evolution.mix import Change, Mixer
 from archsim.evolution.path import Step, Walker
 from archsim.evolution.words import told
-from archsim.predict.estimate import Estimator, Workload
+from archsim.memory.workload_memory import WorkloadMemory
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan
@@ -172,10 +174,9 @@ def _too_big(hardware: Hardware | None, *models: Model) -> list[Note]:
         return []
     found = []
     for model in models:
-        worker = Estimator(
-            model, hardware, choose_formats(model, None, None), Workload(input_len=1, output_len=1)
-        )
-        if not worker.memory(Plan()).fits:
+        steps = WorkloadSteps(model, Workload(input_len=1, output_len=1))
+        graphs = StepGraphs(model, choose_formats(model, None, None))
+        if not WorkloadMemory(graphs, hardware, steps).on(Plan()).fits:
             text = f"{model.name} does not fit on one {hardware.id}; its times are those of one that holds it"
             found.append(Note("W09", text))
     return found

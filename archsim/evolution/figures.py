@@ -10,11 +10,12 @@ from archsim.base.number import Num
 from archsim.counts import graph_counts as c
 from archsim.counts.count import step_for
 from archsim.counts.formats import choose_formats
-from archsim.predict.estimate import Estimator, Workload
+from archsim.counts.workload import Workload, WorkloadSteps
 from archsim.spec.hardware import Hardware
 from archsim.spec.lower import lower
 from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan
+from archsim.timing.step_pricer import StepPricer, engine_overheads
 
 
 class Costs(NamedTuple):
@@ -64,13 +65,12 @@ class Pricer:
             decode = formats.apply(lower(model, step)) if decodes else None
             times: tuple[Num | None, Num | None] = None, None
         else:
-            load = Workload(batch=1, input_len=n, output_len=1)
-            worker = Estimator(model, self.hardware, formats, load)
-            plan = Plan()
-            prefill = worker.graph("prefill", plan)
-            decode = worker.graph("decode", plan) if decodes else None
-            step_s = worker.phase("decode", plan).expected_s if decodes and self.decodes else None
-            times = step_s, worker.phase("prefill", plan).expected_s
+            steps = WorkloadSteps(model, Workload(batch=1, input_len=n, output_len=1))
+            pricer = StepPricer.of(model, self.hardware, formats, engine_overheads(), Plan())
+            prefill = pricer.graphs.rank(steps.prefill, pricer.plan)
+            decode = pricer.graphs.rank(steps.decode, pricer.plan) if decodes else None
+            step_s = pricer.price(steps.decode).expected_s if decodes and self.decodes else None
+            times = step_s, pricer.price(steps.prefill).expected_s
         state = c.state_bytes(prefill, role="recurrent")
         one = decode  # a decode step of one sequence has one token as well
         if one is None or model.encoder is not None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+from weakref import WeakKeyDictionary
 
 from archsim.base.number import Num
 from archsim.graph.tensor import Tensor, Use
+
+T = TypeVar("T")
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 """The attributes of an op that has none, one object for all."""
@@ -35,7 +39,7 @@ class Op:
     attrs: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False, kw_only=True)
 class Block:
     """A named group, a repetition and a fused kernel, all in one.
 
@@ -56,6 +60,20 @@ class Block:
 
 
 Node = Op | Block
+
+
+def kept_with_graph(function: Callable[[Block], T]) -> Callable[[Block], T]:
+    """Remembers what a function says of each graph for as long as the graph lives, and no longer."""
+    known: WeakKeyDictionary[Block, T] = WeakKeyDictionary()
+
+    @wraps(function)
+    def remembered(graph: Block) -> T:
+        found = known.get(graph)
+        if found is None:
+            found = known[graph] = function(graph)
+        return found
+
+    return remembered
 
 
 def ops(node: Node, times: Num = 1) -> Iterator[tuple[Op, Num]]:

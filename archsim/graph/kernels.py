@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import NamedTuple
 
 from archsim.base.number import Num
-from archsim.graph.graph import Block, Node, Op, blocks
+from archsim.graph.graph import Block, Node, Op, blocks, kept_with_graph
 from archsim.graph.tensor import Use, nbytes
 
 EPILOGUE = frozenset({"map", "append", "view", "select"})
@@ -79,9 +78,9 @@ def kernels(graph: Block) -> list[Kernel]:
     return found
 
 
-@lru_cache(maxsize=16)
+@kept_with_graph
 def kernels_with_edges(graph: Block) -> tuple[tuple[Kernel, list[Use]], ...]:
-    """Every kernel with what crosses its boundary; kept per graph, which both time and memory ask for."""
+    """Every kernel with what crosses its boundary, once per graph: both time and memory ask for it."""
     sequence = kernels(graph)
     read_by = readers(graph, sequence)
     return tuple((kernel, edges(kernel, i, read_by)) for i, kernel in enumerate(sequence))

@@ -151,6 +151,36 @@ class Step:
         """A step of equal sequences."""
         return cls(seqs=(Seqs(batch, new, past, absorbed),), **options)  # type: ignore[arg-type]
 
+    @classmethod
+    def prefill(cls, batch: Num, prompt: Num, source: Num | None = None) -> Step:
+        """The whole prompts of `batch` new sequences. source: tokens of each one's source, of an encoder-decoder."""
+        return cls(seqs=(Seqs(batch, prompt, 0),), source=_sources(batch, source))
+
+    @classmethod
+    def prefill_chunk(cls, new: Num, past: Num = 0, batch: Num = 1) -> Step:
+        """The next `new` prompt tokens of each sequence, after `past` that earlier chunks have put into the cache."""
+        return cls(seqs=(Seqs(batch, new, past),))
+
+    @classmethod
+    def decode(
+        cls, batch: Num, context: Num, *, new: Num = 1, room: Num = 0, source: Num | None = None
+    ) -> Step:
+        """The next token of each sequence, or the `new` ones that a verify step of speculative decoding checks.
+
+        context: tokens that the last new one attends to, itself included. room: tokens that the caches have room for
+        beyond those. source: tokens of each sequence's source, of an encoder-decoder.
+        """
+        seqs = (Seqs(batch, new, context - new, absorbed=True),)
+        return cls(seqs=seqs, room=room, source=_sources(batch, source))
+
+    @classmethod
+    def mixed(cls, *parts: Step) -> Step:
+        """Several steps as one forward pass: running decodes beside prompts, or chunks of several prompts."""
+        return cls(
+            seqs=tuple(seqs for part in parts for seqs in part.seqs),
+            source=tuple(seqs for part in parts for seqs in part.source),
+        )
+
     @property
     def n_seqs(self) -> Num:
         """Sequences in the step."""
@@ -203,3 +233,8 @@ class Step:
         for seqs in self.seqs[1:]:
             total = total + f(seqs)
         return total
+
+
+def _sources(batch: Num, length: Num | None) -> tuple[Seqs, ...]:
+    """The source sequences of an encoder-decoder; none without a length."""
+    return () if length is None else (Seqs(batch, length, 0),)

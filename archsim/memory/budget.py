@@ -11,16 +11,12 @@ from archsim.counts import graph_counts as c
 from archsim.counts.graph_counts import inventory
 from archsim.graph.graph import Block, blocks
 from archsim.graph.tensor import Tensor, nbytes
-from archsim.memory.liveness import peak_activation_bytes
 
 USABLE = 0.90
 """Share of the memory that a process plans with, the usual default of serving engines."""
 
 RUNTIME_BYTES = 512 * 2**20
 """CUDA context and libraries: engines log 0.33 to 0.6 GiB outside their own tensors (see docs/concepts.md)."""
-
-PREFILL_TOKENS = 8192
-"""Prompt tokens in flight at once: engines cut longer prefills into chunks of about this size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +151,7 @@ def _summed(run: list[tuple[Num, Num]]) -> tuple[Num, Num]:
 
 
 def memory(
-    capacity: int, usable: float, whole: Block, prefill: Block, stages: int, runtime: int = RUNTIME_BYTES
+    capacity: int, usable: float, whole: Block, activations: Num, stages: int, runtime: int = RUNTIME_BYTES
 ) -> Memory:
     """The budget of one device. whole: a graph with every weight and the caches at full length."""
     if stages > 1:
@@ -164,5 +160,5 @@ def memory(
         weights, state = c.weight_bytes(whole), c.state_bytes(whole)
     return Memory(
         capacity=capacity, usable=int(capacity * usable), weights=nearest(weights), kv_cache=nearest(state),
-        activations=nearest(peak_activation_bytes(prefill)), runtime=runtime,
+        activations=activations, runtime=runtime,
     )  # fmt: skip

@@ -10,6 +10,8 @@ from archsim.base.notes import Note, past_context
 from archsim.counts import graph_counts as c
 from archsim.counts.count import step_for
 from archsim.counts.formats import Formats, cache_format
+from archsim.counts.step_graphs import StepGraphs, mesh_of
+from archsim.counts.workload import Workload, WorkloadSteps
 from archsim.engines.names import Chosen
 from archsim.graph.graph import Block
 from archsim.graph.passes.shard import shard
@@ -20,7 +22,7 @@ from archsim.memory.extras import extra_bytes, lora_bytes
 from archsim.memory.kv_blocks import LONGEST, Paging, Stage, expanded, stated
 from archsim.memory.offload import Moved, Offload, offloaded, parted, spread
 from archsim.memory.stages import stages
-from archsim.predict.estimate import Estimator, Workload, mesh_of
+from archsim.memory.workload_memory import WorkloadMemory
 from archsim.spec.hardware import Hardware
 from archsim.spec.lower import lower
 from archsim.spec.model import Model
@@ -218,7 +220,8 @@ class Case:
         if rules.profile == "estimate":
             s = self.settings
             load = Workload(batch=s.batch, input_len=min(self.length, s.input_len), output_len=s.output_len)
-            return int(Estimator(self.model, self.hardware, self.formats, load).memory(plan).activations)
+            graphs, steps = StepGraphs(self.model, self.formats), WorkloadSteps(self.model, load)
+            return int(WorkloadMemory(graphs, self.hardware, steps).peak(plan))
         graph = self.graph(plan, tokens)
         rows = {"seqs": self.seqs, "tokens": tokens, "last": 1}[rules.logits_rows]
         peak = max(forward_bytes(graph, rules.element), logits_bytes(self.model, rows, rules.logits_copies))

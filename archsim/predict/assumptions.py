@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from archsim.base.notes import Note, past_context
+from archsim.counts.workload import PREFILL_TOKENS, Workload
 from archsim.engines.names import DEFAULT_ENGINE
-from archsim.memory.budget import PREFILL_TOKENS, USABLE
+from archsim.engines.overhead import EngineOverheads
+from archsim.memory.budget import USABLE
 from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan, expert_counts
-from archsim.timing.step_time import Phase
-
-if TYPE_CHECKING:
-    from archsim.predict.estimate import Estimator, Workload
+from archsim.timing.step_time import StepTime
 
 
-def assumed(worker: Estimator, plan: Plan) -> list[Note]:
+def assumed(model: Model, load: Workload, plan: Plan) -> list[Note]:
     """What the figures rest on."""
     notes = [
         Note(
@@ -30,9 +28,9 @@ def assumed(worker: Estimator, plan: Plan) -> list[Note]:
         ),
         Note("A03", f"{round(USABLE * 100)} % of the memory is usable, of which the runtime takes 0.5 GiB"),
         Note("A04", f"prefill activations are of at most {PREFILL_TOKENS:,} tokens at once"),
-        Note("A05", f"decode at the mean context of {worker.load.context:,} tokens"),
+        Note("A05", f"decode at the mean context of {load.context:,} tokens"),
     ]
-    if expert_counts(worker.model):
+    if expert_counts(model):
         experts = "tokens pick experts evenly and independently: E(1 - (1 - k/E)^T) distinct experts are read"
         notes.append(Note("A06", experts))
     if plan.pp > 1:
@@ -48,34 +46,33 @@ EVIDENCE = {
 }
 
 
-def timed_by(worker: Estimator, phase: Phase, engine: tuple[str, str]) -> Iterator[Note]:
+def timed_by(overheads: EngineOverheads, phase: StepTime, engine: tuple[str, str]) -> Iterator[Note]:
     """What expected times rest on: whose kernels, how engines run them, the host's part."""
-    profile, (name, version) = worker.profile, engine
-    kernels = f", those of {profile.kernels}" if profile.kernels and phase.evidence != "datasheet" else ""
+    name, version = engine
+    kernels = f", those of {overheads.kernels}" if overheads.kernels and phase.evidence != "datasheet" else ""
     basis = f"{EVIDENCE[phase.evidence]}{kernels}, in captured steps at sustained clocks"
     yield Note("A08", f"expected times: {basis}")
     if name != DEFAULT_ENGINE:
         shown = f"{name} {version}" if version else f"{name}, no version given"
-        host = f"; its host takes {profile.overhead_s * 1e3:.2g} ms a step" if profile.overhead_s else ""
+        host = f"; its host takes {overheads.overhead_s * 1e3:.2g} ms a step" if overheads.overhead_s else ""
         rules = "plan and memory rules are the generic ones, but for layer splits"
         yield Note("A09", f"engine {shown}: {rules}{host}")
 
 
 def longest_sequence(model: Model, load: Workload) -> int:
     """Tokens of the longest sequence that a stack sees: an encoder only the prompt, a decoder what follows too."""
+    prompt, answer = int(load.input_len), int(load.output_len)
     if model.architecture == "encoder":
-        return load.input_len
-    if model.encoder is not None:
-        return max(load.input_len, load.output_len)
-    return load.input_len + load.output_len
+        return prompt
+    return max(prompt, answer) if model.encoder is not None else prompt + answer
 
 
-def warned(worker: Estimator, plan: Plan) -> list[Note]:
+def warned(model: Model, load: Workload, plan: Plan) -> list[Note]:
     """What the user should look at."""
     found = []
-    longest, limit = longest_sequence(worker.model, worker.load), worker.model.max_context
+    longest, limit = longest_sequence(model, load), model.max_context
     if limit is not None and longest > limit:
-        found.append(past_context(longest, limit, worker.model.name))
-    if worker.load.batch < plan.dp:
-        found.append(Note("W02", f"batch {worker.load.batch} is less than dp {plan.dp}: some replicas idle"))
+        found.append(past_context(longest, limit, model.name))
+    if load.batch < plan.dp:
+        found.append(Note("W02", f"batch {load.batch} is less than dp {plan.dp}: some replicas idle"))
     return found

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from archsim.counts.workload import Workload, WorkloadSteps
 from archsim.memory.budget import Memory
-from archsim.predict.estimate import Estimate, Estimator, Workload
-from archsim.timing.step_time import Phase
+from archsim.memory.workload_memory import WorkloadMemory
+from archsim.predict.estimate import Estimate, price_phases, pricer_for
+from archsim.timing.step_time import StepTime
 
 SHORTEST, USUAL = 128, 131_072
 """The first context of a series, and the last of a model that states no limit."""
@@ -21,8 +23,8 @@ class AtContext:
     """One context: a prompt of so many tokens for each sequence, and the decode step that follows it."""
 
     context: int
-    prefill: Phase
-    decode: Phase | None
+    prefill: StepTime
+    decode: StepTime | None
     memory: Memory
 
     def to_dict(self) -> dict[str, Any]:
@@ -43,23 +45,22 @@ def lengths(longest: int | None) -> tuple[int, ...]:
     return (*found, last)[-MOST:]
 
 
-def decode_times(e: Estimate, contexts: Sequence[int]) -> tuple[Phase, ...]:
+def decode_times(e: Estimate, contexts: Sequence[int]) -> tuple[StepTime, ...]:
     """The decode step of the estimate's batch and plan at each context; none for an encoder."""
     if e.decode is None:
         return ()
-    return tuple(_worker(e, context).phase("decode", e.plan) for context in contexts)
+    pricer = pricer_for(e)
+    return tuple(pricer.price(_steps(e, context).decode).called("decode") for context in contexts)
 
 
 def at(e: Estimate, context: int) -> AtContext:
     """Times and memory of the estimate's batch and plan at one context."""
-    worker = _worker(e, context)
-    return AtContext(
-        context=context, prefill=worker.phase("prefill", e.plan), memory=worker.memory(e.plan),
-        decode=worker.phase("decode", e.plan) if e.decode else None,
-    )  # fmt: skip
+    pricer, steps = pricer_for(e), _steps(e, context)
+    prefill, decode = price_phases(pricer, steps, e.decode is not None)
+    memory = WorkloadMemory(pricer.graphs, e.hardware, steps).on(e.plan)
+    return AtContext(context=context, prefill=prefill, memory=memory, decode=decode)
 
 
-def _worker(e: Estimate, context: int) -> Estimator:
-    """Answers as `estimate` does for a prompt of `context` tokens and one token of output."""
-    load = Workload(batch=e.workload.batch, input_len=context, output_len=1)
-    return Estimator(e.model, e.hardware, e.formats, load, profile=e.profile, store=e.store)
+def _steps(e: Estimate, context: int) -> WorkloadSteps:
+    """As `estimate` runs them for a prompt of `context` tokens and one token of output."""
+    return WorkloadSteps(e.model, Workload(batch=e.workload.batch, input_len=context, output_len=1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from archsim.timing.step_time import OpTime
+from archsim.timing.step_time import KernelTime
 
 COLLECTIVES = {
     "all_reduce": "all-reduce", "all_gather": "all-gather", "all_to_all": "all-to-all",
@@ -15,7 +15,7 @@ _PARTS = {
 _ENDS = {"embedding": "embedding", "head": "output head", "pooler": "pooler", "mlm_head": "MLM head"}
 
 
-def part_of(op: OpTime, phase: str = "decode") -> str:
+def part_of(op: KernelTime, phase: str = "decode") -> str:
     """The part of the model that a kernel belongs to."""
     words = op.path.split(".")
     if op.kind in COLLECTIVES:

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from archsim.base.errors import UsageError
-from archsim.engines.names import DEFAULT_ENGINE, named
-from archsim.engines.overhead import profile_of
+from archsim.counts.step_graphs import StepGraphs
+from archsim.counts.workload import WorkloadSteps
 from archsim.graph.graph import Block, Node, Op
 from archsim.graph.kernels import kernels_with_edges
-from archsim.predict.estimate import Estimate, Estimator, estimate
+from archsim.predict.estimate import Estimate, estimate
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
-from archsim.timing.step_time import OpTime, Phase
+from archsim.timing.step_time import KernelTime, StepTime
 
 TRACKS = {"layers": 1, "kernels": 2, "collectives": 3, "engine": 4}
 """Track -> its number and place in a device's group. Engine: the host's own work."""
@@ -44,7 +44,7 @@ class Slice(NamedTuple):
 class Visit(NamedTuple):
     """One execution of a kernel, or the beginning or end of one repetition of a block."""
 
-    op: OpTime | None
+    op: KernelTime | None
     name: str
     opens: bool = False
 
@@ -54,7 +54,7 @@ class Trace:
     """The timeline of one phase of an estimate."""
 
     estimate: Estimate
-    phase: Phase
+    phase: StepTime
     slices: tuple[Slice, ...]
     notes: tuple[str, ...] = ()
 
@@ -137,14 +137,14 @@ def trace(model: Model, hardware: Hardware, *, phase: str = "decode", **options:
     priced = answer.prefill if phase == "prefill" else answer.decode
     if priced is None:
         raise UsageError(f"{model.name} is an encoder: it has no decode step", hints=("`--phase prefill`",))
-    engine = profile_of(*named(options.get("engine", DEFAULT_ENGINE)))
-    worker = Estimator(model, hardware, answer.formats, answer.workload, profile=engine)
-    visits = list(walk(worker.graph(phase, answer.plan), priced))
+    steps = WorkloadSteps(model, answer.workload)
+    step = steps.prefill if phase == "prefill" else steps.decode
+    visits = list(walk(StepGraphs(model, answer.formats).rank(step, answer.plan), priced))
     slices, notes = Layout(priced, visits).slices()
     return Trace(answer, priced, tuple(slices), notes)
 
 
-def walk(graph: Block, phase: Phase) -> Iterator[Visit]:
+def walk(graph: Block, phase: StepTime) -> Iterator[Visit]:
     """Every execution of a kernel in order, repetitions written out, between the ends of what repeats."""
     timed = _timed(graph, phase)
 
@@ -166,10 +166,10 @@ def walk(graph: Block, phase: Phase) -> Iterator[Visit]:
     yield from visit(graph)
 
 
-def _timed(graph: Block, phase: Phase) -> dict[int, OpTime]:
+def _timed(graph: Block, phase: StepTime) -> dict[int, KernelTime]:
     """First op of every kernel -> the kernel's times; kernels that take no time are not among a phase's ops."""
     left = list(reversed(phase.ops))
-    found: dict[int, OpTime] = {}
+    found: dict[int, KernelTime] = {}
     for kernel, _ in kernels_with_edges(graph):
         if left and left[-1].path == kernel.name:
             found[id(kernel.ops[0])] = left.pop()
@@ -180,12 +180,12 @@ def _timed(graph: Block, phase: Phase) -> dict[int, OpTime]:
 class Layout:
     """Places visits in time. Beside them a phase has what is not in its graph: sends between stages, the engine."""
 
-    phase: Phase
+    phase: StepTime
     visits: list[Visit]
     placed: list[Slice] = field(default_factory=list)
 
     @property
-    def beside(self) -> dict[str, OpTime]:
+    def beside(self) -> dict[str, KernelTime]:
         """Ops that are not in the graph, by kind."""
         return {op.kind: op for op in self.phase.ops if op.kind in ("send", "host")}
 
@@ -262,12 +262,12 @@ def _fitted(own: list[Slice], start: float, slot: float) -> Iterator[Slice]:
         yield s._replace(start=start + (s.start - begin) * scale, duration=s.duration * scale)
 
 
-def _each(op: OpTime) -> float:
+def _each(op: KernelTime) -> float:
     """Seconds of one execution."""
     return float(op.expected_s / op.count)
 
 
-def _kernel(op: OpTime, start: float, duration: float, stage: int) -> Slice:
+def _kernel(op: KernelTime, start: float, duration: float, stage: int) -> Slice:
     """A kernel's slice; its arguments are of one execution."""
     args = {
         "kind": op.kind, "bound": op.bound, "expected_us": _short(duration * 1e6),

@@ -9,8 +9,11 @@ from typing import Any
 from archsim.base.errors import ArchsimError
 from archsim.counts import graph_counts as c
 from archsim.counts.count import step_for
+from archsim.counts.step_graphs import StepGraphs
+from archsim.counts.workload import WorkloadSteps
 from archsim.memory.budget import Memory
-from archsim.predict.estimate import Estimate, Estimator, estimate
+from archsim.memory.workload_memory import WorkloadMemory
+from archsim.predict.estimate import Estimate, estimate
 from archsim.spec.hardware import Hardware
 from archsim.spec.lower import lower
 from archsim.spec.model import Model
@@ -39,8 +42,8 @@ class Facts:
 def facts(e: Estimate) -> Facts:
     """The figures of the whole model behind an estimate."""
     one = e.formats.apply(lower(e.model, step_for(e.model, 1, 1)))
-    worker = Estimator(e.model, e.hardware, e.formats, e.workload)
-    alone = worker.memory(Plan(engine=e.plan.engine)) if e.chosen else None
+    memory = WorkloadMemory(StepGraphs(e.model, e.formats), e.hardware, WorkloadSteps(e.model, e.workload))
+    alone = memory.on(Plan(engine=e.plan.engine)) if e.chosen else None
     return Facts(
         weight_bytes=c.weight_bytes(one),
         kv_per_token=c.state_bytes(one, role="kv"),
@@ -55,7 +58,7 @@ def facts(e: Estimate) -> Facts:
 def _flops_per_token(e: Estimate) -> float:
     load = e.workload
     if e.decode is None:
-        return float(c.flops(lower(e.model, step_for(e.model, 1, load.input_len)))) / load.input_len
+        return float(c.flops(lower(e.model, step_for(e.model, 1, load.input_len))) / load.input_len)
     step = step_for(e.model, 1, 1, load.context - 1, load.input_len, absorbed=True)
     return float(c.flops(lower(e.model, step)))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from archsim.predict.model_parts import COLLECTIVES, part_of
-from archsim.timing.step_time import OpTime, Phase, group
+from archsim.timing.step_time import KernelTime, StepTime, group
 
 __all__ = ["Group", "by", "by_part", "part_of"]
 
@@ -33,22 +33,22 @@ class Group:
         }  # fmt: skip
 
 
-def by_part(phase: Phase) -> list[Group]:
+def by_part(phase: StepTime) -> list[Group]:
     """The phase's kernels by part of the model, the longest first."""
-    found: dict[str, list[OpTime]] = {}
+    found: dict[str, list[KernelTime]] = {}
     for op in phase.ops:
         found.setdefault(part_of(op, phase.name), []).append(op)
     return _sorted(found, collective_counts=True)
 
 
-def by(phase: Phase, what: str) -> list[Group]:
+def by(phase: StepTime, what: str) -> list[Group]:
     """The phase's kernels by op, block, kind or phase, the longest first."""
     if what == "phase":
         return [_summed(phase.name, list(phase.ops))]
     return _sorted(group(phase.ops, what))
 
 
-def _sorted(found: dict[str, list[OpTime]], collective_counts: bool = False) -> list[Group]:
+def _sorted(found: dict[str, list[KernelTime]], collective_counts: bool = False) -> list[Group]:
     groups = [_summed(name, ops) for name, ops in found.items()]
     if collective_counts:
         names = set(COLLECTIVES.values())
@@ -56,7 +56,7 @@ def _sorted(found: dict[str, list[OpTime]], collective_counts: bool = False) -> 
     return sorted(groups, key=lambda g: (-g.expected_s, g.name))
 
 
-def _summed(name: str, ops: Iterable[OpTime]) -> Group:
+def _summed(name: str, ops: Iterable[KernelTime]) -> Group:
     ops = list(ops)
     shares: dict[str, float] = {}
     for op in ops:

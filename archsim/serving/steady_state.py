@@ -14,24 +14,21 @@ is right.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from archsim.base.notes import Note
-from archsim.counts.count import step_for
 from archsim.counts.formats import Formats, choose_formats
-from archsim.engines.names import DEFAULT_ENGINE, named
-from archsim.engines.overhead import profile_of
-from archsim.graph.step import Seqs, Step
-from archsim.predict.estimate import Estimator, Workload, checked_workload
+from archsim.counts.workload import Workload, checked_workload
+from archsim.engines.names import DEFAULT_ENGINE, engine_of
+from archsim.graph.step import Step
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan, check_degrees
-from archsim.timing.calibration import Store, default_store
-from archsim.timing.kernel_timer import Evidence
-from archsim.timing.step_time import WEAKEST, Phase
-
-ENDS = ("expected_s", "low_s", "high_s", "ideal_s")
+from archsim.timing.calibration import Store
+from archsim.timing.duration import Duration, weakest
+from archsim.timing.step_pricer import StepPricer, StepTimer, engine_overheads
 
 BUSIEST = 0.85
 """Utilisation above which no TTFT is given: small errors of capacity become errors of the queue a thousand times
@@ -39,26 +36,57 @@ as large."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interval:
-    """Seconds, with the ends of the 80 % interval and the speed of light."""
+class ServedLoad:
+    """Requests of one length that are always in flight.
 
-    seconds: float
-    low: float
-    high: float
-    ideal: float
-    evidence: Evidence
+    concurrency: in flight. running: of these, how many decode at the same time, on all replicas. replicas: attention
+    replicas that share the requests. stages: of a pipeline, each with requests of its own.
+    chunked_prefill_with_decode: whether prompts are prefilled in the same steps as decodes. encoder: whether a prompt
+    is the source of an encoder-decoder, which runs before any decode.
+    """
+
+    concurrency: int
+    running: float
+    input_len: int
+    output_len: int
+    replicas: int = 1
+    stages: int = 1
+    chunked_prefill_with_decode: bool = True
+    encoder: bool = False
+
+    @property
+    def per_replica(self) -> float:
+        """Requests that run on one replica and stage at a time; each has at least its own."""
+        return max(1.0, self.running / self.replicas / self.stages)
+
+    @property
+    def decode(self) -> Step:
+        """A decode step of all replicas at the mean context."""
+        batch = max(self.replicas, round(self.running / self.stages))
+        load = Workload(batch=batch, input_len=self.input_len, output_len=self.output_len)
+        room = self.input_len + self.output_len - load.context
+        return Step.decode(batch, load.context, room=room, source=self._source)
+
+    @property
+    def prompt(self) -> Step:
+        """One whole prompt on every replica."""
+        return Step.prefill(self.replicas, self.input_len, self._source)
+
+    @property
+    def _source(self) -> int | None:
+        return self.input_len if self.encoder else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Steady:
+class SteadyState:
     """The steady state. running: requests that decode at the same time on all replicas. ttft: None where `refusal`
     says why. utilisation: share of the engine's time that goes into prompts.
     """
 
     concurrency: int
     running: float
-    tpot: Interval
-    ttft: Interval | None
+    tpot: Duration
+    ttft: Duration | None
     refusal: str | None
     utilisation: float
     tokens_per_s: float
@@ -68,8 +96,8 @@ class Steady:
         """As in the JSON of `estimate --concurrency`."""
         return {
             "concurrency": self.concurrency, "running": self.running, "utilisation": self.utilisation,
-            "tpot_s": self.tpot.seconds, "tpot_low_s": self.tpot.low, "tpot_high_s": self.tpot.high,
-            "ttft_s": self.ttft.seconds if self.ttft else None,
+            "tpot_s": self.tpot.expected, "tpot_low_s": self.tpot.low, "tpot_high_s": self.tpot.high,
+            "ttft_s": self.ttft.expected if self.ttft else None,
             "ttft_low_s": self.ttft.low if self.ttft else None,
             "ttft_high_s": self.ttft.high if self.ttft else None, "ttft_refused": self.refusal,
             "tokens_per_s": self.tokens_per_s, "evidence": self.tpot.evidence,
@@ -81,98 +109,95 @@ def steady(
     ep: int = 1, dp: int = 1, weights: str | None = None, kv_cache_dtype: str | None = None,
     engine: str = DEFAULT_ENGINE, most_running: float | None = None, formats: Formats | None = None,
     store: Store | None = None,
-) -> Steady:  # fmt: skip
+) -> SteadyState:  # fmt: skip
     """The steady state of `concurrency` requests of one length. most_running: requests that the cache or the scheduler
     lets run at the same time; the rest wait. Raises UsageError, InvalidPlan.
     """
-    checked_workload(model, concurrency, input_len, output_len)
-    plan = Plan(tp=tp, pp=pp, ep=ep, dp=dp, engine=named(engine)[0])
+    checked_workload(concurrency, input_len, output_len)
+    plan = Plan(tp=tp, pp=pp, ep=ep, dp=dp, engine=engine_of(engine).rules.name)
     check_degrees(model, plan)
-    running = min(float(concurrency), most_running or float(concurrency))
-    load = Workload(batch=max(dp, round(running / pp)), input_len=input_len, output_len=output_len)
     formats = formats or choose_formats(model, weights, kv_cache_dtype, engine=engine)
-    store = store or default_store()
-    profile = profile_of(*named(engine), store)
-    return Server(model, hardware, formats, load, profile=profile, store=store).answer(
-        plan, concurrency, running
+    pricer = StepPricer.of(model, hardware, formats, engine_overheads(engine, store), plan, store=store)
+    return steady_state_of(pricer, concurrency, input_len, output_len, most_running)
+
+
+def steady_state_of(
+    pricer: StepPricer, concurrency: int, input_len: int, output_len: int, most_running: float | None = None
+) -> SteadyState:
+    """The steady state of the model, engine and plan of a pricer."""
+    running = min(float(concurrency), most_running or float(concurrency))
+    load = ServedLoad(
+        concurrency=concurrency, running=running, input_len=input_len, output_len=output_len,
+        replicas=pricer.plan.dp, stages=pricer.plan.pp, encoder=pricer.graphs.model.encoder is not None,
+        chunked_prefill_with_decode=pricer.overheads.chunked_prefill_with_decode,
+    )  # fmt: skip
+    return steady_state(pricer, load)
+
+
+def steady_state(timer: StepTimer, load: ServedLoad) -> SteadyState:
+    """The closed form, from a decode step and a step with one prompt on every replica."""
+    step = timer.price(load.decode)
+    mixed = load.chunked_prefill_with_decode and not load.encoder
+    mixed = mixed and "mla_decode" not in {part.kernel_class for part in step.by_class}
+    prompt = timer.price(Step.mixed(load.decode, load.prompt) if mixed else load.prompt)
+    return _closed_form(load, step.duration, prompt.duration, mixed)
+
+
+def _closed_form(load: ServedLoad, step: Duration, prompt: Duration, mixed: bool) -> SteadyState:
+    """The steady state of a decode step, and of the step that prefills one prompt, beside the decodes if `mixed`."""
+    osl, requests = max(load.output_len, 1), load.per_replica
+    others = (requests - 1) if load.chunked_prefill_with_decode else (requests - 1) / 2
+
+    def added(step_s: float, prompt_s: float) -> float:
+        """Seconds that one prompt adds to the decodes."""
+        return max(prompt_s - step_s, 0.0) if mixed else prompt_s
+
+    tpot = composed(lambda t, p: t + others / osl * added(t, p), step, prompt)
+    prompts = requests * added(step.expected, prompt.expected)  # while every request makes its answer
+    cycle = osl * step.expected + prompts
+    refusal = refused(prompts / cycle, load.concurrency - load.running)
+    return SteadyState(
+        concurrency=load.concurrency, running=load.running, tpot=tpot, refusal=refusal, utilisation=prompts / cycle,
+        ttft=None if refusal else time_to_first_token(load, step, prompt), assumptions=_assumed(load, mixed),
+        tokens_per_s=load.running * osl / cycle,
+    )  # fmt: skip
+
+
+def time_to_first_token(load: ServedLoad, step: Duration, prompt: Duration) -> Duration:
+    """From sending to the first token, without a queue of requests that have no room.
+
+    An engine that mixes prompts with decodes spreads requests that started together; how far depends on how long it
+    has run. TTFT lies between "my prompt runs next" and "all prompts arrived together": the geometric mean is given,
+    and both ends.
+    """
+    requests = load.per_replica
+    share = min(1.0, requests / max(load.output_len, 1))  # of steps that have a prompt
+
+    def own_turn(step_s: float, prompt_s: float) -> float:
+        """The rest of the step under way, E[t²] / 2E[t] over steps with and without a prompt, then the own prompt."""
+        mean, square = (share * prompt_s**n + (1 - share) * step_s**n for n in (1, 2))
+        return prompt_s + (square / mean / 2 if requests > 1 else 0.0)
+
+    line = composed(lambda _, prompt_s: prompt_s * (requests + 1) / 2, step, prompt)  # half of them go first
+    own = composed(own_turn, step, prompt) if load.chunked_prefill_with_decode else line
+    return own._replace(
+        expected=(own.expected * max(line.expected, own.expected)) ** 0.5, high=max(line.high, own.high)
     )
 
 
-class Server(Estimator):
-    """An estimator that also prices the step in which prompts are prefilled beside running decodes."""
+def composed(make: Callable[[float, float], float], step: Duration, prompt: Duration) -> Duration:
+    """A time that follows from a step and a prompt; its ends are those of both together (errors go together)."""
+    expected, low, high, ideal = (make(float(a), float(b)) for a, b in zip(step[:4], prompt[:4], strict=True))
+    return Duration(expected, low, high, ideal, weakest((step.evidence, prompt.evidence)))
 
-    __slots__ = ("plan",)
 
-    def answer(self, plan: Plan, concurrency: int, running: float) -> Steady:
-        """The closed form, from a decode step and a step with one prompt on every replica."""
-        self.plan = plan
-        step = self.phase("decode", plan)
-        together = self.model.encoder is None and "mla_decode" not in {share.op for share in step.shares}
-        mixed = self.profile.mixes and together
-        prompt = self.phase("mixed" if mixed else "single", plan)
-        beside = max(1.0, running / plan.dp / plan.pp)  # requests on one replica
-        others = (beside - 1) if self.profile.mixes else (beside - 1) / 2
-        osl = max(self.load.output_len, 1)
-
-        def own(end: str) -> float:
-            t, joined = float(getattr(step, end)), float(getattr(prompt, end))
-            return max(joined - t, 0.0) if mixed else joined
-
-        spans = {end: float(getattr(step, end)) + others / osl * own(end) for end in ENDS}
-        whole = Interval(seconds=spans["expected_s"], low=spans["low_s"], high=spans["high_s"],
-                         ideal=spans["ideal_s"], evidence=weaker(step, prompt))  # fmt: skip
-        prompts = beside * own("expected_s")  # seconds of them while every request makes its answer
-        cycle = osl * float(step.expected_s) + prompts
-        refusal = refused(prompts / cycle, concurrency - running)
-        return Steady(
-            concurrency=concurrency, running=running, tpot=whole, refusal=refusal, utilisation=prompts / cycle,
-            ttft=None if refusal else self._ttft(step, prompt, beside), assumptions=self._assumed(mixed),
-            tokens_per_s=running * osl / cycle,
-        )  # fmt: skip
-
-    def _ttft(self, step: Phase, prompt: Phase, beside: float) -> Interval:
-        """From sending to the first token, without a queue of requests that have no room.
-
-        An engine that mixes prompts with decodes spreads requests that started together; how far depends on how long it
-        has run. Between a turn of one's own and the line of a common start nothing is known: the middle, in log, is
-        given, and both ends.
-        """
-        own, line = (
-            {end: make(float(getattr(step, end)), float(getattr(prompt, end)), beside) for end in ENDS}
-            for make in (self._own_turn, self._in_line)
-        )
-        if not self.profile.mixes:
-            own = line
-        return Interval(
-            seconds=(own["expected_s"] * max(line["expected_s"], own["expected_s"])) ** 0.5, low=own["low_s"],
-            high=max(line["high_s"], own["high_s"]), ideal=own["ideal_s"], evidence=weaker(step, prompt),
-        )  # fmt: skip
-
-    def _own_turn(self, step: float, prompt: float, beside: float) -> float:
-        """The rest of the step under way, E[t²] / 2E[t] over steps with and without a prompt, then the own prompt."""
-        share = min(1.0, beside / max(self.load.output_len, 1))
-        mean, square = (share * prompt**n + (1 - share) * step**n for n in (1, 2))
-        return prompt + (square / mean / 2 if beside > 1 else 0.0)
-
-    def _in_line(self, step: float, prompt: float, beside: float) -> float:
-        """Requests of one length arrive together: half of them go first."""
-        return prompt * (beside + 1) / 2
-
-    def _step(self, name: str) -> Step:
-        prompts = Seqs(self.plan.dp, self.load.input_len, 0)
-        if name == "single":
-            return step_for(self.model, self.plan.dp, self.load.input_len)
-        if name == "mixed":
-            return Step(seqs=(Seqs(self.load.batch, 1, self.load.context - 1), prompts))
-        return Estimator._step(self, name)
-
-    def _assumed(self, mixed: bool) -> tuple[Note, ...]:
-        how = "share steps with" if mixed else "run between the steps of"
-        text = (
-            f"prompts {how} running decodes; every request has {self.load.input_len:,} prompt and "
-            f"{self.load.output_len:,} answer tokens; no prefix is shared"
-        )
-        return (Note("A15", text),)
+def _assumed(load: ServedLoad, mixed: bool) -> tuple[Note, ...]:
+    how = "share steps with" if mixed else "run between the steps of"
+    text = (
+        f"prompts {how} running decodes; every request has {load.input_len:,} prompt and "
+        f"{load.output_len:,} answer tokens; no prefix is shared"
+    )
+    return (Note("A15", text),)
 
 
 def refused(utilisation: float, waiting: float) -> str | None:
@@ -185,8 +210,3 @@ def refused(utilisation: float, waiting: float) -> str | None:
             "queueing, where small errors in capacity become large ones"
         )
     return None
-
-
-def weaker(*phases: Phase) -> Evidence:
-    """The weakest evidence of several phases."""
-    return min((phase.evidence for phase in phases), key=WEAKEST.index)

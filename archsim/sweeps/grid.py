@@ -1,39 +1,49 @@
-"""One structure over one block of a grid: the plan of each point, its memory and its times, as columns."""
+"""One slice of a sweep (model, device, formats, engine) over one block of its grid: plans, memory, times, as columns.
+
+The same graphs, time models and rules as `archsim estimate`, with arrays for the numeric axes: batch, prompt and
+answer each lie along a dimension of their own, so that what depends on one of them is computed once for all others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from archsim.base.number import Num
 from archsim.counts.formats import Formats
-from archsim.engines.overhead import Profile
+from archsim.counts.step_graphs import StepGraphs
+from archsim.counts.workload import Workload, WorkloadSteps
+from archsim.engines.overhead import EngineOverheads
 from archsim.memory.budget import Memory
-from archsim.predict.estimate import Workload
+from archsim.memory.workload_memory import WorkloadMemory, points_of
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan
 from archsim.sweeps.axes import Axes
 from archsim.sweeps.chunk import Chunk, Values, cells
 from archsim.sweeps.columns import BY_NAME, EVERYTHING, PRICED, Asked, Needs
-from archsim.sweeps.grid_pricer import BOUNDS, GridEstimator, axis, bound_of, evidence_of, forget, workload
-from archsim.timing.step_time import WEAKEST
+from archsim.timing.duration import EVIDENCE
+from archsim.timing.roofline import BOUNDS
+from archsim.timing.step_pricer import StepPricer
 
-CODES: Mapping[str, tuple[str, ...]] = {"bound": BOUNDS, "evidence": WEAKEST}
+PhaseName = Literal["prefill", "decode"]
+
+CODES: Mapping[str, tuple[str, ...]] = {"bound": BOUNDS, "evidence": EVIDENCE}
 """Ending of a column of words -> the words that its numbers stand for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Structure:
+class SweepSlice:
     """What does not vary within a block. plans: one, or with `auto` the candidates in order of size."""
 
     model: Model
     hardware: Hardware
     formats: Formats
-    profile: Profile
+    overheads: EngineOverheads
     plans: tuple[Plan, ...]
     auto: bool
     engine: str
@@ -47,20 +57,77 @@ class Structure:
         }  # fmt: skip
 
 
-def evaluate(structure: Structure, axes: Axes, asked: Asked = EVERYTHING) -> Chunk:
+class BlockPricer:
+    """Memory and times of a slice at the workloads of a block. Prompts are all longer than one token, or all of one."""
+
+    def __init__(self, part: SweepSlice, load: Workload) -> None:
+        self.part, self.load = part, load
+        self.steps = WorkloadSteps(part.model, load)
+        self.graphs = StepGraphs(part.model, part.formats)
+        self.memory = WorkloadMemory(self.graphs, part.hardware, self.steps)
+        self.pricer = StepPricer.of(
+            part.model, part.hardware, part.formats, part.overheads, Plan(), graphs=self.graphs
+        )
+
+    def at(self, mask: Any) -> BlockPricer:
+        """The pricer of the prefills at the points of a mask over batch and prompts, one after another."""
+        return BlockPricer(self.part, points_of(self.load, mask))
+
+    def columns(self, name: PhaseName, plan: Plan, needs: Needs) -> Values:
+        """The columns of a phase; words as positions in `CODES`."""
+        pricer = self.pricer.on(plan)
+        step, tokens = (
+            (self.steps.prefill, self.load.prompt_tokens) if name == "prefill" else (self.steps.decode, 0)
+        )
+        if needs == "ideal":
+            return {f"{name}_ideal_s": pricer.ideal_s(step, tokens)}
+        time = pricer.price(step).called(name, tokens)
+        values = {
+            f"{name}_{end}_s": getattr(time, f"{end}_s") for end in ("ideal", "expected", "low", "high")
+        }
+        values[f"{name}_evidence"] = time.evidence_index
+        if needs == "bound":
+            values[f"{name}_bound"] = time.bound_index
+        return values
+
+
+def axis(values: Sequence[int], dimension: int) -> Num:
+    """One axis of a grid of (batch, prompt, answer): a plain number where there is only one value."""
+    if len(values) == 1:
+        return int(values[0])
+    shape = [1, 1, 1]
+    shape[dimension] = len(values)
+    return np.asarray(values, dtype=np.float64).reshape(shape)
+
+
+def block_load(axes: Axes) -> Workload:
+    """The workloads of a block."""
+    batch, input_len, output_len = (axis(values, i) for i, values in enumerate(axes))
+    return Workload(batch=batch, input_len=input_len, output_len=output_len)
+
+
+SPARE = 32_000_000
+"""Bytes below the largest that glibc takes from its own heap (32 MiB)."""
+
+
+def keep_memory() -> None:
+    """Let the C library keep what arrays give back: glibc learns from one large array that is freed to take smaller
+    ones from its heap. Else every temporary is fresh pages of the system, which takes longer than the arithmetic.
+    """
+    np.empty(SPARE, dtype=np.uint8)
+
+
+def evaluate(part: SweepSlice, axes: Axes, asked: Asked = EVERYTHING) -> Chunk:
     """A block priced. One-token prompts run in other kernels, and without a past where the answer is one token too:
     they are priced apart.
     """
     if len(axes.input_len) > 1 and axes.input_len[0] == 1:
-        parts = [axes._replace(input_len=part) for part in (axes.input_len[:1], axes.input_len[1:])]
-        return _joined([evaluate(structure, part, asked) for part in parts], 1)
+        parts = [axes._replace(input_len=box) for box in (axes.input_len[:1], axes.input_len[1:])]
+        return _joined([evaluate(part, box, asked) for box in parts], 1)
     if axes.input_len == (1,) and len(axes.output_len) > 1 and axes.output_len[0] == 1:
-        parts = [axes._replace(output_len=part) for part in (axes.output_len[:1], axes.output_len[1:])]
-        return _joined([evaluate(structure, part, asked) for part in parts], 2)
-    try:
-        values = _grid(structure, axes, asked)
-    finally:
-        forget()
+        parts = [axes._replace(output_len=box) for box in (axes.output_len[:1], axes.output_len[1:])]
+        return _joined([evaluate(part, box, asked) for box in parts], 2)
+    values = _grid(part, axes, asked)
     return Chunk(axes.shape, {name: values[name] for name in BY_NAME if name in asked.names})
 
 
@@ -78,18 +145,17 @@ def _joined(parts: list[Chunk], dimension: int) -> Chunk:
     return Chunk(tuple(shape), values)
 
 
-def _grid(structure: Structure, axes: Axes, asked: Asked) -> Values:
+def _grid(part: SweepSlice, axes: Axes, asked: Asked) -> Values:
     """The columns of a block of like points, and what they are made of."""
-    s = structure
-    load = workload(*(axis(values, i) for i, values in enumerate(axes)))
-    worker = GridEstimator(s.model, s.hardware, s.formats, load, profile=s.profile)
-    picks = _picks(worker, s)
+    load = block_load(axes)
+    worker = BlockPricer(part, load)
+    picks = _picks(worker)
     values = _plans(picks, asked)
     if len(picks) == 1:
         values |= _times(worker, picks[0], asked)
     else:
-        values |= _merged(s, axes, worker, picks, asked)
-    return s.names | load_columns(load) | _words(values | _metrics(values, load, asked.names))
+        values |= _merged(axes, worker, picks, asked)
+    return part.names | load_columns(load) | _words(values | _metrics(values, load, asked.names))
 
 
 def load_columns(load: Workload) -> Values:
@@ -106,15 +172,16 @@ class Pick(NamedTuple):
     answered: bool
 
 
-def _picks(worker: GridEstimator, s: Structure) -> list[Pick]:
+def _picks(worker: BlockPricer) -> list[Pick]:
     """The plans chosen, each with its points; where no candidate fits the largest one, without an answer."""
+    s, memory = worker.part, worker.memory
     if not s.auto:
-        return [Pick(s.plans[0], True, worker.memory(s.plans[0]), True)]
+        return [Pick(s.plans[0], True, memory.on(s.plans[0]), True)]
     found: list[Pick] = []
     open_: Any = np.True_
     budget: Memory | None = None
     for plan in s.plans:
-        budget = worker.memory(plan)
+        budget = memory.on(plan)
         fits = np.asarray(budget.fits) & open_
         if fits.any():
             found.append(Pick(plan, fits, budget, True))
@@ -122,7 +189,7 @@ def _picks(worker: GridEstimator, s: Structure) -> list[Pick]:
             if not open_.any():
                 return found
     plan = s.plans[-1] if s.plans else Plan(engine=s.engine)
-    return [*found, Pick(plan, open_, budget or worker.memory(plan), False)]
+    return [*found, Pick(plan, open_, budget or memory.on(plan), False)]
 
 
 HELD: Mapping[str, Callable[[Pick], Any]] = {
@@ -157,22 +224,22 @@ def _selected(masks: list[Any], values: list[Any]) -> Any:
     return result
 
 
-def _times(worker: GridEstimator, pick: Pick, asked: Asked) -> Values:
+def _times(worker: BlockPricer, pick: Pick, asked: Asked) -> Values:
     """The columns of both phases; words as positions in `CODES`, what does not exist as None."""
     return _either(worker, pick, "prefill", asked) | _either(worker, pick, "decode", asked)
 
 
-def _either(worker: GridEstimator, pick: Pick, name: str, asked: Asked) -> Values:
+def _either(worker: BlockPricer, pick: Pick, name: PhaseName, asked: Asked) -> Values:
     """The columns of a phase, as far as they are asked for; None where it does not exist or is no answer."""
     needs = asked.prefill if name == "prefill" else asked.decode
-    exists = name == "prefill" or worker.model.architecture != "encoder"
+    exists = name == "prefill" or worker.part.model.architecture != "encoder"
     if exists and pick.answered and needs:
-        return _phase(worker, name, pick.plan, needs)
+        return worker.columns(name, pick.plan, needs)
     wanted = [column for column in BY_NAME.values() if column.phases == (name,)]
     return {c.name: None for c in wanted if needs and PRICED.index(c.needs) <= PRICED.index(needs)}
 
 
-def _merged(s: Structure, axes: Axes, worker: GridEstimator, picks: list[Pick], asked: Asked) -> Values:
+def _merged(axes: Axes, worker: BlockPricer, picks: list[Pick], asked: Asked) -> Values:
     """The columns of both phases, of each point those of the plan chosen for it; plans that differ only in stages
     share what one rank does.
     """
@@ -184,13 +251,13 @@ def _merged(s: Structure, axes: Axes, worker: GridEstimator, picks: list[Pick], 
     for members in groups.values():
         chosen = np.logical_or.reduce([pick.where for pick in members])
         _take_prefill(values, worker, members, chosen, asked)
-        _take_decode(values, s, axes, worker, members, chosen, asked)
+        _take_decode(values, axes, worker, members, chosen, asked)
     missing = {name for name, value in values.items() if np.isnan(value).all()}
     return {name: None if name in missing else value for name, value in values.items()}
 
 
 def _take_prefill(
-    values: Values, worker: GridEstimator, members: list[Pick], chosen: Any, asked: Asked
+    values: Values, worker: BlockPricer, members: list[Pick], chosen: Any, asked: Asked
 ) -> None:
     """Prefills hang on batch and prompt together, so they are priced only where one of the plans is chosen."""
     used = chosen.any(axis=2, keepdims=True)
@@ -206,20 +273,13 @@ def _take_prefill(
 
 
 def _take_decode(
-    values: Values,
-    s: Structure,
-    axes: Axes,
-    worker: GridEstimator,
-    members: list[Pick],
-    chosen: Any,
-    asked: Asked,
+    values: Values, axes: Axes, worker: BlockPricer, members: list[Pick], chosen: Any, asked: Asked
 ) -> None:
     """Most of a decode step hangs on the batch alone, so it is priced over the smallest box around those points."""
     box = _box(chosen)
-    part = Axes(*(values_[span] for values_, span in zip(axes, box, strict=True)))
-    if part.points < WORTH * axes.points:
-        load = workload(*(axis(values_, i) for i, values_ in enumerate(part)))
-        local = GridEstimator(s.model, s.hardware, s.formats, load, profile=s.profile)
+    within = Axes(*(values_[span] for values_, span in zip(axes, box, strict=True)))
+    if within.points < WORTH * axes.points:
+        local = BlockPricer(worker.part, block_load(within))
     else:
         box, local = (slice(None),) * 3, worker
     for pick in members:
@@ -244,19 +304,6 @@ def _box(mask: Any) -> Box:
         places = np.flatnonzero(mask.any(axis=others))
         spans.append(slice(int(places[0]), int(places[-1]) + 1))
     return tuple(spans)
-
-
-def _phase(worker: GridEstimator, name: str, plan: Plan, needs: Needs) -> Values:
-    """The columns of one phase."""
-    values: Values = {f"{name}_ideal_s": worker.ideal(name, plan)}
-    if needs == "ideal":
-        return values
-    phase = worker.phase(name, plan, limits=needs == "bound")
-    values |= {f"{name}_{end}_s": getattr(phase, f"{end}_s") for end in ("expected", "low", "high")}
-    values[f"{name}_evidence"] = evidence_of(phase)
-    if needs == "bound":
-        values[f"{name}_bound"] = bound_of(phase)
-    return values
 
 
 def _metrics(values: Values, load: Workload, wanted: frozenset[str]) -> Values:

@@ -10,21 +10,22 @@ from typing import Any
 from archsim.base.diagnostics import quote
 from archsim.base.errors import ArchsimError, InvalidPlan, UsageError
 from archsim.base.ranges import parse_range
-from archsim.counts import graph_counts as c
 from archsim.counts.formats import Formats, choose_formats
-from archsim.engines.names import DEFAULT_ENGINE, engine_of, named
-from archsim.engines.overhead import profile_of
-from archsim.predict.estimate import Estimator, Workload, unlinked
+from archsim.counts.step_graphs import StepGraphs
+from archsim.counts.workload import Workload, WorkloadSteps
+from archsim.engines.names import DEFAULT_ENGINE, engine_of
+from archsim.predict.estimate import PlanSearch, price_phases
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
-from archsim.spec.parallelism import Plan, candidates, check_degrees, plan_for
+from archsim.spec.parallelism import Plan, check_degrees, plan_for
 from archsim.sweeps.axes import Axes
 from archsim.sweeps.chunk import Chunk
 from archsim.sweeps.columns import BY_NAME, COLUMNS, Asked, Column, chosen
-from archsim.sweeps.grid import Structure, evaluate
-from archsim.sweeps.grid_pricer import keep_memory
+from archsim.sweeps.grid import SweepSlice, evaluate, keep_memory
 from archsim.sweeps.pareto import Front, Objective, objectives
 from archsim.sweeps.where import Condition
+from archsim.timing.device import Rates
+from archsim.timing.step_pricer import StepPricer, engine_overheads
 
 BLOCK = 65_536
 """Points priced at once: more, and their arrays leave a core's cache; fewer, and graphs are lowered more often."""
@@ -46,7 +47,7 @@ class Sweep:
     where: of the points. pareto: of those that fit; empty: all. notes: what was left out, one sentence each.
     """
 
-    structures: tuple[Structure, ...]
+    structures: tuple[SweepSlice, ...]
     axes: Axes
     columns: tuple[Column, ...] = COLUMNS
     where: Condition | None = None
@@ -130,7 +131,7 @@ def sweep(
     )
     degrees = list(_degrees(tp=tp, pp=pp, ep=ep, dp=dp))
     counts = _counts(devices)
-    found: list[Structure] = []
+    found: list[SweepSlice] = []
     refused: dict[str, ArchsimError] = {}
     for (model, implied), device in product(models, hardware):
         for stored, cache, name in product(weights, kv_cache_dtype, engine):
@@ -153,7 +154,7 @@ def sweep(
     )  # fmt: skip
 
 
-def _strangers(structures: list[Structure], condition: Condition | None) -> Iterator[str]:
+def _strangers(structures: list[SweepSlice], condition: Condition | None) -> Iterator[str]:
     """What a condition calls by a name that no point has: a column holds full names, not what was typed."""
     for column, text in condition.words if condition is not None else ():
         held = list(dict.fromkeys(s.names[column.name] for s in structures if column.name in s.names))
@@ -184,39 +185,32 @@ class Case:
     formats: Formats
     engine: str
 
-    def structure(self, count: int | None, given: Degrees) -> Structure:
+    def structure(self, count: int | None, given: Degrees) -> SweepSlice:
         """The plan of these degrees, or the candidates for the smallest that fits. Raises InvalidPlan."""
         model, device = self.model, self.hardware
         rules = engine_of(self.engine).rules
-        profile = profile_of(*named(self.engine))
+        overheads = engine_overheads(self.engine)
         start = Plan(**given, engine=rules.name, splits=rules.parallelism.splits)
         check_degrees(model, start)
-        worker = Estimator(model, device, self.formats, Workload(), profile=profile)
+        graphs, steps, rates = (
+            StepGraphs(model, self.formats),
+            WorkloadSteps(model, Workload()),
+            Rates(device),
+        )
+        search = PlanSearch(graphs, device, steps, rates)
         if count is None and not {"tp", "pp"} & given.keys():
-            plans = tuple(_held(worker, start, frozenset(given)))
+            found = search.candidates(start, frozenset(given))
+            plans = tuple(plan for plan in found if search.unlinked(plan) is None)
         else:
             number = start.devices if count is None else count
             plans = (plan_for(model, number, device.max_domain, start, frozenset(given)),)
         auto = count is None and not {"tp", "pp"} & given.keys()
-        _try(worker, plans)
-        return Structure(
-            model=model, hardware=device, formats=self.formats, profile=profile, plans=plans, auto=auto,
+        for plan in plans[
+            :1
+        ]:  # raises what an estimate would: a format without a peak, groups without a link
+            pricer = StepPricer.of(model, device, self.formats, overheads, plan, graphs=graphs, rates=rates)
+            price_phases(pricer, steps, model.architecture != "encoder")
+        return SweepSlice(
+            model=model, hardware=device, formats=self.formats, overheads=overheads, plans=plans, auto=auto,
             engine=rules.name,
         )  # fmt: skip
-
-
-def _held(worker: Estimator, start: Plan, fixed: frozenset[str]) -> Iterator[Plan]:
-    """Candidates whose devices together hold the weights and are linked."""
-    weights = c.weight_bytes(worker.graph("one", Plan()))
-    usable = worker.hardware.working_set_bytes * worker.usable
-    for plan in candidates(worker.model, worker.hardware.max_domain, start, fixed):
-        if weights <= usable * plan.devices and unlinked(worker, plan) is None:
-            yield plan
-
-
-def _try(worker: Estimator, plans: tuple[Plan, ...]) -> None:
-    """Raises what an estimate with the smallest plan would: no link joins its groups, or a format has no peak."""
-    for plan in plans[:1]:
-        worker.phase("prefill", plan)
-        if worker.model.architecture != "encoder":
-            worker.phase("decode", plan)

@@ -15,7 +15,7 @@ DATASHEET = Efficiency(matrix=0.80, memory=0.85, link=0.75, launch_s=3e-6, link_
 """Defaults for a device that nothing has been fitted on: CUDA-graph launches, NCCL-like latency."""
 
 
-class Interval(NamedTuple):
+class IntervalFactors(NamedTuple):
     """Factors on an expected time. Not fitted: the upper one is where a naive roofline, 35 to 60 % low on real
     kernels, would put the truth; the lower end is never below the speed of light.
     """
@@ -24,4 +24,4 @@ class Interval(NamedTuple):
     high: float = 2.0
 
 
-UNFITTED = Interval()
+DEFAULT_INTERVAL = IntervalFactors()

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from archsim.base.number import Num, exp, maximum, pick
 from archsim.spec.hardware import Hardware
@@ -27,9 +27,9 @@ from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.model import Fitted, KernelModel, default_constants, kernel_seconds
 from archsim.timing.classes.surface import Surface
 from archsim.timing.device import Rates
+from archsim.timing.duration import Duration, Evidence
 from archsim.timing.roofline import Machine
 
-Evidence = Literal["measured", "calibrated", "transferred", "datasheet"]
 WIDER = 2.0
 """Factor on a fit's own interval, in log, on another device of its architecture: its engine, format and kernels are
 the same, only rates differ. No public table that may be fitted holds two such devices, so this is a judgement."""
@@ -52,15 +52,6 @@ REMEMBERED = 20_000
 """Calls of one device whose times are kept."""
 
 
-class Timed(NamedTuple):
-    """Seconds of one call, the ends of its 80 % interval, and what they rest on."""
-
-    seconds: Num
-    low: Num
-    high: Num
-    evidence: Evidence
-
-
 @dataclass(slots=True)
 class Timer:
     """Times kernels of one engine on one device. engine, version: empty where any will do. store: the calibrations."""
@@ -70,9 +61,9 @@ class Timer:
     engine: str = ""
     version: str = ""
     store: Store = field(default_factory=default_store)
-    memo: dict[Any, Timed] = field(default_factory=dict)
+    memo: dict[Any, Duration] = field(default_factory=dict)
 
-    def once(self, call: KernelCall) -> Timed:
+    def once(self, call: KernelCall) -> Duration:
         """`time`; of a call of plain numbers it is remembered for as long as the device's document lives."""
         key = (
             self.engine,
@@ -93,7 +84,7 @@ class Timer:
             found = self.memo[key] = self.time(call)
         return found
 
-    def time(self, call: KernelCall) -> Timed:
+    def time(self, call: KernelCall) -> Duration:
         """The call's time, or times, with the interval; never below the physical bound."""
         model = MODELS[call.kernel_class]
         call = model.prepare(call)
@@ -104,7 +95,9 @@ class Timer:
         if found.host_s and not call.kernel:
             time = maximum(time - found.host_s, floor + found.ramp_s)
         low, high = interval(model, call, floor / time, found)
-        return Timed(time, maximum(time * exp(low), floor), time * exp(high), evidence_of(found.grade))
+        return Duration(
+            time, maximum(time * exp(low), floor), time * exp(high), floor, evidence_of(found.grade)
+        )
 
     def choose(self, model: KernelModel, call: KernelCall) -> KernelFit:
         """The nearest fit of the store for the call's class, format and implementation."""

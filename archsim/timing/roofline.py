@@ -10,13 +10,16 @@ from collections.abc import Callable
 from math import prod
 from typing import Literal, NamedTuple
 
-from archsim.base.number import Num, maximum
+from archsim.base.number import Num, absent, maximum, where
 from archsim.counts.graph_counts import op_flops
 from archsim.graph.graph import Op
 from archsim.graph.kernels import Kernel, Traffic
 from archsim.graph.tensor import nbytes
 
 Bound = Literal["compute", "memory", "communication"]
+
+BOUNDS: tuple[Bound, ...] = ("compute", "memory", "communication")
+"""What a kernel can be limited by."""
 
 
 class Hop(NamedTuple):
@@ -172,7 +175,9 @@ def seconds(compute: Num, memory: Num, comm: Num, e: Efficiency = IDEAL) -> Num:
     return busy if _none(comm) else busy + comm / e.link + e.link_latency_s
 
 
-def bound(compute: float, memory: float, comm: float) -> Bound:
-    """Which of the three takes longest."""
-    longest = max(compute, memory, comm)
-    return "communication" if longest == comm and comm > 0 else "compute" if longest == compute else "memory"
+def limit(compute: Num, memory: Num, comm: Num) -> Num:
+    """Position in `BOUNDS` of which of the three takes longest; of equals communication, then compute."""
+    longest = where(memory > compute, 1, 0)
+    if absent(comm):
+        return longest
+    return where((comm > 0) & (comm >= maximum(compute, memory)), 2, longest)

@@ -1,46 +1,74 @@
-"""One forward pass priced launch by launch."""
+"""The time of one step: its kernels, its classes of kernels, and what they add up to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
-from archsim.base.number import Num, absent, maximum, where
-from archsim.graph.graph import Block
-from archsim.graph.kernels import Kernel, Traffic, kernels_with_edges, traffic
-from archsim.graph.step import Step
-from archsim.timing.defaults import DATASHEET, UNFITTED
-from archsim.timing.kernel_calls import FusedCall, lower_to_calls
-from archsim.timing.kernel_timer import Evidence, Timed, Timer
-from archsim.timing.roofline import Bound, Machine, Work, bound, seconds, times, work
+from archsim.base.number import Num, absent, maximum
+from archsim.graph.kernels import Kernel, Traffic
+from archsim.timing.duration import EVIDENCE, Duration, Evidence, prevailing_evidence
+from archsim.timing.roofline import BOUNDS, Bound, Machine, limit, seconds, times, work
 
-WEAKEST: tuple[Evidence, ...] = ("datasheet", "transferred", "calibrated", "measured")
-"""Evidence from the weakest."""
-
-LEAST = 1e-30
-"""Seconds that are nothing, where one must not divide by nothing."""
-
-WEIGHTY = 0.25
-"""Share of the time from which on weak evidence speaks for the whole."""
+PIECE = 2048
+"""Tokens of one piece of a prefill that a pipeline works on stage by stage: enough to hide that each reads weights."""
 
 
-class OpTime(NamedTuple):
-    """A kernel's share of a step, all its executions together. Bytes and FLOP are of one device."""
+class KernelCost(NamedTuple):
+    """One execution of a kernel at the device's peaks, and how often it runs in a step.
+
+    Bytes and FLOP are of one device. compute_s, memory_s, comm_s: seconds of each unit; ideal_s: of the whole.
+    """
 
     path: str
     kind: str
     count: Num
     flops: Num
-    weight_bytes: Num
-    state_bytes: Num
-    act_bytes: Num
+    traffic: Traffic
     comm_bytes: Num
-    ideal_s: Num
-    expected_s: Num
     compute_s: Num
     memory_s: Num
     comm_s: Num
+    ideal_s: Num
+
+    @classmethod
+    def of(cls, kernel: Kernel, moved: Traffic, machine: Machine) -> KernelCost:
+        """What the roofline says of a kernel."""
+        done = work(kernel, moved, machine)
+        parts = times(done, machine)
+        return cls(
+            kernel.name, kind_of(kernel), kernel.times, done.flops, moved, done.comm_bytes, *parts, seconds(*parts)
+        )  # fmt: skip
+
+    def time(self, expected_s: Num) -> KernelTime:
+        """All executions of the kernel; expected_s: seconds of all of them."""
+        n, moved = self.count, self.traffic
+        return KernelTime(
+            path=self.path, kind=self.kind, count=n, flops=self.flops * n, weight_bytes=moved.weight * n,
+            state_bytes=moved.state * n, act_bytes=moved.act * n, comm_bytes=self.comm_bytes * n,
+            ideal_s=self.ideal_s * n, expected_s=expected_s, compute_s=self.compute_s * n,
+            memory_s=self.memory_s * n, comm_s=self.comm_s * n,
+        )  # fmt: skip
+
+
+class KernelTime(NamedTuple):
+    """A kernel's part of a step, all its executions together. Bytes and FLOP are of one device."""
+
+    path: str
+    kind: str
+    count: Num = 1
+    flops: Num = 0
+    weight_bytes: Num = 0
+    state_bytes: Num = 0
+    act_bytes: Num = 0
+    comm_bytes: Num = 0
+    ideal_s: Num = 0.0
+    expected_s: Num = 0.0
+    compute_s: Num = 0.0
+    memory_s: Num = 0.0
+    comm_s: Num = 0.0
 
     @property
     def bytes(self) -> Num:
@@ -50,53 +78,127 @@ class OpTime(NamedTuple):
     @property
     def bound(self) -> Bound:
         """What the kernel's speed of light is limited by."""
-        return bound(self.compute_s, self.memory_s, self.comm_s)
+        return BOUNDS[int(limit(self.compute_s, self.memory_s, self.comm_s))]
 
     @property
     def intensity(self) -> float | None:
         """FLOP per HBM byte; None where no byte moves."""
         return self.flops / self.bytes if self.bytes else None
 
-
-class Share(NamedTuple):
-    """What all calls of one class and evidence take together, with their interval's ends. op: the class."""
-
-    op: str
-    evidence: Evidence
-    seconds: Num
-    low: Num
-    high: Num
+    @property
+    def nothing(self) -> bool:
+        """Whether the kernel does nothing and takes no time."""
+        return all(absent(x) for x in (self.expected_s, self.ideal_s, self.flops, self.comm_bytes))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
-    """Prefill (the whole batch's prompts) or decode (one step at the mean context).
+class ClassTime(NamedTuple):
+    """What all calls of one class of kernels with one kind of evidence take together."""
 
-    shares: the expected time by class of kernels, which the interval is composed of. stages: of the pipeline. pieces:
-    parts that a prefill is cut into, which the stages work on at the same time; 0 where they work one after another.
-    launches: kernels that the host starts.
+    kernel_class: str
+    time: Duration
+
+    @property
+    def evidence(self) -> Evidence:
+        """What the time rests on."""
+        return self.time.evidence
+
+
+class FusedTime(NamedTuple):
+    """Kernels of a step (by position) that run as one, and seconds of all their executions."""
+
+    members: Sequence[int]
+    expected_s: Num
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTime:
+    """The time of one step on the rank that has most to do; numbers or arrays.
+
+    costs: of every kernel of the rank's graph; fused: their expected times. beside: what is not in the graph: a
+    pipeline's transfers, the engine's host. by_class: the expected time by class of kernels, which the interval is
+    composed of. stages: of the pipeline. pieces: parts that a prefill is cut into, which the stages work on at the same
+    time; 0 where stages work one after another. launches: kernels that the host starts. lifted, lifted_s: launches
+    whose time model says less than the graph's own bound, and the seconds that were added to reach the bound.
+    name: what pages call the step.
     """
 
-    name: str
-    ops: tuple[OpTime, ...]
-    shares: tuple[Share, ...] = ()
+    name: str = "step"
+    costs: tuple[KernelCost, ...] = ()
+    fused: tuple[FusedTime, ...] = ()
+    by_class: tuple[ClassTime, ...] = ()
+    beside: tuple[KernelTime, ...] = ()
     stages: int = 1
     pieces: Num = 0
     launches: Num = 0
+    lifted: Num = 0
+    lifted_s: Num = 0.0
+
+    @classmethod
+    def of(cls, whole: Duration, name: str = "step") -> StepTime:
+        """A step known only as a whole, as a synthetic timer states it."""
+        row = KernelTime(name, "step", ideal_s=whole.ideal, expected_s=whole.expected)
+        return cls(name=name, by_class=(ClassTime("step", whole),), beside=(row,))
+
+    def called(self, name: str, prompt_tokens: Num = 0) -> StepTime:
+        """The same step under a name. prompt_tokens: of a prefill that is handed through the pipeline in pieces, so
+        that all stages work at once; a single step cannot be cut.
+        """
+        pieces = maximum(1.0, prompt_tokens / PIECE) if not absent(prompt_tokens) else 0
+        return replace(self, name=name, pieces=pieces)
+
+    @cached_property
+    def ops(self) -> tuple[KernelTime, ...]:
+        """Every kernel that does anything, then what is beside the graph."""
+        expected: list[Num] = [0.0] * len(self.costs)
+        for call in self.fused:
+            for i, part in zip(call.members, self._split(call), strict=True):
+                expected[i] = part
+        rows = [cost.time(part) for cost, part in zip(self.costs, expected, strict=True)]
+        return (*(row for row in rows if not row.nothing), *self.beside)
+
+    def _split(self, call: FusedTime) -> list[Num]:
+        """A fused call's time over its kernels, by their speed of light."""
+        if len(call.members) == 1:
+            return [call.expected_s]
+        parts = [self.costs[i].ideal_s for i in call.members]
+        whole = sum(parts)
+        return [call.expected_s * (part / whole if whole else 1 / len(parts)) for part in parts]
 
     def total(self, field: str) -> Num:
         """Sum of a field over all kernels."""
         return sum(getattr(op, field) for op in self.ops)
 
+    @cached_property
+    def ideal_by_bound(self) -> tuple[Num, ...]:
+        """Seconds at the speed of light by what limits the kernels, in the order of `BOUNDS`."""
+        sums: list[Num] = [0.0] * len(BOUNDS)
+        for cost in self.costs:
+            _add_limited(sums, limit(cost.compute_s, cost.memory_s, cost.comm_s), cost.ideal_s * cost.count)
+        for row in self.beside:
+            _add_limited(sums, limit(row.compute_s, row.memory_s, row.comm_s), row.ideal_s)
+        return tuple(sums)
+
+    @cached_property
+    def kernel_ideal_s(self) -> Num:
+        """Speed of light of all stages, one after another."""
+        return sum([cost.ideal_s * cost.count for cost in self.costs]) + sum(
+            row.ideal_s for row in self.beside
+        )
+
+    @cached_property
+    def kernel_expected_s(self) -> Num:
+        """Expected time of all stages, one after another."""
+        return sum([part.time.expected for part in self.by_class])
+
     @property
     def ideal_s(self) -> Num:
         """Speed of light: kernels one after another, each at its roofline; stages of a prefill never idle."""
-        return self.total("ideal_s") / (1 if absent(self.pieces) else self.stages)
+        return self.kernel_ideal_s / (1 if absent(self.pieces) else self.stages)
 
     @property
     def expected_s(self) -> Num:
         """With the efficiencies of the evidence at hand; a pipeline fills and drains once."""
-        return self.total("expected_s") * self.busy
+        return self.kernel_expected_s * self.busy
 
     @property
     def busy(self) -> Num:
@@ -106,54 +208,75 @@ class Phase:
     @property
     def low_s(self) -> Num:
         """Lower end of the 80 % interval, never below the speed of light."""
-        return maximum(self.ideal_s, self.expected_s - self.busy * self.spread("low"))
+        return maximum(self.ideal_s, self.expected_s - self.busy * self._half_width("low"))
 
     @property
     def high_s(self) -> Num:
         """Upper end of the 80 % interval."""
-        return self.expected_s + self.busy * self.spread("high")
+        return self.expected_s + self.busy * self._half_width("high")
 
-    def spread(self, end: str) -> Num:
-        """Seconds from the expected time to an end of the interval: errors of one class are wholly correlated, those
-        of different classes independent."""
+    def _half_width(self, end: str) -> Num:
+        """Seconds from the expected time to an end of the 80 % interval. Errors within a class of kernels add linearly,
+        those of different classes in quadrature.
+        """
         off: dict[str, Num] = {}
-        for share in self.shares:
-            off[share.op] = off.get(share.op, 0) + abs(getattr(share, end) - share.seconds)
-        return sum(seconds**2 for seconds in off.values()) ** 0.5
+        for name, time in self.by_class:
+            off[name] = off.get(name, 0) + abs(getattr(time, end) - time.expected)
+        return sum(width**2 for width in off.values()) ** 0.5
+
+    @property
+    def duration(self) -> Duration:
+        """The step's time without its parts, of numbers."""
+        return Duration(self.expected_s, self.low_s, self.high_s, self.ideal_s, self.evidence)
+
+    @property
+    def evidence_index(self) -> Num:
+        """Position in `EVIDENCE` of what a good part of the time rests on, at the least."""
+        return prevailing_evidence(part.time for part in self.by_class)
 
     @property
     def evidence(self) -> Evidence:
         """The weakest evidence that, with all weaker, stands behind a good part of the time."""
-        total = sum(share.seconds for share in self.shares)
-        seen: Num = 0
-        for name in WEAKEST:
-            seen += sum(share.seconds for share in self.shares if share.evidence == name)
-            if seen > WEIGHTY * total:
-                return name
-        return "datasheet"
+        return EVIDENCE[int(self.evidence_index)]
+
+    @property
+    def bound_index(self) -> Num:
+        """Position in `BOUNDS` of what most of the time is limited by."""
+        return limit(*self.ideal_by_bound)
 
     @property
     def bound(self) -> Bound:
         """What most of the time is limited by."""
-        shares: dict[Bound, Num] = {}
-        for op in self.ops:
-            shares[op.bound] = shares.get(op.bound, 0) + op.ideal_s
-        return max(shares, key=lambda name: shares[name])
+        return BOUNDS[int(self.bound_index)]
 
     @property
     def flops(self) -> Num:
         """FLOP that one device computes (pipeline stages share the work)."""
-        return self.total("flops") / self.stages if self.stages > 1 else self.total("flops")
+        return self._per_stage("flops")
 
     @property
     def bytes(self) -> Num:
         """HBM bytes that one device moves."""
-        return self.total("bytes") / self.stages if self.stages > 1 else self.total("bytes")
+        return self._per_stage("bytes")
 
     @property
     def comm_bytes(self) -> Num:
         """Bytes that one device sends."""
-        return self.total("comm_bytes") / self.stages if self.stages > 1 else self.total("comm_bytes")
+        return self._per_stage("comm_bytes")
+
+    def _per_stage(self, field: str) -> Num:
+        return self.total(field) / self.stages if self.stages > 1 else self.total(field)
+
+    def plus(self, row: KernelTime, time: Duration, kernel_class: str) -> StepTime:
+        """The step with something beside its graph."""
+        return replace(
+            self, beside=(*self.beside, row._replace(expected_s=time.expected)),
+            by_class=(*self.by_class, ClassTime(kernel_class, time)),
+        )  # fmt: skip
+
+    def plus_error(self, kernel_class: str, error: Duration) -> StepTime:
+        """The step with one more source of error."""
+        return replace(self, by_class=(*self.by_class, ClassTime(kernel_class, error)))
 
     def to_dict(self) -> dict[str, Any]:
         """The contract's object."""
@@ -164,135 +287,13 @@ class Phase:
         }  # fmt: skip
 
 
-def price(
-    name: str,
-    graph: Block,
-    timer: Timer,
-    step: Step,
-    *,
-    merged: bool = True,
-    stages: int = 1,
-    pieces: Num = 0,
-) -> Phase:
-    """Every kernel of one rank's graph, timed. merged: whether products of one activation run as one."""
-    found = kernels_with_edges(graph)
-    machine = timer.machine
-    costs = [Cost.of(kernel, traffic(crossing, machine.cache_bytes), machine) for kernel, crossing in found]
-    expected: list[Num] = [0.0] * len(costs)
-    tally = Tally()
-    for launch in lower_to_calls([kernel for kernel, _ in found], step, machine, merged):
-        members = [costs[i] for i in launch.members]
-        total = tally.add(launch, members, timer)
-        for i, part in zip(launch.members, _split(total, members), strict=True):
-            expected[i] = part
-    ops = [op_time(c.kernel.name, kind_of(c.kernel), c, e) for c, e in zip(costs, expected, strict=True)]
-    kept = tuple(
-        op
-        for op in ops
-        if not (absent(op.expected_s) and absent(op.ideal_s) and absent(op.flops) and absent(op.comm_bytes))
-    )
-    return Phase(
-        name=name, ops=kept, shares=tally.shares, stages=stages, pieces=pieces, launches=tally.launches
-    )
-
-
-class Cost(NamedTuple):
-    """One execution of a kernel: its work, seconds of each unit at its peak, and the speed of light of the whole."""
-
-    kernel: Kernel
-    work: Work
-    compute: Num
-    memory: Num
-    comm: Num
-    ideal: Num
-    count: Num
-
-    @classmethod
-    def of(cls, kernel: Kernel, moved: Traffic, machine: Machine) -> Cost:
-        """What the roofline says of a kernel."""
-        done = work(kernel, moved, machine)
-        parts = times(done, machine)
-        return cls(kernel, done, *parts, seconds(*parts), kernel.times)
-
-
-class Tally:
-    """Sums times by class and evidence."""
-
-    def __init__(self) -> None:
-        self.sums: dict[tuple[str, Evidence], list[Num]] = {}
-        self.launches: Num = 0
-
-    def add(self, launch: FusedCall, members: list[Cost], timer: Timer) -> Num:
-        """The time of all executions of a launch, never below its kernels' speed of light."""
-        count, ideal = members[0].count, sum([cost.ideal for cost in members])
-        found = [(call.kernel_class, timer.once(call)) for call in launch.calls] or [
-            ("other", unmodelled(members[0]))
-        ]
-        self.launches += count * len(found)
-        total = sum([timed.seconds for _, timed in found])
-        lift = 1.0 if absent(total) else maximum(1.0, ideal / maximum(total, LEAST))
-        for op, timed in found:
-            sums = self.sums.setdefault((op, timed.evidence), [0, 0, 0])
-            for i, value in enumerate(timed[:3]):
-                sums[i] = sums[i] + value * count * lift
-        return total * count * lift
-
-    @property
-    def shares(self) -> tuple[Share, ...]:
-        """What was added up."""
-        return tuple(Share(op, evidence, *sums) for (op, evidence), sums in self.sums.items())
-
-
-def unmodelled(cost: Cost) -> Timed:
-    """One execution of a kernel without a time model of its own: a roofline with the usual efficiencies."""
-    if absent(cost.ideal):
-        return Timed(0.0, 0.0, 0.0, "datasheet")
-    expected = seconds(cost.compute, cost.memory, cost.comm, DATASHEET)
-    if kind_of(cost.kernel) == "elementwise":
-        expected = expected - DATASHEET.launch_s  # residuals ride with the norm or the product beside them
-    expected = where(cost.ideal > 0, expected, 0.0)
-    return Timed(expected, expected * UNFITTED.low, expected * UNFITTED.high, "datasheet")
-
-
-def _split(total: Num, members: list[Cost]) -> list[Num]:
-    """A launch's time over its kernels, by their speed of light."""
-    if len(members) == 1:
-        return [total]
-    whole = sum([cost.ideal for cost in members])
-    return [total * (cost.ideal / whole if whole else 1 / len(members)) for cost in members]
-
-
-def op_time(path: str, kind: str, cost: Cost, expected: Num) -> OpTime:
-    """All executions of one kernel. expected: seconds of all together."""
-    w, count = cost.work, cost.count
-    moved = w.traffic
-    return OpTime(
-        path=path, kind=kind, count=count, flops=w.flops * count, weight_bytes=moved.weight * count,
-        state_bytes=moved.state * count, act_bytes=moved.act * count, comm_bytes=w.comm_bytes * count,
-        ideal_s=cost.ideal * count, expected_s=expected, compute_s=cost.compute * count,
-        memory_s=cost.memory * count, comm_s=cost.comm * count,
-    )  # fmt: skip
-
-
-def sent(path: str, size: Num, rate: float, count: int) -> OpTime:
-    """A transfer of `size` bytes to a neighbour over a link of `rate` B/s, `count` times; its expected time is open."""
-    return OpTime(
-        path=path, kind="send", count=count, flops=0, weight_bytes=0, state_bytes=0, act_bytes=0,
-        comm_bytes=size * count, ideal_s=size / rate * count, expected_s=0.0, compute_s=0.0, memory_s=0.0,
-        comm_s=size / rate * count,
-    )  # fmt: skip
-
-
-def with_extra(phase: Phase, op: OpTime, timed: Timed, cls: str) -> Phase:
-    """The phase with something beside its graph: a pipeline's transfers, the engine's own work."""
-    total = op._replace(expected_s=timed.seconds)
-    share = Share(cls, timed.evidence, timed.seconds, timed.low, timed.high)
-    return replace(phase, ops=(*phase.ops, total), shares=(*phase.shares, share))
-
-
-def with_share(phase: Phase, share: Share) -> Phase:
-    """The phase with one more source of error."""
-    return replace(phase, shares=(*phase.shares, share))
+def _add_limited(sums: list[Num], limited: Num, ideal_s: Num) -> None:
+    """Adds seconds to the sum of what limits them; of an array, each point to its own."""
+    if isinstance(limited, int):
+        sums[limited] = sums[limited] + ideal_s
+        return
+    for i in range(len(sums)):
+        sums[i] = sums[i] + ideal_s * (limited == i)
 
 
 def kind_of(kernel: Kernel) -> str:
@@ -307,15 +308,15 @@ def kind_of(kernel: Kernel) -> str:
     return "gather" if "gather" in kinds else "elementwise"
 
 
-def group(ops: Iterable[OpTime], by: str) -> dict[str, list[OpTime]]:
+def group(ops: Iterable[KernelTime], by: str) -> dict[str, list[KernelTime]]:
     """Kernels by op path, by block (the path less its repetition prefix) or by kind."""
-    found: dict[str, list[OpTime]] = {}
+    found: dict[str, list[KernelTime]] = {}
     for op in ops:
         found.setdefault(_key(op, by), []).append(op)
     return found
 
 
-def _key(op: OpTime, by: str) -> str:
+def _key(op: KernelTime, by: str) -> str:
     if by == "op":
         return op.path
     if by == "kind":

@@ -27,7 +27,7 @@ from archsim.accuracy.runs import Asked  # noqa: E402
 from archsim.accuracy.times import RunTimes  # noqa: E402
 from archsim.base.errors import ArchsimError  # noqa: E402
 from archsim.comparison import uncertainty as ranking  # noqa: E402
-from archsim.timing.step_time import Phase  # noqa: E402
+from archsim.timing.step_time import StepTime  # noqa: E402
 
 STEPS = ("decode_rate_per_seq", "decode_rate_sum", "tpot_mean")
 PROMPTS = ("prefill_rate", "ttft_mean")
@@ -65,7 +65,7 @@ def figures(path: Path, times: RunTimes) -> Iterator[tuple[Group, Figure]]:
                             asked.span.low <= measured <= asked.span.high)  # fmt: skip
 
 
-def answered(table: files.Table, row: int, times: RunTimes) -> tuple[Run, Asked, Phase | None]:
+def answered(table: files.Table, row: int, times: RunTimes) -> tuple[Run, Asked, StepTime | None]:
     """A row's question, its prediction, and the phase behind it; a serving point's is its TPOT."""
     question = table.question(row)
     if table.kind == "serving":

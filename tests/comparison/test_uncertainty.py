@@ -7,12 +7,13 @@ from math import exp, log, sqrt
 import pytest
 
 from archsim.comparison.uncertainty import COMMON, Timing, joined, ratio, shared
-from archsim.timing.step_time import Share
+from archsim.timing.duration import Duration
+from archsim.timing.step_time import ClassTime
 
 
 def timing(*parts: tuple[str, float, float], sizes: str = "") -> Timing:
     """Classes with seconds and a factor to both ends of the interval; kernels named by `sizes`."""
-    shares = tuple(Share(op, "calibrated", s, s / f, s * f) for op, s, f in parts)
+    shares = tuple(ClassTime(op, Duration(s, s / f, s * f, evidence="calibrated")) for op, s, f in parts)
     total = sum(s for _, s, _ in parts)
     return Timing(shares, {name: total / len(sizes) for name in sizes})
 
@@ -62,14 +63,14 @@ def test_other_shares_of_a_class_do_not_cancel() -> None:
 
 def test_other_evidence_is_independent() -> None:
     """A fitted class and one that is not have nothing in common."""
-    other = Timing((Share("gemm", "datasheet", 1.0, 1 / 1.3, 1.3),), {})
+    other = Timing((ClassTime("gemm", Duration(1.0, 1 / 1.3, 1.3, evidence="datasheet")),), {})
     mine = timing(("gemm", 1.0, 1.3))
     assert ratio(mine, other, True, 1.0).high == pytest.approx(exp(sqrt(2) * log(1.3)))
 
 
 def test_what_has_no_time_of_its_own_counts() -> None:
     """How far whole steps are off beyond their kernels is a share without seconds: it widens a ratio like any other."""
-    whole = Share("composition", "calibrated", 0.0, -0.1, 0.2)
+    whole = ClassTime("composition", Duration(0.0, -0.1, 0.2, evidence="calibrated"))
     a, b = timing(("gemm", 1.0, 1.0), sizes="a"), timing(("gemm", 1.0, 1.0), sizes="b")
     found = ratio(Timing((*a.shares, whole), a.sizes), b, True)
     assert (found.low, found.high) == pytest.approx((0.9, 1.2))
@@ -93,7 +94,7 @@ def test_the_ends_are_those_of_80_percent() -> None:
 
 def test_a_lopsided_interval() -> None:
     """Each side of the middle has a spread of its own."""
-    a = Timing((Share("gemm", "calibrated", 1.0, 0.9, 2.0),), {})
+    a = Timing((ClassTime("gemm", Duration(1.0, 0.9, 2.0, evidence="calibrated")),), {})
     found = ratio(a, timing(("gemm", 1.0, 1.0)), False)
     assert (found.low, found.high) == pytest.approx((0.9, 2.0))
 

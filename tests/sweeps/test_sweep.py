@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from archsim.spec.model import Model
 from archsim.spec.parallelism import tp_degrees
 from archsim.sweeps.axes import Axes
 from archsim.sweeps.columns import COLUMNS
-from archsim.sweeps.grid import evaluate
+from archsim.sweeps.grid import BlockPricer, block_load
 from archsim.sweeps.pareto import front
 from archsim.sweeps.sweep import sweep
 from archsim.sweeps.where import Condition
@@ -397,13 +398,16 @@ def test_names_that_no_point_has_are_said(text: str, said: str) -> None:
 
 
 def test_memory_of_arrays_is_given_back() -> None:
-    """Nothing that remembers graphs keeps a block's arrays."""
-    from archsim.counts import graph_counts as count
-    from archsim.graph import kernels
-
+    """Nothing that remembers graphs or steps keeps a block's arrays."""
     swept = archsim.sweep("llama2-70b", "h100", batch="1-64+1", input_len="1-2000+10")
-    evaluate(swept.structures[0], swept.axes)
-    assert count._declared.cache_info().currsize == kernels.kernels_with_edges.cache_info().currsize == 0
+    worker = BlockPricer(swept.structures[0], block_load(swept.axes))
+    plan = swept.structures[0].plans[0]
+    assert worker.memory.on(plan).needed.shape == (64, 200, 1)
+    assert worker.columns("prefill", plan, "bound")["prefill_expected_s"].shape == (64, 200, 1)
+    graph = weakref.ref(worker.graphs.rank(worker.steps.prefill, plan))
+    assert graph() is not None
+    del worker
+    assert graph() is None
 
 
 # ---------------------------------------------------------------------- files

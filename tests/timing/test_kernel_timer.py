@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from archsim.engines.overhead import profile_of
+from archsim.engines.overhead import overheads_of
 from archsim.spec.load import load_hardware
 from archsim.timing.calibration import DeviceTraits, Entry, FitQuery, Store, TransferError, default_store
 from archsim.timing.classes.call import KernelCall
@@ -108,9 +108,9 @@ def test_a_floor_that_no_other_engine_has_is_the_hosts() -> None:
     known = Store(entries=(slow, quick), levels={}, engines={})
     clock = timer(load_hardware("h200-sxm"), "vllm", None, "0.24.0", known)
     alone, inside = clock.time(call._replace(kernel="cutlass")), clock.time(call)
-    assert alone.seconds - inside.seconds == pytest.approx(55e-6, rel=0.05)
+    assert alone.expected - inside.expected == pytest.approx(55e-6, rel=0.05)
     compute, memory, _ = MODELS["gemm"].bound(call, clock.machine)
-    assert inside.seconds >= 5e-6 + max(compute, memory)
+    assert inside.expected >= 5e-6 + max(compute, memory)
 
 
 @pytest.mark.parametrize(
@@ -132,9 +132,9 @@ def test_every_class_has_a_time_on_every_device(name: str) -> None:
     ]
     for call in calls:
         timed = clock.time(call)
-        assert 0 < timed.low <= timed.seconds <= timed.high < 10, call.kernel_class
+        assert 0 < timed.low <= timed.expected <= timed.high < 10, call.kernel_class
         assert timed.evidence in ("calibrated", "transferred", "datasheet")
-        assert timed.seconds >= max(MODELS[call.kernel_class].bound(call, clock.machine)[:2]) * (1 - 1e-12)
+        assert timed.expected >= max(MODELS[call.kernel_class].bound(call, clock.machine)[:2]) * (1 - 1e-12)
 
 
 def test_arrays_and_numbers_agree() -> None:
@@ -144,7 +144,7 @@ def test_arrays_and_numbers_agree() -> None:
     many = clock.time(KernelCall("gemm", "bf16", dims={"m": m, "n": 0 * m + 6144, "k": 0 * m + 4096}))
     for i, rows in enumerate(m.tolist()):
         one = clock.time(KernelCall("gemm", "bf16", dims={"m": rows, "n": 6144, "k": 4096}))
-        assert one.seconds == pytest.approx(many.seconds[i], rel=1e-12)
+        assert one.expected == pytest.approx(many.expected[i], rel=1e-12)
         assert (one.low, one.high) == pytest.approx((many.low[i], many.high[i]), rel=1e-12)
 
 
@@ -162,10 +162,10 @@ def test_overhead_follows_the_version() -> None:
     """The newest not above the one asked for, else the oldest; the middle one where none is asked for."""
     profile = {"kernels": "vllm", "overhead_us": {"0.5.0": (900, 800, 1000), "0.10.0": (500, 400, 600)}}
     known = Store(entries=(), levels={}, engines={"vllm": profile})
-    assert profile_of("vllm", "0.9.1", known).overhead_s == pytest.approx(900e-6)
-    assert profile_of("vllm", "0.24.0", known).overhead_s == pytest.approx(500e-6)
-    assert profile_of("vllm", "0.4", known).overhead_s == pytest.approx(900e-6)
-    assert profile_of("vllm", store=known).overhead_s in (900e-6, 500e-6)
+    assert overheads_of("vllm", "0.9.1", measured=known.engines).overhead_s == pytest.approx(900e-6)
+    assert overheads_of("vllm", "0.24.0", measured=known.engines).overhead_s == pytest.approx(500e-6)
+    assert overheads_of("vllm", "0.4", measured=known.engines).overhead_s == pytest.approx(900e-6)
+    assert overheads_of("vllm", measured=known.engines).overhead_s in (900e-6, 500e-6)
 
 
 def test_stores_are_independent() -> None:
@@ -179,4 +179,4 @@ def test_stores_are_independent() -> None:
     other = replace(default_store(), entries=tuple(slower))
     inside = timer(load_hardware("h100"), "vllm", store=other).once(call)
     after = timer(load_hardware("h100"), "vllm").once(call)
-    assert inside.seconds > 2 * before.seconds and after == before
+    assert inside.expected > 2 * before.expected and after == before

@@ -12,7 +12,7 @@ from archsim.render.html.grid import PHASES, Grid, Run, parts_of
 from archsim.render.html.markup import Cell, figure, legend, safe, table
 from archsim.render.html.markup import listed as listed_names
 from archsim.render.page import percent
-from archsim.timing.step_time import Phase
+from archsim.timing.step_time import StepTime
 
 LENGTH, THICK = 1000, 20
 """Units of a bar; the picture stretches it to the room there is."""
@@ -89,7 +89,7 @@ def time(grid: Grid) -> str:
     return figure(picture, told, twin, "time", "wide")
 
 
-def _timed(run: Run, phase: Phase, grid: Grid, top: float) -> Bar:
+def _timed(run: Run, phase: StepTime, grid: Grid, top: float) -> Bar:
     shares = parts_of(phase)
     pieces = [(i, shares[name] / top, f"{name}: {format_seconds(shares[name])}")
               for i, name in enumerate(grid.parts) if shares.get(name)]  # fmt: skip
@@ -114,7 +114,7 @@ def _time_rows(grid: Grid) -> list[list[str]]:
     return rows
 
 
-def spanned(phase: Phase) -> str:
+def spanned(phase: StepTime) -> str:
     """The 80 % interval."""
     return format_span(float(phase.low_s), float(phase.high_s), "to")
 

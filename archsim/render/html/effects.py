@@ -11,13 +11,14 @@ from archsim.base.units import format_bytes, format_seconds
 from archsim.blocks.layer import walk_layers
 from archsim.blocks.moe import expected_experts
 from archsim.counts.count import count
+from archsim.counts.workload import PREFILL_TOKENS
 from archsim.engines.names import DEFAULT_ENGINE
-from archsim.memory.budget import PREFILL_TOKENS, USABLE
+from archsim.memory.budget import USABLE
 from archsim.predict.estimate import Estimate, estimate
 from archsim.render.html.candidates import Asked, Candidate
 from archsim.render.html.grid import parts_of
 from archsim.render.html.markup import figures, significant
-from archsim.timing.step_time import OpTime, Phase
+from archsim.timing.step_time import KernelTime, StepTime
 
 UNKNOWN = "no figure: nothing on this page could be computed without it"
 EARLY = "a step early in the answer is shorter, a late one longer"
@@ -61,7 +62,7 @@ def change(after: float, before: float) -> str:
     return f"{'+' if share > 0 else '−'}{figures(abs(share), 2)} %"
 
 
-def _step(e: Estimate) -> tuple[str, Phase]:
+def _step(e: Estimate) -> tuple[str, StepTime]:
     """The phase that is waited for most often, and what one of it is called."""
     return ("a token", e.decode) if e.decode is not None else ("a pass", e.prefill)
 
@@ -90,10 +91,10 @@ def _light(e: Estimate, c: Candidate, asked: Asked) -> str:
     return f"at {lost} % less bandwidth than listed the speed of light moves: {', '.join(found)}"
 
 
-def _slowed(phase: Phase) -> float:
+def _slowed(phase: StepTime) -> float:
     """The phase's speed of light on a slower memory."""
 
-    def ratio(op: OpTime) -> float:
+    def ratio(op: KernelTime) -> float:
         now = max(float(op.compute_s), float(op.memory_s), float(op.comm_s))
         then = max(float(op.compute_s), float(op.memory_s) / SLOWER, float(op.comm_s))
         return then / now if now else 1.0

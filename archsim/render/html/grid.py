@@ -11,11 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from archsim.base.errors import ArchsimError
-from archsim.predict.estimate import Estimate, Estimator, checked_workload
+from archsim.counts.step_graphs import StepGraphs
+from archsim.counts.workload import WorkloadSteps, checked_workload
+from archsim.memory.workload_memory import WorkloadMemory
+from archsim.predict.estimate import Estimate
 from archsim.render.groups import part_of
 from archsim.render.html.candidates import Asked, Study, answered, at, label, narrower
 from archsim.render.html.markup import name_of
-from archsim.timing.step_time import OpTime, Phase
+from archsim.timing.step_time import KernelTime, StepTime
 
 BATCHES = tuple(2**i for i in range(9))
 CONTEXTS = tuple(1024 * 2**i for i in range(8))
@@ -140,12 +143,12 @@ def _steps(study: Study, cases: float) -> tuple[tuple[int, ...], tuple[int, ...]
 def _most(asked: Asked, base: Estimate, context: int, points: dict[tuple[int, int], Estimate]) -> int:
     """The largest batch that fits at a context; 0 for none."""
     known = {b: float(e.memory.free) for (b, c), e in points.items() if c == context}
+    graphs = StepGraphs(base.model, base.formats)
 
     def free(batch: int) -> float:
         if batch not in known:
-            load = checked_workload(base.model, batch, context, asked.output_len)
-            worker = Estimator(base.model, base.hardware, base.formats, load)
-            known[batch] = float(worker.memory(base.plan).free)
+            steps = WorkloadSteps(base.model, checked_workload(batch, context, asked.output_len))
+            known[batch] = float(WorkloadMemory(graphs, base.hardware, steps).on(base.plan).free)
         return known[batch]
 
     low = max((b for b, left in known.items() if left >= 0), default=0)
@@ -197,7 +200,7 @@ def _parts(runs: Sequence[Run]) -> tuple[str, ...]:
     return tuple(sorted(sums, key=lambda name: (-sums[name], name)))
 
 
-def parts_of(phase: Phase) -> dict[str, float]:
+def parts_of(phase: StepTime) -> dict[str, float]:
     """Expected seconds by part of the model; they add up to the phase's."""
     found: dict[str, float] = {}
     for op in phase.ops:
@@ -206,12 +209,12 @@ def parts_of(phase: Phase) -> dict[str, float]:
     return found
 
 
-def arithmetic(phase: Phase) -> list[OpTime]:
+def arithmetic(phase: StepTime) -> list[KernelTime]:
     """The kernels that a roofline can show: those that multiply and move bytes."""
     return [op for op in phase.ops if op.flops and op.bytes and op.expected_s]
 
 
-def limited(phase: Phase) -> float:
+def limited(phase: StepTime) -> float:
     """The share of the time that goes into kernels limited by arithmetic."""
     total = float(phase.total("expected_s")) or 1.0
     return sum(float(op.expected_s) for op in phase.ops if op.bound == "compute") / total
@@ -250,7 +253,7 @@ def _run(run: Run, found: Grid) -> dict[str, Any]:
     return data
 
 
-def _phase(phases: Sequence[Phase], parts: Sequence[str]) -> dict[str, Any]:
+def _phase(phases: Sequence[StepTime], parts: Sequence[str]) -> dict[str, Any]:
     """One phase at every point: the times, their parts, and every kernel on the roofline."""
     shares = [parts_of(phase) for phase in phases]
     used = [i for i, part in enumerate(parts) if any(part in share for share in shares)]
@@ -265,7 +268,7 @@ def _phase(phases: Sequence[Phase], parts: Sequence[str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _roof(phase: Phase, names: Sequence[str]) -> list[float | int]:
+def _roof(phase: StepTime, names: Sequence[str]) -> list[float | int]:
     """Of every kernel: FLOP per byte, TFLOP/s expected and at the speed of light, and the share of the time."""
     found: list[float | int] = []
     ops = {op.path: op for op in arithmetic(phase)}
@@ -277,7 +280,7 @@ def _roof(phase: Phase, names: Sequence[str]) -> list[float | int]:
     return found
 
 
-def roof_of(op: OpTime, total: float) -> tuple[float, float, float, float]:
+def roof_of(op: KernelTime, total: float) -> tuple[float, float, float, float]:
     """Where a kernel stands on the roofline: intensity, TFLOP/s expected and ideal, share of the phase's time."""
     flops = float(op.flops)
     return (

@@ -10,7 +10,7 @@ from archsim.memory.budget import Memory
 from archsim.render.html.bars import spanned
 from archsim.render.html.candidates import Candidate, Study
 from archsim.render.html.markup import Cell, paragraph, safe, significant, table
-from archsim.timing.step_time import Phase
+from archsim.timing.step_time import StepTime
 
 HEAD = ("", "devices", "memory per device", "time to first token", "time per token", "tokens/s per user",
         "tokens/s per device", "evidence")  # fmt: skip
@@ -65,7 +65,7 @@ def verdicts(study: Study) -> Iterator[str]:
         yield _alone(first)
 
 
-def slowest_wait(c: Candidate) -> Phase:
+def slowest_wait(c: Candidate) -> StepTime:
     """The phase that is waited for most often: decode, or prefill where nothing is written."""
     return c.answer.decode or c.answer.prefill
 
@@ -101,7 +101,7 @@ def relative_speed(ratio: float) -> str:
     return f"{factor:.3g}x {word}" if factor >= 1.5 else f"{100 * (factor - 1):.2g} % {word}"
 
 
-def _sure(a: Phase, b: Phase) -> str:
+def _sure(a: StepTime, b: StepTime) -> str:
     apart = float(a.low_s) > float(b.high_s) or float(b.low_s) > float(a.high_s)
     return "the 80 % intervals are apart" if apart else "the 80 % intervals overlap, so the order is not sure"
 
@@ -119,7 +119,7 @@ def filled(m: Memory) -> str:
     return f"{number if usable.endswith(f' {unit}') else needed} of {usable}"
 
 
-def _bound(phase: Phase) -> str:
+def _bound(phase: StepTime) -> str:
     return {"compute": "arithmetic", "memory": "memory traffic", "communication": "the links"}[phase.bound]
 
 
@@ -164,5 +164,5 @@ def _row(c: Candidate) -> list[str | Cell]:
     ]  # fmt: skip
 
 
-def _span(phase: Phase) -> Cell:
+def _span(phase: StepTime) -> Cell:
     return Cell(format_seconds(float(phase.expected_s)), note=spanned(phase))

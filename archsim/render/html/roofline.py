@@ -12,7 +12,7 @@ from archsim.render.html.plots import SHAPES, Frame, drawn, frame
 from archsim.render.page import plural
 from archsim.spec.hardware import Hardware
 from archsim.timing.device import Rates
-from archsim.timing.step_time import OpTime
+from archsim.timing.step_time import KernelTime
 
 SMALLEST, GROWTH = 2.2, 9.0
 """Radius of a kernel without weight in the time, and what one that takes all of it has more."""
@@ -128,7 +128,7 @@ def _marks(found: Frame, run: Run) -> str:
     return "".join(weighty) + (f'<g class="slight">{"".join(slight)}</g>' if slight else "")
 
 
-def _mark(found: Frame, run: Run, phase: str, op: OpTime, total: float) -> str:
+def _mark(found: Frame, run: Run, phase: str, op: KernelTime, total: float) -> str:
     across, rate, ideal, share = roof_of(op, total)
     x, y, r = found.x.at(across), found.y.at(rate), SMALLEST + GROWTH * math.sqrt(share)
     style = f"c{run.number % SHAPES}"

@@ -11,7 +11,7 @@ from archsim.render.flat import flatten
 from archsim.render.groups import Group, by
 from archsim.render.page import Cell, Page, Row, Section, bar, percent, row
 from archsim.render.pages.estimate import head
-from archsim.timing.step_time import Phase
+from archsim.timing.step_time import StepTime
 
 HEADER = ("runs", "expected", "share", "speed of light", "limited by", "FLOP", "HBM", "link")
 
@@ -76,11 +76,11 @@ def _context_row(point: AtContext, length: float) -> Row:
     return row(f"{point.context:,}", *times, bar(length), *caches, format_bytes(used.needed), fits)
 
 
-def _phases(e: Estimate) -> list[Phase]:
+def _phases(e: Estimate) -> list[StepTime]:
     return [phase for phase in (e.prefill, e.decode) if phase is not None]
 
 
-def _rows(phase: Phase, what: str) -> list[Row]:
+def _rows(phase: StepTime, what: str) -> list[Row]:
     total = float(phase.expected_s) or 1.0
     return [_row(g, total) for g in by(phase, what)]
 

@@ -9,7 +9,7 @@ from archsim.base.diagnostics import shorten
 from archsim.base.units import format_bytes, format_flops, format_rate, format_seconds
 from archsim.comparison.compare import LOADS, Candidate, Comparison
 from archsim.comparison.uncertainty import Ratio
-from archsim.predict.estimate import Workload
+from archsim.counts.workload import Workload
 from archsim.render.page import Cell, Page, Row, Section, bar, plural, row
 from archsim.render.signed import scaled, signed, times
 

@@ -88,7 +88,7 @@ def _time(rules: Engine) -> Iterator[tuple[str, str]]:
     yield "QKV, gate and up", "one GEMM" if rules.time.fused_qkv else "GEMMs of their own"
     launch = f"{rules.time.launch_us:g} µs each" if rules.time.launch_us else "captured as a CUDA graph"
     yield "kernel launches", launch
-    for version, (value, low, high) in measured_overhead(rules.name, default_store()).items():
+    for version, (value, low, high) in measured_overhead(rules.name, default_store().engines).items():
         yield (f"host work a step, {version}", f"{value:,.0f} µs ({low:,.0f} to {high:,.0f}), fitted to runs")
 
 

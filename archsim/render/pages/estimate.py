@@ -13,14 +13,15 @@ from archsim.base.units import (
     format_span,
 )
 from archsim.counts.count import cache_stops_growing
+from archsim.counts.workload import Workload
 from archsim.engines.names import DEFAULT_ENGINE
 from archsim.predict.assumptions import EVIDENCE
-from archsim.predict.estimate import Estimate, Workload
+from archsim.predict.estimate import Estimate
 from archsim.predict.what_fits import Facts
 from archsim.render.groups import Group, by_part
 from archsim.render.page import Cell, Page, Row, Section, Style, bar, percent, row
 from archsim.render.pages.headroom import headroom
-from archsim.timing.step_time import Phase
+from archsim.timing.step_time import StepTime
 
 SMALLEST_SHARE = 0.0005
 
@@ -184,8 +185,8 @@ def _serving(e: Estimate) -> list[Section]:
     ttft = state.ttft
     rows = [
         row("requests in flight", f"{state.concurrency:,}", f"{state.running:,.0f} of them decode at a time"),
-        row("TPOT", format_seconds(state.tpot.seconds), format_span(state.tpot.low, state.tpot.high)),
-        row("TTFT", format_seconds(ttft.seconds), format_span(ttft.low, ttft.high))
+        row("TPOT", format_seconds(state.tpot.expected), format_span(state.tpot.low, state.tpot.high)),
+        row("TTFT", format_seconds(ttft.expected), format_span(ttft.low, ttft.high))
         if ttft
         else row("TTFT", "-", "refused"),
         row("output", format_rate(state.tokens_per_s, "tokens/s"), "all users, at the mean context"),
@@ -197,7 +198,7 @@ def _serving(e: Estimate) -> list[Section]:
     ]
 
 
-def _phase_row(name: str, phase: Phase) -> Row:
+def _phase_row(name: str, phase: StepTime) -> Row:
     intensity = f", {float(phase.flops) / float(phase.bytes):,.4g} FLOP/B" if phase.bytes else ""
     return row(
         name,
@@ -208,7 +209,7 @@ def _phase_row(name: str, phase: Phase) -> Row:
     )
 
 
-def _rate_row(name: str, batch: float, phase: Phase) -> Row:
+def _rate_row(name: str, batch: float, phase: StepTime) -> Row:
     def rate(seconds: float) -> str:
         return format_rate(batch / float(seconds), "tok/s")
 

@@ -7,7 +7,7 @@ from archsim.predict.context_curve import decode_times, lengths
 from archsim.predict.estimate import Estimate
 from archsim.predict.what_fits import Facts
 from archsim.render.page import Section, facts, plural, spark
-from archsim.timing.step_time import Phase
+from archsim.timing.step_time import StepTime
 
 
 def headroom(e: Estimate, whole: Facts) -> Section:
@@ -40,7 +40,7 @@ def _over_context(e: Estimate) -> str:
     return f"TPOT {spark(times)}  {first} to {last}"
 
 
-def _ceiling(e: Estimate, decode: Phase, whole: Facts) -> str:
+def _ceiling(e: Estimate, decode: StepTime, whole: Facts) -> str:
     """When more sequences stop being free: where arithmetic takes as long as memory."""
     batch = e.workload.batch
     flops, state = float(decode.flops) / batch, float(decode.total("state_bytes")) / decode.stages / batch

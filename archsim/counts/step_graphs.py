@@ -1,0 +1,83 @@
+"""The op graph of any step of a model: whole, and as one rank of a plan runs it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from functools import lru_cache
+from typing import Generic, TypeVar
+
+from archsim.base.number import Num, ceil_div
+from archsim.counts.formats import Formats
+from archsim.graph.graph import Block
+from archsim.graph.passes.shard import Mesh, shard
+from archsim.graph.step import Step
+from archsim.spec.lower import lower
+from archsim.spec.model import Model
+from archsim.spec.parallelism import Plan
+
+T = TypeVar("T")
+
+REMEMBERED_GRAPHS = 64
+"""Graphs of one model that are kept: a plan search asks for few steps on many plans."""
+
+mesh_of = lru_cache(maxsize=64)(Mesh.of)
+"""Meshes are kept: they remember how they cut each shape."""
+
+
+class StepMemo(Generic[T]):
+    """Results by step and plan, at most `size` of them; the one unused for longest goes first.
+
+    Steps of arrays have no hash: they are told apart by identity.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.known: OrderedDict[Hashable, tuple[Step, T]] = OrderedDict()
+
+    def get(self, step: Step, plan: Hashable, make: Callable[[], T]) -> T:
+        """The result for a step on a plan, made where it is not known."""
+        key: Hashable = (step, plan)
+        try:
+            found = self.known.get(key)
+        except TypeError:  # arrays have no hash
+            key = (id(step), plan)
+            found = self.known.get(key)
+        if found is not None:
+            self.known.move_to_end(key)
+            return found[1]
+        result = make()
+        self.known[key] = step, result
+        if len(self.known) > self.size:
+            self.known.popitem(last=False)
+        return result
+
+
+class StepGraphs:
+    """Graphs of one model in its formats. Each step is lowered once and then cut for any plan."""
+
+    def __init__(self, model: Model, formats: Formats) -> None:
+        self.model = model
+        self.formats = formats
+        self._whole = StepMemo[Block](REMEMBERED_GRAPHS)
+        self._ranks = StepMemo[Block](REMEMBERED_GRAPHS)
+
+    def whole(self, step: Step) -> Block:
+        """The graph of a step on a single device."""
+        return self._whole.get(step, None, lambda: self.formats.apply(lower(self.model, step)))
+
+    def rank(self, step: Step, plan: Plan) -> Block:
+        """The graph on the rank that has most to do; stages of a pipeline share it."""
+        degrees = plan.tp, plan.dp, plan.ep
+        return self._ranks.get(step, degrees, lambda: shard(self.whole(step), mesh_for(plan, step.n_seqs)))
+
+
+def mesh_for(plan: Plan, n_seqs: Num) -> Mesh:
+    """The ranks of a plan, with `n_seqs` whole sequences dealt out over its data ranks."""
+    if plan.dp == 1:
+        return mesh_of(plan.tp, plan.dp, plan.ep)
+    if isinstance(n_seqs, int):
+        return mesh_of(plan.tp, plan.dp, plan.ep, n_seqs if n_seqs % plan.dp else None)
+    fullest = ceil_div(n_seqs, plan.dp), n_seqs
+    return replace(mesh_of(plan.tp, plan.dp, plan.ep), fullest=fullest, memo={})

@@ -1,0 +1,227 @@
+"""Seconds of any step of a model on a plan: the graph lowered, cut to one rank, and every kernel call timed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from archsim.base.number import Num, absent, exp, maximum, where
+from archsim.counts.formats import Formats
+from archsim.counts.step_graphs import StepGraphs, StepMemo
+from archsim.engines.names import DEFAULT_ENGINE, named
+from archsim.engines.overhead import EngineOverheads, overheads_of
+from archsim.graph.kernels import Kernel, kernels_with_edges, traffic
+from archsim.graph.step import Step
+from archsim.spec.hardware import Hardware
+from archsim.spec.model import Model
+from archsim.spec.parallelism import Plan
+from archsim.timing.calibration import Store, default_store
+from archsim.timing.classes.call import KernelCall
+from archsim.timing.defaults import DATASHEET, DEFAULT_INTERVAL
+from archsim.timing.device import Rates
+from archsim.timing.duration import Duration, Evidence
+from archsim.timing.kernel_calls import FusedCall, lower_to_calls
+from archsim.timing.kernel_timer import Timer
+from archsim.timing.kernel_timer import timer as timer_of
+from archsim.timing.roofline import seconds
+from archsim.timing.step_time import ClassTime, FusedTime, KernelCost, KernelTime, StepTime
+
+REMEMBERED_STEPS = 1024
+"""Steps whose times one pricer keeps."""
+
+LEAST = 1e-30
+"""Seconds that are nothing, where one must not divide by nothing."""
+
+LIFT_TOLERANCE = 1e-3
+"""Share by which a launch's time may be below its kernels' speed of light before it counts as lifted to it."""
+
+
+class StepTimer(Protocol):
+    """Whatever knows how long a step takes: a `StepPricer`, a table made of one, or a formula in a test."""
+
+    def price(self, step: Step) -> StepTime:
+        """The time of one forward pass."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StepPricer:
+    """Times any step of one model, in its formats, by one engine on one plan; numbers and arrays alike.
+
+    Pricers of several plans (`on`) share what does not depend on the plan. Times are remembered by step, graphs by step
+    and degrees; both are bounded and belong to the pricer.
+    """
+
+    graphs: StepGraphs
+    timer: Timer
+    overheads: EngineOverheads
+    plan: Plan
+    times: StepMemo[StepTime] = field(default_factory=lambda: StepMemo(REMEMBERED_STEPS), repr=False)
+    ranks: StepMemo[StepTime] = field(default_factory=lambda: StepMemo(REMEMBERED_STEPS), repr=False)
+    costs: StepMemo[tuple[KernelCost, ...]] = field(default_factory=lambda: StepMemo(8), repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        model: Model,
+        hardware: Hardware,
+        formats: Formats,
+        overheads: EngineOverheads,
+        plan: Plan,
+        *,
+        graphs: StepGraphs | None = None,
+        rates: Rates | None = None,
+        store: Store | None = None,
+    ) -> StepPricer:
+        """A pricer for a model on a device. graphs, rates: those at hand, else made. store: the calibrations.
+
+        Raises UsageError for a device without any peak that the model's formats could run on.
+        """
+        timer = timer_of(hardware, overheads.kernels, rates or Rates(hardware), overheads.version, store)
+        return cls(graphs or StepGraphs(model, formats), timer, overheads, plan)
+
+    def on(self, plan: Plan) -> StepPricer:
+        """The pricer of another plan."""
+        return replace(self, plan=plan)
+
+    def price(self, step: Step) -> StepTime:
+        """The time of one forward pass through all stages of the pipeline, the engine's host included.
+
+        Raises InvalidPlan where no link joins the plan's groups, UsageError where the device cannot compute a format.
+        """
+        plan = self.plan
+        return self.times.get(step, (plan.tp, plan.pp, plan.ep, plan.dp), lambda: self._price(step))
+
+    def ideal_s(self, step: Step, prompt_tokens: Num = 0) -> Num:
+        """The speed of light alone, much faster than all of `price`. prompt_tokens: as of `StepTime.called`."""
+        beside = (self._transfer(step.tokens)[0],) if self.plan.pp > 1 else ()
+        whole = StepTime(costs=self._costs(step), beside=beside, stages=self.plan.pp)
+        return whole.called("", prompt_tokens).ideal_s
+
+    def _price(self, step: Step) -> StepTime:
+        plan = self.plan
+        degrees = plan.tp, plan.ep, plan.dp
+        time = self.ranks.get(step, degrees, lambda: self._rank_time(step))
+        if plan.pp > 1:
+            op, call = self._transfer(step.tokens)
+            time = replace(time, stages=plan.pp)
+            time = time.plus(op, self.timer.time(call).scaled(plan.pp - 1), call.kernel_class)
+        return add_host_overhead(time, self.overheads)
+
+    def _costs(self, step: Step) -> tuple[KernelCost, ...]:
+        """Every kernel of the rank's graph at the device's peaks."""
+        plan, machine = self.plan, self.timer.machine
+        return self.costs.get(step, (plan.tp, plan.ep, plan.dp), lambda: tuple(
+            KernelCost.of(kernel, traffic(edges, machine.cache_bytes), machine)
+            for kernel, edges in kernels_with_edges(self.graphs.rank(step, plan))
+        ))  # fmt: skip
+
+    def _rank_time(self, step: Step) -> StepTime:
+        """All kernels of one rank, of all stages one after another."""
+        costs = self._costs(step)
+        kernels: list[Kernel] = [
+            kernel for kernel, _ in kernels_with_edges(self.graphs.rank(step, self.plan))
+        ]
+        sums = TimeByKernelClass(self.timer)
+        fused = []
+        for call in lower_to_calls(kernels, step, self.timer.machine, self.overheads.fused_qkv):
+            fused.append(FusedTime(call.members, sums.add(call, [costs[i] for i in call.members])))
+        return StepTime(
+            costs=costs, fused=tuple(fused), by_class=sums.by_class, launches=sums.launches,
+            lifted=sums.lifted, lifted_s=sums.lifted_s,
+        )  # fmt: skip
+
+    def _transfer(self, tokens: Num) -> tuple[KernelTime, KernelCall]:
+        """All transfers of activations between pipeline stages, and one of them as a call."""
+        plan, stride = self.plan, self.plan.tp * self.plan.dp
+        size = tokens * self.graphs.model.d_model * self.graphs.formats.activations.bytes / plan.tp / plan.dp
+        rate, hops = self.timer.machine.hops(plan.pp, stride)[0].rate, plan.pp - 1
+        call = KernelCall("nccl_send_recv", dims={"n_gpus": 2, "bytes": size, "stride": stride})
+        row = KernelTime(
+            "pipeline.send", "send", hops, comm_bytes=size * hops, ideal_s=size / rate * hops,
+            comm_s=size / rate * hops,
+        )  # fmt: skip
+        return row, call
+
+
+def engine_overheads(engine: str = DEFAULT_ENGINE, store: Store | None = None) -> EngineOverheads:
+    """The overheads of an engine as it is asked for (`vllm`, `vllm@0.11`): its document's, and those measured."""
+    return overheads_of(*named(engine), measured=(store or default_store()).engines)
+
+
+class TimeByKernelClass:
+    """Sums the times of launches by class of kernels and evidence."""
+
+    def __init__(self, timer: Timer) -> None:
+        self.timer = timer
+        self.sums: dict[tuple[str, Evidence], list[Num]] = {}
+        self.launches: Num = 0
+        self.lifted: Num = 0
+        self.lifted_s: Num = 0.0
+
+    def add(self, launch: FusedCall, members: Sequence[KernelCost]) -> Num:
+        """The time of all executions of a launch, never below its kernels' speed of light."""
+        count, ideal = members[0].count, sum([cost.ideal_s for cost in members])
+        found = [(call.kernel_class, self.timer.once(call)) for call in launch.calls] or [
+            ("other", usual_time(members[0]))
+        ]
+        self.launches += count * len(found)
+        total = sum([time.expected for _, time in found])
+        lift = 1.0 if absent(total) else maximum(1.0, ideal / maximum(total, LEAST))
+        self._note_lift(lift, count, total)
+        for kernel_class, time in found:
+            sums = self.sums.setdefault((kernel_class, time.evidence), [0, 0, 0])
+            for i, value in enumerate(time[:3]):
+                sums[i] = sums[i] + value * count * lift
+        return total * count * lift
+
+    def _note_lift(self, lift: Num, count: Num, total: Num) -> None:
+        """Counts a launch that a fit prices below the graph's own bound."""
+        if isinstance(lift, (int, float)) and lift <= 1 + LIFT_TOLERANCE:
+            return
+        below = lift > 1 + LIFT_TOLERANCE
+        if isinstance(below, bool) or below.any():
+            self.lifted = self.lifted + count * below
+            self.lifted_s = self.lifted_s + where(below, (lift - 1) * total * count, 0.0)
+
+    @property
+    def by_class(self) -> tuple[ClassTime, ...]:
+        """What was added up."""
+        return tuple(
+            ClassTime(kernel_class, Duration(sums[0], sums[1], sums[2], evidence=evidence))
+            for (kernel_class, evidence), sums in self.sums.items()
+        )
+
+
+def usual_time(cost: KernelCost) -> Duration:
+    """One execution of a kernel without a time model of its own: its roofline with the usual efficiencies."""
+    if absent(cost.ideal_s):
+        return Duration(0.0, 0.0, 0.0)
+    expected = seconds(cost.compute_s, cost.memory_s, cost.comm_s, DATASHEET)
+    if cost.kind == "elementwise":
+        expected = expected - DATASHEET.launch_s  # residuals ride with the norm or the product beside them
+    expected = where(cost.ideal_s > 0, expected, 0.0)
+    low, high = DEFAULT_INTERVAL
+    return Duration(expected, expected * low, expected * high, cost.ideal_s)
+
+
+def add_host_overhead(time: StepTime, overheads: EngineOverheads) -> StepTime:
+    """The step with (a) the kernel launches that the device waits for where steps are not captured as a graph, (b) the
+    engine's own time per step, and (c) what a composed step may be off beyond its kernels: other fusions and schedules.
+    """
+    waiting = maximum(0.0, overheads.launch_s * time.launches - time.kernel_expected_s)
+    value = overheads.overhead_s + waiting
+    if not absent(value):
+        low, high = overheads.overhead_low_s + waiting * 0.7, overheads.overhead_high_s + waiting * 1.4
+        time = time.plus(HOST, Duration(value, low, high, evidence="calibrated"), "host")
+    below, above = overheads.composition
+    if not (below or above):
+        return time
+    total = time.kernel_expected_s
+    error = Duration(0.0, total * (exp(below) - 1), total * (exp(above) - 1), evidence="calibrated")
+    return time.plus_error("composition", error)
+
+
+HOST = KernelTime("engine", "host")
+"""The row of an engine's own time."""
