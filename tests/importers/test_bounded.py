@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from .bounded import BYTES, bounded
+from bounded import BYTES, bounded
 
 
 def test_a_glutton_is_seen() -> None:
@@ -18,3 +17,10 @@ def test_little_is_fine() -> None:
     """What a file takes passes."""
     with bounded():
         bytearray(2**20)
+
+
+def test_endless_work_is_stopped() -> None:
+    """At the call that is one too many, whatever the machine's speed."""
+    with pytest.raises(AssertionError, match="more than 1,000 calls"), bounded(calls=1000):
+        while True:
+            len("")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 import resource
 import struct
-import time
 from contextlib import suppress
 from math import prod
 from pathlib import Path
 
 import gguf
 import pytest
+from bounded import bounded
 
 import archsim
 from archsim.base.errors import SpecError
@@ -19,7 +19,6 @@ from archsim.importers.gguf.reader import TYPES, read_gguf
 from archsim.importers.opening import load_model
 from archsim.spec.format import load_format
 
-from .bounded import bounded
 from .gguf_files import Q, Shapes, llama, with_experts, write
 
 
@@ -193,12 +192,11 @@ def test_unknown_architecture(tmp_path: Path) -> None:
 
 
 def test_a_large_tokenizer_is_stepped_over(tmp_path: Path) -> None:
-    """A 70B header with 128k tokens: below a second, and little memory."""
+    """A 70B header with 128k tokens: little work for each, and little memory."""
     path = write(tmp_path / "m.gguf", "llama", *llama(layers=80), tokens=128_256)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    start = time.perf_counter()
-    header = read_gguf(path)
-    assert time.perf_counter() - start < 1
+    with bounded():
+        header = read_gguf(path)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
     assert header.lengths["tokenizer.ggml.tokens"] == 128_256
     assert len(header.tensors) == 80 * 9 + 3
@@ -209,7 +207,7 @@ def test_mutated_headers(tmp_path: Path) -> None:
     base = write(tmp_path / "base.gguf", "llama", *llama(layers=2), tokens=20).read_bytes()
     rng, path = random.Random(1), tmp_path / "m.gguf"
     huge = [struct.pack("<Q", n) for n in (0, 1, 2**31, 2**40, 2**63 - 1, 2**63, 2**64 - 1)]
-    for _ in range(2000):
+    for turn in range(2000):
         data = bytearray(base)
         for _ in range(rng.randint(1, 4)):
             at = rng.randrange(4 if rng.random() < 0.98 else 0, len(data) - 8)
@@ -224,7 +222,7 @@ def test_mutated_headers(tmp_path: Path) -> None:
             else:
                 data[at : at + 4] = struct.pack("<I", rng.randrange(16))
         path.write_bytes(data)
-        with bounded(), suppress(SpecError):
+        with bounded(counted=turn % 20 == 0), suppress(SpecError):
             load_model(str(path))
 
 

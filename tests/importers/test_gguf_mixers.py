@@ -11,12 +11,12 @@ from typing import Any
 
 import gguf
 import pytest
+from bounded import bounded
 
 import archsim
 from archsim.base.errors import SpecError
 from archsim.importers.opening import load_model
 
-from .bounded import bounded
 from .gguf_files import Q, Shapes, llama, with_experts, write
 from .gguf_mixers import (
     DELTA,

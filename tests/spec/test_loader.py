@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
+from bounded import bounded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -177,12 +177,11 @@ def test_duplicate_key_shows_both_lines() -> None:
 
 
 def test_alias_bomb_is_cheap() -> None:
-    """Aliases that would expand to billions of values are refused at once."""
+    """Aliases that would expand to billions of values are refused before a million calls are made."""
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]
-    start = time.perf_counter()
-    assert fails("\n".join(lines)).code == "E111"
-    assert time.perf_counter() - start < 2
+    with bounded(calls=100_000):
+        assert fails("\n".join(lines)).code == "E111"
 
 
 def test_merge_key() -> None:
