@@ -17,10 +17,10 @@ from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError, UsageError
 from archsim.calibration.calibrate import FEWEST, Fit, Stack, calibrate, gathered, write
 from archsim.calibration.transfer import levels
-from archsim.calibration.writing import write_text, write_yaml
+from archsim.calibration.writing import write_yaml
 from archsim.spec.hardware import Hardware
 from archsim.spec.load import load_hardware
-from archsim.timing.calibration import build_index, folders, read_entries
+from archsim.timing.calibration import folders, read_entries
 from archsim.timing.classes.catalog import MODELS
 
 FOLDER = Path("hardware/calibration")
@@ -101,7 +101,8 @@ def calibrated(
             **({"url": source} if source else {}),
         }
         written += write(fits, out, {"measured": stated})
-        finish(out, usable if borrowing else [], hardware)
+        if borrowing and usable:
+            written.append(write_transfer(out, usable, hardware))
     engines = tuple(refitted(others, out, dry_run)) if others else ()
     written += [out / ENGINES] if others and not dry_run else []
     return Calibration(
@@ -156,19 +157,15 @@ def refitted(tables: Sequence[Table], out: Path, dry_run: bool) -> Iterator[str]
     document = refit(known, tables, lines.append)
     if not dry_run:
         write_engines(document, path, out / ENGINES)
-        write_text(out / "index.json", json.dumps(build_index(out), separators=(",", ":")) + "\n")
     yield from lines
 
 
-def finish(out: Path, groups: Sequence[Group], hardware: Mapping[str, Hardware]) -> None:
-    """The folder's index; with groups, first what borrowing costs."""
-    if groups:
-        known = read_entries(out)
-        whole = [group for _, group in gathered(groups, hardware)]
-        write_yaml(
-            out / "transfer.yaml", {"schema": "archsim.transfer/1", "levels": levels(whole, hardware, known)}
-        )
-    write_text(out / "index.json", json.dumps(build_index(out), separators=(",", ":")) + "\n")
+def write_transfer(out: Path, groups: Sequence[Group], hardware: Mapping[str, Hardware]) -> Path:
+    """What it costs to use a fit of another device, engine or format: `transfer.yaml` of the folder."""
+    whole = [group for _, group in gathered(groups, hardware)]
+    path = out / "transfer.yaml"
+    write_yaml(path, {"schema": "archsim.transfer/1", "levels": levels(whole, hardware, read_entries(out))})
+    return path
 
 
 def found(sources: Sequence[Path]) -> list[Path]:

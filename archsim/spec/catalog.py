@@ -2,7 +2,8 @@
 
 Folders are looked up in this order: `./specs` and `./hardware`, the entries of `$ARCHSIM_PATH`,
 `$XDG_DATA_HOME/archsim`, then the data that archsim comes with. A folder with an `index.json` is not parsed;
-in others the file names count first, and only an unresolved name makes the names inside the files be read.
+in others the file names count first, and only an unresolved name makes the names inside the files be read. What
+archsim comes with always has an index: a wheel brings it, a clone makes it at first use and keeps it in the cache.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from __future__ import annotations
 import difflib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from archsim.base.derived import derived
 from archsim.base.diagnostics import quote
 from archsim.base.errors import NoSuchName, SpecError, UnknownName, UsageError
 from archsim.spec.spelling import may_drop_dots, normalise, undotted, without_suffixes
@@ -49,26 +52,50 @@ class Entry(NamedTuple):
     status: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class _Index(NamedTuple):
+    """The names inside the files of a folder: normalised spelling -> stem; and names that have no spec."""
+
+    names: Mapping[str, str]
+    status: Mapping[str, Mapping[str, Any]]
+
+
+_NO_INDEX = _Index({}, {})
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Shelf:
-    """One data folder: its files by stem, and its index, if it has one."""
+    """One data folder: its files by stem, and how to get its index, if it has one."""
 
     origin: str
     files: Mapping[str, str]
-    names: Mapping[str, str] = field(default_factory=dict)
-    status: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    indexed: bool = False
+    read_index: Callable[[], _Index] | None = None
+
+    @cached_property
+    def index(self) -> _Index:
+        """The index; empty where there is none."""
+        return self.read_index() if self.read_index else _NO_INDEX
+
+    @cached_property
+    def stems(self) -> dict[str, str]:
+        """Normalised file name -> stem."""
+        return {normalise(stem): stem for stem in self.files}
+
+    @cached_property
+    def indexed(self) -> dict[str, str]:
+        """Normalised spelling -> stem, of file names and of the index."""
+        return {s: stem for s, stem in self.index.names.items() if stem in self.files} | self.stems
 
     def spellings(self, *, inside: bool = False) -> dict[str, str]:
         """Normalised spelling -> stem; `inside` adds the names that files without an index hold."""
-        known = {normalise(stem): stem for stem in self.files}
-        if inside and not self.indexed:
-            from archsim.spec.catalog_names import names_inside
+        if not inside or self.read_index:
+            return self.indexed
+        from archsim.spec.catalog_names import names_inside
 
-            for stem, path in self.files.items():
-                for spelling in names_inside(Path(path)):
-                    known.setdefault(spelling, stem)
-        return {s: stem for s, stem in self.names.items() if stem in self.files} | known
+        known = dict(self.stems)
+        for stem, path in self.files.items():
+            for spelling in names_inside(Path(path)):
+                known.setdefault(spelling, stem)
+        return known
 
 
 def resolve(kind: Kind, name: str) -> Resolved:
@@ -108,7 +135,7 @@ def names(kind: Kind) -> list[Entry]:
             own = normalise(stem)
             aliases = tuple(sorted(s for s, target in spellings.items() if target == stem and s != own))
             entries.setdefault(own, Entry(name=stem, path=Path(path), origin=shelf.origin, aliases=aliases))
-        for name, status in shelf.status.items():
+        for name, status in shelf.index.status.items():
             entry = Entry(name=name, path=None, origin=shelf.origin, status=_status_text(status))
             entries.setdefault(normalise(name), entry)
     return sorted(entries.values(), key=lambda entry: entry.name)
@@ -167,7 +194,7 @@ def _find(shelves: list[_Shelf], spelling: str) -> tuple[_Shelf, str] | None:
     for exact in (True, False):
         for inside in (False, True):
             for shelf in shelves:
-                stems = _matches(shelf.spellings(inside=inside), spelling, exact)
+                stems = _matches(shelf, spelling, inside, exact)
                 if len(stems) > 1:
                     either = " or ".join(quote(stem) for stem in sorted(stems))
                     raise UnknownName(
@@ -178,7 +205,10 @@ def _find(shelves: list[_Shelf], spelling: str) -> tuple[_Shelf, str] | None:
     return None
 
 
-def _matches(known: Mapping[str, str], spelling: str, exact: bool) -> set[str]:
+def _matches(shelf: _Shelf, spelling: str, inside: bool, exact: bool) -> set[str]:
+    if exact and spelling in shelf.stems:
+        return {shelf.stems[spelling]}  # without asking for the index
+    known = shelf.spellings(inside=inside)
     if exact:
         return {known[spelling]} if spelling in known else set()
     bare = undotted(spelling)
@@ -187,7 +217,7 @@ def _matches(known: Mapping[str, str], spelling: str, exact: bool) -> set[str]:
 
 def _refuse_undisclosed(shelves: list[_Shelf], spelling: str, name: str, kind: Kind) -> None:
     for shelf in shelves:
-        for known, status in shelf.status.items():
+        for known, status in shelf.index.status.items():
             own = {normalise(alias) for alias in (known, *status.get("aliases", ()))}
             if spelling in own or undotted(spelling) in {
                 undotted(s) for s in own if may_drop_dots(spelling, s)
@@ -223,13 +253,13 @@ def _shelves(kind: Kind) -> list[_Shelf]:
     result: list[_Shelf] = []
     seen: set[str] = set()
     top = _TOP[kind]
-    built_in = {os.path.realpath(folder) for folder, _ in _built_in(top)}
+    built_in = {os.path.realpath(folder): folder for folder, _ in _built_in(top)}
     for folder, origin in [*_user_roots(top), *_built_in(top)]:
-        real = os.path.realpath(folder)
-        if real not in seen and os.path.isdir(real):
-            seen.add(real)
-            shelf = _shelf(kind, folder, BUILT_IN if real in built_in else origin)
-            result += [shelf] if shelf.files or shelf.status else []
+        if not os.path.isdir(folder) or (real := os.path.realpath(folder)) in seen:
+            continue
+        seen.add(real)
+        shelf = _built_in_shelf(kind, folder) if real in built_in else _shelf(kind, folder, origin)
+        result += [shelf] if shelf.files or shelf.index.status else []
     return result
 
 
@@ -247,21 +277,48 @@ def _user_roots(top: str) -> Iterator[tuple[Path, str]]:
     yield Path(home) / "archsim" / top, "$XDG_DATA_HOME"
 
 
-def _built_in(top: str) -> list[tuple[Path, str]]:
-    """The data inside an installed wheel, or the top folders of a source checkout."""
+@cache
+def _package_data() -> Path:
+    """The data inside an installed wheel, or the top folder of a source checkout."""
     package = Path(__file__).resolve().parent.parent
     inside = package / "_data"
-    return [((inside if inside.is_dir() else package.parent) / top, BUILT_IN)]
+    return inside if inside.is_dir() else package.parent
+
+
+def _built_in(top: str) -> list[tuple[Path, str]]:
+    return [(_package_data() / top, BUILT_IN)]
 
 
 def _shelf(kind: Kind, folder: Path, origin: str) -> _Shelf:
-    places = [folder / place for place in _PLACES[kind]]
-    files = _files(places)
-    index = (folder if kind == "hw" else places[0]) / "index.json"
-    if index.is_file():
-        data = _index(index)
-        return _Shelf(origin=origin, files=files, names=data["names"], status=data["status"], indexed=True)
-    return _Shelf(origin=origin, files=files)
+    """A folder of the user's: as it is now, with the index that lies in it."""
+    path = _index_file(kind, folder)
+    index = _index(path) if path.is_file() else None
+    files = _files(folder / place for place in _PLACES[kind])
+    return _Shelf(origin=origin, files=files, read_index=(lambda: index) if index else None)
+
+
+def _built_in_shelf(kind: Kind, folder: Path) -> _Shelf:
+    """A folder that archsim comes with, listed once while no file is added or removed."""
+    watched = (_index_file(kind, folder), *(folder / place for place in _PLACES[kind]))
+    return _listed_once(kind, folder, tuple(path.stat().st_mtime_ns for path in watched if path.exists()))
+
+
+@lru_cache(maxsize=64)
+def _listed_once(kind: Kind, folder: Path, _changed: tuple[int, ...]) -> _Shelf:
+    files = _files(folder / place for place in _PLACES[kind])
+    path = _index_file(kind, folder)
+    if path.is_file():
+        return _Shelf(origin=BUILT_IN, files=files, read_index=lambda: _index(path))
+    sources = [*files.values(), str(path.with_name("_status.yaml")), __file__]
+    return _Shelf(
+        origin=BUILT_IN,
+        files=files,
+        read_index=lambda: _checked(derived(path.parent, sources, lambda: build_index(path.parent)), path),
+    )
+
+
+def _index_file(kind: Kind, folder: Path) -> Path:
+    return (folder if kind == "hw" else folder / _PLACES[kind][0]) / "index.json"
 
 
 def _files(places: Iterable[Path]) -> dict[str, str]:
@@ -280,15 +337,25 @@ def _files(places: Iterable[Path]) -> dict[str, str]:
     return found
 
 
-def _index(path: Path) -> dict[str, Any]:
+def _index(path: Path) -> _Index:
     try:
-        data = json.loads(path.read_text("utf-8"))
+        return _checked(json.loads(path.read_text("utf-8")), path)
+    except (OSError, ValueError):
+        raise _broken(path, "not a valid index") from None
+
+
+def _checked(data: Any, path: Path) -> _Index:
+    """The index that a document holds. Raises SpecError (E109)."""
+    try:
         spellings, status = {str(k): str(v) for k, v in data["names"].items()}, data.get("status", {})
         if data["format"] == 1 and all(isinstance(entry, dict) for entry in status.values()):
-            return {"names": spellings, "status": status}
-        reason = "of another format"
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        reason = "not a valid index"
-    raise SpecError(
+            return _Index(spellings, status)
+    except (TypeError, KeyError, AttributeError):
+        raise _broken(path, "not a valid index") from None
+    raise _broken(path, "of another format")
+
+
+def _broken(path: Path, reason: str) -> SpecError:
+    return SpecError(
         f"cannot use {quote(path, 200)}: {reason}", code="E109", hints=["rebuild it, or remove it"]
     )

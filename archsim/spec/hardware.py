@@ -226,24 +226,31 @@ class System(Document):
         return innermost(self.id, self.fabric, devices, bridges=True)
 
 
-def load(path: Path | str, find: Callable[[str], Path] | None = None) -> Hardware:
+def load(
+    path: Path | str,
+    find: Callable[[str], Path] | None = None,
+    read: Callable[[Path], loader.Node] = loader.read,
+) -> Hardware:
     """Read a device document, with the documents it is a `variant_of` merged underneath.
 
-    `find` maps a device id to its file (default: `<id>.yaml` beside this one). In a variant, null removes an
-    inherited field. Raises the loader's errors for a bad file, SpecError E109 for a missing or circular base.
+    `find` maps a device id to its file (default: `<id>.yaml` beside this one); `read` reads a file. In a variant,
+    null removes an inherited field. Raises the loader's errors for a bad file, SpecError E109 for a missing or
+    circular base.
     """
-    node = _merged(Path(path), find or (lambda name: Path(path).parent / f"{name}.yaml"), ())
+    node = _merged(Path(path), find or (lambda name: Path(path).parent / f"{name}.yaml"), read, ())
     return loader.validate(node, Hardware, document="hardware")
 
 
-def load_system(path: Path | str) -> System:
+def load_system(path: Path, read: Callable[[Path], loader.Node] = loader.read) -> System:
     """Read a system document; errors as `load`."""
-    return loader.validate(loader.read(path), System, document="system")
+    return loader.validate(read(path), System, document="system")
 
 
-def _merged(path: Path, find: Callable[[str], Path], seen: tuple[str, ...]) -> loader.Node:
+def _merged(
+    path: Path, find: Callable[[str], Path], read: Callable[[Path], loader.Node], seen: tuple[str, ...]
+) -> loader.Node:
     """The document with its bases underneath."""
-    node = loader.read(path)
+    node = read(path)
     base_id = node.get("variant_of")
     if not isinstance(base_id, str):
         return node
@@ -251,7 +258,7 @@ def _merged(path: Path, find: Callable[[str], Path], seen: tuple[str, ...]) -> l
     if base_id in seen or not base_path.is_file():
         why = "is its own base" if base_id in seen else "has no file"
         raise SpecError(f"{path}: variant_of `{base_id}`, which {why}", code="E109")
-    return loader.merge(_inherited(_merged(base_path, find, (*seen, base_id))), node)
+    return loader.merge(_inherited(_merged(base_path, find, read, (*seen, base_id))), node)
 
 
 def _inherited(base: loader.Node) -> loader.Node:

@@ -10,12 +10,18 @@ from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError, UnknownName
 from archsim.spec import loader
 from archsim.spec.catalog import Resolved, resolve
+from archsim.spec.document_cache import DocumentCache, Reader
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from archsim.spec.hardware import Hardware
     from archsim.spec.model import Model
 
 MAX_EXTENDS = 8
+
+_MODELS: DocumentCache[Model] = DocumentCache()
+_DEVICES: DocumentCache[Hardware] = DocumentCache()
 
 
 def load_model(name: str, changes: Iterable[str] = ()) -> Model:
@@ -29,8 +35,11 @@ def load_model(name: str, changes: Iterable[str] = ()) -> Model:
 
 def open_model(name: str, changes: Iterable[str] = ()) -> tuple[Model, Resolved]:
     """`load_model`, and how the name was resolved: its file, and the format that a suffix implied."""
-    resolved = resolve("models", str(name))
-    return _validated(_extended(resolved), changes), resolved
+    resolved, changes = resolve("models", str(name)), tuple(changes)
+    model = _MODELS.get(
+        (resolved.path, changes), lambda reader: _validated(_extended(resolved.path, reader), changes)
+    )
+    return model, resolved
 
 
 def model_from(document: dict[str, Any], name: str = "document", changes: Iterable[str] = ()) -> Model:
@@ -71,16 +80,16 @@ def _check_formats(document: loader.Node) -> None:
             raise SpecError(error.message, code="E101", span=span, hints=error.hints) from None
 
 
-def _extended(resolved: Resolved, depth: int = 0) -> loader.Node:
+def _extended(path: Path, reader: Reader, depth: int = 0) -> loader.Node:
     """The document with the one it extends merged underneath."""
-    document = loader.read(resolved.path)
-    _check_kind(document, resolved)
+    document = reader.read(path)
+    _check_kind(document, path)
     parent = document.get("extends")
     if not isinstance(parent, str):
         return document
     if depth >= MAX_EXTENDS:
         raise SpecError(f"`extends` is nested more than {MAX_EXTENDS} deep, or in a circle", code="E111")
-    base = _extended(resolve("models", parent), depth + 1)
+    base = _extended(reader.resolve("models", parent), reader, depth + 1)
     for own in IDENTITY:
         base.pop(own, None)
     return loader.merge(base, document)
@@ -94,7 +103,7 @@ OTHERS = {
 """Beginning of a document's `schema` -> what it describes, and where it belongs."""
 
 
-def _check_kind(document: loader.Node, resolved: Resolved) -> None:
+def _check_kind(document: loader.Node, path: Path) -> None:
     """Refuses a file that describes something else, in one sentence."""
     schema = str(document.get("schema", ""))
     found = next((words for start, words in OTHERS.items() if schema.startswith(start)), None)
@@ -107,7 +116,7 @@ def _check_kind(document: loader.Node, resolved: Resolved) -> None:
         found = ("a number format", "a format goes to `--weights`, by its name")
     if found is not None:
         raise SpecError(
-            f"{quote(resolved.path, 200)} describes {found[0]}, not a model", code="E109", hints=(found[1],)
+            f"{quote(path, 200)} describes {found[0]}, not a model", code="E109", hints=(found[1],)
         )
 
 
@@ -120,14 +129,18 @@ def load_hardware(name: str) -> Hardware:
 
     Raises UnknownName, SpecError.
     """
+    path = resolve("hw", str(name)).path
+    return _DEVICES.get(path, lambda reader: _hardware(path, reader))
+
+
+def _hardware(path: Path, reader: Reader) -> Hardware:
     from archsim.spec.hardware import load, load_system
 
-    path = resolve("hw", str(name)).path
-    start = path.read_bytes()[:4096] if path.is_file() else b""
+    start = loader.content(path)[:4096]
     if re.search(rb"^(d_model|layers|extends|vocab_size):", start, re.MULTILINE):
         hint = "a model is the command's first argument"
         raise SpecError(f"{quote(path, 200)} describes a model, not a device", code="E109", hints=(hint,))
     if b"\nschema: archsim.system/" in start:
-        system = load_system(path)
-        return load_hardware(system.device).in_system(system)
-    return load(path, lambda base: resolve("hw", base).path)
+        system = load_system(path, reader.read)
+        return _hardware(reader.resolve("hw", system.device), reader).in_system(system)
+    return load(path, lambda base: reader.resolve("hw", base), reader.read)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
@@ -23,7 +22,9 @@ from archsim.spec.node import Mark, Node, NodeList, Source, merge
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["Mark", "Node", "NodeList", "Source", "merge", "parse_text", "read", "validate"]
+__all__ = [
+    "Mark", "Node", "NodeList", "Source", "content", "merge", "parse_bytes", "parse_text", "read", "validate",
+]  # fmt: skip
 
 Model = TypeVar("Model", bound="BaseModel")
 
@@ -42,12 +43,22 @@ def read(path: str | os.PathLike[str]) -> Node:
     Raises SpecError: E109 for a file that cannot be a spec, E105 to E107 and E111 for what is wrong inside
     it.
     """
+    return parse_bytes(content(path), path)
+
+
+def content(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a regular file of sane size. Raises SpecError (E109)."""
     shown = os.fspath(path)
     try:
-        data = _bytes(Path(path), shown)
+        return _bytes(shown)
     except (OSError, ValueError) as error:
         reason = "no such file" if isinstance(error, FileNotFoundError) else "the file cannot be read"
         raise _unreadable(shown, getattr(error, "strerror", None) or reason) from None
+
+
+def parse_bytes(data: bytes, path: str | os.PathLike[str]) -> Node:
+    """The mapping in the bytes of a YAML file; `path` stands for it in messages. Raises SpecError like `read`."""
+    shown = os.fspath(path)
     if b"\0" in data:
         raise _unreadable(shown, "a binary file, not YAML text")
     try:
@@ -94,15 +105,15 @@ def validate(
         raise translate(error, node, cls, document) from None
 
 
-def _bytes(path: Path, shown: str) -> bytes:
-    status = os.stat(path)
+def _bytes(shown: str) -> bytes:
+    status = os.stat(shown)
     if stat.S_ISDIR(status.st_mode):
         raise _unreadable(shown, "a directory, not a file")
     if not stat.S_ISREG(status.st_mode):
         raise _unreadable(shown, "not a regular file")
     if status.st_size > MAX_BYTES:
         raise _unreadable(shown, f"{status.st_size:,} bytes, more than the limit of {MAX_BYTES:,}")
-    with open(path, "rb") as file:
+    with open(shown, "rb") as file:
         return file.read(MAX_BYTES + 1)
 
 

@@ -2,7 +2,7 @@
 
 `hardware/calibration/<device>/<stack>/calibration.yaml` states the constants of each class of kernels, their errors
 on unseen shapes and what they were fitted to; surfaces lie beside it as JSON and are read when first asked for.
-An `index.json` in the folder repeats all constants, since YAML takes forty times longer to read.
+An index of all constants comes with a wheel or is kept in the cache, since YAML takes forty times longer to read.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
+from archsim.base.derived import derived
 from archsim.base.errors import SpecError
 from archsim.spec.catalog import data_roots
 from archsim.timing.classes.model import Fitted
@@ -177,7 +178,7 @@ def _index(folder: Path) -> Mapping[str, Any]:
     """The folder's index, or what it would be."""
     path = folder / "index.json"
     if not path.is_file():
-        return build_index(folder)
+        return derived(folder, _sources(folder), lambda: build_index(folder))
     try:
         data: Mapping[str, Any] = json.loads(path.read_text("utf-8"))
         data["entries"]
@@ -186,6 +187,12 @@ def _index(folder: Path) -> Mapping[str, Any]:
             f"cannot use {path}: not a valid index", code="E109", hints=["remove it; it is built again"]
         ) from err
     return data
+
+
+def _sources(folder: Path) -> list[str]:
+    """What an index is made from: the folder's documents and the devices that they name."""
+    devices = [path for root in data_roots("hardware") for path in (root / "devices").glob("*.yaml")]
+    return [__file__, *map(str, folder.rglob("*.yaml")), *map(str, devices)]
 
 
 def build_index(folder: Path) -> dict[str, Any]:

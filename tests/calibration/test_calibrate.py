@@ -25,7 +25,7 @@ from archsim.accuracy.files import read
 from archsim.accuracy.times import Span
 from archsim.calibration import engine_samples
 from archsim.calibration.engine_fits import overhead
-from archsim.timing.calibration import default_store, folders
+from archsim.timing.calibration import default_store, folders, read_entries
 
 OWN = Path(archsim.__file__).parent.parent / "hardware" / "calibration"
 
@@ -55,8 +55,8 @@ def test_constants_are_found_again(tmp_path: Path, archsim: Callable[..., Any]) 
     folder = tmp_path / "c" / "h100-sxm"
     (document,) = folder.glob("*/calibration.yaml")
     assert yaml.safe_load(document.read_text("utf-8"))["fits"][0]["constants"] == fit["constants"]
-    entries = json.loads((tmp_path / "c" / "index.json").read_text("utf-8"))["entries"]
-    assert [(e["device"], e["engine"], e["op"]) for e in entries] == [("h100-sxm", "mine", "gemm")]
+    entries = read_entries(tmp_path / "c").entries
+    assert [(e.device, e.engine, e.op) for e in entries] == [("h100-sxm", "mine", "gemm")]
 
 
 def test_what_is_held_is_not_fitted_to(tmp_path: Path, archsim: Callable[..., Any]) -> None:
@@ -108,6 +108,7 @@ def steps(path: Path) -> Path:
     return t.write(path, rows)
 
 
+@pytest.mark.slow
 def test_an_overhead_is_found_again(tmp_path: Path) -> None:
     """Runs that were predicted with 2 ms of host time per step give 2 ms, as times and as rates."""
     path = steps(tmp_path / "r.csv")
@@ -180,6 +181,7 @@ def test_only_whole_runs_are_widened() -> None:
     assert all(whole.widened(span, name, default_store()).low < span.low for name in whole.KINDS)
 
 
+@pytest.mark.slow
 def test_a_dry_refit_leaves_the_file(tmp_path: Path, archsim: Callable[..., Any]) -> None:
     """Run lists are fitted too, and shown; what stood in the folder stays as it was."""
     path = steps(tmp_path / "r.csv")

@@ -1,0 +1,67 @@
+"""Data made from files, kept in the user's cache folder until one of the files changes.
+
+A wheel brings its catalog indexes along; a clone makes them at first use. Where the cache folder cannot be read or
+written, the data are made each time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+FORMAT = 1
+"""Of the cache files; another number makes all of them anew."""
+
+
+def cache_folder() -> Path:
+    """`$XDG_CACHE_HOME/archsim`, by default `~/.cache/archsim`."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(home) / "archsim"
+
+
+def derived(folder: Path, sources: Iterable[str], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What `make` makes of `sources`, as JSON holds it: from the cache if nothing has changed since it was made.
+
+    folder: what the data describe; one cache file each. sources: files whose time of change and size are compared;
+    the module of `make` belongs to them.
+    """
+    where = os.path.realpath(folder)
+    path = cache_folder() / f"{Path(where).name}-{zlib.crc32(where.encode()):08x}.json"
+    stamp = _stamp(where, sources)
+    try:
+        kept = json.loads(path.read_text("utf-8"))
+        if kept["stamp"] == stamp:
+            return dict(kept["data"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # none yet, or not one of ours: it is made anew
+    text = json.dumps({"stamp": stamp, "data": make()}, separators=(",", ":"), default=str)
+    _try_to_write(path, text)
+    return dict(json.loads(text)["data"])
+
+
+def _stamp(where: str, sources: Iterable[str]) -> str:
+    """A short text that differs once a source was changed, added or removed."""
+    seen = []
+    for source in sorted(set(sources)):
+        try:
+            status = os.stat(source)
+        except OSError:
+            continue
+        seen.append(f"{source}:{status.st_mtime_ns}:{status.st_size}")
+    text = "\n".join([where, *seen])
+    return f"{FORMAT}.{len(seen)}.{zlib.crc32(text.encode()):08x}.{zlib.adler32(text.encode()):08x}"
+
+
+def _try_to_write(path: Path, text: str) -> None:
+    """Writes beside the file and renames, so that a reader sees the old content or the new; or does nothing."""
+    part = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(text, "utf-8")
+        os.replace(part, path)
+    except OSError:
+        pass

@@ -1,0 +1,75 @@
+"""Typed documents by name, read once: a document is kept while each file behind it holds the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from os import PathLike
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+from archsim.base.errors import ArchsimError
+from archsim.spec import loader
+from archsim.spec.catalog import Kind, resolve
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+T = TypeVar("T")
+MOST = 256
+"""Documents that one cache keeps; the oldest goes first."""
+
+
+class Reader:
+    """Reads the files of one document, and notes what the document rests on: file contents and resolved names."""
+
+    __slots__ = ("files", "names")
+
+    def __init__(self) -> None:
+        self.files: list[tuple[str | PathLike[str], bytes]] = []
+        self.names: list[tuple[Kind, str, Path]] = []
+
+    def read(self, path: str | PathLike[str]) -> loader.Node:
+        """The YAML file as a new mapping. Raises SpecError as `loader.read`."""
+        data = loader.content(path)
+        self.files.append((path, data))
+        return loader.parse_bytes(data, path)
+
+    def resolve(self, kind: Kind, name: str) -> Path:
+        """The file of a name. Raises UnknownName, SpecError."""
+        path = resolve(kind, name).path
+        self.names.append((kind, name, path))
+        return path
+
+    def is_current(self) -> bool:
+        """Whether a new reading would find the same names and bytes."""
+        try:
+            same_names = all(resolve(kind, name).path == path for kind, name, path in self.names)
+            return same_names and all(loader.content(path) == data for path, data in self.files)
+        except ArchsimError:
+            return False
+
+
+class _Document(NamedTuple, Generic[T]):
+    value: T
+    reader: Reader
+
+
+class DocumentCache(Generic[T]):
+    """Frozen documents by key. Contents are compared rather than times of change: a file that is rewritten within one
+    tick of the clock is seen too, and reading a few kilobytes costs as little as asking for their age.
+    """
+
+    def __init__(self) -> None:
+        self._documents: dict[Hashable, _Document[T]] = {}
+
+    def get(self, key: Hashable, load: Callable[[Reader], T]) -> T:
+        """The document of a key, loaded where there is none yet or one of its files has changed."""
+        kept = self._documents.get(key)
+        if kept is not None and kept.reader.is_current():
+            return kept.value
+        reader = Reader()
+        value = load(reader)
+        self._documents.pop(key, None)
+        if len(self._documents) >= MOST:
+            self._documents.pop(next(iter(self._documents)), None)
+        self._documents[key] = _Document(value, reader)
+        return value
