@@ -13,10 +13,28 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
+SLOW = ("accuracy/test_model.py", "backend", "docs", "measure", "oracles")
+"""Not even imported under `--fast`: they run PyTorch, whole documentation pages or measurements."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--update-goldens` writes golden files instead of comparing with them."""
+    """`--update-goldens` writes golden files instead of comparing with them; `--fast` is what `make test` runs."""
     parser.addoption("--update-goldens", action="store_true", help="write the golden files anew")
+    parser.addoption("--fast", action="store_true", help="leave out what is marked slow and the slow folders")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Under `--fast`, what `SLOW` names is passed over."""
+    fast = config.getoption("--fast")
+    return True if fast and collection_path in [ROOT / "tests" / place for place in SLOW] else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Under `--fast`, tests that are marked slow are left out."""
+    if config.getoption("--fast"):
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
 
 
 @dataclass(frozen=True)

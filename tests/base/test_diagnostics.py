@@ -85,6 +85,7 @@ def test_json_form() -> None:
     assert "file" not in UnknownName("x").to_dict()
 
 
+@pytest.mark.slow
 @given(st.text(max_size=300), st.text(max_size=600), st.integers(1, 700), st.integers(0, 700))
 def test_hostile_text_is_inert(name: str, line: str, column: int, length: int) -> None:
     """Whatever a file contains, the message has only printable characters and no forged lines."""

@@ -174,6 +174,7 @@ def words_of(line: str, places: dict[str, str]) -> list[str]:
     return [",".join(places.get(part, part) for part in word.split(",")) for word in line.split()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_texts_are_inert(
@@ -190,6 +191,7 @@ def test_texts_are_inert(
         printable(result.err)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_report_files_are_inert(attack: str, archsim: Any, tmp_path: Path, files: Any) -> None:
     """The report's page, and what is printed beside it."""

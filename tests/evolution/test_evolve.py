@@ -71,6 +71,7 @@ def check(e: Evolution) -> None:
             assert sum(deltas) == pytest.approx(last - first, rel=1e-12, abs=1e-12 * abs(last))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("a", "b", "order"), pairs(60))
 def test_any_pair_of_decoders(a: str, b: str, order: str) -> None:
     """Steps add up and end at B as `count` has it, for pairs of every kind, in several orders."""
@@ -87,6 +88,7 @@ def test_any_pair_of_decoders(a: str, b: str, order: str) -> None:
     assert (last.weight_bytes, last.state_bytes) == (counted.weight_bytes, counted.state_bytes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("a", "b"),
     [("gpt2-xl", "llama3-8b"), ("llama2-70b", "deepseek-v3"), ("gemma3-4b", "minimax-text-01"),
@@ -107,6 +109,7 @@ def test_times_too(a: str, b: str, order: str, h100: Hardware) -> None:
             assert costs.decode_s == pytest.approx(own.decode.expected_s, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_normal_form_changes_no_figure() -> None:
     """Models taken apart layer by layer and written anew cost what they cost."""
     price = Pricer(context_len=512)
@@ -117,6 +120,7 @@ def test_normal_form_changes_no_figure() -> None:
         assert price(Model.model_validate(mixer.document(()))) == price(model), name
 
 
+@pytest.mark.slow
 def test_grouping_changes_no_time(h100: Hardware) -> None:
     """Layers grouped anew take the time that they took."""
     price = Pricer(context_len=8192, hardware=h100)
@@ -207,6 +211,7 @@ def test_attribution_of_two_is_the_mean_of_both_orders() -> None:
     assert e.attribution.shares["d_ff"]["params"] == (alone + second) // 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("orders", [1, 3, 6])
 def test_attribution_adds_up(orders: int, h100: Hardware) -> None:
     """Shares are whole numbers where the figures are, and add up to the difference; a seed gives the same again."""
@@ -277,6 +282,7 @@ def test_the_same_architecture() -> None:
     assert e.first == e.last
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["story", "reverse", "random:3"])
 @pytest.mark.parametrize(
     ("a", "b"),
@@ -319,6 +325,7 @@ def test_words(a: str, b: str, decision: str, words: str) -> None:
     assert words in {e.change(step) for step in e.steps if step.decisions == (decision,)}
 
 
+@pytest.mark.slow
 def test_every_step_says_from_what_to_what() -> None:
     """Also where blocks differ only inside, such as two routers or two prediction modules."""
     for a, b, order in pairs(60)[2:]:

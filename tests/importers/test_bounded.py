@@ -6,6 +6,7 @@ import pytest
 from bounded import BYTES, bounded
 
 
+@pytest.mark.slow
 def test_a_glutton_is_seen() -> None:
     """Memory that is given back inside still counts; so it does a second time."""
     for _ in range(2):

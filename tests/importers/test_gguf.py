@@ -202,6 +202,7 @@ def test_a_large_tokenizer_is_stepped_over(tmp_path: Path) -> None:
     assert len(header.tensors) == 80 * 9 + 3
 
 
+@pytest.mark.slow
 def test_mutated_headers(tmp_path: Path) -> None:
     """2,000 damaged files: each is a result or a SpecError, soon and in little memory."""
     base = write(tmp_path / "base.gguf", "llama", *llama(layers=2), tokens=20).read_bytes()

@@ -169,6 +169,7 @@ def test_what_cannot_be_expressed_is_refused_by_name(arch: str, tmp_path: Path) 
         load_model(str(write(tmp_path / "m.gguf", arch, *llama())))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [*cases(), "gemma4"])
 def test_damaged_headers(case: str, tmp_path: Path) -> None:
     """60 damaged files of each kind: a result or an error in words, soon and in little memory."""

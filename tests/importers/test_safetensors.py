@@ -223,6 +223,7 @@ def test_a_ratio_is_exact(size: int, elements: int) -> None:
     assert fmt.compute == "bf16"
 
 
+@pytest.mark.slow
 def test_mutated_headers(tmp_path: Path) -> None:
     """2,000 damaged files: each is a result or an error in words, soon."""
     path, _ = save(tmp_path, "awq", checkpoint("awq"))

@@ -99,6 +99,7 @@ def test_consistent(model: str, engine: str) -> None:
     assert answer.fits == (budget.room >= answer.need)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["llama3.1-8b", "gpt-oss-20b", "deepseek-v3", "bert-base", "t5-base"])
 @pytest.mark.parametrize("engine", ["generic", "vllm", "sglang", "hf"])
 def test_weights_of_all_commands(model: str, engine: str) -> None:
@@ -120,6 +121,7 @@ def test_generic_is_estimate() -> None:
         assert answer.fits == memory.fits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["generic", "vllm", "vllm@0.11", "sglang", "trtllm", "llamacpp", "hf"])
 @pytest.mark.parametrize("model", ["llama3.1-8b", "gemma3-12b", "gpt-oss-20b"])
 def test_longer_never_fits_more(engine: str, model: str) -> None:

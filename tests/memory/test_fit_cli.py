@@ -9,6 +9,8 @@ import pytest
 
 import archsim as package
 
+pytestmark = pytest.mark.slow
+
 KEYS = {
     "schema", "fits", "verdict", "devices", "kv_tokens", "max_model_len", "max_concurrency", "per_device",
     "suggestions",

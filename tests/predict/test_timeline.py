@@ -55,6 +55,7 @@ def test_kernels_add_up(drawn: Any) -> None:
             assert seconds[op.path] == pytest.approx(op.expected_s, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "unit", [1.0, 1000.0, 0.001], ids=["as it stands", "whole nanoseconds", "milliseconds"]
 )

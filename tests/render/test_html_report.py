@@ -28,6 +28,8 @@ from archsim.render.html import page_size as fitting
 from archsim.render.html import pareto as trade
 from archsim.render.html.markup import link, safe
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "reports" / "examples"
 VOID = {"meta", "input", "br", "link", "img", "hr"}

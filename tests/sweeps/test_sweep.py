@@ -118,6 +118,7 @@ def test_equals_estimate(name: str) -> None:
         assert_equal(row, line_of(answer))
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(models(), st.integers(1, 40), st.integers(2, 60), st.integers(1, 50), st.integers(0, 3), st.data())
 def test_any_model_equals_estimate(
@@ -170,6 +171,7 @@ def test_sampled_points_equal_estimate(seed: int) -> None:
 AXES = ("batch", "input_len", "output_len")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", ["auto", "8"])
 def test_points_priced_together_equal_points_alone(devices: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many plans a block's points need, and wherever their prompts are cut into pieces."""

@@ -1,0 +1,143 @@
+"""Measures of the code base: `python tests/house.py` prints them, `test_house.py` holds them to their bars."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "archsim"
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Dotted name -> file of every module."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    """The syntax tree of a file."""
+    return ast.parse(path.read_text("utf-8"))
+
+
+def lines() -> dict[str, int]:
+    """Lines of Python by package, blank ones included."""
+    count: Counter[str] = Counter()
+    for name, path in modules().items():
+        count[".".join(name.split(".")[:2])] += path.read_text("utf-8").count("\n")
+    return dict(count)
+
+
+def run_time_imports(name: str) -> set[str]:
+    """Modules of archsim that are imported when a module is: at its top level, but for type checking."""
+    found: set[str] = set()
+    for node in _top_level(tree(modules()[name]).body):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+    return {target for target in found if target in modules() and target != name}
+
+
+def _top_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    for node in body:
+        if isinstance(node, ast.If):
+            if "TYPE_CHECKING" not in ast.dump(node.test):
+                yield from _top_level([*node.body, *node.orelse])
+        elif isinstance(node, ast.Try):
+            yield from _top_level([*node.body, *node.orelse, *node.finalbody])
+        else:
+            yield node
+
+
+def circles() -> list[list[str]]:
+    """Groups of modules that import each other, directly or through others (strongly connected components)."""
+    graph = {name: run_time_imports(name) for name in modules()}
+    order: list[str] = []
+    seen: set[str] = set()
+    for name in graph:
+        _visit(name, graph, seen, order)
+    back: dict[str, set[str]] = defaultdict(set)
+    for name, targets in graph.items():
+        for target in targets:
+            back[target].add(name)
+    found, seen = [], set()
+    for name in reversed(order):
+        group: list[str] = []
+        _visit(name, back, seen, group)
+        if len(group) > 1:
+            found.append(sorted(group))
+    return found
+
+
+def _visit(name: str, graph: dict[str, set[str]], seen: set[str], order: list[str]) -> None:
+    if name not in seen:
+        seen.add(name)
+        for target in graph.get(name, ()):
+            _visit(target, graph, seen, order)
+        order.append(name)
+
+
+def function_lengths() -> list[tuple[int, str]]:
+    """Lines of every function, docstring included, with its place; the longest first."""
+    found = [
+        ((node.end_lineno or node.lineno) - node.lineno + 1, f"{name}.{node.name}")
+        for name, path in modules().items()
+        for node in ast.walk(tree(path))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    ]
+    return sorted(found, reverse=True)
+
+
+def folders() -> dict[str, int]:
+    """Python files of every folder."""
+    return dict(Counter(str(path.parent.relative_to(ROOT)) for path in modules().values()))
+
+
+def uses_of_any() -> int:
+    """Uses of the name `Any`, imports aside."""
+    return sum(
+        isinstance(node, ast.Name) and node.id == "Any"
+        for path in modules().values()
+        for node in ast.walk(tree(path))
+    )
+
+
+def namesakes() -> dict[tuple[str, str], list[str]]:
+    """(package, class name) -> modules, where several modules of one package level define a class of one name."""
+    homes: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name, path in modules().items():
+        folder = str(path.parent.relative_to(ROOT))
+        for node in tree(path).body:
+            if isinstance(node, ast.ClassDef):
+                homes[folder, node.name].append(name)
+    return {key: where for key, where in homes.items() if len(where) > 1}
+
+
+def main() -> None:
+    """Prints every measure."""
+    lengths = sorted(length for length, _ in function_lengths())
+    for name, count in sorted(lines().items()):
+        print(f"{count:7,} lines  {name}")
+    print(f"{sum(lines().values()):7,} lines in all")
+    print(
+        f"functions: {len(lengths):,}, p50 {lengths[len(lengths) // 2]}, p90 {lengths[int(0.9 * len(lengths))]} lines"
+    )
+    print(f"functions over 60 lines: {sum(length > 60 for length in lengths)}")
+    folder, most = max(folders().items(), key=lambda pair: pair[1])
+    print(f"fullest folder: {folder}, {most} files")
+    print(f"uses of Any: {uses_of_any()}")
+    print(f"circles of imports: {circles() or 'none'}")
+    print(f"namesakes: {namesakes() or 'none'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""The house stays in order: what `tests/house.py` measures, against its bars."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from contextlib import suppress
+from inspect import isfunction
+from typing import Any
+
+import house
+import pytest
+
+import archsim
+from archsim import api
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    """At run time: imports for type checking alone close no circle."""
+    assert house.circles() == []
+
+
+def test_folders_can_be_read_at_a_glance() -> None:
+    """At most forty Python files in one folder."""
+    assert not {folder: count for folder, count in house.folders().items() if count > 40}
+
+
+def test_functions_are_short() -> None:
+    """Ninety of a hundred have at most 30 lines; at most fifteen have more than 60, one idea each."""
+    lengths = [length for length, _ in house.function_lengths()]
+    assert lengths[len(lengths) // 10] <= 30
+    assert sum(length > 60 for length in lengths) <= 15, house.function_lengths()[:16]
+
+
+PAIR = ("gpt2-small", "gpt2-medium")
+PUBLIC: dict[str, tuple[Any, ...]] = {
+    "claims": (),
+    "compare": (PAIR, "h100"),
+    "count": ("gpt2-small",),
+    "diff": PAIR,
+    "estimate": ("gpt2-small", "h100"),
+    "evolve": (*PAIR, None),
+    "fit": ("gpt2-small", "h100"),
+    "load_hardware": ("h100",),
+    "load_model": ("gpt2-small",),
+    "report": ("gpt2-small", "h100"),
+    "survey": (),
+    "sweep": ("gpt2-small", "h100"),
+    "trace": ("gpt2-small", "h100"),
+    "validate": (),
+}
+"""Every public function, with arguments."""
+
+
+def public_functions() -> set[str]:
+    """Names of the functions of `archsim` and `archsim.api`, before any other module is imported."""
+    own = {name for name, what in vars(api).items() if isfunction(what) and what.__module__ == api.__name__}
+    return {name for name in {*own, *archsim.__all__} if not name.startswith("_") and name != "ArchsimError"}
+
+
+def test_every_public_function_is_called_here() -> None:
+    """A new one is added to `PUBLIC`."""
+    assert public_functions() == set(PUBLIC)
+
+
+@pytest.mark.slow
+def test_no_module_shadows_a_public_function() -> None:
+    """Importing a sub-package sets its name on `archsim`: with all imported, every function still answers."""
+    pytest.importorskip("torch")
+    for module in pkgutil.walk_packages(archsim.__path__, "archsim."):
+        if not module.name.endswith("__main__"):
+            with suppress(ModuleNotFoundError):  # what runs on a GPU alone, such as Triton
+                importlib.import_module(module.name)
+    for name, arguments in PUBLIC.items():
+        function = getattr(archsim if name in archsim.__all__ else api, name)
+        assert isfunction(function) and function(*arguments) is not None, name
+
+
+def test_no_package_has_the_name_of_a_public_function() -> None:
+    """The package would take its place on `archsim` as soon as it is imported."""
+    assert not {module.name for module in pkgutil.iter_modules(archsim.__path__)} & set(PUBLIC)
