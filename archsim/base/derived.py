@@ -46,7 +46,7 @@ def derived(folder: Path, sources: Iterable[str], make: Callable[[], dict[str, A
 def _stamp(where: str, sources: Iterable[str]) -> str:
     """A short text that differs once a source was changed, added or removed."""
     seen = []
-    for source in sorted(set(sources)):
+    for source in sorted(set(map(os.path.abspath, sources))):
         try:
             status = os.stat(source)
         except OSError:

@@ -83,3 +83,13 @@ def test_two_folders_of_one_name(tmp_path: Path) -> None:
         makers.append((file.parent, Maker(file)))
     assert [ask(*pair) for pair in [*makers, *makers]] == [["one"], ["two"]] * 2
     assert [maker.times for _, maker in makers] == [1, 1]
+
+
+def test_a_relative_path_is_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was made from `./specs` serves from any other folder."""
+    (tmp_path / "a").write_text("1")
+    maker = Maker(tmp_path / "a")
+    ask(tmp_path, maker)
+    monkeypatch.chdir(tmp_path)
+    maker.files = (Path("a"),)
+    assert ask(Path(), maker) == ["1"] and maker.times == 1
