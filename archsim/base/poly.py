@@ -95,7 +95,10 @@ class Poly:
     def __rtruediv__(self, other: Any) -> Poly:
         return Poly.of(other) / self
 
-    def __pow__(self, power: int) -> Poly:
+    def __pow__(self, power: int | float) -> Poly:
+        """The power; a root or an inverse of it is one opaque term."""
+        if not isinstance(power, int) or power < 0:
+            return Poly.call(raised, (self, power))
         result = Poly.of(1)
         for _ in range(power):
             result = result * self
@@ -126,6 +129,11 @@ class Poly:
         return " + ".join(_term(monomial, c) for monomial, c in ordered) or "0"
 
     __repr__ = __str__
+
+
+def raised(base: Any, power: float) -> Any:
+    """`base` to a power that is no natural number."""
+    return base**power
 
 
 def _times(left: Monomial, right: Monomial) -> Monomial:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
-from archsim.base.number import Num, divide, minimum
-from archsim.blocks.context import Context
-from archsim.blocks.dispatch import Count, Impossible, PositionBlock, Spec
+from archsim.base.number import Num, minimum
+from archsim.blocks import tiny
+from archsim.blocks.block import AttentionSpec, Context, PositionBlock
+from archsim.blocks.dispatch import About, Changes, Count, Extent, Fields, InvalidBlock, Spec
 from archsim.blocks.mask import MaskSpec
 from archsim.blocks.norm import Norm
-from archsim.blocks.positional import Position
 from archsim.graph.builder import Builder, Operand
 from archsim.graph.step import Mask, Step
 from archsim.graph.tensor import Tensor
 
-NO_POSITION = Position()
 HEADS: Mapping[Literal["q", "k", "v"], str] = {"q": "K G H", "k": "K H", "v": "K Hv"}
 """The output axes of each projection."""
+
+
+def _sharing(n_kv_heads: int | None) -> str:
+    """The kind of attention with so many key/value heads; None: as many as heads."""
+    return "mha" if n_kv_heads is None else "mqa" if n_kv_heads == 1 else "gqa"
 
 
 class QkvBias(Spec):
@@ -39,6 +43,8 @@ class QkNorm(Norm):
     place: Literal["before_rope", "after_rope"] = "before_rope"
     value: bool = False
 
+    decisions = {"*": "qk_norm"}
+
 
 class Temperature(Spec):
     """Llama 4's attention temperature: q of a token at `position` is multiplied by
@@ -55,8 +61,15 @@ class Gate(Spec):
     kind: Literal["sigmoid"] = "sigmoid"
     per: Literal["element", "head"] = "element"
 
+    decisions = {"*": "attention_gate"}
 
-class Attention(Spec):
+    @classmethod
+    def described(cls, fields: Fields) -> str:
+        """`sigmoid for each head`."""
+        return f"{fields['kind']} for each {fields['per']}"
+
+
+class Attention(AttentionSpec):
     """softmax(q kᵀ · scale) v over `n_heads` query heads of `d_head` and n_kv_heads key/value heads.
 
     kind: mha (n_kv_heads = n_heads), gqa (arXiv:2305.13245, n_kv_heads given), mqa (arXiv:1911.02150, one).
@@ -90,37 +103,46 @@ class Attention(Spec):
     global_projections: bool = False
     keys_as_values: bool = False
 
+    about = {
+        "mha": About("mha", "Multi-head attention", "MHA",
+                     "multi-head attention: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2"),
+        "gqa": About("gqa", "Grouped-query attention", "GQA",
+                     "grouped-query attention: Ainslie et al. 2023, arXiv:2305.13245, section 2.2"),
+        "mqa": About("mqa", "Multi-query attention", "MQA",
+                     "multi-query attention: Shazeer 2019, arXiv:1911.02150, section 3"),
+    }  # fmt: skip
+    letters = {"kv_heads": ("K", "key/value heads"), "groups": ("G", "query heads per key/value head")}
+    decisions = {
+        "n_kv_heads": "sharing", "qkv_bias": "biases", "out_bias": "biases", "qk_norm": "qk_norm",
+        "global_projections": "windows", "kv_from": "cache_sharing", "keys_as_values": "keys_as_values",
+        "gate": "attention_gate",
+    }  # fmt: skip
+
     @model_validator(mode="after")
     def _heads(self) -> Attention:
         if self.kind == "gqa" and self.n_kv_heads is None:
-            raise Impossible("`n_kv_heads` is required for `kind: gqa`", "E104")
+            raise InvalidBlock("`n_kv_heads` is required for `kind: gqa`", "E104")
         if self.kind == "mqa" and self.n_kv_heads not in (None, 1):
-            raise Impossible(f"`kind: mqa` has one key/value head, not {self.n_kv_heads}")
+            raise InvalidBlock(f"`kind: mqa` has one key/value head, not {self.n_kv_heads}")
         if self.kind == "mha" and self.n_kv_heads not in (None, self.n_heads):
-            raise Impossible(
+            raise InvalidBlock(
                 f"`kind: mha` has as many key/value heads as heads ({self.n_heads}), not {self.n_kv_heads}; "
                 "did you mean `kind: gqa`?"
             )
-        rotated = self.position is not None and self.position.kind == "rope" and self.position.dim is None
-        if rotated and self.d_head % 2:
-            raise Impossible(f"rope turns pairs of dimensions: d_head {self.d_head} is odd")
+        if self.encoding.rotated_size(self.d_head) % 2:
+            raise InvalidBlock(f"rope turns pairs of dimensions: d_head {self.d_head} is odd")
         if self.n_kv_heads is not None and self.n_heads % self.n_kv_heads:
-            raise Impossible(
+            raise InvalidBlock(
                 f"n_heads {self.n_heads} is not a multiple of n_kv_heads {self.n_kv_heads}: "
                 "every key/value head serves the same number of query heads"
             )
         if self.keys_as_values and self.d_head_v not in (None, self.d_head):
-            raise Impossible("`keys_as_values`: keys and values are as wide as each other")
+            raise InvalidBlock("`keys_as_values`: keys and values are as wide as each other")
         if self.global_projections and self.mask.mask().causal:
-            raise Impossible(
+            raise InvalidBlock(
                 "`global_projections` need a mask that looks both ways, such as `bidirectional: true`"
             )
         return self
-
-    @property
-    def encoding(self) -> Position:
-        """The position encoding; without one, one that does nothing."""
-        return NO_POSITION if self.position is None else self.position
 
     @property
     def kv_heads(self) -> int:
@@ -130,9 +152,19 @@ class Attention(Spec):
         return self.n_heads if self.n_kv_heads is None else self.n_kv_heads
 
     @property
-    def groups(self) -> int:
-        """Query heads per key/value head."""
-        return divide(self.n_heads, self.kv_heads)  # type: ignore[no-any-return]
+    def sharing(self) -> str:
+        """mha, gqa or mqa, by the number of key/value heads rather than by `kind`."""
+        return _sharing(None if self.kv_heads == self.n_heads else self.kv_heads)
+
+    @property
+    def label(self) -> str:
+        """As tables print it: by how keys and values are shared."""
+        return self.names(self.sharing).label
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether a projection to queries, keys or values has a bias."""
+        return any(self.biased(name) for name in HEADS)
 
     def biased(self, name: Literal["q", "k", "v"]) -> bool:
         """Whether the projection `name` has a bias."""
@@ -140,15 +172,66 @@ class Attention(Spec):
             return bool(getattr(self.qkv_bias, name))
         return self.bias if self.qkv_bias is None else self.qkv_bias
 
-    def softmax_scale(self) -> float:
+    def softmax_scale(self) -> Num:
         """Factor on q·k."""
-        factor: float = self.encoding.softmax_factor()
-        if self.scale is not None:
-            return self.scale * factor
-        return float(self.d_head**-0.5) * factor if isinstance(self.d_head, int) else 1.0
+        return (self.d_head**-0.5 if self.scale is None else self.scale) * self.encoding.softmax_factor()
+
+    # ------------------------------------------------------------------ facts
+    def extents(self) -> dict[str, int]:
+        """N heads, or K·G of them where they share keys and values."""
+        found, unused = super().extents(), "N" if self.kind == "gqa" else "KG"
+        return {letter: n for letter, n in found.items() if letter not in unused}
+
+    def with_extents(self, extents: Mapping[str, Extent]) -> Changes:
+        """Heads are groups times key/value heads."""
+        if "K" not in extents:
+            return super().with_extents(extents)
+        rest = super().with_extents({letter: n for letter, n in extents.items() if letter not in "KG"})
+        return rest | {"n_heads": extents["K"] * extents["G"], "n_kv_heads": extents["K"]}
+
+    def reduced(self) -> Changes:
+        """At most four heads: one key/value head stays one, some stay some, and as many as heads stay that."""
+        heads = min(self.n_heads, tiny.HEADS)
+        if self.n_kv_heads is None:
+            return super().reduced() | {"n_heads": heads}
+        some = heads // 2 if heads == tiny.HEADS and self.kv_heads > 1 else 1
+        return super().reduced() | {"n_heads": heads, "n_kv_heads": heads if self.groups == 1 else some}
+
+    def normal_form(self, fields: Fields) -> Fields:
+        """By numbers of heads instead of `kind`; a flag for each bias; what is as elsewhere is None."""
+        shared = {
+            "n_kv_heads": None if self.kv_heads == self.n_heads else self.kv_heads,
+            "d_head_v": None if self.d_head_v == self.d_head else self.d_head_v,
+            "qkv_bias": tuple(self.biased(name) for name in HEADS),
+            "out_bias": self.bias if self.out_bias is None else self.out_bias,
+        }
+        return {name: value for name, value in fields.items() if name not in ("kind", "bias")} | shared
+
+    @classmethod
+    def written(cls, fields: Fields) -> Fields:
+        """With its `kind`."""
+        q, k, v = fields["qkv_bias"]
+        flags = q if q == k == v else {"q": q, "k": k, "v": v}
+        kind = _sharing(fields.get("n_kv_heads"))
+        return fields | {"kind": kind, "bias": fields["out_bias"], "qkv_bias": flags}
+
+    @classmethod
+    def described(cls, fields: Fields) -> str:
+        """How keys and values are shared."""
+        return _sharing(fields.get("n_kv_heads"))
+
+    @classmethod
+    def seen_from(cls, other: Fields) -> Fields:
+        """The one flag of classes with all biases or none stands for each."""
+        found = super().seen_from(other)
+        return (
+            found | {"qkv_bias": (other["bias"],) * 3, "out_bias": other["bias"]}
+            if "bias" in other
+            else found
+        )
 
     # ------------------------------------------------------------------ lowering
-    def sizes(self) -> dict[str, Any]:
+    def sizes(self) -> dict[str, Num]:
         """Extents of the axes that the projections use."""
         d_head_v = self.d_head if self.d_head_v is None else self.d_head_v
         return {"K": self.kv_heads, "G": self.groups, "H": self.d_head, "Hv": d_head_v}

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import PydanticCustomError, core_schema
+
+if TYPE_CHECKING:
+    from archsim.base.poly import Poly
 
 Count = Annotated[int, Field(strict=True, gt=0)]
 """A positive whole number."""
@@ -51,14 +54,113 @@ KINDS: Mapping[str, Mapping[str, str]] = {
 """family -> kind -> class. A new variant is one class and one line here."""
 
 
+Changes = dict[str, object]
+"""Fields of a spec and what they become in a copy of it."""
+
+Fields = dict[str, Any]
+"""Fields of a spec in the normal form that architectures are compared in (see `archsim.evolution.normal_form`)."""
+
+CLASS = "class"
+"""Key of the class among the fields of a spec in normal form."""
+
+Extent: TypeAlias = "int | Poly"
+"""A size, or the letter that stands for it in a formula."""
+
+
+class About(NamedTuple):
+    """How a kind of block is called; what is empty is made of the kind's own name.
+
+    words: in a sentence of `diff` and `evolve`. title: over a drawing. label: in the tables of `survey`.
+    paper: the paper that defines it, with the section, for `explain`.
+    """
+
+    words: str = ""
+    title: str = ""
+    label: str = ""
+    paper: str = ""
+
+
 class Spec(BaseModel):
-    """Base of all specs: frozen, and every unknown field is an error."""
+    """Base of all specs: frozen, and every unknown field is an error.
+
+    A class states what other packages need to know of it in the class variables below. Each table holds what the
+    class adds to those of its bases.
+
+    about: kind -> how it is called. letters: field -> its letter in formulas, and what that stands for; other
+    numbers are printed as numbers. decisions: field -> the decision of `diff` and `evolve` that sets it (`*`: all
+    others). Of a field that holds a spec, the decision is whether there is one; `FIELD.kind` is the one that sets of
+    which class it is, unless that class has a `kind_decision`. A spec inside another that states nothing belongs to
+    the decision that its holder's field belongs to. words: field -> what it is called beside that decision.
+    limits: field -> its largest value in a tiny model, where not that of `archsim.blocks.tiny`. absent: fields that a
+    block of another class is taken to have, so that parts which it lacks are decisions of their own.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
-    def widths(self) -> tuple[int, ...]:
-        """Extents that tensor parallelism must divide (heads, feed-forward widths); none by default."""
-        return ()
+    about: ClassVar[Mapping[str, About]] = {}
+    letters: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    decisions: ClassVar[Mapping[str, str]] = {}
+    words: ClassVar[Mapping[str, str]] = {}
+    limits: ClassVar[Mapping[str, int]] = {}
+    absent: ClassVar[Fields] = {}
+    kind_decision: ClassVar[str] = ""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: object) -> None:
+        """Adds the tables of the bases to those that the class states."""
+        for name in ("about", "letters", "decisions", "words", "limits"):
+            setattr(
+                cls,
+                name,
+                {k: v for base in reversed(cls.__mro__) for k, v in vars(base).get(name, {}).items()},
+            )
+
+    @classmethod
+    def names(cls, kind: str) -> About:
+        """How one of its kinds is called."""
+        own, plain = cls.about.get(kind, About()), kind.replace("_", " ")
+        return About(own.words or plain, own.title or plain.capitalize(), own.label or kind, own.paper)
+
+    def extents(self) -> dict[str, int]:
+        """Letter -> number, of the sizes that formulas write as letters."""
+        found = {
+            letter: getattr(self, field)
+            for field, (letter, _) in self.letters.items()
+            if hasattr(self, field)
+        }
+        return {letter: n for letter, n in found.items() if isinstance(n, int)}
+
+    def with_extents(self, extents: Mapping[str, Extent]) -> Changes:
+        """The fields that hold these letters instead of their numbers; must undo `extents`."""
+        return {field: extents[letter] for field, (letter, _) in self.letters.items() if letter in extents}
+
+    def reduced(self) -> Changes:
+        """Fields of a tiny model that depend on each other, beyond what `limits` says of each by itself."""
+        return {}
+
+    def normal_form(self, fields: Fields) -> Fields:
+        """The fields, in which what can be written in several ways is written in one."""
+        return fields
+
+    @classmethod
+    def written(cls, fields: Fields) -> Fields:
+        """The fields as a spec file has them: the inverse of `normal_form`."""
+        return fields
+
+    @classmethod
+    def described(cls, fields: Fields) -> str:
+        """A spec of this class in few words, from its normal form."""
+        return cls.names(str(fields["kind"])).words if "kind" in fields else "yes"
+
+    @classmethod
+    def compared(cls, fields: Fields) -> Fields:
+        """What a spec of another class can be compared with: by default, all its fields."""
+        return fields
+
+    @classmethod
+    def seen_from(cls, other: Fields) -> Fields:
+        """What a spec of another class says in the fields of this one: those of the same name, and `absent`."""
+        return cls.absent | {field: value for field, value in other.items() if field not in (CLASS, "kind")}
 
 
 def load_kind(family: str, kind: str) -> type[Spec]:
@@ -108,13 +210,7 @@ def class_names(family: str) -> set[str]:
     return {target.split(":")[1] for target in KINDS[family].values()}
 
 
-AttentionBlock = Annotated[Any, OneOf("attention")]
-MixerBlock = Annotated[Any, OneOf("mixer")]
-FfnBlock = Annotated[Any, OneOf("ffn")]
-PositionBlock = Annotated[Any, OneOf("position")]
-
-
-class Impossible(ValueError):
+class InvalidBlock(ValueError):
     """A spec that cannot be: `code` tells which error it is (see `archsim explain`)."""
 
     def __init__(self, message: str, code: str = "E110") -> None:

@@ -6,16 +6,36 @@ from typing import Any, Literal
 
 from pydantic import model_validator
 
-from archsim.blocks.context import Context
-from archsim.blocks.dispatch import Count, Impossible, Spec
+from archsim.blocks.block import Context, FfnSpec
+from archsim.blocks.dispatch import About, Count, Fields, InvalidBlock
 from archsim.graph.builder import Builder
 from archsim.graph.tensor import Tensor
 
 GATED = {"silu": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh", "relu": "reglu"}
 DEFAULT = {"mlp": "gelu", "glu": "silu", "swiglu": "silu", "geglu": "gelu", "reglu": "relu"}
+KINDS_GATED = {"silu": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu", "relu": "reglu"}
+"""Activation of a gate -> the kind of network."""
+
+LABELS = {
+    "relu": "ReLU", "relu2": "ReLU²", "gelu": "GeLU", "gelu_tanh": "GeLU", "silu": "SiLU", "xielu": "xIELU",
+    "tanh": "tanh", "sigmoid": "sigmoid",
+}  # fmt: skip
+GATED_LABELS = {
+    "relu": "ReGLU", "gelu": "GeGLU", "gelu_tanh": "GeGLU", "silu": "SwiGLU", "sigmoid": "GLU",
+    "tanh": "tanh-GLU",
+}  # fmt: skip
+"""Activation -> its name in tables, by itself and in a gate."""
+
+VASWANI = "Vaswani et al. 2017, arXiv:1706.03762, section 3.3"
+SHAZEER = "Shazeer 2020, arXiv:2002.05202, section 2"
 
 
-class Ffn(Spec):
+def _kind(fields: Fields) -> str:
+    """The kind of a network in normal form: the one that goes with its activation."""
+    return KINDS_GATED.get(fields["activation"], "glu") if fields["gated"] else "mlp"
+
+
+class Ffn(FfnSpec):
     """down(act(up x)) for `mlp`, down(act(gate x) * up x) for the gated kinds: 2·d·F or 3·d·F parameters.
 
     clamp: limit of gpt-oss' clamped SwiGLU or Phi-3-small's GeGELU; alpha: its sigmoid's slope. sparsity: share
@@ -33,17 +53,27 @@ class Ffn(Spec):
     alpha: float | None = None
     sparsity: float | None = None
 
+    about = {
+        "mlp": About("mlp", "Feed-forward", paper=f"feed-forward network: {VASWANI}"),
+        "glu": About("glu", "Feed-forward, GLU", paper=f"gated feed-forward network: {SHAZEER}"),
+        "swiglu": About("swiglu", "Feed-forward, SwiGLU", paper=f"gated feed-forward network: {SHAZEER}"),
+        "geglu": About("geglu", "Feed-forward, GEGLU", paper=f"gated feed-forward network: {SHAZEER}"),
+        "reglu": About("reglu", "Feed-forward, ReGLU", paper=f"gated feed-forward network: {SHAZEER}"),
+    }
+    decisions = {"gated": "gating", "bias": "biases", "*": "activation"}
+    words = {"bias": "feed-forward"}
+
     @model_validator(mode="after")
     def _meaningful(self) -> Ffn:
         if self.gated and self.activation == "xielu":
-            raise Impossible(
+            raise InvalidBlock(
                 f"`activation: xielu` has no gated form: `kind: mlp` has it, not `kind: {self.kind}`"
             )
         for name in ("clamp", "sparsity"):
             if getattr(self, name) is not None and not self.gated:
-                raise Impossible(f"`{name}` belongs to a gate, which `kind: mlp` does not have")
+                raise InvalidBlock(f"`{name}` belongs to a gate, which `kind: mlp` does not have")
         if self.alpha is not None and self.clamp is None:
-            raise Impossible("`alpha` is the slope of a clamped gate, so it needs `clamp`")
+            raise InvalidBlock("`alpha` is the slope of a clamped gate, so it needs `clamp`")
         return self
 
     @property
@@ -55,6 +85,27 @@ class Ffn(Spec):
     def act(self) -> str:
         """The activation's name."""
         return self.activation or DEFAULT[self.kind]
+
+    @property
+    def activation_label(self) -> str:
+        """The name of the activation, gated or not."""
+        return (GATED_LABELS if self.gated else LABELS).get(self.act, self.act)
+
+    def normal_form(self, fields: Fields) -> Fields:
+        """`gated` and the activation instead of `kind`."""
+        own = {name: value for name, value in fields.items() if name != "kind"}
+        return own | {"gated": self.gated, "activation": self.act}
+
+    @classmethod
+    def written(cls, fields: Fields) -> Fields:
+        """With its `kind`."""
+        own = {name: value for name, value in fields.items() if name != "gated"}
+        return own | {"kind": _kind(fields)}
+
+    @classmethod
+    def described(cls, fields: Fields) -> str:
+        """The kind that goes with its activation."""
+        return _kind(fields)
 
     def activate(self, b: Builder, up: Tensor, gate: Tensor | None) -> Tensor:
         """The activation of `up`, multiplied in when there is a `gate`."""
@@ -68,10 +119,6 @@ class Ffn(Spec):
         if self.act not in GATED:
             return b.map("h", "mul", b.map("gate()", self.act, gate), up)
         return b.map("h", GATED[self.act], gate, up, **attrs)
-
-    def widths(self) -> tuple[int, ...]:
-        """The inner width is cut."""
-        return (self.d_ff,)
 
     def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "ffn") -> Tensor:
         """Tensor over T and D to tensor over T and D."""

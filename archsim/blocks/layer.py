@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from archsim.blocks.context import Context
-from archsim.blocks.dispatch import AttentionBlock, FfnBlock, Impossible, MixerBlock, Spec
+from archsim.blocks.block import AttentionBlock, BlockSpec, Context, FfnBlock, MixerBlock
+from archsim.blocks.dispatch import Fields, InvalidBlock, Spec
 from archsim.blocks.norm import Norm
 from archsim.blocks.streams import AltUp, Laurel, PerLayerInput
 from archsim.graph.builder import Builder
@@ -51,18 +51,38 @@ class Layer(Spec):
     laurel: Laurel | None = None
     per_layer_input: PerLayerInput | None = None
 
+    letters = {"repeat": ("L", "layers")}
+    decisions = {
+        "shared_weights": "weight_sharing", "parallel": "parallel", "residual_scale": "residual",
+        "branch_scale": "residual", "altup": "altup", "laurel": "laurel", "per_layer_input": "per_layer",
+        "attention": "mixing", "attention.kind": "attention", "mixer": "mixing", "cross_attention": "stacks",
+        "cross_attention.kind": "attention", "ffn": "ffn", "*": "norm_place",
+    }  # fmt: skip
+
+    def extents(self) -> dict[str, int]:
+        """A layer that stands once needs no letter."""
+        return super().extents() if self.repeat > 1 else {}
+
+    def normal_form(self, fields: Fields) -> Fields:
+        """One layer, without its place in the stack."""
+        return {name: value for name, value in fields.items() if name not in ("name", "repeat", "layers")}
+
     @model_validator(mode="after")
     def _content(self) -> Layer:
         own = [f for f in ("attention", "mixer", "cross_attention", "ffn") if getattr(self, f) is not None]
         if self.layers == ():
-            raise Impossible("a group of layers is empty")
+            raise InvalidBlock("a group of layers is empty")
         check_names(self.layers or ())
         if self.layers is not None and own:
-            raise Impossible(f"a group of layers has no `{own[0]}` of its own; put it into one of its layers")
+            raise InvalidBlock(
+                f"a group of layers has no `{own[0]}` of its own; put it into one of its layers"
+            )
         if self.layers is None and not own:
-            raise Impossible("a layer needs `attention`, `mixer` or `ffn` (or `layers`, as a group)", "E104")
+            raise InvalidBlock(
+                "a layer needs `attention`, `mixer` or `ffn` (or `layers`, as a group)", "E104"
+            )
         if self.parallel and own and ("ffn" not in own or not {"attention", "mixer"} & set(own)):
-            raise Impossible("`parallel` adds up attention (or a mixer) and `ffn`: a layer needs both")
+            raise InvalidBlock("`parallel` adds up attention (or a mixer) and `ffn`: a layer needs both")
         return self
 
     # ------------------------------------------------------------------ lowering
@@ -128,15 +148,12 @@ class Layer(Spec):
         return self._add(b, "residual", x, b.map("branches", "add", a, self._apply(b, g, ctx, "ffn")))
 
     def _apply(self, b: Builder, h: Tensor, ctx: Context, part: str) -> Tensor:
-        block: Any = getattr(self, part)
-        if part == "cross_attention":
-            result: Tensor = block.lower_cross(b, h, ctx)
-        elif part == "ffn":
-            result = block.lower(b, h, ctx, "moe" if block.kind == "moe" else "ffn")
-        else:
-            result = block.lower(b, h, ctx)
-            if part == "attention" and self.mixer is not None:
-                result = b.map("mixed", "add", result, self.mixer.lower(b, h, ctx))
+        if part == "cross_attention" and self.cross_attention is not None:
+            return self.cross_attention.lower_cross(b, h, ctx)
+        block: BlockSpec = getattr(self, part)
+        result = block.lower(b, h, ctx)
+        if part == "attention" and self.mixer is not None:
+            return b.map("mixed", "add", result, self.mixer.lower(b, h, ctx))
         return result
 
     def _norm(self, b: Builder, name: str, x: Tensor, norm: Norm | None = None) -> Tensor:
@@ -160,7 +177,7 @@ def check_names(layers: tuple[Layer, ...]) -> None:
     names = [layer_name(layers, i) for i in range(len(layers))]
     twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
     if twice is not None:
-        raise Impossible(f"two layers side by side are named {twice}; give each a name of its own")
+        raise InvalidBlock(f"two layers side by side are named {twice}; give each a name of its own")
 
 
 def layer_name(layers: tuple[Layer, ...], i: int) -> str:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field
 
-from archsim.blocks.chunks import chunk_pairs, padded, single
-from archsim.blocks.context import Context
-from archsim.blocks.conv import causal_conv
-from archsim.blocks.dispatch import Count, Spec
+from archsim.blocks import tiny
+from archsim.blocks.block import Context, MixerSpec
+from archsim.blocks.dispatch import About, Changes, Count, Extent
 from archsim.blocks.norm import Norm
+from archsim.blocks.recurrence import causal_conv, chunk_pairs, padded, single
 from archsim.graph.builder import Builder
 from archsim.graph.step import Step
 from archsim.graph.tensor import Tensor
@@ -21,7 +22,7 @@ def _attrs(chunk: int, *inputs: Tensor) -> dict[str, Any]:
     return {"chunk": chunk, "inputs": tuple(x.name for x in inputs)}
 
 
-class Lightning(Spec):
+class Lightning(MixerSpec):
     """Lightning attention (arXiv:2401.04658, MiniMax-01): activated q, k, v; a decaying outer-product state per
     head; RMS norm and a sigmoid gate on the output. Prefill runs in chunks: pairs inside, the state between. The
     decay is fixed: 2^(-8 i / n) for head i of n, slower with every layer of the model and almost none in the last.
@@ -34,9 +35,9 @@ class Lightning(Spec):
     activation: str = "silu"
     norm: Norm = Field(default_factory=lambda: Norm(kind="rmsnorm", eps=1e-6))
 
-    def widths(self) -> tuple[int, ...]:
-        """Heads are cut."""
-        return (self.n_heads,)
+    about = {
+        "lightning": About(label="Lightning", paper="lightning attention: Qin et al. 2024, arXiv:2401.04658")
+    }
 
     def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "mixer") -> Tensor:
         """The mixing of tokens; returns a tensor over T and D."""
@@ -65,7 +66,7 @@ class Lightning(Spec):
             return o
 
 
-class GatedDeltaNet(Spec):
+class GatedDeltaNet(MixerSpec):
     """Gated delta rule (arXiv:2412.06464; Qwen3-Next, Qwen3.5): the state forgets by a gate and is corrected by
     the error of its own prediction. Prefill runs in chunks, whose interactions are solved exactly.
     """
@@ -79,9 +80,25 @@ class GatedDeltaNet(Spec):
     chunk: Count = 64
     norm: Norm = Field(default_factory=lambda: Norm(kind="rmsnorm", eps=1e-6))
 
-    def widths(self) -> tuple[int, ...]:
-        """Value heads are cut; key heads as far as they go."""
-        return (self.n_value_heads,)
+    about = {"gated_delta_net": About("gated delta net", label="Gated DeltaNet",
+                                      paper="gated delta networks: Yang et al. 2024, arXiv:2412.06464")}  # fmt: skip
+    letters = {
+        "n_key_heads": ("N", "heads"),
+        "d_key": ("H", "head size"),
+        "d_value": ("Hv", "value head size"),
+    }
+
+    def with_extents(self, extents: Mapping[str, Extent]) -> Changes:
+        """Value heads are a multiple of the key heads."""
+        found = super().with_extents(extents)
+        groups = self.n_value_heads // self.n_key_heads
+        return found | ({"n_value_heads": extents["N"] * groups} if "N" in extents else {})
+
+    def reduced(self) -> Changes:
+        """Value heads stay a multiple of the key heads."""
+        groups = min(self.n_value_heads // self.n_key_heads, tiny.HEADS)
+        keys = max(min(self.n_key_heads, tiny.HEADS // groups), 1)
+        return {"n_key_heads": keys, "n_value_heads": keys * groups}
 
     def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "mixer") -> Tensor:
         """The mixing of tokens; returns a tensor over T and D."""

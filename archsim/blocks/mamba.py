@@ -7,11 +7,11 @@ from typing import Any, Literal
 from pydantic import model_validator
 
 from archsim.base.number import Num, ceil_div
-from archsim.blocks.chunks import chunk_pairs, padded, single
-from archsim.blocks.context import Context
-from archsim.blocks.conv import causal_conv
-from archsim.blocks.dispatch import Count, Impossible, Spec
+from archsim.blocks import tiny
+from archsim.blocks.block import Context, MixerSpec
+from archsim.blocks.dispatch import About, Changes, Count, InvalidBlock
 from archsim.blocks.norm import Norm
+from archsim.blocks.recurrence import causal_conv, chunk_pairs, padded, single
 from archsim.graph.builder import Builder
 from archsim.graph.step import Step
 from archsim.graph.tensor import Tensor
@@ -20,7 +20,7 @@ SCAN_RATE = 7
 """Vector FLOP per state element and token: exp(dt·A), dt·B, ·x, h·decay + input."""
 
 
-class Mamba(Spec):
+class Mamba(MixerSpec):
     """Mamba-1: every channel of d_inner has a state of d_state numbers that decays by an input-dependent step."""
 
     kind: Literal["mamba"] = "mamba"
@@ -32,9 +32,9 @@ class Mamba(Spec):
     conv_bias: bool = True
     inner_norm: Norm | None = None
 
-    def widths(self) -> tuple[int, ...]:
-        """Channels are cut."""
-        return (self.d_inner,)
+    about = {"mamba": About(label="Mamba",
+                            paper="selective state spaces: Gu and Dao 2023, arXiv:2312.00752, section 3")}  # fmt: skip
+    letters = {"dt_rank": ("Rd", "rank of the time step")}
 
     def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "mixer") -> Tensor:
         """The mixing of tokens; returns a tensor over T and D."""
@@ -65,7 +65,7 @@ class Mamba(Spec):
             return b.map("y+skip", "add", y, skip, u)
 
 
-class Mamba2(Spec):
+class Mamba2(MixerSpec):
     """Mamba-2: heads of d_head channels share one decay; B and C are shared by groups of heads.
 
     A prefill runs in chunks of `chunk` tokens: pairs inside, the state between. A single token updates the state.
@@ -82,15 +82,19 @@ class Mamba2(Spec):
     conv_bias: bool = True
     norm: Norm | None = None
 
+    about = {"mamba2": About(label="Mamba-2",
+                             paper="state space duality: Dao and Gu 2024, arXiv:2405.21060, section 7")}  # fmt: skip
+
+    def reduced(self) -> Changes:
+        """Heads stay a multiple of their groups."""
+        groups = min(self.n_groups, tiny.HEADS)
+        return {"n_heads": min(self.n_heads, tiny.HEADS) // groups * groups, "n_groups": groups}
+
     @model_validator(mode="after")
     def _groups(self) -> Mamba2:
         if self.n_heads % self.n_groups:
-            raise Impossible(f"n_heads {self.n_heads} is not a multiple of n_groups {self.n_groups}")
+            raise InvalidBlock(f"n_heads {self.n_heads} is not a multiple of n_groups {self.n_groups}")
         return self
-
-    def widths(self) -> tuple[int, ...]:
-        """Heads are cut."""
-        return (self.n_heads,)
 
     def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "mixer") -> Tensor:
         """The mixing of tokens; returns a tensor over T and D."""

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from archsim.blocks.dispatch import Count, Impossible, Spec
+from archsim.blocks.dispatch import About, Count, Fields, InvalidBlock, Spec
 from archsim.graph.step import Mask
 
 
@@ -26,11 +26,25 @@ class MaskSpec(Spec):
     block: Count | None = None
     global_tokens: int = 0
 
+    about = {"block_sparse": About("block-sparse")}
+    letters = {"window": ("W", "window")}
+    decisions = {"*": "windows"}
+
+    def extents(self) -> dict[str, int]:
+        """Cutting into chunks rounds, which a polynomial cannot: their length stays a number."""
+        return {} if self.kind == "chunked" else super().extents()
+
+    @classmethod
+    def described(cls, fields: Fields) -> str:
+        """Its kind and window."""
+        name = super().described(fields)
+        return f"{name} {fields['window']:,}" if fields["window"] else name
+
     @model_validator(mode="after")
     def _window_needed(self) -> MaskSpec:
         needs = self.kind in ("sliding", "chunked", "block_sparse")
         if needs and self.window is None:
-            raise Impossible(f"mask kind {self.kind} needs `window`", "E104")
+            raise InvalidBlock(f"mask kind {self.kind} needs `window`", "E104")
         return self
 
     def mask(self, top_k: int = 0) -> Mask:

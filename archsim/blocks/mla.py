@@ -7,8 +7,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from archsim.base.number import Num
-from archsim.blocks.context import Context
-from archsim.blocks.dispatch import Count, Spec
+from archsim.blocks import tiny
+from archsim.blocks.block import AttentionSpec, Context
+from archsim.blocks.dispatch import About, Changes, Count, Fields, Spec
 from archsim.blocks.mask import MaskSpec
 from archsim.blocks.norm import Norm
 from archsim.blocks.rope import Rope
@@ -31,8 +32,22 @@ class Indexer(Spec):
     top_k: Count
     norm: Norm = Field(default_factory=lambda: Norm(kind="layernorm", eps=1e-6))
 
+    decisions = {"*": "indexer"}
+    limits = {"top_k": tiny.WINDOW}
 
-class Mla(Spec):
+    @classmethod
+    def described(cls, fields: Fields) -> str:
+        """How many keys it keeps."""
+        return f"the best {fields['top_k']:,} keys"
+
+
+class LatentNorm(Norm):
+    """The norm of a latent."""
+
+    decisions = {"*": "latent_sizes"}
+
+
+class Mla(AttentionSpec):
     """Queries (through a latent of q_rank, or directly) against keys that are `kv_rank` latent dimensions per
     token plus d_rope rotated ones shared by all heads; only those two are cached.
 
@@ -48,22 +63,48 @@ class Mla(Spec):
     d_rope: Count
     d_v: Count
     bias: bool = False
-    norm: Norm = Field(default_factory=lambda: Norm(kind="rmsnorm", eps=1e-6))
+    norm: LatentNorm = Field(default_factory=lambda: LatentNorm(kind="rmsnorm", eps=1e-6))
     position: Rope = Field(default_factory=lambda: Rope(interleaved=True))
     mask: MaskSpec = Field(default_factory=MaskSpec)
     indexer: Indexer | None = None
 
-    def softmax_scale(self) -> float:
+    about = {"mla": About("mla", "Latent attention", "MLA",
+                          "multi-head latent attention: DeepSeek-V2, arXiv:2405.04434, section 2.1")}  # fmt: skip
+    letters = {"d_nope": ("Hn", "head size without position"), "d_rope": ("Hr", "head size with position"),
+               "d_v": ("Hv", "value head size")}  # fmt: skip
+    decisions = {"indexer": "indexer", "*": "latent_sizes"}
+    words = {"bias": "q/k/v"}
+    absent = {"q_rank": None, "indexer": None}
+    kind_decision = "latent"
+
+    @classmethod
+    def described(cls, fields: Fields) -> str:
+        """What it caches of a token."""
+        return f"mla of {fields['kv_rank'] + fields['d_rope']:,} per token"
+
+    @classmethod
+    def seen_from(cls, other: Fields) -> Fields:
+        """Projections have a bias where all three of the other class have one."""
+        found = super().seen_from(other)
+        return found | {"bias": all(other["qkv_bias"])} if "qkv_bias" in other else found
+
+    @property
+    def head_size(self) -> int:
+        """Width of a head's output."""
+        return self.d_v
+
+    @property
+    def rotated_size(self) -> int:
+        """The rotated part of a query head."""
+        return self.d_rope
+
+    def reduced(self) -> Changes:
+        """The rotated part keeps fewer dimensions than other heads."""
+        return {"position": self.position.reduced_to(min(self.d_rope, tiny.LIMITS["d_rope"]), self.d_rope)}
+
+    def softmax_scale(self) -> Num:
         """Factor on q·k: 1/sqrt(d_nope + d_rope), times YaRN's correction."""
-        width = self.d_nope + self.d_rope
-        return float(width**-0.5 * self.position.softmax_factor()) if isinstance(width, int) else 1.0
-
-    def declare(self, b: Builder, ctx: Context) -> None:
-        """Nothing is shared by the stack."""
-
-    def widths(self) -> tuple[int, ...]:
-        """Heads are cut, the latents whole on each rank."""
-        return (self.n_heads,)
+        return (self.d_nope + self.d_rope) ** -0.5 * self.position.softmax_factor()
 
     def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "attention") -> Tensor:
         """The mixing of tokens; returns a tensor over T and D."""

@@ -7,8 +7,9 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from archsim.base.number import Num, minimum, opaque
-from archsim.blocks.context import Context
-from archsim.blocks.dispatch import Count, Impossible, Spec
+from archsim.blocks import tiny
+from archsim.blocks.block import Context, FfnSpec
+from archsim.blocks.dispatch import CLASS, About, Changes, Count, Fields, InvalidBlock, Spec
 from archsim.blocks.ffn import Ffn
 from archsim.graph.builder import Builder
 from archsim.graph.step import Step
@@ -53,6 +54,20 @@ class Router(Spec):
     input_scaled: bool = False
     softcap: float | None = None
 
+    decisions = {"*": "router"}
+
+    @classmethod
+    def described(cls, fields: Fields) -> str:
+        """Its score, and the groups that it chooses from."""
+        groups = f", {fields['top_groups']} of {fields['groups']} groups" if fields["groups"] > 1 else ""
+        return f"{fields['score']}{groups}"
+
+
+class Expert(Ffn):
+    """One of the routed experts."""
+
+    decisions = {"d_ff": "expert_width"}
+
 
 class Shared(Ffn):
     """Experts that every token uses. n: how many, as one network of n x d_ff. gate: a sigmoid per token."""
@@ -60,8 +75,24 @@ class Shared(Ffn):
     n: Count = 1
     gate: bool = False
 
+    letters = {"d_ff": ("Fs", "width of the shared expert")}
+    decisions = {"d_ff": "shared_experts", "n": "shared_experts", "gate": "shared_experts"}
+    words = {"d_ff": "width", "n": "number", "gate": "gate"}
+    limits = {"n": 2}
 
-class Moe(Spec):
+    @classmethod
+    def described(cls, fields: Fields) -> str:
+        """How many, and how wide."""
+        return f"{fields['n']} of {fields['d_ff']:,}"
+
+
+class Beside(Ffn):
+    """A dense network that every token passes beside the experts."""
+
+    decisions = {"d_ff": "dense_beside"}
+
+
+class Moe(FfnSpec):
     """Routed experts, optionally with shared ones and with a dense network beside them (Grok-2, Arctic).
 
     capacity: rows of a sequence that one expert takes at most (Switch, arXiv:2101.03961 section 2.2); later tokens
@@ -74,22 +105,89 @@ class Moe(Spec):
     kind: Literal["moe"] = "moe"
     n_experts: Count
     top_k: Count
-    expert: Ffn
+    expert: Expert
     shared: Shared | None = None
-    dense: Ffn | None = None
+    dense: Beside | None = None
     router: Router = Field(default_factory=Router)
     capacity: Count | None = None
     capacity_factor: float | None = None
 
+    about = {"moe": About("moe", "Mixture of experts",
+                          paper="mixture of experts: Shazeer et al. 2017, arXiv:1701.06538, section 2")}  # fmt: skip
+    letters = {"n_experts": ("E", "experts"), "top_k": ("k", "experts per token")}
+    decisions = {
+        "n_experts": "expert_count", "top_k": "top_k", "expert": "experts", "shared": "shared_experts",
+        "dense": "dense_beside", "router": "router", "capacity": "capacity", "capacity_factor": "capacity",
+    }  # fmt: skip
+    absent = {"shared": None, "dense": None}
+    kind_decision = "experts"
+
+    @property
+    def networks(self) -> tuple[FfnSpec, ...]:
+        """An expert, and what stands beside the experts."""
+        return tuple(part for part in (self.expert, self.shared, self.dense) if part is not None)
+
+    @property
+    def routed_experts(self) -> int:
+        """All that the router chooses from."""
+        return self.n_experts
+
+    @property
+    def shared_experts(self) -> int:
+        """Experts that every token uses."""
+        return 0 if self.shared is None else self.shared.n
+
+    @property
+    def dense_beside(self) -> bool:
+        """Grok-2's and Arctic's dense network."""
+        return self.dense is not None
+
+    @property
+    def label(self) -> str:
+        """`256E+1/8act`: routed experts, those that every token uses, and how many are chosen."""
+        shared = f"+{self.shared.n}" if self.shared is not None else ""
+        return f"{self.n_experts}E{shared}/{self.top_k}act"
+
+    @property
+    def experts_per_token(self) -> int:
+        """The best of them."""
+        return self.top_k
+
+    def reduced(self) -> Changes:
+        """At most eight experts, two of them per token, in groups of at least two."""
+        router, experts = self.router, min(self.n_experts, tiny.EXPERTS)
+        top_k = min(self.top_k, 2, experts)
+        if router.groups > 1:
+            experts -= experts % 2
+            groups = min(router.groups, max(experts // 2, 1))
+            experts -= experts % groups
+            best = min(router.top_groups, max(groups // 2, 1))
+            router = router.model_copy(update={"groups": groups, "top_groups": best})
+        return {"n_experts": experts, "top_k": top_k, "router": router}
+
+    @classmethod
+    def described(cls, fields: Fields) -> str:
+        """How many experts, how wide, and how many of them a token uses."""
+        return (
+            f"{fields['n_experts']:,} experts of {fields['expert']['d_ff']:,}, {fields['top_k']:,} per token"
+        )
+
+    @classmethod
+    def compared(cls, fields: Fields) -> Fields:
+        """With other networks, one expert is: all but its width."""
+        return {name: value for name, value in fields["expert"].items() if name != "d_ff"}
+
+    @classmethod
+    def seen_from(cls, other: Fields) -> Fields:
+        """Another network as each of the experts, all but its width."""
+        own = {name: value for name, value in other.items() if name not in ("kind", "d_ff")}
+        return {"expert": own | {CLASS: Expert}} | cls.absent
+
     @model_validator(mode="after")
     def _enough_experts(self) -> Moe:
         if self.top_k > self.n_experts:
-            raise Impossible(f"top_k {self.top_k} is more than n_experts {self.n_experts}")
+            raise InvalidBlock(f"top_k {self.top_k} is more than n_experts {self.n_experts}")
         return self
-
-    def widths(self) -> tuple[int, ...]:
-        """The inner widths of all its networks are cut."""
-        return tuple(part.d_ff for part in (self.expert, self.shared, self.dense) if part is not None)
 
     def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "moe") -> Tensor:
         """Tensor over T and D to tensor over T and D."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from archsim.blocks.dispatch import Spec
+from archsim.blocks.dispatch import About, Fields, Spec
 from archsim.graph.builder import Builder, Operand
 from archsim.graph.tensor import Tensor, split
 
@@ -21,6 +21,17 @@ class Norm(Spec):
     affine: bool = True
     bias: bool | None = None
     offset: bool = False
+
+    about = {
+        "rmsnorm": About("rmsnorm", "RMSNorm", "RMSNorm"), "layernorm": About("layernorm", "LayerNorm", "LayerNorm"),
+        "l2norm": About("l2norm", "L2 norm", "L2Norm"),
+    }  # fmt: skip
+    decisions = {"*": "norm_type"}
+    words = {"offset": "weights around one"}
+
+    def normal_form(self, fields: Fields) -> Fields:
+        """Whether there is a bias, said outright."""
+        return fields | {"bias": self.has_bias}
 
     @property
     def has_bias(self) -> bool:

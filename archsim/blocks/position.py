@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import Literal
 
 from archsim.base.number import Num, maximum, minimum
-from archsim.blocks.context import Context
-from archsim.blocks.dispatch import Count
+from archsim.blocks.block import Context, Position
+from archsim.blocks.dispatch import About, Count
 from archsim.blocks.norm import Norm
-from archsim.blocks.positional import Position
 from archsim.graph.builder import Builder, Operand
 from archsim.graph.tensor import Tensor
 
@@ -20,6 +19,8 @@ class Alibi(Position):
     """A penalty linear in distance, one fixed slope per head (arXiv:2108.12409): no parameters."""
 
     kind: Literal["alibi"] = "alibi"
+
+    about = {"alibi": About(label="ALiBi")}
 
     def scores(self, b: Builder, s: Tensor, q: Tensor, k: Operand, ctx: Context, scale: float) -> Tensor:
         """The scores less slope x distance."""
@@ -36,6 +37,8 @@ class T5Bias(Position):
     buckets: Count = 32
     max_distance: Count = 128
     shared: bool = True
+
+    about = {"t5": About("relative bias of t5", label="Relative")}
 
     def declare(self, b: Builder, ctx: Context) -> None:
         """One table for the stack."""
@@ -62,6 +65,8 @@ class TransformerXl(Position):
 
     kind: Literal["transformer_xl", "xlnet"] = "transformer_xl"
     bias: Literal["layer", "stack", "none"] = "layer"
+
+    about = {"transformer_xl": About("transformer-xl", label="Relative"), "xlnet": About(label="Relative")}
 
     def declare(self, b: Builder, ctx: Context) -> None:
         """The two content and position biases, when the stack shares them."""
@@ -103,6 +108,8 @@ class Deberta(Position):
     c2p: bool = True
     p2c: bool = True
     norm: Norm | None = None
+
+    about = {"deberta": About(label="Relative")}
 
     def softmax_factor(self) -> float:
         """1/sqrt(number of terms), the product of contents included."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-from archsim.blocks.context import Context
-from archsim.blocks.conv import causal_conv
-from archsim.blocks.dispatch import Count, Spec
+from archsim.blocks import tiny
+from archsim.blocks.block import Context, MixerSpec
+from archsim.blocks.dispatch import About, Changes, Count
+from archsim.blocks.recurrence import causal_conv
 from archsim.graph.builder import Builder
 from archsim.graph.tensor import Tensor
 
 
-class RgLru(Spec):
+class RgLru(MixerSpec):
     """Two branches of d_inner; one convolved and passed through a diagonal recurrence whose two gates are
     block-diagonal (n_blocks), the other a GELU gate.
     """
@@ -22,9 +23,13 @@ class RgLru(Spec):
     d_conv: Count = 4
     activation: str = "gelu_tanh"
 
-    def widths(self) -> tuple[int, ...]:
-        """Blocks of channels are cut."""
-        return (self.n_blocks,)
+    about = {"rg_lru": About("rg-lru", label="RG-LRU",
+                             paper="Griffin: De et al. 2024, arXiv:2402.19427, section 2.4")}  # fmt: skip
+
+    def reduced(self) -> Changes:
+        """Channels stay a multiple of their blocks."""
+        blocks = min(self.n_blocks, tiny.HEADS)
+        return {"n_blocks": blocks, "d_inner": min(self.d_inner, tiny.WIDTH) // blocks * blocks}
 
     def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "mixer") -> Tensor:
         """The mixing of tokens; returns a tensor over T and D."""

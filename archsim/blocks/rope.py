@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 from pydantic import model_validator
 
-from archsim.blocks.dispatch import Count, Impossible, Spec
-from archsim.blocks.positional import Position
+from archsim.blocks import tiny
+from archsim.blocks.block import Position
+from archsim.blocks.dispatch import About, Count, InvalidBlock, Spec
 from archsim.graph.builder import Builder
 from archsim.graph.tensor import Tensor
 
@@ -48,19 +49,39 @@ class Rope(Position):
     scaling: RopeScaling | None = None
     sections: tuple[int, ...] = ()
 
+    about = {"rope": About(label="RoPE")}
+    decisions = {"*": "rope"}
+
     @model_validator(mode="after")
     def _even(self) -> Rope:
         if self.dim is not None and self.dim % 2:
-            raise Impossible(f"rope turns pairs of dimensions: dim {self.dim} is odd")
+            raise InvalidBlock(f"rope turns pairs of dimensions: dim {self.dim} is odd")
         return self
 
     def rotate(self, b: Builder, name: str, x: Tensor) -> Tensor:
         """`x` with its last axis rotated by the position of each token."""
         return b.map(name, "rope", x, **self.attrs())
 
+    def rotated_size(self, d_head: int) -> int:
+        """All of the head, or as many of its dimensions as are named."""
+        return self.dim or d_head
+
     def attrs(self) -> dict[str, Any]:
         """What executing the rotation needs."""
         return {"rope": self}
+
+    def reduced_to(self, d_head: int, was: int) -> Rope:
+        """Fewer rotated dimensions, and per-dimension factors as many as pairs are left."""
+        dim = None if self.dim is None else max(self.dim * d_head // was // 2 * 2, 2)
+        pairs, scaling = (dim or d_head) // 2, self.scaling
+        if scaling is not None:
+            original = None if scaling.original_max is None else min(scaling.original_max, tiny.CONTEXT)
+            factors = {
+                "short_factor": scaling.short_factor[:pairs],
+                "long_factor": scaling.long_factor[:pairs],
+            }
+            scaling = scaling.model_copy(update={"original_max": original, **factors})
+        return self.model_copy(update={"dim": dim, "scaling": scaling, "sections": ()})
 
     def softmax_factor(self) -> float:
         """Factor on the softmax scale that YaRN's mscale_all_dim asks for (DeepSeek: mscale squared)."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from archsim.blocks.context import Context
-from archsim.blocks.conv import causal_conv
-from archsim.blocks.dispatch import Count, Spec
+from archsim.blocks.block import Context, MixerSpec
+from archsim.blocks.dispatch import About, Count
+from archsim.blocks.recurrence import causal_conv
 from archsim.graph.builder import Builder
 from archsim.graph.tensor import Tensor
 
 
-class ShortConv(Spec):
+class ShortConv(MixerSpec):
     """C · conv(B · x): a causal convolution of d_inner channels between two gates, all three read from the input.
 
     Nothing is carried over but the last d_conv - 1 inputs of the convolution.
@@ -22,9 +22,8 @@ class ShortConv(Spec):
     d_conv: Count = 3
     bias: bool = False
 
-    def widths(self) -> tuple[int, ...]:
-        """Channels are cut."""
-        return (self.d_inner,)
+    about = {"short_conv": About("short convolution", label="Short conv",
+                                 paper="LFM2 technical report: Liquid AI 2025, arXiv:2511.23404")}  # fmt: skip
 
     def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "mixer") -> Tensor:
         """The mixing of tokens; returns a tensor over T and D."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from archsim.blocks.context import Context
-from archsim.blocks.dispatch import Count, Spec
+from archsim.blocks.block import Context
+from archsim.blocks.dispatch import Count, Fields, Spec
 from archsim.blocks.norm import Norm
 from archsim.graph.builder import Builder
 from archsim.graph.tensor import Tensor
@@ -17,6 +17,13 @@ class PerLayerInput(Spec):
     d: Count
     activation: str = "gelu_tanh"
     norm: Norm
+
+    decisions = {"*": "per_layer"}
+
+    @classmethod
+    def described(cls, fields: Fields) -> str:
+        """Its width."""
+        return f"{fields['d']:,} per layer"
 
     def lower(self, b: Builder, x: Tensor, ctx: Context) -> Tensor:
         """What this layer's embedding adds, over T and D."""
@@ -37,6 +44,13 @@ class Laurel(Spec):
     rank: Count
     norm: Norm
 
+    decisions = {"*": "laurel"}
+
+    @classmethod
+    def described(cls, fields: Fields) -> str:
+        """Its rank."""
+        return f"rank {fields['rank']:,}"
+
     def lower(self, b: Builder, h: Tensor) -> Tensor:
         """h + norm(right(left(h)))."""
         with b.block("laurel", Lr=self.rank):
@@ -49,6 +63,14 @@ class AltUp(Spec):
 
     n: Count
     norm: Norm
+
+    decisions = {"*": "altup"}
+    limits = {"n": 4}
+
+    @classmethod
+    def described(cls, fields: Fields) -> str:
+        """How many streams."""
+        return f"{fields['n']} streams"
 
     def around(
         self,

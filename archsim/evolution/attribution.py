@@ -11,8 +11,8 @@ from typing import Any
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import UsageError
-from archsim.evolution.figures import Costs
-from archsim.evolution.path import Step, Walker
+from archsim.evolution.figures import ArchitectureFigures
+from archsim.evolution.path import EvolutionPath, Step
 
 ORDERS = ("story", "reverse", "random", "random:SEED")
 """Orders with a name; a list of decisions is an order too, whose rest follows as in the story."""
@@ -52,7 +52,7 @@ def sampled(decisions: Sequence[str], count: int, seed: int) -> tuple[list[tuple
     return found[:count], False
 
 
-def attributed(walker: Walker, orders: Sequence[Sequence[str]]) -> dict[str, dict[str, Any]]:
+def attributed(path: EvolutionPath, orders: Sequence[Sequence[str]]) -> dict[str, dict[str, Any]]:
     """The mean change that each decision brings over the orders (Shapley's value where they are all orders).
 
     What several decisions can only change together is shared out equally among them. Whole numbers stay whole:
@@ -60,10 +60,10 @@ def attributed(walker: Walker, orders: Sequence[Sequence[str]]) -> dict[str, dic
     """
     sums: dict[str, dict[str, Any]] = {}
     for order in orders:
-        for step in walker.path(order):
+        for step in path.steps(order):
             _add(sums, step)
-    names = [name for name in walker.decisions if name in sums]
-    for metric in Costs._fields:
+    names = [name for name in path.decisions if name in sums]
+    for metric in ArchitectureFigures._fields:
         values = [sums[name][metric] for name in names]
         means = [None if v is None else v / len(orders) for v in values]
         for name, value in zip(names, _whole(means), strict=True):
@@ -74,7 +74,7 @@ def attributed(walker: Walker, orders: Sequence[Sequence[str]]) -> dict[str, dic
 def _add(sums: dict[str, dict[str, Any]], step: Step) -> None:
     delta: Mapping[str, Any] = step.delta
     for name in step.decisions:
-        own = sums.setdefault(name, dict.fromkeys(Costs._fields))
+        own = sums.setdefault(name, dict.fromkeys(ArchitectureFigures._fields))
         for metric, value in delta.items():
             if value is not None:
                 part = (

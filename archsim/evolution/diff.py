@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from archsim.counts.count import checked
-from archsim.evolution.figures import Costs, Pricer
-from archsim.evolution.mix import Mixer
-from archsim.evolution.path import Walker
-from archsim.evolution.words import told
+from archsim.evolution.figures import ArchitectureCost, ArchitectureFigures
+from archsim.evolution.mix import ArchitectureMix
+from archsim.evolution.path import EvolutionPath
+from archsim.evolution.words import describe_change
 from archsim.spec.model import Model
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
@@ -60,8 +60,8 @@ class Difference:
     a: Model
     b: Model
     context_len: int
-    first: Costs
-    last: Costs
+    first: ArchitectureFigures
+    last: ArchitectureFigures
     effects: tuple[Effect, ...]
 
     @property
@@ -84,29 +84,29 @@ class Difference:
 def difference(a: Model, b: Model, *, context_len: int = 8192) -> Difference:
     """What sets B apart from A."""
     checked(context_len=context_len)
-    walker = Walker(Mixer(a, b), Pricer(context_len=context_len))
-    whole = frozenset(walker.decisions)
-    effects = tuple(_effect(walker, name, whole) for name in walker.decisions)
-    first, last = walker.end(frozenset()).costs, walker.end(whole).costs
+    path = EvolutionPath(ArchitectureMix(a, b), ArchitectureCost(context_len=context_len))
+    whole = frozenset(path.decisions)
+    effects = tuple(_effect(path, name, whole) for name in path.decisions)
+    first, last = path.end(frozenset()).costs, path.end(whole).costs
     return Difference(a=a, b=b, context_len=context_len, first=first, last=last, effects=effects)
 
 
-def _effect(walker: Walker, name: str, whole: frozenset[str]) -> Effect:
-    change = told(name, walker.mixer.changes)
+def _effect(path: EvolutionPath, name: str, whole: frozenset[str]) -> Effect:
+    change = describe_change(name, path.mix.changes)
     sides: tuple[tuple[Literal["a", "b"], frozenset[str], frozenset[str]], ...] = (
         ("a", frozenset(), frozenset({name})),
         ("b", whole - {name}, whole),
     )
     for side, before, after in sides:
-        one, two = walker.state(before), walker.state(after)
+        one, two = path.state(before), path.state(after)
         if one is not None and two is not None and one.key != two.key:
             return Effect(name, change, side, _difference(two.costs, one.costs))
     return Effect(name, change, None, dict.fromkeys(COUNTED))
 
 
-def _counted(costs: Costs) -> dict[str, Any]:
+def _counted(costs: ArchitectureFigures) -> dict[str, Any]:
     return {name: getattr(costs, name) for name in COUNTED}
 
 
-def _difference(last: Costs, first: Costs) -> dict[str, Any]:
+def _difference(last: ArchitectureFigures, first: ArchitectureFigures) -> dict[str, Any]:
     return {name: getattr(last, name) - getattr(first, name) for name in COUNTED}

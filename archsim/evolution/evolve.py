@@ -13,10 +13,10 @@ from archsim.counts.formats import choose_formats
 from archsim.counts.step_graphs import StepGraphs
 from archsim.counts.workload import Workload, WorkloadSteps
 from archsim.evolution.attribution import attributed, ordered, sampled
-from archsim.evolution.figures import Costs, Pricer
-from archsim.evolution.mix import Change, Mixer
-from archsim.evolution.path import Step, Walker
-from archsim.evolution.words import told
+from archsim.evolution.figures import ArchitectureCost, ArchitectureFigures
+from archsim.evolution.mix import ArchitectureMix, Change
+from archsim.evolution.path import EvolutionPath, Step
+from archsim.evolution.words import describe_change
 from archsim.memory.workload_memory import WorkloadMemory
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
@@ -44,8 +44,8 @@ class Evolution:
     hardware: Hardware | None
     context_len: int
     order: str
-    first: Costs
-    last: Costs
+    first: ArchitectureFigures
+    last: ArchitectureFigures
     steps: tuple[Step, ...]
     changes: tuple[Change, ...]
     attribution: Attribution | None
@@ -54,7 +54,7 @@ class Evolution:
 
     def change(self, step: Step) -> str:
         """A step in words."""
-        return " + ".join(told(name, self.changes) for name in step.decisions)
+        return " + ".join(describe_change(name, self.changes) for name in step.decisions)
 
     def to_dict(self) -> dict[str, Any]:
         """The `archsim.evolve/1` object."""
@@ -80,7 +80,7 @@ class Evolution:
         if found is None:
             return None
         shares = [
-            {"decision": name, "change": told(name, self.changes), "delta": delta}
+            {"decision": name, "change": describe_change(name, self.changes), "delta": delta}
             for name, delta in found.shares.items()
         ]
         return {"orders": found.orders, "seed": found.seed, "complete": found.complete, "shares": shares}
@@ -106,19 +106,21 @@ def evolve(
     if not isinstance(orders, int) or not 0 <= orders <= MOST_ORDERS:
         raise UsageError(f"`--orders` is a number up to {MOST_ORDERS:,}, not {orders!r}")
     both = "encoder" not in (a.architecture, b.architecture)
-    walker = Walker(Mixer(a, b), Pricer(context_len=context_len, hardware=hardware, decodes=both))
-    whole = frozenset(walker.decisions)
-    first, last = walker.end(frozenset()).costs, walker.end(whole).costs
-    steps = walker.path(ordered(walker.decisions, order)) if walker.decisions else ()
+    path = EvolutionPath(
+        ArchitectureMix(a, b), ArchitectureCost(context_len=context_len, hardware=hardware, decodes=both)
+    )
+    whole = frozenset(path.decisions)
+    first, last = path.end(frozenset()).costs, path.end(whole).costs
+    steps = path.steps(ordered(path.decisions, order)) if path.decisions else ()
     attribution = None
-    if orders and walker.decisions:
-        found, complete = sampled(walker.decisions, orders, seed)
-        attribution = Attribution(attributed(walker, found), len(found), seed, complete)
+    if orders and path.decisions:
+        found, complete = sampled(path.decisions, orders, seed)
+        attribution = Attribution(attributed(path, found), len(found), seed, complete)
     return Evolution(
         a=a, b=b, hardware=hardware, context_len=context_len, order=order, first=first, last=last, steps=steps,
-        changes=walker.mixer.changes, attribution=attribution,
-        assumptions=assumed(hardware, context_len, walker.decisions, a, b),
-        warnings=(*_unlike(walker.price, a, first), *_unlike(walker.price, b, last), *_too_big(hardware, a, b)),
+        changes=path.mix.changes, attribution=attribution,
+        assumptions=assumed(hardware, context_len, path.decisions, a, b),
+        warnings=(*_unlike(path.cost, a, first), *_unlike(path.cost, b, last), *_too_big(hardware, a, b)),
     )  # fmt: skip
 
 
@@ -148,10 +150,10 @@ def assumed(
     return tuple(notes)
 
 
-def _unlike(price: Pricer, model: Model, costs: Costs) -> list[Note]:
+def _unlike(cost: ArchitectureCost, model: Model, costs: ArchitectureFigures) -> list[Note]:
     """Refuses a model whose normal form is another one; says by how much times differ where only grouping does."""
-    own = price(model)
-    for name, ours, theirs in zip(Costs._fields, costs, own, strict=True):
+    own = cost(model)
+    for name, ours, theirs in zip(ArchitectureFigures._fields, costs, own, strict=True):
         if isinstance(theirs, int) and ours != theirs:
             raise AnswerNo(
                 f"{model.name} cannot be changed layer by layer: its {name} would be {ours}, not {theirs}"

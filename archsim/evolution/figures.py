@@ -18,7 +18,7 @@ from archsim.spec.parallelism import Plan
 from archsim.timing.step_pricer import StepPricer, engine_overheads
 
 
-class Costs(NamedTuple):
+class ArchitectureFigures(NamedTuple):
     """Figures of one sequence of the context's length.
 
     params, active_params: as `count` states them. weight_bytes: as stored. flops_per_token: contractions of one decode
@@ -37,7 +37,7 @@ class Costs(NamedTuple):
     decode_s: Num | None
     prefill_s: Num | None
 
-    def minus(self, other: Costs) -> dict[str, Num | None]:
+    def minus(self, other: ArchitectureFigures) -> dict[str, Num | None]:
         """Each figure less that of another."""
         pairs = zip(self._fields, self, other, strict=True)
         return {name: None if a is None or b is None else a - b for name, a, b in pairs}
@@ -48,14 +48,14 @@ class Costs(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pricer:
+class ArchitectureCost:
     """Prices models at one context length, on one device or without times. decodes: whether a decode step is timed."""
 
     context_len: int
     hardware: Hardware | None = None
     decodes: bool = True
 
-    def __call__(self, model: Model) -> Costs:
+    def __call__(self, model: Model) -> ArchitectureFigures:
         """The costs of a model. Raises a ValueError for a spec that cannot be built."""
         formats = choose_formats(model, None, None)
         n, decodes = self.context_len, model.architecture != "encoder"
@@ -76,7 +76,7 @@ class Pricer:
         if one is None or model.encoder is not None:
             one = formats.apply(lower(model, step_for(model, 1, 1)))
         work = c.flops(prefill) // n if decode is None else c.flops(decode)
-        return Costs(
+        return ArchitectureFigures(
             params=c.params(prefill), active_params=c.active_params(one), weight_bytes=c.weight_bytes(prefill),
             flops_per_token=work, kv_bytes=c.state_bytes(prefill) - state, state_bytes=state,
             decode_s=times[0], prefill_s=times[1],

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple, get_args
 
-from archsim.evolution.decisions import KIND, TITLES, WHOLE, decision
-from archsim.evolution.normal_form import CLASS, Tree, document, is_tree, tree
+from archsim.blocks.dispatch import CLASS, Spec
+from archsim.evolution.decisions import WHOLE, decision_of, decision_of_class, in_order
+from archsim.evolution.normal_form import Tree, document, is_tree, tree
 from archsim.evolution.stack import Pattern, compressed, expanded
-from archsim.spec.model import Embedding, Head, Model
+from archsim.spec.model import Embedding, Head, Model, Stack
 
 IDENTITY = frozenset({
     "name", "title", "org", "released", "aliases", "hf_ids", "extends", "lineage", "dropout", "confidence",
@@ -52,32 +53,31 @@ class Change(NamedTuple):
 
     decision: str
     field: str
-    owner: str
-    old: Any
-    new: Any
+    owner: type[Spec]
+    old: object
+    new: object
     pair: int = 0
     layers: int = 0
     of: int = 0
 
 
-class Mixer:
+class ArchitectureMix:
     """Mixtures of two models."""
 
     def __init__(self, a: Model, b: Model) -> None:
         self.a, self.b = normal(a), normal(b)
         self.name = f"{a.name}..{b.name}"
         self.changes = tuple(self._changes())
-        found = {change.decision for change in self.changes}
-        self.decisions = tuple(name for name in TITLES if name in found)
+        self.decisions = in_order({change.decision for change in self.changes})
 
-    def document(self, taken: Collection[str]) -> dict[str, Any]:
+    def document(self, taken: Collection[str]) -> dict[str, object]:
         """The spec of the mixture that takes these decisions from B. It need not be a valid one."""
         top = mixed(self.a.top, self.b.top, taken)
         layers = stack(self.a.layers, self.b.layers, taken, "depth")
         found = {"name": self.name, **document(top), "layers": compressed(layers)}
         if top.get("encoder") is not None:
             inner = stack(self.a.encoder, self.b.encoder, taken, "encoder_depth")
-            found["encoder"] = {**found["encoder"], "layers": compressed(inner)}
+            found["encoder"] = {**document(top["encoder"]), "layers": compressed(inner)}
         return found
 
     def _changes(self) -> Iterator[Change]:
@@ -90,7 +90,7 @@ class Mixer:
                 continue
             depths = len(one.layers), len(two.layers)
             if depths[0] != depths[1]:
-                yield Change(name, "layers", "Stack", *depths)
+                yield Change(name, "layers", Stack, *depths)
             places = [(one.at(i), two.at(i)) for i in range(max(depths))]
             met = Counter((id(x), id(y)) for x, y in places[: depths[1]])
             for x, y in {(id(x), id(y)): (x, y) for x, y in places}.values():
@@ -116,75 +116,78 @@ def stack(a: Pattern | None, b: Pattern | None, taken: Collection[str], depth: s
     return found
 
 
-def mixed(a: Tree, b: Tree, taken: Collection[str]) -> Tree:
+def mixed(a: Tree, b: Tree, taken: Collection[str], holder: str = "") -> Tree:
     """Two specs of one class, field by field from the side that the field's decision takes.
 
-    A field that only one of them has is taken from it.
+    A field that only one of them has is taken from it. holder: the decision of the field that holds both.
     """
     found: Tree = {CLASS: a[CLASS]}
     for field in (*a, *(field for field in b if field not in a)):
         if field != CLASS:
-            found[field] = _mixed_field(a, b, field, taken)
+            found[field] = _mixed_field(a, b, field, taken, holder)
     return found
 
 
-def _mixed_field(a: Tree, b: Tree, field: str, taken: Collection[str]) -> Any:
+def _mixed_field(a: Tree, b: Tree, field: str, taken: Collection[str], holder: str) -> object:
     if field not in a or field not in b:
         return a[field] if field in a else b[field]
-    presence = decision(a[CLASS], field)
-    here, there = (b, a) if presence in taken else (a, b)
-    value, other = here[field], there[field]
+    owner, one, two = a[CLASS], a[field], b[field]
+    presence = decision_of(owner, field, holder)
+    value, other = (two, one) if presence in taken else (one, two)
     if not is_tree(value) or not is_tree(other) or field in WHOLE:
         return value
-    if KIND.get(field, presence) in taken:
-        value, other = b[field], a[field]
-    else:
-        value, other = a[field], b[field]
-    other = seen_as(other, value[CLASS])
-    whole = mixed(other, value, taken) if value is b[field] else mixed(value, other, taken)
-    return {name: whole[name] for name in value}
+    new = presence
+    if one[CLASS] is not two[CLASS]:
+        new = decision_of_class(owner, field, one[CLASS], two[CLASS], presence)
+    kept = two if new in taken else one
+    cls: type[Spec] = kept[CLASS]
+    whole = mixed(seen_as(one, cls), seen_as(two, cls), taken, presence)
+    return {name: whole[name] for name in kept}
 
 
-def differences(a: Tree, b: Tree) -> Iterator[Change]:
+def differences(a: Tree, b: Tree, holder: str = "") -> Iterator[Change]:
     """Fields in which two specs of one class differ, with the decision behind each."""
+    owner: type[Spec] = a[CLASS]
     for field in a:
         if field == CLASS or field not in b or a[field] == b[field]:
             continue
         one, two = a[field], b[field]
-        presence = decision(a[CLASS], field)
+        presence = decision_of(owner, field, holder)
         if not is_tree(one) or not is_tree(two) or field in WHOLE:
-            yield Change(presence, field, a[CLASS], one, two)
-            continue
-        if one[CLASS] != two[CLASS]:
-            yield Change(KIND.get(field, presence), field, a[CLASS], one, two)
-            yield from differences(seen_as(one, two[CLASS]), two)
-            yield from differences(one, seen_as(two, one[CLASS]))
+            yield Change(presence, field, owner, one, two)
+        elif one[CLASS] is two[CLASS]:
+            yield from differences(one, two, presence)
         else:
-            yield from differences(one, two)
+            yield Change(
+                decision_of_class(owner, field, one[CLASS], two[CLASS], presence), field, owner, one, two
+            )
+            yield from differences(seen_as(one, two[CLASS]), two, presence)
+            yield from differences(one, seen_as(two, one[CLASS]), presence)
 
 
-def seen_as(value: Tree, name: str) -> Tree:
-    """What a block says about a block of another class: the fields that mean the same in both."""
-    if value[CLASS] == name:
+def seen_as(value: Tree, cls: type[Spec]) -> Tree:
+    """What a spec says about one of another class: the fields that mean the same in both."""
+    if value[CLASS] is cls:
         return value
-    pair = value[CLASS], name
-    if pair == ("Attention", "Mla"):
-        kept = {field: value[field] for field in ("n_heads", "mask")}
-        rope = {"position": value["position"]} if _rotates(value) else {}
-        return {CLASS: name, **kept, **rope, "bias": all(value["qkv_bias"]), "q_rank": None, "indexer": None}
-    if pair == ("Mla", "Attention"):
-        kept = {field: value[field] for field in ("n_heads", "mask", "position")}
-        return {CLASS: name, **kept, "qkv_bias": (value["bias"],) * 3, "out_bias": value["bias"]}
-    if pair == ("Ffn", "Moe"):
-        return {CLASS: name, "expert": _without_width(value, "Expert"), "shared": None, "dense": None}
-    if pair == ("Moe", "Ffn"):
-        return _without_width(value["expert"], "Ffn")
-    return {CLASS: name}
+    found = cls.seen_from(value[CLASS].compared(value))
+    return {CLASS: cls} | {field: item for field, item in found.items() if _holds(cls, field, item)}
 
 
-def _rotates(attention: Tree) -> bool:
-    return attention["position"] is not None and attention["position"][CLASS] == "Rope"
+def _holds(cls: type[Spec], field: str, value: object) -> bool:
+    """Whether a field that holds specs may hold this one, or none; any other field holds any value."""
+    if field == CLASS:
+        return False
+    if field not in cls.model_fields or not (is_tree(value) or value is None):
+        return True
+    kinds = list(_types(cls.model_fields[field].annotation))
+    specs = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Spec)]
+    if is_tree(value):
+        return not specs or issubclass(value[CLASS], tuple(specs))
+    return type(None) in kinds
 
 
-def _without_width(network: Tree, name: str) -> Tree:
-    return {field: value for field, value in network.items() if field != "d_ff"} | {CLASS: name}
+def _types(annotation: object) -> Iterator[object]:
+    """The types inside an annotation, itself among them."""
+    yield annotation
+    for part in get_args(annotation):
+        yield from _types(part)

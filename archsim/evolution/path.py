@@ -9,9 +9,9 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from archsim.base.errors import AnswerNo, ArchsimError
-from archsim.evolution.figures import Costs, Pricer
-from archsim.evolution.mix import Mixer
-from archsim.evolution.words import told
+from archsim.evolution.figures import ArchitectureCost, ArchitectureFigures
+from archsim.evolution.mix import ArchitectureMix
+from archsim.evolution.words import describe_change
 from archsim.spec.model import Model
 
 TOGETHER = 4
@@ -24,15 +24,15 @@ class State(NamedTuple):
     """A mixture that can be built: what tells it from others, and what it costs."""
 
     key: str
-    costs: Costs
+    costs: ArchitectureFigures
 
 
 class Step(NamedTuple):
     """One step: the decisions it takes (several only where none of them is possible alone), and the costs around it."""
 
     decisions: tuple[str, ...]
-    before: Costs
-    after: Costs
+    before: ArchitectureFigures
+    after: ArchitectureFigures
 
     @property
     def delta(self) -> dict[str, Any]:
@@ -41,32 +41,32 @@ class Step(NamedTuple):
 
 
 @dataclass(slots=True)
-class Walker:
+class EvolutionPath:
     """Walks from A to B in any order; remembers every mixture that it has met, and prices each spec once."""
 
-    mixer: Mixer
-    price: Pricer
+    mix: ArchitectureMix
+    cost: ArchitectureCost
     keys: dict[Taken, str] = field(default_factory=dict)
-    costs: dict[str, Costs | None] = field(default_factory=dict)
+    costs: dict[str, ArchitectureFigures | None] = field(default_factory=dict)
 
     @property
     def decisions(self) -> tuple[str, ...]:
         """What A and B differ in, in the order of the story."""
-        return self.mixer.decisions
+        return self.mix.decisions
 
     def key(self, taken: Taken) -> str:
         """What tells the mixture that takes these decisions from B from others."""
         if taken not in self.keys:
-            document = self.mixer.document(taken)
+            document = self.mix.document(taken)
             key = self.keys[taken] = json.dumps(document, sort_keys=True, default=repr)
             if key not in self.costs:
                 self.costs[key] = self._priced(document)
         return self.keys[taken]
 
-    def _priced(self, document: dict[str, Any]) -> Costs | None:
+    def _priced(self, document: dict[str, Any]) -> ArchitectureFigures | None:
         """The costs of a spec; None where there can be no such model."""
         try:
-            return self.price(Model.model_validate(document))
+            return self.cost(Model.model_validate(document))
         except (ArchsimError, ValueError):
             return None
 
@@ -76,7 +76,7 @@ class Walker:
         costs = self.costs[key]
         return None if costs is None else State(key, costs)
 
-    def path(self, order: Sequence[str]) -> tuple[Step, ...]:
+    def steps(self, order: Sequence[str]) -> tuple[Step, ...]:
         """The steps of one order. A decision that is not possible yet, or that would change nothing yet, waits for the
         first step after which it is. Raises AnswerNo where no few decisions lead on.
         """
@@ -95,7 +95,7 @@ class Walker:
         state = self.state(taken)
         if state is None:
             which = "the first" if not taken else "the second"
-            raise AnswerNo(f"{which} model of {self.mixer.name} cannot be written layer by layer")
+            raise AnswerNo(f"{which} model of {self.mix.name} cannot be written layer by layer")
         return state
 
     def _next(self, taken: Taken, here: State, waiting: Sequence[str]) -> tuple[tuple[str, ...], State]:
@@ -103,7 +103,7 @@ class Walker:
             state = self.state(taken | set(group))
             if state is not None and state.key != here.key:
                 return group, state
-        names = "; ".join(told(name, self.mixer.changes) for name in waiting)
+        names = "; ".join(describe_change(name, self.mix.changes) for name in waiting)
         raise AnswerNo(
             f"no path of single decisions: none of these, nor {TOGETHER} of them together, can be changed next",
             details=names,

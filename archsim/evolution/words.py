@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from archsim.base.diagnostics import shorten
-from archsim.evolution.decisions import HIDDEN, MERGED, TITLES, WORDS
+from archsim.blocks.dispatch import CLASS
+from archsim.evolution.decisions import HIDDEN, MERGED, title_of
 from archsim.evolution.mix import Change
-from archsim.evolution.normal_form import CLASS, is_tree, kind
+from archsim.evolution.normal_form import is_tree
 
 LONGEST = 60
 """Characters of one value that are shown."""
@@ -22,13 +22,13 @@ MOST_VALUES = 6
 ARROW = " → "
 
 
-def told(name: str, changes: Collection[Change]) -> str:
+def describe_change(name: str, changes: Collection[Change]) -> str:
     """A decision in words: what changes, from what to what, and in how many layers where not in all."""
     own = [change for change in changes if change.decision == name]
     either = [change for change in own if change.field in MERGED.get(name, ())]
     rest = [change for change in own if change not in either]
     listed = list(dict.fromkeys((*_merged(either), *_by_field(rest))))
-    return f"{TITLES[name]}: {', '.join(listed)}{_where(own)}" if listed else TITLES[name]
+    return f"{title_of(name)}: {', '.join(listed)}{_where(own)}" if listed else title_of(name)
 
 
 def _by_field(own: Collection[Change]) -> list[str]:
@@ -44,8 +44,8 @@ def _by_field(own: Collection[Change]) -> list[str]:
 
 def _texts(own: Collection[Change]) -> Iterator[str]:
     """One field: from what to what; where both look the same, what differs inside."""
-    old = _joined(shown(change.field, change.old) for change in own)
-    new = _joined(shown(change.field, change.new) for change in own)
+    old = _joined(format_value(change.field, change.old) for change in own)
+    new = _joined(format_value(change.field, change.new) for change in own)
     if old != new:
         yield f"{old}{ARROW}{new}"
         return
@@ -53,11 +53,11 @@ def _texts(own: Collection[Change]) -> Iterator[str]:
     yield ", ".join(inside[:MANY]) + (f" and {len(inside) - MANY} more" if len(inside) > MANY else "")
 
 
-def _inside(old: Any, new: Any, path: str = "") -> Iterator[str]:
+def _inside(old: object, new: object, path: str = "") -> Iterator[str]:
     """The fields of two blocks that differ, with the blocks that they are in."""
     if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
-        if shown("", old) != shown("", new):
-            yield f"{path.strip()} {shown('', old)}{ARROW}{shown('', new)}".strip()
+        if format_value("", old) != format_value("", new):
+            yield f"{path.strip()} {format_value('', old)}{ARROW}{format_value('', new)}".strip()
         return
     for field in dict.fromkeys((*old, *new)):
         if field != CLASS and old.get(field) != new.get(field):
@@ -81,9 +81,9 @@ def _merged(own: Collection[Change]) -> list[str]:
     return _by_field(own) if old == new else [f"{old}{ARROW}{new}"]
 
 
-def _merged_value(change: Change, value: Any) -> str:
-    word = WORDS.get(f"{change.owner}.{change.field}", "")
-    return f"{shown(change.field, value)} {word}".strip()
+def _merged_value(change: Change, value: object) -> str:
+    word = change.owner.words.get(change.field, "")
+    return f"{format_value(change.field, value)} {word}".strip()
 
 
 def _where(own: Collection[Change]) -> str:
@@ -103,25 +103,24 @@ def _joined(texts: Iterable[str]) -> str:
 
 
 def _word(change: Change) -> str:
-    return WORDS.get(
-        f"{change.owner}.{change.field}", WORDS.get(change.field, change.field.replace("_", " "))
-    )
+    plain = WORDS.get(change.field, change.field.replace("_", " "))
+    return change.owner.words.get(change.field, plain)
 
 
-def shown(field: str, value: Any) -> str:
+def format_value(field: str, value: object) -> str:
     """A value of a field, short."""
     if field == "n_kv_heads" and value is None:
         return "one per head"
-    if field == "kv_from" and value is not None:
+    if field == "kv_from" and isinstance(value, int):
         return f"layer {value + 1}"
     if field == "dim" and value is None:
         return "all"
     return shorten(_value(value), LONGEST)
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     if is_tree(value):
-        return BLOCKS[value[CLASS]](value) if value[CLASS] in BLOCKS else _plain(kind(value))
+        return str(value[CLASS].described(value))
     if isinstance(value, dict):
         return _by_role(value)
     if isinstance(value, tuple):
@@ -138,7 +137,7 @@ def _plain(name: str) -> str:
     return NAMES.get(name, name)
 
 
-def _by_role(value: Mapping[str, Any]) -> str:
+def _by_role(value: Mapping[str, object]) -> str:
     """`bf16, linear and expert in fp8_block`."""
     default = value.get("default")
     roles: dict[str, list[str]] = {}
@@ -149,60 +148,29 @@ def _by_role(value: Mapping[str, Any]) -> str:
     return ", ".join((*([] if default is None else [str(default)]), *parts)) or "none"
 
 
-def _tuple(value: tuple[Any, ...]) -> str:
+def _tuple(value: tuple[object, ...]) -> str:
     if value and all(isinstance(item, bool) for item in value):
         return "yes" if all(value) else "".join(n for n, on in zip("qkv", value, strict=False) if on) or "no"
     return " and ".join(_value(item) for item in value) or "none"
 
 
-def _mask(mask: Any) -> str:
-    name = _plain(str(mask["kind"]))
-    return f"{name} {mask['window']:,}" if mask["window"] else name
-
-
-def _mla(attention: Any) -> str:
-    return f"mla of {attention['kv_rank'] + attention['d_rope']:,} per token"
-
-
-def _moe(moe: Any) -> str:
-    return f"{moe['n_experts']:,} experts of {moe['expert']['d_ff']:,}, {moe['top_k']:,} per token"
-
-
-def _router(router: Any) -> str:
-    groups = f", {router['top_groups']} of {router['groups']} groups" if router["groups"] > 1 else ""
-    return f"{router['score']}{groups}"
-
-
-def _shared(network: Any) -> str:
-    return f"{network['n']} of {network['d_ff']:,}"
-
-
-def _mtp(module: Any) -> str:
-    return f"{module['n']} module" + ("s" if module["n"] > 1 else "")
-
-
-def _tower(tower: Any) -> str:
-    return f"{tower['name']} of {tower['params']:,} parameters"
-
-
-def _gate(gate: Any) -> str:
-    return f"{gate['kind']} for each {gate['per']}"
-
-
-BLOCKS: Mapping[str, Callable[[Any], str]] = {
-    "MaskSpec": _mask, "Mla": _mla, "Moe": _moe, "Router": _router, "Shared": _shared, "Mtp": _mtp, "Gate": _gate,
-    "Tower": _tower,
-    "AltUp": lambda x: f"{x['n']} streams", "Laurel": lambda x: f"rank {x['rank']:,}",
-    "PerLayerEmbedding": lambda x: f"{x['d']:,} per layer", "PerLayerInput": lambda x: f"{x['d']:,} per layer",
-    "Indexer": lambda x: f"the best {x['top_k']:,} keys",
-}  # fmt: skip
-"""Class -> how one is shown; others are shown by their kind."""
-
 NAMES = {
-    "t5": "relative bias of t5", "transformer_xl": "transformer-xl", "gated_delta_net": "gated delta net",
-    "rg_lru": "rg-lru", "short_conv": "short convolution", "block_sparse": "block-sparse",
-    "post_inside": "post inside the residual",
-    "residual_after_norm": "residual after the norm", "one_norm": "one norm", "two_norms": "two norms",
-    "sqrt_d_model": "root of the width", "before_rope": "before rope", "after_rope": "after rope",
+    "post_inside": "post inside the residual", "residual_after_norm": "residual after the norm",
+    "one_norm": "one norm", "two_norms": "two norms", "sqrt_d_model": "root of the width",
+    "before_rope": "before rope", "after_rope": "after rope",
 }  # fmt: skip
-"""Words of a spec that are not how people write them."""
+"""Values of a spec that are not how people write them."""
+
+WORDS: Mapping[str, str] = {
+    **dict.fromkeys((
+        "kind", "activation", "attention", "ffn", "mask", "layers", "weights", "position", "positions", "d_model",
+        "vocab_size", "max_context", "n_heads", "d_head", "n_kv_heads", "q_rank", "mtp", "towers", "shared", "router",
+        "qk_norm", "n_experts", "top_k", "tied", "parallel", "gated", "indexer", "gate", "pooler", "mlm_head", "mixer",
+        "placement", "architecture", "d_ff", "dense", "altup", "laurel", "per_layer", "per_layer_input", "kv_from",
+        "token_types", "shared_weights", "keys_as_values", "capacity", "expert",
+    ), ""),
+    "qkv_bias": "q/k/v", "out_bias": "output", "rows": "rows of the table", "factor": "width of the table",
+    "eps": "epsilon", "affine": "learned scale", "d_head_v": "of the values", "dim": "rotated dimensions",
+    "interleaved": "pairs interleaved", "residual_scale": "residual", "branch_scale": "branch",
+}  # fmt: skip
+"""Field -> what it is called beside the title of its decision, where not by its name and its class says nothing."""

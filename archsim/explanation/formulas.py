@@ -12,18 +12,17 @@ from typing import Any
 from archsim.base.diagnostics import quote
 from archsim.base.errors import UnknownName, UsageError
 from archsim.base.number import Num, minimum, opaque
-from archsim.base.poly import Poly
+from archsim.base.poly import Call, Monomial, Poly
+from archsim.blocks.layer import walk_layers
 from archsim.counts import graph_counts as c
 from archsim.counts.count import cache_stops_growing, step_for
 from archsim.counts.formats import Formats, choose_formats
-from archsim.explanation.papers import sources_of
-from archsim.explanation.polynomial_text import letters_in, substituted, tidy
 from archsim.graph.graph import Block, ops
 from archsim.graph.step import CAUSAL, Mask, Seqs, Step
 from archsim.graph.tensor import Tensor, Use, nbytes, numel
 from archsim.spec.lower import lower
 from archsim.spec.model import Model
-from archsim.spec.symbolic import MEANING, symbolic
+from archsim.spec.symbolic import meanings, symbolic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +70,11 @@ class Explanation:
     parts: tuple[Formula, ...]
     notes: tuple[str, ...]
     sources: tuple[str, ...]
+    meanings: Mapping[str, str]
+
+    def meaning(self, letter: str) -> str:
+        """What a letter, numbered or not, stands for."""
+        return self.meanings.get(letter) or self.meanings.get(letter.rstrip("0123456789"), letter)
 
     @property
     def letters(self) -> dict[str, int]:
@@ -88,11 +92,43 @@ class Explanation:
         }  # fmt: skip
 
 
-def meaning(letter: str) -> str:
-    """What a letter, numbered or not, stands for."""
-    if letter in ("C", "T"):
-        return "tokens of context" if letter == "C" else "tokens of the input"
-    return MEANING.get(letter) or MEANING.get(letter.rstrip("0123456789"), letter)
+# ---------------------------------------------------------------------- polynomials as text
+def letters_in(poly: Poly) -> set[str]:
+    """Every letter of a polynomial, those inside opaque functions included."""
+    found: set[str] = set()
+    for monomial in poly.terms:
+        for atom, _ in monomial:
+            if isinstance(atom, Call):
+                found |= {x for arg in atom.args if isinstance(arg, Poly) for x in letters_in(arg)}
+            else:
+                found.add(atom)
+    return found
+
+
+def substituted(poly: Poly, values: Mapping[str, int]) -> str:
+    """The polynomial with numbers for its letters, term by term in the order in which it prints."""
+    ordered = sorted(poly.terms.items(), key=lambda item: (-sum(p for _, p in item[0]), str(item[0])))
+    return " + ".join(_term(monomial, factor, values) for monomial, factor in ordered) or "0"
+
+
+def tidy(text: str) -> str:
+    """Signs and function names as in print."""
+    return text.replace(" + -", " - ").replace("minimum(", "min(").replace("maximum(", "max(")
+
+
+def _term(monomial: Monomial, coefficient: Fraction, values: Mapping[str, int]) -> str:
+    factors = [str(coefficient)] if coefficient != 1 or not monomial else []
+    for atom, power in monomial:
+        shown = _atom(atom, values)
+        factors.append(shown + (f"^{power}" if power != 1 else ""))
+    return "·".join(factors)
+
+
+def _atom(atom: Call | str, values: Mapping[str, int]) -> str:
+    if isinstance(atom, Call):
+        inner = (substituted(arg, values) if isinstance(arg, Poly) else str(arg) for arg in atom.args)
+        return f"{atom.function.__name__}({', '.join(inner)})"
+    return str(values[atom])
 
 
 # ---------------------------------------------------------------------- steps and sizes with letters
@@ -130,6 +166,32 @@ def _bytes(x: Tensor | Use, letters: Mapping[str, int]) -> Num:
 
 
 # ---------------------------------------------------------------------- quantities
+CONTEXT_LETTERS = {"C": "tokens of context", "T": "tokens of the input"}
+
+PAPERS = {
+    "flops": "FLOPs per token: Kaplan et al. 2020, arXiv:2001.08361, section 2.1",
+    "decode": "roofline: Williams et al., CACM 52(4), 2009; Pope et al. 2022, arXiv:2211.05102, section 2",
+}
+"""Quantity -> the paper that defines it."""
+
+
+def sources_of(model: Model, quantity: str) -> list[str]:
+    """Papers that define the blocks a formula is about and the quantity, then the sources of the spec's numbers."""
+    layers = walk_layers(model.layers)
+    about = [
+        block
+        for layer in layers
+        for block in (layer.attention, layer.mixer, None if quantity == "kv_cache" else layer.ffn)
+    ]
+    papers = [
+        *(block.names(block.kind).paper for block in about if block is not None),
+        PAPERS.get(quantity, ""),
+    ]
+    return [paper for paper in dict.fromkeys(papers) if paper] + [
+        f"{s.id}: {s.title} {s.url}".strip() for s in model.sources
+    ]
+
+
 def explain(model: Model, quantity: str, context: int = 2048, weights: str | None = None) -> Explanation:
     """The explanation of `params`, `active`, `weights`, `kv_cache`, `flops` or `decode`.
 
@@ -274,5 +336,5 @@ def _by_owner(
 def _made(model: Model, key: str, title: str, whole: Formula, parts: Any, notes: Any) -> Explanation:
     return Explanation(
         model=model.name, quantity=key, title=title, whole=whole, parts=tuple(parts), notes=tuple(notes),
-        sources=tuple(sources_of(model, key)),
+        sources=tuple(sources_of(model, key)), meanings=CONTEXT_LETTERS | meanings(model),
     )  # fmt: skip

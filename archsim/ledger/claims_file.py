@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError
-from archsim.blocks.dispatch import Impossible, Spec
+from archsim.blocks.dispatch import InvalidBlock, Spec
 from archsim.ledger.published_table import Origin, data_file
 from archsim.spec import loader
 
@@ -43,11 +43,11 @@ class Check(Spec):
     @model_validator(mode="after")
     def _one_kind(self) -> Check:
         if (self.stated is None) == (self.holds is None):
-            raise Impossible("a check has either `stated` or `holds`")
+            raise InvalidBlock("a check has either `stated` or `holds`")
         if self.stated is not None and self.computed is None:
-            raise Impossible("`stated` needs `computed` beside it")
+            raise InvalidBlock("`stated` needs `computed` beside it")
         if isinstance(self.stated, tuple) and len(self.stated) != len(self.models):
-            raise Impossible("`stated` is a list, one entry for each of `models`")
+            raise InvalidBlock("`stated` is a list, one entry for each of `models`")
         return self
 
 
@@ -87,10 +87,10 @@ class Claim(Spec):
     @model_validator(mode="after")
     def _checkable(self) -> Claim:
         if not self.checks and self.missing is None and not self.models:
-            raise Impossible("a claim has `checks`, or says what is `missing`")
+            raise InvalidBlock("a claim has `checks`, or says what is `missing`")
         for check in self.checks:
             if isinstance(check.stated, tuple) and not check.models:
-                raise Impossible("`stated` is a list, so the check names its `models`")
+                raise InvalidBlock("`stated` is a list, so the check names its `models`")
         return self
 
 

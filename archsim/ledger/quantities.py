@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, lru_cache
 from typing import Any
 
+from archsim.blocks.block import NO_POSITION, AttentionSpec, FfnSpec
 from archsim.blocks.layer import Layer
 from archsim.counts import graph_counts as c
 from archsim.counts.count import CountResult, count, step_for
 from archsim.counts.formats import choose_formats
 from archsim.graph.graph import Block, ops
 from archsim.graph.tensor import numel
-from archsim.ledger.choices import all_layers, choices, parts
+from archsim.ledger.choices import all_layers, choices
 from archsim.ledger.expression import Named
 from archsim.predict.estimate import estimate
 from archsim.spec.load import load_hardware, load_model
@@ -45,14 +46,14 @@ class ModelFacts(Named):
         return all_layers(self.model)
 
     @cached_property
-    def attentions(self) -> list[Any]:
+    def attentions(self) -> list[AttentionSpec]:
         """The attention of every distinct layer that has one."""
         return [layer.attention for layer in self.layers if layer.attention is not None]
 
     @cached_property
-    def moes(self) -> list[Any]:
+    def moes(self) -> list[FfnSpec]:
         """The experts of every distinct layer that has some."""
-        return [layer.ffn for layer in self.layers if layer.ffn is not None and layer.ffn.kind == "moe"]
+        return [layer.ffn for layer in self.layers if layer.ffn is not None and layer.ffn.routed_experts]
 
     @cached_property
     def decode(self) -> Block:
@@ -84,7 +85,7 @@ def _repeated(layers: tuple[Layer, ...], wanted: Callable[[Layer], bool]) -> int
 
 
 def _windowed(layer: Layer) -> bool:
-    return layer.attention is not None and layer.attention.mask.window is not None
+    return layer.attention is not None and layer.attention.visible.window is not None
 
 
 def _role(*roles: str) -> Callable[[ModelFacts], int]:
@@ -111,23 +112,19 @@ def _norm_calls(m: ModelFacts) -> int:
 
 def _attention_bias(m: ModelFacts) -> bool:
     """Whether a projection to queries, keys, values or from them has a bias."""
-    return any(a.bias if a.kind == "mla" else a.biased("q") or a.biased("v") for a in m.attentions)
+    return any(a.has_bias for a in m.attentions)
 
 
 def _choice(name: str) -> Callable[[ModelFacts], str]:
     return lambda m: choices(m.model).text(name)
 
 
-def _of_attention(get: Callable[[Any], Any]) -> Callable[[ModelFacts], Any]:
+def _of_attention(get: Callable[[AttentionSpec], Any]) -> Callable[[ModelFacts], Any]:
     return lambda m: one(get(a) for a in m.attentions)
 
 
-def _of_experts(get: Callable[[Any], Any]) -> Callable[[ModelFacts], Any]:
+def _of_experts(get: Callable[[FfnSpec], Any]) -> Callable[[ModelFacts], Any]:
     return lambda m: one(get(moe) for moe in m.moes)
-
-
-def _per_head(name: str) -> Callable[[Any], Any]:
-    return lambda a: getattr(a, name) if a.kind != "mla" else a.n_heads if "heads" in name else a.d_v
 
 
 QUANTITIES: Mapping[str, Callable[[ModelFacts], Any]] = {
@@ -146,30 +143,30 @@ QUANTITIES: Mapping[str, Callable[[ModelFacts], Any]] = {
     "weight_bytes": lambda m: m.counted.weight_bytes,
     "layers": lambda m: m.model.n_layers,
     "d_model": lambda m: m.model.d_model,
-    "d_ff": lambda m: one(p.d_ff for layer in m.layers if layer.ffn is not None for p in parts(layer.ffn)),
+    "d_ff": lambda m: one(p.inner_width for layer in m.layers if layer.ffn is not None for p in layer.ffn.networks),
     "vocab": lambda m: m.model.vocab_size,
     "max_context": lambda m: m.model.max_context or 0,
     "heads": _of_attention(lambda a: a.n_heads),
-    "kv_heads": _of_attention(_per_head("kv_heads")),
-    "d_head": _of_attention(_per_head("d_head")),
-    "group": _of_attention(lambda a: 1 if a.kind == "mla" else a.groups),
+    "kv_heads": _of_attention(lambda a: a.kv_heads),
+    "d_head": _of_attention(lambda a: a.head_size),
+    "group": _of_attention(lambda a: a.groups),
     "q_rank": _of_attention(lambda a: getattr(a, "q_rank", None) or 0),
     "d_nope": _of_attention(lambda a: getattr(a, "d_nope", 0)),
     "d_rope": _of_attention(lambda a: getattr(a, "d_rope", 0)),
-    "window": lambda m: one(a.mask.window for a in m.attentions if a.mask.window is not None),
-    "masks": lambda m: tuple(dict.fromkeys(a.mask.kind for a in m.attentions)),
+    "window": lambda m: one(a.visible.window for a in m.attentions if a.visible.window is not None),
+    "masks": lambda m: tuple(dict.fromkeys(a.visible.kind for a in m.attentions)),
     "windowed_layers": lambda m: m.repeated(_windowed),
     "full_layers": lambda m: m.model.n_layers - m.repeated(_windowed),
-    "nope_layers": lambda m: m.repeated(lambda x: x.attention is not None and x.attention.position is None),
+    "nope_layers": lambda m: m.repeated(lambda x: x.attention is not None and x.attention.encoding is NO_POSITION),
     "qk_norm": lambda m: any(getattr(a, "qk_norm", None) is not None for a in m.attentions),
     "softcap": lambda m: any(getattr(a, "softcap", None) is not None for a in m.attentions),
     "attention_bias": _attention_bias,
-    "block_sparse": lambda m: any(a.mask.kind == "block_sparse" for a in m.attentions),
-    "experts": _of_experts(lambda moe: moe.n_experts),
-    "top_k": _of_experts(lambda moe: moe.top_k),
-    "shared_experts": _of_experts(lambda moe: moe.shared.n if moe.shared is not None else 0),
-    "dense_beside": _of_experts(lambda moe: int(moe.dense is not None)),
-    "moe_layers": lambda m: m.repeated(lambda x: x.ffn is not None and x.ffn.kind == "moe"),
+    "block_sparse": lambda m: any(a.visible.kind == "block_sparse" for a in m.attentions),
+    "experts": _of_experts(lambda moe: moe.routed_experts),
+    "top_k": _of_experts(lambda moe: moe.experts_per_token),
+    "shared_experts": _of_experts(lambda moe: moe.shared_experts),
+    "dense_beside": _of_experts(lambda moe: int(moe.dense_beside)),
+    "moe_layers": lambda m: m.repeated(lambda x: x.ffn is not None and x.ffn.routed_experts > 0),
     "segments": lambda m: m.model.embedding.token_types or 0,
     "embedding_norm": lambda m: m.model.embedding.norm is not None,
     "tied": lambda m: m.model.head is not None and m.model.head.tied,

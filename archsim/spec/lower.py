@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from archsim.base.number import Num
-from archsim.blocks.context import Context
+from archsim.blocks.block import Context
 from archsim.blocks.layer import Layer, lower_layers, walk_layers
 from archsim.graph.builder import Builder
 from archsim.graph.graph import Block

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from archsim.blocks.dispatch import Count, Impossible, Spec
+from archsim.blocks import tiny
+from archsim.blocks.dispatch import About, Count, Fields, InvalidBlock, Spec
 from archsim.blocks.layer import Layer, check_names, count_layers, walk_layers
 from archsim.blocks.norm import Norm
 
@@ -48,6 +49,12 @@ class Positions(Spec):
     offset: int = 0
     after_projection: bool = False
 
+    about = {"learned": About(label="Learned Abs"), "sinusoidal": About(label="Sinusoidal")}
+    letters = {"max": ("X", "learned positions")}
+    decisions = {"max": "context", "offset": "context", "*": "position"}
+    words = {"max": "position table", "offset": "offset of the table"}
+    limits = {"max": tiny.CONTEXT}
+
 
 class PerLayerEmbedding(Spec):
     """A second table with one small vector per token and layer (Gemma 3n)."""
@@ -55,6 +62,13 @@ class PerLayerEmbedding(Spec):
     d: Count
     vocab_size: Count
     norm: Norm
+
+    decisions = {"*": "per_layer"}
+
+    @classmethod
+    def described(cls, fields: Fields) -> str:
+        """Its width."""
+        return f"{fields['d']:,} per layer"
 
 
 class Embedding(Spec):
@@ -72,6 +86,13 @@ class Embedding(Spec):
     factor_bias: bool = False
     per_layer: PerLayerEmbedding | None = None
 
+    letters = {"rows": ("Vp", "rows of the embedding"), "factor": ("Z", "width of the embedding")}
+    decisions = {
+        "rows": "vocabulary", "norm": "embedding_norm", "positions": "position", "token_types": "segments",
+        "per_layer": "per_layer", "*": "embedding",
+    }  # fmt: skip
+    words = {"positions": "positions", "norm": ""}
+
 
 class Head(Spec):
     """Output side. tied: the input table is the output matrix. softcap, scale: of the logits."""
@@ -80,6 +101,9 @@ class Head(Spec):
     bias: bool = False
     softcap: float | None = None
     scale: float | None = None
+
+    decisions = {"tied": "tying", "bias": "biases", "*": "logits"}
+    words = {"bias": "logits"}
 
 
 class MlmHead(Spec):
@@ -98,6 +122,15 @@ class Tower(Spec):
     params: Count
     note: str | None = None
 
+    def normal_form(self, fields: Fields) -> Fields:
+        """Without notes."""
+        return {name: value for name, value in fields.items() if name != "note"}
+
+    @classmethod
+    def described(cls, fields: Fields) -> str:
+        """Its size."""
+        return f"{fields['name']} of {fields['params']:,} parameters"
+
 
 class Stack(Spec):
     """Layers and what surrounds them: one of an encoder-decoder's two halves."""
@@ -106,6 +139,8 @@ class Stack(Spec):
     layers: tuple[Layer, ...]
     final_norm: Norm | None = None
     embedding: Embedding | None = None
+
+    decisions = {"final_norm": "norm_place", "embedding": "embedding"}
 
 
 class Mtp(Spec):
@@ -117,6 +152,11 @@ class Mtp(Spec):
     n: Count = 1
     norm: Norm
     layer: Layer
+
+    @classmethod
+    def described(cls, fields: Fields) -> str:
+        """How many modules."""
+        return f"{fields['n']} module" + ("s" if fields["n"] > 1 else "")
 
 
 class Model(Spec):
@@ -158,29 +198,37 @@ class Model(Spec):
     notes: tuple[str, ...] = ()
     sources: tuple[Source, ...] = ()
 
+    letters = {"d_model": ("D", "width of the model"), "vocab_size": ("V", "vocabulary")}
+    decisions = {
+        "d_model": "width", "vocab_size": "vocabulary", "max_context": "context", "architecture": "stacks",
+        "encoder": "stacks", "head": "stacks", "final_norm": "norm_place", "embedding": "embedding",
+        "pooler": "pooler", "mlm_head": "mlm_head", "mtp": "mtp", "towers": "towers", "weights": "format",
+    }  # fmt: skip
+    limits = {"d_model": tiny.WIDTH}
+
     @model_validator(mode="after")
     def _consistent(self) -> Model:
         if not self.layers:
-            raise Impossible("a model has at least one layer: `layers` is empty")
+            raise InvalidBlock("a model has at least one layer: `layers` is empty")
         check_names(self.layers)
         check_names(self.encoder.layers if self.encoder is not None else ())
         if (self.architecture == "encoder-decoder") != (self.encoder is not None):
-            raise Impossible("an `encoder` stack and `architecture: encoder-decoder` belong together")
+            raise InvalidBlock("an `encoder` stack and `architecture: encoder-decoder` belong together")
         inner = self.encoder.embedding if self.encoder is not None else None
         if inner is not None and inner.factor != self.embedding.factor:
-            raise Impossible(
+            raise InvalidBlock(
                 "encoder and decoder share one embedding table: both have its `factor`, or neither does"
             )
         cross = [layer for layer in walk_layers(self.layers) if layer.cross_attention is not None]
         if cross and self.encoder is None:
-            raise Impossible("`cross_attention` needs an `encoder` to attend to")
+            raise InvalidBlock("`cross_attention` needs an `encoder` to attend to")
         small = [layer for layer in walk_layers(self.layers) if layer.per_layer_input is not None]
         if small and self.embedding.per_layer is None:
-            raise Impossible(
+            raise InvalidBlock(
                 "`per_layer_input` needs the table it is taken from: `embedding: {per_layer: ...}`"
             )
         if self.architecture == "encoder" and self.head is not None:
-            raise Impossible("an encoder has an `mlm_head` or a `pooler`, not a `head`")
+            raise InvalidBlock("an encoder has an `mlm_head` or a `pooler`, not a `head`")
         return self
 
     @property

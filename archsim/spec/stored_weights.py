@@ -68,10 +68,12 @@ def _weights(graph: Block) -> dict[str, Tensor]:
 
 def _shape(model: Model, weights: list[Stored], layers: int) -> Shape:
     gqa, experts = 1, 0
+    tensors = {w.tensor.name: w.tensor for w in weights}
     for w in weights:
         axes = w.tensor.axes
         if w.tensor.name.endswith("attention.w_q") and gqa == 1:
-            gqa = int(axes["G"])
+            keys = tensors.get(w.tensor.name.removesuffix("w_q") + "w_k")
+            gqa = 1 if keys is None else _outputs(w.tensor) // _outputs(keys)
         experts = max(experts, int(axes["E"]) if w.tensor.role == "expert" else 0)
     tied = not any(w.cls == "output" for w in weights)
     return Shape(layers, gqa, experts, tied, model.name.lower().startswith("falcon"))
@@ -126,6 +128,11 @@ def _class(tensor: Tensor, fused: bool) -> str:
     if parent.endswith(("ffn", "moe", "shared", "dense")) and last in FFN:
         return FFN[last]
     return "other"
+
+
+def _outputs(weight: Tensor) -> int:
+    """Numbers that a matrix gives for each token."""
+    return int(product(n for axis, n in weight.axes.items() if axis not in weight.inner))
 
 
 def _row(tensor: Tensor) -> int:

@@ -33,7 +33,7 @@ from archsim.base.errors import EXPLAIN
 from archsim.base.notes import NOTES
 from archsim.blocks.dispatch import KINDS
 from archsim.cli.app import COMMANDS
-from archsim.explanation.formulas import explain, meaning
+from archsim.explanation.formulas import explain
 from archsim.render.glossary import TERMS
 from archsim.spec.load import load_model
 
@@ -300,8 +300,8 @@ def formulas_of(name: str) -> str:
     model = load_model(name)
     found = [explain(model, quantity) for quantity in ("params", "kv_cache", "flops")]
     rows = "".join(f"| {e.title} | {e.whole.symbols} | {e.whole.value:,} {e.whole.unit} |\n" for e in found)
-    letters = {letter: n for e in found for letter, n in e.letters.items()}
-    named = "".join(f"| {letter} | {n:,} | {meaning(letter)} |\n" for letter, n in letters.items())
+    letters = {letter: (n, e.meaning(letter)) for e in found for letter, n in e.letters.items()}
+    named = "".join(f"| {letter} | {n:,} | {text} |\n" for letter, (n, text) in letters.items())
     return (
         f"\n## {name}\n\n| | formula | value |\n| --- | --- | --- |\n{rows}"
         f"\n| letter | number | meaning |\n| --- | --- | --- |\n{named}"

@@ -12,8 +12,8 @@ from archsim import api
 from archsim.base.errors import UsageError
 from archsim.counts.count import count
 from archsim.evolution.evolve import Evolution, evolve
-from archsim.evolution.figures import Costs, Pricer
-from archsim.evolution.mix import Mixer
+from archsim.evolution.figures import ArchitectureCost, ArchitectureFigures
+from archsim.evolution.mix import ArchitectureMix
 from archsim.predict.estimate import estimate
 from archsim.spec.hardware import Hardware
 from archsim.spec.load import load_hardware, load_model, model_from
@@ -112,10 +112,10 @@ def test_times_too(a: str, b: str, order: str, h100: Hardware) -> None:
 @pytest.mark.slow
 def test_normal_form_changes_no_figure() -> None:
     """Models taken apart layer by layer and written anew cost what they cost."""
-    price = Pricer(context_len=512)
+    price = ArchitectureCost(context_len=512)
     for name in (*UNUSUAL, *MODELS[::4], "gemma3n-e4b"):
         model = load_model(name)
-        mixer = Mixer(model, model)
+        mixer = ArchitectureMix(model, model)
         assert mixer.decisions == ()
         assert price(Model.model_validate(mixer.document(()))) == price(model), name
 
@@ -123,10 +123,10 @@ def test_normal_form_changes_no_figure() -> None:
 @pytest.mark.slow
 def test_grouping_changes_no_time(h100: Hardware) -> None:
     """Layers grouped anew take the time that they took."""
-    price = Pricer(context_len=8192, hardware=h100)
+    price = ArchitectureCost(context_len=8192, hardware=h100)
     for name in (*UNUSUAL, "gemma3n-e2b", "gemma3n-e4b"):
         model = load_model(name)
-        own, anew = price(model), price(Model.model_validate(Mixer(model, model).document(())))
+        own, anew = price(model), price(Model.model_validate(ArchitectureMix(model, model).document(())))
         assert anew.decode_s == pytest.approx(own.decode_s, rel=1e-12), name
         assert anew.prefill_s == pytest.approx(own.prefill_s, rel=1e-12), name
 
@@ -342,4 +342,4 @@ def test_the_contract() -> None:
     for step in data["steps"]:
         assert step["change"]
         assert {"params", "flops_per_token", "kv_bytes", "decode_s", "prefill_s"} <= step["delta"].keys()
-    assert set(data["from"]) == {"name", *Costs._fields}
+    assert set(data["from"]) == {"name", *ArchitectureFigures._fields}

@@ -9,8 +9,7 @@ import pytest
 from archsim.base.poly import Poly
 from archsim.counts import graph_counts as c
 from archsim.counts.count import step_for
-from archsim.explanation.formulas import QUANTITIES, explain, meaning
-from archsim.explanation.polynomial_text import letters_in, substituted
+from archsim.explanation.formulas import QUANTITIES, explain, letters_in, substituted
 from archsim.graph.step import Step
 from archsim.spec.load import load_model
 from archsim.spec.lower import lower
@@ -100,7 +99,7 @@ def test_explanation_adds_up(name: str, quantity: str) -> None:
     if quantity in ("params", "weights", "flops"):
         assert sum(part.value for part in answer.parts) == answer.whole.value
     for letter in answer.letters:
-        assert meaning(letter) != letter
+        assert answer.meaning(letter) != letter
     assert answer.sources and answer.to_dict()["schema"] == "archsim.explain/1"
 
 

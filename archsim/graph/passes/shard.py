@@ -15,7 +15,7 @@ from typing import Any
 
 from archsim.base.number import Num, ceil_div, divide
 from archsim.base.poly import Poly
-from archsim.graph.graph import Block, Node, Op
+from archsim.graph.graph import Block, Node, Op, ops
 from archsim.graph.tensor import PAIRS, Axes, Tensor, Use
 
 Dims = tuple[str, ...]
@@ -28,8 +28,11 @@ HEAD_PAIRS: Mapping[str, str] = {"K": "G", "N": "J", "Gr": "J"}
 """Axis of head groups -> axis of heads within a group: the first is cut as far as it divides, the second takes
 what remains of the ranks, on which the first is then replicated."""
 
-CUT = frozenset({"F", "I", "Nb", "V", "Vp", "Ni"})
+CUT = frozenset({"F", "I", "Nb", "V", "Vp"})
 """Other axes that tensor parallelism cuts."""
+
+CUT_AS_FAR = frozenset({"Ni"})
+"""Axes that are cut as far as they divide, and replicated on the ranks that remain."""
 
 PADDED = frozenset({"V", "Vp"})
 """Axes whose last rank is filled up: tables of token embeddings."""
@@ -94,7 +97,7 @@ class Mesh:
             return frozenset(self.data)
         if axis == "E":
             return frozenset(self.experts)
-        if axis in HEAD_PAIRS:
+        if axis in HEAD_PAIRS or axis in CUT_AS_FAR:
             return frozenset(self.prefix(axes[axis]))
         if axis in HEAD_PAIRS.values():
             groups = next(a for a, heads in HEAD_PAIRS.items() if heads == axis and a in axes)
@@ -244,6 +247,21 @@ class Sharder:
         tensor = self.tensor(use.tensor)
         whole = use.axes is use.tensor.axes
         return Use(tensor, tensor.axes if whole else self.mesh.split(use.axes)[0], use.copy)
+
+
+def cut_extents(graph: Block) -> tuple[int, ...]:
+    """Extents that the tensor-parallel degree must divide: of the axes that it cuts in the graph's weights, heads of
+    all groups together. Padded axes divide always.
+    """
+    found: set[int] = set()
+    groups: dict[tuple[str, int], int] = {}
+    for axes in (use.tensor.axes for op, _ in ops(graph) for use in op.reads if use.tensor.kind == "weight"):
+        found |= {axes[axis] for axis in CUT - PADDED if axis in axes}
+        for outer, inner in HEAD_PAIRS.items():
+            if outer in axes:
+                key = outer, axes[outer]
+                groups[key] = max(groups.get(key, 1), axes.get(inner, 1))
+    return tuple(sorted(found | {n * inner for (_, n), inner in groups.items()}))
 
 
 def shard(graph: Block, mesh: Mesh) -> Block:

@@ -161,11 +161,11 @@ def _expected(e: Estimate, c: Candidate, asked: Asked) -> str:
 
 def _experts(e: Estimate, c: Candidate, asked: Asked) -> str:
     layer = next(
-        (x.ffn for x in walk_layers(e.model.layers) if x.ffn is not None and x.ffn.kind == "moe"), None
+        (x.ffn for x in walk_layers(e.model.layers) if x.ffn is not None and x.ffn.routed_experts), None
     )
     if layer is None or e.decode is None:
         return UNKNOWN
-    whole, each, tokens = layer.n_experts, layer.top_k, asked.batch
+    whole, each, tokens = layer.routed_experts, layer.experts_per_token, asked.batch
     if tokens == 1:
         return (
             f"nothing for one sequence: its token reads its {each:,} experts; the prompt reads most of them"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from archsim.blocks.block import BlockSpec
+from archsim.blocks.dispatch import Spec
 from archsim.blocks.layer import Layer, count_layers
+from archsim.blocks.norm import Norm
 from archsim.render.html.markup import name_of
 from archsim.spec.model import Model
 
@@ -17,14 +19,6 @@ WORDS = {
     "qk_norm": "norm of q and k", "d_state": "state size", "d_conv": "convolution width",
 }  # fmt: skip
 """Fields in words; others are said with spaces for underscores."""
-
-KINDS = {
-    "mha": "Multi-head attention", "gqa": "Grouped-query attention", "mqa": "Multi-query attention",
-    "mla": "Latent attention", "mlp": "Feed-forward", "swiglu": "Feed-forward, SwiGLU", "geglu": "Feed-forward, GEGLU",
-    "glu": "Feed-forward, GLU", "reglu": "Feed-forward, ReGLU", "moe": "Mixture of experts",
-    "rmsnorm": "RMSNorm", "layernorm": "LayerNorm", "l2norm": "L2 norm",
-}  # fmt: skip
-"""Kinds of blocks in words; others as they are spelt."""
 
 QUIET = ("kind", "eps")
 """Fields that no drawing needs."""
@@ -130,18 +124,17 @@ def _leaf(layer: Layer, depth: int, side: str) -> Iterator[Box]:
         yield Box(role="join", title="both added", kind="join", depth=depth)
 
 
-def _norm(role: str, norm: Any, depth: int) -> Box:
-    title = KINDS.get(norm.kind, norm.kind) + ("" if norm.affine else ", no weights")
+def _norm(role: str, norm: Norm, depth: int) -> Box:
+    title = norm.names(norm.kind).title + ("" if norm.affine else ", no weights")
     return Box(role=role, title=title, kind="norm", depth=depth)
 
 
-def _block(role: str, block: Any, depth: int) -> Box:
-    kind = str(getattr(block, "kind", ""))
-    return Box(role=role, title=KINDS.get(kind, kind.replace("_", " ").capitalize()), lines=tuple(lines_of(block)),
+def _block(role: str, block: BlockSpec, depth: int) -> Box:
+    return Box(role=role, title=block.names(block.kind).title, lines=tuple(lines_of(block)),
                kind=role.rsplit(" ", 1)[-1], depth=depth)  # fmt: skip
 
 
-def lines_of(block: Any) -> list[str]:
+def lines_of(block: Spec) -> list[str]:
     """One line for each field that the spec sets."""
     found = []
     for key in sorted(block.model_fields_set - set(QUIET), key=list(type(block).model_fields).index):
@@ -151,11 +144,11 @@ def lines_of(block: Any) -> list[str]:
     return found
 
 
-def _line(key: str, value: Any) -> str:
+def _line(key: str, value: object) -> str:
     words = WORDS.get(key, key.replace("_", " "))
     if value is True:
         return words
-    if hasattr(value, "model_fields_set"):
+    if isinstance(value, Spec):
         inner = [str(getattr(value, "kind", ""))] if getattr(value, "kind", "") else []
         return name_of(f"{words}: {', '.join([*inner, *lines_of(value)])}", 120)
     if isinstance(value, float) and value == int(value) and abs(value) < 1e15:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from archsim.evolution.evolve import Evolution
-from archsim.evolution.figures import Costs
-from archsim.evolution.words import told
+from archsim.evolution.figures import ArchitectureFigures
+from archsim.evolution.words import describe_change
 from archsim.render.page import Cell, Page, Row, Section, bar, plural, row
 from archsim.render.signed import NOTHING, absolute, signed
 from archsim.render.waterfall import waterfall
@@ -61,7 +61,7 @@ def rows(e: Evolution) -> list[dict[str, Any]]:
     return found
 
 
-def _after(costs: Costs) -> dict[str, Any]:
+def _after(costs: ArchitectureFigures) -> dict[str, Any]:
     return {f"after_{name}": value for name, value in costs.to_dict().items()}
 
 
@@ -100,7 +100,7 @@ def _attribution(e: Evolution) -> tuple[Section, ...]:
     found = e.attribution
     if found is None:
         return ()
-    lines = [_delta("", delta, told(name, e.changes)) for name, delta in _largest(found.shares)]
+    lines = [_delta("", delta, describe_change(name, e.changes)) for name, delta in _largest(found.shares)]
     what = "all" if found.complete else "sampled"
     orders = f"mean change over {found.orders:,} {what} orders"
     rest = "" if found.complete else f", seed {found.seed}; `--orders N` for more"
@@ -117,7 +117,7 @@ def _largest(shares: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, Mapping
     return sorted(shares.items(), key=size)
 
 
-def _line(name: str, costs: Costs, what: str) -> Row:
+def _line(name: str, costs: ArchitectureFigures, what: str) -> Row:
     cells = (Cell(absolute(metric, getattr(costs, metric)), "title") for metric in METRICS)
     return row(Cell(name, "title"), *cells, Cell(what, "title"))
 

@@ -6,7 +6,7 @@ import textwrap
 from typing import Any
 
 from archsim.base.units import format_bytes, format_rate, format_seconds
-from archsim.explanation.formulas import Explanation, Formula, meaning
+from archsim.explanation.formulas import Explanation, Formula
 from archsim.predict.estimate import Estimate
 from archsim.render.page import Page, Section, facts, row
 
@@ -23,7 +23,7 @@ def formula_page(x: Explanation, on: Estimate | None = None) -> Page:
             ("value", valued(x.whole)),
         ],
     )
-    letters = tuple(row(letter, f"{n:,}", meaning(letter)) for letter, n in x.letters.items())
+    letters = tuple(row(letter, f"{n:,}", x.meaning(letter)) for letter, n in x.letters.items())
     parts = tuple(row(p.part, valued(p), _short(p.symbols)) for p in x.parts)
     sections = [whole, Section(title="Letters", rows=letters, align="lr")]
     if len(parts) > 1:
