@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +19,8 @@ from archsim.timing.classes.model import Fitted, KernelModel
 from archsim.timing.device import Rates
 from archsim.timing.kernel_timer import split_engine
 from archsim.timing.roofline import Machine
+from archsim.timing.surface_file import FILE as SURFACES
+from archsim.timing.surface_file import packed
 
 FEWEST = 4
 """Rows below which nothing is fitted."""
@@ -58,14 +59,14 @@ class Fit:
 
     @property
     def name(self) -> str:
-        """A file name for its surfaces."""
+        """What its surfaces are called in their file."""
         parts = (
             self.key.op,
             self.key.dtype,
             self.key.kv_dtype and f"kv_{self.key.kv_dtype}",
             self.key.kernel,
         )
-        return "-".join(filter(None, parts)).replace("/", "_") + ".json"
+        return "-".join(filter(None, parts)).replace("/", "_")
 
 
 def calibrate(
@@ -188,16 +189,15 @@ def rounded(ends: tuple[float, float]) -> tuple[float, float]:
 # ---------------------------------------------------------------------- files
 def write(found: Mapping[Stack, list[Fit]], folder: Path, about: Mapping[str, Any]) -> list[Path]:
     """The calibration files below `folder`, each written whole or not at all; returns their paths."""
-    from archsim.calibration.writing import write_text, write_yaml
+    from archsim.calibration.writing import write_bytes, write_yaml
 
     written = []
     for stack, fits in found.items():
         place = folder / stack.folder
         place.mkdir(parents=True, exist_ok=True)
-        for one in fits:
-            if one.fitted.surfaces:
-                data = {"surfaces": [surface.to_dict() for surface in one.fitted.surfaces]}
-                write_text(place / one.name, json.dumps(data, separators=(",", ":")) + "\n")
+        surfaces = {one.name: one.fitted.surfaces for one in fits if one.fitted.surfaces}
+        if surfaces:
+            write_bytes(place / SURFACES, packed(surfaces))
         path = place / "calibration.yaml"
         write_yaml(path, {**heading(stack), **about, "fits": [fit_data(one) for one in fits]})
         written.append(path)

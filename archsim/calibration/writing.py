@@ -10,12 +10,17 @@ from typing import Any
 
 
 def write_text(path: Path, text: str) -> None:
+    """As `write_bytes`, in UTF-8."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
     """Writes beside the file and renames: a reader sees the old content or the new."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
         os.chmod(name, 0o644)
         os.replace(name, path)
     except BaseException:

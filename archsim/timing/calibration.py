@@ -1,7 +1,7 @@
 """Calibrations: constants and surfaces that were fitted to measured kernels, as data beside the hardware catalog.
 
 `hardware/calibration/<device>/<stack>/calibration.yaml` states the constants of each class of kernels, their errors
-on unseen shapes and what they were fitted to; surfaces lie beside it as JSON and are read when first asked for.
+on unseen shapes and what they were fitted to; surfaces lie beside it, packed, and are read when first asked for.
 An index of all constants comes with a wheel or is kept in the cache, since YAML takes forty times longer to read.
 """
 
@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -20,6 +20,7 @@ from archsim.base.derived import derived
 from archsim.base.errors import SpecError
 from archsim.spec.catalog import data_roots
 from archsim.timing.classes.model import Fitted
+from archsim.timing.surface_file import FILE as SURFACES
 
 FILE = "calibration.yaml"
 ABOUT = ("errors", "warnings")
@@ -45,7 +46,7 @@ class Entry(NamedTuple):
     kernel: str = ""
     local: bool = False
     usual: bool = False
-    surfaces: str | None = None
+    surfaces: tuple[str, str] | None = None
     interval: Mapping[str, tuple[float, float]] = MappingProxyType({})
     vendor: str = ""
     family: str = ""
@@ -151,11 +152,12 @@ def default_store() -> Store:
 
 
 def _entries(folder: Path, data: Mapping[str, Any]) -> list[Entry]:
-    """The entries of an index, with paths to their surfaces."""
+    """The entries of an index, with the files that hold their surfaces, and the names there."""
     found = []
     for item in data["entries"]:
-        surfaces = item.get("surfaces")
-        found.append(Entry(**{**item, "surfaces": os.path.join(folder, surfaces) if surfaces else None}))
+        stack, _, name = item.get("surfaces", "").rpartition("/")
+        surfaces = (os.path.join(folder, stack, SURFACES), name) if name else None
+        found.append(Entry(**{**item, "surfaces": surfaces}))
     return found
 
 
@@ -250,14 +252,3 @@ def _of_runs(engine: str, fits: Sequence[Mapping[str, Any]]) -> Iterator[dict[st
                 "device": "", "engine": engine, "version": "", "vendor": vendor, "op": fit["op"], "dtype": dtype,
                 "constants": fit["constants"], "interval": fit.get("interval", {}),
             }  # fmt: skip
-
-
-def read_surfaces(path: str) -> tuple[Mapping[str, Any], ...]:
-    """The surfaces of one entry as stored; a file is read once, and again after it was written anew."""
-    return _surfaces(path, os.stat(path).st_mtime_ns)
-
-
-@lru_cache(maxsize=1024)
-def _surfaces(path: str, modified: int) -> tuple[Mapping[str, Any], ...]:
-    with open(path, encoding="utf-8") as stream:
-        return tuple(json.load(stream)["surfaces"])

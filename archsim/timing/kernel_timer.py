@@ -20,15 +20,14 @@ from archsim.timing.calibration import (
     Store,
     TransferError,
     default_store,
-    read_surfaces,
 )
 from archsim.timing.classes.call import STORED, KernelCall
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.model import Fitted, KernelModel, default_constants, kernel_seconds
-from archsim.timing.classes.surface import Surface
 from archsim.timing.device import Rates
 from archsim.timing.duration import Duration, Evidence
 from archsim.timing.roofline import Machine
+from archsim.timing.surface_file import read_surfaces
 
 WIDER = 2.0
 """Factor on a fit's own interval, in log, on another device of its architecture: its engine, format and kernels are
@@ -136,7 +135,7 @@ def nearest(known: Store, query: FitQuery, surfaces: bool | None = None) -> Kern
     constants = {**default_constants(MODELS[query.op]).constants, **entry.constants}
     if grade in ("device", "far"):
         constants = scaled(constants, entry.sustained, query.device.sustained)
-    found = tuple(map(Surface.of, read_surfaces(entry.surfaces))) if entry.surfaces and carried else ()
+    found = read_surfaces(*entry.surfaces) if entry.surfaces and carried else ()
     host, ramp = host_time(known, entry, query)
     return KernelFit(
         Fitted(constants=constants, surfaces=found), grade, level, own_interval(entry, grade), host, ramp

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from archsim.base.errors import SpecError
 from archsim.spec.loader import read
-from archsim.timing.calibration import build_index, default_store, read_surfaces
+from archsim.timing.calibration import build_index, default_store
 from archsim.timing.classes.catalog import MODELS
-from archsim.timing.classes.surface import Surface
+from archsim.timing.classes.surface import Axis, Surface
+from archsim.timing.surface_file import FILE as SURFACES
+from archsim.timing.surface_file import packed, read_surfaces
 
 FOLDER = Path(__file__).resolve().parents[2] / "hardware" / "calibration"
 FILES = sorted(FOLDER.glob("*/*/calibration.yaml"))
@@ -42,7 +46,7 @@ def test_every_fit_is_complete(path: Path) -> None:
             )
         assert fit["errors"]["rows"] >= 8
         if "surfaces" in fit:
-            assert (path.parent / fit["surfaces"]).is_file()
+            assert read_surfaces(str(path.parent / SURFACES), fit["surfaces"])
             assert fit["errors"]["unseen"]["median"] < fit["errors"]["roofline"]["median"]
         low, high = fit["interval"]["all"]
         assert low < high
@@ -50,17 +54,40 @@ def test_every_fit_is_complete(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.name + "@" + path.parent.parent.name)
 def test_no_surface_lies_idle(path: Path) -> None:
-    """Every JSON beside a calibration belongs to one of its fits."""
-    named = {fit.get("surfaces") for fit in read(path)["fits"]}
-    assert {file.name for file in path.parent.glob("*.json")} <= named
+    """Every surface beside a calibration belongs to one of its fits, and nothing else lies there."""
+    named = {fit["surfaces"] for fit in read(path)["fits"] if "surfaces" in fit}
+    packed_file = path.parent / SURFACES
+    text = gzip.decompress(packed_file.read_bytes()).decode() if packed_file.exists() else ""
+    assert {line.split("\t")[0] for line in text.splitlines()} == named
+    assert {file.name for file in path.parent.iterdir()} <= {path.name, SURFACES}
 
 
 def test_surfaces_are_corrections() -> None:
     """A surface bends a formula; it does not replace it. Surfaces that are summed may offset each other in part."""
     for entry in default_store().entries:
-        for data in read_surfaces(entry.surfaces) if entry.surfaces else ():
-            values = Surface.of(data).values
-            assert max(map(abs, values)) < 3.0, (entry.device, entry.engine, entry.op, entry.dtype)
+        for surface in read_surfaces(*entry.surfaces) if entry.surfaces else ():
+            assert max(map(abs, surface.values)) < 3.0, (entry.device, entry.engine, entry.op, entry.dtype)
+
+
+def test_surfaces_come_back_as_they_were_packed(tmp_path: Path) -> None:
+    """To four places; the same surfaces are the same bytes, in any order."""
+    one = Surface((Axis("log_m", 3.0, 0.5, 2), Axis("log_n", 4, 1, 2)), [0.12344, -1.5, 0.0, 2.99999])
+    other = Surface((Axis("log_bytes", 1.5, 2, 3),), [0.0001, 0.0002, -0.0003])
+    path = tmp_path / SURFACES
+    path.write_bytes(packed({"gemm-bf16": [one], "a\u00e9": [one, other]}))
+    assert packed({"a\u00e9": [one, other], "gemm-bf16": [one]}) == path.read_bytes()
+    (found,) = read_surfaces(str(path), "gemm-bf16")
+    assert found.axes == one.axes and list(found.values) == [0.1234, -1.5, 0.0, 3.0]
+    assert read_surfaces(str(path), "a\u00e9")[1] == other
+
+
+@pytest.mark.parametrize("data", [b"", b"no gzip", packed({"other": []}), packed({"mine": []})[:-4]])
+def test_a_damaged_file_is_refused(data: bytes, tmp_path: Path) -> None:
+    """With its name, as an invalid input file."""
+    path = tmp_path / SURFACES
+    path.write_bytes(data)
+    with pytest.raises(SpecError, match=SURFACES):
+        read_surfaces(str(path), "mine")
 
 
 def figures(op: str, device: str, dtype: str) -> list[Any]:

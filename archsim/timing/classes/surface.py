@@ -68,12 +68,3 @@ class Surface(NamedTuple):
                 values = low * (1 - share) + high * share
         rest = Surface(tuple(axis for axis in self.axes if axis not in plain), values.ravel())
         return sum(rest.values[index] * height for index, height in rest.corners(at))
-
-    def to_dict(self) -> dict[str, Any]:
-        """As stored; values to four places, a hundredth of a per cent."""
-        return {"axes": [list(axis) for axis in self.axes], "values": [round(v, 4) for v in self.values]}
-
-    @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Surface:
-        """The surface that `to_dict` wrote."""
-        return cls(tuple(Axis(*axis) for axis in data["axes"]), data["values"])
