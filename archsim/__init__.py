@@ -11,7 +11,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from archsim.api import compare, count, diff, estimate, evolve, fit, sweep, trace
+    from archsim.api import (
+        claims,
+        compare,
+        count,
+        diff,
+        estimate,
+        evolve,
+        fit,
+        report,
+        survey,
+        sweep,
+        trace,
+        validate,
+    )
     from archsim.base.errors import ArchsimError
     from archsim.importers.opening import load_model
     from archsim.spec.load import load_hardware
@@ -20,6 +33,7 @@ __version__ = "0.1.0"
 
 _LAZY = {
     "ArchsimError": "archsim.base.errors",
+    "claims": "archsim.api",
     "compare": "archsim.api",
     "count": "archsim.api",
     "diff": "archsim.api",
@@ -28,6 +42,8 @@ _LAZY = {
     "fit": "archsim.api",
     "load_hardware": "archsim.spec.load",
     "load_model": "archsim.importers.opening",
+    "report": "archsim.api",
+    "survey": "archsim.api",
     "sweep": "archsim.api",
     "trace": "archsim.api",
     "validate": "archsim.api",
@@ -36,6 +52,7 @@ _LAZY = {
 __all__ = [
     "ArchsimError",
     "__version__",
+    "claims",
     "compare",
     "count",
     "diff",
@@ -44,6 +61,8 @@ __all__ = [
     "fit",
     "load_hardware",
     "load_model",
+    "report",
+    "survey",
     "sweep",
     "trace",
     "validate",

@@ -1,19 +1,23 @@
 """The Python interface: the commands as functions.
 
-Options are the commands' long flags in snake_case; each result has a `to_dict` that equals the command's
-`--json`. Models and devices may be given by name, path or as loaded objects.
+Options are the commands' long flags in snake_case, listed with their types and defaults in `archsim.base.options`; each
+result has a `to_dict` that equals the command's `--json`. Models and devices may be given by name, path or as loaded
+objects.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from importlib import import_module
+import os
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
+from archsim.base import options as o
 from archsim.base.errors import UsageError
 
 if TYPE_CHECKING:
+    from archsim.accuracy.model import ModelCheck
+    from archsim.accuracy.validation import Several, Validation
     from archsim.comparison.compare import Comparison
     from archsim.counts.count import CountResult
     from archsim.evolution.diff import Difference
@@ -23,196 +27,162 @@ if TYPE_CHECKING:
     from archsim.memory.answer import Fit
     from archsim.predict.estimate import Estimate
     from archsim.predict.timeline import Trace
+    from archsim.render.html.request import Report
     from archsim.spec.hardware import Hardware
     from archsim.spec.model import Model
     from archsim.sweeps.sweep import Sweep
 
+    AnyModel = Model | str | Path
+    AnyDevice = Hardware | str | Path
 
-def count(model: Model | str | Path, **options: Any) -> CountResult:
-    """Parameters, weight and cache bytes, FLOPs: everything of a model that is exact.
+T = TypeVar("T")
 
-    Options: batch=1, input_len=2048, weights=None, kv_cache_dtype=None, logits="last", parts=(), set=().
-    """
+
+def count(model: AnyModel, **options: Unpack[o.CountOptions]) -> CountResult:
+    """Parameters, weight and cache bytes, FLOPs: everything of a model that is exact."""
     from archsim.counts.count import count as counted
 
-    spec, options = _prepared(model, options)
-    return counted(spec, **_known(counted, options))
+    args = _given(options, o.CountOptions)
+    spec, hint = _opened(model, args.get("set", ()))
+    return counted(spec, **_only(args, o.CountArguments, weights=hint))
 
 
-def estimate(model: Model | str | Path, hw: Hardware | str | Path, **options: Any) -> Estimate:
-    """Memory and time of a model on a device.
-
-    Options: devices="auto", tp, pp, ep, dp, batch=1, input_len=2048, output_len=256, weights, kv_cache_dtype,
-    engine="generic", set=().
-    """
+def estimate(model: AnyModel, hw: AnyDevice, **options: Unpack[o.EstimateOptions]) -> Estimate:
+    """Memory and time of a model on a device."""
     from archsim.predict.estimate import estimate as estimated
 
-    spec, options = _prepared(model, options)
-    return estimated(spec, _device(hw), **_known(estimated, options))
+    args = _given(options, o.EstimateOptions)
+    spec, hint = _opened(model, args.get("set", ()))
+    return estimated(spec, _device(hw), **_only(args, o.EstimateArguments, weights=hint))
 
 
-def fit(model: Model | str | Path, hw: Hardware | str | Path, **options: Any) -> Fit:
-    """Whether a serving engine starts with a model on a device, and how many tokens its cache holds.
-
-    Options: devices (default: one, or tp x pp x dp), tp, pp, ep, dp, weights, kv_cache_dtype, engine="generic",
-    batch=1, input_len, output_len, max_model_len, max_num_seqs, max_num_batched_tokens, gpu_memory_utilization,
-    mem_fraction_static, block_size, enforce_eager=False, parts=(), max_loras=0, max_lora_rank=16, n_gpu_layers,
-    cpu_moe=False, n_cpu_moe=0, cache_type_k, cache_type_v, enable_dp_attention=False, host_bandwidth (B/s),
-    suggest=True, set=().
-    """
+def fit(model: AnyModel, hw: AnyDevice, **options: Unpack[o.FitOptions]) -> Fit:
+    """Whether a serving engine starts with a model on a device, and how many tokens its cache holds."""
     from archsim.memory.engine_fit import fit as fitted
 
-    spec, options = _prepared(model, options)
-    return fitted(spec, _device(hw), **_known(fitted, options))
+    args = _given(options, o.FitOptions)
+    spec, hint = _opened(model, args.get("set", ()))
+    return fitted(spec, _device(hw), **_only(args, o.FitArguments, weights=hint))
 
 
 def compare(
-    models: Sequence[Model | str | Path],
-    hw: Hardware | str | Path | Sequence[Hardware | str | Path],
-    **options: Any,
+    models: AnyModel | Sequence[AnyModel],
+    hw: AnyDevice | Sequence[AnyDevice],
+    **options: Unpack[o.CompareOptions],
 ) -> Comparison:
     """Models crossed with devices: figures and ratios against the first, where they differ, and how sure that is.
 
-    Options: those of `estimate`; numbers may be ranges (`batch="1,8"`); `set` changes all models but the first.
+    Numbers may be ranges (`batch="1,8"`).
     """
     from archsim.comparison.compare import compare as compared
-    from archsim.predict.estimate import estimate as estimated
 
-    changes = options.pop("set", ())
-    found = [_prepared(model, {"set": changes if i else ()}) for i, model in enumerate(_several(models))]
-    options = _known(estimated, {name: value for name, value in options.items() if value is not None})
+    args = _given(options, o.CompareOptions)
+    changes = args.get("set", ())
+    opened = [_opened(model, changes if i else ()) for i, model in enumerate(_several(models))]
     devices = [_device(one) for one in _several(hw)]
-    formats = [hints.get("weights") for _, hints in found]
-    return compared([spec for spec, _ in found], devices, formats=formats, **options)
+    specs, formats = [spec for spec, _ in opened], [hint for _, hint in opened]
+    return compared(specs, devices, formats=formats, **_only(args, o.CompareArguments))
 
 
-def diff(a: Model | str | Path, b: Model | str | Path, **options: Any) -> Difference:
-    """What sets two architectures apart, and what each decision changes by itself.
-
-    Options: context_len=8192, set=() (of the second model), set_from=() (of the first).
-    """
+def diff(a: AnyModel, b: AnyModel, **options: Unpack[o.DiffOptions]) -> Difference:
+    """What sets two architectures apart, and what each decision changes by itself."""
     from archsim.evolution.diff import difference
 
-    pair, options = _pair(a, b, options)
-    return difference(*pair, **_known(difference, options))
+    args = _given(options, o.DiffOptions)
+    first, second = _stored(a, args.get("set_from", ())), _stored(b, args.get("set", ()))
+    return difference(first, second, **_only(args, o.PairArguments))
 
 
 def evolve(
-    a: Model | str | Path,
-    b: Model | str | Path,
-    hw: Hardware | str | Path | None = "h100-sxm",
-    **options: Any,
+    a: AnyModel, b: AnyModel, hw: AnyDevice | None = "h100-sxm", **options: Unpack[o.EvolveOptions]
 ) -> Evolution:
-    """The path from one architecture to another, one decision at a time; `hw=None` for no times.
-
-    Options: context_len=8192, order="story", orders=8, seed=0, set=() (of the second), set_from=() (of the first).
-    """
+    """The path from one architecture to another, one decision at a time; `hw=None` for no times."""
     from archsim.evolution.evolve import evolve as evolved
 
-    pair, options = _pair(a, b, {"orders": 8, **options})
-    return evolved(*pair, None if hw is None else _device(hw), **_known(evolved, options))
+    args = _given(options, o.EvolveOptions)
+    first, second = _stored(a, args.get("set_from", ())), _stored(b, args.get("set", ()))
+    device = None if hw is None else _device(hw)
+    return evolved(first, second, device, **_only(args, o.EvolveArguments, orders=8))
 
 
-def _pair(a: Any, b: Any, options: dict[str, Any]) -> tuple[tuple[Model, Model], dict[str, Any]]:
-    """Both models, in the formats that their names imply, and the options less `set` and `set_from`."""
-    from archsim.evolution.figures import stored_in
-
-    options = {name: value for name, value in options.items() if value is not None}
-    sides = []
-    for model, changes in ((a, options.pop("set_from", ())), (b, options.pop("set", ()))):
-        spec, hints = _prepared(model, {"set": changes})
-        sides.append(stored_in(spec, hints["weights"]) if "weights" in hints else spec)
-    return (sides[0], sides[1]), options
-
-
-def validate(what: str | Path | None = None, **options: Any) -> Any:
+def validate(
+    what: str | Path | None = None, **options: Unpack[o.ValidateOptions]
+) -> Validation | Several | ModelCheck:
     """Predictions beside measurements: of a kernel table, a run list, serving points or a folder of them; of the public
     runs that archsim comes with; or of a model, instantiated and timed on this machine's `device`.
-
-    Options: limit (rows of each file); device="cpu" or "cuda" and the options of the loop, for a model.
     """
-    options = {name: value for name, value in options.items() if value is not None}
+    args = _given(options, o.ValidateOptions)
     if what is not None and not isinstance(what, (str, Path)):
         raise UsageError(f"a file, a folder or a model is given by name or path, not {what!r}")
-    from archsim.accuracy.checked import is_model, validate_files, validate_model
+    from archsim.accuracy.checked import is_model, validate_files
 
-    if what is not None and is_model(str(what), "device" in options):
-        return validate_model(str(what), options)
-    return validate_files(None if what is None else Path(what), **_known(validate_files, options))
+    if what is not None and is_model(str(what), "device" in args):
+        from archsim.measure.model_check import check_model
+
+        return check_model(str(what), **_given(options, o.TimingArguments))
+    return validate_files(None if what is None else Path(what), **_given(options, o.FileArguments))
 
 
-def report(models: Any, hw: Any, **options: Any) -> Any:
-    """A page that compares models on devices: `.html` is its text, `.write(path)` writes it.
+def report(
+    models: AnyModel | Sequence[AnyModel],
+    hw: AnyDevice | Sequence[AnyDevice],
+    **options: Unpack[o.ReportOptions],
+) -> Report:
+    """A page that compares models on devices: `.html` is its text, `.write(path)` writes it."""
+    from archsim.render.html.request import report as reported
 
-    models, hw: one or several, by name, path or as loaded objects; names may be joined by commas. Options:
-    weights (formats to compare), devices="auto", batch=1, input_len=2048, output_len=256, kv_cache_dtype,
-    engine="generic", set=(), light=False, stamp="".
-    """
-    reported = import_module(
-        "archsim.render.html.request"
-    ).report  # above this layer, so that `validate` may use it
-    return reported(models, hw, {name: value for name, value in options.items() if value is not None})
+    args = _given(options, o.ReportOptions)
+    changes = args.get("set", ())
+    changes = (changes,) if isinstance(changes, str) else tuple(changes)
+    return reported(
+        [(getattr(model, "name", str(model)), *_opened(model, changes)) for model in _several(models)],
+        [(getattr(one, "id", str(one)), _device(one)) for one in _several(hw)],
+        changes=changes, weights=_several(args.get("weights")), **_only(args, o.PageArguments),
+    )  # fmt: skip
 
 
 def sweep(
-    models: Model | str | Path | Sequence[Model | str | Path],
-    hw: Hardware | str | Path | Sequence[Hardware | str | Path],
-    **options: Any,
+    models: AnyModel | Sequence[AnyModel],
+    hw: AnyDevice | Sequence[AnyDevice],
+    **options: Unpack[o.SweepOptions],
 ) -> Sweep:
     """Models, devices and formats crossed, over ranges of workloads; every point equals `estimate`.
 
-    Lists may be written with commas, ranges as `1,8,32`, `1-256+1` (step) or `1-256*2` (factor). Options:
-    devices="auto", tp, pp, ep, dp, batch=1, input_len=2048, output_len=256, weights, kv_cache_dtype,
-    engine="generic", columns, where, pareto, set=(). The result's `chunks()` are priced as they are asked for.
+    The result's `chunks()` are priced as they are asked for.
     """
+    from archsim.engines.names import DEFAULT_ENGINE
     from archsim.sweeps.sweep import sweep as swept
 
-    options = {name: value for name, value in options.items() if value is not None}
-    changes = {"set": options.pop("set", ())}
-    prepared = [_prepared(model, changes) for model in _several(models)]
-    if any(implied for _, implied in prepared):
-        options.setdefault("weights", (None,))
-    for name in ("weights", "kv_cache_dtype", "engine", "columns", "pareto"):
-        if name in options:
-            options[name] = _several(options[name])
-    named = [(model, more.get("weights")) for model, more in prepared]
-    return swept(named, [_device(device) for device in _several(hw)], **_swept(swept, options))
+    args = _given(options, o.SweepOptions)
+    named = [_opened(model, args.get("set", ())) for model in _several(models)]
+    return swept(
+        named, [_device(device) for device in _several(hw)], where=args.get("where"),
+        weights=_several(args.get("weights")) or (None,),
+        kv_cache_dtype=_several(args.get("kv_cache_dtype")) or (None,),
+        engine=_several(args.get("engine")) or (DEFAULT_ENGINE,), columns=_several(args.get("columns")),
+        pareto=_several(args.get("pareto")), **_only(args, o.RangeArguments),
+    )  # fmt: skip
 
 
-def trace(model: Model | str | Path, hw: Hardware | str | Path, **options: Any) -> Trace:
+def trace(
+    model: AnyModel, hw: AnyDevice, phase: str = "decode", **options: Unpack[o.EstimateOptions]
+) -> Trace:
     """The predicted step as a timeline of kernels; `to_dict()` is what chrome://tracing and Perfetto load.
 
-    Options: phase="decode" or "prefill", and those of `estimate`.
+    phase: "decode" or "prefill".
     """
-    from archsim.predict.estimate import estimate as estimated
     from archsim.predict.timeline import trace as traced
 
-    spec, options = _prepared(model, options)
-    phase = options.pop("phase", "decode")
-    return traced(spec, _device(hw), phase=phase, **_known(estimated, options))
+    args = _given(options, o.EstimateOptions)
+    spec, hint = _opened(model, args.get("set", ()))
+    return traced(spec, _device(hw), phase=phase, **_only(args, o.EstimateArguments, weights=hint))
 
 
-def _several(value: Any) -> list[Any]:
-    """A list, written with commas or not."""
-    if isinstance(value, str):
-        return [part.strip() for part in value.split(",") if part.strip()]
-    return list(value) if isinstance(value, (list, tuple, set)) else [value]
-
-
-def _swept(function: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
-    """The options, without the check that names are text: here they are lists."""
-    lists = {name: options.pop(name) for name in TEXTS if name in options}
-    return {**_known(function, options), **lists}
-
-
-def claims(**options: Any) -> Ledger:
-    """Numeric claims about transformers, each computed and judged by one rule.
-
-    Options: id (one, or several), verdict ("true", "approximately", "false" or "uncheckable").
-    """
+def claims(**options: Unpack[o.ClaimOptions]) -> Ledger:
+    """Numeric claims about transformers, each computed and judged by one rule."""
     from archsim.ledger.claims import claims as judged
 
-    return judged(**_known(judged, {name: value for name, value in options.items() if value is not None}))
+    return judged(**_given(options, o.ClaimOptions))
 
 
 def survey() -> Survey:
@@ -222,31 +192,71 @@ def survey() -> Survey:
     return surveyed()
 
 
-TEXTS = ("weights", "kv_cache_dtype", "engine", "logits")
-"""Options whose value is a name."""
+def _given(options: Mapping[str, Any], kind: type[T]) -> T:
+    """The options that are not None. Raises UsageError for one that `kind` lacks, and for a name that is no text."""
+    found = {
+        "parts" if name == "with" else name: value for name, value in options.items() if value is not None
+    }
+    for name, value in found.items():
+        if name not in kind.__annotations__:
+            known = ", ".join(kind.__annotations__)
+            raise UsageError(f"no option named {name!r}", hints=(f"known: {known}",))
+        if name in NAMES and kind not in LISTED and not isinstance(value, str):
+            raise UsageError(f"{name} is a name, not {value!r}")
+    return cast(T, found)
 
 
-def _prepared(model: Any, options: dict[str, Any]) -> tuple[Model, dict[str, Any]]:
-    """The model, and the options less `set`; a format that the model's name implies (`-FP8`) is filled in."""
+NAMES = ("weights", "kv_cache_dtype", "engine", "logits")
+"""Options whose value is one name."""
+
+LISTED = (o.SweepOptions, o.ReportOptions)
+"""Options in which they may be several."""
+
+
+def _only(options: object, kind: type[T], **defaults: object) -> T:
+    """Those of the options that `kind` has, and what stands for those that are not given."""
+    given = cast(dict[str, object], options)
+    found = {name: value for name, value in given.items() if name in kind.__annotations__}
+    return cast(T, {**{name: value for name, value in defaults.items() if value is not None}, **found})
+
+
+def _several(given: Any) -> list[Any]:
+    """One or several; a text is cut at its commas, unless it is the name of a file."""
+    if given is None:
+        return []
+    if isinstance(given, str):
+        parts = [given] if os.path.exists(given) else given.split(",")
+        return [part.strip() for part in parts if part.strip()]
+    if isinstance(given, (Sequence, Set)):
+        return [part for one in given for part in _several(one)]
+    return [given]
+
+
+def _opened(model: AnyModel, changes: str | Sequence[str] = ()) -> tuple[Model, str | None]:
+    """The model, and the weight format that its name implies (`-FP8`)."""
     from archsim.spec.model import Model
 
-    options = {name: value for name, value in options.items() if value is not None}
-    changes = options.pop("set", ())
     if isinstance(model, Model):
         if changes:
             raise UsageError("`set` changes a spec while it is read: give the model by name or path")
-        return model, options
+        return model, None
     if not isinstance(model, (str, Path)):
         raise UsageError(f"a model is a name, a path or a loaded Model, not {model!r}")
     from archsim.importers.opening import open_model
 
     spec, resolved = open_model(str(model), [changes] if isinstance(changes, str) else changes)
-    if resolved.format_hint is not None:
-        options.setdefault("weights", resolved.format_hint)
-    return spec, options
+    return spec, resolved.format_hint
 
 
-def _device(hw: Any) -> Hardware:
+def _stored(model: AnyModel, changes: str | Sequence[str]) -> Model:
+    """The model in the format that its name implies."""
+    from archsim.evolution.figures import stored_in
+
+    spec, hint = _opened(model, changes)
+    return spec if hint is None else stored_in(spec, hint)
+
+
+def _device(hw: AnyDevice) -> Hardware:
     from archsim.spec.hardware import Hardware
     from archsim.spec.load import load_hardware
 
@@ -255,18 +265,3 @@ def _device(hw: Any) -> Hardware:
     if not isinstance(hw, (str, Path)):
         raise UsageError(f"a device is a name, a path or a loaded Hardware, not {hw!r}")
     return load_hardware(str(hw))
-
-
-def _known(function: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
-    """The options as `function` takes them (`with` is its `parts`), or UsageError for one it does not have."""
-    if "with" in options:
-        options["parts"] = options.pop("with")
-    code = function.__code__
-    known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    for name, value in options.items():
-        if name not in known:
-            listed = ", ".join(n for n in known if n not in ("model", "hardware"))
-            raise UsageError(f"no option named {name!r}", hints=(f"known: {listed}",))
-        if name in TEXTS and not isinstance(value, str):
-            raise UsageError(f"{name} is a name, not {value!r}")
-    return options

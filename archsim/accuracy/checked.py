@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from archsim.accuracy import kernels, runs, serving
 from archsim.accuracy.files import Table, tables
@@ -14,9 +12,6 @@ from archsim.accuracy.validation import Kind, Several, Validation, joined
 from archsim.base.errors import SpecError, UsageError
 from archsim.spec.catalog import data_roots
 from archsim.timing.calibration import Store
-
-if TYPE_CHECKING:
-    from archsim.accuracy.model import ModelCheck
 
 
 def validate_files(
@@ -91,30 +86,3 @@ def _opens(name: str, error: SpecError) -> bool:
     except ArchsimError:
         raise error from None
     return True
-
-
-def validate_model(name: str, options: Mapping[str, Any]) -> ModelCheck:
-    """The loop on this machine: one spec predicted, instantiated, checked and timed. Needs the extra `torch`.
-
-    options: of `archsim.measure.loop.measured`, such as device, size, batch and input_len.
-    """
-    from archsim.accuracy.model import compared
-    from archsim.importers.opening import open_model
-
-    model, _ = open_model(name)  # a misspelt name is answered before anything is loaded
-    try:
-        loop = import_module("archsim.measure.model_run")
-    except ModuleNotFoundError as error:
-        missing = "PyTorch" if (error.name or "").startswith("torch") else "the part that times models"
-        raise UsageError(
-            f"timing {name} on a device needs {missing}, which is not installed",
-            hints=("pip install 'archsim[torch]'", "a file of measurements needs neither"),
-        ) from None
-    unknown = sorted(set(options) - set(LOOP))
-    if unknown:
-        raise UsageError(f"no option named {unknown[0]!r}", hints=(f"known: {', '.join(LOOP)}",))
-    return compared(loop.measured(model, **options))
-
-
-LOOP = ("device", "size", "batch", "input_len", "dtype", "threads")
-"""Options of the loop."""

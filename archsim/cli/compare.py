@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -12,6 +12,7 @@ from archsim.cli import pair_options as p
 from archsim.cli import sweep_options as s
 
 if TYPE_CHECKING:
+    from archsim.base.options import CompareArguments
     from archsim.comparison.compare import Comparison
 
 
@@ -48,7 +49,7 @@ def compare(
             hints=("`--hw h100` or several, `--hw h100,h200`", "`archsim diff A B` needs no device"),
         )
 
-    asked: dict[str, Any] = {
+    asked: CompareArguments = {
         "devices": devices, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "batch": batch, "input_len": input_len,
         "output_len": output_len, "weights": weights, "kv_cache_dtype": kv_cache_dtype, "engine": engine,
     }  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,7 +11,9 @@ from archsim.cli import options as o
 from archsim.cli import output
 
 if TYPE_CHECKING:
+    from archsim.base.options import EstimateArguments
     from archsim.predict.estimate import Estimate
+    from archsim.render.page import Page
 
 
 def estimate(
@@ -49,7 +51,7 @@ def estimate(
     """
     from archsim import api
 
-    asked: dict[str, Any] = {
+    asked: EstimateArguments = {
         "devices": devices, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "batch": batch, "input_len": input_len,
         "output_len": output_len, "weights": weights, "kv_cache_dtype": kv_cache_dtype, "engine": engine,
         "concurrency": concurrency,
@@ -108,7 +110,7 @@ def _print_data(answer: Estimate, view: _View, no_color: bool) -> None:
         output.emit_page(breakdown.breakdown_page(answer, view.by), view.layout, no_color)
 
 
-def _page(answer: Estimate, view: _View) -> Any:
+def _page(answer: Estimate, view: _View) -> Page:
     from archsim.predict.what_fits import facts
     from archsim.render.pages.estimate import page
     from archsim.render.provenance import inputs
@@ -126,7 +128,7 @@ def _implied(model: str) -> str | None:
     return resolve("models", model).format_hint
 
 
-def _refuse(answer: Estimate, asked: dict[str, Any], no_color: bool) -> None:
+def _refuse(answer: Estimate, asked: EstimateArguments, no_color: bool) -> None:
     """Say on stderr why it does not fit and what would; exit code 1."""
     from archsim.base.errors import AnswerNo
     from archsim.predict.what_fits import what_fits

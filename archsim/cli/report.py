@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +13,9 @@ from archsim.cli import options as o
 from archsim.cli import output
 from archsim.cli.completion import devices as known_devices
 from archsim.cli.completion import models as known_models
+
+if TYPE_CHECKING:
+    from archsim.base.options import ReportOptions
 
 Models = Annotated[
     list[str],
@@ -68,11 +72,12 @@ def report(
     """
     from archsim import api
 
-    asked: dict[str, Any] = {
+    asked: ReportOptions = {
         "weights": weights, "devices": devices, "batch": batch, "input_len": input_len, "output_len": output_len,
         "kv_cache_dtype": kv_cache_dtype, "engine": engine, "set": tuple(set_ or ()), "light": light, "stamp": stamp,
     }  # fmt: skip
-    answer = api.report(list(model), hw, command=_command(model, hw, asked), **asked)
+    asked["command"] = _command(model, hw, asked)
+    answer = api.report(list(model), hw, **asked)
     answer.write(out)
     if json:
         output.emit_json(answer.to_dict())
@@ -98,12 +103,12 @@ def _refuse(out: Path) -> None:
 USUAL = {"devices": "auto", "batch": 1, "input_len": 2048, "output_len": 256, "engine": o.DEFAULT_ENGINE}
 
 
-def _command(models: list[str], hw: str, asked: dict[str, Any]) -> str:
+def _command(models: list[str], hw: str, asked: Mapping[str, object]) -> str:
     """The command line that makes the page again."""
     words = ["archsim", "report", *models, "--hw", hw]
     for name, value in asked.items():
         flag = f"--{name.replace('_', '-')}"
-        if name == "set":
+        if isinstance(value, tuple):
             words += [part for change in value for part in (flag, change)]
         elif value is True:
             words.append(flag)

@@ -14,6 +14,7 @@ from archsim.cli import sweep_options as s
 from archsim.cli.progress import Interrupt, Progress, interruptible
 
 if TYPE_CHECKING:
+    from archsim.base.options import SweepOptions
     from archsim.render.html.sweep_plot import Curves
     from archsim.render.pages.sweep import Best
     from archsim.sweeps.sweep import Sweep
@@ -51,7 +52,7 @@ def sweep(
     """
     from archsim import api
 
-    asked: dict[str, Any] = {
+    asked: SweepOptions = {
         "devices": devices, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "batch": batch, "input_len": input_len,
         "output_len": output_len, "weights": weights, "kv_cache_dtype": kv_cache_dtype, "engine": engine,
         "where": where, "pareto": pareto, "columns": columns, "set": tuple(set_ or ()),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,7 +12,10 @@ from archsim.cli import options as o
 from archsim.cli import output
 
 if TYPE_CHECKING:
+    from archsim.accuracy.model import ModelCheck
     from archsim.accuracy.validation import Several, Validation
+
+    Answer = Validation | Several | ModelCheck
 
 What = Annotated[
     str | None,
@@ -78,10 +82,20 @@ def validate(
     layout = o.Layout.json if json else format
     if what is None and limit is None and write_report is None and OWN_PAGE.is_file():
         write_report = OWN_PAGE
-    view = {"by": _names(by, answer), "verbose": verbose, "quiet": quiet, "no_color": no_color}
+    view = _View(_names(by, answer), verbose, quiet, no_color)
     _write(answer, html, write_report)
     _print(answer, layout, view)
     _judge(answer, most, no_color)
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """How the answer is wanted. by: the dimensions of tables."""
+
+    by: tuple[str, ...]
+    verbose: bool
+    quiet: bool
+    no_color: bool
 
 
 def _share(text: str | None) -> float | None:
@@ -98,7 +112,7 @@ def _share(text: str | None) -> float | None:
     return found
 
 
-def _answers(answer: Any) -> tuple[Validation, ...]:
+def _answers(answer: Answer) -> tuple[Validation, ...]:
     """The comparisons in an answer; none in that of a model on a device."""
     from archsim.accuracy.validation import Several, Validation
 
@@ -107,7 +121,7 @@ def _answers(answer: Any) -> tuple[Validation, ...]:
     return (answer,) if isinstance(answer, Validation) else ()
 
 
-def _names(by: str | None, answer: Any) -> tuple[str, ...]:
+def _names(by: str | None, answer: Answer) -> tuple[str, ...]:
     """The dimensions of `--by`, or a usage error that names those there are."""
     names = tuple(name.strip() for name in (by or "").split(",") if name.strip())
     known = {name for one in _answers(answer) for name in one.labels}
@@ -117,30 +131,33 @@ def _names(by: str | None, answer: Any) -> tuple[str, ...]:
     return names
 
 
-def _write(answer: Any, html: Path | None, report: Path | None) -> None:
+def _write(answer: Answer, html: Path | None, report: Path | None) -> None:
     """The files that were asked for, each whole or not at all."""
     if html is None and report is None:
         return
+    from archsim.accuracy.model import ModelCheck
     from archsim.calibration.writing import write_text
 
     if html is not None:
         from archsim.render.html.validate import document, model_document
 
-        found = _answers(answer)
-        write_text(html, document(found) if found else model_document(answer))
+        page = model_document(answer) if isinstance(answer, ModelCheck) else document(_answers(answer))
+        write_text(html, page)
     if report is not None:
         from archsim.render.pages.accuracy import accuracy
 
         write_text(report, accuracy(_answers(answer)))
 
 
-def _print(answer: Validation | Several, layout: o.Layout, view: dict[str, Any]) -> None:
+def _print(answer: Answer, layout: o.Layout, view: _View) -> None:
     """As JSON, CSV, one line, or a page for each kind of file."""
     if layout is o.Layout.json:
         for piece in answer.json():
             output.emit(piece)
         return
-    if not _answers(answer):
+    from archsim.accuracy.model import ModelCheck
+
+    if isinstance(answer, ModelCheck):
         _print_model(answer, layout, view)
     for i, one in enumerate(_answers(answer)):
         if layout is o.Layout.csv:
@@ -150,14 +167,14 @@ def _print(answer: Validation | Several, layout: o.Layout, view: dict[str, Any])
             continue
         from archsim.render.pages import validate as validate_page
 
-        if view["quiet"]:
+        if view.quiet:
             output.emit(validate_page.bare(one))
             continue
         output.emit("\n" * bool(i))
-        output.emit_page(validate_page.page(one, view["by"], view["verbose"]), layout, view["no_color"])
+        output.emit_page(validate_page.page(one, view.by, view.verbose), layout, view.no_color)
 
 
-def _print_model(answer: Any, layout: o.Layout, view: dict[str, Any]) -> None:
+def _print_model(answer: ModelCheck, layout: o.Layout, view: _View) -> None:
     """The comparison of one model on this machine."""
     from archsim.render.pages import validate_model as validate_model_page
 
@@ -165,17 +182,18 @@ def _print_model(answer: Any, layout: o.Layout, view: dict[str, Any]) -> None:
         from archsim.render.flat import to_csv
 
         output.emit(to_csv(answer.to_dict()["lines"]))
-    elif view["quiet"]:
+    elif view.quiet:
         output.emit(validate_model_page.bare(answer))
     else:
-        output.emit_page(validate_model_page.page(answer), layout, view["no_color"])
+        output.emit_page(validate_model_page.page(answer), layout, view.no_color)
 
 
-def _judge(answer: Any, most: float | None, no_color: bool) -> None:
+def _judge(answer: Answer, most: float | None, no_color: bool) -> None:
     """Exit code 1 where the median error is above what was asked for, or a count of a model is not what was seen."""
+    from archsim.accuracy.model import ModelCheck
     from archsim.base.errors import AnswerNo
 
-    if not _answers(answer) and not answer.exact:
+    if isinstance(answer, ModelCheck) and not answer.exact:
         output.say(AnswerNo(f"not every count of {answer.asked} is what was seen"), no_color)
         raise typer.Exit(1)
     if most is None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 from archsim.base.errors import AnswerNo, InvalidPlan, UsageError
+from archsim.base.options import CompareArguments
 from archsim.base.ranges import parse_range
 from archsim.comparison.uncertainty import Ratio, Timing, joined, ratio, timing
 from archsim.counts.workload import Workload
@@ -151,7 +152,7 @@ def compare(
     hardware: Sequence[Hardware],
     *,
     formats: Sequence[str | None] = (),
-    **options: Any,
+    **options: Unpack[CompareArguments],
 ) -> Comparison:
     """Every model on every device. options: of `estimate`; the workload and the degrees may be ranges.
     formats: of each model's weights, where the options name none. Raises UsageError for nothing to compare; a

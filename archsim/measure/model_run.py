@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch.nn.attention import sdpa_kernel
@@ -30,7 +30,8 @@ from archsim.measure.suite_model import ATTENTION, cache_bytes, states
 from archsim.spec.model import Model
 from archsim.spec.tiny import tiny
 
-Size = Literal["small", "full"]
+SIZES = ("small", "full")
+"""Its kinds of layers at toy width, or the model itself."""
 LARGEST_ON_CPU = 4e9
 """Bytes of weights above which a model is made small on a CPU."""
 SHARE_OF_DEVICE = 0.85
@@ -100,7 +101,7 @@ def measured(
     model: Model,
     device: str | None = None,
     *,
-    size: Size | None = None,
+    size: str | None = None,
     batch: int = 1,
     input_len: int | None = None,
     dtype: str | None = None,
@@ -116,6 +117,8 @@ def measured(
     dtype = dtype or ("bf16" if device == "cuda" else "fp32")
     if dtype not in ("bf16", "fp16", "fp32"):
         raise UsageError(f"a model is timed in bf16, fp16 or fp32, not in {dtype}")
+    if size not in (None, *SIZES):
+        raise UsageError(f"a model is timed in its size {' or '.join(SIZES)}, not {size!r}")
     bench = Bench(device, quick=device == "cpu")
     fitting, reduced = _fitting(model, bench, size or ("small" if device == "cpu" else "full"), dtype)
     length = input_len or (min(32, fitting.max_context or 32) if bench.quick else 2048)
@@ -123,7 +126,7 @@ def measured(
         return _Loop(model.name, fitting, reduced, bench, dtype).run(batch, length)
 
 
-def _fitting(model: Model, bench: Bench, size: Size, dtype: str) -> tuple[Model, str]:
+def _fitting(model: Model, bench: Bench, size: str, dtype: str) -> tuple[Model, str]:
     """The model that is run, and why it is not the one asked for."""
     if size == "small":
         return tiny(model), "made small: the same kinds of layers at toy width"

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 from archsim.base.errors import UsageError
+from archsim.base.options import EstimateArguments
 from archsim.counts.step_graphs import StepGraphs
 from archsim.counts.workload import WorkloadSteps
 from archsim.graph.graph import Block, Node, Op
@@ -126,7 +127,9 @@ def _tid(stage: int, track: str) -> int:
     return 100 * _pid(stage) + TRACKS[track]
 
 
-def trace(model: Model, hardware: Hardware, *, phase: str = "decode", **options: Any) -> Trace:
+def trace(
+    model: Model, hardware: Hardware, *, phase: str = "decode", **options: Unpack[EstimateArguments]
+) -> Trace:
     """The timeline of a prefill, or of one decode step at the mean context. Options are those of `estimate`.
 
     Raises UsageError for another phase, and for the decode step of an encoder.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from archsim.base.errors import ArchsimError
+from archsim.base.options import EstimateArguments
 from archsim.counts import graph_counts as c
 from archsim.counts.count import step_for
 from archsim.counts.step_graphs import StepGraphs
@@ -79,7 +79,7 @@ class Suggestion:
     room: int | None
 
 
-def what_fits(model: Model, hardware: Hardware, options: Mapping[str, Any]) -> list[Suggestion]:
+def what_fits(model: Model, hardware: Hardware, options: EstimateArguments) -> list[Suggestion]:
     """Changes that would make it fit, each really estimated, the cheapest first.
 
     options: of `estimate`, the device count that was too small among them.
@@ -88,17 +88,17 @@ def what_fits(model: Model, hardware: Hardware, options: Mapping[str, Any]) -> l
 
 
 def _tries(
-    model: Model, hardware: Hardware, options: Mapping[str, Any]
+    model: Model, hardware: Hardware, options: EstimateArguments
 ) -> Iterator[tuple[str, Estimate | None]]:
-    free = {k: v for k, v in options.items() if k not in ("devices", "tp", "pp", "dp", "ep")}
-    more = _estimated(model, hardware, {**free, "devices": "auto"})
+    free: EstimateArguments = {**options, "devices": "auto", "tp": None, "pp": None, "dp": None, "ep": None}
+    more = _estimated(model, hardware, free)
     yield f"--devices {more.plan.devices}" if more else "", more
     for weights in ("fp8", "int4"):
         if options.get("weights") != weights:
             yield f"--weights {weights}", _estimated(model, hardware, {**options, "weights": weights})
 
 
-def _estimated(model: Model, hardware: Hardware, options: Mapping[str, Any]) -> Estimate | None:
+def _estimated(model: Model, hardware: Hardware, options: EstimateArguments) -> Estimate | None:
     try:
         return estimate(model, hardware, **options)
     except ArchsimError:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, Unpack
 
 from archsim.base.errors import UsageError
+from archsim.base.options import LoadArguments
 from archsim.render.html.candidates import Asked, Study, study
 from archsim.render.html.document import data, document
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
-
-OWN = ("light", "stamp", "command")
-"""Options of the page, beside those of the estimates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,68 +40,34 @@ class Report:
             raise UsageError(f"{path} cannot be written: {error.strerror}") from None
 
 
-def report(models: Any, hw: Any, options: Mapping[str, Any]) -> Report:
-    """The page. models, hw: one or several, by name, path or as objects. Raises UsageError for unknown options."""
-    page = {name: options[name] for name in OWN if name in options}
-    changes = options.get("set", ())
-    changes = (changes,) if isinstance(changes, str) else tuple(changes)
-    opened = _once([_model(m, changes) for m in _several(models)])
-    devices = _once([_device(d) for d in _several(hw)])
-    if not opened or not devices:
+def report(
+    models: Sequence[tuple[str, Model, str | None]],
+    hw: Sequence[tuple[str, Hardware]],
+    *,
+    changes: tuple[str, ...] = (),
+    weights: Sequence[str] = (),
+    light: bool = False,
+    stamp: str = "",
+    command: str = "",
+    **asked: Unpack[LoadArguments],
+) -> Report:
+    """The page. models: name as given, model, and the format that the name implies; hw: name and device. light: no
+    script. stamp, command: shown on the page. Raises UsageError where there is nothing to compare.
+    """
+    models, hw = _once(models), _once(hw)
+    if not models or not hw:
         raise UsageError("a report is about at least one model and one device")
-    asked = Asked(
-        models=tuple(name for name, _, _ in opened), hw=tuple(name for name, _ in devices), changes=changes,
-        weights=tuple(dict.fromkeys(_several(options.get("weights")))) or (None,), **_of_estimates(options),
+    question = Asked(
+        models=tuple(name for name, _, _ in models), hw=tuple(name for name, _ in hw), changes=changes,
+        weights=tuple(dict.fromkeys(weights)) or (None,), **asked,
     )  # fmt: skip
-    found = study(
-        [(model, implied) for _, model, implied in opened], [device for _, device in devices], asked
-    )
-    return Report(study=found, html=document(found, **page))
+    found = study([(model, hint) for _, model, hint in models], [device for _, device in hw], question)
+    return Report(study=found, html=document(found, light=light, stamp=stamp, command=command))
 
 
-def _once(opened: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+Named = TypeVar("Named", bound=tuple[object, ...])
+
+
+def _once(opened: Sequence[Named]) -> list[Named]:
     """Without those that are the same under another name."""
     return [one for i, one in enumerate(opened) if not any(one[1:] == other[1:] for other in opened[:i])]
-
-
-def _of_estimates(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that estimates take, or UsageError for one that nobody does."""
-    known = {f.name for f in fields(Asked)} - {"models", "hw", "weights", "changes"}
-    for name in options:
-        if name not in known | {*OWN, "weights", "set"}:
-            listed = ", ".join(sorted(known | {*OWN, "weights", "set"} - {"command"}))
-            raise UsageError(f"no option named {name!r}", hints=(f"known: {listed}",))
-    return {name: value for name, value in options.items() if name in known}
-
-
-def _several(given: Any) -> Sequence[Any]:
-    """One or several: a text is cut at its commas, unless it is the name of a file."""
-    if given is None:
-        return ()
-    if isinstance(given, str):
-        return (
-            [given] if Path(given).exists() else [part.strip() for part in given.split(",") if part.strip()]
-        )
-    if isinstance(given, (Path, Model, Hardware)):
-        return [given]
-    return [part for one in given for part in _several(one)]
-
-
-def _model(given: Any, changes: Sequence[str]) -> tuple[str, Model, str | None]:
-    """Its name as given, the model, and the format that the name implies."""
-    from archsim.importers.opening import open_model
-
-    if isinstance(given, Model):
-        if changes:
-            raise UsageError("`set` changes a spec while it is read: give the model by name or path")
-        return given.name, given, None
-    model, resolved = open_model(str(given), list(changes))
-    return str(given), model, resolved.format_hint
-
-
-def _device(given: Any) -> tuple[str, Hardware]:
-    from archsim.spec.load import load_hardware
-
-    if isinstance(given, Hardware):
-        return given.id, given
-    return str(given), load_hardware(str(given))

@@ -1,0 +1,209 @@
+"""The options of the Python functions: names and types as the commands' long flags, in snake_case.
+
+`...Arguments` are what the functions below the API take; `...Options` add what the API does before it calls them.
+Defaults stand behind each option; an option that is None counts as not given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import TypedDict
+
+Range = str | int | Iterable[int]
+"""One number, several, or a range as text: `1,8,32`, `1-256+1` (step), `1-256*2` (factor)."""
+
+Several = str | Sequence[str]
+"""One name, a list, or names joined by commas."""
+
+
+class Changes(TypedDict, total=False):
+    """`set`: fields of the spec to change, such as "attention.n_kv_heads=4"."""
+
+    set: str | Sequence[str]
+
+
+class CountArguments(TypedDict, total=False):
+    """What is counted of a model."""
+
+    batch: int  # 1
+    input_len: int  # 2048
+    weights: str | None  # the checkpoint's own format
+    kv_cache_dtype: str | None  # 16 bits
+    logits: str  # "last", or "all" positions
+    parts: Collection[str]  # optional modules to include: vision, audio, mtp, mlm-head
+    imatrix: bool | None  # whether a GGUF file type was made with an importance matrix
+
+
+class PlanArguments(TypedDict, total=False):
+    """Devices, parallel degrees, formats and engine."""
+
+    devices: int | str  # "auto": the fewest that hold the model; in `fit` one, or tp x pp x dp
+    tp: int | None
+    pp: int | None
+    ep: int | None
+    dp: int | None
+    weights: str | None  # the checkpoint's own format
+    kv_cache_dtype: str | None  # 16 bits
+    engine: str  # "generic"; NAME or NAME@VERSION
+
+
+class EstimateArguments(PlanArguments, total=False):
+    """A plan and a workload of equal requests."""
+
+    batch: int  # 1
+    input_len: int  # 2048
+    output_len: int  # 256
+    concurrency: int | None  # also the steady state of so many requests in flight
+
+
+class FitArguments(PlanArguments, total=False):
+    """A plan and how the engine is run; see `archsim.memory.device_fill.Settings`."""
+
+    batch: int  # 1: requests of max_model_len that must fit at once
+    input_len: int  # 2048
+    output_len: int  # 256
+    max_model_len: int | None
+    max_num_seqs: int | None
+    max_num_batched_tokens: int | None
+    gpu_memory_utilization: float | None
+    mem_fraction_static: float | None
+    block_size: int | None
+    enforce_eager: bool  # False
+    parts: Collection[str]
+    max_loras: int  # 0
+    max_lora_rank: int  # 16
+    n_gpu_layers: int | None
+    cpu_moe: bool  # False
+    n_cpu_moe: int  # 0
+    cache_type_k: str | None
+    cache_type_v: str | None
+    enable_dp_attention: bool  # False
+    host_bandwidth: float | None  # B/s
+    suggest: bool  # True
+
+
+class RangeArguments(TypedDict, total=False):
+    """A plan and a workload, each number a range."""
+
+    devices: Range  # "auto"
+    tp: Range | None
+    pp: Range | None
+    ep: Range | None
+    dp: Range | None
+    batch: Range  # 1
+    input_len: Range  # 2048
+    output_len: Range  # 256
+
+
+class CompareArguments(RangeArguments, total=False):
+    """Ranges, in one choice of formats and engine."""
+
+    weights: str | None
+    kv_cache_dtype: str | None
+    engine: str
+
+
+class PairArguments(TypedDict, total=False):
+    """What two architectures are compared at."""
+
+    context_len: int  # 8192
+
+
+class EvolveArguments(PairArguments, total=False):
+    """The order of steps, and how many orders the attribution averages over."""
+
+    order: str  # "story", "reverse", "random:SEED", or decisions that come first
+    orders: int  # 8; 0 for no attribution
+    seed: int  # 0
+
+
+class TimingArguments(TypedDict, total=False):
+    """How a model is timed on this machine."""
+
+    device: str | None  # "cpu" or "cuda": time the model instead of reading measurements
+    size: str | None  # "small": its kinds of layers at toy width, or "full"
+    batch: int  # 1
+    input_len: int | None
+    dtype: str | None
+    threads: int  # 1
+
+
+class LoadArguments(TypedDict, total=False):
+    """What the candidates of a report are estimated with."""
+
+    devices: int | str  # "auto"
+    batch: int  # 1
+    input_len: int  # 2048
+    output_len: int  # 256
+    kv_cache_dtype: str | None
+    engine: str  # "generic"
+
+
+class PageArguments(LoadArguments, total=False):
+    """What a report compares, and its page."""
+
+    light: bool  # False: pictures alone, without script
+    stamp: str  # a date or remark to show
+    command: str  # the command line to show
+
+
+class CountOptions(CountArguments, Changes):
+    """Options of `archsim.count`."""
+
+
+class EstimateOptions(EstimateArguments, Changes):
+    """Options of `archsim.estimate` and `archsim.trace`."""
+
+
+class FitOptions(FitArguments, Changes):
+    """Options of `archsim.fit`."""
+
+
+class CompareOptions(CompareArguments, Changes):
+    """Options of `archsim.compare`; `set` changes all models but the first."""
+
+
+class SweepOptions(RangeArguments, Changes, total=False):
+    """Options of `archsim.sweep`."""
+
+    weights: Several | None
+    kv_cache_dtype: Several | None
+    engine: Several
+    columns: Several | None
+    where: str | None
+    pareto: Several | None
+
+
+class DiffOptions(PairArguments, Changes, total=False):
+    """Options of `archsim.diff`; `set` changes the second model, `set_from` the first."""
+
+    set_from: str | Sequence[str]
+
+
+class EvolveOptions(EvolveArguments, Changes, total=False):
+    """Options of `archsim.evolve`; `set` changes the second model, `set_from` the first."""
+
+    set_from: str | Sequence[str]
+
+
+class FileArguments(TypedDict, total=False):
+    """How files of measurements are read."""
+
+    limit: int | None  # rows of each file at most, drawn with a fixed seed
+
+
+class ValidateOptions(TimingArguments, FileArguments):
+    """Options of `archsim.validate`: of files or of a model."""
+
+
+class ClaimOptions(TypedDict, total=False):
+    """Options of `archsim.claims`."""
+
+    id: str | Collection[str] | None  # one id, or several
+    verdict: str | None  # "true", "approximately", "false" or "uncheckable"
+
+
+class ReportOptions(PageArguments, Changes, total=False):
+    """Options of `archsim.report`."""
+
+    weights: Several | None  # formats to compare
