@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated
 
 from archsim.base.number import divide
 from archsim.blocks import tiny
@@ -33,7 +33,7 @@ class Context:
     step: Step
     cached: bool = True
     memory: Tensor | None = None
-    shared: dict[str, Any] = field(default_factory=dict)
+    shared: dict[str, tuple[Tensor, ...]] = field(default_factory=dict)
     caches: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
     path: str = ""
     loops: tuple[int, ...] = ()

@@ -180,17 +180,19 @@ class OneOf:
     def __init__(self, family: str) -> None:
         self.family = family
 
-    def __get_pydantic_core_schema__(self, _: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+    def __get_pydantic_core_schema__(
+        self, _: object, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
         serialize = core_schema.plain_serializer_function_ser_schema(
             lambda v: v.model_dump(exclude_unset=True)
         )
         return core_schema.no_info_plain_validator_function(self._validate, serialization=serialize)
 
-    def __get_pydantic_json_schema__(self, _: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(self, _: object, handler: GetJsonSchemaHandler) -> dict[str, str]:
         """The family's name, which `archsim.spec.schemas` replaces by a choice of its classes."""
         return {FAMILY: self.family}
 
-    def _validate(self, value: Any) -> Spec:
+    def _validate(self, value: object) -> Spec:
         if isinstance(value, Spec):
             return value
         if not isinstance(value, Mapping):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
+from archsim.base.number import Num
 from archsim.blocks import tiny
 from archsim.blocks.block import Context, MixerSpec
 from archsim.blocks.dispatch import About, Changes, Count, Extent
@@ -17,7 +18,7 @@ from archsim.graph.step import Step
 from archsim.graph.tensor import Tensor
 
 
-def _attrs(chunk: int, *inputs: Tensor) -> dict[str, Any]:
+def _attrs(chunk: int, *inputs: Tensor) -> dict[str, object]:
     """What running a body in chunks needs: their size, and the names of its inputs."""
     return {"chunk": chunk, "inputs": tuple(x.name for x in inputs)}
 
@@ -42,7 +43,7 @@ class Lightning(MixerSpec):
     def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "mixer") -> Tensor:
         """The mixing of tokens; returns a tensor over T and D."""
         step = ctx.step
-        sizes: dict[str, Any] = {"N": self.n_heads, "H": self.d_head, "Hv": self.d_head, "C": step.tokens}
+        sizes: dict[str, Num] = {"N": self.n_heads, "H": self.d_head, "Hv": self.d_head, "C": step.tokens}
         with b.block(name, **sizes, S=step.n_seqs, P=chunk_pairs(step, self.chunk, filled=False)):
             axes = {"q": "N H", "k": "N H", "v": "N Hv"}
             q, k, v = (
@@ -104,7 +105,7 @@ class GatedDeltaNet(MixerSpec):
         """The mixing of tokens; returns a tensor over T and D."""
         step = ctx.step
         groups = self.n_value_heads // self.n_key_heads
-        sizes: dict[str, Any] = {
+        sizes: dict[str, Num] = {
             "N": self.n_key_heads,
             "J": groups,
             "H": self.d_key,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import model_validator
 
@@ -38,7 +38,7 @@ class Mamba(MixerSpec):
 
     def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "mixer") -> Tensor:
         """The mixing of tokens; returns a tensor over T and D."""
-        sizes: dict[str, Any] = {"I": self.d_inner, "Ns": self.d_state, "W": self.d_conv, "R": self.dt_rank}
+        sizes: dict[str, Num] = {"I": self.d_inner, "Ns": self.d_state, "W": self.d_conv, "R": self.dt_rank}
         with b.block(name, **sizes, S=ctx.step.n_seqs):
             u = b.linear("x", x, "D I", "T I", bias=self.bias)
             z = b.linear("z", x, "D I", "T I", bias=self.bias)
@@ -99,7 +99,7 @@ class Mamba2(MixerSpec):
     def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "mixer") -> Tensor:
         """The mixing of tokens; returns a tensor over T and D."""
         step = ctx.step
-        sizes: dict[str, Any] = {
+        sizes: dict[str, Num] = {
             "Gr": self.n_groups,
             "J": self.n_heads // self.n_groups,
             "H": self.d_head,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -110,7 +110,7 @@ class Mla(AttentionSpec):
         """The mixing of tokens; returns a tensor over T and D."""
         step = ctx.step
         mask = self.mask.mask(self.indexer.top_k if self.indexer else 0)
-        sizes: dict[str, Any] = {"N": self.n_heads, "Q": self.q_rank, "L": self.kv_rank, "Hn": self.d_nope}
+        sizes: dict[str, Num] = {"N": self.n_heads, "Q": self.q_rank, "L": self.kv_rank, "Hn": self.d_nope}
         sizes |= {"Hr": self.d_rope, "Hv": self.d_v, "C": step.stored(), "P": step.pairs(mask)}
         with b.block(name, **sizes):
             q_in, source = self._query_input(b, x)

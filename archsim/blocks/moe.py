@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -236,7 +236,7 @@ class Moe(FfnSpec):
         return b.map(name + "+b", "add", y, bias.part(E=hit))
 
     def _beside(self, b: Builder, x: Tensor, part: str, spec: Ffn, ctx: Context) -> Tensor:
-        copies: dict[str, Any] = {}
+        copies: dict[str, int] = {}
         if isinstance(spec, Shared) and spec.n != 1:
             copies = {"d_ff": spec.n * spec.d_ff}
         y = (spec.model_copy(update=copies) if copies else spec).lower(b, x, ctx, part)

@@ -44,12 +44,13 @@ class T5Bias(Position):
         """One table for the stack."""
         if self.shared and "t5" not in ctx.shared:
             with b.scope(Bk=self.buckets):
-                ctx.shared["t5"] = b.weight("relative_bias", "Bk K G", "position_bias")
+                ctx.shared["t5"] = (b.weight("relative_bias", "Bk K G", "position_bias"),)
 
     def scores(self, b: Builder, s: Tensor, q: Tensor, k: Operand, ctx: Context, scale: float) -> Tensor:
         """The scores plus the bias of each pair's bucket."""
         with b.scope(Bk=self.buckets):
-            table = ctx.shared["t5"] if self.shared else b.weight("relative_bias", "Bk K G", "position_bias")
+            own = () if self.shared else (b.weight("relative_bias", "Bk K G", "position_bias"),)
+            (table,) = own or ctx.shared["t5"]
         both_ways = not ctx.cached
         bias = b.gather(
             "bias", table.part(), "K G P", index="t5", max_distance=self.max_distance, both_ways=both_ways
@@ -122,11 +123,11 @@ class Deberta(Position):
                 table = b.weight("relative_embedding", "R D", "position_bias")
                 if self.norm:
                     table = self.norm.lower(b, "relative_norm", table)
-            ctx.shared["deberta"] = table
+            ctx.shared["deberta"] = (table,)
 
     def scores(self, b: Builder, s: Tensor, q: Tensor, k: Operand, ctx: Context, scale: float) -> Tensor:
         """The scores plus both position terms; rows beyond the present length are not touched."""
-        table: Tensor = ctx.shared["deberta"]
+        (table,) = ctx.shared["deberta"]
         rows = 2 * minimum(self.span, _longest(ctx))
         with b.scope(R=rows):
             touched = table.part(R=rows)

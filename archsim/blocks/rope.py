@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import model_validator
 
@@ -60,15 +60,11 @@ class Rope(Position):
 
     def rotate(self, b: Builder, name: str, x: Tensor) -> Tensor:
         """`x` with its last axis rotated by the position of each token."""
-        return b.map(name, "rope", x, **self.attrs())
+        return b.map(name, "rope", x, rope=self)
 
     def rotated_size(self, d_head: int) -> int:
         """All of the head, or as many of its dimensions as are named."""
         return self.dim or d_head
-
-    def attrs(self) -> dict[str, Any]:
-        """What executing the rotation needs."""
-        return {"rope": self}
 
     def reduced_to(self, d_head: int, was: int) -> Rope:
         """Fewer rotated dimensions, and per-dimension factors as many as pairs are left."""

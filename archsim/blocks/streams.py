@@ -28,7 +28,7 @@ class PerLayerInput(Spec):
     def lower(self, b: Builder, x: Tensor, ctx: Context) -> Tensor:
         """What this layer's embedding adds, over T and D."""
         with b.block("per_layer", Pl=self.d):
-            own = b.select("own", ctx.shared["per_layer"], "T Pl", "next", Y=1)
+            own = b.select("own", ctx.shared["per_layer"][0], "T Pl", "next", Y=1)
             gate = b.map("gate()", self.activation, b.linear("gate", x, "D Pl", "T Pl"))
             y = b.linear("up", b.map("gated", "mul", gate, own), "Pl D", "T D")
             return self.norm.lower(b, "norm", y)

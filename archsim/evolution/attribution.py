@@ -7,12 +7,15 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import permutations
 from math import factorial
-from typing import Any
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import UsageError
+from archsim.base.number import Num
 from archsim.evolution.figures import ArchitectureFigures
-from archsim.evolution.path import EvolutionPath, Step
+from archsim.evolution.path import EvolutionPath
+
+Shares = dict[str, dict[str, Num | None]]
+"""Decision -> its part of the change in each figure."""
 
 ORDERS = ("story", "reverse", "random", "random:SEED")
 """Orders with a name; a list of decisions is an order too, whose rest follows as in the story."""
@@ -52,40 +55,36 @@ def sampled(decisions: Sequence[str], count: int, seed: int) -> tuple[list[tuple
     return found[:count], False
 
 
-def attributed(path: EvolutionPath, orders: Sequence[Sequence[str]]) -> dict[str, dict[str, Any]]:
+def attributed(path: EvolutionPath, orders: Sequence[Sequence[str]]) -> Shares:
     """The mean change that each decision brings over the orders (Shapley's value where they are all orders).
 
     What several decisions can only change together is shared out equally among them. Whole numbers stay whole:
     means are rounded so that they still add up.
     """
-    sums: dict[str, dict[str, Any]] = {}
+    sums: dict[str, dict[str, Num]] = {}
     for order in orders:
         for step in path.steps(order):
-            _add(sums, step)
+            for name in step.decisions:
+                _add(sums.setdefault(name, {}), step.delta, len(step.decisions))
     names = [name for name in path.decisions if name in sums]
-    for metric in ArchitectureFigures._fields:
-        values = [sums[name][metric] for name in names]
-        means = [None if v is None else v / len(orders) for v in values]
-        for name, value in zip(names, _whole(means), strict=True):
-            sums[name][metric] = value
-    return {name: sums[name] for name in names}
+    shares: Shares = {name: dict.fromkeys(ArchitectureFigures._fields) for name in names}
+    for figure in ArchitectureFigures._fields:
+        known = [name for name in names if figure in sums[name]]
+        means = _whole([sums[name][figure] / len(orders) for name in known])
+        for name, mean in zip(known, means, strict=True):
+            shares[name][figure] = mean
+    return shares
 
 
-def _add(sums: dict[str, dict[str, Any]], step: Step) -> None:
-    delta: Mapping[str, Any] = step.delta
-    for name in step.decisions:
-        own = sums.setdefault(name, dict.fromkeys(ArchitectureFigures._fields))
-        for metric, value in delta.items():
-            if value is not None:
-                part = (
-                    Fraction(value, len(step.decisions))
-                    if isinstance(value, int)
-                    else value / len(step.decisions)
-                )
-                own[metric] = part if own[metric] is None else own[metric] + part
+def _add(sums: dict[str, Num], delta: Mapping[str, Num | None], parts: int) -> None:
+    """Adds one of so many equal parts of a step's change."""
+    for figure, value in delta.items():
+        if value is not None:
+            part = Fraction(value, parts) if isinstance(value, int) else value / parts
+            sums[figure] = sums.get(figure, 0) + part
 
 
-def _whole(means: list[Any]) -> list[Any]:
+def _whole(means: list[Num]) -> list[Num]:
     """Fractions rounded to whole numbers whose sum is theirs (largest remainders first); floats stay as they are."""
     if not means or not all(isinstance(mean, Fraction) for mean in means):
         return [float(mean) if isinstance(mean, Fraction) else mean for mean in means]

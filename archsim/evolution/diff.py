@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
+from archsim.base.number import Num
 from archsim.counts.count import checked
 from archsim.evolution.figures import ArchitectureCost, ArchitectureFigures
 from archsim.evolution.mix import ArchitectureMix
@@ -33,7 +34,7 @@ class Effect(NamedTuple):
     decision: str
     change: str
     measured: Literal["a", "b"] | None
-    delta: dict[str, Any]
+    delta: dict[str, Num | None]
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -45,7 +46,7 @@ class Effect(NamedTuple):
             found.remove("storage")  # bytes that follow from parameters
         return tuple(found) or ("wiring",)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Raw numbers."""
         return {
             "decision": self.decision, "change": self.change, "groups": list(self.groups),
@@ -69,7 +70,7 @@ class Difference:
         """Whether both are one architecture."""
         return not self.effects
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The `archsim.diff/1` object."""
         return {
             "schema": "archsim.diff/1",
@@ -87,7 +88,7 @@ def difference(a: Model, b: Model, *, context_len: int = 8192) -> Difference:
     path = EvolutionPath(ArchitectureMix(a, b), ArchitectureCost(context_len=context_len))
     whole = frozenset(path.decisions)
     effects = tuple(_effect(path, name, whole) for name in path.decisions)
-    first, last = path.end(frozenset()).costs, path.end(whole).costs
+    first, last = path.end(frozenset()).figures, path.end(whole).figures
     return Difference(a=a, b=b, context_len=context_len, first=first, last=last, effects=effects)
 
 
@@ -98,15 +99,15 @@ def _effect(path: EvolutionPath, name: str, whole: frozenset[str]) -> Effect:
         ("b", whole - {name}, whole),
     )
     for side, before, after in sides:
-        one, two = path.state(before), path.state(after)
+        one, two = path.mixture(before), path.mixture(after)
         if one is not None and two is not None and one.key != two.key:
-            return Effect(name, change, side, _difference(two.costs, one.costs))
+            return Effect(name, change, side, _difference(two.figures, one.figures))
     return Effect(name, change, None, dict.fromkeys(COUNTED))
 
 
-def _counted(costs: ArchitectureFigures) -> dict[str, Any]:
-    return {name: getattr(costs, name) for name in COUNTED}
+def _counted(figures: ArchitectureFigures) -> dict[str, Num]:
+    return {name: getattr(figures, name) for name in COUNTED}
 
 
-def _difference(last: ArchitectureFigures, first: ArchitectureFigures) -> dict[str, Any]:
+def _difference(last: ArchitectureFigures, first: ArchitectureFigures) -> dict[str, Num]:
     return {name: getattr(last, name) - getattr(first, name) for name in COUNTED}

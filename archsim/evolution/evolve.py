@@ -1,10 +1,10 @@
-"""`archsim evolve`: from one architecture to another, one decision at a time, and what each of them costs."""
+"""`archsim evolve`: from one architecture to another, one decision at a time, and what each of them figures."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from archsim.base.errors import AnswerNo, UsageError
 from archsim.base.notes import Note, notes_to_dict
@@ -12,10 +12,10 @@ from archsim.counts.count import checked
 from archsim.counts.formats import choose_formats
 from archsim.counts.step_graphs import StepGraphs
 from archsim.counts.workload import Workload, WorkloadSteps
-from archsim.evolution.attribution import attributed, ordered, sampled
+from archsim.evolution.attribution import Shares, attributed, ordered, sampled
 from archsim.evolution.figures import ArchitectureCost, ArchitectureFigures
 from archsim.evolution.mix import ArchitectureMix, Change
-from archsim.evolution.path import EvolutionPath, Step
+from archsim.evolution.path import EvolutionPath, PathStep
 from archsim.evolution.words import describe_change
 from archsim.memory.workload_memory import WorkloadMemory
 from archsim.spec.hardware import Hardware
@@ -29,7 +29,7 @@ MOST_ORDERS = 10_000
 class Attribution(NamedTuple):
     """The mean over orders. complete: over all orders that there are, which is Shapley's value."""
 
-    shares: dict[str, dict[str, Any]]
+    shares: Shares
     orders: int
     seed: int
     complete: bool
@@ -46,17 +46,17 @@ class Evolution:
     order: str
     first: ArchitectureFigures
     last: ArchitectureFigures
-    steps: tuple[Step, ...]
+    steps: tuple[PathStep, ...]
     changes: tuple[Change, ...]
     attribution: Attribution | None
     assumptions: tuple[Note, ...]
     warnings: tuple[Note, ...]
 
-    def change(self, step: Step) -> str:
+    def change(self, step: PathStep) -> str:
         """A step in words."""
         return " + ".join(describe_change(name, self.changes) for name in step.decisions)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The `archsim.evolve/1` object."""
         return {
             "schema": "archsim.evolve/1",
@@ -75,7 +75,7 @@ class Evolution:
             **notes_to_dict(self.assumptions, self.warnings),
         }  # fmt: skip
 
-    def _attribution(self) -> dict[str, Any] | None:
+    def _attribution(self) -> dict[str, object] | None:
         found = self.attribution
         if found is None:
             return None
@@ -110,7 +110,7 @@ def evolve(
         ArchitectureMix(a, b), ArchitectureCost(context_len=context_len, hardware=hardware, decodes=both)
     )
     whole = frozenset(path.decisions)
-    first, last = path.end(frozenset()).costs, path.end(whole).costs
+    first, last = path.end(frozenset()).figures, path.end(whole).figures
     steps = path.steps(ordered(path.decisions, order)) if path.decisions else ()
     attribution = None
     if orders and path.decisions:
@@ -150,17 +150,17 @@ def assumed(
     return tuple(notes)
 
 
-def _unlike(cost: ArchitectureCost, model: Model, costs: ArchitectureFigures) -> list[Note]:
+def _unlike(cost: ArchitectureCost, model: Model, figures: ArchitectureFigures) -> list[Note]:
     """Refuses a model whose normal form is another one; says by how much times differ where only grouping does."""
     own = cost(model)
-    for name, ours, theirs in zip(ArchitectureFigures._fields, costs, own, strict=True):
+    for name, ours, theirs in zip(ArchitectureFigures._fields, figures, own, strict=True):
         if isinstance(theirs, int) and ours != theirs:
             raise AnswerNo(
                 f"{model.name} cannot be changed layer by layer: its {name} would be {ours}, not {theirs}"
             )
     off = [
         abs(x / y - 1)
-        for x, y in ((costs.decode_s, own.decode_s), (costs.prefill_s, own.prefill_s))
+        for x, y in ((figures.decode_s, own.decode_s), (figures.prefill_s, own.prefill_s))
         if x and y
     ]
     if max(off, default=0.0) < 1e-9:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from archsim.base.errors import UsageError
 from archsim.base.number import Num
@@ -42,7 +42,7 @@ class ArchitectureFigures(NamedTuple):
         pairs = zip(self._fields, self, other, strict=True)
         return {name: None if a is None or b is None else a - b for name, a, b in pairs}
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Num | None]:
         """Raw numbers."""
         return self._asdict()
 

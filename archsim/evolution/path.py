@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from archsim.base.errors import AnswerNo, ArchsimError
+from archsim.base.number import Num
 from archsim.evolution.figures import ArchitectureCost, ArchitectureFigures
 from archsim.evolution.mix import ArchitectureMix
 from archsim.evolution.words import describe_change
@@ -20,34 +21,34 @@ TOGETHER = 4
 Taken = frozenset[str]
 
 
-class State(NamedTuple):
-    """A mixture that can be built: what tells it from others, and what it costs."""
+class Mixture(NamedTuple):
+    """A mixture that can be built: what tells it from others, and its figures."""
 
     key: str
-    costs: ArchitectureFigures
+    figures: ArchitectureFigures
 
 
-class Step(NamedTuple):
-    """One step: the decisions it takes (several only where none of them is possible alone), and the costs around it."""
+class PathStep(NamedTuple):
+    """One step: the decisions it takes (several only where none is possible alone), and the figures around it."""
 
     decisions: tuple[str, ...]
     before: ArchitectureFigures
     after: ArchitectureFigures
 
     @property
-    def delta(self) -> dict[str, Any]:
+    def delta(self) -> dict[str, Num | None]:
         """What the step changes."""
         return self.after.minus(self.before)
 
 
 @dataclass(slots=True)
 class EvolutionPath:
-    """Walks from A to B in any order; remembers every mixture that it has met, and prices each spec once."""
+    """Paths from A to B in any order of decisions; each mixture on the way is built and priced once."""
 
     mix: ArchitectureMix
     cost: ArchitectureCost
     keys: dict[Taken, str] = field(default_factory=dict)
-    costs: dict[str, ArchitectureFigures | None] = field(default_factory=dict)
+    figures: dict[str, ArchitectureFigures | None] = field(default_factory=dict)
 
     @property
     def decisions(self) -> tuple[str, ...]:
@@ -59,50 +60,50 @@ class EvolutionPath:
         if taken not in self.keys:
             document = self.mix.document(taken)
             key = self.keys[taken] = json.dumps(document, sort_keys=True, default=repr)
-            if key not in self.costs:
-                self.costs[key] = self._priced(document)
+            if key not in self.figures:
+                self.figures[key] = self._figures(document)
         return self.keys[taken]
 
-    def _priced(self, document: dict[str, Any]) -> ArchitectureFigures | None:
-        """The costs of a spec; None where there can be no such model."""
+    def _figures(self, document: dict[str, object]) -> ArchitectureFigures | None:
+        """The figures of a spec; None where there can be no such model."""
         try:
             return self.cost(Model.model_validate(document))
         except (ArchsimError, ValueError):
             return None
 
-    def state(self, taken: Taken) -> State | None:
+    def mixture(self, taken: Taken) -> Mixture | None:
         """A mixture; None if there can be no such model."""
         key = self.key(taken)
-        costs = self.costs[key]
-        return None if costs is None else State(key, costs)
+        figures = self.figures[key]
+        return None if figures is None else Mixture(key, figures)
 
-    def steps(self, order: Sequence[str]) -> tuple[Step, ...]:
-        """The steps of one order. A decision that is not possible yet, or that would change nothing yet, waits for the
-        first step after which it is. Raises AnswerNo where no few decisions lead on.
+    def steps(self, order: Sequence[str]) -> tuple[PathStep, ...]:
+        """The steps of one order. Decisions that would give an invalid or unchanged model are postponed, and tried
+        again after each step. Raises AnswerNo where no few decisions lead on.
         """
         taken: Taken = frozenset()
         goal, here = self.end(frozenset(order)), self.end(taken)
         waiting, steps = list(order), []
         while here.key != goal.key:
-            group, state = self._next(taken, here, waiting)
-            steps.append(Step(group, here.costs, state.costs))
-            taken, here = taken | set(group), state
+            group, found = self._next(taken, here, waiting)
+            steps.append(PathStep(group, here.figures, found.figures))
+            taken, here = taken | set(group), found
             waiting = [name for name in waiting if name not in group]
         return tuple(steps)
 
-    def end(self, taken: Taken) -> State:
+    def end(self, taken: Taken) -> Mixture:
         """A or B in normal form."""
-        state = self.state(taken)
-        if state is None:
+        found = self.mixture(taken)
+        if found is None:
             which = "the first" if not taken else "the second"
             raise AnswerNo(f"{which} model of {self.mix.name} cannot be written layer by layer")
-        return state
+        return found
 
-    def _next(self, taken: Taken, here: State, waiting: Sequence[str]) -> tuple[tuple[str, ...], State]:
+    def _next(self, taken: Taken, here: Mixture, waiting: Sequence[str]) -> tuple[tuple[str, ...], Mixture]:
         for group in _groups(waiting):
-            state = self.state(taken | set(group))
-            if state is not None and state.key != here.key:
-                return group, state
+            found = self.mixture(taken | set(group))
+            if found is not None and found.key != here.key:
+                return group, found
         names = "; ".join(describe_change(name, self.mix.changes) for name in waiting)
         raise AnswerNo(
             f"no path of single decisions: none of these, nor {TOGETHER} of them together, can be changed next",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 
 from archsim.base.errors import AnswerNo
+from archsim.blocks.dispatch import Fields
 from archsim.blocks.layer import Layer, layer_name
 from archsim.evolution.normal_form import Tree, document, frozen, tree
 
@@ -55,7 +55,7 @@ class Pattern:
         return self.layers[i if i < n else i - -(-(i - n + 1) // self.period) * self.period]
 
 
-def period(keys: Sequence[Any]) -> tuple[int, int]:
+def period(keys: Sequence[Hashable]) -> tuple[int, int]:
     """(start, length) of the pattern that a sequence ends in, with the least start + length."""
     best = (max(len(keys) - 1, 0), 1)
     for length in range(1, min(LONGEST_PERIOD, len(keys)) + 1):
@@ -67,7 +67,7 @@ def period(keys: Sequence[Any]) -> tuple[int, int]:
     return best
 
 
-def compressed(layers: Sequence[Tree]) -> list[dict[str, Any]]:
+def compressed(layers: Sequence[Tree]) -> list[Fields]:
     """The `layers` of a document: equal neighbours as one layer, a repeated pattern as a group; where layers read the
     caches of others, as many groups as there are patterns.
     """
@@ -130,14 +130,14 @@ def _folded(layers: Sequence[Tree], keys: Sequence[int], first: int, last: int) 
 def _keys(layers: Sequence[Tree]) -> list[int]:
     """A number for each layer, the same for equal ones."""
     by_identity: dict[int, int] = {}
-    numbers: dict[Any, int] = {}
+    numbers: dict[Hashable, int] = {}
     for layer in layers:
         if id(layer) not in by_identity:
             by_identity[id(layer)] = numbers.setdefault(frozen(layer), len(numbers))
     return [by_identity[id(layer)] for layer in layers]
 
 
-def _written(keys: Sequence[Any], begin: int, length: int) -> int:
+def _written(keys: Sequence[Hashable], begin: int, length: int) -> int:
     """Layers that are written down where the pattern begins at `begin`."""
     end = begin + (len(keys) - begin) // length * length
     parts = keys[:begin], keys[begin : begin + length], keys[end:]
@@ -148,7 +148,7 @@ def _reads_another(layer: Tree) -> bool:
     return layer.get("attention") is not None and layer["attention"].get("kv_from") is not None
 
 
-Run = tuple[int, dict[str, Any]]
+Run = tuple[int, Fields]
 """The last place of a repeated layer, and its document."""
 
 
@@ -165,7 +165,7 @@ def _runs(
     return found
 
 
-def _named(runs: list[Run]) -> list[dict[str, Any]]:
+def _named(runs: list[Run]) -> list[Fields]:
     """Layers with a name each, where there are several."""
     return [layer for _, layer in _with_names(runs)]
 
@@ -175,7 +175,7 @@ def _with_names(runs: list[Run]) -> list[Run]:
     return [(place, layer | name) for (place, layer), name in zip(runs, names, strict=True)]
 
 
-def _paths(end: int, layer: dict[str, Any]) -> Iterator[tuple[int, str]]:
+def _paths(end: int, layer: Fields) -> Iterator[tuple[int, str]]:
     """Where the layers of a run end whose caches others may read, each with its path."""
     if "layers" not in layer:
         yield end, layer.get("name", "")
@@ -185,7 +185,7 @@ def _paths(end: int, layer: dict[str, Any]) -> Iterator[tuple[int, str]]:
         end -= inner["repeat"]
 
 
-def _pointed(layer: dict[str, Any], paths: Mapping[int, str]) -> dict[str, Any]:
+def _pointed(layer: Fields, paths: Mapping[int, str]) -> Fields:
     """A layer, or a group, in which a number in `kv_from` becomes the path of the layer that ends there."""
     if "layers" in layer:
         return layer | {"layers": [_pointed(inner, paths) for inner in layer["layers"]]}

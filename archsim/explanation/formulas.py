@@ -4,10 +4,9 @@ letters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import UnknownName, UsageError
@@ -47,11 +46,11 @@ class Formula:
         return tidy(substituted(self.poly, self.letters))
 
     @property
-    def value(self) -> Any:
+    def value(self) -> Num:
         """What it comes to."""
         return self.poly(**self.letters)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """For `--json`."""
         return {
             "part": self.part, "formula": self.symbols, "numbers": self.numbers, "value": self.value,
@@ -82,7 +81,7 @@ class Explanation:
         used = {letter for formula in (self.whole, *self.parts) for letter in letters_in(formula.poly)}
         return {letter: n for letter, n in self.whole.letters.items() if letter in used}
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The `archsim.explain/1` object."""
         return {
             "schema": "archsim.explain/1", "model": {"name": self.model}, "quantity": self.quantity,
@@ -333,7 +332,9 @@ def _by_owner(
     return [Formula(part=name, poly=Poly.of(n), letters=letters, unit=unit) for name, n in sums.items()]
 
 
-def _made(model: Model, key: str, title: str, whole: Formula, parts: Any, notes: Any) -> Explanation:
+def _made(
+    model: Model, key: str, title: str, whole: Formula, parts: Iterable[Formula], notes: Iterable[str]
+) -> Explanation:
     return Explanation(
         model=model.name, quantity=key, title=title, whole=whole, parts=tuple(parts), notes=tuple(notes),
         sources=tuple(sources_of(model, key)), meanings=CONTEXT_LETTERS | meanings(model),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 from archsim.blocks.block import NO_POSITION, AttentionSpec, FfnSpec
 from archsim.blocks.layer import Layer
@@ -20,6 +20,9 @@ from archsim.spec.load import load_hardware, load_model
 from archsim.spec.lower import lower
 from archsim.spec.model import Model
 
+Value: TypeAlias = Any
+"""A number, a text, a truth, or a tuple of them where layers differ; the ledger's expressions do arithmetic with it."""
+
 NORM_KINDS = ("rmsnorm", "layernorm", "l2norm")
 
 
@@ -29,7 +32,7 @@ class ModelFacts(Named):
     def __init__(self, model: Model) -> None:
         self.model = model
 
-    def quantity(self, name: str) -> Any:
+    def quantity(self, name: str) -> Value:
         """A number, a text, or a function of tokens or formats."""
         if name in FUNCTIONS:
             return lambda *given, **options: FUNCTIONS[name](self, *given, **options)
@@ -65,13 +68,17 @@ class ModelFacts(Named):
         return _repeated(self.model.layers, wanted)
 
 
+Quantity = Callable[[ModelFacts], Value]
+"""What reads one quantity off a model."""
+
+
 @lru_cache(maxsize=512)
 def facts(name: str, *changes: str) -> ModelFacts:
     """The quantities of a catalog model, changed as `--set` would; read and counted once."""
     return ModelFacts(load_model(name, changes))
 
 
-def one(values: Iterable[Any]) -> Any:
+def one(values: Iterable[Value]) -> Value:
     """The value that all layers share; all values, in order, where they differ; 0 without any."""
     found = tuple(dict.fromkeys(values))
     return found[0] if len(found) == 1 else found or 0
@@ -119,15 +126,15 @@ def _choice(name: str) -> Callable[[ModelFacts], str]:
     return lambda m: choices(m.model).text(name)
 
 
-def _of_attention(get: Callable[[AttentionSpec], Any]) -> Callable[[ModelFacts], Any]:
+def _of_attention(get: Callable[[AttentionSpec], Value]) -> Quantity:
     return lambda m: one(get(a) for a in m.attentions)
 
 
-def _of_experts(get: Callable[[FfnSpec], Any]) -> Callable[[ModelFacts], Any]:
+def _of_experts(get: Callable[[FfnSpec], Value]) -> Quantity:
     return lambda m: one(get(moe) for moe in m.moes)
 
 
-QUANTITIES: Mapping[str, Callable[[ModelFacts], Any]] = {
+QUANTITIES: Mapping[str, Quantity] = {
     "name": lambda m: m.model.name,
     "released": lambda m: m.model.released,
     "params": lambda m: m.counted.total,
@@ -223,7 +230,7 @@ def has_op(m: ModelFacts, ending: str) -> bool:
     return any(op.name.endswith("." + ending) for op, _ in ops(m.decode))
 
 
-FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+FUNCTIONS: Mapping[str, Callable[..., Value]] = {
     "kv_bytes": kv_bytes, "weights": weights, "token_flops": token_flops, "prompt_flops": prompt_flops, "fits": fits,
     "elementwise": elementwise, "has_op": has_op, "stored_bits": stored_bits,
 }  # fmt: skip

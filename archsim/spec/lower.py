@@ -116,7 +116,7 @@ def _stack(b: Builder, x: Tensor, ctx: Context, layers: tuple[Layer, ...], e: Em
         if layer.attention is not None:
             layer.attention.declare(b, ctx)
     if e.per_layer is not None:
-        ctx.shared["per_layer"] = _per_layer_inputs(b, x, ctx, layers, e)
+        ctx.shared["per_layer"] = (_per_layer_inputs(b, x, ctx, layers, e),)
     altup = next((layer.altup for layer in leaves if layer.altup is not None), None)
     if altup is None:
         return lower_layers(b, x, ctx, layers)

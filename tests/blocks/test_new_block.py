@@ -57,7 +57,7 @@ class Retention(MixerSpec):
     kind: Literal["retention"] = "retention"
     n_heads: Count
     d_head: Count
-    about = {"retention": About(title="Retention", label="Retention", paper="RetNet: Sun et al. 2023, arXiv:2307.08621")}
+    about = {"retention": About(label="Retention", paper="RetNet: Sun et al. 2023, arXiv:2307.08621")}
 
     def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "mixer") -> Tensor:
         with b.block(name, N=self.n_heads, H=self.d_head, Hv=self.d_head, S=ctx.step.n_seqs):
@@ -90,7 +90,9 @@ Run = Callable[..., Any]
 class New:
     """A new block in a model: the file, what is known of it by hand, and how to ask a command about it."""
 
-    def __init__(self, run: Run, path: Path, per_layer: int, kv_bytes: int, state_bytes: int, name: str, title: str):
+    def __init__(
+        self, run: Run, path: Path, per_layer: int, kv_bytes: int, state_bytes: int, name: str, title: str
+    ):
         self.run, self.path, self.name, self.title = run, path, name, title
         self.params = LAYERS * (per_layer + NORMS) + REST
         self.kv_bytes, self.state_bytes = kv_bytes, state_bytes
@@ -165,7 +167,13 @@ def test_count_in_a_mixture(new: New) -> None:
     classes = {w.tensor.name.rpartition(".")[2]: w.cls for w in stored_weights(load_model(str(new.path)))[1]}
     if new.name == "mfa":
         assert stored_weights(load_model(str(new.path)))[0].gqa == N
-        expected = {"w_q": "attn_q", "w_k": "attn_k", "w_v": "attn_v", "w_o": "attn_output", "w_q_down": "other"}
+        expected = {
+            "w_q": "attn_q",
+            "w_k": "attn_k",
+            "w_v": "attn_v",
+            "w_o": "attn_output",
+            "w_q_down": "other",
+        }
         assert expected.items() <= classes.items()
     assert {"w_up": "ffn_up", "w_gate": "ffn_gate", "w_down": "ffn_down"}.items() <= classes.items()
 
@@ -262,5 +270,9 @@ def test_tiny(new: New) -> None:
 
     small = load_model(str(new.path)).tiny()
     assert count(small).total < 300_000
-    kinds = {block.kind for block in (small.layers[0].attention, small.layers[0].mixer, small.layers[0].ffn) if block}
+    kinds = {
+        block.kind
+        for block in (small.layers[0].attention, small.layers[0].mixer, small.layers[0].ffn)
+        if block
+    }
     assert new.name in kinds
