@@ -8,8 +8,8 @@ from typing import Any
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import UnknownName, UsageError
+from archsim.base.expression import evaluate
 from archsim.ledger.claims_file import Check, Claim, load_claims
-from archsim.ledger.expression import evaluate
 from archsim.ledger.functions import FUNCTIONS
 from archsim.ledger.published_table import Origin
 from archsim.ledger.quantities import facts

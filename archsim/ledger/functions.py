@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
+from archsim.base.expression import Named
 from archsim.blocks.mask import MaskSpec
-from archsim.ledger.expression import Named
 from archsim.ledger.published_table import StudySpec, compare, load_study
 from archsim.ledger.quantities import ModelFacts, facts
 from archsim.ledger.totals import TotalRow, totals

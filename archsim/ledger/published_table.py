@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from archsim.base.errors import UsageError
+from archsim.base.expression import evaluate
 from archsim.blocks.dispatch import Spec
 from archsim.ledger.choices import DENSE, choices
-from archsim.ledger.expression import evaluate
 from archsim.ledger.quantities import ModelFacts, facts
 from archsim.ledger.verdict import Verdict, compared, over_models
 from archsim.spec import loader

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
+from archsim.base.expression import Named
 from archsim.blocks.block import NO_POSITION, AttentionSpec, FfnSpec
 from archsim.blocks.layer import Layer
 from archsim.counts import graph_counts as c
@@ -14,7 +15,6 @@ from archsim.counts.formats import choose_formats
 from archsim.graph.graph import Block, ops
 from archsim.graph.tensor import numel
 from archsim.ledger.choices import all_layers, choices
-from archsim.ledger.expression import Named
 from archsim.predict.estimate import estimate
 from archsim.spec.load import load_hardware, load_model
 from archsim.spec.lower import lower

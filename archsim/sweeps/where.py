@@ -17,7 +17,8 @@ import numpy as np
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import UsageError
-from archsim.sweeps.columns import BY_NAME, Column, column
+from archsim.base.expression import SCALARS, Evaluator, Operations
+from archsim.sweeps.columns import Column, column
 
 LONGEST = 2000
 """Characters of a condition at most."""
@@ -26,12 +27,6 @@ SINGLE = re.compile(r"(?<![<>=!:])=(?!=)")
 """The sign that stands where two should."""
 
 ASSIGNED = " (`==` compares)"
-
-OPERATORS: Mapping[type[ast.AST], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: np.divide,
-    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
-    ast.Eq: operator.eq, ast.NotEq: operator.ne,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +53,15 @@ class Condition:
 
     def __call__(self, values: Mapping[str, Any]) -> Any:
         """Where the condition holds: an array over the block, or one truth."""
+        given = {name: values[column(name).name] for name in self.names}
+        numbers = {n: np.nan if v is None and column(n).kind != "text" else v for n, v in given.items()}
         with np.errstate(all="ignore"):
-            return _value(self.tree, values)
+            return Evaluator(numbers, ARRAYS, deepest=LONGEST).value(self.tree)
+
+    @property
+    def names(self) -> set[str]:
+        """The columns as the text spells them."""
+        return {node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)}
 
     @property
     def words(self) -> Iterator[tuple[Column, str]]:
@@ -94,11 +96,14 @@ def _check(node: ast.expr, text: str) -> list[Column]:
             return _check(inner, text)
         case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=inner) if _kind(inner) == "number":
             return _check(inner, text)
-        case ast.BinOp(left=a, op=op, right=b) if type(op) in OPERATORS and _kind(a) == _kind(b) == "number":
+        case ast.BinOp(left=a, op=op, right=b) if type(op) in ARRAYS and _kind(a) == _kind(b) == "number":
             return _check(a, text) + _check(b, text)
         case ast.Compare(left=a, ops=ops, comparators=others):
             return _check_comparison([a, *others], ops, text)
     raise _refusal(text, f"`{ast.unparse(node)}` is not understood")
+
+
+COMPARED = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
 
 
 def _check_comparison(sides: list[ast.expr], ops: list[ast.cmpop], text: str) -> list[Column]:
@@ -109,7 +114,12 @@ def _check_comparison(sides: list[ast.expr], ops: list[ast.cmpop], text: str) ->
         ordered = isinstance(op, (ast.Lt, ast.LtE, ast.Gt, ast.GtE))
         for member in members:
             kinds = {_kind(left), _kind(member)}
-            if len(kinds) > 1 or (ordered and kinds != {"number"}) or not (listed or type(op) in OPERATORS):
+            if (
+                isinstance(left, (ast.Tuple, ast.List))
+                or len(kinds) > 1
+                or (ordered and kinds != {"number"})
+                or not (listed or type(op) in COMPARED)
+            ):
                 raise _refusal(text, f"`{ast.unparse(left)}` and `{ast.unparse(right)}` do not compare so")
             found += _check(member, text)
     return found
@@ -128,55 +138,6 @@ def _kind(node: ast.expr) -> str:
     return "truth" if truth else "number"
 
 
-def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
-    """What a checked tree amounts to."""
-    if isinstance(node, ast.Name):
-        found = column(node.id)
-        value = values[found.name]
-        return np.nan if value is None and BY_NAME[found.name].kind != "text" else value
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, ast.BoolOp):
-        both = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
-        result = _value(node.values[0], values)
-        for part in node.values[1:]:
-            result = both(result, _value(part, values))
-        return result
-    if isinstance(node, ast.UnaryOp):
-        inner = _value(node.operand, values)
-        return np.logical_not(inner) if isinstance(node.op, ast.Not) else inner * _sign(node.op)
-    if isinstance(node, ast.BinOp):
-        return OPERATORS[type(node.op)](_value(node.left, values), _value(node.right, values))
-    assert isinstance(node, ast.Compare)
-    return _compared(node, values)
-
-
-def _sign(op: ast.unaryop) -> int:
-    return -1 if isinstance(op, ast.USub) else 1
-
-
-def _compared(node: ast.Compare, values: Mapping[str, Any]) -> Any:
-    """A chain of comparisons; null compares false, also with `!=`."""
-    result: Any = np.True_
-    left = _value(node.left, values)
-    for op, side in zip(node.ops, node.comparators, strict=True):
-        if isinstance(op, (ast.In, ast.NotIn)):
-            assert isinstance(side, (ast.Tuple, ast.List))
-            hit: Any = np.False_
-            for member in side.elts:
-                hit = np.logical_or(hit, _equal(left, _value(member, values)))
-            result = np.logical_and(result, hit if isinstance(op, ast.In) else ~np.asarray(hit))
-            continue
-        right = _value(side, values)
-        held = np.asarray(OPERATORS[type(op)](left, right), dtype=bool) & _exists(left) & _exists(right)
-        result, left = np.logical_and(result, held), right
-    return result
-
-
-def _equal(left: Any, right: Any) -> Any:
-    return np.asarray(left == right, dtype=bool)
-
-
 def _exists(value: Any) -> Any:
     """Where a value is not null."""
     if value is None:
@@ -184,3 +145,22 @@ def _exists(value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.dtype == object:
         return value != None  # noqa: E711 - elementwise
     return np.True_ if isinstance(value, str) else np.asarray(value == value)
+
+
+def _comparison(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A comparison in which null is false, also with `!=`."""
+    return lambda a, b: np.asarray(compare(a, b), dtype=bool) & _exists(a) & _exists(b)
+
+
+def _member(value: Any, members: tuple[Any, ...]) -> Any:
+    hits = [np.asarray(value == member, dtype=bool) for member in members]
+    return np.logical_or.reduce(np.broadcast_arrays(np.False_, *hits))
+
+
+ARRAYS: Operations = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: np.divide,
+    ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Not: np.logical_not, ast.And: np.logical_and,
+    ast.Or: np.logical_or, ast.In: _member, ast.NotIn: lambda a, b: ~_member(a, b),
+    **{op: _comparison(SCALARS[op]) for op in COMPARED},
+}  # fmt: skip
+"""What the operators do over a block of rows."""

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from archsim.base.errors import SpecError, UnknownName, UsageError
+from archsim.base.expression import evaluate
 from archsim.ledger.claims import Judged, Ledger, claims, judge
 from archsim.ledger.claims_file import Claim, load_claims
-from archsim.ledger.expression import evaluate
 from archsim.ledger.published_table import Origin
 from archsim.ledger.quantities import facts
 from archsim.ledger.verdict import VERDICTS, compared, figure, over_models, shown, together

@@ -22,14 +22,25 @@ DEEPEST = 24
 
 LARGEST_POWER = 1024
 
-BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+Operations = Mapping[type[ast.AST], Callable[..., Any]]
+"""What each operator of the syntax does: of one value, of two, or (`in`) of a value and a tuple of values."""
+
+
+def _power(base: float, exponent: float) -> Any:
+    if abs(exponent) > LARGEST_POWER or abs(base) > 2**64:
+        raise ValueError("the power is too large")
+    return base**exponent
+
+
+SCALARS: Operations = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
-}  # fmt: skip
-COMPARED: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: _power,
+    ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Not: operator.not_,
+    ast.And: lambda a, b: bool(a) and bool(b), ast.Or: lambda a, b: bool(a) or bool(b),
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
     ast.GtE: operator.ge, ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
 }  # fmt: skip
+"""Python's own arithmetic and comparisons."""
 
 
 class Named:
@@ -52,7 +63,7 @@ def evaluate(text: str, names: Mapping[str, Any]) -> Any:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise wrong(text, "not an expression") from None
     try:
-        return _Evaluation(text, names).value(tree.body, 0)
+        return Evaluator(names, SCALARS).value(tree.body)
     except ZeroDivisionError:
         raise wrong(text, "it divides by zero") from None
     except (TypeError, ValueError, OverflowError, KeyError, IndexError) as error:
@@ -64,30 +75,38 @@ def wrong(text: str, reason: str) -> SpecError:
     return SpecError(f"cannot compute {quote(text, 120)}: {reason}", code="E110")
 
 
-class _Evaluation:
-    """One expression and the names it may use."""
+class Evaluator:
+    """Carries out parsed expressions. names: what they may use. operations: what the operators do, with scalars or
+    with arrays. deepest: operations inside one another.
 
-    def __init__(self, text: str, names: Mapping[str, Any]) -> None:
-        self.text, self.names = text, names
+    Raises ValueError for what is not allowed.
+    """
 
-    def value(self, node: ast.expr, depth: int) -> Any:
-        if depth > DEEPEST:
-            raise wrong(self.text, f"more than {DEEPEST} operations inside one another")
+    def __init__(self, names: Mapping[str, Any], operations: Operations, deepest: int = DEEPEST) -> None:
+        self.names, self.operations, self.deepest = names, operations, deepest
+
+    def value(self, node: ast.expr, depth: int = 0) -> Any:
+        """The value of a parsed expression."""
+        if depth > self.deepest:
+            raise ValueError(f"more than {self.deepest} operations inside one another")
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         if method is None:
-            raise wrong(self.text, f"{type(node).__name__} is not allowed")
+            raise ValueError(f"{type(node).__name__} is not allowed")
         return method(node, depth + 1)
+
+    def _operation(self, op: ast.AST) -> Callable[..., Any]:
+        if type(op) not in self.operations:
+            raise ValueError(f"{type(op).__name__} is not allowed")
+        return self.operations[type(op)]
 
     def _constant(self, node: ast.Constant, _: int) -> Any:
         if isinstance(node.value, (bool, int, float, str)):
             return node.value
-        raise wrong(self.text, f"{node.value!r} is no number and no text")
+        raise ValueError(f"{node.value!r} is no number and no text")
 
     def _name(self, node: ast.Name, _: int) -> Any:
         if node.id not in self.names:
-            raise wrong(
-                self.text, f"{quote(node.id)} is not known; there are {', '.join(sorted(self.names))}"
-            )
+            raise ValueError(f"{quote(node.id)} is not known; there are {', '.join(sorted(self.names))}")
         return self.names[node.id]
 
     def _list(self, node: ast.List | ast.Tuple, depth: int) -> Any:
@@ -96,59 +115,55 @@ class _Evaluation:
     _tuple = _list
 
     def _binop(self, node: ast.BinOp, depth: int) -> Any:
-        left, right = self._number(node.left, depth), self._number(node.right, depth)
-        if isinstance(node.op, ast.Pow):
-            if abs(right) > LARGEST_POWER or abs(left) > 2**64:
-                raise wrong(self.text, "the power is too large")
-            return left**right
-        if type(node.op) not in BINARY:
-            raise wrong(self.text, f"{type(node.op).__name__} is not allowed")
-        return BINARY[type(node.op)](left, right)
+        operation = self._operation(node.op)
+        return operation(self._number(node.left, depth), self._number(node.right, depth))
 
     def _unaryop(self, node: ast.UnaryOp, depth: int) -> Any:
-        if isinstance(node.op, ast.Not):
-            return not self.value(node.operand, depth)
-        if not isinstance(node.op, (ast.USub, ast.UAdd)):
-            raise wrong(self.text, f"{type(node.op).__name__} is not allowed")
-        number = self._number(node.operand, depth)
-        return -number if isinstance(node.op, ast.USub) else number
+        operation = self._operation(node.op)
+        operand = self.value if isinstance(node.op, ast.Not) else self._number
+        return operation(operand(node.operand, depth))
 
-    def _boolop(self, node: ast.BoolOp, depth: int) -> bool:
-        values = (bool(self.value(part, depth)) for part in node.values)
-        return all(values) if isinstance(node.op, ast.And) else any(values)
+    def _boolop(self, node: ast.BoolOp, depth: int) -> Any:
+        operation, decisive = self._operation(node.op), isinstance(node.op, ast.Or)
+        result: Any = not decisive
+        for part in node.values:
+            result = operation(result, self.value(part, depth))
+            if result is decisive:  # of scalars: the rest is not asked for
+                break
+        return result
 
-    def _compare(self, node: ast.Compare, depth: int) -> bool:
+    def _compare(self, node: ast.Compare, depth: int) -> Any:
+        both, result = self._operation(ast.And()), True
         left = self.value(node.left, depth)
         for op, part in zip(node.ops, node.comparators, strict=True):
-            if type(op) not in COMPARED:
-                raise wrong(self.text, f"{type(op).__name__} is not allowed")
             right = self.value(part, depth)
-            if not COMPARED[type(op)](left, right):
-                return False
+            result = both(result, self._operation(op)(left, right))
+            if result is False:
+                break
             left = right
-        return True
+        return result
 
     def _attribute(self, node: ast.Attribute, depth: int) -> Any:
         owner = self.value(node.value, depth)
         if not isinstance(owner, Named):
-            raise wrong(self.text, f"{quote(node.attr)} of something that has no quantities")
+            raise ValueError(f"{quote(node.attr)} of something that has no quantities")
         try:
             return owner.quantity(node.attr)
         except KeyError:
-            raise wrong(self.text, f"no quantity named {quote(node.attr)}") from None
+            raise ValueError(f"no quantity named {quote(node.attr)}") from None
 
     def _call(self, node: ast.Call, depth: int) -> Any:
         function = self.value(node.func, depth)
         if not callable(function) or isinstance(function, type):
-            raise wrong(self.text, "only given functions are called")
+            raise ValueError("only given functions are called")
         if any(keyword.arg is None for keyword in node.keywords):
-            raise wrong(self.text, "`**` is not allowed in a call")
+            raise ValueError("`**` is not allowed in a call")
         given = {str(k.arg): self.value(k.value, depth) for k in node.keywords}
         return function(*(self.value(part, depth) for part in node.args), **given)
 
     def _number(self, node: ast.expr, depth: int) -> Any:
-        """A number; arithmetic on text (`"a" * 10**9`) is refused."""
+        """A number or an array; arithmetic on text (`"a" * 10**9`) is refused."""
         value = self.value(node, depth)
-        if isinstance(value, (int, float)):
-            return value
-        raise wrong(self.text, f"{value!r:.40} is no number")
+        if isinstance(value, (str, tuple, Named)) or value is None or callable(value):
+            raise ValueError(f"{value!r:.40} is no number")
+        return value
