@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from archsim.calibration.fitting import SOFT, Errors, errors, loss, quantiles
+from archsim.calibration.fitting import Errors, errors, quantiles
+from archsim.calibration.least_squares import SOFT, Search, minimise
 from archsim.spec.engine import KernelPrior
 from archsim.timing.calibration import Entry, Store
 from archsim.timing.classes.catalog import MODELS
@@ -53,11 +54,14 @@ class Free(NamedTuple):
     spread: float = 0.5
 
 
-def fit_numbers(free: Sequence[Free], sample: Sample, known: Store, rounds: int = 6) -> list[float]:
+SEARCH = Search(step=0.05, damping=0.1, rounds=6)
+"""Each prediction is that of whole runs: few rounds, and slopes over steps that beat their rounding."""
+
+
+def fit_numbers(free: Sequence[Free], sample: Sample, known: Store) -> list[float]:
     """The numbers that, put into a store, bring predictions of whole runs nearest to what was measured.
 
-    Levenberg-Marquardt in the logarithms, soft-L1 on log-residuals, with log-normal priors at the centres that weigh
-    as much as one row each.
+    In the logarithms, with log-normal priors at the centres that weigh as much as one row each.
     """
     centre, spread = np.log([f.centre for f in free]), np.array([f.spread for f in free])
     low, high = (np.log([getattr(f, end) for f in free]) for end in ("low", "high"))
@@ -67,21 +71,8 @@ def fit_numbers(free: Sequence[Free], sample: Sample, known: Store, rounds: int 
         rest = np.log(sample.predict(tried, sample.rows) / sample.measured)
         return np.concatenate([rest, (x - centre) / spread * SOFT])
 
-    x, damping = centre, 1e-1
-    r = residuals(x)
-    for _ in range(rounds):
-        weights = 1 / np.sqrt(1 + (r / SOFT) ** 2)
-        slopes = np.stack([(residuals(x + step) - r) / 0.05 for step in 0.05 * np.eye(len(x))], axis=1)
-        normal, gradient = slopes.T @ (slopes * weights[:, None]), slopes.T @ (r * weights)
-        for _ in range(4):
-            step = np.linalg.solve(normal + damping * np.diag(np.diag(normal) + 1e-9), gradient)
-            tried = np.clip(x - step, low, high)
-            new = residuals(tried)
-            if loss(new) < loss(r):
-                x, r, damping = tried, new, damping / 4
-                break
-            damping *= 6
-    return [float(f"{value:.4g}") for value in np.exp(x).tolist()]
+    found = np.exp(minimise(residuals, centre, low, high, SEARCH)).tolist()
+    return [float(f"{value:.4g}") for value in found]
 
 
 def put_all(free: Sequence[Free], values: Sequence[float], known: Store) -> Store:

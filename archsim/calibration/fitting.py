@@ -12,13 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archsim.accuracy.table import Group
-from archsim.calibration.isotonic import risen
+from archsim.calibration.least_squares import SOFT, minimise
 from archsim.timing.classes.model import Fitted, KernelModel, bounded_kernel_seconds
 from archsim.timing.classes.surface import Surface
 from archsim.timing.roofline import Machine
-
-SOFT = 0.1
-"""Log-residual from which on a row counts less than quadratically."""
 
 PRIOR = 0.2
 """Standard deviation, in log, of the prior on each constant; it weighs as much as one row."""
@@ -51,12 +48,12 @@ def fit(model: KernelModel, group: Group, machine: Machine, options: Options = U
     rest = np.log(group.seconds) - np.log(model.formula(group.call, machine, constants))
     surfaces = fit_surfaces(model, model.coordinates(group.call, machine), rest, options)
     if model.rising:
-        surfaces = (risen(model, group, machine, constants, surfaces[0]), *surfaces[1:])
+        surfaces = (monotone_surface(model, group, machine, constants, surfaces[0]), *surfaces[1:])
     return Fitted(constants=constants, surfaces=surfaces)
 
 
-def fit_constants(model: KernelModel, group: Group, machine: Machine, rounds: int = 40) -> dict[str, float]:
-    """Levenberg-Marquardt in the logarithms of the constants, kept inside their physical ranges."""
+def fit_constants(model: KernelModel, group: Group, machine: Machine) -> dict[str, float]:
+    """Least squares in the logarithms of the constants, kept inside their physical ranges."""
     names = list(model.constants)
     low, high = (np.log([getattr(model.constants[n], end) for n in names]) for end in ("low", "high"))
     centre = np.log([model.constants[n].usual for n in names])
@@ -67,32 +64,9 @@ def fit_constants(model: KernelModel, group: Group, machine: Machine, rounds: in
         rest = np.log(model.formula(group.call, machine, values)) - truth
         return np.concatenate([rest, (x - centre) / PRIOR * SOFT])
 
-    x, damping = np.log([model.constants[n].start or model.constants[n].usual for n in names]), 1e-2
-    r = residuals(x)
-    for _ in range(rounds):
-        weights = 1 / np.sqrt(1 + (r / SOFT) ** 2)
-        slopes = np.stack([(residuals(x + step) - r) / 1e-4 for step in 1e-4 * np.eye(len(x))], axis=1)
-        normal, gradient = slopes.T @ (slopes * weights[:, None]), slopes.T @ (r * weights)
-        moved = False
-        for _ in range(8):
-            step = np.linalg.solve(normal + damping * np.diag(np.diag(normal) + 1e-12), gradient)
-            tried = np.clip(x - step, low, high)
-            new = residuals(tried)
-            if loss(new) < loss(r) - 1e-12:
-                moved, damping = True, max(damping / 5, 1e-9)
-                break
-            damping *= 5
-        if not moved:
-            break
-        change = float(np.abs(tried - x).max())
-        x, r = tried, new
-        if change < 1e-5:
-            break
-    return {name: float(f"{value:.5g}") for name, value in zip(names, np.exp(x).tolist(), strict=True)}
-
-
-def loss(residuals: Any) -> float:
-    return float(np.sum(np.sqrt(1 + (residuals / SOFT) ** 2) - 1))
+    start = np.log([model.constants[n].start or model.constants[n].usual for n in names])
+    found = np.exp(minimise(residuals, start, low, high)).tolist()
+    return {name: float(f"{value:.5g}") for name, value in zip(names, found, strict=True)}
 
 
 def fit_surfaces(
@@ -143,6 +117,56 @@ def _bending(surface: Surface, options: Options) -> Any:
     return total
 
 
+# ---------------------------------------------------------------------- more work never takes less time
+def monotone_surface(
+    model: KernelModel, group: Group, machine: Machine, constants: Mapping[str, float], surface: Surface
+) -> Surface:
+    """The surface nearest to `surface` with which the model's time does not fall along `model.rising`.
+
+    Only lines of nodes that the group has rows near are changed; elsewhere the surface is nothing or an extension.
+    """
+    names = [axis.name for axis in surface.axes]
+    shape = [axis.nodes for axis in surface.axes]
+    along = names.index(model.rising)
+    values = np.moveaxis(np.array(surface.values).reshape(shape), along, -1)
+    weights = np.moveaxis(_weights(model, group, machine, surface).reshape(shape), along, -1)
+    others = [axis for axis in surface.axes if axis.name != model.rising]
+    line = _nodes(surface.axes[along])
+    for place in np.ndindex(*values.shape[:-1]):
+        if not weights[place].any():
+            continue
+        at = {axis.name: np.full(len(line), _nodes(axis)[i]) for axis, i in zip(others, place, strict=True)}
+        call = model.probe(group.call, {**at, model.rising: line})
+        plain = np.log(model.formula(call, machine, constants))
+        values[place] = isotonic(plain + values[place], weights[place] + 1e-3) - plain
+    return Surface(surface.axes, np.moveaxis(values, -1, along).ravel().tolist())
+
+
+def _nodes(axis: Any) -> Any:
+    return axis.start + axis.step * np.arange(axis.nodes)
+
+
+def _weights(model: KernelModel, group: Group, machine: Machine, surface: Surface) -> Any:
+    """How many rows lie near each node."""
+    found = np.zeros(int(np.prod([axis.nodes for axis in surface.axes])))
+    for index, height in surface.corners(model.coordinates(group.call, machine)):
+        np.add.at(found, index, height)
+    return found
+
+
+def isotonic(values: Any, weights: Any) -> Any:
+    """The non-decreasing sequence nearest to `values` in weighted squares: neighbours that fall are pooled."""
+    pools: list[list[float]] = []
+    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
+        pools.append([value, weight, 1])
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            value, weight, count = pools.pop()
+            mean = (pools[-1][0] * pools[-1][1] + value * weight) / (pools[-1][1] + weight)
+            pools[-1] = [mean, pools[-1][1] + weight, pools[-1][2] + count]
+    return np.concatenate([np.full(int(count), value) for value, _, count in pools])
+
+
+# ---------------------------------------------------------------------- errors on unseen shapes
 def _families(group: Group, names: Sequence[str]) -> Any:
     """The number of each row's family."""
     keys = np.stack([group.dims[name] for name in names], axis=1)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archsim.calibration.isotonic import isotonic
+from archsim.calibration.fitting import isotonic
 
 SERIES = st.lists(st.tuples(st.floats(-10, 10), st.floats(0.1, 5)), min_size=1, max_size=12)
 
