@@ -18,6 +18,7 @@ from typing import Any
 from archsim.accuracy.validation import Kind
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError
+from archsim.base.json_types import JsonObject
 
 LARGEST = 1 << 30
 """Bytes of text that are read of one file."""
@@ -122,7 +123,7 @@ class Table:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def question(self, row: int) -> dict[str, Any]:
+    def question(self, row: int) -> JsonObject:
         """One row's columns that are not empty."""
         return {name: column[row] for name, column in self.questions.items() if column[row] not in (None, "")}
 
@@ -239,7 +240,7 @@ def _yaml(text: str, path: Path) -> Any:
 
 def _records(document: Any, path: Path) -> tuple[list[str], Iterable[Sequence[Any]]]:
     """Mappings of a list, or of the `rows` of a mapping. What the document says of all rows stands for each."""
-    shared: dict[str, Any] = {}
+    shared: JsonObject = {}
     if isinstance(document, Mapping) and isinstance(document.get("rows"), list):
         shared = {
             k: v for k, v in document.items() if k != "rows" and isinstance(v, (str, int, float, type(None)))

@@ -5,11 +5,12 @@ Counts must be equal. Times and memory are predictions with an interval; each li
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from archsim.base.errors import ArchsimError
+from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.counts.count import CountResult, count, flops_of, step_for
 from archsim.counts.formats import choose_formats
 from archsim.predict.estimate import Estimate, estimate
@@ -82,7 +83,7 @@ class ModelCheck:
         """Whether every count is what was seen."""
         return all(line.verdict != "differs" for line in self.lines)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The `archsim.validate-model/1` object."""
         lines = [{**asdict(line), "verdict": line.verdict} for line in self.lines]
         parts = [asdict(part) for part in self.parts]
@@ -147,7 +148,7 @@ def phase_lines(seen: Any, phase: Any, told: Estimate | None) -> Iterator[Line]:
         what=f"{phase.name} work", unit="FLOP", predicted=flops(seen.model, phase), measured=phase.flops
     )
     priced = None if told is None else told.prefill if phase.name == "prefill" else told.decode
-    found: Mapping[str, Any] = priced.to_dict() if priced is not None else {}
+    found: JsonMapping = priced.to_dict() if priced is not None else {}
     yield Line(
         what=f"{phase.name} time", unit="s", predicted=found.get("expected_s"), measured=phase.seconds,
         low=found.get("low_s"), high=found.get("high_s"), evidence=found.get("evidence", "none"),

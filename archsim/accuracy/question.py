@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import ArchsimError, UnknownName, UsageError
+from archsim.base.json_types import JsonMapping
 from archsim.engines.names import DEFAULT_ENGINE, named
 from archsim.engines.names import engine_of as rules_of
 from archsim.importers.opening import open_model
@@ -108,7 +108,7 @@ def device_of(name: str) -> Hardware:
     return load_hardware(name)
 
 
-def run_of(row: Mapping[str, Any]) -> Run:
+def run_of(row: JsonMapping) -> Run:
     """A row of a run list. Raises UsageError for a field that is no such number."""
     engine, notes = engine_of(row.get("engine"), row.get("engine_version"))
     tp, pp, dp = degrees_of(row, engine)
@@ -124,7 +124,7 @@ def run_of(row: Mapping[str, Any]) -> Run:
     )  # fmt: skip
 
 
-def degrees_of(row: Mapping[str, Any], engine: str) -> tuple[int, int, int]:
+def degrees_of(row: JsonMapping, engine: str) -> tuple[int, int, int]:
     """tp, pp and dp of a row: all its devices as one group where it states none; layers, where the engine splits so."""
     tp, pp, dp = (whole(row, name) for name in ("tp", "pp", "dp"))
     if tp is pp is dp is None:
@@ -162,13 +162,13 @@ def experts_over(model: str, ep: int, ranks: int) -> int:
     return ep if counts and ranks % ep == 0 else 1
 
 
-def text(row: Mapping[str, Any], name: str) -> str | None:
+def text(row: JsonMapping, name: str) -> str | None:
     """A field as text; None where it is empty or says that nothing is known."""
     value = row.get(name)
     return None if value is None or str(value).strip().lower() in ("", "none", "null") else str(value).strip()
 
 
-def whole(row: Mapping[str, Any], name: str) -> int | None:
+def whole(row: JsonMapping, name: str) -> int | None:
     """A field as a whole number that is not negative; None where it is empty."""
     found = real(row, name)
     if found is None:
@@ -178,7 +178,7 @@ def whole(row: Mapping[str, Any], name: str) -> int | None:
     return int(found)
 
 
-def real(row: Mapping[str, Any], name: str) -> float | None:
+def real(row: JsonMapping, name: str) -> float | None:
     """A field as a finite number; None where it is empty."""
     value = text(row, name)
     if value is None:

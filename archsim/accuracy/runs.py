@@ -18,6 +18,7 @@ from archsim.accuracy.validation import Refused, Rows, Validation
 from archsim.accuracy.whole import joined, widened
 from archsim.base.diagnostics import quote
 from archsim.base.errors import ArchsimError, UsageError
+from archsim.base.json_types import JsonMapping
 
 Predictor = Callable[[RunTimes, Run], Span]
 
@@ -195,7 +196,7 @@ def validated(table: Table, times: RunTimes) -> Validation:
     )  # fmt: skip
 
 
-def answered(row: int, asked: Mapping[str, Any], times: RunTimes) -> Asked:
+def answered(row: int, asked: JsonMapping, times: RunTimes) -> Asked:
     """The prediction of one row. Raises ArchsimError where there is none."""
     run = run_of(asked)
     metric = METRICS.get(run.metric)
@@ -257,7 +258,7 @@ NAMES = (("model", "model_path"), ("device", "system"), ("weights_dtype", "preci
 SIZES = ("isl", "osl", "batch", "concurrency")
 
 
-def title(asked: Mapping[str, Any]) -> str:
+def title(asked: JsonMapping) -> str:
     """What a row is, in words."""
     words = [str(next((asked[name] for name in names if name in asked), "")) for names in NAMES]
     count = str(asked.get("n_devices") or asked.get("tp_size") or 1).removesuffix(".0")

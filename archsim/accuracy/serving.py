@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from archsim.accuracy.capacity import largest_batch
 from archsim.accuracy.files import Table
@@ -12,6 +11,7 @@ from archsim.accuracy.runs import METRICS, Asked, columns, regime
 from archsim.accuracy.times import RunTimes
 from archsim.accuracy.validation import Refused, Validation
 from archsim.base.errors import ArchsimError, UsageError
+from archsim.base.json_types import JsonMapping
 
 ANSWERED = ("tpot_ms", "ttft_ms")
 DEGREES = ("tp_size", "pp_size", "attention_dp_size", "moe_ep_size")
@@ -37,7 +37,7 @@ def validated(table: Table, times: RunTimes) -> Validation:
     )  # fmt: skip
 
 
-def answered(row: int, asked: Mapping[str, Any], times: RunTimes) -> Iterator[Asked | str]:
+def answered(row: int, asked: JsonMapping, times: RunTimes) -> Iterator[Asked | str]:
     """The prediction of each metric, or why there is none. Raises ArchsimError where there is neither."""
     run = point_of(asked)
     assert run.batch is not None and run.isl is not None and run.osl is not None
@@ -54,7 +54,7 @@ def answered(row: int, asked: Mapping[str, Any], times: RunTimes) -> Iterator[As
         yield Asked(row, span.scaled(METRICS[metric].unit), labels, run.notes, counted)
 
 
-def point_of(row: Mapping[str, Any]) -> Run:
+def point_of(row: JsonMapping) -> Run:
     """A row of a serving table. Raises UsageError where the workload is not stated."""
     engine, notes = engine_of(
         row.get("backend", row.get("engine")), row.get("backend_version", row.get("engine_version"))
@@ -74,7 +74,7 @@ def point_of(row: Mapping[str, Any]) -> Run:
     )  # fmt: skip
 
 
-def weights_of(row: Mapping[str, Any]) -> str | None:
+def weights_of(row: JsonMapping) -> str | None:
     """The weights' format: of the products, or of the experts alone where only those are narrow; None: the
     checkpoint's own.
     """

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from archsim.base.json_types import JsonObject
+
 if TYPE_CHECKING:
     from archsim.accuracy.validation import Rows
 
@@ -44,16 +46,16 @@ def as_seconds(metric: str, values: Any) -> Any:
     return values * unit if unit is not None else np.full(len(values), np.nan)
 
 
-def summarised(rows: Rows, scored: Any) -> dict[str, Any]:
+def summarised(rows: Rows, scored: Any) -> JsonObject:
     """The figures of all rows that count."""
     return {name: value for name, value in figures(rows, scored, 0).items() if name != "rows"}
 
 
-def figures(rows: Rows, where: Any, count: int) -> dict[str, Any]:
+def figures(rows: Rows, where: Any, count: int) -> JsonObject:
     """The figures of some rows. count: rows of the group, also those that no figure is made of."""
     measured, predicted = rows.measured[where], rows.predicted[where]
     metrics = _codes(rows.metrics, where)
-    found: dict[str, Any] = {"rows": count, "scored": len(measured)}
+    found: JsonObject = {"rows": count, "scored": len(measured)}
     found |= errors(metrics, measured, predicted)
     inside = (rows.low[where] <= measured) & (measured <= rows.high[where])
     found["coverage_80"] = _mean(inside)
@@ -98,7 +100,7 @@ APART = 0.05
 """Share by which two measurements must differ for their order to mean something."""
 
 
-def ranking(rows: Rows) -> dict[str, Any]:
+def ranking(rows: Rows) -> JsonObject:
     """How many pairs of alike rows, the same work on two devices, engines or models, are put in the right order."""
     taken = np.flatnonzero(rows.scored & (rows.peers >= 0))
     order = taken[np.argsort(rows.peers[taken], kind="stable")]

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from archsim.accuracy.summary import Labels, figures, labelled, ranking, summarised
+from archsim.base.json_types import JsonObject
 
 Kind = Literal["kernels", "runs", "serving"]
 
@@ -26,7 +27,7 @@ class Refused(NamedTuple):
     metric: str
     reason: str
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The contract's object."""
         return self._asdict()
 
@@ -68,7 +69,7 @@ class Rows:
             error = np.abs(self.predicted - self.measured) / self.measured
         return np.where(np.isfinite(error) & (self.measured > 0), error, np.nan)
 
-    def dicts(self, start: int = 0, stop: int | None = None) -> Iterator[dict[str, Any]]:
+    def dicts(self, start: int = 0, stop: int | None = None) -> Iterator[JsonObject]:
         """The contract's objects of some rows."""
         part = slice(start, stop)
         columns = (self.measured, self.predicted, self.low, self.high)
@@ -100,14 +101,14 @@ class Validation:
         return labelled({**self.rows.labels, "evidence": self.rows.evidence})
 
     @cached_property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> JsonObject:
         """The contract's summary."""
         return {
             "rows": len(self.rows), "refused": len(self.refused), **summarised(self.rows, self.rows.scored),
             "pairs": ranking(self.rows), "by": {name: self.by(name) for name in self.labels},
         }  # fmt: skip
 
-    def by(self, dimension: str) -> dict[str, dict[str, Any]]:
+    def by(self, dimension: str) -> dict[str, JsonObject]:
         """Error figures of every group of one dimension, largest first."""
         if dimension not in self.labels:  # nothing was predicted
             return {}
@@ -126,7 +127,7 @@ class Validation:
         order = np.lexsort((np.arange(len(size)), -size))[:count]
         return [int(i) for i in order if size[i] >= 0]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The `archsim.validate/1` object."""
         return {
             "schema": SCHEMA, "kind": self.kind, "rows": list(self.rows.dicts()),
@@ -152,7 +153,7 @@ class Several:
 
     answers: tuple[Validation, ...]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The `archsim.validations/1` object."""
         return {"schema": "archsim.validations/1", "answers": [answer.to_dict() for answer in self.answers]}
 

@@ -11,7 +11,8 @@ import os
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+
+from archsim.base.json_types import JsonObject
 
 FORMAT = 1
 """Of the cache files; another number makes all of them anew."""
@@ -23,7 +24,7 @@ def cache_folder() -> Path:
     return Path(home) / "archsim"
 
 
-def derived(folder: Path, sources: Iterable[str], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def derived(folder: Path, sources: Iterable[str], make: Callable[[], JsonObject]) -> JsonObject:
     """What `make` makes of `sources`, as JSON holds it: from the cache if nothing has changed since it was made.
 
     folder: what the data describe; one cache file each. sources: files whose time of change and size are compared;

@@ -19,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from archsim.base.json_types import JsonObject
+
 if TYPE_CHECKING:
     from archsim.base.diagnostics import Span
 
@@ -55,9 +57,9 @@ class ArchsimError(Exception):
         self.label = label
         self.details = details
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The error as `--json` prints it."""
-        result: dict[str, Any] = {
+        result: JsonObject = {
             "schema": "archsim.error/1",
             "code": self.code,
             "message": self.message,

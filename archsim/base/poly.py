@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any, ClassVar
 
+from archsim.base.json_types import JsonMapping
+
 Monomial = tuple[tuple[Any, int], ...]
 
 
@@ -26,7 +28,7 @@ class Call:
     def __repr__(self) -> str:
         return f"{self.function.__name__}({', '.join(map(str, self.args))})"
 
-    def evaluate(self, values: Mapping[str, Any]) -> Any:
+    def evaluate(self, values: JsonMapping) -> Any:
         """The function's value with numbers for the letters."""
         return self.function(*(arg(**values) if isinstance(arg, Poly) else arg for arg in self.args))
 

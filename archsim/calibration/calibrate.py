@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archsim.accuracy.table import Group, Key, merged
+from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.calibration import fitting
 from archsim.calibration.fitting import Errors, Options
 from archsim.spec.hardware import Hardware
@@ -187,7 +188,7 @@ def rounded(ends: tuple[float, float]) -> tuple[float, float]:
 
 
 # ---------------------------------------------------------------------- files
-def write(found: Mapping[Stack, list[Fit]], folder: Path, about: Mapping[str, Any]) -> list[Path]:
+def write(found: Mapping[Stack, list[Fit]], folder: Path, about: JsonMapping) -> list[Path]:
     """The calibration files below `folder`, each written whole or not at all; returns their paths."""
     from archsim.calibration.writing import write_bytes, write_yaml
 
@@ -204,7 +205,7 @@ def write(found: Mapping[Stack, list[Fit]], folder: Path, about: Mapping[str, An
     return written
 
 
-def heading(stack: Stack) -> dict[str, Any]:
+def heading(stack: Stack) -> JsonObject:
     """What the file is of."""
     return {
         "schema": "archsim.calibration/1", "device": stack.device, "engine": stack.engine,
@@ -212,10 +213,10 @@ def heading(stack: Stack) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def fit_data(one: Fit) -> dict[str, Any]:
+def fit_data(one: Fit) -> JsonObject:
     """One fit as the file states it."""
     key = one.key
-    data: dict[str, Any] = {"op": key.op, "dtype": key.dtype}
+    data: JsonObject = {"op": key.op, "dtype": key.dtype}
     data |= {name: getattr(key, name) for name in ("kv_dtype", "kernel") if getattr(key, name)}
     data["constants"] = dict(one.fitted.constants)
     if one.fitted.surfaces:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from archsim.base.json_types import JsonObject
 from archsim.calibration.fitting import Errors, errors, quantiles
 from archsim.calibration.least_squares import SOFT, Search, minimise
 from archsim.spec.engine import KernelPrior
@@ -139,7 +140,7 @@ def _put_constant(
 # ---------------------------------------------------------------------- results
 def fitted_kernels(
     engine: str, fits: Sequence[KernelPrior], sample: Sample, store: Store
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """An engine's kernels with their constants, the interval and errors of unseen families, for `engines.yaml`."""
     open_ = list(constants(engine, fits))
     free = [number for _, _, number in open_]
@@ -161,7 +162,7 @@ def fitted_kernels(
 
 def fitted_overhead(
     engine: str, version: str, sample: Sample, known: Store
-) -> tuple[list[float], dict[str, Any]]:
+) -> tuple[list[float], JsonObject]:
     """The overhead of a stack in microseconds with its range over fits that lack a quarter of the families each, and
     the errors of these fits on the families that they lack.
     """
@@ -179,6 +180,6 @@ def fitted_overhead(
     return [round(v, 1) for v in (whole, min(parts), max(parts))], seen
 
 
-def stated(seen: Errors) -> dict[str, Any]:
+def stated(seen: Errors) -> JsonObject:
     """Errors as `engines.yaml` has them."""
     return {"rows": seen.rows, **{name: round(getattr(seen, name), 4) for name in ("median", "mean", "p90")}}

@@ -16,6 +16,7 @@ from archsim.accuracy.times import RunTimes
 from archsim.accuracy.validation import Rows, Validation
 from archsim.accuracy.whole import KINDS
 from archsim.base.errors import ArchsimError
+from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.calibration.engine_fits import Sample, fitted_kernels, fitted_overhead
 from archsim.calibration.fitting import TAIL, quantiles
 from archsim.calibration.writing import write_yaml
@@ -38,7 +39,7 @@ FEWEST, FEWEST_WHOLE = 5, 20
 """Runs below which an engine's constants stay at their priors, and below which no spread of whole runs is taken."""
 
 
-def refit(document: Mapping[str, Any], tables: Sequence[Table], say: Callable[[str], None]) -> dict[str, Any]:
+def refit(document: JsonMapping, tables: Sequence[Table], say: Callable[[str], None]) -> JsonObject:
     """`engines.yaml` with every number fitted anew that the tables say something about. What is open, and from which
     prior, stands in the engines' own documents.
     """
@@ -66,13 +67,13 @@ def refit(document: Mapping[str, Any], tables: Sequence[Table], say: Callable[[s
 def refitted_kernels(
     engine: str,
     opened: Sequence[KernelPrior],
-    present: Sequence[dict[str, Any]],
+    present: Sequence[JsonObject],
     tables: Sequence[Table],
     known: Store,
     say: Callable[[str], None],
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """The fits of an engine's kernels, anew for each vendor of which there are runs enough."""
-    found: list[dict[str, Any]] = []
+    found: list[JsonObject] = []
     for vendor in dict.fromkeys(prior.vendor for prior in opened if prior.prior):
         sample = of_runs(tables, engine, vendor)
         if sample is not None and len(sample.rows) >= FEWEST:
@@ -85,7 +86,7 @@ def refitted_kernels(
 
 
 def refit_overhead(
-    measured: dict[str, Any],
+    measured: JsonObject,
     stack: tuple[str, str],
     sample: Sample,
     source: str,
@@ -102,7 +103,7 @@ def refit_overhead(
     say(f"{shown}: {numbers[0]:,.0f} us a step from {len(sample.rows)} {source}")
 
 
-def composition(document: Mapping[str, Any], samples: Sequence[Sample], known: Store) -> dict[str, Any]:
+def composition(document: JsonMapping, samples: Sequence[Sample], known: Store) -> JsonObject:
     """How far whole steps are off with everything that was fitted: the interval, and the rows that it rests on."""
     fitted = replace(known, engines={**document["engines"], "composition": {}})
     predicted = np.concatenate([sample.predict(fitted, sample.rows) for sample in samples])
@@ -111,7 +112,7 @@ def composition(document: Mapping[str, Any], samples: Sequence[Sample], known: S
     return {"interval": [round(low, 3), round(high, 3)], "rows": len(measured)}
 
 
-def spreads(document: Mapping[str, Any], tables: Sequence[Table], known: Store) -> dict[str, Any]:
+def spreads(document: JsonMapping, tables: Sequence[Table], known: Store) -> JsonObject:
     """How far whole runs are off beyond the intervals of their steps, by kind of figure."""
     steps = {"interval": document["composition"].get("interval", (0.0, 0.0))}
     times = RunTimes(replace(known, engines={**document["engines"], "composition": steps}))
@@ -181,7 +182,7 @@ def of_runs(tables: Sequence[Table], engine: str, vendor: str) -> Sample | None:
     return None
 
 
-def _is_of(question: Mapping[str, Any], engine: str, vendor: str) -> bool:
+def _is_of(question: JsonMapping, engine: str, vendor: str) -> bool:
     if question.get("metric") not in KERNELS:
         return False
     try:
@@ -236,7 +237,7 @@ def _predictor(
     return predict
 
 
-def write(document: Mapping[str, Any], source: Path | None, path: Path) -> None:
+def write(document: JsonMapping, source: Path | None, path: Path) -> None:
     """`engines.yaml`, with the comment that heads its source kept."""
     lines = source.read_text("utf-8").splitlines(keepends=True) if source else []
     write_yaml(path, document, "".join(line for line in lines if line.startswith("#")))

@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from archsim.accuracy import table
 from archsim.accuracy.files import Table, kind_of
@@ -15,6 +14,7 @@ from archsim.accuracy.files import read as read_table
 from archsim.accuracy.table import Group, opened
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError, UsageError
+from archsim.base.json_types import JsonObject
 from archsim.calibration.calibrate import FEWEST, Fit, Stack, calibrate, gathered, write
 from archsim.calibration.transfer import levels
 from archsim.calibration.writing import write_yaml
@@ -45,7 +45,7 @@ class Calibration:
     rows: int
     skipped: Mapping[str, int]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The `archsim.calibrate/1` object."""
         from archsim.calibration.calibrate import fit_data
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archsim.accuracy.table import Group
+from archsim.base.json_types import JsonObject
 from archsim.calibration import fitting
 from archsim.calibration.calibrate import FEW, prepared
 from archsim.spec.hardware import Hardware
@@ -39,9 +40,7 @@ WITHOUT: Mapping[str, Keeps] = {
 """Entries that remain at each grade."""
 
 
-def levels(
-    groups: Iterable[Group], hardware: Mapping[str, Hardware], known: Store
-) -> dict[str, dict[str, Any]]:
+def levels(groups: Iterable[Group], hardware: Mapping[str, Hardware], known: Store) -> dict[str, JsonObject]:
     """By class and grade: the interval, whether surfaces help, and the median error that was seen."""
     found: dict[str, dict[str, list[Seen]]] = {}
     for group in groups:
@@ -96,7 +95,7 @@ def _graded(group: Group, hardware: Hardware, known: Store) -> dict[str, Seen]:
     return found
 
 
-def _level(parts: list[Seen]) -> dict[str, Any]:
+def _level(parts: list[Seen]) -> JsonObject:
     """The interval by regime, whether surfaces help, and the median error."""
     plain, full, regime, truth = (np.concatenate(column) for column in zip(*parts, strict=True))
     errors = [float(np.median(np.abs(predicted / truth - 1))) for predicted in (plain, full)]

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from archsim.base.json_types import JsonMapping
+
 
 def write_text(path: Path, text: str) -> None:
     """As `write_bytes`, in UTF-8."""
@@ -28,7 +30,7 @@ def write_bytes(path: Path, data: bytes) -> None:
         raise
 
 
-def write_yaml(path: Path, data: Mapping[str, Any], head: str = "") -> None:
+def write_yaml(path: Path, data: JsonMapping, head: str = "") -> None:
     """A YAML file in the order given: short mappings and lists of numbers stay on one line. head: comment lines."""
     import yaml
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from archsim.base.json_types import JsonObject
 from archsim.cli import options as o
 from archsim.cli import output
 from archsim.cli.completion import devices
@@ -45,7 +46,7 @@ def explain(
     layout = "json" if json else format.value
     found = look_up(" ".join(topic))
     if found is None:
-        options: dict[str, Any] = {
+        options: JsonObject = {
             "context": context_len,
             "weights": weights,
             "changes": tuple(set_ or ()),
@@ -65,7 +66,7 @@ def explain(
             output.emit_page(page, layout, no_color)
 
 
-def _formulas(topic: list[str], options: dict[str, Any], layout: str) -> list[Any]:
+def _formulas(topic: list[str], options: JsonObject, layout: str) -> list[Any]:
     from archsim.render.pages.explain_topic import formula
 
     answer, on = formula(topic, **options)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from archsim.base.json_types import JsonObject
 from archsim.cli import fit_options as f
 from archsim.cli import options as o
 from archsim.cli import output
@@ -74,7 +75,7 @@ VIEW = frozenset({"model", "hw", "check", "set_", "with_", "enable_expert_parall
 """Parameters that say how the answer is wanted, or are translated."""
 
 
-def _answer(model: str, hw: str, params: dict[str, Any]) -> Fit:
+def _answer(model: str, hw: str, params: JsonObject) -> Fit:
     from archsim import api
     from archsim.counts.optional_parts import checked_parts
 
@@ -85,7 +86,7 @@ def _answer(model: str, hw: str, params: dict[str, Any]) -> Fit:
     return api.fit(model, hw, set=tuple(params["set_"] or ()), **options)
 
 
-def _print(answers: Sequence[Fit], asked: tuple[str, list[str]], params: dict[str, Any]) -> None:
+def _print(answers: Sequence[Fit], asked: tuple[str, list[str]], params: JsonObject) -> None:
     from archsim.render.pages import fit as fit_page
 
     layout = o.Layout.json if params["json"] else params["format"]
@@ -103,13 +104,13 @@ def _print(answers: Sequence[Fit], asked: tuple[str, list[str]], params: dict[st
         output.emit_page(_page(answers[0], asked, params), layout, params["no_color"])
 
 
-def _document(answers: Sequence[Fit]) -> dict[str, Any]:
+def _document(answers: Sequence[Fit]) -> JsonObject:
     if len(answers) == 1:
         return answers[0].to_dict()
     return {"schema": "archsim.fits/1", "answers": [answer.to_dict() for answer in answers]}
 
 
-def _page(answer: Fit, asked: tuple[str, list[str]], params: dict[str, Any]) -> Any:
+def _page(answer: Fit, asked: tuple[str, list[str]], params: JsonObject) -> Any:
     from archsim.render.pages.fit import page
     from archsim.render.provenance import inputs
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from archsim.base.json_types import JsonObject
 from archsim.cli import options as o
 from archsim.cli import output
 
@@ -83,8 +84,8 @@ def _told(written: Path | None, check: Check | None) -> str:
 
 
 def _answer(
-    path: str, document: dict[str, Any], total: int, written: Path | None, check: Check | None
-) -> dict[str, Any]:
+    path: str, document: JsonObject, total: int, written: Path | None, check: Check | None
+) -> JsonObject:
     return {
         "schema": "archsim.import/1",
         "source": path,

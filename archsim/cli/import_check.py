@@ -6,10 +6,11 @@ import re
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import AnswerNo, SpecError, UnknownName, UsageError
+from archsim.base.json_types import JsonObject
 
 if TYPE_CHECKING:
     from archsim.spec.model import Model
@@ -26,12 +27,12 @@ class Check:
     source: str
     equal: bool
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The comparison as JSON has it."""
         return asdict(self)
 
 
-def spec_of(path: str) -> tuple[str, dict[str, Any], Model]:
+def spec_of(path: str) -> tuple[str, JsonObject, Model]:
     """The text of the spec, its document and the model.
 
     Raises UnknownName for an id of the Hub that would have to be downloaded, SpecError for a file that is no
@@ -48,7 +49,7 @@ def spec_of(path: str) -> tuple[str, dict[str, Any], Model]:
     return spec_text(document, f"From {file.name}"), document, load.model_from(document, str(file))
 
 
-def _known(name: str) -> tuple[str, dict[str, Any], Model]:
+def _known(name: str) -> tuple[str, JsonObject, Model]:
     """The spec of the catalog that a name stands for."""
     import yaml
 
@@ -71,7 +72,7 @@ def _known(name: str) -> tuple[str, dict[str, Any], Model]:
     return text, yaml.safe_load(text), model
 
 
-def compare(total: int, document: dict[str, Any], expected: str | None) -> Check:
+def compare(total: int, document: JsonObject, expected: str | None) -> Check:
     """The comparison with an expected size, or with the catalog's model of the same name."""
     if expected is not None:
         return Check(total, expected, f"the expected {expected}", _rounds(total, expected))

@@ -7,6 +7,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
+from archsim.base.json_types import JsonObject
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -24,7 +26,7 @@ def emit(text: str) -> None:
         _discard(sys.stdout)
 
 
-def emit_json(data: dict[str, Any]) -> None:
+def emit_json(data: JsonObject) -> None:
     """Write a JSON document: raw numbers, never NaN; a number that does not exist is null."""
     from archsim.base.diagnostics import inert_json
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from archsim.base.json_types import JsonObject
 from archsim.cli import options as o
 from archsim.cli import output
 from archsim.cli.completion import devices, models
@@ -64,7 +65,7 @@ def emit(
     layout: Layout,
     no_color: bool,
     page: Callable[[], Page],
-    rows: Callable[[], list[dict[str, Any]]],
+    rows: Callable[[], list[JsonObject]],
     pictures: Callable[[], str] = str,
 ) -> None:
     """Write an answer in a layout; only what that layout needs is made."""

@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any, NamedTuple, Unpack
 
 from archsim.base.errors import AnswerNo, InvalidPlan, UsageError
+from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.base.options import CompareArguments
 from archsim.base.ranges import parse_range
 from archsim.comparison.uncertainty import Ratio, Timing, joined, ratio, timing
@@ -127,11 +128,11 @@ class Comparison:
         ]
         return sorted(found, key=lambda part: (-abs(part.delta_s), part.name))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The `archsim.compare/1` object."""
         return {"schema": "archsim.compare/1", "candidates": [self._candidate(c) for c in self.candidates]}
 
-    def _candidate(self, c: Candidate) -> dict[str, Any]:
+    def _candidate(self, c: Candidate) -> JsonObject:
         ranked = {name: r.to_dict() if r else None for name, r in self.ranking(c).items()}
         differ = {
             phase: [{**part._asdict(), "delta_s": part.delta_s} for part in self.parts(c, phase)]
@@ -186,7 +187,7 @@ def _check_number(each: int, loads: int) -> None:
         )
 
 
-def _loads(options: Mapping[str, Any]) -> Iterator[Workload]:
+def _loads(options: JsonMapping) -> Iterator[Workload]:
     """The workloads of ranges, the batch innermost."""
     usual = asdict(Workload())
     values = {name: parse_range(options.get(name, usual[name]), name.replace("_", "-")) for name in LOADS}
@@ -194,7 +195,7 @@ def _loads(options: Mapping[str, Any]) -> Iterator[Workload]:
         yield Workload(batch=batch, input_len=input_len, output_len=output_len)
 
 
-def _plans(options: Mapping[str, Any]) -> Iterator[dict[str, int | str]]:
+def _plans(options: JsonMapping) -> Iterator[dict[str, int | str]]:
     """The plans of ranges of degrees; what is not asked for is left to `estimate`."""
     asked = {name: options[name] for name in DEGREES if options.get(name) is not None}
     values = [_degrees(name, value) for name, value in asked.items()]
@@ -212,7 +213,7 @@ def _candidate(
     hardware: Hardware,
     load: Workload,
     told: Mapping[str, int | str],
-    options: Mapping[str, Any],
+    options: JsonMapping,
 ) -> Candidate:
     answer, reason = None, ""
     try:

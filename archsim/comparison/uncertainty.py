@@ -17,6 +17,7 @@ from math import exp, log, sqrt
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
+from archsim.base.json_types import JsonObject
 from archsim.timing.step_time import ClassTime, StepTime
 
 COMMON = 0.05
@@ -43,7 +44,7 @@ class Ratio(NamedTuple):
     high: float
     faster: float
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Raw numbers."""
         return self._asdict()
 

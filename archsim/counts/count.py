@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from archsim.base.errors import UsageError
+from archsim.base.json_types import JsonObject
 from archsim.base.number import Num
 from archsim.counts import graph_counts as c
 from archsim.counts.formats import Formats, choose_formats
@@ -45,7 +46,7 @@ class Flops:
         """All contractions."""
         return self.matmul + self.attention + self.conv
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The contract's object."""
         return {
             "total": self.total, "matmul": self.matmul, "attention": self.attention, "conv": self.conv,
@@ -74,7 +75,7 @@ class CountResult:
     input_len: int
     extra: dict[str, int]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The `archsim.count/1` object."""
         return {
             "schema": "archsim.count/1",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from archsim.base.json_types import JsonMapping
 from archsim.base.version import version_of
 from archsim.engines.names import DEFAULT_ENGINE
 
@@ -32,7 +33,7 @@ class EngineOverheads(NamedTuple):
 
 
 def overheads_of(
-    engine: str = DEFAULT_ENGINE, version: str = "", *, measured: Mapping[str, Mapping[str, Any]]
+    engine: str = DEFAULT_ENGINE, version: str = "", *, measured: Mapping[str, JsonMapping]
 ) -> EngineOverheads:
     """The overheads of an engine at a version: its document's, and the measured host work per step.
 
@@ -58,14 +59,14 @@ UNSTATED = "any"
 
 
 def measured_overhead(
-    engine: str, measured: Mapping[str, Mapping[str, Any]]
+    engine: str, measured: Mapping[str, JsonMapping]
 ) -> Mapping[str, tuple[float, float, float]]:
     """Host work per step in microseconds by version, each with the ends of its interval, as fitted to whole runs."""
     found: Mapping[str, tuple[float, float, float]] = measured.get(engine, {}).get("overhead_us", {})
     return found
 
 
-def _overhead(by_version: Mapping[str, Any], version: str) -> dict[str, float]:
+def _overhead(by_version: JsonMapping, version: str) -> dict[str, float]:
     """Of the newest version not above the one asked for, else of the oldest; without a version, the middle value."""
     if not by_version:
         return {}

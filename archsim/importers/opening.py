@@ -6,10 +6,11 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError
+from archsim.base.json_types import JsonObject
 from archsim.spec import load
 from archsim.spec.catalog import Resolved
 
@@ -38,7 +39,7 @@ def open_model(name: str, changes: Iterable[str] = ()) -> tuple[Model, Resolved]
     return load.open_model(name, changes) if found is None else _opened(*found, changes)
 
 
-def imported(name: str) -> tuple[Path, dict[str, Any]] | None:
+def imported(name: str) -> tuple[Path, JsonObject] | None:
     """The file that a path means and its document; None for what is no file of a checkpoint."""
     path = _path(name)
     if path.suffix.lower() == ".gguf" and _is_file(path):
@@ -67,13 +68,13 @@ def _path(name: str) -> Path:
     return Path(os.path.expanduser(name)) if name.startswith("~") else Path(name)
 
 
-def _opened(path: Path, document: dict[str, Any], changes: Iterable[str]) -> tuple[Model, Resolved]:
+def _opened(path: Path, document: JsonObject, changes: Iterable[str]) -> tuple[Model, Resolved]:
     """The model of an imported document."""
     resolved = Resolved(path=path, name=str(document["name"]), format_hint=None, origin="path")
     return load.model_from(document, str(path), changes), resolved
 
 
-def _beside(config: Path) -> dict[str, Any]:
+def _beside(config: Path) -> JsonObject:
     """The document of a config.json."""
     from archsim.importers.hf.describe import from_config
 
@@ -97,7 +98,7 @@ def _config_file(path: Path) -> Path | None:
         return None
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> JsonObject:
     """The mapping in a JSON file. Raises SpecError (E109) for anything else."""
     if path.stat().st_size > MAX_BYTES:
         raise SpecError(f"{quote(str(path))} is larger than {MAX_BYTES:,} bytes", code="E109")

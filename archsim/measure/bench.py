@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from archsim.base.json_types import JsonObject
 from archsim.measure.point import Timing
 
 Call = Callable[[], Any]
@@ -47,7 +48,7 @@ class Bench:
             self.cache_bytes = int(
                 getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 0) or 50 << 20
             )
-        self.held: dict[str, Any] = {}
+        self.held: JsonObject = {}
         self.rotated: int | None = None
         torch.manual_seed(0)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import archsim
 from archsim.base.errors import ArchsimError, UsageError
+from archsim.base.json_types import JsonObject
 from archsim.measure.table import replace
 
 QUERY = (
@@ -142,10 +143,10 @@ class Clock:
         return self._last
 
 
-def environment(device: str) -> dict[str, Any]:
+def environment(device: str) -> JsonObject:
     """Versions, the device's facts and a reading of its sensors."""
     packages = {name: _version(name) for name in ("torch", "triton", "numpy")}
-    found: dict[str, Any] = {
+    found: JsonObject = {
         "archsim": archsim.__version__, "python": platform.python_version(), "platform": platform.platform(),
         "packages": packages, "cpus": os.cpu_count(), "driver_name": driver_name(device),
     }  # fmt: skip
@@ -154,7 +155,7 @@ def environment(device: str) -> dict[str, Any]:
     return found | {"sensors": sensors(device)}
 
 
-def sensors(device: str) -> dict[str, Any]:
+def sensors(device: str) -> JsonObject:
     """A dated reading: nvidia-smi's on a GPU, the load on a CPU."""
     now = {"utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
     if device == "cuda":
@@ -165,7 +166,7 @@ def sensors(device: str) -> dict[str, Any]:
         return now
 
 
-def _cuda_facts() -> dict[str, Any]:
+def _cuda_facts() -> JsonObject:
     import torch
 
     p = torch.cuda.get_device_properties(0)
@@ -211,7 +212,7 @@ class DeviceFile:
         replace(self.path, json.dumps(self.data, indent=1, default=str) + "\n")
 
 
-def _existing(path: Path) -> dict[str, Any] | None:
+def _existing(path: Path) -> JsonObject | None:
     try:
         found = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):

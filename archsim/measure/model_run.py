@@ -20,6 +20,7 @@ from archsim.backend.oracle import META
 from archsim.backend.packed import Packed
 from archsim.backend.program import Program, Shape, Unsupported
 from archsim.base.errors import UsageError
+from archsim.base.json_types import JsonObject
 from archsim.measure import machine
 from archsim.measure.bench import DTYPES, Bench, pinned
 from archsim.measure.event_timeline import Stamps
@@ -87,9 +88,9 @@ class Measured:
     kv_bytes: int
     state_bytes: int
     phases: tuple[PhaseTime, ...]
-    environment: dict[str, Any]
+    environment: JsonObject
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """All of it as plain data, the model by name."""
         data = {
             name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("model", "phases")

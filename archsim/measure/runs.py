@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
+from archsim.base.json_types import JsonObject
 from archsim.measure.point import Key, Point, Result
 from archsim.measure.table import HELD, SOURCE
 
@@ -27,12 +27,12 @@ METRICS = {
 }  # fmt: skip
 
 
-def rows(point: Point, result: Result, device: str, engine: str, clock: int | None) -> list[dict[str, Any]]:
+def rows(point: Point, result: Result, device: str, engine: str, clock: int | None) -> list[JsonObject]:
     """The runs of one point: its time, and its peak memory where it was read."""
     metric, definition = METRICS[point.op]
     name, version = engine.split(" ", 1) if " " in engine else (engine, "")
     length = point.dims.get("seq_kv", point.dims["seq_q"])
-    base: dict[str, Any] = {
+    base: JsonObject = {
         "id": run_id(point, metric), "model": result.model or point.model, "device": device,
         "n_devices": 1, "tp": 1, "pp": 1,
         "ep": 1, "weights_dtype": point.dtype, "kv_dtype": point.kv_dtype or None, "engine": name,
@@ -59,12 +59,12 @@ def run_id(point: Point, metric: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", " ".join(parts).lower()).strip("-")
 
 
-def line(run: dict[str, Any]) -> str:
+def line(run: JsonObject) -> str:
     """A run as one line of YAML (flow style, which JSON is a part of)."""
     return "- " + json.dumps(run)
 
 
-def read(path: Path) -> list[dict[str, Any]]:
+def read(path: Path) -> list[JsonObject]:
     """All runs of a file whose lines are whole."""
     if not path.exists():
         return []
@@ -77,6 +77,6 @@ def read(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def keys(runs: Iterable[dict[str, Any]]) -> set[Key]:
+def keys(runs: Iterable[JsonObject]) -> set[Key]:
     """Keys of the points that are done."""
     return {tuple(run["key"]) for run in runs if run.get("key")}

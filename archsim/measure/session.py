@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from archsim.base.errors import UsageError
+from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.measure import runs as run_list
 from archsim.measure import table
 from archsim.measure.plan import Plan
@@ -37,8 +38,8 @@ class Outcome:
     left: int = 0
     seconds: float = 0.0
     stopped: str = ""
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    runs: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[JsonObject] = field(default_factory=list)
+    runs: list[JsonObject] = field(default_factory=list)
 
 
 class Store:
@@ -208,18 +209,18 @@ class Pace:
         self._factors[point.suite] = 0.7 * before + 0.3 * seen
 
 
-def headlines(outcome: Outcome) -> list[Mapping[str, Any]]:
+def headlines(outcome: Outcome) -> list[JsonMapping]:
     """One line for each kind of result: how many, and the best figure."""
-    found: list[Mapping[str, Any]] = []
+    found: list[JsonMapping] = []
     for op in dict.fromkeys(row["op"] for row in outcome.rows):
         rows = [row for row in outcome.rows if row["op"] == op]
         found.append(_headline(op, rows))
     return found
 
 
-def _headline(op: str, rows: list[dict[str, Any]]) -> Mapping[str, Any]:
+def _headline(op: str, rows: list[JsonObject]) -> JsonMapping:
     spreads = sorted(float(row["spread_pct"]) for row in rows)
-    facts: dict[str, Any] = {"op": op, "points": len(rows), "spread_pct": spreads[len(spreads) // 2]}
+    facts: JsonObject = {"op": op, "points": len(rows), "spread_pct": spreads[len(spreads) // 2]}
     moved = [row["moved_bytes"] / float(row["time_us"]) * 1e6 for row in rows if row["moved_bytes"] != ""]
     work = [flops(row) / float(row["time_us"]) * 1e6 for row in rows if flops(row)]
     facts["bytes_per_s"] = max(moved) if moved else None
@@ -227,7 +228,7 @@ def _headline(op: str, rows: list[dict[str, Any]]) -> Mapping[str, Any]:
     return facts
 
 
-def flops(row: Mapping[str, Any]) -> float:
+def flops(row: JsonMapping) -> float:
     """FLOP of a row's product or attention (pairs that the mask allows); 0 for other kernels."""
     if row["op"].startswith("gemm"):
         return float(2 * row["m"] * row["n"] * row["k"])

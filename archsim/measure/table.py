@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from archsim.base.errors import UsageError
+from archsim.base.json_types import JsonObject
 from archsim.measure.point import DIMS, Key, Point, Result
 
 COLUMNS = (
@@ -68,9 +69,9 @@ def line(values: Iterable[Any]) -> str:
     return buffer.getvalue()
 
 
-def cells(point: Point, device: str, engine: str) -> dict[str, Any]:
+def cells(point: Point, device: str, engine: str) -> JsonObject:
     """A point as a row of a kernel table, without its time."""
-    row: dict[str, Any] = dict.fromkeys(COLUMNS, "")
+    row: JsonObject = dict.fromkeys(COLUMNS, "")
     row |= {name: point.dims[name] for name in DIMS if name in point.dims}
     return row | {
         "op": point.op, "device": device, "dtype": point.dtype, "kv_dtype": point.kv_dtype, "engine": engine,
@@ -78,7 +79,7 @@ def cells(point: Point, device: str, engine: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def measured(point: Point, result: Result, device: str, engine: str, clock: int | None) -> dict[str, Any]:
+def measured(point: Point, result: Result, device: str, engine: str, clock: int | None) -> JsonObject:
     """A timed point as a row."""
     t = result.timing
     return cells(point, device, engine) | {
@@ -88,7 +89,7 @@ def measured(point: Point, result: Result, device: str, engine: str, clock: int 
     }  # fmt: skip
 
 
-def skipped(point: Point, device: str, reason: str) -> dict[str, Any]:
+def skipped(point: Point, device: str, reason: str) -> JsonObject:
     """A point that was not timed, and why."""
     row = {name: point.dims.get(name, "") for name in DIMS}
     return row | {

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
+from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note, notes_to_dict
 from archsim.counts.formats import Formats
 from archsim.engines.names import Chosen
@@ -30,7 +31,7 @@ class Change:
     kv_tokens: int | None
     longest: int | None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The contract's object."""
         return {
             "change": self.change, "kv_tokens": self.kv_tokens, "verdict": self.verdict, "devices": self.devices,
@@ -48,7 +49,7 @@ class Inverse:
     weights: str | None
     batch: int | None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Plain numbers."""
         return {"fewest_devices": self.devices, "widest_weights": self.weights, "largest_batch": self.batch}
 
@@ -112,7 +113,7 @@ class Fit:
             return self.budget.room
         return round(self.kv_tokens * each)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The `archsim.fit/1` object."""
         plan, settings = self.plan, self.settings
         return {
@@ -136,7 +137,7 @@ class Fit:
             "offload": self._offload(), **notes_to_dict(self.assumptions, self.warnings),
         }  # fmt: skip
 
-    def _device(self) -> dict[str, Any]:
+    def _device(self) -> JsonObject:
         b = self.budget
         return {
             "capacity_bytes": b.capacity, "visible_bytes": b.visible, "budget_bytes": b.limit,
@@ -148,7 +149,7 @@ class Fit:
             "request_bytes": self.request_bytes, "load_peak_bytes": self.load_peak,
         }  # fmt: skip
 
-    def _offload(self) -> dict[str, Any] | None:
+    def _offload(self) -> JsonObject | None:
         o = self.offload
         if o is None:
             return None

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from archsim.base.json_types import JsonObject
 from archsim.base.number import Num, nearest, where
 from archsim.counts import graph_counts as c
 from archsim.counts.graph_counts import inventory
@@ -45,7 +46,7 @@ class Memory:
         """Whether everything fits into the usable share."""
         return self.free >= 0
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The contract's object."""
         return {
             "fits": self.fits,

@@ -8,14 +8,15 @@ from io import StringIO
 from typing import Any
 
 from archsim.base.diagnostics import inert
+from archsim.base.json_types import JsonMapping, JsonObject
 
 FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "\n")
 """What makes a spreadsheet run a cell that begins with it."""
 
 
-def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(value: JsonMapping, prefix: str = "") -> JsonObject:
     """Nested mappings with dotted keys; lists are left out."""
-    flat: dict[str, Any] = {}
+    flat: JsonObject = {}
     for key, item in value.items():
         if isinstance(item, Mapping):
             flat |= flatten(item, f"{prefix}{key}.")
@@ -24,7 +25,7 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def to_csv(rows: Iterable[Mapping[str, Any]]) -> str:
+def to_csv(rows: Iterable[JsonMapping]) -> str:
     """Rows under a header of all their keys; None is empty. Text that a spreadsheet would run is quoted."""
     table = list(rows)
     keys = list(dict.fromkeys(key for line in table for key in line))

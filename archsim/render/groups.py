@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
+from archsim.base.json_types import JsonObject
 from archsim.predict.model_parts import COLLECTIVES, part_of
 from archsim.timing.step_time import KernelTime, StepTime, group
 
@@ -25,7 +25,7 @@ class Group:
     comm_bytes: float
     bound: str
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Raw numbers."""
         return {
             "name": self.name, "count": self.count, "ideal_s": self.ideal_s, "expected_s": self.expected_s,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from archsim.base.json_types import JsonMapping
 from archsim.render.html.markup import figure, name_of, safe
 from archsim.render.page import plural
 from archsim.render.signed import absolute, signed
@@ -17,7 +17,7 @@ LETTERS = 62
 def waterfall(
     metric: str,
     words: str,
-    steps: Sequence[tuple[str, Mapping[str, Any]]],
+    steps: Sequence[tuple[str, JsonMapping]],
     names: tuple[str, str],
     first: float | None,
 ) -> str:

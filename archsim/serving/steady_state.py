@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
+from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note
 from archsim.counts.formats import Formats, choose_formats
 from archsim.counts.workload import Workload, checked_workload
@@ -92,7 +92,7 @@ class SteadyState:
     tokens_per_s: float
     assumptions: tuple[Note, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """As in the JSON of `estimate --concurrency`."""
         return {
             "concurrency": self.concurrency, "running": self.running, "utilisation": self.utilisation,

@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple
 from archsim.base.derived import derived
 from archsim.base.diagnostics import quote
 from archsim.base.errors import NoSuchName, SpecError, UnknownName, UsageError
+from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.spec.spelling import may_drop_dots, normalise, undotted, without_suffixes
 
 Kind = Literal["models", "hw", "formats", "engines"]
@@ -56,7 +57,7 @@ class _Index(NamedTuple):
     """The names inside the files of a folder: normalised spelling -> stem; and names that have no spec."""
 
     names: Mapping[str, str]
-    status: Mapping[str, Mapping[str, Any]]
+    status: Mapping[str, JsonMapping]
 
 
 _NO_INDEX = _Index({}, {})
@@ -150,7 +151,7 @@ def files(kind: Kind) -> dict[str, Path]:
     return found
 
 
-def build_index(folder: Path, status: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, Any]:
+def build_index(folder: Path, status: Mapping[str, JsonMapping] | None = None) -> JsonObject:
     """The index of a data folder (`specs/models`, or `hardware` with its sub-folders), from the files in it.
 
     `status`: names without a spec, else those of `_status.yaml`. Raises SpecError (E105) for a name claimed twice.
@@ -228,7 +229,7 @@ def _refuse_undisclosed(shelves: list[_Shelf], spelling: str, name: str, kind: K
                 )
 
 
-def _status_text(status: Mapping[str, Any]) -> str:
+def _status_text(status: JsonMapping) -> str:
     parts = (status.get(key) for key in ("text", "notes", "reason", "status"))
     return next((str(part) for part in parts if part), "not disclosed")
 

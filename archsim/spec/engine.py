@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from archsim.base.errors import SpecError
+from archsim.base.json_types import JsonObject
 from archsim.base.units import parse_quantity
 from archsim.base.version import version_of
 from archsim.spec import loader
@@ -234,7 +235,7 @@ class Engine(Section):
     time: Time
     scheduler: Scheduler
     parallelism: Parallelism = Parallelism.model_construct()
-    before: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    before: dict[str, JsonObject] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
     sources: dict[str, Source] = Field(default_factory=dict)
 

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 from pydantic import Field, model_validator
 
 from archsim.base.errors import InvalidPlan, InvalidValue, SpecError
+from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note
 from archsim.base.units import parse_quantity
 from archsim.spec import loader
@@ -207,7 +208,7 @@ class Hardware(Document):
         document["sources"] |= {f"{system.id}/{key}": source for key, source in system.sources.items()}
         return Hardware.model_validate({**document, "fabric": system.fabric})
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The `archsim.hardware/1` object: raw SI numbers, dense peaks, None for what is not known."""
         from archsim.spec.hardware_view import describe
 

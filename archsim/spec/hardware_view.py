@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from archsim.base.json_types import JsonObject
 from archsim.base.units import parse_quantity
 
 if TYPE_CHECKING:
     from archsim.spec.hardware import Hardware
 
 
-def describe(hardware: Hardware) -> dict[str, Any]:
+def describe(hardware: Hardware) -> JsonObject:
     """The contract's keys, then what else the document says; a dtype that the device lacks is absent."""
     return {
         "schema": "archsim.hardware/1",
@@ -64,11 +65,11 @@ def _narrow(hardware: Hardware) -> dict[str, float]:
     return {dtype: float(parse_quantity(text, "FLOP/s")) for dtype, text in found.items() if text}
 
 
-def _level(level: Any) -> dict[str, Any]:
+def _level(level: Any) -> JsonObject:
     rate = float(parse_quantity(level.per_direction, "B/s")) if level.per_direction else None
     kept = level.model_dump(include={"name", "level", "topology", "domain", "links", "optional"})
     return {**kept, "bytes_per_s_per_direction": rate}
 
 
-def _source(key: str, source: Any) -> dict[str, Any]:
+def _source(key: str, source: Any) -> JsonObject:
     return {"id": key, **source.model_dump(mode="json")}

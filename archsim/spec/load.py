@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError, UnknownName
+from archsim.base.json_types import JsonObject
 from archsim.spec import loader
 from archsim.spec.catalog import Resolved, resolve
 from archsim.spec.document_cache import DocumentCache, Reader
@@ -42,7 +43,7 @@ def open_model(name: str, changes: Iterable[str] = ()) -> tuple[Model, Resolved]
     return model, resolved
 
 
-def model_from(document: dict[str, Any], name: str = "document", changes: Iterable[str] = ()) -> Model:
+def model_from(document: JsonObject, name: str = "document", changes: Iterable[str] = ()) -> Model:
     """The model of a plain document in the shape of a spec file (from an importer, or written in Python)."""
     import yaml
 

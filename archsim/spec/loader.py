@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import InvalidValue, SpecError
+from archsim.base.json_types import JsonMapping
 from archsim.spec import scalars
 from archsim.spec.node import Mark, Node, NodeList, Source, merge
 
@@ -88,7 +89,7 @@ def parse_text(text: str, name: str) -> Node:
 
 
 def validate(
-    node: Node, cls: type[Model], context: Mapping[str, Any] | None = None, *, document: str = ""
+    node: Node, cls: type[Model], context: JsonMapping | None = None, *, document: str = ""
 ) -> Model:
     """`node` as a `cls`. Raises SpecError at the place in the file, with the other findings as notes.
 

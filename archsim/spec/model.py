@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from archsim.base.json_types import JsonObject
 from archsim.blocks import tiny
 from archsim.blocks.dispatch import About, Count, Fields, InvalidBlock, Spec
 from archsim.blocks.layer import Layer, check_names, count_layers, walk_layers
@@ -248,7 +249,7 @@ class Model(Spec):
         return tiny(self)
 
 
-def merged_layers(document: dict[str, Any], merge: Any) -> dict[str, Any]:
+def merged_layers(document: JsonObject, merge: Any) -> JsonObject:
     """The document with `layer` merged under every entry of `layers`, groups opened, and under the layer of the
     prediction modules; `layer` itself is dropped.
 
@@ -267,7 +268,7 @@ def merged_layers(document: dict[str, Any], merge: Any) -> dict[str, Any]:
     return document
 
 
-def _under(base: dict[str, Any], entry: Any, merge: Any) -> Any:
+def _under(base: JsonObject, entry: Any, merge: Any) -> Any:
     if not isinstance(entry, dict):
         return entry
     if isinstance(entry.get("layers"), list):

@@ -11,11 +11,12 @@ from typing import Any
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import UnknownName
+from archsim.base.json_types import JsonObject
 
 BASE = "https://json-schema.org/draft/2020-12/schema"
 KINDS = ("model", "hardware", "system", "format", "engine")
 
-Schema = dict[str, Any]
+Schema = JsonObject
 
 
 def schema(kind: str) -> Schema:

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from archsim.base.derived import derived
 from archsim.base.errors import SpecError
+from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.spec.catalog import data_roots
 from archsim.timing.classes.model import Fitted
 from archsim.timing.surface_file import FILE as SURFACES
@@ -122,7 +123,7 @@ class Store:
 
     entries: tuple[Entry, ...]
     levels: Mapping[str, Mapping[str, TransferError]]
-    engines: Mapping[str, Mapping[str, Any]]
+    engines: Mapping[str, JsonMapping]
     by_op: dict[str, list[Entry]] = field(init=False, repr=False)
     fits: dict[FitQuery, KernelFit] = field(init=False, repr=False)
 
@@ -139,7 +140,7 @@ def default_store() -> Store:
     """The calibrations of the data folders, read once; a user's own come before those that archsim brings."""
     entries: list[Entry] = []
     levels: dict[str, dict[str, TransferError]] = {}
-    engines: dict[str, Mapping[str, Any]] = {}
+    engines: dict[str, JsonMapping] = {}
     for folder in folders():
         data = _index(folder)
         entries += _entries(folder, data)
@@ -151,7 +152,7 @@ def default_store() -> Store:
     return Store(entries=tuple(entries), levels=levels, engines=engines)
 
 
-def _entries(folder: Path, data: Mapping[str, Any]) -> list[Entry]:
+def _entries(folder: Path, data: JsonMapping) -> list[Entry]:
     """The entries of an index, with the files that hold their surfaces, and the names there."""
     found = []
     for item in data["entries"]:
@@ -176,13 +177,13 @@ def folders() -> Iterator[Path]:
             yield Path(real)
 
 
-def _index(folder: Path) -> Mapping[str, Any]:
+def _index(folder: Path) -> JsonMapping:
     """The folder's index, or what it would be."""
     path = folder / "index.json"
     if not path.is_file():
         return derived(folder, _sources(folder), lambda: build_index(folder))
     try:
-        data: Mapping[str, Any] = json.loads(path.read_text("utf-8"))
+        data: JsonMapping = json.loads(path.read_text("utf-8"))
         data["entries"]
     except (OSError, ValueError, KeyError, TypeError) as err:
         raise SpecError(
@@ -197,7 +198,7 @@ def _sources(folder: Path) -> list[str]:
     return [__file__, *map(str, folder.rglob("*.yaml")), *map(str, devices)]
 
 
-def build_index(folder: Path) -> dict[str, Any]:
+def build_index(folder: Path) -> JsonObject:
     """The index of a calibration folder, from the YAML files in it."""
     from archsim.spec.catalog import resolve
     from archsim.spec.hardware import load
@@ -220,7 +221,7 @@ def build_index(folder: Path) -> dict[str, Any]:
             if entry.get("surfaces"):
                 entry["surfaces"] = f"{path.parent.relative_to(folder).as_posix()}/{entry['surfaces']}"
             entries.append(entry)
-    beside: dict[str, Any] = {}
+    beside: JsonObject = {}
     for name, file in (("levels", "transfer.yaml"), ("engines", "engines.yaml")):
         path = folder / file
         beside[name] = json.loads(json.dumps(read(path)[name])) if path.is_file() else {}
@@ -235,7 +236,7 @@ def build_index(folder: Path) -> dict[str, Any]:
     return {"entries": entries, **beside}
 
 
-def _of_runs(engine: str, fits: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def _of_runs(engine: str, fits: Sequence[JsonMapping]) -> Iterator[JsonObject]:
     """Entries of an engine whose kernels were fitted to whole runs, on any device of a vendor. A vendor without runs
     may be priced `like` another, as the engine's document says.
     """

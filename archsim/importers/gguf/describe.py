@@ -11,6 +11,7 @@ from typing import Any
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError
+from archsim.base.json_types import JsonObject
 from archsim.importers.gguf import gemma as gguf_gemma
 from archsim.importers.gguf import t5 as gguf_t5
 from archsim.importers.gguf.layers import ENCODERS, Layers
@@ -42,7 +43,7 @@ REFUSED = {
 MAX_LAYERS = 2048
 
 
-def from_gguf(path: Path) -> dict[str, Any]:
+def from_gguf(path: Path) -> JsonObject:
     """The document of a GGUF file, its weights stored as the file has them.
 
     Raises SpecError for a file that cannot be read, an architecture that is not among those known, and for
@@ -54,7 +55,7 @@ def from_gguf(path: Path) -> dict[str, Any]:
     return document | {"weights": matched(document, header.tensors)}
 
 
-def describe(header: Header) -> dict[str, Any]:
+def describe(header: Header) -> JsonObject:
     """The document without its weights' formats."""
     keys = Keys(header)
     if keys.architecture not in KNOWN:
@@ -63,7 +64,7 @@ def describe(header: Header) -> dict[str, Any]:
     table = tensors.get("token_embd.weight")
     if table is None or len(table.shape) != 2:
         raise SpecError(f"{quote(header.path.name)} has no table of token embeddings", code="E109")
-    doc: dict[str, Any] = {
+    doc: JsonObject = {
         "name": _name(header), "d_model": table.shape[0], "vocab_size": table.shape[1],
         **({"max_context": c} if (c := keys.number("context_length")) else {}),
     }  # fmt: skip
@@ -110,8 +111,8 @@ def _unknown(architecture: str) -> SpecError:
     )  # fmt: skip
 
 
-def _embedding(tensors: Mapping[str, TensorInfo]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _embedding(tensors: Mapping[str, TensorInfo]) -> JsonObject:
+    found: JsonObject = {}
     if table := tensors.get("position_embd.weight"):
         found["positions"] = {"kind": "learned", "max": table.shape[-1]}
     if "token_embd_norm.weight" in tensors:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from archsim.base.errors import SpecError
+from archsim.base.json_types import JsonObject
 from archsim.importers.gguf.reader import TensorInfo
 from archsim.importers.hf.families.gemma3n import segments
 from archsim.importers.hf.pattern import Entry, difference, shared, stack
@@ -13,7 +14,7 @@ from archsim.importers.hf.pattern import Entry, difference, shared, stack
 if TYPE_CHECKING:
     from archsim.importers.gguf.layers import Layers
 
-Doc = dict[str, Any]
+Doc = JsonObject
 ARCHITECTURE = "gemma4"
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError
+from archsim.base.json_types import JsonObject
 from archsim.importers.gguf import gemma as gguf_gemma
 from archsim.importers.gguf.mixers import mixer
 from archsim.importers.gguf.reader import TensorInfo
@@ -15,7 +16,7 @@ from archsim.importers.hf.parts import heads
 if TYPE_CHECKING:
     from archsim.importers.gguf.describe import Keys
 
-Doc = dict[str, Any]
+Doc = JsonObject
 
 WINDOWS = {"gemma2": 2, "gemma3": 6, "gpt-oss": 2, "cohere2": 4, "phi3": 0}
 """Architectures with windows -> every so many layers one without (0: none), where no key says (llama-model.cpp)."""

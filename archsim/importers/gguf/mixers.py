@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError
+from archsim.base.json_types import JsonObject
 
 if TYPE_CHECKING:
     from archsim.importers.gguf.layers import Layers
 
-Doc = dict[str, Any]
+Doc = JsonObject
 
 CHUNK = 256
 """Tokens of a chunk in prefill, which no key states: the default of every Mamba-2 model in transformers."""

@@ -19,6 +19,7 @@ from typing import Any
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError
+from archsim.base.json_types import JsonObject
 
 MAX_HEADER = 512 * 2**20
 MAX_STRINGS = 4_000_000
@@ -69,7 +70,7 @@ class Header:
 
     path: Path
     version: int = 3
-    values: dict[str, Any] = field(default_factory=dict)
+    values: JsonObject = field(default_factory=dict)
     lengths: dict[str, int] = field(default_factory=dict)
     tensors: list[TensorInfo] = field(default_factory=list)
 

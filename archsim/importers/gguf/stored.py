@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError
+from archsim.base.json_types import JsonObject
 from archsim.importers.gguf.reader import TensorInfo
 
 TABLES = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
@@ -74,7 +74,7 @@ def stacked(tensors: Sequence[TensorInfo]) -> list[TensorInfo]:
     return rest
 
 
-def matched(document: dict[str, Any], tensors: Sequence[TensorInfo]) -> dict[str, str]:
+def matched(document: JsonObject, tensors: Sequence[TensorInfo]) -> dict[str, str]:
     """Format per weight in the words of `spec.format.stored`, "default" for vectors.
 
     Raises SpecError where the model that was read is not the one that the file holds.
@@ -141,7 +141,7 @@ def _ahead(name: str, layers: int) -> bool:
     return found is not None and int(found[1]) >= layers
 
 
-def _times(layer: dict[str, Any]) -> int:
+def _times(layer: JsonObject) -> int:
     inner = layer.get("layers")
     return int(layer.get("repeat", 1)) * (sum(map(_times, inner)) if inner else 1)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError
+from archsim.base.json_types import JsonMapping
 
 _HARMLESS = """
 _name_or_path architectures auto_map model_type transformers_version use_cache name_or_path bos_token_id
@@ -64,7 +65,7 @@ class Config:
     A key that nobody read, and that is not known to be harmless, is an error: it could change the cost.
     """
 
-    def __init__(self, data: Mapping[str, Any], defaults: Mapping[str, Any], where: str = "") -> None:
+    def __init__(self, data: JsonMapping, defaults: JsonMapping, where: str = "") -> None:
         self.data, self.defaults, self.where = data, defaults, where
         self.read: set[str] = set()
         self.children: list[Config] = []

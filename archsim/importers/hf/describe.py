@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import Any
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import ArchsimError, SpecError
+from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.families import (
     deepseek,
@@ -55,7 +55,7 @@ MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What values of the wrong kind cause in the code that reads them."""
 
 
-def from_config(config: Mapping[str, Any], name: str | None = None) -> dict[str, Any]:
+def from_config(config: JsonMapping, name: str | None = None) -> JsonObject:
     """The document of a config.json, in the shape of a spec file.
 
     A multimodal config gives its language model. Raises SpecError for an unknown `model_type`, a missing or
@@ -79,7 +79,7 @@ def from_config(config: Mapping[str, Any], name: str | None = None) -> dict[str,
     return document | {"weights": placed(document, rules)} if rules else document
 
 
-def _read(text: Mapping[str, Any], model_type: str) -> dict[str, Any]:
+def _read(text: JsonMapping, model_type: str) -> JsonObject:
     """The document without its name. Raises SpecError for keys that were not understood."""
     c = Config(text, DEFAULTS[model_type])
     document = READERS[model_type](c)
@@ -107,7 +107,7 @@ def _uniform(c: Config) -> None:
         raise c.error("layer_types", "this family has one kind of layer")
 
 
-def language_model(config: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+def language_model(config: JsonMapping) -> tuple[JsonObject, str]:
     """The part of a config that describes the language model, and its type."""
     outer = _type(config)
     inner = config.get("text_config")
@@ -123,7 +123,7 @@ def language_model(config: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     return text, own if own in READERS or own in REFUSED else TEXT.get(outer, outer)
 
 
-def _type(config: Mapping[str, Any]) -> str:
+def _type(config: JsonMapping) -> str:
     found = config.get("model_type")
     return found if isinstance(found, str) else ""
 

@@ -7,10 +7,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError
+from archsim.base.json_types import JsonMapping
 from archsim.spec.load import model_from
 from archsim.spec.stored_weights import Stored, stored_weights
 
@@ -101,7 +101,7 @@ class Rules:
         return min(found, key=lambda rule: rule[1] is not None) if found else None
 
 
-def placed(document: Mapping[str, Any], rules: Sequence[Rule]) -> dict[str, str]:
+def placed(document: JsonMapping, rules: Sequence[Rule]) -> dict[str, str]:
     """The `weights` of a document with those that a rule gives another format named one by one.
 
     Raises SpecError for a module that is found nowhere.

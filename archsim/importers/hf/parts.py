@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.pattern import Entry, stack
 
-Doc = dict[str, Any]
+Doc = JsonObject
 
 ACTIVATIONS = {
     "relu": "relu", "relu2": "relu2", "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh",
@@ -84,8 +85,8 @@ def rope(c: Config, d_head: int, layer_type: str | None = None, **more: Any) -> 
 
 
 def _rope_parameters(c: Config, layer_type: str | None) -> tuple[float, float | None, Doc | None]:
-    default = c.defaults.get("rope_parameters") or {}
-    default = default.get(layer_type, default)
+    default: JsonMapping = c.defaults.get("rope_parameters") or {}
+    default = default.get(layer_type, default) if layer_type else default
     theta, partial = c.get("rope_theta"), c.get("partial_rotary_factor")
     given = c.child("rope_parameters") if "rope_parameters" in c.data else None
     if given is not None and layer_type in given.data:

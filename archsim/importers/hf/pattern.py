@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
-Entry = tuple[str, dict[str, Any]]
+from archsim.base.json_types import JsonObject
+
+Entry = tuple[str, JsonObject]
 """A layer and what it is called in its pattern (local, global, dense, moe, ...)."""
 
 LONGEST_PERIOD = 24
@@ -14,7 +15,7 @@ WHOLE = ("position", "mask")
 """Blocks that a layer states in full or not at all: half a mask is hard to read."""
 
 
-def stack(entries: Sequence[Entry]) -> dict[str, Any]:
+def stack(entries: Sequence[Entry]) -> JsonObject:
     """`layer` (what all layers share, where they differ) and `layers` of a stack."""
     every = [layer for _, layer in entries]
     if all(layer == every[0] for layer in every):
@@ -23,9 +24,9 @@ def stack(entries: Sequence[Entry]) -> dict[str, Any]:
     return {"layer": base, "layers": pattern([(name, difference(layer, base)) for name, layer in entries])}
 
 
-def shared(layers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def shared(layers: Sequence[JsonObject]) -> JsonObject:
     """What the layers agree on. Of a block with several kinds the most frequent one: others replace it."""
-    result: dict[str, Any] = {}
+    result: JsonObject = {}
     for key, first in layers[0].items():
         values = [layer[key] for layer in layers if key in layer]
         if len(values) < len(layers):
@@ -40,7 +41,7 @@ def shared(layers: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def difference(layer: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
+def difference(layer: JsonObject, base: JsonObject) -> JsonObject:
     """What `layer` adds to `base`, so that merging it over `base` gives `layer` again."""
     result = {}
     for key, value in layer.items():
@@ -54,7 +55,7 @@ def difference(layer: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def pattern(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+def pattern(entries: Sequence[Entry]) -> list[JsonObject]:
     """Runs of equal layers, and one repeated group where that is shorter, best with nothing after it."""
     plain = _runs(entries)
     best, cost = plain, (len(plain), 0)
@@ -95,14 +96,14 @@ def _repetitions(kinds: Sequence[int], start: int, period: int) -> int:
     return (end - start) // period
 
 
-def runs(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+def runs(entries: Sequence[Entry]) -> list[JsonObject]:
     """Neighbours that are equal, as one entry with `repeat`."""
     return _unique(_runs(entries))
 
 
-def _runs(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+def _runs(entries: Sequence[Entry]) -> list[JsonObject]:
     """The same, with names that may be there more than once."""
-    result: list[dict[str, Any]] = []
+    result: list[JsonObject] = []
     i = 0
     while i < len(entries):
         j = i
@@ -113,12 +114,12 @@ def _runs(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     return result
 
 
-def repeated(times: int, first: dict[str, Any], layer: dict[str, Any]) -> dict[str, Any]:
+def repeated(times: int, first: JsonObject, layer: JsonObject) -> JsonObject:
     """A layer with its name and, if it is there more than once, how often."""
     return first | ({"repeat": times} if times > 1 else {}) | layer
 
 
-def _unique(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _unique(layers: list[JsonObject]) -> list[JsonObject]:
     """The same layers, later ones of the same name numbered."""
     seen: dict[str, int] = {}
     for i, layer in enumerate(layers):

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from archsim.base.json_types import JsonMapping
+
 WIDTH = 110
 GROUPS = (
     ("name",),
@@ -20,7 +22,7 @@ _PLAIN = re.compile(r"[A-Za-z][\w./ +-]*")
 _WORDS = frozenset(["true", "false", "null", "yes", "no", "on", "off", "y", "n"])
 
 
-def spec_text(document: Mapping[str, Any], origin: str = "") -> str:
+def spec_text(document: JsonMapping, origin: str = "") -> str:
     """The text of a spec file. `origin` is told in its first line."""
     known = {key for group in GROUPS for key in group}
     parts = [*GROUPS, tuple(key for key in document if key not in known)]
@@ -29,7 +31,7 @@ def spec_text(document: Mapping[str, Any], origin: str = "") -> str:
     return head + "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def _lines(mapping: Mapping[str, Any], indent: int) -> Iterator[str]:
+def _lines(mapping: JsonMapping, indent: int) -> Iterator[str]:
     """A mapping in block style, each value on its key's line where it fits."""
     pad = " " * indent
     for key, value in mapping.items():

@@ -10,6 +10,7 @@ from typing import Any
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError
+from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.importers.safetensors.reader import BITS, Entry, read_tensors
 
 CLASSES = ("linear", "expert", "embedding", "head")
@@ -47,7 +48,7 @@ class Stored:
         self.bytes[cls] = self.bytes.get(cls, 0) + size
 
 
-def measure(tensors: Mapping[str, Entry], layers: int, quantised: Mapping[str, Any]) -> Stored:
+def measure(tensors: Mapping[str, Entry], layers: int, quantised: JsonMapping) -> Stored:
     """Parameters and bytes of the language model; `quantised` is the config's own word on bits and groups."""
     stored = Stored()
     for name, entry in tensors.items():
@@ -72,7 +73,7 @@ def _class(name: str, entry: Entry) -> str:
     return "default"
 
 
-def _params(name: str, entry: Entry, tensors: Mapping[str, Entry], quantised: Mapping[str, Any]) -> int:
+def _params(name: str, entry: Entry, tensors: Mapping[str, Entry], quantised: JsonMapping) -> int:
     """Values in a tensor: none in scales, several in one packed integer."""
     if name.endswith(("_blocks", ".blocks")) and entry.dtype == "U8":  # MXFP4 of gpt-oss
         return entry.elements * 2
@@ -91,7 +92,7 @@ def _params(name: str, entry: Entry, tensors: Mapping[str, Entry], quantised: Ma
     return entry.elements
 
 
-def _gptq_bits(base: str, tensors: Mapping[str, Entry], quantised: Mapping[str, Any]) -> int:
+def _gptq_bits(base: str, tensors: Mapping[str, Entry], quantised: JsonMapping) -> int:
     """Bits of a GPTQ or AWQ matrix: zero points are packed like values, scales are not."""
     zeros, scales = tensors.get(base + ".qzeros"), tensors.get(base + ".scales")
     if zeros is not None and scales is not None and zeros.elements and scales.elements:
@@ -99,7 +100,7 @@ def _gptq_bits(base: str, tensors: Mapping[str, Entry], quantised: Mapping[str, 
     return _checked(_number(quantised, "bits", 4), base)
 
 
-def _mlx_bits(base: str, entry: Entry, tensors: Mapping[str, Entry], quantised: Mapping[str, Any]) -> int:
+def _mlx_bits(base: str, entry: Entry, tensors: Mapping[str, Entry], quantised: JsonMapping) -> int:
     """Bits of an MLX matrix, from its scales and the size of a group, which a module may have of its own."""
     own = quantised.get(base)
     quantised = {**quantised, **own} if isinstance(own, Mapping) else quantised
@@ -116,7 +117,7 @@ def _checked(bits: int, base: str) -> int:
     return bits
 
 
-def _number(quantised: Mapping[str, Any], key: str, default: int) -> int:
+def _number(quantised: JsonMapping, key: str, default: int) -> int:
     """A number of the quantization config, wherever in it."""
     stack: list[Any] = [quantised]
     for _ in range(1000):
@@ -132,7 +133,7 @@ def _number(quantised: Mapping[str, Any], key: str, default: int) -> int:
 
 
 # ---------------------------------------------------------------------- to a model
-def from_safetensors(path: Path, beside: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+def from_safetensors(path: Path, beside: Callable[[Path], JsonObject]) -> JsonObject:
     """The document of the config.json beside a checkpoint, its weights as the checkpoint stores them.
 
     Raises SpecError where there is no config, or the checkpoint does not hold the model that it describes.
@@ -167,7 +168,7 @@ def _numel(weight: Any) -> int:
     return int(numel(weight.tensor))
 
 
-def _quantised(config: Path) -> Mapping[str, Any]:
+def _quantised(config: Path) -> JsonMapping:
     import json
 
     data = json.loads(config.read_text("utf-8"))

@@ -17,6 +17,7 @@ from typing import Any
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError
+from archsim.base.json_types import JsonObject
 
 MAX_HEADER = 32 * 2**20
 MAX_CONTAINERS = 1_000_000
@@ -103,7 +104,7 @@ def _one(path: Path) -> dict[str, Entry]:
     return {name: _entry(path, name, value) for name, value in document.items() if name != "__metadata__"}
 
 
-def _parsed(path: Path, data: bytes) -> dict[str, Any]:
+def _parsed(path: Path, data: bytes) -> JsonObject:
     """The mapping in a bounded piece of JSON."""
     containers = data.count(b"{") + data.count(b"[")
     if containers > MAX_CONTAINERS or data.count(b",") > MAX_VALUES:
@@ -119,7 +120,7 @@ def _parsed(path: Path, data: bytes) -> dict[str, Any]:
 
 def _entry(path: Path, name: str, value: Any) -> Entry:
     """One tensor, its shape checked against the place of its data."""
-    fields: dict[str, Any] = value if isinstance(value, dict) else {}
+    fields: JsonObject = value if isinstance(value, dict) else {}
     dtype, shape, place = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
     if not isinstance(dtype, str) or dtype not in BITS:
         raise _bad(path, f"tensor {quote(name, 100)} has the unknown type {quote(str(dtype)[:40])}")

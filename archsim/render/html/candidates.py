@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from archsim.base.errors import AnswerNo, UsageError
+from archsim.base.json_types import JsonObject
 from archsim.engines.names import DEFAULT_ENGINE
 from archsim.predict.estimate import Estimate, estimate
 from archsim.render.html.markup import name_of
@@ -39,7 +40,7 @@ class Asked:
     engine: str = DEFAULT_ENGINE
     changes: tuple[str, ...] = ()
 
-    def options(self, weights: str | None, **changed: Any) -> dict[str, Any]:
+    def options(self, weights: str | None, **changed: Any) -> JsonObject:
         """What `estimate` is asked with."""
         return {
             "batch": self.batch, "input_len": self.input_len, "output_len": self.output_len, "weights": weights,
@@ -129,7 +130,7 @@ def answered(model: Model, device: Hardware, asked: Asked, weights: str | None) 
 def at(base: Estimate, asked: Asked, weights: str | None, batch: int, input_len: int) -> Estimate:
     """The same model, devices and format at another workload."""
     plan = base.plan
-    degrees: dict[str, Any] = {"tp": plan.tp, "pp": plan.pp, "ep": plan.ep, "dp": plan.dp}
+    degrees: JsonObject = {"tp": plan.tp, "pp": plan.pp, "ep": plan.ep, "dp": plan.dp}
     options = asked.options(weights, batch=batch, input_len=input_len)
     return estimate(base.model, base.hardware, **degrees, **options)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from archsim import __version__
 from archsim.base.errors import UsageError
+from archsim.base.json_types import JsonObject
 from archsim.render.html import bars, evolution, grid, measured, plots
 from archsim.render.html import drawings as diagram
 from archsim.render.html import headline as answer
@@ -148,7 +149,7 @@ def _provenance(study: Study, light: bool, command: str) -> str:
     return made + rows + button + numbers
 
 
-def data(study: Study) -> dict[str, Any]:
+def data(study: Study) -> JsonObject:
     """The estimates behind a report, as `estimate --json` gives them."""
     return {
         "schema": SCHEMA,

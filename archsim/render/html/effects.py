@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from archsim.base.errors import ArchsimError
+from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note
 from archsim.base.units import format_bytes, format_seconds
 from archsim.blocks.layer import walk_layers
@@ -50,7 +51,7 @@ def effect(note: Note, c: Candidate, asked: Asked) -> str:
 def again(c: Candidate, asked: Asked, **changed: Any) -> Estimate:
     """The candidate's estimate with other options, on the same devices."""
     e = c.answer
-    degrees: dict[str, Any] = {"tp": e.plan.tp, "pp": e.plan.pp, "ep": e.plan.ep, "dp": e.plan.dp}
+    degrees: JsonObject = {"tp": e.plan.tp, "pp": e.plan.pp, "ep": e.plan.ep, "dp": e.plan.dp}
     return estimate(e.model, e.hardware, **degrees, **{**asked.options(c.asked), **changed})
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from archsim.base.errors import ArchsimError
+from archsim.base.json_types import JsonObject
 from archsim.counts.step_graphs import StepGraphs
 from archsim.counts.workload import WorkloadSteps, checked_workload
 from archsim.memory.workload_memory import WorkloadMemory
@@ -226,7 +226,7 @@ def rounded(value: float, digits: int = 4) -> float | int:
     return int(short) if short == int(short) and abs(short) < 1e15 else short
 
 
-def to_dict(found: Grid) -> dict[str, Any]:
+def to_dict(found: Grid) -> JsonObject:
     """The grid for the page's script: lists over batch, then context."""
     return {
         "batches": found.batches, "contexts": found.contexts, "at": found.at, "output_len": found.output_len,
@@ -234,10 +234,10 @@ def to_dict(found: Grid) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _run(run: Run, found: Grid) -> dict[str, Any]:
+def _run(run: Run, found: Grid) -> JsonObject:
     points = [run.answers[b, c] for b in found.batches for c in found.contexts]
     memory = run.base.memory
-    data: dict[str, Any] = {
+    data: JsonObject = {
         "n": run.number, "c": int(run.compared), "label": run.label,
         "model": name_of(run.base.model.name), "hw": run.base.hardware.id,
         "fmt": run.base.formats.name, "devices": run.base.plan.devices, "limit": run.base.model.max_context,
@@ -253,7 +253,7 @@ def _run(run: Run, found: Grid) -> dict[str, Any]:
     return data
 
 
-def _phase(phases: Sequence[StepTime], parts: Sequence[str]) -> dict[str, Any]:
+def _phase(phases: Sequence[StepTime], parts: Sequence[str]) -> JsonObject:
     """One phase at every point: the times, their parts, and every kernel on the roofline."""
     shares = [parts_of(phase) for phase in phases]
     used = [i for i, part in enumerate(parts) if any(part in share for share in shares)]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from archsim.base.errors import ArchsimError
+from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.predict.estimate import Estimate, estimate
 from archsim.render.html.candidates import Study
 from archsim.render.html.markup import Cell, figure, figures, name_of, paragraph, table
@@ -43,7 +44,7 @@ class Known:
     words). urls: of each point, the page that published it. seen: measured steps of these models on these devices.
     """
 
-    groups: tuple[tuple[str, dict[str, Any]], ...] = ()
+    groups: tuple[tuple[str, JsonObject], ...] = ()
     points: tuple[tuple[float, float, int, str], ...] = ()
     urls: tuple[str, ...] = ()
     seen: tuple[Seen, ...] = ()
@@ -168,7 +169,7 @@ def _steps(found: Table, models: set[str], devices: set[str]) -> Iterator[Seen]:
                 yield step
 
 
-def _step(asked: Mapping[str, Any], value: float | None) -> Seen | None:
+def _step(asked: JsonMapping, value: float | None) -> Seen | None:
     """One row as a step: its time from its definition, its work from an estimate of the same workload."""
     from archsim.accuracy.question import run_of
     from archsim.accuracy.runs import METRICS, title

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import TypeVar, Unpack
 
 from archsim.base.errors import UsageError
+from archsim.base.json_types import JsonObject
 from archsim.base.options import LoadArguments
 from archsim.render.html.candidates import Asked, Study, study
 from archsim.render.html.document import data, document
@@ -22,7 +23,7 @@ class Report:
     study: Study
     html: str
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The `archsim.report/1` object: the estimates behind the page."""
         return data(self.study)
 

@@ -5,9 +5,10 @@ Everything on it is computed; to add a part, write a function that gives Markdow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from archsim.base.json_types import JsonMapping
 from archsim.render.markdown import render
 from archsim.render.page import Page, Section, row
 from archsim.render.pages import validate as v
@@ -60,7 +61,7 @@ def calibrations() -> str:
     return "\n\n".join(intro) + "\n\n" + render(Page(head=(), sections=tuple(tables)))
 
 
-def documents() -> Iterator[Mapping[str, Any]]:
+def documents() -> Iterator[JsonMapping]:
     """The calibration files that archsim comes with."""
     from archsim.spec.catalog import data_roots
     from archsim.spec.loader import read
@@ -72,13 +73,13 @@ def documents() -> Iterator[Mapping[str, Any]]:
             yield from (read(path) for path in sorted(folder.glob(f"*/*/{FILE}")))
 
 
-def _stack(document: Mapping[str, Any]) -> Section:
+def _stack(document: JsonMapping) -> Section:
     title = " ".join(str(document.get(name) or "") for name in ("device", "engine", "version")).strip()
     lines = [row(*_fit(fit)) for fit in document.get("fits", ())]
     return Section(title=title, rows=tuple(lines), header=ERRORS, align="lrrrrrr")
 
 
-def _fit(fit: Mapping[str, Any]) -> tuple[str, ...]:
+def _fit(fit: JsonMapping) -> tuple[str, ...]:
     errors = fit.get("errors", {})
     unseen, formula, naive = (errors.get(name, {}) for name in ("unseen", "formula", "roofline"))
     cache = f"kv {fit['kv_dtype']}" if fit.get("kv_dtype") else ""
@@ -120,7 +121,7 @@ def engines() -> str:
     return "\n\n".join(intro) + "\n\n" + render(Page(head=(), sections=tables))
 
 
-def _unseen(name: str, errors: Mapping[str, Any]) -> tuple[Any, ...]:
+def _unseen(name: str, errors: JsonMapping) -> tuple[Any, ...]:
     return row(name, f"{errors['rows']:,}", *(v.share(errors[key]) for key in ("median", "mean", "p90")))
 
 

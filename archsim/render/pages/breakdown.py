@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from archsim.base.json_types import JsonObject
 from archsim.base.units import format_bytes, format_flops, format_seconds, format_span
 from archsim.predict.context_curve import AtContext, at, lengths
 from archsim.predict.estimate import Estimate
@@ -32,7 +31,7 @@ def breakdown_page(e: Estimate, what: str) -> Page:
     return Page(head=head(e), sections=tuple(sections))
 
 
-def with_breakdown(e: Estimate, what: str | None) -> dict[str, Any]:
+def with_breakdown(e: Estimate, what: str | None) -> JsonObject:
     """The JSON object of an estimate, with a key `by` where one was asked for."""
     data = e.to_dict()
     if what == "context":
@@ -42,7 +41,7 @@ def with_breakdown(e: Estimate, what: str | None) -> dict[str, Any]:
     return data
 
 
-def as_rows(e: Estimate, what: str | None) -> list[dict[str, Any]]:
+def as_rows(e: Estimate, what: str | None) -> list[JsonObject]:
     """Rows for CSV: the whole estimate in one, or one a group."""
     if what is None:
         return [flatten(e.to_dict())]

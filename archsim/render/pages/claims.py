@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from html import escape
 from itertools import groupby
-from typing import Any
 
+from archsim.base.json_types import JsonObject
 from archsim.ledger.claims import Judged, Ledger, summary
 from archsim.ledger.published_table import Origin
 from archsim.render.html.page import framed
@@ -61,7 +61,7 @@ def bare(ledger: Ledger) -> str:
     return "".join(f"{one.claim.id} {one.verdict}\n" for one in ledger.claims)
 
 
-def rows(ledger: Ledger) -> list[dict[str, Any]]:
+def rows(ledger: Ledger) -> list[JsonObject]:
     """One flat row a claim."""
     return [
         {

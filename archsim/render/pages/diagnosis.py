@@ -13,6 +13,7 @@ from typing import Any
 
 import archsim
 from archsim.base.errors import ArchsimError
+from archsim.base.json_types import JsonObject
 from archsim.render.page import Page, Row, Section, facts, plural, row
 from archsim.spec.catalog import Entry, Kind, names
 
@@ -21,7 +22,7 @@ SETTINGS = ("ARCHSIM_PATH", "ARCHSIM_DEBUG", "XDG_DATA_HOME", "NO_COLOR", "TERM"
 KINDS: tuple[Kind, ...] = ("models", "hw", "formats")
 
 
-def diagnosis() -> dict[str, Any]:
+def diagnosis() -> JsonObject:
     """The `archsim.doctor/1` object. Nothing heavy is imported: packages are only looked for."""
     listed = {kind: names(kind) for kind in KINDS}
     return {
@@ -49,12 +50,12 @@ def _cuda_driver() -> bool:
     return any(Path(path).exists() for path in ("/dev/nvidiactl", "/proc/driver/nvidia/version", "/dev/dxg"))
 
 
-def _setting(name: str) -> dict[str, Any]:
+def _setting(name: str) -> JsonObject:
     value = os.environ.get(name)
     return {"name": name, "value": value, "origin": "default" if value is None else "environment"}
 
 
-def _roots(kind: Kind, entries: list[Entry]) -> list[dict[str, Any]]:
+def _roots(kind: Kind, entries: list[Entry]) -> list[JsonObject]:
     counts: dict[tuple[str, str], int] = {}
     for entry in entries:
         if entry.path is not None:
@@ -67,7 +68,7 @@ def _roots(kind: Kind, entries: list[Entry]) -> list[dict[str, Any]]:
     )
 
 
-def lint(listed: dict[Kind, list[Entry]]) -> dict[str, Any]:
+def lint(listed: dict[Kind, list[Entry]]) -> JsonObject:
     """Every document read and validated: what is refused, and how many warnings devices carry."""
     checked, problems, warnings = 0, [], 0
     for kind, entries in listed.items():
@@ -99,7 +100,7 @@ def _check(kind: Kind, path: Path) -> int:
     return len(getattr(document, "warnings", ()))
 
 
-def page(d: dict[str, Any]) -> Page:
+def page(d: JsonObject) -> Page:
     """The diagnosis for people."""
     versions = tuple(row(name, version or "not installed") for name, version in d["packages"].items())
     data = tuple(_root_row(root) for root in d["data"])
@@ -127,12 +128,12 @@ def page(d: dict[str, Any]) -> Page:
     return Page(head=(f"archsim {d['archsim']['version']}",), sections=tuple(sections))
 
 
-def _root_row(root: dict[str, Any]) -> Row:
+def _root_row(root: JsonObject) -> Row:
     entries = f"{root['files']:,} {'entry' if root['files'] == 1 else 'entries'}"
     return row(root["kind"], entries, root["origin"], root["folder"] or "known by name only")
 
 
-def _lint_section(lint: dict[str, Any]) -> Section:
+def _lint_section(lint: JsonObject) -> Section:
     problems = tuple(row(p["code"], f"{p['file']}: {p['message']}") for p in lint["problems"])
     counts = [plural(lint["checked"], "document") + " checked", plural(len(problems), "problem")]
     summary = ", ".join([*counts, plural(lint["device_warnings"], "device warning")])

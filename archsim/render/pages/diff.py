@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from archsim.base.json_types import JsonObject
 from archsim.evolution.diff import GROUPS, Difference, Effect
 from archsim.render.page import Cell, Page, Row, Section, plural, row
 from archsim.render.signed import absolute, scaled, signed
@@ -37,7 +37,7 @@ def page(d: Difference, *, changes: Sequence[str] = ()) -> Page:
     return Page(head=head, sections=(*sections, _whole(d), _basis(d)))
 
 
-def rows(d: Difference) -> list[dict[str, Any]]:
+def rows(d: Difference) -> list[JsonObject]:
     """A row for each decision, for CSV."""
     return [
         {"decision": e.decision, "change": e.change, "groups": " ".join(e.groups), "measured_in": e.measured,

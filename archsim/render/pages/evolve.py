@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.evolution.evolve import Evolution
 from archsim.evolution.figures import ArchitectureFigures
 from archsim.evolution.words import describe_change
@@ -51,17 +51,17 @@ def figures(e: Evolution) -> str:
     return f'<h2>What each step changes</h2>\n<div class="plots">{found}</div>\n' if found else ""
 
 
-def rows(e: Evolution) -> list[dict[str, Any]]:
+def rows(e: Evolution) -> list[JsonObject]:
     """A row for each step, for CSV: its change, and the figures after it."""
     none = dict.fromkeys(f"delta_{name}" for name in e.first.to_dict())
-    found: list[dict[str, Any]] = [{"step": 0, "change": e.a.name, **none, **_after(e.first)}]
+    found: list[JsonObject] = [{"step": 0, "change": e.a.name, **none, **_after(e.first)}]
     for i, step in enumerate(e.steps, start=1):
         delta = {f"delta_{name}": value for name, value in step.delta.items()}
         found.append({"step": i, "change": e.change(step), **delta, **_after(step.after)})
     return found
 
 
-def _after(costs: ArchitectureFigures) -> dict[str, Any]:
+def _after(costs: ArchitectureFigures) -> JsonObject:
     return {f"after_{name}": value for name, value in costs.to_dict().items()}
 
 
@@ -108,10 +108,10 @@ def _attribution(e: Evolution) -> tuple[Section, ...]:
     return (Section(title="Mean", rows=tuple(lines), align="lrrrrrl", header=HEADS, below=below),)
 
 
-def _largest(shares: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:
+def _largest(shares: Mapping[str, JsonMapping]) -> list[tuple[str, JsonMapping]]:
     """The shares by how much they change the decode time, or parameters where there is none."""
 
-    def size(item: tuple[str, Mapping[str, Any]]) -> tuple[float, float]:
+    def size(item: tuple[str, JsonMapping]) -> tuple[float, float]:
         return -abs(item[1]["decode_s"] or 0.0), -abs(item[1]["params"] or 0)
 
     return sorted(shares.items(), key=size)
@@ -122,7 +122,7 @@ def _line(name: str, costs: ArchitectureFigures, what: str) -> Row:
     return row(Cell(name, "title"), *cells, Cell(what, "title"))
 
 
-def _delta(name: str, delta: Mapping[str, Any], what: str) -> Row:
+def _delta(name: str, delta: JsonMapping, what: str) -> Row:
     return row(name, *(signed(metric, delta[metric]) for metric in METRICS), what)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from typing import Any
 
+from archsim.base.json_types import JsonObject
 from archsim.base.units import format_bytes, format_rate, format_seconds
 from archsim.explanation.formulas import Explanation, Formula
 from archsim.predict.estimate import Estimate
@@ -46,7 +46,7 @@ def _short(text: str) -> str:
     return text if len(text) <= LONGEST_FORMULA else text[: LONGEST_FORMULA - 1] + "…"
 
 
-def decode_terms(e: Estimate) -> dict[str, Any]:
+def decode_terms(e: Estimate) -> JsonObject:
     """What the time of a decode step on a device is made of, per device."""
     phase = e.decode
     assert phase is not None

@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import EXPLAIN, NoSuchName, UsageError, did_you_mean
+from archsim.base.json_types import JsonObject
 from archsim.base.notes import NOTES
 from archsim.render.glossary import SYNONYMS, TERMS
 
@@ -32,7 +33,7 @@ class Topic:
 
         return text_page(self.name, self.text)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The `archsim.explain/1` object."""
         return {"schema": "archsim.explain/1", "topic": self.name, "kind": self.kind, "text": self.text}
 

@@ -6,10 +6,11 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import yaml
 
+from archsim.base.json_types import JsonObject
 from archsim.render.page import Page, Section, row
 from archsim.render.provenance import shown
 from archsim.spec.catalog import BUILT_IN, Entry, Kind, data_roots, names
@@ -20,14 +21,14 @@ NO_SPEC = "no spec"
 RUN_FILES = (".yaml", ".csv", ".gz", ".json")
 
 
-def entries(what: str, grep: str = "") -> list[dict[str, Any]]:
+def entries(what: str, grep: str = "") -> list[JsonObject]:
     """Name, aliases, status, note, origin and file of everything of one kind; `grep` looks at the names."""
     listed = _runs() if what == "runs" else _catalog(cast(Kind, what))
     wanted = grep.lower()
     return [e for e in listed if any(wanted in text.lower() for text in (e["name"], *e["aliases"]))]
 
 
-def page(what: str, found: Sequence[dict[str, Any]]) -> Page:
+def page(what: str, found: Sequence[JsonObject]) -> Page:
     """One line an entry: no line is broken, so that other tools can filter them."""
     rows = []
     for e in found:
@@ -40,7 +41,7 @@ def page(what: str, found: Sequence[dict[str, Any]]) -> Page:
     return Page(head=head, sections=(section,) if rows else ())
 
 
-def _catalog(kind: Kind) -> list[dict[str, Any]]:
+def _catalog(kind: Kind) -> list[JsonObject]:
     return [
         {
             "name": e.name,
@@ -69,14 +70,14 @@ def spelt(entry: Entry) -> list[str]:
     return [*listed, *(alias for alias in entry.aliases if alias not in known)]
 
 
-def _runs() -> list[dict[str, Any]]:
+def _runs() -> list[JsonObject]:
     """Files of measured runs below `runs` of the data folders."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, JsonObject] = {}
     for folder, origin in _run_folders():
         for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
             name = path.relative_to(folder).as_posix()
             if path.is_file() and path.suffix in RUN_FILES:
-                entry: dict[str, Any] = {
+                entry: JsonObject = {
                     "name": name,
                     "aliases": [],
                     "status": AVAILABLE,

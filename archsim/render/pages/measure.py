@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.measure.point import Point
 from archsim.measure.session import Outcome, headlines
 from archsim.render.page import Page, Row, Section, facts, plural, row
@@ -34,7 +34,7 @@ def suites_page(points: Mapping[str, Sequence[Point]], size: str) -> Page:
     return Page(head=(f"suites at {size} size",), sections=(section,))
 
 
-def to_dict(outcome: Outcome) -> dict[str, Any]:
+def to_dict(outcome: Outcome) -> JsonObject:
     """The `archsim.measure/1` object."""
     suites = sorted({*outcome.measured, *outcome.skipped})
     return {
@@ -70,7 +70,7 @@ def measured_page(outcome: Outcome) -> Page:
     return Page(head=head, sections=tuple(sections))
 
 
-def _kernel(line: Mapping[str, Any]) -> Row:
+def _kernel(line: JsonMapping) -> Row:
     bandwidth, rate = line["bytes_per_s"], line["flops_per_s"]
     return row(
         line["op"], str(line["points"]), f"{line['spread_pct']:.1f} %",
@@ -78,7 +78,7 @@ def _kernel(line: Mapping[str, Any]) -> Row:
     )  # fmt: skip
 
 
-def _run(run: Mapping[str, Any]) -> Row:
+def _run(run: JsonMapping) -> Row:
     unit = "GiB" if run["metric"].endswith("_gb") else "ms"
     spread = "-" if run["spread_pct"] is None else f"{run['spread_pct']:.1f} %"
     name = f"{run['model']} {run['metric']} b{run['batch']} s{run['isl']}"

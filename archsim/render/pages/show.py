@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from archsim.base.diagnostics import inert, quote
 from archsim.base.errors import NoSuchName, SpecError, UnknownName, did_you_mean
+from archsim.base.json_types import JsonObject
 from archsim.base.units import format_bytes, format_rate
 from archsim.render.page import Page, Section, facts, row
 from archsim.render.provenance import LARGEST, digest, shown
@@ -91,7 +92,7 @@ def _unknown(name: str, errors: list[UnknownName]) -> UnknownName:
     return UnknownName(f"no model, device, format or engine named {quote(name)}", hints=hints)
 
 
-def document(found: Found) -> dict[str, Any]:
+def document(found: Found) -> JsonObject:
     """The JSON object: a device as `archsim.hardware/1`, others as their validated document with its file."""
     if found.kind == "hw" and is_system(found):
         return load_system(found.resolved.path).model_dump(mode="json", by_alias=True) | _place(found)
@@ -124,7 +125,7 @@ def is_system(found: Found) -> bool:
     return str(read(found.resolved.path).get("schema", "")).startswith("archsim.system")
 
 
-def _place(found: Found) -> dict[str, Any]:
+def _place(found: Found) -> JsonObject:
     return {"file": str(found.resolved.path), "origin": found.resolved.origin}
 
 
@@ -193,7 +194,7 @@ def _memory_and_links(hw: Hardware) -> Section:
     return facts("Memory and links", figures.items())
 
 
-def _sources(sources: list[dict[str, Any]]) -> Section:
+def _sources(sources: list[JsonObject]) -> Section:
     rows = []
     for source in sources:
         text = f"{source['kind']}: {source['title']} {source['url'] or ''}".strip()
@@ -240,7 +241,7 @@ def _mixture_facts(spec: FormatSpec) -> list[tuple[str, str]]:
     ]  # fmt: skip
 
 
-def _conditions(layers: str, when: dict[str, Any]) -> list[str]:
+def _conditions(layers: str, when: JsonObject) -> list[str]:
     """The conditions of a rule in words."""
     named = [f"layers {layers}"] if layers != "all" else []
     stated = [f"{key.replace('_', ' ')} {value}".lower() for key, value in when.items()]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import Any
 
+from archsim.base.json_types import JsonObject
 from archsim.ledger.published_table import StudyRow
 from archsim.ledger.survey import TITLES, Adoption, Survey
 from archsim.render.html.page import framed, grid
@@ -106,7 +107,7 @@ def _rows(answer: Survey) -> Section:
     return Section(title="All rows from the specs", rows=tuple(rows))
 
 
-def rows(answer: Survey) -> list[dict[str, Any]]:
+def rows(answer: Survey) -> list[JsonObject]:
     """One flat row a cell of the study."""
     return [
         {"name": one.name, "models": " ".join(one.models), "missing": one.missing or "", **cell.to_dict()}

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from archsim.base.json_types import JsonObject
 from archsim.base.units import format_bytes, format_rate, format_seconds
 from archsim.render.page import Cell, Page, Row, Section, percent, plural, row
 from archsim.sweeps.chunk import Chunk
@@ -32,7 +33,7 @@ BEST = {
 LABELS = ("model", "hw", "weights", "kv_cache", "engine")
 """What tells the structures of a sweep apart."""
 
-Line = dict[str, Any]
+Line = JsonObject
 """One point: column -> plain value."""
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from archsim.base.json_types import JsonMapping
 from archsim.render.page import Cell, Page, Row, Section, percent, plural, row
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def share(value: float | None, signed: bool = False) -> str:
     return f"{100 * value:+.1f} %" if signed else percent(value)
 
 
-def cells(found: Mapping[str, Any]) -> tuple[str, ...]:
+def cells(found: JsonMapping) -> tuple[str, ...]:
     """The figures of one group in the order of HEADER."""
     return (
         f"{found.get('scored', found.get('rows', 0)):,}", share(found["median_ape"]), share(found["mape"]),
@@ -78,7 +79,7 @@ def overall(answer: Validation) -> Section:
     )  # fmt: skip
 
 
-def ranked(pairs: Mapping[str, Any]) -> str:
+def ranked(pairs: JsonMapping) -> str:
     """How often the faster of two is named."""
     if not pairs["count"]:
         return ""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.families.moe import dense_then_experts
 from archsim.importers.hf.families.registry import family
 from archsim.importers.hf.parts import rmsnorm, rope
 
-Doc = dict[str, Any]
+Doc = JsonObject
 
 
 def latent(c: Config) -> Doc:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.families.llama import biased, d_head, gated, layers, llama, qwen2
 from archsim.importers.hf.families.moe import mtp
@@ -22,7 +23,7 @@ from archsim.importers.hf.parts import (  # fmt: skip
     sliding,
 )
 
-Doc = dict[str, Any]
+Doc = JsonObject
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192,
           "low_freq_factor": 1.0, "high_freq_factor": 4.0}  # fmt: skip
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.families.dense import uniform
 from archsim.importers.hf.families.gemma import SCALED, causal, gelu
@@ -23,7 +22,7 @@ from archsim.importers.hf.parts import (  # fmt: skip
     sliding,
 )
 
-Doc = dict[str, Any]
+Doc = JsonObject
 
 
 # Ministral3Config

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.families.registry import family
 from archsim.importers.hf.parts import activation, glu, heads, layer_types, layernorm, mlp, rope
 from archsim.importers.hf.pattern import Entry, stack
 
-Doc = dict[str, Any]
+Doc = JsonObject
 BERT = {
     "vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
     "intermediate_size": 3072, "hidden_act": "gelu", "max_position_embeddings": 512, "type_vocab_size": 2,

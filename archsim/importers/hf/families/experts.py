@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.families.deepseek import latent
 from archsim.importers.hf.families.dense import hunyuan_attention, multiplied, pattern_types, uniform
@@ -24,7 +23,7 @@ from archsim.importers.hf.parts import (  # fmt: skip
     sliding,
 )
 
-Doc = dict[str, Any]
+Doc = JsonObject
 UNIFORM = {"normalize": False}
 """Router whose chosen weights are not made to add up to 1."""
 

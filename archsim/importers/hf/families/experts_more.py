@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.families.experts import UNIFORM
 from archsim.importers.hf.families.llama import biased, d_head, gated, layers, windowed
@@ -11,7 +10,7 @@ from archsim.importers.hf.families.moe import dense_then_experts, top_k
 from archsim.importers.hf.families.registry import family
 from archsim.importers.hf.parts import activation, attention, decoder, glu, moe, rmsnorm, rope, sliding
 
-Doc = dict[str, Any]
+Doc = JsonObject
 
 
 # Qwen2MoeConfig

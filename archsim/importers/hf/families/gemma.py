@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.families.llama import d_head, layers
 from archsim.importers.hf.families.registry import family
@@ -20,7 +21,7 @@ from archsim.importers.hf.parts import (
     sliding,
 )
 
-Doc = dict[str, Any]
+Doc = JsonObject
 SCALED = {"scale": "sqrt_d_model"}
 
 

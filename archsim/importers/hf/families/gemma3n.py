@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.families.gemma import SCALED, causal, local_and_global
 from archsim.importers.hf.families.llama import layers
@@ -11,7 +10,7 @@ from archsim.importers.hf.families.registry import family
 from archsim.importers.hf.parts import attention, decoder, every, glu, head, layer_types, rmsnorm, sliding
 from archsim.importers.hf.pattern import Entry, difference, pattern, runs, shared
 
-Doc = dict[str, Any]
+Doc = JsonObject
 
 
 # Gemma3nTextConfig

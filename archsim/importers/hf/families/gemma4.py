@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.families.gemma import SCALED
 from archsim.importers.hf.families.gemma3n import segments
@@ -12,7 +11,7 @@ from archsim.importers.hf.families.registry import family
 from archsim.importers.hf.parts import decoder, every, glu, head, heads, layer_types, rmsnorm, sliding
 from archsim.importers.hf.pattern import Entry, difference, shared
 
-Doc = dict[str, Any]
+Doc = JsonObject
 FULL = "full_attention"
 LOCAL_THETA, GLOBAL_THETA, GLOBAL_SHARE = 10_000.0, 1_000_000.0, 0.25
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.families.registry import family
 from archsim.importers.hf.parts import activation, decoder, head, heads, layernorm, mlp, rope
 
-Doc = dict[str, Any]
+Doc = JsonObject
 
 
 # OpenAIGPTConfig

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.families.llama import biased, d_head, gated, layers
 from archsim.importers.hf.families.moe import mtp, top_k
@@ -20,7 +19,7 @@ from archsim.importers.hf.parts import (
     rope,
 )
 
-Doc = dict[str, Any]
+Doc = JsonObject
 BOTH = ("full_attention", "linear_attention")
 
 

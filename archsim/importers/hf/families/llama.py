@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.families.registry import family
 from archsim.importers.hf.parts import (  # fmt: skip
@@ -22,7 +23,7 @@ from archsim.importers.hf.parts import (  # fmt: skip
     sliding,
 )
 
-Doc = dict[str, Any]
+Doc = JsonObject
 
 
 def layers(c: Config) -> int:

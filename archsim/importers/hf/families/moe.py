@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.families.llama import biased, d_head, gated, layers, rotated_layers, windowed
 from archsim.importers.hf.families.registry import family
@@ -20,7 +19,7 @@ from archsim.importers.hf.parts import (  # fmt: skip
     sliding,
 )
 
-Doc = dict[str, Any]
+Doc = JsonObject
 
 
 def top_k(c: Config) -> int:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.families.gemma import SCALED, gelu
 from archsim.importers.hf.families.llama import d_head, layers
 from archsim.importers.hf.families.registry import family
 from archsim.importers.hf.parts import attention, decoder, head, rmsnorm, rope, sliding
 
-Doc = dict[str, Any]
+Doc = JsonObject
 MAMBA = {
     "vocab_size": 50280, "hidden_size": 768, "state_size": 16, "num_hidden_layers": 32, "layer_norm_epsilon": 1e-5,
     "expand": 2, "conv_kernel": 4, "use_bias": False, "use_conv_bias": True, "hidden_act": "silu",

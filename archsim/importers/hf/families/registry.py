@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
+from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.importers.hf.config import Config
 
-Reader = Callable[[Config], dict[str, Any]]
+Reader = Callable[[Config], JsonObject]
 
 READERS: dict[str, Reader] = {}
-DEFAULTS: dict[str, Mapping[str, Any]] = {}
+DEFAULTS: dict[str, JsonMapping] = {}
 
 
 def family(*model_types: str, **defaults: Any) -> Callable[[Reader], Reader]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.families.registry import family
 from archsim.importers.hf.parts import GATED, activation, heads, mlp, moe, rmsnorm
 from archsim.importers.hf.pattern import stack
 
-Doc = dict[str, Any]
+Doc = JsonObject
 BART = {
     "vocab_size": 50265, "max_position_embeddings": 1024, "encoder_layers": 12, "encoder_ffn_dim": 4096,
     "encoder_attention_heads": 16, "decoder_layers": 12, "decoder_ffn_dim": 4096,

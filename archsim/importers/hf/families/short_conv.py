@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.families.llama import biased, d_head, layers
 from archsim.importers.hf.families.moe import top_k
 from archsim.importers.hf.families.registry import family
 from archsim.importers.hf.parts import attention, decoder, glu, layer_types, moe, rmsnorm, rope
 
-Doc = dict[str, Any]
+Doc = JsonObject
 LFM2 = {
     "vocab_size": 65536, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
     "max_position_embeddings": 128_000, "norm_eps": 1e-5, "tie_word_embeddings": True, "conv_bias": False,

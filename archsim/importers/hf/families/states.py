@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import MAX_LAYERS, Config
 from archsim.importers.hf.families.dense import granite_embedding, granite_head
 from archsim.importers.hf.families.experts import granite_experts
@@ -26,7 +25,7 @@ from archsim.importers.hf.parts import (  # fmt: skip
     rope,
 )
 
-Doc = dict[str, Any]
+Doc = JsonObject
 OLD = {"mamba": "linear_attention", "attention": "full_attention", "hybrid": "linear_attention"}
 """Names that layer types had before."""
 
