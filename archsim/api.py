@@ -220,7 +220,7 @@ def _only(options: object, kind: type[T], **defaults: object) -> T:
     return cast(T, {**{name: value for name, value in defaults.items() if value is not None}, **found})
 
 
-def _several(given: Any) -> list[Any]:
+def _several(given: object) -> list[Any]:
     """One or several; a text is cut at its commas, unless it is the name of a file."""
     if given is None:
         return []

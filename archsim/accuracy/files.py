@@ -238,7 +238,7 @@ def _yaml(text: str, path: Path) -> Any:
     return parse_text(text, str(path))
 
 
-def _records(document: Any, path: Path) -> tuple[list[str], Iterable[Sequence[Any]]]:
+def _records(document: object, path: Path) -> tuple[list[str], Iterable[Sequence[Any]]]:
     """Mappings of a list, or of the `rows` of a mapping. What the document says of all rows stands for each."""
     shared: JsonObject = {}
     if isinstance(document, Mapping) and isinstance(document.get("rows"), list):
@@ -276,12 +276,12 @@ def _table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) ->
     )  # fmt: skip
 
 
-def _ids(own: Iterable[Any]) -> list[str]:
+def _ids(own: Iterable[object]) -> list[str]:
     """Each row's own id, else its number in the file."""
     return [str(i) if name in (None, "") else str(name) for i, name in enumerate(own)]
 
 
-def _numbers(column: Iterable[Any]) -> list[float | None]:
+def _numbers(column: Iterable[object]) -> list[float | None]:
     return [number(value) for value in column]
 
 

@@ -103,12 +103,12 @@ class _Memo(dict[Any, float]):
         return found
 
 
-def _floats(column: Sequence[Any]) -> Any:
+def _floats(column: Sequence[object]) -> Any:
     memo = _Memo()
     return np.array([memo[field] for field in column])
 
 
-def _text(field: Any) -> str:
+def _text(field: object) -> str:
     return "" if field is None else str(field).strip()
 
 

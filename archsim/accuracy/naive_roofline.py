@@ -7,7 +7,7 @@ models, so that a mistake in one of them does not move the yardstick.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from archsim.base.number import Num, maximum, minimum, where
 from archsim.timing.classes.call import KernelCall
@@ -158,5 +158,5 @@ def naive(call: KernelCall, machine: Machine) -> Num:
     return maximum(maximum(compute, memory), link)
 
 
-def _any(value: Any) -> bool:
+def _any(value: object) -> bool:
     return not (isinstance(value, (int, float)) and value == 0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import ArchsimError, UnknownName, UsageError
@@ -135,7 +134,7 @@ def degrees_of(row: JsonMapping, engine: str) -> tuple[int, int, int]:
     return tp, pp, dp
 
 
-def engine_of(name: Any, version: Any) -> tuple[str, tuple[str, ...]]:
+def engine_of(name: object, version: object) -> tuple[str, tuple[str, ...]]:
     """An engine and its version as `--engine` takes them; one that nobody knows is none in particular."""
     spelt = str(name or DEFAULT_ENGINE).strip()
     try:

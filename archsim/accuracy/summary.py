@@ -46,12 +46,12 @@ def as_seconds(metric: str, values: Any) -> Any:
     return values * unit if unit is not None else np.full(len(values), np.nan)
 
 
-def summarised(rows: Rows, scored: Any) -> JsonObject:
+def summarised(rows: Rows, scored: object) -> JsonObject:
     """The figures of all rows that count."""
     return {name: value for name, value in figures(rows, scored, 0).items() if name != "rows"}
 
 
-def figures(rows: Rows, where: Any, count: int) -> JsonObject:
+def figures(rows: Rows, where: object, count: int) -> JsonObject:
     """The figures of some rows. count: rows of the group, also those that no figure is made of."""
     measured, predicted = rows.measured[where], rows.predicted[where]
     metrics = _codes(rows.metrics, where)

@@ -58,7 +58,7 @@ class Group:
         """The rows as one array call."""
         return KernelCall(self.key.op, self.key.dtype, self.key.kv_dtype, self.key.kernel, self.dims)
 
-    def take(self, index: Any) -> Group:
+    def take(self, index: object) -> Group:
         """Some of the rows, by position or mask."""
         dims = {name: values[index] for name, values in self.dims.items()}
         return Group(key=self.key, rows=self.rows[index], dims=dims, seconds=self.seconds[index])

@@ -72,7 +72,7 @@ def floor(a: Num) -> Num:
     return math.floor(a) if isinstance(a, (int, float)) else _numpy().floor(a).astype(int)
 
 
-def where(condition: Any, a: Num, b: Num) -> Num:
+def where(condition: object, a: Num, b: Num) -> Num:
     """a where the condition holds, else b; both are computed."""
     if isinstance(condition, (bool, int)):
         return a if condition else b

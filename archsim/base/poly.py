@@ -57,13 +57,13 @@ class Poly:
         """A number or polynomial as polynomial."""
         return value if isinstance(value, Poly) else cls({(): Fraction(value)})
 
-    def __add__(self, other: Any) -> Poly:
+    def __add__(self, other: object) -> Poly:
         terms = dict(self.terms)
         for monomial, coefficient in Poly.of(other).terms.items():
             terms[monomial] = terms.get(monomial, Fraction(0)) + coefficient
         return Poly(terms)
 
-    def __mul__(self, other: Any) -> Poly:
+    def __mul__(self, other: object) -> Poly:
         terms: dict[Monomial, Fraction] = {}
         for left, a in self.terms.items():
             for right, b in Poly.of(other).terms.items():
@@ -77,13 +77,13 @@ class Poly:
     def __neg__(self) -> Poly:
         return self * -1
 
-    def __sub__(self, other: Any) -> Poly:
+    def __sub__(self, other: object) -> Poly:
         return self + Poly.of(other) * -1
 
-    def __rsub__(self, other: Any) -> Poly:
+    def __rsub__(self, other: object) -> Poly:
         return Poly.of(other) - self
 
-    def __truediv__(self, other: Any) -> Poly:
+    def __truediv__(self, other: object) -> Poly:
         """Division by a number or by a single monomial."""
         divisor = Poly.of(other)
         if len(divisor.terms) != 1:
@@ -94,7 +94,7 @@ class Poly:
 
     __floordiv__ = __truediv__
 
-    def __rtruediv__(self, other: Any) -> Poly:
+    def __rtruediv__(self, other: object) -> Poly:
         return Poly.of(other) / self
 
     def __pow__(self, power: int | float) -> Poly:

@@ -70,7 +70,7 @@ def fit_constants(model: KernelModel, group: Group, machine: Machine) -> dict[st
 
 
 def fit_surfaces(
-    model: KernelModel, at: Mapping[str, Any], rest: Any, options: Options
+    model: KernelModel, at: Mapping[str, Any], rest: object, options: Options
 ) -> tuple[Surface, ...]:
     """The model's surfaces together, by reweighted ridge regression on the log-residuals."""
     empty = [Surface(axes, ()) for axes in model.grids]

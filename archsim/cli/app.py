@@ -45,11 +45,11 @@ EPILOG = (
 class Lazy(TyperGroup):
     """A group whose commands are imported one by one, when asked for by name."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, ctx: object) -> list[str]:
         """Names of all commands."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+    def get_command(self, ctx: object, cmd_name: str) -> Any:
         """The command, its module imported now."""
         if cmd_name in COMMANDS and cmd_name not in self.commands:
             self.commands[cmd_name] = load(cmd_name)

@@ -68,7 +68,7 @@ def coloured(stream: TextIO, no_color: bool = False) -> bool:
     return stream.isatty()
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """What json does not know: tuples are lists already; paths and the like are text."""
     return value.item() if hasattr(value, "item") else str(value)
 

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 QUIET_S = 0.5
 """Seconds before anything is shown."""
@@ -59,7 +58,7 @@ def interruptible() -> Iterator[Interrupt]:
         yield state
         return
 
-    def note(number: int, frame: Any) -> None:
+    def note(number: int, frame: object) -> None:
         state.pressed = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -71,7 +71,7 @@ def trace(
     sys.stderr.write(f"{len(answer.slices):,} events, {answer.phase.expected_s * 1e3:.4g} ms, in {out}\n")
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     return value.item() if hasattr(value, "item") else str(value)
 
 

@@ -78,7 +78,7 @@ class Builder:
         return writes[0].tensor
 
     def contract(
-        self, name: str, x: Operand, w: Operand, out: str, cls: OpClass = "matmul", **attrs: Any
+        self, name: str, x: Operand, w: Operand, out: str, cls: OpClass = "matmul", **attrs: object
     ) -> Tensor:
         """Sum over every axis of `x` and `w` that `out` lacks. 2 FLOP per multiply-add."""
         return self.emit("contract", name, (x, w), self.tensor(name, out), cls=cls, attrs=attrs or NOTHING)
@@ -95,7 +95,7 @@ class Builder:
         over = bias if isinstance(bias, str) else " ".join(a for a in split(axes) if a in kept)
         return self.map(name + "+b", "add", y, self.weight("b_" + name, over, "bias"))
 
-    def map(self, name: str, fn: str, *xs: Operand, axes: str | None = None, **attrs: Any) -> Tensor:
+    def map(self, name: str, fn: str, *xs: Operand, axes: str | None = None, **attrs: object) -> Tensor:
         """Elementwise (or row-wise) `fn` of `xs`; the result has the axes of the first unless told."""
         first = xs[0]
         if axes is not None:
@@ -104,21 +104,21 @@ class Builder:
             out = Tensor(self.name(name), first.axes)
         return self.emit("map", name, xs, out, fn=fn, rate=ELEMENTWISE_RATE[fn], attrs=attrs or NOTHING)
 
-    def constant(self, name: str, fn: str, axes: str, **attrs: Any) -> Tensor:
+    def constant(self, name: str, fn: str, axes: str, **attrs: object) -> Tensor:
         """A table computed from positions alone (sinusoids), neither read nor learned."""
         return self.emit("map", name, (), self.tensor(name, axes), fn=fn, attrs=attrs)
 
-    def gather(self, name: str, table: Use, out: str, **attrs: Any) -> Tensor:
+    def gather(self, name: str, table: Use, out: str, **attrs: object) -> Tensor:
         """Look up rows of `table`; the Use says how many rows are touched."""
         return self.emit("gather", name, (table,), self.tensor(name, out), attrs=attrs)
 
-    def append(self, cache: Tensor, x: Operand, kept: Num | None = None, **attrs: Any) -> None:
+    def append(self, cache: Tensor, x: Operand, kept: Num | None = None, **attrs: object) -> None:
         """Write `x` behind what `cache` holds; only `kept` of the new tokens stay (default: all)."""
         rows = x.axes.get("T")
         touched = {} if rows is None or "C" not in cache.axes else {"C": rows if kept is None else kept}
         self.emit("append", cache.name.rsplit(".", 1)[-1] + "+", (x,), cache.part(**touched), attrs=attrs)
 
-    def view(self, name: str, x: Operand, out: str, **attrs: Any) -> Tensor:
+    def view(self, name: str, x: Operand, out: str, **attrs: object) -> Tensor:
         """The same numbers under other axis names: costs nothing."""
         return self.emit("view", name, (x,), self.tensor(name, out), attrs=attrs)
 

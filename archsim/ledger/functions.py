@@ -45,14 +45,16 @@ class StudyFacts(Named):
         """Rows by the study's own cells."""
         return self.totals[id].in_table
 
-    def share(self, name: str, *values: Any, where: str = "", equals: Any = None, since: str = "") -> float:
+    def share(
+        self, name: str, *values: object, where: str = "", equals: object = None, since: str = ""
+    ) -> float:
         """Share of the rows with a spec whose quantity is one of the values; of those alone `where` another is so, or
         that were released in the year `since` or later."""
         found = [m for m in self.rows if (m.model.released or "") >= since]
         found = [m for m in found if not where or m.quantity(where) == equals]
         return sum(m.quantity(name) in values for m in found) / len(found)
 
-    def number(self, name: str, *values: Any) -> int:
+    def number(self, name: str, *values: object) -> int:
         """Rows with a spec whose quantity is one of the values."""
         return sum(m.quantity(name) in values for m in self.rows)
 

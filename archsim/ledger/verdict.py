@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from archsim.base.errors import InvalidValue
 
@@ -75,7 +75,7 @@ def figure(text: str) -> Figure:
     return Figure(value=value, half=step * scale / 2, unit=match[4], power=int(match[3] or 0))
 
 
-def compared(stated: int | str, computed: Any) -> Verdict:
+def compared(stated: int | str, computed: object) -> Verdict:
     """What a computed value says of a stated one.
 
     Text that is a figure is right at its precision, a count if it is equal, and both approximately within the
@@ -114,7 +114,7 @@ def plain(value: float) -> str:
     return f"{value:.4g}".replace("e+0", "e").replace("e+", "e")
 
 
-def shown(value: Any, stated: int | str | None = None, unit: str | None = None) -> str:
+def shown(value: object, stated: int | str | None = None, unit: str | None = None) -> str:
     """A computed value in words: in the unit given, else in that of what was stated."""
     if isinstance(value, (tuple, list)):
         joint = " and " if len(value) == 2 else ", "

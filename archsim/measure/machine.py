@@ -9,7 +9,6 @@ import subprocess
 import time
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import archsim
 from archsim.base.errors import ArchsimError, UsageError
@@ -203,7 +202,7 @@ class DeviceFile:
         self.data["sessions"].append(start)
         self._write()
 
-    def finish(self, **facts: Any) -> None:
+    def finish(self, **facts: object) -> None:
         """Record the sensors as they are now."""
         self.data["sessions"][-1] |= {"after": sensors(self.device), **facts}
         self._write()

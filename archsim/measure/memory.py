@@ -34,7 +34,7 @@ class Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return
         size = storage.nbytes()
 
-        def gone(_: Any) -> None:
+        def gone(_: object) -> None:
             self.held -= size
             self._known.pop(key, None)
 

@@ -103,7 +103,7 @@ class Session:
             store.close()
         return self.outcome
 
-    def _points(self, bench: Any, clock: Callable[[], int | None], store: Store, deadline: float) -> None:
+    def _points(self, bench: object, clock: Callable[[], int | None], store: Store, deadline: float) -> None:
         pace = Pace()
         for number, point in enumerate(self.plan.points):
             left = deadline - time.monotonic()

@@ -139,7 +139,7 @@ def _plain(bench: Bench, point: Point, k: Kernels, count: int, function: Callabl
     return [_bind(function, x) for x in data]
 
 
-def _bind(function: Callable[..., Any], *args: Any) -> Callable[[], Any]:
+def _bind(function: Callable[..., Any], *args: object) -> Callable[[], Any]:
     return lambda: function(*args)
 
 

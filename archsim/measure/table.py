@@ -11,7 +11,6 @@ import io
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
@@ -61,7 +60,7 @@ def heal(path: Path) -> None:
             file.truncate(whole)
 
 
-def line(values: Iterable[Any]) -> str:
+def line(values: Iterable[object]) -> str:
     """One CSV line; line breaks inside a value become spaces."""
     buffer = io.StringIO()
     texts = [" ".join(str(v).split()) if isinstance(v, str) else v for v in values]

@@ -89,7 +89,7 @@ class Trace:
                     yield _meta("thread_sort_index", *thread, sort_index=number)
 
 
-def _meta(kind: str, pid: int, tid: int, **args: Any) -> dict[str, Any]:
+def _meta(kind: str, pid: int, tid: int, **args: object) -> dict[str, Any]:
     return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": args}
 
 

@@ -37,7 +37,7 @@ def to_csv(rows: Iterable[JsonMapping]) -> str:
     return buffer.getvalue()
 
 
-def cell(value: Any) -> Any:
+def cell(value: object) -> Any:
     """A value as a cell: truth in lower case, lists as words. Text is on one line and printable, and what a spreadsheet
     would run begins with `'`.
     """

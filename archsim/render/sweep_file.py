@@ -134,14 +134,14 @@ def _pyarrow() -> Any:
     return pyarrow, pyarrow.parquet
 
 
-def _csv_text(value: Any) -> str:
+def _csv_text(value: object) -> str:
     """A value as one cell: quoted where it must be, and inert where a spreadsheet would run it."""
     buffer = StringIO()
     csv.writer(buffer, lineterminator="").writerow([cell(value)])
     return buffer.getvalue()
 
 
-def _json_text(value: Any) -> str:
+def _json_text(value: object) -> str:
     return inert_json(json.dumps(value))
 
 
@@ -157,7 +157,7 @@ def _columns(chunk: Chunk, text: Callable[[Any], str], null: str) -> list[str | 
     return found
 
 
-def _cells(name: str, value: Any, chunk: Chunk, text: Callable[[Any], str], null: str) -> str | list[str]:
+def _cells(name: str, value: object, chunk: Chunk, text: Callable[[Any], str], null: str) -> str | list[str]:
     """A column's cells: one text where all points share it. Each distinct place is written out once."""
     if not isinstance(value, np.ndarray):
         found = plain(name, value)
@@ -168,7 +168,7 @@ def _cells(name: str, value: Any, chunk: Chunk, text: Callable[[Any], str], null
     return listed
 
 
-def _texts(name: str, value: Any, text: Callable[[Any], str], null: str) -> list[str]:
+def _texts(name: str, value: object, text: Callable[[Any], str], null: str) -> list[str]:
     kind, found = BY_NAME[name].kind, plain(name, value)
     if kind == "text":
         known = {word: null if word is None else text(word) for word in set(found)}

@@ -111,7 +111,7 @@ def _kinds_in(context: Any) -> list[str]:
     return re.findall(r"[\w.-]+", str(context.get("expected_tags") or context.get("known", "")))
 
 
-def _walk(node: Node, loc: Iterable[Any]) -> tuple[Any, list[Any], Node | NodeList | None]:
+def _walk(node: Node, loc: Iterable[object]) -> tuple[Any, list[Any], Node | NodeList | None]:
     """The value at `loc`, the keys that lead there (names of union branches left out) and its container."""
     value: Any = node
     path: list[Any] = []
@@ -164,7 +164,7 @@ def _missing(name: str, where: Any, path: list[Any], owner: Any, cls: type[BaseM
     )
 
 
-def _unknown(key: Any, owner: Node, classes: list[type[BaseModel]]) -> Finding:
+def _unknown(key: object, owner: Node, classes: list[type[BaseModel]]) -> Finding:
     known = sorted({spelling for model in classes for spelling in spellings(model)} - set(map(str, owner)))
     close = difflib.get_close_matches(str(key)[:100], known, n=1, cutoff=CUTOFF)
     notes: tuple[str, ...] = ()
@@ -267,14 +267,14 @@ def _words(entry: Any, name: str, value: Any) -> tuple[str, str, str]:
     return "E102", f"{quote(name)} {expected}, not {_shown(value)}", _advice(kind, value)
 
 
-def _choice(value: Any, choices: list[str]) -> str:
+def _choice(value: object, choices: list[str]) -> str:
     close = difflib.get_close_matches(str(value)[:100], choices, n=1, cutoff=CUTOFF)
     if close:
         return f"did you mean `{close[0]}`?"
     return "known: " + ", ".join(f"`{choice}`" for choice in choices[:_MAX_SHOWN_FIELDS]) if choices else ""
 
 
-def _advice(kind: str, value: Any) -> str:
+def _advice(kind: str, value: object) -> str:
     """What to write instead of text that looks like a number or a quantity."""
     if kind.startswith("int") and isinstance(value, float) and value.is_integer():
         return f"write {int(value)}"
@@ -287,7 +287,7 @@ def _advice(kind: str, value: Any) -> str:
     return "a bare number belongs here, without a unit" if number[2] else f"write {digits}, without quotes"
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, list):

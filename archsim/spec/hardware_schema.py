@@ -23,7 +23,7 @@ Topology = Literal[
 def _quantity(unit: str, example: str) -> Callable[[Any], str]:
     """A validator that accepts only positive quantities of `unit`, written with the unit."""
 
-    def check(value: Any) -> str:
+    def check(value: object) -> str:
         if parse_quantity(value, unit) <= 0:
             raise UnitError(f"`{value}` must be above zero", hints=[f"write it like `{example}`"])
         return str(value)
@@ -101,7 +101,7 @@ class UnitPeaks(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _plain(cls, value: Any) -> Any:
+    def _plain(cls, value: object) -> Any:
         """A plain quantity is the matrix unit; `{value, unit, accumulate}` is read as well."""
         if not isinstance(value, dict):
             return {"matrix": value}
@@ -234,7 +234,7 @@ class Cost(Section):
     source: str
 
 
-def numeric_leaves(value: Any, path: str = "") -> list[str]:
+def numeric_leaves(value: object, path: str = "") -> list[str]:
     """Field paths of all numbers and quantities in a dumped section; list items go by their `name`.
 
     `label`, the text on the box, is not a number that anything is computed from.
@@ -250,7 +250,7 @@ def numeric_leaves(value: Any, path: str = "") -> list[str]:
     return [path] if isinstance(value, (int, float)) and not isinstance(value, bool) else []
 
 
-def _join(path: str, key: Any) -> str:
+def _join(path: str, key: object) -> str:
     return f"{path}.{key}" if path else str(key)
 
 

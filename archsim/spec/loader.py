@@ -156,7 +156,7 @@ class _Builder:
         self.top = 0
         self.events: Iterator[Any] = iter(())
 
-    def document(self, events: Iterator[Any]) -> tuple[Any, Mark]:
+    def document(self, events: Iterator[object]) -> tuple[Any, Mark]:
         """The value of the only document, or None if there is none."""
         self.events = events
         value, mark, documents = None, Mark(self.source, 0, 0, 1), 0
@@ -184,7 +184,7 @@ class _Builder:
     ) -> SpecError:
         return SpecError(message, code=code, span=mark.span(), label=label, notes=notes)
 
-    def grow(self, count: int, depth: int, event: Any) -> None:
+    def grow(self, count: int, depth: int, event: object) -> None:
         """Count values and levels, and refuse the document at its limits."""
         self.count += count
         self.top = max(self.top, depth)
@@ -219,7 +219,7 @@ class _Builder:
         self.grow(anchor.count, depth + anchor.height, event)
         return anchor.value
 
-    def content(self, event: Any, depth: int) -> Any:
+    def content(self, event: object, depth: int) -> Any:
         if isinstance(event, yaml.MappingStartEvent):
             self.untagged(event, "tag:yaml.org,2002:map")
             return self.mapping(event, depth)
@@ -234,7 +234,7 @@ class _Builder:
                 "E106", f"tag {quote(event.tag)} is not supported", self.mark(event), "write it untagged"
             )
 
-    def sequence(self, event: Any, depth: int) -> NodeList:
+    def sequence(self, event: object, depth: int) -> NodeList:
         result = NodeList(self.mark(event))
         for item in self.events:
             if isinstance(item, yaml.SequenceEndEvent):
@@ -243,7 +243,7 @@ class _Builder:
             result.marks.append(self.mark(item))
         return result
 
-    def mapping(self, event: Any, depth: int) -> Node:
+    def mapping(self, event: object, depth: int) -> Node:
         result = Node(self.mark(event))
         seen: dict[str, Mark] = {}
         inherited: list[Any] = []
@@ -264,7 +264,7 @@ class _Builder:
             self.inherit(result, value, mark)
         return result
 
-    def key(self, event: Any, depth: int) -> Any:
+    def key(self, event: object, depth: int) -> Any:
         if not isinstance(event, yaml.ScalarEvent):
             raise self.refuse(
                 "E106", "a key must be a single word", self.mark(event), "not a list, mapping or alias"
@@ -277,7 +277,7 @@ class _Builder:
         note = f"first given in line {span.line}: {span.text.strip()}"
         return self.refuse("E105", f"duplicate key {quote(key)}", second, "given twice", (note,))
 
-    def inherit(self, node: Node, value: Any, mark: Mark) -> None:
+    def inherit(self, node: Node, value: object, mark: Mark) -> None:
         """A `<<` key: the fields of other mappings, where `node` does not give them itself."""
         for parent in value if isinstance(value, NodeList) else [value]:
             if not isinstance(parent, Node):

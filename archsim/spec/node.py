@@ -59,7 +59,7 @@ class NodeList(list[Any]):
 
     __slots__ = ("mark", "marks")
 
-    def __init__(self, mark: Mark, items: Iterable[Any] = (), marks: Iterable[Mark] = ()) -> None:
+    def __init__(self, mark: Mark, items: Iterable[object] = (), marks: Iterable[Mark] = ()) -> None:
         super().__init__(items)
         self.mark = mark
         self.marks: list[Mark] = list(marks)

@@ -120,7 +120,7 @@ def _open_families(made: Schema, definitions: Schema) -> None:
             node["oneOf"] = [{"$ref": f"#/$defs/{name}"} for name in names]
 
 
-def _nodes(value: Any) -> Iterator[Schema]:
+def _nodes(value: object) -> Iterator[Schema]:
     """Every mapping inside a schema."""
     if isinstance(value, dict):
         yield value

@@ -49,14 +49,14 @@ def _picked(value: Any, shape: tuple[int, ...], where: Any) -> Any:
     return np.broadcast_to(value, shape)[where] if isinstance(value, np.ndarray) else value
 
 
-def cells(name: str, value: Any) -> Any:
+def cells(name: str, value: object) -> Any:
     """A column's value as an array; in one of numbers, what does not exist is not a number."""
     if BY_NAME[name].kind == "text":
         return np.asarray(value, dtype=object)
     return np.asarray(np.nan if value is None else value)
 
 
-def flat_list(name: str, value: Any, shape: tuple[int, ...]) -> list[Any]:
+def flat_list(name: str, value: object, shape: tuple[int, ...]) -> list[Any]:
     """A column's values, one for each point; what is no number is None."""
     size = int(np.prod(shape))
     if not isinstance(value, np.ndarray):

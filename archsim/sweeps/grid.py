@@ -69,7 +69,7 @@ class BlockPricer:
             part.model, part.hardware, part.formats, part.overheads, Plan(), graphs=self.graphs
         )
 
-    def at(self, mask: Any) -> BlockPricer:
+    def at(self, mask: object) -> BlockPricer:
         """The pricer of the prefills at the points of a mask over batch and prompts, one after another."""
         return BlockPricer(self.part, points_of(self.load, mask))
 
@@ -273,7 +273,7 @@ def _take_prefill(
 
 
 def _take_decode(
-    values: Values, axes: Axes, worker: BlockPricer, members: list[Pick], chosen: Any, asked: Asked
+    values: Values, axes: Axes, worker: BlockPricer, members: list[Pick], chosen: object, asked: Asked
 ) -> None:
     """Most of a decode step hangs on the batch alone, so it is priced over the smallest box around those points."""
     box = _box(chosen)

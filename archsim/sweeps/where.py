@@ -138,7 +138,7 @@ def _kind(node: ast.expr) -> str:
     return "truth" if truth else "number"
 
 
-def _exists(value: Any) -> Any:
+def _exists(value: object) -> Any:
     """Where a value is not null."""
     if value is None:
         return np.False_
@@ -152,7 +152,7 @@ def _comparison(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]
     return lambda a, b: np.asarray(compare(a, b), dtype=bool) & _exists(a) & _exists(b)
 
 
-def _member(value: Any, members: tuple[Any, ...]) -> Any:
+def _member(value: object, members: tuple[Any, ...]) -> Any:
     hits = [np.asarray(value == member, dtype=bool) for member in members]
     return np.logical_or.reduce(np.broadcast_arrays(np.False_, *hits))
 

@@ -53,7 +53,7 @@ MAX_LAYERS = 2_000
 MAX_COUNT = 2**48
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value as a message quotes it, cut where it is long."""
     text = repr(value) if not isinstance(value, int) or abs(value) < 10**30 else "a number of many digits"
     return text if len(text) <= 60 else text[:57] + "..."
@@ -70,13 +70,13 @@ class Config:
         self.read: set[str] = set()
         self.children: list[Config] = []
 
-    def changed(self, **values: Any) -> Config:
+    def changed(self, **values: object) -> Config:
         """The same with some values replaced; what is read there counts as read here."""
         other = Config({**self.data, **values}, self.defaults, self.where)
         other.read, other.children = self.read, self.children
         return other
 
-    def get(self, key: str, default: Any = None) -> Any:
+    def get(self, key: str, default: object = None) -> Any:
         """The value as written (null stays None), else the family's default, else `default`."""
         self.read.add(key)
         return self.data[key] if key in self.data else self.defaults.get(key, default)
@@ -123,7 +123,7 @@ class Config:
         """Keys that have no influence in this family, or not beside the others."""
         self.read.update(keys)
 
-    def only(self, key: str, *allowed: Any) -> Any:
+    def only(self, key: str, *allowed: object) -> Any:
         """A key of which only these values can be expressed."""
         value = self.get(key)
         if value is not None and value not in allowed:

@@ -16,7 +16,7 @@ def matrices(name: str) -> dict[str, str]:
     return {"linear": name, "expert": name}
 
 
-def named(q: Config, key: str, known: Mapping[Any, str], value: Any) -> str:
+def named(q: Config, key: str, known: Mapping[Any, str], value: object) -> str:
     """The format that a value stands for. Raises SpecError for a value that no format is known for."""
     found = known.get(value) if not isinstance(value, dict | list) else None
     if found is None:

@@ -18,12 +18,12 @@ ACTIVATIONS = {
 GATED = {"silu": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu", "relu": "reglu"}
 
 
-def rmsnorm(c: Config, key: str = "rms_norm_eps", **more: Any) -> Doc:
+def rmsnorm(c: Config, key: str = "rms_norm_eps", **more: object) -> Doc:
     """An RMSNorm with the config's epsilon."""
     return {"kind": "rmsnorm", "eps": c.number(key)} | more
 
 
-def layernorm(c: Config, key: str = "layer_norm_eps", **more: Any) -> Doc:
+def layernorm(c: Config, key: str = "layer_norm_eps", **more: object) -> Doc:
     """A LayerNorm with the config's epsilon."""
     return {"kind": "layernorm", "eps": c.number(key)} | more
 
@@ -36,7 +36,7 @@ def activation(c: Config, *keys: str) -> str:
     return ACTIVATIONS[name]
 
 
-def glu(act: str, d_ff: int, **more: Any) -> Doc:
+def glu(act: str, d_ff: int, **more: object) -> Doc:
     """A gated feed-forward layer."""
     named = {} if act in ("silu", "gelu", "relu") else {"activation": act}
     return {"kind": GATED[act], **named, "d_ff": d_ff} | more
@@ -47,7 +47,7 @@ def mlp(act: str, d_ff: int, bias: bool) -> Doc:
     return {"kind": "mlp", "activation": act, "d_ff": d_ff} | ({"bias": True} if bias else {})
 
 
-def heads(n_heads: int, n_kv_heads: int, d_head: int, **more: Any) -> Doc:
+def heads(n_heads: int, n_kv_heads: int, d_head: int, **more: object) -> Doc:
     """Softmax attention by its number of key/value heads."""
     if n_kv_heads == n_heads:
         return {"kind": "mha", "n_heads": n_heads, "d_head": d_head} | more
@@ -56,7 +56,7 @@ def heads(n_heads: int, n_kv_heads: int, d_head: int, **more: Any) -> Doc:
     return {"kind": "gqa", "n_heads": n_heads, "n_kv_heads": n_kv_heads, "d_head": d_head} | more
 
 
-def attention(c: Config, **more: Any) -> Doc:
+def attention(c: Config, **more: object) -> Doc:
     """Attention of a decoder in the naming that began with LLaMA; without key/value heads it is MHA."""
     n_heads = c.count("num_attention_heads")
     n_kv_heads = c.count("num_key_value_heads", default=n_heads)
@@ -68,14 +68,14 @@ def head_dim(c: Config, n_heads: int) -> int:
     return c.count("head_dim", default=c.count("hidden_size") // n_heads)
 
 
-def moe(n_experts: int, top_k: int, expert: Doc, router: Doc | None = None, **more: Any) -> Doc:
+def moe(n_experts: int, top_k: int, expert: Doc, router: Doc | None = None, **more: object) -> Doc:
     """A mixture of experts."""
     routed = {"kind": "moe", "n_experts": n_experts, "top_k": top_k, "expert": expert}
     return routed | {k: v for k, v in more.items() if v is not None} | ({"router": router} if router else {})
 
 
 # ---------------------------------------------------------------------- rotary positions
-def rope(c: Config, d_head: int, layer_type: str | None = None, **more: Any) -> Doc:
+def rope(c: Config, d_head: int, layer_type: str | None = None, **more: object) -> Doc:
     """Rotary positions from `rope_parameters` (for all layers or per layer type) or the older keys."""
     theta, partial, scaling = _rope_parameters(c, layer_type)
     result: Doc = {"kind": "rope", "theta": _whole(theta)}
@@ -131,13 +131,13 @@ def rope_scaling(c: Config) -> Doc | None:
     return result
 
 
-def _whole(value: Any) -> Any:
+def _whole(value: object) -> Any:
     """A float without a fraction as the integer it is."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 # ---------------------------------------------------------------------- the frame
-def head(c: Config, **more: Any) -> Doc:
+def head(c: Config, **more: object) -> Doc:
     """The output side."""
     return {"tied": bool(c.get("tie_word_embeddings"))} | more
 

@@ -62,7 +62,7 @@ def _items(values: list[Any], indent: int) -> Iterator[str]:
         yield from rest
 
 
-def _spread(key: str, value: Any) -> bool:
+def _spread(key: str, value: object) -> bool:
     """Whether a value gets lines of its own even where one would do: the layers."""
     return key in ("layer", "layers", "encoder") and bool(value)
 
@@ -77,7 +77,7 @@ def _comment(key: str, value: Any, column: int) -> str:
     return f"{' ' * max(2, 29 - column)}# {text}" if text else ""
 
 
-def _flow(value: Any) -> str:
+def _flow(value: object) -> str:
     """A value on one line."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_scalar(k)}: {_flow(v)}" for k, v in value.items()) + "}"
@@ -86,7 +86,7 @@ def _flow(value: Any) -> str:
     return _scalar(value)
 
 
-def _scalar(value: Any) -> str:
+def _scalar(value: object) -> str:
     """A number, word or text as YAML has it, quoted where it could be taken for something else."""
     if isinstance(value, bool) or value is None:
         return json.dumps(value)

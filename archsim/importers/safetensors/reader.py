@@ -13,7 +13,6 @@ import struct
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError
@@ -118,7 +117,7 @@ def _parsed(path: Path, data: bytes) -> JsonObject:
     return document
 
 
-def _entry(path: Path, name: str, value: Any) -> Entry:
+def _entry(path: Path, name: str, value: object) -> Entry:
     """One tensor, its shape checked against the place of its data."""
     fields: JsonObject = value if isinstance(value, dict) else {}
     dtype, shape, place = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
@@ -139,7 +138,7 @@ def _entry(path: Path, name: str, value: Any) -> Entry:
     return entry
 
 
-def _size(n: Any) -> bool:
+def _size(n: object) -> bool:
     return isinstance(n, int) and not isinstance(n, bool) and 0 <= n <= MAX_ELEMENTS
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from archsim.base.errors import AnswerNo, UsageError
 from archsim.base.json_types import JsonObject
@@ -40,7 +39,7 @@ class Asked:
     engine: str = DEFAULT_ENGINE
     changes: tuple[str, ...] = ()
 
-    def options(self, weights: str | None, **changed: Any) -> JsonObject:
+    def options(self, weights: str | None, **changed: object) -> JsonObject:
         """What `estimate` is asked with."""
         return {
             "batch": self.batch, "input_len": self.input_len, "output_len": self.output_len, "weights": weights,

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
 
 from archsim import __version__
 from archsim.base.errors import UsageError
@@ -158,7 +157,7 @@ def data(study: Study) -> JsonObject:
     }
 
 
-def _embedded(key: str, value: Any) -> str:
+def _embedded(key: str, value: object) -> str:
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return f'<script type="application/json" id="{key}">{_inert(text)}</script>\n'
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from archsim.base.errors import ArchsimError
 from archsim.base.json_types import JsonObject
@@ -48,7 +47,7 @@ def effect(note: Note, c: Candidate, asked: Asked) -> str:
     return found(c.answer, c, asked) if found is not None else UNKNOWN
 
 
-def again(c: Candidate, asked: Asked, **changed: Any) -> Estimate:
+def again(c: Candidate, asked: Asked, **changed: object) -> Estimate:
     """The candidate's estimate with other options, on the same devices."""
     e = c.answer
     degrees: JsonObject = {"tp": e.plan.tp, "pp": e.plan.pp, "ep": e.plan.ep, "dp": e.plan.dp}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from archsim.engines.names import Chosen
 from archsim.engines.overhead import measured_overhead
@@ -114,7 +113,7 @@ def _limits(rules: Engine) -> Iterator[Row]:
             yield row(", ".join(limit.excluded), f"{other.tokens:,} tokens", f"{other.seqs:,} sequences")
 
 
-def _short(change: Any) -> str:
+def _short(change: object) -> str:
     """A change of rules in one line."""
     if isinstance(change, dict):
         return ", ".join(f"{key} {_short(value)}" for key, value in change.items())

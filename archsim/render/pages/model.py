@@ -90,5 +90,5 @@ def described(block: Any) -> str:
     return f"{kind}: {', '.join(words)}" if kind else ", ".join(words)
 
 
-def _number(value: Any) -> str:
+def _number(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)

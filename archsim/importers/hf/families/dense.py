@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.families.llama import biased, d_head, gated, layers, llama, qwen2
@@ -28,7 +26,7 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embedding
           "low_freq_factor": 1.0, "high_freq_factor": 4.0}  # fmt: skip
 
 
-def uniform(c: Config, norm: Doc, block: Doc, ffn: Doc, **more: Any) -> Doc:
+def uniform(c: Config, norm: Doc, block: Doc, ffn: Doc, **more: object) -> Doc:
     """A decoder whose layers are all alike."""
     layer = {"norm": norm, **more, "attention": block, "ffn": ffn}
     return decoder(c, [("layers", layer)] * layers(c), norm)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
@@ -25,7 +24,7 @@ Doc = JsonObject
 SCALED = {"scale": "sqrt_d_model"}
 
 
-def gelu(c: Config, **more: Any) -> Doc:
+def gelu(c: Config, **more: object) -> Doc:
     """The gated feed-forward layer. Old files say "gelu" and mean its tanh approximation."""
     c.only("hidden_act", "gelu", "gelu_pytorch_tanh")
     c.only("hidden_activation", "gelu_pytorch_tanh")

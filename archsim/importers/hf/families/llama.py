@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.families.registry import family
@@ -36,12 +34,12 @@ def d_head(c: Config) -> int:
     return head_dim(c, c.count("num_attention_heads"))
 
 
-def gated(c: Config, **more: Any) -> Doc:
+def gated(c: Config, **more: object) -> Doc:
     """The gated feed-forward layer of the whole family."""
     return glu(activation(c, "hidden_act", "hidden_activation"), c.count("intermediate_size"), **more)
 
 
-def biased(c: Config, key: str, **to: Any) -> Doc:
+def biased(c: Config, key: str, **to: object) -> Doc:
     """`to`, where the config switches a bias on."""
     return to if c.get(key) else {}
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.families.gemma import SCALED, gelu
@@ -33,7 +31,7 @@ def falcon_mamba(c: Config) -> Doc:
     return _mamba(c, inner_norm=rmsnorm(c, "mixer_rms_eps", affine=False))
 
 
-def _mamba(c: Config, **more: Any) -> Doc:
+def _mamba(c: Config, **more: object) -> Doc:
     c.skip("use_mambapy", "use_associative_scan", "time_step_scale", "time_step_init_scheme", "d_model", "n_layer",
            "d_inner", "intermediate_size", "ssm_cfg", "fused_add_norm", "pad_vocab_size_multiple")  # fmt: skip
     d, rank = c.count("hidden_size"), c.get("time_step_rank")

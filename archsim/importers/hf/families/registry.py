@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.importers.hf.config import Config
@@ -14,7 +13,7 @@ READERS: dict[str, Reader] = {}
 DEFAULTS: dict[str, JsonMapping] = {}
 
 
-def family(*model_types: str, **defaults: Any) -> Callable[[Reader], Reader]:
+def family(*model_types: str, **defaults: object) -> Callable[[Reader], Reader]:
     """Register a reader. `defaults`: those of the first type's config class, for keys that a file lacks."""
 
     def register(reader: Reader) -> Reader:
