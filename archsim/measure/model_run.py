@@ -15,10 +15,10 @@ from torch.nn.attention import sdpa_kernel
 
 from archsim.backend import fused, oracle
 from archsim.backend.cache import Cache
+from archsim.backend.compile.program import Program, Shape, Unsupported
 from archsim.backend.module import build
 from archsim.backend.oracle import META
 from archsim.backend.packed import Packed
-from archsim.backend.program import Program, Shape, Unsupported
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
 from archsim.measure import machine

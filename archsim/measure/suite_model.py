@@ -8,10 +8,10 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from archsim.backend import fused
+from archsim.backend.compile.program import Program, Shape, Unsupported
 from archsim.backend.fused import Kernels
 from archsim.backend.module import Net, build
 from archsim.backend.packed import Packed
-from archsim.backend.program import Program, Shape, Unsupported
 from archsim.graph.graph import ops
 from archsim.graph.step import Seqs, Step
 from archsim.graph.tensor import Tensor as Named

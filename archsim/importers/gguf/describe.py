@@ -7,14 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError
 from archsim.base.json_types import JsonObject
-from archsim.importers.gguf import gemma as gguf_gemma
 from archsim.importers.gguf import t5 as gguf_t5
-from archsim.importers.gguf.layers import ENCODERS, Layers
+from archsim.importers.gguf.keys import Keys
+from archsim.importers.gguf.layers import (
+    ENCODERS,
+    GEMMA4,
+    Layers,
+    check_gemma4,
+    gemma4_embedding,
+    gemma4_layers,
+)
 from archsim.importers.gguf.reader import Header, TensorInfo, read_gguf
 from archsim.importers.gguf.stored import matched, stacked
 from archsim.importers.hf.pattern import stack
@@ -27,7 +33,7 @@ mixtral nemotron nemotron_h nemotron_h_moe nomic-bert olmo olmo2 olmoe orion phi
 qwen2vl qwen3 qwen35 qwen35moe qwen3moe qwen3next qwen3vl qwen3vlmoe refact seed_oss smollm3 stablelm starcoder
 starcoder2 t5 t5encoder xverse
 """.split()  # noqa: SIM905
-"""Architectures that are read: softmax or latent attention, the mixers of `gguf_mixers`, feed-forward layers."""
+"""Architectures that are read: softmax or latent attention, recurrent mixers, feed-forward layers."""
 
 REFUSED = {
     "gemma3n": "its alternating streams and embeddings per layer are not read from gguf files",
@@ -79,12 +85,12 @@ def describe(header: Header) -> JsonObject:
     )
     if embedding := _embedding({name: t for name, t in tensors.items() if name != f"{behind}.weight"}):
         doc["embedding"] = embedding
-    if keys.architecture == gguf_gemma.ARCHITECTURE:
-        gguf_gemma.check(tensors)
+    if keys.architecture == GEMMA4:
+        check_gemma4(tensors)
     entries = [layers.entry(i) for i in range(count)]
-    if keys.architecture == gguf_gemma.ARCHITECTURE:
-        doc["embedding"] = gguf_gemma.table(layers, tensors)
-        doc |= gguf_gemma.stacked(entries, keys.number("attention.shared_kv_layers") or 0)
+    if keys.architecture == GEMMA4:
+        doc["embedding"] = gemma4_embedding(layers, tensors)
+        doc |= gemma4_layers(entries, keys.number("attention.shared_kv_layers") or 0)
     else:
         doc |= stack(entries)
     if keys.architecture in ENCODERS:
@@ -126,43 +132,3 @@ def _embedding(tensors: Mapping[str, TensorInfo]) -> JsonObject:
 def _name(header: Header) -> str:
     given = header.values.get("general.name")
     return given if isinstance(given, str) and given.strip() else header.path.stem
-
-
-class Keys:
-    """Metadata of one architecture. Every number is checked before it is used."""
-
-    def __init__(self, header: Header) -> None:
-        self.values = header.values
-        self.file = header.path.name
-        self.architecture = header.values.get("general.architecture")
-
-    def get(self, key: str) -> Any:
-        """A value of the architecture, or None."""
-        return self.values.get(f"{self.architecture}.{key}")
-
-    def number(self, key: str, layer: int = 0) -> int | None:
-        """A whole number from 0 to 2**40; of a list, the entry of a layer. None where there is none."""
-        value = self.get(key)
-        if isinstance(value, list):
-            value = value[layer] if layer < len(value) else None
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 2**40:
-            raise SpecError(
-                f"gguf key {quote(f'{self.architecture}.{key}')}: {value!r} is no size", code="E102"
-            )
-        return value
-
-    def count(self, key: str, layer: int = 0) -> int:
-        """A positive number that has to be there."""
-        value = self.number(key, layer)
-        if not value:
-            reason = "missing" if value is None else "0"
-            raise SpecError(f"gguf key {quote(f'{self.architecture}.{key}')}: {reason}", code="E102")
-        return value
-
-    def real(self, key: str, default: float) -> float:
-        """A finite number, else the default."""
-        value = self.get(key)
-        fine = isinstance(value, (int, float)) and 0 < value < 1e30
-        return float(value) if fine else default

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError
 from archsim.base.json_types import JsonObject
-from archsim.importers.gguf import gemma as gguf_gemma
-from archsim.importers.gguf.mixers import mixer
+from archsim.importers.gguf.keys import Keys
 from archsim.importers.gguf.reader import TensorInfo
+from archsim.importers.hf.families.gemma3n import segments
 from archsim.importers.hf.parts import heads
-
-if TYPE_CHECKING:
-    from archsim.importers.gguf.describe import Keys
+from archsim.importers.hf.pattern import Entry, difference, shared, stack
 
 Doc = JsonObject
 
@@ -25,6 +22,10 @@ PLAIN = {"nemotron": "relu2", "nemotron_h": "relu2", "nemotron_h_moe": "relu2", 
 """Architectures -> activation of their feed-forward layers of two matrices, where it is not gelu."""
 ENCODERS = ("bert", "nomic-bert")
 """Architectures whose tokens see each other, with norms behind every branch."""
+GEMMA4 = "gemma4"
+"""The architecture whose layers have norms, embeddings and shared caches that no tensor of others tells."""
+CHUNK = 256
+"""Tokens of a chunk in prefill, which no key states: the default of every Mamba-2 model in transformers."""
 
 
 class Layers:
@@ -48,7 +49,7 @@ class Layers:
             layer["ffn"] = self.experts(i) if moe else self.dense(i)
         kind = "mixer" if mixes and not attends else "local" if window else ""
         made = "_".join(filter(None, (kind, "moe" if moe else ""))) or "layers", layer
-        return gguf_gemma.entry(self, i, made) if self.keys.architecture == gguf_gemma.ARCHITECTURE else made
+        return gemma4_layer(self, i, made) if self.keys.architecture == GEMMA4 else made
 
     def has(self, i: int, name: str, part: str = "weight") -> bool:
         """Whether a layer has a tensor."""
@@ -141,7 +142,7 @@ class Layers:
         if not self.has(i, "attn_k"):  # a layer that reads the cache of another
             return q, q // n * kv, q // n * kv
         k = self.shape(i, "attn_k")[1]
-        same = self.keys.architecture == gguf_gemma.ARCHITECTURE and not self.has(i, "attn_v")
+        same = self.keys.architecture == GEMMA4 and not self.has(i, "attn_v")
         return q, k, k if same else self.shape(i, "attn_v")[1]
 
     def head_norm(self, i: int, n: int, d: int) -> Doc:
@@ -219,3 +220,127 @@ class Layers:
             gate = {"gate": True} if self.has(i, "ffn_gate_inp_shexp") else {}
             block["shared"] = self.dense(i, "_shexp") | gate
         return block | ({"router": router} if router else {})
+
+
+# ---------------------------------------------------------------------- recurrent mixers
+def mixer(layers: Layers, i: int) -> Doc | None:
+    """The mixer of a layer, told by the tensors that only this kind has; None without one."""
+    found = next((read for sign, read in KINDS if _has(layers, i, sign)), None)
+    return None if found is None else found(layers, i)
+
+
+def _has(layers: Layers, i: int, sign: str) -> bool:
+    return f"blk.{i}.{sign}" in layers.tensors
+
+
+def _mamba(layers: Layers, i: int) -> Doc:
+    """Mamba: dt, B and C from one projection."""
+    taps, inner = layers.shape(i, "ssm_conv1d")
+    rank = layers.shape(i, "ssm_dt")[0]
+    state = (layers.shape(i, "ssm_x")[1] - rank) // 2
+    block: Doc = {"kind": "mamba", "d_inner": inner, "d_state": state, "d_conv": taps, "dt_rank": rank}
+    if norm := layers.norm(f"blk.{i}.ssm_dt_norm"):
+        block["inner_norm"] = norm
+    elif layers.keys.get("ssm.dt_b_c_rms"):
+        block["inner_norm"] = {"kind": "rmsnorm", "affine": False}
+    return block | _conv_bias(layers, i)
+
+
+def _mamba2(layers: Layers, i: int) -> Doc:
+    """Mamba-2: heads, groups and states from the keys; they have to fit the projection."""
+    taps, mixed = layers.shape(i, "ssm_conv1d")
+    keys = layers.keys
+    inner, heads = keys.count("ssm.inner_size"), keys.count("ssm.time_step_rank")
+    groups, state = keys.count("ssm.group_count"), keys.count("ssm.state_size")
+    if inner % heads or mixed != inner + 2 * groups * state:
+        raise _misfit(i, f"{heads} heads, {groups} groups and {state} states")
+    block: Doc = {
+        "kind": "mamba2", "n_heads": heads, "d_head": inner // heads, "d_state": state, "n_groups": groups,
+        "d_conv": taps, "chunk": CHUNK,
+    }  # fmt: skip
+    if norm := layers.norm(f"blk.{i}.ssm_norm"):
+        block["norm"] = norm
+    return block | _conv_bias(layers, i)
+
+
+def _delta_net(layers: Layers, i: int) -> Doc:
+    """Gated delta net: key heads are groups, value heads the time steps' rank."""
+    keys = layers.keys
+    value, heads = keys.count("ssm.inner_size"), keys.count("ssm.time_step_rank")
+    groups, d_key = keys.count("ssm.group_count"), keys.count("ssm.state_size")
+    taps, mixed = layers.shape(i, "ssm_conv1d")
+    if value % heads or heads % groups or mixed != value + 2 * groups * d_key:
+        raise _misfit(i, f"{groups} and {heads} heads of {d_key}")
+    return {
+        "kind": "gated_delta_net", "n_key_heads": groups, "n_value_heads": heads, "d_key": d_key,
+        "d_value": value // heads, "d_conv": taps,
+    }  # fmt: skip
+
+
+def _short_conv(layers: Layers, i: int) -> Doc:
+    """LFM2's gated convolution."""
+    taps, width = layers.shape(i, "shortconv.conv")
+    bias = {"bias": True} if layers.has(i, "shortconv.in_proj", "bias") else {}
+    return {"kind": "short_conv", "d_inner": width, "d_conv": taps} | bias
+
+
+def _conv_bias(layers: Layers, i: int) -> Doc:
+    return {} if layers.has(i, "ssm_conv1d", "bias") else {"conv_bias": False}
+
+
+def _misfit(i: int, what: str) -> SpecError:
+    return SpecError(f"layer {i}: {what} do not fit the tensor {quote('ssm_conv1d')}", code="E110")
+
+
+KINDS: tuple[tuple[str, Callable[[Layers, int], Doc]], ...] = (
+    ("shortconv.conv.weight", _short_conv), ("ssm_x.weight", _mamba), ("ssm_ba.weight", _delta_net),
+    ("ssm_beta.weight", _delta_net), ("ssm_in.weight", _mamba2),
+)  # fmt: skip
+"""A tensor that only one kind of mixer has -> its reader."""
+
+
+# ---------------------------------------------------------------------- Gemma 4
+def gemma4_layer(layers: Layers, i: int, made: Entry) -> Entry:
+    """A layer with norms of heads and values, and its embedding of the token."""
+    name, layer = ("local" if made[0] == "local" else "global"), dict(made[1])
+    norm = layers.norm(f"blk.{i}.attn_q_norm")
+    if norm is None or "attention" not in layer:
+        raise SpecError(f"layer {i} has no attention with normed queries", code="E109")
+    layer["attention"] = layer["attention"] | {"scale": 1.0, "qk_norm": norm | {"value": True}}
+    if layers.has(i, "inp_gate"):
+        added = layers.norm(f"blk.{i}.post_norm")
+        layer["per_layer_input"] = {"d": layers.shape(i, "inp_gate")[1], "norm": added}
+    return name, layer
+
+
+def gemma4_layers(entries: Sequence[Entry], readers: int) -> Doc:
+    """The layers; the last `readers` of them have no keys and values, but read those of the last that has."""
+    if not readers:
+        return stack(entries)
+    own = len(entries) - readers
+    if own < 1 or not {name for name, _ in entries[own:]} <= {name for name, _ in entries[:own]}:
+        raise SpecError(f"{readers:,} layers share keys and values that no layer has", code="E110")
+    base = shared([layer for _, layer in entries])
+    return {"layer": base, "layers": segments([(n, difference(layer, base)) for n, layer in entries], own)}
+
+
+def check_gemma4(tensors: Mapping[str, TensorInfo]) -> None:
+    """Refuses the variant with experts."""
+    if any(name.endswith("ffn_gate_inp.weight") for name in tensors):
+        reason = "experts with norms of their own beside a dense layer cannot be expressed"
+        raise SpecError(f"gguf architecture `{GEMMA4}`: {reason}", code="E112")
+
+
+def gemma4_embedding(layers: Layers, tensors: Mapping[str, TensorInfo]) -> Doc:
+    """The embedding: scaled, and with a small one for every layer where the file has it."""
+    found: Doc = {"scale": "sqrt_d_model"}
+    rows = tensors.get("per_layer_token_embd.weight")
+    norm = layers.norm("per_layer_proj_norm")
+    gates = [name for name in tensors if name.endswith(".inp_gate.weight")]
+    if rows is None and norm is None and not gates:
+        return found
+    if rows is None or norm is None or "per_layer_model_proj.weight" not in tensors:
+        raise SpecError("the file has embeddings per layer in part only", code="E109")
+    return found | {
+        "per_layer": {"d": layers.shape(0, "inp_gate")[1], "vocab_size": rows.shape[-1], "norm": norm}
+    }

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError
 from archsim.base.json_types import JsonObject
+from archsim.importers.gguf.keys import Keys
 from archsim.importers.gguf.reader import TensorInfo
-
-if TYPE_CHECKING:
-    from archsim.importers.gguf.describe import Keys
 
 Doc = JsonObject
 ARCHITECTURES = ("t5", "t5encoder")

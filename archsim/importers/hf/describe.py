@@ -12,10 +12,8 @@ from archsim.importers.hf.config import Config
 from archsim.importers.hf.families import (
     deepseek,
     dense,
-    dense_more,
     encoder,
     experts,
-    experts_more,
     gemma,
     gemma3n,
     gemma4,
@@ -33,7 +31,7 @@ from archsim.importers.hf.families.registry import DEFAULTS, READERS
 from archsim.importers.hf.ignored import placed
 from archsim.importers.hf.weights import weights
 
-MODULES = (deepseek, dense, dense_more, encoder, experts, experts_more, gemma, gemma3n, gemma4, gpt, hybrid, llama,
+MODULES = (deepseek, dense, encoder, experts, gemma, gemma3n, gemma4, gpt, hybrid, llama,
            moe, recurrent, seq2seq, short_conv, states)  # fmt: skip
 """Importing these registers their families."""
 

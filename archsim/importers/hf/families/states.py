@@ -5,8 +5,7 @@ from __future__ import annotations
 from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import MAX_LAYERS, Config
 from archsim.importers.hf.families.dense import granite_embedding, granite_head
-from archsim.importers.hf.families.experts import granite_experts
-from archsim.importers.hf.families.experts_more import qwen_entries, shared_experts
+from archsim.importers.hf.families.experts import granite_experts, qwen_entries, shared_experts
 from archsim.importers.hf.families.hybrid import BOTH, QWEN, delta_net
 from archsim.importers.hf.families.llama import biased, d_head, gated, layers
 from archsim.importers.hf.families.moe import top_k

@@ -16,19 +16,18 @@ from torch import Tensor
 
 from archsim.backend.axes import dims_of
 from archsim.backend.cache import Cache, Slot
+from archsim.backend.compile.compiler import Compiler
+from archsim.backend.compile.parts import Part, Values
 from archsim.backend.fused import EAGER, Kernels
 from archsim.backend.module import Net
 from archsim.backend.packed import Packed
 from archsim.backend.rope import frequencies
 from archsim.backend.run import Run
-from archsim.backend.unroll import Instruction, unroll
+from archsim.backend.unroll import unroll
 from archsim.blocks.rope import Rope
-from archsim.graph.graph import Block, Op, ops
+from archsim.graph.graph import ops
 from archsim.graph.step import Step
 from archsim.graph.tensor import Tensor as Named
-
-Values = list[Tensor | None]
-Call = Callable[[Values], None]
 
 
 class Unsupported(Exception):
@@ -87,15 +86,6 @@ class StaticRun(Run):
             buffer.narrow(1, place, count).copy_(new)
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A call, the paths of the ops that it runs, and the values that no one needs afterwards."""
-
-    paths: tuple[str, ...]
-    call: Call
-    dead: tuple[int, ...]
-
-
 class Program:
     """One step of `net` at a fixed shape. `tokens` and all caches keep their places from call to call."""
 
@@ -109,8 +99,6 @@ class Program:
         last: bool = True,
         device: str | torch.device | None = None,
     ) -> None:
-        from archsim.backend.fusing import Compiler
-
         _check(net, shape)
         self.net, self.shape, self.kernels = net, shape, kernels
         self.packed = packed or Packed(net)
@@ -179,15 +167,3 @@ def _check(net: Net, shape: Shape) -> None:
         mask = op.attrs.get("mask")
         if mask is not None and (mask.top_k or mask.chunk):
             raise Unsupported("an indexer's choice, or attention in chunks")
-
-
-def names_kernel(instruction: Instruction) -> str:
-    """The kernel of a block that runs as one, or ""."""
-    return instruction.node.kernel if isinstance(instruction.node, Block) else ""
-
-
-def paths_of(instruction: Instruction) -> tuple[str, ...]:
-    """The ops that an instruction stands for."""
-    if isinstance(instruction.node, Op):
-        return (instruction.node.name,)
-    return tuple(op.name for op, _ in ops(instruction.node))

@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import prod
+from typing import TYPE_CHECKING, Any
+
 import torch
+from torch import Tensor
+from torch.nn import functional
 
 from archsim.backend.axes import dims_of
+from archsim.backend.compile.neighbours import ALIGNED, TWO, Neighbours, plain_add, stores
+from archsim.backend.compile.parts import Call, Part, Values, given, names_kernel, paths_of
 from archsim.backend.fused import can_gate
-from archsim.backend.matching import TWO, plain_add
 from archsim.backend.moe import expert_product
-from archsim.backend.products import Products, given
-from archsim.backend.program import Call, Part, Values, names_kernel, paths_of
+from archsim.backend.packed import Linear
 from archsim.backend.run import KERNELS, RULES, Routing
+from archsim.backend.unroll import Unrolled
 from archsim.graph.graph import Op
+
+if TYPE_CHECKING:
+    from archsim.backend.compile.program import Program
 
 QKV = ("q", "k", "v")
 
 
-class Compiler(Products):
+class Compiler:
     """Turns instructions into parts, in order; an instruction that another took with it is left out."""
+
+    def __init__(self, program: Program, unrolled: Unrolled) -> None:
+        self.program, self.code = program, unrolled.code
+        self.near = Neighbours(program, unrolled)
+        self.found: list[tuple[list[int], Call]] = []
 
     def compiled(self) -> tuple[list[Part], int]:
         """All parts, and the number of the result."""
         for place in range(len(self.code)):
-            if place not in self.taken:
+            if place not in self.near.taken:
                 self._emit(place)
-        return self._with_deaths(), self.result
+        return self._with_deaths(), self.near.result
 
     def _emit(self, place: int) -> None:
         """The first rule that knows the instruction; otherwise the interpreter's."""
@@ -60,6 +75,10 @@ class Compiler(Products):
 
         return call
 
+    def _take(self, places: list[int], call: Call) -> None:
+        self.near.taken.update(places)
+        self.found.append((places, call))
+
     def _append(self, place: int, op: Op) -> bool:
         """New keys and values into their buffers."""
         if op.kind != "append" or "C" not in op.writes[0].tensor.axes or op.attrs.get("source"):
@@ -85,13 +104,13 @@ class Compiler(Products):
         if dims_of(x.tensor.axes) != dims_of(y.tensor.axes):
             return False
         (total,) = self.code[place].writes.values()
-        norms = [p for p in self.readers.get(total, ()) if self.is_norm(self.code[p].node)]
-        if len(norms) != 1 or self.norm_is_lazy(norms[0]):
+        norms = [p for p in self.near.readers.get(total, ()) if self.near.is_norm(self.code[p].node)]
+        if len(norms) != 1 or self.near.norm_is_lazy(norms[0]):
             return False
         a, b = (self.code[place].reads[u.tensor.name] for u in op.reads)
         norm = self.code[norms[0]]
         assert isinstance(norm.node, Op)
-        weight, eps, offset = self.norm_arguments(norm)
+        weight, eps, offset = self.near.norm_arguments(norm)
         (normed,) = norm.writes.values()
         function = self.program.kernels.add_norm
 
@@ -104,13 +123,13 @@ class Compiler(Products):
 
     def _norm(self, place: int, op: Op) -> bool:
         """A norm over the last dimension."""
-        if not self.is_norm(op):
+        if not self.near.is_norm(op):
             return False
         instruction = self.code[place]
-        if self.norm_is_lazy(place):
-            self.taken.add(place)
+        if self.near.norm_is_lazy(place):
+            self.near.taken.add(place)
             return True
-        weight, eps, offset = self.norm_arguments(instruction)
+        weight, eps, offset = self.near.norm_arguments(instruction)
         (source,), (target,) = instruction.reads.values(), instruction.writes.values()
         function = self.program.kernels.norm
 
@@ -191,6 +210,109 @@ class Compiler(Products):
         self._take([place], call)
         return True
 
+    def _linear(self, place: int, op: Op) -> bool:
+        """All products of one input with whole weights, their biases, as one product."""
+        group, places, outputs = self.near.group(place, op)
+        if not group:
+            return False
+        instruction, packed = self.code[place], self.program.packed
+        bias = packed.bias(group, instruction.index)
+        weight = packed.matrix(group, instruction.index)
+        if bias is None and self._with_one_row(place, group, places, outputs, weight):
+            return True
+        (source,) = instruction.reads.values()
+        inputs = len(group[0].inner)
+        more, spread = self._spread(group, outputs, [part.sizes for part in group])
+
+        def call(values: Values) -> None:
+            spread(values, functional.linear(given(values, source).flatten(-inputs), weight, bias))
+
+        self._take([*places, *more], call)
+        return True
+
+    def _spread(
+        self, group: list[Linear], outputs: list[int], sizes: list[tuple[int, ...]]
+    ) -> tuple[list[int], Callable[[Values, Tensor], None]]:
+        """How a product of a group becomes its results: by slices, or straight into the caches."""
+        found = self._stored(group, outputs) if len(outputs) == len(QKV) else None
+        if found is not None:
+            return found
+        widths = [prod(size) for size in sizes]
+
+        def spread(values: Values, y: Tensor) -> None:
+            for number, size, piece in zip(outputs, sizes, torch.split(y, widths, -1), strict=True):
+                values[number] = torch.unflatten(piece, -1, size) if len(size) > 1 else piece
+
+        return [], spread
+
+    def _stored(
+        self, group: list[Linear], outputs: list[int]
+    ) -> tuple[list[int], Callable[[Values, Tensor], None]] | None:
+        """Queries and keys turned, keys and values put into the caches, by one kernel behind their product."""
+        store, shape = self.program.kernels.store, self.program.shape
+        if store is None or shape.new != 1 or shape.past == 0:
+            return None
+        q_rope, k_rope, v_append = (self.near.only_reader(number) for number in outputs)
+        if q_rope is None or k_rope is None or v_append is None or not self.near.turns(q_rope, k_rope):
+            return None
+        (turned,), (rotated,) = (self.code[place].writes.values() for place in (q_rope, k_rope))
+        k_append = self.near.only_reader(rotated)
+        places = [q_rope, k_rope, k_append, v_append]
+        nodes = [self.code[p].node for p in places if p is not None]
+        if not stores(nodes, group):
+            return None
+        run, index, sizes = self.program.run, self.code[v_append].index, group[0].sizes
+        run.index = index
+        uses = [node.writes[0] for node in nodes[2:] if isinstance(node, Op)]
+        keys, cached = (run.buffer(use.tensor, run.slot(use.tensor, use.copy)) for use in uses)
+        place = shape.past if shape.past < keys.shape[1] else shape.past % keys.shape[1]
+        assert isinstance(nodes[0], Op)
+        cos, sin = self.program.rotation(nodes[0].attrs["rope"], sizes[-1])
+
+        def spread(values: Values, y: Tensor) -> None:
+            q = store(y, cos, sin, keys, cached, place, prod(sizes[:-1]))
+            values[turned] = torch.unflatten(q, 2, sizes[:-1])
+
+        return [p for p in places if p is not None], spread
+
+    def _with_one_row(
+        self, place: int, group: list[Linear], places: list[int], outputs: list[int], weight: Tensor
+    ) -> bool:
+        """A product with one row, and with it the norm before it, the gate or the residual behind it."""
+        gemv = self.program.kernels.gemv
+        if gemv is None or not self.near.one_row or group[0].inputs % ALIGNED:
+            return False
+        (source,) = self.code[place].reads.values()
+        norm = self.near.lazy_norm_of(source)
+        arguments: dict[str, Any] = {}
+        if norm is not None:
+            (source,) = self.code[norm].reads.values()
+            scale, eps, offset = self.near.norm_arguments(self.code[norm])
+            arguments |= {"norm": scale, "eps": eps, "offset": offset}
+            places = [norm, *places]
+        followed = self.near.followed(group, outputs)
+        residual, targets, sizes = None, outputs, [part.sizes for part in group]
+        if followed is not None:
+            node, reads = self.code[followed].node, self.code[followed].reads
+            assert isinstance(node, Op)
+            targets = list(self.code[followed].writes.values())
+            places = [*places, followed]
+            if node.fn == "add":
+                residual = next(n for n in reads.values() if n != outputs[0])
+            else:
+                sizes = sizes[:1]
+                arguments["gated"] = "first" if reads[node.reads[0].tensor.name] == outputs[0] else "second"
+        inputs = len(group[0].inner) if norm is None else 1
+        more, spread = self._spread(group, targets, sizes)
+
+        def call(values: Values) -> None:
+            x = given(values, source).flatten(-inputs)
+            other = None if residual is None else given(values, residual)
+            spread(values, gemv(x, weight, residual=other, **arguments))
+
+        self._take([*places, *more], call)
+        return True
+
     def _with_deaths(self) -> list[Part]:
         """Parts with the values that die behind each."""
         last: dict[int, int] = {}
@@ -200,7 +322,7 @@ class Compiler(Products):
                     last[number] = i
         dead: dict[int, list[int]] = {}
         for number, i in last.items():
-            if number != self.result:
+            if number != self.near.result:
                 dead.setdefault(i, []).append(number)
         return [
             Part(

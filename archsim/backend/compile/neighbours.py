@@ -14,14 +14,14 @@ from archsim.backend.unroll import Instruction, Unrolled
 from archsim.graph.graph import Block, Op
 
 if TYPE_CHECKING:
-    from archsim.backend.program import Call, Program
+    from archsim.backend.compile.program import Program
 
 TWO = 2
 ALIGNED = 16
 """Inputs of a one-row product come in multiples of this."""
 
 
-class Matching:
+class Neighbours:
     """Instructions by place, values by number, and who reads what. taken: places that a call has already."""
 
     def __init__(self, program: Program, unrolled: Unrolled) -> None:
@@ -32,7 +32,6 @@ class Matching:
             for number in instruction.reads.values():
                 self.readers.setdefault(number, []).append(place)
         self.taken: set[int] = set()
-        self.found: list[tuple[list[int], Call]] = []
         self.one_row = program.shape.batch * program.shape.new == 1
 
     def group(self, place: int, op: Op) -> tuple[list[Linear], list[int], list[int]]:
