@@ -84,6 +84,11 @@ def pick(values: Sequence[float], at: Num) -> Num:
     return values[at] if isinstance(at, int) else _numpy().take(values, at)
 
 
+def at_points(value: Num, mask: Any) -> Num:
+    """A quantity at the points of a mask that it broadcasts over, one after another; a number stays one."""
+    return value if isinstance(value, (int, float)) else _numpy().broadcast_to(value, mask.shape)[mask]
+
+
 def _numpy() -> Any:
     """NumPy, which an array argument has loaded already."""
     import numpy

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from archsim.base.number import Num, nearest
+from archsim.base.number import Num, at_points, nearest
 from archsim.counts import graph_counts as c
 from archsim.counts.step_graphs import StepGraphs
 from archsim.counts.workload import PREFILL_TOKENS, Workload, WorkloadSteps
@@ -61,8 +61,5 @@ class WorkloadMemory:
 
 def points_of(load: Workload, mask: Any) -> Workload:
     """The batches and prompts at the points of a mask over them, one after another; the answers stay as they are."""
-    batch, prompts = (
-        value if isinstance(value, (int, float)) else (value + mask * 0)[mask]
-        for value in (load.batch, load.input_len)
-    )
+    batch, prompts = (at_points(value, mask) for value in (load.batch, load.input_len))
     return Workload(batch=batch, input_len=prompts, output_len=load.output_len)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from archsim.base.number import Num, absent, exp, maximum, where
 from archsim.counts.formats import Formats
-from archsim.counts.step_graphs import StepGraphs, StepMemo
+from archsim.counts.step_graphs import REMEMBERED_GRAPHS, StepGraphs, StepMemo
 from archsim.engines.names import DEFAULT_ENGINE, named
 from archsim.engines.overhead import EngineOverheads, overheads_of
 from archsim.graph.kernels import Kernel, kernels_with_edges, traffic
@@ -25,7 +25,15 @@ from archsim.timing.kernel_calls import FusedCall, lower_to_calls
 from archsim.timing.kernel_timer import Timer
 from archsim.timing.kernel_timer import timer as timer_of
 from archsim.timing.roofline import seconds
-from archsim.timing.step_time import ClassTime, FusedTime, KernelCost, KernelTime, StepTime
+from archsim.timing.step_time import (
+    ClassTime,
+    FusedTime,
+    KernelCost,
+    KernelTime,
+    RankTime,
+    StepTime,
+    pieces_of,
+)
 
 REMEMBERED_STEPS = 1024
 """Steps whose times one pricer keeps."""
@@ -58,8 +66,8 @@ class StepPricer:
     overheads: EngineOverheads
     plan: Plan
     times: StepMemo[StepTime] = field(default_factory=lambda: StepMemo(REMEMBERED_STEPS), repr=False)
-    ranks: StepMemo[StepTime] = field(default_factory=lambda: StepMemo(REMEMBERED_STEPS), repr=False)
-    costs: StepMemo[tuple[KernelCost, ...]] = field(default_factory=lambda: StepMemo(8), repr=False)
+    ranks: StepMemo[RankTime] = field(default_factory=lambda: StepMemo(REMEMBERED_STEPS), repr=False)
+    rooflines: StepMemo[RankTime] = field(default_factory=lambda: StepMemo(REMEMBERED_GRAPHS), repr=False)
 
     @classmethod
     def of(
@@ -96,30 +104,29 @@ class StepPricer:
     def ideal_s(self, step: Step, prompt_tokens: Num = 0) -> Num:
         """The speed of light alone, much faster than all of `price`. prompt_tokens: as of `StepTime.called`."""
         beside = (self._transfer(step.tokens)[0],) if self.plan.pp > 1 else ()
-        whole = StepTime(costs=self._costs(step), beside=beside, stages=self.plan.pp)
-        return whole.called("", prompt_tokens).ideal_s
+        pieces = pieces_of(prompt_tokens)
+        return StepTime(rank=self._roofline(step), beside=beside, stages=self.plan.pp, pieces=pieces).ideal_s
 
     def _price(self, step: Step) -> StepTime:
         plan = self.plan
         degrees = plan.tp, plan.ep, plan.dp
-        time = self.ranks.get(step, degrees, lambda: self._rank_time(step))
+        time = StepTime(rank=self.ranks.get(step, degrees, lambda: self._rank_time(step)), stages=plan.pp)
         if plan.pp > 1:
-            op, call = self._transfer(step.tokens)
-            time = replace(time, stages=plan.pp)
-            time = time.plus(op, self.timer.time(call).scaled(plan.pp - 1), call.kernel_class)
+            row, call = self._transfer(step.tokens)
+            time = time.plus(self.timer.time(call).scaled(plan.pp - 1), call.kernel_class, row)
         return add_host_overhead(time, self.overheads)
 
-    def _costs(self, step: Step) -> tuple[KernelCost, ...]:
-        """Every kernel of the rank's graph at the device's peaks."""
+    def _roofline(self, step: Step) -> RankTime:
+        """The kernels of the rank's graph at the device's peaks, without expected times."""
         plan, machine = self.plan, self.timer.machine
-        return self.costs.get(step, (plan.tp, plan.ep, plan.dp), lambda: tuple(
+        return self.rooflines.get(step, (plan.tp, plan.ep, plan.dp), lambda: RankTime(costs=tuple(
             KernelCost.of(kernel, traffic(edges, machine.cache_bytes), machine)
             for kernel, edges in kernels_with_edges(self.graphs.rank(step, plan))
-        ))  # fmt: skip
+        )))  # fmt: skip
 
-    def _rank_time(self, step: Step) -> StepTime:
-        """All kernels of one rank, of all stages one after another."""
-        costs = self._costs(step)
+    def _rank_time(self, step: Step) -> RankTime:
+        """The kernels of the rank's graph."""
+        costs = self._roofline(step).costs
         kernels: list[Kernel] = [
             kernel for kernel, _ in kernels_with_edges(self.graphs.rank(step, self.plan))
         ]
@@ -127,7 +134,7 @@ class StepPricer:
         fused = []
         for call in lower_to_calls(kernels, step, self.timer.machine, self.overheads.fused_qkv):
             fused.append(FusedTime(call.members, sums.add(call, [costs[i] for i in call.members])))
-        return StepTime(
+        return RankTime(
             costs=costs, fused=tuple(fused), by_class=sums.by_class, launches=sums.launches,
             lifted=sums.lifted, lifted_s=sums.lifted_s,
         )  # fmt: skip
@@ -210,17 +217,17 @@ def add_host_overhead(time: StepTime, overheads: EngineOverheads) -> StepTime:
     """The step with (a) the kernel launches that the device waits for where steps are not captured as a graph, (b) the
     engine's own time per step, and (c) what a composed step may be off beyond its kernels: other fusions and schedules.
     """
-    waiting = maximum(0.0, overheads.launch_s * time.launches - time.kernel_expected_s)
+    waiting = maximum(0.0, overheads.launch_s * time.rank.launches - time.in_turn_s)
     value = overheads.overhead_s + waiting
     if not absent(value):
         low, high = overheads.overhead_low_s + waiting * 0.7, overheads.overhead_high_s + waiting * 1.4
-        time = time.plus(HOST, Duration(value, low, high, evidence="calibrated"), "host")
+        time = time.plus(Duration(value, low, high, evidence="calibrated"), "host", HOST)
     below, above = overheads.composition
     if not (below or above):
         return time
-    total = time.kernel_expected_s
+    total = time.in_turn_s
     error = Duration(0.0, total * (exp(below) - 1), total * (exp(above) - 1), evidence="calibrated")
-    return time.plus_error("composition", error)
+    return time.plus(error, "composition")
 
 
 HOST = KernelTime("engine", "host")

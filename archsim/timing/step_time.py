@@ -111,50 +111,30 @@ class FusedTime(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepTime:
-    """The time of one step on the rank that has most to do; numbers or arrays.
+class RankTime:
+    """All kernels of one rank's graph, the stages of a pipeline one after another.
 
-    costs: of every kernel of the rank's graph; fused: their expected times. beside: what is not in the graph: a
-    pipeline's transfers, the engine's host. by_class: the expected time by class of kernels, which the interval is
-    composed of. stages: of the pipeline. pieces: parts that a prefill is cut into, which the stages work on at the same
-    time; 0 where stages work one after another. launches: kernels that the host starts. lifted, lifted_s: launches
-    whose time model says less than the graph's own bound, and the seconds that were added to reach the bound.
-    name: what pages call the step.
+    costs: of every kernel at the device's peaks; fused: their expected times; by_class: those by class of kernels.
+    launches: kernels that the host starts. lifted, lifted_s: launches whose time model says less than the graph's own
+    bound, and the seconds that were added to reach it.
     """
 
-    name: str = "step"
     costs: tuple[KernelCost, ...] = ()
     fused: tuple[FusedTime, ...] = ()
     by_class: tuple[ClassTime, ...] = ()
-    beside: tuple[KernelTime, ...] = ()
-    stages: int = 1
-    pieces: Num = 0
     launches: Num = 0
     lifted: Num = 0
     lifted_s: Num = 0.0
 
-    @classmethod
-    def of(cls, whole: Duration, name: str = "step") -> StepTime:
-        """A step known only as a whole, as a synthetic timer states it."""
-        row = KernelTime(name, "step", ideal_s=whole.ideal, expected_s=whole.expected)
-        return cls(name=name, by_class=(ClassTime("step", whole),), beside=(row,))
-
-    def called(self, name: str, prompt_tokens: Num = 0) -> StepTime:
-        """The same step under a name. prompt_tokens: of a prefill that is handed through the pipeline in pieces, so
-        that all stages work at once; a single step cannot be cut.
-        """
-        pieces = maximum(1.0, prompt_tokens / PIECE) if not absent(prompt_tokens) else 0
-        return replace(self, name=name, pieces=pieces)
-
     @cached_property
     def ops(self) -> tuple[KernelTime, ...]:
-        """Every kernel that does anything, then what is beside the graph."""
+        """Every kernel that does anything."""
         expected: list[Num] = [0.0] * len(self.costs)
         for call in self.fused:
             for i, part in zip(call.members, self._split(call), strict=True):
                 expected[i] = part
         rows = [cost.time(part) for cost, part in zip(self.costs, expected, strict=True)]
-        return (*(row for row in rows if not row.nothing), *self.beside)
+        return tuple(row for row in rows if not row.nothing)
 
     def _split(self, call: FusedTime) -> list[Num]:
         """A fused call's time over its kernels, by their speed of light."""
@@ -164,41 +144,87 @@ class StepTime:
         whole = sum(parts)
         return [call.expected_s * (part / whole if whole else 1 / len(parts)) for part in parts]
 
-    def total(self, field: str) -> Num:
-        """Sum of a field over all kernels."""
-        return sum(getattr(op, field) for op in self.ops)
+    @cached_property
+    def ideal_s(self) -> Num:
+        """Speed of light."""
+        return sum(cost.ideal_s * cost.count for cost in self.costs)
+
+    @cached_property
+    def expected_s(self) -> Num:
+        """Expected time."""
+        return sum(part.time.expected for part in self.by_class)
 
     @cached_property
     def ideal_by_bound(self) -> tuple[Num, ...]:
         """Seconds at the speed of light by what limits the kernels, in the order of `BOUNDS`."""
         sums: list[Num] = [0.0] * len(BOUNDS)
         for cost in self.costs:
-            _add_limited(sums, limit(cost.compute_s, cost.memory_s, cost.comm_s), cost.ideal_s * cost.count)
-        for row in self.beside:
-            _add_limited(sums, limit(row.compute_s, row.memory_s, row.comm_s), row.ideal_s)
+            limited = limit(cost.compute_s, cost.memory_s, cost.comm_s)
+            if isinstance(limited, int):
+                sums[limited] = sums[limited] + cost.ideal_s * cost.count
+                continue
+            for i in range(len(BOUNDS)):
+                sums[i] = sums[i] + cost.ideal_s * cost.count * (limited == i)
         return tuple(sums)
 
-    @cached_property
-    def kernel_ideal_s(self) -> Num:
-        """Speed of light of all stages, one after another."""
-        return sum([cost.ideal_s * cost.count for cost in self.costs]) + sum(
-            row.ideal_s for row in self.beside
-        )
 
-    @cached_property
-    def kernel_expected_s(self) -> Num:
-        """Expected time of all stages, one after another."""
-        return sum([part.time.expected for part in self.by_class])
+@dataclass(frozen=True, kw_only=True)
+class StepTime:
+    """The time of one step on the rank that has most to do; numbers or arrays.
+
+    rank: the kernels of its graph. beside: what is not in the graph: a pipeline's transfers, the engine's host; extra:
+    their times, and sources of error without a time. stages: of the pipeline. pieces: parts that a prefill is cut into,
+    which the stages work on at the same time; 0 where stages work one after another. name: what pages call the step.
+    """
+
+    rank: RankTime = RankTime()
+    beside: tuple[KernelTime, ...] = ()
+    extra: tuple[ClassTime, ...] = ()
+    stages: int = 1
+    pieces: Num = 0
+    name: str = "step"
+
+    @classmethod
+    def of(cls, whole: Duration, name: str = "step") -> StepTime:
+        """A step known only as a whole, as a synthetic timer states it."""
+        row = KernelTime(name, "step", ideal_s=whole.ideal, expected_s=whole.expected)
+        return cls(beside=(row,), extra=(ClassTime("step", whole),), name=name)
+
+    def called(self, name: str, prompt_tokens: Num = 0) -> StepTime:
+        """The same step under a name. prompt_tokens: of a prefill that is handed through the pipeline in pieces, so
+        that all stages work at once; a single step cannot be cut.
+        """
+        return replace(self, name=name, pieces=pieces_of(prompt_tokens))
+
+    @property
+    def ops(self) -> tuple[KernelTime, ...]:
+        """Every kernel that does anything, then what is beside the graph."""
+        return (*self.rank.ops, *self.beside)
+
+    @property
+    def by_class(self) -> tuple[ClassTime, ...]:
+        """The expected time by class of kernels, which the interval is composed of."""
+        return (*self.rank.by_class, *self.extra)
+
+    def total(self, field: str) -> Num:
+        """Sum of a field over all kernels."""
+        return sum(getattr(op, field) for op in self.ops)
 
     @property
     def ideal_s(self) -> Num:
         """Speed of light: kernels one after another, each at its roofline; stages of a prefill never idle."""
-        return self.kernel_ideal_s / (1 if absent(self.pieces) else self.stages)
+        whole = self.rank.ideal_s + sum(row.ideal_s for row in self.beside)
+        return whole / (1 if absent(self.pieces) else self.stages)
+
+    @property
+    def in_turn_s(self) -> Num:
+        """Expected time of all stages, one after another."""
+        return self.rank.expected_s + sum(part.time.expected for part in self.extra)
 
     @property
     def expected_s(self) -> Num:
         """With the efficiencies of the evidence at hand; a pipeline fills and drains once."""
-        return self.kernel_expected_s * self.busy
+        return self.in_turn_s * self.busy
 
     @property
     def busy(self) -> Num:
@@ -242,7 +268,8 @@ class StepTime:
     @property
     def bound_index(self) -> Num:
         """Position in `BOUNDS` of what most of the time is limited by."""
-        return limit(*self.ideal_by_bound)
+        compute, memory, comm = self.rank.ideal_by_bound
+        return limit(compute, memory, comm + sum(row.comm_s for row in self.beside))
 
     @property
     def bound(self) -> Bound:
@@ -267,16 +294,10 @@ class StepTime:
     def _per_stage(self, field: str) -> Num:
         return self.total(field) / self.stages if self.stages > 1 else self.total(field)
 
-    def plus(self, row: KernelTime, time: Duration, kernel_class: str) -> StepTime:
-        """The step with something beside its graph."""
-        return replace(
-            self, beside=(*self.beside, row._replace(expected_s=time.expected)),
-            by_class=(*self.by_class, ClassTime(kernel_class, time)),
-        )  # fmt: skip
-
-    def plus_error(self, kernel_class: str, error: Duration) -> StepTime:
-        """The step with one more source of error."""
-        return replace(self, by_class=(*self.by_class, ClassTime(kernel_class, error)))
+    def plus(self, time: Duration, kernel_class: str, row: KernelTime | None = None) -> StepTime:
+        """The step with something beside its graph, or without a row with one more source of error."""
+        rows = () if row is None else (row._replace(expected_s=time.expected),)
+        return replace(self, beside=(*self.beside, *rows), extra=(*self.extra, ClassTime(kernel_class, time)))
 
     def to_dict(self) -> dict[str, Any]:
         """The contract's object."""
@@ -287,13 +308,9 @@ class StepTime:
         }  # fmt: skip
 
 
-def _add_limited(sums: list[Num], limited: Num, ideal_s: Num) -> None:
-    """Adds seconds to the sum of what limits them; of an array, each point to its own."""
-    if isinstance(limited, int):
-        sums[limited] = sums[limited] + ideal_s
-        return
-    for i in range(len(sums)):
-        sums[i] = sums[i] + ideal_s * (limited == i)
+def pieces_of(prompt_tokens: Num) -> Num:
+    """Pieces that a prefill is cut into, on average: at least one; none without a prompt."""
+    return 0 if absent(prompt_tokens) else maximum(1.0, prompt_tokens / PIECE)
 
 
 def kind_of(kernel: Kernel) -> str:
