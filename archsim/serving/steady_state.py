@@ -138,7 +138,6 @@ def steady_state(timer: StepTimer, load: ServedLoad) -> SteadyState:
     """The closed form, from a decode step and a step with one prompt on every replica."""
     step = timer.price(load.decode)
     mixed = load.chunked_prefill_with_decode and not load.encoder
-    mixed = mixed and "mla_decode" not in {part.kernel_class for part in step.by_class}
     prompt = timer.price(Step.mixed(load.decode, load.prompt) if mixed else load.prompt)
     return _closed_form(load, step.duration, prompt.duration, mixed)
 

@@ -217,7 +217,9 @@ def add_host_overhead(time: StepTime, overheads: EngineOverheads) -> StepTime:
     """The step with (a) the kernel launches that the device waits for where steps are not captured as a graph, (b) the
     engine's own time per step, and (c) what a composed step may be off beyond its kernels: other fusions and schedules.
     """
-    waiting = maximum(0.0, overheads.launch_s * time.rank.launches - time.in_turn_s)
+    waiting: Num = 0.0
+    if overheads.launch_s:
+        waiting = maximum(0.0, overheads.launch_s * time.rank.launches - time.in_turn_s)
     value = overheads.overhead_s + waiting
     if not absent(value):
         low, high = overheads.overhead_low_s + waiting * 0.7, overheads.overhead_high_s + waiting * 1.4

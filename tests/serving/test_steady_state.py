@@ -1,0 +1,149 @@
+"""Laws of the steady state, with a timer that is a formula: what queueing theory says whatever kernels take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from archsim.graph.step import Step
+from archsim.serving.steady_state import BUSIEST, ServedLoad, SteadyState, steady_state
+from archsim.timing.duration import Duration
+from archsim.timing.step_time import StepTime
+
+
+@dataclass(frozen=True)
+class LinearTimer:
+    """t = step_s + token_s for each new token + read_s for each cached one, with an interval of a factor."""
+
+    step_s: float = 5e-3
+    token_s: float = 1e-5
+    read_s: float = 1e-8
+    factor: float = 1.25
+
+    def price(self, step: Step) -> StepTime:
+        """The formula, at half of it as the speed of light."""
+        t = self.step_s + self.token_s * step.tokens + self.read_s * step.read()
+        return StepTime.of(Duration(t, t / self.factor, t * self.factor, t / 2, "measured"))
+
+
+LOAD = ServedLoad(concurrency=16, running=16.0, input_len=200, output_len=300)
+loads = st.builds(
+    lambda n, prompt, answer, mixes: replace(
+        LOAD, concurrency=n, running=float(n), input_len=prompt, output_len=answer, chunked_prefill_with_decode=mixes
+    ),
+    st.integers(1, 512), st.integers(1, 8192), st.integers(1, 4096), st.booleans(),
+)  # fmt: skip
+
+
+def state(load: ServedLoad, **timer: float) -> SteadyState:
+    """The steady state with a linear timer."""
+    return steady_state(LinearTimer(**timer), load)
+
+
+@given(loads)
+def test_littles_law(load: ServedLoad) -> None:
+    """Requests that run = answers per second x the time that one occupies its place (Little, 1961)."""
+    found = state(load)
+    per_request = load.running / (found.tokens_per_s / load.output_len)
+    decode = LinearTimer().price(load.decode).expected_s
+    mixed = load.chunked_prefill_with_decode
+    step = Step.mixed(load.decode, load.prompt) if mixed else load.prompt
+    prompt = LinearTimer().price(step).expected_s - (decode if mixed else 0.0)
+    assert per_request == pytest.approx(load.output_len * decode + load.per_replica * prompt)
+
+
+@given(loads)
+def test_one_request_alone_waits_for_nothing(load: ServedLoad) -> None:
+    """A single request: TPOT is its decode step, TTFT its prompt."""
+    found = state(replace(load, concurrency=1, running=1.0))
+    alone = replace(load, concurrency=1, running=1.0)
+    assert found.tpot == LinearTimer().price(alone.decode).duration
+    step = Step.mixed(alone.decode, alone.prompt) if load.chunked_prefill_with_decode else alone.prompt
+    if found.ttft is not None:
+        assert found.ttft.expected == pytest.approx(LinearTimer().price(step).expected_s)
+
+
+@given(loads, st.integers(1, 64))
+def test_more_requests_are_slower_each_and_faster_together(load: ServedLoad, more: int) -> None:
+    """TPOT, utilisation and tokens/s do not fall with the requests in flight."""
+    few, many = (
+        state(load),
+        state(replace(load, concurrency=load.concurrency + more, running=load.running + more)),
+    )
+    assert many.tpot.expected >= few.tpot.expected
+    assert many.tokens_per_s >= few.tokens_per_s * (1 - 1e-12)
+    assert many.utilisation >= few.utilisation * (1 - 1e-12)
+
+
+@given(loads)
+def test_figures_are_ordered(load: ServedLoad) -> None:
+    """Ends hold the expected time, the speed of light is below, shares are shares, evidence is the timer's."""
+    found = state(load)
+    for time in (found.tpot, *([found.ttft] if found.ttft else [])):
+        assert time.ideal <= time.low <= time.expected <= time.high
+        assert time.evidence == "measured"
+    assert 0 < found.utilisation < 1
+    assert (found.ttft is None) == (found.refusal is not None) == (found.utilisation > BUSIEST)
+
+
+@given(loads)
+def test_a_sure_timer_gives_a_sure_answer(load: ServedLoad) -> None:
+    """Without an interval of the steps, TPOT has none."""
+    found = state(load, factor=1.0)
+    assert found.tpot.low == found.tpot.expected == found.tpot.high
+
+
+def test_free_prompts_leave_the_decode_step() -> None:
+    """Where a prompt adds nothing to a step, TPOT is that of decodes alone and prompts take no share."""
+    found = state(LOAD, token_s=0.0, read_s=0.0)
+    assert found.tpot.expected == pytest.approx(5e-3)
+    assert found.utilisation == 0.0
+    assert found.tokens_per_s == pytest.approx(16 / 5e-3)
+
+
+def test_long_answers_hide_prompts() -> None:
+    """The longer the answers, the nearer is TPOT to that of the decode step."""
+    shares = [
+        state(load).tpot.expected / LinearTimer().price(load.decode).expected_s - 1
+        for load in (replace(LOAD, output_len=n) for n in (10, 100, 1000, 10_000))
+    ]
+    assert shares == sorted(shares, reverse=True) and shares[-1] < 1e-3
+
+
+def test_prompts_first_or_beside() -> None:
+    """Prompts that do not share steps read the weights once more, and each waits for half of the others."""
+    beside, first = (state(replace(LOAD, chunked_prefill_with_decode=mixes)) for mixes in (True, False))
+    assert first.tokens_per_s < beside.tokens_per_s
+    prompt = LinearTimer().price(LOAD.prompt).expected_s
+    assert first.ttft is not None and first.ttft.expected == pytest.approx(prompt * 17 / 2)
+    assert "between" in str(first.assumptions[0]) and "share steps" in str(beside.assumptions[0])
+
+
+def test_no_time_to_first_token_where_a_queue_decides() -> None:
+    """Requests without room wait for others to end; near saturation no closed form knows the queue."""
+    waiting = state(replace(LOAD, concurrency=20))
+    assert waiting.ttft is None and "4 requests wait" in (waiting.refusal or "")
+    busy = state(replace(LOAD, input_len=8000, output_len=10))
+    assert busy.ttft is None and busy.utilisation > BUSIEST
+
+
+def test_replicas_and_stages_share_the_requests() -> None:
+    """Four replicas of a quarter of the requests decode them four times as fast as one of all, prompts included."""
+    one = state(replace(LOAD, concurrency=4, running=4.0))
+    four = state(
+        replace(LOAD, replicas=4), token_s=1e-5 / 4, read_s=1e-8 / 4
+    )  # the step holds all replicas' tokens
+    assert four.tpot.expected == pytest.approx(one.tpot.expected)
+    assert four.tokens_per_s == pytest.approx(4 * one.tokens_per_s)
+    staged = replace(LOAD, stages=4)
+    assert staged.per_replica == 4 and staged.decode.tokens == 4
+
+
+def test_an_encoder_runs_before_decodes() -> None:
+    """The prompts of an encoder-decoder go into its encoder, which no decode shares a step with."""
+    load = replace(LOAD, encoder=True)
+    assert load.prompt.source[0].new == load.decode.source[0].new == load.input_len
+    assert "between" in str(state(load).assumptions[0])

@@ -1,0 +1,297 @@
+"""What prices a step: steps compose, ragged equals uniform, arrays equal numbers, and nothing is computed twice."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from archsim.counts.formats import choose_formats
+from archsim.counts.step_graphs import StepMemo
+from archsim.counts.workload import PREFILL_TOKENS, Workload, WorkloadSteps
+from archsim.engines.overhead import EngineOverheads
+from archsim.graph.step import Seqs, Step
+from archsim.predict.estimate import estimate
+from archsim.spec.load import load_hardware, load_model
+from archsim.spec.parallelism import Plan
+from archsim.timing.duration import EVIDENCE, Duration, prevailing_evidence, weakest
+from archsim.timing.roofline import BOUNDS, limit
+from archsim.timing.step_pricer import StepPricer, add_host_overhead, engine_overheads
+from archsim.timing.step_time import PIECE, KernelTime, StepTime
+
+BARE = EngineOverheads()
+
+
+def pricer(model: str, device: str = "h100", plan: Plan | None = None, engine: str = "generic") -> StepPricer:
+    """A pricer with the measured kernels of an engine, without its host."""
+    spec = load_model(model)
+    overheads = engine_overheads(engine)._replace(
+        overhead_s=0.0, overhead_low_s=0.0, overhead_high_s=0.0, composition=(0.0, 0.0)
+    )
+    return StepPricer.of(spec, load_hardware(device), choose_formats(spec), overheads, plan or Plan())
+
+
+DENSE, MIXED = "llama3.1-8b", ("llama3.1-8b", "mixtral-8x7b", "mamba-2.8b", "deepseek-v3")
+
+
+@pytest.mark.parametrize("model", MIXED)
+@pytest.mark.parametrize(("batch", "prompt"), [(4, 128), (32, 1024), (64, 4096)])
+def test_a_mixed_step_costs_between_the_dearer_part_and_both(model: str, batch: int, prompt: int) -> None:
+    """One pass over the weights serves decodes and prompts, so together they cost less than apart, at the roofline."""
+    clock = pricer(model, plan=Plan(tp=8))
+    decode, prefill = Step.decode(batch, 2048), Step.prefill(1, prompt)
+    both = clock.price(Step.mixed(decode, prefill))
+    apart = [clock.price(decode), clock.price(prefill)]
+    assert (
+        max(t.ideal_s for t in apart) * (1 - 1e-9)
+        <= both.ideal_s
+        <= sum(t.ideal_s for t in apart) * (1 + 1e-9)
+    )
+    # kernels of unlike sizes run at unlike efficiencies: a tile more may cost a little
+    assert (
+        max(t.expected_s for t in apart) * 0.98 <= both.expected_s <= sum(t.expected_s for t in apart) * 1.02
+    )
+
+
+@pytest.mark.parametrize("model", MIXED)
+def test_more_work_takes_no_less_time(model: str) -> None:
+    """A longer prompt, a longer context and more sequences each take at least as long, at the roofline."""
+    clock = pricer(model, plan=Plan(tp=8))
+    for steps in (
+        [Step.prefill(1, n) for n in (64, 500, 2048, 9000)],
+        [Step.decode(8, n) for n in (64, 500, 2048, 9000)],
+        [Step.decode(n, 1000) for n in (1, 3, 16, 100)],
+        [Step.prefill_chunk(512, n) for n in (0, 512, 2048, 9000)],
+        [Step.decode(8, 1000, new=n) for n in (1, 2, 5)],
+    ):
+        times = [clock.price(step).ideal_s for step in steps]
+        assert times == sorted(times)
+
+
+@pytest.mark.parametrize("model", MIXED)
+def test_groups_of_equal_sequences_are_one_batch(model: str) -> None:
+    """Work does not depend on how equal sequences are grouped."""
+    clock = pricer(model)
+    one, two = Step(seqs=(Seqs(6, 64, 0),)), Step(seqs=(Seqs(4, 64, 0), Seqs(2, 64, 0)))
+    assert clock.price(two).flops == pytest.approx(clock.price(one).flops, rel=1e-12)
+    assert clock.price(two).ideal_s == pytest.approx(clock.price(one).ideal_s, rel=1e-12)
+
+
+@pytest.mark.parametrize(("model", "plan"), [
+    ("llama3.1-8b", Plan(tp=2, pp=2)), ("mixtral-8x7b", Plan(tp=4, dp=2, ep=8)), ("mamba-2.8b", Plan()),
+    ("t5-large", Plan(tp=2)), ("deepseek-v3", Plan(tp=8)),
+])  # fmt: skip
+@pytest.mark.parametrize("kind", ["prefill", "decode"])
+def test_arrays_equal_numbers(model: str, plan: Plan, kind: str) -> None:
+    """A step of arrays has at every point what the step of that point has."""
+    spec, clock = load_model(model), pricer(model, plan=plan, engine="vllm")
+    batches, lengths = [2, 9, 64], [16, 700, 5000]
+    load = Workload(
+        batch=np.array(batches, float)[:, None], input_len=np.array(lengths, float)[None, :], output_len=32
+    )
+    grid = clock.price(getattr(WorkloadSteps(spec, load), kind)).called(kind, load.prompt_tokens)
+    for i, batch in enumerate(batches):
+        for j, length in enumerate(lengths):
+            point = Workload(batch=batch, input_len=length, output_len=32)
+            one = clock.price(getattr(WorkloadSteps(spec, point), kind)).called(kind, point.prompt_tokens)
+            for name in ("ideal_s", "expected_s", "low_s", "high_s", "bound_index", "evidence_index"):
+                value = np.broadcast_to(getattr(grid, name), (3, 3))[i, j]
+                assert value == pytest.approx(getattr(one, name), rel=1e-12), (name, batch, length)
+            assert one.bound == BOUNDS[one.bound_index] and one.evidence == EVIDENCE[one.evidence_index]
+
+
+def test_the_kernels_of_a_step_add_up() -> None:
+    """Kernels, classes of kernels and what limits them are three ways to cut the same seconds."""
+    time = pricer("mixtral-8x7b", plan=Plan(tp=2, pp=2)).price(Step.prefill(2, 3000))
+    assert sum(op.expected_s for op in time.ops) == pytest.approx(time.expected_s, rel=1e-12)
+    assert sum(part.time.expected for part in time.by_class) == pytest.approx(time.expected_s, rel=1e-12)
+    sends = sum(op.ideal_s for op in time.ops if op.kind == "send")
+    assert sum(time.rank.ideal_by_bound) + sends == pytest.approx(time.ideal_s, rel=1e-12)
+    assert time.low_s <= time.expected_s <= time.high_s and time.ideal_s <= time.low_s
+    assert time.duration == Duration(time.expected_s, time.low_s, time.high_s, time.ideal_s, time.evidence)
+
+
+def test_the_room_of_a_cache_takes_no_time() -> None:
+    """What a cache could still hold is memory, not traffic."""
+    clock = pricer(DENSE)
+    assert (
+        clock.price(Step.decode(4, 1000, room=5000)).expected_s
+        == clock.price(Step.decode(4, 1000)).expected_s
+    )
+
+
+def test_chunks_of_a_prompt_see_what_came_before() -> None:
+    """Chunks together do the attention of the whole prompt, and read the weights once each."""
+    clock = pricer(DENSE)
+    whole = clock.price(Step.prefill(1, 4096))
+    chunks = [clock.price(Step.prefill_chunk(1024, past)) for past in range(0, 4096, 1024)]
+    pairs = [sum(op.flops for op in time.ops if op.kind == "attention") for time in (whole, *chunks)]
+    assert sum(pairs[1:]) == pytest.approx(pairs[0], rel=1e-12)
+    weights = [sum(op.weight_bytes for op in time.ops if op.kind == "matmul") for time in (whole, *chunks)]
+    assert sum(weights[1:]) == pytest.approx(4 * weights[0], rel=1e-12)
+
+
+def test_an_encoder_runs_with_the_prompt_and_not_with_a_decode() -> None:
+    """An encoder-decoder's source is encoded once; a decode reads what the cross-attention cached of it."""
+    clock = pricer("t5-large")
+    paths = [
+        {op.path.split(".")[0] for op in clock.price(step).ops}
+        for step in (Step.prefill(2, 300, source=300), Step.decode(2, 10, source=300))
+    ]
+    assert "encoder" in paths[0] and "encoder" not in paths[1]
+    longer = clock.price(Step.decode(64, 10, source=3000)).ideal_s
+    assert longer > clock.price(Step.decode(64, 10, source=30)).ideal_s
+
+
+# ---------------------------------------------------------------------- plans
+def test_stages_of_a_pipeline() -> None:
+    """A step passes through all stages one after another, and a prefill in pieces keeps all of them busy."""
+    one, four = pricer(DENSE), pricer(DENSE, plan=Plan(pp=4))
+    step = Step.prefill(8, 4096)
+    whole, staged = one.price(step), four.price(step)
+    send = next(op for op in staged.ops if op.kind == "send")
+    assert send.count == 3 and send.comm_bytes == 3 * 8 * 4096 * 4096 * 2
+    assert staged.expected_s == pytest.approx(whole.expected_s + send.expected_s, rel=1e-12)
+    cut = staged.called("prefill", step.tokens)
+    pieces = 8 * 4096 / PIECE
+    assert cut.expected_s == pytest.approx(staged.expected_s * (pieces + 3) / (4 * pieces), rel=1e-12)
+    assert cut.ideal_s == pytest.approx(staged.ideal_s / 4, rel=1e-12)
+    assert cut.flops == pytest.approx(whole.flops / 4, rel=1e-12)
+    assert four.ideal_s(step, step.tokens) == pytest.approx(cut.ideal_s, rel=1e-12)
+    assert one.ideal_s(step) == pytest.approx(whole.ideal_s, rel=1e-12)
+
+
+def test_the_rank_with_most_sequences_decides() -> None:
+    """Whole sequences are dealt out: of nine, one of eight replicas has two, which may be prompts or decodes."""
+    dealt = pricer(DENSE, plan=Plan(dp=8))
+    alone = pricer(DENSE)
+    assert dealt.price(Step.decode(9, 1000)).flops == pytest.approx(alone.price(Step.decode(2, 1000)).flops)
+    mixed = Step.mixed(Step.decode(8, 1000), Step.prefill(8, 100))
+    one = Step.mixed(Step.decode(1, 1000), Step.prefill(1, 100))
+    assert dealt.price(mixed).flops == pytest.approx(alone.price(one).flops)
+
+
+# ---------------------------------------------------------------------- memory
+def test_a_step_is_priced_once() -> None:
+    """Equal steps are one; steps of arrays are told apart by identity; pricers of other plans share graphs."""
+    clock = pricer(DENSE)
+    assert clock.price(Step.decode(4, 1000)) is clock.price(Step.decode(4, 1000))
+    assert clock.price(Step.decode(4, 1001)) is not clock.price(Step.decode(4, 1000))
+    arrays = [Step.decode(np.array([1.0, 2.0]), 1000) for _ in range(2)]
+    assert clock.price(arrays[0]) is clock.price(arrays[0])
+    assert clock.price(arrays[0]) is not clock.price(arrays[1])
+    step = Step.prefill(1, 500)
+    assert clock.on(Plan(pp=2)).price(step).rank is clock.price(step).rank
+    assert clock.on(Plan(tp=2)).price(step).rank is not clock.price(step).rank
+    assert clock.on(Plan(tp=2)).graphs.whole(step) is clock.graphs.whole(step)
+
+
+def test_memory_is_bounded() -> None:
+    """The step unused for longest is forgotten first."""
+    memo, made = StepMemo[int](2), []
+
+    def ask(context: int) -> None:
+        memo.get(Step.decode(1, context), None, lambda: made.append(context) or context)  # type: ignore[func-returns-value]
+
+    for context in (1, 2, 1, 3, 1, 2):
+        ask(context)
+    assert made == [1, 2, 3, 2] and len(memo.known) == 2
+
+
+# ---------------------------------------------------------------------- the engine's host
+def test_the_host_adds_its_work_and_the_launches_that_the_device_waits_for() -> None:
+    """Host work per step is added; launches count only where the host is slower than the kernels."""
+    time = pricer(DENSE).price(Step.decode(1, 100))
+    assert add_host_overhead(time, BARE) is time
+    added = add_host_overhead(
+        time, replace_(BARE, overhead_s=1e-3, overhead_low_s=5e-4, overhead_high_s=2e-3)
+    )
+    assert added.expected_s == pytest.approx(time.expected_s + 1e-3, rel=1e-12)
+    assert added.ideal_s == time.ideal_s and added.high_s > time.high_s + 9e-4
+    fast, slow = (add_host_overhead(time, replace_(BARE, launch_s=s)) for s in (1e-9, 1e-3))
+    assert fast.expected_s == time.expected_s
+    assert slow.expected_s == pytest.approx(1e-3 * time.rank.launches, rel=1e-12)
+
+
+def replace_(overheads: EngineOverheads, **changes: float) -> EngineOverheads:
+    """The overheads with some changed."""
+    return overheads._replace(**changes)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------------- words
+def test_evidence_has_one_order() -> None:
+    """The weakest kind that, with all weaker, stands behind more than a quarter of the time."""
+    assert weakest(("measured", "datasheet", "calibrated")) == "datasheet"
+    parts = [
+        Duration(s, s, s, evidence=kind)
+        for s, kind in ((0.2, "datasheet"), (0.2, "transferred"), (0.6, "measured"))
+    ]
+    assert EVIDENCE[prevailing_evidence(parts)] == "transferred"
+    many = [part._replace(expected=np.array([part.expected, i])) for i, part in enumerate(parts)]
+    assert list(prevailing_evidence(many)) == [1, 1]
+
+
+def test_what_limits_a_kernel() -> None:
+    """The largest of the three; of equals communication, then compute; numbers and arrays alike."""
+    cases = [
+        (1.0, 2.0, 0.0),
+        (2.0, 1.0, 0.0),
+        (2.0, 2.0, 0.0),
+        (1.0, 2.0, 3.0),
+        (3.0, 2.0, 3.0),
+        (0.0, 0.0, 0.0),
+    ]
+    expected = [1, 0, 0, 2, 2, 0]
+    assert [limit(*case) for case in cases] == expected
+    assert list(limit(*np.array(cases).T)) == expected
+    assert KernelTime("a", "matmul", compute_s=1.0, memory_s=2.0).bound == "memory"
+
+
+def test_a_step_known_only_as_a_whole() -> None:
+    """What a synthetic timer answers with."""
+    time = StepTime.of(Duration(2.0, 1.5, 3.0, 1.0, "measured"))
+    assert time.duration == Duration(2.0, 1.5, 3.0, 1.0, "measured")
+    assert math.isclose(time.called("prefill", 4 * PIECE).expected_s, 2.0)  # one stage
+
+
+# ---------------------------------------------------------------------- the estimate is two priced steps
+def test_an_estimate_is_its_two_steps() -> None:
+    """`estimate` adds nothing to what the pricer says of the workload's prefill and decode."""
+    answer = estimate(
+        load_model(DENSE), load_hardware("h100"), batch=7, input_len=900, output_len=64, engine="vllm"
+    )
+    clock = StepPricer.of(answer.model, answer.hardware, answer.formats, answer.overheads, answer.plan)
+    assert answer.prefill.expected_s == clock.price(Step.prefill(7, 900)).expected_s
+    assert answer.decode is not None
+    assert answer.decode.expected_s == clock.price(Step.decode(7, 932)).expected_s
+
+
+def test_what_of_a_long_prefill_is_alive_at_once() -> None:
+    """A chunk where prompts can be cut, else as many whole prompts as fit."""
+    long = Workload(batch=20, input_len=3000, output_len=10)
+    assert WorkloadSteps(load_model(DENSE), long).prefill_at_once == Step.prefill_chunk(PREFILL_TOKENS)
+    assert WorkloadSteps(load_model("t5-large"), long).prefill_at_once == Step.prefill(2, 3000, source=3000)
+
+
+def test_lifted_launches_are_counted() -> None:
+    """A launch whose time model says less than its kernels' speed of light is lifted to it, and that is stated."""
+    clock = pricer(DENSE)
+    quick = replace(clock, timer=_Instant(clock.timer))  # type: ignore[arg-type]
+    time = quick.price(Step.prefill(1, 1000))
+    modelled = [part for part in time.by_class if part.kernel_class != "other"]
+    assert time.expected_s == pytest.approx(time.ideal_s, rel=1e-6)
+    assert time.rank.lifted >= 32 * len(modelled) / 2
+    assert time.rank.lifted_s == pytest.approx(time.expected_s, rel=0.01)
+
+
+class _Instant:
+    """A kernel timer for which nothing takes any time worth mentioning."""
+
+    def __init__(self, timer: object) -> None:
+        self.machine = timer.machine  # type: ignore[attr-defined]
+
+    def once(self, call: object) -> Duration:
+        """The same for all calls."""
+        return Duration(1e-15, 1e-15, 1e-15, evidence="measured")
