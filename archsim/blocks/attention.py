@@ -62,11 +62,7 @@ class Gate(Spec):
     per: Literal["element", "head"] = "element"
 
     decisions = {"*": "attention_gate"}
-
-    @classmethod
-    def described(cls, fields: Fields) -> str:
-        """`sigmoid for each head`."""
-        return f"{fields['kind']} for each {fields['per']}"
+    brief = "{kind} for each {per}"
 
 
 class Attention(AttentionSpec):

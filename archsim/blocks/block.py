@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, ClassVar, NamedTuple
 
 from archsim.base.number import divide
 from archsim.blocks import tiny
@@ -118,6 +118,9 @@ class AttentionSpec(BlockSpec):
 
     n_heads: Count
 
+    caches_heads: ClassVar[bool] = True
+    """Whether keys and values are cached head by head, so that their number is one of the design."""
+
     letters = {
         "n_heads": ("N", "heads"), "d_head": ("H", "head size"), "d_head_v": ("Hv", "value head size"),
         "q_rank": ("Qr", "query latent"), "kv_rank": ("R", "key/value latent"),
@@ -189,6 +192,17 @@ class MixerSpec(BlockSpec):
         return {}
 
 
+class Experts(NamedTuple):
+    """What the tokens of a layer are routed to: how many experts, of which each uses `per_token`, and the `shared` ones
+    that all use. dense: a network stands beside them.
+    """
+
+    total: int
+    per_token: int
+    shared: int
+    dense: bool
+
+
 class FfnSpec(BlockSpec):
     """A feed-forward network, or several that tokens are routed to."""
 
@@ -206,24 +220,9 @@ class FfnSpec(BlockSpec):
         return int(getattr(self, "d_ff", 0))
 
     @property
-    def routed_experts(self) -> int:
-        """Experts that tokens are routed to; 0 for a network that every token uses."""
-        return 0
-
-    @property
-    def experts_per_token(self) -> int:
-        """Routed experts that a token is sent to."""
-        return 0
-
-    @property
-    def shared_experts(self) -> int:
-        """Experts that every token uses beside the routed ones."""
-        return 0
-
-    @property
-    def dense_beside(self) -> bool:
-        """Whether a dense network stands beside the experts."""
-        return False
+    def experts(self) -> Experts | None:
+        """What tokens are routed to; None where every token uses the whole network."""
+        return None
 
     @property
     def activation_label(self) -> str:

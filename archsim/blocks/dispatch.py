@@ -92,7 +92,8 @@ class Spec(BaseModel):
     which class it is, unless that class has a `kind_decision`. A spec inside another that states nothing belongs to
     the decision that its holder's field belongs to. words: field -> what it is called beside that decision.
     limits: field -> its largest value in a tiny model, where not that of `archsim.blocks.tiny`. absent: fields that a
-    block of another class is taken to have, so that parts which it lacks are decisions of their own.
+    block of another class is taken to have, so that parts which it lacks are decisions of their own. brief: a spec in
+    few words, with its fields in braces; of a class without one, the words of its kind are said.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -104,6 +105,7 @@ class Spec(BaseModel):
     limits: ClassVar[Mapping[str, int]] = {}
     absent: ClassVar[Fields] = {}
     kind_decision: ClassVar[str] = ""
+    brief: ClassVar[str] = ""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: object) -> None:
@@ -150,6 +152,8 @@ class Spec(BaseModel):
     @classmethod
     def described(cls, fields: Fields) -> str:
         """A spec of this class in few words, from its normal form."""
+        if cls.brief:
+            return cls.brief.format(**fields)
         return cls.names(str(fields["kind"])).words if "kind" in fields else "yes"
 
     @classmethod

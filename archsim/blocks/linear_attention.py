@@ -104,17 +104,13 @@ class GatedDeltaNet(MixerSpec):
     def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "mixer") -> Tensor:
         """The mixing of tokens; returns a tensor over T and D."""
         step = ctx.step
-        groups = self.n_value_heads // self.n_key_heads
         sizes: dict[str, Num] = {
             "N": self.n_key_heads,
-            "J": groups,
+            "J": self.n_value_heads // self.n_key_heads,
             "H": self.d_key,
-            "Hv": self.d_value,
-            "W": self.d_conv,
         }
-        with b.block(
-            name, **sizes, S=step.n_seqs, P=chunk_pairs(step, self.chunk), C=padded(step, self.chunk)
-        ):
+        sizes |= {"Hv": self.d_value, "W": self.d_conv, "S": step.n_seqs}
+        with b.block(name, **sizes, P=chunk_pairs(step, self.chunk), C=padded(step, self.chunk)):
             q, k = self._branch(b, "q", x, "N H", ctx), self._branch(b, "k", x, "N H", ctx)
             v = self._branch(b, "v", x, "N J Hv", ctx)
             z = b.linear("z", x, "D N J Hv", "T N J Hv")

@@ -99,14 +99,8 @@ class Mamba2(MixerSpec):
     def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "mixer") -> Tensor:
         """The mixing of tokens; returns a tensor over T and D."""
         step = ctx.step
-        sizes: dict[str, Num] = {
-            "Gr": self.n_groups,
-            "J": self.n_heads // self.n_groups,
-            "H": self.d_head,
-            "Ns": self.d_state,
-            "W": self.d_conv,
-        }
-        with b.block(name, **sizes, S=step.n_seqs):
+        sizes: dict[str, Num] = {"Gr": self.n_groups, "J": self.n_heads // self.n_groups, "Ns": self.d_state}
+        with b.block(name, **sizes, H=self.d_head, W=self.d_conv, S=step.n_seqs):
             z = b.linear("z", x, "D Gr J H", "T Gr J H", bias=self.bias)
             u = self._branch(b, "x", x, "Gr J H", ctx)
             drive, read = self._branch(b, "B", x, "Gr Ns", ctx), self._branch(b, "C", x, "Gr Ns", ctx)

@@ -34,11 +34,7 @@ class Indexer(Spec):
 
     decisions = {"*": "indexer"}
     limits = {"top_k": tiny.WINDOW}
-
-    @classmethod
-    def described(cls, fields: Fields) -> str:
-        """How many keys it keeps."""
-        return f"the best {fields['top_k']:,} keys"
+    brief = "the best {top_k:,} keys"
 
 
 class LatentNorm(Norm):
@@ -76,6 +72,7 @@ class Mla(AttentionSpec):
     words = {"bias": "q/k/v"}
     absent = {"q_rank": None, "indexer": None}
     kind_decision = "latent"
+    caches_heads = False
 
     @classmethod
     def described(cls, fields: Fields) -> str:

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from archsim.base.number import Num, minimum, opaque
 from archsim.blocks import tiny
-from archsim.blocks.block import Context, FfnSpec
+from archsim.blocks.block import Context, Experts, FfnSpec
 from archsim.blocks.dispatch import CLASS, About, Changes, Count, Fields, InvalidBlock, Spec
 from archsim.blocks.ffn import Ffn
 from archsim.graph.builder import Builder
@@ -79,11 +79,7 @@ class Shared(Ffn):
     decisions = {"d_ff": "shared_experts", "n": "shared_experts", "gate": "shared_experts"}
     words = {"d_ff": "width", "n": "number", "gate": "gate"}
     limits = {"n": 2}
-
-    @classmethod
-    def described(cls, fields: Fields) -> str:
-        """How many, and how wide."""
-        return f"{fields['n']} of {fields['d_ff']:,}"
+    brief = "{n} of {d_ff:,}"
 
 
 class Beside(Ffn):
@@ -128,30 +124,16 @@ class Moe(FfnSpec):
         return tuple(part for part in (self.expert, self.shared, self.dense) if part is not None)
 
     @property
-    def routed_experts(self) -> int:
-        """All that the router chooses from."""
-        return self.n_experts
-
-    @property
-    def shared_experts(self) -> int:
-        """Experts that every token uses."""
-        return 0 if self.shared is None else self.shared.n
-
-    @property
-    def dense_beside(self) -> bool:
-        """Grok-2's and Arctic's dense network."""
-        return self.dense is not None
+    def experts(self) -> Experts:
+        """What tokens are routed to."""
+        shared = 0 if self.shared is None else self.shared.n
+        return Experts(self.n_experts, self.top_k, shared, self.dense is not None)
 
     @property
     def label(self) -> str:
         """`256E+1/8act`: routed experts, those that every token uses, and how many are chosen."""
         shared = f"+{self.shared.n}" if self.shared is not None else ""
         return f"{self.n_experts}E{shared}/{self.top_k}act"
-
-    @property
-    def experts_per_token(self) -> int:
-        """The best of them."""
-        return self.top_k
 
     def reduced(self) -> Changes:
         """At most eight experts, two of them per token, in groups of at least two."""
@@ -165,12 +147,7 @@ class Moe(FfnSpec):
             router = router.model_copy(update={"groups": groups, "top_groups": best})
         return {"n_experts": experts, "top_k": top_k, "router": router}
 
-    @classmethod
-    def described(cls, fields: Fields) -> str:
-        """How many experts, how wide, and how many of them a token uses."""
-        return (
-            f"{fields['n_experts']:,} experts of {fields['expert']['d_ff']:,}, {fields['top_k']:,} per token"
-        )
+    brief = "{n_experts:,} experts of {expert[d_ff]:,}, {top_k:,} per token"
 
     @classmethod
     def compared(cls, fields: Fields) -> Fields:

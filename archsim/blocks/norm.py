@@ -8,6 +8,10 @@ from archsim.blocks.dispatch import About, Fields, Spec
 from archsim.graph.builder import Builder, Operand
 from archsim.graph.tensor import Tensor, split
 
+EFFECTS = {
+    "rmsnorm": "without mean and bias", "layernorm": "that takes the mean away", "l2norm": "to length one",
+}  # fmt: skip
+
 
 class Norm(Spec):
     """y = (x - mean) / sqrt(var + eps) * w + b (LayerNorm), or x / rms(x) * w (RMSNorm).
@@ -28,6 +32,11 @@ class Norm(Spec):
     }  # fmt: skip
     decisions = {"*": "norm_type"}
     words = {"offset": "weights around one"}
+
+    @property
+    def effect(self) -> str:
+        """What it does, for readers who compare it with a paper's words."""
+        return EFFECTS[self.kind]
 
     def normal_form(self, fields: Fields) -> Fields:
         """Whether there is a bias, said outright."""

@@ -133,24 +133,12 @@ class Deberta(Position):
             touched = table.part(R=rows)
             if self.c2p:
                 pk = b.linear("pos_k", touched, "D K G H", "R K G H")
-                s = b.map(
-                    "s_c2p",
-                    "add",
-                    s,
-                    b.contract("c2p", q, pk, "T K G R", cls="attention"),
-                    term="c2p",
-                    scale=scale,
-                )
+                term = b.contract("c2p", q, pk, "T K G R", cls="attention")
+                s = b.map("s_c2p", "add", s, term, term="c2p", scale=scale)
             if self.p2c:
                 pq = b.linear("pos_q", touched, "D K G H", "R K G H", bias=True)
-                s = b.map(
-                    "s_p2c",
-                    "add",
-                    s,
-                    b.contract("p2c", k, pq, "C K G R", cls="attention"),
-                    term="p2c",
-                    scale=scale,
-                )
+                term = b.contract("p2c", k, pq, "C K G R", cls="attention")
+                s = b.map("s_p2c", "add", s, term, term="p2c", scale=scale)
         return s
 
 

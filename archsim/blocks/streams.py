@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from archsim.blocks.block import Context
-from archsim.blocks.dispatch import Count, Fields, Spec
+from archsim.blocks.dispatch import Count, Spec
 from archsim.blocks.norm import Norm
 from archsim.graph.builder import Builder
 from archsim.graph.tensor import Tensor
@@ -19,11 +19,7 @@ class PerLayerInput(Spec):
     norm: Norm
 
     decisions = {"*": "per_layer"}
-
-    @classmethod
-    def described(cls, fields: Fields) -> str:
-        """Its width."""
-        return f"{fields['d']:,} per layer"
+    brief = "{d:,} per layer"
 
     def lower(self, b: Builder, x: Tensor, ctx: Context) -> Tensor:
         """What this layer's embedding adds, over T and D."""
@@ -45,11 +41,7 @@ class Laurel(Spec):
     norm: Norm
 
     decisions = {"*": "laurel"}
-
-    @classmethod
-    def described(cls, fields: Fields) -> str:
-        """Its rank."""
-        return f"rank {fields['rank']:,}"
+    brief = "rank {rank:,}"
 
     def lower(self, b: Builder, h: Tensor) -> Tensor:
         """h + norm(right(left(h)))."""
@@ -66,11 +58,7 @@ class AltUp(Spec):
 
     decisions = {"*": "altup"}
     limits = {"n": 4}
-
-    @classmethod
-    def described(cls, fields: Fields) -> str:
-        """How many streams."""
-        return f"{fields['n']} streams"
+    brief = "{n} streams"
 
     def around(
         self,

@@ -104,7 +104,7 @@ def _unconverted(model: Model, asked: str | None) -> list[Note]:
     if asked in (None, "auto"):
         return []
     spec = load_format(str(asked))
-    dense = all(layer.ffn is None or not layer.ffn.routed_experts for layer in walk_layers(model.layers))
+    dense = all(layer.ffn is None or not layer.ffn.experts for layer in walk_layers(model.layers))
     if spec.mixture is not None or spec.applies_to != ("expert",) or not dense:
         return []
     text = f"{spec.name} applies to experts, of which {model.name} has none: its weights stay as they are"

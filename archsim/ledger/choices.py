@@ -41,7 +41,7 @@ def choices(model: Model) -> Choices:
         activation=_distinct(part.activation_label for ffn in ffns for part in ffn.networks),
         attention=_distinct(_attentions(layers)),
         block=_distinct("Parallel" if layer.parallel else "Serial" for layer in layers),
-        moe=_distinct(ffn.label for ffn in ffns if ffn.routed_experts) or (DENSE,),
+        moe=_distinct(ffn.label for ffn in ffns if ffn.experts) or (DENSE,),
     )  # fmt: skip
 
 

@@ -223,12 +223,12 @@ def _reason(
 def _decides(column: str, m: ModelFacts, value: str) -> str:
     """The fields of the spec behind one value."""
     q = m.quantity
-    if column == "attention" and m.attentions and "MLA" not in value:
+    if column == "attention" and m.attentions and all(a.caches_heads for a in m.attentions):
         return f"{value}, {q('heads')} query heads over {plural(q('kv_heads'), 'key/value head')}"
     if column == "moe" and value != DENSE:
         return f"{q('experts')} routed experts, {q('top_k')} chosen, {q('shared_experts')} shared"
     if column == "norm":
-        kinds = {KINDS[layer.norm.kind] for layer in m.layers if layer.norm is not None}
+        kinds = {layer.norm.effect for layer in m.layers if layer.norm is not None}
         places = {PLACES[layer.placement] for layer in m.layers}
         return f"{value}, a norm {' and '.join(sorted(kinds))}, {' and '.join(sorted(places))}"
     if column == "vocab":
@@ -236,11 +236,6 @@ def _decides(column: str, m: ModelFacts, value: str) -> str:
     return f"released {value}" if column == "date" else value
 
 
-KINDS: Mapping[str, str] = {
-    "rmsnorm": "without mean and bias",
-    "layernorm": "that takes the mean away",
-    "l2norm": "to length one",
-}
 PLACES: Mapping[str, str] = {
     "pre": "before each block", "post": "behind the residual sum",
     "post_inside": "behind each block, inside the residual", "pre+post": "before and behind each block",

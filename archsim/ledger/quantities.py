@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
 from archsim.base.expression import Named
-from archsim.blocks.block import NO_POSITION, AttentionSpec, FfnSpec
+from archsim.blocks.block import NO_POSITION, AttentionSpec, Experts
 from archsim.blocks.layer import Layer
 from archsim.counts import graph_counts as c
 from archsim.counts.count import CountResult, count, step_for
@@ -54,9 +54,9 @@ class ModelFacts(Named):
         return [layer.attention for layer in self.layers if layer.attention is not None]
 
     @cached_property
-    def moes(self) -> list[FfnSpec]:
+    def moes(self) -> list[Experts]:
         """The experts of every distinct layer that has some."""
-        return [layer.ffn for layer in self.layers if layer.ffn is not None and layer.ffn.routed_experts]
+        return [layer.ffn.experts for layer in self.layers if layer.ffn is not None and layer.ffn.experts]
 
     @cached_property
     def decode(self) -> Block:
@@ -130,7 +130,7 @@ def _of_attention(get: Callable[[AttentionSpec], Value]) -> Quantity:
     return lambda m: one(get(a) for a in m.attentions)
 
 
-def _of_experts(get: Callable[[FfnSpec], Value]) -> Quantity:
+def _of_experts(get: Callable[[Experts], Value]) -> Quantity:
     return lambda m: one(get(moe) for moe in m.moes)
 
 
@@ -169,11 +169,11 @@ QUANTITIES: Mapping[str, Quantity] = {
     "softcap": lambda m: any(getattr(a, "softcap", None) is not None for a in m.attentions),
     "attention_bias": _attention_bias,
     "block_sparse": lambda m: any(a.visible.kind == "block_sparse" for a in m.attentions),
-    "experts": _of_experts(lambda moe: moe.routed_experts),
-    "top_k": _of_experts(lambda moe: moe.experts_per_token),
-    "shared_experts": _of_experts(lambda moe: moe.shared_experts),
-    "dense_beside": _of_experts(lambda moe: int(moe.dense_beside)),
-    "moe_layers": lambda m: m.repeated(lambda x: x.ffn is not None and x.ffn.routed_experts > 0),
+    "experts": _of_experts(lambda moe: moe.total),
+    "top_k": _of_experts(lambda moe: moe.per_token),
+    "shared_experts": _of_experts(lambda moe: moe.shared),
+    "dense_beside": _of_experts(lambda moe: int(moe.dense)),
+    "moe_layers": lambda m: m.repeated(lambda x: x.ffn is not None and x.ffn.experts is not None),
     "segments": lambda m: m.model.embedding.token_types or 0,
     "embedding_norm": lambda m: m.model.embedding.norm is not None,
     "tied": lambda m: m.model.head is not None and m.model.head.tied,

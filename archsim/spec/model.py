@@ -65,11 +65,7 @@ class PerLayerEmbedding(Spec):
     norm: Norm
 
     decisions = {"*": "per_layer"}
-
-    @classmethod
-    def described(cls, fields: Fields) -> str:
-        """Its width."""
-        return f"{fields['d']:,} per layer"
+    brief = "{d:,} per layer"
 
 
 class Embedding(Spec):
@@ -127,10 +123,7 @@ class Tower(Spec):
         """Without notes."""
         return {name: value for name, value in fields.items() if name != "note"}
 
-    @classmethod
-    def described(cls, fields: Fields) -> str:
-        """Its size."""
-        return f"{fields['name']} of {fields['params']:,} parameters"
+    brief = "{name} of {params:,} parameters"
 
 
 class Stack(Spec):

@@ -54,7 +54,7 @@ def _widths(model: Model) -> Iterator[int]:
 def expert_counts(model: Model) -> tuple[int, ...]:
     """Numbers of routed experts that occur in the model."""
     ffns = [layer.ffn for layer in walk_layers(model.layers)]
-    return tuple(sorted({ffn.routed_experts for ffn in ffns if ffn is not None and ffn.routed_experts}))
+    return tuple(sorted({ffn.experts.total for ffn in ffns if ffn is not None and ffn.experts}))
 
 
 def check(model: Model, plan: Plan) -> Plan:

@@ -160,12 +160,11 @@ def _expected(e: Estimate, c: Candidate, asked: Asked) -> str:
 
 
 def _experts(e: Estimate, c: Candidate, asked: Asked) -> str:
-    layer = next(
-        (x.ffn for x in walk_layers(e.model.layers) if x.ffn is not None and x.ffn.routed_experts), None
-    )
-    if layer is None or e.decode is None:
+    ffns = (layer.ffn for layer in walk_layers(e.model.layers))
+    experts = next((ffn.experts for ffn in ffns if ffn is not None and ffn.experts), None)
+    if experts is None or e.decode is None:
         return UNKNOWN
-    whole, each, tokens = layer.routed_experts, layer.experts_per_token, asked.batch
+    whole, each, tokens = experts.total, experts.per_token, asked.batch
     if tokens == 1:
         return (
             f"nothing for one sequence: its token reads its {each:,} experts; the prompt reads most of them"
