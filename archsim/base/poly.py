@@ -26,7 +26,7 @@ class Call:
         return hash((self.function, self.args))
 
     def __repr__(self) -> str:
-        return f"{self.function.__name__}({', '.join(map(str, self.args))})"
+        return _atom(self, None)
 
     def evaluate(self, values: JsonMapping) -> Any:
         """The function's value with numbers for the letters."""
@@ -115,6 +115,16 @@ class Poly:
     def __hash__(self) -> int:
         return hash(frozenset(self.terms.items()))
 
+    @property
+    def letters(self) -> set[str]:
+        """Every letter in it, those inside opaque functions included."""
+        atoms = {atom for monomial in self.terms for atom, _ in monomial}
+        inner = {
+            arg for atom in atoms if isinstance(atom, Call) for arg in atom.args if isinstance(arg, Poly)
+        }
+        plain = {atom for atom in atoms if not isinstance(atom, Call)}
+        return plain.union(*(poly.letters for poly in inner))
+
     def __call__(self, **values: Any) -> Any:
         """The value with numbers for the letters; an int when it is whole."""
         total: Any = 0
@@ -126,9 +136,13 @@ class Poly:
             total = total + term
         return int(total) if isinstance(total, Fraction) and total.denominator == 1 else total
 
-    def __str__(self) -> str:
+    def text(self, values: Mapping[str, Any] | None = None) -> str:
+        """As people write it: with its letters, or with the numbers that stand for them."""
         ordered = sorted(self.terms.items(), key=lambda item: (-sum(p for _, p in item[0]), str(item[0])))
-        return " + ".join(_term(monomial, c) for monomial, c in ordered) or "0"
+        return " + ".join(_term(monomial, c, values) for monomial, c in ordered) or "0"
+
+    def __str__(self) -> str:
+        return self.text()
 
     __repr__ = __str__
 
@@ -145,7 +159,14 @@ def _times(left: Monomial, right: Monomial) -> Monomial:
     return tuple(sorted(((a, p) for a, p in powers.items() if p), key=lambda item: str(item[0])))
 
 
-def _term(monomial: Monomial, coefficient: Fraction) -> str:
+def _term(monomial: Monomial, coefficient: Fraction, values: Mapping[str, Any] | None) -> str:
     factors = [str(coefficient)] if coefficient != 1 or not monomial else []
-    factors += [str(atom) + (f"^{power}" if power != 1 else "") for atom, power in monomial]
+    factors += [_atom(atom, values) + (f"^{power}" if power != 1 else "") for atom, power in monomial]
     return "·".join(factors)
+
+
+def _atom(atom: Any, values: Mapping[str, Any] | None) -> str:
+    if isinstance(atom, Call):
+        inner = (arg.text(values) if isinstance(arg, Poly) else str(arg) for arg in atom.args)
+        return f"{atom.function.__name__}({', '.join(inner)})"
+    return str(atom if values is None else values[atom])

@@ -121,6 +121,9 @@ class AttentionSpec(BlockSpec):
     caches_heads: ClassVar[bool] = True
     """Whether keys and values are cached head by head, so that their number is one of the design."""
 
+    rotated: ClassVar[str] = "d_head"
+    """The field with the width of the part of a head that positions rotate."""
+
     letters = {
         "n_heads": ("N", "heads"), "d_head": ("H", "head size"), "d_head_v": ("Hv", "value head size"),
         "q_rank": ("Qr", "query latent"), "kv_rank": ("R", "key/value latent"),
@@ -166,15 +169,10 @@ class AttentionSpec(BlockSpec):
 
     def reduced(self) -> Changes:
         """Position encodings shrink with the heads that they rotate."""
-        was = self.rotated_size
+        was = int(getattr(self, self.rotated, 0))
         if not self.encoding.rotated_size(was):
             return {}
-        return {"position": self.encoding.reduced_to(min(was, tiny.D_HEAD), was)}
-
-    @property
-    def rotated_size(self) -> int:
-        """Width of the part of a head that positions rotate."""
-        return self.head_size
+        return {"position": self.encoding.reduced_to(min(was, tiny.LIMITS[self.rotated]), was)}
 
 
 class MixerSpec(BlockSpec):

@@ -13,8 +13,6 @@ from archsim.graph.tensor import Tensor
 
 GATED = {"silu": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh", "relu": "reglu"}
 DEFAULT = {"mlp": "gelu", "glu": "silu", "swiglu": "silu", "geglu": "gelu", "reglu": "relu"}
-KINDS_GATED = {"silu": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu", "relu": "reglu"}
-"""Activation of a gate -> the kind of network."""
 
 LABELS = {
     "relu": "ReLU", "relu2": "ReLU²", "gelu": "GeLU", "gelu_tanh": "GeLU", "silu": "SiLU", "xielu": "xIELU",
@@ -32,7 +30,7 @@ SHAZEER = "Shazeer 2020, arXiv:2002.05202, section 2"
 
 def _kind(fields: Fields) -> str:
     """The kind of a network in normal form: the one that goes with its activation."""
-    return KINDS_GATED.get(fields["activation"], "glu") if fields["gated"] else "mlp"
+    return GATED.get(fields["activation"], "glu").removesuffix("_tanh") if fields["gated"] else "mlp"
 
 
 class Ffn(FfnSpec):

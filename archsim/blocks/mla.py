@@ -9,7 +9,7 @@ from pydantic import Field
 from archsim.base.number import Num
 from archsim.blocks import tiny
 from archsim.blocks.block import AttentionSpec, Context
-from archsim.blocks.dispatch import About, Changes, Count, Fields, Spec
+from archsim.blocks.dispatch import About, Count, Fields, Spec
 from archsim.blocks.mask import MaskSpec
 from archsim.blocks.norm import Norm
 from archsim.blocks.rope import Rope
@@ -73,6 +73,7 @@ class Mla(AttentionSpec):
     absent = {"q_rank": None, "indexer": None}
     kind_decision = "latent"
     caches_heads = False
+    rotated = "d_rope"
 
     @classmethod
     def described(cls, fields: Fields) -> str:
@@ -89,15 +90,6 @@ class Mla(AttentionSpec):
     def head_size(self) -> int:
         """Width of a head's output."""
         return self.d_v
-
-    @property
-    def rotated_size(self) -> int:
-        """The rotated part of a query head."""
-        return self.d_rope
-
-    def reduced(self) -> Changes:
-        """The rotated part keeps fewer dimensions than other heads."""
-        return {"position": self.position.reduced_to(min(self.d_rope, tiny.LIMITS["d_rope"]), self.d_rope)}
 
     def softmax_scale(self) -> Num:
         """Factor on q·k: 1/sqrt(d_nope + d_rope), times YaRN's correction."""

@@ -11,7 +11,7 @@ from fractions import Fraction
 from archsim.base.diagnostics import quote
 from archsim.base.errors import UnknownName, UsageError
 from archsim.base.number import Num, minimum, opaque
-from archsim.base.poly import Call, Monomial, Poly
+from archsim.base.poly import Poly
 from archsim.blocks.layer import walk_layers
 from archsim.counts import graph_counts as c
 from archsim.counts.count import cache_stops_growing, step_for
@@ -43,7 +43,7 @@ class Formula:
     @property
     def numbers(self) -> str:
         """The formula with the letters' numbers in it."""
-        return tidy(substituted(self.poly, self.letters))
+        return tidy(self.poly.text(self.letters))
 
     @property
     def value(self) -> Num:
@@ -78,7 +78,7 @@ class Explanation:
     @property
     def letters(self) -> dict[str, int]:
         """The letters that occur, with their numbers."""
-        used = {letter for formula in (self.whole, *self.parts) for letter in letters_in(formula.poly)}
+        used = {letter for formula in (self.whole, *self.parts) for letter in formula.poly.letters}
         return {letter: n for letter, n in self.whole.letters.items() if letter in used}
 
     def to_dict(self) -> dict[str, object]:
@@ -91,43 +91,9 @@ class Explanation:
         }  # fmt: skip
 
 
-# ---------------------------------------------------------------------- polynomials as text
-def letters_in(poly: Poly) -> set[str]:
-    """Every letter of a polynomial, those inside opaque functions included."""
-    found: set[str] = set()
-    for monomial in poly.terms:
-        for atom, _ in monomial:
-            if isinstance(atom, Call):
-                found |= {x for arg in atom.args if isinstance(arg, Poly) for x in letters_in(arg)}
-            else:
-                found.add(atom)
-    return found
-
-
-def substituted(poly: Poly, values: Mapping[str, int]) -> str:
-    """The polynomial with numbers for its letters, term by term in the order in which it prints."""
-    ordered = sorted(poly.terms.items(), key=lambda item: (-sum(p for _, p in item[0]), str(item[0])))
-    return " + ".join(_term(monomial, factor, values) for monomial, factor in ordered) or "0"
-
-
 def tidy(text: str) -> str:
     """Signs and function names as in print."""
     return text.replace(" + -", " - ").replace("minimum(", "min(").replace("maximum(", "max(")
-
-
-def _term(monomial: Monomial, coefficient: Fraction, values: Mapping[str, int]) -> str:
-    factors = [str(coefficient)] if coefficient != 1 or not monomial else []
-    for atom, power in monomial:
-        shown = _atom(atom, values)
-        factors.append(shown + (f"^{power}" if power != 1 else ""))
-    return "·".join(factors)
-
-
-def _atom(atom: Call | str, values: Mapping[str, int]) -> str:
-    if isinstance(atom, Call):
-        inner = (substituted(arg, values) if isinstance(arg, Poly) else str(arg) for arg in atom.args)
-        return f"{atom.function.__name__}({', '.join(inner)})"
-    return str(values[atom])
 
 
 # ---------------------------------------------------------------------- steps and sizes with letters

@@ -9,9 +9,8 @@ from typing import Any
 
 from archsim.base.expression import Named
 from archsim.blocks.mask import MaskSpec
-from archsim.ledger.published_table import StudySpec, compare, load_study
+from archsim.ledger.published_table import StudySpec, TotalRow, compare, load_study, totals
 from archsim.ledger.quantities import ModelFacts, facts
-from archsim.ledger.totals import TotalRow, totals
 
 
 class StudyFacts(Named):

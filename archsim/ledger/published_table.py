@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -91,10 +91,7 @@ class Cell:
 
     def to_dict(self) -> dict[str, Any]:
         """As data."""
-        return {
-            "column": self.column, "stated": self.stated, "computed": self.computed, "status": self.status,
-            "reason": self.reason,
-        }  # fmt: skip
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,3 +288,49 @@ def _confusion(study: StudySpec, row: RowSpec, cells: list[Cell]) -> str:
         f"{right} of {len(again)} cells are those of {row.confused_with} ({', '.join(agree)}), "
         f"{own} those of {row.models[0]}"
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TotalRow:
+    """One number of the summary: as stated, counted in the study's own table, and from the specs.
+
+    computed: rows with a spec. unknown: rows without one that the study counts in, or may.
+    """
+
+    id: str
+    of: str
+    stated: int | None
+    in_table: int
+    computed: int
+    unknown: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """As data."""
+        return asdict(self)
+
+
+def totals(study: StudySpec, rows: tuple[StudyRow, ...]) -> tuple[TotalRow, ...]:
+    """The study's summary, counted again: each row by its first model."""
+    found = []
+    for total in study.summary:
+        pairs = list(zip(study.rows, rows, strict=True))
+        table = [r for r, _ in pairs if _counts(total, getattr(r, total.column), r.date)]
+        known = [r for r, made in pairs if made.models and _counted(total, made)]
+        lacking = [r for r, made in pairs if not made.models and r in table]
+        found.append(
+            TotalRow(
+                id=total.id, of=total.of, stated=total.stated, in_table=len(table), computed=len(known),
+                unknown=len(lacking),
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+def _counted(total: Total, row: StudyRow) -> bool:
+    model = facts(row.models[0]).model
+    return _counts(total, printed(model, total.column), printed(model, "date"))
+
+
+def _counts(total: Total, value: str, date: str) -> bool:
+    found = total.has in value and (total.lacks is None or total.lacks not in value)
+    return found and (total.year is None or date.startswith(total.year))

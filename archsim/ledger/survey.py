@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from archsim.ledger.choices import DENSE, Choices, choices
-from archsim.ledger.published_table import COLUMNS, StudyRow, compare, load_study
-from archsim.ledger.totals import TotalRow, totals
+from archsim.ledger.published_table import COLUMNS, StudyRow, TotalRow, compare, load_study, totals
 from archsim.spec.catalog import names
 from archsim.spec.load import load_model
 from archsim.spec.model import Model

@@ -9,7 +9,7 @@ import pytest
 from archsim.base.poly import Poly
 from archsim.counts import graph_counts as c
 from archsim.counts.count import step_for
-from archsim.explanation.formulas import QUANTITIES, explain, letters_in, substituted
+from archsim.explanation.formulas import QUANTITIES, explain
 from archsim.graph.step import Step
 from archsim.spec.load import load_model
 from archsim.spec.lower import lower
@@ -31,7 +31,7 @@ def test_polynomial_equals_the_count(name: str) -> None:
     letters_model, values = symbolic(model)
     poly = Poly.of(c.params(lower(letters_model, step_for(letters_model, 1, 1))))
     assert poly(**values) == c.params(lower(model, step_for(model, 1, 1)))
-    assert letters_in(poly) <= values.keys()
+    assert poly.letters <= values.keys()
 
 
 def parts(name: str, quantity: str) -> dict[str, Poly]:
@@ -128,4 +128,4 @@ def test_weights_equal_the_count() -> None:
 
 def test_numbers_in_place_of_letters() -> None:
     """The second line of an explanation is the first with numbers."""
-    assert substituted(2 * D * F + L, {"D": 3, "F": 5, "L": 7}) == "2·3·5 + 7"
+    assert (2 * D * F + L).text({"D": 3, "F": 5, "L": 7}) == "2·3·5 + 7"
