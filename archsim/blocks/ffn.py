@@ -103,7 +103,7 @@ class Ffn(FfnSpec):
     @classmethod
     def described(cls, fields: Fields) -> str:
         """The kind that goes with its activation."""
-        return _kind(fields)
+        return super().described(fields | {"kind": _kind(fields)})
 
     def activate(self, b: Builder, up: Tensor, gate: Tensor | None) -> Tensor:
         """The activation of `up`, multiplied in when there is a `gate`."""
