@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from archsim.spec.load import load_hardware
 from archsim.timing.calibration import Store
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.kernel_timer import Timer, timer
+
+if TYPE_CHECKING:
+    from archsim.base.arrays import Array, Bools, Floats, Ints
 
 METRIC = "time_us"
 MICRO = 1e6
@@ -37,21 +40,21 @@ class Part:
     """Rows of one key: their places in the table, extents as arrays (NaN: not given)."""
 
     key: Key
-    at: Any
-    dims: dict[str, Any]
+    at: Ints
+    dims: dict[str, Floats]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """Predictions of a part's rows in seconds; NaN where there is none, and then a reason for the row."""
 
-    seconds: Any
-    low: Any
-    high: Any
-    naive: Any
+    seconds: Floats | float
+    low: Floats | float
+    high: Floats | float
+    naive: Floats | float
     evidence: str
-    regime: Any
-    bound: Any
+    regime: Ints | int
+    bound: Ints | int
 
 
 def validated(table: Table, times: RunTimes) -> Validation:
@@ -103,7 +106,7 @@ class _Memo(dict[Any, float]):
         return found
 
 
-def _floats(column: Sequence[object]) -> Any:
+def _floats(column: Sequence[object]) -> Floats:
     memo = _Memo()
     return np.array([memo[field] for field in column])
 
@@ -112,7 +115,7 @@ def _text(field: object) -> str:
     return "" if field is None else str(field).strip()
 
 
-def predicted(part: Part, timers: Timers) -> tuple[Any, Found]:
+def predicted(part: Part, timers: Timers) -> tuple[Bools, Found]:
     """Which rows of a part can be asked, and the predictions. Raises UnknownName for a device or class."""
     key = part.key
     if key.op not in CLASSES:
@@ -162,14 +165,14 @@ def called(part: Part) -> KernelCall:
     return KernelCall(key.op, key.dtype or "bf16", key.kv_dtype, key.kernel, dims)
 
 
-def timed(clock: Timer, call: KernelCall, usable: Any) -> Found:
+def timed(clock: Timer, call: KernelCall, usable: Bools) -> Found:
     """The predictions of one array call, with the roofline beside them."""
     found = kernel_time(clock, call)
     naive = np.stack(
         [np.broadcast_to(np.asarray(part, float), usable.shape) for part in bounds(call, clock.machine)]
     )
 
-    def kept(values: Any) -> Any:
+    def kept(values: float | Floats) -> Floats:
         full = np.broadcast_to(np.asarray(values, float), usable.shape)
         return np.where(usable & np.isfinite(full), full, np.nan)
 
@@ -179,7 +182,7 @@ def timed(clock: Timer, call: KernelCall, usable: Any) -> Found:
     )  # fmt: skip
 
 
-def regimes(call: KernelCall, usable: Any) -> Any:
+def regimes(call: KernelCall, usable: Bools) -> Ints:
     """The regime of every row, by its tokens; -1 for kernels that have none (collectives)."""
     dims = call.dims
     if "m" in dims:
@@ -191,7 +194,7 @@ def regimes(call: KernelCall, usable: Any) -> Any:
     return np.where(usable, np.searchsorted(EDGES, tokens), -1)
 
 
-def missing(part: Part, usable: Any) -> dict[int, str]:
+def missing(part: Part, usable: Bools) -> dict[int, str]:
     """Why rows of a part cannot be predicted."""
     found: dict[int, str] = {}
     for i in np.flatnonzero(~usable).tolist():
@@ -205,7 +208,7 @@ def missing(part: Part, usable: Any) -> dict[int, str]:
 
 
 def _answer(
-    table: Table, columns: dict[str, Any], codes: dict[str, Any], evidence: Any, reasons: dict[int, str]
+    table: Table, columns: dict[str, Floats], codes: dict[str, Ints], evidence: Array, reasons: dict[int, str]
 ) -> Validation:
     known = np.isfinite(columns["seconds"])
     for row in np.flatnonzero(~known).tolist():
@@ -234,7 +237,7 @@ def _answer(
     )  # fmt: skip
 
 
-def _peers(table: Table) -> Any:
+def _peers(table: Table) -> Ints:
     """The same call on whatever device, by whatever engine and kernel."""
     names = [name for name in ("op", "dtype", "kv_dtype", *EXTENTS) if name in table.questions]
     return codes_of([table.questions[name] for name in names])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import log
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from archsim.accuracy.whole import joined, widened
 from archsim.base.diagnostics import quote
 from archsim.base.errors import ArchsimError, UsageError
 from archsim.base.json_types import JsonMapping
+
+if TYPE_CHECKING:
+    from archsim.base.arrays import Ints
 
 Predictor = Callable[[RunTimes, Run], Span]
 
@@ -241,7 +244,7 @@ def columns(table: Table, found: Sequence[Asked]) -> Rows:
     )  # fmt: skip
 
 
-def _peers(table: Table, found: Sequence[Asked]) -> Any:
+def _peers(table: Table, found: Sequence[Asked]) -> Ints:
     """The same metric of the same workload, whichever model, device, format and engine."""
     names = [name for name in SIZES if name in table.questions]
     columns = [[asked.labels["metric"] for asked in found]]

@@ -16,11 +16,12 @@ from archsim.base.json_types import JsonObject
 
 if TYPE_CHECKING:
     from archsim.accuracy.validation import Rows
+    from archsim.base.arrays import Bools, Floats, Ints
 
-Labels = dict[str, tuple[list[str], Any]]
+Labels = dict[str, tuple[list[str], "Ints"]]
 """Of each dimension, the names of its groups and the group of every row; -1 where a row is in none."""
 
-UNITS = {"_tok_s": "rate", "_us": 1e-6, "_ms": 1e-3, "_s": 1.0}
+UNITS: Mapping[str, float | str] = {"_tok_s": "rate", "_us": 1e-6, "_ms": 1e-3, "_s": 1.0}
 """Endings of metrics that are times, with their unit in seconds, or rates. The first that fits counts."""
 
 NAMES = ("median_ape", "mape", "p90_ape", "time_weighted_error", "bias")
@@ -37,21 +38,21 @@ def labelled(columns: Mapping[str, Sequence[str]]) -> Labels:
     return found
 
 
-def as_seconds(metric: str, values: Any) -> Any:
+def as_seconds(metric: str, values: Floats) -> Floats:
     """Values of a metric in seconds: a rate as the seconds of one token; NaN where it is no time."""
     unit = next((unit for ending, unit in UNITS.items() if metric.endswith(ending)), None)
-    if unit == "rate":
+    if isinstance(unit, str):
         with np.errstate(divide="ignore"):
             return 1.0 / values
     return values * unit if unit is not None else np.full(len(values), np.nan)
 
 
-def summarised(rows: Rows, scored: object) -> JsonObject:
+def summarised(rows: Rows, scored: Bools) -> JsonObject:
     """The figures of all rows that count."""
     return {name: value for name, value in figures(rows, scored, 0).items() if name != "rows"}
 
 
-def figures(rows: Rows, where: object, count: int) -> JsonObject:
+def figures(rows: Rows, where: Bools, count: int) -> JsonObject:
     """The figures of some rows. count: rows of the group, also those that no figure is made of."""
     measured, predicted = rows.measured[where], rows.predicted[where]
     metrics = _codes(rows.metrics, where)
@@ -68,10 +69,10 @@ def figures(rows: Rows, where: object, count: int) -> JsonObject:
     return found
 
 
-def _codes(metrics: Sequence[str], where: Any) -> list[tuple[str, Any]]:
+def _codes(metrics: Sequence[str], where: Bools) -> list[tuple[str, Bools]]:
     """Masks by metric, over the rows that are picked."""
     if isinstance(metrics, Repeated):
-        return [(metrics.text, np.ones(int(where.sum()), bool))]
+        return [(metrics.text, np.ones(int(where.sum()), np.bool_))]
     picked = np.array(metrics, dtype=object)[where]
     return [(name, picked == name) for name in dict.fromkeys(picked.tolist())]
 
@@ -114,13 +115,15 @@ def ranking(rows: Rows) -> JsonObject:
     return {"count": count, "ranked_right": right / count if count else None}
 
 
-def codes_of(columns: Sequence[Sequence[Any]]) -> Any:
+def codes_of(columns: Sequence[Sequence[object]]) -> Ints:
     """Equal numbers for rows that are equal in every column."""
-    index: dict[Any, int] = {}
+    index: dict[object, int] = {}
     return np.array([index.setdefault(key, len(index)) for key in zip(*columns, strict=True)], dtype=int)
 
 
-def errors(metrics: Sequence[tuple[str, Any]], measured: Any, predicted: Any) -> dict[str, float | None]:
+def errors(
+    metrics: Sequence[tuple[str, Bools]], measured: Floats, predicted: Floats
+) -> dict[str, float | None]:
     """Median, mean, 90th percentile, time-weighted error and bias of one set of predictions."""
     known = np.isfinite(predicted)
     signed = (predicted[known] - measured[known]) / measured[known]
@@ -136,9 +139,9 @@ def errors(metrics: Sequence[tuple[str, Any]], measured: Any, predicted: Any) ->
     return dict(zip(NAMES, values, strict=True))
 
 
-def _median(values: Any) -> float | None:
+def _median(values: Floats) -> float | None:
     return float(np.median(values)) if len(values) else None
 
 
-def _mean(values: Any) -> float | None:
+def _mean(values: Floats | Bools) -> float | None:
     return float(np.mean(values)) if len(values) else None

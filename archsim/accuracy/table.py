@@ -7,11 +7,14 @@ import gzip
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 import numpy as np
 
 from archsim.timing.classes.call import KernelCall
+
+if TYPE_CHECKING:
+    from archsim.base.arrays import Floats, Ints, Where
 
 EXTENTS = (
     *(
@@ -49,16 +52,16 @@ class Group:
     """Rows of one key: their numbers in the file, extents as arrays (NaN: not given), and times in seconds."""
 
     key: Key
-    rows: Any
-    dims: Mapping[str, Any]
-    seconds: Any
+    rows: Ints
+    dims: Mapping[str, Floats]
+    seconds: Floats
 
     @property
     def call(self) -> KernelCall:
         """The rows as one array call."""
         return KernelCall(self.key.op, self.key.dtype, self.key.kv_dtype, self.key.kernel, self.dims)
 
-    def take(self, index: object) -> Group:
+    def take(self, index: Where) -> Group:
         """Some of the rows, by position or mask."""
         dims = {name: values[index] for name, values in self.dims.items()}
         return Group(key=self.key, rows=self.rows[index], dims=dims, seconds=self.seconds[index])
@@ -70,7 +73,7 @@ def read(path: Path, leave: str = "") -> list[Group]:
         return groups(row for row in csv.DictReader(stream) if not leave or row.get("split") != leave)
 
 
-def opened(path: Path) -> Any:
+def opened(path: Path) -> TextIO:
     """A text file, unpacked where it is gzipped."""
     if path.suffix == ".gz":
         return gzip.open(path, "rt", encoding="utf-8", newline="")
@@ -92,7 +95,7 @@ def _group(key: Key, members: list[tuple[int, Mapping[str, str]]]) -> Group:
     return Group(key=key, rows=np.array([n for n, _ in members]), dims=dims, seconds=seconds)
 
 
-def _column(members: list[tuple[int, Mapping[str, str]]], name: str) -> Any:
+def _column(members: list[tuple[int, Mapping[str, str]]], name: str) -> Floats | None:
     """A column as floats; None where no row has it."""
     texts = [row.get(name) or "" for _, row in members]
     if not any(texts):

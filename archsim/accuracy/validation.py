@@ -6,12 +6,15 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from archsim.accuracy.summary import Labels, figures, labelled, ranking, summarised
 from archsim.base.json_types import JsonObject
+
+if TYPE_CHECKING:
+    from archsim.base.arrays import Bools, Floats, Ints
 
 Kind = Literal["kernels", "runs", "serving"]
 
@@ -43,27 +46,27 @@ class Rows:
 
     ids: Sequence[str]
     metrics: Sequence[str]
-    measured: Any
-    predicted: Any
-    low: Any
-    high: Any
-    naive: Any
+    measured: Floats
+    predicted: Floats
+    low: Floats
+    high: Floats
+    naive: Floats
     evidence: Sequence[str]
     labels: Mapping[str, Sequence[str]]
-    counted: Any
+    counted: Bools
     titles: Sequence[str]
-    peers: Any
+    peers: Ints
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @property
-    def scored(self) -> Any:
+    def scored(self) -> Bools:
         """The mask of rows that have both figures and count."""
         return self.counted & np.isfinite(self.measured) & (self.measured > 0)
 
     @property
-    def ape(self) -> Any:
+    def ape(self) -> Floats:
         """|predicted - measured| / measured; NaN where nothing was measured."""
         with np.errstate(divide="ignore", invalid="ignore"):
             error = np.abs(self.predicted - self.measured) / self.measured
@@ -80,7 +83,7 @@ class Rows:
                    "high": high, "evidence": evidence}  # fmt: skip
 
 
-def _plain(column: Any) -> list[float | None]:
+def _plain(column: Floats) -> list[float | None]:
     """A column as Python floats; None where there is no number."""
     return [value if value == value else None for value in column.tolist()]
 
@@ -188,7 +191,7 @@ def _stacked(parts: Sequence[Rows], prefixes: Sequence[str]) -> Rows:
     def texts(name: str) -> list[str]:
         return [text for part in parts for text in getattr(part, name)]
 
-    def numbers(name: str) -> Any:
+    def numbers(name: str) -> Floats:
         return np.concatenate([getattr(part, name) for part in parts])
 
     names = dict.fromkeys(name for part in parts for name in part.labels)
@@ -199,11 +202,12 @@ def _stacked(parts: Sequence[Rows], prefixes: Sequence[str]) -> Rows:
         labels={
             name: [t for part in parts for t in part.labels.get(name) or [""] * len(part)] for name in names
         },
-        counted=numbers("counted"), titles=texts("titles"), peers=_apart([part.peers for part in parts]),
+        counted=np.concatenate([part.counted for part in parts]), titles=texts("titles"),
+        peers=_apart([part.peers for part in parts]),
     )  # fmt: skip
 
 
-def _apart(codes: Sequence[Any]) -> Any:
+def _apart(codes: Sequence[Ints]) -> Ints:
     """Codes of several files, none shared: rows of two files are not compared."""
     found, start = [], 0
     for part in codes:

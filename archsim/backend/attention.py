@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +11,7 @@ from torch.nn import functional
 from archsim.backend.axes import Dims, align, arrange, dims_of
 from archsim.backend.run import Run, Value, kernel
 from archsim.backend.terms import allowed
+from archsim.base.json_types import JsonObject
 from archsim.graph.graph import Block, Op
 from archsim.graph.step import Mask
 
@@ -92,7 +92,7 @@ def _expanded(xs: list[Tensor]) -> list[Tensor]:
 
 def _attend(run: Run, mask: Mask | None, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     new, keys = q.shape[2], k.shape[2]
-    options: dict[str, Any] = {"scale": scale, "enable_gqa": q.shape[1] != k.shape[1]}
+    options: JsonObject = {"scale": scale, "enable_gqa": q.shape[1] != k.shape[1]}
     if mask is None or (_only_causal(mask, keys) and new == 1):
         return functional.scaled_dot_product_attention(q, k, v, **options)
     if _only_causal(mask, keys) and new == keys:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from archsim.base.json_types import JsonMapping
 
 Gemv = Callable[..., Tensor]
 
@@ -28,7 +29,7 @@ class Kernels:
     norm: Callable[..., Tensor]
     add_norm: Callable[..., tuple[Tensor, Tensor]]
     rope: Callable[..., Tensor]
-    gated: Callable[[str, Mapping[str, Any], Tensor, Tensor], Tensor]
+    gated: Callable[[str, JsonMapping, Tensor, Tensor], Tensor]
     gemv: Gemv | None = None
     store: Callable[..., Tensor] | None = None
 
@@ -86,17 +87,17 @@ GATES: dict[str, Callable[..., Tensor]] = {
 }  # fmt: skip
 
 
-def can_gate(fn: str, attrs: Mapping[str, Any]) -> bool:
+def can_gate(fn: str, attrs: JsonMapping) -> bool:
     """Whether a gated activation is one of `GATES`, without Gemma 3n's sparsity."""
     return fn in GATES and not attrs.get("sparsity")
 
 
-def gate_arguments(fn: str, attrs: Mapping[str, Any]) -> tuple[float, ...]:
+def gate_arguments(fn: str, attrs: JsonMapping) -> tuple[float, ...]:
     """The numbers that a gate takes behind its two tensors."""
     return (float(attrs["clamp"]), float(attrs.get("alpha", 1.702))) if fn == "clamped_swiglu" else ()
 
 
-def _gated(fn: str, attrs: Mapping[str, Any], gate: Tensor, up: Tensor) -> Tensor:
+def _gated(fn: str, attrs: JsonMapping, gate: Tensor, up: Tensor) -> Tensor:
     return GATES[fn](gate, up, *gate_arguments(fn, attrs))
 
 
@@ -116,7 +117,7 @@ def compiled() -> Kernels:
             setattr(torch._dynamo.config, name, value)
     gates = {name: torch.compile(f, dynamic=True) for name, f in GATES.items()}
 
-    def gated(fn: str, attrs: Mapping[str, Any], gate: Tensor, up: Tensor) -> Tensor:
+    def gated(fn: str, attrs: JsonMapping, gate: Tensor, up: Tensor) -> Tensor:
         return gates[fn](gate, up, *gate_arguments(fn, attrs))
 
     one, two, turn = (torch.compile(f, dynamic=True) for f in (norm, add_norm, rope))

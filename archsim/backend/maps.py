@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from statistics import NormalDist
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,11 +14,12 @@ from archsim.backend.axes import Dims, align
 from archsim.backend.rope import rotate
 from archsim.backend.run import Run, Value
 from archsim.backend.terms import TERMS, masked_softmax, relative_origin
+from archsim.base.json_types import JsonMapping
 from archsim.blocks.attention import Temperature
 from archsim.graph.graph import Op
 
 Map = Callable[[Run, Op, list[Value], Dims], Tensor]
-Attrs = Mapping[str, Any]
+Attrs = JsonMapping
 
 XIELU_BETA = 0.5
 XIELU_EPS = -1e-6

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from archsim.backend.axes import Dims, contract
 from archsim.backend.run import Routing, Run, Value
+from archsim.base.json_types import JsonMapping
 from archsim.blocks.moe import Router
 from archsim.graph.graph import Op
 
@@ -81,7 +79,7 @@ def _within_groups(scores: Tensor, router: Router) -> Tensor:
     return grouped.masked_fill(kept == 0, float("-inf")).flatten(1)
 
 
-def _experts_choose(run: Run, logits: Tensor, router: Router, attrs: Mapping[str, Any]) -> Tensor:
+def _experts_choose(run: Run, logits: Tensor, router: Router, attrs: JsonMapping) -> Tensor:
     """Every expert takes its best tokens: `capacity` of each sequence, or `top_k` per token among them all."""
     tokens, experts = logits.shape
     groups = 1 if attrs["capacity"] is None else run.tokens.shape[0]

@@ -7,14 +7,14 @@ last key is always the last query's own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from archsim.backend.axes import Dims, align
 from archsim.backend.run import Run, Value
+from archsim.base.json_types import JsonMapping
 from archsim.graph.graph import Op
 from archsim.graph.step import Mask
 
@@ -43,7 +43,7 @@ def allowed(mask: Mask, past: int, new: int, keys: int, device: torch.device) ->
     return near
 
 
-def pair_buckets(attrs: Mapping[str, Any], buckets: int, past: int, new: int, device: torch.device) -> Tensor:
+def pair_buckets(attrs: JsonMapping, buckets: int, past: int, new: int, device: torch.device) -> Tensor:
     """T5's bucket of every pair: near distances exact, far ones logarithmic, a half for each direction."""
     i, j = positions(past, new, past + new, device)
     ahead, offset = j - i, torch.zeros_like(j - i)

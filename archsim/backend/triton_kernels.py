@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 from archsim.backend import fused
 from archsim.backend.fused import EAGER, Kernels
 from archsim.backend.triton_source import gemv_kernel, norm_kernel, rope_kernel, store_kernel, swiglu_kernel
+from archsim.base.json_types import JsonMapping
 
 WIDEST = 16384
 """Longest row that one program of the norm holds in registers."""
@@ -114,7 +114,7 @@ def _launch_norm(
     )
 
 
-def gated(fn: str, attrs: Mapping[str, Any], gate: Tensor, up: Tensor) -> Tensor:
+def gated(fn: str, attrs: JsonMapping, gate: Tensor, up: Tensor) -> Tensor:
     """silu(gate) · up by a kernel; other gates by torch."""
     rows = gate.numel() // gate.shape[-1]
     strides = _row_stride(gate), _row_stride(up)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from archsim.timing.kernel_timer import split_engine
 from archsim.timing.roofline import Machine
 from archsim.timing.surface_file import FILE as SURFACES
 from archsim.timing.surface_file import packed
+
+if TYPE_CHECKING:
+    from archsim.base.arrays import Floats
 
 FEWEST = 4
 """Rows below which nothing is fitted."""
@@ -165,7 +168,7 @@ def model_options(model: KernelModel) -> Options:
 
 
 def intervals(
-    model: KernelModel, group: Group, machine: Machine, unseen: Any
+    model: KernelModel, group: Group, machine: Machine, unseen: Floats
 ) -> dict[str, tuple[float, float]]:
     """The ends of the 80 % interval by regime; a regime of few rows takes those of all."""
     known = np.isfinite(unseen)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from archsim.calibration.least_squares import SOFT, Search, minimise
 from archsim.spec.engine import KernelPrior
 from archsim.timing.calibration import Entry, Store
 from archsim.timing.classes.catalog import MODELS
+
+if TYPE_CHECKING:
+    from archsim.base.arrays import Bools, Floats
 
 FOLDS = 4
 ROOM = 4.0
@@ -35,10 +38,10 @@ class Sample:
 
     rows: tuple[int, ...]
     keys: tuple[str, ...]
-    measured: Any
-    predict: Callable[[Store, Sequence[int]], Any]
+    measured: Floats
+    predict: Callable[[Store, Sequence[int]], Floats]
 
-    def take(self, mask: Any) -> Sample:
+    def take(self, mask: Bools) -> Sample:
         """Some of the runs."""
         kept = [i for i, use in enumerate(mask) if use]
         return replace(self, rows=tuple(self.rows[i] for i in kept), keys=tuple(self.keys[i] for i in kept),
@@ -67,7 +70,7 @@ def fit_numbers(free: Sequence[Free], sample: Sample, known: Store) -> list[floa
     centre, spread = np.log([f.centre for f in free]), np.array([f.spread for f in free])
     low, high = (np.log([getattr(f, end) for f in free]) for end in ("low", "high"))
 
-    def residuals(x: Any) -> Any:
+    def residuals(x: Floats) -> Floats:
         tried = put_all(free, np.exp(x).tolist(), known)
         rest = np.log(sample.predict(tried, sample.rows) / sample.measured)
         return np.concatenate([rest, (x - centre) / spread * SOFT])
@@ -83,7 +86,7 @@ def put_all(free: Sequence[Free], values: Sequence[float], known: Store) -> Stor
     return known
 
 
-def unseen(free: Sequence[Free], sample: Sample, known: Store) -> Any:
+def unseen(free: Sequence[Free], sample: Sample, known: Store) -> Floats:
     """Predictions of every run by fits that have not seen its family."""
     families = sorted(set(sample.keys))
     order = np.random.default_rng(0).permutation(len(families))

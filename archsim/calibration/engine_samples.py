@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from archsim.engines.overhead import UNSTATED
 from archsim.spec.catalog import files
 from archsim.spec.engine import KernelPrior, load_engine
 from archsim.timing.calibration import Store, default_store
+
+if TYPE_CHECKING:
+    from archsim.base.arrays import Floats
 
 RATES = frozenset({"decode_tok_s", "prefill_tok_s", "throughput_tok_s"})
 """Metrics that are tokens per second."""
@@ -127,7 +130,7 @@ def spreads(document: JsonMapping, tables: Sequence[Table], known: Store) -> Jso
     return result
 
 
-def _rests(rows: Rows, kind: str) -> tuple[Any, Any, Any]:
+def _rests(rows: Rows, kind: str) -> tuple[Floats, Floats, Floats]:
     """Log-residuals of the rows of a kind, and in log what their intervals reach below and above."""
     mask = np.array([KINDS.get(name) == kind for name in rows.labels["definition"]], bool) & rows.scored
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -136,7 +139,7 @@ def _rests(rows: Rows, kind: str) -> tuple[Any, Any, Any]:
     return rest, low, high
 
 
-def beyond(rest: Any, reach: Any) -> float:
+def beyond(rest: Floats, reach: Floats) -> float:
     """The spread that, joined with `reach` as an independent error, leaves `TAIL` of the residuals above."""
     needed = np.sort(np.sqrt(np.maximum(np.where(rest > 0, rest, 0.0) ** 2 - reach**2, 0.0)))
     rank = min(len(needed) - 1, int(np.ceil((1 - TAIL) * (len(needed) + 1))) - 1)
@@ -218,10 +221,10 @@ def of_serving(tables: Sequence[Table]) -> dict[tuple[str, str], Sample]:
 
 def _predictor(
     table: Table, validated: Callable[[Table, RunTimes], Validation], rate: Mapping[int, bool]
-) -> Callable[[Store, Sequence[int]], Any]:
+) -> Callable[[Store, Sequence[int]], Floats]:
     """Predicted times of some rows of a table."""
 
-    def predict(store: Store, rows: Sequence[int]) -> Any:
+    def predict(store: Store, rows: Sequence[int]) -> Floats:
         part = replace(
             table, ids=[str(i) for i in rows],
             questions={name: [column[i] for i in rows] for name, column in table.questions.items()},

@@ -7,15 +7,18 @@ points suffice; surfaces by ridge regression on hat functions with a penalty on 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from archsim.accuracy.table import Group
 from archsim.calibration.least_squares import SOFT, minimise
 from archsim.timing.classes.model import Fitted, KernelModel, bounded_kernel_seconds
-from archsim.timing.classes.surface import Surface
+from archsim.timing.classes.surface import Axis, Surface
 from archsim.timing.roofline import Machine
+
+if TYPE_CHECKING:
+    from archsim.base.arrays import Bools, Floats, Ints
 
 PRIOR = 0.2
 """Standard deviation, in log, of the prior on each constant; it weighs as much as one row."""
@@ -59,7 +62,7 @@ def fit_constants(model: KernelModel, group: Group, machine: Machine) -> dict[st
     centre = np.log([model.constants[n].usual for n in names])
     truth = np.log(group.seconds)
 
-    def residuals(x: Any) -> Any:
+    def residuals(x: Floats) -> Floats:
         values = dict(zip(names, np.exp(x).tolist(), strict=True))
         rest = np.log(model.formula(group.call, machine, values)) - truth
         return np.concatenate([rest, (x - centre) / PRIOR * SOFT])
@@ -70,7 +73,7 @@ def fit_constants(model: KernelModel, group: Group, machine: Machine) -> dict[st
 
 
 def fit_surfaces(
-    model: KernelModel, at: Mapping[str, Any], rest: object, options: Options
+    model: KernelModel, at: Mapping[str, Floats], rest: Floats, options: Options
 ) -> tuple[Surface, ...]:
     """The model's surfaces together, by reweighted ridge regression on the log-residuals."""
     empty = [Surface(axes, ()) for axes in model.grids]
@@ -89,10 +92,10 @@ def fit_surfaces(
     return tuple(Surface(s.axes, part.tolist()) for s, part in zip(empty, parts, strict=True))
 
 
-def _ridge(columns: Any, heights: Any, rest: Any, penalty: Any, rounds: int = 4) -> Any:
+def _ridge(columns: Ints, heights: Floats, rest: Floats, penalty: Floats, rounds: int = 4) -> Floats:
     """Solves the penalised normal equations, reweighting outliers as soft-L1 does."""
     size = len(penalty)
-    values = np.zeros(size)
+    values: Floats = np.zeros(size)
     pairs = (columns[:, :, None] * size + columns[:, None, :]).reshape(len(rest), -1)
     products = (heights[:, :, None] * heights[:, None, :]).reshape(len(rest), -1)
     for _ in range(rounds):
@@ -100,11 +103,11 @@ def _ridge(columns: Any, heights: Any, rest: Any, penalty: Any, rounds: int = 4)
         weights = 1 / np.sqrt(1 + (left / SOFT) ** 2)
         flat = np.bincount(pairs.ravel(), (products * weights[:, None]).ravel(), size * size)
         right = np.bincount(columns.ravel(), (heights * (weights * rest)[:, None]).ravel(), size)
-        values = np.linalg.solve(flat.reshape(size, size) + penalty, right)
+        values = np.linalg.solve(flat.reshape(size, size) + penalty, right).astype(np.float64)
     return values
 
 
-def _bending(surface: Surface, options: Options) -> Any:
+def _bending(surface: Surface, options: Options) -> Floats:
     """ridge·I + bend·Σ D₂ᵀD₂ along each axis of more than two nodes."""
     nodes = [axis.nodes for axis in surface.axes]
     total = options.ridge * np.eye(int(np.prod(nodes))) * 0.1
@@ -142,11 +145,11 @@ def monotone_surface(
     return Surface(surface.axes, np.moveaxis(values, -1, along).ravel().tolist())
 
 
-def _nodes(axis: Any) -> Any:
-    return axis.start + axis.step * np.arange(axis.nodes)
+def _nodes(axis: Axis) -> Floats:
+    return axis.start + axis.step * np.arange(axis.nodes, dtype=np.float64)
 
 
-def _weights(model: KernelModel, group: Group, machine: Machine, surface: Surface) -> Any:
+def _weights(model: KernelModel, group: Group, machine: Machine, surface: Surface) -> Floats:
     """How many rows lie near each node."""
     found = np.zeros(int(np.prod([axis.nodes for axis in surface.axes])))
     for index, height in surface.corners(model.coordinates(group.call, machine)):
@@ -154,7 +157,7 @@ def _weights(model: KernelModel, group: Group, machine: Machine, surface: Surfac
     return found
 
 
-def isotonic(values: Any, weights: Any) -> Any:
+def isotonic(values: Floats, weights: Floats) -> Floats:
     """The non-decreasing sequence nearest to `values` in weighted squares: neighbours that fall are pooled."""
     pools: list[list[float]] = []
     for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
@@ -167,13 +170,15 @@ def isotonic(values: Any, weights: Any) -> Any:
 
 
 # ---------------------------------------------------------------------- errors on unseen shapes
-def _families(group: Group, names: Sequence[str]) -> Any:
+def _families(group: Group, names: Sequence[str]) -> Ints:
     """The number of each row's family."""
     keys = np.stack([group.dims[name] for name in names], axis=1)
     return np.unique(keys, axis=0, return_inverse=True)[1].ravel()
 
 
-def folds(model: KernelModel, group: Group, count: int = FOLDS, seed: int = 0) -> Iterator[tuple[Any, Any]]:
+def folds(
+    model: KernelModel, group: Group, count: int = FOLDS, seed: int = 0
+) -> Iterator[tuple[Bools, Bools]]:
     """Masks of training and held-out rows, whole shape families together."""
     family = _families(group, model.families)
     if family.max() == 0:  # one family is all there is: single shapes are held out
@@ -185,7 +190,7 @@ def folds(model: KernelModel, group: Group, count: int = FOLDS, seed: int = 0) -
             yield part != fold, part == fold
 
 
-def out_of_fold(model: KernelModel, group: Group, machine: Machine, options: Options = USUAL) -> Any:
+def out_of_fold(model: KernelModel, group: Group, machine: Machine, options: Options = USUAL) -> Floats:
     """Predictions of every row by a fit that has not seen its family; NaN where one family is all there is."""
     found = np.full(len(group.seconds), np.nan)
     for seen, unseen in folds(model, group):
@@ -228,7 +233,7 @@ class Errors(NamedTuple):
     time_weighted: float
 
 
-def errors(predicted: Any, measured: Any) -> Errors:
+def errors(predicted: Floats, measured: Floats) -> Errors:
     """Error figures of rows that have both."""
     known = np.isfinite(predicted) & np.isfinite(measured)
     predicted, measured = predicted[known], measured[known]
@@ -241,7 +246,7 @@ def errors(predicted: Any, measured: Any) -> Errors:
     )  # fmt: skip
 
 
-def quantiles(predicted: Any, measured: Any) -> tuple[float, float]:
+def quantiles(predicted: Floats, measured: Floats) -> tuple[float, float]:
     """Log-residuals measured/predicted at both ends of the 80 % interval, by split-conformal ranks."""
     rest = np.sort(np.log(measured / predicted)[np.isfinite(predicted)])
     count = len(rest)

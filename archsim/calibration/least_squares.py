@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from archsim.base.arrays import Floats
 
 SOFT = 0.1
 """Log-residual from which on a row counts less than quadratically."""
@@ -23,8 +26,8 @@ SEARCH = Search()
 
 
 def minimise(
-    residuals: Callable[[Any], Any], start: Any, low: Any, high: Any, search: Search = SEARCH
-) -> Any:
+    residuals: Callable[[Floats], Floats], start: Floats, low: Floats, high: Floats, search: Search = SEARCH
+) -> Floats:
     """The point between `low` and `high` at which the soft-L1 loss of the residuals is least, from `start` on.
 
     Levenberg-Marquardt, the residuals reweighted in each round (Madsen, Nielsen and Tingleff, Methods for Non-Linear
@@ -53,6 +56,6 @@ def minimise(
     return x
 
 
-def loss(residuals: Any) -> float:
+def loss(residuals: Floats) -> float:
     """Sum of soft-L1: quadratic near zero, linear from `SOFT` on."""
     return float(np.sum(np.sqrt(1 + (residuals / SOFT) ** 2) - 1))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from archsim.timing.calibration import Entry, FitQuery, Store
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.model import bounded_kernel_seconds
 from archsim.timing.kernel_timer import format_cost, level_of, nearest, split_engine, timer
+
+if TYPE_CHECKING:
+    from archsim.base.arrays import Floats, Ints
 
 MOST = 400
 """Rows of one group that are looked at, so that no group outweighs the others."""
@@ -58,10 +61,10 @@ def levels(groups: Iterable[Group], hardware: Mapping[str, Hardware], known: Sto
 class Seen(NamedTuple):
     """Rows of one group at one grade: predicted by constants alone and with surfaces, their regimes, and the truth."""
 
-    plain: Any
-    full: Any
-    regime: Any
-    truth: Any
+    plain: Floats
+    full: Floats
+    regime: Ints
+    truth: Floats
 
 
 def _thinned(group: Group) -> Group:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 from weakref import WeakKeyDictionary
 
+from archsim.base.json_types import JsonMapping
 from archsim.base.number import Num
 from archsim.graph.tensor import Tensor, Use
 
 T = TypeVar("T")
 
-NOTHING: Mapping[str, Any] = MappingProxyType({})
+NOTHING: JsonMapping = MappingProxyType({})
 """The attributes of an op that has none, one object for all."""
 
 OpKind = Literal["contract", "map", "gather", "append", "view", "select", "scan", "collective"]
@@ -36,7 +37,7 @@ class Op:
     cls: OpClass = "vector"
     fn: str = ""
     rate: Num = 0
-    attrs: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
+    attrs: JsonMapping = field(default_factory=lambda: NOTHING)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False, kw_only=True)
@@ -56,7 +57,7 @@ class Block:
     shared: bool = False
     carry: tuple[tuple[Tensor, Tensor], ...] = ()
     kernel: str = ""
-    attrs: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
+    attrs: JsonMapping = field(default_factory=lambda: NOTHING)
 
 
 Node = Op | Block

@@ -9,6 +9,7 @@ from typing import Any
 from archsim.base.diagnostics import quote
 from archsim.base.errors import UnknownName, UsageError
 from archsim.base.expression import evaluate
+from archsim.base.json_types import JsonObject
 from archsim.ledger.claims_file import Check, Claim, load_claims
 from archsim.ledger.functions import FUNCTIONS
 from archsim.ledger.published_table import Origin
@@ -58,7 +59,7 @@ class Checked:
             text += f", right for {_few(right)}"
         return text
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """As data."""
         listed = [
             {"model": f.model, "stated": f.stated, "computed": f.computed, "verdict": f.verdict}
@@ -102,7 +103,7 @@ class Judged:
         """What came out, in one line."""
         return "; ".join((*(check.told() for check in (*self.checks, *self.qualified)), *self.also))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """An entry of the contract's list."""
         by = self.claim.qualified.by if self.qualified and self.claim.qualified else None
         return {
@@ -125,7 +126,7 @@ class Ledger:
         """How many claims have each verdict."""
         return {verdict: sum(one.verdict == verdict for one in self.claims) for verdict in VERDICTS}
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The `archsim.claims/1` object."""
         listed = [one.to_dict() for one in self.claims]
         return {"schema": "archsim.claims/1", "verdicts": self.counts(), "claims": listed}
@@ -207,7 +208,7 @@ def _finding(claim: Claim, check: Check, model: str | None, stated: int | str | 
 
 def _value(claim: Claim, formula: str, model: str | None = None) -> Any:
     """An expression of a claim, with its names and, as `m`, one model."""
-    known: dict[str, Any] = dict(FUNCTIONS) | {name: given.value for name, given in claim.given.items()}
+    known: JsonObject = dict(FUNCTIONS) | {name: given.value for name, given in claim.given.items()}
     if model is None and len(claim.models) == 1:
         model = claim.models[0]
     if model is not None:

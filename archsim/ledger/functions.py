@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from archsim.base.expression import Named
+from archsim.base.json_types import JsonObject
 from archsim.blocks.mask import MaskSpec
 from archsim.ledger.published_table import StudySpec, TotalRow, compare, load_study, totals
 from archsim.ledger.quantities import ModelFacts, facts
@@ -18,7 +19,7 @@ class StudyFacts(Named):
 
     def quantity(self, name: str) -> Any:
         """`rows`; `count(id)` and `table(id)` of a number of its summary; `share` and `number` of a quantity."""
-        known: dict[str, Any] = {
+        known: JsonObject = {
             "count": self.count,
             "table": self.table,
             "share": self.share,

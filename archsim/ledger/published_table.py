@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from archsim.base.errors import UsageError
 from archsim.base.expression import evaluate
+from archsim.base.json_types import JsonObject
 from archsim.blocks.dispatch import Spec
 from archsim.ledger.choices import DENSE, choices
 from archsim.ledger.quantities import ModelFacts, facts
@@ -89,7 +90,7 @@ class Cell:
     status: Status
     reason: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """As data."""
         return asdict(self)
 
@@ -113,7 +114,7 @@ class StudyRow:
         """The cell of one column."""
         return next(cell for cell in self.cells if cell.column == column)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """As data."""
         return {
             "name": self.name, "models": list(self.models), "missing": self.missing, "note": self.note,

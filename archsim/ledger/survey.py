@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from archsim.base.json_types import JsonObject
 from archsim.ledger.choices import DENSE, Choices, choices
 from archsim.ledger.published_table import COLUMNS, StudyRow, TotalRow, compare, load_study, totals
 from archsim.spec.catalog import names
@@ -28,7 +29,7 @@ class Adoption:
     designs: tuple[int, ...]
     values: dict[str, tuple[int, ...]]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """As data."""
         listed = {value: list(counts) for value, counts in self.values.items()}
         return {
@@ -44,7 +45,7 @@ class Survey:
     designs: int
     undated: tuple[str, ...]
     adoption: tuple[Adoption, ...]
-    study: dict[str, Any]
+    study: JsonObject
     rows: tuple[StudyRow, ...]
     totals: tuple[TotalRow, ...]
 
@@ -53,7 +54,7 @@ class Survey:
         """Cells of the study that differ from the specs."""
         return sum(len(row.differing) for row in self.rows)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The `archsim.survey/1` object."""
         return {
             "schema": "archsim.survey/1",

@@ -9,7 +9,6 @@ import statistics
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +16,7 @@ from torch import Tensor
 from archsim.base.json_types import JsonObject
 from archsim.measure.point import Timing
 
-Call = Callable[[], Any]
+Call = Callable[[], object]
 
 L2_MULTIPLE = 3
 """Copies are rotated until they are this many times the last-level cache."""

@@ -47,7 +47,7 @@ def _key(x: torch.Tensor) -> int:
     return int(x.untyped_storage()._cdata)
 
 
-def cpu_peak(call: Callable[[], Any]) -> int:
+def cpu_peak(call: Callable[[], object]) -> int:
     """Most bytes that `call` held at once in tensors of its own."""
     with Alive() as alive:
         call()

@@ -200,7 +200,7 @@ class _Loop:
         except Unsupported:
             return None
 
-    def _call(self, shape: Shape, cache: Cache | None = None) -> Callable[[], Any]:
+    def _call(self, shape: Shape, cache: Cache | None = None) -> Callable[[], object]:
         """A forward pass of the module itself, for what has no program. Each call starts from the same cache."""
         ids = torch.randint(0, self.model.vocab_size, (shape.batch, shape.new), device=self.bench.device)
         source = ids if self.model.encoder is not None else None
@@ -239,7 +239,7 @@ class _Loop:
         net(ids, cache=cache, source=ids if self.model.encoder is not None else None, last=True)
         return oracle.counted(net, shape.batch, 1, cache)
 
-    def _peak(self, call: Callable[[], Any]) -> tuple[int | None, int | None]:
+    def _peak(self, call: Callable[[], object]) -> tuple[int | None, int | None]:
         if not self.bench.cuda:
             return self.weight_bytes + cpu_peak(call), None
         self.bench.release()
@@ -249,7 +249,7 @@ class _Loop:
         return torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
 
     # ------------------------------------------------------------------ by op
-    def _ops(self, program: Program | None, call: Callable[[], Any]) -> tuple[OpTime, ...]:
+    def _ops(self, program: Program | None, call: Callable[[], object]) -> tuple[OpTime, ...]:
         """Every call of a step timed alone, in order of first appearance."""
         rounds = [self._one_round(program, call) for _ in range(ROUNDS)]
         paths = [path for path, _ in rounds[0]]
@@ -260,7 +260,7 @@ class _Loop:
         return tuple(OpTime(paths=p, count=len(each), seconds=sum(each)) for p, each in found.items())
 
     def _one_round(
-        self, program: Program | None, call: Callable[[], Any]
+        self, program: Program | None, call: Callable[[], object]
     ) -> list[tuple[tuple[str, ...], float]]:
         stamps = Stamps(self.bench.cuda)
         if program is not None:

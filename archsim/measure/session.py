@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonMapping, JsonObject
@@ -16,6 +16,9 @@ from archsim.measure import table
 from archsim.measure.plan import Plan
 from archsim.measure.point import Key, Point, Result
 from archsim.measure.table import TEMPORARY, Lines
+
+if TYPE_CHECKING:
+    from archsim.measure.bench import Bench
 
 KERNELS, RUNS, SKIPS, DEVICE = "kernels.csv", "runs.yaml", "skipped.csv", "device.json"
 RUNNING = ".running"
@@ -103,7 +106,7 @@ class Session:
             store.close()
         return self.outcome
 
-    def _points(self, bench: object, clock: Callable[[], int | None], store: Store, deadline: float) -> None:
+    def _points(self, bench: Bench, clock: Callable[[], int | None], store: Store, deadline: float) -> None:
         pace = Pace()
         for number, point in enumerate(self.plan.points):
             left = deadline - time.monotonic()
@@ -126,7 +129,7 @@ class Session:
                 self.outcome.stopped = "the device stopped answering; the same command goes on from here"
                 return
 
-    def _one(self, bench: Any, clock: Callable[[], int | None], store: Store, point: Point) -> bool:
+    def _one(self, bench: Bench, clock: Callable[[], int | None], store: Store, point: Point) -> bool:
         """Time one point and write it, or write why not; whether the device still answers."""
         from archsim.measure.skip import Skip
         from archsim.measure.suites import run

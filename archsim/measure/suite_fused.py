@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -89,7 +88,7 @@ def _bytes(point: Point) -> tuple[int, int]:
     return moved, moved
 
 
-Calls = list[Callable[[], Any]]
+Calls = list[Callable[[], object]]
 
 
 def _norm(bench: Bench, point: Point, k: Kernels, count: int) -> Calls:
@@ -130,7 +129,7 @@ def _logits(bench: Bench, point: Point, k: Kernels, count: int) -> Calls:
     return _plain(bench, point, k, count, logits)
 
 
-def _plain(bench: Bench, point: Point, k: Kernels, count: int, function: Callable[..., Any]) -> Calls:
+def _plain(bench: Bench, point: Point, k: Kernels, count: int, function: Callable[..., object]) -> Calls:
     if k.name == "torch.compile":
         function = bench.held.setdefault(
             f"compiled {function.__name__}", torch.compile(function, dynamic=True)
@@ -139,7 +138,7 @@ def _plain(bench: Bench, point: Point, k: Kernels, count: int, function: Callabl
     return [_bind(function, x) for x in data]
 
 
-def _bind(function: Callable[..., Any], *args: object) -> Callable[[], Any]:
+def _bind(function: Callable[..., object], *args: object) -> Callable[[], object]:
     return lambda: function(*args)
 
 

@@ -143,7 +143,7 @@ def routing(tokens: int, experts: int, topk: int, kernel: str, device: str) -> T
     return torch.multinomial(odds.expand(tokens, -1), topk, generator=generator).to(device)
 
 
-def _bind(function: Callable[..., Any], *args: object) -> Callable[[], Any]:
+def _bind(function: Callable[..., object], *args: object) -> Callable[[], object]:
     return lambda: function(*args)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from archsim.base.json_types import JsonObject
 from archsim.counts.workload import Workload, WorkloadSteps
 from archsim.memory.budget import Memory
 from archsim.memory.workload_memory import WorkloadMemory
@@ -27,7 +27,7 @@ class AtContext:
     decode: StepTime | None
     memory: Memory
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Raw numbers."""
         step = self.decode
         return {

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from archsim.base.errors import AnswerNo, InvalidPlan, UsageError
+from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note, notes_to_dict
 from archsim.counts import graph_counts as c
 from archsim.counts.count import checked, step_for
@@ -79,7 +80,7 @@ class Estimate:
             "tokens_per_s_per_device": rate / self.plan.devices,
         }  # fmt: skip
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The `archsim.estimate/1` object."""
         plan, load = self.plan, self.workload
         phases = {"prefill": self.prefill.to_dict(), "decode": self.decode.to_dict() if self.decode else None}

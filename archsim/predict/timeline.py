@@ -6,11 +6,13 @@ The format is the Trace Event Format of chrome://tracing, which Perfetto and oth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Unpack
+from types import MappingProxyType
+from typing import NamedTuple, Unpack
 
 from archsim.base.errors import UsageError
+from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.base.options import EstimateArguments
 from archsim.counts.step_graphs import StepGraphs
 from archsim.counts.workload import WorkloadSteps
@@ -39,7 +41,7 @@ class Slice(NamedTuple):
     start: float
     duration: float
     stage: int = 0
-    args: Mapping[str, Any] = {}
+    args: JsonMapping = MappingProxyType({})
 
 
 class Visit(NamedTuple):
@@ -59,7 +61,7 @@ class Trace:
     slices: tuple[Slice, ...]
     notes: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The trace as viewers load it; `otherData` says what was predicted."""
         e, plan = self.estimate, self.estimate.plan
         about = {
@@ -72,7 +74,7 @@ class Trace:
         events = [*self._tracks(), *events_of(self.slices)]
         return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": about}
 
-    def _tracks(self) -> Iterator[dict[str, Any]]:
+    def _tracks(self) -> Iterator[JsonObject]:
         """Names of all tracks."""
         plan, device = self.estimate.plan, self.estimate.hardware.name
         used = {(s.stage, s.track) for s in self.slices}
@@ -89,7 +91,7 @@ class Trace:
                     yield _meta("thread_sort_index", *thread, sort_index=number)
 
 
-def _meta(kind: str, pid: int, tid: int, **args: object) -> dict[str, Any]:
+def _meta(kind: str, pid: int, tid: int, **args: object) -> JsonObject:
     return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": args}
 
 
@@ -100,7 +102,7 @@ and viewers nest or drop what overlaps.
 """
 
 
-def events_of(slices: Iterable[Slice]) -> Iterator[dict[str, Any]]:
+def events_of(slices: Iterable[Slice]) -> Iterator[JsonObject]:
     """Complete events. What takes less than a tick gets one, at the cost of what follows it on its track: viewers
     end an event of no length before they begin it.
     """

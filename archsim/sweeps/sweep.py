@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import ArchsimError, InvalidPlan, UsageError
+from archsim.base.json_types import JsonObject
 from archsim.base.ranges import parse_range
 from archsim.counts.formats import Formats, choose_formats
 from archsim.counts.step_graphs import StepGraphs
@@ -93,7 +93,7 @@ class Sweep:
         if front.best is not None and front.best.points:
             yield front.best.only(self.names)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The `archsim.sweep/1` object. All rows are in memory: for large sweeps take `chunks`."""
         rows = [row for chunk in self.chunks() for row in chunk.rows()]
         names, notes = list(self.names), list(self.notes)

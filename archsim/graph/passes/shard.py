@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
+from archsim.base.json_types import JsonObject
 from archsim.base.number import Num, ceil_div, divide
 from archsim.base.poly import Poly
 from archsim.graph.graph import Block, Node, Op, ops
@@ -290,7 +291,7 @@ def _collective(fn: str, name: str, use: Use, mesh: Mesh, dims: frozenset[str]) 
     """A collective; reads say what one rank holds before it. Data ranks stand `stride` = tp devices apart."""
     out = Tensor(f"{name}.{fn}", use.axes, "act", use.tensor.format)
     stride = mesh.size(mesh.tensor) if dims <= frozenset(mesh.data) else 1
-    attrs: dict[str, Any] = {"group": mesh.size(dims), "stride": stride, "dims": tuple(sorted(dims))}
+    attrs: JsonObject = {"group": mesh.size(dims), "stride": stride, "dims": tuple(sorted(dims))}
     return Op(
         kind="collective", name=f"{name}.{fn}", reads=(use,), writes=(Use(out, use.axes),), fn=fn, attrs=attrs
     )  # fmt: skip
