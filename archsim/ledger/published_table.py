@@ -305,7 +305,7 @@ class TotalRow:
     computed: int
     unknown: int
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """As data."""
         return asdict(self)
 
