@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
+from archsim.graph.collectives import COLLECTIVES
 from archsim.timing.step_time import KernelTime
 
-COLLECTIVES = {
-    "all_reduce": "all-reduce", "all_gather": "all-gather", "all_to_all": "all-to-all",
-    "send": "send to the next stage",
-}  # fmt: skip
 _PARTS = {
     "ffn": "MLP", "attention": "attention projections", "cross_attention": "cross-attention projections",
     "mixer": "recurrent mixer", "indexer": "indexer",
@@ -19,7 +16,7 @@ def part_of(op: KernelTime, phase: str = "decode") -> str:
     """The part of the model that a kernel belongs to."""
     words = op.path.split(".")
     if op.kind in COLLECTIVES:
-        return COLLECTIVES[op.kind]
+        return COLLECTIVES[op.kind].label
     if op.kind == "attention":
         return "attention over cache" if phase == "decode" else "attention scores"
     if words[0] in _ENDS:

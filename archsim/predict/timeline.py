@@ -16,6 +16,7 @@ from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.base.options import EstimateArguments
 from archsim.counts.step_graphs import StepGraphs
 from archsim.counts.workload import WorkloadSteps
+from archsim.graph.collectives import COLLECTIVES
 from archsim.graph.graph import Block, Node, Op
 from archsim.graph.kernels import kernels_with_edges
 from archsim.predict.estimate import Estimate, estimate
@@ -25,9 +26,6 @@ from archsim.timing.step_time import KernelTime, StepTime
 
 TRACKS = {"layers": 1, "kernels": 2, "collectives": 3, "engine": 4}
 """Track -> its number and place in a device's group. Engine: the host's own work."""
-
-COLLECTIVE = frozenset({"all_reduce", "all_gather", "all_to_all", "reduce_scatter", "send"})
-"""Kinds of kernels that go onto the collectives' track."""
 
 MOST = 400_000
 """Events of one trace: viewers grow slow beyond; pieces of a pipeline are then drawn whole."""
@@ -279,7 +277,9 @@ def _kernel(op: KernelTime, start: float, duration: float, stage: int) -> Slice:
         "ideal_us": _short(op.ideal_s / op.count * 1e6), "flops": _short(op.flops / op.count),
         "bytes": _short(op.bytes / op.count), "comm_bytes": _short(op.comm_bytes / op.count),
     }  # fmt: skip
-    return Slice(op.path, "collectives" if op.kind in COLLECTIVE else "kernels", start, duration, stage, args)
+    return Slice(
+        op.path, "collectives" if op.kind in COLLECTIVES else "kernels", start, duration, stage, args
+    )
 
 
 def _short(value: float) -> float:

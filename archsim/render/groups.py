@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from archsim.base.json_types import JsonObject
-from archsim.predict.model_parts import COLLECTIVES, part_of
+from archsim.graph.collectives import COLLECTIVES
+from archsim.predict.model_parts import part_of
 from archsim.timing.step_time import KernelTime, StepTime, group
 
 __all__ = ["Group", "by", "by_part", "part_of"]
@@ -51,7 +52,7 @@ def by(phase: StepTime, what: str) -> list[Group]:
 def _sorted(found: dict[str, list[KernelTime]], collective_counts: bool = False) -> list[Group]:
     groups = [_summed(name, ops) for name, ops in found.items()]
     if collective_counts:
-        names = set(COLLECTIVES.values())
+        names = {kind.label for kind in COLLECTIVES.values()}
         groups = [_summed(f"{g.name} ×{g.count:,}", found[g.name]) if g.name in names else g for g in groups]
     return sorted(groups, key=lambda g: (-g.expected_s, g.name))
 

@@ -1,21 +1,28 @@
-"""What an engine launches for a graph: kernels of the graph gathered into calls that a time model knows.
+"""How graph kernels map to the kernels that an engine really runs; no rule names a model.
 
-Three rules, none of which names a model. Products that read one activation run as one, since engines store their
-weights side by side. Products with expert weights of one layer run as one grouped kernel. Elementwise ops ride with
-the product before them but for norms, activations, rotations and the choice of experts, which are launches of their
-own wherever they follow a product.
+1. Linear layers that read the same activation are one GEMM (QKV, gate and up), since engines store their weights side
+   by side.
+2. All expert GEMMs of a layer are one grouped GEMM.
+3. Elementwise ops fuse into the preceding GEMM; norms, activations, RoPE and top-k are kernels of their own.
+4. The decodes of a step, with a few new tokens each (speculative verification), are one ragged attention kernel, and
+   its prompts, or chunks of them, another.
+
+Every extent of a call comes from the graph, and so do the bytes that it moves (`hbm_bytes`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
 from archsim.base.number import Num, maximum, minimum, nearest
+from archsim.counts.graph_counts import op_flops
+from archsim.graph.collectives import COLLECTIVES
 from archsim.graph.graph import Op
-from archsim.graph.kernels import Kernel
-from archsim.graph.step import Mask, Seqs, Step
+from archsim.graph.kernels import Kernel, Traffic
+from archsim.graph.step import CAUSAL, Mask, Seqs, Step
 from archsim.graph.tensor import Axes, Format, Tensor, Use, nbytes, numel
 from archsim.timing.classes.call import STORED, KernelCall
 from archsim.timing.roofline import Machine
@@ -25,38 +32,63 @@ FREE = frozenset(
 )
 """Maps that cost no launch of their own beside a product, a norm or the grouped kernel of experts."""
 
-COLLECTIVES = {
-    "all_reduce": "engine_all_reduce", "all_gather": "nccl_all_gather", "all_to_all": "nccl_alltoall",
-    "reduce_scatter": "nccl_reduce_scatter", "send": "nccl_send_recv",
-}  # fmt: skip
-"""Collectives of a graph -> class of kernels."""
+VERIFIED = 16
+"""New tokens of a sequence up to which they run in the decode kernel: drafts of speculative decoding are shorter."""
 
 
 class FusedCall(NamedTuple):
     """Kernels of the graph (by position) that one implementation runs together, and the calls that it makes.
 
-    A launch without calls is of a class that has no time model of its own: scans, convolutions.
+    main: calls that do the members' work between them; none where a class has no time model of its own (scans,
+    convolutions). passes: elementwise kernels beside them, which perfect fusion would not launch.
     """
 
     members: list[int]
-    calls: list[KernelCall]
+    main: list[KernelCall]
+    passes: list[KernelCall]
+
+    @property
+    def calls(self) -> list[KernelCall]:
+        """Everything that is launched."""
+        return [*self.main, *self.passes]
 
 
 def lower_to_calls(
-    kernels: Sequence[Kernel], step: Step, machine: Machine, merged: bool = True
+    kernels: Sequence[Kernel],
+    traffics: Sequence[Traffic],
+    step: Step,
+    machine: Machine,
+    fused_qkv: bool = True,
 ) -> list[FusedCall]:
-    """The launches of one step. merged: whether products that read one activation run as one."""
+    """The calls of one step's kernels, each with its HBM traffic. fused_qkv: whether products of one activation are
+    one GEMM.
+    """
     gathered: dict[object, list[int]] = {}
     for position, kernel in enumerate(kernels):
-        gathered.setdefault(fusion_key(kernel, merged) or position, []).append(position)
-    found = []
+        gathered.setdefault(fusion_key(kernel, fused_qkv) or position, []).append(position)
+    calls = []
     for members in gathered.values():
-        together = [kernels[i] for i in members]
-        found.append(FusedCall(members, [*main_calls(together, step, machine), *elementwise_calls(together)]))
-    return found
+        together, moved = [kernels[i] for i in members], _sum([traffics[i] for i in members])
+        main, passes = main_calls(together, moved, step, machine), elementwise_calls(together)
+        if (
+            not main and _product(together[0]) is not None
+        ):  # no time model: a roofline of the whole, passes included
+            passes = []
+        elif passes and not main:  # the passes are all there is, and move at least what the kernel does
+            passes = _with_traffic(passes, moved)
+            main, passes = passes[:1], passes[1:]
+        calls.append(FusedCall(members, main, passes))
+    return calls
 
 
-def fusion_key(kernel: Kernel, merged: bool) -> object | None:
+def _sum(parts: Sequence[Traffic]) -> Traffic:
+    """Traffic of several kernels."""
+    if len(parts) == 1:
+        return parts[0]
+    return Traffic(*(sum(values) for values in zip(*parts, strict=True)))
+
+
+def fusion_key(kernel: Kernel, fused_qkv: bool) -> object | None:
     """What kernels that run as one have in common; None for a kernel that runs alone."""
     product = _product(kernel)
     if product is None or kernel.kind:
@@ -66,7 +98,7 @@ def fusion_key(kernel: Kernel, merged: bool) -> object | None:
         return None
     if weight.tensor.role == "expert":
         return ("experts", weight.tensor.name.rsplit(".", 1)[0])
-    if not merged or weight.tensor.role != "linear":
+    if not fused_qkv or weight.tensor.role != "linear":
         return None
     read = next(use for use in product.reads if use is not weight)
     return (kernel.loop, read.tensor.name, weight.tensor.format.name, _summed(product, weight))
@@ -87,144 +119,258 @@ def _summed(op: Op, weight: Use) -> tuple[str, ...]:
 
 
 # ---------------------------------------------------------------------- the main call
-def main_calls(kernels: list[Kernel], step: Step, machine: Machine) -> list[KernelCall]:
+def main_calls(kernels: list[Kernel], moved: Traffic, step: Step, machine: Machine) -> list[KernelCall]:
     """The calls of the kernels' own work; none where no time model fits."""
     first = kernels[0]
     if first.kind == "attention":
-        return _attention(first, step)
+        beside = [_side_product(op) for op in _products(first)[:-1] if "P" not in op.writes[0].axes]
+        held = sum(call.dims["hbm_bytes"] for call in beside)
+        return [*_attention(first, moved._replace(weight=moved.weight - held), step), *beside]
+    if first.kind:  # scans, with the sums over ranks inside them
+        return []
     opening = next((op for op in first.ops if op.kind == "collective"), None)
     if opening is not None:
-        return [_collective(opening)]
+        return [_collective(opening, moved)]
     product = _product(first)
-    if product is None or product.cls == "conv" or first.kind:
+    if product is None or product.cls == "conv":
         return []
     weight = _weight(product)
     if weight is None:
         return []
     if weight.tensor.role == "expert":
-        return [_experts(kernels, weight, machine)]
-    return [_gemm(kernels, machine)]
+        return [_experts(kernels, product, weight, moved, machine)]
+    return [_gemm(kernels, product, weight, moved, machine)]
 
 
-def _gemm(kernels: list[Kernel], machine: Machine) -> KernelCall:
+def _gemm(kernels: list[Kernel], product: Op, weight: Use, moved: Traffic, machine: Machine) -> KernelCall:
     """Products side by side: their outputs add up. Axes that input, weight and output share are a batch."""
-    product = _product(kernels[0])
-    assert product is not None
-    weight = _weight(product)
-    assert weight is not None
     read = next(use for use in product.reads if use is not weight)
     inner = _extent(weight.axes, _summed(product, weight))
     rows = prod([n for axis, n in read.axes.items() if axis not in weight.axes])
     outer = sum(numel(_weight(_product(k))) for k in kernels) / inner  # type: ignore[arg-type]
-    stored = weight.tensor.format
-    return _with_bytes(
-        KernelCall("gemm", table_dtype(stored, machine), dims={"m": rows, "n": outer, "k": inner}), stored
-    )
+    dims = {"m": rows, "n": outer, "k": inner, "hbm_bytes": moved.total}
+    return _product_call("gemm", weight.tensor.format, dims, moved.weight / (outer * inner), machine)
 
 
-def _with_bytes(call: KernelCall, stored: Format) -> KernelCall:
-    """The call with the bytes of its weights stated where the format's differ from the table's."""
-    size = stored.bits / 8
-    if abs(STORED[call.dtype].weight - size) < 0.01 * size:
-        return call
-    return call._replace(dims={**call.dims, "weight_bytes": size})
-
-
-def _experts(kernels: list[Kernel], weight: Use, machine: Machine) -> KernelCall:
+def _experts(kernels: list[Kernel], product: Op, weight: Use, moved: Traffic, machine: Machine) -> KernelCall:
     """The grouped kernel of a layer's experts; m: tokens over all ranks that share the experts out."""
-    product = _product(kernels[0])
-    assert product is not None
     axes = weight.tensor.axes
     total, top_k = product.attrs["n_experts"], product.attrs["top_k"]
     ep = total / axes["E"]
-    rows = product.writes[0].axes["M"]
+    rows, hits = product.writes[0].axes["M"], weight.axes["E"]
     dims = {
         "m": rows * ep / top_k, "experts": total, "topk": top_k, "hidden": axes["D"], "inter": axes["F"],
-        "tp": 1, "ep": ep, "gated": 1 if len(kernels) > 2 else 0,
+        "tp": 1, "ep": ep, "gated": len(kernels) - 2, "hits": hits, "hbm_bytes": moved.total,
     }  # fmt: skip
-    stored = weight.tensor.format
-    return _with_bytes(KernelCall("moe", table_dtype(stored, machine), dims=dims), stored)
+    each = moved.weight / (hits * len(kernels) * axes["D"] * axes["F"])
+    return _product_call("moe", weight.tensor.format, dims, each, machine)
 
 
-def _collective(op: Op) -> KernelCall:
+def _product_call(
+    kernel_class: str, stored: Format, dims: dict[str, Num], weight_bytes: Num, machine: Machine
+) -> KernelCall:
+    """A call of a product with weights. weight_bytes: of one element with scales, biases and all else that is read
+    beside it; stated where it is not the table's.
+    """
+    dtype = table_dtype(stored, machine)
+    usual = STORED[dtype].weight
+    if not _near(weight_bytes, usual):
+        dims["weight_bytes"] = weight_bytes
+    return KernelCall(kernel_class, dtype, dims=dims)
+
+
+def _near(value: Num, usual: float) -> bool:
+    """Whether a number, or every one of an array, is within 0.1 %."""
+    near = abs(value - usual) < 1e-3 * usual
+    return near if isinstance(near, bool) else bool(near.all())
+
+
+def _collective(op: Op, moved: Traffic) -> KernelCall:
     """Tables state the bytes of the whole that is gathered, else of one rank's buffer."""
-    ranks, read = op.attrs["group"], op.reads[0]
-    size = nbytes(read) * (ranks if op.fn == "all_gather" else 1)
-    dims = {"n_gpus": ranks, "bytes": size, "stride": op.attrs.get("stride", 1)}
+    ranks, read, kind = op.attrs["group"], op.reads[0], COLLECTIVES[op.fn]
+    size = nbytes(read) * (ranks if kind.gathers else 1)
+    dims = {"n_gpus": ranks, "bytes": size, "stride": op.attrs.get("stride", 1), "hbm_bytes": moved.total}
     return KernelCall(
-        COLLECTIVES[op.fn], read.tensor.format.name if read.tensor.format.bits < 12 else "bf16", dims=dims
+        kind.kernel_class, read.tensor.format.name if read.tensor.format.bits < 12 else "bf16", dims=dims
     )
 
 
-def _attention(kernel: Kernel, step: Step) -> list[KernelCall]:
-    """One call for each kind of sequence in the step: prompts and single tokens run in different kernels."""
-    scores = [op for op in kernel.ops if op.kind == "contract" and "P" in op.writes[0].axes]
-    mixed = next(op for op in reversed(kernel.ops) if op.kind == "contract")
-    query, key = (_operand(scores[0], side) for side in (0, 1))
-    mask = next((op.attrs["mask"] for op in kernel.ops if "mask" in op.attrs), None)
-    heads = _extent(query.axes, [a for a in query.axes if a in scores[0].writes[0].axes])
-    depth = [_extent(_operand(op, 0).axes, [a for a in _operand(op, 0).axes if a not in (*op.writes[0].axes, "T")])
-             for op in scores]  # fmt: skip
-    shared = {
-        "heads": heads, "kv_heads": _extent(key.axes, [a for a in key.axes if a in scores[0].writes[0].axes]),
-        "head_dim": sum(depth), "causal": int(mask is not None and mask.causal),
-        "window": (mask.window or mask.chunk or mask.top_k) if mask is not None else 0,
-    }  # fmt: skip
-    shared["head_dim_v"] = mixed.writes[0].axes.get("Hv", shared["head_dim"])
-    latent = len(scores) > 1
-    cache = table_cache(key.tensor)
-    return [_one_attention(s, shared, latent, cache) for s in _sequences(query.axes, key.axes, step, mask)]
+# ---------------------------------------------------------------------- attention
+class _Attention(NamedTuple):
+    """What an attention kernel's products say, whatever sequences it runs on.
 
-
-def _one_attention(s: Seqs, shared: dict[str, Num], latent: bool, cache: str) -> KernelCall:
-    dims = {"batch": s.batch, "seq_q": s.new, "seq_kv": s.past + s.new, **shared}
-    decoding = s.new <= 1 if isinstance(s.new, (int, float)) else bool((s.new <= 1).all())
-    if latent:
-        absorbed = shared["kv_heads"] == 1
-        if absorbed and shared["window"]:  # of a sparse indexer: so many cached tokens are read
-            dims["seq_kv"] = minimum(dims["seq_kv"], shared["window"] * maximum(s.new, 1))
-        return KernelCall("mla_decode" if absorbed else "mla_prefill", "bf16", cache, dims={**dims, "tp": 1})
-    return KernelCall("attn_decode" if decoding else "attn_prefill", "bf16", cache, dims=dims)
-
-
-def _sequences(query: Axes, key: Axes, step: Step, mask: Mask | None) -> Iterable[Seqs]:
-    """The step's sequences on this rank. Where source and target differ, equal ones of the kernel's own extents; an
-    encoder beside a shorter target has no share to go by.
+    heads, kv_heads: on this rank. score_dim, value_dim: elements that one query-key pair multiplies for its score, of
+    all score products together, and for its value. latent: values are part of what keys are read from. shared_key: one
+    part of the key is common to all heads, as in MLA with its latents expanded. pairs: query-key pairs of one head.
     """
-    share = query["T"] / step.tokens
-    if not step.source:
-        return [Seqs(s.batch * share, s.new, s.past) for s in step.seqs]
-    count = nearest(step.n_seqs * minimum(share, 1))
-    new, length = query["T"] / count, key["C"] / count
-    return [Seqs(count, new, length - new)]
+
+    query: Use
+    key: Use
+    mask: Mask | None
+    heads: Num
+    kv_heads: Num
+    score_dim: Num
+    value_dim: Num
+    latent: bool
+    shared_key: bool
+    pairs: Num
+
+    @classmethod
+    def of(cls, kernel: Kernel) -> _Attention:
+        """Read off the kernel's contractions: those over pairs give scores, the last one the values."""
+        products = _products(kernel)
+        scores, mixed = [op for op in products if "P" in op.writes[0].axes], products[-1]
+        pair = scores[0].writes[0].axes
+        (query, key), heads = scores[0].reads, [a for a in scores[0].reads[0].axes if a in pair]
+        per_head = {tuple(a for a in op.reads[1].axes if a in pair) for op in scores}
+        count = _extent(query.axes, heads)
+        depth = sum(
+            prod(n for a, n in op.reads[0].axes.items() if a not in pair and a != "T") for op in scores
+        )
+        return cls(
+            query=query, key=key, mask=next((op.attrs["mask"] for op in kernel.ops if "mask" in op.attrs), None),
+            heads=count, kv_heads=_extent(key.axes, [a for a in key.axes if a in pair]),
+            score_dim=depth,
+            value_dim=prod(n for a, n in mixed.writes[0].axes.items() if a not in pair and a != "T"),
+            latent=mixed.reads[1].tensor.name == key.tensor.name, shared_key=len(per_head) > 1, pairs=pair["P"],
+        )  # fmt: skip
 
 
-def _operand(op: Op, side: int) -> Use:
-    return op.reads[side]
+def _products(kernel: Kernel) -> list[Op]:
+    return [op for op in kernel.ops if op.kind == "contract"]
+
+
+def _side_product(op: Op) -> KernelCall:
+    """A product inside attention that is not over pairs: scores with, and projections of, relative positions. They are
+    GEMMs of their own, batched over the axes that both operands and the result share.
+    """
+    left, right = op.reads
+    inner = _extent(left.axes, [a for a in left.axes if a in right.axes and a not in op.writes[0].axes])
+    rows = _extent(left.axes, [a for a in left.axes if a not in right.axes])
+    outer = op_flops(op) / (2 * rows * inner)
+    weights = sum(nbytes(use) for use in op.reads if use.tensor.kind == "weight")
+    return KernelCall("gemm", "bf16", dims={"m": rows, "n": outer, "k": inner, "hbm_bytes": weights})
+
+
+def _attention(kernel: Kernel, moved: Traffic, step: Step) -> list[KernelCall]:
+    """One ragged call for the decodes in the step and one for the prompts: they run in different kernels."""
+    spec = _Attention.of(kernel)
+    parts = _ragged_parts(spec, step)
+    mask, whole = spec.mask or CAUSAL, Step(seqs=tuple(s for part in parts for s in part), masked=step.masked)
+    calls = []
+    for part in parts:
+        pairs, read, tokens = 1.0, 1.0, 1.0
+        if len(parts) > 1:
+            own = replace(whole, seqs=part)
+            pairs, read = own.pairs(mask) / whole.pairs(mask), own.read(mask) / whole.read(mask)
+            tokens = own.tokens / whole.tokens
+        dims = {
+            "pairs": spec.pairs * pairs if len(parts) > 1 else spec.pairs,
+            "hbm_bytes": (moved.state + moved.weight) * read + moved.act * tokens,
+            **(
+                {"kv_bytes": moved.state * read} if spec.key.tensor.kind == "state" or spec.shared_key else {}
+            ),
+        }
+        calls.append(_attention_call(spec, part, dims))
+    return calls
+
+
+def _attention_call(spec: _Attention, part: tuple[Seqs, ...], counted: dict[str, Num]) -> KernelCall:
+    """The call for sequences of one kind, by their mean lengths and the longest one."""
+    batch, new, length, longest = _lengths(part)
+    mask, cache = spec.mask, table_cache(spec.key.tensor)
+    window = (mask.window or mask.chunk or mask.top_k) if mask is not None else 0
+    counted = {"batch": batch, "heads": spec.heads, **counted}
+    if longest is not None:
+        counted["longest"] = longest
+    if spec.latent:
+        seen = minimum(length, window * maximum(new, 1)) if window else length
+        own = {"seq_kv": seen, "queries": new, "score_dim": spec.score_dim, "value_dim": spec.value_dim}
+        return KernelCall("mla_decode", "bf16", cache, dims={**counted, **own})
+    if spec.shared_key:
+        own = {"seq_q": new, "context": length, "score_dim": spec.score_dim, "value_dim": spec.value_dim}
+        return KernelCall("mla_prefill", "bf16", cache, dims={**counted, **own})
+    own = {
+        "seq_q": new, "seq_kv": length, "kv_heads": spec.kv_heads, "head_dim": spec.score_dim,
+        "head_dim_v": spec.value_dim, "causal": int(mask is not None and mask.causal), "window": window,
+    }  # fmt: skip
+    kernel_class = "attn_decode" if _decodes(part[0]) else "attn_prefill"
+    return KernelCall(kernel_class, "bf16", cache, dims={**counted, **own})
+
+
+def _lengths(part: tuple[Seqs, ...]) -> tuple[Num, Num, Num, Num | None]:
+    """Sequences, their mean new tokens and mean length, and the longest length where they differ."""
+    first = part[0]
+    if len(part) == 1:
+        return first.batch, first.new, first.past + first.new, None
+    batch = sum(s.batch for s in part)
+    longest = first.past + first.new
+    for s in part[1:]:
+        longest = maximum(longest, s.past + s.new)
+    new, length = sum(s.batch * s.new for s in part), sum(s.batch * (s.past + s.new) for s in part)
+    return batch, new / batch, length / batch, longest
+
+
+def _decodes(s: Seqs) -> bool:
+    """Whether sequences run in the decode kernel: one new token each, or a few after a past."""
+    return _all(s.new <= 1) or (_all(s.new <= VERIFIED) and _all(s.past > s.new))
+
+
+def _all(condition: Num) -> bool:
+    return condition if isinstance(condition, bool) else bool(condition.all())
+
+
+def _ragged_parts(spec: _Attention, step: Step) -> list[tuple[Seqs, ...]]:
+    """The sequences that the kernel runs on this rank, decodes and prompts apart. Where source and target differ, equal
+    ones of the kernel's own extents; an encoder beside a shorter target has no share to go by.
+    """
+    if step.source:
+        share = spec.query.axes["T"] / step.tokens
+        count = nearest(step.n_seqs * minimum(share, 1))
+        new, length = spec.query.axes["T"] / count, spec.key.axes["C"] / count
+        return [(Seqs(count, new, length - new),)]
+    seqs = step.seqs
+    if len({s.absorbed for s in seqs}) > 1 and (spec.latent or spec.shared_key):
+        seqs = tuple(s for s in seqs if s.absorbed == spec.latent)
+    share = spec.query.axes["T"] / sum(s.batch * s.new for s in seqs)
+    local = [s._replace(batch=s.batch * share) for s in seqs]
+    if spec.latent or spec.shared_key:
+        return [tuple(local)]
+    parts = tuple(s for s in local if _decodes(s)), tuple(s for s in local if not _decodes(s))
+    return [part for part in parts if part]
 
 
 def _extent(axes: Axes, names: Iterable[str]) -> Num:
     return prod([axes[name] for name in names])
 
 
-# ---------------------------------------------------------------------- launches beside it
+# ---------------------------------------------------------------------- elementwise kernels beside it
 def elementwise_calls(kernels: list[Kernel]) -> list[KernelCall]:
-    """Elementwise launches of their own: one for each function that does not ride along."""
+    """Elementwise kernels of their own: one for each function that does not ride along."""
     if kernels[0].kind:
         return []
-    found: dict[str, dict[str, Use]] = {}
+    seen: dict[str, set[str]] = {}
     sides: dict[str, list[Num]] = {}
     for op in [op for kernel in kernels for op in kernel.ops]:
-        lone = op.kind == "gather"
-        if not lone and (op.kind != "map" or op.fn in FREE):
+        if op.kind != "gather" and (op.kind != "map" or op.fn in FREE):
             continue
-        seen, sizes = found.setdefault(op.fn or op.kind, {}), sides.setdefault(op.fn or op.kind, [0, 0])
+        names, sizes = seen.setdefault(op.fn or op.kind, set()), sides.setdefault(op.fn or op.kind, [0, 0])
         for side, uses in enumerate((op.reads, op.writes)):
             for use in uses:
-                if use.tensor.kind == "act" and use.tensor.name not in seen:
-                    seen[use.tensor.name] = use
+                if use.tensor.kind == "act" and use.tensor.name not in names:
+                    names.add(use.tensor.name)
                     sizes[side] = sizes[side] + nbytes(use)
     return [KernelCall("elementwise", dims={"read_bytes": r, "write_bytes": w}) for r, w in sides.values()]
+
+
+def _with_traffic(passes: list[KernelCall], moved: Traffic) -> list[KernelCall]:
+    """The passes of a kernel without a product. The first also reads what none of them has counted (rows of a table,
+    residual streams that ride along), and does the kernel's least work.
+    """
+    counted = sum(call.dims["read_bytes"] + call.dims["write_bytes"] for call in passes)
+    first = dict(passes[0].dims)
+    first["read_bytes"] = first["read_bytes"] + maximum(moved.total - counted, 0)
+    return [passes[0]._replace(dims={**first, "hbm_bytes": moved.total}), *passes[1:]]
 
 
 # ---------------------------------------------------------------------- formats

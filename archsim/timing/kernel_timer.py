@@ -71,7 +71,7 @@ class Timer:
             call.dtype,
             call.kv_dtype,
             call.kernel,
-            *call.dims.values(),
+            *call.dims.items(),
         )
         try:
             found = self.memo.get(key)

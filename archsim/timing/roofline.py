@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 from archsim.base.number import Num, absent, maximum, where
 from archsim.counts.graph_counts import op_flops
+from archsim.graph.collectives import COLLECTIVES, Level
 from archsim.graph.graph import Op
 from archsim.graph.kernels import Kernel, Traffic
 from archsim.graph.tensor import nbytes
@@ -74,13 +75,13 @@ class Work(NamedTuple):
     vector_flops: elementwise. comm_bytes: what one rank sends; comm_s: that at the links' rates.
     """
 
-    matrix_flops: Num
-    conv_flops: Num
-    vector_flops: Num
-    traffic: Traffic
-    comm_bytes: Num
-    comm_s: Num
-    compute: str
+    matrix_flops: Num = 0
+    conv_flops: Num = 0
+    vector_flops: Num = 0
+    traffic: Traffic = Traffic()
+    comm_bytes: Num = 0
+    comm_s: Num = 0
+    compute: str = "bf16"
 
     @property
     def flops(self) -> Num:
@@ -130,23 +131,15 @@ def communication(op: Op, machine: Machine) -> tuple[Num, Num]:
 
 
 def sent_bytes(fn: str, size: Num, hops: tuple[Hop, ...], level: int) -> Num:
-    """Bytes that one rank sends over one level of the fabric (Thakur et al., IJHPCA 2005, level by level).
+    """Bytes that one rank sends over one level of the fabric in a collective of buffers of `size` bytes.
 
-    With g ranks on the level, i below it and n in all: all-reduce of S, 2(g-1)/g·S/i (S/i where the switch adds);
-    all-gather of the rank's part S, (g-1)·S for each of the parts above it; all-to-all of S, the share of the
-    ranks that are reached over this level; a send goes over the outermost.
+    Raises KeyError for a collective that `graph.collectives` does not know.
     """
-    g, total = hops[level].ranks, prod(hop.ranks for hop in hops)
-    inside, outside = prod(hop.ranks for hop in hops[:level]), prod(hop.ranks for hop in hops[level + 1 :])
-    if g == 1:
+    sent = COLLECTIVES[fn].sent
+    if hops[level].ranks == 1:
         return 0
-    if fn == "all_reduce":
-        return size / inside if hops[level].reduces else size * 2 * (g - 1) / (g * inside)
-    if fn == "all_gather":
-        return size * (g - 1) * outside
-    if fn == "all_to_all":
-        return size * inside * (g - 1) / total
-    return size if level == len(hops) - 1 else 0
+    inside, outside = prod(hop.ranks for hop in hops[:level]), prod(hop.ranks for hop in hops[level + 1 :])
+    return sent(size, Level(hops[level].ranks, inside, outside, hops[level].reduces, level == len(hops) - 1))
 
 
 def times(w: Work, machine: Machine) -> tuple[Num, Num, Num]:

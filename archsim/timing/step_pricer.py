@@ -130,9 +130,9 @@ class StepPricer:
         kernels: list[Kernel] = [
             kernel for kernel, _ in kernels_with_edges(self.graphs.rank(step, self.plan))
         ]
-        sums = TimeByKernelClass(self.timer)
+        sums, traffics = TimeByKernelClass(self.timer), [cost.traffic for cost in costs]
         fused = []
-        for call in lower_to_calls(kernels, step, self.timer.machine, self.overheads.fused_qkv):
+        for call in lower_to_calls(kernels, traffics, step, self.timer.machine, self.overheads.fused_qkv):
             fused.append(FusedTime(call.members, sums.add(call, [costs[i] for i in call.members])))
         return RankTime(
             costs=costs, fused=tuple(fused), by_class=sums.by_class, launches=sums.launches,

@@ -83,7 +83,7 @@ def test_one_cache_entry_serves_all_heads() -> None:
     """Decoding reads 576 elements a token whatever the heads; scores and sums grow with them."""
     model, at = MODELS["mla_decode"], machine("h100-sxm")
     few, many = (model.minimum_work(call("mla_decode", 4, 1000, heads), at) for heads in (1, 64))
-    assert few.bytes == many.bytes == 4 * 1000 * 576 * 2
+    assert few.traffic.total == many.traffic.total == 4 * 1000 * 576 * 2
     assert many.flops == 64 * few.flops == 64 * 2 * 4 * 1000 * (576 + 512)
 
 

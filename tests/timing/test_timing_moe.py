@@ -139,7 +139,7 @@ def test_the_bound_of_an_even_layer() -> None:
     """All rows through three matrices, and every expert hit read once."""
     least = MODEL.minimum_work(call(4, (128, 8, 2048, 768), skew=0.0), machine("h100-sxm"))
     assert least.flops == 2 * 4 * 8 * 3 * 2048 * 768
-    assert least.bytes == 32 * 3 * 2048 * 768 * 2
+    assert least.traffic.total == 32 * 3 * 2048 * 768 * 2
 
 
 def test_two_matrices_do_two_thirds_of_three() -> None:
@@ -147,7 +147,7 @@ def test_two_matrices_do_two_thirds_of_three() -> None:
     shape, at = (128, 8, 2048, 768), machine("h100-sxm")
     gated, plain = (MODEL.minimum_work(call(512, shape, skew=0.0, gated=g), at) for g in (1, 0))
     assert plain.flops == pytest.approx(gated.flops * 2 / 3)
-    assert plain.bytes == pytest.approx(gated.bytes * 2 / 3)
+    assert plain.traffic.total == pytest.approx(gated.traffic.total * 2 / 3)
 
 
 @pytest.mark.parametrize(

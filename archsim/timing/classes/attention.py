@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from archsim.base.number import Num, ceil_div, log2, maximum, minimum, where
 from archsim.timing.classes.call import STORED, KernelCall
-from archsim.timing.classes.model import Constant, KernelModel, MinimumWork, l2_hit_fraction, resident
+from archsim.timing.classes.model import Constant, KernelModel, l2_hit_fraction, resident
 from archsim.timing.classes.surface import Axis
 from archsim.timing.roofline import Machine
 
@@ -68,22 +68,28 @@ class AttnPrefill(KernelModel):
     families: ClassVar[tuple[str, ...]] = ("heads", "kv_heads", "head_dim", "window")
     shares: ClassVar[tuple[str, ...]] = ("matrix", "memory")
 
-    def minimum_work(self, call: KernelCall, machine: Machine) -> MinimumWork:
-        """4d FLOP for every pair that is seen, the KV cache once, and queries and results beyond the cache."""
-        rows = call.dims["batch"] * call.dims["seq_q"] * call.dims["heads"] * call.dims["head_dim"]
-        cached = call.dims["batch"] * call.dims["kv_heads"] * call.dims["head_dim"] * span(call)
-        moved = 2 * OUT * rows
-        return MinimumWork(
-            flops=4 * call.dims["batch"] * call.dims["heads"] * call.dims["head_dim"] * pairs(call, 1),
-            bytes=2 * cached * call.cache_bytes + moved * (moved > machine.cache_bytes),
-            compute=compute(call),
-        )
+    def flops(self, call: KernelCall) -> Num:
+        """2 FLOP for every pair that is seen and every element of its key and value."""
+        return 2 * call.dims["heads"] * seen_pairs(call) * sum(widths(call))
+
+    def compute_dtype(self, call: KernelCall) -> str:
+        """As stored; weights have no part in it."""
+        return compute(call)
+
+    def operand_bytes(self, call: KernelCall) -> Num:
+        """Keys and values in the window, once."""
+        return kv_bytes(call, span(call))
+
+    def row_bytes(self, call: KernelCall, machine: Machine) -> Num:
+        """The KV cache once, and queries and results beyond the cache."""
+        rows = call.dims["batch"] * call.dims["seq_q"] * call.dims["heads"]
+        moved = OUT * rows * sum(widths(call))
+        return self.operand_bytes(call) + moved * (moved > machine.cache_bytes)
 
     def formula(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
         """Arithmetic of tiles against their traffic, with partial overlap and a floor."""
-        moved = OUT * call.dims["heads"] * call.dims["seq_q"]
-        moved = moved + call.dims["kv_heads"] * span(call) * call.cache_bytes
-        moved = 2 * call.dims["batch"] * call.dims["head_dim"] * moved
+        rows = call.dims["batch"] * call.dims["heads"] * call.dims["seq_q"]
+        moved = OUT * rows * sum(widths(call)) + self.operand_bytes(call)
         faster = 1 + (constants["cached"] - 1) * l2_hit_fraction(moved, machine)
         memory = moved / (machine.bandwidth * constants["memory"] * faster)
         arithmetic, p = self._arithmetic(call, machine, constants), constants["overlap"]
@@ -96,11 +102,12 @@ class AttnPrefill(KernelModel):
         """
         s, batch, heads, groups = (call.dims[name] for name in ("seq_q", "batch", "heads", "kv_heads"))
         matrix = machine.matrix_flops(compute(call)) * constants["matrix"]
-        pair = 4 * padded(call.dims["head_dim"]) / matrix + constants["softmax"] / machine.vector_flops
+        pair = 2 * sum(map(padded, widths(call))) / matrix + constants["softmax"] / machine.vector_flops
         rows = minimum(ROWS, ceil_div(s, 16) * 16)
         done, everything = pairs(call, rows), pairs(call, rows, windowed=False)
         done = done + constants["outside"] * (everything - done)
-        longest = last(call) + constants["outside"] * (call.dims["seq_kv"] - last(call))
+        done = done * seen_pairs(call) / (batch * pairs(call, 1))  # ragged prompts, and masks beyond a window
+        longest = last(call) + constants["outside"] * (longest_row(call) - last(call))
         tiles = batch * groups * ceil_div(heads * s / groups, ROWS)
         spread = batch * heads * done * pair + tiles * microseconds(constants["tile_us"], machine) / units(
             machine
@@ -171,27 +178,32 @@ class AttnDecode(KernelModel):
             call._replace(dims={"warm": call.dims["batch"] * 0 + 1.0, **call.dims}) if call.kernel else call
         )
 
-    def minimum_work(self, call: KernelCall, machine: Machine) -> MinimumWork:
-        """4d FLOP for every token that a query sees, and the KV cache inside the window once."""
-        d, length = call.dims["head_dim"], seen(call)
-        cache = 2 * call.dims["batch"] * call.dims["kv_heads"] * d * length * call.cache_bytes
-        return MinimumWork(
-            flops=4 * call.dims["batch"] * call.dims.get("seq_q", 1) * call.dims["heads"] * d * length,
-            bytes=cache * (1 - resident(call, cache, machine)),
-            compute=compute(call),
-        )
+    def flops(self, call: KernelCall) -> Num:
+        """2 FLOP for every token that a query sees and every element of its key and value."""
+        seen_by_all = call.dims["batch"] * call.dims.get("seq_q", 1) * seen(call)
+        return 2 * call.dims["heads"] * call.dims.get("pairs", seen_by_all) * sum(widths(call))
+
+    def compute_dtype(self, call: KernelCall) -> str:
+        """As stored; weights have no part in it."""
+        return compute(call)
+
+    def operand_bytes(self, call: KernelCall) -> Num:
+        """The KV cache inside the window, once."""
+        return kv_bytes(call, seen(call))
+
+    def row_bytes(self, call: KernelCall, machine: Machine) -> Num:
+        """The KV cache inside the window, but for what a repeated run finds in the last-level cache."""
+        cache = self.operand_bytes(call)
+        return cache * (1 - resident(call, cache, machine))
 
     def formula(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
         """The cache's traffic against the work of tiles, with partial overlap and a floor."""
         rows = call.dims["heads"] * call.dims.get("seq_q", 1)
         length = seen(call) + constants["outside"] * (call.dims["seq_kv"] - seen(call))
-        cache = (
-            2 * call.dims["batch"] * call.dims["kv_heads"] * call.dims["head_dim"] * length * call.cache_bytes
-        )
+        cache = self.operand_bytes(call) * length / seen(call)
         held = resident(call, cache, machine)
-        moved = (
-            cache * (1 - held + held / constants["warm"])
-            + 2 * OUT * call.dims["batch"] * rows * call.dims["head_dim"]
+        moved = cache * (1 - held + held / constants["warm"]) + OUT * call.dims["batch"] * rows * sum(
+            widths(call)
         )
         memory = moved / (machine.bandwidth * constants["memory"])
         busy, p = self._arithmetic(call, length, machine, constants), constants["overlap"]
@@ -201,7 +213,7 @@ class AttnDecode(KernelModel):
         self, call: KernelCall, length: Num, machine: Machine, constants: Mapping[str, float]
     ) -> Num:
         """Seconds of all tiles over all multiprocessors, or of one over a whole cache where that is more."""
-        groups, d = call.dims["kv_heads"], padded(call.dims["head_dim"])
+        groups, d = call.dims["kv_heads"], sum(map(padded, widths(call))) / 2
         group = call.dims["heads"] / groups
         rows = call.dims["heads"] * call.dims.get("seq_q", 1)
         alone = where((group <= 1) | (call.dims.get("window", 0) > 0), 1, 0)
@@ -213,7 +225,8 @@ class AttnDecode(KernelModel):
         each = each + microseconds(constants["tile_us"], machine) / units(machine)
         spread = tiles * each + call.dims["batch"] * rows * microseconds(constants["row_ns"] * 1e-3, machine)
         token = constants["serial_ns"] + constants["alone_ns"] * alone
-        walk = length * d / 128 * microseconds(token * 1e-3, machine)
+        longest = length * longest_row(call) / call.dims["seq_kv"]
+        walk = longest * d / 128 * microseconds(token * 1e-3, machine)
         return (spread**SHARP + walk**SHARP) ** (1 / SHARP)
 
     def coordinates(self, call: KernelCall, machine: Machine) -> Mapping[str, Num]:
@@ -250,6 +263,30 @@ def padded(head_dim: Num) -> Num:
     return ceil_div(maximum(head_dim, 64), 32) * 32
 
 
+def widths(call: KernelCall) -> tuple[Num, Num]:
+    """Elements that one query-key pair multiplies for its score (of all score products), and for its value."""
+    return call.dims["head_dim"], call.dims.get("head_dim_v", call.dims["head_dim"])
+
+
+def kv_bytes(call: KernelCall, tokens: Num) -> Num:
+    """Bytes of the keys and values that are read: the graph's own, else of so many tokens of every sequence."""
+    stated = call.dims.get("kv_bytes")
+    if stated is not None:
+        return stated
+    return call.dims["batch"] * call.dims["kv_heads"] * tokens * sum(widths(call)) * call.cache_bytes
+
+
+def seen_pairs(call: KernelCall) -> Num:
+    """Query-key pairs of all sequences that one head computes: the graph's own, else by the extents."""
+    stated = call.dims.get("pairs")
+    return call.dims["batch"] * pairs(call, 1) if stated is None else stated
+
+
+def longest_row(call: KernelCall) -> Num:
+    """Tokens of the longest sequence of a ragged call; `seq_kv` is the mean."""
+    return call.dims.get("longest", call.dims["seq_kv"])
+
+
 def seen(call: KernelCall) -> Num:
     """Cached tokens that the last query sees: all, or the window; a window of 0 is none."""
     length, window = call.dims["seq_kv"], call.dims.get("window", 0)
@@ -263,8 +300,8 @@ def span(call: KernelCall) -> Num:
 
 
 def last(call: KernelCall) -> Num:
-    """Cached tokens that the last tile of queries goes through."""
-    length, window = call.dims["seq_kv"], call.dims.get("window", 0)
+    """Cached tokens that the last tile of queries goes through, of the longest sequence."""
+    length, window = longest_row(call), call.dims.get("window", 0)
     return where(window > 0, minimum(length, window + minimum(call.dims["seq_q"], ROWS)), length)
 
 

@@ -19,7 +19,7 @@ CLASSES: Mapping[str, tuple[str, str]] = {
     "nccl_reduce_scatter": ("collective", "ReduceScatter"),
     "nccl_alltoall": ("collective", "AllToAll"),
     "nccl_send_recv": ("collective", "SendRecv"),
-    "engine_all_reduce": ("engine_all_reduce", "EngineAllReduce"),
+    "engine_all_reduce": ("collective", "EngineAllReduce"),
     "norm": ("elementwise", "Norm"),
     "act": ("elementwise", "Act"),
     "rope": ("elementwise", "Rope"),

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from archsim.base.number import Num, log2, maximum, minimum, product, where
+from archsim.graph.kernels import Traffic
 from archsim.timing.classes.call import KernelCall
-from archsim.timing.classes.model import Constant, KernelModel, MinimumWork
+from archsim.timing.classes.model import Constant, KernelModel
 from archsim.timing.classes.surface import Axis
-from archsim.timing.roofline import Hop, Machine, sent_bytes
+from archsim.timing.roofline import Hop, Machine, Work, sent_bytes
 
 Hops = tuple[Hop, ...]
 
@@ -31,6 +32,13 @@ SWITCHED = frozenset({"bf16", "fp16", "fp32"})
 LEVELS = 2.0
 """How far levels of the fabric overlap, as the exponent of a p-norm: 4 x 8 B200 need 22 ms for 4 GiB, where the
 levels one after another would take 26 ms and side by side 16 ms."""
+
+
+CAP_SHARP = 6
+"""How sharply an engine's kernel gives way above its largest message; any large power will do."""
+
+HOST_NORM = 4
+"""Exponent of the p-norm of the host's time and the GPU's: the longer of the two, nearly."""
 
 
 class Collective(KernelModel):
@@ -72,16 +80,22 @@ class Collective(KernelModel):
             hop.medium == "host" for n, stride in groups(call) if n > 1 for hop in machine.hops(n, stride)
         )
 
-    def minimum_work(self, call: KernelCall, machine: Machine) -> MinimumWork:
-        """What one rank must send over each level; levels work at the same time."""
+    def minimum_work(self, call: KernelCall, machine: Machine) -> Work:
+        """What one rank must send over each level, at the same time, and a graph's buffers beyond the cache."""
 
-        def link(size: Num, hops: Hops) -> Num:
-            slowest: Num = size * 0.0
+        def slowest(size: Num, hops: Hops) -> Num:
+            longest: Num = size * 0.0
             for level, hop in enumerate(hops):
-                slowest = maximum(slowest, self.sent(size, hops, level) / hop.rate)
-            return slowest
+                longest = maximum(longest, self.sent(size, hops, level) / hop.rate)
+            return longest
 
-        return MinimumWork(link_s=by_group(call, machine, link))
+        def sent(size: Num, hops: Hops) -> Num:
+            return sum([self.sent(size, hops, level) for level in range(len(hops))], size * 0.0)
+
+        moved = Traffic(act=call.dims.get("hbm_bytes", 0))
+        return Work(
+            traffic=moved, comm_bytes=by_group(call, machine, sent), comm_s=by_group(call, machine, slowest)
+        )
 
     def formula(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
         """Seconds over the levels that the group spans."""
@@ -219,17 +233,18 @@ class ReduceScatter(Collective):
     """Sums of which every rank keeps a part: the bytes of an all-gather, in the other direction."""
 
     kernel_class: ClassVar[str] = "nccl_reduce_scatter"
+    fn: ClassVar[str] = "reduce_scatter"
+
+
+class AllGather(Collective):
+    """Every rank's part to all ranks."""
+
+    kernel_class: ClassVar[str] = "nccl_all_gather"
     fn: ClassVar[str] = "all_gather"
 
     def sent(self, size: Num, hops: Hops, level: int) -> Num:
         """`size` is the whole; all-gathers are counted by the part that a rank brings."""
         return sent_bytes(self.fn, size / product(hop.ranks for hop in hops), hops, level)
-
-
-class AllGather(ReduceScatter):
-    """Every rank's part to all ranks."""
-
-    kernel_class: ClassVar[str] = "nccl_all_gather"
 
     def prepare(self, call: KernelCall) -> KernelCall:
         """Bytes are moved, whatever they mean."""
@@ -255,9 +270,65 @@ class SendRecv(Collective):
     """One rank to one other, as between pipeline stages."""
 
     kernel_class: ClassVar[str] = "nccl_send_recv"
-    fn: ClassVar[str] = "send_recv"
+    fn: ClassVar[str] = "send"
     grids: ClassVar[tuple[tuple[Axis, ...], ...]] = ((Axis("bytes", 8, 1, 23),),)
 
     def steps(self, hop: Hop) -> Num:
         """One message."""
         return 1
+
+
+class EngineAllReduce(AllReduce):
+    """One-shot or two-shot over peer memory up to `cap_mib`, NCCL beyond; the faster of those that can run.
+
+    One-shot, every rank reads all peers: direct_us + (g-1)·hand_us + (g-1)·S/(direct·rate). Two-shot, each reduces
+    its share and then reads the others': second_us more, 2(g-1)/g·S. Without links between more than two ranks
+    there is no peer memory to read, and the engines fall back to NCCL. host_us: what one call costs the host, which
+    hides the GPU's time unless a CUDA graph is replayed.
+    """
+
+    kernel_class: ClassVar[str] = "engine_all_reduce"
+    constants: ClassVar[Mapping[str, Constant]] = {
+        **AllReduce.constants,
+        "direct_us": Constant(2.6, 0.5, 40.0),
+        "hand_us": Constant(0.2, 0.01, 10.0),
+        "second_us": Constant(2.0, 0.1, 20.0),
+        "direct": Constant(0.70, 0.1, 1.0),
+        "cap_mib": Constant(12.0, 0.25, 64.0),
+        "host_us": Constant(1.0, 0.1, 200.0),
+    }
+
+    def variant(self, kernel: str) -> str:
+        """Calls launched one by one, or replayed in a CUDA graph, which is what an unnamed kernel is taken for."""
+        return "eager" if kernel.endswith("eager") else "graph"
+
+    def formula(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
+        """The faster kernel, never less than the host needs to launch it."""
+        adds = self.adds(call)
+
+        def rule(size: Num, hops: Hops) -> Num:
+            time = self.best(size, hops, constants, adds)
+            if direct_reads(hops):
+                time = minimum(time, direct(size, hops[0], constants))
+            return (time**HOST_NORM + (constants["host_us"] * 1e-6 * bool(hops)) ** HOST_NORM) ** (
+                1 / HOST_NORM
+            )
+
+        return by_group(call, machine, rule)
+
+
+def direct_reads(hops: Hops) -> bool:
+    """Whether ranks read each other's memory: one level of links, or two ranks under one PCIe tree."""
+    most = {"link": CHAIN, "host": 2, "network": 0}
+    return len(hops) == 1 and hops[0].ranks <= most[hops[0].medium]
+
+
+def direct(size: Num, hop: Hop, constants: Mapping[str, float]) -> Num:
+    """Seconds of the better of one-shot and two-shot, out of reach above the cap."""
+    ranks = hop.ranks
+    rate = hop.rate * (constants["direct"] if hop.medium == "link" else efficiency(hop, constants, ranks))
+    wait = constants["direct_us"] + (ranks - 1) * constants["hand_us"]
+    once = (ranks - 1) * size / rate
+    twice = constants["second_us"] * 1e-6 + 2 * (ranks - 1) / ranks * size / rate
+    beyond = 1 + (size / (constants["cap_mib"] * 2**20)) ** CAP_SHARP
+    return (wait * 1e-6 + minimum(once, twice)) * beyond

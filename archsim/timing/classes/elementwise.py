@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from archsim.base.number import Num, log2, maximum
 from archsim.timing.classes.call import BYTES, KernelCall
-from archsim.timing.classes.model import Constant, KernelModel, MinimumWork
+from archsim.timing.classes.model import Constant, KernelModel
 from archsim.timing.classes.surface import Axis
 from archsim.timing.roofline import Machine
 
@@ -22,8 +22,8 @@ class Elementwise(KernelModel):
     """t = floor + Q/(memory · W) · (1 - hit · (1 - 1/faster)), hit = 1/(1 + (Q/(kept · cache))²).
 
     Tensors that fit in the last-level cache are still there from the kernel that wrote them, and are read `faster`
-    than memory is. Traffic between HBM and a cache that holds everything is no bound, so `least` counts only
-    tensors larger than the cache. Extents of this class: read_bytes and write_bytes of one fused pass, for example
+    than memory is. Traffic between HBM and a cache that holds everything is no bound, so `row_bytes` counts
+    only tensors larger than the cache. Extents of this class: read_bytes and write_bytes of one fused pass, for example
     residual + RMSNorm, SiLU · up, rotation + cache append, or an embedding's rows.
     """
 
@@ -42,11 +42,11 @@ class Elementwise(KernelModel):
         """Bytes read and bytes written."""
         return call.dims["read_bytes"], call.dims["write_bytes"]
 
-    def minimum_work(self, call: KernelCall, machine: Machine) -> MinimumWork:
+    def row_bytes(self, call: KernelCall, machine: Machine) -> Num:
         """Every tensor once, where it is larger than the last-level cache."""
         read, written = self.moved(call)
         beyond = machine.cache_bytes
-        return MinimumWork(bytes=read * (read > beyond) + written * (written > beyond))
+        return read * (read > beyond) + written * (written > beyond)
 
     def formula(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
         """A floor, and memory or cache time."""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from archsim.base.number import Num, ceil_div, log2
 from archsim.timing.classes.call import KernelCall
-from archsim.timing.classes.model import Constant, KernelModel, MinimumWork, resident
+from archsim.timing.classes.model import Constant, KernelModel, resident
 from archsim.timing.classes.surface import Axis
 from archsim.timing.roofline import Machine
 
@@ -64,17 +64,20 @@ class Gemm(KernelModel):
     families: ClassVar[tuple[str, ...]] = ("n", "k")
     rising: ClassVar[str] = "m"
 
-    def minimum_work(self, call: KernelCall, machine: Machine) -> MinimumWork:
-        """2mnk FLOP, the weights once, and operands beyond the last-level cache."""
+    def flops(self, call: KernelCall) -> Num:
+        """2mnk."""
+        return 2 * call.dims["m"] * call.dims["n"] * call.dims["k"]
+
+    def operand_bytes(self, call: KernelCall) -> Num:
+        """The weights once, with their scales and what else is stored beside them."""
+        return call.dims["n"] * call.dims["k"] * call.storage.weight
+
+    def row_bytes(self, call: KernelCall, machine: Machine) -> Num:
+        """The weights once, and operands beyond the last-level cache."""
         m, n, k = (call.dims[name] for name in self.dims)
-        moved = m * (k * call.storage.read + n * OUT)
-        weights = n * k * call.storage.weight
-        return MinimumWork(
-            flops=2 * m * n * k,
-            bytes=weights * (1 - resident(call, COPIES * weights, machine))
-            + moved * (moved > machine.cache_bytes),
-            compute=call.storage.compute,
-        )
+        moved, weights = m * (k * call.storage.read + n * OUT), self.operand_bytes(call)
+        found = resident(call, COPIES * weights, machine)
+        return weights * (1 - found) + moved * (moved > machine.cache_bytes)
 
     def formula(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
         """Three terms with partial overlap, and a floor."""

@@ -1,8 +1,10 @@
 """Multi-head latent attention: prompts over expanded or latent keys, and decoding over the latent cache.
 
-Shapes are those of DeepSeek-V2 and its successors (arXiv:2405.04434, section 2.1): a latent of 512 and a rotary
-key of 64 per token, heads of 128 with a rotary part of 64. `heads` are those of one GPU; `tp`, by which tables
-list them too, has no effect of its own.
+A graph's call states `score_dim` and `value_dim`, the elements that one query-key pair multiplies for its score and
+for its value. A table's row does not: all were measured at the shapes of DeepSeek-V2 (arXiv:2405.04434, section 2.1), a
+latent of 512 and a rotary key of 64 per token, heads of 128 with a rotary part of 64. Other shapes scale by FLOP and
+bytes, and their interval is wider. `heads` are those of one GPU; `tp`, by which tables list them too, has no effect
+of its own.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import ClassVar
 
 from archsim.base.number import Num, ceil_div, log2
 from archsim.timing.classes.call import KernelCall
-from archsim.timing.classes.model import Constant, KernelModel, MinimumWork, l2_hit_fraction, resident
+from archsim.timing.classes.model import Constant, KernelModel, l2_hit_fraction, resident
 from archsim.timing.classes.surface import Axis
 from archsim.timing.roofline import Machine
 
@@ -31,7 +33,7 @@ UNITS = 100
 
 
 class MlaPrefill(KernelModel):
-    """t = t0 + |arithmetic, longest block, traffic|_p over the causal triangle, with keys of 192 and values of 128.
+    """t = t0 + |arithmetic, longest block, traffic|_p over the causal triangle, over keys and values expanded per head.
 
     Kernels that attend over the latent instead do 1088 / 320 of this arithmetic and fit a `matrix` that is lower by
     as much. The longest block of queries walks all keys alone: `chain` is the rate it reaches on its unit. Operands
@@ -55,24 +57,51 @@ class MlaPrefill(KernelModel):
     shares: ClassVar[tuple[str, ...]] = ("matrix", "memory")
     rising: ClassVar[str] = "seq"
 
-    def minimum_work(self, call: KernelCall, machine: Machine) -> MinimumWork:
-        """The causal triangle, and queries, keys, values and outputs where they exceed the cache."""
-        pairs = call.dims["batch"] * call.dims["heads"] * call.dims["seq_q"] * (call.dims["seq_q"] + 1) / 2
+    def flops(self, call: KernelCall) -> Num:
+        """The causal triangle, or the pairs that the graph counts."""
+        return 2 * call.dims["heads"] * self._pairs(call, 1) * self._width(call)
+
+    def compute_dtype(self, call: KernelCall) -> str:
+        """A cache in fp8 may be multiplied as it is."""
+        return _fastest(call)
+
+    def covers(self, call: KernelCall) -> bool:
+        """Tables hold one shape."""
+        return _widths(call, KEY, VALUE) == (KEY, VALUE)
+
+    def row_bytes(self, call: KernelCall, machine: Machine) -> Num:
+        """Queries, keys, values and outputs where they exceed the cache."""
         moved = self._moved(call)
-        size = moved * (moved > machine.cache_bytes)
-        return MinimumWork(flops=2 * pairs * (KEY + VALUE), bytes=size, compute=_fastest(call))
+        return moved * (moved > machine.cache_bytes)
+
+    def operand_bytes(self, call: KernelCall) -> Num:
+        """The part of keys that comes from the cache: of a table's row the whole entry."""
+        entries = call.dims["batch"] * _prefix(call) * (LATENT + ROTARY) * call.cache_bytes
+        return call.dims.get("kv_bytes", entries)
+
+    def _width(self, call: KernelCall) -> Num:
+        return sum(_widths(call, KEY, VALUE))
+
+    def _pairs(self, call: KernelCall, tile: int) -> Num:
+        """Query-key pairs in tiles of so many queries; those of the graph where it counts others than the triangle."""
+        s, past = call.dims["seq_q"], _prefix(call) - call.dims["seq_q"]
+        triangle = call.dims["batch"] * s * (2 * past + s + tile) / 2
+        counted = call.dims.get("pairs")
+        if counted is None:
+            return triangle
+        return triangle * counted / (call.dims["batch"] * s * (2 * past + s + 1) / 2)
 
     def _moved(self, call: KernelCall) -> Num:
         """Bytes of queries, keys, values and outputs in 16 bits, and of the cache entry."""
-        tokens = call.dims["batch"] * call.dims["seq_q"]
-        return tokens * (call.dims["heads"] * 2 * 2 * (KEY + VALUE) + (LATENT + ROTARY) * call.cache_bytes)
+        tokens = call.dims["batch"] * (call.dims["seq_q"] + _prefix(call))
+        return tokens * call.dims["heads"] * 2 * self._width(call) + self.operand_bytes(call)
 
     def formula(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
         """Three terms in a p-norm over the floor."""
-        peak, s = machine.matrix_flops("bf16"), call.dims["seq_q"]
-        pairs = call.dims["batch"] * call.dims["heads"] * s * (s + TILE) / 2
-        compute = 2 * pairs * (KEY + VALUE) / (peak * constants["matrix"])
-        block = 2 * TILE * s * (KEY + VALUE) * (machine.units or UNITS) / (peak * constants["chain"])
+        peak, width = machine.matrix_flops("bf16"), self._width(call)
+        compute = 2 * call.dims["heads"] * self._pairs(call, TILE) * width / (peak * constants["matrix"])
+        rows = call.dims.get("longest", _prefix(call))
+        block = 2 * TILE * rows * width * (machine.units or UNITS) / (peak * constants["chain"])
         moved = self._moved(call)
         faster = 1 + (constants["cached"] - 1) * l2_hit_fraction(moved, machine)
         memory = moved / (machine.bandwidth * constants["memory"] * faster)
@@ -91,7 +120,7 @@ class MlaPrefill(KernelModel):
 
 
 class MlaDecode(KernelModel):
-    """t = t0 + |arithmetic, cache, longest walk|_p + blocks, in the absorbed form over 576-wide entries.
+    """t = t0 + |arithmetic, cache, longest walk|_p + blocks, in the absorbed form over latent entries.
 
     A share `padding` of the rows that fill heads up to the next 64 is multiplied in vain. Each (sequence, 64 heads)
     is at least one block of threads, which costs `block_us` of its unit whatever its length; `walk_ns` is the time
@@ -126,36 +155,48 @@ class MlaDecode(KernelModel):
             call._replace(dims={"warm": call.dims["batch"] * 0 + 1.0, **call.dims}) if call.kernel else call
         )
 
-    def minimum_work(self, call: KernelCall, machine: Machine) -> MinimumWork:
-        """Every cached entry once for all heads; scores over 576 and sums over 512 for each head."""
-        entries = call.dims["batch"] * call.dims["seq_kv"]
-        width = LATENT + ROTARY
-        read = entries * width * call.cache_bytes
-        return MinimumWork(
-            flops=2 * entries * call.dims["heads"] * (width + LATENT),
-            bytes=read * (1 - resident(call, read, machine)),
-            compute=_fastest(call),
-        )
+    def flops(self, call: KernelCall) -> Num:
+        """For every query and every entry that it sees: a score over the whole entry, a sum over the latent."""
+        width = sum(_widths(call, LATENT + ROTARY, LATENT))
+        return 2 * call.dims["heads"] * call.dims.get("pairs", self._entries(call)) * width
+
+    def compute_dtype(self, call: KernelCall) -> str:
+        """A cache in fp8 may be multiplied as it is."""
+        return _fastest(call)
+
+    def covers(self, call: KernelCall) -> bool:
+        """Tables hold one shape."""
+        return _widths(call, LATENT + ROTARY, LATENT) == (LATENT + ROTARY, LATENT)
+
+    def operand_bytes(self, call: KernelCall) -> Num:
+        """Every cached entry once for all heads."""
+        width = _widths(call, LATENT + ROTARY, LATENT)[0]
+        return call.dims.get("kv_bytes", self._entries(call) * width * call.cache_bytes)
+
+    def row_bytes(self, call: KernelCall, machine: Machine) -> Num:
+        """The entries, but for what a repeated run finds in the last-level cache."""
+        read = self.operand_bytes(call)
+        return read * (1 - resident(call, read, machine))
+
+    def _entries(self, call: KernelCall) -> Num:
+        return call.dims["batch"] * call.dims["seq_kv"]
 
     def formula(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
-        """The terms of the class."""
-        batch, heads, entries = (
-            call.dims["batch"],
-            call.dims["heads"],
-            call.dims["batch"] * call.dims["seq_kv"],
-        )
+        """The terms of the class; several new tokens of a sequence are more rows over the same entries."""
+        batch, entries = call.dims["batch"], self._entries(call)
+        wide, narrow = _widths(call, LATENT + ROTARY, LATENT)
+        heads = call.dims["heads"] * call.dims.get("queries", 1)
         rows = heads + constants["padding"] * (HEADS * ceil_div(heads, HEADS) - heads)
-        compute = (
-            2 * entries * rows * (2 * LATENT + ROTARY) / (machine.matrix_flops("bf16") * constants["matrix"])
-        )
-        read = entries * (LATENT + ROTARY) * call.cache_bytes
+        compute = 2 * entries * rows * (wide + narrow) / (machine.matrix_flops("bf16") * constants["matrix"])
+        read = self.operand_bytes(call)
         warm = 1 + (constants["warm"] - 1) * resident(call, read, machine)
         memory = read / (machine.bandwidth * constants["memory"] * warm)
-        walk = call.dims["seq_kv"] * constants["walk_ns"] * 1e-9
+        longest = call.dims.get("longest", call.dims["seq_kv"]) * wide / (LATENT + ROTARY)
+        walk = longest * constants["walk_ns"] * 1e-9
         p = constants["overlap"]
         busy = (compute**p + memory**p + walk**p) ** (1 / p)
         blocks = batch * (1 + heads / HEADS) / (machine.units or UNITS) * constants["block_us"] * 1e-6
-        moved = 2 * batch * heads * (2 * LATENT + ROTARY) / (machine.bandwidth * constants["stream"])
+        moved = 2 * batch * heads * (wide + narrow) / (machine.bandwidth * constants["stream"])
         return constants["floor_us"] * 1e-6 + busy + blocks + moved
 
     def coordinates(self, call: KernelCall, machine: Machine) -> Mapping[str, Num]:
@@ -175,3 +216,13 @@ class MlaDecode(KernelModel):
 def _fastest(call: KernelCall) -> str:
     """The dtype whose peak bounds the products: a cache in fp8 may be multiplied as it is."""
     return "fp8" if call.kv_dtype == "fp8" else "bf16"
+
+
+def _widths(call: KernelCall, score: int, value: int) -> tuple[Num, Num]:
+    """Elements that one query-key pair multiplies for its score and for its value; by default those of tables."""
+    return call.dims.get("score_dim", score), call.dims.get("value_dim", value)
+
+
+def _prefix(call: KernelCall) -> Num:
+    """Tokens that the last query of a prompt sees: the prompt, and what is cached before it."""
+    return call.dims.get("context", call.dims["seq_q"])

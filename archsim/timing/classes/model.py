@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from archsim.base.number import Num, exp, maximum, minimum
+from archsim.graph.kernels import Traffic
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.surface import Axis, Surface
-from archsim.timing.roofline import Machine
+from archsim.timing.roofline import Machine, Work, times
 
 
 class Constant(NamedTuple):
@@ -22,15 +23,6 @@ class Constant(NamedTuple):
     low: float
     high: float
     start: float = 0.0
-
-
-class MinimumWork(NamedTuple):
-    """What a call cannot do without: FLOP on the units of `compute`, bytes of memory, seconds of the links."""
-
-    flops: Num = 0
-    bytes: Num = 0
-    link_s: Num = 0
-    compute: str = "bf16"
 
 
 class KernelModel(ABC):
@@ -60,9 +52,38 @@ class KernelModel(ABC):
     common_floor: ClassVar[bool] = False
     shares: ClassVar[tuple[str, ...]] = ()
 
-    @abstractmethod
-    def minimum_work(self, call: KernelCall, machine: Machine) -> MinimumWork:
-        """The least work, for the bound that no prediction may pass."""
+    def minimum_work(self, call: KernelCall, machine: Machine) -> Work:
+        """What the call cannot do without: of a graph's call the work of its kernels, as `roofline.work` states it.
+
+        FLOP follow from the extents. `hbm_bytes` among the extents are the bytes that the graph's kernels move; a
+        table's row has none, and its extents say them.
+        """
+        moved = call.dims.get("hbm_bytes")
+        if moved is None:
+            moved = self.row_bytes(call, machine)
+        return Work(
+            matrix_flops=self.flops(call), traffic=Traffic(act=moved), compute=self.compute_dtype(call)
+        )
+
+    def flops(self, call: KernelCall) -> Num:
+        """FLOP of the call's products."""
+        return 0
+
+    def compute_dtype(self, call: KernelCall) -> str:
+        """The dtype whose peak bounds the products."""
+        return call.storage.compute
+
+    def operand_bytes(self, call: KernelCall) -> Num:
+        """Bytes of weights, or of cached keys and values, that the call reads once."""
+        return 0
+
+    def row_bytes(self, call: KernelCall, machine: Machine) -> Num:
+        """Fewest bytes of a table's row: activations count only beyond the last-level cache."""
+        return 0
+
+    def covers(self, call: KernelCall) -> bool:
+        """Whether fits of this class have measured shapes like the call's; others are carried over by the formula."""
+        return True
 
     @abstractmethod
     def formula(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
@@ -94,12 +115,7 @@ class KernelModel(ABC):
 
     def bound(self, call: KernelCall, machine: Machine) -> tuple[Num, Num, Num]:
         """Seconds of arithmetic, of memory and of the links at their peaks."""
-        least = self.minimum_work(call, machine)
-        return (
-            least.flops / machine.matrix_flops(least.compute),
-            least.bytes / machine.bandwidth,
-            least.link_s,
-        )
+        return times(self.minimum_work(call, machine), machine)
 
 
 class Fitted(NamedTuple):
@@ -125,8 +141,8 @@ def bounded_kernel_seconds(model: KernelModel, call: KernelCall, machine: Machin
 
 
 def l2_hit_fraction(size: Num, machine: Machine) -> Num:
-    """Share of `size` bytes that the last-level cache still holds when they are read again: it falls from 1 to 0 as
-    they grow from 0.75 to 1.25 of the cache.
+    """Share of `size` bytes that the last-level cache still holds when they are read again: 1 below 0.75 of the
+    cache, 0 above 1.25, linear between.
     """
     if machine.cache_bytes <= 0:
         return 0.0

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from archsim.base.number import Num, exp, log2, maximum, minimum, where
 from archsim.timing.classes.call import KernelCall
-from archsim.timing.classes.model import Constant, KernelModel, MinimumWork, l2_hit_fraction, resident
+from archsim.timing.classes.model import Constant, KernelModel, l2_hit_fraction, resident
 from archsim.timing.classes.surface import Axis
 from archsim.timing.roofline import Machine
 
@@ -150,8 +150,17 @@ class Moe(KernelModel):
         """The implementation; the distribution is an extent."""
         return implementation(kernel)
 
-    def minimum_work(self, call: KernelCall, machine: Machine) -> MinimumWork:
-        """An even share of rows, the weights of as few experts as can take it, and tokens beyond the cache."""
+    def flops(self, call: KernelCall) -> Num:
+        """An even share of the rows through one expert's matrices each."""
+        return 2 * call.dims["m"] * call.dims["topk"] / call.dims.get("ep", 1) * _matrix(call)
+
+    def operand_bytes(self, call: KernelCall) -> Num:
+        """The weights of the experts that an even router hits, where a graph counts them (`hits`); else as served."""
+        hits = call.dims["hits"] if "hits" in call.dims else _share(call).hits
+        return hits * _matrix(call) * call.storage.weight
+
+    def row_bytes(self, call: KernelCall, machine: Machine) -> Num:
+        """The weights of as few experts as can take the rows, and tokens beyond the cache."""
         m, topk, ep = call.dims["m"], call.dims["topk"], call.dims.get("ep", 1)
         held = call.dims["experts"] / ep
         rows = m * topk / ep
@@ -159,11 +168,7 @@ class Moe(KernelModel):
         moved = 2 * 2 * m * call.dims["hidden"] / ep
         most = minimum(held, rows) * _matrix(call) * call.storage.weight
         weights = fewest * _matrix(call) * call.storage.weight * (1 - resident(call, most, machine))
-        return MinimumWork(
-            flops=2 * rows * _matrix(call),
-            bytes=weights + moved * (moved > machine.cache_bytes),
-            compute=call.storage.compute,
-        )
+        return weights + moved * (moved > machine.cache_bytes)
 
     def formula(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
         """Partly overlapping grouped products, then what moves rows."""
