@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from archsim.accuracy.question import ANY, Run, device_of, model_of, weights_of
-from archsim.accuracy.times import Span
+from archsim.accuracy.times import Prediction
 from archsim.base.errors import UnknownName
 from archsim.base.units import parse_quantity
 from archsim.counts import graph_counts as c
@@ -91,32 +91,32 @@ def nearest(gib: float) -> Hardware:
     return min(known, key=lambda hardware: abs(hardware.memory_bytes - gib * GIB))
 
 
-def exactly(value: float) -> Span:
+def exactly(value: float) -> Prediction:
     """A counted figure."""
-    return Span(value, value * (1 - ROUNDED), value * (1 + ROUNDED), value)
+    return Prediction(value, value * (1 - ROUNDED), value * (1 + ROUNDED), value)
 
 
-def weights_per_device(run: Run) -> Span:
+def weights_per_device(run: Run) -> Prediction:
     """GiB of loaded weights on the device that holds most; whichever device it is."""
     room = room_of(replace(run, device=ANY, total_gib=None))
     return exactly((room.stage.weights + room.ranks.extra) / GIB)
 
 
-def file_size(run: Run) -> Span:
+def file_size(run: Run) -> Prediction:
     """GiB of the whole weight file, as on one device."""
     graph = room_of(replace(run, device=ANY, total_gib=None, tp=1, pp=1, ep=1, dp=1)).ranks.graph
     return exactly(float(c.weight_bytes(graph)) / GIB)
 
 
-def kv_room(run: Run) -> Span:
+def kv_room(run: Run) -> Prediction:
     """GiB that one device has left for the cache."""
     room = room_of(run)
     budget = room.budget(room.case.length)
     low, high = (max(budget.room + change, 1) / GIB for change in _slack(room, budget))
-    return Span(max(budget.room, 1) / GIB, low, high, budget.room / GIB)
+    return Prediction(max(budget.room, 1) / GIB, low, high, budget.room / GIB)
 
 
-def kv_tokens(run: Run) -> Span:
+def kv_tokens(run: Run) -> Prediction:
     """Tokens that the engine's cache holds."""
     room = room_of(run)
     length = room.case.length
@@ -128,7 +128,7 @@ def kv_tokens(run: Run) -> Span:
         )
 
     low, high = _slack(room, budget)
-    return Span(held(0), held(low), held(high), held(0))
+    return Prediction(held(0), held(low), held(high), held(0))
 
 
 def _slack(room: Room, budget: Budget) -> tuple[int, int]:
@@ -144,7 +144,7 @@ def _slack(room: Room, budget: Budget) -> tuple[int, int]:
     return -round(less + step), round(more + step)
 
 
-def peak(run: Run) -> Span:
+def peak(run: Run) -> Prediction:
     """GiB allocated at the peak, summed over devices: weights, caches at full length, and the largest step."""
     room = room_of(run)
     batch, new, whole = run.batch or 1, max(run.isl or 1, 1), (run.isl or 0) + (run.osl or 0)
@@ -152,7 +152,9 @@ def peak(run: Run) -> Span:
     count = run.tp * run.dp / GIB
     held, step = sum(h for h, _ in rows) * count, sum(s for _, s in rows) * count
     total = held + step
-    return Span(total, total - STEP * step - ROUNDED * total, total + 2 * STEP * step + ROUNDED * total, held)
+    return Prediction(
+        total, total - STEP * step - ROUNDED * total, total + 2 * STEP * step + ROUNDED * total, held
+    )
 
 
 def _stage_peak(room: Room, stage: Stage, load: tuple[int, int, int]) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from archsim.accuracy import capacity
 from archsim.accuracy.files import Table
 from archsim.accuracy.question import SHORT, Run, reason_of, run_of
 from archsim.accuracy.summary import codes_of
-from archsim.accuracy.times import RunTimes, Span, composed
+from archsim.accuracy.times import Prediction, RunTimes, composed
 from archsim.accuracy.validation import Refused, Rows, Validation
 from archsim.accuracy.whole import joined, widened
 from archsim.base.diagnostics import quote
@@ -23,7 +23,7 @@ from archsim.base.json_types import JsonMapping
 if TYPE_CHECKING:
     from archsim.base.arrays import Ints
 
-Predictor = Callable[[RunTimes, Run], Span]
+Predictor = Callable[[RunTimes, Run], Prediction]
 
 
 def _load(run: Run) -> tuple[int, int, int]:
@@ -35,25 +35,25 @@ def _load(run: Run) -> tuple[int, int, int]:
     return batch, isl, osl
 
 
-def _step(times: RunTimes, run: Run) -> Span:
+def _step(times: RunTimes, run: Run) -> Prediction:
     batch, isl, osl = _load(run)
     return times.decode(run, batch, isl, osl)
 
 
-def _rate_of_one(times: RunTimes, run: Run) -> Span:
+def _rate_of_one(times: RunTimes, run: Run) -> Prediction:
     return _step(times, run).inverse()
 
 
-def _rate_of_all(times: RunTimes, run: Run) -> Span:
+def _rate_of_all(times: RunTimes, run: Run) -> Prediction:
     return _step(times, run).inverse(_load(run)[0] * run.replicas)
 
 
-def _prefill_rate(times: RunTimes, run: Run) -> Span:
+def _prefill_rate(times: RunTimes, run: Run) -> Prediction:
     batch, isl, _ = _load(run)
     return times.prefill(run, batch, isl).inverse(batch * isl * run.replicas)
 
 
-def _wall(times: RunTimes, run: Run) -> Span:
+def _wall(times: RunTimes, run: Run) -> Prediction:
     """The prompts of a whole batch at once, then one step for each further token."""
     batch, isl, osl = _load(run)
     steps = max(osl, 1) - 1
@@ -64,17 +64,17 @@ def _wall(times: RunTimes, run: Run) -> Span:
     )
 
 
-def _generated_over_wall(times: RunTimes, run: Run) -> Span:
+def _generated_over_wall(times: RunTimes, run: Run) -> Prediction:
     batch, _, osl = _load(run)
     return _wall(times, run).inverse(batch * max(osl, 1) * run.replicas)
 
 
-def _all_over_wall(times: RunTimes, run: Run) -> Span:
+def _all_over_wall(times: RunTimes, run: Run) -> Prediction:
     batch, isl, osl = _load(run)
     return _wall(times, run).inverse(batch * (isl + osl) * run.replicas)
 
 
-def _steady_rate(times: RunTimes, run: Run) -> Span:
+def _steady_rate(times: RunTimes, run: Run) -> Prediction:
     """Output tokens of the whole system while `batch` requests are always in flight, or, by an engine without a
     scheduler, start and end together. Where the batch is the engine's own largest, how much memory it has left for
     the cache is as uncertain as its own needs are.
@@ -92,12 +92,12 @@ def _steady_rate(times: RunTimes, run: Run) -> Span:
     return joined(found[1], min(log(least / middle), 0.0), max(log(most / middle), 0.0))
 
 
-def _steady_rate_of(times: RunTimes, run: Run, batch: int, isl: int, osl: int) -> Span:
+def _steady_rate_of(times: RunTimes, run: Run, batch: int, isl: int, osl: int) -> Prediction:
     most = _room(run, batch, isl, osl)
     return times.served(run, batch, isl, osl, most).tpot.inverse(min(batch, most) * run.replicas)
 
 
-def _ttft(times: RunTimes, run: Run) -> Span:
+def _ttft(times: RunTimes, run: Run) -> Prediction:
     """One pass over the prompts of a batch that starts together; of requests in flight, their steady state."""
     batch, isl, osl = _load(run)
     if batch == 1 or osl <= 1 or not capacity.queues(run.engine):
@@ -105,7 +105,7 @@ def _ttft(times: RunTimes, run: Run) -> Span:
     return times.first_token(run, batch, isl, osl, _room(run, batch, isl, osl))
 
 
-def _tpot(times: RunTimes, run: Run) -> Span:
+def _tpot(times: RunTimes, run: Run) -> Prediction:
     """One step; with several requests in flight also the share of the others' prompts."""
     batch, isl, osl = _load(run)
     if batch == 1 or osl <= 1 or not capacity.queues(run.engine):
@@ -131,7 +131,7 @@ PREDICTORS: Mapping[str, Predictor] = {
 }
 """By the name of a definition. Times in seconds, rates per second."""
 
-CAPACITIES: Mapping[str, Callable[[Run], Span]] = {
+CAPACITIES: Mapping[str, Callable[[Run], Prediction]] = {
     "weights_gib": capacity.weights_per_device,
     "file_gib": capacity.file_size,
     "kv_tokens": capacity.kv_tokens,
@@ -177,7 +177,7 @@ class Asked(NamedTuple):
     """One row's prediction in its own unit, and what it is grouped by."""
 
     row: int
-    span: Span
+    span: Prediction
     labels: dict[str, str]
     notes: tuple[str, ...]
     counted: bool = True

@@ -22,8 +22,11 @@ LONGER = 2.0
 """Factor from a wait that follows from the queue's length to the upper end of its interval."""
 
 
-class Span(NamedTuple):
-    """A figure in SI units: expected, the ends of its 80 % interval, and by the naive roofline."""
+class Prediction(NamedTuple):
+    """What is predicted of a run, in the unit of its metric: seconds, a rate or bytes.
+
+    low, high: ends of the 80 % interval. naive: by the roofline at datasheet peaks.
+    """
 
     expected: float
     low: float
@@ -32,14 +35,24 @@ class Span(NamedTuple):
     evidence: Evidence = "datasheet"
     bound: str = ""
 
-    def inverse(self, amount: float = 1.0) -> Span:
+    @classmethod
+    def of(cls, time: Duration, bound: str = "") -> Prediction:
+        """A time in seconds; the speed of light is what a naive roofline says."""
+        return cls(time.expected, time.low, time.high, time.ideal, time.evidence, bound)
+
+    @classmethod
+    def of_step(cls, step: StepTime) -> Prediction:
+        """The time of one step."""
+        return cls.of(step.duration, step.bound)
+
+    def inverse(self, amount: float = 1.0) -> Prediction:
         """amount / this: a rate of a time."""
         return self._replace(
             expected=amount / self.expected, low=amount / self.high, high=amount / self.low,
             naive=amount / self.naive,
         )  # fmt: skip
 
-    def scaled(self, factor: float) -> Span:
+    def scaled(self, factor: float) -> Prediction:
         """The same in another unit."""
         return self._replace(
             expected=self.expected * factor, low=self.low * factor, high=self.high * factor,
@@ -47,12 +60,16 @@ class Span(NamedTuple):
         )  # fmt: skip
 
 
-def composed(make: Callable[..., float], *parts: Span) -> Span:
+def composed(make: Callable[..., float], *parts: Prediction) -> Prediction:
     """A figure that grows with every part: its ends are those of all parts together (errors go together)."""
-    expected, low, high, naive = (make(*(getattr(part, name) for part in parts)) for name in Span._fields[:4])
+    expected, low, high, naive = (
+        make(*(getattr(part, name) for part in parts)) for name in Prediction._fields[:4]
+    )
     main = max(parts, key=lambda part: part.expected)
     evidence = weakest(part.evidence for part in parts)
-    return Span(expected, min(low, high, expected), max(low, high, expected), naive, evidence, main.bound)
+    return Prediction(
+        expected, min(low, high, expected), max(low, high, expected), naive, evidence, main.bound
+    )
 
 
 class Served(NamedTuple):
@@ -61,8 +78,8 @@ class Served(NamedTuple):
     wait: seconds in the queue by Little's law, waiting requests over requests a second; 0 without a queue.
     """
 
-    tpot: Span
-    ttft: Span | None
+    tpot: Prediction
+    ttft: Prediction | None
     why: str = ""
     wait: float = 0.0
 
@@ -91,16 +108,16 @@ class RunTimes:
             engine=run.engine, store=self.store,
         )  # fmt: skip
 
-    def prefill(self, run: Run, batch: int, isl: int) -> Span:
+    def prefill(self, run: Run, batch: int, isl: int) -> Prediction:
         """One forward pass over the prompts of a whole batch."""
-        return _of_phase(self.estimate(run, batch, isl, 1).prefill)
+        return Prediction.of_step(self.estimate(run, batch, isl, 1).prefill)
 
-    def decode(self, run: Run, batch: int, isl: int, osl: int) -> Span:
+    def decode(self, run: Run, batch: int, isl: int, osl: int) -> Prediction:
         """One decode step at the mean context, prompt and half the answer."""
         phase = self.estimate(run, batch, isl, osl).decode
         if phase is None:
             raise UsageError(f"{run.model} is an encoder: it has no decode step")
-        return _of_phase(phase)
+        return Prediction.of_step(phase)
 
     def _served(self, run: Run, batch: int, isl: int, osl: int, most: int | None = None) -> Served:
         """The steady state of `batch` requests in flight. most: how many of them have room in the cache."""
@@ -112,10 +129,10 @@ class RunTimes:
         )  # fmt: skip
         # Little's law: a queue of W requests that leave at X a second takes W / X
         wait = (found.concurrency - found.running) * osl / found.tokens_per_s
-        ttft = _of_interval(found.ttft) if found.ttft is not None else None
-        return Served(_of_interval(found.tpot), ttft, found.refusal or "", wait)
+        ttft = Prediction.of(found.ttft) if found.ttft is not None else None
+        return Served(Prediction.of(found.tpot), ttft, found.refusal or "", wait)
 
-    def first_token(self, run: Run, batch: int, isl: int, osl: int, most: int | None) -> Span:
+    def first_token(self, run: Run, batch: int, isl: int, osl: int, most: int | None) -> Prediction:
         """TTFT, also where a queue decides it: then the wait by Little's law before the own prompt, with an interval
         that reaches from no queue at all to twice the wait.
         """
@@ -124,14 +141,3 @@ class RunTimes:
             return state.ttft
         own = self.prefill(run, 1, isl)
         return own._replace(expected=own.expected + state.wait, high=own.high + LONGER * state.wait)
-
-
-def _of_phase(phase: StepTime) -> Span:
-    expected, low, high, ideal = (
-        float(value) for value in (phase.expected_s, phase.low_s, phase.high_s, phase.ideal_s)
-    )
-    return Span(expected, low, high, ideal, phase.evidence, phase.bound)
-
-
-def _of_interval(found: Duration) -> Span:
-    return Span(found.expected, found.low, found.high, found.ideal, found.evidence)

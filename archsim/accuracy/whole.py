@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import exp, hypot, log
 
-from archsim.accuracy.times import Span
+from archsim.accuracy.times import Prediction
 from archsim.timing.calibration import Store
 
 KINDS: Mapping[str, str] = {
@@ -18,13 +18,13 @@ KINDS: Mapping[str, str] = {
 """By the name of a definition, what it is fitted with."""
 
 
-def widened(span: Span, definition: str, store: Store) -> Span:
+def widened(span: Prediction, definition: str, store: Store) -> Prediction:
     """The span with what whole runs of its definition are off."""
     found = store.engines.get("composition", {}).get(KINDS.get(definition, ""))
     return span if found is None else joined(span, *found["interval"])
 
 
-def joined(span: Span, below: float, above: float) -> Span:
+def joined(span: Prediction, below: float, above: float) -> Prediction:
     """The span with an independent error from `below` to `above`, in log."""
     low = hypot(log(span.expected / span.low), below)
     high = hypot(log(span.high / span.expected), above)

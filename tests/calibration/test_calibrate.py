@@ -22,7 +22,7 @@ import archsim
 from archsim.accuracy import whole
 from archsim.accuracy.checked import validate_files
 from archsim.accuracy.files import read
-from archsim.accuracy.times import Span
+from archsim.accuracy.times import Prediction
 from archsim.calibration import engine_samples
 from archsim.calibration.engine_fits import overhead
 from archsim.timing.calibration import default_store, folders, read_entries
@@ -164,7 +164,7 @@ def test_joined_is_never_narrower(
     middle: float, below: float, above: float, less: float, more: float
 ) -> None:
     """Independent errors add in squares, on each side of the same middle."""
-    span = Span(middle, middle * math.exp(-below), middle * math.exp(above), middle)
+    span = Prediction(middle, middle * math.exp(-below), middle * math.exp(above), middle)
     wide = whole.joined(span, -less, more)
     assert wide.expected == span.expected
     assert wide.low <= span.low * (1 + 1e-9) and wide.high >= span.high * (1 - 1e-9)
@@ -173,7 +173,7 @@ def test_joined_is_never_narrower(
 
 def test_only_whole_runs_are_widened() -> None:
     """A step and a file size keep their intervals."""
-    span = Span(1.0, 0.9, 1.1, 0.5)
+    span = Prediction(1.0, 0.9, 1.1, 0.5)
     assert all(
         whole.widened(span, name, default_store()) == span
         for name in ("tpot_mean", "file_gib", "kv_tokens", "ttft_mean")
