@@ -148,14 +148,9 @@ class Attention(AttentionSpec):
         return self.n_heads if self.n_kv_heads is None else self.n_kv_heads
 
     @property
-    def sharing(self) -> str:
-        """mha, gqa or mqa, by the number of key/value heads rather than by `kind`."""
-        return _sharing(None if self.kv_heads == self.n_heads else self.kv_heads)
-
-    @property
     def label(self) -> str:
-        """As tables print it: by how keys and values are shared."""
-        return self.names(self.sharing).label
+        """As tables print it: by the number of key/value heads rather than by `kind`."""
+        return self.names(_sharing(None if self.groups == 1 else self.kv_heads)).label
 
     @property
     def has_bias(self) -> bool:
@@ -196,7 +191,7 @@ class Attention(AttentionSpec):
     def normal_form(self, fields: Fields) -> Fields:
         """By numbers of heads instead of `kind`; a flag for each bias; what is as elsewhere is None."""
         shared = {
-            "n_kv_heads": None if self.kv_heads == self.n_heads else self.kv_heads,
+            "n_kv_heads": None if self.groups == 1 else self.kv_heads,
             "d_head_v": None if self.d_head_v == self.d_head else self.d_head_v,
             "qkv_bias": tuple(self.biased(name) for name in HEADS),
             "out_bias": self.bias if self.out_bias is None else self.out_bias,

@@ -142,19 +142,12 @@ PAPERS = {
 
 def sources_of(model: Model, quantity: str) -> list[str]:
     """Papers that define the blocks a formula is about and the quantity, then the sources of the spec's numbers."""
-    layers = walk_layers(model.layers)
-    about = [
-        block
-        for layer in layers
-        for block in (layer.attention, layer.mixer, None if quantity == "kv_cache" else layer.ffn)
-    ]
-    papers = [
-        *(block.names(block.kind).paper for block in about if block is not None),
-        PAPERS.get(quantity, ""),
-    ]
-    return [paper for paper in dict.fromkeys(papers) if paper] + [
-        f"{s.id}: {s.title} {s.url}".strip() for s in model.sources
-    ]
+    found: list[str] = []
+    for layer in walk_layers(model.layers):
+        about = (layer.attention, layer.mixer, None if quantity == "kv_cache" else layer.ffn)
+        found += [block.names(block.kind).paper for block in about if block is not None]
+    papers = [paper for paper in dict.fromkeys((*found, PAPERS.get(quantity, ""))) if paper]
+    return papers + [f"{s.id}: {s.title} {s.url}".strip() for s in model.sources]
 
 
 def explain(model: Model, quantity: str, context: int = 2048, weights: str | None = None) -> Explanation:
@@ -175,80 +168,68 @@ def explain(model: Model, quantity: str, context: int = 2048, weights: str | Non
 
 def _params(model: Model, context: int, formats: Formats) -> Explanation:
     letters, graph = _one_token(model)
-    parts = _by_owner(graph, lambda item: numel(item.tensor) * item.copies, letters, "parameters")
-    whole = Formula(part="all", poly=Poly.of(c.params(graph)), letters=letters, unit="parameters")
-    notes = ("tied weights once; buffers and optional parts (vision, MTP, pre-training heads) left out",)
-    return _made(model, "params", "Parameters", whole, parts, notes)
+    parts = _by_owner(graph, lambda item: numel(item.tensor), letters, "parameters")
+    whole = _formula(letters, "all", c.params(graph), "parameters")
+    note = "tied weights once; buffers and optional parts (vision, MTP, pre-training heads) left out"
+    return _explanation(model, "params", "Parameters", whole, parts, note)
 
 
 def _active(model: Model, context: int, formats: Formats) -> Explanation:
     letters, graph = _one_token(model)
-    whole = Formula(part="all", poly=Poly.of(c.active_params(graph)), letters=letters, unit="parameters")
-    notes = (
-        "all parameters less the routed experts that one token is not sent to; both embedding tables count",
-    )
-    return _made(model, "active", "Parameters that one token uses", whole, [], notes)
+    whole = _formula(letters, "all", c.active_params(graph), "parameters")
+    note = "all parameters less the routed experts that one token is not sent to; both embedding tables count"
+    return _explanation(model, "active", "Parameters that one token uses", whole, (), note)
 
 
 def _weights(model: Model, context: int, formats: Formats) -> Explanation:
     letters, graph = _one_token(model)
-    graph = formats.apply(graph)
     parts = _by_owner(
-        graph, lambda item: _bytes(item.tensor, letters) * item.copies, letters, "B", buffers=True
+        formats.apply(graph), lambda item: _bytes(item.tensor, letters), letters, "B", buffers=True
     )
-    whole = Formula(part="all", poly=Poly.of(sum(part.poly for part in parts)), letters=letters, unit="B")
-    notes = (f"format {formats.name}; block scales included; a short block that is padded shows as ceil_div",)
-    return _made(model, "weights", "Bytes of the weights", whole, parts, notes)
+    whole = _formula(letters, "all", sum(part.poly for part in parts), "B")
+    note = f"format {formats.name}; block scales included; a short block that is padded shows as ceil_div"
+    return _explanation(model, "weights", "Bytes of the weights", whole, parts, note)
 
 
 def _kv_cache(model: Model, context: int, formats: Formats) -> Explanation:
     letters, graph = _one_token(model)
     graph = formats.apply(graph)
-    growth = Poly.of(c.state_bytes(graph, role="kv"))
-    parts = [
-        Formula(
-            part=item.tensor.name, poly=Poly.of(nbytes(item.tensor) * item.copies), letters=letters, unit="B"
-        )
-        for item in c.inventory(graph, kind="state")
-    ]
-    whole = Formula(part="all", poly=growth, letters=letters, unit="B per token")
+    states = c.inventory(graph, kind="state")
+    parts = [_formula(letters, item.tensor.name, nbytes(item.tensor) * item.copies, "B") for item in states]
+    whole = _formula(letters, "all", c.state_bytes(graph, role="kv"), "B per token")
     windows = ", until windows are full" if cache_stops_growing(model) else ""
     notes = [f"cache in {formats.kv.name}; growth per token of one sequence" + windows]
     if c.state_bytes(graph, role="recurrent"):
         notes.append("recurrent states are constant in length: they are among the parts, not in the growth")
-    return _made(model, "kv_cache", "KV cache", whole, parts, notes)
+    return _explanation(model, "kv_cache", "KV cache", whole, parts, *notes)
 
 
 def _flops(model: Model, context: int, formats: Formats) -> Explanation:
     letters, graph = _step(model, context)
-    unit = "FLOP per token" if model.architecture != "encoder" else "FLOP"
-    parts = [
-        Formula(part=cls, poly=Poly.of(c.flops(graph, cls)), letters=letters, unit=unit)
-        for cls in ("matmul", "attention", "conv")
-        if c.flops(graph, cls)
-    ]
-    whole = Formula(part="all", poly=Poly.of(c.flops(graph)), letters=letters, unit=unit)
-    where = "one decode step" if model.architecture != "encoder" else "one forward pass"
-    notes = (
-        f"{where}; 1 MAC = 2 FLOP; pairs that the mask excludes are not counted",
-        "elementwise work stands apart",
-    )
-    return _made(model, "flops", "FLOPs", whole, parts, notes)
+    decodes = model.architecture != "encoder"
+    unit, where = ("FLOP per token", "one decode step") if decodes else ("FLOP", "one forward pass")
+    work: dict[str, Num] = {cls: c.flops(graph, cls) for cls in ("matmul", "attention", "conv")}
+    parts = [_formula(letters, cls, n, unit) for cls, n in work.items() if n]
+    whole = _formula(letters, "all", c.flops(graph), unit)
+    masked = f"{where}; 1 MAC = 2 FLOP; pairs that the mask excludes are not counted"
+    return _explanation(model, "flops", "FLOPs", whole, parts, masked, "elementwise work stands apart")
 
 
 def _decode(model: Model, context: int, formats: Formats) -> Explanation:
     letters, graph = _step(model, context)
     graph = formats.apply(graph)
-    read = {"weights": Poly.of(_weights_read(graph, letters)), "caches": Poly.of(c.state_bytes(graph))}
-    parts = [Formula(part=name, poly=poly, letters=letters, unit="B") for name, poly in read.items()]
-    parts.append(Formula(part="arithmetic", poly=Poly.of(c.flops(graph)), letters=letters, unit="FLOP"))
-    whole = Formula(part="all", poly=read["weights"] + read["caches"], letters=letters, unit="B per step")
+    parts = [
+        _formula(letters, "weights", _weights_read(graph, letters), "B"),
+        _formula(letters, "caches", c.state_bytes(graph), "B"),
+        _formula(letters, "arithmetic", c.flops(graph), "FLOP"),
+    ]
+    whole = _formula(letters, "all", parts[0].poly + parts[1].poly, "B per step")
     notes = (
         "a step of one sequence reads every weight that its token uses and the caches once: "
         "time >= max(bytes / bandwidth, FLOP / peak)",
         "of an embedding table only one row is read; activations are small and stay on chip",
     )
-    return _made(model, "decode", "Bytes of a decode step", whole, parts, notes)
+    return _explanation(model, "decode", "Bytes of a decode step", whole, parts, *notes)
 
 
 QUANTITIES: dict[str, Callable[[Model, int, Formats], Explanation]] = {
@@ -289,19 +270,23 @@ def _step(model: Model, context: int) -> tuple[dict[str, int], Block]:
 def _by_owner(
     graph: Block, size: Callable[[c.Item], Num], letters: Mapping[str, int], unit: str, buffers: bool = False
 ) -> list[Formula]:
-    """One formula for every block that holds weights itself."""
+    """One formula for every block that holds weights itself: the sizes of all copies."""
     sums: dict[str, Num] = {}
     for item in c.inventory(graph):
         if buffers or c.learned(item.tensor):
             owner = item.tensor.name.rpartition(".")[0] or "model"
-            sums[owner] = sums.get(owner, 0) + size(item)
-    return [Formula(part=name, poly=Poly.of(n), letters=letters, unit=unit) for name, n in sums.items()]
+            sums[owner] = sums.get(owner, 0) + size(item) * item.copies
+    return [_formula(letters, name, n, unit) for name, n in sums.items()]
 
 
-def _made(
-    model: Model, key: str, title: str, whole: Formula, parts: Iterable[Formula], notes: Iterable[str]
+def _formula(letters: Mapping[str, int], part: str, n: Num, unit: str) -> Formula:
+    return Formula(part=part, poly=Poly.of(n), letters=letters, unit=unit)
+
+
+def _explanation(
+    model: Model, key: str, title: str, whole: Formula, parts: Iterable[Formula], *notes: str
 ) -> Explanation:
     return Explanation(
-        model=model.name, quantity=key, title=title, whole=whole, parts=tuple(parts), notes=tuple(notes),
+        model=model.name, quantity=key, title=title, whole=whole, parts=tuple(parts), notes=notes,
         sources=tuple(sources_of(model, key)), meanings=CONTEXT_LETTERS | meanings(model),
     )  # fmt: skip

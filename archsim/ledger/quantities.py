@@ -117,11 +117,6 @@ def _norm_calls(m: ModelFacts) -> int:
     )
 
 
-def _attention_bias(m: ModelFacts) -> bool:
-    """Whether a projection to queries, keys, values or from them has a bias."""
-    return any(a.has_bias for a in m.attentions)
-
-
 def _choice(name: str) -> Callable[[ModelFacts], str]:
     return lambda m: choices(m.model).text(name)
 
@@ -167,7 +162,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "nope_layers": lambda m: m.repeated(lambda x: x.attention is not None and x.attention.encoding is NO_POSITION),
     "qk_norm": lambda m: any(getattr(a, "qk_norm", None) is not None for a in m.attentions),
     "softcap": lambda m: any(getattr(a, "softcap", None) is not None for a in m.attentions),
-    "attention_bias": _attention_bias,
+    "attention_bias": lambda m: any(a.has_bias for a in m.attentions),
     "block_sparse": lambda m: any(a.visible.kind == "block_sparse" for a in m.attentions),
     "experts": _of_experts(lambda moe: moe.total),
     "top_k": _of_experts(lambda moe: moe.per_token),
