@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from archsim.base.number import Num, maximum, minimum, where
 from archsim.timing.classes.call import KernelCall
-from archsim.timing.roofline import Machine
+from archsim.timing.device import DeviceRates
 
 SIXTEEN = 2
 """Bytes of an activation."""
@@ -32,12 +32,12 @@ class Naive(NamedTuple):
 class Class(NamedTuple):
     """A class of kernels in tables: its work, the extents it needs, and what others are where they are empty."""
 
-    work: Callable[[KernelCall, Machine], Naive]
+    work: Callable[[KernelCall, DeviceRates], Naive]
     dims: tuple[str, ...]
     usual: Mapping[str, float | str] = {}
 
 
-def _gemm(call: KernelCall, machine: Machine) -> Naive:
+def _gemm(call: KernelCall, machine: DeviceRates) -> Naive:
     m, n, k, stored = call.dims["m"], call.dims["n"], call.dims["k"], call.storage
     return Naive(
         2 * m * n * k, n * k * stored.weight + m * (k * stored.read + n * SIXTEEN), 0, stored.compute
@@ -53,34 +53,34 @@ def pairs(call: KernelCall) -> Num:
     return where(window > 0, cut, full)
 
 
-def _prefill(call: KernelCall, machine: Machine) -> Naive:
+def _prefill(call: KernelCall, machine: DeviceRates) -> Naive:
     b, h, kv, d = (call.dims[name] for name in ("batch", "heads", "kv_heads", "head_dim"))
     moved = b * d * (2 * h * call.dims["seq_q"] * SIXTEEN + 2 * kv * call.dims["seq_kv"] * call.cache_bytes)
     return Naive(4 * b * h * d * pairs(call), moved, 0, call.storage.compute)
 
 
-def _decode(call: KernelCall, machine: Machine) -> Naive:
+def _decode(call: KernelCall, machine: DeviceRates) -> Naive:
     b, h, kv, d, window = (call.dims[name] for name in ("batch", "heads", "kv_heads", "head_dim", "window"))
     context = where(window > 0, minimum(call.dims["seq_kv"], window), call.dims["seq_kv"])
     moved = b * d * (2 * kv * context * call.cache_bytes + 2 * h * SIXTEEN)
     return Naive(4 * b * h * d * context, moved, 0, call.storage.compute)
 
 
-def _mla_prefill(call: KernelCall, machine: Machine) -> Naive:
+def _mla_prefill(call: KernelCall, machine: DeviceRates) -> Naive:
     plain, rope, value, _ = LATENT
     b, h, s = call.dims["batch"], call.dims["heads"], call.dims["seq_q"]
     moved = b * h * (s * (plain + rope + value) + call.dims["seq_kv"] * (plain + rope + value)) * SIXTEEN
     return Naive(2 * b * h * pairs(call) * (plain + rope + value), moved, 0, call.storage.compute)
 
 
-def _mla_decode(call: KernelCall, machine: Machine) -> Naive:
+def _mla_decode(call: KernelCall, machine: DeviceRates) -> Naive:
     _, rope, _, latent = LATENT
     b, h, context = call.dims["batch"], call.dims["heads"], call.dims["seq_kv"]
     flops = 2 * b * h * context * (2 * latent + rope)
     return Naive(flops, b * context * (latent + rope) * call.cache_bytes, 0, call.storage.compute)
 
 
-def _moe(call: KernelCall, machine: Machine) -> Naive:
+def _moe(call: KernelCall, machine: DeviceRates) -> Naive:
     """Each rank's share of the routed tokens, and the distinct experts that they pick evenly."""
     m, width, inner = call.dims["m"], call.dims["hidden"], call.dims["inter"] / call.dims["tp"]
     matrices = 2 if "nongated" in call.kernel else 3
@@ -92,15 +92,15 @@ def _moe(call: KernelCall, machine: Machine) -> Naive:
     return Naive(2 * picked * size, moved, 0, call.storage.compute)
 
 
-def _sent(share: Callable[[Num], Num]) -> Callable[[KernelCall, Machine], Naive]:
-    def work(call: KernelCall, machine: Machine) -> Naive:
+def _sent(share: Callable[[Num], Num]) -> Callable[[KernelCall, DeviceRates], Naive]:
+    def work(call: KernelCall, machine: DeviceRates) -> Naive:
         n, size = call.dims["n_gpus"], call.dims["bytes"]
         return Naive(link_s=share(n) * size / _link(n, machine))
 
     return work
 
 
-def _link(counts: Num, machine: Machine) -> Num:
+def _link(counts: Num, machine: DeviceRates) -> Num:
     """B/s per direction that each of so many devices can use; of an array, of each entry."""
     if isinstance(counts, (int, float)):
         return min(hop.rate for hop in machine.hops(int(counts), 1))
@@ -111,8 +111,8 @@ def _link(counts: Num, machine: Machine) -> Num:
     return rates[index.ravel()]
 
 
-def _moved(per_element: float) -> Callable[[KernelCall, Machine], Naive]:
-    def work(call: KernelCall, machine: Machine) -> Naive:
+def _moved(per_element: float) -> Callable[[KernelCall, DeviceRates], Naive]:
+    def work(call: KernelCall, machine: DeviceRates) -> Naive:
         return Naive(bytes=call.dims["m"] * call.dims["n"] * per_element)
 
     return work
@@ -145,14 +145,14 @@ CLASSES: Mapping[str, Class] = {
 """The classes of kernels that tables hold, by their names there."""
 
 
-def bounds(call: KernelCall, machine: Machine) -> tuple[Num, Num, Num]:
+def bounds(call: KernelCall, machine: DeviceRates) -> tuple[Num, Num, Num]:
     """Seconds of arithmetic, of memory and of the link, each at its peak."""
     work = CLASSES[call.kernel_class].work(call, machine)
     compute = work.flops / machine.matrix_flops(work.compute) if _any(work.flops) else 0.0
     return compute, work.bytes / machine.bandwidth, work.link_s
 
 
-def naive(call: KernelCall, machine: Machine) -> Num:
+def naive(call: KernelCall, machine: DeviceRates) -> Num:
     """Seconds of the naive roofline."""
     compute, memory, link = bounds(call, machine)
     return maximum(maximum(compute, memory), link)

@@ -17,9 +17,8 @@ from archsim.spec.hardware import Hardware
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.elementwise import Elementwise, Rowwise
 from archsim.timing.classes.model import Fitted, KernelModel
-from archsim.timing.device import Rates
+from archsim.timing.device import DeviceRates
 from archsim.timing.kernel_timer import split_engine
-from archsim.timing.roofline import Machine
 from archsim.timing.surface_file import FILE as SURFACES
 from archsim.timing.surface_file import packed
 
@@ -79,7 +78,7 @@ def calibrate(
     """Fits for every stack of some tables. hardware: by the device names of the tables."""
     found: dict[Stack, list[Fit]] = {}
     for stack, group in gathered(groups, hardware):
-        machine = Rates(hardware[group.key.device]).machine()
+        machine = DeviceRates(hardware[group.key.device])
         found.setdefault(stack, []).append(fit(group, machine, options))
     return {stack: with_usual(fits) for stack, fits in found.items()}
 
@@ -141,7 +140,7 @@ def prepared(model: KernelModel, group: Group) -> Group:
     return Group(key=key, rows=taken.rows, dims=dims, seconds=taken.seconds)
 
 
-def fit(group: Group, machine: Machine, options: Options | None = None) -> Fit:
+def fit(group: Group, machine: DeviceRates, options: Options | None = None) -> Fit:
     """The fit of all rows, and its errors and interval from fits that have not seen a row's family."""
     model = MODELS[group.key.op]
     options = options or model_options(model)
@@ -168,7 +167,7 @@ def model_options(model: KernelModel) -> Options:
 
 
 def intervals(
-    model: KernelModel, group: Group, machine: Machine, unseen: Floats
+    model: KernelModel, group: Group, machine: DeviceRates, unseen: Floats
 ) -> dict[str, tuple[float, float]]:
     """The ends of the 80 % interval by regime; a regime of few rows takes those of all."""
     known = np.isfinite(unseen)

@@ -15,7 +15,7 @@ from archsim.accuracy.table import Group
 from archsim.calibration.least_squares import SOFT, minimise
 from archsim.timing.classes.model import Fitted, KernelModel, bounded_kernel_seconds
 from archsim.timing.classes.surface import Axis, Surface
-from archsim.timing.roofline import Machine
+from archsim.timing.device import DeviceRates
 
 if TYPE_CHECKING:
     from archsim.base.arrays import Bools, Floats, Ints
@@ -42,7 +42,7 @@ class Options(NamedTuple):
 USUAL = Options()
 
 
-def fit(model: KernelModel, group: Group, machine: Machine, options: Options = USUAL) -> Fitted:
+def fit(model: KernelModel, group: Group, machine: DeviceRates, options: Options = USUAL) -> Fitted:
     """Constants and surfaces from all rows of a group."""
     constants = fit_constants(model, group, machine)
     fitted = Fitted(constants=constants)
@@ -55,7 +55,7 @@ def fit(model: KernelModel, group: Group, machine: Machine, options: Options = U
     return Fitted(constants=constants, surfaces=surfaces)
 
 
-def fit_constants(model: KernelModel, group: Group, machine: Machine) -> dict[str, float]:
+def fit_constants(model: KernelModel, group: Group, machine: DeviceRates) -> dict[str, float]:
     """Least squares in the logarithms of the constants, kept inside their physical ranges."""
     names = list(model.constants)
     low, high = (np.log([getattr(model.constants[n], end) for n in names]) for end in ("low", "high"))
@@ -122,7 +122,7 @@ def _bending(surface: Surface, options: Options) -> Floats:
 
 # ---------------------------------------------------------------------- more work never takes less time
 def monotone_surface(
-    model: KernelModel, group: Group, machine: Machine, constants: Mapping[str, float], surface: Surface
+    model: KernelModel, group: Group, machine: DeviceRates, constants: Mapping[str, float], surface: Surface
 ) -> Surface:
     """The surface nearest to `surface` with which the model's time does not fall along `model.rising`.
 
@@ -149,7 +149,7 @@ def _nodes(axis: Axis) -> Floats:
     return axis.start + axis.step * np.arange(axis.nodes, dtype=np.float64)
 
 
-def _weights(model: KernelModel, group: Group, machine: Machine, surface: Surface) -> Floats:
+def _weights(model: KernelModel, group: Group, machine: DeviceRates, surface: Surface) -> Floats:
     """How many rows lie near each node."""
     found = np.zeros(int(np.prod([axis.nodes for axis in surface.axes])))
     for index, height in surface.corners(model.coordinates(group.call, machine)):
@@ -190,7 +190,7 @@ def folds(
             yield part != fold, part == fold
 
 
-def out_of_fold(model: KernelModel, group: Group, machine: Machine, options: Options = USUAL) -> Floats:
+def out_of_fold(model: KernelModel, group: Group, machine: DeviceRates, options: Options = USUAL) -> Floats:
     """Predictions of every row by a fit that has not seen its family; NaN where one family is all there is."""
     found = np.full(len(group.seconds), np.nan)
     for seen, unseen in folds(model, group):
@@ -200,7 +200,7 @@ def out_of_fold(model: KernelModel, group: Group, machine: Machine, options: Opt
 
 
 def unidentified(
-    model: KernelModel, group: Group, machine: Machine, constants: Mapping[str, float], least: float = 0.5
+    model: KernelModel, group: Group, machine: DeviceRates, constants: Mapping[str, float], least: float = 0.5
 ) -> tuple[str, ...]:
     """Constants that the rows say little about: their slopes, with the others' share taken out, are near zero.
 

@@ -26,7 +26,7 @@ from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan, candidates, check_degrees, plan_for
 from archsim.timing.calibration import Store, default_store
-from archsim.timing.device import Rates
+from archsim.timing.device import DeviceRates
 from archsim.timing.step_pricer import StepPricer, engine_overheads
 from archsim.timing.step_time import StepTime
 
@@ -107,7 +107,7 @@ class PlanSearch:
     graphs: StepGraphs
     hardware: Hardware
     steps: WorkloadSteps
-    rates: Rates
+    rates: DeviceRates
 
     @cached_property
     def memory(self) -> WorkloadMemory:
@@ -215,7 +215,9 @@ def estimate(
         batch = concurrency if batch == 1 else batch
     load = checked_workload(batch, input_len, output_len)
     formats = choose_formats(model, weights, kv_cache_dtype, engine=engine)
-    search = PlanSearch(StepGraphs(model, formats), hardware, WorkloadSteps(model, load), Rates(hardware))
+    search = PlanSearch(
+        StepGraphs(model, formats), hardware, WorkloadSteps(model, load), DeviceRates(hardware)
+    )
     given = {k: v for k, v in {"tp": tp, "pp": pp, "ep": ep, "dp": dp}.items() if v is not None}
     checked(**given)
     rules = engine_of(engine).rules

@@ -18,7 +18,7 @@ from archsim.spec.hardware import Hardware
 from archsim.spec.lower import lower
 from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan
-from archsim.timing.device import Rates
+from archsim.timing.device import DeviceRates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ def facts(e: Estimate) -> Facts:
         state_bytes=c.state_bytes(one, role="recurrent"),
         device_kv_per_token=e.kv_bytes_per_token,
         flops_per_token=_flops_per_token(e),
-        ridge=Rates(e.hardware).matrix(_compute_dtype(e)) / e.hardware.bandwidth,
+        ridge=DeviceRates(e.hardware).matrix_flops(_compute_dtype(e)) / e.hardware.bandwidth,
         alone=alone,
     )
 

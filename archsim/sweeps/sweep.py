@@ -24,7 +24,7 @@ from archsim.sweeps.columns import BY_NAME, COLUMNS, Asked, Column, chosen
 from archsim.sweeps.grid import SweepSlice, evaluate, keep_memory
 from archsim.sweeps.pareto import Front, Objective, objectives
 from archsim.sweeps.where import Condition
-from archsim.timing.device import Rates
+from archsim.timing.device import DeviceRates
 from archsim.timing.step_pricer import StepPricer, engine_overheads
 
 BLOCK = 65_536
@@ -195,7 +195,7 @@ class Case:
         graphs, steps, rates = (
             StepGraphs(model, self.formats),
             WorkloadSteps(model, Workload()),
-            Rates(device),
+            DeviceRates(device),
         )
         search = PlanSearch(graphs, device, steps, rates)
         if count is None and not {"tp", "pp"} & given.keys():

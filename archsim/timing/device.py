@@ -1,44 +1,54 @@
-"""A device of the catalog as the plain rates that the roofline needs, and what had to be assumed for them."""
+"""A device of the catalog as the rates that kernels are priced with, and what had to be assumed for them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from archsim.base.errors import UsageError
 from archsim.base.notes import Note
 from archsim.spec.hardware import Hardware, Peak
 from archsim.spec.hardware_schema import Level
-from archsim.timing.roofline import Hop, Machine
 
 LANE_FLOPS = 256
 """FLOP in a cycle of one unit with 128 lanes, as GPUs of the 2020s have."""
 
 
-@dataclass(slots=True)
-class Rates:
-    """Looks up peaks once each, and collects a note for every fallback."""
+class Hop(NamedTuple):
+    """One level of the fabric inside a group: how many ranks it joins, B/s per direction of one rank, whether its
+    switch adds up an all-reduce, and what it is made of: links between devices, a server's PCIe tree, a network.
+    """
+
+    ranks: int
+    rate: float
+    reduces: bool = False
+    medium: Literal["link", "host", "network"] = "link"
+
+
+@dataclass(slots=True, eq=False)
+class DeviceRates:
+    """The rates that kernels of a device are priced with. Peaks are looked up once each, fallbacks are noted.
+
+    vector_flops: of the vector unit, in FLOP/s. bandwidth: HBM in B/s. cache_bytes: last-level cache. units: SMs, CUs
+    or cores that tiles are spread over, 0 where unlisted. cycles: clock cycles of all units in a second.
+    """
 
     hardware: Hardware
     notes: list[Note] = field(default_factory=list)
     peaks: dict[str, Peak] = field(default_factory=dict)
     levels: dict[tuple[int, int], tuple[Hop, ...]] = field(default_factory=dict)
+    vector_flops: float = field(init=False)
+    bandwidth: float = field(init=False)
+    cache_bytes: int = field(init=False)
+    units: int = field(init=False)
+    cycles: float = field(init=False)
 
-    def machine(self) -> Machine:
-        """The device as the roofline sees it."""
-        vector = self.hardware.vector_peak
+    def __post_init__(self) -> None:
+        vector, units = self.hardware.vector_peak, self.hardware.compute.units
         self._note(vector.note)
-        return Machine(
-            matrix_flops=self.matrix,
-            separate=self.separate,
-            vector_flops=vector.flops,
-            bandwidth=self.hardware.bandwidth,
-            cache_bytes=self.hardware.l2_bytes or 0,
-            hops=self.hops,
-            units=self.hardware.compute.units.count if self.hardware.compute.units else 0,
-            cycles=self._cycles(vector.flops),
-            computes=self.computes,
-        )
+        self.vector_flops, self.bandwidth = vector.flops, self.hardware.bandwidth
+        self.cache_bytes, self.units = self.hardware.l2_bytes or 0, units.count if units else 0
+        self.cycles = self._cycles(vector.flops)
 
     def _cycles(self, vector_flops: float) -> float:
         """Unit cycles in a second; without a listed clock those of units of 128 lanes that add and multiply."""
@@ -46,7 +56,7 @@ class Rates:
         rate = clock.peak or clock.max
         return units.count * rate * 1e6 if units and rate else vector_flops / LANE_FLOPS
 
-    def matrix(self, dtype: str) -> float:
+    def matrix_flops(self, dtype: str) -> float:
         """Dense peak in FLOP/s; a dtype without units is computed in the next wider one, which is noted."""
         return self.peak(dtype).flops
 

@@ -25,7 +25,7 @@ from archsim.graph.kernels import Kernel, Traffic
 from archsim.graph.step import CAUSAL, Mask, Seqs, Step
 from archsim.graph.tensor import Axes, Format, Tensor, Use, nbytes, numel
 from archsim.timing.classes.call import STORED, KernelCall
-from archsim.timing.roofline import Machine
+from archsim.timing.device import DeviceRates
 
 FREE = frozenset(
     {"add", "scale", "clip", "mul", "gate", "softcap", "sigmoid", "dispatch", "combine", "concat", "tanh"}
@@ -57,7 +57,7 @@ def lower_to_calls(
     kernels: Sequence[Kernel],
     traffics: Sequence[Traffic],
     step: Step,
-    machine: Machine,
+    machine: DeviceRates,
     fused_qkv: bool = True,
 ) -> list[FusedCall]:
     """The calls of one step's kernels, each with its HBM traffic. fused_qkv: whether products of one activation are
@@ -119,7 +119,7 @@ def _summed(op: Op, weight: Use) -> tuple[str, ...]:
 
 
 # ---------------------------------------------------------------------- the main call
-def main_calls(kernels: list[Kernel], moved: Traffic, step: Step, machine: Machine) -> list[KernelCall]:
+def main_calls(kernels: list[Kernel], moved: Traffic, step: Step, machine: DeviceRates) -> list[KernelCall]:
     """The calls of the kernels' own work; none where no time model fits."""
     first = kernels[0]
     if first.kind == "attention":
@@ -142,7 +142,9 @@ def main_calls(kernels: list[Kernel], moved: Traffic, step: Step, machine: Machi
     return [_gemm(kernels, product, weight, moved, machine)]
 
 
-def _gemm(kernels: list[Kernel], product: Op, weight: Use, moved: Traffic, machine: Machine) -> KernelCall:
+def _gemm(
+    kernels: list[Kernel], product: Op, weight: Use, moved: Traffic, machine: DeviceRates
+) -> KernelCall:
     """Products side by side: their outputs add up. Axes that input, weight and output share are a batch."""
     read = next(use for use in product.reads if use is not weight)
     inner = _extent(weight.axes, _summed(product, weight))
@@ -152,7 +154,9 @@ def _gemm(kernels: list[Kernel], product: Op, weight: Use, moved: Traffic, machi
     return _product_call("gemm", weight.tensor.format, dims, moved.weight / (outer * inner), machine)
 
 
-def _experts(kernels: list[Kernel], product: Op, weight: Use, moved: Traffic, machine: Machine) -> KernelCall:
+def _experts(
+    kernels: list[Kernel], product: Op, weight: Use, moved: Traffic, machine: DeviceRates
+) -> KernelCall:
     """The grouped kernel of a layer's experts; m: tokens over all ranks that share the experts out."""
     axes = weight.tensor.axes
     total, top_k = product.attrs["n_experts"], product.attrs["top_k"]
@@ -167,7 +171,7 @@ def _experts(kernels: list[Kernel], product: Op, weight: Use, moved: Traffic, ma
 
 
 def _product_call(
-    kernel_class: str, stored: Format, dims: dict[str, Num], weight_bytes: Num, machine: Machine
+    kernel_class: str, stored: Format, dims: dict[str, Num], weight_bytes: Num, machine: DeviceRates
 ) -> KernelCall:
     """A call of a product with weights. weight_bytes: of one element with scales, biases and all else that is read
     beside it; stated where it is not the table's.
@@ -374,7 +378,7 @@ def _with_traffic(passes: list[KernelCall], moved: Traffic) -> list[KernelCall]:
 
 
 # ---------------------------------------------------------------------- formats
-def table_dtype(stored: Format, machine: Machine) -> str:
+def table_dtype(stored: Format, machine: DeviceRates) -> str:
     """The kernel tables' name for a weight format as this device computes it."""
     computed = machine.computes(stored.compute)
     if computed in ("fp32", "tf32", "fp64"):

@@ -24,9 +24,8 @@ from archsim.timing.calibration import (
 from archsim.timing.classes.call import STORED, KernelCall
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.model import Fitted, KernelModel, default_constants, kernel_seconds
-from archsim.timing.device import Rates
+from archsim.timing.device import DeviceRates
 from archsim.timing.duration import Duration, Evidence
-from archsim.timing.roofline import Machine
 from archsim.timing.surface_file import read_surfaces
 
 WIDER = 2.0
@@ -56,7 +55,7 @@ class Timer:
     """Times kernels of one engine on one device. engine, version: empty where any will do. store: the calibrations."""
 
     device: DeviceTraits
-    machine: Machine
+    machine: DeviceRates
     engine: str = ""
     version: str = ""
     store: Store = field(default_factory=default_store)
@@ -282,7 +281,7 @@ def split_engine(text: str) -> tuple[str, str]:
 def timer(
     hardware: Hardware,
     engine: str = "",
-    rates: Rates | None = None,
+    rates: DeviceRates | None = None,
     version: str | None = None,
     store: Store | None = None,
 ) -> Timer:
@@ -291,7 +290,7 @@ def timer(
     """
     store = store or default_store()
     name, stated = (engine, version) if version is not None else split_engine(engine)
-    machine = (rates or Rates(hardware)).machine()
+    machine = rates or DeviceRates(hardware)
     peak = machine.matrix_flops("bf16")
     sustained = hardware.compute.sustained.get("bf16", 0.0)
     device = DeviceTraits(

@@ -6,7 +6,6 @@ launch costs anything (Williams et al., "Roofline", CACM 2009).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 from typing import Literal, NamedTuple
 
@@ -16,43 +15,12 @@ from archsim.graph.collectives import COLLECTIVES, Level
 from archsim.graph.graph import Op
 from archsim.graph.kernels import Kernel, Traffic
 from archsim.graph.tensor import nbytes
+from archsim.timing.device import DeviceRates, Hop
 
 Bound = Literal["compute", "memory", "communication"]
 
 BOUNDS: tuple[Bound, ...] = ("compute", "memory", "communication")
 """What a kernel can be limited by."""
-
-
-class Hop(NamedTuple):
-    """One level of the fabric inside a group: how many ranks it joins, B/s per direction of one rank, whether its
-    switch adds up an all-reduce, and what it is made of: links between devices, a server's PCIe tree, a network.
-    """
-
-    ranks: int
-    rate: float
-    reduces: bool = False
-    medium: Literal["link", "host", "network"] = "link"
-
-
-class Machine(NamedTuple):
-    """What the roofline needs of a device, as plain rates.
-
-    matrix_flops: dense peak of a compute dtype in FLOP/s. separate: whether products of that dtype have units of
-    their own, beside the vector unit. vector_flops: of the vector unit. bandwidth: HBM in B/s. cache_bytes:
-    last-level cache. hops: the levels of the fabric that join n ranks which stand `stride` devices apart,
-    innermost first. units: SMs, CUs or cores that tiles are spread over, 0 where unlisted. cycles: clock cycles of
-    all units in a second, 0 where unknown. computes: the dtype that one without units of its own is computed in.
-    """
-
-    matrix_flops: Callable[[str], float]
-    separate: Callable[[str], bool]
-    vector_flops: float
-    bandwidth: float
-    cache_bytes: int
-    hops: Callable[[int, int], tuple[Hop, ...]]
-    units: int = 0
-    cycles: float = 0.0
-    computes: Callable[[str], str] = str
 
 
 class Efficiency(NamedTuple):
@@ -89,7 +57,7 @@ class Work(NamedTuple):
         return self.matrix_flops + self.conv_flops
 
 
-def work(kernel: Kernel, traffic: Traffic, machine: Machine) -> Work:
+def work(kernel: Kernel, traffic: Traffic, machine: DeviceRates) -> Work:
     """The kernel's arithmetic by unit, its traffic and its communication."""
     matrix: Num = 0
     conv: Num = 0
@@ -119,7 +87,7 @@ def compute_dtype(kernel: Kernel) -> str:
     return fallback
 
 
-def communication(op: Op, machine: Machine) -> tuple[Num, Num]:
+def communication(op: Op, machine: DeviceRates) -> tuple[Num, Num]:
     """Bytes that one rank sends in a collective, and the least seconds it takes: levels work at the same time."""
     n, stride = op.attrs["group"], op.attrs.get("stride", 1)
     size, hops = nbytes(op.reads[0]), machine.hops(n, stride)
@@ -142,7 +110,7 @@ def sent_bytes(fn: str, size: Num, hops: tuple[Hop, ...], level: int) -> Num:
     return sent(size, Level(hops[level].ranks, inside, outside, hops[level].reduces, level == len(hops) - 1))
 
 
-def times(w: Work, machine: Machine) -> tuple[Num, Num, Num]:
+def times(w: Work, machine: DeviceRates) -> tuple[Num, Num, Num]:
     """Seconds of arithmetic, of memory and of communication for one execution, each at its peak.
 
     Matrix and vector units work side by side; where products run on the vector unit, they queue there.

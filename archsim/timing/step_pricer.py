@@ -19,7 +19,7 @@ from archsim.spec.parallelism import Plan
 from archsim.timing.calibration import Store, default_store
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.defaults import DATASHEET, DEFAULT_INTERVAL
-from archsim.timing.device import Rates
+from archsim.timing.device import DeviceRates
 from archsim.timing.duration import Duration, Evidence
 from archsim.timing.kernel_calls import FusedCall, lower_to_calls
 from archsim.timing.kernel_timer import Timer
@@ -79,14 +79,16 @@ class StepPricer:
         plan: Plan,
         *,
         graphs: StepGraphs | None = None,
-        rates: Rates | None = None,
+        rates: DeviceRates | None = None,
         store: Store | None = None,
     ) -> StepPricer:
         """A pricer for a model on a device. graphs, rates: those at hand, else made. store: the calibrations.
 
         Raises UsageError for a device without any peak that the model's formats could run on.
         """
-        timer = timer_of(hardware, overheads.kernels, rates or Rates(hardware), overheads.version, store)
+        timer = timer_of(
+            hardware, overheads.kernels, rates or DeviceRates(hardware), overheads.version, store
+        )
         return cls(graphs or StepGraphs(model, formats), timer, overheads, plan)
 
     def on(self, plan: Plan) -> StepPricer:

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from archsim.base.number import Num, absent, maximum
 from archsim.graph.kernels import Kernel, Traffic
+from archsim.timing.device import DeviceRates
 from archsim.timing.duration import EVIDENCE, Duration, Evidence, prevailing_evidence
-from archsim.timing.roofline import BOUNDS, Bound, Machine, limit, seconds, times, work
+from archsim.timing.roofline import BOUNDS, Bound, limit, seconds, times, work
 
 PIECE = 2048
 """Tokens of one piece of a prefill that a pipeline works on stage by stage: enough to hide that each reads weights."""
@@ -34,7 +35,7 @@ class KernelCost(NamedTuple):
     ideal_s: Num
 
     @classmethod
-    def of(cls, kernel: Kernel, moved: Traffic, machine: Machine) -> KernelCost:
+    def of(cls, kernel: Kernel, moved: Traffic, machine: DeviceRates) -> KernelCost:
         """What the roofline says of a kernel."""
         done = work(kernel, moved, machine)
         parts = times(done, machine)

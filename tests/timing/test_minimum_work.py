@@ -19,9 +19,9 @@ from archsim.spec.load import load_hardware, load_model
 from archsim.spec.lower import lower
 from archsim.spec.parallelism import tp_degrees
 from archsim.timing.classes.catalog import MODELS
-from archsim.timing.device import Rates
+from archsim.timing.device import DeviceRates
 from archsim.timing.kernel_calls import FusedCall, lower_to_calls
-from archsim.timing.roofline import Machine, Work, work
+from archsim.timing.roofline import Work, work
 
 CLOSE = 1e-3
 
@@ -29,7 +29,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {}
 """(model, kernel class) -> why its work differs from the graph's. Five at most."""
 
 MODELS_OF_CATALOG = [entry.name for entry in names("models") if entry.path is not None]
-MACHINE: Machine = Rates(load_hardware("h100-sxm")).machine()
+MACHINE: DeviceRates = DeviceRates(load_hardware("h100-sxm"))
 
 
 def _cases() -> list[tuple[str, int]]:

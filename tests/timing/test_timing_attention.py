@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rates import changed
 
 import archsim
 from archsim.accuracy.table import Group, Key
@@ -15,8 +16,7 @@ from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.model import Fitted, bounded_kernel_seconds, default_constants
 from archsim.timing.classes.surface import Surface
-from archsim.timing.device import Rates
-from archsim.timing.roofline import Machine
+from archsim.timing.device import DeviceRates
 
 PREFILL, DECODE = MODELS["attn_prefill"], MODELS["attn_decode"]
 DEVICES = ("h100-sxm", "a100-sxm", "l40s", "mi300x", "tpu-v5e", "apple-m3-max")
@@ -28,9 +28,9 @@ OPS = ("attn_prefill", "attn_decode")
 
 
 @cache
-def machine(name: str) -> Machine:
+def machine(name: str) -> DeviceRates:
     """A device of the catalog."""
-    return Rates(archsim.load_hardware(name)).machine()
+    return DeviceRates(archsim.load_hardware(name))
 
 
 def decode(
@@ -61,7 +61,7 @@ def with_dims(call: KernelCall, **dims: float) -> KernelCall:
     return call._replace(dims={**call.dims, **dims})
 
 
-def time(call: KernelCall, at: Machine | None = None, **constants: float) -> float:
+def time(call: KernelCall, at: DeviceRates | None = None, **constants: float) -> float:
     """Seconds with the usual constants, or some others."""
     model = MODELS[call.kernel_class]
     return float(bounded_kernel_seconds(model, call, at or machine("h100-sxm"),
@@ -129,7 +129,7 @@ def test_more_bandwidth_takes_no_more(
 ) -> None:
     """Everything else equal."""
     at, call = machine("a100-sxm"), call_of(op, batch, length, groups, group, width, window)
-    assert time(call, at._replace(bandwidth=at.bandwidth * factor)) <= time(call, at) * (1 + 1e-9)
+    assert time(call, changed(at, bandwidth=at.bandwidth * factor)) <= time(call, at) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("op", OPS)

@@ -18,8 +18,8 @@ from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.collective import Collective, by_group
 from archsim.timing.classes.model import Fitted, KernelModel, bounded_kernel_seconds, default_constants
 from archsim.timing.classes.surface import Surface
-from archsim.timing.device import Rates
-from archsim.timing.roofline import Hop, Machine, communication
+from archsim.timing.device import DeviceRates, Hop
+from archsim.timing.roofline import communication
 
 OPS = sorted(op for op, model in MODELS.items() if isinstance(model, Collective))
 DEVICES = ("h100-sxm", "b200", "l40s", "mi300x", "tpu-v5e", "gb200-nvl72")
@@ -29,9 +29,9 @@ GROUPS = st.sampled_from([2, 4, 8])
 
 
 @cache
-def machine(name: str) -> Machine:
+def machine(name: str) -> DeviceRates:
     """A device of the catalog."""
-    return Rates(archsim.load_hardware(name)).machine()
+    return DeviceRates(archsim.load_hardware(name))
 
 
 def time(op: str, device: str, n: int, size: int, stride: int = 1, dtype: str = "bf16") -> float:
@@ -41,14 +41,15 @@ def time(op: str, device: str, n: int, size: int, stride: int = 1, dtype: str = 
     return float(bounded_kernel_seconds(model, call, machine(device), default_constants(model))) * 1e6
 
 
-def slower(device: str, factor: float) -> Machine:
+def slower(device: str, factor: float) -> DeviceRates:
     """The same device with links of a fraction of their rate."""
-    whole = machine(device)
 
-    def hops(ranks: int, stride: int) -> tuple[Hop, ...]:
-        return tuple(hop._replace(rate=hop.rate * factor) for hop in whole.hops(ranks, stride))
+    class Slower(DeviceRates):
+        def hops(self, ranks: int, stride: int = 1) -> tuple[Hop, ...]:
+            found = DeviceRates.hops(self, ranks, stride)
+            return tuple(hop._replace(rate=hop.rate * factor) for hop in found)
 
-    return whole._replace(hops=hops)
+    return Slower(archsim.load_hardware(device))
 
 
 @pytest.mark.parametrize("fn", ["all_reduce", "all_gather", "all_to_all"])

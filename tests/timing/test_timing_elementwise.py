@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rates import changed
 
 import archsim
 from archsim.accuracy.table import Group, Key
@@ -14,8 +15,7 @@ from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.elementwise import Elementwise
 from archsim.timing.classes.model import bounded_kernel_seconds, default_constants
-from archsim.timing.device import Rates
-from archsim.timing.roofline import Machine
+from archsim.timing.device import DeviceRates
 
 OPS = ("norm", "act", "rope", "add")
 DEVICES = ("h100-sxm", "a100-sxm", "l40s", "mi300x", "tpu-v5e", "apple-m3-max")
@@ -24,12 +24,12 @@ ROWS, WIDTHS = st.integers(1, 2**17), st.sampled_from([640, 2560, 8192, 57344])
 
 
 @cache
-def machine(name: str) -> Machine:
+def machine(name: str) -> DeviceRates:
     """A device of the catalog."""
-    return Rates(archsim.load_hardware(name)).machine()
+    return DeviceRates(archsim.load_hardware(name))
 
 
-def time(call: KernelCall, at: Machine) -> float:
+def time(call: KernelCall, at: DeviceRates) -> float:
     """Seconds with the usual constants."""
     return float(
         bounded_kernel_seconds(
@@ -70,7 +70,7 @@ def test_more_tokens_take_no_less(op: str, device: str, m: int, n: int, factor: 
 def test_less_bandwidth_takes_no_less(op: str, device: str, m: int, n: int, factor: float) -> None:
     """The cache is held to scale with memory."""
     at = machine(device)
-    slow = at._replace(bandwidth=at.bandwidth * factor)
+    slow = changed(at, bandwidth=at.bandwidth * factor)
     assert time(rows(op, m, n), slow) >= time(rows(op, m, n), at) * (1 - 1e-9)
 
 
@@ -100,7 +100,7 @@ def test_what_the_cache_holds_is_faster_by_the_byte() -> None:
 
 def test_without_a_cache_there_is_one_rate() -> None:
     """A device that lists none reads everything from memory."""
-    at = machine("h100-sxm")._replace(cache_bytes=0)
+    at = changed(machine("h100-sxm"), cache_bytes=0)
     floor = default_constants(MODELS["elementwise"]).constants["floor_us"] * 1e-6
     calls = [
         KernelCall("elementwise", dims={"read_bytes": size, "write_bytes": 0}) for size in (2**20, 2**30)

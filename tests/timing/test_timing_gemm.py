@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rates import changed
 
 import archsim
 from archsim.accuracy.table import Group, Key
@@ -15,8 +16,7 @@ from archsim.timing.classes.call import STORED, KernelCall
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.gemm import COPIES, TILE
 from archsim.timing.classes.model import Fitted, bounded_kernel_seconds, default_constants
-from archsim.timing.device import Rates
-from archsim.timing.roofline import Machine
+from archsim.timing.device import DeviceRates
 
 MODEL = MODELS["gemm"]
 DEVICES = ("h100-sxm", "a100-sxm", "l40s", "mi300x", "tpu-v5e", "apple-m3-max")
@@ -27,9 +27,9 @@ SHARES = st.floats(0.01, 1.0)
 
 
 @cache
-def machine(name: str) -> Machine:
+def machine(name: str) -> DeviceRates:
     """A device of the catalog."""
-    return Rates(archsim.load_hardware(name)).machine()
+    return DeviceRates(archsim.load_hardware(name))
 
 
 def product(m: int, n: int, k: int, dtype: str = "bf16", warm: float = 0) -> KernelCall:
@@ -37,7 +37,7 @@ def product(m: int, n: int, k: int, dtype: str = "bf16", warm: float = 0) -> Ker
     return KernelCall("gemm", dtype, dims={"m": m, "n": n, "k": k, "warm": warm})
 
 
-def time(call: KernelCall, at: Machine, **constants: float) -> float:
+def time(call: KernelCall, at: DeviceRates, **constants: float) -> float:
     """Seconds with the usual constants, or some others."""
     fitted = Fitted(constants={**default_constants(MODEL).constants, **constants})
     return float(bounded_kernel_seconds(MODEL, call, at, fitted))
@@ -77,7 +77,7 @@ def test_larger_products_take_no_less(
 def test_less_bandwidth_takes_no_less(device: str, m: int, n: int, k: int, factor: float) -> None:
     """Other rates unchanged."""
     at = machine(device)
-    slow = at._replace(bandwidth=at.bandwidth * factor)
+    slow = changed(at, bandwidth=at.bandwidth * factor)
     assert time(product(m, n, k), slow) >= time(product(m, n, k), at) * (1 - 1e-9)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rates import changed
 
 import archsim
 from archsim.accuracy.table import Group, Key
@@ -14,8 +15,7 @@ from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.mla import MlaDecode
 from archsim.timing.classes.model import Fitted, bounded_kernel_seconds, default_constants, kernel_seconds
-from archsim.timing.device import Rates
-from archsim.timing.roofline import Machine
+from archsim.timing.device import DeviceRates
 
 DEVICES = ("h100-sxm", "a100-sxm", "l40s", "mi300x")
 OPS = {"mla_prefill": "seq_q", "mla_decode": "seq_kv"}
@@ -25,9 +25,9 @@ FACTOR, CACHE, WARM = st.floats(1, 4), st.sampled_from(["bf16", "fp8"]), st.samp
 
 
 @cache
-def machine(name: str) -> Machine:
+def machine(name: str) -> DeviceRates:
     """A device of the catalog."""
-    return Rates(archsim.load_hardware(name)).machine()
+    return DeviceRates(archsim.load_hardware(name))
 
 
 def call(
@@ -39,7 +39,7 @@ def call(
     )
 
 
-def time(of: KernelCall, at: Machine) -> float:
+def time(of: KernelCall, at: DeviceRates) -> float:
     """Seconds by the formula with the usual constants, before any bound is applied."""
     return float(kernel_seconds(MODELS[of.kernel_class], of, at, default_constants(MODELS[of.kernel_class])))
 
@@ -76,7 +76,7 @@ def test_more_bandwidth_takes_no_more(
 ) -> None:
     """Everything else alike."""
     at, of = machine(device), call(op, batch, length, heads)
-    assert time(of, at._replace(bandwidth=at.bandwidth * factor)) <= time(of, at) * (1 + 1e-9)
+    assert time(of, changed(at, bandwidth=at.bandwidth * factor)) <= time(of, at) * (1 + 1e-9)
 
 
 def test_one_cache_entry_serves_all_heads() -> None:
@@ -95,7 +95,7 @@ def test_prompts_are_counted_over_the_triangle() -> None:
 
 def test_heads_of_one_tile_cost_the_same_products() -> None:
     """Up to 64 heads share a tile where padding is complete; the 65th opens another."""
-    model, at = MlaDecode(), machine("h100-sxm")._replace(bandwidth=1e18)
+    model, at = MlaDecode(), changed(machine("h100-sxm"), bandwidth=1e18)
     full = {
         **default_constants(model).constants,
         "padding": 1.0,

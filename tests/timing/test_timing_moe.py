@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rates import changed
 
 import archsim
 from archsim.accuracy.table import Group, Key
@@ -14,8 +15,7 @@ from archsim.calibration import fitting
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.model import Fitted, bounded_kernel_seconds, default_constants, kernel_seconds
 from archsim.timing.classes.moe import Moe, Share, implementation, share, traits
-from archsim.timing.device import Rates
-from archsim.timing.roofline import Machine
+from archsim.timing.device import DeviceRates
 
 MODEL = Moe()
 DEVICES = ("h100-sxm", "a100-sxm", "l40s", "mi300x")
@@ -36,9 +36,9 @@ SHAPE, RANKS = st.sampled_from(SHAPES), st.sampled_from([1, 2, 4, 8])
 
 
 @cache
-def machine(name: str) -> Machine:
+def machine(name: str) -> DeviceRates:
     """A device of the catalog."""
-    return Rates(archsim.load_hardware(name)).machine()
+    return DeviceRates(archsim.load_hardware(name))
 
 
 def call(m: int, shape: tuple[int, int, int, int], dtype: str = "bf16", **more: float) -> KernelCall:
@@ -46,7 +46,7 @@ def call(m: int, shape: tuple[int, int, int, int], dtype: str = "bf16", **more: 
     return KernelCall("moe", dtype, dims={"m": m, **dict(zip(MODEL.families, shape, strict=True)), **more})
 
 
-def time(of: KernelCall, at: Machine) -> float:
+def time(of: KernelCall, at: DeviceRates) -> float:
     """Seconds by the formula with the usual constants, before any bound is applied."""
     return float(kernel_seconds(MODEL, of, at, default_constants(MODEL)))
 
@@ -119,7 +119,7 @@ def test_more_bandwidth_takes_no_more(
 ) -> None:
     """Everything else alike."""
     at, of = machine(device), call(m, shape, ep=ep, skew=skew)
-    assert time(of, at._replace(bandwidth=at.bandwidth * factor)) <= time(of, at) * (1 + 1e-9)
+    assert time(of, changed(at, bandwidth=at.bandwidth * factor)) <= time(of, at) * (1 + 1e-9)
 
 
 @FAST

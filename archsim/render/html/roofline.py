@@ -11,7 +11,7 @@ from archsim.render.html.measured import Seen
 from archsim.render.html.plots import SHAPES, Frame, drawn, frame
 from archsim.render.page import plural
 from archsim.spec.hardware import Hardware
-from archsim.timing.device import Rates
+from archsim.timing.device import DeviceRates
 from archsim.timing.step_time import KernelTime
 
 SMALLEST, GROWTH = 2.2, 9.0
@@ -36,11 +36,11 @@ def rooflines(grid: Grid, devices: Sequence[Hardware], seen: Sequence[Seen]) -> 
 
 def peaks_of(device: Hardware, runs: Sequence[Run]) -> dict[str, float]:
     """FLOP/s of the dtypes that the runs multiply in, as the device computes them."""
-    rates = Rates(device)
-    found = {"bf16": rates.matrix("bf16")}
+    rates = DeviceRates(device)
+    found = {"bf16": rates.matrix_flops("bf16")}
     for run in runs:
         for stored in run.base.formats.weights.values():
-            found.setdefault(rates.computes(stored.compute), rates.matrix(stored.compute))
+            found.setdefault(rates.computes(stored.compute), rates.matrix_flops(stored.compute))
     return dict(sorted(found.items(), key=lambda item: (item[1], item[0])))
 
 

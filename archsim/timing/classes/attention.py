@@ -11,7 +11,7 @@ from archsim.base.number import Num, ceil_div, log2, maximum, minimum, where
 from archsim.timing.classes.call import STORED, KernelCall
 from archsim.timing.classes.model import Constant, KernelModel, l2_hit_fraction, resident
 from archsim.timing.classes.surface import Axis
-from archsim.timing.roofline import Machine
+from archsim.timing.device import DeviceRates
 
 ROWS = 128
 """Query rows of one tile of a prompt (FlashAttention-2, arXiv:2307.08691, and -3, arXiv:2407.08608)."""
@@ -80,13 +80,13 @@ class AttnPrefill(KernelModel):
         """Keys and values in the window, once."""
         return kv_bytes(call, span(call))
 
-    def row_bytes(self, call: KernelCall, machine: Machine) -> Num:
+    def row_bytes(self, call: KernelCall, machine: DeviceRates) -> Num:
         """The KV cache once, and queries and results beyond the cache."""
         rows = call.dims["batch"] * call.dims["seq_q"] * call.dims["heads"]
         moved = OUT * rows * sum(widths(call))
         return self.operand_bytes(call) + moved * (moved > machine.cache_bytes)
 
-    def formula(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
+    def formula(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
         """Arithmetic of tiles against their traffic, with partial overlap and a floor."""
         rows = call.dims["batch"] * call.dims["heads"] * call.dims["seq_q"]
         moved = OUT * rows * sum(widths(call)) + self.operand_bytes(call)
@@ -95,7 +95,7 @@ class AttnPrefill(KernelModel):
         arithmetic, p = self._arithmetic(call, machine, constants), constants["overlap"]
         return microseconds(constants["floor_us"], machine) + (arithmetic**p + memory**p) ** (1 / p)
 
-    def _arithmetic(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
+    def _arithmetic(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
         """Seconds of all tiles over all multiprocessors, or of the longest tile where that is more.
 
         A tile over a long cached prefix is split until the multiprocessors are busy.
@@ -116,7 +116,7 @@ class AttnPrefill(KernelModel):
         alone = rows * longest * pair * units(machine) / splits
         return (spread**SHARP + alone**SHARP) ** (1 / SHARP)
 
-    def coordinates(self, call: KernelCall, machine: Machine) -> Mapping[str, Num]:
+    def coordinates(self, call: KernelCall, machine: DeviceRates) -> Mapping[str, Num]:
         """log2 of extents; `seq` is the prompt without a prefix that has as many pairs."""
         s, window = call.dims["seq_q"], call.dims.get("window", 0)
         inside = where(window > 0, minimum(s, window), s)
@@ -191,12 +191,12 @@ class AttnDecode(KernelModel):
         """The KV cache inside the window, once."""
         return kv_bytes(call, seen(call))
 
-    def row_bytes(self, call: KernelCall, machine: Machine) -> Num:
+    def row_bytes(self, call: KernelCall, machine: DeviceRates) -> Num:
         """The KV cache inside the window, but for what a repeated run finds in the last-level cache."""
         cache = self.operand_bytes(call)
         return cache * (1 - resident(call, cache, machine))
 
-    def formula(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
+    def formula(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
         """The cache's traffic against the work of tiles, with partial overlap and a floor."""
         rows = call.dims["heads"] * call.dims.get("seq_q", 1)
         length = seen(call) + constants["outside"] * (call.dims["seq_kv"] - seen(call))
@@ -210,7 +210,7 @@ class AttnDecode(KernelModel):
         return microseconds(constants["floor_us"], machine) + (busy**p + memory**p) ** (1 / p)
 
     def _arithmetic(
-        self, call: KernelCall, length: Num, machine: Machine, constants: Mapping[str, float]
+        self, call: KernelCall, length: Num, machine: DeviceRates, constants: Mapping[str, float]
     ) -> Num:
         """Seconds of all tiles over all multiprocessors, or of one over a whole cache where that is more."""
         groups, d = call.dims["kv_heads"], sum(map(padded, widths(call))) / 2
@@ -229,7 +229,7 @@ class AttnDecode(KernelModel):
         walk = longest * d / 128 * microseconds(token * 1e-3, machine)
         return (spread**SHARP + walk**SHARP) ** (1 / SHARP)
 
-    def coordinates(self, call: KernelCall, machine: Machine) -> Mapping[str, Num]:
+    def coordinates(self, call: KernelCall, machine: DeviceRates) -> Mapping[str, Num]:
         """log2 of extents; `length` counts what a window leaves, `beyond` how much longer the cache is."""
         length = seen(call)
         return {
@@ -247,12 +247,12 @@ def compute(call: KernelCall) -> str:
     return STORED.get(call.dtype, STORED["bf16"]).compute
 
 
-def units(machine: Machine) -> int:
+def units(machine: DeviceRates) -> int:
     """Multiprocessors that tiles are spread over."""
     return machine.units if machine.units >= FEWEST else UNITS
 
 
-def microseconds(value: Num, machine: Machine) -> Num:
+def microseconds(value: Num, machine: DeviceRates) -> Num:
     """Seconds of some steps that take `value` microseconds at the reference clock."""
     known = machine.units >= FEWEST and machine.cycles
     return value * 1e-6 * (CLOCK * machine.units / machine.cycles if known else 1.0)

@@ -14,7 +14,8 @@ from archsim.graph.kernels import Traffic
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.model import Constant, KernelModel
 from archsim.timing.classes.surface import Axis
-from archsim.timing.roofline import Hop, Machine, Work, sent_bytes
+from archsim.timing.device import DeviceRates, Hop
+from archsim.timing.roofline import Work, sent_bytes
 
 Hops = tuple[Hop, ...]
 
@@ -74,13 +75,13 @@ class Collective(KernelModel):
         "network_fill_us": Constant(14.0, 1.0, 200.0),
     }
 
-    def local(self, call: KernelCall, machine: Machine) -> bool:
+    def local(self, call: KernelCall, machine: DeviceRates) -> bool:
         """Over a PCIe tree the host decides: one without peer access reaches a tenth of another."""
         return any(
             hop.medium == "host" for n, stride in groups(call) if n > 1 for hop in machine.hops(n, stride)
         )
 
-    def minimum_work(self, call: KernelCall, machine: Machine) -> Work:
+    def minimum_work(self, call: KernelCall, machine: DeviceRates) -> Work:
         """What one rank must send over each level, at the same time, and a graph's buffers beyond the cache."""
 
         def slowest(size: Num, hops: Hops) -> Num:
@@ -97,11 +98,11 @@ class Collective(KernelModel):
             traffic=moved, comm_bytes=by_group(call, machine, sent), comm_s=by_group(call, machine, slowest)
         )
 
-    def formula(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
+    def formula(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
         """Seconds over the levels that the group spans."""
         return by_group(call, machine, lambda size, hops: self.over(size, hops, constants))
 
-    def coordinates(self, call: KernelCall, machine: Machine) -> Mapping[str, Num]:
+    def coordinates(self, call: KernelCall, machine: DeviceRates) -> Mapping[str, Num]:
         """log2 of the payload and of the devices from first to last: what was measured on 2 to 8 neighbours is not
         carried over to 16 devices and more.
         """
@@ -168,7 +169,7 @@ def plain(hops: Hops) -> Hops:
     return tuple(hop._replace(reduces=False) for hop in hops)
 
 
-def by_group(call: KernelCall, machine: Machine, rule: Callable[[Num, Hops], Num]) -> Num:
+def by_group(call: KernelCall, machine: DeviceRates, rule: Callable[[Num, Hops], Num]) -> Num:
     """A rule over payloads and levels, applied to each kind of group among the calls."""
     size, found = call.dims["bytes"], None
     for ranks, stride in groups(call):
@@ -203,7 +204,7 @@ class AllReduce(Collective):
         """Once around to reduce, once more to gather."""
         return 2 * chain(hop)
 
-    def formula(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
+    def formula(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
         """The faster of ring and switch."""
         adds = self.adds(call)
         return by_group(call, machine, lambda size, hops: self.best(size, hops, constants, adds))
@@ -302,7 +303,7 @@ class EngineAllReduce(AllReduce):
         """Calls launched one by one, or replayed in a CUDA graph, which is what an unnamed kernel is taken for."""
         return "eager" if kernel.endswith("eager") else "graph"
 
-    def formula(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
+    def formula(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
         """The faster kernel, never less than the host needs to launch it."""
         adds = self.adds(call)
 

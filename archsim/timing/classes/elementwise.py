@@ -9,7 +9,7 @@ from archsim.base.number import Num, log2, maximum
 from archsim.timing.classes.call import BYTES, KernelCall
 from archsim.timing.classes.model import Constant, KernelModel
 from archsim.timing.classes.surface import Axis
-from archsim.timing.roofline import Machine
+from archsim.timing.device import DeviceRates
 
 FADE = 2
 """How fast hits in the last-level cache fade once a kernel's tensors outgrow it."""
@@ -42,13 +42,13 @@ class Elementwise(KernelModel):
         """Bytes read and bytes written."""
         return call.dims["read_bytes"], call.dims["write_bytes"]
 
-    def row_bytes(self, call: KernelCall, machine: Machine) -> Num:
+    def row_bytes(self, call: KernelCall, machine: DeviceRates) -> Num:
         """Every tensor once, where it is larger than the last-level cache."""
         read, written = self.moved(call)
         beyond = machine.cache_bytes
         return read * (read > beyond) + written * (written > beyond)
 
-    def formula(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
+    def formula(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
         """A floor, and memory or cache time."""
         total = sum(self.moved(call))
         rate = machine.bandwidth * constants["memory"]
@@ -58,7 +58,7 @@ class Elementwise(KernelModel):
         hit = 1 / (1 + (total / (constants["kept"] * machine.cache_bytes)) ** FADE)
         return time - total / rate * hit * (1 - 1 / constants["faster"])
 
-    def coordinates(self, call: KernelCall, machine: Machine) -> Mapping[str, Num]:
+    def coordinates(self, call: KernelCall, machine: DeviceRates) -> Mapping[str, Num]:
         """log2 of all bytes moved."""
         return {"bytes": log2(maximum(sum(self.moved(call)), 1))}
 
@@ -78,7 +78,7 @@ class Rowwise(Elementwise):
         elements = call.dims["m"] * call.dims["n"] * BYTES.get(call.dtype, 2)
         return elements * self.reads, elements * self.writes
 
-    def coordinates(self, call: KernelCall, machine: Machine) -> Mapping[str, Num]:
+    def coordinates(self, call: KernelCall, machine: DeviceRates) -> Mapping[str, Num]:
         """log2 of all bytes moved and of a row's length."""
         return {**super().coordinates(call, machine), "row": log2(call.dims["n"])}
 

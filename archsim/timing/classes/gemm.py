@@ -9,7 +9,7 @@ from archsim.base.number import Num, ceil_div, log2
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.model import Constant, KernelModel, resident
 from archsim.timing.classes.surface import Axis
-from archsim.timing.roofline import Machine
+from archsim.timing.device import DeviceRates
 
 OUT = 2
 """Bytes of one output element."""
@@ -72,14 +72,14 @@ class Gemm(KernelModel):
         """The weights once, with their scales and what else is stored beside them."""
         return call.dims["n"] * call.dims["k"] * call.storage.weight
 
-    def row_bytes(self, call: KernelCall, machine: Machine) -> Num:
+    def row_bytes(self, call: KernelCall, machine: DeviceRates) -> Num:
         """The weights once, and operands beyond the last-level cache."""
         m, n, k = (call.dims[name] for name in self.dims)
         moved, weights = m * (k * call.storage.read + n * OUT), self.operand_bytes(call)
         found = resident(call, COPIES * weights, machine)
         return weights * (1 - found) + moved * (moved > machine.cache_bytes)
 
-    def formula(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
+    def formula(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
         """Three terms with partial overlap, and a floor."""
         k, stored = call.dims["k"], call.storage
         peak = machine.matrix_flops(stored.compute) * constants["matrix"]
@@ -92,7 +92,7 @@ class Gemm(KernelModel):
         busy = busy ** (1 / p)
         return constants["floor_us"] * 1e-6 + busy
 
-    def coordinates(self, call: KernelCall, machine: Machine) -> Mapping[str, Num]:
+    def coordinates(self, call: KernelCall, machine: DeviceRates) -> Mapping[str, Num]:
         """log2 of the three extents."""
         return {name: log2(call.dims[name]) for name in self.dims}
 
@@ -114,7 +114,7 @@ class Gemm(KernelModel):
         return "" if kernel.startswith(LIBRARIES) else kernel
 
 
-def _outputs(call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
+def _outputs(call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
     """Output elements computed: those asked for, with shares of what whole tiles and whole waves add."""
     m, n, units = call.dims["m"], call.dims["n"], machine.units or UNITS
     rows, columns = ceil_div(m, TILE), ceil_div(n, TILE)
@@ -124,7 +124,7 @@ def _outputs(call: KernelCall, machine: Machine, constants: Mapping[str, float])
     return m * n + constants["pad"] * (tiled * (1 + constants["wave"] * idle) - m * n)
 
 
-def _traffic(call: KernelCall, machine: Machine, warm: float) -> Num:
+def _traffic(call: KernelCall, machine: DeviceRates, warm: float) -> Num:
     """Bytes, at the speed of memory: weights once, operands and results, and quantising where that comes first."""
     m, n, k, stored = call.dims["m"], call.dims["n"], call.dims["k"], call.storage
     weights = n * k * stored.weight

@@ -16,7 +16,7 @@ from archsim.base.number import Num, ceil_div, log2
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.model import Constant, KernelModel, l2_hit_fraction, resident
 from archsim.timing.classes.surface import Axis
-from archsim.timing.roofline import Machine
+from archsim.timing.device import DeviceRates
 
 LATENT = 512
 ROTARY = 64
@@ -69,7 +69,7 @@ class MlaPrefill(KernelModel):
         """Tables hold one shape."""
         return _widths(call, KEY, VALUE) == (KEY, VALUE)
 
-    def row_bytes(self, call: KernelCall, machine: Machine) -> Num:
+    def row_bytes(self, call: KernelCall, machine: DeviceRates) -> Num:
         """Queries, keys, values and outputs where they exceed the cache."""
         moved = self._moved(call)
         return moved * (moved > machine.cache_bytes)
@@ -96,7 +96,7 @@ class MlaPrefill(KernelModel):
         tokens = call.dims["batch"] * (call.dims["seq_q"] + _prefix(call))
         return tokens * call.dims["heads"] * 2 * self._width(call) + self.operand_bytes(call)
 
-    def formula(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
+    def formula(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
         """Three terms in a p-norm over the floor."""
         peak, width = machine.matrix_flops("bf16"), self._width(call)
         compute = 2 * call.dims["heads"] * self._pairs(call, TILE) * width / (peak * constants["matrix"])
@@ -108,7 +108,7 @@ class MlaPrefill(KernelModel):
         p = constants["overlap"]
         return constants["floor_us"] * 1e-6 + (compute**p + block**p + memory**p) ** (1 / p)
 
-    def coordinates(self, call: KernelCall, machine: Machine) -> Mapping[str, Num]:
+    def coordinates(self, call: KernelCall, machine: DeviceRates) -> Mapping[str, Num]:
         """log2 of the extents; `rows` is sequences times heads."""
         heads = log2(call.dims["heads"])
         return {"seq": log2(call.dims["seq_q"]), "rows": log2(call.dims["batch"]) + heads, "heads": heads}
@@ -173,7 +173,7 @@ class MlaDecode(KernelModel):
         width = _widths(call, LATENT + ROTARY, LATENT)[0]
         return call.dims.get("kv_bytes", self._entries(call) * width * call.cache_bytes)
 
-    def row_bytes(self, call: KernelCall, machine: Machine) -> Num:
+    def row_bytes(self, call: KernelCall, machine: DeviceRates) -> Num:
         """The entries, but for what a repeated run finds in the last-level cache."""
         read = self.operand_bytes(call)
         return read * (1 - resident(call, read, machine))
@@ -181,7 +181,7 @@ class MlaDecode(KernelModel):
     def _entries(self, call: KernelCall) -> Num:
         return call.dims["batch"] * call.dims["seq_kv"]
 
-    def formula(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
+    def formula(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
         """The terms of the class; several new tokens of a sequence are more rows over the same entries."""
         batch, entries = call.dims["batch"], self._entries(call)
         wide, narrow = _widths(call, LATENT + ROTARY, LATENT)
@@ -199,7 +199,7 @@ class MlaDecode(KernelModel):
         moved = 2 * batch * heads * (wide + narrow) / (machine.bandwidth * constants["stream"])
         return constants["floor_us"] * 1e-6 + busy + blocks + moved
 
-    def coordinates(self, call: KernelCall, machine: Machine) -> Mapping[str, Num]:
+    def coordinates(self, call: KernelCall, machine: DeviceRates) -> Mapping[str, Num]:
         """log2 of the three extents."""
         return {
             "seq": log2(call.dims["seq_kv"]),

@@ -10,7 +10,8 @@ from archsim.base.number import Num, exp, maximum, minimum
 from archsim.graph.kernels import Traffic
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.surface import Axis, Surface
-from archsim.timing.roofline import Machine, Work, times
+from archsim.timing.device import DeviceRates
+from archsim.timing.roofline import Work, times
 
 
 class Constant(NamedTuple):
@@ -52,7 +53,7 @@ class KernelModel(ABC):
     common_floor: ClassVar[bool] = False
     shares: ClassVar[tuple[str, ...]] = ()
 
-    def minimum_work(self, call: KernelCall, machine: Machine) -> Work:
+    def minimum_work(self, call: KernelCall, machine: DeviceRates) -> Work:
         """What the call cannot do without: of a graph's call the work of its kernels, as `roofline.work` states it.
 
         FLOP follow from the extents. `hbm_bytes` among the extents are the bytes that the graph's kernels move; a
@@ -77,7 +78,7 @@ class KernelModel(ABC):
         """Bytes of weights, or of cached keys and values, that the call reads once."""
         return 0
 
-    def row_bytes(self, call: KernelCall, machine: Machine) -> Num:
+    def row_bytes(self, call: KernelCall, machine: DeviceRates) -> Num:
         """Fewest bytes of a table's row: activations count only beyond the last-level cache."""
         return 0
 
@@ -86,10 +87,10 @@ class KernelModel(ABC):
         return True
 
     @abstractmethod
-    def formula(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
+    def formula(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
         """Seconds by the formula alone."""
 
-    def coordinates(self, call: KernelCall, machine: Machine) -> Mapping[str, Num]:
+    def coordinates(self, call: KernelCall, machine: DeviceRates) -> Mapping[str, Num]:
         """Where a call lies on the grids."""
         return {}
 
@@ -105,7 +106,7 @@ class KernelModel(ABC):
         """The call with what its kernel's name says as extents."""
         return call
 
-    def local(self, call: KernelCall, machine: Machine) -> bool:
+    def local(self, call: KernelCall, machine: DeviceRates) -> bool:
         """Whether these measurements say nothing of other devices, whatever these are."""
         return False
 
@@ -113,7 +114,7 @@ class KernelModel(ABC):
         """Which of the four intervals a call belongs to. share: its physical bound over its predicted time."""
         return (share > 0.1) * 1 + (share > 0.3) * 1 + (share > 0.6) * 1
 
-    def bound(self, call: KernelCall, machine: Machine) -> tuple[Num, Num, Num]:
+    def bound(self, call: KernelCall, machine: DeviceRates) -> tuple[Num, Num, Num]:
         """Seconds of arithmetic, of memory and of the links at their peaks."""
         return times(self.minimum_work(call, machine), machine)
 
@@ -125,7 +126,7 @@ class Fitted(NamedTuple):
     surfaces: tuple[Surface, ...] = ()
 
 
-def kernel_seconds(model: KernelModel, call: KernelCall, machine: Machine, fitted: Fitted) -> Num:
+def kernel_seconds(model: KernelModel, call: KernelCall, machine: DeviceRates, fitted: Fitted) -> Num:
     """The formula times its correction."""
     time = model.formula(call, machine, fitted.constants)
     if fitted.surfaces:
@@ -134,13 +135,13 @@ def kernel_seconds(model: KernelModel, call: KernelCall, machine: Machine, fitte
     return time
 
 
-def bounded_kernel_seconds(model: KernelModel, call: KernelCall, machine: Machine, fitted: Fitted) -> Num:
+def bounded_kernel_seconds(model: KernelModel, call: KernelCall, machine: DeviceRates, fitted: Fitted) -> Num:
     """The estimate, never below the physical bound."""
     compute, memory, link = model.bound(call, machine)
     return maximum(kernel_seconds(model, call, machine, fitted), maximum(maximum(compute, memory), link))
 
 
-def l2_hit_fraction(size: Num, machine: Machine) -> Num:
+def l2_hit_fraction(size: Num, machine: DeviceRates) -> Num:
     """Share of `size` bytes that the last-level cache still holds when they are read again: 1 below 0.75 of the
     cache, 0 above 1.25, linear between.
     """
@@ -149,7 +150,7 @@ def l2_hit_fraction(size: Num, machine: Machine) -> Num:
     return minimum(maximum(2.5 - 2 * size / machine.cache_bytes, 0.0), 1.0)
 
 
-def resident(call: KernelCall, size: Num, machine: Machine) -> Num:
+def resident(call: KernelCall, size: Num, machine: DeviceRates) -> Num:
     """Share of weights or caches that a call timed over and over by itself finds in the last-level cache.
 
     Only tables of kernels say so, by the extent `warm` of 1; in a model other layers come between.

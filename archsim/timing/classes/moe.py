@@ -14,7 +14,7 @@ from archsim.base.number import Num, exp, log2, maximum, minimum, where
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.model import Constant, KernelModel, l2_hit_fraction, resident
 from archsim.timing.classes.surface import Axis
-from archsim.timing.roofline import Machine
+from archsim.timing.device import DeviceRates
 
 BALANCED = 0.0
 """The `skew` of a table that gives every expert the same number of rows."""
@@ -159,7 +159,7 @@ class Moe(KernelModel):
         hits = call.dims["hits"] if "hits" in call.dims else _share(call).hits
         return hits * _matrix(call) * call.storage.weight
 
-    def row_bytes(self, call: KernelCall, machine: Machine) -> Num:
+    def row_bytes(self, call: KernelCall, machine: DeviceRates) -> Num:
         """The weights of as few experts as can take the rows, and tokens beyond the cache."""
         m, topk, ep = call.dims["m"], call.dims["topk"], call.dims.get("ep", 1)
         held = call.dims["experts"] / ep
@@ -170,7 +170,7 @@ class Moe(KernelModel):
         weights = fewest * _matrix(call) * call.storage.weight * (1 - resident(call, most, machine))
         return weights + moved * (moved > machine.cache_bytes)
 
-    def formula(self, call: KernelCall, machine: Machine, constants: Mapping[str, float]) -> Num:
+    def formula(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
         """Partly overlapping grouped products, then what moves rows."""
         part, stored = _share(call), call.storage
         strange = call.dims["m"] * call.dims["topk"] - part.rows
@@ -190,7 +190,7 @@ class Moe(KernelModel):
         moves = moved / (machine.bandwidth * constants["stream"] * faster)
         return constants["floor_us"] * 1e-6 + products + moves
 
-    def coordinates(self, call: KernelCall, machine: Machine) -> Mapping[str, Num]:
+    def coordinates(self, call: KernelCall, machine: DeviceRates) -> Mapping[str, Num]:
         """log2 of tokens, experts on the rank, rows per expert hit, width of an expert and bytes of weights read."""
         part = _share(call)
         return {
