@@ -10,6 +10,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from archsim.base.version import VERSION
+
 if TYPE_CHECKING:
     from archsim.api import (
         claims,
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from archsim.importers.opening import load_model
     from archsim.spec.load import load_hardware
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 _LAZY = {
     "ArchsimError": "archsim.base.errors",

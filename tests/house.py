@@ -43,7 +43,8 @@ def run_time_imports(name: str) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in modules() else node.module for name in inner}
     return {target for target in found if target in modules() and target != name}
 
 

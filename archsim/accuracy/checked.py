@@ -7,8 +7,9 @@ from pathlib import Path
 
 from archsim.accuracy import kernels, runs, serving
 from archsim.accuracy.files import Table, tables
+from archsim.accuracy.rows import Kind
 from archsim.accuracy.times import RunTimes
-from archsim.accuracy.validation import Kind, Several, Validation, joined
+from archsim.accuracy.validation import Several, Validation, joined
 from archsim.base.errors import SpecError, UsageError
 from archsim.spec.catalog import data_roots
 from archsim.timing.calibration import Store

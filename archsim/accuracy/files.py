@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from archsim.accuracy.validation import Kind
+from archsim.accuracy.rows import Kind
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError
 from archsim.base.json_types import JsonObject

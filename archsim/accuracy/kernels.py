@@ -10,16 +10,21 @@ import numpy as np
 
 from archsim.accuracy.files import Table
 from archsim.accuracy.naive_roofline import CLASSES, bounds
-from archsim.accuracy.predict import kernel_time
+from archsim.accuracy.rows import Refused, Rows
 from archsim.accuracy.summary import Repeated, codes_of
 from archsim.accuracy.table import EXTENTS, Key
 from archsim.accuracy.times import RunTimes
-from archsim.accuracy.validation import Refused, Rows, Validation
+from archsim.accuracy.validation import Validation
 from archsim.base.errors import ArchsimError
+from archsim.base.number import exp
 from archsim.spec.load import load_hardware
 from archsim.timing.calibration import Store
 from archsim.timing.classes.call import KernelCall
-from archsim.timing.kernel_timer import Timer, timer
+from archsim.timing.classes.catalog import MODELS
+from archsim.timing.defaults import DATASHEET
+from archsim.timing.duration import Duration
+from archsim.timing.kernel_timer import UNKNOWN, Timer, timer
+from archsim.timing.roofline import seconds
 
 if TYPE_CHECKING:
     from archsim.base.arrays import Array, Bools, Floats, Ints
@@ -261,3 +266,13 @@ class Titles(Sequence[str]):
         ]
         extents = [f"{name} {value}" for name, value in asked.items() if name in EXTENTS]
         return " ".join([*filter(None, words[:4]), *extents])
+
+
+def kernel_time(timer: Timer, call: KernelCall) -> Duration:
+    """A kernel's time, or those of a table of calls; a class without a time model at the usual efficiencies."""
+    if call.kernel_class in MODELS:
+        return timer.time(call)
+    compute, memory, link = bounds(call, timer.machine)
+    time = seconds(compute, memory, link, DATASHEET)
+    low, high = UNKNOWN.interval["0"]
+    return Duration(time, time * exp(low), time * exp(high))

@@ -12,10 +12,10 @@ import numpy as np
 from archsim.accuracy import capacity
 from archsim.accuracy.files import Table
 from archsim.accuracy.question import SHORT, Run, reason_of, run_of
+from archsim.accuracy.rows import Refused, Rows
 from archsim.accuracy.summary import codes_of
-from archsim.accuracy.times import Prediction, RunTimes, composed
-from archsim.accuracy.validation import Refused, Rows, Validation
-from archsim.accuracy.whole import joined, widened
+from archsim.accuracy.times import Prediction, RunTimes, composed, joined, widened
+from archsim.accuracy.validation import Validation
 from archsim.base.diagnostics import quote
 from archsim.base.errors import ArchsimError, UsageError
 from archsim.base.json_types import JsonMapping

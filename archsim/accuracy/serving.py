@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from archsim.accuracy.capacity import largest_batch
 from archsim.accuracy.files import Table
 from archsim.accuracy.question import Run, engine_of, experts_over, reason_of, text, whole
+from archsim.accuracy.rows import Refused
 from archsim.accuracy.runs import METRICS, Asked, columns, regime
 from archsim.accuracy.times import RunTimes
-from archsim.accuracy.validation import Refused, Validation
+from archsim.accuracy.validation import Validation
 from archsim.base.errors import ArchsimError, UsageError
 from archsim.base.json_types import JsonMapping
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from archsim.accuracy.rows import Rows
 from archsim.base.json_types import JsonObject
 
 if TYPE_CHECKING:
-    from archsim.accuracy.validation import Rows
     from archsim.base.arrays import Bools, Floats, Ints
 
 Labels = dict[str, tuple[list[str], "Ints"]]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from math import exp, hypot, log
 from typing import NamedTuple
 
 from archsim.accuracy.question import Run, device_of, model_of, weights_of
@@ -141,3 +142,23 @@ class RunTimes:
             return state.ttft
         own = self.prefill(run, 1, isl)
         return own._replace(expected=own.expected + state.wait, high=own.high + LONGER * state.wait)
+
+
+# ---------------------------------------------------------------------- whole runs
+KINDS: Mapping[str, str] = {
+    "out_system": "throughput", "gen_over_wall": "throughput", "all_over_wall": "throughput", "peak_mem": "peak_mem",
+}  # fmt: skip
+"""By the name of a definition, what it is fitted with."""
+
+
+def widened(span: Prediction, definition: str, store: Store) -> Prediction:
+    """The span with what whole runs of its definition are off."""
+    found = store.engines.get("composition", {}).get(KINDS.get(definition, ""))
+    return span if found is None else joined(span, *found["interval"])
+
+
+def joined(span: Prediction, below: float, above: float) -> Prediction:
+    """The span with an independent error from `below` to `above`, in log."""
+    low = hypot(log(span.expected / span.low), below)
+    high = hypot(log(span.high / span.expected), above)
+    return span._replace(low=span.expected * exp(-low), high=span.expected * exp(high))

@@ -9,25 +9,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:
-    from archsim.base.errors import ArchsimError
+from archsim.base.errors import ArchsimError
+from archsim.base.span import Span
 
 MAX_WORD = 200
 MAX_LINE = 4000
 FRAME_WIDTH = 200
 _RED, _CYAN, _BOLD, _RESET = "\x1b[1;31m", "\x1b[36m", "\x1b[1m", "\x1b[0m"
-
-
-class Span(NamedTuple):
-    """A place in a text file: `line` and `column` from 1, `length` in characters, `text` the whole line."""
-
-    file: str
-    line: int
-    column: int
-    length: int
-    text: str
 
 
 def inert(text: str) -> str:

@@ -17,12 +17,10 @@ ArchsimError
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from archsim.base.json_types import JsonObject
-
-if TYPE_CHECKING:
-    from archsim.base.diagnostics import Span
+from archsim.base.span import Span
 
 
 class ArchsimError(Exception):

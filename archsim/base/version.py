@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+VERSION = "0.1.0"
+"""Of archsim itself."""
+
 
 def version_of(text: str) -> tuple[int, ...] | None:
     """`0.6.x`, `v0.11.0rc1` or `b6000` as numbers; None where there is no version in it."""

@@ -12,9 +12,9 @@ import numpy as np
 from archsim.accuracy import runs, serving
 from archsim.accuracy.files import Table
 from archsim.accuracy.question import device_of, engine_of
-from archsim.accuracy.times import RunTimes
-from archsim.accuracy.validation import Rows, Validation
-from archsim.accuracy.whole import KINDS
+from archsim.accuracy.rows import Rows
+from archsim.accuracy.times import KINDS, RunTimes
+from archsim.accuracy.validation import Validation
 from archsim.base.errors import ArchsimError
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.calibration.engine_fits import Sample, fitted_kernels, fitted_overhead

@@ -10,9 +10,9 @@ import time
 from importlib import metadata
 from pathlib import Path
 
-import archsim
 from archsim.base.errors import ArchsimError, UsageError
 from archsim.base.json_types import JsonObject
+from archsim.base.version import VERSION
 from archsim.measure.table import replace
 
 QUERY = (
@@ -146,7 +146,7 @@ def environment(device: str) -> JsonObject:
     """Versions, the device's facts and a reading of its sensors."""
     packages = {name: _version(name) for name in ("torch", "triton", "numpy")}
     found: JsonObject = {
-        "archsim": archsim.__version__, "python": platform.python_version(), "platform": platform.platform(),
+        "archsim": VERSION, "python": platform.python_version(), "platform": platform.platform(),
         "packages": packages, "cpus": os.cpu_count(), "driver_name": driver_name(device),
     }  # fmt: skip
     if device == "cuda":

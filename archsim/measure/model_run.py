@@ -15,7 +15,8 @@ from torch.nn.attention import sdpa_kernel
 
 from archsim.backend import fused, oracle
 from archsim.backend.cache import Cache
-from archsim.backend.compile.program import Program, Shape, Unsupported
+from archsim.backend.compile.parts import Shape
+from archsim.backend.compile.program import Program, Unsupported
 from archsim.backend.module import build
 from archsim.backend.oracle import META
 from archsim.backend.packed import Packed

@@ -8,7 +8,8 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from archsim.backend import fused
-from archsim.backend.compile.program import Program, Shape, Unsupported
+from archsim.backend.compile.parts import Shape
+from archsim.backend.compile.program import Program, Unsupported
 from archsim.backend.fused import Kernels
 from archsim.backend.module import Net, build
 from archsim.backend.packed import Packed

@@ -235,12 +235,6 @@ class Model(Spec):
         """Whether the main stack keeps keys and values between steps."""
         return self.architecture != "encoder"
 
-    def tiny(self) -> Model:
-        """The same kinds and patterns of blocks at sizes that run anywhere."""
-        from archsim.spec.tiny import tiny
-
-        return tiny(self)
-
 
 def merged_layers(document: JsonObject, merge: Any) -> JsonObject:
     """The document with `layer` merged under every entry of `layers`, groups opened, and under the layer of the

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from archsim.base.diagnostics import Span
+from archsim.base.span import Span
 
 
 class Source(NamedTuple):

@@ -18,8 +18,9 @@ from accuracy import tables as t
 from conftest import ROOT
 
 import archsim as package
+from archsim.accuracy.rows import Rows
 from archsim.accuracy.runs import DEFINITIONS, METRICS
-from archsim.accuracy.validation import Rows, Validation
+from archsim.accuracy.validation import Validation
 from archsim.render.html.validate import MOST, document
 from archsim.render.html.validate_svg import ticks
 from archsim.render.pages.accuracy import accuracy

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from archsim.accuracy.validation import Refused, Rows, Validation, joined
+from archsim.accuracy.rows import Refused, Rows
+from archsim.accuracy.validation import Validation, joined
 
 
 def rows(measured: list[float], predicted: list[float], metric: str = "time_us", **changes: Any) -> Rows:

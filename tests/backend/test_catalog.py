@@ -18,6 +18,7 @@ from archsim.blocks.dispatch import KINDS
 from archsim.counts.count import count
 from archsim.spec.load import load_model
 from archsim.spec.model import Model
+from archsim.spec.tiny import tiny
 
 SPECS = Path(archsim.__file__).parents[1] / "specs" / "models"
 NAMES = sorted(path.stem for path in SPECS.glob("[!_]*.yaml"))
@@ -59,14 +60,14 @@ def test_parameters_equal_the_count(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_flops_of_the_reduced_model_equal_the_count(name: str) -> None:
     """torch counts of the reduced module what `full` says, to the unit."""
-    small = model(name).tiny()
+    small = tiny(model(name))
     assert flops_full(small, BATCH, LENGTH) == count(small, batch=BATCH, input_len=LENGTH).full.total
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_reduced_model_runs(name: str) -> None:
     """A forward pass gives finite numbers."""
-    small = model(name).tiny()
+    small = tiny(model(name))
     ids = torch.randint(small.vocab_size, (1, LENGTH))
     output = build(small, "cpu")(ids, source=ids if small.encoder else None)
     assert (output.hidden if isinstance(output, Encoded) else output).isfinite().all()

@@ -11,7 +11,8 @@ from torch.nn import functional
 
 from archsim.backend import fused
 from archsim.backend.cache import Cache
-from archsim.backend.compile.program import Program, Shape, Unsupported
+from archsim.backend.compile.parts import Shape
+from archsim.backend.compile.program import Program, Unsupported
 from archsim.backend.fused import EAGER, Kernels
 from archsim.backend.module import Net, build
 from archsim.backend.packed import Packed

@@ -7,11 +7,12 @@ import torch
 from archsim.backend.module import Encoded, build
 from archsim.backend.oracle import param_count
 from archsim.spec.model import Model
+from archsim.spec.tiny import tiny
 
 
 def test_tiny_runs(any_model: Model) -> None:
     """Every kind of block still runs after its sizes were reduced."""
-    small = any_model.tiny()
+    small = tiny(any_model)
     ids = torch.randint(small.vocab_size, (1, 12))
     output = build(small, "cpu")(ids, source=ids if small.encoder else None)
     assert (output.hidden if isinstance(output, Encoded) else output).isfinite().all()
@@ -19,7 +20,7 @@ def test_tiny_runs(any_model: Model) -> None:
 
 def test_tiny_is_a_valid_spec(any_model: Model) -> None:
     """The reduced model passes the validation of a written one."""
-    small = any_model.tiny()
+    small = tiny(any_model)
     assert Model.model_validate(small.model_dump(exclude_none=True)).d_model == small.d_model
 
 
@@ -37,7 +38,7 @@ def test_tiny_of_a_large_model() -> None:
             {"repeat": 58, "norm": norm, "attention": attention, "ffn": moe},
         ],
     })  # fmt: skip
-    small = large.tiny()
+    small = tiny(large)
     kept, routed = small.layers[1].attention, small.layers[1].ffn
     assert (small.d_model, small.vocab_size, [layer.repeat for layer in small.layers]) == (64, 128, [2, 2])
     assert (kept.n_heads, kept.n_kv_heads, kept.d_head) == (4, 2, 16)

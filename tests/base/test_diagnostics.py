@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archsim.base import errors
-from archsim.base.diagnostics import Span, quote, render
+from archsim.base.diagnostics import quote, render
 from archsim.base.errors import AnswerNo, SpecError, UnknownName
+from archsim.base.span import Span
 
 LINE = "    attention: {kind: gqa, n_heads: 64, n_kv_head: 8, d_head: 128}"
 FRAME = """\

@@ -20,6 +20,7 @@ import yaml
 from archsim.blocks.dispatch import KINDS
 from archsim.spec.load import load_model
 from archsim.spec.stored_weights import stored_weights
+from archsim.spec.tiny import tiny
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "add-an-attention-variant.md").read_text("utf-8")
@@ -268,7 +269,7 @@ def test_tiny(new: New) -> None:
     """A reduced model has the same blocks, a few hundred thousand parameters at most."""
     from archsim.counts.count import count
 
-    small = load_model(str(new.path)).tiny()
+    small = tiny(load_model(str(new.path)))
     assert count(small).total < 300_000
     kinds = {
         block.kind

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import archsim
-from archsim.accuracy import whole
+from archsim.accuracy import times as whole
 from archsim.accuracy.checked import validate_files
 from archsim.accuracy.files import read
 from archsim.accuracy.times import Prediction

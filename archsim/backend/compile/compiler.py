@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from archsim.backend.axes import dims_of
 from archsim.backend.compile.neighbours import ALIGNED, TWO, Neighbours, plain_add, stores
-from archsim.backend.compile.parts import Call, Part, Values, given, names_kernel, paths_of
+from archsim.backend.compile.parts import Call, Part, Target, Values, given, names_kernel, paths_of
 from archsim.backend.fused import can_gate
 from archsim.backend.moe import expert_product
 from archsim.backend.packed import Linear
@@ -20,16 +20,13 @@ from archsim.backend.run import KERNELS, RULES, Routing
 from archsim.backend.unroll import Unrolled
 from archsim.graph.graph import Op
 
-if TYPE_CHECKING:
-    from archsim.backend.compile.program import Program
-
 QKV = ("q", "k", "v")
 
 
 class Compiler:
     """Turns instructions into parts, in order; an instruction that another took with it is left out."""
 
-    def __init__(self, program: Program, unrolled: Unrolled) -> None:
+    def __init__(self, program: Target, unrolled: Unrolled) -> None:
         self.program, self.code = program, unrolled.code
         self.near = Neighbours(program, unrolled)
         self.found: list[tuple[list[int], Call]] = []

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from archsim.backend.axes import dims_of
+from archsim.backend.compile.parts import Target
 from archsim.backend.fused import can_gate
 from archsim.backend.packed import Linear, linear
 from archsim.backend.unroll import Instruction, Unrolled
 from archsim.graph.graph import Block, Op
-
-if TYPE_CHECKING:
-    from archsim.backend.compile.program import Program
 
 TWO = 2
 ALIGNED = 16
@@ -24,7 +21,7 @@ ALIGNED = 16
 class Neighbours:
     """Instructions by place, values by number, and who reads what. taken: places that a call has already."""
 
-    def __init__(self, program: Program, unrolled: Unrolled) -> None:
+    def __init__(self, program: Target, unrolled: Unrolled) -> None:
         self.program, self.code = program, unrolled.code
         self.result = self._result(unrolled)
         self.readers: dict[int, list[int]] = {}

@@ -8,82 +8,25 @@ behind it, a gate, a rotation are one kernel each. What no rule covers runs by t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from archsim.backend.axes import dims_of
 from archsim.backend.cache import Cache, Slot
 from archsim.backend.compile.compiler import Compiler
-from archsim.backend.compile.parts import Part, Values
+from archsim.backend.compile.parts import Part, Shape, StaticRun, Values
 from archsim.backend.fused import EAGER, Kernels
 from archsim.backend.module import Net
 from archsim.backend.packed import Packed
 from archsim.backend.rope import frequencies
-from archsim.backend.run import Run
 from archsim.backend.unroll import unroll
 from archsim.blocks.rope import Rope
 from archsim.graph.graph import ops
 from archsim.graph.step import Step
-from archsim.graph.tensor import Tensor as Named
 
 
 class Unsupported(Exception):
     """A step that has no program: what it needs, in words. `Net` itself runs it."""
-
-
-class Shape(NamedTuple):
-    """Equal sequences: how many, with how many new tokens each after how many past ones."""
-
-    batch: int
-    new: int
-    past: int
-
-
-@dataclass(slots=True)
-class StaticRun(Run):
-    """A run whose caches are buffers of fixed size. fresh: new keys or values of a
-    prefill longer than its window, which attention needs whole."""
-
-    buffers: dict[Slot, Tensor] = field(default_factory=dict)
-    fresh: dict[Slot, Tensor] = field(default_factory=dict)
-    offsets: Tensor | None = None
-
-    def state(self, tensor: Named, copy: tuple[int, ...] | None = None) -> Tensor:
-        """A cache as attention reads it: the new tokens themselves in a prefill, else the whole buffer."""
-        slot = self.slot(tensor, copy)
-        if "C" not in tensor.axes:
-            return Run.state(self, tensor, copy)
-        if slot in self.fresh:
-            return self.fresh[slot]
-        return self.buffer(tensor, slot)
-
-    def buffer(self, tensor: Named, slot: Slot) -> Tensor:
-        """The buffer of one cache, random until it is written."""
-        if slot not in self.buffers:
-            batch = self.tokens.shape[0]
-            size = {a: int(n) for a, n in tensor.axes.items()}
-            size |= {"S": batch, "C": size["C"] // batch}
-            shape = [size[d] for d in dims_of(tensor.axes)]
-            self.buffers[slot] = torch.randn(shape, dtype=self.dtype, device=self.tokens.device)
-        return self.buffers[slot]
-
-    def append(self, tensor: Named, copy: tuple[int, ...] | None, new: Tensor) -> None:
-        """New tokens in their places: behind the past ones, or over the oldest where a window is full."""
-        slot = self.slot(tensor, copy)
-        buffer = self.buffer(tensor, slot)
-        room, count = buffer.shape[1], new.shape[1]
-        if self.past == 0:
-            for older in [s for s in self.fresh if s[0] == slot[0]]:
-                del self.fresh[older]  # of the layer before: no one reads it any more
-            if count > room:
-                self.fresh[slot] = new
-            buffer.copy_(new[:, max(count - room, 0) :])
-        else:
-            place = self.past if self.past < room else self.past % room
-            buffer.narrow(1, place, count).copy_(new)
 
 
 class Program:

@@ -7,9 +7,9 @@ import hashlib
 import json
 from pathlib import Path
 
-from archsim import __version__
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
+from archsim.base.version import VERSION
 from archsim.render.html import bars, evolution, grid, measured, plots
 from archsim.render.html import drawings as diagram
 from archsim.render.html import headline as answer
@@ -54,7 +54,7 @@ def _page(study: Study, parts: Parts, stamp: str, most: int) -> str:
     script, data = "", ""
     if parts.grid is not None:
         script, data = _file("explore.js"), _embedded("grid", grid.to_dict(parts.grid))
-    about = paragraph(f"archsim {__version__}" + (f" · {stamp}" if stamp else ""), "dim")
+    about = paragraph(f"archsim {VERSION}" + (f" · {stamp}" if stamp else ""), "dim")
     if parts.left_out:
         left = f"Left out so that the file stays below {most:,} bytes: {'; '.join(parts.left_out)}."
         about += paragraph(left, "left-out")
@@ -150,11 +150,7 @@ def _provenance(study: Study, light: bool, command: str) -> str:
 
 def data(study: Study) -> JsonObject:
     """The estimates behind a report, as `estimate --json` gives them."""
-    return {
-        "schema": SCHEMA,
-        "archsim": __version__,
-        "estimates": [c.answer.to_dict() for c in study.candidates],
-    }
+    return {"schema": SCHEMA, "archsim": VERSION, "estimates": [c.answer.to_dict() for c in study.candidates]}
 
 
 def _embedded(key: str, value: object) -> str:

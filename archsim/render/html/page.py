@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from archsim import __version__
+from archsim.base.version import VERSION
 from archsim.render.html.markup import name_of, paragraph, safe
 from archsim.render.page import Cell, Page, Row, Section
 
@@ -48,7 +48,7 @@ def framed(title: str, lines: Iterable[str], body: str, style: str = "") -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{heading}</title>\n<style>{STYLE.read_text('utf-8').rstrip()}{OWN}{style}</style></head>\n<body>\n"
-        f"<header><h1>{heading}</h1>{paragraph(f'archsim {__version__}', 'dim')}{told}</header>\n"
+        f"<header><h1>{heading}</h1>{paragraph(f'archsim {VERSION}', 'dim')}{told}</header>\n"
         f"<main>\n{body}</main>\n</body>\n</html>\n"
     )
 

@@ -81,7 +81,7 @@ def model_document(answer: ModelCheck) -> str:
 
 def _framed(title: str, body: str) -> str:
     """A page around its body."""
-    from archsim import __version__
+    from archsim.base.version import VERSION
 
     colours = "".join(f".c{i}{{fill:var(--c{i});stroke:var(--c{i})}}" for i in range(len(SHAPES)))
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -90,7 +90,7 @@ def _framed(title: str, body: str) -> str:
         f'<meta name="viewport" content="width=device-width,initial-scale=1">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}"><title>{escape(title)}</title>'
         f"<style>{STYLE}{colours}</style></head>\n<body>\n{symbols()}\n<main><h1>{escape(title)}</h1>\n"
-        f'<p class="dim">archsim {escape(__version__)}; no prediction has seen a measured value.</p>\n'
+        f'<p class="dim">archsim {escape(VERSION)}; no prediction has seen a measured value.</p>\n'
         f"{body}</main>\n</body>\n</html>\n"
     )
 

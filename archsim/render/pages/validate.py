@@ -10,7 +10,8 @@ from archsim.base.json_types import JsonMapping
 from archsim.render.page import Cell, Page, Row, Section, percent, plural, row
 
 if TYPE_CHECKING:
-    from archsim.accuracy.validation import Refused, Validation
+    from archsim.accuracy.rows import Refused
+    from archsim.accuracy.validation import Validation
 
 NOUNS = {"kernels": "kernel timing", "runs": "measured figure", "serving": "serving figure"}
 
