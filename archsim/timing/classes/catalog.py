@@ -1,55 +1,29 @@
-"""All classes of kernels that have a time model. A class's module is imported when the class is first asked for."""
+"""All classes of kernels that have a time model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from importlib import import_module
+from collections.abc import Mapping
 
+from archsim.timing.classes.attention import AttnDecode, AttnPrefill
+from archsim.timing.classes.collective import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    EngineAllReduce,
+    ReduceScatter,
+    SendRecv,
+)
+from archsim.timing.classes.elementwise import Act, Add, Elementwise, Norm, Rope
+from archsim.timing.classes.gemm import Gemm
+from archsim.timing.classes.mla import MlaDecode, MlaPrefill
 from archsim.timing.classes.model import KernelModel
+from archsim.timing.classes.moe import Moe
 
-CLASSES: Mapping[str, tuple[str, str]] = {
-    "gemm": ("gemm", "Gemm"),
-    "attn_prefill": ("attention", "AttnPrefill"),
-    "attn_decode": ("attention", "AttnDecode"),
-    "mla_prefill": ("mla", "MlaPrefill"),
-    "mla_decode": ("mla", "MlaDecode"),
-    "moe": ("moe", "Moe"),
-    "nccl_all_reduce": ("collective", "AllReduce"),
-    "nccl_all_gather": ("collective", "AllGather"),
-    "nccl_reduce_scatter": ("collective", "ReduceScatter"),
-    "nccl_alltoall": ("collective", "AllToAll"),
-    "nccl_send_recv": ("collective", "SendRecv"),
-    "engine_all_reduce": ("collective", "EngineAllReduce"),
-    "norm": ("elementwise", "Norm"),
-    "act": ("elementwise", "Act"),
-    "rope": ("elementwise", "Rope"),
-    "add": ("elementwise", "Add"),
-    "elementwise": ("elementwise", "Elementwise"),
-}
-"""Name of a class -> module beside this one, and the class in it."""
-
-
-class _KernelModels(Mapping[str, KernelModel]):
-    """The models by name, one instance each."""
-
-    def __init__(self) -> None:
-        self._made: dict[str, KernelModel] = {}
-
-    def __getitem__(self, op: str) -> KernelModel:
-        if op not in self._made:
-            module, name = CLASSES[op]
-            self._made[op] = getattr(import_module(f"archsim.timing.classes.{module}"), name)()
-        return self._made[op]
-
-    def __contains__(self, op: object) -> bool:
-        return op in CLASSES
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(CLASSES)
-
-    def __len__(self) -> int:
-        return len(CLASSES)
-
-
-MODELS: Mapping[str, KernelModel] = _KernelModels()
-"""By the name of the class."""
+MODELS: Mapping[str, KernelModel] = {
+    model.kernel_class: model
+    for model in (
+        Gemm(), AttnPrefill(), AttnDecode(), MlaPrefill(), MlaDecode(), Moe(), AllReduce(), AllGather(),
+        ReduceScatter(), AllToAll(), SendRecv(), EngineAllReduce(), Norm(), Act(), Rope(), Add(), Elementwise(),
+    )
+}  # fmt: skip
+"""By the name of the class in tables, one instance each."""
