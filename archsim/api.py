@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from archsim.evolution.evolve import Evolution
     from archsim.ledger.claims import Ledger
     from archsim.ledger.survey import Survey
-    from archsim.memory.answer import Fit
+    from archsim.memory.fit import Fit
     from archsim.predict.estimate import Estimate
     from archsim.predict.timeline import Trace
     from archsim.render.html.request import Report
@@ -58,7 +58,7 @@ def estimate(model: AnyModel, hw: AnyDevice, **options: Unpack[o.EstimateOptions
 
 def fit(model: AnyModel, hw: AnyDevice, **options: Unpack[o.FitOptions]) -> Fit:
     """Whether a serving engine starts with a model on a device, and how many tokens its cache holds."""
-    from archsim.memory.engine_fit import fit as fitted
+    from archsim.memory.fit import fit as fitted
 
     args = _given(options, o.FitOptions)
     spec, hint = _opened(model, args.get("set", ()))

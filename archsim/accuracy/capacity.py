@@ -13,10 +13,12 @@ from archsim.base.errors import UnknownName
 from archsim.base.units import parse_quantity
 from archsim.counts import graph_counts as c
 from archsim.counts.formats import choose_formats
+from archsim.counts.workload import Workload
 from archsim.engines.names import engine_of
-from archsim.memory.device_fill import Case, Ranks, Settings
-from archsim.memory.engine_budget import Budget, non_torch_of
-from archsim.memory.kv_blocks import Stage
+from archsim.memory.engine_memory import EngineMemoryModel, EngineTensors, Settings, default_length
+from archsim.memory.engine_rules import EngineMemory, non_torch_of
+from archsim.memory.kv_cache import Paging
+from archsim.memory.tensors import PipelineStage
 from archsim.spec.catalog import names
 from archsim.spec.hardware import Hardware
 from archsim.spec.parallelism import Plan
@@ -30,38 +32,53 @@ STEP = 0.25
 """Half-width, as a share, of the activations of a step."""
 
 
-class Room(NamedTuple):
-    """One run's memory: the question to `fit`, its plan, what the devices hold and the tightest of them."""
+class RunMemory(NamedTuple):
+    """One run's memory: the model of it, its plan, and the stage whose device holds most weights."""
 
-    case: Case
+    model: EngineMemoryModel
     plan: Plan
-    ranks: Ranks
-    stage: Stage
+    stage: PipelineStage
 
-    def budget(self, length: int) -> Budget:
+    @property
+    def stages(self) -> tuple[PipelineStage, ...]:
+        """What the devices of the plan hold."""
+        return self.model.tensors.stages(self.plan)
+
+    @property
+    def extra(self) -> int:
+        """Bytes of optional towers on a device."""
+        return self.model.tensors.extra(self.plan)
+
+    @property
+    def paging(self) -> Paging:
+        """How the engine keeps caches."""
+        return self.model.tensors.paging
+
+    @property
+    def length(self) -> int:
+        """Tokens of the longest request."""
+        return int(self.model.length)
+
+    def division(self, length: int, stage: PipelineStage | None = None) -> EngineMemory:
         """How the device is divided when requests are up to `length` tokens."""
-        return self.case.budget(self.plan, self.ranks, self.stage, length)
+        division = self.model.division(self.plan, self.model.activations(self.plan, length))
+        return replace(division, weights=(stage or self.stage).weights)
 
 
 @lru_cache(maxsize=512)
-def room_of(run: Run) -> Room:
+def memory_of(run: Run) -> RunMemory:
     """The memory of a run. Raises what `fit` raises."""
     model, _ = model_of(run.model)
+    load = Workload(input_len=max(run.isl or 1, 1), output_len=max(run.osl or 1, 1))
+    engine = engine_of(run.engine)
     settings = Settings(
-        input_len=max(run.isl or 1, 1), output_len=max(run.osl or 1, 1), max_model_len=run.longest,
+        max_model_len=default_length(model, engine, load, run.longest),
         gpu_memory_utilization=run.memory_share,
-    )  # fmt: skip
-    formats = choose_formats(model, weights_of(run.model, run.weights), run.kv, engine=run.engine)
-    case = Case(
-        model=model,
-        hardware=hardware_of(run),
-        formats=formats,
-        engine=engine_of(run.engine),
-        settings=settings,
     )
-    plan = Plan(tp=run.tp, pp=run.pp, ep=run.ep, dp=run.dp, engine=case.engine.name)
-    ranks = case.ranks(plan)
-    return Room(case, plan, ranks, max(ranks.stages, key=lambda stage: stage.weights))
+    formats = choose_formats(model, weights_of(run.model, run.weights), run.kv, engine=run.engine)
+    memory = EngineMemoryModel(EngineTensors(model, hardware_of(run), formats, engine, settings), load)
+    plan = Plan(tp=run.tp, pp=run.pp, ep=run.ep, dp=run.dp, engine=engine.name)
+    return RunMemory(memory, plan, max(memory.tensors.stages(plan), key=lambda stage: stage.weights))
 
 
 def hardware_of(run: Run) -> Hardware:
@@ -98,73 +115,72 @@ def exactly(value: float) -> Prediction:
 
 def weights_per_device(run: Run) -> Prediction:
     """GiB of loaded weights on the device that holds most; whichever device it is."""
-    room = room_of(replace(run, device=ANY, total_gib=None))
-    return exactly((room.stage.weights + room.ranks.extra) / GIB)
+    memory = memory_of(replace(run, device=ANY, total_gib=None))
+    return exactly((memory.stage.weights + memory.extra) / GIB)
 
 
 def file_size(run: Run) -> Prediction:
     """GiB of the whole weight file, as on one device."""
-    graph = room_of(replace(run, device=ANY, total_gib=None, tp=1, pp=1, ep=1, dp=1)).ranks.graph
-    return exactly(float(c.weight_bytes(graph)) / GIB)
+    memory = memory_of(replace(run, device=ANY, total_gib=None, tp=1, pp=1, ep=1, dp=1))
+    return exactly(float(c.weight_bytes(memory.model.tensors.rank(memory.plan))) / GIB)
 
 
 def kv_room(run: Run) -> Prediction:
     """GiB that one device has left for the cache."""
-    room = room_of(run)
-    budget = room.budget(room.case.length)
-    low, high = (max(budget.room + change, 1) / GIB for change in _slack(room, budget))
-    return Prediction(max(budget.room, 1) / GIB, low, high, budget.room / GIB)
+    memory = memory_of(run)
+    division = memory.division(memory.length)
+    low, high = (max(division.room + change, 1) / GIB for change in _slack(memory, division))
+    return Prediction(max(division.room, 1) / GIB, low, high, division.room / GIB)
 
 
 def kv_tokens(run: Run) -> Prediction:
     """Tokens that the engine's cache holds."""
-    room = room_of(run)
-    length = room.case.length
-    budget = room.budget(length)
+    memory = memory_of(run)
+    length = memory.length
+    division = memory.division(length)
 
     def held(change: int) -> float:
-        return float(
-            max(min(s.tokens(budget.room + change, length, room.case.paging) for s in room.ranks.stages), 1)
-        )
+        room = int(division.room + change)
+        return float(max(min(s.tokens(room, length, memory.paging) for s in memory.stages), 1))
 
-    low, high = _slack(room, budget)
+    low, high = _slack(memory, division)
     return Prediction(held(0), held(low), held(high), held(0))
 
 
-def _slack(room: Room, budget: Budget) -> tuple[int, int]:
+def _slack(memory: RunMemory, division: EngineMemory) -> tuple[int, int]:
     """Bytes by which the cache may be smaller or larger: the ranges seen of what the engine itself takes."""
-    rules = room.case.engine.rules
-    extra = non_torch_of(rules, room.plan.tp * room.plan.dp)
+    rules = memory.model.rules
+    extra = non_torch_of(rules, memory.plan.tp * memory.plan.dp)
     less, more = (parse_quantity(extra.high, "B") - parse_quantity(extra.bytes, "B"),
                   parse_quantity(extra.bytes, "B") - parse_quantity(extra.low, "B"))  # fmt: skip
-    if rules.memory.graphs is not None and budget.graphs_inside and budget.graphs:
-        less += parse_quantity(rules.memory.graphs.high, "B") - budget.graphs
-        more += budget.graphs - parse_quantity(rules.memory.graphs.low, "B")
-    step = STEP * budget.activations
+    graphs = rules.memory.graphs
+    if graphs is not None and division.graphs_inside and division.graphs:
+        less += parse_quantity(graphs.high, "B") - division.graphs
+        more += division.graphs - parse_quantity(graphs.low, "B")
+    step = STEP * division.activations
     return -round(less + step), round(more + step)
 
 
 def peak(run: Run) -> Prediction:
     """GiB allocated at the peak, summed over devices: weights, caches at full length, and the largest step."""
-    room = room_of(run)
+    memory = memory_of(run)
     batch, new, whole = run.batch or 1, max(run.isl or 1, 1), (run.isl or 0) + (run.osl or 0)
-    rows = [_stage_peak(room, stage, (batch, new, max(whole, 1))) for stage in room.ranks.stages]
-    count = run.tp * run.dp / GIB
-    held, step = sum(h for h, _ in rows) * count, sum(s for _, s in rows) * count
+    rows = [_stage_peak(memory, stage, (batch, new, max(whole, 1))) for stage in memory.stages]
+    alike = [stage.count * run.tp * run.dp / GIB for stage in memory.stages]
+    held, step = (sum(row[i] * n for row, n in zip(rows, alike, strict=True)) for i in (0, 1))
     total = held + step
     return Prediction(
         total, total - STEP * step - ROUNDED * total, total + 2 * STEP * step + ROUNDED * total, held
     )
 
 
-def _stage_peak(room: Room, stage: Stage, load: tuple[int, int, int]) -> tuple[float, float]:
+def _stage_peak(memory: RunMemory, stage: PipelineStage, load: tuple[int, int, int]) -> tuple[float, float]:
     """Bytes that stay and bytes of the step, at whichever of the prompt and the last token needs more."""
     batch, new, whole = load
-    paging = room.case.paging
     moments = []
     for tokens, length in ((batch * new, new), (batch, whole)):
-        held = stage.weights + room.ranks.extra + batch * stage.request_bytes(length, paging)
-        moments.append((float(held), float(room.case.activations(room.plan, tokens))))
+        held = stage.weights + memory.extra + batch * stage.request_bytes(length, memory.paging)
+        moments.append((float(held), float(memory.model.activations(memory.plan, tokens))))
     return max(moments, key=sum)
 
 
@@ -186,16 +202,15 @@ def largest_batches(run: Run) -> tuple[int, int, int]:
     without pages is set aside at full length.
     """
     whole, mean = (max((run.isl or 0) + part, 1) for part in ((run.osl or 0), (run.osl or 0) // 2))
-    room = room_of(replace(run, longest=run.longest or whole))
-    paging = room.case.paging
-    each = mean if paging.block > 1 else whole
-    budgets = [room.case.budget(room.plan, room.ranks, stage, whole) for stage in room.ranks.stages]
-    request = [max(stage.request_bytes(each, paging), 1) for stage in room.ranks.stages]
-    slack = [_slack(room, budget) for budget in budgets]
+    memory = memory_of(replace(run, longest=run.longest or whole))
+    each = mean if memory.paging.block > 1 else whole
+    divisions = [memory.division(whole, stage) for stage in memory.stages]
+    request = [max(stage.request_bytes(each, memory.paging), 1) for stage in memory.stages]
+    slack = [_slack(memory, division) for division in divisions]
 
     def held(changes: Sequence[int]) -> int:
-        free = (budget.room + change for budget, change in zip(budgets, changes, strict=True))
-        fits = min(room_left // size for room_left, size in zip(free, request, strict=True))
-        return max(1, min(int(fits), room.case.seqs)) * run.dp
+        free = (division.room + change for division, change in zip(divisions, changes, strict=True))
+        fits = min(room // size for room, size in zip(free, request, strict=True))
+        return max(1, min(int(fits), memory.model.tensors.seqs)) * run.dp
 
     return held([low for low, _ in slack]), held([0] * len(slack)), held([high for _, high in slack])

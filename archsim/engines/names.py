@@ -46,7 +46,7 @@ def _notes(rules: Engine, version: str) -> Iterator[Note]:
     from archsim.spec.engine import load_engine
 
     if rules.memory.as_ is not None:
-        other = load_engine(rules.memory.as_).title
+        other = load_engine(rules.memory.as_.partition("@")[0]).title
         yield Note("A20", f"{rules.title} has no memory rules of its own: those of {other} are used")
     if rules.before and not version:
         text = (

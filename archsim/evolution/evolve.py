@@ -10,14 +10,14 @@ from archsim.base.errors import AnswerNo, UsageError
 from archsim.base.notes import Note, notes_to_dict
 from archsim.counts.count import checked
 from archsim.counts.formats import choose_formats
-from archsim.counts.step_graphs import StepGraphs
-from archsim.counts.workload import Workload, WorkloadSteps
+from archsim.counts.workload import Workload
+from archsim.engines.names import DEFAULT_ENGINE, engine_of
 from archsim.evolution.attribution import Shares, attributed, ordered, sampled
 from archsim.evolution.figures import ArchitectureCost, ArchitectureFigures
 from archsim.evolution.mix import ArchitectureMix, Change
 from archsim.evolution.path import EvolutionPath, PathStep
 from archsim.evolution.words import describe_change
-from archsim.memory.workload_memory import WorkloadMemory
+from archsim.memory.engine_memory import EngineMemoryModel, EngineTensors
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan
@@ -176,9 +176,8 @@ def _too_big(hardware: Hardware | None, *models: Model) -> list[Note]:
         return []
     found = []
     for model in models:
-        steps = WorkloadSteps(model, Workload(input_len=1, output_len=1))
-        graphs = StepGraphs(model, choose_formats(model, None, None))
-        if not WorkloadMemory(graphs, hardware, steps).on(Plan()).fits:
+        tensors = EngineTensors(model, hardware, choose_formats(model), engine_of(DEFAULT_ENGINE))
+        if not EngineMemoryModel(tensors, Workload(input_len=1, output_len=1)).on(Plan()).fits:
             text = f"{model.name} does not fit on one {hardware.id}; its times are those of one that holds it"
             found.append(Note("W09", text))
     return found

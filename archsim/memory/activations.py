@@ -1,49 +1,122 @@
-"""Memory of one step beyond weights and caches, as eager kernels of an engine allocate it."""
+"""Memory of one step beyond weights and caches: what is alive at once, and what engines keep on top of it."""
 
 from __future__ import annotations
 
-from archsim.base.number import Num, product
-from archsim.graph.graph import Block, Op
-from archsim.graph.tensor import Axes, numel
+from collections.abc import Iterator
+from typing import Any
+
+from archsim.base.number import Num, at_points, maximum, nearest, product
+from archsim.counts.step_graphs import StepGraphs
+from archsim.counts.workload import PREFILL_TOKENS, Workload, WorkloadSteps
+from archsim.graph.graph import Block, Op, blocks
+from archsim.graph.kernels import kernels_with_edges
+from archsim.graph.tensor import Axes, Use, nbytes, numel
 from archsim.spec.engine import Activations
 from archsim.spec.model import Model
+from archsim.spec.parallelism import Plan
 
 
-def forward_bytes(graph: Block, element: int = 2) -> int:
+# ---------------------------------------------------------------------- by liveness
+def peak_activation_bytes(graph: Block) -> Num:
+    """The largest sum of live activations over the kernels of one step.
+
+    A tensor lives from the kernel that writes it to the last one that reads it; a loop is walked once, what it
+    reads from outside living to its end. Not for polynomials: it compares sizes.
+    """
+    sequence = [kernel for kernel, _ in kernels_with_edges(graph)]
+    crossing = [uses for _, uses in kernels_with_edges(graph)]
+    last: dict[str, int] = {}
+    loops: dict[str, int] = {k.loop: i for i, k in enumerate(sequence)}
+    for i, uses in enumerate(crossing):
+        for use in uses:
+            end = loops[sequence[i].loop] if _enters(use.tensor.name, sequence[i].loop) else i
+            last[use.tensor.name] = max(last.get(use.tensor.name, 0), end)
+    return _scan(crossing, last)
+
+
+def _enters(name: str, loop: str) -> bool:
+    """Whether a tensor comes from outside the loop that reads it."""
+    return bool(loop) and not name.startswith(loop + ".")
+
+
+def _scan(crossing: list[list[Use]], last: dict[str, int]) -> Num:
+    live: dict[str, Num] = {}
+    peak: Num = 0
+    for i, uses in enumerate(crossing):
+        for use in uses:
+            if use.tensor.kind == "act":
+                live[use.tensor.name] = nbytes(use)
+        peak = maximum(peak, sum(live.values()))
+        for name in [n for n in live if last[n] <= i]:
+            del live[name]
+    return peak
+
+
+class PrefillActivations:
+    """Live bytes of a workload's prefill, or of what of it is computed at once, on any plan; numbers or arrays."""
+
+    def __init__(self, graphs: StepGraphs, steps: WorkloadSteps) -> None:
+        self.graphs, self.steps = graphs, steps
+        self._peaks: dict[tuple[int, int, int], Num] = {}
+        self._short: PrefillActivations | None = None
+
+    def on(self, plan: Plan) -> Num:
+        """Bytes on the rank that has most to do."""
+        degrees = plan.tp, plan.ep, plan.dp
+        if degrees not in self._peaks:
+            self._peaks[degrees] = self._peak(plan)
+        return self._peaks[degrees]
+
+    def _peak(self, plan: Plan) -> Num:
+        short = self.steps.load.prompt_tokens <= PREFILL_TOKENS
+        if short if isinstance(short, bool) else short.all():
+            return nearest(peak_activation_bytes(self.graphs.rank(self.steps.prefill, plan)))
+        piece = nearest(peak_activation_bytes(self.graphs.rank(self.steps.prefill_at_once, plan)))
+        return piece if isinstance(short, bool) or not short.any() else self._either(short, plan, piece)
+
+    def _either(self, short: Any, plan: Plan, piece: Num) -> Num:
+        """The peak of arrays in which some prompts are computed at once and others are cut."""
+        if self._short is None:
+            steps = WorkloadSteps(self.graphs.model, points_of(self.steps.load, short))
+            self._short = PrefillActivations(self.graphs, steps)
+        found = short * 0.0 + piece
+        found[short] = self._short.on(plan)
+        return found
+
+
+def points_of(load: Workload, mask: Any) -> Workload:
+    """The batches and prompts at the points of a mask over them, one after another; the answers stay as they are."""
+    batch, prompts = (at_points(value, mask) for value in (load.batch, load.input_len))
+    return Workload(batch=batch, input_len=prompts, output_len=load.output_len)
+
+
+# ---------------------------------------------------------------------- by an engine's rule
+def step_bytes(rules: Activations, model: Model, weights: str, graph: Block, tokens: Num, seqs: int) -> Num:
+    """Bytes that an engine keeps free for its largest step: `graph` on one rank, of so many tokens and sequences."""
+    rows = {"seqs": seqs, "tokens": tokens, "last": 1}[rules.logits_rows]
+    peak = maximum(forward_bytes(graph, rules.element), logits_bytes(model, rows, rules.logits_copies))
+    return peak + split_k_bytes(rules, weights, graph, tokens)
+
+
+def forward_bytes(graph: Block, element: int = 2) -> Num:
     """The largest working set of a sub-layer: what its products write, alive until its end, beside its input and
     the residual stream.
 
     Of a gated feed-forward layer 3 F + 3 D numbers a token, which is what engines log: 2.07 GiB for 20,000 tokens
     and 2.99 GiB for 29,000 with D 4,096 and F 14,336 (https://github.com/vllm-project/vllm/issues/10517).
     """
-    stream = _extents(graph)
-    return int(max(_inside(graph), default=0) + 2 * stream) * element
+    stream = inside = 0
+    for block in blocks(graph):
+        for op in _ops(block):
+            for use in op.writes:
+                if set(use.axes) == {"T", "D"}:
+                    stream = maximum(stream, numel(use))
+        inside = maximum(inside, sum(numel(use) for op in _ops(block) for use in op.writes if _kept(op)))
+    return nearest(inside + 2 * stream) * element
 
 
-def _extents(graph: Block) -> Num:
-    """Numbers in the residual stream: tokens x width."""
-    sizes = [numel(w) for b in _all(graph) for op in _ops(b) for w in op.writes if set(w.axes) == {"T", "D"}]
-    return max(sizes, default=0)
-
-
-def _inside(graph: Block) -> list[Num]:
-    return [sum(numel(w) for op in _own(b) for w in op.writes if _kept(op)) for b in _all(graph)]
-
-
-def _all(graph: Block) -> list[Block]:
-    from archsim.graph.graph import blocks
-
-    return list(blocks(graph))
-
-
-def _ops(block: Block) -> list[Op]:
-    return [node for node in block.body if isinstance(node, Op)]
-
-
-def _own(block: Block) -> list[Op]:
-    """Ops of a sub-layer, with those of the kernels in it."""
-    inner = [op for node in block.body if isinstance(node, Block) and node.fused for op in _ops(node)]
-    return _ops(block) + inner
+def _ops(block: Block) -> Iterator[Op]:
+    return (node for node in block.body if isinstance(node, Op))
 
 
 def _kept(op: Op) -> bool:
@@ -55,19 +128,19 @@ def _kept(op: Op) -> bool:
     return op.kind == "contract" or (op.kind in ("map", "scan") and bool({"F", "I"} & set(out.axes)))
 
 
-def logits_bytes(model: Model, rows: int, copies: float) -> int:
+def logits_bytes(model: Model, rows: Num, copies: float) -> Num:
     """float32 logits of so many rows, times the copies that sampling makes of them."""
-    return round(rows * (model.embedding.rows or model.vocab_size) * 4 * copies)
+    return nearest(rows * (model.embedding.rows or model.vocab_size) * 4 * copies)
 
 
-def split_k_bytes(rules: Activations, weights: str, graph: Block, tokens: int) -> int:
+def split_k_bytes(rules: Activations, weights: str, graph: Block, tokens: Num) -> Num:
     """16-bit partial outputs of the widest product, where an engine's kernel for the format keeps them."""
     partial = rules.split_k.get(weights, 0)
     if not partial:
         return 0
     widths = [
         numel(r.tensor) // _product(r.tensor.axes, r.tensor.inner)
-        for b in _all(graph) for op in _ops(b) if op.kind == "contract"
+        for b in blocks(graph) for op in _ops(b) if op.kind == "contract"
         for r in op.reads if r.tensor.kind == "weight" and r.tensor.role in ("linear", "expert")
     ]  # fmt: skip
     return partial * tokens * int(max(widths, default=0)) * 2

@@ -8,14 +8,15 @@ from archsim.base.notes import Note, past_context
 from archsim.counts.workload import PREFILL_TOKENS, Workload
 from archsim.engines.names import DEFAULT_ENGINE
 from archsim.engines.overhead import EngineOverheads
-from archsim.memory.budget import USABLE
+from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel
 from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan, expert_counts
 from archsim.timing.step_time import StepTime
 
 
-def assumed(model: Model, load: Workload, plan: Plan) -> list[Note]:
+def assumed(memory: EngineMemoryModel, plan: Plan, held: DeviceMemory) -> list[Note]:
     """What the figures rest on."""
+    model, load = memory.model, memory.load
     notes = [
         Note(
             "A01",
@@ -26,8 +27,8 @@ def assumed(model: Model, load: Workload, plan: Plan) -> list[Note]:
             "A02",
             "prefill computes logits at the last position; attention counts the pairs that the mask allows",
         ),
-        Note("A03", f"{round(USABLE * 100)} % of the memory is usable, of which the runtime takes 0.5 GiB"),
-        Note("A04", f"prefill activations are of at most {PREFILL_TOKENS:,} tokens at once"),
+        Note("A03", _usable(held)),
+        Note("A04", _activations(memory)),
         Note("A05", f"decode at the mean context of {load.context:,} tokens"),
     ]
     if expert_counts(model):
@@ -36,6 +37,25 @@ def assumed(model: Model, load: Workload, plan: Plan) -> list[Note]:
     if plan.pp > 1:
         notes.append(Note("A07", "pipeline stages run one after another for a single batch"))
     return notes
+
+
+def _usable(held: DeviceMemory) -> str:
+    """What of a device the engine gives itself."""
+    share, runtime = f"{round(held.division.share * 100)} %", f"{held.runtime / 2**30:.2g} GiB"
+    return {
+        "total": f"{share} of the memory is usable, of which the runtime takes {runtime}",
+        "static": f"{share} of the memory is for weights and cache; steps and the runtime lie outside of that",
+        "free": f"{share} of what is free after weights and one step is for the cache; the runtime takes {runtime}",
+        "none": f"all memory that the process sees is usable, of which the runtime takes {runtime}",
+    }[held.division.meaning]
+
+
+def _activations(memory: EngineMemoryModel) -> str:
+    """What step the activations are of."""
+    if memory.rules.memory.activations.profile == "estimate":
+        return f"prefill activations are of at most {PREFILL_TOKENS:,} tokens at once"
+    tokens = memory.step_tokens(int(memory.length), int(memory.load.batch))
+    return f"activations are those that {memory.rules.title} sets aside for a step of {tokens:,} tokens"
 
 
 EVIDENCE = {
@@ -55,8 +75,7 @@ def timed_by(overheads: EngineOverheads, phase: StepTime, engine: tuple[str, str
     if name != DEFAULT_ENGINE:
         shown = f"{name} {version}" if version else f"{name}, no version given"
         host = f"; its host takes {overheads.overhead_s * 1e3:.2g} ms a step" if overheads.overhead_s else ""
-        rules = "plan and memory rules are the generic ones, but for layer splits"
-        yield Note("A09", f"engine {shown}: {rules}{host}")
+        yield Note("A09", f"engine {shown}: memory by its own rules{host}")
 
 
 def longest_sequence(model: Model, load: Workload) -> int:

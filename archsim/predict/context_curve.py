@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from archsim.base.json_types import JsonObject
 from archsim.counts.workload import Workload, WorkloadSteps
-from archsim.memory.budget import Memory
-from archsim.memory.workload_memory import WorkloadMemory
+from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel
 from archsim.predict.estimate import Estimate, price_phases, pricer_for
 from archsim.timing.step_time import StepTime
 
@@ -25,7 +24,7 @@ class AtContext:
     context: int
     prefill: StepTime
     decode: StepTime | None
-    memory: Memory
+    memory: DeviceMemory
 
     def to_dict(self) -> JsonObject:
         """Raw numbers."""
@@ -57,7 +56,7 @@ def at(e: Estimate, context: int) -> AtContext:
     """Times and memory of the estimate's batch and plan at one context."""
     pricer, steps = pricer_for(e), _steps(e, context)
     prefill, decode = price_phases(pricer, steps, e.decode is not None)
-    memory = WorkloadMemory(pricer.graphs, e.hardware, steps).on(e.plan)
+    memory = EngineMemoryModel(e.tensors, steps.load, pricer.graphs).on(e.plan)
     return AtContext(context=context, prefill=prefill, memory=memory, decode=decode)
 
 

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
-from archsim.base.errors import AnswerNo, InvalidPlan, UsageError
 from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note, notes_to_dict
 from archsim.counts import graph_counts as c
-from archsim.counts.count import checked, step_for
+from archsim.counts.count import checked
 from archsim.counts.formats import Formats, choose_formats
-from archsim.counts.step_graphs import StepGraphs
 from archsim.counts.workload import Workload, WorkloadSteps, checked_workload
 from archsim.engines.names import DEFAULT_ENGINE, engine_of, named
 from archsim.engines.overhead import EngineOverheads
-from archsim.graph.graph import Block
-from archsim.memory.budget import USABLE, Memory
-from archsim.memory.workload_memory import WorkloadMemory
+from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel, EngineTensors
+from archsim.memory.plan_search import PlanSearch
 from archsim.predict.assumptions import assumed, timed_by, warned
-from archsim.spec.format import load_format
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
-from archsim.spec.parallelism import Plan, candidates, check_degrees, plan_for
+from archsim.spec.parallelism import Plan
 from archsim.timing.calibration import Store, default_store
 from archsim.timing.device import DeviceRates
 from archsim.timing.step_pricer import StepPricer, engine_overheads
@@ -37,7 +31,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """The answer: plan, memory, both phases, and every assumption behind them. chosen: whether archsim chose more than
-    one device. overheads: of the engine at its version.
+    one device. tensors: what the engine lays out on devices. overheads: of the engine at its version.
     """
 
     model: Model
@@ -45,7 +39,8 @@ class Estimate:
     plan: Plan
     formats: Formats
     workload: Workload
-    memory: Memory
+    memory: DeviceMemory
+    tensors: EngineTensors
     prefill: StepTime
     decode: StepTime | None
     params_total: int
@@ -60,10 +55,7 @@ class Estimate:
     @property
     def kv_bytes_per_token(self) -> int:
         """Cache growth per token of one sequence on one device, while no window is full."""
-        graphs = StepGraphs(self.model, self.formats)
-        one = graphs.rank(step_for(self.model, 1, 1), Plan(tp=self.plan.tp))
-        grown = c.state_bytes(one, role="kv")
-        return int(-(-round(grown) // self.plan.pp))
+        return self.memory.stage.growth
 
     @property
     def metrics(self) -> dict[str, float | None]:
@@ -98,80 +90,6 @@ class Estimate:
             **({"serving": self.serving.to_dict()} if self.serving else {}),
             **notes_to_dict(self.assumptions, self.warnings),
         }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class PlanSearch:
-    """What a search for a plan asks: the graphs, the memory and the links of a workload's model on a device."""
-
-    graphs: StepGraphs
-    hardware: Hardware
-    steps: WorkloadSteps
-    rates: DeviceRates
-
-    @cached_property
-    def memory(self) -> WorkloadMemory:
-        """Memory by plan."""
-        return WorkloadMemory(self.graphs, self.hardware, self.steps)
-
-    @property
-    def model(self) -> Model:
-        """The model."""
-        return self.graphs.model
-
-    @property
-    def one_token(self) -> Block:
-        """The graph of a single token on a single device, in which parameters are counted."""
-        return self.graphs.rank(self.steps.one_token, Plan())
-
-    def plan_within(self, start: Plan, fixed: frozenset[str]) -> tuple[Plan, Memory]:
-        """The plan with the fewest devices that holds everything. fixed: degrees that are kept. Raises AnswerNo."""
-        last: tuple[Plan, Memory] | None = None
-        apart: InvalidPlan | None = None
-        for plan in self.candidates(start, fixed):
-            if missing := self.unlinked(plan):
-                apart = apart or missing
-                continue
-            last = plan, self.memory.on(plan)
-            if last[1].fits:
-                return last
-        if last is None and apart is not None and self.memory.on(Plan()).fits:
-            raise apart  # the degrees that were asked for need the link
-        raise self._too_big(last)
-
-    def candidates(self, start: Plan, fixed: frozenset[str]) -> Iterator[Plan]:
-        """Plans by size whose devices together hold the weights, if they are cut without loss."""
-        weights = c.weight_bytes(self.one_token)
-        usable = self.hardware.working_set_bytes * USABLE
-        for plan in candidates(self.model, self.hardware.max_domain, start, fixed):
-            if weights <= usable * plan.devices:
-                yield plan
-
-    def unlinked(self, plan: Plan) -> InvalidPlan | None:
-        """What is wrong where the device has no link that joins the plan's groups."""
-        try:
-            for ranks, stride in ((plan.tp, 1), (plan.dp, plan.tp), (plan.pp, plan.tp * plan.dp)):
-                self.rates.hops(ranks, stride)
-        except InvalidPlan as error:
-            return error
-        return None
-
-    def _too_big(self, last: tuple[Plan, Memory] | None) -> AnswerNo:
-        from archsim.base.units import format_bytes
-
-        name, formats = self.hardware.name, self.graphs.formats
-        bits = 8 * c.weight_bytes(self.one_token) / c.params(self.one_token)
-        narrower = [n for n in ("fp8", "int4") if load_format(n).format().bits < 0.9 * bits]
-        hints = tuple(f"a narrower format: `--weights {n}`" for n in narrower[-1:])
-        hints += ("a smaller batch or a shorter context",)
-        plan, budget = last or (Plan(), self.memory.on(Plan()))
-        group = name if plan.devices == 1 else f"any number of {name} that a link joins"
-        return AnswerNo(
-            f"{self.model.name} in {formats.name} does not fit on {group}: {plan.devices} would need "
-            f"{format_bytes(budget.needed)}{' each' if plan.devices > 1 else ''}, "
-            f"{format_bytes(budget.usable)} usable",
-            hints=hints,
-        )
 
 
 def price_phases(
@@ -215,51 +133,39 @@ def estimate(
         batch = concurrency if batch == 1 else batch
     load = checked_workload(batch, input_len, output_len)
     formats = choose_formats(model, weights, kv_cache_dtype, engine=engine)
-    search = PlanSearch(
-        StepGraphs(model, formats), hardware, WorkloadSteps(model, load), DeviceRates(hardware)
-    )
     given = {k: v for k, v in {"tp": tp, "pp": pp, "ep": ep, "dp": dp}.items() if v is not None}
     checked(**given)
-    rules = engine_of(engine).rules
-    start = Plan(**given, engine=rules.name, splits=rules.parallelism.splits)
-    check_degrees(model, start)
+    chosen = engine_of(engine)
+    memory = EngineMemoryModel(EngineTensors(model, hardware, formats, chosen), load)
+    search = PlanSearch(memory, DeviceRates(hardware))
+    start, fixed = search.start(**given), frozenset(given)
     auto = devices is None or str(devices).lower() == "auto"
-    if auto and not {"tp", "pp"} & given.keys():
-        plan, budget = search.plan_within(start, frozenset(given))
+    if auto and not {"tp", "pp"} & fixed:
+        plan, held = search.smallest(start, fixed)
     else:
-        count = start.devices if auto else _device_count(devices)
-        plan = plan_for(model, count, hardware.max_domain, start, frozenset(given))
-        budget = search.memory.on(plan)
-    answer = _answer(search, plan, budget, auto, engine, store or default_store())
+        plan = search.plan_on(None if auto else devices, start, fixed)
+        held = memory.on(plan)
+    answer = _answer(search, plan, held, auto, engine, store or default_store())
     return answer if concurrency is None else _served(answer, concurrency)
 
 
-def _device_count(devices: int | str) -> int:
-    if isinstance(devices, str) and devices.isdecimal():
-        devices = int(devices)
-    if not isinstance(devices, int) or isinstance(devices, bool):
-        raise UsageError(f"`--devices` wants a number or `auto`, not {devices!r}")
-    if devices < 1:
-        raise UsageError(f"`--devices` must be positive, not {devices}")
-    return devices
-
-
 def _answer(
-    search: PlanSearch, plan: Plan, budget: Memory, auto: bool, engine: str, store: Store
+    search: PlanSearch, plan: Plan, held: DeviceMemory, auto: bool, engine: str, store: Store
 ) -> Estimate:
     """The estimate on a plan."""
-    model, hardware, formats, load = search.model, search.hardware, search.graphs.formats, search.steps.load
+    memory = search.memory
+    model, hardware, load, formats = memory.model, memory.hardware, memory.load, memory.tensors.formats
     pricer = StepPricer.of(
-        model, hardware, formats, engine_overheads(engine, store), plan, graphs=search.graphs, rates=search.rates,
+        model, hardware, formats, engine_overheads(engine, store), plan, graphs=memory.graphs, rates=search.rates,
         store=store,
     )  # fmt: skip
-    prefill, decode = price_phases(pricer, search.steps, model.architecture != "encoder")
+    prefill, decode = price_phases(pricer, memory.steps, model.architecture != "encoder")
     return Estimate(
-        model=model, hardware=hardware, plan=plan, formats=formats, workload=load, memory=budget, prefill=prefill,
-        decode=decode, params_total=c.params(search.one_token), params_active=c.active_params(search.one_token),
-        chosen=auto and plan.devices > 1, overheads=pricer.overheads, store=store,
+        model=model, hardware=hardware, plan=plan, formats=formats, workload=load, memory=held, prefill=prefill,
+        decode=decode, params_total=c.params(memory.one_token), params_active=c.active_params(memory.one_token),
+        chosen=auto and plan.devices > 1, overheads=pricer.overheads, store=store, tensors=memory.tensors,
         assumptions=(
-            *formats.assumptions, *assumed(model, load, plan), *timed_by(pricer.overheads, prefill, named(engine)),
+            *formats.assumptions, *assumed(memory, plan, held), *timed_by(pricer.overheads, prefill, named(engine)),
             *search.rates.notes,
         ),
         warnings=(*hardware.warnings, *warned(model, load, plan)),
@@ -270,10 +176,10 @@ def _served(answer: Estimate, concurrency: int) -> Estimate:
     """The answer with the steady state of continuous batching."""
     from archsim.serving.steady_state import steady_state_of
 
-    plan, load, budget = answer.plan, answer.workload, answer.memory
-    room = budget.usable - budget.weights - budget.activations - budget.runtime
-    each = budget.kv_cache * plan.dp / load.batch
-    most = room / each * plan.dp if each else None
+    load, dp = answer.workload, answer.plan.dp
+    held, admitted = answer.memory.max_concurrency, answer.tensors.seqs_limit
+    limits = [float(n) * dp for n in (held, admitted) if n is not None]
+    most = min(limits, default=None)
     if answer.decode is None or (most is not None and most < 1):
         ignored = Note("W03", "no steady state: no request has room, or none decodes")
         return replace(answer, warnings=(*answer.warnings, ignored))

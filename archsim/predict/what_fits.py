@@ -8,11 +8,8 @@ from dataclasses import dataclass
 from archsim.base.errors import ArchsimError
 from archsim.base.options import EstimateArguments
 from archsim.counts import graph_counts as c
-from archsim.counts.count import step_for
-from archsim.counts.step_graphs import StepGraphs
-from archsim.counts.workload import WorkloadSteps
-from archsim.memory.budget import Memory
-from archsim.memory.workload_memory import WorkloadMemory
+from archsim.counts.count import kv_growth, step_for
+from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel
 from archsim.predict.estimate import Estimate, estimate
 from archsim.spec.hardware import Hardware
 from archsim.spec.lower import lower
@@ -36,17 +33,16 @@ class Facts:
     device_kv_per_token: int
     flops_per_token: float
     ridge: float
-    alone: Memory | None
+    alone: DeviceMemory | None
 
 
 def facts(e: Estimate) -> Facts:
     """The figures of the whole model behind an estimate."""
     one = e.formats.apply(lower(e.model, step_for(e.model, 1, 1)))
-    memory = WorkloadMemory(StepGraphs(e.model, e.formats), e.hardware, WorkloadSteps(e.model, e.workload))
-    alone = memory.on(Plan(engine=e.plan.engine)) if e.chosen else None
+    alone = EngineMemoryModel(e.tensors, e.workload).on(Plan()) if e.chosen else None
     return Facts(
         weight_bytes=c.weight_bytes(one),
-        kv_per_token=c.state_bytes(one, role="kv"),
+        kv_per_token=kv_growth(e.model, e.formats),
         state_bytes=c.state_bytes(one, role="recurrent"),
         device_kv_per_token=e.kv_bytes_per_token,
         flops_per_token=_flops_per_token(e),
@@ -75,7 +71,7 @@ class Suggestion:
 
     change: str
     devices: int
-    memory: Memory
+    memory: DeviceMemory
     room: int | None
 
 

@@ -65,13 +65,14 @@ class Share(Section):
 class Activations(Section):
     """What one step needs beyond weights and cache.
 
-    profile: the step is a chunk of max_num_batched_tokens, a whole request (length), or that of `estimate`.
+    profile: the step is a chunk of max_num_batched_tokens, a whole request (length), whole requests of the batch, or
+    what of a prefill is alive at once, by liveness (estimate).
     least_step: a whole request counts as at least max_num_batched_tokens. element: bytes of a number. logits_rows: rows
     of the output head, logits_copies: times their float32 size. chunk_above, chunk_tokens: longer requests are cut.
     split_k: partial outputs of a product, by weight format.
     """
 
-    profile: Literal["chunk", "length", "estimate"]
+    profile: Literal["chunk", "length", "batch", "estimate"]
     least_step: bool = False
     element: Count = 2
     logits_rows: Literal["seqs", "tokens", "last"] = "last"
@@ -139,11 +140,12 @@ class Source(Section):
 class Memory(Section):
     """How the engine divides a device, and how it keeps weights and caches.
 
-    as: another engine's rules, over which the fields given here are laid. reserve: bytes that the driver keeps, by
-    vendor. windows: caches of windowed layers kept in `full`, `cut` to the window, or to the window and one `chunk`.
-    latent: MLA's latent kept, or keys and values expanded (naive). states: recurrent states in the formats that the
-    model defines, or all in fp32. layout: factor on weights stored in a format. embedding: where the input table
-    lives. cache_formats: the cache format that checkpoints of a weight format ask for, where the engine follows them.
+    as: another engine's rules (`hf`, or of a version `hf@4.44`), over which the fields given here are laid. reserve:
+    bytes that the driver keeps, by vendor. windows: caches of windowed layers kept in `full`, `cut` to the window, or
+    to the window and one `chunk`. latent: MLA's latent kept, or keys and values expanded (naive). states: recurrent
+    states in the formats that the model defines, or all in fp32. layout: factor on weights stored in a format.
+    embedding: where the input table lives. cache_formats: the cache format that checkpoints of a weight format ask
+    for, where the engine follows them.
     """
 
     as_: str | None = Field(default=None, alias="as")
@@ -252,17 +254,22 @@ def load_engine(name: str, version: str = "") -> Engine:
 
 @lru_cache(maxsize=64)
 def _load(path: Path, version: str, _stamp: tuple[int, int]) -> Engine:
+    return loader.validate(_with_memory_of(_read(path, version)), Engine, document="engine")
+
+
+def _read(path: Path, version: str) -> Node:
+    """The document as of a version."""
     document = loader.read(path)
     asked = version_of(version)
     changes = document.get("before") or {}
     for limit in sorted(changes, key=lambda text: version_of(text) or (), reverse=True):
         if asked is not None and asked < (version_of(limit) or ()):
             document = merge(document, changes[limit])
-    return loader.validate(_with_memory_of(document), Engine, document="engine")
+    return document
 
 
 def _with_memory_of(document: Node, above: tuple[str, ...] = ()) -> Node:
-    """The document over the memory rules of the engine that `memory: as` names, at that one's newest version.
+    """The document over the memory rules of the engine that `memory: as` names (`hf`, `hf@4.44`).
 
     Raises SpecError where documents refer to each other in a circle.
     """
@@ -270,14 +277,15 @@ def _with_memory_of(document: Node, above: tuple[str, ...] = ()) -> Node:
     other = memory.get("as") if isinstance(memory, Node) else None
     if not isinstance(memory, Node) or not isinstance(other, str):
         return document
+    name, _, version = other.partition("@")
     chain = (*above, str(document.get("name")))
-    if other in chain:
+    if name in chain:
         raise SpecError(
-            f"memory rules refer to each other: {' -> '.join((*chain, other))}",
+            f"memory rules refer to each other: {' -> '.join((*chain, name))}",
             code="E111",
             span=memory.value_mark("as").span(),
         )
-    base = _with_memory_of(loader.read(resolve("engines", other).path), chain)
+    base = _with_memory_of(_read(resolve("engines", name).path, version), chain)
     result = Node(document.mark)
     for key, value in document.items():
         result.put(key, value, (document.key_mark(key), document.value_mark(key)))

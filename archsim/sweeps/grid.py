@@ -15,11 +15,10 @@ import numpy as np
 
 from archsim.base.number import Num
 from archsim.counts.formats import Formats
-from archsim.counts.step_graphs import StepGraphs
-from archsim.counts.workload import Workload, WorkloadSteps
+from archsim.counts.workload import Workload
 from archsim.engines.overhead import EngineOverheads
-from archsim.memory.budget import Memory
-from archsim.memory.workload_memory import WorkloadMemory, points_of
+from archsim.memory.activations import points_of
+from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel, EngineTensors
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan
@@ -40,20 +39,32 @@ CODES: Mapping[str, tuple[str, ...]] = {"bound": BOUNDS, "evidence": EVIDENCE}
 class SweepSlice:
     """What does not vary within a block. plans: one, or with `auto` the candidates in order of size."""
 
-    model: Model
-    hardware: Hardware
-    formats: Formats
+    tensors: EngineTensors
     overheads: EngineOverheads
     plans: tuple[Plan, ...]
     auto: bool
-    engine: str
+
+    @property
+    def model(self) -> Model:
+        """The model."""
+        return self.tensors.model
+
+    @property
+    def hardware(self) -> Hardware:
+        """The device."""
+        return self.tensors.hardware
+
+    @property
+    def formats(self) -> Formats:
+        """Weights and cache."""
+        return self.tensors.formats
 
     @property
     def names(self) -> dict[str, str]:
         """Columns that are the same for all points."""
         return {
             "model": self.model.name, "hw": self.hardware.id, "weights": self.formats.name,
-            "kv_cache": self.formats.kv.name, "engine": self.engine,
+            "kv_cache": self.formats.kv.name, "engine": self.tensors.rules.name,
         }  # fmt: skip
 
 
@@ -62,9 +73,8 @@ class BlockPricer:
 
     def __init__(self, part: SweepSlice, load: Workload) -> None:
         self.part, self.load = part, load
-        self.steps = WorkloadSteps(part.model, load)
-        self.graphs = StepGraphs(part.model, part.formats)
-        self.memory = WorkloadMemory(self.graphs, part.hardware, self.steps)
+        self.memory = EngineMemoryModel(part.tensors, load)
+        self.steps, self.graphs = self.memory.steps, self.memory.graphs
         self.pricer = StepPricer.of(
             part.model, part.hardware, part.formats, part.overheads, Plan(), graphs=self.graphs
         )
@@ -168,7 +178,7 @@ class Pick(NamedTuple):
 
     plan: Plan
     where: Any
-    memory: Memory
+    memory: DeviceMemory
     answered: bool
 
 
@@ -179,7 +189,7 @@ def _picks(worker: BlockPricer) -> list[Pick]:
         return [Pick(s.plans[0], True, memory.on(s.plans[0]), True)]
     found: list[Pick] = []
     open_: Any = np.True_
-    budget: Memory | None = None
+    budget: DeviceMemory | None = None
     for plan in s.plans:
         budget = memory.on(plan)
         fits = np.asarray(budget.fits) & open_
@@ -188,7 +198,7 @@ def _picks(worker: BlockPricer) -> list[Pick]:
             open_ = open_ & ~fits
             if not open_.any():
                 return found
-    plan = s.plans[-1] if s.plans else Plan(engine=s.engine)
+    plan = s.plans[-1] if s.plans else Plan(engine=s.tensors.rules.name)
     return [*found, Pick(plan, open_, budget or memory.on(plan), False)]
 
 

@@ -11,13 +11,13 @@ from archsim.base.errors import ArchsimError, InvalidPlan, UsageError
 from archsim.base.json_types import JsonObject
 from archsim.base.ranges import parse_range
 from archsim.counts.formats import Formats, choose_formats
-from archsim.counts.step_graphs import StepGraphs
-from archsim.counts.workload import Workload, WorkloadSteps
+from archsim.counts.workload import Workload
 from archsim.engines.names import DEFAULT_ENGINE, engine_of
-from archsim.predict.estimate import PlanSearch, price_phases
+from archsim.memory.engine_memory import EngineMemoryModel, EngineTensors
+from archsim.memory.plan_search import PlanSearch
+from archsim.predict.estimate import price_phases
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
-from archsim.spec.parallelism import Plan, check_degrees, plan_for
 from archsim.sweeps.axes import Axes
 from archsim.sweeps.chunk import Chunk
 from archsim.sweeps.columns import BY_NAME, COLUMNS, Asked, Column, chosen
@@ -188,29 +188,16 @@ class Case:
     def structure(self, count: int | None, given: Degrees) -> SweepSlice:
         """The plan of these degrees, or the candidates for the smallest that fits. Raises InvalidPlan."""
         model, device = self.model, self.hardware
-        rules = engine_of(self.engine).rules
         overheads = engine_overheads(self.engine)
-        start = Plan(**given, engine=rules.name, splits=rules.parallelism.splits)
-        check_degrees(model, start)
-        graphs, steps, rates = (
-            StepGraphs(model, self.formats),
-            WorkloadSteps(model, Workload()),
-            DeviceRates(device),
-        )
-        search = PlanSearch(graphs, device, steps, rates)
-        if count is None and not {"tp", "pp"} & given.keys():
-            found = search.candidates(start, frozenset(given))
-            plans = tuple(plan for plan in found if search.unlinked(plan) is None)
-        else:
-            number = start.devices if count is None else count
-            plans = (plan_for(model, number, device.max_domain, start, frozenset(given)),)
-        auto = count is None and not {"tp", "pp"} & given.keys()
-        for plan in plans[
-            :1
-        ]:  # raises what an estimate would: a format without a peak, groups without a link
-            pricer = StepPricer.of(model, device, self.formats, overheads, plan, graphs=graphs, rates=rates)
-            price_phases(pricer, steps, model.architecture != "encoder")
-        return SweepSlice(
-            model=model, hardware=device, formats=self.formats, overheads=overheads, plans=plans, auto=auto,
-            engine=rules.name,
-        )  # fmt: skip
+        tensors = EngineTensors(model, device, self.formats, engine_of(self.engine))
+        memory, rates = EngineMemoryModel(tensors, Workload()), DeviceRates(device)
+        search = PlanSearch(memory, rates)
+        start, fixed = search.start(**given), frozenset(given)
+        auto = count is None and not {"tp", "pp"} & fixed
+        plans = tuple(search.linked(start, fixed)) if auto else (search.plan_on(count, start, fixed),)
+        if plans:  # raises what an estimate would: a format without a peak, groups without a link
+            pricer = StepPricer.of(
+                model, device, self.formats, overheads, plans[0], graphs=memory.graphs, rates=rates
+            )
+            price_phases(pricer, memory.steps, model.architecture != "encoder")
+        return SweepSlice(tensors=tensors, overheads=overheads, plans=plans, auto=auto)

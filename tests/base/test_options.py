@@ -14,7 +14,7 @@ from archsim import api
 from archsim.base import options
 from archsim.base.errors import UsageError
 from archsim.counts.count import count
-from archsim.memory.engine_fit import fit
+from archsim.memory.fit import fit
 from archsim.predict.estimate import estimate
 
 

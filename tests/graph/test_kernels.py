@@ -4,7 +4,7 @@ from archsim.counts import graph_counts as c
 from archsim.graph.graph import Block
 from archsim.graph.kernels import edges, kernels, readers, traffic
 from archsim.graph.step import Step
-from archsim.memory.liveness import peak_activation_bytes
+from archsim.memory.activations import peak_activation_bytes
 from archsim.spec.load import load_model
 from archsim.spec.lower import lower
 

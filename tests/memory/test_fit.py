@@ -15,7 +15,7 @@ from archsim.counts import graph_counts as c
 from archsim.counts.count import step_for
 from archsim.counts.formats import choose_formats
 from archsim.engines.names import engine_of
-from archsim.memory.device_fill import Case, Settings
+from archsim.memory.engine_memory import EngineTensors
 from archsim.spec.lower import lower
 from archsim.spec.parallelism import Plan
 
@@ -162,13 +162,11 @@ def test_caches_are_the_graphs() -> None:
     for name in ("gemma3-27b", "deepseek-v3", "qwen3.5-397b-a17b", "mamba-2.8b", "llama4-scout"):
         model, hw = archsim.load_model(name), archsim.load_hardware("b200")
         formats = choose_formats(model)
-        case = Case(
-            model=model, hardware=hw, formats=formats, engine=engine_of("generic"), settings=Settings()
-        )
-        (stage,) = case.ranks(Plan()).stages
+        tensors = EngineTensors(model, hw, formats, engine_of("generic"))
+        (stage,) = tensors.stages(Plan())
         for length in (1, 500, 5000, 70_000):
             graph = formats.apply(lower(model, step_for(model, 1, length)))
-            assert stage.request_bytes(length, case.paging) == c.state_bytes(graph), (name, length)
+            assert stage.request_bytes(length, tensors.paging) == c.state_bytes(graph), (name, length)
 
 
 def test_pipeline_is_judged_by_its_fullest_stage() -> None:

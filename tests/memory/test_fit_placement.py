@@ -13,8 +13,8 @@ from archsim.counts.count import step_for
 from archsim.counts.formats import choose_formats
 from archsim.engines.names import engine_of
 from archsim.graph.tensor import numel
-from archsim.memory.device_fill import Case, Settings
-from archsim.memory.stages import layer_counts
+from archsim.memory.engine_memory import EngineTensors, Settings
+from archsim.memory.tensors import layer_counts
 from archsim.spec.load import load_hardware
 from archsim.spec.lower import lower
 from archsim.spec.parallelism import Plan
@@ -25,12 +25,9 @@ def fit(model: str, hw: str, **options: Any) -> Any:
     return archsim.fit(model, hw, suggest=False, **options)
 
 
-def case(model: Any, engine: str) -> Case:
-    """A question about a model on one device."""
-    return Case(
-        model=model, hardware=load_hardware("h100"), formats=choose_formats(model), engine=engine_of(engine),
-        settings=Settings(),
-    )  # fmt: skip
+def tensors(model: Any, engine: str) -> EngineTensors:
+    """What an engine lays out of a model on one device."""
+    return EngineTensors(model, load_hardware("h100"), choose_formats(model), engine_of(engine))
 
 
 @pytest.mark.parametrize("model", ["mamba-2.8b", "qwen3.5-397b-a17b", "minimax-text-01"])
@@ -43,7 +40,7 @@ def test_llama_cpp_keeps_all_recurrent_states_in_fp32(model: str) -> None:
     kept = {
         engine: sum(
             round(held.bytes)
-            for held in case(spec, engine).ranks(Plan()).stages[0].caches
+            for held in tensors(spec, engine).stages(Plan())[0].caches
             if held.tensor.role == "recurrent"
         )
         for engine in ("llamacpp", "vllm")
@@ -77,19 +74,19 @@ def test_layers_that_are_left_over(rule: str, layers: int, stages: int, expected
 def test_stages_hold_the_whole_model(model: str, engine: str) -> None:
     """All weights are on some stage, and on no two, but for a tied table; the same for caches."""
     spec = archsim.load_model(model)
-    asked = case(spec, engine)
-    (whole,) = asked.ranks(Plan()).stages
-    cut = asked.ranks(Plan(pp=4)).stages
+    laid_out = tensors(spec, engine)
+    (whole,) = laid_out.stages(Plan())
+    cut = laid_out.stages(Plan(pp=4))
     table = 2 * spec.vocab_size * spec.d_model if spec.head.tied and engine != "generic" else 0
-    assert sum(stage.weights for stage in cut) == whole.weights + table
-    caches = sum(stage.request_bytes(1000, asked.paging) for stage in cut)
-    assert caches == whole.request_bytes(1000, asked.paging)
+    assert sum(stage.weights * stage.count for stage in cut) == whole.weights + table
+    caches = sum(stage.request_bytes(1000, laid_out.paging) * stage.count for stage in cut)
+    assert caches == whole.request_bytes(1000, laid_out.paging)
 
 
 def test_a_tied_table_is_on_both_ends() -> None:
     """The first stage looks tokens up, the last multiplies by the same table."""
     spec = archsim.load_model("llama3.2-3b")
-    first, middle, last = case(spec, "vllm").ranks(Plan(pp=3)).stages
+    first, middle, last = tensors(spec, "vllm").stages(Plan(pp=3))
     table, norm = 2 * spec.vocab_size * spec.d_model, 2 * spec.d_model
     assert 10 * (first.weights - table) == 9 * middle.weights
     assert last.weights == first.weights + norm
@@ -166,9 +163,10 @@ def test_host_memory_with_several_devices() -> None:
         one, two = (fit("mixtral-8x7b", "rtx-4090", **options, **moved, devices=n) for n in (1, 2))
         assert two.offload.host_weights == one.offload.host_weights
         assert two.offload.ideal_s == pytest.approx(one.offload.ideal_s)
-        stages = case(archsim.load_model("mixtral-8x7b"), "llamacpp")
-        stages.formats = choose_formats(stages.model, "gguf_q4_k_m")
-        stages.settings = Settings(**moved)
-        cut = stages.ranks(Plan(pp=2)).stages
-        assert sum(stage.weights for stage in cut) == one.budget.weights
+        spec = archsim.load_model("mixtral-8x7b")
+        formats, engine = choose_formats(spec, "gguf_q4_k_m"), engine_of("llamacpp")
+        cut = EngineTensors(spec, load_hardware("h100"), formats, engine, Settings(**moved)).stages(
+            Plan(pp=2)
+        )
+        assert sum(stage.weights * stage.count for stage in cut) == one.budget.weights
         assert two.budget.weights in {stage.weights for stage in cut}

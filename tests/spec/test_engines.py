@@ -83,7 +83,7 @@ def test_every_spelling_has_rules(spelling: str) -> None:
 
 def test_assumed_version_is_named() -> None:
     """Without a version the newest rules are used, and the answer says so."""
-    assert any("0.22 is assumed" in note for note in engine_of("vllm").notes)
+    assert any("0.22 is assumed" in note.text for note in engine_of("vllm").notes)
     assert engine_of("vllm@0.11").notes == ()
 
 

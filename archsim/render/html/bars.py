@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from archsim.base.units import format_bytes, format_seconds, format_span
-from archsim.memory.budget import Memory
+from archsim.memory.engine_memory import DeviceMemory
 from archsim.predict.estimate import Estimate
 from archsim.render.html.grid import PHASES, Grid, Run, parts_of
 from archsim.render.html.markup import Cell, figure, legend, safe, table
@@ -163,7 +163,7 @@ def memory(grid: Grid) -> str:
     return figure(picture, told, twin, "memory", "wide")
 
 
-def share_of(m: Memory) -> float:
+def share_of(m: DeviceMemory) -> float:
     """Needed over usable."""
     return float(m.needed / m.usable) if m.usable else 0.0
 

@@ -13,7 +13,6 @@ from archsim.blocks.moe import expected_experts
 from archsim.counts.count import count
 from archsim.counts.workload import PREFILL_TOKENS
 from archsim.engines.names import DEFAULT_ENGINE
-from archsim.memory.budget import USABLE
 from archsim.predict.estimate import Estimate, estimate
 from archsim.render.html.candidates import Asked, Candidate
 from archsim.render.html.grid import parts_of
@@ -119,7 +118,7 @@ def _logits(e: Estimate, c: Candidate, asked: Asked) -> str:
 
 def _usable(e: Estimate, c: Candidate, asked: Asked) -> str:
     m = e.memory
-    tenth = m.usable / USABLE / 10
+    tenth = m.usable / m.division.share / 10
     fits = "it still fits" if m.free >= tenth else "it no longer fits" if m.fits else "it does not fit anyway"
     lost = f"ten points less are {format_bytes(tenth)} of a device: {fits}"
     each = e.kv_bytes_per_token

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from archsim.base.errors import ArchsimError
 from archsim.base.json_types import JsonObject
 from archsim.counts.step_graphs import StepGraphs
-from archsim.counts.workload import WorkloadSteps, checked_workload
-from archsim.memory.workload_memory import WorkloadMemory
+from archsim.counts.workload import checked_workload
+from archsim.memory.engine_memory import EngineMemoryModel
 from archsim.predict.estimate import Estimate
 from archsim.render.groups import part_of
 from archsim.render.html.candidates import Asked, Study, answered, at, label, narrower
@@ -147,8 +147,8 @@ def _most(asked: Asked, base: Estimate, context: int, points: dict[tuple[int, in
 
     def free(batch: int) -> float:
         if batch not in known:
-            steps = WorkloadSteps(base.model, checked_workload(batch, context, asked.output_len))
-            known[batch] = float(WorkloadMemory(graphs, base.hardware, steps).on(base.plan).free)
+            load = checked_workload(batch, context, asked.output_len)
+            known[batch] = float(EngineMemoryModel(base.tensors, load, graphs).on(base.plan).free)
         return known[batch]
 
     low = max((b for b, left in known.items() if left >= 0), default=0)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from archsim.base.units import format_bytes, format_seconds
 from archsim.engines.names import DEFAULT_ENGINE
-from archsim.memory.budget import Memory
+from archsim.memory.engine_memory import DeviceMemory
 from archsim.render.html.bars import spanned
 from archsim.render.html.candidates import Candidate, Study
 from archsim.render.html.markup import Cell, paragraph, safe, significant, table
@@ -112,7 +112,7 @@ def _needs(c: Candidate) -> str:
     return f"{filled(m)} usable{each}"
 
 
-def filled(m: Memory) -> str:
+def filled(m: DeviceMemory) -> str:
     """`70.11 of 76.97 GB`."""
     needed, usable = format_bytes(m.needed), format_bytes(m.usable)
     number, _, unit = needed.partition(" ")

@@ -19,6 +19,7 @@ MEANING = {
 PROFILE = {
     "chunk": "of max-num-batched-tokens",
     "length": "of a whole request",
+    "batch": "of whole requests, the batch at once",
     "estimate": "as `archsim estimate` prices it",
 }
 WINDOWS = {"full": "the whole context", "cut": "the window", "chunk": "the window and the tokens of one step"}

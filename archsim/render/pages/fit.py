@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from archsim.base.units import format_rate
-from archsim.memory.answer import Fit
-from archsim.memory.engine_budget import Budget
+from archsim.memory.engine_rules import EngineMemory
+from archsim.memory.fit import Fit
 from archsim.render.page import Cell, Page, Row, Section, Style, bar, facts, percent, plural, row
 
 MEANING = {
@@ -53,7 +53,7 @@ def head(f: Fit) -> tuple[str, str]:
     parts = [f"{f.formats.name} weights"]
     parts += [f"{f.cache_name} KV cache"] if f.kv_tokens is not None else []
     parts += [f"{f.length:,} tokens per request"]
-    parts += [f"{f.settings.batch:,} at once"] if f.settings.batch > 1 else []
+    parts += [f"{f.batch:,} at once"] if f.batch > 1 else []
     parts.append(" ".join([engine, f.engine.version.partition("@")[2] or f.engine.version]).strip())
     return f"{f.model.name} on {where}", " · ".join(parts)
 
@@ -71,7 +71,7 @@ def _verdict(f: Fit) -> Section:
 
 
 def _why(f: Fit) -> str:
-    room, what = f.budget.room, "a request" if f.settings.batch == 1 else f"{f.settings.batch:,} requests"
+    room, what = f.budget.room, "a request" if f.batch == 1 else f"{f.batch:,} requests"
     if room < 0:
         return f"the weights and one step do not fit: short by {gib(-room)}"
     if not f.need:
@@ -113,7 +113,7 @@ def _step(f: Fit) -> str:
     )
 
 
-def _outside(b: Budget, outside: bool) -> str:
+def _outside(b: EngineMemory, outside: bool) -> str:
     return ", beyond the budget" if outside else ""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from archsim.base.number import Num
 from archsim.base.units import parse_quantity
 from archsim.spec.engine import AutoShare, Engine, Limits, NonTorch
 from archsim.spec.hardware import Hardware
@@ -58,52 +59,89 @@ def _auto(rule: AutoShare, capacity: int, plan: Plan, tokens: int, limits: Limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """Bytes of one device. limit: what the engine gives itself. layout: padding of weights. extra: adapters and
-    optional parts. meaning: of the share, as in the engine document."""
+class EngineMemory:
+    """How an engine divides one device: bytes. In a sweep what depends on the workload is an array.
+
+    visible: what the process sees of the capacity. share, meaning: the memory fraction, and what it is of, as in the
+    engine document. weights: on the device of the tightest pipeline stage. layout: padding of weights. extra: adapters
+    and optional parts. graphs: captured CUDA graphs. non_torch: context, libraries, communication buffers.
+    """
 
     capacity: int
     visible: int
     share: float
     meaning: str
-    weights: int
+    weights: Num
     layout: int
     extra: int
-    activations: int
+    activations: Num
     graphs: int
     graphs_inside: bool
     non_torch: int
 
     @property
-    def fixed(self) -> int:
-        """All inside the budget but the cache."""
-        loaded = self.weights + self.layout + self.extra
-        if self.meaning == "static":
-            return loaded
-        return loaded + self.activations + self.non_torch + (self.graphs if self.graphs_inside else 0)
+    def loaded(self) -> Num:
+        """Weights as they lie in memory, with what is loaded beside them."""
+        return self.weights + self.layout + self.extra
 
     @property
-    def limit(self) -> int:
-        """What weights, cache and, by the engine's meaning of its share, the rest may take."""
+    def fixed(self) -> Num:
+        """All inside the budget but the cache."""
+        if self.meaning == "static":
+            return self.loaded
+        return self.loaded + self.activations + self.non_torch + (self.graphs if self.graphs_inside else 0)
+
+    @property
+    def limit(self) -> Num:
+        """Bytes the engine allots itself: share x total (vLLM), x static pool (SGLang), or what is needed and share x
+        what is free then (TensorRT-LLM).
+        """
         if self.meaning == "static":
             return int(self.share * (self.visible - self.non_torch))
         if self.meaning == "free":
-            return self.fixed + int(self.share * (self.visible - self.fixed))
+            return self.fixed + whole(self.share * (self.visible - self.fixed))
         return int(self.share * self.visible)
 
     @property
-    def room(self) -> int:
+    def room(self) -> Num:
         """What is left for caches; negative when the weights do not fit."""
         return self.limit - self.fixed
 
     @property
-    def outside(self) -> int:
+    def outside(self) -> Num:
         """What comes on top of the budget: steps and graphs where the share is static, graphs of older engines."""
         if self.meaning == "static":
             return self.activations + self.graphs + self.non_torch
         return 0 if self.graphs_inside else self.graphs
 
     @property
-    def overrun(self) -> int:
+    def runtime(self) -> int:
+        """What the process takes beside weights, steps and caches."""
+        return self.layout + self.extra + self.graphs + self.non_torch
+
+    @property
+    def overrun(self) -> Num:
         """Bytes by which budget and what is outside of it exceed the device; negative: slack."""
         return self.limit + self.outside - self.visible
+
+
+def whole(value: Num) -> Num:
+    """Bytes cut to a whole number."""
+    return int(value) if isinstance(value, (int, float)) else value // 1
+
+
+def engine_memory(
+    rules: Engine, hardware: Hardware, plan: Plan, *, share: float | None, tokens: int, eager: bool
+) -> EngineMemory:
+    """The division before weights and activations are known. share: as asked for, None for the engine's default.
+    tokens: of one step at most. eager: no CUDA graphs are captured.
+    """
+    graphs = rules.memory.graphs
+    return EngineMemory(
+        capacity=hardware.memory_bytes, visible=visible_bytes(hardware, rules),
+        share=share or share_of(rules, hardware, plan, tokens, limits_of(rules, hardware)),
+        meaning=rules.memory.share.meaning, weights=0, layout=0, extra=0, activations=0,
+        graphs=0 if graphs is None or eager else size(graphs.bytes),
+        graphs_inside=graphs is not None and graphs.inside,
+        non_torch=size(non_torch_of(rules, plan.tp * plan.dp).bytes),
+    )  # fmt: skip

@@ -9,8 +9,7 @@ from archsim.base.errors import ArchsimError
 from archsim.counts import graph_counts as c
 from archsim.counts.count import step_for
 from archsim.counts.formats import Formats, choose_formats
-from archsim.memory import engine_fit as fits
-from archsim.memory.answer import Change, Fit, Inverse
+from archsim.memory.fit import Change, Fit, FitRequest, Inverse, check_fit
 from archsim.spec.hardware import Hardware
 from archsim.spec.lower import lower
 from archsim.spec.model import Model
@@ -32,14 +31,12 @@ LOW_STEP, LOW_SEQS, HIGH_SHARE = 2048, 256, 0.95
 ROUND = 1024
 """Contexts are suggested in whole multiples of this."""
 
-Asked = fits.Asked
 
-
-def suggestions(model: Model, hardware: Hardware, asked: Asked, answer: Fit) -> Iterator[Change]:
+def suggestions(model: Model, hardware: Hardware, request: FitRequest, answer: Fit) -> Iterator[Change]:
     """Changes under which it fits where it does not, or that hold 5 % more tokens where it does; what costs
     nothing first, then precision, then context, then devices."""
-    for change, tried in _tries(asked, answer):
-        found = _try(model, hardware, tried)
+    for change, tried in candidate_changes(request, answer):
+        found = try_change(model, hardware, tried)
         if found is None or (not found.fits if not answer.fits else not _more(found, answer)):
             continue
         yield Change(
@@ -54,96 +51,98 @@ def _more(found: Fit, answer: Fit) -> bool:
     return found.kv_tokens > MORE * answer.kv_tokens
 
 
-def _try(model: Model, hardware: Hardware, asked: Asked) -> Fit | None:
+def try_change(model: Model, hardware: Hardware, request: FitRequest) -> Fit | None:
     try:
-        return fits.answered(model, hardware, asked)
+        return check_fit(model, hardware, request)
     except ArchsimError:
         return None
 
 
-def _tries(asked: Asked, answer: Fit) -> Iterator[tuple[str, Asked]]:
-    yield from _engine_settings(asked, answer)
+def candidate_changes(request: FitRequest, answer: Fit) -> Iterator[tuple[str, FitRequest]]:
+    yield from _engine_settings(request, answer)
     if answer.kv_tokens is not None and answer.formats.kv.bits > 9:
         name = "q8_0" if answer.engine.rules.parallelism.splits == "layers" else "fp8"
-        yield f"--kv-cache-dtype {name}", replace(asked, kv_cache_dtype=name)
+        yield f"--kv-cache-dtype {name}", replace(request, kv_cache_dtype=name)
     if not answer.fits and answer.longest and answer.longest < answer.length:
         shorter = answer.longest // ROUND * ROUND or answer.longest
         yield (
             f"--max-model-len {shorter}",
-            replace(asked, settings=replace(asked.settings, max_model_len=shorter)),
+            replace(request, settings=replace(request.settings, max_model_len=shorter)),
         )
     for name in formats_below(answer):
-        yield f"--weights {name}", replace(asked, weights=name)
-        yield from _both(asked, answer, name)
+        yield f"--weights {name}", replace(request, weights=name)
+        yield from _both(request, answer, name)
     for count in (2, 4, 8):
         if count > answer.plan.devices and count <= max(answer.hardware.max_domain, 1):
-            bare = replace(asked, devices=count, tp=None, pp=None, ep=None, dp=None)
+            bare = replace(request, devices=count, tp=None, pp=None, ep=None, dp=None)
             yield f"--devices {count}", bare
 
 
-def _both(asked: Asked, answer: Fit, weights: str) -> Iterator[tuple[str, Asked]]:
+def _both(request: FitRequest, answer: Fit, weights: str) -> Iterator[tuple[str, FitRequest]]:
     """A narrower format together with a shorter context, where neither is enough alone."""
-    narrow = None if answer.fits else _try(answer.model, answer.hardware, replace(asked, weights=weights))
+    narrow = (
+        None if answer.fits else try_change(answer.model, answer.hardware, replace(request, weights=weights))
+    )
     if narrow is None or narrow.fits or not narrow.longest or narrow.longest < ROUND:
         return
     shorter = narrow.longest // ROUND * ROUND
-    settings = replace(asked.settings, max_model_len=shorter)
+    settings = replace(request.settings, max_model_len=shorter)
     change = f"--weights {weights} --max-model-len {shorter}"
-    yield change, replace(asked, weights=weights, settings=settings)
+    yield change, replace(request, weights=weights, settings=settings)
 
 
-def _engine_settings(asked: Asked, answer: Fit) -> Iterator[tuple[str, Asked]]:
+def _engine_settings(request: FitRequest, answer: Fit) -> Iterator[tuple[str, FitRequest]]:
     """Settings of the engine that cost no precision."""
-    s, b, flags = asked.settings, answer.budget, answer.engine.rules.flags
+    s, b, flags = request.settings, answer.budget, answer.engine.rules.flags
     if "eager" in flags and b.graphs and b.graphs_inside:
-        yield flags["eager"], replace(asked, settings=replace(s, enforce_eager=True))
+        yield flags["eager"], replace(request, settings=replace(s, enforce_eager=True))
     if "tokens" in flags and answer.batched_tokens > LOW_STEP and b.meaning != "static":
         yield (
             f"{flags['tokens']} {LOW_STEP}",
-            replace(asked, settings=replace(s, max_num_batched_tokens=LOW_STEP)),
+            replace(request, settings=replace(s, max_num_batched_tokens=LOW_STEP)),
         )
     if answer.engine.rules.memory.activations.logits_rows == "seqs" and answer.seqs > LOW_SEQS:
-        yield f"{flags['seqs']} {LOW_SEQS}", replace(asked, settings=replace(s, max_num_seqs=LOW_SEQS))
+        yield f"{flags['seqs']} {LOW_SEQS}", replace(request, settings=replace(s, max_num_seqs=LOW_SEQS))
     if "share" in flags and b.meaning == "total" and b.share < HIGH_SHARE:
         yield (
             f"{flags['share']} {HIGH_SHARE}",
-            replace(asked, settings=replace(s, gpu_memory_utilization=HIGH_SHARE)),
+            replace(request, settings=replace(s, gpu_memory_utilization=HIGH_SHARE)),
         )
     most = answer.engine.rules.memory.graphs
     if s.n_gpu_layers is None and answer.engine.rules.parallelism.splits == "layers" and most is None:
-        yield from _offloads(asked, answer)
+        yield from _offloads(request, answer)
 
 
-def _offloads(asked: Asked, answer: Fit) -> Iterator[tuple[str, Asked]]:
+def _offloads(request: FitRequest, answer: Fit) -> Iterator[tuple[str, FitRequest]]:
     """Experts of the fewest layers in host memory; or fewer layers on the device: the most that still fit."""
     if answer.fits:
         return
-    yield from _experts_out(asked, answer)
+    yield from _experts_out(request, answer)
     total = answer.model.n_layers
     spare = answer.budget.limit - answer.budget.non_torch - answer.budget.activations
     each = (answer.budget.weights + answer.need) / total
     for layers in range(min(int(spare / each), total), -1, -1):
-        tried = replace(asked, settings=replace(asked.settings, n_gpu_layers=layers))
-        found = _try(answer.model, answer.hardware, tried)
+        tried = replace(request, settings=replace(request.settings, n_gpu_layers=layers))
+        found = try_change(answer.model, answer.hardware, tried)
         if found is not None and found.fits:
             yield f"-ngl {layers}", tried
             return
 
 
-def _experts_out(asked: Asked, answer: Fit) -> Iterator[tuple[str, Asked]]:
+def _experts_out(request: FitRequest, answer: Fit) -> Iterator[tuple[str, FitRequest]]:
     """`--n-cpu-moe` with the fewest layers that make it fit, found by bisection."""
-    if not expert_counts(answer.model) or asked.settings.cpu_moe:
+    if not expert_counts(answer.model) or request.settings.cpu_moe:
         return
 
-    def tried(count: int) -> Asked:
-        return replace(asked, settings=replace(asked.settings, n_cpu_moe=count))
+    def tried(count: int) -> FitRequest:
+        return replace(request, settings=replace(request.settings, n_cpu_moe=count))
 
-    low, high = asked.settings.n_cpu_moe, answer.model.n_layers
-    if not _fits(_try(answer.model, answer.hardware, tried(high))):
+    low, high = request.settings.n_cpu_moe, answer.model.n_layers
+    if not _fits(try_change(answer.model, answer.hardware, tried(high))):
         return
     while high - low > 1:
         middle = (low + high) // 2
-        enough = _fits(_try(answer.model, answer.hardware, tried(middle)))
+        enough = _fits(try_change(answer.model, answer.hardware, tried(middle)))
         low, high = (low, middle) if enough else (middle, high)
     yield f"--n-cpu-moe {high}", tried(high)
 
@@ -165,14 +164,16 @@ def _weight_bytes(model: Model, formats: Formats) -> float:
 
 
 # ---------------------------------------------------------------------- the question turned round
-def inverse(model: Model, hardware: Hardware, asked: Asked, answer: Fit) -> Inverse:
+def inverse(model: Model, hardware: Hardware, request: FitRequest, answer: Fit) -> Inverse:
     """Fewest devices, widest format that fits, largest batch."""
-    free = replace(asked, devices="auto", tp=None, pp=None, ep=None, dp=None)
-    fewest = answer if answer.fits and answer.plan.devices == 1 else _try(model, hardware, free)
+    free = replace(request, devices="auto", tp=None, pp=None, ep=None, dp=None)
+    fewest = answer if answer.fits and answer.plan.devices == 1 else try_change(model, hardware, free)
     widest = answer.formats.name if answer.fits else None
     if widest is None:
         names = formats_below(answer)
-        widest = next((n for n in names if _fits(_try(model, hardware, replace(asked, weights=n)))), None)
+        widest = next(
+            (n for n in names if _fits(try_change(model, hardware, replace(request, weights=n)))), None
+        )
     batch = int(answer.concurrency) if answer.concurrency is not None else None
     return Inverse(devices=fewest.plan.devices if fewest else None, weights=widest, batch=batch)
 

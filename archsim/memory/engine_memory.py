@@ -1,0 +1,427 @@
+"""One model on one kind of device, as an engine lays it out: weights, caches and steps of any plan and workload.
+
+The one place that `estimate`, `fit`, `sweep` and serving ask whether something fits, and how many tokens a cache holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+from archsim.base.errors import UsageError
+from archsim.base.json_types import JsonObject
+from archsim.base.number import Num, ceil_div, maximum, product, where
+from archsim.counts import graph_counts as c
+from archsim.counts.count import step_for
+from archsim.counts.formats import Formats, cache_format
+from archsim.counts.step_graphs import StepGraphs, mesh_of
+from archsim.counts.workload import Workload, WorkloadSteps
+from archsim.engines.names import Chosen
+from archsim.graph.graph import Block
+from archsim.graph.passes.shard import shard
+from archsim.graph.tensor import nbytes
+from archsim.memory.activations import PrefillActivations, step_bytes
+from archsim.memory.engine_rules import EngineMemory, engine_memory, limits_of
+from archsim.memory.kv_cache import LONGEST, LONGEST_SOURCE, Paging, with_cache_formats, with_expanded_latents
+from archsim.memory.offload import OffloadRequest, host_split
+from archsim.memory.tensors import PipelineStage, layers_of, pipeline_stages
+from archsim.spec.hardware import Hardware
+from archsim.spec.lower import lower
+from archsim.spec.model import Model
+from archsim.spec.parallelism import Plan
+
+TIGHT = 0.10
+"""Share of the requests' need within which the room that remains counts as tight, either side."""
+
+DEFAULT_SEQS = 256
+"""Sequences of a step where an engine states no limit."""
+
+Verdict = Literal["FITS", "TIGHT", "NO"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How the engine is run. Numbers of tokens and sequences; fractions of memory; None: the engine's default.
+
+    parts: optional modules to load. n_gpu_layers: layers on the device, the rest in host memory; cpu_moe: routed
+    experts in host memory, n_cpu_moe: those of the first layers. cache_type_k, cache_type_v: formats of keys and of
+    values, where they differ. host_bandwidth: B/s.
+    """
+
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    gpu_memory_utilization: float | None = None
+    mem_fraction_static: float | None = None
+    block_size: int | None = None
+    enforce_eager: bool = False
+    parts: tuple[str, ...] = ()
+    max_loras: int = 0
+    max_lora_rank: int = 16
+    n_gpu_layers: int | None = None
+    cpu_moe: bool = False
+    n_cpu_moe: int = 0
+    cache_type_k: str | None = None
+    cache_type_v: str | None = None
+    host_bandwidth: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in (
+            "max_model_len",
+            "max_num_seqs",
+            "max_num_batched_tokens",
+            "block_size",
+            "max_lora_rank",
+        ):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                flag = name.replace("_", "-")
+                raise UsageError(f"`--{flag}` must be a positive whole number, not {value!r}")
+        for name in ("gpu_memory_utilization", "mem_fraction_static"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value <= 1:
+                raise UsageError(f"`--{name.replace('_', '-')}` must be above 0 and at most 1, not {value!r}")
+
+    @property
+    def offload(self) -> OffloadRequest:
+        """What is asked to lie in host memory."""
+        return OffloadRequest(
+            layers_here=self.n_gpu_layers, experts=LONGEST if self.cpu_moe else self.n_cpu_moe
+        )
+
+
+DEFAULTS = Settings()
+"""An engine as it starts without options."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceMemory:
+    """What one device holds while a workload runs: that of the pipeline stage that holds fewest tokens.
+
+    division: of the device by the engine. stage: its weights and caches. length: tokens of a request, source: those of
+    its source, of an encoder-decoder. requests: that must fit at once, on one attention replica. In a sweep these are
+    arrays, and `stage` is that of the last point.
+    """
+
+    division: EngineMemory
+    stage: PipelineStage
+    paging: Paging
+    length: Num
+    source: Num | None
+    requests: Num
+    request_bytes: Num
+
+    @property
+    def capacity(self) -> int:
+        """Bytes of the device."""
+        return self.division.capacity
+
+    @property
+    def weights(self) -> Num:
+        """Bytes of weights."""
+        return self.division.weights
+
+    @property
+    def kv_cache(self) -> Num:
+        """Bytes of cache and state that the requests need at their full length."""
+        return self.request_bytes * self.requests
+
+    @property
+    def activations(self) -> Num:
+        """Bytes of the largest step beyond weights and caches."""
+        return self.division.activations
+
+    @property
+    def runtime(self) -> int:
+        """Bytes of the process beside weights, steps and caches."""
+        return self.division.runtime
+
+    @property
+    def free(self) -> Num:
+        """What is left of the room for caches; negative where the requests do not fit."""
+        return self.division.room - self.kv_cache
+
+    @property
+    def needed(self) -> Num:
+        """All that must fit."""
+        return self.weights + self.kv_cache + self.activations + self.runtime
+
+    @property
+    def usable(self) -> Num:
+        """What everything together may take under the engine's rules."""
+        return self.needed + self.free
+
+    @property
+    def fits(self) -> Any:
+        """Whether the engine starts and holds the requests."""
+        return self.free >= 0
+
+    @property
+    def verdict(self) -> Verdict:
+        """TIGHT where the room is within 10 % of what the requests need, either side."""
+        if self.kv_cache > 0 and abs(self.free) <= TIGHT * self.kv_cache:
+            return "TIGHT"
+        return "FITS" if self.fits else "NO"
+
+    @property
+    def kv_tokens(self) -> int | None:
+        """Tokens that the cache holds, in whole pages, on one attention replica; None where there is no cache."""
+        if not self.stage.caches:
+            return None
+        return self.stage.tokens(int(self.division.room), int(self.length), self.paging)
+
+    @property
+    def max_concurrency(self) -> float | None:
+        """Requests of this length that the cache holds on one attention replica; None where they need none."""
+        return max(self.division.room, 0) / self.request_bytes if self.request_bytes else None
+
+    def to_dict(self) -> JsonObject:
+        """The contract's object."""
+        return {
+            "fits": self.fits, "verdict": self.verdict, "kv_tokens": self.kv_tokens,
+            "per_device": {
+                "capacity_bytes": self.capacity, "usable_bytes": self.usable, "weights_bytes": self.weights,
+                "kv_cache_bytes": self.kv_cache, "activation_bytes": self.activations,
+                "runtime_bytes": self.runtime, "free_bytes": self.free,
+            },
+        }  # fmt: skip
+
+
+class EngineTensors:
+    """What the devices of any plan hold of one model under an engine's rules, whatever the workload."""
+
+    def __init__(
+        self,
+        model: Model,
+        hardware: Hardware,
+        formats: Formats,
+        engine: Chosen,
+        settings: Settings = DEFAULTS,
+    ) -> None:
+        self.model, self.hardware, self.formats = model, hardware, formats
+        self.engine, self.settings = engine, settings
+        self.rules = engine.rules
+        self._whole: dict[tuple[int, Num], Block] = {}
+        self._ranks: dict[tuple[int, int, int], Block] = {}
+        self._stages: dict[Plan, tuple[PipelineStage, ...]] = {}
+
+    @cached_property
+    def tokens(self) -> int:
+        """Tokens of one step at most."""
+        return self.settings.max_num_batched_tokens or limits_of(self.rules, self.hardware).tokens
+
+    @cached_property
+    def seqs(self) -> int:
+        """Sequences of one step at most."""
+        return min(self.seqs_limit or DEFAULT_SEQS, max(self.tokens, 1))
+
+    @cached_property
+    def seqs_limit(self) -> int | None:
+        """Sequences that the engine runs at once on one attention replica; None where it states no limit."""
+        return self.settings.max_num_seqs or limits_of(self.rules, self.hardware).seqs
+
+    @cached_property
+    def paging(self) -> Paging:
+        """How the engine keeps caches."""
+        memory = self.rules.memory
+        block = self.settings.block_size or memory.block_size
+        return Paging(block=block, windows=memory.windows, chunk=self.tokens)
+
+    def graph(self, plan: Plan, tokens: Num, source: Num | None = None) -> Block:
+        """One rank's graph of a prefill of so many tokens on every attention replica."""
+        key = plan.dp, tokens
+        if isinstance(tokens, (int, float)) and key in self._whole:
+            stored = self._whole[key]
+        else:
+            step = step_for(self.model, plan.dp, tokens, source=source)
+            whole = self.formats.apply(lower(self.model, step, self.settings.parts))
+            kinds = (self.settings.cache_type_k, self.settings.cache_type_v)
+            stored = with_cache_formats(whole, self.rules, *map(cache_format, kinds))
+            if isinstance(tokens, (int, float)):
+                self._whole[key] = stored
+        return shard(stored, mesh_of(plan.tp, plan.dp, plan.ep))
+
+    def rank(self, plan: Plan) -> Block:
+        """One rank's graph of the longest request, in which caches are laid out."""
+        key = plan.tp, plan.dp, plan.ep
+        if key not in self._ranks:
+            self._ranks[key] = with_expanded_latents(self.graph(plan, LONGEST, LONGEST_SOURCE), self.rules)
+        return self._ranks[key]
+
+    def stages(self, plan: Plan) -> tuple[PipelineStage, ...]:
+        """What the devices hold, distinct stages of the pipeline once; a partial offload leaves some on the host."""
+        if plan not in self._stages:
+            graph, rule = self.rank(plan), self.rules.parallelism.pipeline
+            split = host_split(graph, self.settings.offload, self.rules, self.model)
+            layers = split.here if split is not None else layers_of(graph, plan.pp, self.rules, self.model)
+            self._stages[plan] = pipeline_stages(layers, plan.pp, rule)
+        return self._stages[plan]
+
+    def extra(self, plan: Plan) -> int:
+        """Bytes of optional towers and of slots for adapters on a device."""
+        s = self.settings
+        towers = sum(self.formats.tower_bytes(t.params) for t in self.model.towers if t.name in s.parts)
+        extra = ceil_div(towers, plan.tp) + lora_bytes(self.rank(plan), s.max_loras, s.max_lora_rank)
+        return int(ceil_div(extra, plan.pp))
+
+    def layout(self, plan: Plan) -> int:
+        """Bytes that the engine's padded layouts add to weights on a device."""
+        factors = self.rules.memory.layout
+        items = (
+            [i for i in c.inventory(self.rank(plan)) if i.tensor.format.name in factors] if factors else ()
+        )
+        extra = sum((factors[i.tensor.format.name] - 1) * float(nbytes(i.tensor) * i.copies) for i in items)
+        return round(extra / plan.pp)
+
+
+def lora_bytes(graph: Block, slots: int, rank: int) -> int:
+    """Slots for adapters, allocated when the engine starts: rank x (inputs + outputs) of every linear weight on
+    the rank, 2 bytes each (https://github.com/vllm-project/vllm/issues/14450).
+    """
+    total = 0
+    for item in c.inventory(graph) if slots else ():
+        tensor = item.tensor
+        if tensor.role == "linear" and tensor.inner:
+            inner = product(n for a, n in tensor.axes.items() if a in tensor.inner)
+            outer = product(n for a, n in tensor.axes.items() if a not in tensor.inner)
+            total += round((inner + outer) * item.copies)
+    return 2 * slots * rank * total
+
+
+class EngineMemoryModel:
+    """The memory of one workload on any plan; numbers and arrays alike."""
+
+    def __init__(self, tensors: EngineTensors, load: Workload, graphs: StepGraphs | None = None) -> None:
+        self.tensors, self.load = tensors, load
+        self.model, self.hardware, self.rules = tensors.model, tensors.hardware, tensors.rules
+        self.graphs = graphs or StepGraphs(self.model, tensors.formats)
+        self.steps = WorkloadSteps(self.model, load)
+        self.prefill = PrefillActivations(self.graphs, self.steps)
+        self._step_bytes: dict[tuple[int, int, int], Num] = {}
+
+    @property
+    def one_token(self) -> Block:
+        """The graph of a single token on a single device, in which parameters are counted."""
+        return self.graphs.rank(self.steps.one_token, Plan())
+
+    @property
+    def length(self) -> Num:
+        """Tokens of a request: prompt and answer, unless a length was asked for."""
+        answer = 0 if self.model.architecture == "encoder" else self.load.output_len
+        return self.tensors.settings.max_model_len or self.load.input_len + answer
+
+    @property
+    def source(self) -> Num | None:
+        """Tokens of a request's source, of an encoder-decoder."""
+        asked = self.model.encoder is None or self.tensors.settings.max_model_len is not None
+        return None if asked else self.load.input_len
+
+    def on(self, plan: Plan) -> DeviceMemory:
+        """The memory of the workload on a plan: of the stage that holds fewest tokens."""
+        requests = ceil_div(self.load.batch, plan.dp)
+        found: DeviceMemory | None = None
+        for stage in self.tensors.stages(plan):
+            memory = self.of_stage(plan, stage, requests)
+            found = memory if found is None else _tighter(found, memory)
+        assert found is not None  # a plan has one stage at least
+        return found
+
+    def of_stage(self, plan: Plan, stage: PipelineStage, requests: Num) -> DeviceMemory:
+        """The memory of one stage's device with so many requests on a replica."""
+        t = self.tensors
+        request = stage.request_bytes(self.length, t.paging, self.source)
+        division = replace(
+            self.division(plan, self.activations(plan, self.length, requests)), weights=stage.weights
+        )
+        return DeviceMemory(
+            division=division, stage=stage, paging=t.paging, length=self.length, source=self.source,
+            requests=requests, request_bytes=request,
+        )  # fmt: skip
+
+    def division(self, plan: Plan, activations: Num) -> EngineMemory:
+        """How a device is divided beside the weights."""
+        t, s = self.tensors, self.tensors.settings
+        share = s.gpu_memory_utilization or s.mem_fraction_static
+        division = engine_memory(
+            self.rules, self.hardware, plan, share=share, tokens=t.tokens, eager=s.enforce_eager
+        )
+        return replace(division, layout=t.layout(plan), extra=t.extra(plan), activations=activations)
+
+    def step_tokens(self, length: Num, requests: Num = 1) -> Num:
+        """Tokens of the step that activations are set aside for, with requests of up to `length` tokens."""
+        rules, asked = self.rules.memory.activations, self.tensors.settings.max_num_batched_tokens
+        if rules.profile == "batch":
+            return asked or requests * length
+        if rules.profile != "length" or asked:
+            return self.tensors.tokens
+        tokens = maximum(length, self.tensors.tokens) if rules.least_step else length
+        if rules.chunk_above is None:
+            return tokens
+        return where(length > rules.chunk_above, rules.chunk_tokens or self.tensors.tokens, tokens)
+
+    def activations(self, plan: Plan, length: Num, requests: Num = 1) -> Num:
+        """Bytes that the largest step needs beyond weights and caches, with requests of up to `length` tokens."""
+        t, rules = self.tensors, self.rules.memory.activations
+        if rules.profile == "estimate":
+            return self.prefill.on(plan)
+        tokens = self.step_tokens(length, requests)
+        key = plan.tp, plan.dp, plan.ep
+        if rules.profile == "chunk" and key in self._step_bytes:
+            return self._step_bytes[key]
+        graph = t.graph(plan, tokens)
+        self._step_bytes[key] = step_bytes(rules, self.model, t.formats.name, graph, tokens, t.seqs)
+        return self._step_bytes[key]
+
+    # -------------------------------------------------------------------------------- questions
+    def holds(self, plan: Plan, length: int) -> bool:
+        """Whether one request of `length` tokens fits on every stage."""
+        division = self.division(plan, self.activations(plan, length))
+        return all(
+            stage.request_bytes(length, self.tensors.paging) <= replace(division, weights=stage.weights).room
+            for stage in self.tensors.stages(plan)
+        )
+
+    def longest(self, plan: Plan) -> int | None:
+        """The longest single request that fits, found by bisection; None where length costs nothing."""
+        if not any(stage.grows for stage in self.tensors.stages(plan)):
+            return None
+        if not self.holds(plan, 1):
+            return 0
+        low, high = 1, 2
+        while high < LONGEST and self.holds(plan, high):
+            low, high = high, high * 2
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.holds(plan, middle) else (low, middle)
+        return low
+
+
+def _tighter(a: DeviceMemory, b: DeviceMemory) -> DeviceMemory:
+    """Of two stages the one whose device holds fewer requests, point by point."""
+    first, second = (_requests_held(m) for m in (a, b))
+    less = second < first
+    if isinstance(less, (bool, int)):
+        return b if less else a
+    weights = where(less, b.weights, a.weights)
+    return replace(
+        b, division=replace(b.division, weights=weights),
+        request_bytes=where(less, b.request_bytes, a.request_bytes),
+    )  # fmt: skip
+
+
+def _requests_held(m: DeviceMemory) -> Num:
+    """Requests that the room holds; where they need nothing, the room."""
+    return m.division.room / maximum(m.request_bytes, 1)
+
+
+def default_length(model: Model, engine: Chosen, load: Workload, max_model_len: int | None) -> int:
+    """Tokens of the request that an engine must hold to start: as asked for, else its default."""
+    rule = engine.rules.scheduler.context
+    if max_model_len is not None:
+        return max_model_len
+    if rule == "model" and model.max_context:
+        return model.max_context
+    if isinstance(rule, int):
+        return min(rule, model.max_context or rule)
+    return int(load.input_len + (load.output_len if model.architecture != "encoder" else 0))

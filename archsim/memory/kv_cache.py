@@ -1,0 +1,68 @@
+"""How an engine keeps caches: in whole pages, windows kept or cut, in formats of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from archsim.base.number import Num, ceil_div, minimum
+from archsim.graph.graph import Block, map_tensors, ops
+from archsim.graph.tensor import FP32, Format, Tensor
+from archsim.spec.engine import Engine
+
+LONGEST = 1 << 27
+"""Tokens of the request that caches are laid out for: longer than any window, so that what is shorter in the graph is
+a window."""
+
+LONGEST_SOURCE = LONGEST // 2
+"""Tokens of that request's source, of an encoder-decoder: caches of cross-attention are told apart by it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paging:
+    """An engine's way to keep caches. block: tokens a page holds. windows: as in the engine document. chunk:
+    tokens of one step."""
+
+    block: int
+    windows: str
+    chunk: int
+
+    def slots(self, stored: int, length: Num) -> Num:
+        """Tokens that one layer keeps of a request of `length`; `stored`: what it keeps of one of LONGEST."""
+        if stored < LONGEST_SOURCE and self.windows != "full":
+            length = minimum(length, stored + (self.chunk if self.windows == "chunk" else 0))
+        return ceil_div(length, self.block) * self.block
+
+
+def with_cache_formats(
+    graph: Block, rules: Engine, keys: Format | None = None, values: Format | None = None
+) -> Block:
+    """The graph with recurrent states as the engine keeps them, and keys and values in formats of their own."""
+    if rules.memory.states == "model" and keys is None and values is None:
+        return graph
+
+    def change(tensor: Tensor) -> Tensor:
+        if tensor.kind != "state":
+            return tensor
+        if tensor.role == "recurrent":
+            return replace(tensor, format=FP32) if rules.memory.states == "fp32" else tensor
+        own = values if tensor.name.endswith("v_cache") else keys
+        return tensor if own is None else replace(tensor, format=own)
+
+    return map_tensors(graph, change)
+
+
+def with_expanded_latents(graph: Block, rules: Engine) -> Block:
+    """The graph with MLA's latent cache as the keys and values of every head, where the engine keeps those."""
+    if rules.memory.latent == "latent":
+        return graph
+    heads = next((op.writes[0].axes for op, _ in ops(graph) if op.name.endswith(".k_up")), None)
+    if heads is None:
+        return graph
+
+    def change(tensor: Tensor) -> Tensor:
+        if tensor.kind != "state" or not tensor.name.endswith(("latent_cache", "rope_cache")):
+            return tensor
+        width = 2 * heads["Hn"] if tensor.name.endswith("latent_cache") else 2 * tensor.axes["Hr"]
+        return replace(tensor, axes={"C": tensor.axes["C"], "N": heads["N"], "Hn": width})
+
+    return map_tensors(graph, change)

@@ -1,0 +1,212 @@
+"""Which tensors lie on which device: weights and caches of every layer, dealt out over pipeline stages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from archsim.base.number import Num, nearest
+from archsim.counts.graph_counts import inventory
+from archsim.graph.graph import Block, blocks
+from archsim.graph.tensor import Tensor, nbytes
+from archsim.memory.kv_cache import LONGEST, LONGEST_SOURCE, Paging
+from archsim.spec.engine import Engine
+from archsim.spec.model import Model
+
+INPUT_TABLES = ("embedding", "position", "embedding_other", "embedding_per_layer")
+"""Roles of tensors outside of layers that belong to the first stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorCopies:
+    """A tensor on a device, and how many of it."""
+
+    tensor: Tensor
+    copies: Num
+
+    @property
+    def bytes(self) -> Num:
+        """Bytes of all copies."""
+        return nbytes(self.tensor) * self.copies
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineStage:
+    """What the device of one pipeline stage holds. weights: bytes. caches: those of one request of LONGEST tokens.
+    count: stages that hold the same.
+    """
+
+    weights: int
+    caches: tuple[TensorCopies, ...]
+    count: int = 1
+
+    @cached_property
+    def _constant(self) -> int:
+        """Bytes of a request's recurrent states, which do not grow with its length."""
+        return sum(round(c.bytes) for c in self.caches if not _grows(c.tensor))
+
+    @cached_property
+    def _per_slot(self) -> tuple[tuple[int, float], ...]:
+        """(tokens that the layers keep of the longest request, bytes of one token in all of them), by kind of layer."""
+        found: dict[int, float] = {}
+        for cache in self.caches:
+            if _grows(cache.tensor):
+                stored = int(cache.tensor.axes["C"])
+                found[stored] = found.get(stored, 0.0) + float(cache.bytes) / stored
+        return tuple(sorted(found.items()))
+
+    @property
+    def grows(self) -> bool:
+        """Whether any cache grows with the request."""
+        return bool(self._per_slot)
+
+    def request_bytes(self, length: Num, paging: Paging, source: Num | None = None) -> Num:
+        """Cache and state of one request of `length` tokens, in whole pages. source: tokens of its source, of an
+        encoder-decoder, where they are not as many.
+        """
+        total: Num = self._constant
+        for stored, each in self._per_slot:
+            tokens = source if source is not None and stored == LONGEST_SOURCE else length
+            total = total + nearest(each * paging.slots(stored, tokens))
+        return total
+
+    @property
+    def uniform(self) -> bool:
+        """Whether every byte belongs to a page of the same kind: no windows, no constant states."""
+        whole = all(stored in (LONGEST, LONGEST_SOURCE) for stored, _ in self._per_slot)
+        return self.grows and whole and not self._constant
+
+    def tokens(self, room: int, length: int, paging: Paging) -> int:
+        """Tokens that `room` bytes hold: whole pages; where layers differ, by requests of `length`."""
+        if room <= 0 or not self.caches:
+            return 0
+        if self.uniform or (paging.windows == "full" and not self._constant):
+            return int(room // self.request_bytes(paging.block, paging)) * paging.block
+        return int(room / self.request_bytes(length, paging) * length)
+
+    @property
+    def growth(self) -> int:
+        """Bytes of one more token while no window is full."""
+        return round(sum(each for _, each in self._per_slot))
+
+
+def _grows(tensor: Tensor) -> bool:
+    return "C" in tensor.axes and tensor.role != "recurrent"
+
+
+def layer_tensors(graph: Block, kind: str) -> list[list[TensorCopies]]:
+    """The tensors of one kind of every layer in order, then of what is outside layers (embedding, head)."""
+    home: dict[str, list[TensorCopies]] = {}
+    leaves = _leaf_layers(graph)
+    names = {b.name for b in leaves}
+    outside: list[TensorCopies] = []
+    for item in inventory(graph, kind=kind):
+        owner = _owner(item.tensor.name, names)
+        if owner is None:
+            outside.append(TensorCopies(item.tensor, item.copies))
+        else:
+            home.setdefault(owner, []).append(TensorCopies(item.tensor, 1))
+    return [*(home.get(b.name, []) for b in leaves), outside]
+
+
+def _leaf_layers(graph: Block) -> list[Block]:
+    """Layer blocks in order of execution, repetitions written out: loops that hold no other loop."""
+    found: list[Block] = []
+
+    def visit(block: Block) -> None:
+        inner = [child for child in block.body if isinstance(child, Block) and _has_loop(child)]
+        for _ in range(block.times if block.carry else 1):
+            if block.carry and not inner:
+                found.append(block)
+            for child in inner:
+                visit(child)
+
+    visit(graph)
+    return found
+
+
+def _has_loop(block: Block) -> bool:
+    return any(b.carry for b in blocks(block))
+
+
+def _owner(name: str, names: set[str]) -> str | None:
+    parts = name.split(".")
+    for i in range(len(parts) - 1, 0, -1):
+        path = ".".join(parts[:i])
+        if path in names:
+            return path
+    return None
+
+
+# ---------------------------------------------------------------------- pipeline stages
+def layer_counts(layers: int, stages: int, rule: str) -> list[int]:
+    """Layers of every stage. rule: where those go that are left over, as in the engine document."""
+    each, over = divmod(layers, stages)
+    counts = [each] * stages
+    if rule == "output":  # llama.cpp: the output matrix counts as one more layer
+        places = [layer * stages // (layers + 1) for layer in range(layers)]
+        return [places.count(i) for i in range(stages)]
+    if rule == "even":
+        size = -(-layers // stages)
+        return [max(0, min(size, layers - i * size)) for i in range(stages)]
+    if rule == "all_last":
+        counts[-1] += over
+        return counts
+    start = {"first": 0, "last": stages - over, "before_last": stages - 1 - over}[rule]
+    return [n + (start <= i < start + over) for i, n in enumerate(counts)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layers:
+    """Weights and caches of layers in order, and what is outside of layers at the first and at the last stage."""
+
+    weights: Sequence[Sequence[TensorCopies]]
+    caches: Sequence[Sequence[TensorCopies]]
+    first: Sequence[TensorCopies] = ()
+    last: Sequence[TensorCopies] = ()
+    last_caches: Sequence[TensorCopies] = ()
+
+
+def layers_of(graph: Block, count: int, rules: Engine, model: Model) -> Layers:
+    """The layers of a graph for so many stages: the first has the tables of the input, the last the head.
+
+    A tied table is copied to both ends. One device holds it once; so does the last stage of an "even" pipeline, which
+    has everything that is outside of layers.
+    """
+    *weights, outside = layer_tensors(graph, "weight")
+    *caches, rest = layer_tensors(graph, "state")
+    if rules.parallelism.pipeline == "even" or count == 1:
+        return Layers(weights=weights, caches=caches, last=outside, last_caches=rest)
+    first = [c for c in outside if c.tensor.role in INPUT_TABLES]
+    last = [c for c in outside if c.tensor.role not in INPUT_TABLES]
+    if model.head is not None and model.head.tied:
+        last += [c for c in first if c.tensor.name == "embedding.tokens"]
+    return Layers(weights=weights, caches=caches, first=first, last=last, last_caches=rest)
+
+
+def pipeline_stages(layers: Layers, count: int, rule: str) -> tuple[PipelineStage, ...]:
+    """What the device of every stage holds; stages that hold the same are listed once. rule: as in `layer_counts`."""
+    found: dict[tuple[int, tuple[tuple[str, Num], ...]], PipelineStage] = {}
+    at = 0
+    for i, size in enumerate(layer_counts(len(layers.weights), count, rule)):
+        own = [c for layer in layers.weights[at : at + size] for c in layer]
+        own += [*(layers.first if i == 0 else ()), *(layers.last if i == count - 1 else ())]
+        kept = [c for layer in layers.caches[at : at + size] for c in layer]
+        kept += layers.last_caches if i == count - 1 else ()
+        stage = PipelineStage(weights=sum(round(c.bytes) for c in own), caches=_summed(kept))
+        key = stage.weights, tuple((c.tensor.name, c.copies) for c in stage.caches)
+        found[key] = replace(stage, count=found[key].count + 1) if key in found else stage
+        at += size
+    return tuple(found.values())
+
+
+def _summed(caches: Sequence[TensorCopies]) -> tuple[TensorCopies, ...]:
+    """The same caches with repeated layers counted as copies."""
+    found: dict[str, TensorCopies] = {}
+    for cache in caches:
+        known = found.get(cache.tensor.name)
+        found[cache.tensor.name] = (
+            cache if known is None else replace(known, copies=known.copies + cache.copies)
+        )
+    return tuple(found.values())
