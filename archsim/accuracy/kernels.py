@@ -41,7 +41,7 @@ LABELS = ("op", "device", "engine", "dtype", "regime", "bound")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class KeyRows:
     """Rows of one key: their places in the table, extents as arrays (NaN: not given)."""
 
     key: Key
@@ -50,7 +50,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class KeyPredictions:
     """Predictions of a part's rows in seconds; NaN where there is none, and then a reason for the row."""
 
     seconds: Floats | float
@@ -85,7 +85,7 @@ def validated(table: Table, times: RunTimes) -> Validation:
     return _answer(table, columns, codes, evidence, reasons)
 
 
-def parts(table: Table) -> Iterator[Part]:
+def parts(table: Table) -> Iterator[KeyRows]:
     """The rows gathered by key, in order of first appearance."""
     count = len(table)
     keys = zip(*([_text(v) for v in table.questions.get(n, [""] * count)] for n in Key._fields), strict=True)
@@ -96,7 +96,7 @@ def parts(table: Table) -> Iterator[Part]:
     ends = np.searchsorted(codes[order], np.arange(len(index) + 1))
     for key, code in index.items():
         at = order[ends[code] : ends[code + 1]]
-        yield Part(key, at, {name: values[at] for name, values in dims.items()})
+        yield KeyRows(key, at, {name: values[at] for name, values in dims.items()})
 
 
 class _Memo(dict[Any, float]):
@@ -120,7 +120,7 @@ def _text(field: object) -> str:
     return "" if field is None else str(field).strip()
 
 
-def predicted(part: Part, timers: Timers) -> tuple[Bools, Found]:
+def predicted(part: KeyRows, timers: Timers) -> tuple[Bools, KeyPredictions]:
     """Which rows of a part can be asked, and the predictions. Raises UnknownName for a device or class."""
     key = part.key
     if key.op not in CLASSES:
@@ -140,7 +140,9 @@ def predicted(part: Part, timers: Timers) -> tuple[Bools, Found]:
     return usable, timed(clock, call._replace(dims=dims), usable)
 
 
-NOTHING = Found(seconds=np.nan, low=np.nan, high=np.nan, naive=np.nan, evidence="", regime=-1, bound=-1)
+NOTHING = KeyPredictions(
+    seconds=np.nan, low=np.nan, high=np.nan, naive=np.nan, evidence="", regime=-1, bound=-1
+)
 """Of a part that has no row that can be asked."""
 
 
@@ -157,7 +159,7 @@ class Timers(dict[tuple[str, str], Timer]):
         return self[key]
 
 
-def called(part: Part) -> KernelCall:
+def called(part: KeyRows) -> KernelCall:
     """The rows as one array call; extents that a class can do without are filled where they are empty."""
     dims = dict(part.dims)
     for name, usual in CLASSES[part.key.op].usual.items():
@@ -170,7 +172,7 @@ def called(part: Part) -> KernelCall:
     return KernelCall(key.op, key.dtype or "bf16", key.kv_dtype, key.kernel, dims)
 
 
-def timed(clock: Timer, call: KernelCall, usable: Bools) -> Found:
+def timed(clock: Timer, call: KernelCall, usable: Bools) -> KeyPredictions:
     """The predictions of one array call, with the roofline beside them."""
     found = kernel_time(clock, call)
     naive = np.stack(
@@ -181,7 +183,7 @@ def timed(clock: Timer, call: KernelCall, usable: Bools) -> Found:
         full = np.broadcast_to(np.asarray(values, float), usable.shape)
         return np.where(usable & np.isfinite(full), full, np.nan)
 
-    return Found(
+    return KeyPredictions(
         seconds=kept(found.expected), low=kept(found.low), high=kept(found.high), naive=kept(naive.max(axis=0)),
         evidence=found.evidence, regime=regimes(call, usable), bound=np.where(usable, naive.argmax(axis=0), -1),
     )  # fmt: skip
@@ -199,7 +201,7 @@ def regimes(call: KernelCall, usable: Bools) -> Ints:
     return np.where(usable, np.searchsorted(EDGES, tokens), -1)
 
 
-def missing(part: Part, usable: Bools) -> dict[int, str]:
+def missing(part: KeyRows, usable: Bools) -> dict[int, str]:
     """Why rows of a part cannot be predicted."""
     found: dict[int, str] = {}
     for i in np.flatnonzero(~usable).tolist():

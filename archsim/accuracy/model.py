@@ -53,7 +53,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class BlockTime:
     """A block's time in one phase, all its calls together."""
 
     phase: str
@@ -74,7 +74,7 @@ class ModelCheck:
     engine: str
     dtype: str
     lines: tuple[Line, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[BlockTime, ...]
     spread_pct: float
     notes: tuple[str, ...]
 
@@ -104,7 +104,7 @@ def compared(seen: Any) -> ModelCheck:
     """The comparison with what `archsim.measure.loop` saw. Predictions use its model and shapes, never its figures."""
     hardware, notes = device_for(seen.hardware, seen.device)
     lines = list(counts(seen))
-    parts: list[Part] = []
+    parts: list[BlockTime] = []
     for phase in seen.phases:
         told = _told(seen.model, hardware, phase, seen.dtype)
         lines += phase_lines(seen, phase, told)
@@ -188,7 +188,7 @@ def _told(model: Model, hardware: str | None, phase: Any, dtype: str) -> Estimat
     )
 
 
-def by_block(phase: Any, told: Estimate | None) -> Iterator[Part]:
+def by_block(phase: Any, told: Estimate | None) -> Iterator[BlockTime]:
     """Times by block, those of every phase together its own."""
     if told is None:
         return
@@ -198,7 +198,7 @@ def by_block(phase: Any, told: Estimate | None) -> Iterator[Part]:
     expected = _summed((op.path, float(op.expected_s)) for op in priced.ops)
     seen = _summed((op.paths[0], op.seconds) for op in phase.ops)
     for block in dict.fromkeys([*expected, *seen]):
-        yield Part(
+        yield BlockTime(
             phase=phase.name, block=block, predicted=expected.get(block, 0.0), measured=seen.get(block, 0.0)
         )
 

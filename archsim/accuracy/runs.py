@@ -173,7 +173,7 @@ METRICS: Mapping[str, Metric] = {
 LABELS = ("metric", "device", "engine", "model", "definition", "regime", "bound", "quality")
 
 
-class Asked(NamedTuple):
+class RowPrediction(NamedTuple):
     """One row's prediction in its own unit, and what it is grouped by."""
 
     row: int
@@ -185,7 +185,7 @@ class Asked(NamedTuple):
 
 def validated(table: Table, times: RunTimes) -> Validation:
     """Every row predicted or refused with a reason."""
-    found: list[Asked] = []
+    found: list[RowPrediction] = []
     refused: list[Refused] = []
     for row in range(len(table)):
         asked = table.question(row)
@@ -199,7 +199,7 @@ def validated(table: Table, times: RunTimes) -> Validation:
     )  # fmt: skip
 
 
-def answered(row: int, asked: JsonMapping, times: RunTimes) -> Asked:
+def answered(row: int, asked: JsonMapping, times: RunTimes) -> RowPrediction:
     """The prediction of one row. Raises ArchsimError where there is none."""
     run = run_of(asked)
     metric = METRICS.get(run.metric)
@@ -216,7 +216,7 @@ def answered(row: int, asked: JsonMapping, times: RunTimes) -> Asked:
         "definition": name, "regime": regime(run, metric), "bound": span.bound,
         "quality": str(asked.get("quality") or ""),
     }  # fmt: skip
-    return Asked(row, span, labels, run.notes)
+    return RowPrediction(row, span, labels, run.notes)
 
 
 def regime(run: Run, metric: Metric) -> str:
@@ -229,7 +229,7 @@ def regime(run: Run, metric: Metric) -> str:
     return next((name for edge, name in edges if run.batch <= edge), "batch > 128")
 
 
-def columns(table: Table, found: Sequence[Asked]) -> Rows:
+def columns(table: Table, found: Sequence[RowPrediction]) -> Rows:
     """Predictions as columns; measured values join them here."""
     measured = [_measured(table, asked) for asked in found]
     spans = np.array([asked.span[:4] for asked in found], dtype=float).reshape(-1, 4)
@@ -244,7 +244,7 @@ def columns(table: Table, found: Sequence[Asked]) -> Rows:
     )  # fmt: skip
 
 
-def _peers(table: Table, found: Sequence[Asked]) -> Ints:
+def _peers(table: Table, found: Sequence[RowPrediction]) -> Ints:
     """The same metric of the same workload, whichever model, device, format and engine."""
     names = [name for name in SIZES if name in table.questions]
     columns = [[asked.labels["metric"] for asked in found]]
@@ -252,7 +252,7 @@ def _peers(table: Table, found: Sequence[Asked]) -> Ints:
     return codes_of(columns)
 
 
-def _measured(table: Table, asked: Asked) -> float | None:
+def _measured(table: Table, asked: RowPrediction) -> float | None:
     own = table.measured.get(asked.labels["metric"], table.measured.get("value"))
     return None if own is None else own[asked.row]
 

@@ -8,7 +8,7 @@ from archsim.accuracy.capacity import largest_batch
 from archsim.accuracy.files import Table
 from archsim.accuracy.question import Run, engine_of, experts_over, reason_of, text, whole
 from archsim.accuracy.rows import Refused
-from archsim.accuracy.runs import METRICS, Asked, columns, regime
+from archsim.accuracy.runs import METRICS, RowPrediction, columns, regime
 from archsim.accuracy.times import RunTimes
 from archsim.accuracy.validation import Validation
 from archsim.base.errors import ArchsimError, UsageError
@@ -20,7 +20,7 @@ DEGREES = ("tp_size", "pp_size", "attention_dp_size", "moe_ep_size")
 
 def validated(table: Table, times: RunTimes) -> Validation:
     """Both metrics of every row predicted or refused with a reason."""
-    found: list[Asked] = []
+    found: list[RowPrediction] = []
     refused: list[Refused] = []
     for row in range(len(table)):
         try:
@@ -28,7 +28,7 @@ def validated(table: Table, times: RunTimes) -> Validation:
         except (ArchsimError, ArithmeticError, LookupError, TypeError, ValueError) as error:
             answers = [reason_of(error)] * len(ANSWERED)
         for metric, answer in zip(ANSWERED, answers, strict=True):
-            if isinstance(answer, Asked):
+            if isinstance(answer, RowPrediction):
                 found.append(answer)
             else:
                 refused.append(Refused(table.ids[row], metric, answer))
@@ -38,7 +38,7 @@ def validated(table: Table, times: RunTimes) -> Validation:
     )  # fmt: skip
 
 
-def answered(row: int, asked: JsonMapping, times: RunTimes) -> Iterator[Asked | str]:
+def answered(row: int, asked: JsonMapping, times: RunTimes) -> Iterator[RowPrediction | str]:
     """The prediction of each metric, or why there is none. Raises ArchsimError where there is neither."""
     run = point_of(asked)
     assert run.batch is not None and run.isl is not None and run.osl is not None
@@ -52,7 +52,7 @@ def answered(row: int, asked: JsonMapping, times: RunTimes) -> Iterator[Asked | 
             "metric": metric, "device": run.device, "engine": run.engine, "model": run.model, "bound": span.bound,
             "regime": regime(run, METRICS["tpot_ms"]),
         }  # fmt: skip
-        yield Asked(row, span.scaled(METRICS[metric].unit), labels, run.notes, counted)
+        yield RowPrediction(row, span.scaled(METRICS[metric].unit), labels, run.notes, counted)
 
 
 def point_of(row: JsonMapping) -> Run:

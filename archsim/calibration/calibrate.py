@@ -32,7 +32,7 @@ FEW = 60
 """Rows of a regime below which its interval is that of all."""
 
 
-class Stack(NamedTuple):
+class EngineStack(NamedTuple):
     """What one calibration file is of."""
 
     device: str
@@ -46,7 +46,7 @@ class Stack(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
+class ClassFit:
     """One class of kernels in one format, fitted. local, usual, interval: as in `spec.calibration.Entry`."""
 
     key: Key
@@ -74,18 +74,18 @@ class Fit:
 
 def calibrate(
     groups: Iterable[Group], hardware: Mapping[str, Hardware], options: Options | None = None
-) -> dict[Stack, list[Fit]]:
+) -> dict[EngineStack, list[ClassFit]]:
     """Fits for every stack of some tables. hardware: by the device names of the tables."""
-    found: dict[Stack, list[Fit]] = {}
+    found: dict[EngineStack, list[ClassFit]] = {}
     for stack, group in gathered(groups, hardware):
         machine = DeviceRates(hardware[group.key.device])
         found.setdefault(stack, []).append(fit(group, machine, options))
     return {stack: with_usual(fits) for stack, fits in found.items()}
 
 
-def with_usual(fits: list[Fit]) -> list[Fit]:
+def with_usual(fits: list[ClassFit]) -> list[ClassFit]:
     """The fits with the most measured implementation of each class marked, where implementations are a choice."""
-    most: dict[tuple[str, str, str], Fit] = {}
+    most: dict[tuple[str, str, str], ClassFit] = {}
     for one in fits:
         group = (one.key.op, one.key.dtype, one.key.kv_dtype)
         if MODELS[one.key.op].alternatives and one.key.kernel:
@@ -93,16 +93,18 @@ def with_usual(fits: list[Fit]) -> list[Fit]:
     return [replace(one, usual=any(one is best for best in most.values())) for one in fits]
 
 
-def gathered(groups: Iterable[Group], hardware: Mapping[str, Hardware]) -> Iterator[tuple[Stack, Group]]:
+def gathered(
+    groups: Iterable[Group], hardware: Mapping[str, Hardware]
+) -> Iterator[tuple[EngineStack, Group]]:
     """The groups that are fitted: each implementation alone where there are several, and all of them together."""
-    parts: dict[tuple[Stack, Key], dict[str, list[Group]]] = {}
+    parts: dict[tuple[EngineStack, Key], dict[str, list[Group]]] = {}
     for group in groups:
         model = MODELS.get(group.key.op)
         if model is None or group.key.device not in hardware:
             continue
         usable = prepared(model, group)
         engine, version = split_engine(group.key.engine)
-        stack = Stack(hardware[group.key.device].id, engine, version)
+        stack = EngineStack(hardware[group.key.device].id, engine, version)
         variants = parts.setdefault((stack, usable.key._replace(kernel="")), {})
         variants.setdefault(model.variant(group.key.kernel), []).append(usable)
         if isinstance(model, Rowwise):
@@ -140,7 +142,7 @@ def prepared(model: KernelModel, group: Group) -> Group:
     return Group(key=key, rows=taken.rows, dims=dims, seconds=taken.seconds)
 
 
-def fit(group: Group, machine: DeviceRates, options: Options | None = None) -> Fit:
+def fit(group: Group, machine: DeviceRates, options: Options | None = None) -> ClassFit:
     """The fit of all rows, and its errors and interval from fits that have not seen a row's family."""
     model = MODELS[group.key.op]
     options = options or model_options(model)
@@ -151,7 +153,7 @@ def fit(group: Group, machine: DeviceRates, options: Options | None = None) -> F
     known = np.isfinite(unseen)
     compute, memory, link = model.bound(group.call, machine)
     naive = np.maximum(np.maximum(compute, memory), link)
-    return Fit(
+    return ClassFit(
         key=group.key, fitted=fitted, families=model.families, local=model.local(group.call, machine),
         interval=intervals(model, group, machine, unseen) if known.any() else {},
         errors=fitting.errors(unseen, group.seconds) if known.any() else None,
@@ -190,7 +192,7 @@ def rounded(ends: tuple[float, float]) -> tuple[float, float]:
 
 
 # ---------------------------------------------------------------------- files
-def write(found: Mapping[Stack, list[Fit]], folder: Path, about: JsonMapping) -> list[Path]:
+def write(found: Mapping[EngineStack, list[ClassFit]], folder: Path, about: JsonMapping) -> list[Path]:
     """The calibration files below `folder`, each written whole or not at all; returns their paths."""
     from archsim.calibration.writing import write_bytes, write_yaml
 
@@ -207,7 +209,7 @@ def write(found: Mapping[Stack, list[Fit]], folder: Path, about: JsonMapping) ->
     return written
 
 
-def heading(stack: Stack) -> JsonObject:
+def heading(stack: EngineStack) -> JsonObject:
     """What the file is of."""
     return {
         "schema": "archsim.calibration/1", "device": stack.device, "engine": stack.engine,
@@ -215,7 +217,7 @@ def heading(stack: Stack) -> JsonObject:
     }  # fmt: skip
 
 
-def fit_data(one: Fit) -> JsonObject:
+def fit_data(one: ClassFit) -> JsonObject:
     """One fit as the file states it."""
     key = one.key
     data: JsonObject = {"op": key.op, "dtype": key.dtype}

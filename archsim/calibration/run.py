@@ -15,7 +15,7 @@ from archsim.accuracy.table import Group, opened
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError, UsageError
 from archsim.base.json_types import JsonObject
-from archsim.calibration.calibrate import FEWEST, Fit, Stack, calibrate, gathered, write
+from archsim.calibration.calibrate import FEWEST, ClassFit, EngineStack, calibrate, gathered, write
 from archsim.calibration.transfer import levels
 from archsim.calibration.writing import write_yaml
 from archsim.spec.hardware import Hardware
@@ -39,7 +39,7 @@ class Calibration:
     engines: what whole runs gave. skipped: rows of no known class or device.
     """
 
-    fits: Mapping[Stack, Sequence[Fit]]
+    fits: Mapping[EngineStack, Sequence[ClassFit]]
     engines: tuple[str, ...] = ()
     written: tuple[Path, ...]
     rows: int

@@ -45,7 +45,7 @@ WITHOUT: Mapping[str, Keeps] = {
 
 def levels(groups: Iterable[Group], hardware: Mapping[str, Hardware], known: Store) -> dict[str, JsonObject]:
     """By class and grade: the interval, whether surfaces help, and the median error that was seen."""
-    found: dict[str, dict[str, list[Seen]]] = {}
+    found: dict[str, dict[str, list[GradePredictions]]] = {}
     for group in groups:
         if group.key.op not in MODELS or group.key.device not in hardware:
             continue
@@ -58,7 +58,7 @@ def levels(groups: Iterable[Group], hardware: Mapping[str, Hardware], known: Sto
     return {name: {grade: _level(parts) for grade, parts in by.items()} for name, by in found.items()}
 
 
-class Seen(NamedTuple):
+class GradePredictions(NamedTuple):
     """Rows of one group at one grade: predicted by constants alone and with surfaces, their regimes, and the truth."""
 
     plain: Floats
@@ -73,7 +73,7 @@ def _thinned(group: Group) -> Group:
     return group.take(np.arange(0, len(group.seconds), step))
 
 
-def _graded(group: Group, hardware: Hardware, known: Store) -> dict[str, Seen]:
+def _graded(group: Group, hardware: Hardware, known: Store) -> dict[str, GradePredictions]:
     """Predictions at each grade that leaves an entry."""
     model, key = MODELS[group.key.op], group.key
     clock = timer(hardware, key.engine)
@@ -94,11 +94,11 @@ def _graded(group: Group, hardware: Hardware, known: Store) -> dict[str, Seen]:
             )
             for carried in (False, True)
         )
-        found[grade] = Seen(plain, full, model.regime(group.call, bound / full), group.seconds)
+        found[grade] = GradePredictions(plain, full, model.regime(group.call, bound / full), group.seconds)
     return found
 
 
-def _level(parts: list[Seen]) -> JsonObject:
+def _level(parts: list[GradePredictions]) -> JsonObject:
     """The interval by regime, whether surfaces help, and the median error."""
     plain, full, regime, truth = (np.concatenate(column) for column in zip(*parts, strict=True))
     errors = [float(np.median(np.abs(predicted / truth - 1))) for predicted in (plain, full)]

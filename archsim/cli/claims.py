@@ -41,7 +41,7 @@ def claims(
     html: Html = None,
     write_report: Report = None,
     json: o.AsJson = False,
-    format: p.Format = p.Layout.table,
+    format: p.Format = p.PageLayout.table,
     quiet: o.Quiet = False,
     no_color: o.NoColor = False,
 ) -> None:
@@ -53,21 +53,21 @@ def claims(
 
     ledger = api.claims(id=tuple(id or ()), verdict=None if verdict is None else verdict.value)
     _write(ledger, html, write_report)
-    layout = p.Layout.json if json else format
-    if layout is p.Layout.json:
+    layout = p.PageLayout.json if json else format
+    if layout is p.PageLayout.json:
         output.emit_json(ledger.to_dict())
         return
     from archsim.render.pages import claims as claims_page
 
-    if layout is p.Layout.csv:
+    if layout is p.PageLayout.csv:
         from archsim.render.flat import to_csv
 
         output.emit(to_csv(claims_page.rows(ledger)))
     elif quiet:
         output.emit(claims_page.bare(ledger))
-    elif layout is p.Layout.md:
+    elif layout is p.PageLayout.md:
         output.emit(claims_page.markdown(ledger))
-    elif layout is p.Layout.html:
+    elif layout is p.PageLayout.html:
         output.emit(claims_page.document(ledger))
     else:
         output.emit_page(claims_page.page(ledger), layout.value, no_color)

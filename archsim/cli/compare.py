@@ -32,7 +32,7 @@ def compare(
     engine: o.Engine = o.DEFAULT_ENGINE,
     set_: p.ChangesOfOthers = None,
     json: o.AsJson = False,
-    format: p.Format = p.Layout.table,
+    format: p.Format = p.PageLayout.table,
     no_color: o.NoColor = False,
 ) -> None:
     """Which is better, by how much, where the difference comes from, and how sure that is.
@@ -60,7 +60,7 @@ def compare(
 
     p.emit(
         answer,
-        p.Layout.json if json else format,
+        p.PageLayout.json if json else format,
         no_color,
         lambda: pages.page(answer, changes=changes),
         lambda: rows(answer),

@@ -20,7 +20,7 @@ def diff(
     set_from: p.ChangesOfFirst = None,
     exit_code: ExitCode = False,
     json: o.AsJson = False,
-    format: p.Format = p.Layout.table,
+    format: p.Format = p.PageLayout.table,
     no_color: o.NoColor = False,
 ) -> None:
     """What sets two architectures apart, grouped by what it changes: parameters, FLOPs, cache, wiring.
@@ -35,7 +35,7 @@ def diff(
 
     p.emit(
         answer,
-        p.Layout.json if json else format,
+        p.PageLayout.json if json else format,
         no_color,
         lambda: pages.page(answer, changes=changes),
         lambda: pages.rows(answer),

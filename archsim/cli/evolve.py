@@ -46,7 +46,7 @@ def evolve(
     set_: p.ChangesOfSecond = None,
     set_from: p.ChangesOfFirst = None,
     json: o.AsJson = False,
-    format: p.Format = p.Layout.table,
+    format: p.Format = p.PageLayout.table,
     no_color: o.NoColor = False,
 ) -> None:
     """From one architecture to another, one decision at a time, and what each of them costs.
@@ -63,14 +63,14 @@ def evolve(
     )  # fmt: skip
     from archsim.render.pages import evolve as pages
 
-    layout = p.Layout.json if json else format
+    layout = p.PageLayout.json if json else format
     p.emit(
         answer,
         layout,
         no_color,
-        lambda: pages.page(answer, changes=changes, drawn=layout is p.Layout.html),
+        lambda: pages.page(answer, changes=changes, drawn=layout is p.PageLayout.html),
         lambda: pages.rows(answer),
         lambda: pages.figures(answer),
     )
-    if layout in (p.Layout.json, p.Layout.csv):
+    if layout in (p.PageLayout.json, p.PageLayout.csv):
         output.warn(answer.warnings)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from archsim.render.page import Page
 
 
-class Layout(StrEnum):
+class PageLayout(StrEnum):
     """What the answer is written as."""
 
     table = "table"
@@ -57,25 +57,25 @@ ChangesOfOthers = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of all models but the first."),
 ]
-Format = Annotated[Layout, typer.Option("--format", help="What the answer is written as.")]
+Format = Annotated[PageLayout, typer.Option("--format", help="What the answer is written as.")]
 
 
 def emit(
     answer: Any,
-    layout: Layout,
+    layout: PageLayout,
     no_color: bool,
     page: Callable[[], Page],
     rows: Callable[[], list[JsonObject]],
     pictures: Callable[[], str] = str,
 ) -> None:
     """Write an answer in a layout; only what that layout needs is made."""
-    if layout is Layout.json:
+    if layout is PageLayout.json:
         output.emit_json(answer.to_dict())
-    elif layout is Layout.csv:
+    elif layout is PageLayout.csv:
         from archsim.render.flat import to_csv
 
         output.emit(to_csv(rows()))
-    elif layout is Layout.html:
+    elif layout is PageLayout.html:
         from archsim.render.html.page import document
 
         output.emit(document(page(), pictures()))

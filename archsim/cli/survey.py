@@ -18,7 +18,7 @@ All = Annotated[bool, typer.Option("-v", "--verbose", help="List every row of th
 def survey(
     html: Html = None,
     json: o.AsJson = False,
-    format: p.Format = p.Layout.table,
+    format: p.Format = p.PageLayout.table,
     verbose: All = False,
     quiet: o.Quiet = False,
     no_color: o.NoColor = False,
@@ -36,17 +36,17 @@ def survey(
         from archsim.render.pages.survey import document
 
         write_text(html, document(answer))
-    layout = p.Layout.json if json else format
-    if layout is p.Layout.json:
+    layout = p.PageLayout.json if json else format
+    if layout is p.PageLayout.json:
         output.emit_json(answer.to_dict())
         return
     from archsim.render.pages import survey as survey_page
 
-    if layout is p.Layout.csv:
+    if layout is p.PageLayout.csv:
         from archsim.render.flat import to_csv
 
         output.emit(to_csv(survey_page.rows(answer)))
-    elif layout is p.Layout.html:
+    elif layout is p.PageLayout.html:
         output.emit(survey_page.document(answer))
     elif quiet:
         output.emit(survey_page.bare(answer))

@@ -42,7 +42,7 @@ def sweep(
     plot: s.Plot = None,
     force: s.Force = False,
     json: o.AsJson = False,
-    format: p.Format = p.Layout.table,
+    format: p.Format = p.PageLayout.table,
     no_color: o.NoColor = False,
 ) -> None:
     """How it scales: models, devices and formats crossed, over ranges of workloads; Pareto sets.
@@ -57,13 +57,13 @@ def sweep(
         "output_len": output_len, "weights": weights, "kv_cache_dtype": kv_cache_dtype, "engine": engine,
         "where": where, "pareto": pareto, "columns": columns, "set": tuple(set_ or ()),
     }  # fmt: skip
-    layout = p.Layout.json if json else format
+    layout = p.PageLayout.json if json else format
     swept = api.sweep(list(models), hw, **asked)
     output.warn(swept.notes)
     picture = _Picture(swept, plot, force)
     if out is not None:
         complete = _to_file(swept, out, force, picture)
-    elif layout in (p.Layout.json, p.Layout.csv):
+    elif layout in (p.PageLayout.json, p.PageLayout.csv):
         complete = _to_stdout(swept, layout, picture)
     else:
         complete = _to_page(swept, layout, no_color, picture)
@@ -114,12 +114,12 @@ def _to_file(swept: Sweep, path: Path, force: bool, picture: _Picture) -> bool:
     return complete
 
 
-def _to_stdout(swept: Sweep, layout: p.Layout, picture: _Picture) -> bool:
+def _to_stdout(swept: Sweep, layout: p.PageLayout, picture: _Picture) -> bool:
     """All rows as JSON or CSV on stdout."""
     from archsim.render.sweep_file import CsvWriter, JsonWriter, Writer
 
     writer: Writer
-    if layout is p.Layout.json:
+    if layout is p.PageLayout.json:
         writer = JsonWriter(sys.stdout, swept.names, swept.notes)
     else:
         writer = CsvWriter(sys.stdout, swept.names)
@@ -129,15 +129,15 @@ def _to_stdout(swept: Sweep, layout: p.Layout, picture: _Picture) -> bool:
     return complete
 
 
-def _to_page(swept: Sweep, layout: p.Layout, no_color: bool, picture: _Picture) -> bool:
+def _to_page(swept: Sweep, layout: p.PageLayout, no_color: bool, picture: _Picture) -> bool:
     """The best points as a page; as HTML with a picture."""
     from archsim.render.pages.sweep import page
 
     picture.best()
-    if layout is p.Layout.html:
+    if layout is p.PageLayout.html:
         picture.curves()
     complete, points = _run(swept, lambda chunk: None, picture)
-    if layout is p.Layout.html:
+    if layout is p.PageLayout.html:
         output.emit(picture.html(points))
     else:
         output.emit_page(page(swept, picture.best(), points), layout, no_color)

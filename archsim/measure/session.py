@@ -45,7 +45,7 @@ class Outcome:
     runs: list[JsonObject] = field(default_factory=list)
 
 
-class Store:
+class OutputFiles:
     """The result files of one folder, healed and open for more."""
 
     def __init__(self, out: Path) -> None:
@@ -89,7 +89,7 @@ class Session:
         from archsim.measure.machine import Clock, DeviceFile
 
         began = time.monotonic() if started is None else started
-        store = Store(self.out)
+        store = OutputFiles(self.out)
         facts = DeviceFile(self.out / DEVICE, self.device, self.name, threads)
         gc.freeze()  # captures and clean-up collect garbage: what is loaded by now need not be looked at again
         try:
@@ -106,7 +106,9 @@ class Session:
             store.close()
         return self.outcome
 
-    def _points(self, bench: Bench, clock: Callable[[], int | None], store: Store, deadline: float) -> None:
+    def _points(
+        self, bench: Bench, clock: Callable[[], int | None], store: OutputFiles, deadline: float
+    ) -> None:
         pace = Pace()
         for number, point in enumerate(self.plan.points):
             left = deadline - time.monotonic()
@@ -129,7 +131,7 @@ class Session:
                 self.outcome.stopped = "the device stopped answering; the same command goes on from here"
                 return
 
-    def _one(self, bench: Bench, clock: Callable[[], int | None], store: Store, point: Point) -> bool:
+    def _one(self, bench: Bench, clock: Callable[[], int | None], store: OutputFiles, point: Point) -> bool:
         """Time one point and write it, or write why not; whether the device still answers."""
         from archsim.measure.skip import Skip
         from archsim.measure.suites import run
@@ -150,7 +152,7 @@ class Session:
             bench.release()
         return True
 
-    def _fatal(self, store: Store, point: Point) -> bool:
+    def _fatal(self, store: OutputFiles, point: Point) -> bool:
         """Note that a point begins; True, and the point skipped, where it has ended the process before."""
         mark, text = self.out / RUNNING, "|".join(point.key(self.name))
         tries = 1
@@ -166,7 +168,7 @@ class Session:
         mark.write_text(f"{text}\n{tries}", "utf-8")
         return False
 
-    def _keep(self, store: Store, point: Point, result: Result, clock: int | None) -> None:
+    def _keep(self, store: OutputFiles, point: Point, result: Result, clock: int | None) -> None:
         count = self.outcome.measured
         count[point.suite] = count.get(point.suite, 0) + 1
         if point.whole:
@@ -178,7 +180,7 @@ class Session:
         store.kernels.write(table.line(row[c] for c in table.COLUMNS))
         self.outcome.rows.append(row | {"suite": point.suite})
 
-    def _skip(self, store: Store, point: Point, reason: str) -> None:
+    def _skip(self, store: OutputFiles, point: Point, reason: str) -> None:
         count = self.outcome.skipped
         count[point.suite] = count.get(point.suite, 0) + 1
         row = table.skipped(point, self.name, reason)

@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 
 from archsim.accuracy import files, runs, serving  # noqa: E402
 from archsim.accuracy.question import Run, run_of  # noqa: E402
-from archsim.accuracy.runs import Asked  # noqa: E402
+from archsim.accuracy.runs import RowPrediction  # noqa: E402
 from archsim.accuracy.times import RunTimes  # noqa: E402
 from archsim.base.errors import ArchsimError  # noqa: E402
 from archsim.comparison import uncertainty as ranking  # noqa: E402
@@ -65,7 +65,7 @@ def figures(path: Path, times: RunTimes) -> Iterator[tuple[Group, Figure]]:
                             asked.span.low <= measured <= asked.span.high)  # fmt: skip
 
 
-def answered(table: files.Table, row: int, times: RunTimes) -> tuple[Run, Asked, StepTime | None]:
+def answered(table: files.Table, row: int, times: RunTimes) -> tuple[Run, RowPrediction, StepTime | None]:
     """A row's question, its prediction, and the phase behind it; a serving point's is its TPOT."""
     question = table.question(row)
     if table.kind == "serving":

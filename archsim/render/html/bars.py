@@ -8,7 +8,7 @@ from typing import NamedTuple
 from archsim.base.units import format_bytes, format_seconds, format_span
 from archsim.memory.engine_memory import DeviceMemory
 from archsim.predict.estimate import Estimate
-from archsim.render.html.grid import PHASES, Grid, Run, parts_of
+from archsim.render.html.grid import PHASES, Grid, GridRun, parts_of
 from archsim.render.html.markup import Cell, figure, legend, safe, table
 from archsim.render.html.markup import listed as listed_names
 from archsim.render.page import percent
@@ -89,7 +89,7 @@ def time(grid: Grid) -> str:
     return figure(picture, told, twin, "time", "wide")
 
 
-def _timed(run: Run, phase: StepTime, grid: Grid, top: float) -> Bar:
+def _timed(run: GridRun, phase: StepTime, grid: Grid, top: float) -> Bar:
     shares = parts_of(phase)
     pieces = [(i, shares[name] / top, f"{name}: {format_seconds(shares[name])}")
               for i, name in enumerate(grid.parts) if shares.get(name)]  # fmt: skip
@@ -168,7 +168,7 @@ def share_of(m: DeviceMemory) -> float:
     return float(m.needed / m.usable) if m.usable else 0.0
 
 
-def _filled(run: Run, top: int) -> Bar:
+def _filled(run: GridRun, top: int) -> Bar:
     m = run.base.memory
     sizes = (m.weights, m.kv_cache, m.activations, m.runtime)
     pieces = [(i, size / top, f"{name}: {format_bytes(size)}")

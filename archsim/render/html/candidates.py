@@ -25,7 +25,7 @@ NARROWER = (("fp8", 8.0), ("int4", 4.25))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ReportRequest:
     """The question: names as spelt and the workload. weights: formats to compare, None for a checkpoint's own."""
 
     models: tuple[str, ...]
@@ -72,7 +72,7 @@ class Candidate:
 class Study:
     """All candidates, the first one being what the others are compared with. several: models, devices, formats."""
 
-    asked: Asked
+    asked: ReportRequest
     models: tuple[Model, ...]
     devices: tuple[Hardware, ...]
     candidates: tuple[Candidate, ...]
@@ -89,7 +89,9 @@ class Study:
         return self.candidates[0]
 
 
-def study(models: Sequence[tuple[Model, str | None]], devices: Sequence[Hardware], asked: Asked) -> Study:
+def study(
+    models: Sequence[tuple[Model, str | None]], devices: Sequence[Hardware], asked: ReportRequest
+) -> Study:
     """Every candidate estimated. models: each with the format that its name implies.
 
     Raises UsageError where there is nothing to compare or too much for one page.
@@ -117,7 +119,9 @@ def study(models: Sequence[tuple[Model, str | None]], devices: Sequence[Hardware
     )  # fmt: skip
 
 
-def answered(model: Model, device: Hardware, asked: Asked, weights: str | None) -> tuple[Estimate, str]:
+def answered(
+    model: Model, device: Hardware, asked: ReportRequest, weights: str | None
+) -> tuple[Estimate, str]:
     """The estimate on as many devices as asked for; where no number holds it, on one, with the reason."""
     options = asked.options(weights)
     try:
@@ -126,7 +130,7 @@ def answered(model: Model, device: Hardware, asked: Asked, weights: str | None) 
         return estimate(model, device, devices=1, **options), error.message
 
 
-def at(base: Estimate, asked: Asked, weights: str | None, batch: int, input_len: int) -> Estimate:
+def at(base: Estimate, asked: ReportRequest, weights: str | None, batch: int, input_len: int) -> Estimate:
     """The same model, devices and format at another workload."""
     plan = base.plan
     degrees: JsonObject = {"tp": plan.tp, "pp": plan.pp, "ep": plan.ep, "dp": plan.dp}

@@ -14,7 +14,7 @@ from archsim.counts.count import count
 from archsim.counts.workload import PREFILL_TOKENS
 from archsim.engines.names import DEFAULT_ENGINE
 from archsim.predict.estimate import Estimate, estimate
-from archsim.render.html.candidates import Asked, Candidate
+from archsim.render.html.candidates import Candidate, ReportRequest
 from archsim.render.html.grid import parts_of
 from archsim.render.html.markup import figures, significant
 from archsim.timing.step_time import KernelTime, StepTime
@@ -31,7 +31,7 @@ TRIED = 3
 """Candidates that an effect is sought for."""
 
 
-def told(note: Note, made: Sequence[Candidate], asked: Asked) -> str:
+def told(note: Note, made: Sequence[Candidate], asked: ReportRequest) -> str:
     """The effect on the first candidate that it can be computed for, and which that is where there are several."""
     for c in sorted(made, key=lambda c: not c.fits)[:TRIED]:
         found = effect(note, c, asked)
@@ -40,13 +40,13 @@ def told(note: Note, made: Sequence[Candidate], asked: Asked) -> str:
     return found
 
 
-def effect(note: Note, c: Candidate, asked: Asked) -> str:
+def effect(note: Note, c: Candidate, asked: ReportRequest) -> str:
     """How far the figures of a candidate move if an assumption of its estimate is wrong."""
     found = EFFECTS.get(note.code)
     return found(c.answer, c, asked) if found is not None else UNKNOWN
 
 
-def again(c: Candidate, asked: Asked, **changed: object) -> Estimate:
+def again(c: Candidate, asked: ReportRequest, **changed: object) -> Estimate:
     """The candidate's estimate with other options, on the same devices."""
     e = c.answer
     degrees: JsonObject = {"tp": e.plan.tp, "pp": e.plan.pp, "ep": e.plan.ep, "dp": e.plan.dp}
@@ -67,7 +67,7 @@ def _step(e: Estimate) -> tuple[str, StepTime]:
 
 
 # ------------------------------------------------------------------ one for each kind of assumption
-def _cache(e: Estimate, c: Candidate, asked: Asked) -> str:
+def _cache(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
     if not e.memory.kv_cache:
         return "nothing: there is no cache"
     try:
@@ -80,7 +80,7 @@ def _cache(e: Estimate, c: Candidate, asked: Asked) -> str:
     return f"in {name} {sizes}, {change(float(theirs.expected_s), float(ours.expected_s))} time for {what}"
 
 
-def _light(e: Estimate, c: Candidate, asked: Asked) -> str:
+def _light(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
     found = [
         f"{phase.name} {change(_slowed(phase), float(phase.ideal_s))}"
         for phase in (e.prefill, e.decode)
@@ -102,7 +102,7 @@ def _slowed(phase: StepTime) -> float:
     return float(phase.ideal_s) * sum(float(op.ideal_s) * ratio(op) for op in phase.ops) / (total or 1.0)
 
 
-def _logits(e: Estimate, c: Candidate, asked: Asked) -> str:
+def _logits(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
     batch, length = asked.batch, asked.input_len
     try:
         last = count(e.model, batch=batch, input_len=length)
@@ -116,7 +116,7 @@ def _logits(e: Estimate, c: Candidate, asked: Asked) -> str:
     )
 
 
-def _usable(e: Estimate, c: Candidate, asked: Asked) -> str:
+def _usable(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
     m = e.memory
     tenth = m.usable / m.division.share / 10
     fits = "it still fits" if m.free >= tenth else "it no longer fits" if m.fits else "it does not fit anyway"
@@ -127,7 +127,7 @@ def _usable(e: Estimate, c: Candidate, asked: Asked) -> str:
     )
 
 
-def _at_once(e: Estimate, c: Candidate, asked: Asked) -> str:
+def _at_once(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
     tokens, size = asked.batch * asked.input_len, e.memory.activations
     if tokens <= PREFILL_TOKENS:
         return f"nothing here: the prompts have {tokens:,} tokens together"
@@ -135,7 +135,7 @@ def _at_once(e: Estimate, c: Candidate, asked: Asked) -> str:
     return f"activations take {format_bytes(size)}; twice the tokens at once take about twice that{fits}"
 
 
-def _mean(e: Estimate, c: Candidate, asked: Asked) -> str:
+def _mean(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
     if e.decode is None:
         return "nothing: no token is written"
     first = again(c, asked, output_len=1).decode
@@ -146,7 +146,7 @@ def _mean(e: Estimate, c: Candidate, asked: Asked) -> str:
     return f"the first token takes {ends[0]}, the last {ends[-1]}"
 
 
-def _expected(e: Estimate, c: Candidate, asked: Asked) -> str:
+def _expected(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
     found = [
         f"{phase.name} {change(float(phase.low_s), at)} to {change(float(phase.high_s), at)}"
         for phase in (e.prefill, e.decode)
@@ -158,7 +158,7 @@ def _expected(e: Estimate, c: Candidate, asked: Asked) -> str:
     return f"in four of five cases within {', '.join(found)}; {captured}"
 
 
-def _experts(e: Estimate, c: Candidate, asked: Asked) -> str:
+def _experts(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
     ffns = (layer.ffn for layer in walk_layers(e.model.layers))
     experts = next((ffn.experts for ffn in ffns if ffn is not None and ffn.experts), None)
     if experts is None or e.decode is None:
@@ -177,7 +177,7 @@ def _experts(e: Estimate, c: Candidate, asked: Asked) -> str:
     )
 
 
-def _stages(e: Estimate, c: Candidate, asked: Asked) -> str:
+def _stages(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
     rate = e.metrics["tokens_per_s_per_device"]
     if rate is None:
         return f"with every stage busy up to {e.plan.pp} times the throughput"
@@ -185,17 +185,17 @@ def _stages(e: Estimate, c: Candidate, asked: Asked) -> str:
     return f"with every stage busy at most {full} tokens/s per device instead of {significant(rate)}"
 
 
-def _engine(e: Estimate, c: Candidate, asked: Asked) -> str:
+def _engine(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
     (what, ours), (_, plain) = _step(e), _step(again(c, asked, engine=DEFAULT_ENGINE))
     times = format_seconds(float(plain.expected_s)), format_seconds(float(ours.expected_s))
     return f"without what is known of the engine {times[0]} instead of {times[1]} for {what}"
 
 
-def _not_there(e: Estimate, c: Candidate, asked: Asked) -> str:
+def _not_there(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
     return f"nothing: the figures are of the weights as they are stored, in {e.formats.name}"
 
 
-def _units(e: Estimate, c: Candidate, asked: Asked) -> str:
+def _units(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
     shares = []
     for phase in (e.prefill, e.decode):
         if phase is not None:
@@ -205,7 +205,7 @@ def _units(e: Estimate, c: Candidate, asked: Asked) -> str:
     return f"a faster unit would matter where arithmetic is the limit: {', '.join(shares)}"
 
 
-EFFECTS: Mapping[str, Callable[[Estimate, Candidate, Asked], str]] = {
+EFFECTS: Mapping[str, Callable[[Estimate, Candidate, ReportRequest], str]] = {
     "A01": _light, "A02": _logits, "A03": _usable, "A04": _at_once, "A05": _mean, "A06": _experts, "A07": _stages,
     "A08": _expected, "A09": _engine, "A10": _cache, "A11": _not_there, "A12": _units, "A13": _units, "A14": _units,
 }  # fmt: skip

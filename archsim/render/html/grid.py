@@ -16,7 +16,7 @@ from archsim.counts.workload import checked_workload
 from archsim.memory.engine_memory import EngineMemoryModel
 from archsim.predict.estimate import Estimate
 from archsim.render.groups import part_of
-from archsim.render.html.candidates import Asked, Study, answered, at, label, narrower
+from archsim.render.html.candidates import ReportRequest, Study, answered, at, label, narrower
 from archsim.render.html.markup import name_of
 from archsim.timing.step_time import KernelTime, StepTime
 
@@ -44,7 +44,7 @@ LETTERS = {"compute": "c", "memory": "m", "communication": "l"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class GridRun:
     """One candidate in one format over the grid. number: its colour. compared: whether the report is about it.
 
     answers: estimates by (batch, context). most: the largest batch that fits, by context; 0 for none.
@@ -67,12 +67,12 @@ class Grid:
     contexts: tuple[int, ...]
     at: tuple[int, int]
     output_len: int
-    runs: tuple[Run, ...]
+    runs: tuple[GridRun, ...]
     parts: tuple[str, ...] = ()
     formats: tuple[str, ...] = field(default=())
 
     @property
-    def compared(self) -> tuple[Run, ...]:
+    def compared(self) -> tuple[GridRun, ...]:
         """The runs of the report's candidates, in their order."""
         return tuple(run for run in self.runs if run.compared)
 
@@ -89,7 +89,7 @@ def grid(study: Study, light: bool = False) -> Grid:
         (b, c) for b in batches for c in contexts if not light or b == asked.batch or c == asked.input_len
     ]
     runs = tuple(
-        Run(number=number, compared=compared, label=label, asked=weights, base=base,
+        GridRun(number=number, compared=compared, label=label, asked=weights, base=base,
             answers=(points := {(b, c): at(base, asked, weights, b, c) for b, c in pairs}),
             most={c: _most(asked, base, c, points) for c in contexts})
         for number, compared, label, weights, base in cases
@@ -140,7 +140,7 @@ def _steps(study: Study, cases: float) -> tuple[tuple[int, ...], tuple[int, ...]
     return tuple(both[0]), tuple(both[1])
 
 
-def _most(asked: Asked, base: Estimate, context: int, points: dict[tuple[int, int], Estimate]) -> int:
+def _most(asked: ReportRequest, base: Estimate, context: int, points: dict[tuple[int, int], Estimate]) -> int:
     """The largest batch that fits at a context; 0 for none."""
     known = {b: float(e.memory.free) for (b, c), e in points.items() if c == context}
     graphs = StepGraphs(base.model, base.formats)
@@ -190,7 +190,7 @@ def _between(low: int, high: int, free: Callable[[int], float]) -> int:
     return low
 
 
-def _parts(runs: Sequence[Run]) -> tuple[str, ...]:
+def _parts(runs: Sequence[GridRun]) -> tuple[str, ...]:
     """Names of the parts of all models, those that take most of the time first."""
     sums: dict[str, float] = {}
     for run in runs:
@@ -234,7 +234,7 @@ def to_dict(found: Grid) -> JsonObject:
     }  # fmt: skip
 
 
-def _run(run: Run, found: Grid) -> JsonObject:
+def _run(run: GridRun, found: Grid) -> JsonObject:
     points = [run.answers[b, c] for b in found.batches for c in found.contexts]
     memory = run.base.memory
     data: JsonObject = {

@@ -29,7 +29,7 @@ FEWEST = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class MeasuredStep:
     """A measured step: FLOP per byte of what it computes, and FLOP/s that it reached on one device."""
 
     device: str
@@ -47,7 +47,7 @@ class Known:
     groups: tuple[tuple[str, JsonObject], ...] = ()
     points: tuple[tuple[float, float, int, str], ...] = ()
     urls: tuple[str, ...] = ()
-    seen: tuple[Seen, ...] = ()
+    seen: tuple[MeasuredStep, ...] = ()
 
 
 @lru_cache(maxsize=1)
@@ -159,7 +159,7 @@ def _device(name: str) -> str:
         return ""
 
 
-def _steps(found: Table, models: set[str], devices: set[str]) -> Iterator[Seen]:
+def _steps(found: Table, models: set[str], devices: set[str]) -> Iterator[MeasuredStep]:
     """The measured steps of a table that are of our models on our devices."""
     for row in range(len(found)):
         asked = found.question(row)
@@ -169,7 +169,7 @@ def _steps(found: Table, models: set[str], devices: set[str]) -> Iterator[Seen]:
                 yield step
 
 
-def _step(asked: JsonMapping, value: float | None) -> Seen | None:
+def _step(asked: JsonMapping, value: float | None) -> MeasuredStep | None:
     """One row as a step: its time from its definition, its work from an estimate of the same workload."""
     from archsim.accuracy.question import run_of
     from archsim.accuracy.runs import METRICS, title
@@ -187,7 +187,7 @@ def _step(asked: JsonMapping, value: float | None) -> Seen | None:
     if done is None or run.devices != answer.plan.devices:
         return None
     rate = float(done.flops) / seconds
-    return Seen(
+    return MeasuredStep(
         device=answer.hardware.id, intensity=float(done.flops) / float(done.bytes), rate=rate,
         words=f"measured, {phase}: {title(asked)}: {figures(rate / 1e12)} TFLOP/s",
     )  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from archsim.predict.estimate import Estimate
-from archsim.render.html.grid import Grid, Run
+from archsim.render.html.grid import Grid, GridRun
 from archsim.render.html.markup import figure, significant, table
 from archsim.render.html.plots import SHAPES, Frame, drawn, frame, line
 
@@ -53,7 +53,7 @@ def _panel(number: int, device: str, found: Frame, best: str, grid: Grid) -> str
     return figure(drawn(key, found, marks, title), _told(device, runs, grid), twin, key)
 
 
-def _told(device: str, runs: Sequence[Run], grid: Grid) -> str:
+def _told(device: str, runs: Sequence[GridRun], grid: Grid) -> str:
     """Who is best at each end."""
     points = [(run, rate) for run in runs for rate in rates(run, grid)]
     if not points:
@@ -76,7 +76,7 @@ def rate_of(e: Estimate) -> Rate | None:
     return Rate(e.workload.batch, user, device, slow, fast)
 
 
-def rates(run: Run, grid: Grid) -> list[Rate]:
+def rates(run: GridRun, grid: Grid) -> list[Rate]:
     """Of every batch that fits at the report's context."""
     found = (rate_of(run.answers[batch, grid.at[1]]) for batch in grid.batches)
     return [rate for rate in found if rate is not None]
@@ -99,7 +99,7 @@ def _front(found: Frame, points: Sequence[tuple[float, float]]) -> str:
     return f'<path class="front" d="M{_path(found, points)}"/>' if points else ""
 
 
-def _band(found: Frame, run: Run, listed: Sequence[Rate]) -> str:
+def _band(found: Frame, run: GridRun, listed: Sequence[Rate]) -> str:
     """The area between the slow and the fast end; of a single batch a stroke."""
     if not listed:
         return ""
@@ -108,7 +108,7 @@ def _band(found: Frame, run: Run, listed: Sequence[Rate]) -> str:
     return f'<path class="band c{run.number % SHAPES}" d="M{_path(found, [*slow, *fast])}Z"/>'
 
 
-def _line(found: Frame, run: Run, grid: Grid) -> str:
+def _line(found: Frame, run: GridRun, grid: Grid) -> str:
     points = [
         (r.user, r.device, f"{run.label}, batch {r.batch:,}: {significant(r.user)} tokens/s per user, "
          f"{significant(r.device)} of a device") for r in rates(run, grid)
@@ -116,7 +116,7 @@ def _line(found: Frame, run: Run, grid: Grid) -> str:
     return line(found, run.number, points) + _ring(found, run, grid)
 
 
-def _ring(found: Frame, run: Run, grid: Grid) -> str:
+def _ring(found: Frame, run: GridRun, grid: Grid) -> str:
     """A ring around the report's own batch."""
     rate = rate_of(run.answers[grid.at])
     if rate is None:
@@ -124,7 +124,7 @@ def _ring(found: Frame, run: Run, grid: Grid) -> str:
     return f'<circle class="seen" cx="{found.x.at(rate.user):.1f}" cy="{found.y.at(rate.device):.1f}" r="7"/>'
 
 
-def _row(run: Run, grid: Grid) -> list[str]:
+def _row(run: GridRun, grid: Grid) -> list[str]:
     known = {rate.batch: rate for rate in rates(run, grid)}
     cells = (
         f"{significant(r.user)} / {significant(r.device)}" if (r := known.get(b)) else "–"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from archsim.base.units import format_bytes
 from archsim.predict.estimate import Estimate
-from archsim.render.html.grid import Grid, Run
+from archsim.render.html.grid import Grid, GridRun
 from archsim.render.html.markup import figure, safe, table
 from archsim.render.html.validate_svg import Axis, number, ticks
 
@@ -155,13 +155,13 @@ def _reached(grid: Grid) -> str:
     return f"{said}{rest if high[0] > low[0] else ''}. "
 
 
-def _room(run: Run, grid: Grid) -> float:
+def _room(run: GridRun, grid: Grid) -> float:
     """Gigabytes that are left for the cache at the report's workload."""
     m = run.answers[grid.at].memory
     return float(m.free + m.kv_cache) / 1e9
 
 
-def _limit(found: Frame, run: Run, grid: Grid) -> str:
+def _limit(found: Frame, run: GridRun, grid: Grid) -> str:
     """A line across at what is left for the cache, with the candidate's mark at its end."""
     room, style = _room(run, grid), f"c{run.number % SHAPES}"
     if room <= 0:
@@ -196,7 +196,7 @@ def frontier(grid: Grid) -> str:
     )
 
 
-def _edge(run: Run) -> list[Point]:
+def _edge(run: GridRun) -> list[Point]:
     return [
         (c, most, f"{run.label}, {c:,} tokens: batch {most:,}") for c, most in run.most.items() if most > 0
     ]

@@ -10,7 +10,7 @@ from typing import TypeVar, Unpack
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
 from archsim.base.options import LoadArguments
-from archsim.render.html.candidates import Asked, Study, study
+from archsim.render.html.candidates import ReportRequest, Study, study
 from archsim.render.html.document import data, document
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
@@ -58,7 +58,7 @@ def report(
     models, hw = _once(models), _once(hw)
     if not models or not hw:
         raise UsageError("a report is about at least one model and one device")
-    question = Asked(
+    question = ReportRequest(
         models=tuple(name for name, _, _ in models), hw=tuple(name for name, _ in hw), changes=changes,
         weights=tuple(dict.fromkeys(weights)) or (None,), **asked,
     )  # fmt: skip

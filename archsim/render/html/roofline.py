@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from archsim.render.html.grid import PHASES, Grid, Run, arithmetic, limited, roof_of
+from archsim.render.html.grid import PHASES, Grid, GridRun, arithmetic, limited, roof_of
 from archsim.render.html.markup import details, figure, figures, name_of, safe, table
-from archsim.render.html.measured import Seen
+from archsim.render.html.measured import MeasuredStep
 from archsim.render.html.plots import SHAPES, Frame, drawn, frame
 from archsim.render.page import plural
 from archsim.spec.hardware import Hardware
@@ -22,7 +22,7 @@ SLIGHT = 0.01
 """Share of the time below which a kernel is slight: it is left out first where a file would be too large."""
 
 
-def rooflines(grid: Grid, devices: Sequence[Hardware], seen: Sequence[Seen]) -> str:
+def rooflines(grid: Grid, devices: Sequence[Hardware], seen: Sequence[MeasuredStep]) -> str:
     """One chart for each device: its roofs, kernels at the expected rate, a line up to the speed of light."""
     made = []
     for number, device in enumerate(devices):
@@ -34,7 +34,7 @@ def rooflines(grid: Grid, devices: Sequence[Hardware], seen: Sequence[Seen]) -> 
     )
 
 
-def peaks_of(device: Hardware, runs: Sequence[Run]) -> dict[str, float]:
+def peaks_of(device: Hardware, runs: Sequence[GridRun]) -> dict[str, float]:
     """FLOP/s of the dtypes that the runs multiply in, as the device computes them."""
     rates = DeviceRates(device)
     found = {"bf16": rates.matrix_flops("bf16")}
@@ -44,7 +44,7 @@ def peaks_of(device: Hardware, runs: Sequence[Run]) -> dict[str, float]:
     return dict(sorted(found.items(), key=lambda item: (item[1], item[0])))
 
 
-def _panel(number: int, device: Hardware, runs: Sequence[Run], seen: Sequence[Seen]) -> str:
+def _panel(number: int, device: Hardware, runs: Sequence[GridRun], seen: Sequence[MeasuredStep]) -> str:
     peaks = peaks_of(device, runs)
     every = [p for run in runs for e in run.answers.values() for phase in (e.prefill, e.decode)
              if phase is not None for op in arithmetic(phase) for p in [roof_of(op, 1.0)]]  # fmt: skip
@@ -66,7 +66,9 @@ def _panel(number: int, device: Hardware, runs: Sequence[Run], seen: Sequence[Se
     return figure(picture, _told(device, runs, peaks, seen), key=f"roof{number}")
 
 
-def _told(device: Hardware, runs: Sequence[Run], peaks: dict[str, float], seen: Sequence[Seen]) -> str:
+def _told(
+    device: Hardware, runs: Sequence[GridRun], peaks: dict[str, float], seen: Sequence[MeasuredStep]
+) -> str:
     ridges = ", ".join(f"{name} {peak / device.bandwidth:,.0f}" for name, peak in peaks.items())
     several = (
         f"Hollow diamonds: {plural(len(seen), 'step')} measured in public runs."
@@ -76,7 +78,7 @@ def _told(device: Hardware, runs: Sequence[Run], peaks: dict[str, float], seen: 
     return f"{name_of(device.name)}: {_bound(runs)}. The ridge is at {ridges} FLOP per byte. {several}"
 
 
-def _bound(runs: Sequence[Run]) -> str:
+def _bound(runs: Sequence[GridRun]) -> str:
     """How much of each phase arithmetic limits, from the least to the most of the runs."""
     found = []
     for name in PHASES:
@@ -114,7 +116,7 @@ def _ceilings(found: Frame, peaks: dict[str, float]) -> str:
     return "".join(parts)
 
 
-def _marks(found: Frame, run: Run) -> str:
+def _marks(found: Frame, run: GridRun) -> str:
     weighty: list[str] = []
     slight: list[str] = []
     for name in PHASES:
@@ -128,7 +130,7 @@ def _marks(found: Frame, run: Run) -> str:
     return "".join(weighty) + (f'<g class="slight">{"".join(slight)}</g>' if slight else "")
 
 
-def _mark(found: Frame, run: Run, phase: str, op: KernelTime, total: float) -> str:
+def _mark(found: Frame, run: GridRun, phase: str, op: KernelTime, total: float) -> str:
     across, rate, ideal, share = roof_of(op, total)
     x, y, r = found.x.at(across), found.y.at(rate), SMALLEST + GROWTH * math.sqrt(share)
     style = f"c{run.number % SHAPES}"
@@ -145,7 +147,7 @@ def _mark(found: Frame, run: Run, phase: str, op: KernelTime, total: float) -> s
     return f"{lift}{dot}<title>{safe(words)}</title>{end}"
 
 
-def _measured(found: Frame, seen: Seen) -> str:
+def _measured(found: Frame, seen: MeasuredStep) -> str:
     x, y = found.x.at(seen.intensity), found.y.at(seen.rate / 1e12)
     return (
         f'<path class="seen" d="M{x:.1f} {y - 6:.1f}l6 6-6 6-6-6z"><title>{safe(seen.words)}</title></path>'

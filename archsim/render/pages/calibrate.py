@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from archsim.calibration.calibrate import Fit, Stack
+from archsim.calibration.calibrate import ClassFit, EngineStack
 from archsim.calibration.run import Calibration
 from archsim.render.page import Cell, Page, Row, Section, percent, plural, row
 
@@ -33,12 +33,12 @@ def page(c: Calibration) -> Page:
     return Page(head=head, sections=tuple(sections))
 
 
-def _stack(stack: Stack, fits: Sequence[Fit]) -> Section:
+def _stack(stack: EngineStack, fits: Sequence[ClassFit]) -> Section:
     title = " ".join(filter(None, (stack.device, stack.engine, stack.version)))
     return Section(title=title, header=HEADER, align="lrrrrrrl", rows=tuple(_row(f) for f in fits))
 
 
-def _row(f: Fit) -> Row:
+def _row(f: ClassFit) -> Row:
     unseen, formula = f.errors, f.formula
     shown = ", ".join(f"{name} {value:.3g}" for name, value in f.fitted.constants.items())
     if unseen is None or formula is None:
@@ -49,6 +49,6 @@ def _row(f: Fit) -> Row:
     )  # fmt: skip
 
 
-def _name(f: Fit) -> str:
+def _name(f: ClassFit) -> str:
     key = f.key
     return " ".join(filter(None, (key.op, key.dtype, key.kv_dtype and f"kv {key.kv_dtype}", key.kernel[:32])))

@@ -24,7 +24,7 @@ CATALOGS: dict[DocumentKind, Kind] = {"model": "models", "hw": "hw", "format": "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class NamedDocument:
     """A document that a name stands for."""
 
     kind: DocumentKind
@@ -44,7 +44,7 @@ class Found:
         return f"{shown(self.resolved.path, self.resolved.origin)}@{digest(self.resolved.path)}"
 
 
-def find(name: str, kind: str | None = None) -> Found:
+def find(name: str, kind: str | None = None) -> NamedDocument:
     """The model, device, format or engine of that name, looked for in this order unless `kind` says which.
 
     Raises UnknownName with the closest names of all kinds, SpecError for a path where there is no file.
@@ -53,7 +53,7 @@ def find(name: str, kind: str | None = None) -> Found:
     for each in CATALOGS:
         if kind in (None, each):
             try:
-                found = Found(kind=each, name=name, resolved=_resolved(each, name))
+                found = NamedDocument(kind=each, name=name, resolved=_resolved(each, name))
             except UnknownName as error:
                 errors.append(error)
             else:
@@ -70,7 +70,7 @@ def _resolved(kind: DocumentKind, name: str) -> Resolved:
     return resolve("engines", named(name)[0])
 
 
-def _by_content(found: Found) -> Found:
+def _by_content(found: NamedDocument) -> NamedDocument:
     """A path does not say what it leads to; the document's `schema` or fields do."""
     if found.resolved.path.suffix not in (".yaml", ".yml"):
         return found
@@ -79,7 +79,7 @@ def _by_content(found: Found) -> Found:
     format_ = "bytes" in top and "compute" in top
     engine = str(top.get("schema", "")).startswith("archsim.engine")
     kind: DocumentKind = "hw" if device else "format" if format_ else "engine" if engine else "model"
-    return Found(kind=kind, name=found.name, resolved=found.resolved)
+    return NamedDocument(kind=kind, name=found.name, resolved=found.resolved)
 
 
 def _unknown(name: str, errors: list[UnknownName]) -> UnknownName:
@@ -92,7 +92,7 @@ def _unknown(name: str, errors: list[UnknownName]) -> UnknownName:
     return UnknownName(f"no model, device, format or engine named {quote(name)}", hints=hints)
 
 
-def document(found: Found) -> JsonObject:
+def document(found: NamedDocument) -> JsonObject:
     """The JSON object: a device as `archsim.hardware/1`, others as their validated document with its file."""
     if found.kind == "hw" and is_system(found):
         return load_system(found.resolved.path).model_dump(mode="json", by_alias=True) | _place(found)
@@ -120,16 +120,16 @@ def document(found: Found) -> JsonObject:
     return data | {"sources": [source.model_dump(mode="json") for source in model.sources]} | _place(found)
 
 
-def is_system(found: Found) -> bool:
+def is_system(found: NamedDocument) -> bool:
     """Whether the document is a machine of several devices rather than a device."""
     return str(read(found.resolved.path).get("schema", "")).startswith("archsim.system")
 
 
-def _place(found: Found) -> JsonObject:
+def _place(found: NamedDocument) -> JsonObject:
     return {"file": str(found.resolved.path), "origin": found.resolved.origin}
 
 
-def page(found: Found) -> Page:
+def page(found: NamedDocument) -> Page:
     """The document for people."""
     if found.kind == "hw":
         return _system(found) if is_system(found) else _device(found)
@@ -144,7 +144,7 @@ def page(found: Found) -> Page:
     return model_page(found.name, found.file())
 
 
-def _chosen(found: Found) -> Chosen:
+def _chosen(found: NamedDocument) -> Chosen:
     """An engine's rules at the version that its name has; of a file, the newest."""
     from archsim.engines.names import Chosen, engine_of
     from archsim.spec.engine import load_engine
@@ -155,7 +155,7 @@ def _chosen(found: Found) -> Chosen:
     return Chosen(name=rules.name, version="", rules=rules, notes=())
 
 
-def _device(found: Found) -> Page:
+def _device(found: NamedDocument) -> Page:
     from archsim.spec.load import load_hardware
 
     hw = load_hardware(found.name)
@@ -202,7 +202,7 @@ def _sources(sources: list[JsonObject]) -> Section:
     return Section(title="Sources", rows=tuple(rows))
 
 
-def _system(found: Found) -> Page:
+def _system(found: NamedDocument) -> Page:
     system = load_system(found.resolved.path)
     levels = tuple(
         row(
@@ -248,7 +248,7 @@ def _conditions(layers: str, when: JsonObject) -> list[str]:
     return [f"({', '.join(named + stated)})"] if named or stated else []
 
 
-def _format(found: Found) -> Page:
+def _format(found: NamedDocument) -> Page:
     from archsim.spec.format import load_format
 
     spec = load_format(found.name)

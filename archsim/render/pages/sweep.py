@@ -38,7 +38,7 @@ Line = JsonObject
 
 
 @dataclass(slots=True)
-class Group:
+class SweepGroup:
     """The points of one structure: how many, how many fit, and its best ones by column."""
 
     points: int = 0
@@ -53,7 +53,7 @@ class Best:
 
     points: int = 0
     first: list[Line] = field(default_factory=list)
-    groups: dict[tuple[str, ...], Group] = field(default_factory=dict)
+    groups: dict[tuple[str, ...], SweepGroup] = field(default_factory=dict)
 
     def add(self, chunk: Chunk) -> None:
         """Take in a block."""
@@ -62,9 +62,9 @@ class Best:
             self.first += chunk.rows()
         for key in keys(chunk):
             part = chunk if key[1] is None else chunk.kept(key[1])
-            self._take(self.groups.setdefault(key[0], Group()), part)
+            self._take(self.groups.setdefault(key[0], SweepGroup()), part)
 
-    def _take(self, group: Group, chunk: Chunk) -> None:
+    def _take(self, group: SweepGroup, chunk: Chunk) -> None:
         fits = np.broadcast_to(np.asarray(chunk.values.get("fits", True), dtype=bool), chunk.shape).ravel()
         group.points += chunk.points
         group.fitting += int(fits.sum())
@@ -104,7 +104,7 @@ def numbers(chunk: Chunk, name: str) -> Any:
     return np.broadcast_to(numbers, chunk.shape).ravel()
 
 
-def _improve(group: Group, chunk: Chunk, name: str, fits: Any) -> None:
+def _improve(group: SweepGroup, chunk: Chunk, name: str, fits: Any) -> None:
     """Keep the best point of a block if it is the best so far."""
     better = BY_NAME[name].better
     score = np.where(fits, better * numbers(chunk, name), np.nan)
@@ -220,7 +220,7 @@ def _load(line: Line) -> str:
 def _structures(best: Best) -> Section:
     """One line for each model, device and format, the fastest first."""
 
-    def speed(group: Group) -> float:
+    def speed(group: SweepGroup) -> float:
         return float(group.best.get("tokens_per_s_per_device", {}).get("tokens_per_s_per_device", 0.0))
 
     ordered = sorted(best.groups.items(), key=lambda item: -speed(item[1]))
@@ -233,7 +233,7 @@ def _structures(best: Best) -> Section:
     )
 
 
-def _structure(key: tuple[str, ...], group: Group) -> Row:
+def _structure(key: tuple[str, ...], group: SweepGroup) -> Row:
     def of(name: str) -> Cell:
         return _cell(name, group.best[name][name]) if name in group.best else Cell("–", "dim")
 

@@ -8,7 +8,7 @@ from archsim.base.units import format_bytes, format_seconds
 from archsim.render.page import Cell, Page, Row, Section, Style, percent, row
 
 if TYPE_CHECKING:
-    from archsim.accuracy.model import Line, ModelCheck, Part
+    from archsim.accuracy.model import BlockTime, Line, ModelCheck
 
 STYLES: dict[str, Style] = {"equal": "good", "inside": "good", "differs": "bad", "outside": "note"}
 
@@ -69,7 +69,7 @@ def _phases(answer: ModelCheck) -> list[Section]:
     return found
 
 
-def _part(part: Part, told: float, seen: float) -> Row:
+def _part(part: BlockTime, told: float, seen: float) -> Row:
     shares = (percent(part.predicted / told) if told else "", percent(part.measured / seen) if seen else "")
     times = (format_seconds(part.predicted), format_seconds(part.measured))
     return row(part.block, times[0], shares[0], times[1], shares[1])
