@@ -72,6 +72,10 @@ NOTES: dict[str, str] = {
         "The steady state of continuous batching: how prompts and decodes share steps; all requests are equal and "
         "share no prefix."
     ),
+    "A16": (
+        "Kernel launches whose fitted time is below the roofline of their own work are priced at the roofline: the "
+        "seconds that this adds, and how many launches there are."
+    ),
     "A20": "The engine has no memory rules of its own: those of another engine are used.",
     "A21": "No version of the engine is given: the one named is assumed.",
     "A22": "The longest sequence that the engine is started for, where `--max-model-len` is not given.",

@@ -58,6 +58,15 @@ def _activations(memory: EngineMemoryModel) -> str:
     return f"activations are those that {memory.rules.title} sets aside for a step of {tokens:,} tokens"
 
 
+def lifted(*phases: StepTime | None) -> Iterator[Note]:
+    """Launches that are priced at their roofline, since a fit says less."""
+    for phase in phases:
+        if phase is not None and phase.rank.lifted:
+            share = phase.rank.lifted_s / phase.in_turn_s
+            what = f"{phase.rank.lifted:,} kernel launches of {phase.name} are priced at their roofline"
+            yield Note("A16", f"{what}, which is above their fitted time: {share:.2%} of its time")
+
+
 EVIDENCE = {
     "measured": "measured at this very point",
     "calibrated": "from kernels measured on this device",

@@ -15,7 +15,7 @@ from archsim.engines.names import DEFAULT_ENGINE, engine_of, named
 from archsim.engines.overhead import EngineOverheads
 from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel, EngineTensors
 from archsim.memory.plan_search import PlanSearch
-from archsim.predict.assumptions import assumed, timed_by, warned
+from archsim.predict.assumptions import assumed, lifted, timed_by, warned
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan
@@ -166,6 +166,7 @@ def _answer(
         chosen=auto and plan.devices > 1, overheads=pricer.overheads, store=store, tensors=memory.tensors,
         assumptions=(
             *formats.assumptions, *assumed(memory, plan, held), *timed_by(pricer.overheads, prefill, named(engine)),
+            *lifted(prefill, decode),
             *search.rates.notes,
         ),
         warnings=(*hardware.warnings, *warned(model, load, plan)),

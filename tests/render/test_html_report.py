@@ -320,6 +320,7 @@ QUESTIONS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("llama2-70b", "rtx-4090", {"engine": "llamacpp", "weights": "mxfp4_moe", "devices": 8}),
     ("llama2-7b", "tpu-v5p", {"engine": "vllm"}),
     ("bert-base", "h100", {"input_len": 256}),
+    ("deberta-base", "h100", {"batch": 8}),
     ("t5-base", "cerebras-wse-3", {"input_len": 256}),
     ("mamba-2.8b", "mi300x", {}),
 )

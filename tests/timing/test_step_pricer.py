@@ -295,3 +295,17 @@ class _Instant:
     def once(self, call: object) -> Duration:
         """The same for all calls."""
         return Duration(1e-15, 1e-15, 1e-15, evidence="measured")
+
+
+def test_an_estimate_says_what_was_lifted() -> None:
+    """An assumption states launches that are priced at their roofline; there is none where there are none."""
+    said = {
+        name: [
+            n.text
+            for n in estimate(load_model(name), load_hardware("h100"), batch=8).assumptions
+            if n.code == "A16"
+        ]
+        for name in ("deberta-base", DENSE)
+    }
+    assert said[DENSE] == [] and len(said["deberta-base"]) == 1
+    assert said["deberta-base"][0].startswith("12 kernel launches of prefill are priced at their roofline")

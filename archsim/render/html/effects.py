@@ -205,8 +205,18 @@ def _units(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
     return f"a faster unit would matter where arithmetic is the limit: {', '.join(shares)}"
 
 
+def _lifted(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
+    found = [
+        f"{phase.name} {change(float(phase.expected_s - phase.busy * phase.rank.lifted_s), float(phase.expected_s))}"
+        for phase in (e.prefill, e.decode)
+        if phase is not None and phase.rank.lifted
+    ]
+    return f"at the fitted times {', '.join(found)}, faster than the device can be"
+
+
 EFFECTS: Mapping[str, Callable[[Estimate, Candidate, ReportRequest], str]] = {
     "A01": _light, "A02": _logits, "A03": _usable, "A04": _at_once, "A05": _mean, "A06": _experts, "A07": _stages,
     "A08": _expected, "A09": _engine, "A10": _cache, "A11": _not_there, "A12": _units, "A13": _units, "A14": _units,
+    "A16": _lifted,
 }  # fmt: skip
 """How the effect of an assumption is found, by its code."""
