@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from contextlib import suppress
 from inspect import isfunction
 from typing import Any
@@ -30,6 +31,20 @@ def test_functions_are_short() -> None:
     lengths = [length for length, _ in house.function_lengths()]
     assert lengths[len(lengths) // 10] <= 30
     assert sum(length > 60 for length in lengths) <= 15, house.function_lengths()[:16]
+
+
+def test_every_package_says_what_lives_in_it() -> None:
+    """A README.md in each: what lives here, the rule, how to add one more, which test; what it names is there."""
+    for package in sorted(path.parent for path in house.PACKAGE.glob("*/__init__.py")):
+        text = (package / "README.md").read_text("utf-8")
+        assert text.startswith(f"# archsim.{package.name}\n") and 10 <= text.count("\n") <= 30
+        assert all(f"**{part}.**" in text for part in ("The rule", "Add one more", "Test"))
+        for named in re.findall(r"`([\w/]+\.(?:py|yaml|md|json))`", text):
+            places = (package, house.PACKAGE, house.ROOT, house.ROOT / "docs", *house.PACKAGE.glob("*/"))
+            tests = [*(house.ROOT / "tests").rglob(named)]
+            assert tests or any((place / named).exists() for place in places), (package.name, named)
+        for folder in re.findall(r"`(tests/[\w/]+)`", text):
+            assert (house.ROOT / folder).exists(), (package.name, folder)
 
 
 PAIR = ("gpt2-small", "gpt2-medium")
