@@ -16,7 +16,6 @@ from archsim.base import options as o
 from archsim.base.errors import UsageError
 
 if TYPE_CHECKING:
-    from archsim.accuracy.model import ModelCheck
     from archsim.accuracy.validation import Several, Validation
     from archsim.comparison.compare import Comparison
     from archsim.counts.count import CountResult
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from archsim.evolution.evolve import Evolution
     from archsim.ledger.claims import Ledger
     from archsim.ledger.survey import Survey
+    from archsim.measure.model_check import ModelCheck
     from archsim.memory.fit import Fit
     from archsim.predict.estimate import Estimate
     from archsim.predict.timeline import Trace

@@ -12,8 +12,8 @@ from archsim.cli import options as o
 from archsim.cli import output
 
 if TYPE_CHECKING:
-    from archsim.accuracy.model import ModelCheck
     from archsim.accuracy.validation import Several, Validation
+    from archsim.measure.model_check import ModelCheck
 
     Answer = Validation | Several | ModelCheck
 
@@ -135,8 +135,8 @@ def _write(answer: Answer, html: Path | None, report: Path | None) -> None:
     """The files that were asked for, each whole or not at all."""
     if html is None and report is None:
         return
-    from archsim.accuracy.model import ModelCheck
     from archsim.calibration.writing import write_text
+    from archsim.measure.model_check import ModelCheck
 
     if html is not None:
         from archsim.render.html.validate import document, model_document
@@ -155,7 +155,7 @@ def _print(answer: Answer, layout: o.Layout, view: _View) -> None:
         for piece in answer.json():
             output.emit(piece)
         return
-    from archsim.accuracy.model import ModelCheck
+    from archsim.measure.model_check import ModelCheck
 
     if isinstance(answer, ModelCheck):
         _print_model(answer, layout, view)
@@ -190,8 +190,8 @@ def _print_model(answer: ModelCheck, layout: o.Layout, view: _View) -> None:
 
 def _judge(answer: Answer, most: float | None, no_color: bool) -> None:
     """Exit code 1 where the median error is above what was asked for, or a count of a model is not what was seen."""
-    from archsim.accuracy.model import ModelCheck
     from archsim.base.errors import AnswerNo
+    from archsim.measure.model_check import ModelCheck
 
     if isinstance(answer, ModelCheck) and not answer.exact:
         output.say(AnswerNo(f"not every count of {answer.asked} is what was seen"), no_color)

@@ -12,8 +12,8 @@ from archsim.render.page import Row, Section, plural
 from archsim.render.pages import validate as v
 
 if TYPE_CHECKING:
-    from archsim.accuracy.model import ModelCheck
     from archsim.accuracy.validation import Validation
+    from archsim.measure.model_check import ModelCheck
 
 MOST = 5_000
 """Points that are drawn; more are sampled with a fixed seed."""

@@ -8,7 +8,7 @@ from archsim.base.units import format_bytes, format_seconds
 from archsim.render.page import Cell, Page, Row, Section, Style, percent, row
 
 if TYPE_CHECKING:
-    from archsim.accuracy.model import BlockTime, Line, ModelCheck
+    from archsim.measure.model_check import BlockTime, Line, ModelCheck
 
 STYLES: dict[str, Style] = {"equal": "good", "inside": "good", "differs": "bad", "outside": "note"}
 

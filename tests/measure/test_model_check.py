@@ -15,8 +15,8 @@ from archsim.base.errors import UsageError
 
 pytest.importorskip("torch")
 
-from archsim.accuracy.model import Line, compared
 from archsim.importers.opening import load_model
+from archsim.measure.model_check import Line, compared
 from archsim.measure.model_run import measured
 
 
