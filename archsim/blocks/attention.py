@@ -180,13 +180,13 @@ class Attention(AttentionSpec):
         rest = super().with_extents({letter: n for letter, n in extents.items() if letter not in "KG"})
         return rest | {"n_heads": extents["K"] * extents["G"], "n_kv_heads": extents["K"]}
 
-    def reduced(self) -> Changes:
+    def tiny_fields(self) -> Changes:
         """At most four heads: one key/value head stays one, some stay some, and as many as heads stay that."""
         heads = min(self.n_heads, tiny.HEADS)
         if self.n_kv_heads is None:
-            return super().reduced() | {"n_heads": heads}
+            return super().tiny_fields() | {"n_heads": heads}
         some = heads // 2 if heads == tiny.HEADS and self.kv_heads > 1 else 1
-        return super().reduced() | {"n_heads": heads, "n_kv_heads": heads if self.groups == 1 else some}
+        return super().tiny_fields() | {"n_heads": heads, "n_kv_heads": heads if self.groups == 1 else some}
 
     def normal_form(self, fields: Fields) -> Fields:
         """By numbers of heads instead of `kind`; a flag for each bias; what is as elsewhere is None."""
@@ -199,7 +199,7 @@ class Attention(AttentionSpec):
         return {name: value for name, value in fields.items() if name not in ("kind", "bias")} | shared
 
     @classmethod
-    def written(cls, fields: Fields) -> Fields:
+    def to_document(cls, fields: Fields) -> Fields:
         """With its `kind`."""
         q, k, v = fields["qkv_bias"]
         flags = q if q == k == v else {"q": q, "k": k, "v": v}
@@ -207,14 +207,14 @@ class Attention(AttentionSpec):
         return fields | {"kind": kind, "bias": fields["out_bias"], "qkv_bias": flags}
 
     @classmethod
-    def described(cls, fields: Fields) -> str:
+    def describe(cls, fields: Fields) -> str:
         """How keys and values are shared."""
         return _sharing(fields.get("n_kv_heads"))
 
     @classmethod
-    def seen_from(cls, other: Fields) -> Fields:
+    def fields_from(cls, other: Fields) -> Fields:
         """The one flag of classes with all biases or none stands for each."""
-        found = super().seen_from(other)
+        found = super().fields_from(other)
         return (
             found | {"qkv_bias": (other["bias"],) * 3, "out_bias": other["bias"]}
             if "bias" in other

@@ -73,7 +73,7 @@ class Position(Spec):
         """Factor on the softmax scale."""
         return 1.0
 
-    def reduced_to(self, d_head: int, was: int) -> Position:
+    def shrink(self, d_head: int, was: int) -> Position:
         """The encoding of heads whose size was reduced from `was` to `d_head`."""
         return self
 
@@ -167,12 +167,12 @@ class AttentionSpec(BlockSpec):
         """The position encoding inside the attention; without one, one that does nothing."""
         return getattr(self, "position", None) or NO_POSITION
 
-    def reduced(self) -> Changes:
+    def tiny_fields(self) -> Changes:
         """Position encodings shrink with the heads that they rotate."""
         was = int(getattr(self, self.rotated, 0))
         if not self.encoding.rotated_size(was):
             return {}
-        return {"position": self.encoding.reduced_to(min(was, tiny.LIMITS[self.rotated]), was)}
+        return {"position": self.encoding.shrink(min(was, tiny.LIMITS[self.rotated]), was)}
 
 
 class MixerSpec(BlockSpec):
@@ -185,7 +185,7 @@ class MixerSpec(BlockSpec):
     }  # fmt: skip
 
     @classmethod
-    def seen_from(cls, other: Fields) -> Fields:
+    def fields_from(cls, other: Fields) -> Fields:
         """Sizes of one mixer mean something else in another."""
         return {}
 

@@ -136,7 +136,7 @@ class Spec(BaseModel):
         """The fields that hold these letters instead of their numbers; must undo `extents`."""
         return {field: extents[letter] for field, (letter, _) in self.letters.items() if letter in extents}
 
-    def reduced(self) -> Changes:
+    def tiny_fields(self) -> Changes:
         """Fields of a tiny model that depend on each other, beyond what `limits` says of each by itself."""
         return {}
 
@@ -145,24 +145,24 @@ class Spec(BaseModel):
         return fields
 
     @classmethod
-    def written(cls, fields: Fields) -> Fields:
+    def to_document(cls, fields: Fields) -> Fields:
         """The fields as a spec file has them: the inverse of `normal_form`."""
         return fields
 
     @classmethod
-    def described(cls, fields: Fields) -> str:
+    def describe(cls, fields: Fields) -> str:
         """A spec of this class in few words, from its normal form."""
         if cls.brief:
             return cls.brief.format(**fields)
         return cls.names(str(fields["kind"])).words if "kind" in fields else "yes"
 
     @classmethod
-    def compared(cls, fields: Fields) -> Fields:
+    def comparable_fields(cls, fields: Fields) -> Fields:
         """What a spec of another class can be compared with: by default, all its fields."""
         return fields
 
     @classmethod
-    def seen_from(cls, other: Fields) -> Fields:
+    def fields_from(cls, other: Fields) -> Fields:
         """What a spec of another class says in the fields of this one: those of the same name, and `absent`."""
         return cls.absent | {field: value for field, value in other.items() if field not in (CLASS, "kind")}
 

@@ -95,15 +95,15 @@ class Ffn(FfnSpec):
         return own | {"gated": self.gated, "activation": self.act}
 
     @classmethod
-    def written(cls, fields: Fields) -> Fields:
+    def to_document(cls, fields: Fields) -> Fields:
         """With its `kind`."""
         own = {name: value for name, value in fields.items() if name != "gated"}
         return own | {"kind": _kind(fields)}
 
     @classmethod
-    def described(cls, fields: Fields) -> str:
+    def describe(cls, fields: Fields) -> str:
         """The kind that goes with its activation."""
-        return super().described(fields | {"kind": _kind(fields)})
+        return super().describe(fields | {"kind": _kind(fields)})
 
     def activate(self, b: Builder, up: Tensor, gate: Tensor | None) -> Tensor:
         """The activation of `up`, multiplied in when there is a `gate`."""

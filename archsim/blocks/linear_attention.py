@@ -95,7 +95,7 @@ class GatedDeltaNet(MixerSpec):
         groups = self.n_value_heads // self.n_key_heads
         return found | ({"n_value_heads": extents["N"] * groups} if "N" in extents else {})
 
-    def reduced(self) -> Changes:
+    def tiny_fields(self) -> Changes:
         """Value heads stay a multiple of the key heads."""
         groups = min(self.n_value_heads // self.n_key_heads, tiny.HEADS)
         keys = max(min(self.n_key_heads, tiny.HEADS // groups), 1)

@@ -85,7 +85,7 @@ class Mamba2(MixerSpec):
     about = {"mamba2": About(label="Mamba-2",
                              paper="state space duality: Dao and Gu 2024, arXiv:2405.21060, section 7")}  # fmt: skip
 
-    def reduced(self) -> Changes:
+    def tiny_fields(self) -> Changes:
         """Heads stay a multiple of their groups."""
         groups = min(self.n_groups, tiny.HEADS)
         return {"n_heads": min(self.n_heads, tiny.HEADS) // groups * groups, "n_groups": groups}

@@ -35,9 +35,9 @@ class MaskSpec(Spec):
         return {} if self.kind == "chunked" else super().extents()
 
     @classmethod
-    def described(cls, fields: Fields) -> str:
+    def describe(cls, fields: Fields) -> str:
         """Its kind and window."""
-        name = super().described(fields)
+        name = super().describe(fields)
         return f"{name} {fields['window']:,}" if fields["window"] else name
 
     @model_validator(mode="after")

@@ -76,14 +76,14 @@ class Mla(AttentionSpec):
     rotated = "d_rope"
 
     @classmethod
-    def described(cls, fields: Fields) -> str:
+    def describe(cls, fields: Fields) -> str:
         """What it caches of a token."""
         return f"mla of {fields['kv_rank'] + fields['d_rope']:,} per token"
 
     @classmethod
-    def seen_from(cls, other: Fields) -> Fields:
+    def fields_from(cls, other: Fields) -> Fields:
         """Projections have a bias where all three of the other class have one."""
-        found = super().seen_from(other)
+        found = super().fields_from(other)
         return found | {"bias": all(other["qkv_bias"])} if "qkv_bias" in other else found
 
     @property

@@ -57,7 +57,7 @@ class Router(Spec):
     decisions = {"*": "router"}
 
     @classmethod
-    def described(cls, fields: Fields) -> str:
+    def describe(cls, fields: Fields) -> str:
         """Its score, and the groups that it chooses from."""
         groups = f", {fields['top_groups']} of {fields['groups']} groups" if fields["groups"] > 1 else ""
         return f"{fields['score']}{groups}"
@@ -135,7 +135,7 @@ class Moe(FfnSpec):
         shared = f"+{self.shared.n}" if self.shared is not None else ""
         return f"{self.n_experts}E{shared}/{self.top_k}act"
 
-    def reduced(self) -> Changes:
+    def tiny_fields(self) -> Changes:
         """At most eight experts, two of them per token, in groups of at least two."""
         router, experts = self.router, min(self.n_experts, tiny.EXPERTS)
         top_k = min(self.top_k, 2, experts)
@@ -150,12 +150,12 @@ class Moe(FfnSpec):
     brief = "{n_experts:,} experts of {expert[d_ff]:,}, {top_k:,} per token"
 
     @classmethod
-    def compared(cls, fields: Fields) -> Fields:
+    def comparable_fields(cls, fields: Fields) -> Fields:
         """With other networks, one expert is: all but its width."""
         return {name: value for name, value in fields["expert"].items() if name != "d_ff"}
 
     @classmethod
-    def seen_from(cls, other: Fields) -> Fields:
+    def fields_from(cls, other: Fields) -> Fields:
         """Another network as each of the experts, all but its width."""
         own = {name: value for name, value in other.items() if name not in ("kind", "d_ff")}
         return {"expert": own | {CLASS: Expert}} | cls.absent

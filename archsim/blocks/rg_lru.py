@@ -26,7 +26,7 @@ class RgLru(MixerSpec):
     about = {"rg_lru": About("rg-lru", label="RG-LRU",
                              paper="Griffin: De et al. 2024, arXiv:2402.19427, section 2.4")}  # fmt: skip
 
-    def reduced(self) -> Changes:
+    def tiny_fields(self) -> Changes:
         """Channels stay a multiple of their blocks."""
         blocks = min(self.n_blocks, tiny.HEADS)
         return {"n_blocks": blocks, "d_inner": min(self.d_inner, tiny.WIDTH) // blocks * blocks}

@@ -66,7 +66,7 @@ class Rope(Position):
         """All of the head, or as many of its dimensions as are named."""
         return self.dim or d_head
 
-    def reduced_to(self, d_head: int, was: int) -> Rope:
+    def shrink(self, d_head: int, was: int) -> Rope:
         """Fewer rotated dimensions, and per-dimension factors as many as pairs are left."""
         dim = None if self.dim is None else max(self.dim * d_head // was // 2 * 2, 2)
         pairs, scaling = (dim or d_head) // 2, self.scaling

@@ -21,7 +21,7 @@ ORDERS = ("story", "reverse", "random", "random:SEED")
 """Orders with a name; a list of decisions is an order too, whose rest follows as in the story."""
 
 
-def ordered(decisions: Sequence[str], order: str) -> tuple[str, ...]:
+def order_decisions(decisions: Sequence[str], order: str) -> tuple[str, ...]:
     """The decisions in an order given by name, or by those that come first. Raises UsageError."""
     if order == "story":
         return tuple(decisions)
@@ -43,7 +43,7 @@ def ordered(decisions: Sequence[str], order: str) -> tuple[str, ...]:
     return (*first, *(name for name in decisions if name not in first))
 
 
-def sampled(decisions: Sequence[str], count: int, seed: int) -> tuple[list[tuple[str, ...]], bool]:
+def sample_orders(decisions: Sequence[str], count: int, seed: int) -> tuple[list[tuple[str, ...]], bool]:
     """Orders to average over, and whether they are all there are. Each sampled order comes with its reverse."""
     if factorial(min(len(decisions), 20)) <= count:
         return list(permutations(decisions)), True
@@ -55,7 +55,7 @@ def sampled(decisions: Sequence[str], count: int, seed: int) -> tuple[list[tuple
     return found[:count], False
 
 
-def attributed(path: EvolutionPath, orders: Sequence[Sequence[str]]) -> Shares:
+def attribute(path: EvolutionPath, orders: Sequence[Sequence[str]]) -> Shares:
     """The mean change that each decision brings over the orders (Shapley's value where they are all orders).
 
     What several decisions can only change together is shared out equally among them. Whole numbers stay whole:

@@ -12,7 +12,7 @@ from archsim.counts.count import checked
 from archsim.counts.formats import choose_formats
 from archsim.counts.workload import Workload
 from archsim.engines.names import DEFAULT_ENGINE, engine_of
-from archsim.evolution.attribution import Shares, attributed, ordered, sampled
+from archsim.evolution.attribution import Shares, attribute, order_decisions, sample_orders
 from archsim.evolution.figures import ArchitectureCost, ArchitectureFigures
 from archsim.evolution.mix import ArchitectureMix, Change
 from archsim.evolution.path import EvolutionPath, PathStep
@@ -111,11 +111,11 @@ def evolve(
     )
     whole = frozenset(path.decisions)
     first, last = path.end(frozenset()).figures, path.end(whole).figures
-    steps = path.steps(ordered(path.decisions, order)) if path.decisions else ()
+    steps = path.steps(order_decisions(path.decisions, order)) if path.decisions else ()
     attribution = None
     if orders and path.decisions:
-        found, complete = sampled(path.decisions, orders, seed)
-        attribution = Attribution(attributed(path, found), len(found), seed, complete)
+        found, complete = sample_orders(path.decisions, orders, seed)
+        attribution = Attribution(attribute(path, found), len(found), seed, complete)
     return Evolution(
         a=a, b=b, hardware=hardware, context_len=context_len, order=order, first=first, last=last, steps=steps,
         changes=path.mix.changes, attribution=attribution,

@@ -13,7 +13,7 @@ from typing import NamedTuple, get_args
 from archsim.blocks.dispatch import CLASS, Spec
 from archsim.evolution.decisions import WHOLE, decision_of, decision_of_class, in_order
 from archsim.evolution.normal_form import Tree, document, is_tree, tree
-from archsim.evolution.stack import Pattern, compressed, expanded
+from archsim.evolution.stack import Pattern, compress, expand
 from archsim.spec.model import Embedding, Head, Model, Stack
 
 IDENTITY = frozenset({
@@ -40,8 +40,8 @@ def normal(model: Model) -> Whole:
         stack = {field: top["encoder"][field] for field in (CLASS, "final_norm", "embedding")}
         stack["embedding"] = stack["embedding"] or tree(Embedding())
         top["encoder"] = stack
-    encoder = None if model.encoder is None else Pattern(expanded(model.encoder.layers))
-    return Whole(top, Pattern(expanded(model.layers)), encoder)
+    encoder = None if model.encoder is None else Pattern(expand(model.encoder.layers))
+    return Whole(top, Pattern(expand(model.layers)), encoder)
 
 
 class Change(NamedTuple):
@@ -72,12 +72,12 @@ class ArchitectureMix:
 
     def document(self, taken: Collection[str]) -> dict[str, object]:
         """The spec of the mixture that takes these decisions from B. It need not be a valid one."""
-        top = mixed(self.a.top, self.b.top, taken)
+        top = mix_trees(self.a.top, self.b.top, taken)
         layers = stack(self.a.layers, self.b.layers, taken, "depth")
-        found = {"name": self.name, **document(top), "layers": compressed(layers)}
+        found = {"name": self.name, **document(top), "layers": compress(layers)}
         if top.get("encoder") is not None:
             inner = stack(self.a.encoder, self.b.encoder, taken, "encoder_depth")
-            found["encoder"] = {**document(top["encoder"]), "layers": compressed(inner)}
+            found["encoder"] = {**document(top["encoder"]), "layers": compress(inner)}
         return found
 
     def _changes(self) -> Iterator[Change]:
@@ -111,12 +111,12 @@ def stack(a: Pattern | None, b: Pattern | None, taken: Collection[str], depth: s
         one, two = a.at(i), b.at(i)
         pair = id(one), id(two)
         if pair not in made:
-            made[pair] = mixed(one, two, taken)
+            made[pair] = mix_trees(one, two, taken)
         found.append(made[pair])
     return found
 
 
-def mixed(a: Tree, b: Tree, taken: Collection[str], holder: str = "") -> Tree:
+def mix_trees(a: Tree, b: Tree, taken: Collection[str], holder: str = "") -> Tree:
     """Two specs of one class, field by field from the side that the field's decision takes.
 
     A field that only one of them has is taken from it. holder: the decision of the field that holds both.
@@ -141,7 +141,7 @@ def _mixed_field(a: Tree, b: Tree, field: str, taken: Collection[str], holder: s
         new = decision_of_class(owner, field, one[CLASS], two[CLASS], presence)
     kept = two if new in taken else one
     cls: type[Spec] = kept[CLASS]
-    whole = mixed(seen_as(one, cls), seen_as(two, cls), taken, presence)
+    whole = mix_trees(convert(one, cls), convert(two, cls), taken, presence)
     return {name: whole[name] for name in kept}
 
 
@@ -161,15 +161,15 @@ def differences(a: Tree, b: Tree, holder: str = "") -> Iterator[Change]:
             yield Change(
                 decision_of_class(owner, field, one[CLASS], two[CLASS], presence), field, owner, one, two
             )
-            yield from differences(seen_as(one, two[CLASS]), two, presence)
-            yield from differences(one, seen_as(two, one[CLASS]), presence)
+            yield from differences(convert(one, two[CLASS]), two, presence)
+            yield from differences(one, convert(two, one[CLASS]), presence)
 
 
-def seen_as(value: Tree, cls: type[Spec]) -> Tree:
+def convert(value: Tree, cls: type[Spec]) -> Tree:
     """What a spec says about one of another class: the fields that mean the same in both."""
     if value[CLASS] is cls:
         return value
-    found = cls.seen_from(value[CLASS].compared(value))
+    found = cls.fields_from(value[CLASS].comparable_fields(value))
     return {CLASS: cls} | {field: item for field, item in found.items() if _holds(cls, field, item)}
 
 

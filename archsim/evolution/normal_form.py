@@ -1,7 +1,7 @@
 """Specs as plain trees in one normal form, in which two architectures can be compared and mixed field by field.
 
 A tree is a mapping with a spec's class under `class` and every field, defaults filled in. What can be written in two
-ways is written in one: each class says how (`Spec.normal_form`, and `Spec.written` for the way back).
+ways is written in one: each class says how (`Spec.normal_form`, and `Spec.to_document` for the way back).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def is_tree(value: object) -> TypeGuard[Tree]:
 
 def document(tree: Tree) -> dict[str, object]:
     """A tree as a spec file has it: fields that are None are left out."""
-    fields = tree[CLASS].written(tree)
+    fields = tree[CLASS].to_document(tree)
     return {name: _written(value) for name, value in fields.items() if name != CLASS and value is not None}
 
 
@@ -46,10 +46,10 @@ def _written(value: object) -> object:
     return document(value) if is_tree(value) else value
 
 
-def frozen(value: object) -> Hashable:
+def freeze(value: object) -> Hashable:
     """A tree as something that can be compared and hashed."""
     if isinstance(value, dict):
-        return tuple(sorted((key, frozen(item)) for key, item in value.items()))
+        return tuple(sorted((key, freeze(item)) for key, item in value.items()))
     if isinstance(value, (tuple, list)):
-        return tuple(map(frozen, value))
+        return tuple(map(freeze, value))
     return type(value).__name__, value

@@ -7,13 +7,13 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from archsim.base.errors import AnswerNo
 from archsim.blocks.dispatch import Fields
 from archsim.blocks.layer import Layer, layer_name
-from archsim.evolution.normal_form import Tree, document, frozen, tree
+from archsim.evolution.normal_form import Tree, document, freeze, tree
 
 LONGEST_PERIOD = 16
 """Layers of the longest pattern that is looked for."""
 
 
-def expanded(layers: tuple[Layer, ...]) -> list[Tree]:
+def expand(layers: tuple[Layer, ...]) -> list[Tree]:
     """A tree for every layer in the order in which they run; `kv_from` becomes the number of the layer it names."""
     found: list[Tree] = []
     last: dict[str, int] = {}
@@ -67,7 +67,7 @@ def period(keys: Sequence[Hashable]) -> tuple[int, int]:
     return best
 
 
-def compressed(layers: Sequence[Tree]) -> list[Fields]:
+def compress(layers: Sequence[Tree]) -> list[Fields]:
     """The `layers` of a document: equal neighbours as one layer, a repeated pattern as a group; where layers read the
     caches of others, as many groups as there are patterns.
     """
@@ -133,7 +133,7 @@ def _keys(layers: Sequence[Tree]) -> list[int]:
     numbers: dict[Hashable, int] = {}
     for layer in layers:
         if id(layer) not in by_identity:
-            by_identity[id(layer)] = numbers.setdefault(frozen(layer), len(numbers))
+            by_identity[id(layer)] = numbers.setdefault(freeze(layer), len(numbers))
     return [by_identity[id(layer)] for layer in layers]
 
 

@@ -120,7 +120,7 @@ def format_value(field: str, value: object) -> str:
 
 def _value(value: object) -> str:
     if is_tree(value):
-        return str(value[CLASS].described(value))
+        return str(value[CLASS].describe(value))
     if isinstance(value, dict):
         return _by_role(value)
     if isinstance(value, tuple):

@@ -148,7 +148,7 @@ class Mtp(Spec):
     layer: Layer
 
     @classmethod
-    def described(cls, fields: Fields) -> str:
+    def describe(cls, fields: Fields) -> str:
         """How many modules."""
         return f"{fields['n']} module" + ("s" if fields["n"] > 1 else "")
 

@@ -28,7 +28,7 @@ def symbolic(model: Model, keep: Collection[str] = ()) -> tuple[Model, dict[str,
     """
     letters = _Letters(frozenset(keep))
     letters.collect(model)
-    return letters.applied(model), letters.values()
+    return letters.apply(model), letters.values()
 
 
 class _Letters:
@@ -60,16 +60,16 @@ class _Letters:
         """Every letter with its number."""
         return {self._name(letter, i): n for letter, known in self.seen.items() for i, n in enumerate(known)}
 
-    def applied(self, spec: S) -> S:
+    def apply(self, spec: S) -> S:
         """A copy of the spec with letters; repetitions take theirs in the order of the first walk."""
         letters = {letter: self._symbol(letter, n) for letter, n in self.numbers(spec).items()}
         update = spec.with_extents(letters)
         for name in type(spec).model_fields:
             value = getattr(spec, name)
             if name not in update and isinstance(value, Spec):
-                update[name] = self.applied(value)
+                update[name] = self.apply(value)
             elif name not in update and isinstance(value, tuple):
-                update[name] = tuple(self.applied(item) if isinstance(item, Spec) else item for item in value)
+                update[name] = tuple(self.apply(item) if isinstance(item, Spec) else item for item in value)
         return spec.model_copy(update=update)
 
     def _symbol(self, letter: str, value: int) -> Poly:

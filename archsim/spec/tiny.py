@@ -31,7 +31,7 @@ def _reduced(spec: S) -> S:
         small = _limited(value, limits.get(name))
         if small is not value:
             changes[name] = small
-    return spec.model_copy(update=changes | spec.reduced())
+    return spec.model_copy(update=changes | spec.tiny_fields())
 
 
 def _limited(value: object, limit: int | None) -> object:
