@@ -14,7 +14,7 @@ from archsim.base.units import parse_quantity
 from archsim.counts import graph_counts as c
 from archsim.counts.formats import choose_formats
 from archsim.counts.workload import Workload
-from archsim.engines.names import engine_of
+from archsim.engines.names import choose_engine
 from archsim.memory.engine_memory import EngineMemoryModel, EngineTensors, Settings, default_length
 from archsim.memory.engine_rules import EngineMemory, non_torch_of
 from archsim.memory.kv_cache import Paging
@@ -70,7 +70,7 @@ def memory_of(run: Run) -> RunMemory:
     """The memory of a run. Raises what `fit` raises."""
     model, _ = model_of(run.model)
     load = Workload(input_len=max(run.isl or 1, 1), output_len=max(run.osl or 1, 1))
-    engine = engine_of(run.engine)
+    engine = choose_engine(run.engine)
     settings = Settings(
         max_model_len=default_length(model, engine, load, run.longest),
         gpu_memory_utilization=run.memory_share,
@@ -93,7 +93,7 @@ def hardware_of(run: Run) -> Hardware:
         hardware = nearest(run.total_gib or 80.0)
     if run.total_gib is None:
         return hardware
-    kept = engine_of(run.engine).rules.memory.reserve.get(hardware.vendor)
+    kept = choose_engine(run.engine).rules.memory.reserve.get(hardware.vendor)
     size = run.total_gib + (parse_quantity(kept, "B") / GIB if kept else 0.0)
     memory = hardware.memory.model_copy(update={"capacity": f"{size} GiB", "working_set": None})
     return hardware.model_validate({**hardware.model_dump(by_alias=True), "memory": memory.model_dump()})
@@ -186,7 +186,7 @@ def _stage_peak(memory: RunMemory, stage: PipelineStage, load: tuple[int, int, i
 
 def queues(engine: str) -> bool:
     """Whether an engine sets memory aside for a cache, and lets requests wait when that is full."""
-    return engine_of(engine).rules.memory.share.meaning != "none"
+    return choose_engine(engine).rules.memory.share.meaning != "none"
 
 
 def largest_batch(run: Run) -> int:

@@ -9,8 +9,7 @@ from functools import lru_cache
 from archsim.base.diagnostics import quote
 from archsim.base.errors import ArchsimError, UnknownName, UsageError
 from archsim.base.json_types import JsonMapping
-from archsim.engines.names import DEFAULT_ENGINE, named
-from archsim.engines.names import engine_of as rules_of
+from archsim.engines.names import DEFAULT_ENGINE, choose_engine, engine_and_version
 from archsim.importers.opening import open_model
 from archsim.spec.format import load_format, stored
 from archsim.spec.hardware import Hardware
@@ -129,7 +128,7 @@ def degrees_of(row: JsonMapping, engine: str) -> tuple[int, int, int]:
     if tp is pp is dp is None:
         tp = whole(row, "n_devices")
     tp, pp, dp = tp or 1, pp or 1, dp or 1
-    if tp > 1 and rules_of(engine).rules.parallelism.splits == "layers":
+    if tp > 1 and choose_engine(engine).rules.parallelism.splits == "layers":
         tp, pp = 1, tp * pp
     return tp, pp, dp
 
@@ -138,7 +137,7 @@ def engine_of(name: object, version: object) -> tuple[str, tuple[str, ...]]:
     """An engine and its version as `--engine` takes them; one that nobody knows is none in particular."""
     spelt = str(name or DEFAULT_ENGINE).strip()
     try:
-        known = named(spelt)[0]
+        known = engine_and_version(spelt)[0]
     except UnknownName:
         return DEFAULT_ENGINE, (f"no engine named {quote(spelt)}: predicted as no engine in particular",)
     stated = str(version or "").strip()

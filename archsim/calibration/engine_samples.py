@@ -20,7 +20,7 @@ from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.calibration.engine_fits import Sample, fitted_kernels, fitted_overhead
 from archsim.calibration.fitting import TAIL, quantiles
 from archsim.calibration.writing import write_yaml
-from archsim.engines.names import named
+from archsim.engines.names import engine_and_version
 from archsim.engines.overhead import UNSTATED
 from archsim.spec.catalog import files
 from archsim.spec.engine import KernelPrior, load_engine
@@ -189,9 +189,8 @@ def _is_of(question: JsonMapping, engine: str, vendor: str) -> bool:
     if question.get("metric") not in KERNELS:
         return False
     try:
-        return (
-            named(str(question.get("engine")))[0] == engine and device_of(question["device"]).vendor == vendor
-        )
+        name = engine_and_version(str(question.get("engine")))[0]
+        return name == engine and device_of(question["device"]).vendor == vendor
     except ArchsimError:
         return False
 
@@ -209,7 +208,7 @@ def of_serving(tables: Sequence[Table]) -> dict[tuple[str, str], Sample]:
             asked = table.question(i)
             if str(asked.get("parallel_suspect", "0")) in ("0", "0.0", "") and table.measured["tpot_ms"][i]:
                 spelt = f"{asked.get('backend', '')} {asked.get('backend_version', '')}"
-                stacks.setdefault(named(spelt), []).append(i)
+                stacks.setdefault(engine_and_version(spelt), []).append(i)
         for stack, rows in stacks.items():
             keys = tuple(f"{table.question(i).get('tp_size')} {table.question(i).get('isl')}" for i in rows)
             found[stack] = Sample(

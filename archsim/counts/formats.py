@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from archsim.base.errors import UsageError
 from archsim.base.notes import Note
 from archsim.blocks.layer import walk_layers
-from archsim.engines.names import DEFAULT_ENGINE, engine_of
+from archsim.engines.names import DEFAULT_ENGINE, choose_engine
 from archsim.graph.graph import Block
 from archsim.graph.passes.quantize import DEFAULT, quantize
 from archsim.graph.tensor import BF16, Format
@@ -69,7 +69,7 @@ def choose_formats(
 def _usual_cache(engine: str, converted: str | None, sixteen: Format) -> tuple[Format, str]:
     """The cache format where none is asked for, and why. converted: the format that weights were converted to."""
     if converted is not None:
-        rules = engine_of(engine).rules
+        rules = choose_engine(engine).rules
         if converted in rules.memory.cache_formats:
             found = _cache_format(rules.memory.cache_formats[converted])
             return found, f"{rules.title} follows {converted} checkpoints, which ask for it,"

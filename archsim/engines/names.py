@@ -23,7 +23,7 @@ DEFAULT_ENGINE = "generic"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class EngineChoice:
     """An engine's document at a version. version: as asked for, empty where assumed. notes: what had to be assumed."""
 
     name: str
@@ -32,14 +32,14 @@ class Chosen:
     notes: tuple[Note, ...]
 
 
-def engine_of(text: str) -> Chosen:
+def choose_engine(text: str) -> EngineChoice:
     """The document of `NAME[@VERSION]`, and what had to be assumed. Raises UnknownName, SpecError."""
     from archsim.spec.engine import load_engine
 
-    name, rest = named(text)
+    name, rest = engine_and_version(text)
     version = rest if version_of(rest) else ""
     rules = load_engine(name, version)
-    return Chosen(name=name, version=version, rules=rules, notes=tuple(_notes(rules, version)))
+    return EngineChoice(name=name, version=version, rules=rules, notes=tuple(_notes(rules, version)))
 
 
 def _notes(rules: Engine, version: str) -> Iterator[Note]:
@@ -55,7 +55,7 @@ def _notes(rules: Engine, version: str) -> Iterator[Note]:
         yield Note("A21", text)
 
 
-def named(text: str) -> tuple[str, str]:
+def engine_and_version(text: str) -> tuple[str, str]:
     """An engine's name, and the version named with it (empty: none), as in `vLLM 0.9`, `vllm==1.0` or `vllm@v0.6`.
 
     A document's own name is found without reading any document. Raises UnknownName.

@@ -11,7 +11,7 @@ from archsim.base.notes import Note, notes_to_dict
 from archsim.counts.count import checked
 from archsim.counts.formats import choose_formats
 from archsim.counts.workload import Workload
-from archsim.engines.names import DEFAULT_ENGINE, engine_of
+from archsim.engines.names import DEFAULT_ENGINE, choose_engine
 from archsim.evolution.attribution import Shares, attribute, order_decisions, sample_orders
 from archsim.evolution.figures import ArchitectureCost, ArchitectureFigures
 from archsim.evolution.mix import ArchitectureMix, Change
@@ -176,7 +176,7 @@ def _too_big(hardware: Hardware | None, *models: Model) -> list[Note]:
         return []
     found = []
     for model in models:
-        tensors = EngineTensors(model, hardware, choose_formats(model), engine_of(DEFAULT_ENGINE))
+        tensors = EngineTensors(model, hardware, choose_formats(model), choose_engine(DEFAULT_ENGINE))
         if not EngineMemoryModel(tensors, Workload(input_len=1, output_len=1)).on(Plan()).fits:
             text = f"{model.name} does not fit on one {hardware.id}; its times are those of one that holds it"
             found.append(Note("W09", text))

@@ -42,10 +42,10 @@ class Op:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False, kw_only=True)
 class Block:
-    """A named group, a repetition and a fused kernel, all in one.
+    """A named group, a repetition and a kernel, all in one.
 
     `times` repeats the body; `carry` pairs (tensor read by one repetition, tensor that the repetition before
-    wrote in its place); `shared` repetitions use one set of weights; `fused` bodies run as one kernel.
+    wrote in its place); `shared` repetitions use one set of weights.
     `kernel` names what the body computes as a whole, for an interpreter that has a better way to run it (a
     chunked scan); the body then states the work, and `attrs` what running it needs.
     """
@@ -53,7 +53,6 @@ class Block:
     name: str
     body: tuple[Op | Block, ...]
     times: Num = 1
-    fused: bool = False
     shared: bool = False
     carry: tuple[tuple[Tensor, Tensor], ...] = ()
     kernel: str = ""

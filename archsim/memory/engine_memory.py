@@ -17,7 +17,7 @@ from archsim.counts.count import step_for
 from archsim.counts.formats import Formats, cache_format
 from archsim.counts.step_graphs import StepGraphs, mesh_of
 from archsim.counts.workload import Workload, WorkloadSteps
-from archsim.engines.names import Chosen
+from archsim.engines.names import EngineChoice
 from archsim.graph.graph import Block
 from archsim.graph.passes.shard import shard
 from archsim.graph.tensor import nbytes
@@ -196,7 +196,7 @@ class EngineTensors:
         model: Model,
         hardware: Hardware,
         formats: Formats,
-        engine: Chosen,
+        engine: EngineChoice,
         settings: Settings = DEFAULTS,
     ) -> None:
         self.model, self.hardware, self.formats = model, hardware, formats
@@ -415,7 +415,7 @@ def _requests_held(m: DeviceMemory) -> Num:
     return m.division.room / maximum(m.request_bytes, 1)
 
 
-def default_length(model: Model, engine: Chosen, load: Workload, max_model_len: int | None) -> int:
+def default_length(model: Model, engine: EngineChoice, load: Workload, max_model_len: int | None) -> int:
     """Tokens of the request that an engine must hold to start: as asked for, else its default."""
     rule = engine.rules.scheduler.context
     if max_model_len is not None:

@@ -13,7 +13,7 @@ from archsim.counts.count import checked, step_for
 from archsim.counts.formats import Formats, choose_formats
 from archsim.counts.optional_parts import checked_parts
 from archsim.counts.workload import Workload
-from archsim.engines.names import DEFAULT_ENGINE, Chosen, engine_of
+from archsim.engines.names import DEFAULT_ENGINE, EngineChoice, choose_engine
 from archsim.memory.engine_memory import (
     DeviceMemory,
     EngineMemoryModel,
@@ -107,7 +107,7 @@ class Fit:
     hardware: Hardware
     plan: Plan
     formats: Formats
-    engine: Chosen
+    engine: EngineChoice
     settings: Settings
     memory: DeviceMemory
     batch: int
@@ -318,7 +318,7 @@ def _replicas(model: Model, tp: int | None, dp: int | None, ep: int | None) -> t
 
 def check_fit(model: Model, hardware: Hardware, request: FitRequest) -> Fit:
     """The answer without suggestions."""
-    engine = engine_of(request.engine)
+    engine = choose_engine(request.engine)
     formats = choose_formats(model, request.weights, request.kv_cache_dtype, engine=request.engine)
     load = Workload(batch=request.batch, input_len=request.input_len, output_len=request.output_len)
     length = default_length(model, engine, load, request.settings.max_model_len)

@@ -13,9 +13,6 @@ from archsim.spec.format import load_format
 from archsim.spec.parallelism import Plan, candidates, check, check_degrees, plan_for
 from archsim.timing.device import DeviceRates
 
-NARROWER = ("fp8", "int4")
-"""Weight formats that are offered where a model is too big, the widest first."""
-
 
 def device_count(devices: int | str) -> int:
     """`--devices` as a number. Raises UsageError."""
@@ -101,7 +98,7 @@ class PlanSearch:
         memory = self.memory
         graph = memory.tensors.rank(Plan())
         bits = 8 * c.weight_bytes(graph) / c.params(graph)
-        narrower = [n for n in NARROWER if load_format(n).format().bits < 0.9 * bits]
+        narrower = [n for n in memory.rules.formats.weights if load_format(n).format().bits < 0.9 * bits]
         hints = tuple(f"a narrower format: `--weights {n}`" for n in narrower[-1:])
         hints += ("a smaller batch or a shorter context",)
         plan, held = last or (Plan(), memory.on(Plan()))

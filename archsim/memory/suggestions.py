@@ -18,10 +18,6 @@ from archsim.spec.parallelism import expert_counts
 MORE = 1.05
 """Tokens relative to the present from which a change is worth showing."""
 
-WEIGHTS = ("fp8", "int8", "int4")
-FILES = ("gguf_q8_0", "gguf_q6_k", "gguf_q5_k_m", "gguf_q4_k_m", "gguf_q3_k_m", "gguf_q2_k")
-"""Weight formats that are tried, the widest first; the second list for engines that split layers."""
-
 LESS = 0.95
 """Size relative to the present below which a format counts as narrower."""
 
@@ -61,7 +57,7 @@ def try_change(model: Model, hardware: Hardware, request: FitRequest) -> Fit | N
 def candidate_changes(request: FitRequest, answer: Fit) -> Iterator[tuple[str, FitRequest]]:
     yield from _engine_settings(request, answer)
     if answer.kv_tokens is not None and answer.formats.kv.bits > 9:
-        name = "q8_0" if answer.engine.rules.parallelism.splits == "layers" else "fp8"
+        name = answer.engine.rules.formats.kv_cache
         yield f"--kv-cache-dtype {name}", replace(request, kv_cache_dtype=name)
     if not answer.fits and answer.longest and answer.longest < answer.length:
         shorter = answer.longest // ROUND * ROUND or answer.longest
@@ -150,7 +146,7 @@ def _experts_out(request: FitRequest, answer: Fit) -> Iterator[tuple[str, FitReq
 def formats_below(answer: Fit) -> Iterator[str]:
     """Weight formats in which the model is smaller than now, the widest first."""
     present = _weight_bytes(answer.model, answer.formats)
-    for name in FILES if answer.engine.rules.parallelism.splits == "layers" else WEIGHTS:
+    for name in answer.engine.rules.formats.weights:
         try:
             narrower = choose_formats(answer.model, name)
         except ArchsimError:

@@ -11,7 +11,7 @@ from archsim.counts import graph_counts as c
 from archsim.counts.count import checked
 from archsim.counts.formats import Formats, choose_formats
 from archsim.counts.workload import Workload, WorkloadSteps, checked_workload
-from archsim.engines.names import DEFAULT_ENGINE, engine_of, named
+from archsim.engines.names import DEFAULT_ENGINE, choose_engine, engine_and_version
 from archsim.engines.overhead import EngineOverheads
 from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel, EngineTensors
 from archsim.memory.plan_search import PlanSearch
@@ -135,7 +135,7 @@ def estimate(
     formats = choose_formats(model, weights, kv_cache_dtype, engine=engine)
     given = {k: v for k, v in {"tp": tp, "pp": pp, "ep": ep, "dp": dp}.items() if v is not None}
     checked(**given)
-    chosen = engine_of(engine)
+    chosen = choose_engine(engine)
     memory = EngineMemoryModel(EngineTensors(model, hardware, formats, chosen), load)
     search = PlanSearch(memory, DeviceRates(hardware))
     start, fixed = search.start(**given), frozenset(given)
@@ -165,7 +165,8 @@ def _answer(
         decode=decode, params_total=c.params(memory.one_token), params_active=c.active_params(memory.one_token),
         chosen=auto and plan.devices > 1, overheads=pricer.overheads, store=store, tensors=memory.tensors,
         assumptions=(
-            *formats.assumptions, *assumed(memory, plan, held), *timed_by(pricer.overheads, prefill, named(engine)),
+            *formats.assumptions, *assumed(memory, plan, held),
+            *timed_by(pricer.overheads, prefill, engine_and_version(engine)),
             *lifted(prefill, decode),
             *search.rates.notes,
         ),

@@ -9,6 +9,7 @@ from archsim.base.errors import ArchsimError
 from archsim.base.options import EstimateArguments
 from archsim.counts import graph_counts as c
 from archsim.counts.count import kv_growth, step_for
+from archsim.engines.names import DEFAULT_ENGINE, choose_engine
 from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel
 from archsim.predict.estimate import Estimate, estimate
 from archsim.spec.hardware import Hardware
@@ -89,7 +90,8 @@ def _tries(
     free: EstimateArguments = {**options, "devices": "auto", "tp": None, "pp": None, "dp": None, "ep": None}
     more = _estimated(model, hardware, free)
     yield f"--devices {more.plan.devices}" if more else "", more
-    for weights in ("fp8", "int4"):
+    offered = choose_engine(str(options.get("engine", DEFAULT_ENGINE))).rules.formats.weights
+    for weights in (offered[0], offered[-1]):
         if options.get("weights") != weights:
             yield f"--weights {weights}", _estimated(model, hardware, {**options, "weights": weights})
 

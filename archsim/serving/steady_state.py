@@ -21,7 +21,7 @@ from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note
 from archsim.counts.formats import Formats, choose_formats
 from archsim.counts.workload import Workload, checked_workload
-from archsim.engines.names import DEFAULT_ENGINE, engine_of
+from archsim.engines.names import DEFAULT_ENGINE, choose_engine
 from archsim.graph.step import Step
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
@@ -114,7 +114,7 @@ def steady(
     lets run at the same time; the rest wait. Raises UsageError, InvalidPlan.
     """
     checked_workload(concurrency, input_len, output_len)
-    plan = Plan(tp=tp, pp=pp, ep=ep, dp=dp, engine=engine_of(engine).rules.name)
+    plan = Plan(tp=tp, pp=pp, ep=ep, dp=dp, engine=choose_engine(engine).rules.name)
     check_degrees(model, plan)
     formats = formats or choose_formats(model, weights, kv_cache_dtype, engine=engine)
     pricer = StepPricer.of(model, hardware, formats, engine_overheads(engine, store), plan, store=store)

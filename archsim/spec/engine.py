@@ -219,6 +219,13 @@ class Parallelism(Section):
     pipeline: Literal["even", "first", "last", "before_last", "all_last", "output"] = "first"
 
 
+class Formats(Section):
+    """Number formats that the engine reads, for suggestions: weights, the widest first, and a narrow cache."""
+
+    weights: tuple[str, ...] = ("fp8", "int8", "int4")
+    kv_cache: str = "fp8"
+
+
 class Engine(Section):
     """Everything that is known of one engine at one version.
 
@@ -237,6 +244,7 @@ class Engine(Section):
     time: Time
     scheduler: Scheduler
     parallelism: Parallelism = Parallelism.model_construct()
+    formats: Formats = Formats.model_construct()
     before: dict[str, JsonObject] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
     sources: dict[str, Source] = Field(default_factory=dict)

@@ -12,7 +12,7 @@ from archsim.base.json_types import JsonObject
 from archsim.base.ranges import parse_range
 from archsim.counts.formats import Formats, choose_formats
 from archsim.counts.workload import Workload
-from archsim.engines.names import DEFAULT_ENGINE, engine_of
+from archsim.engines.names import DEFAULT_ENGINE, choose_engine
 from archsim.memory.engine_memory import EngineMemoryModel, EngineTensors
 from archsim.memory.plan_search import PlanSearch
 from archsim.predict.estimate import price_phases
@@ -189,7 +189,7 @@ class Case:
         """The plan of these degrees, or the candidates for the smallest that fits. Raises InvalidPlan."""
         model, device = self.model, self.hardware
         overheads = engine_overheads(self.engine)
-        tensors = EngineTensors(model, device, self.formats, engine_of(self.engine))
+        tensors = EngineTensors(model, device, self.formats, choose_engine(self.engine))
         memory, rates = EngineMemoryModel(tensors, Workload()), DeviceRates(device)
         search = PlanSearch(memory, rates)
         start, fixed = search.start(**given), frozenset(given)

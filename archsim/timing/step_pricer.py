@@ -9,7 +9,7 @@ from typing import Protocol
 from archsim.base.number import Num, absent, exp, maximum, where
 from archsim.counts.formats import Formats
 from archsim.counts.step_graphs import REMEMBERED_GRAPHS, StepGraphs, StepMemo
-from archsim.engines.names import DEFAULT_ENGINE, named
+from archsim.engines.names import DEFAULT_ENGINE, engine_and_version
 from archsim.engines.overhead import EngineOverheads, overheads_of
 from archsim.graph.kernels import Kernel, kernels_with_edges, traffic
 from archsim.graph.step import Step
@@ -156,7 +156,7 @@ class StepPricer:
 
 def engine_overheads(engine: str = DEFAULT_ENGINE, store: Store | None = None) -> EngineOverheads:
     """The overheads of an engine as it is asked for (`vllm`, `vllm@0.11`): its document's, and those measured."""
-    return overheads_of(*named(engine), measured=(store or default_store()).engines)
+    return overheads_of(*engine_and_version(engine), measured=(store or default_store()).engines)
 
 
 class TimeByKernelClass:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from archsim.base.errors import ArchsimError, UnknownName
-from archsim.engines.names import aliases, engine_of, named
+from archsim.engines.names import aliases, choose_engine, engine_and_version
 from archsim.spec import loader
 from archsim.spec.engine import Engine, load_engine, version_of
 
@@ -76,20 +76,20 @@ SPELLINGS = [s for path in sorted(FOLDER.glob("*.yaml")) for s in (path.stem, *a
 def test_every_spelling_has_rules(spelling: str) -> None:
     """Each engine of the list resolves to rules, in any case, with and without a version."""
     for name in (spelling, spelling.upper(), f"{spelling}@1.2.3", f"{spelling}@0.1"):
-        chosen = engine_of(name)
-        assert chosen.name == named(name)[0]
+        chosen = choose_engine(name)
+        assert chosen.name == engine_and_version(name)[0]
         assert chosen.rules.memory.non_torch
 
 
 def test_assumed_version_is_named() -> None:
     """Without a version the newest rules are used, and the answer says so."""
-    assert any("0.22 is assumed" in note.text for note in engine_of("vllm").notes)
-    assert engine_of("vllm@0.11").notes == ()
+    assert any("0.22 is assumed" in note.text for note in choose_engine("vllm").notes)
+    assert choose_engine("vllm@0.11").notes == ()
 
 
 def test_unknown() -> None:
     """An engine that is not there, and a document with a field that is none."""
     with pytest.raises(UnknownName):
-        engine_of("nonesuch")
+        choose_engine("nonesuch")
     with pytest.raises(ArchsimError):
         load_engine("nonesuch")

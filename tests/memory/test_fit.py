@@ -14,7 +14,7 @@ from archsim.base.errors import AnswerNo, InvalidPlan, UsageError
 from archsim.counts import graph_counts as c
 from archsim.counts.count import step_for
 from archsim.counts.formats import choose_formats
-from archsim.engines.names import engine_of
+from archsim.engines.names import choose_engine
 from archsim.memory.engine_memory import EngineTensors
 from archsim.spec.lower import lower
 from archsim.spec.parallelism import Plan
@@ -162,7 +162,7 @@ def test_caches_are_the_graphs() -> None:
     for name in ("gemma3-27b", "deepseek-v3", "qwen3.5-397b-a17b", "mamba-2.8b", "llama4-scout"):
         model, hw = archsim.load_model(name), archsim.load_hardware("b200")
         formats = choose_formats(model)
-        tensors = EngineTensors(model, hw, formats, engine_of("generic"))
+        tensors = EngineTensors(model, hw, formats, choose_engine("generic"))
         (stage,) = tensors.stages(Plan())
         for length in (1, 500, 5000, 70_000):
             graph = formats.apply(lower(model, step_for(model, 1, length)))

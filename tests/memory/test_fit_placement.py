@@ -11,7 +11,7 @@ from archsim.base.errors import InvalidPlan
 from archsim.counts import graph_counts as c
 from archsim.counts.count import step_for
 from archsim.counts.formats import choose_formats
-from archsim.engines.names import engine_of
+from archsim.engines.names import choose_engine
 from archsim.graph.tensor import numel
 from archsim.memory.engine_memory import EngineTensors, Settings
 from archsim.memory.tensors import layer_counts
@@ -27,7 +27,7 @@ def fit(model: str, hw: str, **options: Any) -> Any:
 
 def tensors(model: Any, engine: str) -> EngineTensors:
     """What an engine lays out of a model on one device."""
-    return EngineTensors(model, load_hardware("h100"), choose_formats(model), engine_of(engine))
+    return EngineTensors(model, load_hardware("h100"), choose_formats(model), choose_engine(engine))
 
 
 @pytest.mark.parametrize("model", ["mamba-2.8b", "qwen3.5-397b-a17b", "minimax-text-01"])
@@ -164,7 +164,7 @@ def test_host_memory_with_several_devices() -> None:
         assert two.offload.host_weights == one.offload.host_weights
         assert two.offload.ideal_s == pytest.approx(one.offload.ideal_s)
         spec = archsim.load_model("mixtral-8x7b")
-        formats, engine = choose_formats(spec, "gguf_q4_k_m"), engine_of("llamacpp")
+        formats, engine = choose_formats(spec, "gguf_q4_k_m"), choose_engine("llamacpp")
         cut = EngineTensors(spec, load_hardware("h100"), formats, engine, Settings(**moved)).stages(
             Plan(pp=2)
         )

@@ -12,7 +12,7 @@ import archsim
 from archsim.base.errors import ArchsimError
 from archsim.counts.formats import choose_formats
 from archsim.counts.workload import Workload
-from archsim.engines.names import engine_of
+from archsim.engines.names import choose_engine
 from archsim.memory.engine_memory import EngineMemoryModel, EngineTensors
 from archsim.memory.kv_cache import Paging
 from archsim.memory.plan_search import PlanSearch
@@ -67,7 +67,7 @@ def test_a_contradiction_that_was() -> None:
 def test_arrays_are_the_numbers(engine: str, model: str, plan: Plan) -> None:
     """The memory of a grid of workloads is, point by point, that of the numbers."""
     spec, hw = archsim.load_model(model), load_hardware("h200")
-    tensors = EngineTensors(spec, hw, choose_formats(spec), engine_of(engine))
+    tensors = EngineTensors(spec, hw, choose_formats(spec), choose_engine(engine))
     batches, prompts, answers = (1, 5, 64), (2, 700, 40_000), (1, 333)
     load = Workload(
         batch=np.array(batches, float).reshape(-1, 1, 1), input_len=np.array(prompts, float).reshape(-1, 1),
@@ -105,7 +105,7 @@ def test_a_sweep_is_the_estimate(engine: str) -> None:
 def test_the_smallest_plan_is_the_smallest_that_fits(model: str, engine: str) -> None:
     """No candidate before the one that is found fits; `fit --devices auto` finds the same."""
     spec, hw = archsim.load_model(model), load_hardware("a100-80gb")
-    tensors = EngineTensors(spec, hw, choose_formats(spec), engine_of(engine))
+    tensors = EngineTensors(spec, hw, choose_formats(spec), choose_engine(engine))
     search = PlanSearch(EngineMemoryModel(tensors, Workload(input_len=4000, output_len=96)), DeviceRates(hw))
     plan, memory = search.smallest(search.start(), frozenset())
     assert memory.fits

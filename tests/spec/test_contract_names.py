@@ -3,7 +3,7 @@
 import pytest
 
 from archsim.base.errors import UnknownName
-from archsim.engines.names import named
+from archsim.engines.names import engine_and_version
 from archsim.spec.load import load_hardware
 
 DEVICES = [
@@ -98,11 +98,11 @@ def test_device_spellings_resolve(spelling: str) -> None:
 @pytest.mark.parametrize(("spelling", "engine"), ENGINES.items())
 def test_engine_spellings_resolve(spelling: str, engine: str) -> None:
     """Engines with or without a version, in any case."""
-    assert named(spelling)[0] == engine
+    assert engine_and_version(spelling)[0] == engine
 
 
 @pytest.mark.parametrize("spelling", ["vlm", "vllmx", "", "x" * 1000, "hfoo"])
 def test_what_is_no_engine_is_refused(spelling: str) -> None:
     """A spelling must end where a word does."""
     with pytest.raises(UnknownName, match="no engine"):
-        named(spelling)
+        engine_and_version(spelling)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from archsim.engines.names import Chosen
+from archsim.engines.names import EngineChoice
 from archsim.engines.overhead import measured_overhead
 from archsim.render.page import Page, Row, Section, facts, row
 from archsim.spec.engine import Engine, Memory
@@ -25,7 +25,7 @@ PROFILE = {
 WINDOWS = {"full": "the whole context", "cut": "the window", "chunk": "the window and the tokens of one step"}
 
 
-def engine_page(chosen: Chosen, file: str) -> Page:
+def engine_page(chosen: EngineChoice, file: str) -> Page:
     """The rules at a version, and their sources."""
     rules = chosen.rules
     version = chosen.version or (f"{rules.version}, the newest that is known" if rules.version else "")

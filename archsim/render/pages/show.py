@@ -16,7 +16,7 @@ from archsim.spec.hardware import Hardware, load_system
 from archsim.spec.loader import read
 
 if TYPE_CHECKING:
-    from archsim.engines.names import Chosen
+    from archsim.engines.names import EngineChoice
     from archsim.spec.format import FormatSpec
 
 DocumentKind = Literal["model", "hw", "format", "engine"]
@@ -65,9 +65,9 @@ def _resolved(kind: DocumentKind, name: str) -> Resolved:
     """Engines have spellings and versions of their own."""
     if kind != "engine" or name.endswith((".yaml", ".yml")):
         return resolve(CATALOGS[kind], name)
-    from archsim.engines.names import named
+    from archsim.engines.names import engine_and_version
 
-    return resolve("engines", named(name)[0])
+    return resolve("engines", engine_and_version(name)[0])
 
 
 def _by_content(found: NamedDocument) -> NamedDocument:
@@ -144,15 +144,15 @@ def page(found: NamedDocument) -> Page:
     return model_page(found.name, found.file())
 
 
-def _chosen(found: NamedDocument) -> Chosen:
+def _chosen(found: NamedDocument) -> EngineChoice:
     """An engine's rules at the version that its name has; of a file, the newest."""
-    from archsim.engines.names import Chosen, engine_of
+    from archsim.engines.names import EngineChoice, choose_engine
     from archsim.spec.engine import load_engine
 
     if found.resolved.origin != "path":
-        return engine_of(found.name)
+        return choose_engine(found.name)
     rules = load_engine(found.name)
-    return Chosen(name=rules.name, version="", rules=rules, notes=())
+    return EngineChoice(name=rules.name, version="", rules=rules, notes=())
 
 
 def _device(found: NamedDocument) -> Page:
