@@ -28,7 +28,7 @@ def validate_files(
     times = RunTimes(store)
     found: dict[Kind, list[Validation]] = {}
     for table in own_runs() if path is None else tables(path):
-        found.setdefault(table.kind, []).append(answered(table.sample(limit), times))
+        found.setdefault(table.kind, []).append(validate_table(table.sample(limit), times))
     answers = tuple(joined(parts) for parts in found.values())
     return answers[0] if len(answers) == 1 else Several(answers=answers)
 
@@ -44,11 +44,11 @@ def own_runs() -> list[Table]:
 
 
 PREDICTORS: Mapping[Kind, Callable[[Table, RunTimes], Validation]] = {
-    "kernels": kernels.validated, "runs": runs.validated, "serving": serving.validated,
+    "kernels": kernels.validate_table, "runs": runs.validate_table, "serving": serving.validate_table,
 }  # fmt: skip
 
 
-def answered(table: Table, times: RunTimes) -> Validation:
+def validate_table(table: Table, times: RunTimes) -> Validation:
     """The answer for one file."""
     return PREDICTORS[table.kind](table, times)
 

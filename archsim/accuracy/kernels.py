@@ -62,7 +62,7 @@ class KeyPredictions:
     bound: Ints | int
 
 
-def validated(table: Table, times: RunTimes) -> Validation:
+def validate_table(table: Table, times: RunTimes) -> Validation:
     """Every row predicted or refused with a reason."""
     count = len(table)
     columns = {name: np.full(count, np.nan) for name in ("seconds", "low", "high", "naive")}
@@ -72,7 +72,7 @@ def validated(table: Table, times: RunTimes) -> Validation:
     timers = Timers(times.store)
     for part in parts(table):
         try:
-            usable, found = predicted(part, timers)
+            usable, found = predict_rows(part, timers)
         except ArchsimError as error:
             reasons |= dict.fromkeys(part.at.tolist(), error.message)
             continue
@@ -120,7 +120,7 @@ def _text(field: object) -> str:
     return "" if field is None else str(field).strip()
 
 
-def predicted(part: KeyRows, timers: Timers) -> tuple[Bools, KeyPredictions]:
+def predict_rows(part: KeyRows, timers: Timers) -> tuple[Bools, KeyPredictions]:
     """Which rows of a part can be asked, and the predictions. Raises UnknownName for a device or class."""
     key = part.key
     if key.op not in CLASSES:
@@ -129,7 +129,7 @@ def predicted(part: KeyRows, timers: Timers) -> tuple[Bools, KeyPredictions]:
 
         raise UnknownName(f"no time model for kernels of class {quote(key.op)}")
     clock = timers[key.device, key.engine]
-    call = called(part)
+    call = kernel_call(part)
     usable = np.ones(len(part.at), bool)
     for name in CLASSES[key.op].dims:
         values = call.dims.get(name)
@@ -137,7 +137,7 @@ def predicted(part: KeyRows, timers: Timers) -> tuple[Bools, KeyPredictions]:
     if not usable.any():
         return usable, NOTHING
     dims = {name: np.where(usable, values, 1.0) for name, values in call.dims.items()}
-    return usable, timed(clock, call._replace(dims=dims), usable)
+    return usable, predict_call(clock, call._replace(dims=dims), usable)
 
 
 NOTHING = KeyPredictions(
@@ -159,7 +159,7 @@ class Timers(dict[tuple[str, str], Timer]):
         return self[key]
 
 
-def called(part: KeyRows) -> KernelCall:
+def kernel_call(part: KeyRows) -> KernelCall:
     """The rows as one array call; extents that a class can do without are filled where they are empty."""
     dims = dict(part.dims)
     for name, usual in CLASSES[part.key.op].usual.items():
@@ -172,7 +172,7 @@ def called(part: KeyRows) -> KernelCall:
     return KernelCall(key.op, key.dtype or "bf16", key.kv_dtype, key.kernel, dims)
 
 
-def timed(clock: Timer, call: KernelCall, usable: Bools) -> KeyPredictions:
+def predict_call(clock: Timer, call: KernelCall, usable: Bools) -> KeyPredictions:
     """The predictions of one array call, with the roofline beside them."""
     found = kernel_time(clock, call)
     naive = np.stack(

@@ -183,14 +183,14 @@ class RowPrediction(NamedTuple):
     counted: bool = True
 
 
-def validated(table: Table, times: RunTimes) -> Validation:
+def validate_table(table: Table, times: RunTimes) -> Validation:
     """Every row predicted or refused with a reason."""
     found: list[RowPrediction] = []
     refused: list[Refused] = []
     for row in range(len(table)):
         asked = table.question(row)
         try:
-            found.append(answered(row, asked, times))
+            found.append(predict_row(row, asked, times))
         except (ArchsimError, ArithmeticError, LookupError, TypeError, ValueError) as error:
             refused.append(Refused(table.ids[row], str(asked.get("metric", "")), reason_of(error)))
     return Validation(
@@ -199,7 +199,7 @@ def validated(table: Table, times: RunTimes) -> Validation:
     )  # fmt: skip
 
 
-def answered(row: int, asked: JsonMapping, times: RunTimes) -> RowPrediction:
+def predict_row(row: int, asked: JsonMapping, times: RunTimes) -> RowPrediction:
     """The prediction of one row. Raises ArchsimError where there is none."""
     run = run_of(asked)
     metric = METRICS.get(run.metric)

@@ -18,13 +18,13 @@ ANSWERED = ("tpot_ms", "ttft_ms")
 DEGREES = ("tp_size", "pp_size", "attention_dp_size", "moe_ep_size")
 
 
-def validated(table: Table, times: RunTimes) -> Validation:
+def validate_table(table: Table, times: RunTimes) -> Validation:
     """Both metrics of every row predicted or refused with a reason."""
     found: list[RowPrediction] = []
     refused: list[Refused] = []
     for row in range(len(table)):
         try:
-            answers = list(answered(row, table.question(row), times))
+            answers = list(predict_rows(row, table.question(row), times))
         except (ArchsimError, ArithmeticError, LookupError, TypeError, ValueError) as error:
             answers = [reason_of(error)] * len(ANSWERED)
         for metric, answer in zip(ANSWERED, answers, strict=True):
@@ -38,7 +38,7 @@ def validated(table: Table, times: RunTimes) -> Validation:
     )  # fmt: skip
 
 
-def answered(row: int, asked: JsonMapping, times: RunTimes) -> Iterator[RowPrediction | str]:
+def predict_rows(row: int, asked: JsonMapping, times: RunTimes) -> Iterator[RowPrediction | str]:
     """The prediction of each metric, or why there is none. Raises ArchsimError where there is neither."""
     run = point_of(asked)
     assert run.batch is not None and run.isl is not None and run.osl is not None

@@ -119,7 +119,7 @@ def spreads(document: JsonMapping, tables: Sequence[Table], known: Store) -> Jso
     """How far whole runs are off beyond the intervals of their steps, by kind of figure."""
     steps = {"interval": document["composition"].get("interval", (0.0, 0.0))}
     times = RunTimes(replace(known, engines={**document["engines"], "composition": steps}))
-    found = [runs.validated(table, times).rows for table in tables]
+    found = [runs.validate_table(table, times).rows for table in tables]
     result = {}
     for kind in dict.fromkeys(KINDS.values()) if found else ():
         rests = [_rests(rows, kind) for rows in found]
@@ -170,7 +170,7 @@ def _timed(table: Table, rows: Sequence[int]) -> Sample:
     keys = tuple(f"{table.question(i)['model']} {table.question(i)['device']}" for i in rows)
     measured = [_value(table, i) for i in rows]
     return Sample(
-        rows=tuple(rows), keys=keys, predict=_predictor(table, runs.validated, rate),
+        rows=tuple(rows), keys=keys, predict=_predictor(table, runs.validate_table, rate),
         measured=np.array([1 / v if rate[i] else v for i, v in zip(rows, measured, strict=True)]),
     )  # fmt: skip
 
@@ -212,14 +212,14 @@ def of_serving(tables: Sequence[Table]) -> dict[tuple[str, str], Sample]:
         for stack, rows in stacks.items():
             keys = tuple(f"{table.question(i).get('tp_size')} {table.question(i).get('isl')}" for i in rows)
             found[stack] = Sample(
-                rows=tuple(rows), keys=keys, predict=_predictor(table, serving.validated, {}),
+                rows=tuple(rows), keys=keys, predict=_predictor(table, serving.validate_table, {}),
                 measured=np.array([table.measured["tpot_ms"][i] for i in rows], float),
             )  # fmt: skip
     return found
 
 
 def _predictor(
-    table: Table, validated: Callable[[Table, RunTimes], Validation], rate: Mapping[int, bool]
+    table: Table, validate_table: Callable[[Table, RunTimes], Validation], rate: Mapping[int, bool]
 ) -> Callable[[Store, Sequence[int]], Floats]:
     """Predicted times of some rows of a table."""
 
@@ -229,7 +229,7 @@ def _predictor(
             questions={name: [column[i] for i in rows] for name, column in table.questions.items()},
             measured={name: [column[i] for i in rows] for name, column in table.measured.items()},
         )  # fmt: skip
-        found = validated(part, RunTimes(store)).rows
+        found = validate_table(part, RunTimes(store)).rows
         times = {}
         for id, metric, value in zip(found.ids, found.metrics, found.predicted, strict=True):
             if metric != "ttft_ms" or rate:

@@ -64,7 +64,7 @@ class Calibration:
         }  # fmt: skip
 
 
-def calibrated(
+def calibrate_tables(
     sources: Sequence[Path],
     *,
     out: Path = FOLDER,
@@ -80,7 +80,7 @@ def calibrated(
     source: what the measurements are and where they come from. hw: device that rows of an
     unknown one belong to. Raises UsageError, SpecError.
     """
-    kernels, others = sorted_by_kind(found(sources))
+    kernels, others = sorted_by_kind(table_files(sources))
     groups = [group for file in kernels for group in read(file)]
     hardware, unknown = devices(groups, hw)
     usable = [g for g in groups if g.key.device in hardware and g.key.op in MODELS]
@@ -103,7 +103,7 @@ def calibrated(
         written += write(fits, out, {"measured": stated})
         if borrowing and usable:
             written.append(write_transfer(out, usable, hardware))
-    engines = tuple(refitted(others, out, dry_run)) if others else ()
+    engines = tuple(refit_engines(others, out, dry_run)) if others else ()
     written += [out / ENGINES] if others and not dry_run else []
     return Calibration(
         fits=fits,
@@ -145,7 +145,7 @@ def reasons(groups: Sequence[Group], unknown: Mapping[str, int]) -> dict[str, in
     return skipped
 
 
-def refitted(tables: Sequence[Table], out: Path, dry_run: bool) -> Iterator[str]:
+def refit_engines(tables: Sequence[Table], out: Path, dry_run: bool) -> Iterator[str]:
     """What whole runs say of engines, one line each; written to `engines.yaml` of the folder."""
     from archsim.calibration.engine_samples import refit
     from archsim.calibration.engine_samples import write as write_engines
@@ -168,7 +168,7 @@ def write_transfer(out: Path, groups: Sequence[Group], hardware: Mapping[str, Ha
     return path
 
 
-def found(sources: Sequence[Path]) -> list[Path]:
+def table_files(sources: Sequence[Path]) -> list[Path]:
     """The tables among files and folders. Raises UsageError where there is none."""
     files: list[Path] = []
     for path in sources:

@@ -44,9 +44,9 @@ def calibrate(
 
     Whole shape families are held out for the errors; the constants that are written use all rows.
     """
-    from archsim.calibration.run import calibrated
+    from archsim.calibration.run import calibrate_tables
 
-    answer = calibrated(
+    answer = calibrate_tables(
         from_, out=out, dry_run=dry_run, borrowing=borrowing, title=title, source=source, hw=hw
     )
     layout = "json" if json else format.value

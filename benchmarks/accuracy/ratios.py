@@ -69,11 +69,11 @@ def answered(table: files.Table, row: int, times: RunTimes) -> tuple[Run, RowPre
     """A row's question, its prediction, and the phase behind it; a serving point's is its TPOT."""
     question = table.question(row)
     if table.kind == "serving":
-        run, asked = serving.point_of(question), next(serving.answered(row, question, times))
+        run, asked = serving.point_of(question), next(serving.predict_rows(row, question, times))
         if isinstance(asked, str):
             raise ArchsimError(asked)
         return run, asked, times.estimate(run, run.batch or 1, run.isl or 1, run.osl or 1).decode
-    run, asked = run_of(question), runs.answered(row, question, times)
+    run, asked = run_of(question), runs.predict_row(row, question, times)
     batch, isl, osl = runs._load(run)
     definition = asked.labels["definition"]
     if definition in STEPS:

@@ -53,7 +53,7 @@ class Known:
 @lru_cache(maxsize=1)
 def public_runs() -> tuple[tuple[Table, ...], tuple[Validation, ...]]:
     """The run lists that archsim comes with, each with its predictions; none where there are none."""
-    from archsim.accuracy.checked import answered, own_runs
+    from archsim.accuracy.checked import own_runs, validate_table
     from archsim.accuracy.times import RunTimes
 
     try:
@@ -61,7 +61,7 @@ def public_runs() -> tuple[tuple[Table, ...], tuple[Validation, ...]]:
     except ArchsimError:
         return (), ()
     times = RunTimes()
-    return tables, tuple(answered(found, times) for found in tables)
+    return tables, tuple(validate_table(found, times) for found in tables)
 
 
 def known(study: Study) -> Known:
