@@ -73,8 +73,8 @@ NOTES: dict[str, str] = {
         "share no prefix."
     ),
     "A16": (
-        "Kernel launches whose fitted time is below the roofline of their own work are priced at the roofline: the "
-        "seconds that this adds, and how many launches there are."
+        "Kernel launches whose fitted time is below the roofline of their own work are priced at the roofline: how "
+        "many there are, and their share of the time."
     ),
     "A20": "The engine has no memory rules of its own: those of another engine are used.",
     "A21": "No version of the engine is given: the one named is assumed.",

@@ -2,7 +2,7 @@
 
 1. Linear layers that read the same activation are one GEMM (QKV, gate and up), since engines store their weights side
    by side.
-2. All expert GEMMs of a layer are one grouped GEMM.
+2. All expert GEMMs of a layer are one grouped GEMM, which also deals out the rows that the router has chosen.
 3. Elementwise ops fuse into the preceding GEMM; norms, activations, RoPE and top-k are kernels of their own.
 4. The decodes of a step, with a few new tokens each (speculative verification), are one ragged attention kernel, and
    its prompts, or chunks of them, another.
@@ -96,8 +96,9 @@ def fusion_key(kernel: Kernel, fused_qkv: bool) -> object | None:
     weight = _weight(product)
     if weight is None:
         return None
-    if weight.tensor.role == "expert":
-        return ("experts", weight.tensor.name.rsplit(".", 1)[0])
+    rows = _dispatched(kernel)
+    if rows is not None or weight.tensor.role == "expert":
+        return ("experts", (rows or weight).tensor.name.rsplit(".", 1)[0])
     if not fused_qkv or weight.tensor.role != "linear":
         return None
     read = next(use for use in product.reads if use is not weight)
@@ -139,7 +140,28 @@ def main_calls(kernels: list[Kernel], moved: Traffic, step: Step, machine: Devic
         return []
     if weight.tensor.role == "expert":
         return [_experts(kernels, product, weight, moved, machine)]
-    return [_gemm(kernels, product, weight, moved, machine)]
+    rows = _dispatched(first)
+    if rows is None or len(kernels) == 1:
+        return [_gemm(kernels, product, weight, moved, machine)]
+    return _routed_experts(kernels, moved, step, machine)
+
+
+def _dispatched(kernel: Kernel) -> Use | None:
+    """The rows that a router's kernel deals out to experts, one for each (token, expert) pair."""
+    return next((op.writes[0] for op in kernel.ops if op.fn == "dispatch"), None)
+
+
+def _routed_experts(
+    kernels: list[Kernel], moved: Traffic, step: Step, machine: DeviceRates
+) -> list[KernelCall]:
+    """The router's GEMM, and the grouped kernel of the experts, which is the one that deals out the rows."""
+    product = _product(kernels[0])
+    assert product is not None
+    weight = _weight(product)
+    assert weight is not None
+    own = Traffic(weight=nbytes(weight))
+    rest = moved._replace(weight=moved.weight - own.weight)
+    return [_gemm(kernels[:1], product, weight, own, machine), *main_calls(kernels[1:], rest, step, machine)]
 
 
 def _gemm(

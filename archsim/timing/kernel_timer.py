@@ -29,8 +29,9 @@ from archsim.timing.duration import Duration, Evidence
 from archsim.timing.surface_file import read_surfaces
 
 WIDER = 2.0
-"""Factor on a fit's own interval, in log, on another device of its architecture: its engine, format and kernels are
-the same, only rates differ. No public table that may be fitted holds two such devices, so this is a judgement."""
+"""Factor on a fit's own interval, in log, for shapes unlike all that were measured (another latent rank), and on
+another device of its architecture: engine, format and kernels are the same, only rates differ. No public table that
+may be fitted holds such a pair, so this is a judgement."""
 
 UNKNOWN = TransferError(interval={str(code): (-0.4, 0.9) for code in range(4)})
 """The interval of a class and grade that nothing is known about."""
@@ -93,9 +94,11 @@ class Timer:
         if found.host_s and not call.kernel:
             time = maximum(time - found.host_s, floor + found.ramp_s)
         low, high = interval(model, call, floor / time, found)
-        return Duration(
-            time, maximum(time * exp(low), floor), time * exp(high), floor, evidence_of(found.grade)
-        )
+        evidence = evidence_of(found.grade)
+        if not model.covers(call):  # carried over to a shape that no table holds
+            low, high = low * WIDER, high * WIDER
+            evidence = "datasheet" if evidence == "datasheet" else "transferred"
+        return Duration(time, maximum(time * exp(low), floor), time * exp(high), floor, evidence)
 
     def choose(self, model: KernelModel, call: KernelCall) -> KernelFit:
         """The nearest fit of the store for the call's class, format and implementation."""

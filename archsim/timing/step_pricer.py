@@ -41,8 +41,8 @@ REMEMBERED_STEPS = 1024
 LEAST = 1e-30
 """Seconds that are nothing, where one must not divide by nothing."""
 
-LIFT_TOLERANCE = 1e-3
-"""Share by which a launch's time may be below its kernels' speed of light before it counts as lifted to it."""
+LIFT_TOLERANCE = 1e-6
+"""A launch this close to its kernels' speed of light stands at it: no fit reaches it but by being lifted."""
 
 
 class StepTimer(Protocol):
@@ -178,21 +178,21 @@ class TimeByKernelClass:
         self.launches += count * len(found)
         total = sum([time.expected for _, time in found])
         lift = 1.0 if absent(total) else maximum(1.0, ideal / maximum(total, LEAST))
-        self._note_lift(lift, count, total)
+        self._note_lift(ideal, count, total)
         for kernel_class, time in found:
             sums = self.sums.setdefault((kernel_class, time.evidence), [0, 0, 0])
             for i, value in enumerate(time[:3]):
                 sums[i] = sums[i] + value * count * lift
         return total * count * lift
 
-    def _note_lift(self, lift: Num, count: Num, total: Num) -> None:
-        """Counts a launch that a fit prices below the graph's own bound."""
-        if isinstance(lift, (int, float)) and lift <= 1 + LIFT_TOLERANCE:
-            return
-        below = lift > 1 + LIFT_TOLERANCE
-        if isinstance(below, bool) or below.any():
+    def _note_lift(self, ideal: Num, count: Num, total: Num) -> None:
+        """Counts a launch that stands at the graph's own bound: a fit that says less was lifted to it, here or by the
+        kernel timer.
+        """
+        below = (total <= ideal * (1 + LIFT_TOLERANCE)) & (ideal > 0)
+        if below if isinstance(below, bool) else below.any():
             self.lifted = self.lifted + count * below
-            self.lifted_s = self.lifted_s + where(below, (lift - 1) * total * count, 0.0)
+            self.lifted_s = self.lifted_s + where(below, ideal * count, 0.0)
 
     @property
     def by_class(self) -> tuple[ClassTime, ...]:

@@ -117,7 +117,7 @@ class RankTime:
 
     costs: of every kernel at the device's peaks; fused: their expected times; by_class: those by class of kernels.
     launches: kernels that the host starts. lifted, lifted_s: launches whose time model says less than the graph's own
-    bound, and the seconds that were added to reach it.
+    bound, which are priced at it, and the seconds that they take.
     """
 
     costs: tuple[KernelCost, ...] = ()
