@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from archsim.spec.catalog import BUILT_IN, STDIN, Kind, resolve
+from archsim.spec.catalog import BUILT_IN, STDIN, resolve
 
 
 def inputs(**names: str) -> list[str]:
@@ -38,9 +38,3 @@ def shown(path: Path, origin: str) -> str:
     parts = path.resolve().parts
     top = max((i for i, part in enumerate(parts) if part in ("specs", "hardware", "reports")), default=0)
     return "/".join(parts[top:])
-
-
-def file_of(kind: Kind, name: str) -> tuple[Path, str]:
-    """The file of a name, and where it was found."""
-    resolved = resolve(kind, name)
-    return resolved.path, resolved.origin

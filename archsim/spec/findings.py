@@ -39,7 +39,7 @@ _EXPECTED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is wrong with a node."""
+    """One thing that is wrong with a node. meant: the known field that an unknown one is spelt nearly as."""
 
     code: str
     message: str
@@ -47,6 +47,7 @@ class Finding:
     where: Node | NodeList
     key: Any = None
     label: str = ""
+    meant: str = ""
     notes: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
 
@@ -180,6 +181,7 @@ def _unknown(key: object, owner: Node, classes: list[type[BaseModel]]) -> Findin
         where=owner,
         key=key,
         label=f"did you mean {quote(close[0])}?" if close else f"not a field{_for_kind(owner) or ' here'}",
+        meant=close[0] if close else "",
         notes=notes,
     )
 
@@ -193,9 +195,7 @@ def _paired(findings: list[Finding]) -> list[Finding]:
         if finding.code == "E103" and near:
             close = difflib.get_close_matches(str(finding.key)[:100], list(near), n=1, cutoff=CUTOFF)
             wanted = near.get(close[0]) if close else None
-            if wanted is not None and (
-                finding.label == f"did you mean {quote(wanted.key)}?" or finding.notes
-            ):
+            if wanted is not None and finding.meant in ("", wanted.key):
                 missing = [m for m in missing if m is not wanted]
                 label = f"did you mean {quote(wanted.key)}?"
                 finding = replace(finding, label=label, notes=wanted.notes)
