@@ -567,7 +567,7 @@ def test_a_large_report_stays_below_the_limit() -> None:
 @pytest.fixture(scope="module")
 def small() -> tuple[study.Study, fitting.Parts]:
     """A page with controls of one model, in parts."""
-    asked = study.Asked(models=("x",), hw=("y",))
+    asked = study.ReportRequest(models=("x",), hw=("y",))
     found = study.study([_loaded("llama3.2-1b")], [_device("h100")], asked)
     numbers = grid.grid(found)
     sections = document._sections(found, numbers, document.measured.known(found), False, "")
@@ -606,7 +606,7 @@ def test_no_file_above_the_limit(light: bool, monkeypatch: pytest.MonkeyPatch, t
 def test_large_comparisons_stay_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """With many candidates the grid has fewer points and then fewer formats; the report's own point is always there."""
     monkeypatch.setattr(grid, "POINTS", 120)
-    asked = study.Asked(models=("x",), hw=("y",), batch=3)
+    asked = study.ReportRequest(models=("x",), hw=("y",), batch=3)
     few = study.study([_loaded("llama3.2-1b")], [_device("h100")], asked)
     many = study.study([_loaded("llama3.2-1b")] * 4, [_device("h100")], asked)
     found = grid.grid(few), grid.grid(many)
