@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -190,23 +191,30 @@ def pipeline_stages(layers: Layers, count: int, rule: str) -> tuple[PipelineStag
     found: dict[tuple[int, tuple[tuple[str, Num], ...]], PipelineStage] = {}
     at = 0
     for i, size in enumerate(layer_counts(len(layers.weights), count, rule)):
-        own = [c for layer in layers.weights[at : at + size] for c in layer]
-        own += [*(layers.first if i == 0 else ()), *(layers.last if i == count - 1 else ())]
-        kept = [c for layer in layers.caches[at : at + size] for c in layer]
-        kept += layers.last_caches if i == count - 1 else ()
-        stage = PipelineStage(weights=sum(round(c.bytes) for c in own), caches=_summed(kept))
+        own = [*layers.weights[at : at + size], layers.first if i == 0 else ()]
+        own.append(layers.last if i == count - 1 else ())
+        kept = [*layers.caches[at : at + size], layers.last_caches if i == count - 1 else ()]
+        weights = sum(n * sum(round(c.bytes) for c in layer) for layer, n in _alike(own))
+        stage = PipelineStage(weights=weights, caches=_summed(kept))
         key = stage.weights, tuple((c.tensor.name, c.copies) for c in stage.caches)
         found[key] = replace(stage, count=found[key].count + 1) if key in found else stage
         at += size
     return tuple(found.values())
 
 
-def _summed(caches: Sequence[TensorCopies]) -> tuple[TensorCopies, ...]:
-    """The same caches with repeated layers counted as copies."""
-    found: dict[str, TensorCopies] = {}
-    for cache in caches:
-        known = found.get(cache.tensor.name)
-        found[cache.tensor.name] = (
-            cache if known is None else replace(known, copies=known.copies + cache.copies)
-        )
-    return tuple(found.values())
+def _alike(layers: Sequence[Sequence[TensorCopies]]) -> list[tuple[Sequence[TensorCopies], int]]:
+    """Distinct layers, and how often each is there: repetitions of a layer are the very same object."""
+    times = Counter(map(id, layers))
+    return [(layer, times[key]) for key, layer in {id(layer): layer for layer in layers}.items()]
+
+
+def _summed(layers: Sequence[Sequence[TensorCopies]]) -> tuple[TensorCopies, ...]:
+    """The caches of some layers, with repeated layers counted as copies."""
+    copies: dict[str, Num] = {}
+    tensors: dict[str, Tensor] = {}
+    for layer, times in _alike(layers):
+        for cache in layer:
+            name = cache.tensor.name
+            tensors.setdefault(name, cache.tensor)
+            copies[name] = copies.get(name, 0) + times * cache.copies
+    return tuple(TensorCopies(tensor, copies[name]) for name, tensor in tensors.items())

@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
@@ -254,12 +254,13 @@ def _shelves(kind: Kind) -> list[_Shelf]:
     result: list[_Shelf] = []
     seen: set[str] = set()
     top = _TOP[kind]
-    built_in = {os.path.realpath(folder): folder for folder, _ in _built_in(top)}
-    for folder, origin in [*_user_roots(top), *_built_in(top)]:
+    built_in = _built_in(top)
+    own = {os.path.realpath(folder) for folder, _ in built_in}
+    for folder, origin in [*_user_roots(top), *built_in]:
         if not os.path.isdir(folder) or (real := os.path.realpath(folder)) in seen:
             continue
         seen.add(real)
-        shelf = _built_in_shelf(kind, folder) if real in built_in else _shelf(kind, folder, origin)
+        shelf = _built_in_shelf(kind, folder) if real in own else _shelf(kind, folder, origin)
         result += [shelf] if shelf.files or shelf.index.status else []
     return result
 
@@ -269,13 +270,17 @@ def data_roots(top: str) -> list[Path]:
     return [folder for folder, _ in (*_user_roots(top), *_built_in(top))]
 
 
-def _user_roots(top: str) -> Iterator[tuple[Path, str]]:
-    yield Path(top), f"./{top}"
-    for entry in filter(None, os.environ.get("ARCHSIM_PATH", "").split(os.pathsep)):
-        yield Path(entry) / top, "$ARCHSIM_PATH"
-        yield Path(entry), "$ARCHSIM_PATH"
+def _user_roots(top: str) -> tuple[tuple[Path, str], ...]:
     home = os.environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
-    yield Path(home) / "archsim" / top, "$XDG_DATA_HOME"
+    return _roots(top, os.environ.get("ARCHSIM_PATH", ""), home)
+
+
+@lru_cache(maxsize=64)
+def _roots(top: str, entries: str, home: str) -> tuple[tuple[Path, str], ...]:
+    """The folders of a user, from the settings that name them."""
+    listed = [Path(entry) for entry in filter(None, entries.split(os.pathsep))]
+    named = [(place, "$ARCHSIM_PATH") for entry in listed for place in (entry / top, entry)]
+    return (Path(top), f"./{top}"), *named, (Path(home) / "archsim" / top, "$XDG_DATA_HOME")
 
 
 @cache
@@ -300,8 +305,19 @@ def _shelf(kind: Kind, folder: Path, origin: str) -> _Shelf:
 
 def _built_in_shelf(kind: Kind, folder: Path) -> _Shelf:
     """A folder that archsim comes with, listed once while no file is added or removed."""
-    watched = (_index_file(kind, folder), *(folder / place for place in _PLACES[kind]))
-    return _listed_once(kind, folder, tuple(path.stat().st_mtime_ns for path in watched if path.exists()))
+    places = (
+        ("index.json", *_PLACES[kind]) if kind == "hw" else (_PLACES[kind][0] + "/index.json", *_PLACES[kind])
+    )
+    top = os.fspath(folder)
+    return _listed_once(kind, folder, tuple(_changed(f"{top}/{place}") for place in places))
+
+
+def _changed(path: str) -> int:
+    """When a file or folder was changed last; -1 where there is none."""
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return -1
 
 
 @lru_cache(maxsize=64)
