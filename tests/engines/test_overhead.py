@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from archsim.engines.names import engine_of
+from archsim.engines.names import choose_engine
 from archsim.engines.overhead import UNSTATED, overheads_of
 from archsim.spec.catalog import files
 
@@ -41,7 +41,7 @@ def test_nothing_measured_is_no_overhead() -> None:
 @pytest.mark.parametrize("name", files("engines"))
 def test_every_document_states_what_sets_its_engine_apart(name: str) -> None:
     """Launches, fusion and scheduling come from the document; measured kernels are of an engine that there is."""
-    rules, found = engine_of(name).rules, overheads_of(name, measured={})
+    rules, found = choose_engine(name).rules, overheads_of(name, measured={})
     assert found.name == name and found.launch_s == pytest.approx(rules.time.launch_us * 1e-6)
     assert found.fused_qkv == rules.time.fused_qkv
     assert found.chunked_prefill_with_decode == rules.scheduler.chunked_prefill_with_decode
