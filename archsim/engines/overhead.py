@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from archsim.base.json_types import JsonMapping
 from archsim.base.version import version_of
 from archsim.engines.names import DEFAULT_ENGINE
+
+if TYPE_CHECKING:
+    from archsim.spec.engine import Engine
 
 
 class EngineOverheads(NamedTuple):
@@ -33,16 +36,21 @@ class EngineOverheads(NamedTuple):
 
 
 def overheads_of(
-    engine: str = DEFAULT_ENGINE, version: str = "", *, measured: Mapping[str, JsonMapping]
+    engine: str = DEFAULT_ENGINE,
+    version: str = "",
+    *,
+    measured: Mapping[str, JsonMapping],
+    document: Engine | None = None,
 ) -> EngineOverheads:
     """The overheads of an engine at a version: its document's, and the measured host work per step.
 
     That is of the newest version not above the one asked for, else of the oldest known. measured: of all engines, as
-    calibrations state it.
+    calibrations state it. document: the engine's, where it is at hand.
     """
-    from archsim.spec.engine import load_engine
+    if document is None:
+        from archsim.spec.engine import load_engine
 
-    document = load_engine(engine, version)
+        document = load_engine(engine, version)
     kernels = document.time.kernels
     return EngineOverheads(
         name=engine, kernels=kernels, version=version if kernels == engine else "",

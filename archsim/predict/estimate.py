@@ -11,8 +11,8 @@ from archsim.counts import graph_counts as c
 from archsim.counts.count import checked
 from archsim.counts.formats import Formats, choose_formats
 from archsim.counts.workload import Workload, WorkloadSteps, checked_workload
-from archsim.engines.names import DEFAULT_ENGINE, choose_engine, engine_and_version
-from archsim.engines.overhead import EngineOverheads
+from archsim.engines.names import DEFAULT_ENGINE, choose_engine
+from archsim.engines.overhead import EngineOverheads, overheads_of
 from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel, EngineTensors
 from archsim.memory.plan_search import PlanSearch
 from archsim.predict.assumptions import assumed, lifted, timed_by, warned
@@ -21,7 +21,7 @@ from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan
 from archsim.timing.calibration import Store, default_store
 from archsim.timing.device import DeviceRates
-from archsim.timing.step_pricer import StepPricer, engine_overheads
+from archsim.timing.step_pricer import StepPricer
 from archsim.timing.step_time import StepTime
 
 if TYPE_CHECKING:
@@ -145,18 +145,18 @@ def estimate(
     else:
         plan = search.plan_on(None if auto else devices, start, fixed)
         held = memory.on(plan)
-    answer = _answer(search, plan, held, auto, engine, store or default_store())
+    answer = _answer(search, plan, held, auto, store or default_store())
     return answer if concurrency is None else _served(answer, concurrency)
 
 
-def _answer(
-    search: PlanSearch, plan: Plan, held: DeviceMemory, auto: bool, engine: str, store: Store
-) -> Estimate:
+def _answer(search: PlanSearch, plan: Plan, held: DeviceMemory, auto: bool, store: Store) -> Estimate:
     """The estimate on a plan."""
     memory = search.memory
     model, hardware, load, formats = memory.model, memory.hardware, memory.load, memory.tensors.formats
+    engine = memory.tensors.engine
+    overheads = overheads_of(engine.name, engine.version, measured=store.engines, document=engine.rules)
     pricer = StepPricer.of(
-        model, hardware, formats, engine_overheads(engine, store), plan, graphs=memory.graphs, rates=search.rates,
+        model, hardware, formats, overheads, plan, graphs=memory.graphs, rates=search.rates,
         store=store,
     )  # fmt: skip
     prefill, decode = price_phases(pricer, memory.steps, model.architecture != "encoder")
@@ -166,7 +166,7 @@ def _answer(
         chosen=auto and plan.devices > 1, overheads=pricer.overheads, store=store, tensors=memory.tensors,
         assumptions=(
             *formats.assumptions, *assumed(memory, plan, held),
-            *timed_by(pricer.overheads, prefill, engine_and_version(engine)),
+            *timed_by(pricer.overheads, prefill, (engine.name, engine.version)),
             *lifted(prefill, decode),
             *search.rates.notes,
         ),
