@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from archsim.ledger.claims import Ledger
     from archsim.ledger.survey import Survey
     from archsim.measure.model_check import ModelCheck
-    from archsim.memory.fit import Fit
+    from archsim.memory.check_fit import Fit
     from archsim.predict.estimate import Estimate
     from archsim.predict.timeline import Trace
     from archsim.render.html.request import Report

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -36,10 +35,10 @@ def lines() -> dict[str, int]:
     return dict(count)
 
 
-def run_time_imports(name: str) -> set[str]:
-    """Modules of archsim that are imported when a module is: at its top level, but for type checking."""
+def imports_of(name: str) -> set[str]:
+    """Modules of archsim that a module imports, also inside functions and for type checking alone."""
     found: set[str] = set()
-    for node in _top_level(tree(modules()[name]).body):
+    for node in ast.walk(tree(modules()[name])):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -48,20 +47,9 @@ def run_time_imports(name: str) -> set[str]:
     return {target for target in found if target in modules() and target != name}
 
 
-def _top_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    for node in body:
-        if isinstance(node, ast.If):
-            if "TYPE_CHECKING" not in ast.dump(node.test):
-                yield from _top_level([*node.body, *node.orelse])
-        elif isinstance(node, ast.Try):
-            yield from _top_level([*node.body, *node.orelse, *node.finalbody])
-        else:
-            yield node
-
-
 def circles() -> list[list[str]]:
     """Groups of modules that import each other, directly or through others (strongly connected components)."""
-    graph = {name: run_time_imports(name) for name in modules()}
+    graph = {name: imports_of(name) for name in modules()}
     order: list[str] = []
     seen: set[str] = set()
     for name in graph:

@@ -13,7 +13,7 @@ from archsim.cli import options as o
 from archsim.cli import output
 
 if TYPE_CHECKING:
-    from archsim.memory.fit import Fit
+    from archsim.memory.check_fit import Fit
 
 
 def fit(

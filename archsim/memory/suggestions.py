@@ -9,7 +9,7 @@ from archsim.base.errors import ArchsimError
 from archsim.counts import graph_counts as c
 from archsim.counts.count import step_for
 from archsim.counts.formats import Formats, choose_formats
-from archsim.memory.fit import Change, Fit, FitRequest, Inverse, check_fit
+from archsim.memory.check_fit import Change, Fit, FitRequest, Inverse, check_fit
 from archsim.spec.hardware import Hardware
 from archsim.spec.lower import lower
 from archsim.spec.model import Model

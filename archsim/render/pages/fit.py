@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from archsim.base.units import format_rate
+from archsim.memory.check_fit import Fit
 from archsim.memory.engine_rules import EngineMemory
-from archsim.memory.fit import Fit
 from archsim.render.page import Cell, Page, Row, Section, Style, bar, facts, percent, plural, row
 
 MEANING = {

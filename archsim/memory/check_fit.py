@@ -1,0 +1,346 @@
+"""What an engine holds of a model on a device, judged for one request: `archsim fit` without its suggestions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from archsim.base.json_types import JsonObject
+from archsim.base.notes import Note, notes_to_dict, past_context
+from archsim.base.units import format_bytes
+from archsim.counts.count import step_for
+from archsim.counts.formats import Formats, choose_formats
+from archsim.counts.workload import Workload
+from archsim.engines.names import DEFAULT_ENGINE, EngineChoice, choose_engine
+from archsim.memory.engine_memory import (
+    DeviceMemory,
+    EngineMemoryModel,
+    EngineTensors,
+    Settings,
+    Verdict,
+    default_length,
+)
+from archsim.memory.engine_rules import EngineMemory, non_torch_of
+from archsim.memory.kv_cache import LONGEST
+from archsim.memory.offload import Offload, host_split
+from archsim.memory.plan_search import PlanSearch
+from archsim.memory.tensors import pipeline_stages
+from archsim.spec.hardware import Hardware
+from archsim.spec.lower import lower
+from archsim.spec.model import Model
+from archsim.spec.parallelism import Plan
+from archsim.timing.device import DeviceRates
+
+CONVERTIBLE = ("bf16", "fp16", "fp32")
+"""Formats of checkpoints that an engine may convert while it loads them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitRequest:
+    """Everything that `fit` is asked with, in the options' words. batch: requests of max_model_len that must fit at
+    once."""
+
+    devices: int | str | None = None
+    tp: int | None = None
+    pp: int | None = None
+    ep: int | None = None
+    dp: int | None = None
+    batch: int = 1
+    input_len: int = 2048
+    output_len: int = 256
+    weights: str | None = None
+    kv_cache_dtype: str | None = None
+    engine: str = DEFAULT_ENGINE
+    settings: Settings = field(default_factory=Settings)
+
+    @property
+    def degrees(self) -> dict[str, int]:
+        """The parallel degrees that were given."""
+        given = {"tp": self.tp, "pp": self.pp, "ep": self.ep, "dp": self.dp}
+        return {name: n for name, n in given.items() if n is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A change of one option, and what it leads to. change: as typed. longest: tokens of the longest request."""
+
+    change: str
+    verdict: Verdict
+    devices: int
+    kv_tokens: int | None
+    longest: int | None
+
+    def to_dict(self) -> JsonObject:
+        """The contract's object."""
+        return {
+            "change": self.change, "kv_tokens": self.kv_tokens, "verdict": self.verdict, "devices": self.devices,
+            "max_model_len": self.longest,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inverse:
+    """The question turned round, everything else as asked. devices: the fewest that fit. weights: the widest
+    format that fits on the devices asked for. batch: requests of max_model_len at once. None: there is none.
+    """
+
+    devices: int | None
+    weights: str | None
+    batch: int | None
+
+    def to_dict(self) -> JsonObject:
+        """Plain numbers."""
+        return {"fewest_devices": self.devices, "widest_weights": self.weights, "largest_batch": self.batch}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """Whether it fits. All bytes are of one device, that of the stage that holds fewest tokens.
+
+    length: max_model_len asked for. longest: tokens of the longest request that fits; None where nothing grows. seqs,
+    batched_tokens: of one step at most. load_peak: bytes while weights are loaded.
+    """
+
+    model: Model
+    hardware: Hardware
+    plan: Plan
+    formats: Formats
+    engine: EngineChoice
+    settings: Settings
+    memory: DeviceMemory
+    batch: int
+    length: int
+    longest: int | None
+    batched_tokens: int
+    seqs: int
+    offload: Offload | None
+    load_peak: int = 0
+    assumptions: tuple[Note, ...] = ()
+    warnings: tuple[Note, ...] = ()
+    suggestions: tuple[Change, ...] = ()
+    inverse: Inverse | None = None
+
+    @property
+    def budget(self) -> EngineMemory:
+        """How the engine divides the device."""
+        return self.memory.division
+
+    @property
+    def fits(self) -> bool:
+        """Whether the engine starts and holds the requests."""
+        return bool(self.memory.fits)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The answer in a word."""
+        return self.memory.verdict
+
+    @property
+    def kv_tokens(self) -> int | None:
+        """Tokens that the cache holds, in whole pages; None where there is no cache."""
+        return self.memory.kv_tokens
+
+    @property
+    def need(self) -> int:
+        """Bytes of the requests that must fit."""
+        return int(self.memory.kv_cache)
+
+    @property
+    def request_bytes(self) -> int:
+        """Bytes of one of these requests."""
+        return int(self.memory.request_bytes)
+
+    @property
+    def concurrency(self) -> float | None:
+        """Requests of `length` tokens that the cache holds."""
+        return self.memory.max_concurrency
+
+    @property
+    def growth(self) -> int:
+        """Bytes of one more token while no window is full."""
+        return self.memory.stage.growth
+
+    @property
+    def uniform(self) -> bool:
+        """Whether all layers page alike."""
+        return self.memory.stage.uniform
+
+    @property
+    def cache_name(self) -> str:
+        """The cache's format, or those of keys and of values."""
+        s, usual = self.settings, self.formats.kv.name
+        keys, values = s.cache_type_k or usual, s.cache_type_v or usual
+        return keys if keys == values else f"{keys} keys, {values} values"
+
+    @property
+    def kv_bytes_per_token(self) -> float | int | None:
+        """Bytes of a token on a device: of one more where all layers grow alike, else the mean over a request of
+        `length`; None where nothing grows."""
+        if self.kv_tokens is None:
+            return None
+        return self.growth if self.uniform else self.request_bytes / self.length
+
+    @property
+    def kv_cache_bytes(self) -> int:
+        """Bytes of the cache: tokens x bytes per token; the shortfall as a negative number where there is none."""
+        each, room = self.kv_bytes_per_token, int(self.budget.room)
+        if room < 0 or each is None or self.kv_tokens is None:
+            return room
+        return round(self.kv_tokens * each)
+
+    def to_dict(self) -> JsonObject:
+        """The `archsim.fit/1` object."""
+        plan, settings = self.plan, self.settings
+        return {
+            "schema": "archsim.fit/1", "fits": self.fits, "verdict": self.verdict, "devices": plan.devices,
+            "kv_tokens": self.kv_tokens, "max_model_len": self.longest, "max_concurrency": self.memory.max_concurrency,
+            "per_device": self._device(),
+            "suggestions": [change.to_dict() for change in self.suggestions],
+            "inverse": self.inverse.to_dict() if self.inverse else None,
+            "model": {"name": self.model.name}, "hardware": {"name": self.hardware.id},
+            "plan": {
+                "tp": plan.tp, "pp": plan.pp, "ep": plan.ep, "dp": plan.dp, "weights": self.formats.name,
+                "kv_cache": self.formats.kv.name, "engine": self.engine.name,
+                "engine_version": self.engine.version or None,
+            },
+            "settings": {
+                "max_model_len": self.length, "max_num_seqs": self.seqs, "batch": self.batch,
+                "max_num_batched_tokens": self.batched_tokens, "memory_fraction": self.budget.share,
+                "memory_fraction_of": self.budget.meaning,
+                "block_size": settings.block_size or self.engine.rules.memory.block_size,
+            },
+            "offload": self._offload(), **notes_to_dict(self.assumptions, self.warnings),
+        }  # fmt: skip
+
+    def _device(self) -> JsonObject:
+        b = self.budget
+        return {
+            "capacity_bytes": b.capacity, "visible_bytes": b.visible, "budget_bytes": b.limit,
+            "weights_bytes": b.weights, "layout_bytes": b.layout, "extra_bytes": b.extra,
+            "activation_bytes": b.activations, "cuda_graph_bytes": b.graphs,
+            "cuda_graphs_in_budget": b.graphs_inside, "non_torch_bytes": b.non_torch,
+            "kv_cache_bytes": self.kv_cache_bytes, "available_kv_bytes": b.room,
+            "kv_bytes_per_token": self.kv_bytes_per_token, "kv_growth_bytes_per_token": self.growth,
+            "request_bytes": self.request_bytes, "load_peak_bytes": self.load_peak,
+        }  # fmt: skip
+
+    def _offload(self) -> JsonObject | None:
+        o = self.offload
+        if o is None:
+            return None
+        return {
+            "host_weights_bytes": o.host_weights, "host_cache_bytes": o.host_caches,
+            "host_bandwidth_bytes_per_s": o.host_bandwidth, "decode_ideal_s": o.ideal_s,
+            "decode_expected_s": o.expected_s,
+        }  # fmt: skip
+
+
+def check_fit(model: Model, hardware: Hardware, request: FitRequest) -> Fit:
+    """The answer without suggestions."""
+    engine = choose_engine(request.engine)
+    formats = choose_formats(model, request.weights, request.kv_cache_dtype, engine=request.engine)
+    load = Workload(batch=request.batch, input_len=request.input_len, output_len=request.output_len)
+    length = default_length(model, engine, load, request.settings.max_model_len)
+    settings = replace(request.settings, max_model_len=length)
+    tensors = EngineTensors(model, hardware, formats, engine, settings)
+    load = replace(load, input_len=min(length, request.input_len))
+    memory = EngineMemoryModel(tensors, load)
+    search = PlanSearch(memory, DeviceRates(hardware))
+    start, fixed = search.start(**request.degrees), frozenset(request.degrees)
+    if request.devices == "auto" and not {"tp", "pp"} & fixed:
+        plan, held = search.smallest(start, fixed)
+    else:
+        plan = search.plan_on(request.devices, start, fixed)
+        held = memory.on(plan)
+    peak = load_peak(request, tensors, plan, held.division)
+    return Fit(
+        model=model, hardware=hardware, plan=plan, formats=formats, engine=engine, settings=request.settings,
+        memory=held, batch=request.batch, length=length, longest=memory.longest(plan),
+        batched_tokens=tensors.tokens, seqs=tensors.seqs, load_peak=peak,
+        offload=_offload(memory, plan, load),
+        assumptions=(*formats.assumptions, *_assumptions(request, memory, plan)),
+        warnings=tuple(_warnings(memory, length, held.division, peak)),
+    )  # fmt: skip
+
+
+def _offload(memory: EngineMemoryModel, plan: Plan, load: Workload) -> Offload | None:
+    """What lies in host memory, and the decode speed that follows; None where nothing was asked to."""
+    tensors, model = memory.tensors, memory.model
+    settings, rules = tensors.settings, memory.rules
+    if not settings.offload.anything:
+        return None
+    split = host_split(tensors.graph(plan, LONGEST), settings.offload, rules, model)
+    if split is None:
+        return None
+    (stage,) = pipeline_stages(split.here, 1, rules.parallelism.pipeline)
+    one = tensors.formats.apply(lower(model, step_for(model, 1, 1)))
+    context = min(int(memory.length), int(load.input_len + load.output_len // 2))
+    return split.offload(stage, one, memory.hardware, settings.host_bandwidth, context, tensors.paging)
+
+
+def load_peak(request: FitRequest, tensors: EngineTensors, plan: Plan, division: EngineMemory) -> int:
+    """Bytes that the device holds at most while weights are loaded, and converted where the engine does that."""
+    loaded, online = int(division.loaded), tensors.rules.memory.online
+    native = converted_from(request, tensors)
+    if native is None or online is None or online.peak == "streamed":
+        return loaded
+    before = EngineTensors(tensors.model, tensors.hardware, native, tensors.engine, tensors.settings)
+    wide = max(stage.weights for stage in before.stages(plan))
+    return loaded + wide if online.peak == "both" else max(loaded, wide)
+
+
+def converted_from(request: FitRequest, tensors: EngineTensors) -> Formats | None:
+    """The formats of the checkpoint, where the engine converts it while loading."""
+    online = tensors.rules.memory.online
+    if request.weights is None or online is None or tensors.formats.name not in online.formats:
+        return None
+    native = choose_formats(tensors.model)
+    return native if native.name in CONVERTIBLE else None
+
+
+def _assumptions(request: FitRequest, memory: EngineMemoryModel, plan: Plan) -> Iterator[Note]:
+    """What the answer rests on."""
+    tensors, rules, s = memory.tensors, memory.rules, request.settings
+    yield from tensors.engine.notes
+    length = int(memory.length)
+    if s.max_model_len is None:
+        source = {"model": "the model's longest", "workload": "prompt and answer"}.get(
+            str(rules.scheduler.context), f"the default of {rules.title}"
+        )
+        yield Note("A22", f"--max-model-len {length:,}: {source}")
+    steps = f"steps of at most {memory.step_tokens(length):,} tokens and {tensors.seqs:,} sequences"
+    yield Note("A23", steps)
+    extra = non_torch_of(rules, plan.tp * plan.dp)
+    text = f"non-torch memory {extra.bytes} per device, seen from {extra.low} to {extra.high}"
+    yield Note("A24", text)
+    graphs = rules.memory.graphs
+    if graphs is not None and not s.enforce_eager:
+        where = "inside" if graphs.inside else "outside"
+        text = f"CUDA graphs {graphs.bytes}, seen from {graphs.low} to {graphs.high}, {where} the memory fraction"
+        yield Note("A25", text)
+    if plan.dp > 1:
+        yield Note("A26", "tokens and concurrency are those of one attention replica")
+    if s.parts:
+        text = f"with {', '.join(s.parts)}: opaque towers in the default format, cut over the ranks"
+        yield Note("A27", text)
+
+
+def _warnings(memory: EngineMemoryModel, length: int, division: EngineMemory, peak: int) -> Iterator[Note]:
+    """What the user should look at."""
+    model, formats = memory.model, memory.tensors.formats
+    if peak > division.visible >= division.weights:
+        native = choose_formats(model).name
+        yield Note(
+            "W06",
+            f"{formats.name} made of {native} while loading takes {format_bytes(peak, binary=True)} at its peak, more "
+            f"than the device has: a checkpoint that is {formats.name} already, or a newer engine, loads",
+        )
+    limit = model.max_context
+    if limit is not None and length > limit:
+        yield past_context(length, limit, model.name)
+    if division.overrun > 0:
+        yield Note(
+            "W07",
+            f"budget, activations and graphs together exceed the device by "
+            f"{format_bytes(division.overrun, binary=True)}: a lower memory fraction avoids running out later",
+        )
