@@ -194,7 +194,7 @@ def pipeline_stages(layers: Layers, count: int, rule: str) -> tuple[PipelineStag
         own = [*layers.weights[at : at + size], layers.first if i == 0 else ()]
         own.append(layers.last if i == count - 1 else ())
         kept = [*layers.caches[at : at + size], layers.last_caches if i == count - 1 else ()]
-        weights = sum(n * sum(round(c.bytes) for c in layer) for layer, n in _alike(own))
+        weights = round(sum(n * sum(c.bytes for c in layer) for layer, n in _alike(own)))
         stage = PipelineStage(weights=weights, caches=_summed(kept))
         key = stage.weights, tuple((c.tensor.name, c.copies) for c in stage.caches)
         found[key] = replace(stage, count=found[key].count + 1) if key in found else stage
