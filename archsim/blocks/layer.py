@@ -17,6 +17,12 @@ from archsim.graph.tensor import Tensor
 Placement = Literal["pre", "post", "post_inside", "pre+post", "residual_after_norm"]
 
 
+PARTS = {
+    "attention": "attention projections", "cross_attention": "cross-attention projections",
+    "mixer": "recurrent mixer", "ffn": "MLP",
+}  # fmt: skip
+"""What pages call the blocks of a layer; blocks inside them may say it more precisely (experts, indexer)."""
+
 MAX_REPEAT = 10_000
 """Repetitions of one layer; the deepest models of the literature have 1,000."""
 
@@ -148,12 +154,15 @@ class Layer(Spec):
         return self._add(b, "residual", x, b.map("branches", "add", a, self._apply(b, g, ctx, "ffn")))
 
     def _apply(self, b: Builder, h: Tensor, ctx: Context, part: str) -> Tensor:
-        if part == "cross_attention" and self.cross_attention is not None:
-            return self.cross_attention.lower_cross(b, h, ctx)
-        block: BlockSpec = getattr(self, part)
-        result = block.lower(b, h, ctx)
+        with b.part(PARTS[part]):
+            if part == "cross_attention" and self.cross_attention is not None:
+                return self.cross_attention.lower_cross(b, h, ctx)
+            block: BlockSpec = getattr(self, part)
+            result = block.lower(b, h, ctx)
         if part == "attention" and self.mixer is not None:
-            return b.map("mixed", "add", result, self.mixer.lower(b, h, ctx))
+            with b.part(PARTS["mixer"]):
+                beside = self.mixer.lower(b, h, ctx)
+            return b.map("mixed", "add", result, beside)
         return result
 
     def _norm(self, b: Builder, name: str, x: Tensor, norm: Norm | None = None) -> Tensor:

@@ -167,7 +167,7 @@ class Mla(AttentionSpec):
         """Scores of the indexer over every cached token; all pairs, whatever is kept afterwards."""
         assert self.indexer is not None
         spec, step = self.indexer, ctx.step
-        with b.block("indexer", Ni=spec.n_heads, Hi=spec.d_head, P=step.pairs(CAUSAL)):
+        with b.part("indexer"), b.block("indexer", Ni=spec.n_heads, Hi=spec.d_head, P=step.pairs(CAUSAL)):
             q = b.linear("q", q_in, f"{source} Ni Hi", "T Ni Hi")
             k = spec.norm.lower(b, "k_norm", b.linear("k", x, "D Hi", "T Hi"), "Hi")
             cache = b.state("k_cache", "C Hi")

@@ -171,11 +171,17 @@ class Moe(FfnSpec):
         tokens, routed = ctx.step.tokens, self.rows(ctx.step)
         with b.block(name, E=self.n_experts, Er=self.n_experts, F=self.expert.d_ff, Sc=2, M=routed):
             hit = expected_experts(self.n_experts, self.top_k, tokens)
-            weights = self._route(b, x)
-            y = self._experts(b, x, weights, hit)
-            for part, spec in (("shared", self.shared), ("dense", self.dense)):
+            with b.part("router"):
+                weights = self._route(b, x)
+            with b.part("experts"):
+                y = self._experts(b, x, weights, hit)
+            for name, spec, part in (
+                ("shared", self.shared, "shared experts"),
+                ("dense", self.dense, "dense MLP"),
+            ):
                 if spec is not None:
-                    y = b.map(part + "+", "add", y, self._beside(b, x, part, spec, ctx))
+                    with b.part(part):
+                        y = b.map(name + "+", "add", y, self._beside(b, x, name, spec, ctx))
             return y
 
     def rows(self, step: Step) -> Num:

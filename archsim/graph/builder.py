@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Literal
 
 from archsim.base.number import Num
@@ -35,6 +36,7 @@ class Builder:
     def __init__(self, **sizes: Num) -> None:
         self.sizes: dict[str, Num] = dict(sizes)
         self._path: list[str] = []
+        self._part = ""
         self._bodies: list[list[Node]] = [[]]
         self._carries: list[list[tuple[Tensor, Tensor]]] = [[]]
 
@@ -58,7 +60,7 @@ class Builder:
     # ------------------------------------------------------------------ ops
     def add(self, op: Op) -> None:
         """Append an op made by hand."""
-        self._bodies[-1].append(op)
+        self._bodies[-1].append(replace(op, part=self._part))
 
     def emit(
         self,
@@ -72,8 +74,9 @@ class Builder:
         """Append an op; returns the first tensor written."""
         writes = (_use(out), *map(_use, extra)) if extra else (_use(out),)
         op = Op(
-            kind=kind, name=self.name(name), reads=tuple([_use(r) for r in reads]), writes=writes, **fields
-        )
+            kind=kind, name=self.name(name), reads=tuple([_use(r) for r in reads]), writes=writes,
+            part=self._part, **fields,
+        )  # fmt: skip
         self._bodies[-1].append(op)
         return writes[0].tensor
 
@@ -181,6 +184,15 @@ class Builder:
             yield
         finally:
             self.sizes = outer
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """The part of the model that ops made inside belong to; of nested ones the innermost."""
+        outer, self._part = self._part, name
+        try:
+            yield
+        finally:
+            self._part = outer
 
     def carry(self, x: Tensor, y: Tensor) -> None:
         """The next repetition of this block reads `y` where this one read `x`."""

@@ -27,7 +27,8 @@ class Op:
     """One operation: what it reads and writes, and what kind of work it is.
 
     `fn` names the function of a map, gather, scan or collective; `attrs` holds what executing it needs (eps,
-    theta, mask ...); `rate` is vector FLOP per output element of a map or scan.
+    theta, mask ...); `rate` is vector FLOP per output element of a map or scan. `part` is the part of the model that it
+    belongs to ("MLP", "experts"), empty for what joins the parts: norms and residuals.
     """
 
     kind: OpKind
@@ -38,6 +39,7 @@ class Op:
     fn: str = ""
     rate: Num = 0
     attrs: JsonMapping = field(default_factory=lambda: NOTHING)
+    part: str = ""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False, kw_only=True)

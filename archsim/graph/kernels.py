@@ -32,9 +32,14 @@ class Kernel:
     ops: list[Op] = field(default_factory=list)
 
     @property
+    def main(self) -> Op:
+        """The op that gives the kernel its name and part: its contraction, else its first op."""
+        return next((op for op in self.ops if op.kind not in EPILOGUE), self.ops[0])
+
+    @property
     def name(self) -> str:
-        """Path of the op that gives the kernel its name: its contraction, else its first op."""
-        return next((op.name for op in self.ops if op.kind not in EPILOGUE), self.ops[0].name)
+        """Path of the main op."""
+        return self.main.name
 
     def joins(self, op: Op, loop: str) -> bool:
         """Whether `op` runs as this kernel's epilogue."""

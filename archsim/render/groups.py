@@ -66,5 +66,5 @@ def _summed(name: str, ops: Iterable[KernelTime]) -> Group:
         name=name, count=round(sum(op.count for op in ops)), ideal_s=float(sum(op.ideal_s for op in ops)),
         expected_s=float(sum(op.expected_s for op in ops)), flops=sum(op.flops for op in ops),
         bytes=sum(op.bytes for op in ops), comm_bytes=sum(op.comm_bytes for op in ops),
-        bound=max(shares, key=lambda key: shares[key]),
+        bound=max(shares, key=lambda key: shares[key]) if any(shares.values()) else "",
     )  # fmt: skip

@@ -79,7 +79,7 @@ def _positive(past: Num) -> bool:
 def _embed(b: Builder, e: Embedding, table: Tensor, step: Step, name: str) -> Tensor:
     """Token, position and segment vectors, summed, normed, projected to the model's width."""
     d = "Df" if e.factor is not None else "D"
-    with b.block(name):
+    with b.part("embedding"), b.block(name):
         scale = b.sizes["D"] ** 0.5 if e.scale == "sqrt_d_model" else e.scale
         attrs = {} if scale is None else {"scale": scale}
         x = b.gather("x", table.part(V=step.tokens), "T " + d, index="token", **attrs)
@@ -135,7 +135,7 @@ def _per_layer_inputs(b: Builder, x: Tensor, ctx: Context, layers: tuple[Layer, 
 
     spec = e.per_layer
     assert spec is not None
-    with b.block("per_layer", Y=count_layers(layers), Pl=spec.d, Vp=spec.vocab_size):
+    with b.part("embedding"), b.block("per_layer", Y=count_layers(layers), Pl=spec.d, Vp=spec.vocab_size):
         table = b.weight("tokens", "Vp Y Pl", "embedding_per_layer")
         own = b.gather("own", table.part(Vp=ctx.step.tokens), "T Y Pl", index="token", scale=spec.d**0.5)
         context = b.map(
@@ -147,7 +147,7 @@ def _per_layer_inputs(b: Builder, x: Tensor, ctx: Context, layers: tuple[Layer, 
 
 def _logits(b: Builder, head: Head, x: Tensor, table: Tensor, step: Step) -> None:
     tokens = step.n_seqs if step.last else step.tokens
-    with b.block("head", T=tokens):
+    with b.part("output head"), b.block("head", T=tokens):
         h = b.select("last", x, "T D", "last", T=tokens) if step.last else x
         d = "D"
         if "Df" in table.axes and head.tied:
@@ -165,14 +165,14 @@ def _logits(b: Builder, head: Head, x: Tensor, table: Tensor, step: Step) -> Non
 
 
 def _pool(b: Builder, x: Tensor, step: Step) -> None:
-    with b.block("pooler", T=step.n_seqs):
+    with b.part("pooler"), b.block("pooler", T=step.n_seqs):
         first = b.select("first", x, "T D", "first", T=step.n_seqs)
         b.map("pooled", "tanh", b.linear("dense", first, "D D2", "T D2", bias=True))
 
 
 def _mlm(b: Builder, spec: MlmHead, x: Tensor, table: Tensor) -> None:
     d = "Df" if "Df" in table.axes else "D2"
-    with b.block("mlm_head"):
+    with b.part("MLM head"), b.block("mlm_head"):
         h = b.map("h()", spec.activation, b.linear("dense", x, "D " + d, "T " + d, bias=True))
         h = b.view("h_d", spec.norm.lower(b, "norm", h, d), "T " + ("Df" if d == "Df" else "D"))
         w = table if spec.tied else b.weight("w_decoder", "V D", "head", ("D",))

@@ -234,5 +234,5 @@ def add_host_overhead(time: StepTime, overheads: EngineOverheads) -> StepTime:
     return time.plus(error, "composition")
 
 
-HOST = KernelTime("engine", "host")
+HOST = KernelTime("engine", "host", part="engine host time")
 """The row of an engine's own time."""

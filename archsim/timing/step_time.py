@@ -20,7 +20,8 @@ PIECE = 2048
 class KernelCost(NamedTuple):
     """One execution of a kernel at the device's peaks, and how often it runs in a step.
 
-    Bytes and FLOP are of one device. compute_s, memory_s, comm_s: seconds of each unit; ideal_s: of the whole.
+    Bytes and FLOP are of one device. compute_s, memory_s, comm_s: seconds of each unit; ideal_s: of the whole. part: of
+    the model, as its ops say.
     """
 
     path: str
@@ -33,6 +34,7 @@ class KernelCost(NamedTuple):
     memory_s: Num
     comm_s: Num
     ideal_s: Num
+    part: str = ""
 
     @classmethod
     def of(cls, kernel: Kernel, moved: Traffic, machine: DeviceRates) -> KernelCost:
@@ -40,7 +42,8 @@ class KernelCost(NamedTuple):
         done = work(kernel, moved, machine)
         parts = times(done, machine)
         return cls(
-            kernel.name, kind_of(kernel), kernel.times, done.flops, moved, done.comm_bytes, *parts, seconds(*parts)
+            kernel.name, kind_of(kernel), kernel.times, done.flops, moved, done.comm_bytes, *parts, seconds(*parts),
+            kernel.main.part,
         )  # fmt: skip
 
     def time(self, expected_s: Num) -> KernelTime:
@@ -50,7 +53,7 @@ class KernelCost(NamedTuple):
             path=self.path, kind=self.kind, count=n, flops=self.flops * n, weight_bytes=moved.weight * n,
             state_bytes=moved.state * n, act_bytes=moved.act * n, comm_bytes=self.comm_bytes * n,
             ideal_s=self.ideal_s * n, expected_s=expected_s, compute_s=self.compute_s * n,
-            memory_s=self.memory_s * n, comm_s=self.comm_s * n,
+            memory_s=self.memory_s * n, comm_s=self.comm_s * n, part=self.part,
         )  # fmt: skip
 
 
@@ -70,6 +73,7 @@ class KernelTime(NamedTuple):
     compute_s: Num = 0.0
     memory_s: Num = 0.0
     comm_s: Num = 0.0
+    part: str = ""
 
     @property
     def bytes(self) -> Num:

@@ -169,7 +169,7 @@ class Sharder:
         held, before = self._held(op) if self.partial else ({}, [])
         new = Op(
             kind=op.kind, name=op.name, reads=tuple(map(self.use, op.reads)), writes=tuple(map(self.use, op.writes)),
-            cls=op.cls, fn=op.fn, rate=op.rate, attrs=op.attrs,
+            cls=op.cls, fn=op.fn, rate=op.rate, attrs=op.attrs, part=op.part,
         )  # fmt: skip
         lost = self._lost(op)
         if held:
