@@ -33,6 +33,7 @@ class CommandLineError(UsageError):
 def run() -> NoReturn:
     """The entry point of the command `archsim`."""
     gc.set_threshold(200_000)  # collections while modules load find nothing to free
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # which it would look for in all packages
     code = main(sys.argv[1:])
     gc.freeze()  # nor do those of the interpreter's exit: the process ends here
     sys.exit(code)

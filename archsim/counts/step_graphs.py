@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Generic, TypeVar
 
@@ -21,6 +21,9 @@ T = TypeVar("T")
 
 REMEMBERED_GRAPHS = 64
 """Graphs of one model that are kept: a plan search asks for few steps on many plans."""
+
+REMEMBERED_MODELS = 4
+"""Models, each in its formats, whose graphs are kept from one question to the next."""
 
 mesh_of = lru_cache(maxsize=64)(Mesh.of)
 """Meshes are kept: they remember how they cut each shape."""
@@ -40,18 +43,15 @@ class StepMemo(Generic[T]):
         """The result for a step on a plan, made where it is not known."""
         key: Hashable = (step, plan)
         try:
-            found = self.known.get(key)
+            found = self.known.pop(key, None)
         except TypeError:  # arrays have no hash
             key = (id(step), plan)
-            found = self.known.get(key)
-        if found is not None:
-            self.known.move_to_end(key)
-            return found[1]
-        result = make()
-        self.known[key] = step, result
+            found = self.known.pop(key, None)
+        found = found or (step, make())
+        self.known[key] = found
         if len(self.known) > self.size:
             self.known.popitem(last=False)
-        return result
+        return found[1]
 
 
 class StepGraphs:
@@ -63,6 +63,11 @@ class StepGraphs:
         self._whole = StepMemo[Block](REMEMBERED_GRAPHS)
         self._ranks = StepMemo[Block](REMEMBERED_GRAPHS)
 
+    @staticmethod
+    def shared(model: Model, formats: Formats) -> StepGraphs:
+        """The graphs that all questions about a model in these formats share; for steps of numbers."""
+        return _shared_graphs(_Structure(model.name, formats.name, model, formats))
+
     def whole(self, step: Step) -> Block:
         """The graph of a step on a single device."""
         return self._whole.get(step, None, lambda: self.formats.apply(lower(self.model, step)))
@@ -71,6 +76,21 @@ class StepGraphs:
         """The graph on the rank that has most to do; stages of a pipeline share it."""
         degrees = plan.tp, plan.dp, plan.ep
         return self._ranks.get(step, degrees, lambda: shard(self.whole(step), mesh_for(plan, step.n_seqs)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Structure:
+    """What graphs follow from beside the step, by value."""
+
+    model_name: str
+    formats_name: str
+    model: Model = field(hash=False)
+    formats: Formats = field(hash=False)
+
+
+@lru_cache(maxsize=REMEMBERED_MODELS)
+def _shared_graphs(structure: _Structure) -> StepGraphs:
+    return StepGraphs(structure.model, structure.formats)
 
 
 def mesh_for(plan: Plan, n_seqs: Num) -> Mesh:

@@ -10,6 +10,7 @@ from archsim.base.notes import Note, notes_to_dict
 from archsim.counts import graph_counts as c
 from archsim.counts.count import checked
 from archsim.counts.formats import Formats, choose_formats
+from archsim.counts.step_graphs import StepGraphs
 from archsim.counts.workload import Workload, WorkloadSteps, checked_workload
 from archsim.engines.names import DEFAULT_ENGINE, choose_engine
 from archsim.engines.overhead import EngineOverheads, overheads_of
@@ -136,7 +137,8 @@ def estimate(
     given = {k: v for k, v in {"tp": tp, "pp": pp, "ep": ep, "dp": dp}.items() if v is not None}
     checked(**given)
     chosen = choose_engine(engine)
-    memory = EngineMemoryModel(EngineTensors(model, hardware, formats, chosen), load)
+    tensors = EngineTensors(model, hardware, formats, chosen)
+    memory = EngineMemoryModel(tensors, load, StepGraphs.shared(model, formats))
     search = PlanSearch(memory, DeviceRates(hardware))
     start, fixed = search.start(**given), frozenset(given)
     auto = devices is None or str(devices).lower() == "auto"
