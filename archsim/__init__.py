@@ -13,20 +13,7 @@ from typing import TYPE_CHECKING, Any
 from archsim.base.version import VERSION
 
 if TYPE_CHECKING:
-    from archsim.api import (
-        claims,
-        compare,
-        count,
-        diff,
-        estimate,
-        evolve,
-        fit,
-        report,
-        survey,
-        sweep,
-        trace,
-        validate,
-    )
+    from archsim.api import claims, compare, count, diff, estimate, evolve, fit, report, survey, sweep, trace, validate
     from archsim.base.errors import ArchsimError
     from archsim.importers.opening import load_model
     from archsim.spec.load import load_hardware

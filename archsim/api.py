@@ -66,9 +66,7 @@ def fit(model: AnyModel, hw: AnyDevice, **options: Unpack[o.FitOptions]) -> Fit:
 
 
 def compare(
-    models: AnyModel | Sequence[AnyModel],
-    hw: AnyDevice | Sequence[AnyDevice],
-    **options: Unpack[o.CompareOptions],
+    models: AnyModel | Sequence[AnyModel], hw: AnyDevice | Sequence[AnyDevice], **options: Unpack[o.CompareOptions]
 ) -> Comparison:
     """Models crossed with devices: figures and ratios against the first, where they differ, and how sure that is.
 
@@ -105,9 +103,7 @@ def evolve(
     return evolved(first, second, device, **_only(args, o.EvolveArguments, orders=8))
 
 
-def validate(
-    what: str | Path | None = None, **options: Unpack[o.ValidateOptions]
-) -> Validation | Several | ModelCheck:
+def validate(what: str | Path | None = None, **options: Unpack[o.ValidateOptions]) -> Validation | Several | ModelCheck:
     """Predictions beside measurements: of a kernel table, a run list, serving points or a folder of them; of the public
     runs that archsim comes with; or of a model, instantiated and timed on this machine's `device`.
     """
@@ -124,9 +120,7 @@ def validate(
 
 
 def report(
-    models: AnyModel | Sequence[AnyModel],
-    hw: AnyDevice | Sequence[AnyDevice],
-    **options: Unpack[o.ReportOptions],
+    models: AnyModel | Sequence[AnyModel], hw: AnyDevice | Sequence[AnyDevice], **options: Unpack[o.ReportOptions]
 ) -> Report:
     """A page that compares models on devices: `.html` is its text, `.write(path)` writes it."""
     from archsim.render.html.request import report as reported
@@ -142,9 +136,7 @@ def report(
 
 
 def sweep(
-    models: AnyModel | Sequence[AnyModel],
-    hw: AnyDevice | Sequence[AnyDevice],
-    **options: Unpack[o.SweepOptions],
+    models: AnyModel | Sequence[AnyModel], hw: AnyDevice | Sequence[AnyDevice], **options: Unpack[o.SweepOptions]
 ) -> Sweep:
     """Models, devices and formats crossed, over ranges of workloads; every point equals `estimate`.
 
@@ -164,9 +156,7 @@ def sweep(
     )  # fmt: skip
 
 
-def trace(
-    model: AnyModel, hw: AnyDevice, phase: str = "decode", **options: Unpack[o.EstimateOptions]
-) -> Trace:
+def trace(model: AnyModel, hw: AnyDevice, phase: str = "decode", **options: Unpack[o.EstimateOptions]) -> Trace:
     """The predicted step as a timeline of kernels; `to_dict()` is what chrome://tracing and Perfetto load.
 
     phase: "decode" or "prefill".
@@ -194,9 +184,7 @@ def survey() -> Survey:
 
 def _given(options: Mapping[str, Any], kind: type[T]) -> T:
     """The options that are not None. Raises UsageError for one that `kind` lacks, and for a name that is no text."""
-    found = {
-        "parts" if name == "with" else name: value for name, value in options.items() if value is not None
-    }
+    found = {"parts" if name == "with" else name: value for name, value in options.items() if value is not None}
     for name, value in found.items():
         if name not in kind.__annotations__:
             known = ", ".join(kind.__annotations__)

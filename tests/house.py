@@ -94,9 +94,7 @@ def folders() -> dict[str, int]:
 def uses_of_any() -> int:
     """Uses of the name `Any`, imports aside."""
     return sum(
-        isinstance(node, ast.Name) and node.id == "Any"
-        for path in modules().values()
-        for node in ast.walk(tree(path))
+        isinstance(node, ast.Name) and node.id == "Any" for path in modules().values() for node in ast.walk(tree(path))
     )
 
 

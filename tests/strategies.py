@@ -9,12 +9,8 @@ from hypothesis import strategies as st
 from archsim.spec.model import Model
 
 norms = st.sampled_from([{"kind": "rmsnorm"}, {"kind": "layernorm"}, {"kind": "layernorm", "affine": False}])
-masks = st.sampled_from(
-    [{"kind": "causal"}, {"kind": "sliding", "window": 8}, {"kind": "chunked", "window": 8}]
-)
-positions = st.sampled_from(
-    [None, {"kind": "rope"}, {"kind": "rope", "dim": 4}, {"kind": "alibi"}, {"kind": "t5"}]
-)
+masks = st.sampled_from([{"kind": "causal"}, {"kind": "sliding", "window": 8}, {"kind": "chunked", "window": 8}])
+positions = st.sampled_from([None, {"kind": "rope"}, {"kind": "rope", "dim": 4}, {"kind": "alibi"}, {"kind": "t5"}])
 
 
 @st.composite
@@ -39,10 +35,7 @@ def attentions(draw: st.DrawFn) -> dict[str, Any]:
 @st.composite
 def ffns(draw: st.DrawFn) -> dict[str, Any]:
     """A feed-forward block of any kind."""
-    dense = {
-        "kind": draw(st.sampled_from(["mlp", "swiglu", "geglu"])),
-        "d_ff": draw(st.sampled_from([32, 64])),
-    }
+    dense = {"kind": draw(st.sampled_from(["mlp", "swiglu", "geglu"])), "d_ff": draw(st.sampled_from([32, 64]))}
     if draw(st.booleans()):
         return {**dense, "bias": draw(st.booleans())}
     moe: dict[str, Any] = {"kind": "moe", "n_experts": 8, "top_k": draw(st.integers(1, 4)), "expert": dense}

@@ -72,8 +72,7 @@ def memory_of(run: Run) -> RunMemory:
     load = Workload(input_len=max(run.isl or 1, 1), output_len=max(run.osl or 1, 1))
     engine = choose_engine(run.engine)
     settings = Settings(
-        max_model_len=default_length(model, engine, load, run.longest),
-        gpu_memory_utilization=run.memory_share,
+        max_model_len=default_length(model, engine, load, run.longest), gpu_memory_utilization=run.memory_share
     )
     formats = choose_formats(model, weights_of(run.model, run.weights), run.kv, engine=run.engine)
     memory = EngineMemoryModel(EngineTensors(model, hardware_of(run), formats, engine, settings), load)
@@ -102,9 +101,7 @@ def hardware_of(run: Run) -> Hardware:
 @lru_cache(maxsize=16)
 def nearest(gib: float) -> Hardware:
     """The first of the catalog's devices whose memory is nearest."""
-    known = [
-        device_of(entry.name) for entry in names("hw") if entry.path and entry.path.parent.name == "devices"
-    ]
+    known = [device_of(entry.name) for entry in names("hw") if entry.path and entry.path.parent.name == "devices"]
     return min(known, key=lambda hardware: abs(hardware.memory_bytes - gib * GIB))
 
 
@@ -169,9 +166,7 @@ def peak(run: Run) -> Prediction:
     alike = [stage.count * run.tp * run.dp / GIB for stage in memory.stages]
     held, step = (sum(row[i] * n for row, n in zip(rows, alike, strict=True)) for i in (0, 1))
     total = held + step
-    return Prediction(
-        total, total - STEP * step - ROUNDED * total, total + 2 * STEP * step + ROUNDED * total, held
-    )
+    return Prediction(total, total - STEP * step - ROUNDED * total, total + 2 * STEP * step + ROUNDED * total, held)
 
 
 def _stage_peak(memory: RunMemory, stage: PipelineStage, load: tuple[int, int, int]) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from archsim.accuracy import kernels, runs, serving
 from archsim.accuracy.files import Table, tables
 from archsim.accuracy.rows import Kind
 from archsim.accuracy.times import RunTimes
-from archsim.accuracy.validation import Several, Validation, joined
+from archsim.accuracy.validation import Several, Validation, join_validations
 from archsim.base.errors import SpecError, UsageError
 from archsim.spec.catalog import data_roots
 from archsim.timing.calibration import Store
@@ -29,7 +29,7 @@ def validate_files(
     found: dict[Kind, list[Validation]] = {}
     for table in own_runs() if path is None else tables(path):
         found.setdefault(table.kind, []).append(validate_table(table.sample(limit), times))
-    answers = tuple(joined(parts) for parts in found.values())
+    answers = tuple(join_validations(parts) for parts in found.values())
     return answers[0] if len(answers) == 1 else Several(answers=answers)
 
 
@@ -38,9 +38,9 @@ def own_runs() -> list[Table]:
     folder = data_roots("reports")[-1] / "runs"
     if not folder.is_dir():
         raise SpecError("this installation has no run lists", code="E109", hints=("name a file or a folder",))
-    from archsim.accuracy.files import read
+    from archsim.accuracy.files import read_table
 
-    return [read(path) for path in sorted(folder.glob("*.yaml"))]
+    return [read_table(path) for path in sorted(folder.glob("*.yaml"))]
 
 
 PREDICTORS: Mapping[Kind, Callable[[Table, RunTimes], Validation]] = {
@@ -65,10 +65,10 @@ def is_model(name: str, on_device: bool) -> bool:
         return False
     if not path.is_file():
         return not (path.suffix in TABLES or path.name.endswith(".csv.gz"))
-    from archsim.accuracy.files import read
+    from archsim.accuracy.files import read_table
 
     try:
-        read(path)
+        read_table(path)
     except SpecError as error:
         return _opens(name, error)
     return False

@@ -40,68 +40,18 @@ MEASURED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
 KNOWN: Mapping[Kind, tuple[str, ...]] = {
     "kernels": (
         *("op", "device", "dtype", "kv_dtype", "engine", "kernel", "m", "n", "k", "batch", "seq_q", "seq_kv"),
-        *(
-            "heads",
-            "kv_heads",
-            "head_dim",
-            "window",
-            "experts",
-            "topk",
-            "hidden",
-            "inter",
-            "tp",
-            "ep",
-            "n_gpus",
-        ),
+        *("heads", "kv_heads", "head_dim", "window", "experts", "topk", "hidden", "inter", "tp", "ep", "n_gpus"),
         "bytes",
     ),
     "serving": (
-        *(
-            "model_path",
-            "model",
-            "system",
-            "device",
-            "backend",
-            "engine",
-            "backend_version",
-            "engine_version",
-        ),
+        *("model_path", "model", "system", "device", "backend", "engine", "backend_version", "engine_version"),
         *("precision", "weights_dtype", "kv_dtype", "isl", "osl", "gemm_quant_mode", "moe_quant_mode"),
-        *(
-            "batch_size",
-            "concurrency",
-            "tp_size",
-            "pp_size",
-            "attention_dp_size",
-            "moe_tp_size",
-            "moe_ep_size",
-        ),
+        *("batch_size", "concurrency", "tp_size", "pp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size"),
         "parallel_suspect",
     ),
     "runs": (
-        *(
-            "id",
-            "model",
-            "device",
-            "n_devices",
-            "tp",
-            "pp",
-            "ep",
-            "dp",
-            "weights_dtype",
-            "kv_dtype",
-            "engine",
-        ),
-        *(
-            "engine_version",
-            "metric",
-            "isl",
-            "osl",
-            "batch",
-            "definition",
-            "quality",
-            "gpu_memory_utilization",
-        ),
+        *("id", "model", "device", "n_devices", "tp", "pp", "ep", "dp", "weights_dtype", "kv_dtype", "engine"),
+        *("engine_version", "metric", "isl", "osl", "batch", "definition", "quality", "gpu_memory_utilization"),
         *("max_model_len", "device_total_gib", "unit"),
     ),
 }
@@ -139,7 +89,7 @@ class Table:
         )  # fmt: skip
 
 
-def read(path: Path) -> Table:
+def read_table(path: Path) -> Table:
     """The table in a file. Raises SpecError (E109) for one that is none of the three kinds."""
     text = _text(path)
     begin = text.lstrip()[:1]
@@ -155,13 +105,13 @@ def read(path: Path) -> Table:
 def tables(path: Path) -> list[Table]:
     """The tables of a file, or of every file of a folder that is one (others there are passed over)."""
     if not path.is_dir():
-        return [read(path)]
+        return [read_table(path)]
     found = []
     for file in sorted(p for p in path.rglob("*") if p.is_file()):
         if file.suffix not in (".csv", ".gz", ".yaml", ".yml", ".json"):
             continue
         try:
-            found.append(read(file))
+            found.append(read_table(file))
         except SpecError:
             continue
     if not found:
@@ -211,10 +161,10 @@ def _csv(text: str, path: Path) -> tuple[list[str], Iterable[Sequence[Any]]]:
     header = [name.strip() for name in next(reader)]
     if double := {name for name in header if name and header.count(name) > 1}:
         raise _unusable(path, f"the column {quote(min(double))} occurs twice")
-    return header, _checked(reader, len(header), path)
+    return header, _check_table(reader, len(header), path)
 
 
-def _checked(reader: Any, width: int, path: Path) -> Iterable[Sequence[str]]:
+def _check_table(reader: Any, width: int, path: Path) -> Iterable[Sequence[str]]:
     try:
         for line in reader:
             if len(line) == width:
@@ -242,9 +192,7 @@ def _records(document: object, path: Path) -> tuple[list[str], Iterable[Sequence
     """Mappings of a list, or of the `rows` of a mapping. What the document says of all rows stands for each."""
     shared: JsonObject = {}
     if isinstance(document, Mapping) and isinstance(document.get("rows"), list):
-        shared = {
-            k: v for k, v in document.items() if k != "rows" and isinstance(v, (str, int, float, type(None)))
-        }
+        shared = {k: v for k, v in document.items() if k != "rows" and isinstance(v, (str, int, float, type(None)))}
         document = document["rows"]
     if not isinstance(document, list) or not all(isinstance(row, Mapping) for row in document):
         raise _unusable(path, "neither a table with a known header nor `rows` of measurements", HINT)

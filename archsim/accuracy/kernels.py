@@ -140,9 +140,7 @@ def predict_rows(part: KeyRows, timers: Timers) -> tuple[Bools, KeyPredictions]:
     return usable, predict_call(clock, call._replace(dims=dims), usable)
 
 
-NOTHING = KeyPredictions(
-    seconds=np.nan, low=np.nan, high=np.nan, naive=np.nan, evidence="", regime=-1, bound=-1
-)
+NOTHING = KeyPredictions(seconds=np.nan, low=np.nan, high=np.nan, naive=np.nan, evidence="", regime=-1, bound=-1)
 """Of a part that has no row that can be asked."""
 
 
@@ -175,9 +173,7 @@ def kernel_call(part: KeyRows) -> KernelCall:
 def predict_call(clock: Timer, call: KernelCall, usable: Bools) -> KeyPredictions:
     """The predictions of one array call, with the roofline beside them."""
     found = kernel_time(clock, call)
-    naive = np.stack(
-        [np.broadcast_to(np.asarray(part, float), usable.shape) for part in bounds(call, clock.machine)]
-    )
+    naive = np.stack([np.broadcast_to(np.asarray(part, float), usable.shape) for part in bounds(call, clock.machine)])
 
     def kept(values: float | Floats) -> Floats:
         full = np.broadcast_to(np.asarray(values, float), usable.shape)
@@ -263,9 +259,7 @@ class Titles(Sequence[str]):
         if isinstance(at, slice):
             return Titles(self.table, self.rows[at])
         asked = self.table.question(self.rows[at])
-        words = [
-            _text(asked.pop(name, "")) for name in ("op", "device", "engine", "dtype", "kv_dtype", "kernel")
-        ]
+        words = [_text(asked.pop(name, "")) for name in ("op", "device", "engine", "dtype", "kv_dtype", "kernel")]
         extents = [f"{name} {value}" for name, value in asked.items() if name in EXTENTS]
         return " ".join([*filter(None, words[:4]), *extents])
 

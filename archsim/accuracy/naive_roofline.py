@@ -39,9 +39,7 @@ class Class(NamedTuple):
 
 def _gemm(call: KernelCall, machine: DeviceRates) -> Naive:
     m, n, k, stored = call.dims["m"], call.dims["n"], call.dims["k"], call.storage
-    return Naive(
-        2 * m * n * k, n * k * stored.weight + m * (k * stored.read + n * SIXTEEN), 0, stored.compute
-    )
+    return Naive(2 * m * n * k, n * k * stored.weight + m * (k * stored.read + n * SIXTEEN), 0, stored.compute)
 
 
 def pairs(call: KernelCall) -> Num:
@@ -92,7 +90,7 @@ def _moe(call: KernelCall, machine: DeviceRates) -> Naive:
     return Naive(2 * picked * size, moved, 0, call.storage.compute)
 
 
-def _sent(share: Callable[[Num], Num]) -> Callable[[KernelCall, DeviceRates], Naive]:
+def _sent_bytes(share: Callable[[Num], Num]) -> Callable[[KernelCall, DeviceRates], Naive]:
     def work(call: KernelCall, machine: DeviceRates) -> Naive:
         n, size = call.dims["n_gpus"], call.dims["bytes"]
         return Naive(link_s=share(n) * size / _link(n, machine))
@@ -111,7 +109,7 @@ def _link(counts: Num, machine: DeviceRates) -> Num:
     return rates[index.ravel()]
 
 
-def _moved(per_element: float) -> Callable[[KernelCall, DeviceRates], Naive]:
+def _moved_bytes(per_element: float) -> Callable[[KernelCall, DeviceRates], Naive]:
     def work(call: KernelCall, machine: DeviceRates) -> Naive:
         return Naive(bytes=call.dims["m"] * call.dims["n"] * per_element)
 
@@ -120,27 +118,25 @@ def _moved(per_element: float) -> Callable[[KernelCall, DeviceRates], Naive]:
 
 _SELF: Mapping[str, float | str] = {"window": 0, "kv_heads": "heads", "seq_kv": "seq_q"}
 _GROUP = ("n_gpus", "bytes")
-_REDUCED = Class(_sent(lambda n: 2 * (n - 1) / n), _GROUP)
+_REDUCED = Class(_sent_bytes(lambda n: 2 * (n - 1) / n), _GROUP)
 
 CLASSES: Mapping[str, Class] = {
     "gemm": Class(_gemm, ("m", "n", "k")),
     "attn_prefill": Class(_prefill, ("batch", "seq_q", "heads", "head_dim"), _SELF),
-    "attn_decode": Class(
-        _decode, ("batch", "seq_kv", "heads", "head_dim"), {"window": 0, "kv_heads": "heads"}
-    ),
+    "attn_decode": Class(_decode, ("batch", "seq_kv", "heads", "head_dim"), {"window": 0, "kv_heads": "heads"}),
     "mla_prefill": Class(_mla_prefill, ("batch", "seq_q", "heads"), {"window": 0, "seq_kv": "seq_q"}),
     "mla_decode": Class(_mla_decode, ("batch", "seq_kv", "heads")),
     "moe": Class(_moe, ("m", "experts", "topk", "hidden", "inter"), {"tp": 1, "ep": 1}),
     "nccl_all_reduce": _REDUCED,
     "engine_all_reduce": _REDUCED,
-    "nccl_all_gather": Class(_sent(lambda n: (n - 1) / n), _GROUP),
-    "nccl_reduce_scatter": Class(_sent(lambda n: (n - 1) / n), _GROUP),
-    "nccl_alltoall": Class(_sent(lambda n: (n - 1) / n), _GROUP),
-    "nccl_send_recv": Class(_sent(lambda n: 1), _GROUP),
-    "norm": Class(_moved(2 * SIXTEEN), ("m", "n")),
-    "rope": Class(_moved(2 * SIXTEEN), ("m", "n")),
-    "add": Class(_moved(3 * SIXTEEN), ("m", "n")),
-    "act": Class(_moved(1.5 * SIXTEEN), ("m", "n")),
+    "nccl_all_gather": Class(_sent_bytes(lambda n: (n - 1) / n), _GROUP),
+    "nccl_reduce_scatter": Class(_sent_bytes(lambda n: (n - 1) / n), _GROUP),
+    "nccl_alltoall": Class(_sent_bytes(lambda n: (n - 1) / n), _GROUP),
+    "nccl_send_recv": Class(_sent_bytes(lambda n: 1), _GROUP),
+    "norm": Class(_moved_bytes(2 * SIXTEEN), ("m", "n")),
+    "rope": Class(_moved_bytes(2 * SIXTEEN), ("m", "n")),
+    "add": Class(_moved_bytes(3 * SIXTEEN), ("m", "n")),
+    "act": Class(_moved_bytes(1.5 * SIXTEEN), ("m", "n")),
 }
 """The classes of kernels that tables hold, by their names there."""
 

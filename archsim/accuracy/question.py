@@ -11,7 +11,7 @@ from archsim.base.errors import ArchsimError, UnknownName, UsageError
 from archsim.base.json_types import JsonMapping
 from archsim.engines.names import DEFAULT_ENGINE, choose_engine, engine_and_version
 from archsim.importers.opening import open_model
-from archsim.spec.format import load_format, stored
+from archsim.spec.format import load_format, stored_format
 from archsim.spec.hardware import Hardware
 from archsim.spec.load import load_hardware
 from archsim.spec.model import Model
@@ -83,7 +83,7 @@ def weights_of(name: str, asked: str | None) -> str | None:
     if wanted is None:
         return None
     spec = load_format(wanted)
-    own = [stored(text) for role, text in model.weights.items() if role in ("linear", "expert")]
+    own = [stored_format(text) for role, text in model.weights.items() if role in ("linear", "expert")]
     if spec.mixture is None and own:
         format = spec.format()
         if all(f.compute == format.compute and abs(f.bits - format.bits) < NEARLY for f in own):

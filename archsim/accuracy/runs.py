@@ -14,7 +14,7 @@ from archsim.accuracy.files import Table
 from archsim.accuracy.question import SHORT, Run, reason_of, run_of
 from archsim.accuracy.rows import Refused, Rows
 from archsim.accuracy.summary import codes_of
-from archsim.accuracy.times import Prediction, RunTimes, composed, joined, widened
+from archsim.accuracy.times import Prediction, RunTimes, compose, joined, widened
 from archsim.accuracy.validation import Validation
 from archsim.base.diagnostics import quote
 from archsim.base.errors import ArchsimError, UsageError
@@ -59,9 +59,7 @@ def _wall(times: RunTimes, run: Run) -> Prediction:
     steps = max(osl, 1) - 1
     if not steps:
         return times.prefill(run, batch, isl)
-    return composed(
-        lambda p, d: p + steps * d, times.prefill(run, batch, isl), times.decode(run, batch, isl, osl)
-    )
+    return compose(lambda p, d: p + steps * d, times.prefill(run, batch, isl), times.decode(run, batch, isl, osl))
 
 
 def _generated_over_wall(times: RunTimes, run: Run) -> Prediction:
@@ -84,10 +82,7 @@ def _steady_rate(times: RunTimes, run: Run) -> Prediction:
     if run.batch:
         return _steady_rate_of(times, run, *_load(run))
     _, isl, osl = _load(run)
-    found = [
-        _steady_rate_of(times, run, n, isl, osl)
-        for n in capacity.largest_batches(replace(run, isl=isl, osl=osl))
-    ]
+    found = [_steady_rate_of(times, run, n, isl, osl) for n in capacity.largest_batches(replace(run, isl=isl, osl=osl))]
     least, middle, most = (span.expected for span in found)
     return joined(found[1], min(log(least / middle), 0.0), max(log(most / middle), 0.0))
 
@@ -231,7 +226,7 @@ def regime(run: Run, metric: Metric) -> str:
 
 def columns(table: Table, found: Sequence[RowPrediction]) -> Rows:
     """Predictions as columns; measured values join them here."""
-    measured = [_measured(table, asked) for asked in found]
+    measured = [_measured_value(table, asked) for asked in found]
     spans = np.array([asked.span[:4] for asked in found], dtype=float).reshape(-1, 4)
     return Rows(
         ids=[table.ids[asked.row] for asked in found], metrics=[asked.labels["metric"] for asked in found],
@@ -252,7 +247,7 @@ def _peers(table: Table, found: Sequence[RowPrediction]) -> Ints:
     return codes_of(columns)
 
 
-def _measured(table: Table, asked: RowPrediction) -> float | None:
+def _measured_value(table: Table, asked: RowPrediction) -> float | None:
     own = table.measured.get(asked.labels["metric"], table.measured.get("value"))
     return None if own is None else own[asked.row]
 

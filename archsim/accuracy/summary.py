@@ -27,7 +27,7 @@ UNITS: Mapping[str, float | str] = {"_tok_s": "rate", "_us": 1e-6, "_ms": 1e-3, 
 NAMES = ("median_ape", "mape", "p90_ape", "time_weighted_error", "bias")
 
 
-def labelled(columns: Mapping[str, Sequence[str]]) -> Labels:
+def groups_by_label(columns: Mapping[str, Sequence[str]]) -> Labels:
     """Groups by name, for every dimension that has any."""
     found: Labels = {}
     for dimension, texts in columns.items():
@@ -47,7 +47,7 @@ def as_seconds(metric: str, values: Floats) -> Floats:
     return values * unit if unit is not None else np.full(len(values), np.nan)
 
 
-def summarised(rows: Rows, scored: Bools) -> JsonObject:
+def summarise(rows: Rows, scored: Bools) -> JsonObject:
     """The figures of all rows that count."""
     return {name: value for name, value in figures(rows, scored, 0).items() if name != "rows"}
 
@@ -121,9 +121,7 @@ def codes_of(columns: Sequence[Sequence[object]]) -> Ints:
     return np.array([index.setdefault(key, len(index)) for key in zip(*columns, strict=True)], dtype=int)
 
 
-def errors(
-    metrics: Sequence[tuple[str, Bools]], measured: Floats, predicted: Floats
-) -> dict[str, float | None]:
+def errors(metrics: Sequence[tuple[str, Bools]], measured: Floats, predicted: Floats) -> dict[str, float | None]:
     """Median, mean, 90th percentile, time-weighted error and bias of one set of predictions."""
     known = np.isfinite(predicted)
     signed = (predicted[known] - measured[known]) / measured[known]

@@ -17,20 +17,7 @@ if TYPE_CHECKING:
     from archsim.base.arrays import Floats, Ints, Where
 
 EXTENTS = (
-    *(
-        "m",
-        "n",
-        "k",
-        "batch",
-        "seq_q",
-        "seq_kv",
-        "heads",
-        "kv_heads",
-        "head_dim",
-        "window",
-        "experts",
-        "topk",
-    ),
+    *("m", "n", "k", "batch", "seq_q", "seq_kv", "heads", "kv_heads", "head_dim", "window", "experts", "topk"),
     *("hidden", "inter", "tp", "ep", "n_gpus", "bytes"),
 )
 """Columns that hold extents."""
@@ -67,13 +54,13 @@ class Group:
         return Group(key=self.key, rows=self.rows[index], dims=dims, seconds=self.seconds[index])
 
 
-def read(path: Path, leave: str = "") -> list[Group]:
+def read_groups(path: Path, leave: str = "") -> list[Group]:
     """The groups of a kernel table, CSV or gzipped CSV. leave: a value of `split` whose rows are left out."""
-    with opened(path) as stream:
+    with open_text(path) as stream:
         return groups(row for row in csv.DictReader(stream) if not leave or row.get("split") != leave)
 
 
-def opened(path: Path) -> TextIO:
+def open_text(path: Path) -> TextIO:
     """A text file, unpacked where it is gzipped."""
     if path.suffix == ".gz":
         return gzip.open(path, "rt", encoding="utf-8", newline="")
@@ -103,7 +90,7 @@ def _column(members: list[tuple[int, Mapping[str, str]]], name: str) -> Floats |
     return np.array([float(text) if text else np.nan for text in texts])
 
 
-def merged(parts: Iterable[Group], key: Key) -> Group:
+def merge_groups(parts: Iterable[Group], key: Key) -> Group:
     """Several groups as one of `key`; extents that only some have are dropped."""
     listed = list(parts)
     names = [name for name in listed[0].dims if all(name in part.dims for part in listed)]

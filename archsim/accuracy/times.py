@@ -61,16 +61,12 @@ class Prediction(NamedTuple):
         )  # fmt: skip
 
 
-def composed(make: Callable[..., float], *parts: Prediction) -> Prediction:
+def compose(make: Callable[..., float], *parts: Prediction) -> Prediction:
     """A figure that grows with every part: its ends are those of all parts together (errors go together)."""
-    expected, low, high, naive = (
-        make(*(getattr(part, name) for part in parts)) for name in Prediction._fields[:4]
-    )
+    expected, low, high, naive = (make(*(getattr(part, name) for part in parts)) for name in Prediction._fields[:4])
     main = max(parts, key=lambda part: part.expected)
     evidence = weakest(part.evidence for part in parts)
-    return Prediction(
-        expected, min(low, high, expected), max(low, high, expected), naive, evidence, main.bound
-    )
+    return Prediction(expected, min(low, high, expected), max(low, high, expected), naive, evidence, main.bound)
 
 
 class Served(NamedTuple):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from archsim.accuracy.rows import Kind, Refused, Rows
-from archsim.accuracy.summary import Labels, figures, labelled, ranking, summarised
+from archsim.accuracy.summary import Labels, figures, groups_by_label, ranking, summarise
 from archsim.base.json_types import JsonObject
 
 if TYPE_CHECKING:
@@ -35,13 +35,13 @@ class Validation:
     @cached_property
     def labels(self) -> Labels:
         """Rows by every dimension they can be grouped by."""
-        return labelled({**self.rows.labels, "evidence": self.rows.evidence})
+        return groups_by_label({**self.rows.labels, "evidence": self.rows.evidence})
 
     @cached_property
     def summary(self) -> JsonObject:
         """The contract's summary."""
         return {
-            "rows": len(self.rows), "refused": len(self.refused), **summarised(self.rows, self.rows.scored),
+            "rows": len(self.rows), "refused": len(self.refused), **summarise(self.rows, self.rows.scored),
             "pairs": ranking(self.rows), "by": {name: self.by(name) for name in self.labels},
         }  # fmt: skip
 
@@ -103,7 +103,7 @@ class Several:
         yield "]}\n"
 
 
-def joined(parts: Iterable[Validation]) -> Validation:
+def join_validations(parts: Iterable[Validation]) -> Validation:
     """Answers of one kind as one. Where ids occur twice, those of each file are prefixed with its name."""
     listed = list(parts)
     if len(listed) == 1:
@@ -111,17 +111,15 @@ def joined(parts: Iterable[Validation]) -> Validation:
     names = [name for part in listed for name in dict.fromkeys(part.rows.ids)]
     clash = len(names) != len(set(names))
     prefixes = [f"{part.files[0]}:" if clash else "" for part in listed]
-    refused = [
-        r._replace(id=prefix + r.id) for prefix, p in zip(prefixes, listed, strict=True) for r in p.refused
-    ]
+    refused = [r._replace(id=prefix + r.id) for prefix, p in zip(prefixes, listed, strict=True) for r in p.refused]
     return Validation(
-        kind=listed[0].kind, rows=_stacked([part.rows for part in listed], prefixes), refused=tuple(refused),
+        kind=listed[0].kind, rows=_stack([part.rows for part in listed], prefixes), refused=tuple(refused),
         files=tuple(name for part in listed for name in part.files),
         notes=tuple(dict.fromkeys(note for part in listed for note in part.notes)),
     )  # fmt: skip
 
 
-def _stacked(parts: Sequence[Rows], prefixes: Sequence[str]) -> Rows:
+def _stack(parts: Sequence[Rows], prefixes: Sequence[str]) -> Rows:
     def texts(name: str) -> list[str]:
         return [text for part in parts for text in getattr(part, name)]
 

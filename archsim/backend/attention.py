@@ -10,14 +10,14 @@ from torch.nn import functional
 
 from archsim.backend.axes import Dims, align, arrange, dims_of
 from archsim.backend.run import Run, Value, kernel
-from archsim.backend.terms import allowed
+from archsim.backend.terms import allowed_pairs
 from archsim.base.json_types import JsonObject
 from archsim.graph.graph import Block, Op
 from archsim.graph.step import Mask
 
 
 @kernel("attention")
-def fused(run: Run, block: Block) -> bool:
+def run_fused_attention(run: Run, block: Block) -> bool:
     """torch's scaled_dot_product_attention in place of the body; False where the body is not plain."""
     if not run.fused or not _plain(block, sinks=_has_flash(run)):
         return False
@@ -27,13 +27,13 @@ def fused(run: Run, block: Block) -> bool:
     keys = [run.read(op.reads[1]) for op in scores]
     values = run.read(read.reads[1])
     shared = tuple(d for d in heads if any(d in v.dims for v in (*keys, values)))
-    q = _joined([_queries(run, op, heads) for op in scores])
-    k = _joined(_expanded([_by_head(v, shared) for v in keys]))
+    q = _concat([_queries(run, op, heads) for op in scores])
+    k = _concat(_repeat_kv([_by_head(v, shared) for v in keys]))
     v = _by_head(values, shared)
     v = v.expand(*k.shape[:-1], -1)
     mask, scale = softmax.attrs["mask"], scores[0].attrs["scale"]
     sinks = run.read(softmax.reads[1]).x.flatten() if len(softmax.reads) > 1 else None
-    if sinks is not None or (_has_flash(run) and _banded(mask, k.shape[2]) and q.shape[-1] == v.shape[-1]):
+    if sinks is not None or (_has_flash(run) and _is_banded(mask, k.shape[2]) and q.shape[-1] == v.shape[-1]):
         y = _flash(mask, q, k, v, scale, sinks)
     else:
         y = _attend(run, mask, q, k, v, scale)
@@ -55,7 +55,7 @@ def _plain(block: Block, sinks: bool) -> bool:
             continue
         if op.fn != "softmax" or (op.attrs["mask"] and op.attrs["mask"].top_k):
             return False
-        if len(op.reads) > 1 and not (sinks and _banded(op.attrs["mask"], 0)):
+        if len(op.reads) > 1 and not (sinks and _is_banded(op.attrs["mask"], 0)):
             return False
     return len(_ops(block)) == len(block.body)
 
@@ -79,12 +79,12 @@ def _by_head(value: Value, heads: Dims) -> Tensor:
     return y.flatten(1, len(heads)) if heads else y.unsqueeze(1)
 
 
-def _joined(xs: list[Tensor]) -> Tensor:
+def _concat(xs: list[Tensor]) -> Tensor:
     """Side by side; a single one as it is, since a copy of a cache would be read again."""
     return xs[0] if len(xs) == 1 else torch.cat(xs, dim=-1)
 
 
-def _expanded(xs: list[Tensor]) -> list[Tensor]:
+def _repeat_kv(xs: list[Tensor]) -> list[Tensor]:
     """Keys with as many heads as the one with most."""
     heads = max(x.shape[1] for x in xs)
     return [x.expand(-1, heads, -1, -1) for x in xs]
@@ -97,7 +97,7 @@ def _attend(run: Run, mask: Mask | None, q: Tensor, k: Tensor, v: Tensor, scale:
         return functional.scaled_dot_product_attention(q, k, v, **options)
     if _only_causal(mask, keys) and new == keys:
         return functional.scaled_dot_product_attention(q, k, v, is_causal=True, **options)
-    seen = allowed(mask, run.past, new, keys, q.device)
+    seen = allowed_pairs(mask, run.past, new, keys, q.device)
     return functional.scaled_dot_product_attention(q, k, v, attn_mask=seen, **options)
 
 
@@ -106,7 +106,7 @@ def _has_flash(run: Run) -> bool:
     return run.tokens.is_cuda and run.dtype in (torch.float16, torch.bfloat16)
 
 
-def _banded(mask: Mask | None, keys: int) -> bool:
+def _is_banded(mask: Mask | None, keys: int) -> bool:
     """Whether a mask is causal with nothing but a window, and the window shorter than so many keys."""
     if mask is None or not mask.causal or replace(mask, window=0) != Mask():
         return False

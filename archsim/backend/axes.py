@@ -59,14 +59,14 @@ def contract(a: Tensor, a_dims: Dims, b: Tensor, b_dims: Dims, out: Dims) -> Ten
     rows = tuple(d for d in out if d in in_a and d not in in_b)
     columns = tuple(d for d in out if d in in_b and d not in in_a)
     inner = tuple(d for d in a_dims if d in in_b and d not in out)
-    left, right = _grouped(a, a_dims, (batch, rows, inner)), _grouped(b, b_dims, (batch, inner, columns))
+    left, right = _merge_dims(a, a_dims, (batch, rows, inner)), _merge_dims(b, b_dims, (batch, inner, columns))
     y = torch.bmm(left, right) if batch else torch.mm(left[0], right[0])
     size = dict(zip(a_dims, a.shape, strict=True)) | dict(zip(b_dims, b.shape, strict=True))
     found = (*batch, *rows, *columns)
     return arrange(y.view([size[d] for d in found]), found, out)
 
 
-def _grouped(x: Tensor, dims: Dims, groups: Sequence[Dims]) -> Tensor:
+def _merge_dims(x: Tensor, dims: Dims, groups: Sequence[Dims]) -> Tensor:
     """`x` with one dimension for each group of its dimensions."""
     order = [d for group in groups for d in group]
     size = dict(zip(dims, x.shape, strict=True))

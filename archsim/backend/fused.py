@@ -97,11 +97,11 @@ def gate_arguments(fn: str, attrs: JsonMapping) -> tuple[float, ...]:
     return (float(attrs["clamp"]), float(attrs.get("alpha", 1.702))) if fn == "clamped_swiglu" else ()
 
 
-def _gated(fn: str, attrs: JsonMapping, gate: Tensor, up: Tensor) -> Tensor:
+def _gate(fn: str, attrs: JsonMapping, gate: Tensor, up: Tensor) -> Tensor:
     return GATES[fn](gate, up, *gate_arguments(fn, attrs))
 
 
-EAGER = Kernels("eager", norm, add_norm, rope, _gated)
+EAGER = Kernels("eager", norm, add_norm, rope, _gate)
 """One torch kernel per operation."""
 
 
@@ -110,7 +110,7 @@ DYNAMO = {"recompile_limit": 64, "fail_on_recompile_limit_hit": True}
 
 
 @cache
-def compiled() -> Kernels:
+def compile_functions() -> Kernels:
     """Every function compiled by torch, once for all sizes; an error, not a silent return to eager, if it gives up."""
     for name, value in DYNAMO.items():
         if hasattr(torch._dynamo.config, name):

@@ -35,9 +35,7 @@ def lightning(run: Run, block: Block) -> bool:
     return True
 
 
-def _lightning(
-    q: Tensor, k: Tensor, v: Tensor, state: Tensor, chunk: int, slope: float
-) -> tuple[Tensor, Tensor]:
+def _lightning(q: Tensor, k: Tensor, v: Tensor, state: Tensor, chunk: int, slope: float) -> tuple[Tensor, Tensor]:
     """Outputs and the last state; chunks are not filled up. chunk 0: one token, which goes to the state first."""
     heads = q.shape[1]
     rate = slope * 2.0 ** (-8.0 / heads * torch.arange(1, heads + 1, device=q.device))[:, None, None]
@@ -65,7 +63,7 @@ def gated_delta(run: Run, block: Block) -> bool:
     state = state_of(block)
     before = run.read(state).x
     groups = v.shape[3]
-    q, k = (_normed(x).repeat_interleave(groups, dim=2).transpose(1, 2) for x in (q, k))
+    q, k = (_normalise(x).repeat_interleave(groups, dim=2).transpose(1, 2) for x in (q, k))
     v, beta, decay = (x.flatten(2, 3).transpose(1, 2).float() for x in (v, beta, decay))
     args = (q * q.shape[-1] ** -0.5, k, v, beta, decay, before.flatten(1, 2))
     alone = q.shape[2] == 1 and run.past > 0
@@ -75,14 +73,12 @@ def gated_delta(run: Run, block: Block) -> bool:
     return True
 
 
-def _normed(x: Tensor) -> Tensor:
+def _normalise(x: Tensor) -> Tensor:
     x = x.float()
     return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + NORM_EPS)
 
 
-def _delta_step(
-    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, decay: Tensor, state: Tensor
-) -> tuple[Tensor, Tensor]:
+def _delta_step(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, decay: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
     """Forget, predict the value, write the error back, read: elementwise, without a matrix product."""
     q, k, v, beta, decay = (x.squeeze(2) for x in (q, k, v, beta, decay))
     state = state * decay.exp()[..., None, None]
@@ -103,7 +99,7 @@ def _delta_chunks(
     between = (total[..., :, None] - total[..., None, :]).tril().exp().tril()
     k_beta = k * beta[..., None]
     system = k_beta @ k.transpose(-1, -2) * between
-    new, k_old = _solved(system, v * beta[..., None]), _solved(system, k_beta * total[..., None].exp())
+    new, k_old = _solve(system, v * beta[..., None]), _solve(system, k_beta * total[..., None].exp())
     inside = q @ k.transpose(-1, -2) * between
     q, k = q * total[..., None].exp(), k * (total[..., -1:] - total)[..., None].exp()
     found = []
@@ -114,7 +110,7 @@ def _delta_chunks(
     return torch.cat(found, dim=2)[:, :, :count], state
 
 
-def _solved(system: Tensor, x: Tensor) -> Tensor:
+def _solve(system: Tensor, x: Tensor) -> Tensor:
     """y with (1 + strictly lower part of `system`) y = x."""
     y: Tensor = torch.linalg.solve_triangular(system.tril(-1), x, upper=False, unitriangular=True)
     return y

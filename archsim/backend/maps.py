@@ -25,7 +25,7 @@ XIELU_BETA = 0.5
 XIELU_EPS = -1e-6
 
 
-def _aligned(function: Callable[..., Tensor]) -> Map:
+def _align(function: Callable[..., Tensor]) -> Map:
     """A map that works element by element, its operands broadcast by the names of their dimensions."""
 
     def run_map(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
@@ -111,7 +111,7 @@ def _norm(kind: str) -> Map:
 
 
 # ---------------------------------------------------------------------- activations
-def _gated(activation: Callable[[Tensor], Tensor]) -> Map:
+def _gate(activation: Callable[[Tensor], Tensor]) -> Map:
     """act(gate) · up, where Gemma 3n first zeroes all but the largest gates of a token."""
 
     def function(attrs: Attrs, gate: Tensor, up: Tensor) -> Tensor:
@@ -119,7 +119,7 @@ def _gated(activation: Callable[[Tensor], Tensor]) -> Map:
             gate = _largest(gate, attrs["sparsity"])
         return activation(gate) * up
 
-    return _aligned(function)
+    return _align(function)
 
 
 def _largest(x: Tensor, sparsity: float) -> Tensor:
@@ -129,7 +129,7 @@ def _largest(x: Tensor, sparsity: float) -> Tensor:
     return functional.relu(x - (mean + spread * cut))
 
 
-def _clamped(attrs: Attrs, gate: Tensor, up: Tensor) -> Tensor:
+def _clamped_swiglu(attrs: Attrs, gate: Tensor, up: Tensor) -> Tensor:
     """gate·sigmoid(alpha·gate)·(up + 1) with both clamped (gpt-oss; Phi-3-small's GeGELU likewise)."""
     limit, alpha = attrs["clamp"], attrs.get("alpha", 1.702)
     gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
@@ -164,17 +164,17 @@ def _rope(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
 
 
 def _unary(function: Callable[[Tensor], Tensor]) -> Map:
-    return _aligned(lambda attrs, x: function(x))
+    return _align(lambda attrs, x: function(x))
 
 
 MAPS: dict[str, Map] = {
     "add": _add,
-    "mul": _aligned(_mul),
+    "mul": _align(_mul),
     "scale": _scale,
     "concat": _concat,
     "sinusoid": _sinusoid,
     "softmax": masked_softmax,
-    "softcap": _aligned(_softcap),
+    "softcap": _align(_softcap),
     "rmsnorm": _norm("rmsnorm"),
     "layernorm": _norm("layernorm"),
     "l2norm": _norm("l2norm"),
@@ -185,16 +185,16 @@ MAPS: dict[str, Map] = {
     "silu": _unary(functional.silu),
     "sigmoid": _unary(torch.sigmoid),
     "tanh": _unary(torch.tanh),
-    "softplus": _aligned(_softplus),
+    "softplus": _align(_softplus),
     "xielu": _xielu,
-    "swiglu": _gated(functional.silu),
-    "geglu": _gated(functional.gelu),
-    "geglu_tanh": _gated(_gelu_tanh),
-    "reglu": _gated(functional.relu),
-    "clamped_swiglu": _aligned(_clamped),
-    "clamped_geglu": _aligned(_clamped),
-    "gate": _aligned(lambda attrs, x, g: x * torch.sigmoid(g)),
-    "clip": _aligned(lambda attrs, x: x.clamp(-attrs["limit"], attrs["limit"])),
+    "swiglu": _gate(functional.silu),
+    "geglu": _gate(functional.gelu),
+    "geglu_tanh": _gate(_gelu_tanh),
+    "reglu": _gate(functional.relu),
+    "clamped_swiglu": _align(_clamped_swiglu),
+    "clamped_geglu": _align(_clamped_swiglu),
+    "gate": _align(lambda attrs, x, g: x * torch.sigmoid(g)),
+    "clip": _align(lambda attrs, x: x.clamp(-attrs["limit"], attrs["limit"])),
     "rope": _rope,
     "topk": moe.choose,
     "dispatch": moe.dispatch,

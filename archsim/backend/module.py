@@ -118,7 +118,7 @@ class Net(nn.Module):
         for node in graph.body:
             run.node(node)
         cache.length += tokens.shape[1]
-        cache.trim(_stored(graph, tokens.shape[0]))
+        cache.trim(_stored_tokens(graph, tokens.shape[0]))
         return self._result(graph, run)
 
     def _step(self, tokens: Tensor, cache: Cache, source: Tensor | None, last: bool) -> Step:
@@ -135,17 +135,15 @@ class Net(nn.Module):
         return x[tuple(index[loop] for loop in home.loops)] if home.loops else x
 
     def _result(self, graph: Block, run: Run) -> Tensor | Encoded:
-        outputs = {n.name: _written(n) for n in graph.body if isinstance(n, Block) and n.name in AFTER_STACK}
+        outputs = {n.name: _output_name(n) for n in graph.body if isinstance(n, Block) and n.name in AFTER_STACK}
         if self.model.architecture != "encoder":
             return run.values[outputs["head"]]
         pooled = run.values[outputs["pooler"]].squeeze(1) if "pooler" in outputs else None
         logits = run.values[outputs["mlm_head"]] if "mlm_head" in outputs else None
-        return Encoded(run.values[_hidden(graph)], pooled, logits)
+        return Encoded(run.values[_hidden_states(graph)], pooled, logits)
 
 
-def build(
-    model: Model, device: str = "meta", dtype: torch.dtype = torch.float32, parts: Collection[str] = ()
-) -> Net:
+def build(model: Model, device: str = "meta", dtype: torch.dtype = torch.float32, parts: Collection[str] = ()) -> Net:
     """The module of `model`, with random weights unless it is on the meta device. `parts`: as in `lower`."""
     return Net(model, device, dtype, parts)
 
@@ -176,7 +174,7 @@ def _initialise(x: Tensor, tensor: Named) -> None:
         x.normal_(1.0 if tensor.role == "norm" else 0.0, spread)
 
 
-def _stored(graph: Block, batch: int) -> dict[str, int]:
+def _stored_tokens(graph: Block, batch: int) -> dict[str, int]:
     """Tokens that every cache keeps after a step."""
     found: dict[str, int] = {}
     for op, _ in ops(graph):
@@ -186,14 +184,14 @@ def _stored(graph: Block, batch: int) -> dict[str, int]:
     return found
 
 
-def _written(node: Node) -> str:
+def _output_name(node: Node) -> str:
     """The name of what a node leaves behind: its last op's result."""
     if isinstance(node, Op):
         return node.writes[0].tensor.name
-    return node.carry[-1][1].name if node.carry else _written(node.body[-1])
+    return node.carry[-1][1].name if node.carry else _output_name(node.body[-1])
 
 
-def _hidden(graph: Block) -> str:
+def _hidden_states(graph: Block) -> str:
     """The result of the stack: what the last node before the heads wrote."""
     nodes = [n for n in graph.body if n.name not in AFTER_STACK]
-    return _written(nodes[-1])
+    return _output_name(nodes[-1])

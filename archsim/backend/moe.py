@@ -26,19 +26,18 @@ def choose(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
     token = torch.arange(logits.shape[0], device=logits.device)[:, None].expand_as(expert).flatten()
     run.routing = Routing(token, expert.flatten())
     if op.attrs["capacity"] is not None:
-        return _limited(run, weights.flatten(), logits.shape[1], op.attrs["capacity"])
+        return _limit_capacity(run, weights.flatten(), logits.shape[1], op.attrs["capacity"])
     return weights.flatten().to(run.dtype)
 
 
-def _limited(run: Run, weights: Tensor, experts: int, capacity: int) -> Tensor:
+def _limit_capacity(run: Run, weights: Tensor, experts: int, capacity: int) -> Tensor:
     """Weights when an expert takes the first `capacity` rows of a sequence that want it.
 
     Of every sequence as many rows are kept as all experts can take; those beyond an expert's own capacity weigh 0.
     """
     assert run.routing is not None
     token, expert, weight = (
-        torch.unflatten(x, 0, (run.tokens.shape[0], -1))
-        for x in (run.routing.token, run.routing.expert, weights)
+        torch.unflatten(x, 0, (run.tokens.shape[0], -1)) for x in (run.routing.token, run.routing.expert, weights)
     )
     wanted = functional.one_hot(expert, experts)
     place = (wanted.cumsum(1) * wanted).sum(-1)
@@ -85,9 +84,7 @@ def _experts_choose(run: Run, logits: Tensor, router: Router, attrs: JsonMapping
     groups = 1 if attrs["capacity"] is None else run.tokens.shape[0]
     size = tokens // groups
     pairs = size * attrs["top_k"] if attrs["capacity"] is None else experts * min(attrs["capacity"], size)
-    weights, token = torch.unflatten(_scores(logits, router), 0, (groups, size)).topk(
-        -(-pairs // experts), dim=1
-    )
+    weights, token = torch.unflatten(_scores(logits, router), 0, (groups, size)).topk(-(-pairs // experts), dim=1)
     first = torch.arange(0, tokens, size, device=logits.device)[:, None, None]
     expert = torch.arange(experts, device=logits.device).expand(token.shape)
     token, expert, weights = (x.flatten(1)[:, :pairs].flatten() for x in (token + first, expert, weights))

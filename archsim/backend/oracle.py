@@ -25,10 +25,10 @@ def flops_full(model: Model, batch: int, new: int, *, last: bool = True, parts: 
     Attention runs unfused, so every (query, key) pair counts. An encoder-decoder reads a source of
     `new` tokens as well.
     """
-    return counted(build(model, META, parts=parts), batch, new, last=last)
+    return count_flops(build(model, META, parts=parts), batch, new, last=last)
 
 
-def counted(net: Net, batch: int, new: int, cache: Cache | None = None, last: bool = True) -> int:
+def count_flops(net: Net, batch: int, new: int, cache: Cache | None = None, last: bool = True) -> int:
     """FLOP that torch counts while `net`, on the meta device, runs one step."""
     tokens = torch.zeros(batch, new, dtype=torch.long, device=META)
     fresh = cache is None or cache.length == 0

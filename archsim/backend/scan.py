@@ -45,8 +45,5 @@ def rg_lru(run: Run, op: Op) -> tuple[Tensor, Tensor]:
     return h.to(run.dtype), last
 
 
-SCANS: dict[str, Callable[[Run, Op], tuple[Tensor, Tensor]]] = {
-    "selective_scan": selective_scan,
-    "rg_lru": rg_lru,
-}
+SCANS: dict[str, Callable[[Run, Op], tuple[Tensor, Tensor]]] = {"selective_scan": selective_scan, "rg_lru": rg_lru}
 """Recurrences that run as one op. Those of lightning and delta-rule blocks run with the whole block."""

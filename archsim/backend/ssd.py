@@ -22,8 +22,8 @@ def ssd(run: Run, block: Block) -> bool:
     u_flat, dt = u.flatten(2, 3), dt.flatten(2, 3)
     fill = -u.shape[1] % chunk
     inputs = (u_flat * dt[..., None], drive, read)
-    x, drive, read = (_chunked(functional.pad(v, (0, 0, 0, 0, 0, fill)), chunk) for v in inputs)
-    decay = _chunked(functional.pad(-torch.exp(a_log) * dt, (0, 0, 0, fill)), chunk).permute(0, 3, 1, 2)
+    x, drive, read = (_chunk(functional.pad(v, (0, 0, 0, 0, 0, fill)), chunk) for v in inputs)
+    decay = _chunk(functional.pad(-torch.exp(a_log) * dt, (0, 0, 0, fill)), chunk).permute(0, 3, 1, 2)
     y, after = _chunks(x, decay, drive, read, before.flatten(1, 2))
     y = y.flatten(1, 2)[:, : u.shape[1]] + skip[:, None] * u_flat
     run.write(state, after.reshape(before.shape))
@@ -33,7 +33,7 @@ def ssd(run: Run, block: Block) -> bool:
     return True
 
 
-def _chunked(x: Tensor, chunk: int) -> Tensor:
+def _chunk(x: Tensor, chunk: int) -> Tensor:
     return torch.unflatten(x, 1, (-1, chunk))
 
 

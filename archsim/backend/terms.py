@@ -25,7 +25,7 @@ def positions(past: int, new: int, keys: int, device: torch.device) -> tuple[Ten
     return torch.arange(past, end, device=device)[:, None], torch.arange(end - keys, end, device=device)[None]
 
 
-def allowed(mask: Mask, past: int, new: int, keys: int, device: torch.device) -> Tensor:
+def allowed_pairs(mask: Mask, past: int, new: int, keys: int, device: torch.device) -> Tensor:
     """The (T, C) pairs that `mask` lets through, but for an indexer's choice."""
     i, j = positions(past, new, keys, device)
     seen = (j <= i) if mask.causal else torch.ones_like(i - j, dtype=torch.bool)
@@ -141,9 +141,9 @@ def masked_softmax(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor
     x = s.float()
     if mask is not None:
         new, keys = s.shape[-2:]
-        seen = allowed(mask, run.past, new, keys, s.device)
+        seen = allowed_pairs(mask, run.past, new, keys, s.device)
         if mask.top_k:
-            seen = seen & _chosen(run.values[op.attrs["index"]], seen, mask.top_k)
+            seen = seen & _top_keys(run.values[op.attrs["index"]], seen, mask.top_k)
         x = x.masked_fill(~seen, float("-inf"))
     if len(operands) > 1:
         sink = align(operands[1].x.float(), operands[1].dims, dims).expand(*x.shape[:-1], 1)
@@ -151,7 +151,7 @@ def masked_softmax(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor
     return x.softmax(-1).to(s.dtype)
 
 
-def _chosen(scores: Tensor, seen: Tensor, top_k: int) -> Tensor:
+def _top_keys(scores: Tensor, seen: Tensor, top_k: int) -> Tensor:
     """The keys (S, T, C) that an indexer scores highest for each query, the earlier of equals."""
     ranked = scores.float().masked_fill(~seen, float("-inf"))
     best = ranked.sort(dim=-1, descending=True, stable=True).indices[..., :top_k]

@@ -151,9 +151,7 @@ def rope(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
     return out
 
 
-def store(
-    qkv: Tensor, cos: Tensor, sin: Tensor, keys: Tensor, values: Tensor, place: int, q_heads: int
-) -> Tensor:
+def store(qkv: Tensor, cos: Tensor, sin: Tensor, keys: Tensor, values: Tensor, place: int, q_heads: int) -> Tensor:
     """Queries of one new token per sequence, turned; its keys and values go to `place` of their caches.
 
     qkv (B, 1, (q_heads + 2 kv_heads) · width); caches (B, room, kv_heads, width).
@@ -176,9 +174,7 @@ def check(device: str, dtype: torch.dtype = torch.bfloat16) -> None:
     """Compare every kernel with torch on small tensors; AssertionError where one differs."""
     x, y = (torch.randn(1, 3, 256, device=device, dtype=dtype) for _ in range(2))
     w = torch.randn(256, device=device, dtype=dtype)
-    for mine, theirs in zip(
-        add_norm(x, y, w, 1e-5, False), fused.add_norm(x, y, w, 1e-5, False), strict=True
-    ):
+    for mine, theirs in zip(add_norm(x, y, w, 1e-5, False), fused.add_norm(x, y, w, 1e-5, False), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=2e-2, atol=2e-2)
     torch.testing.assert_close(gated("swiglu", {}, x, y), fused.swiglu(x, y), rtol=2e-2, atol=2e-2)
     heads = torch.randn(2, 3, 4, 64, device=device, dtype=dtype)

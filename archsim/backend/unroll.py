@@ -57,15 +57,15 @@ def _visit(node: Node, index: dict[str, int], out: Unrolled) -> None:
 
 
 def _emit(node: Node, index: dict[str, int], out: Unrolled) -> None:
-    reads = {name: out.numbers[name] for name in _read(node) if name in out.numbers}
+    reads = {name: out.numbers[name] for name in _names_read(node) if name in out.numbers}
     writes = {}
-    for name in _written(node):
+    for name in _names_written(node):
         writes[name] = out.numbers[name] = out.values
         out.values += 1
     out.code.append(Instruction(node, index, reads, writes))
 
 
-def _read(node: Node) -> Iterator[str]:
+def _names_read(node: Node) -> Iterator[str]:
     """Names of activations that a node needs from outside, those that attributes name included."""
     made: set[str] = set()
     for op, _ in ops(node):
@@ -78,6 +78,6 @@ def _read(node: Node) -> Iterator[str]:
     yield from (node.attrs.get("inputs", ()) if isinstance(node, Block) else ())
 
 
-def _written(node: Node) -> Iterator[str]:
+def _names_written(node: Node) -> Iterator[str]:
     for op, _ in ops(node):
         yield from (use.tensor.name for use in op.writes if use.tensor.kind == "act")

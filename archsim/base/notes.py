@@ -50,13 +50,9 @@ NOTES: dict[str, str] = {
         "allows."
     ),
     "A03": "The share of a device's memory that may be used, and what the runtime takes of it.",
-    "A04": (
-        "A long prefill is cut into pieces; its activations are those of one piece, not of the whole prompt."
-    ),
+    "A04": ("A long prefill is cut into pieces; its activations are those of one piece, not of the whole prompt."),
     "A05": "Decode is one step at the mean context: the prompt and half the answer.",
-    "A06": (
-        "Tokens pick experts evenly and independently: T tokens read E(1 - (1 - k/E)^T) of E experts at top-k."
-    ),
+    "A06": ("Tokens pick experts evenly and independently: T tokens read E(1 - (1 - k/E)^T) of E experts at top-k."),
     "A07": "Pipeline stages run one after another for a single batch.",
     "A08": (
         "What expected times rest on: kernels measured on this device (calibrated), on other devices (transferred), "

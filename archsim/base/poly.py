@@ -119,9 +119,7 @@ class Poly:
     def letters(self) -> set[str]:
         """Every letter in it, those inside opaque functions included."""
         atoms = {atom for monomial in self.terms for atom, _ in monomial}
-        inner = {
-            arg for atom in atoms if isinstance(atom, Call) for arg in atom.args if isinstance(arg, Poly)
-        }
+        inner = {arg for atom in atoms if isinstance(atom, Call) for arg in atom.args if isinstance(arg, Poly)}
         plain = {atom for atom in atoms if not isinstance(atom, Call)}
         return plain.union(*(poly.letters for poly in inner))
 

@@ -28,7 +28,7 @@ def parse_range(text: str | int | Iterable[int], name: str) -> tuple[int, ...]:
     if isinstance(text, str):
         values = [value for part in text.split(",") for value in _part(part.strip(), name)]
     else:
-        values = _given(text, name)
+        values = _numbers(text, name)
     if len(values) > MOST:
         raise _too_many(name)
     found = tuple(sorted(set(values)))
@@ -39,7 +39,7 @@ def parse_range(text: str | int | Iterable[int], name: str) -> tuple[int, ...]:
     return found
 
 
-def _given(values: int | Iterable[int], name: str) -> list[int]:
+def _numbers(values: int | Iterable[int], name: str) -> list[int]:
     """Numbers that are no text."""
     listed = [values] if isinstance(values, int) else list(values)
     for value in listed:
@@ -68,14 +68,14 @@ def _part(text: str, name: str) -> Iterator[int]:
         raise UsageError(
             f"`--{name}`: {quote(text)} never ends: a step is at least 1, a factor at least 2 on a positive number"
         )
-    return _stepped(first, last, sign, step, name)
+    return _steps(first, last, sign, step, name)
 
 
 def _number(digits: str | None, unit: str | None) -> int | None:
     return None if digits is None else int(digits) * SCALE[(unit or "").lower()]
 
 
-def _stepped(first: int, last: int, sign: str, step: int, name: str) -> Iterator[int]:
+def _steps(first: int, last: int, sign: str, step: int, name: str) -> Iterator[int]:
     """From first to last by steps or by a factor; last is among them only if a step meets it."""
     if sign == "+":
         if (last - first) // step >= MOST:

@@ -38,31 +38,24 @@ class UnitError(InvalidValue):
     default_code = "E108"
 
 
-def _scaled(unit: str, prefixes: dict[str, int]) -> dict[str, Fraction]:
+def _with_scale(unit: str, prefixes: dict[str, int]) -> dict[str, Fraction]:
     return {prefix + unit: Fraction(factor) for prefix, factor in prefixes.items()}
 
 
 def _tables() -> dict[str, dict[str, Fraction]]:
-    size = _scaled("B", _DECIMAL | _BINARY) | {"KB": Fraction(1000)}
+    size = _with_scale("B", _DECIMAL | _BINARY) | {"KB": Fraction(1000)}
     rates: dict[str, Fraction] = {}
     for spelling in ("FLOP/s", "FLOPS", "OP/s", "OPS"):
-        rates |= _scaled(spelling, _DECIMAL)
+        rates |= _with_scale(spelling, _DECIMAL)
     micro = Fraction(1, 10**6)
     return {
         "B": size,
         "B/s": {unit + "/s": factor for unit, factor in size.items()},
         "FLOP/s": rates,
-        "FLOP": _scaled("FLOP", _DECIMAL),
-        "Hz": _scaled("Hz", _DECIMAL),
-        "s": {
-            "s": Fraction(1),
-            "ms": Fraction(1, 10**3),
-            "us": micro,
-            "µs": micro,
-            "μs": micro,
-            "ns": micro / 1000,
-        },
-        "W": _scaled("W", _DECIMAL) | {"mW": Fraction(1, 10**3)},
+        "FLOP": _with_scale("FLOP", _DECIMAL),
+        "Hz": _with_scale("Hz", _DECIMAL),
+        "s": {"s": Fraction(1), "ms": Fraction(1, 10**3), "us": micro, "µs": micro, "μs": micro, "ns": micro / 1000},
+        "W": _with_scale("W", _DECIMAL) | {"mW": Fraction(1, 10**3)},
     }
 
 
@@ -121,14 +114,10 @@ def _wrong_unit(number: str, unit: str, dimension: str) -> UnitError:
     for other, table in UNITS.items():
         if unit in table:
             message = f"{quote(unit)} is a unit of {other}, and this is a quantity in {dimension}"
-            return UnitError(
-                message, label=f"for example `{_EXAMPLE[dimension]}`", hints=[_example(dimension)]
-            )
+            return UnitError(message, label=f"for example `{_EXAMPLE[dimension]}`", hints=[_example(dimension)])
     close = _closest(unit, dimension)
     label = f"did you mean `{number} {close}`?" if close else f"for example `{_EXAMPLE[dimension]}`"
-    return UnitError(
-        f"unknown unit {quote(unit)}", label=label, hints=[label if close else _example(dimension)]
-    )
+    return UnitError(f"unknown unit {quote(unit)}", label=label, hints=[label if close else _example(dimension)])
 
 
 def _closest(unit: str, dimension: str) -> str | None:
@@ -142,26 +131,24 @@ def _closest(unit: str, dimension: str) -> str | None:
 
 def format_bytes(n: float, binary: bool = False) -> str:
     """Bytes with four significant digits, in kB, MB, GB … or, with `binary`, in KiB, MiB, GiB …"""
-    return _prefixed(n, "B", {"": 1} | _BINARY) if binary else _prefixed(n, "B", _DECIMAL)
+    return _with_prefix(n, "B", {"": 1} | _BINARY) if binary else _with_prefix(n, "B", _DECIMAL)
 
 
 def format_flops(n: float) -> str:
     """Work in FLOP, GFLOP, TFLOP …, four significant digits."""
-    return _prefixed(n, "FLOP", _DECIMAL)
+    return _with_prefix(n, "FLOP", _DECIMAL)
 
 
 def format_rate(n: float, unit: str) -> str:
     """A rate with four significant digits; only `B/s` and `FLOP/s` get decimal prefixes."""
     if unit in ("B/s", "FLOP/s"):
-        return _prefixed(n, unit, _DECIMAL)
+        return _with_prefix(n, unit, _DECIMAL)
     return f"{_digits(n)} {unit}" if math.isfinite(n) else f"n/a {unit}"
 
 
 def format_seconds(n: float) -> str:
     """A duration in s, ms, µs or ns with four significant digits."""
-    return _prefixed(
-        n, "s", {"n": Fraction(1, 10**9), "µ": Fraction(1, 10**6), "m": Fraction(1, 10**3), "": 1}
-    )
+    return _with_prefix(n, "s", {"n": Fraction(1, 10**9), "µ": Fraction(1, 10**6), "m": Fraction(1, 10**3), "": 1})
 
 
 def format_span(low: float, high: float, between: str = "–") -> str:
@@ -176,7 +163,7 @@ def format_count(n: int) -> str:
     return f"{n:,}"
 
 
-def _prefixed(n: float, unit: str, prefixes: Mapping[str, int | Fraction]) -> str:
+def _with_prefix(n: float, unit: str, prefixes: Mapping[str, int | Fraction]) -> str:
     """`n` with the largest prefix that leaves at least one whole unit after rounding to four digits."""
     if not math.isfinite(n):
         return f"n/a {unit}"

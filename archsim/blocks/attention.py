@@ -135,9 +135,7 @@ class Attention(AttentionSpec):
         if self.keys_as_values and self.d_head_v not in (None, self.d_head):
             raise InvalidBlock("`keys_as_values`: keys and values are as wide as each other")
         if self.global_projections and self.mask.mask().causal:
-            raise InvalidBlock(
-                "`global_projections` need a mask that looks both ways, such as `bidirectional: true`"
-            )
+            raise InvalidBlock("`global_projections` need a mask that looks both ways, such as `bidirectional: true`")
         return self
 
     @property
@@ -215,11 +213,7 @@ class Attention(AttentionSpec):
     def fields_from(cls, other: Fields) -> Fields:
         """The one flag of classes with all biases or none stands for each."""
         found = super().fields_from(other)
-        return (
-            found | {"qkv_bias": (other["bias"],) * 3, "out_bias": other["bias"]}
-            if "bias" in other
-            else found
-        )
+        return found | {"qkv_bias": (other["bias"],) * 3, "out_bias": other["bias"]} if "bias" in other else found
 
     # ------------------------------------------------------------------ lowering
     def sizes(self) -> dict[str, Num]:

@@ -111,11 +111,7 @@ class Spec(BaseModel):
     def __pydantic_init_subclass__(cls, **_: object) -> None:
         """Adds the tables of the bases to those that the class states."""
         for name in ("about", "letters", "decisions", "words", "limits"):
-            setattr(
-                cls,
-                name,
-                {k: v for base in reversed(cls.__mro__) for k, v in vars(base).get(name, {}).items()},
-            )
+            setattr(cls, name, {k: v for base in reversed(cls.__mro__) for k, v in vars(base).get(name, {}).items()})
 
     @classmethod
     def names(cls, kind: str) -> About:
@@ -125,11 +121,7 @@ class Spec(BaseModel):
 
     def extents(self) -> dict[str, int]:
         """Letter -> number, of the sizes that formulas write as letters."""
-        found = {
-            letter: getattr(self, field)
-            for field, (letter, _) in self.letters.items()
-            if hasattr(self, field)
-        }
+        found = {letter: getattr(self, field) for field, (letter, _) in self.letters.items() if hasattr(self, field)}
         return {letter: n for letter, n in found.items() if isinstance(n, int)}
 
     def with_extents(self, extents: Mapping[str, Extent]) -> Changes:
@@ -184,12 +176,8 @@ class OneOf:
     def __init__(self, family: str) -> None:
         self.family = family
 
-    def __get_pydantic_core_schema__(
-        self, _: object, handler: GetCoreSchemaHandler
-    ) -> core_schema.CoreSchema:
-        serialize = core_schema.plain_serializer_function_ser_schema(
-            lambda v: v.model_dump(exclude_unset=True)
-        )
+    def __get_pydantic_core_schema__(self, _: object, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        serialize = core_schema.plain_serializer_function_ser_schema(lambda v: v.model_dump(exclude_unset=True))
         return core_schema.no_info_plain_validator_function(self._validate, serialization=serialize)
 
     def __get_pydantic_json_schema__(self, _: object, handler: GetJsonSchemaHandler) -> dict[str, str]:

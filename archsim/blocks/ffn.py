@@ -43,9 +43,7 @@ class Ffn(FfnSpec):
 
     kind: Literal["mlp", "glu", "swiglu", "geglu", "reglu"]
     d_ff: Count
-    activation: Literal["relu", "relu2", "gelu", "gelu_tanh", "silu", "xielu", "tanh", "sigmoid"] | None = (
-        None
-    )
+    activation: Literal["relu", "relu2", "gelu", "gelu_tanh", "silu", "xielu", "tanh", "sigmoid"] | None = None
     bias: bool = False
     clamp: float | None = None
     alpha: float | None = None
@@ -64,9 +62,7 @@ class Ffn(FfnSpec):
     @model_validator(mode="after")
     def _meaningful(self) -> Ffn:
         if self.gated and self.activation == "xielu":
-            raise InvalidBlock(
-                f"`activation: xielu` has no gated form: `kind: mlp` has it, not `kind: {self.kind}`"
-            )
+            raise InvalidBlock(f"`activation: xielu` has no gated form: `kind: mlp` has it, not `kind: {self.kind}`")
         for name in ("clamp", "sparsity"):
             if getattr(self, name) is not None and not self.gated:
                 raise InvalidBlock(f"`{name}` belongs to a gate, which `kind: mlp` does not have")

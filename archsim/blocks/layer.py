@@ -80,13 +80,9 @@ class Layer(Spec):
             raise InvalidBlock("a group of layers is empty")
         check_names(self.layers or ())
         if self.layers is not None and own:
-            raise InvalidBlock(
-                f"a group of layers has no `{own[0]}` of its own; put it into one of its layers"
-            )
+            raise InvalidBlock(f"a group of layers has no `{own[0]}` of its own; put it into one of its layers")
         if self.layers is None and not own:
-            raise InvalidBlock(
-                "a layer needs `attention`, `mixer` or `ffn` (or `layers`, as a group)", "E104"
-            )
+            raise InvalidBlock("a layer needs `attention`, `mixer` or `ffn` (or `layers`, as a group)", "E104")
         if self.parallel and own and ("ffn" not in own or not {"attention", "mixer"} & set(own)):
             raise InvalidBlock("`parallel` adds up attention (or a mixer) and `ffn`: a layer needs both")
         return self
@@ -108,9 +104,7 @@ class Layer(Spec):
 
     def _one(self, b: Builder, x: Tensor, ctx: Context) -> Tensor:
         if self.altup is not None:
-            return self.altup.around(
-                b, x, lambda active: self._serial(b, active, ctx), self.per_layer_input, ctx
-            )
+            return self.altup.around(b, x, lambda active: self._serial(b, active, ctx), self.per_layer_input, ctx)
         if self.parallel:
             y = self._parallel(b, x, ctx)
         else:

@@ -36,9 +36,7 @@ class Lightning(MixerSpec):
     activation: str = "silu"
     norm: Norm = Field(default_factory=lambda: Norm(kind="rmsnorm", eps=1e-6))
 
-    about = {
-        "lightning": About(label="Lightning", paper="lightning attention: Qin et al. 2024, arXiv:2401.04658")
-    }
+    about = {"lightning": About(label="Lightning", paper="lightning attention: Qin et al. 2024, arXiv:2401.04658")}
 
     def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "mixer") -> Tensor:
         """The mixing of tokens; returns a tensor over T and D."""
@@ -46,9 +44,7 @@ class Lightning(MixerSpec):
         sizes: dict[str, Num] = {"N": self.n_heads, "H": self.d_head, "Hv": self.d_head, "C": step.tokens}
         with b.block(name, **sizes, S=step.n_seqs, P=chunk_pairs(step, self.chunk, filled=False)):
             axes = {"q": "N H", "k": "N H", "v": "N Hv"}
-            q, k, v = (
-                b.map(n + "()", self.activation, b.linear(n, x, "D " + a, "T " + a)) for n, a in axes.items()
-            )
+            q, k, v = (b.map(n + "()", self.activation, b.linear(n, x, "D " + a, "T " + a)) for n, a in axes.items())
             o = self._mix(b, q, k, v, step)
             o = self.norm.lower(b, "norm", o, "N Hv")
             o = b.map("gated", "gate", o, b.linear("gate", x, "D N Hv", "T N Hv"))
@@ -83,11 +79,7 @@ class GatedDeltaNet(MixerSpec):
 
     about = {"gated_delta_net": About("gated delta net", label="Gated DeltaNet",
                                       paper="gated delta networks: Yang et al. 2024, arXiv:2412.06464")}  # fmt: skip
-    letters = {
-        "n_key_heads": ("N", "heads"),
-        "d_key": ("H", "head size"),
-        "d_value": ("Hv", "value head size"),
-    }
+    letters = {"n_key_heads": ("N", "heads"), "d_key": ("H", "head size"), "d_value": ("Hv", "value head size")}
 
     def with_extents(self, extents: Mapping[str, Extent]) -> Changes:
         """Value heads are a multiple of the key heads."""
@@ -104,11 +96,7 @@ class GatedDeltaNet(MixerSpec):
     def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "mixer") -> Tensor:
         """The mixing of tokens; returns a tensor over T and D."""
         step = ctx.step
-        sizes: dict[str, Num] = {
-            "N": self.n_key_heads,
-            "J": self.n_value_heads // self.n_key_heads,
-            "H": self.d_key,
-        }
+        sizes: dict[str, Num] = {"N": self.n_key_heads, "J": self.n_value_heads // self.n_key_heads, "H": self.d_key}
         sizes |= {"Hv": self.d_value, "W": self.d_conv, "S": step.n_seqs}
         with b.block(name, **sizes, P=chunk_pairs(step, self.chunk), C=padded(step, self.chunk)):
             q, k = self._branch(b, "q", x, "N H", ctx), self._branch(b, "k", x, "N H", ctx)
@@ -127,9 +115,7 @@ class GatedDeltaNet(MixerSpec):
         y = b.linear(n, x, "D " + axes, "T " + axes)
         return causal_conv(b, "conv_" + n, y, axes, ctx, bias=False, activation="silu")
 
-    def _mix(
-        self, b: Builder, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, decay: Tensor, step: Step
-    ) -> Tensor:
+    def _mix(self, b: Builder, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, decay: Tensor, step: Step) -> Tensor:
         state = b.state("state", "S N J H Hv", "recurrent", fp32=True)
         with b.block("core", kernel="gated_delta", attrs=_attrs(self.chunk, q, k, v, beta, decay)):
             if single(step):
@@ -137,9 +123,7 @@ class GatedDeltaNet(MixerSpec):
             with b.scope(T=b.sizes["C"]):
                 return self._chunks(b, q, k, v, beta, decay, state)
 
-    def _step(
-        self, b: Builder, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, decay: Tensor, state: Tensor
-    ) -> Tensor:
+    def _step(self, b: Builder, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, decay: Tensor, state: Tensor) -> Tensor:
         """One token: predict, correct, read. Elementwise sums over the state, no matrix product."""
         new = b.emit(
             "scan", "delta", (k, v, beta, decay, state), b.tensor("delta", "T N J H Hv"), state,

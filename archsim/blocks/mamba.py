@@ -158,9 +158,7 @@ class Mamba2(MixerSpec):
                 y = b.map("y", "add", inside, across, decay)
             return b.map("y+skip", "add", y, skip, u, axes="T Gr J H")
 
-    def _inside(
-        self, b: Builder, x: Tensor, decay: Tensor, drive: Tensor, read: Tensor, pairs: str
-    ) -> Tensor:
+    def _inside(self, b: Builder, x: Tensor, decay: Tensor, drive: Tensor, read: Tensor, pairs: str) -> Tensor:
         """What the tokens of a chunk give each other, over padded T."""
         keys, values = b.view("keys", drive, "C Gr Ns"), b.view("values", x, "C Gr J H")
         scores = b.contract("CB", read, keys, pairs, cls="attention")

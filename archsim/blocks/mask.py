@@ -16,9 +16,7 @@ class MaskSpec(Spec):
     banded layers: sliding under another name), block_sparse (a window and every `vertical`-th key before it).
     """
 
-    kind: Literal["causal", "bidirectional", "prefix", "sliding", "chunked", "banded", "block_sparse"] = (
-        "causal"
-    )
+    kind: Literal["causal", "bidirectional", "prefix", "sliding", "chunked", "banded", "block_sparse"] = "causal"
     window: Count | None = None
     bidirectional: bool = False
     prefix: Count | None = None

@@ -104,9 +104,7 @@ class Mla(AttentionSpec):
         with b.block(name, **sizes):
             q_in, source = self._query_input(b, x)
             q = b.linear("q_nope", q_in, f"{source} N Hn", "T N Hn")
-            q_rope = self.position.rotate(
-                b, "q_rotated", b.linear("q_rope", q_in, f"{source} N Hr", "T N Hr")
-            )
+            q_rope = self.position.rotate(b, "q_rotated", b.linear("q_rope", q_in, f"{source} N Hr", "T N Hr"))
             latent, key = self._latents(b, x, ctx)
             if self.indexer:
                 self._index(b, x, q_in, source, ctx)
@@ -119,13 +117,7 @@ class Mla(AttentionSpec):
             return b.linear("o", o, "N Hv D", "T D", bias=self.bias)
 
     def _attend_apart(
-        self,
-        b: Builder,
-        q: Pair,
-        caches: Caches,
-        up: Caches,
-        mask: Mask,
-        parts: tuple[tuple[bool, Step], ...],
+        self, b: Builder, q: Pair, caches: Caches, up: Caches, mask: Mask, parts: tuple[tuple[bool, Step], ...]
     ) -> Tensor:
         """Decodes over the latents beside prompts that expand them, each into its rows of one output."""
         made: list[Tensor] = []
@@ -188,9 +180,7 @@ class Mla(AttentionSpec):
         o = self._core(b, (wide, q[1]), latent, key, latent, "T N L", mask)
         return b.contract("o_up", o, uv, "T N Hv")
 
-    def _core(
-        self, b: Builder, q: Pair, k: Operand, key: Operand, v: Operand, out: str, mask: Mask
-    ) -> Tensor:
+    def _core(self, b: Builder, q: Pair, k: Operand, key: Operand, v: Operand, out: str, mask: Mask) -> Tensor:
         scale = self.softmax_scale()
         chosen = {"index": b.name("indexer.sum")} if self.indexer else {}
         with b.block("core", kernel="attention"):

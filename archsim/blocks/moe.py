@@ -175,10 +175,7 @@ class Moe(FfnSpec):
                 weights = self._route(b, x)
             with b.part("experts"):
                 y = self._experts(b, x, weights, hit)
-            for name, spec, part in (
-                ("shared", self.shared, "shared experts"),
-                ("dense", self.dense, "dense MLP"),
-            ):
+            for name, spec, part in (("shared", self.shared, "shared experts"), ("dense", self.dense, "dense MLP")):
                 if spec is not None:
                     with b.part(part):
                         y = b.map(name + "+", "add", y, self._beside(b, x, name, spec, ctx))
@@ -198,9 +195,7 @@ class Moe(FfnSpec):
         logits = b.linear("router", x, "D Er", "T Er", bias="Er" if r.bias else False, role="router")
         role = "bias" if r.selection_bias == "parameter" else "buffer"
         chosen = (b.weight("selection_bias", "Er", role),) if r.selection_bias else ()
-        return b.map(
-            "top_k", "topk", logits, *chosen, axes="M", router=r, top_k=self.top_k, capacity=self.capacity
-        )
+        return b.map("top_k", "topk", logits, *chosen, axes="M", router=r, top_k=self.top_k, capacity=self.capacity)
 
     def _experts(self, b: Builder, x: Tensor, weights: Tensor, hit: Num) -> Tensor:
         rows = b.map("dispatch", "dispatch", x, weights, axes="M D", scaled=self.router.input_scaled)

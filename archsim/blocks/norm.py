@@ -6,7 +6,7 @@ from typing import Literal
 
 from archsim.blocks.dispatch import About, Fields, Spec
 from archsim.graph.builder import Builder, Operand
-from archsim.graph.tensor import Tensor, split
+from archsim.graph.tensor import Tensor, split_axes
 
 EFFECTS = {
     "rmsnorm": "without mean and bias", "layernorm": "that takes the mean away", "l2norm": "to length one",
@@ -48,13 +48,7 @@ class Norm(Spec):
         return self.affine and (self.kind == "layernorm" if self.bias is None else self.bias)
 
     def lower(
-        self,
-        b: Builder,
-        name: str,
-        x: Operand,
-        over: str = "D",
-        weight: str | None = None,
-        axes: str | None = None,
+        self, b: Builder, name: str, x: Operand, over: str = "D", weight: str | None = None, axes: str | None = None
     ) -> Tensor:
         """Normalise `x` over the axes `over`; the weight's axes may be more (one per head) than those."""
         learned = over if weight is None else weight
@@ -62,5 +56,5 @@ class Norm(Spec):
         if self.has_bias:
             weights.append(b.weight(name + "_bias", learned, "norm"))
         return b.map(
-            name + "()", self.kind, x, *weights, axes=axes, over=split(over), eps=self.eps, offset=self.offset
+            name + "()", self.kind, x, *weights, axes=axes, over=split_axes(over), eps=self.eps, offset=self.offset
         )

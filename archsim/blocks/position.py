@@ -52,9 +52,7 @@ class T5Bias(Position):
             own = () if self.shared else (b.weight("relative_bias", "Bk K G", "position_bias"),)
             (table,) = own or ctx.shared["t5"]
         both_ways = not ctx.cached
-        bias = b.gather(
-            "bias", table.part(), "K G P", index="t5", max_distance=self.max_distance, both_ways=both_ways
-        )
+        bias = b.gather("bias", table.part(), "K G P", index="t5", max_distance=self.max_distance, both_ways=both_ways)
         return b.map("s_bias", "add", s, bias, term="pair")
 
 

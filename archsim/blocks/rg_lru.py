@@ -43,18 +43,7 @@ class RgLru(MixerSpec):
                 b.map(n + "()", "sigmoid", b.linear(n, u, "Nb I I2", "T Nb I2", bias="Nb I2"))
                 for n in ("input_gate", "recurrence_gate")
             ]
-            decay, state = (
-                b.weight("lambda", "Nb I", "scalar"),
-                b.state("state", "S Nb I", "recurrent", fp32=True),
-            )
+            decay, state = (b.weight("lambda", "Nb I", "scalar"), b.state("state", "S Nb I", "recurrent", fp32=True))
             with b.block("scan", kernel="rg_lru"):
-                h = b.emit(
-                    "scan",
-                    "h",
-                    (u, *gates, decay, state),
-                    b.tensor("h", "T Nb I"),
-                    state,
-                    fn="rg_lru",
-                    rate=8,
-                )
+                h = b.emit("scan", "h", (u, *gates, decay, state), b.tensor("h", "T Nb I"), state, fn="rg_lru", rate=8)
             return b.linear("out", b.map("gated", "mul", h, y), "Nb I D", "T D", bias="D")

@@ -72,10 +72,7 @@ class Rope(Position):
         pairs, scaling = (dim or d_head) // 2, self.scaling
         if scaling is not None:
             original = None if scaling.original_max is None else min(scaling.original_max, tiny.CONTEXT)
-            factors = {
-                "short_factor": scaling.short_factor[:pairs],
-                "long_factor": scaling.long_factor[:pairs],
-            }
+            factors = {"short_factor": scaling.short_factor[:pairs], "long_factor": scaling.long_factor[:pairs]}
             scaling = scaling.model_copy(update={"original_max": original, **factors})
         return self.model_copy(update={"dim": dim, "scaling": scaling, "sections": ()})
 

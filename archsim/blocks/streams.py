@@ -61,12 +61,7 @@ class AltUp(Spec):
     brief = "{n} streams"
 
     def around(
-        self,
-        b: Builder,
-        x: Tensor,
-        layer: Callable[[Tensor], Tensor],
-        per_layer: PerLayerInput | None,
-        ctx: Context,
+        self, b: Builder, x: Tensor, layer: Callable[[Tensor], Tensor], per_layer: PerLayerInput | None, ctx: Context
     ) -> Tensor:
         """Predict all streams, run the layer on the first, correct all by its innovation. T A D to T A D."""
         with b.scope(A=self.n, A2=self.n, Am=self.n):
@@ -77,15 +72,11 @@ class AltUp(Spec):
                 return corrected
             first = b.select("first", corrected, "T D", "first", A=1)
             first = b.map("scaled", "mul", first, b.weight("output_scale", "D", "scalar"))
-            return b.map(
-                "with_per_layer", "add", corrected, per_layer.lower(b, first, ctx), term="other_streams"
-            )
+            return b.map("with_per_layer", "add", corrected, per_layer.lower(b, first, ctx), term="other_streams")
 
     def _router(self, b: Builder, name: str, x: Tensor, weights: tuple[Tensor, Tensor]) -> Tensor:
         norm, router = weights
-        h = b.map(
-            name + "_norm", self.norm.kind, x, norm, over=("D",), eps=self.norm.eps, offset=self.norm.offset
-        )
+        h = b.map(name + "_norm", self.norm.kind, x, norm, over=("D",), eps=self.norm.eps, offset=self.norm.offset)
         h = b.map(name + "_scale", "scale", h, by_size="D")
         return b.map(name + "_tanh", "tanh", b.contract(name, h, router, "T Am"))
 

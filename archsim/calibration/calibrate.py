@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from archsim.accuracy.table import Group, Key, merged
+from archsim.accuracy.table import Group, Key, merge_groups
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.calibration import fitting
 from archsim.calibration.fitting import Errors, Options
@@ -63,12 +63,7 @@ class ClassFit:
     @property
     def name(self) -> str:
         """What its surfaces are called in their file."""
-        parts = (
-            self.key.op,
-            self.key.dtype,
-            self.key.kv_dtype and f"kv_{self.key.kv_dtype}",
-            self.key.kernel,
-        )
+        parts = (self.key.op, self.key.dtype, self.key.kv_dtype and f"kv_{self.key.kv_dtype}", self.key.kernel)
         return "-".join(filter(None, parts)).replace("/", "_")
 
 
@@ -77,7 +72,7 @@ def calibrate(
 ) -> dict[EngineStack, list[ClassFit]]:
     """Fits for every stack of some tables. hardware: by the device names of the tables."""
     found: dict[EngineStack, list[ClassFit]] = {}
-    for stack, group in gathered(groups, hardware):
+    for stack, group in gather_groups(groups, hardware):
         machine = DeviceRates(hardware[group.key.device])
         found.setdefault(stack, []).append(fit(group, machine, options))
     return {stack: with_usual(fits) for stack, fits in found.items()}
@@ -93,16 +88,14 @@ def with_usual(fits: list[ClassFit]) -> list[ClassFit]:
     return [replace(one, usual=any(one is best for best in most.values())) for one in fits]
 
 
-def gathered(
-    groups: Iterable[Group], hardware: Mapping[str, Hardware]
-) -> Iterator[tuple[EngineStack, Group]]:
+def gather_groups(groups: Iterable[Group], hardware: Mapping[str, Hardware]) -> Iterator[tuple[EngineStack, Group]]:
     """The groups that are fitted: each implementation alone where there are several, and all of them together."""
     parts: dict[tuple[EngineStack, Key], dict[str, list[Group]]] = {}
     for group in groups:
         model = MODELS.get(group.key.op)
         if model is None or group.key.device not in hardware:
             continue
-        usable = prepared(model, group)
+        usable = prepare_rows(model, group)
         engine, version = split_engine(group.key.engine)
         stack = EngineStack(hardware[group.key.device].id, engine, version)
         variants = parts.setdefault((stack, usable.key._replace(kernel="")), {})
@@ -112,10 +105,10 @@ def gathered(
             parts.setdefault((stack, fused.key), {}).setdefault("", []).append(fused)
     for (stack, key), variants in parts.items():
         for name, members in variants.items() if len(variants) > 1 else ():
-            whole = merged(members, key._replace(kernel=name))
+            whole = merge_groups(members, key._replace(kernel=name))
             if len(whole.seconds) >= MODELS[key.op].few:
                 yield stack, whole
-        whole = merged([g for members in variants.values() for g in members], key)
+        whole = merge_groups([g for members in variants.values() for g in members], key)
         if len(whole.seconds) >= FEWEST:
             yield stack, whole
 
@@ -124,12 +117,10 @@ def as_elementwise(model: Rowwise, group: Group) -> Group:
     """Rows of one elementwise class as passes of any kind, which is what a graph's fused kernels are."""
     read, written = model.moved(group.call)
     key = group.key._replace(op=Elementwise.kernel_class, kernel="")
-    return Group(
-        key=key, rows=group.rows, dims={"read_bytes": read, "write_bytes": written}, seconds=group.seconds
-    )
+    return Group(key=key, rows=group.rows, dims={"read_bytes": read, "write_bytes": written}, seconds=group.seconds)
 
 
-def prepared(model: KernelModel, group: Group) -> Group:
+def prepare_rows(model: KernelModel, group: Group) -> Group:
     """The rows that can be fitted, with the extents that the kernel's name implies."""
     usable = np.isfinite(group.seconds) & (group.seconds > 0)
     for name in model.dims:
@@ -159,7 +150,7 @@ def fit(group: Group, machine: DeviceRates, options: Options | None = None) -> C
         errors=fitting.errors(unseen, group.seconds) if known.any() else None,
         formula=fitting.errors(alone, group.seconds) if known.any() else None,
         naive=fitting.errors(naive, group.seconds),
-        warnings=fitting.unidentified(model, group, machine, fitted.constants),
+        warnings=fitting.unidentified_constants(model, group, machine, fitted.constants),
     )  # fmt: skip
 
 
@@ -168,25 +159,23 @@ def model_options(model: KernelModel) -> Options:
     return Options(**model.options)
 
 
-def intervals(
-    model: KernelModel, group: Group, machine: DeviceRates, unseen: Floats
-) -> dict[str, tuple[float, float]]:
+def intervals(model: KernelModel, group: Group, machine: DeviceRates, unseen: Floats) -> dict[str, tuple[float, float]]:
     """The ends of the 80 % interval by regime; a regime of few rows takes those of all."""
     known = np.isfinite(unseen)
     whole = fitting.quantiles(unseen, group.seconds)
-    found = {"all": rounded(whole)}
+    found = {"all": round_interval(whole)}
     compute, memory, link = model.bound(group.call, machine)
     share = np.maximum(np.maximum(compute, memory), link) / np.where(known, unseen, 1.0)
     regime = np.where(known, model.regime(group.call, share), -1)
     for code in range(4):
         here = regime == code
-        found[str(code)] = rounded(
+        found[str(code)] = round_interval(
             fitting.quantiles(unseen[here], group.seconds[here]) if here.sum() >= FEW else whole
         )
     return found
 
 
-def rounded(ends: tuple[float, float]) -> tuple[float, float]:
+def round_interval(ends: tuple[float, float]) -> tuple[float, float]:
     """Ends of an interval to four places; the prediction itself lies inside."""
     return round(min(ends[0], 0.0), 4), round(max(ends[1], 0.0), 4)
 
@@ -229,7 +218,7 @@ def fit_data(one: ClassFit) -> JsonObject:
     data["interval"] = {name: list(ends) for name, ends in one.interval.items()}
     data["errors"] = {
         "held_out": f"whole families of {' x '.join(one.families)}", "rows": one.naive.rows,
-        **{name: stated(found) for name, found in (("unseen", one.errors), ("formula", one.formula),
+        **{name: round_errors(found) for name, found in (("unseen", one.errors), ("formula", one.formula),
                                                    ("roofline", one.naive)) if found},
     }  # fmt: skip
     if one.warnings:
@@ -237,6 +226,6 @@ def fit_data(one: ClassFit) -> JsonObject:
     return data
 
 
-def stated(found: Errors) -> dict[str, float]:
+def round_errors(found: Errors) -> dict[str, float]:
     """Error figures to four places."""
     return {name: round(value, 4) for name, value in found._asdict().items() if name != "rows"}

@@ -86,7 +86,7 @@ def put_all(free: Sequence[Free], values: Sequence[float], known: Store) -> Stor
     return known
 
 
-def unseen(free: Sequence[Free], sample: Sample, known: Store) -> Floats:
+def predict_unseen(free: Sequence[Free], sample: Sample, known: Store) -> Floats:
     """Predictions of every run by fits that have not seen its family."""
     families = sorted(set(sample.keys))
     order = np.random.default_rng(0).permutation(len(families))
@@ -123,9 +123,7 @@ def constants(engine: str, fits: Sequence[KernelPrior]) -> Iterator[tuple[int, s
             yield position, name, Free(centre, stated.low / ROOM, high, put, spread)
 
 
-def _put_constant(
-    engine: str, vendor: str, op: str, dtype: str, name: str
-) -> Callable[[Store, float], Store]:
+def _put_constant(engine: str, vendor: str, op: str, dtype: str, name: str) -> Callable[[Store, float], Store]:
     key = ("", vendor, engine, op, dtype)
 
     def put(known: Store, value: float) -> Store:
@@ -141,14 +139,12 @@ def _put_constant(
 
 
 # ---------------------------------------------------------------------- results
-def fitted_kernels(
-    engine: str, fits: Sequence[KernelPrior], sample: Sample, store: Store
-) -> list[JsonObject]:
+def fit_kernels(engine: str, fits: Sequence[KernelPrior], sample: Sample, store: Store) -> list[JsonObject]:
     """An engine's kernels with their constants, the interval and errors of unseen families, for `engines.yaml`."""
     open_ = list(constants(engine, fits))
     free = [number for _, _, number in open_]
     values = fit_numbers(free, sample, store)
-    held = unseen(free, sample, store)
+    held = predict_unseen(free, sample, store)
     known = np.isfinite(held)
     low, high = quantiles(held[known], sample.measured[known])
     ends = [round(min(low, 0.0), 3), round(max(high, 0.0), 3)]
@@ -163,9 +159,7 @@ def fitted_kernels(
     return result
 
 
-def fitted_overhead(
-    engine: str, version: str, sample: Sample, known: Store
-) -> tuple[list[float], JsonObject]:
+def fit_overhead(engine: str, version: str, sample: Sample, known: Store) -> tuple[list[float], JsonObject]:
     """The overhead of a stack in microseconds with its range over fits that lack a quarter of the families each, and
     the errors of these fits on the families that they lack.
     """

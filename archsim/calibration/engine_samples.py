@@ -17,7 +17,7 @@ from archsim.accuracy.times import KINDS, RunTimes
 from archsim.accuracy.validation import Validation
 from archsim.base.errors import ArchsimError
 from archsim.base.json_types import JsonMapping, JsonObject
-from archsim.calibration.engine_fits import Sample, fitted_kernels, fitted_overhead
+from archsim.calibration.engine_fits import Sample, fit_kernels, fit_overhead
 from archsim.calibration.fitting import TAIL, quantiles
 from archsim.calibration.writing import write_yaml
 from archsim.engines.names import engine_and_version
@@ -53,9 +53,7 @@ def refit(document: JsonMapping, tables: Sequence[Table], say: Callable[[str], N
     stacks = {**of_steps(lists), **served}
     for name in files("engines"):
         opened = load_engine(name).time
-        if fits := refitted_kernels(
-            name, opened.fits, engines.get(name, {}).get("fits", ()), lists, known, say
-        ):
+        if fits := refitted_kernels(name, opened.fits, engines.get(name, {}).get("fits", ()), lists, known, say):
             engines.setdefault(name, {})["fits"] = fits
         for stack, sample in stacks.items():
             if opened.host_overhead and stack[0] == name and len(sample.rows) >= FEWEST:
@@ -81,7 +79,7 @@ def refitted_kernels(
         sample = of_runs(tables, engine, vendor)
         if sample is not None and len(sample.rows) >= FEWEST:
             mine = [prior for prior in opened if prior.vendor == vendor and prior.prior]
-            found += fitted_kernels(engine, mine, sample, known)
+            found += fit_kernels(engine, mine, sample, known)
             say(f"{engine} on {vendor}: {len(sample.rows)} runs")
         else:
             found += [fit for fit in present if fit["vendor"] == vendor]
@@ -89,17 +87,12 @@ def refitted_kernels(
 
 
 def refit_overhead(
-    measured: JsonObject,
-    stack: tuple[str, str],
-    sample: Sample,
-    source: str,
-    known: Store,
-    say: Callable[[str], None],
+    measured: JsonObject, stack: tuple[str, str], sample: Sample, source: str, known: Store, say: Callable[[str], None]
 ) -> None:
     """Puts the host work per step of one engine version, and its errors, among what is measured of the engine."""
     name, version = stack
     key = version or UNSTATED
-    numbers, seen = fitted_overhead(name, key, sample, known)
+    numbers, seen = fit_overhead(name, key, sample, known)
     measured["overhead_us"] = {**measured.get("overhead_us", {}), key: numbers}
     measured["overhead_errors"] = {**measured.get("overhead_errors", {}), key: {"of": source, **seen}}
     shown = f"{name} {version or 'of no stated version'}"
@@ -154,17 +147,15 @@ def of_steps(tables: Sequence[Table]) -> dict[tuple[str, str], Sample]:
         for i in range(len(table)):
             asked = table.question(i)
             if asked.get("definition") in STEPS and asked.get("batch") and _value(table, i):
-                name, _, version = engine_of(asked.get("engine"), asked.get("engine_version"))[0].partition(
-                    "@"
-                )
+                name, _, version = engine_of(asked.get("engine"), asked.get("engine_version"))[0].partition("@")
                 if version:
                     stacks.setdefault((name, version), []).append(i)
         for stack, rows in stacks.items():
-            found[stack] = _timed(table, rows)
+            found[stack] = _as_times(table, rows)
     return found
 
 
-def _timed(table: Table, rows: Sequence[int]) -> Sample:
+def _as_times(table: Table, rows: Sequence[int]) -> Sample:
     """Runs of a list as times: rates are turned over."""
     rate = {i: table.question(i)["metric"] in RATES for i in rows}
     keys = tuple(f"{table.question(i)['model']} {table.question(i)['device']}" for i in rows)
@@ -181,7 +172,7 @@ def of_runs(tables: Sequence[Table], engine: str, vendor: str) -> Sample | None:
         rows = [i for i in range(len(table)) if _is_of(table.question(i), engine, vendor)]
         rows = [i for i in rows if _value(table, i)]
         if rows:
-            return _timed(table, rows)
+            return _as_times(table, rows)
     return None
 
 

@@ -72,9 +72,7 @@ def fit_constants(model: KernelModel, group: Group, machine: DeviceRates) -> dic
     return {name: float(f"{value:.5g}") for name, value in zip(names, found, strict=True)}
 
 
-def fit_surfaces(
-    model: KernelModel, at: Mapping[str, Floats], rest: Floats, options: Options
-) -> tuple[Surface, ...]:
+def fit_surfaces(model: KernelModel, at: Mapping[str, Floats], rest: Floats, options: Options) -> tuple[Surface, ...]:
     """The model's surfaces together, by reweighted ridge regression on the log-residuals."""
     empty = [Surface(axes, ()) for axes in model.grids]
     sizes = [int(np.prod([axis.nodes for axis in s.axes])) for s in empty]
@@ -176,9 +174,7 @@ def _families(group: Group, names: Sequence[str]) -> Ints:
     return np.unique(keys, axis=0, return_inverse=True)[1].ravel()
 
 
-def folds(
-    model: KernelModel, group: Group, count: int = FOLDS, seed: int = 0
-) -> Iterator[tuple[Bools, Bools]]:
+def folds(model: KernelModel, group: Group, count: int = FOLDS, seed: int = 0) -> Iterator[tuple[Bools, Bools]]:
     """Masks of training and held-out rows, whole shape families together."""
     family = _families(group, model.families)
     if family.max() == 0:  # one family is all there is: single shapes are held out
@@ -199,7 +195,7 @@ def out_of_fold(model: KernelModel, group: Group, machine: DeviceRates, options:
     return found
 
 
-def unidentified(
+def unidentified_constants(
     model: KernelModel, group: Group, machine: DeviceRates, constants: Mapping[str, float], least: float = 0.5
 ) -> tuple[str, ...]:
     """Constants that the rows say little about: their slopes, with the others' share taken out, are near zero.

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from archsim.accuracy import table
 from archsim.accuracy.files import Table, kind_of
-from archsim.accuracy.files import read as read_table
-from archsim.accuracy.table import Group, opened
+from archsim.accuracy.files import read_table as read_table
+from archsim.accuracy.table import Group, open_text
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError, UsageError
 from archsim.base.json_types import JsonObject
-from archsim.calibration.calibrate import FEWEST, ClassFit, EngineStack, calibrate, gathered, write
+from archsim.calibration.calibrate import FEWEST, ClassFit, EngineStack, calibrate, gather_groups, write
 from archsim.calibration.transfer import levels
 from archsim.calibration.writing import write_yaml
 from archsim.spec.hardware import Hardware
@@ -50,12 +50,7 @@ class Calibration:
         from archsim.calibration.calibrate import fit_data
 
         stacks = [
-            {
-                "device": s.device,
-                "engine": s.engine,
-                "version": s.version,
-                "fits": [fit_data(f) for f in fits],
-            }
+            {"device": s.device, "engine": s.engine, "version": s.version, "fits": [fit_data(f) for f in fits]}
             for s, fits in self.fits.items()
         ]
         return {
@@ -81,7 +76,7 @@ def calibrate_tables(
     unknown one belong to. Raises UsageError, SpecError.
     """
     kernels, others = sorted_by_kind(table_files(sources))
-    groups = [group for file in kernels for group in read(file)]
+    groups = [group for file in kernels for group in read_groups_of_table(file)]
     hardware, unknown = devices(groups, hw)
     usable = [g for g in groups if g.key.device in hardware and g.key.op in MODELS]
     fits = calibrate(usable, hardware)
@@ -91,26 +86,17 @@ def calibrate_tables(
             "; ".join(f"{reason}: {count:,} rows" for reason, count in skipped.items())
             or f"fewer than {FEWEST} rows of every class"
         )
-        raise SpecError(
-            f"nothing to fit in {', '.join(map(str, kernels))}: {why}", hints=AS_ANOTHER if unknown else ()
-        )
+        raise SpecError(f"nothing to fit in {', '.join(map(str, kernels))}: {why}", hints=AS_ANOTHER if unknown else ())
     written: list[Path] = []
     if not dry_run and fits:
-        stated = {
-            "title": title or ", ".join(file.name for file in kernels),
-            **({"url": source} if source else {}),
-        }
+        stated = {"title": title or ", ".join(file.name for file in kernels), **({"url": source} if source else {})}
         written += write(fits, out, {"measured": stated})
         if borrowing and usable:
             written.append(write_transfer(out, usable, hardware))
     engines = tuple(refit_engines(others, out, dry_run)) if others else ()
     written += [out / ENGINES] if others and not dry_run else []
     return Calibration(
-        fits=fits,
-        engines=engines,
-        written=tuple(written),
-        rows=sum(len(g.seconds) for g in groups),
-        skipped=skipped,
+        fits=fits, engines=engines, written=tuple(written), rows=sum(len(g.seconds) for g in groups), skipped=skipped
     )
 
 
@@ -129,7 +115,7 @@ def sorted_by_kind(paths: Sequence[Path]) -> tuple[list[Path], list[Table]]:
 def columns_of(path: Path) -> list[str]:
     """The first line's fields; of a file that is no CSV, something that is no table of kernels."""
     try:
-        with opened(path) as stream:
+        with open_text(path) as stream:
             return next(csv.reader([stream.readline()]), [])
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise SpecError(f"cannot read {path}: {error}", code="E109") from error
@@ -162,7 +148,7 @@ def refit_engines(tables: Sequence[Table], out: Path, dry_run: bool) -> Iterator
 
 def write_transfer(out: Path, groups: Sequence[Group], hardware: Mapping[str, Hardware]) -> Path:
     """What it costs to use a fit of another device, engine or format: `transfer.yaml` of the folder."""
-    whole = [group for _, group in gathered(groups, hardware)]
+    whole = [group for _, group in gather_groups(groups, hardware)]
     path = out / "transfer.yaml"
     write_yaml(path, {"schema": "archsim.transfer/1", "levels": levels(whole, hardware, read_entries(out))})
     return path
@@ -180,16 +166,15 @@ def table_files(sources: Sequence[Path]) -> list[Path]:
             raise UsageError(f"cannot read {quote(str(path), 200)}: no such file or folder")
     if not files:
         raise UsageError(
-            f"no kernel table in {', '.join(map(str, sources))}",
-            hints=["`archsim measure --out DIR` writes one"],
+            f"no kernel table in {', '.join(map(str, sources))}", hints=["`archsim measure --out DIR` writes one"]
         )
     return files
 
 
-def read(path: Path) -> list[Group]:
+def read_groups_of_table(path: Path) -> list[Group]:
     """The groups of one table, without rows that its campaign held back. Raises SpecError for a file that is none."""
     try:
-        groups = table.read(path, leave=HELD)
+        groups = table.read_groups(path, leave=HELD)
     except (OSError, EOFError, UnicodeDecodeError, ValueError) as error:
         raise SpecError(f"cannot read {path} as a kernel table: {error}") from error
     if groups and not any(group.key.op for group in groups):

@@ -15,7 +15,7 @@ import numpy as np
 from archsim.accuracy.table import Group
 from archsim.base.json_types import JsonObject
 from archsim.calibration import fitting
-from archsim.calibration.calibrate import FEW, prepared
+from archsim.calibration.calibrate import FEW, prepare_rows
 from archsim.spec.hardware import Hardware
 from archsim.timing.calibration import Entry, FitQuery, Store
 from archsim.timing.classes.catalog import MODELS
@@ -49,10 +49,10 @@ def levels(groups: Iterable[Group], hardware: Mapping[str, Hardware], known: Sto
     for group in groups:
         if group.key.op not in MODELS or group.key.device not in hardware:
             continue
-        usable = prepared(MODELS[group.key.op], group)
+        usable = prepare_rows(MODELS[group.key.op], group)
         if len(usable.seconds) >= FEW // 2:
-            usable = _thinned(usable)
-            for grade, rows in _graded(usable, hardware[group.key.device], known).items():
+            usable = _thin(usable)
+            for grade, rows in _predict_by_grade(usable, hardware[group.key.device], known).items():
                 name = level_of(group.key.op, group.key.dtype)
                 found.setdefault(name, {}).setdefault(grade, []).append(rows)
     return {name: {grade: _level(parts) for grade, parts in by.items()} for name, by in found.items()}
@@ -67,13 +67,13 @@ class GradePredictions(NamedTuple):
     truth: Floats
 
 
-def _thinned(group: Group) -> Group:
+def _thin(group: Group) -> Group:
     """Every so-manieth row."""
     step = max(1, len(group.seconds) // MOST)
     return group.take(np.arange(0, len(group.seconds), step))
 
 
-def _graded(group: Group, hardware: Hardware, known: Store) -> dict[str, GradePredictions]:
+def _predict_by_grade(group: Group, hardware: Hardware, known: Store) -> dict[str, GradePredictions]:
     """Predictions at each grade that leaves an entry."""
     model, key = MODELS[group.key.op], group.key
     clock = timer(hardware, key.engine)
@@ -89,9 +89,7 @@ def _graded(group: Group, hardware: Hardware, known: Store) -> dict[str, GradePr
         if not left.entries and grade != "datasheet":
             continue
         plain, full = (
-            bounded_kernel_seconds(
-                model, group.call, clock.machine, nearest(left, query, surfaces=carried).fitted
-            )
+            bounded_kernel_seconds(model, group.call, clock.machine, nearest(left, query, surfaces=carried).fitted)
             for carried in (False, True)
         )
         found[grade] = GradePredictions(plain, full, model.regime(group.call, bound / full), group.seconds)

@@ -46,6 +46,4 @@ def write_yaml(path: Path, data: JsonMapping, head: str = "") -> None:
 
     for kind in (dict, list, tuple):
         Dumper.add_representer(kind, represent)
-    write_text(
-        path, head + yaml.dump(dict(data), Dumper=Dumper, sort_keys=False, width=110, allow_unicode=True)
-    )
+    write_text(path, head + yaml.dump(dict(data), Dumper=Dumper, sort_keys=False, width=110, allow_unicode=True))

@@ -15,24 +15,16 @@ def calibrate(
     from_: Annotated[
         list[Path],
         typer.Option(
-            "--from",
-            metavar="PATH",
-            help="Kernel table, run list, serving table, or a folder of them; repeatable.",
+            "--from", metavar="PATH", help="Kernel table, run list, serving table, or a folder of them; repeatable."
         ),
     ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Calibration folder.")] = Path(
-        "hardware/calibration"
-    ),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Calibration folder.")] = Path("hardware/calibration"),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Fit and show, write nothing.")] = False,
     borrowing: Annotated[
-        bool,
-        typer.Option(
-            "--borrowing", help="Also measure what a fit is worth for another engine, format or device."
-        ),
+        bool, typer.Option("--borrowing", help="Also measure what a fit is worth for another engine, format or device.")
     ] = False,
     hw: Annotated[
-        str | None,
-        typer.Option("--hw", metavar="HW", help="Device of rows whose own name is not in the catalog."),
+        str | None, typer.Option("--hw", metavar="HW", help="Device of rows whose own name is not in the catalog.")
     ] = None,
     title: Annotated[str, typer.Option(help="What the measurements are, for the file.")] = "",
     source: Annotated[str, typer.Option(metavar="URL", help="Where they come from, for the file.")] = "",
@@ -46,9 +38,7 @@ def calibrate(
     """
     from archsim.calibration.run import calibrate_tables
 
-    answer = calibrate_tables(
-        from_, out=out, dry_run=dry_run, borrowing=borrowing, title=title, source=source, hw=hw
-    )
+    answer = calibrate_tables(from_, out=out, dry_run=dry_run, borrowing=borrowing, title=title, source=source, hw=hw)
     layout = "json" if json else format.value
     if layout == "json":
         output.emit_json(answer.to_dict())

@@ -25,14 +25,10 @@ class Word(StrEnum):
     uncheckable = "uncheckable"
 
 
-Ids = Annotated[
-    list[str] | None, typer.Option("--id", metavar="C001", help="Only this claim; may be repeated.")
-]
+Ids = Annotated[list[str] | None, typer.Option("--id", metavar="C001", help="Only this claim; may be repeated.")]
 Only = Annotated[Word | None, typer.Option("--verdict", help="Only claims with this verdict.")]
 Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page that stands alone.")]
-Report = Annotated[
-    Path | None, typer.Option("--write-report", metavar="FILE", help="Write the ledger as Markdown.")
-]
+Report = Annotated[Path | None, typer.Option("--write-report", metavar="FILE", help="Write the ledger as Markdown.")]
 
 
 def claims(

@@ -77,8 +77,6 @@ def _refuse(answer: Comparison, no_color: bool) -> None:
 
     no = "can be" if any(c.answer is None for c in answer.candidates) else "fits"
     devices = ",".join(dict.fromkeys(c.hardware.id for c in answer.candidates))
-    hint = (
-        f"`archsim fit MODEL --hw {devices}` says what would fit; `--devices auto` takes as many as it needs"
-    )
+    hint = f"`archsim fit MODEL --hw {devices}` says what would fit; `--devices auto` takes as many as it needs"
     output.say(AnswerNo(f"none of the candidates {no}", hints=[hint]), no_color)
     raise typer.Exit(1)

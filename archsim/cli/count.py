@@ -16,17 +16,13 @@ def count(
     input_len: o.InputLen = 2048,
     weights: o.Weights = None,
     kv_cache_dtype: o.KvDtype = None,
-    logits: Annotated[
-        o.Logits, typer.Option(help="Positions that the output head is computed at.")
-    ] = o.Logits.last,
+    logits: Annotated[o.Logits, typer.Option(help="Positions that the output head is computed at.")] = o.Logits.last,
     with_: Annotated[
         str, typer.Option("--with", metavar="PART,...", help="Optional parts: vision, audio, mtp, mlm-head.")
     ] = "",
     imatrix: Annotated[
         bool | None,
-        typer.Option(
-            "--imatrix/--no-imatrix", help="Importance matrix: changes tensor types of some gguf formats."
-        ),
+        typer.Option("--imatrix/--no-imatrix", help="Importance matrix: changes tensor types of some gguf formats."),
     ] = None,
     set_: o.Changes = None,
     json: o.AsJson = False,
@@ -56,6 +52,4 @@ def count(
         from archsim.render.pages.count import page
         from archsim.render.provenance import inputs
 
-        output.emit_page(
-            page(answer, inputs=inputs(models=model), asked=model, verbose=verbose), layout, no_color
-        )
+        output.emit_page(page(answer, inputs=inputs(models=model), asked=model, verbose=verbose), layout, no_color)

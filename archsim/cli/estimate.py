@@ -32,9 +32,7 @@ def estimate(
     engine: o.Engine = o.DEFAULT_ENGINE,
     concurrency: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", help="Also the steady state of N requests in flight (continuous batching)."
-        ),
+        typer.Option(metavar="N", help="Also the steady state of N requests in flight (continuous batching)."),
     ] = None,
     set_: o.Changes = None,
     by: o.ByWhat = None,
@@ -56,24 +54,18 @@ def estimate(
         "output_len": output_len, "weights": weights, "kv_cache_dtype": kv_cache_dtype, "engine": engine,
         "concurrency": concurrency,
     }  # fmt: skip
-    view = _View(
-        model,
-        hw,
-        tuple(set_ or ()),
-        o.Layout.json if json else format,
-        by.value if by else None,
-        verbose,
-        quiet,
+    view = _EstimateView(
+        model, hw, tuple(set_ or ()), o.Layout.json if json else format, by.value if by else None, verbose, quiet
     )
     answer = api.estimate(model, hw, **asked, set=view.changes)
     _print(answer, view, no_color)
     output.warn(answer.warnings)
     if not answer.memory.fits:
-        _refuse(answer, {**asked, "weights": weights or _implied(model)}, no_color)
+        _refuse(answer, {**asked, "weights": weights or _implied_format(model)}, no_color)
 
 
 @dataclass(frozen=True, slots=True)
-class _View:
+class _EstimateView:
     """What was asked for, and how the answer is wanted."""
 
     model: str
@@ -85,7 +77,7 @@ class _View:
     quiet: bool
 
 
-def _print(answer: Estimate, view: _View, no_color: bool) -> None:
+def _print(answer: Estimate, view: _EstimateView, no_color: bool) -> None:
     if view.by is not None or view.layout in (o.Layout.json, o.Layout.csv):
         _print_data(answer, view, no_color)
     elif view.quiet:
@@ -96,7 +88,7 @@ def _print(answer: Estimate, view: _View, no_color: bool) -> None:
         output.emit_page(_page(answer, view), view.layout, no_color)
 
 
-def _print_data(answer: Estimate, view: _View, no_color: bool) -> None:
+def _print_data(answer: Estimate, view: _EstimateView, no_color: bool) -> None:
     """As JSON or CSV, or the table that `--by` asks for."""
     from archsim.render.pages import breakdown
 
@@ -110,7 +102,7 @@ def _print_data(answer: Estimate, view: _View, no_color: bool) -> None:
         output.emit_page(breakdown.breakdown_page(answer, view.by), view.layout, no_color)
 
 
-def _page(answer: Estimate, view: _View) -> Page:
+def _page(answer: Estimate, view: _EstimateView) -> Page:
     from archsim.predict.what_fits import facts
     from archsim.render.pages.estimate import page
     from archsim.render.provenance import inputs
@@ -121,7 +113,7 @@ def _page(answer: Estimate, view: _View) -> Page:
     )  # fmt: skip
 
 
-def _implied(model: str) -> str | None:
+def _implied_format(model: str) -> str | None:
     """The weight format that a model's spelling asks for (`-FP8`)."""
     from archsim.spec.catalog import resolve
 

@@ -12,10 +12,7 @@ from archsim.cli import pair_options as p
 from archsim.cli.completion import devices
 
 Device = Annotated[
-    str,
-    typer.Option(
-        "--hw", metavar="HW", autocompletion=devices, help="Device of the times; one of it is used."
-    ),
+    str, typer.Option("--hw", metavar="HW", autocompletion=devices, help="Device of the times; one of it is used.")
 ]
 Order = Annotated[
     str,

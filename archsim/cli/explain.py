@@ -11,27 +11,19 @@ from archsim.cli import options as o
 from archsim.cli import output
 from archsim.cli.completion import devices
 
-TOPIC = (
-    "MODEL with params, active, weights, kv_cache, flops or decode; an error code (E103); or a term (tpot)."
-)
+TOPIC = "MODEL with params, active, weights, kv_cache, flops or decode; an error code (E103); or a term (tpot)."
 
 
 def explain(
     topic: Annotated[list[str], typer.Argument(metavar="TOPIC...", help=TOPIC)],
     hw: Annotated[
         str | None,
-        typer.Option(
-            "--hw", metavar="HW", autocompletion=devices, help="With decode: the time on this device."
-        ),
+        typer.Option("--hw", metavar="HW", autocompletion=devices, help="With decode: the time on this device."),
     ] = None,
     context_len: Annotated[
         int,
         typer.Option(
-            "--context-len",
-            "--ctx",
-            parser=o.tokens,
-            metavar="N",
-            help="Tokens of context for flops and decode.",
+            "--context-len", "--ctx", parser=o.tokens, metavar="N", help="Tokens of context for flops and decode."
         ),
     ] = 2048,
     weights: o.Weights = None,
@@ -46,12 +38,7 @@ def explain(
     layout = "json" if json else format.value
     found = look_up(" ".join(topic))
     if found is None:
-        options: JsonObject = {
-            "context": context_len,
-            "weights": weights,
-            "changes": tuple(set_ or ()),
-            "hw": hw,
-        }
+        options: JsonObject = {"context": context_len, "weights": weights, "changes": tuple(set_ or ()), "hw": hw}
         pages = _formulas(topic, options, layout)
     else:
         pages = [found.page() if layout in ("table", "md") else found.to_dict()]

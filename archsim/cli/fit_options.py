@@ -39,9 +39,7 @@ DevicesAsked = Annotated[
 ]  # fmt: skip
 Devices = Annotated[
     str | None,
-    typer.Option(
-        metavar="N|auto", help="Devices; auto: the fewest that hold it. Default: one, or tp x pp x dp."
-    ),
+    typer.Option(metavar="N|auto", help="Devices; auto: the fewest that hold it. Default: one, or tp x pp x dp."),
 ]
 Length = Annotated[
     int | None,
@@ -77,12 +75,7 @@ Static = Annotated[
 Block = Annotated[
     int | None,
     typer.Option(
-        "--block-size",
-        "--page-size",
-        "--tokens-per-block",
-        min=1,
-        metavar="N",
-        help="Tokens of a cache page.",
+        "--block-size", "--page-size", "--tokens-per-block", min=1, metavar="N", help="Tokens of a cache page."
     ),
 ]
 Eager = Annotated[bool, typer.Option("--enforce-eager", "--disable-cuda-graph", help="No CUDA graphs.")]
@@ -95,25 +88,16 @@ Weights = Annotated[
     ),
 ]  # fmt: skip
 Kv = Annotated[
-    str | None,
-    typer.Option("--kv-cache-dtype", "--kv", metavar="FMT", help="Cache format. Default: 16 bits."),
+    str | None, typer.Option("--kv-cache-dtype", "--kv", metavar="FMT", help="Cache format. Default: 16 bits.")
 ]
 CacheK = Annotated[
-    str | None,
-    typer.Option("--cache-type-k", "-ctk", metavar="FMT", help="Format of keys alone, as in llama.cpp."),
+    str | None, typer.Option("--cache-type-k", "-ctk", metavar="FMT", help="Format of keys alone, as in llama.cpp.")
 ]
-CacheV = Annotated[
-    str | None, typer.Option("--cache-type-v", "-ctv", metavar="FMT", help="Format of values alone.")
-]
+CacheV = Annotated[str | None, typer.Option("--cache-type-v", "-ctv", metavar="FMT", help="Format of values alone.")]
 DpAttention = Annotated[
-    bool,
-    typer.Option(
-        "--enable-dp-attention", help="SGLang's: --tp devices in all, --dp replicas of the attention."
-    ),
+    bool, typer.Option("--enable-dp-attention", help="SGLang's: --tp devices in all, --dp replicas of the attention.")
 ]
-Experts = Annotated[
-    bool, typer.Option("--enable-expert-parallel", help="Expert parallel over all of tp x dp.")
-]
+Experts = Annotated[bool, typer.Option("--enable-expert-parallel", help="Expert parallel over all of tp x dp.")]
 Layers = Annotated[
     int | None,
     typer.Option(
@@ -123,19 +107,12 @@ Layers = Annotated[
 ]  # fmt: skip
 CpuMoe = Annotated[bool, typer.Option("--cpu-moe", "-cmoe", help="Routed experts in host memory.")]
 CpuMoeLayers = Annotated[
-    int,
-    typer.Option(
-        "--n-cpu-moe", "-ncmoe", min=0, metavar="N", help="Experts of the first N layers in host memory."
-    ),
+    int, typer.Option("--n-cpu-moe", "-ncmoe", min=0, metavar="N", help="Experts of the first N layers in host memory.")
 ]
 HostRate = Annotated[
     float | None,
-    typer.Option(
-        "--host-bandwidth", parser=rate, metavar="RATE", help="Bandwidth of host memory, such as `80 GB/s`."
-    ),
+    typer.Option("--host-bandwidth", parser=rate, metavar="RATE", help="Bandwidth of host memory, such as `80 GB/s`."),
 ]
 Loras = Annotated[int, typer.Option("--max-loras", min=0, metavar="N", help="Slots for adapters.")]
-LoraRank = Annotated[
-    int, typer.Option("--max-lora-rank", min=1, metavar="N", help="Largest rank of an adapter.")
-]
+LoraRank = Annotated[int, typer.Option("--max-lora-rank", min=1, metavar="N", help="Largest rank of an adapter.")]
 Parts = Annotated[str, typer.Option("--with", metavar="PART,...", help="Optional parts: vision, audio, mtp.")]

@@ -17,21 +17,14 @@ if TYPE_CHECKING:
 
 def import_(
     path: Annotated[
-        str,
-        typer.Argument(
-            metavar="PATH", help="A config.json, the folder that holds one, or a name of the catalog."
-        ),
+        str, typer.Argument(metavar="PATH", help="A config.json, the folder that holds one, or a name of the catalog.")
     ],
-    out: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the spec to FILE.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the spec to FILE.")] = None,
     check: Annotated[
-        bool,
-        typer.Option("--check", help="Compare with the catalog's model of the same name; exit 1 if unlike."),
+        bool, typer.Option("--check", help="Compare with the catalog's model of the same name; exit 1 if unlike.")
     ] = False,
     expect: Annotated[
-        str | None,
-        typer.Option("--expect", metavar="N", help="Compare with N parameters, such as 596049920 or 0.6B."),
+        str | None, typer.Option("--expect", metavar="N", help="Compare with N parameters, such as 596049920 or 0.6B.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace FILE if it is there.")] = False,
     json: o.AsJson = False,
@@ -50,7 +43,7 @@ def import_(
     if json:
         output.emit_json(_answer(path, document, total, written, found))
     elif written is not None or found is not None:
-        output.emit(_told(written, found))
+        output.emit(_report(written, found))
     else:
         output.emit(text)
     if found is not None and not found.equal:
@@ -66,16 +59,14 @@ def _write(path: Path, text: str, force: bool) -> Path:
         with path.open("w" if force else "x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise UsageError(
-            f"{quote(str(path), 200)} is there already", hints=("`--force` replaces it",)
-        ) from None
+        raise UsageError(f"{quote(str(path), 200)} is there already", hints=("`--force` replaces it",)) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not a usable path"
         raise UsageError(f"cannot write {quote(str(path), 200)}: {reason}") from None
     return path
 
 
-def _told(written: Path | None, check: Check | None) -> str:
+def _report(written: Path | None, check: Check | None) -> str:
     """What was done, one line each."""
     lines = [f"{written}"] if written is not None else []
     if check is not None:
@@ -83,9 +74,7 @@ def _told(written: Path | None, check: Check | None) -> str:
     return "".join(line + "\n" for line in lines)
 
 
-def _answer(
-    path: str, document: JsonObject, total: int, written: Path | None, check: Check | None
-) -> JsonObject:
+def _answer(path: str, document: JsonObject, total: int, written: Path | None, check: Check | None) -> JsonObject:
     return {
         "schema": "archsim.import/1",
         "source": path,

@@ -39,17 +39,17 @@ def spec_of(path: str) -> tuple[str, JsonObject, Model]:
     config.
     """
     from archsim.importers.hf.text import spec_text
-    from archsim.importers.opening import imported
+    from archsim.importers.opening import import_document
     from archsim.spec import load
 
-    found = imported(path)
+    found = import_document(path)
     if found is None:
-        return _known(path)
+        return _catalog_spec(path)
     file, document = found
     return spec_text(document, f"From {file.name}"), document, load.model_from(document, str(file))
 
 
-def _known(name: str) -> tuple[str, JsonObject, Model]:
+def _catalog_spec(name: str) -> tuple[str, JsonObject, Model]:
     """The spec of the catalog that a name stands for."""
     import yaml
 
@@ -99,9 +99,7 @@ def _rounds(total: int, expected: str) -> bool:
     """Whether a size is the expected one, rounded as far as that is."""
     match = re.fullmatch(r"([0-9][0-9_,]{0,30})(\.[0-9]{1,15})?([KMBT]?)", expected.strip().upper())
     if match is None or (match[2] and not match[3]):
-        raise UsageError(
-            f"{quote(expected)} is no number of parameters", hints=("such as 596049920 or 0.6B",)
-        )
+        raise UsageError(f"{quote(expected)} is no number of parameters", hints=("such as 596049920 or 0.6B",))
     digits = Decimal(match[1].replace(",", "").replace("_", "") + (match[2] or ""))
     step = Decimal(1).scaleb(-len((match[2] or ".")[1:])) * UNITS[match[3]]
     return abs(Decimal(total) - digits * UNITS[match[3]]) <= (step / 2 if match[3] else 0)

@@ -23,9 +23,7 @@ class What(StrEnum):
 
 def list(
     what: Annotated[What, typer.Argument(metavar="[models|hw|formats|engines|runs]")] = What.models,
-    grep: Annotated[
-        str, typer.Option(metavar="TEXT", help="Only entries with this in a name or alias.")
-    ] = "",
+    grep: Annotated[str, typer.Option(metavar="TEXT", help="Only entries with this in a name or alias.")] = "",
     json: o.AsJson = False,
     format: o.Format = o.Layout.table,
     quiet: o.Quiet = False,

@@ -43,7 +43,7 @@ def main(args: Sequence[str]) -> int:
     """Run a command line; returns the exit code. Nothing but the answer goes to stdout."""
     _tolerant_streams()
     try:
-        return _guarded(lambda: _dispatch(list(args)), wants_json(args), "--no-color" in args)
+        return _run_guarded(lambda: _dispatch(list(args)), wants_json(args), "--no-color" in args)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         return INTERRUPTED
@@ -69,7 +69,7 @@ def _dispatch(args: list[str]) -> int:
     return result if isinstance(result, int) and not isinstance(result, bool) else 0
 
 
-def _guarded(work: Callable[[], int], as_json: bool, no_color: bool) -> int:
+def _run_guarded(work: Callable[[], int], as_json: bool, no_color: bool) -> int:
     """The exit code of `work`, every exception reported."""
     try:
         return work()

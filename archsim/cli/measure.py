@@ -38,15 +38,9 @@ def measure(
     suite: Annotated[str, typer.Option(metavar="A,B|all", help="What to time; --list shows it.")] = "all",
     device: Annotated[Where | None, typer.Option(help="Default: cuda where there is one.")] = None,
     budget: Annotated[str, typer.Option(metavar="TIME", help="480s, 8m: when to stop.")] = "480s",
-    size: Annotated[
-        Size | None, typer.Option(help="small: toy sizes. Default: full on cuda, small on cpu.")
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option(metavar="NAME,...", help="Models of the suite `model`.")
-    ] = None,
-    hw: Annotated[
-        str | None, typer.Option("--hw", metavar="HW", help="The device's name in the results.")
-    ] = None,
+    size: Annotated[Size | None, typer.Option(help="small: toy sizes. Default: full on cuda, small on cpu.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME,...", help="Models of the suite `model`.")] = None,
+    hw: Annotated[str | None, typer.Option("--hw", metavar="HW", help="The device's name in the results.")] = None,
     plan: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the points as a kernel table; time nothing.")
     ] = None,
@@ -71,15 +65,13 @@ def measure(
     elif plan is not None:
         _plan(asked, plan, seconds, json)
     else:
-        _measure(asked, out, (started, seconds), resume, threads, _View(json, quiet, no_color))
+        _measure(asked, out, (started, seconds), resume, threads, _MeasureView(json, quiet, no_color))
 
 
 class _Asked:
     """What was asked for, with defaults that depend on one another."""
 
-    def __init__(
-        self, suite: str, device: str | None, size: str | None, model: str | None, hw: str | None
-    ) -> None:
+    def __init__(self, suite: str, device: str | None, size: str | None, model: str | None, hw: str | None) -> None:
         from archsim.measure.plan import parse_suites
 
         self.suites, self.device, self.hw = parse_suites(suite), device, hw
@@ -117,7 +109,7 @@ class _Asked:
         return catalog_name(driver_name(self.device or "cpu"))
 
 
-class _View:
+class _MeasureView:
     """How the answer is wanted."""
 
     def __init__(self, json: bool, quiet: bool, no_color: bool) -> None:
@@ -145,9 +137,7 @@ def _plan(asked: _Asked, path: Path, seconds: float, json: bool) -> None:
     from archsim.measure.plan import make
 
     if asked.hw is None and asked.device is None:
-        raise UsageError(
-            "a plan needs the device's name", hints=("give `--hw`, or `--device` to read it here",)
-        )
+        raise UsageError("a plan needs the device's name", hints=("give `--hw`, or `--device` to read it here",))
     name = asked.name()
     plan = make(asked.points(), seconds, (), name, asked.size)
     chosen = plan.points[: plan.chosen]
@@ -160,13 +150,11 @@ def _plan(asked: _Asked, path: Path, seconds: float, json: bool) -> None:
     if json:
         output.emit_json(facts)
     else:
-        output.emit(
-            f"{rows} kernels and {len(chosen) - rows} runs of whole models planned for {name}: {path}\n"
-        )
+        output.emit(f"{rows} kernels and {len(chosen) - rows} runs of whole models planned for {name}: {path}\n")
 
 
 def _measure(
-    asked: _Asked, out: Path, clock: tuple[float, float], resume: bool, threads: int, view: _View
+    asked: _Asked, out: Path, clock: tuple[float, float], resume: bool, threads: int, view: _MeasureView
 ) -> None:
     from archsim.measure.machine import choose_device, engine
     from archsim.measure.plan import make
@@ -176,8 +164,7 @@ def _measure(
     done = done_before(out)
     if done and not resume:
         raise UsageError(
-            f"{out} holds results already",
-            hints=("choose another folder with --out, or leave out --no-resume",),
+            f"{out} holds results already", hints=("choose another folder with --out, or leave out --no-resume",)
         )
     name = asked.name()
     plan = make(asked.points(), clock[1], done, name, asked.size)
@@ -187,7 +174,7 @@ def _measure(
     _answer(outcome, view)
 
 
-def _announce(plan: Plan, name: str, view: _View) -> None:
+def _announce(plan: Plan, name: str, view: _MeasureView) -> None:
     if not view.quiet:
         before = f", {plan.done} done before" if plan.done else ""
         beyond = len(plan.points) - plan.chosen
@@ -195,7 +182,7 @@ def _announce(plan: Plan, name: str, view: _View) -> None:
         sys.stderr.write(f"{name}: {plan.chosen} points in about {plan.seconds:.0f} s{more}{before}\n")
 
 
-def _progress(view: _View) -> Any:
+def _progress(view: _MeasureView) -> Any:
     """One line a point on stderr: overwritten on a terminal, complete in a log."""
     if view.quiet:
         return lambda text: None
@@ -208,7 +195,7 @@ def _progress(view: _View) -> Any:
     return show
 
 
-def _answer(outcome: Outcome, view: _View) -> None:
+def _answer(outcome: Outcome, view: _MeasureView) -> None:
     from archsim.render.pages.measure import measured_page, to_dict
 
     if sys.stderr.isatty() and not view.quiet:

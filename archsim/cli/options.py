@@ -49,14 +49,11 @@ def tokens(text: str | int) -> int:
 Model = Annotated[
     str,
     typer.Argument(
-        metavar="MODEL",
-        autocompletion=models,
-        help="Catalog name, alias, Hugging Face id, or path to a spec.",
+        metavar="MODEL", autocompletion=models, help="Catalog name, alias, Hugging Face id, or path to a spec."
     ),
 ]
 Device = Annotated[
-    str,
-    typer.Option("--hw", metavar="HW", autocompletion=devices, help="Device: catalog name, alias or path."),
+    str, typer.Option("--hw", metavar="HW", autocompletion=devices, help="Device: catalog name, alias or path.")
 ]
 Devices = Annotated[str, typer.Option(metavar="N|auto", help="Devices; auto: the fewest that hold it.")]
 Tp = Annotated[
@@ -67,15 +64,11 @@ Tp = Annotated[
 ]  # fmt: skip
 Pp = Annotated[
     int | None,
-    typer.Option(
-        "--pp", "-pp", "--pipeline-parallel-size", "--pp-size", min=1, metavar="N", help="Pipeline stages."
-    ),
+    typer.Option("--pp", "-pp", "--pipeline-parallel-size", "--pp-size", min=1, metavar="N", help="Pipeline stages."),
 ]
 Ep = Annotated[
     int | None,
-    typer.Option(
-        "--ep", "-ep", "--ep-size", min=1, metavar="N", help="Expert parallel degree; divides tp x dp."
-    ),
+    typer.Option("--ep", "-ep", "--ep-size", min=1, metavar="N", help="Expert parallel degree; divides tp x dp."),
 ]
 Dp = Annotated[
     int | None,
@@ -86,24 +79,18 @@ Dp = Annotated[
 Engine = Annotated[
     str,
     typer.Option(
-        metavar="NAME[@VERSION]",
-        help="Serving engine: generic, vllm, sglang, trtllm, llamacpp, hf and others.",
+        metavar="NAME[@VERSION]", help="Serving engine: generic, vllm, sglang, trtllm, llamacpp, hf and others."
     ),
 ]
 ByWhat = Annotated[
-    By | None,
-    typer.Option("--by", help="A table of kernels summed over this, or of contexts, in place of the page."),
+    By | None, typer.Option("--by", help="A table of kernels summed over this, or of contexts, in place of the page.")
 ]
 Batch = Annotated[int, typer.Option("--batch", "--batch-size", min=1, metavar="N", help="Sequences at once.")]
 InputLen = Annotated[
-    int,
-    typer.Option("--input-len", "--isl", parser=tokens, metavar="N", help="Prompt tokens; 32k means x 1024."),
+    int, typer.Option("--input-len", "--isl", parser=tokens, metavar="N", help="Prompt tokens; 32k means x 1024.")
 ]
 OutputLen = Annotated[
-    int,
-    typer.Option(
-        "--output-len", "--osl", parser=tokens, metavar="N", help="Tokens to generate; 1k means x 1024."
-    ),
+    int, typer.Option("--output-len", "--osl", parser=tokens, metavar="N", help="Tokens to generate; 1k means x 1024.")
 ]
 Weights = Annotated[
     str | None,
@@ -113,14 +100,11 @@ Weights = Annotated[
     ),
 ]  # fmt: skip
 KvDtype = Annotated[
-    str | None,
-    typer.Option("--kv-cache-dtype", "--kv", metavar="FMT", help="Cache format. Default: 16 bits."),
+    str | None, typer.Option("--kv-cache-dtype", "--kv", metavar="FMT", help="Cache format. Default: 16 bits.")
 ]
 Changes = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", metavar="FIELD=VALUE", help="Change a field of the spec, such as attention.n_kv_heads=4."
-    ),
+    typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of the spec, such as attention.n_kv_heads=4."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Short for --format json.")]
 Format = Annotated[Layout, typer.Option("--format", help="What the answer is written as.")]

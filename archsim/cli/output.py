@@ -42,14 +42,14 @@ def emit_page(page: Page, layout: str, no_color: bool = False) -> None:
         return
     from archsim.render.terminal import render as rendered
 
-    emit(rendered(page, colour=coloured(sys.stdout, no_color)))
+    emit(rendered(page, colour=use_colour(sys.stdout, no_color)))
 
 
 def say(error: ArchsimError, no_color: bool = False) -> None:
     """Write an error on stderr, in the message grammar."""
     from archsim.base.diagnostics import render
 
-    sys.stderr.write(render(error, colour=coloured(sys.stderr, no_color)) + "\n")
+    sys.stderr.write(render(error, colour=use_colour(sys.stderr, no_color)) + "\n")
 
 
 def warn(messages: Iterable[Note | str]) -> None:
@@ -61,7 +61,7 @@ def warn(messages: Iterable[Note | str]) -> None:
         sys.stderr.write(f"{title}: {inert(str(message))}\n")
 
 
-def coloured(stream: TextIO, no_color: bool = False) -> bool:
+def use_colour(stream: TextIO, no_color: bool = False) -> bool:
     """Whether colour is wanted: on a terminal only, unless NO_COLOR, TERM=dumb or --no-color say no."""
     if no_color or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False

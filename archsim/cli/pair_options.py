@@ -32,30 +32,24 @@ _MODEL = "Catalog name, alias, Hugging Face id, or path to a spec."
 First = Annotated[str, typer.Argument(metavar="A", autocompletion=models, help=_MODEL)]
 Second = Annotated[str, typer.Argument(metavar="B", autocompletion=models, help=_MODEL)]
 Several = Annotated[
-    list[str],
-    typer.Argument(metavar="A [B]...", autocompletion=models, help=f"{_MODEL} The first is the baseline."),
+    list[str], typer.Argument(metavar="A [B]...", autocompletion=models, help=f"{_MODEL} The first is the baseline.")
 ]
 DeviceList = Annotated[
     str | None,
     typer.Option("--hw", metavar="HW[,HW]", autocompletion=devices, help="Devices: names, aliases or paths."),
 ]
 ContextLen = Annotated[
-    int,
-    typer.Option(
-        "--context-len", parser=o.tokens, metavar="N", help="Tokens of the sequence; 32k means x 1024."
-    ),
+    int, typer.Option("--context-len", parser=o.tokens, metavar="N", help="Tokens of the sequence; 32k means x 1024.")
 ]
 ChangesOfSecond = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of the second model's spec."),
+    list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of the second model's spec.")
 ]
 ChangesOfFirst = Annotated[
     list[str] | None,
     typer.Option("--set-from", metavar="FIELD=VALUE", help="Change a field of the first model's spec."),
 ]
 ChangesOfOthers = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of all models but the first."),
+    list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of all models but the first.")
 ]
 Format = Annotated[PageLayout, typer.Option("--format", help="What the answer is written as.")]
 

@@ -25,24 +25,16 @@ Models = Annotated[
     ),
 ]  # fmt: skip
 Hw = Annotated[
-    str,
-    typer.Option(
-        "--hw", metavar="A,B", autocompletion=known_devices, help="Devices: names, aliases or paths."
-    ),
+    str, typer.Option("--hw", metavar="A,B", autocompletion=known_devices, help="Devices: names, aliases or paths.")
 ]
 Out = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The HTML file to write.")]
 Weights = Annotated[
     str | None,
     typer.Option(
-        "--weights",
-        "--quantization",
-        metavar="A,B",
-        help="Weight formats to compare. Default: the checkpoint's own.",
+        "--weights", "--quantization", metavar="A,B", help="Weight formats to compare. Default: the checkpoint's own."
     ),
 ]
-Light = Annotated[
-    bool, typer.Option("--light", help="Pictures alone: no controls, no script, at most 300 kB.")
-]
+Light = Annotated[bool, typer.Option("--light", help="Pictures alone: no controls, no script, at most 300 kB.")]
 Stamp = Annotated[
     str, typer.Option("--stamp", metavar="TEXT", help="A date or remark to show; without it no date is in the file.")
 ]  # fmt: skip

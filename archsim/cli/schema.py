@@ -22,15 +22,11 @@ class Document(StrEnum):
 
 
 def schema(
-    kind: Annotated[
-        Document, typer.Argument(metavar="[model|hardware|system|format|engine]")
-    ] = Document.model,
+    kind: Annotated[Document, typer.Argument(metavar="[model|hardware|system|format|engine]")] = Document.model,
     write: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write all of them to DIR as KIND.schema.json.")
     ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="A schema is JSON already; accepted for symmetry.")
-    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="A schema is JSON already; accepted for symmetry.")] = False,
 ) -> None:
     """JSON Schema of the documents, for editors and other programs."""
     from archsim.spec.schema_files import text_of, write_all

@@ -18,21 +18,14 @@ Models = Annotated[
     ),
 ]
 DevicesList = Annotated[
-    str,
-    typer.Option("--hw", metavar="HW,...", autocompletion=devices, help="Devices: names, aliases, paths."),
+    str, typer.Option("--hw", metavar="HW,...", autocompletion=devices, help="Devices: names, aliases, paths.")
 ]
 Counts = Annotated[
-    str,
-    typer.Option("--devices", metavar="RANGE|auto", help="Devices; auto: the fewest that hold each point."),
+    str, typer.Option("--devices", metavar="RANGE|auto", help="Devices; auto: the fewest that hold each point.")
 ]
-Batch = Annotated[
-    str, typer.Option("--batch", "--batch-size", metavar="RANGE", help=f"Sequences at once: {RANGE}.")
-]
+Batch = Annotated[str, typer.Option("--batch", "--batch-size", metavar="RANGE", help=f"Sequences at once: {RANGE}.")]
 InputLen = Annotated[
-    str,
-    typer.Option(
-        "--input-len", "--isl", metavar="RANGE", help="Prompt tokens, as a range; 32k means x 1024."
-    ),
+    str, typer.Option("--input-len", "--isl", metavar="RANGE", help="Prompt tokens, as a range; 32k means x 1024.")
 ]
 OutputLen = Annotated[
     str, typer.Option("--output-len", "--osl", metavar="RANGE", help="Tokens to generate, as a range.")
@@ -45,49 +38,35 @@ Tp = Annotated[
 ]  # fmt: skip
 Pp = Annotated[
     str | None,
-    typer.Option(
-        "--pp", "-pp", "--pipeline-parallel-size", "--pp-size", metavar="RANGE", help="Pipeline stages."
-    ),
+    typer.Option("--pp", "-pp", "--pipeline-parallel-size", "--pp-size", metavar="RANGE", help="Pipeline stages."),
 ]
 Ep = Annotated[
     str | None,
-    typer.Option(
-        "--ep", "-ep", "--ep-size", metavar="RANGE", help="Expert parallel degrees; divide tp x dp."
-    ),
+    typer.Option("--ep", "-ep", "--ep-size", metavar="RANGE", help="Expert parallel degrees; divide tp x dp."),
 ]
 Dp = Annotated[
     str | None,
-    typer.Option(
-        "--dp", "-dp", "--data-parallel-size", "--dp-size", metavar="RANGE", help="Attention replicas."
-    ),
+    typer.Option("--dp", "-dp", "--data-parallel-size", "--dp-size", metavar="RANGE", help="Attention replicas."),
 ]
 Weights = Annotated[
     str | None,
-    typer.Option(
-        "--weights", "--quantization", metavar="FMT,...", autocompletion=formats, help="Weight formats."
-    ),
+    typer.Option("--weights", "--quantization", metavar="FMT,...", autocompletion=formats, help="Weight formats."),
 ]
-KvDtypes = Annotated[
-    str | None, typer.Option("--kv-cache-dtype", "--kv", metavar="FMT,...", help="Cache formats.")
-]
+KvDtypes = Annotated[str | None, typer.Option("--kv-cache-dtype", "--kv", metavar="FMT,...", help="Cache formats.")]
 Engines = Annotated[str, typer.Option("--engine", metavar="NAME[@VERSION],...", help="Serving engines.")]
 Where = Annotated[
-    str | None,
-    typer.Option("--where", metavar="CONDITION", help="Keep points such as 'fits and ttft_s < 0.5'."),
+    str | None, typer.Option("--where", metavar="CONDITION", help="Keep points such as 'fits and ttft_s < 0.5'.")
 ]
 Pareto = Annotated[
-    str | None,
-    typer.Option("--pareto", metavar="COLUMN,...", help="Keep what no other point beats in all of these."),
+    str | None, typer.Option("--pareto", metavar="COLUMN,...", help="Keep what no other point beats in all of these.")
 ]
 Columns = Annotated[
     str | None, typer.Option("--columns", metavar="COLUMN,...", help="Write (and price) only these columns.")
 ]
 Out = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="FILE", help="Write every point to a .csv, .json or .parquet file."),
+    Path | None, typer.Option("--out", metavar="FILE", help="Write every point to a .csv, .json or .parquet file.")
 ]
 Plot = Annotated[
-    Path | None,
-    typer.Option("--plot", metavar="FILE", help="Write the page with a chart as HTML (see --format html)."),
+    Path | None, typer.Option("--plot", metavar="FILE", help="Write the page with a chart as HTML (see --format html).")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Write over a file that exists.")]

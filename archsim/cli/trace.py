@@ -61,9 +61,7 @@ def trace(
         output.warn(("it does not fit on so many devices; the times are as if it did",))
     from archsim.base.diagnostics import inert_json
 
-    text = (
-        inert_json(json.dumps(answer.to_dict(), ensure_ascii=False, allow_nan=False, default=_plain)) + "\n"
-    )
+    text = inert_json(json.dumps(answer.to_dict(), ensure_ascii=False, allow_nan=False, default=_plain)) + "\n"
     if out is None:
         output.emit(text)
         return

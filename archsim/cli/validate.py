@@ -32,25 +32,19 @@ Size = Annotated[
     str | None,
     typer.Option("--size", metavar="small|full", help="Of a model: its kinds of layers at toy width, or it."),
 ]
-Html = Annotated[
-    Path | None, typer.Option("--html", metavar="FILE", help="Write a page with a scatter plot.")
-]
+Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page with a scatter plot.")]
 Report = Annotated[
     Path | None, typer.Option("--write-report", metavar="FILE", help="Write the accuracy page, as Markdown.")
 ]
 OWN_PAGE = Path("reports/accuracy.md")
 """The project's own accuracy page."""
 
-Limit = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="At most so many rows, drawn with a fixed seed.")
-]
+Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="At most so many rows, drawn with a fixed seed.")]
 Wanted = Annotated[
-    str | None,
-    typer.Option("--by", metavar="A,B", help="Tables by these, such as op,device in place of the usual."),
+    str | None, typer.Option("--by", metavar="A,B", help="Tables by these, such as op,device in place of the usual.")
 ]
 Most = Annotated[
-    str | None,
-    typer.Option("--max-median-ape", metavar="X", help="Exit 1 if the median error exceeds X: 0.12 or 12%."),
+    str | None, typer.Option("--max-median-ape", metavar="X", help="Exit 1 if the median error exceeds X: 0.12 or 12%.")
 ]
 
 
@@ -82,14 +76,14 @@ def validate(
     layout = o.Layout.json if json else format
     if what is None and limit is None and write_report is None and OWN_PAGE.is_file():
         write_report = OWN_PAGE
-    view = _View(_names(by, answer), verbose, quiet, no_color)
+    view = _ValidateView(_names(by, answer), verbose, quiet, no_color)
     _write(answer, html, write_report)
     _print(answer, layout, view)
     _judge(answer, most, no_color)
 
 
 @dataclass(frozen=True, slots=True)
-class _View:
+class _ValidateView:
     """How the answer is wanted. by: the dimensions of tables."""
 
     by: tuple[str, ...]
@@ -149,7 +143,7 @@ def _write(answer: Answer, html: Path | None, report: Path | None) -> None:
         write_text(report, accuracy(_answers(answer)))
 
 
-def _print(answer: Answer, layout: o.Layout, view: _View) -> None:
+def _print(answer: Answer, layout: o.Layout, view: _ValidateView) -> None:
     """As JSON, CSV, one line, or a page for each kind of file."""
     if layout is o.Layout.json:
         for piece in answer.json():
@@ -174,7 +168,7 @@ def _print(answer: Answer, layout: o.Layout, view: _View) -> None:
         output.emit_page(validate_page.page(one, view.by, view.verbose), layout, view.no_color)
 
 
-def _print_model(answer: ModelCheck, layout: o.Layout, view: _View) -> None:
+def _print_model(answer: ModelCheck, layout: o.Layout, view: _ValidateView) -> None:
     """The comparison of one model on this machine."""
     from archsim.render.pages import validate_model as validate_model_page
 
@@ -202,7 +196,5 @@ def _judge(answer: Answer, most: float | None, no_color: bool) -> None:
         median = one.summary["median_ape"]
         if median is None or median > most:
             found = "there is none" if median is None else f"it is {median:.4g}"
-            output.say(
-                AnswerNo(f"the median error of {one.kind} is to be at most {most:.4g}; {found}"), no_color
-            )
+            output.say(AnswerNo(f"the median error of {one.kind} is to be at most {most:.4g}; {found}"), no_color)
             raise typer.Exit(1)

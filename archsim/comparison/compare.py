@@ -11,7 +11,7 @@ from archsim.base.errors import AnswerNo, InvalidPlan, UsageError
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.base.options import CompareArguments
 from archsim.base.ranges import parse_range
-from archsim.comparison.uncertainty import Ratio, Timing, joined, ratio, timing
+from archsim.comparison.uncertainty import Ratio, Timing, add_times, ratio, timing
 from archsim.counts.workload import Workload
 from archsim.predict.estimate import Estimate, estimate
 from archsim.predict.model_parts import part_of
@@ -123,9 +123,7 @@ class Comparison:
         if candidate.answer is None or base is None:
             return []
         sums = [_by_part(phase_of(x, phase), phase) for x in (base, candidate.answer)]
-        found = [
-            Part(name, sums[0].get(name, 0.0), sums[1].get(name, 0.0)) for name in {**sums[0], **sums[1]}
-        ]
+        found = [Part(name, sums[0].get(name, 0.0), sums[1].get(name, 0.0)) for name in {**sums[0], **sums[1]}]
         return sorted(found, key=lambda part: (-abs(part.delta_s), part.name))
 
     def to_dict(self) -> JsonObject:
@@ -177,14 +175,10 @@ def compare(
 
 def _check_number(each: int, loads: int) -> None:
     if each < 2:
-        raise UsageError(
-            "nothing to compare: give two models, `--hw A,B`, or several degrees such as `--tp 1,2`"
-        )
+        raise UsageError("nothing to compare: give two models, `--hw A,B`, or several degrees such as `--tp 1,2`")
     if each * loads > MOST:
         at = f" at {loads} workloads" if loads > 1 else ""
-        raise UsageError(
-            f"{each} candidates{at} are more than {MOST}", hints=("`archsim sweep` takes any number",)
-        )
+        raise UsageError(f"{each} candidates{at} are more than {MOST}", hints=("`archsim sweep` takes any number",))
 
 
 def _loads(options: JsonMapping) -> Iterator[Workload]:
@@ -208,12 +202,7 @@ def _degrees(name: str, value: Any) -> tuple[int | str, ...]:
 
 
 def _candidate(
-    name: str,
-    model: Model,
-    hardware: Hardware,
-    load: Workload,
-    told: Mapping[str, int | str],
-    options: JsonMapping,
+    name: str, model: Model, hardware: Hardware, load: Workload, told: Mapping[str, int | str], options: JsonMapping
 ) -> Candidate:
     answer, reason = None, ""
     try:
@@ -258,7 +247,7 @@ def _timing(e: Estimate, name: str) -> Timing | None:
     if name == "decode":
         return timing(e.decode)
     steps = e.workload.output_len - 1 if name == "end to end" else 0
-    return joined(timing(e.prefill), timing(e.decode, steps)) if steps else timing(e.prefill)
+    return add_times(timing(e.prefill), timing(e.decode, steps)) if steps else timing(e.prefill)
 
 
 def _by_part(phase: StepTime | None, name: str) -> dict[str, float]:

@@ -79,7 +79,7 @@ def timing(phase: StepTime, count: float = 1.0) -> Timing:
     return Timing(shares, sizes)
 
 
-def joined(a: Timing, b: Timing) -> Timing:
+def add_times(a: Timing, b: Timing) -> Timing:
     """One time after the other."""
     sizes = dict(a.sizes)
     for size, seconds in b.sizes.items():

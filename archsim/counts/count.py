@@ -100,9 +100,7 @@ class CountResult:
         }  # fmt: skip
 
 
-def step_for(
-    model: Model, batch: Num, new: Num, past: Num = 0, source: Num | None = None, **options: Any
-) -> Step:
+def step_for(model: Model, batch: Num, new: Num, past: Num = 0, source: Num | None = None, **options: Any) -> Step:
     """A step of equal sequences; an encoder-decoder's source is as long as the prompt unless given."""
     if model.encoder is not None:
         options["source"] = (Seqs(batch, new if source is None else source, 0),)
@@ -126,7 +124,7 @@ def count(
     at `all`. parts: optional modules to include (vision, audio, mtp, mlm-head). imatrix: whether a gguf file type
     was made with an importance matrix (None: if it needs one); other formats do not ask.
     """
-    checked(batch=batch, input_len=input_len)
+    check_positive(batch=batch, input_len=input_len)
     if logits not in ("last", "all"):
         raise UsageError(f"`--logits` is `last` or `all`, not {logits!r}")
     unknown = sorted(set(parts) - set(PARTS))
@@ -154,7 +152,7 @@ def count(
     )  # fmt: skip
 
 
-def checked(**numbers: object) -> None:
+def check_positive(**numbers: object) -> None:
     """Refuses counts that mean nothing, with UsageError that names the option."""
     for name, value in numbers.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -196,7 +194,7 @@ def block_counts(graph: Block) -> tuple[BlockCount, ...]:
     items = c.inventory(graph)
     rows = []
     for block, times in c.by_block(graph):
-        inside = [i for i in items if i.tensor.name.startswith(block.name + ".") and c.learned(i.tensor)]
+        inside = [i for i in items if i.tensor.name.startswith(block.name + ".") and c.is_learned(i.tensor)]
         rows.append(
             BlockCount(
                 path=block.name, count=times, params=sum(numel(i.tensor) * i.copies for i in inside),
@@ -210,7 +208,7 @@ def block_counts(graph: Block) -> tuple[BlockCount, ...]:
 def _by_class(graph: Block) -> dict[str, int]:
     classes: dict[str, int] = {}
     for item in c.inventory(graph):
-        if c.learned(item.tensor):
+        if c.is_learned(item.tensor):
             role = item.tensor.role
             classes[role] = classes.get(role, 0) + numel(item.tensor) * item.copies
     return dict(sorted(classes.items()))

@@ -12,7 +12,7 @@ from archsim.engines.names import DEFAULT_ENGINE, choose_engine
 from archsim.graph.graph import Block
 from archsim.graph.passes.quantize import DEFAULT, quantize
 from archsim.graph.tensor import BF16, Format
-from archsim.spec.format import FormatSpec, load_format, stored
+from archsim.spec.format import FormatSpec, load_format, stored_format
 from archsim.spec.model import Model
 
 CONVERTIBLE = ("linear", "expert", "head", "embedding")
@@ -60,10 +60,8 @@ def choose_formats(
     if kv is None:
         kv, why = _usual_cache(engine, name if asked else None, sixteen)
         notes = [Note("A10", f"KV cache in {kv.name} ({why} unless --kv-cache-dtype says otherwise)")]
-    notes += _unconverted(model, weights)
-    return Formats(
-        name=name, weights=chosen, kv=kv, activations=sixteen, assumptions=tuple(notes), tensors=tensors
-    )
+    notes += _note_unconverted(model, weights)
+    return Formats(name=name, weights=chosen, kv=kv, activations=sixteen, assumptions=tuple(notes), tensors=tensors)
 
 
 def _usual_cache(engine: str, converted: str | None, sixteen: Format) -> tuple[Format, str]:
@@ -83,23 +81,23 @@ Chosen = tuple[str, dict[str, Format], dict[str, Format]]
 def _weights(model: Model, asked: str | None, imatrix: bool | None) -> Chosen:
     """The formats of the weights: the model's own, or those of a name."""
     if asked is None:
-        native = {role: stored(name) for role, name in model.weights.items() if "." not in role}
-        tensors = {name: stored(text) for name, text in model.weights.items() if "." in name}
+        native = {role: stored_format(name) for role, name in model.weights.items() if "." not in role}
+        tensors = {name: stored_format(text) for name, text in model.weights.items() if "." in name}
         return _native_name(native), native, tensors
     spec = load_format(asked)
     if spec.mixture is not None:
         return _mixture(spec, model, imatrix)
-    default = spec if spec.applies_to == "all" else load_format(_sixteen(model.weights[DEFAULT]))
-    classes = {} if spec.applies_to == "all" else _converted(spec)
+    default = spec if spec.applies_to == "all" else load_format(_sixteen_bit_default(model.weights[DEFAULT]))
+    classes = {} if spec.applies_to == "all" else _convertible_formats(spec)
     return spec.name, {DEFAULT: default.format(), **classes}, {}
 
 
-def _sixteen(default: str) -> str:
+def _sixteen_bit_default(default: str) -> str:
     """What stays beside converted weights: the model's own default, but 16 bits where that is 32."""
     return "bf16" if load_format(default).name == "fp32" else default
 
 
-def _unconverted(model: Model, asked: str | None) -> list[Note]:
+def _note_unconverted(model: Model, asked: str | None) -> list[Note]:
     """Says so when a format applies to experts alone and the model has none."""
     if asked in (None, "auto"):
         return []
@@ -116,12 +114,12 @@ def _mixture(spec: FormatSpec, model: Model, imatrix: bool | None) -> Chosen:
     from archsim.spec.mixture import formats_of
 
     assert spec.mixture is not None
-    main, kept = spec.format(), stored(spec.mixture.kept)
+    main, kept = spec.format(), stored_format(spec.mixture.kept)
     classes = {DEFAULT: kept, "linear": main, "expert": main}
     return spec.name, classes, formats_of(spec, model, imatrix)
 
 
-def _converted(spec: FormatSpec) -> dict[str, Format]:
+def _convertible_formats(spec: FormatSpec) -> dict[str, Format]:
     fmt = spec.format()
     return {role: fmt for role in CONVERTIBLE if role in spec.applies_to}
 
@@ -142,7 +140,5 @@ def cache_format(name: str | None) -> Format | None:
 def _cache_format(name: str | None) -> Format:
     spec = load_format(str(name))
     if not spec.kv:
-        raise UsageError(
-            f"`{spec.name}` is no cache format", code="E121", hints=("try bf16, fp16, fp8, int8 or q8_0",)
-        )
+        raise UsageError(f"`{spec.name}` is no cache format", code="E121", hints=("try bf16, fp16, fp8, int8 or q8_0",))
     return spec.format()

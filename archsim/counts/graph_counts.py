@@ -65,12 +65,12 @@ def _home_copies(name: str, copies: dict[str, Num]) -> Num:
     return total
 
 
-def learned(tensor: Tensor) -> bool:
+def is_learned(tensor: Tensor) -> bool:
     """Whether a weight is a parameter: a router's selection bias is set by rule, a buffer."""
     return tensor.role != "buffer"
 
 
-def params(*graphs: Block, where: Callable[[Tensor], bool] = learned) -> Num:
+def params(*graphs: Block, where: Callable[[Tensor], bool] = is_learned) -> Num:
     """Unique parameters: tied weights once, buffers never."""
     return sum(numel(i.tensor) * i.copies for i in inventory(*graphs) if where(i.tensor))
 
@@ -83,7 +83,7 @@ def active_params(*one_token: Block) -> Num:
     return sum(
         (i.touched if "E" in i.tensor.axes else numel(i.tensor)) * i.copies
         for i in inventory(*one_token)
-        if learned(i.tensor)
+        if is_learned(i.tensor)
     )
 
 

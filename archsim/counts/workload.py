@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from archsim.base.number import Num, maximum, minimum
-from archsim.counts.count import checked
+from archsim.counts.count import check_positive
 from archsim.graph.step import Step
 from archsim.spec.model import Model
 
@@ -35,7 +35,7 @@ class Workload:
 
 def checked_workload(batch: int, input_len: int, output_len: int) -> Workload:
     """The workload, or UsageError for numbers that mean nothing."""
-    checked(batch=batch, input_len=input_len, output_len=output_len)
+    check_positive(batch=batch, input_len=input_len, output_len=output_len)
     return Workload(batch=batch, input_len=input_len, output_len=output_len)
 
 

@@ -49,9 +49,7 @@ def _notes(rules: Engine, version: str) -> Iterator[Note]:
         other = load_engine(rules.memory.as_.partition("@")[0]).title
         yield Note("A20", f"{rules.title} has no memory rules of its own: those of {other} are used")
     if rules.before and not version:
-        text = (
-            f"no version of {rules.title} given: {rules.version} is assumed; `--engine {rules.name}@VERSION`"
-        )
+        text = f"no version of {rules.title} given: {rules.version} is assumed; `--engine {rules.name}@VERSION`"
         yield Note("A21", text)
 
 

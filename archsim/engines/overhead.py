@@ -66,9 +66,7 @@ UNSTATED = "any"
 """The version of runs that state none."""
 
 
-def measured_overhead(
-    engine: str, measured: Mapping[str, JsonMapping]
-) -> Mapping[str, tuple[float, float, float]]:
+def measured_overhead(engine: str, measured: Mapping[str, JsonMapping]) -> Mapping[str, tuple[float, float, float]]:
     """Host work per step in microseconds by version, each with the ends of its interval, as fitted to whole runs."""
     found: Mapping[str, tuple[float, float, float]] = measured.get(engine, {}).get("overhead_us", {})
     return found

@@ -36,9 +36,7 @@ def order_decisions(decisions: Sequence[str], order: str) -> tuple[str, ...]:
     unknown = [word for word in first if word not in decisions]
     if unknown or not first:
         hints = (f"orders: {', '.join(ORDERS)}", f"decisions here: {', '.join(decisions)}")
-        raise UsageError(
-            f"`--order`: {quote(unknown[0] if unknown else order)} does not differ here", hints=hints
-        )
+        raise UsageError(f"`--order`: {quote(unknown[0] if unknown else order)} does not differ here", hints=hints)
     first = list(dict.fromkeys(first))
     return (*first, *(name for name in decisions if name not in first))
 

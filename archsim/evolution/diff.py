@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from archsim.base.number import Num
-from archsim.counts.count import checked
+from archsim.counts.count import check_positive
 from archsim.evolution.figures import ArchitectureCost, ArchitectureFigures
 from archsim.evolution.mix import ArchitectureMix
 from archsim.evolution.path import EvolutionPath
@@ -84,7 +84,7 @@ class Difference:
 
 def difference(a: Model, b: Model, *, context_len: int = 8192) -> Difference:
     """What sets B apart from A."""
-    checked(context_len=context_len)
+    check_positive(context_len=context_len)
     path = EvolutionPath(ArchitectureMix(a, b), ArchitectureCost(context_len=context_len))
     whole = frozenset(path.decisions)
     effects = tuple(_effect(path, name, whole) for name in path.decisions)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from archsim.base.errors import AnswerNo, UsageError
 from archsim.base.notes import Note, notes_to_dict
-from archsim.counts.count import checked
+from archsim.counts.count import check_positive
 from archsim.counts.formats import choose_formats
 from archsim.counts.workload import Workload
 from archsim.engines.names import DEFAULT_ENGINE, choose_engine
@@ -102,7 +102,7 @@ def evolve(
     orders: how many the attribution averages over; 0 for none. Raises AnswerNo for pairs between which no path of
     single decisions leads, UsageError for options that mean nothing.
     """
-    checked(context_len=context_len)
+    check_positive(context_len=context_len)
     if not isinstance(orders, int) or not 0 <= orders <= MOST_ORDERS:
         raise UsageError(f"`--orders` is a number up to {MOST_ORDERS:,}, not {orders!r}")
     both = "encoder" not in (a.architecture, b.architecture)
@@ -140,9 +140,7 @@ def assumed(
         flops = "FLOPs per token of an encoder: those of the input over its tokens; it has no decode step"
         notes.insert(0, Note("A30", flops))
     if len(encoders) < len(models):
-        flops = (
-            f"FLOPs per token: one decode step with {context_len:,} tokens of context, masked pairs left out"
-        )
+        flops = f"FLOPs per token: one decode step with {context_len:,} tokens of context, masked pairs left out"
         notes.insert(0, Note("A30", flops))
     if {"mtp", "towers", "mlm_head"} & set(decisions):
         parts = "prediction modules, towers and pre-training heads are named and not counted, as in `count`"
@@ -155,19 +153,11 @@ def _unlike(cost: ArchitectureCost, model: Model, figures: ArchitectureFigures) 
     own = cost(model)
     for name, ours, theirs in zip(ArchitectureFigures._fields, figures, own, strict=True):
         if isinstance(theirs, int) and ours != theirs:
-            raise AnswerNo(
-                f"{model.name} cannot be changed layer by layer: its {name} would be {ours}, not {theirs}"
-            )
-    off = [
-        abs(x / y - 1)
-        for x, y in ((figures.decode_s, own.decode_s), (figures.prefill_s, own.prefill_s))
-        if x and y
-    ]
+            raise AnswerNo(f"{model.name} cannot be changed layer by layer: its {name} would be {ours}, not {theirs}")
+    off = [abs(x / y - 1) for x, y in ((figures.decode_s, own.decode_s), (figures.prefill_s, own.prefill_s)) if x and y]
     if max(off, default=0.0) < 1e-9:
         return []
-    text = (
-        f"{model.name} is priced with its layers grouped anew; times differ by {max(off):.2%} from `estimate`"
-    )
+    text = f"{model.name} is priced with its layers grouped anew; times differ by {max(off):.2%} from `estimate`"
     return [Note("W08", text)]
 
 

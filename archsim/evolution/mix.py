@@ -158,9 +158,7 @@ def differences(a: Tree, b: Tree, holder: str = "") -> Iterator[Change]:
         elif one[CLASS] is two[CLASS]:
             yield from differences(one, two, presence)
         else:
-            yield Change(
-                decision_of_class(owner, field, one[CLASS], two[CLASS], presence), field, owner, one, two
-            )
+            yield Change(decision_of_class(owner, field, one[CLASS], two[CLASS], presence), field, owner, one, two)
             yield from differences(convert(one, two[CLASS]), two, presence)
             yield from differences(one, convert(two, one[CLASS]), presence)
 

@@ -75,8 +75,7 @@ def _merged(own: Collection[Change]) -> list[str]:
     top = pairs.pop(0, ([], []))
     inner = list(pairs.values()) or ([([], [])] if own else [])
     old, new = (
-        _joined(" with ".join(dict.fromkeys((*top[i], *sides[i]))) or "none" for sides in inner)
-        for i in (0, 1)
+        _joined(" with ".join(dict.fromkeys((*top[i], *sides[i]))) or "none" for sides in inner) for i in (0, 1)
     )
     return _by_field(own) if old == new else [f"{old}{ARROW}{new}"]
 

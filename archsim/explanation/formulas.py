@@ -183,9 +183,7 @@ def _active(model: Model, context: int, formats: Formats) -> Explanation:
 
 def _weights(model: Model, context: int, formats: Formats) -> Explanation:
     letters, graph = _one_token(model)
-    parts = _by_owner(
-        formats.apply(graph), lambda item: _bytes(item.tensor, letters), letters, "B", buffers=True
-    )
+    parts = _by_owner(formats.apply(graph), lambda item: _bytes(item.tensor, letters), letters, "B", buffers=True)
     whole = _formula(letters, "all", sum(part.poly for part in parts), "B")
     note = f"format {formats.name}; block scales included; a short block that is padded shows as ceil_div"
     return _explanation(model, "weights", "Bytes of the weights", whole, parts, note)
@@ -273,7 +271,7 @@ def _by_owner(
     """One formula for every block that holds weights itself: the sizes of all copies."""
     sums: dict[str, Num] = {}
     for item in c.inventory(graph):
-        if buffers or c.learned(item.tensor):
+        if buffers or c.is_learned(item.tensor):
             owner = item.tensor.name.rpartition(".")[0] or "model"
             sums[owner] = sums.get(owner, 0) + size(item) * item.copies
     return [_formula(letters, name, n, unit) for name, n in sums.items()]

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from archsim.base.number import Num
 from archsim.graph.graph import NOTHING, Block, Node, Op, OpClass, OpKind
-from archsim.graph.tensor import BF16, FP32, Kind, Tensor, Use, split
+from archsim.graph.tensor import BF16, FP32, Kind, Tensor, Use, split_axes
 
 Operand = Tensor | Use
 
@@ -47,7 +47,7 @@ class Builder:
     # ------------------------------------------------------------------ declarations
     def tensor(self, name: str, axes: str, kind: Kind = "act", **fields: Any) -> Tensor:
         """A tensor of this scope, extents taken from `sizes`."""
-        return Tensor(self.name(name), {a: self.sizes[a] for a in split(axes)}, kind, **fields)
+        return Tensor(self.name(name), {a: self.sizes[a] for a in split_axes(axes)}, kind, **fields)
 
     def weight(self, name: str, axes: str, role: str = "linear", inner: tuple[str, ...] = ()) -> Tensor:
         """A parameter. `role` is the class that weight formats are chosen by."""
@@ -63,13 +63,7 @@ class Builder:
         self._bodies[-1].append(replace(op, part=self._part))
 
     def emit(
-        self,
-        kind: OpKind,
-        name: str,
-        reads: tuple[Operand, ...],
-        out: Operand,
-        *extra: Operand,
-        **fields: Any,
+        self, kind: OpKind, name: str, reads: tuple[Operand, ...], out: Operand, *extra: Operand, **fields: Any
     ) -> Tensor:
         """Append an op; returns the first tensor written."""
         writes = (_use(out), *map(_use, extra)) if extra else (_use(out),)
@@ -80,9 +74,7 @@ class Builder:
         self._bodies[-1].append(op)
         return writes[0].tensor
 
-    def contract(
-        self, name: str, x: Operand, w: Operand, out: str, cls: OpClass = "matmul", **attrs: object
-    ) -> Tensor:
+    def contract(self, name: str, x: Operand, w: Operand, out: str, cls: OpClass = "matmul", **attrs: object) -> Tensor:
         """Sum over every axis of `x` and `w` that `out` lacks. 2 FLOP per multiply-add."""
         return self.emit("contract", name, (x, w), self.tensor(name, out), cls=cls, attrs=attrs or NOTHING)
 
@@ -90,12 +82,12 @@ class Builder:
         self, name: str, x: Operand, axes: str, out: str, bias: bool | str = False, role: str = "linear"
     ) -> Tensor:
         """x times a weight over `axes`, plus a bias over the weight's output axes (or those given)."""
-        kept = set(split(out))
-        inner = tuple(a for a in split(axes) if a not in kept)
+        kept = set(split_axes(out))
+        inner = tuple(a for a in split_axes(axes) if a not in kept)
         y = self.contract(name, x, self.weight("w_" + name, axes, role, inner), out)
         if not bias:
             return y
-        over = bias if isinstance(bias, str) else " ".join(a for a in split(axes) if a in kept)
+        over = bias if isinstance(bias, str) else " ".join(a for a in split_axes(axes) if a in kept)
         return self.map(name + "+b", "add", y, self.weight("b_" + name, over, "bias"))
 
     def map(self, name: str, fn: str, *xs: Operand, axes: str | None = None, **attrs: object) -> Tensor:
@@ -130,27 +122,20 @@ class Builder:
     ) -> Tensor:
         """A slice of `x`, free: the last token of every sequence, the first entry or all but the first of an axis,
         or `next`: one entry more at every execution."""
-        result = Tensor(self.name(name), {a: sizes.get(a, self.sizes[a]) for a in split(out)})
+        result = Tensor(self.name(name), {a: sizes.get(a, self.sizes[a]) for a in split_axes(out)})
         return self.emit("select", name, (x.part(**sizes),), result, attrs={"how": how})
 
     def idle(self, *weights: Tensor) -> None:
         """Weights that this step does not touch, but that belong to the model."""
         for w in weights:
-            use = Use(w, {**w.axes, split_first(w): 0})
+            use = Use(w, {**w.axes, first_axis(w): 0})
             op = Op(kind="view", name=w.name + ".idle", reads=(use,), writes=())
             self._bodies[-1].append(op)
 
     # ------------------------------------------------------------------ structure
     @contextmanager
     def block(
-        self,
-        name: str,
-        times: Num = 1,
-        *,
-        shared: bool = False,
-        kernel: str = "",
-        attrs: Any = None,
-        **sizes: Num,
+        self, name: str, times: Num = 1, *, shared: bool = False, kernel: str = "", attrs: Any = None, **sizes: Num
     ) -> Iterator[None]:
         """A nested scope: a group, a repetition, or the body of a `kernel`."""
         outer, self.sizes = self.sizes, {**self.sizes, **sizes}
@@ -163,13 +148,7 @@ class Builder:
             path = ".".join(self._path)
             body, carry = tuple(self._bodies.pop()), tuple(self._carries.pop())
             node = Block(
-                name=path,
-                body=body,
-                times=times,
-                shared=shared,
-                carry=carry,
-                kernel=kernel,
-                attrs=attrs or NOTHING,
+                name=path, body=body, times=times, shared=shared, carry=carry, kernel=kernel, attrs=attrs or NOTHING
             )
             if body:
                 self._bodies[-1].append(node)
@@ -203,7 +182,7 @@ class Builder:
         return Block(name="", body=tuple(self._bodies[0]))
 
 
-def split_first(x: Tensor) -> str:
+def first_axis(x: Tensor) -> str:
     """The name of a tensor's first axis."""
     return next(iter(x.axes))
 

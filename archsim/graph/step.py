@@ -74,23 +74,23 @@ class Mask:
             return self._band(length) if self.window else new * length
         if self.window or self.chunk or self.top_k:
             limit = self.window or self.chunk or self.top_k
-            count = _chunked if self.chunk else _windowed
+            count = _chunked_pairs if self.chunk else _windowed_pairs
             pairs = count(length, limit) - count(past, limit)
             if self.global_tokens or self.vertical:
                 pairs = pairs + self._beyond(length, limit) - self._beyond(past, limit)
             return pairs
-        pairs = _triangle(length) - _triangle(past)
+        pairs = _causal_pairs(length) - _causal_pairs(past)
         if self.prefix:
-            ahead = _triangle(minimum(self.prefix, length) - 1)
-            pairs = pairs + ahead - _triangle(maximum(minimum(self.prefix, past) - 1, 0))
+            ahead = _causal_pairs(minimum(self.prefix, length) - 1)
+            pairs = pairs + ahead - _causal_pairs(maximum(minimum(self.prefix, past) - 1, 0))
         return pairs
 
     def _beyond(self, length: Num, window: Num) -> Num:
         """Pairs outside the window: with global keys, or with the columns of a block-sparse pattern."""
         rows = maximum(length - window, 0)
         if self.global_tokens:
-            return _windowed(rows, self.global_tokens)
-        return _columns(rows, self.block or 1, self.vertical)
+            return _windowed_pairs(rows, self.global_tokens)
+        return _block_sparse_pairs(rows, self.block or 1, self.vertical)
 
     def _band(self, length: Num) -> Num:
         """A symmetric band of `window` keys to each side of the diagonal, plus global rows and columns."""
@@ -99,30 +99,30 @@ class Mask:
         if not self.global_tokens:
             return band
         beyond = length - 1 - side  # keys right of the band in the first row, one fewer in each next
-        return band + 2 * (_triangle(beyond) - _triangle(maximum(beyond - self.global_tokens, 0)))
+        return band + 2 * (_causal_pairs(beyond) - _causal_pairs(maximum(beyond - self.global_tokens, 0)))
 
 
-def _triangle(n: Num) -> Num:
+def _causal_pairs(n: Num) -> Num:
     return divide(n * (n + 1), 2)
 
 
-def _windowed(n: Num, window: Num) -> Num:
+def _windowed_pairs(n: Num, window: Num) -> Num:
     m = minimum(n, window)
-    return _triangle(m) + (n - m) * window
+    return _causal_pairs(m) + (n - m) * window
 
 
-def _chunked(n: Num, chunk: Num) -> Num:
+def _chunked_pairs(n: Num, chunk: Num) -> Num:
     whole = n // chunk
-    return whole * _triangle(chunk) + _triangle(n - whole * chunk)
+    return whole * _causal_pairs(chunk) + _causal_pairs(n - whole * chunk)
 
 
-def _columns(rows: Num, block: int, vertical: int) -> Num:
+def _block_sparse_pairs(rows: Num, block: int, vertical: int) -> Num:
     """Sum over v = 1..rows of the keys among the first v that lie in the last block of each `vertical` blocks."""
     period, lead = block * vertical, block * (vertical - 1)
     whole = rows // period
     rest = rows - whole * period
-    full = divide(block * period * whole * (whole - 1), 2) + whole * _triangle(block - 1)
-    return full + (rest + 1) * whole * block + _triangle(maximum(rest - lead, 0))
+    full = divide(block * period * whole * (whole - 1), 2) + whole * _causal_pairs(block - 1)
+    return full + (rest + 1) * whole * block + _causal_pairs(maximum(rest - lead, 0))
 
 
 CAUSAL = Mask()
@@ -145,9 +145,7 @@ class Step:
     source: tuple[Seqs, ...] = ()
 
     @classmethod
-    def of(
-        cls, batch: Num = 1, new: Num = 1, past: Num = 0, *, absorbed: bool = False, **options: object
-    ) -> Step:
+    def of(cls, batch: Num = 1, new: Num = 1, past: Num = 0, *, absorbed: bool = False, **options: object) -> Step:
         """A step of equal sequences."""
         return cls(seqs=(Seqs(batch, new, past, absorbed),), **options)  # type: ignore[arg-type]
 
@@ -162,9 +160,7 @@ class Step:
         return cls(seqs=(Seqs(batch, new, past),))
 
     @classmethod
-    def decode(
-        cls, batch: Num, context: Num, *, new: Num = 1, room: Num = 0, source: Num | None = None
-    ) -> Step:
+    def decode(cls, batch: Num, context: Num, *, new: Num = 1, room: Num = 0, source: Num | None = None) -> Step:
         """The next token of each sequence, or the `new` ones that a verify step of speculative decoding checks.
 
         context: tokens that the last new one attends to, itself included. room: tokens that the caches have room for

@@ -59,7 +59,7 @@ class Format:
         return 8 * self.bytes / self.elements
 
 
-def mixed(parts: tuple[tuple[int, Format], ...]) -> Format:
+def mixed_format(parts: tuple[tuple[int, Format], ...]) -> Format:
     """The format of a tensor whose copies are stored in several formats: the parts, and their exact average."""
     counts: dict[Format, int] = {}
     for n, part in parts:
@@ -108,7 +108,7 @@ class Use:
 
 
 @cache
-def split(axes: str) -> tuple[str, ...]:
+def split_axes(axes: str) -> tuple[str, ...]:
     """``"T K G H"`` as a tuple of axis names."""
     return tuple(axes.split())
 
@@ -131,12 +131,12 @@ def nbytes(x: Tensor | Use, copies: Num = 1) -> Num:
     if fmt.plain:
         return numel(x) * fmt.bytes * copies
     if fmt.parts:
-        whole = sum([n * _stored(x, tensor, part) for n, part in fmt.parts])
+        whole = sum([n * _stored_bytes(x, tensor, part) for n, part in fmt.parts])
         return divide(whole * copies, sum([n for n, _ in fmt.parts]))
-    return _stored(x, tensor, fmt) * copies
+    return _stored_bytes(x, tensor, fmt) * copies
 
 
-def _stored(x: Tensor | Use, tensor: Tensor, fmt: Format) -> Num:
+def _stored_bytes(x: Tensor | Use, tensor: Tensor, fmt: Format) -> Num:
     """Bytes of one copy in one format."""
     if fmt.plain:
         return numel(x) * fmt.bytes

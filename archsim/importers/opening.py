@@ -35,11 +35,11 @@ def load_model(name: str, changes: Iterable[str] = ()) -> Model:
 
 def open_model(name: str, changes: Iterable[str] = ()) -> tuple[Model, Resolved]:
     """`load_model`, and how the name was resolved: its file, and the format that a suffix implied."""
-    found = imported(name)
-    return load.open_model(name, changes) if found is None else _opened(*found, changes)
+    found = import_document(name)
+    return load.open_model(name, changes) if found is None else _open_document(*found, changes)
 
 
-def imported(name: str) -> tuple[Path, JsonObject] | None:
+def import_document(name: str) -> tuple[Path, JsonObject] | None:
     """The file that a path means and its document; None for what is no file of a checkpoint."""
     path = _path(name)
     if path.suffix.lower() == ".gguf" and _is_file(path):
@@ -49,14 +49,14 @@ def imported(name: str) -> tuple[Path, JsonObject] | None:
     if path.name.lower().endswith(TENSORS) and _is_file(path):
         from archsim.importers.safetensors.describe import from_safetensors
 
-        return path, from_safetensors(path, _beside)
+        return path, from_safetensors(path, _config_document)
     config = _config_file(path)
     if config is None:
         return None
     from archsim.importers.hf.describe import from_config
 
     own = config.parent.name if config.name == "config.json" else config.stem
-    return config, from_config(_read(config), own or None)
+    return config, from_config(_read_json(config), own or None)
 
 
 def _path(name: str) -> Path:
@@ -68,17 +68,17 @@ def _path(name: str) -> Path:
     return Path(os.path.expanduser(name)) if name.startswith("~") else Path(name)
 
 
-def _opened(path: Path, document: JsonObject, changes: Iterable[str]) -> tuple[Model, Resolved]:
+def _open_document(path: Path, document: JsonObject, changes: Iterable[str]) -> tuple[Model, Resolved]:
     """The model of an imported document."""
     resolved = Resolved(path=path, name=str(document["name"]), format_hint=None, origin="path")
     return load.model_from(document, str(path), changes), resolved
 
 
-def _beside(config: Path) -> JsonObject:
+def _config_document(config: Path) -> JsonObject:
     """The document of a config.json."""
     from archsim.importers.hf.describe import from_config
 
-    return from_config(_read(config), config.resolve().parent.name)
+    return from_config(_read_json(config), config.resolve().parent.name)
 
 
 def _is_file(path: Path) -> bool:
@@ -98,7 +98,7 @@ def _config_file(path: Path) -> Path | None:
         return None
 
 
-def _read(path: Path) -> JsonObject:
+def _read_json(path: Path) -> JsonObject:
     """The mapping in a JSON file. Raises SpecError (E109) for anything else."""
     if path.stat().st_size > MAX_BYTES:
         raise SpecError(f"{quote(str(path))} is larger than {MAX_BYTES:,} bytes", code="E109")

@@ -16,7 +16,7 @@ from archsim.blocks.mask import MaskSpec
 from archsim.ledger.claims_file import Check, Claim, load_claims
 from archsim.ledger.published_table import Origin, StudySpec, TotalRow, compare, load_study, totals
 from archsim.ledger.quantities import ModelFacts, facts
-from archsim.ledger.verdict import VERDICTS, Verdict, compared, over_models, shown, together
+from archsim.ledger.verdict import VERDICTS, Verdict, compare_values, over_models, together, value_text
 from archsim.spec.catalog import names
 
 
@@ -45,7 +45,7 @@ class Checked:
 
     def told(self) -> str:
         """What came out, in words."""
-        return f"{self.of}: {_listed(self.findings)}"
+        return f"{self.of}: {_list_values(self.findings)}"
 
     def amiss(self) -> str:
         """What is wrong with it; nothing where it is true."""
@@ -54,7 +54,7 @@ class Checked:
         if not wrong:
             return ""
         stated = list(dict.fromkeys(f.stated for f in wrong if f.stated is not None))
-        text = f"{self.of}: {_listed(wrong, named=bool(right))}"
+        text = f"{self.of}: {_list_values(wrong, named=bool(right))}"
         text += f", not {' and '.join(stated)}" if stated else ""
         text += " (within 3 %)" if {f.verdict for f in wrong} == {"approximately"} else ""
         if right:
@@ -64,8 +64,7 @@ class Checked:
     def to_dict(self) -> JsonObject:
         """As data."""
         listed = [
-            {"model": f.model, "stated": f.stated, "computed": f.computed, "verdict": f.verdict}
-            for f in self.findings
+            {"model": f.model, "stated": f.stated, "computed": f.computed, "verdict": f.verdict} for f in self.findings
         ]
         return {"of": self.of, "formula": self.formula, "verdict": self.verdict, "findings": listed}
 
@@ -78,7 +77,7 @@ def _few(models: list[str]) -> str:
     return ", ".join(models) if len(models) <= MANY else f"{len(models)} models"
 
 
-def _listed(findings: Iterable[Finding], named: bool = False) -> str:
+def _list_values(findings: Iterable[Finding], named: bool = False) -> str:
     """Values with the models they belong to; one value alone is said once, with its models where `named`."""
     by_value: dict[str, list[str]] = {}
     for finding in findings:
@@ -160,9 +159,9 @@ def judge(source: Origin, claim: Claim) -> Judged:
         return Judged(
             claim=claim, source=source, verdict=verdict, checks=(), qualified=(), also=also, reason=reason
         )  # fmt: skip
-    checks = tuple(_checked(claim, check) for check in claim.checks)
+    checks = tuple(_check_models(claim, check) for check in claim.checks)
     verdict, extra = _verdict(claim, checks)
-    also = tuple(f"{one.of}: {shown(_value(claim, one.computed), unit=one.unit)}" for one in claim.also)
+    also = tuple(f"{one.of}: {value_text(_value(claim, one.computed), unit=one.unit)}" for one in claim.also)
     reason = _reason(claim, verdict, checks, extra)
     return Judged(
         claim=claim, source=source, verdict=verdict, checks=checks, qualified=extra, also=also, reason=reason
@@ -176,19 +175,17 @@ def _verdict(claim: Claim, checks: tuple[Checked, ...]) -> tuple[Verdict, tuple[
     verdict = together(check.verdict for check in checks)
     if verdict == "true" or claim.qualified is None:
         return verdict, ()
-    extra = tuple(_checked(claim, check) for check in claim.qualified.checks)
+    extra = tuple(_check_models(claim, check) for check in claim.qualified.checks)
     if all(check.verdict in ("true", "approximately") for check in extra):
         return "approximately", extra
     return verdict, ()
 
 
-def _checked(claim: Claim, check: Check) -> Checked:
+def _check_models(claim: Claim, check: Check) -> Checked:
     """One check for each model that it is about, or once without any."""
     models: tuple[str | None, ...] = check.models or claim.models or (None,)
     given = check.stated if isinstance(check.stated, tuple) else (check.stated,) * len(models)
-    findings = tuple(
-        _finding(claim, check, model, stated) for model, stated in zip(models, given, strict=True)
-    )
+    findings = tuple(_finding(claim, check, model, stated) for model, stated in zip(models, given, strict=True))
     return Checked(of=check.of, formula=check.computed or check.holds or "", findings=findings)
 
 
@@ -196,15 +193,13 @@ def _finding(claim: Claim, check: Check, model: str | None, stated: int | str | 
     """Stated against computed, or whether something holds."""
     if check.holds is None:
         value = _value(claim, check.computed or "", model)
-        verdict = compared(stated or 0, value)
-        printed = stated if isinstance(stated, str) else shown(stated)
-        return Finding(
-            model=model, verdict=verdict, computed=shown(value, stated, check.unit), stated=printed
-        )
+        verdict = compare_values(stated or 0, value)
+        printed = stated if isinstance(stated, str) else value_text(stated)
+        return Finding(model=model, verdict=verdict, computed=value_text(value, stated, check.unit), stated=printed)
     holds = bool(_value(claim, check.holds, model))
     value = _value(claim, check.computed, model) if check.computed else holds
     return Finding(
-        model=model, verdict="true" if holds else "false", computed=shown(value, unit=check.unit), stated=None
+        model=model, verdict="true" if holds else "false", computed=value_text(value, unit=check.unit), stated=None
     )  # fmt: skip
 
 
@@ -257,12 +252,7 @@ class StudyFacts(Named):
 
     def quantity(self, name: str) -> Any:
         """`rows`; `count(id)` and `table(id)` of a number of its summary; `share` and `number` of a quantity."""
-        known: JsonObject = {
-            "count": self.count,
-            "table": self.table,
-            "share": self.share,
-            "number": self.number,
-        }
+        known: JsonObject = {"count": self.count, "table": self.table, "share": self.share, "number": self.number}
         return len(self.study.rows) if name == "rows" else known[name]
 
     @cached_property
@@ -283,9 +273,7 @@ class StudyFacts(Named):
         """Rows by the study's own cells."""
         return self.totals[id].in_table
 
-    def share(
-        self, name: str, *values: object, where: str = "", equals: object = None, since: str = ""
-    ) -> float:
+    def share(self, name: str, *values: object, where: str = "", equals: object = None, since: str = "") -> float:
         """Share of the rows with a spec whose quantity is one of the values; of those alone `where` another is so, or
         that were released in the year `since` or later."""
         found = [m for m in self.rows if (m.model.released or "") >= since]
@@ -305,9 +293,7 @@ class StudyFacts(Named):
 def pairs(kind: str, tokens: int, window: int | None = None) -> int:
     """(query, key) pairs of a mask over a sequence; sliding_both looks `window` keys to either side."""
     both = kind == "sliding_both"
-    spec = MaskSpec.model_validate(
-        {"kind": "sliding" if both else kind, "window": window, "bidirectional": both}
-    )
+    spec = MaskSpec.model_validate({"kind": "sliding" if both else kind, "window": window, "bidirectional": both})
     return int(spec.mask().pairs(0, tokens))
 
 

@@ -15,7 +15,7 @@ from archsim.base.json_types import JsonObject
 from archsim.blocks.dispatch import Spec
 from archsim.ledger.choices import DENSE, choices
 from archsim.ledger.quantities import ModelFacts, facts
-from archsim.ledger.verdict import Verdict, compared, over_models
+from archsim.ledger.verdict import Verdict, compare_values, over_models
 from archsim.spec import loader
 from archsim.spec.catalog import data_roots, names
 from archsim.spec.model import Model
@@ -165,7 +165,7 @@ def status_of(name: str) -> str:
     return found or "not in the catalog"
 
 
-def printed(model: Model, column: str) -> str:
+def print_value(model: Model, column: str) -> str:
     """A model's value in the words of the table."""
     if column == "date":
         return (model.released or "")[:7]
@@ -177,7 +177,7 @@ def printed(model: Model, column: str) -> str:
 def _cell(study: StudySpec, row: RowSpec, column: str, sizes: Mapping[str, ModelFacts]) -> Cell:
     stated = getattr(row, column)
     meant = study.reads_as.get(column, {}).get(stated, stated)
-    values = {name: printed(m.model, column) for name, m in sizes.items()}
+    values = {name: print_value(m.model, column) for name, m in sizes.items()}
     found = {name: _verdict(column, meant, m, values[name]) for name, m in sizes.items()}
     verdict = over_models(found.values())
     status: Status = "same" if verdict == "true" else "differs" if verdict == "false" else "some sizes"
@@ -190,16 +190,12 @@ def _cell(study: StudySpec, row: RowSpec, column: str, sizes: Mapping[str, Model
 
 def _verdict(column: str, stated: str, m: ModelFacts, value: str) -> Verdict:
     if column == "vocab":
-        return compared(stated, m.model.vocab_size)
-    return compared(stated, value)
+        return compare_values(stated, m.model.vocab_size)
+    return compare_values(stated, value)
 
 
 def _reason(
-    row: RowSpec,
-    column: str,
-    found: Mapping[str, Verdict],
-    values: Mapping[str, str],
-    sizes: Mapping[str, ModelFacts],
+    row: RowSpec, column: str, found: Mapping[str, Verdict], values: Mapping[str, str], sizes: Mapping[str, ModelFacts]
 ) -> str:
     """The fields of the spec that decide, which sizes they belong to, why, and where the spec has them from."""
     wrong = [name for name, verdict in found.items() if verdict != "true"]
@@ -251,9 +247,7 @@ def _of_paper(model: Model, date: str) -> str:
 def _source(model: Model, column: str) -> str:
     """The source that vouches for the field, by its title or address; a date has none unless one is named for it."""
     field = {"date": "released", "vocab": "vocab_size"}.get(column, "layers")
-    listed = [s for s in model.sources if field in s.covers] or list(
-        () if column == "date" else model.sources
-    )
+    listed = [s for s in model.sources if field in s.covers] or list(() if column == "date" else model.sources)
     return f" (source: {listed[0].title or listed[0].url})" if listed else ""
 
 
@@ -271,9 +265,7 @@ def _stability(study: StudySpec, row: RowSpec, sizes: Mapping[str, ModelFacts]) 
         wrong = [name for name, holds in found.items() if not holds]
         parts = [f"not so in {', '.join(wrong)}", f"as stated in {', '.join(right)}" if right else ""]
         reason = "; ".join(filter(None, [*parts, row.why.get(word)])) if wrong else ""
-        yield Cell(
-            column="stability", stated=word, computed="yes" if right else "no", status=status, reason=reason
-        )
+        yield Cell(column="stability", stated=word, computed="yes" if right else "no", status=status, reason=reason)
 
 
 def _confusion(study: StudySpec, row: RowSpec, cells: list[Cell]) -> str:
@@ -316,7 +308,7 @@ def totals(study: StudySpec, rows: tuple[StudyRow, ...]) -> tuple[TotalRow, ...]
     for total in study.summary:
         pairs = list(zip(study.rows, rows, strict=True))
         table = [r for r, _ in pairs if _counts(total, getattr(r, total.column), r.date)]
-        known = [r for r, made in pairs if made.models and _counted(total, made)]
+        known = [r for r, made in pairs if made.models and _count(total, made)]
         lacking = [r for r, made in pairs if not made.models and r in table]
         found.append(
             TotalRow(
@@ -327,9 +319,9 @@ def totals(study: StudySpec, rows: tuple[StudyRow, ...]) -> tuple[TotalRow, ...]
     return tuple(found)
 
 
-def _counted(total: Total, row: StudyRow) -> bool:
+def _count(total: Total, row: StudyRow) -> bool:
     model = facts(row.models[0]).model
-    return _counts(total, printed(model, total.column), printed(model, "date"))
+    return _counts(total, print_value(model, total.column), print_value(model, "date"))
 
 
 def _counts(total: Total, value: str, date: str) -> bool:

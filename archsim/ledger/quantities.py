@@ -65,7 +65,7 @@ class ModelFacts(Named):
 
     def repeated(self, wanted: Callable[[Layer], bool]) -> int:
         """Layers of the main stack of which something holds, repetitions counted."""
-        return _repeated(self.model.layers, wanted)
+        return _repetitions(self.model.layers, wanted)
 
 
 Quantity = Callable[[ModelFacts], Value]
@@ -84,14 +84,13 @@ def one(values: Iterable[Value]) -> Value:
     return found[0] if len(found) == 1 else found or 0
 
 
-def _repeated(layers: tuple[Layer, ...], wanted: Callable[[Layer], bool]) -> int:
+def _repetitions(layers: tuple[Layer, ...], wanted: Callable[[Layer], bool]) -> int:
     return sum(
-        layer.repeat * (_repeated(layer.layers, wanted) if layer.layers else int(wanted(layer)))
-        for layer in layers
+        layer.repeat * (_repetitions(layer.layers, wanted) if layer.layers else int(wanted(layer))) for layer in layers
     )
 
 
-def _windowed(layer: Layer) -> bool:
+def _windowed_layers(layer: Layer) -> bool:
     return layer.attention is not None and layer.attention.visible.window is not None
 
 
@@ -102,18 +101,14 @@ def _role(*roles: str) -> Callable[[ModelFacts], int]:
 
 def _inside(m: ModelFacts, part: str) -> int:
     """Parameters below the blocks of one name."""
-    inside = [i for i in c.inventory(m.decode) if f".{part}." in i.tensor.name and c.learned(i.tensor)]
+    inside = [i for i in c.inventory(m.decode) if f".{part}." in i.tensor.name and c.is_learned(i.tensor)]
     return int(sum(numel(i.tensor) * i.copies for i in inside))
 
 
 def _norm_calls(m: ModelFacts) -> int:
     """Normalisations of one forward pass on the residual stream, final norm included."""
     return int(
-        sum(
-            n
-            for op, n in ops(m.decode)
-            if op.kind == "map" and op.fn in NORM_KINDS and "D" in op.writes[0].axes
-        )
+        sum(n for op, n in ops(m.decode) if op.kind == "map" and op.fn in NORM_KINDS and "D" in op.writes[0].axes)
     )
 
 
@@ -157,8 +152,8 @@ QUANTITIES: Mapping[str, Quantity] = {
     "d_rope": _of_attention(lambda a: getattr(a, "d_rope", 0)),
     "window": lambda m: one(a.visible.window for a in m.attentions if a.visible.window is not None),
     "masks": lambda m: tuple(dict.fromkeys(a.visible.kind for a in m.attentions)),
-    "windowed_layers": lambda m: m.repeated(_windowed),
-    "full_layers": lambda m: m.model.n_layers - m.repeated(_windowed),
+    "windowed_layers": lambda m: m.repeated(_windowed_layers),
+    "full_layers": lambda m: m.model.n_layers - m.repeated(_windowed_layers),
     "nope_layers": lambda m: m.repeated(lambda x: x.attention is not None and x.attention.encoding is NO_POSITION),
     "qk_norm": lambda m: any(getattr(a, "qk_norm", None) is not None for a in m.attentions),
     "softcap": lambda m: any(getattr(a, "softcap", None) is not None for a in m.attentions),

@@ -97,7 +97,7 @@ def _adoption(choice: str, designs: list[tuple[str, Choices]]) -> Adoption:
     years = tuple(sorted({year for year, _ in designs}))
     counts: dict[str, dict[str, int]] = {}
     for year, made in designs:
-        for value in dict.fromkeys(_grouped(choice, value) for value in getattr(made, choice)):
+        for value in dict.fromkeys(_group_experts(choice, value) for value in getattr(made, choice)):
             by_year = counts.setdefault(value, {})
             by_year[year] = by_year.get(year, 0) + 1
     order = sorted(counts, key=lambda value: (-sum(counts[value].values()), value))
@@ -107,7 +107,7 @@ def _adoption(choice: str, designs: list[tuple[str, Choices]]) -> Adoption:
     )  # fmt: skip
 
 
-def _grouped(choice: str, value: str) -> str:
+def _group_experts(choice: str, value: str) -> str:
     """Experts in two classes: what their numbers are is another question."""
     if choice != "moe":
         return value

@@ -50,7 +50,7 @@ def near(computed: float, stated: float) -> bool:
     return abs(computed - stated) <= TOLERANCE * max(abs(computed), abs(stated))
 
 
-def scaled(computed: float, unit: str, power: int = 0) -> str:
+def scale_value(computed: float, unit: str, power: int = 0) -> str:
     """A value in a unit, to four digits."""
     space = "" if len(unit) < 2 and unit != "%" else " "
     exponent = f"e{power}" if power else ""
@@ -75,7 +75,7 @@ def figure(text: str) -> Figure:
     return Figure(value=value, half=step * scale / 2, unit=match[4], power=int(match[3] or 0))
 
 
-def compared(stated: int | str, computed: object) -> Verdict:
+def compare_values(stated: int | str, computed: object) -> Verdict:
     """What a computed value says of a stated one.
 
     Text that is a figure is right at its precision, a count if it is equal, and both approximately within the
@@ -114,16 +114,16 @@ def plain(value: float) -> str:
     return f"{value:.4g}".replace("e+0", "e").replace("e+", "e")
 
 
-def shown(value: object, stated: int | str | None = None, unit: str | None = None) -> str:
+def value_text(value: object, stated: int | str | None = None, unit: str | None = None) -> str:
     """A computed value in words: in the unit given, else in that of what was stated."""
     if isinstance(value, (tuple, list)):
         joint = " and " if len(value) == 2 else ", "
-        return joint.join(shown(item, stated, unit) for item in value) or "none"
+        return joint.join(value_text(item, stated, unit) for item in value) or "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if not isinstance(value, (int, float)):
         return str(value) or "none"
     if unit is None and isinstance(stated, str):
         printed = figure(stated)
-        return scaled(value, printed.unit, printed.power)
-    return scaled(value, unit or "")
+        return scale_value(value, printed.unit, printed.power)
+    return scale_value(value, unit or "")

@@ -44,9 +44,7 @@ class Bench:
         self.cuda = device == "cuda"
         self.cache_bytes = CPU_L2
         if self.cuda:
-            self.cache_bytes = int(
-                getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 0) or 50 << 20
-            )
+            self.cache_bytes = int(getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 0) or 50 << 20)
         self.held: JsonObject = {}
         self.rotated: int | None = None
         torch.manual_seed(0)
@@ -99,9 +97,7 @@ class Bench:
             call()
         got: list[float] = []
         began = time.perf_counter()
-        while len(got) < CPU_ROUNDS or (
-            time.perf_counter() - began < CPU_MEASURE_S and len(got) < MOST_ROUNDS
-        ):
+        while len(got) < CPU_ROUNDS or (time.perf_counter() - began < CPU_MEASURE_S and len(got) < MOST_ROUNDS):
             start = time.perf_counter_ns()
             for call in calls:
                 call()

@@ -94,10 +94,10 @@ def engine() -> str:
 
 def nvidia_smi() -> dict[str, str] | None:
     """What nvidia-smi reports of the first visible device; None where it is missing or fails."""
-    return _asked(QUERY) or _asked(QUERY[:NAMED_ALIKE])
+    return _query_fields(QUERY) or _query_fields(QUERY[:NAMED_ALIKE])
 
 
-def _asked(fields: tuple[str, ...]) -> dict[str, str] | None:
+def _query_fields(fields: tuple[str, ...]) -> dict[str, str] | None:
     """The values of some fields; None where nvidia-smi does not know one of them."""
     command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
@@ -192,13 +192,7 @@ class DeviceFile:
     def __init__(self, path: Path, device: str, name: str, threads: int | None) -> None:
         self.path, self.device = path, device
         self.data = _existing(path) or {"schema": "archsim.device/1", "sessions": []}
-        start = {
-            "device": device,
-            "name": name,
-            "threads": threads,
-            "before": environment(device),
-            "after": None,
-        }
+        start = {"device": device, "name": name, "threads": threads, "before": environment(device), "after": None}
         self.data["sessions"].append(start)
         self._write()
 

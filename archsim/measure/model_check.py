@@ -92,9 +92,7 @@ class ModelCheck:
         """The `archsim.validate-model/1` object."""
         lines = [{**asdict(line), "verdict": line.verdict} for line in self.lines]
         parts = [asdict(part) for part in self.parts]
-        plain = {
-            name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("lines", "parts")
-        }
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("lines", "parts")}
         return {"schema": SCHEMA, "kind": "model", "exact": self.exact, **plain, "notes": list(self.notes),
                 "lines": lines, "parts": parts}  # fmt: skip
 
@@ -109,14 +107,14 @@ def check_model(name: str, **options: Unpack[TimingArguments]) -> ModelCheck:
     """The predictions of a model beside what it takes here. Needs the extra `torch`: UsageError without it."""
     model, _ = open_model(name)  # a misspelt name is answered before anything is loaded
     try:
-        from archsim.measure.model_run import measured
+        from archsim.measure.model_run import measure_model
     except ModuleNotFoundError as error:
         missing = "PyTorch" if (error.name or "").startswith("torch") else "the part that times models"
         raise UsageError(
             f"timing {name} on a device needs {missing}, which is not installed",
             hints=("pip install 'archsim[torch]'", "a file of measurements needs neither"),
         ) from None
-    return compared(measured(model, **options))
+    return compared(measure_model(model, **options))
 
 
 def compared(seen: Measured) -> ModelCheck:
@@ -163,9 +161,7 @@ def counts(seen: Measured) -> Iterator[Line]:
 
 def phase_lines(seen: Measured, phase: PhaseTime, told: Estimate | None) -> Iterator[Line]:
     """FLOP, time and peak memory of one forward pass."""
-    yield Line(
-        what=f"{phase.name} work", unit="FLOP", predicted=flops(seen.model, phase), measured=phase.flops
-    )
+    yield Line(what=f"{phase.name} work", unit="FLOP", predicted=flops(seen.model, phase), measured=phase.flops)
     priced = None if told is None else told.prefill if phase.name == "prefill" else told.decode
     found: JsonMapping = priced.to_dict() if priced is not None else {}
     yield Line(
@@ -197,13 +193,7 @@ def _told(model: Model, hardware: str | None, phase: PhaseTime, dtype: str) -> E
         return None
     length = phase.past or phase.new
     return estimate(
-        model,
-        load_hardware(hardware),
-        devices=1,
-        batch=phase.batch,
-        input_len=length,
-        output_len=2,
-        weights=dtype,
+        model, load_hardware(hardware), devices=1, batch=phase.batch, input_len=length, output_len=2, weights=dtype
     )
 
 

@@ -93,13 +93,11 @@ class Measured:
 
     def to_dict(self) -> JsonObject:
         """All of it as plain data, the model by name."""
-        data = {
-            name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("model", "phases")
-        }
+        data = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("model", "phases")}
         return data | {"model": self.model.name, "phases": [asdict(phase) for phase in self.phases]}
 
 
-def measured(
+def measure_model(
     model: Model,
     device: str | None = None,
     *,
@@ -135,14 +133,12 @@ def _fitting(model: Model, bench: Bench, size: str, dtype: str) -> tuple[Model, 
     need = oracle.param_count(model) * DTYPES[dtype].itemsize
     room = bench.free_bytes() * SHARE_OF_DEVICE if bench.cuda else LARGEST_ON_CPU
     if need > room:
-        return tiny(
-            model
-        ), f"made small: its weights take {need / 1e9:.1f} GB, {room / 1e9:.1f} GB are usable here"
+        return tiny(model), f"made small: its weights take {need / 1e9:.1f} GB, {room / 1e9:.1f} GB are usable here"
     return model, ""
 
 
 class _Loop:
-    """The steps of `measured`."""
+    """The steps of `measure_model`."""
 
     def __init__(self, asked: str, model: Model, reduced: str, bench: Bench, dtype: str) -> None:
         self.asked, self.model, self.reduced, self.bench, self.dtype = asked, model, reduced, bench, dtype
@@ -156,7 +152,7 @@ class _Loop:
             try:
                 self.kernels = triton_kernels(bench)
             except Skip:
-                self.kernels = fused.compiled()
+                self.kernels = fused.compile_functions()
 
     def run(self, batch: int, length: int) -> Measured:
         shapes = [("prefill", Shape(batch, length, 0)), ("decode", Shape(batch, 1, length))]
@@ -234,11 +230,11 @@ class _Loop:
         """What torch's FlopCounterMode counts of the same spec, without fused operators."""
         net = build(self.model, META)
         if not shape.past or self.model.architecture == "encoder":
-            return oracle.counted(net, shape.batch, shape.new)
+            return oracle.count_flops(net, shape.batch, shape.new)
         cache = Cache()
         ids = torch.zeros(shape.batch, shape.past, dtype=torch.long, device=META)
         net(ids, cache=cache, source=ids if self.model.encoder is not None else None, last=True)
-        return oracle.counted(net, shape.batch, 1, cache)
+        return oracle.count_flops(net, shape.batch, 1, cache)
 
     def _peak(self, call: Callable[[], object]) -> tuple[int | None, int | None]:
         if not self.bench.cuda:
@@ -260,9 +256,7 @@ class _Loop:
             found.setdefault(path, []).append(best([one[i][1] for one in rounds]))
         return tuple(OpTime(paths=p, count=len(each), seconds=sum(each)) for p, each in found.items())
 
-    def _one_round(
-        self, program: Program | None, call: Callable[[], object]
-    ) -> list[tuple[tuple[str, ...], float]]:
+    def _one_round(self, program: Program | None, call: Callable[[], object]) -> list[tuple[tuple[str, ...], float]]:
         stamps = Stamps(self.bench.cuda)
         if program is not None:
             program(watch=lambda part: stamps.add(part.paths))

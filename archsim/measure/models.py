@@ -61,6 +61,4 @@ def _point(op: str, model: str, kernel: str, batch: int, new: int, length: int, 
     """seq_kv: cached tokens before the step in decode, the prompt in prefill."""
     dims = {"batch": batch, "seq_q": new, "seq_kv": length}
     cost = 1.0 if kernel != "compile+graph" else 12.0
-    return Point(
-        suite="model", op=op, kernel=kernel, dims=dims, kv_dtype="bf16", rank=rank, seconds=cost, model=model
-    )
+    return Point(suite="model", op=op, kernel=kernel, dims=dims, kv_dtype="bf16", rank=rank, seconds=cost, model=model)

@@ -68,12 +68,10 @@ def points_of(suites: Iterable[str], size: Size, names: tuple[str, ...]) -> dict
     return found
 
 
-def make(
-    points: dict[str, list[Point]], budget: float, done: Collection[Key], device: str, size: Size
-) -> Plan:
+def make(points: dict[str, list[Point]], budget: float, done: Collection[Key], device: str, size: Size) -> Plan:
     """The order of timing, less what is done already, and how far the budget is expected to reach."""
     rest = {suite: [p for p in listed if p.key(device) not in done] for suite, listed in points.items()}
-    order = ordered(rest)
+    order = order_points(rest)
     factor = SMALL_FACTOR if size == "small" else 1.0
     left, chosen = budget * SHARE, 0
     for point in order:
@@ -85,7 +83,7 @@ def make(
     return Plan(points=tuple(order), chosen=chosen, done=before)
 
 
-def ordered(points: dict[str, list[Point]]) -> list[Point]:
+def order_points(points: dict[str, list[Point]]) -> list[Point]:
     """By rank; inside a rank one of each suite in turn.
 
     A whole model's points of ranks 0 and 1 stay together, behind the kernels of the first rank, since making the

@@ -76,9 +76,7 @@ def done_before(out: Path) -> set[Key]:
 class Session:
     """Runs a plan on one device."""
 
-    def __init__(
-        self, plan: Plan, out: Path, device: str, name: str, engine: str, progress: Progress
-    ) -> None:
+    def __init__(self, plan: Plan, out: Path, device: str, name: str, engine: str, progress: Progress) -> None:
         self.plan, self.out, self.device, self.name, self.engine = plan, out, device, name, engine
         self.progress = progress
         self.outcome = Outcome(out, name, engine, len(plan.points), plan.done)
@@ -106,9 +104,7 @@ class Session:
             store.close()
         return self.outcome
 
-    def _points(
-        self, bench: Bench, clock: Callable[[], int | None], store: OutputFiles, deadline: float
-    ) -> None:
+    def _points(self, bench: Bench, clock: Callable[[], int | None], store: OutputFiles, deadline: float) -> None:
         pace = Pace()
         for number, point in enumerate(self.plan.points):
             left = deadline - time.monotonic()
@@ -176,14 +172,14 @@ class Session:
             store.runs.write("\n".join(run_list.line(run) for run in found))
             self.outcome.runs += found
             return
-        row = table.measured(point, result, self.name, self.engine, clock)
+        row = table.measured_row(point, result, self.name, self.engine, clock)
         store.kernels.write(table.line(row[c] for c in table.COLUMNS))
         self.outcome.rows.append(row | {"suite": point.suite})
 
     def _skip(self, store: OutputFiles, point: Point, reason: str) -> None:
         count = self.outcome.skipped
         count[point.suite] = count.get(point.suite, 0) + 1
-        row = table.skipped(point, self.name, reason)
+        row = table.skipped_row(point, self.name, reason)
         store.skips.write(table.line(row[c] for c in table.SKIPPED))
         self.progress(f"  skipped: {reason}")
 

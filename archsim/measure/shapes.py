@@ -63,9 +63,7 @@ def gemm(size: Size) -> Iterator[Point]:
 
 
 def _gemm(m: int, n: int, k: int, rank: int, held: bool = False) -> Point:
-    return Point(
-        suite="gemm", op="gemm", kernel="linear", dims={"m": m, "n": n, "k": k}, rank=rank, held=held
-    )
+    return Point(suite="gemm", op="gemm", kernel="linear", dims={"m": m, "n": n, "k": k}, rank=rank, held=held)
 
 
 def attention(size: Size) -> Iterator[Point]:
@@ -122,9 +120,7 @@ def _attend(
         "batch": batch, "seq_q": new, "seq_kv": keys, "heads": heads, "kv_heads": kv_heads,
         "head_dim": head_dim, "window": window,
     }  # fmt: skip
-    return Point(
-        suite="attention", op=op, kernel=kernel, dims=dims, kv_dtype="bf16", rank=rank, seconds=0.2, held=held
-    )
+    return Point(suite="attention", op=op, kernel=kernel, dims=dims, kv_dtype="bf16", rank=rank, seconds=0.2, held=held)
 
 
 FORMS = ("eager", "torch.compile", "triton")
@@ -156,9 +152,7 @@ def _row_wise(op: str, kernel: str, m: int, n: int, rank: int, seconds: float) -
 
 def fp8(size: Size) -> Iterator[Point]:
     """Products of e4m3 numbers with one scale per row and column."""
-    sites = (
-        ((256, 128),) if size == "small" else (*FIT_SITES[:4], FIT_SITES[5], FIT_SITES[7], *HELD_SITES[:2])
-    )
+    sites = ((256, 128),) if size == "small" else (*FIT_SITES[:4], FIT_SITES[5], FIT_SITES[7], *HELD_SITES[:2])
     rows = (16,) if size == "small" else (1, 16, 64, 256, 1024, 4096, 8192)
     for n, k in sites:
         for m in rows:

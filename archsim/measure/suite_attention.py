@@ -42,12 +42,12 @@ def _heads(bench: Bench, batch: int, tokens: int, heads: int, d: int) -> Tensor:
 def _call(q: Tensor, k: Tensor, v: Tensor, point: Point) -> Callable[[], Tensor]:
     grouped = point["heads"] != point["kv_heads"]
     if point["window"]:
-        return _windowed(q, k, v, point["window"])
+        return _windowed_flash(q, k, v, point["window"])
     causal = point.op == "attn_prefill"
     return lambda: functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=grouped)
 
 
-def _windowed(q: Tensor, k: Tensor, v: Tensor, window: int) -> Callable[[], Tensor]:
+def _windowed_flash(q: Tensor, k: Tensor, v: Tensor, window: int) -> Callable[[], Tensor]:
     """FlashAttention with a band: scaled_dot_product_attention has no argument for it."""
     if not q.is_cuda:
         raise Skip("a window needs CUDA's FlashAttention")

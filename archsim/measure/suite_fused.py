@@ -41,7 +41,7 @@ def kernels(form: str, bench: Bench) -> Kernels:
     if not bench.cuda:
         raise Skip(f"{form} is timed on a GPU only")
     if form == "torch.compile":
-        return fused.compiled()
+        return fused.compile_functions()
     return triton_kernels(bench)
 
 
@@ -49,14 +49,14 @@ def triton_kernels(bench: Bench) -> Kernels:
     """Our Triton kernels, compared with torch when first asked for."""
     found = bench.held.get("triton")
     if found is None:
-        found = bench.held["triton"] = _checked(bench)
+        found = bench.held["triton"] = _check_kernels(bench)
     if isinstance(found, str):
         raise Skip(found)
     result: Kernels = found
     return result
 
 
-def _checked(bench: Bench) -> Kernels | str:
+def _check_kernels(bench: Bench) -> Kernels | str:
     """The kernels, or why they cannot be used."""
     try:
         from archsim.backend import triton_kernels as t
@@ -131,9 +131,7 @@ def _logits(bench: Bench, point: Point, k: Kernels, count: int) -> Calls:
 
 def _plain(bench: Bench, point: Point, k: Kernels, count: int, function: Callable[..., object]) -> Calls:
     if k.name == "torch.compile":
-        function = bench.held.setdefault(
-            f"compiled {function.__name__}", torch.compile(function, dynamic=True)
-        )
+        function = bench.held.setdefault(f"compiled {function.__name__}", torch.compile(function, dynamic=True))
     data = [bench.rand(point["m"], point["n"]) for _ in range(count)]
     return [_bind(function, x) for x in data]
 

@@ -102,7 +102,7 @@ def _form(bench: Bench, kernel: str) -> tuple[Kernels, bool]:
         raise Skip(f"{kernel} is timed on a GPU only")
     if form == "triton":
         return triton_kernels(bench), bool(graph)
-    return (fused.compiled() if form == "compile" else fused.EAGER), bool(graph)
+    return (fused.compile_functions() if form == "compile" else fused.EAGER), bool(graph)
 
 
 def states(net: Net, shape: Shape) -> dict[str, tuple[Named, int]]:

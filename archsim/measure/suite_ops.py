@@ -82,7 +82,7 @@ def int4(bench: Bench, point: Point) -> Result:
     m, n, k = point["m"], point["n"], point["k"]
     count = bench.copies(n * k // 2)
     x = bench.rand(m, k)
-    weights = [_packed_int4(bench, n, k) for _ in range(count)]
+    weights = [_pack_int4(bench, n, k) for _ in range(count)]
     scales = torch.rand(k // INT4_GROUP, n, 2, device=bench.device).to(torch.bfloat16)
     product: Any = torch._weight_int4pack_mm
     if not bench.cuda:
@@ -91,7 +91,7 @@ def int4(bench: Bench, point: Point) -> Result:
     return Result(timing=timing, moved=n * k // 2 + 4 * n * k // INT4_GROUP + 2 * m * (n + k))
 
 
-def _packed_int4(bench: Bench, n: int, k: int) -> Tensor:
+def _pack_int4(bench: Bench, n: int, k: int) -> Tensor:
     """Random 4-bit weights in the layout of the device's kernel."""
     if not bench.cuda:
         values = torch.randint(0, 16, (n, k), dtype=torch.int32)

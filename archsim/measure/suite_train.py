@@ -68,7 +68,5 @@ def train_step(bench: Bench, point: Point) -> Result:
     if bench.cuda:
         torch.cuda.reset_peak_memory_stats()
     timing = bench.time([step], graph=False)
-    peaks = (
-        (torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()) if bench.cuda else (None, None)
-    )
+    peaks = (torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()) if bench.cuda else (None, None)
     return Result(timing=timing, allocated=peaks[0], reserved=peaks[1], model=model.name)

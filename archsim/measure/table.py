@@ -78,7 +78,7 @@ def cells(point: Point, device: str, engine: str) -> JsonObject:
     }  # fmt: skip
 
 
-def measured(point: Point, result: Result, device: str, engine: str, clock: int | None) -> JsonObject:
+def measured_row(point: Point, result: Result, device: str, engine: str, clock: int | None) -> JsonObject:
     """A timed point as a row."""
     t = result.timing
     return cells(point, device, engine) | {
@@ -88,7 +88,7 @@ def measured(point: Point, result: Result, device: str, engine: str, clock: int 
     }  # fmt: skip
 
 
-def skipped(point: Point, device: str, reason: str) -> JsonObject:
+def skipped_row(point: Point, device: str, reason: str) -> JsonObject:
     """A point that was not timed, and why."""
     row = {name: point.dims.get(name, "") for name in DIMS}
     return row | {

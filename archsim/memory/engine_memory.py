@@ -67,13 +67,7 @@ class Settings:
     host_bandwidth: float | None = None
 
     def __post_init__(self) -> None:
-        for name in (
-            "max_model_len",
-            "max_num_seqs",
-            "max_num_batched_tokens",
-            "block_size",
-            "max_lora_rank",
-        ):
+        for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size", "max_lora_rank"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 flag = name.replace("_", "-")
@@ -86,9 +80,7 @@ class Settings:
     @property
     def offload(self) -> OffloadRequest:
         """What is asked to lie in host memory."""
-        return OffloadRequest(
-            layers_here=self.n_gpu_layers, experts=LONGEST if self.cpu_moe else self.n_cpu_moe
-        )
+        return OffloadRequest(layers_here=self.n_gpu_layers, experts=LONGEST if self.cpu_moe else self.n_cpu_moe)
 
 
 DEFAULTS = Settings()
@@ -192,12 +184,7 @@ class EngineTensors:
     """What the devices of any plan hold of one model under an engine's rules, whatever the workload."""
 
     def __init__(
-        self,
-        model: Model,
-        hardware: Hardware,
-        formats: Formats,
-        engine: EngineChoice,
-        settings: Settings = DEFAULTS,
+        self, model: Model, hardware: Hardware, formats: Formats, engine: EngineChoice, settings: Settings = DEFAULTS
     ) -> None:
         self.model, self.hardware, self.formats = model, hardware, formats
         self.engine, self.settings = engine, settings
@@ -268,9 +255,7 @@ class EngineTensors:
     def layout(self, plan: Plan) -> int:
         """Bytes that the engine's padded layouts add to weights on a device."""
         factors = self.rules.memory.layout
-        items = (
-            [i for i in c.inventory(self.rank(plan)) if i.tensor.format.name in factors] if factors else ()
-        )
+        items = [i for i in c.inventory(self.rank(plan)) if i.tensor.format.name in factors] if factors else ()
         extra = sum((factors[i.tensor.format.name] - 1) * float(nbytes(i.tensor) * i.copies) for i in items)
         return round(extra / plan.pp)
 
@@ -331,9 +316,7 @@ class EngineMemoryModel:
         """The memory of one stage's device with so many requests on a replica."""
         t = self.tensors
         request = stage.request_bytes(self.length, t.paging, self.source)
-        division = replace(
-            self.division(plan, self.activations(plan, self.length, requests)), weights=stage.weights
-        )
+        division = replace(self.division(plan, self.activations(plan, self.length, requests)), weights=stage.weights)
         return DeviceMemory(
             division=division, stage=stage, paging=t.paging, length=self.length, source=self.source,
             requests=requests, request_bytes=request,
@@ -343,9 +326,7 @@ class EngineMemoryModel:
         """How a device is divided beside the weights."""
         t, s = self.tensors, self.tensors.settings
         share = s.gpu_memory_utilization or s.mem_fraction_static
-        division = engine_memory(
-            self.rules, self.hardware, plan, share=share, tokens=t.tokens, eager=s.enforce_eager
-        )
+        division = engine_memory(self.rules, self.hardware, plan, share=share, tokens=t.tokens, eager=s.enforce_eager)
         return replace(division, layout=t.layout(plan), extra=t.extra(plan), activations=activations)
 
     def step_tokens(self, length: Num, requests: Num = 1) -> Num:

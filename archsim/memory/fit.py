@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from archsim.base.errors import InvalidPlan
-from archsim.counts.count import checked
+from archsim.counts.count import check_positive
 from archsim.counts.optional_parts import checked_parts
 from archsim.engines.names import DEFAULT_ENGINE
 from archsim.memory.check_fit import Fit, FitRequest, check_fit
@@ -59,7 +59,7 @@ def fit(
     degrees that do not divide the model; AnswerNo for "auto" when no number of devices is enough.
     """
     names = checked_parts(parts if isinstance(parts, str) else ",".join(parts))
-    checked(batch=batch, input_len=input_len, output_len=output_len)
+    check_positive(batch=batch, input_len=input_len, output_len=output_len)
     settings = Settings(
         max_model_len=max_model_len, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens,
         block_size=block_size, gpu_memory_utilization=gpu_memory_utilization, mem_fraction_static=mem_fraction_static,

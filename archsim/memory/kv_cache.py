@@ -33,9 +33,7 @@ class Paging:
         return ceil_div(length, self.block) * self.block
 
 
-def with_cache_formats(
-    graph: Block, rules: Engine, keys: Format | None = None, values: Format | None = None
-) -> Block:
+def with_cache_formats(graph: Block, rules: Engine, keys: Format | None = None, values: Format | None = None) -> Block:
     """The graph with recurrent states as the engine keeps them, and keys and values in formats of their own."""
     if rules.memory.states == "model" and keys is None and values is None:
         return graph

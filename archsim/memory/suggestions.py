@@ -76,9 +76,7 @@ def candidate_changes(request: FitRequest, answer: Fit) -> Iterator[tuple[str, F
 
 def _both(request: FitRequest, answer: Fit, weights: str) -> Iterator[tuple[str, FitRequest]]:
     """A narrower format together with a shorter context, where neither is enough alone."""
-    narrow = (
-        None if answer.fits else try_change(answer.model, answer.hardware, replace(request, weights=weights))
-    )
+    narrow = None if answer.fits else try_change(answer.model, answer.hardware, replace(request, weights=weights))
     if narrow is None or narrow.fits or not narrow.longest or narrow.longest < ROUND:
         return
     shorter = narrow.longest // ROUND * ROUND
@@ -93,10 +91,7 @@ def _engine_settings(request: FitRequest, answer: Fit) -> Iterator[tuple[str, Fi
     if "eager" in flags and b.graphs and b.graphs_inside:
         yield flags["eager"], replace(request, settings=replace(s, enforce_eager=True))
     if "tokens" in flags and answer.batched_tokens > LOW_STEP and b.meaning != "static":
-        yield (
-            f"{flags['tokens']} {LOW_STEP}",
-            replace(request, settings=replace(s, max_num_batched_tokens=LOW_STEP)),
-        )
+        yield (f"{flags['tokens']} {LOW_STEP}", replace(request, settings=replace(s, max_num_batched_tokens=LOW_STEP)))
     if answer.engine.rules.memory.activations.logits_rows == "seqs" and answer.seqs > LOW_SEQS:
         yield f"{flags['seqs']} {LOW_SEQS}", replace(request, settings=replace(s, max_num_seqs=LOW_SEQS))
     if "share" in flags and b.meaning == "total" and b.share < HIGH_SHARE:
@@ -167,9 +162,7 @@ def inverse(model: Model, hardware: Hardware, request: FitRequest, answer: Fit) 
     widest = answer.formats.name if answer.fits else None
     if widest is None:
         names = formats_below(answer)
-        widest = next(
-            (n for n in names if _fits(try_change(model, hardware, replace(request, weights=n)))), None
-        )
+        widest = next((n for n in names if _fits(try_change(model, hardware, replace(request, weights=n)))), None)
     batch = int(answer.concurrency) if answer.concurrency is not None else None
     return Inverse(devices=fewest.plan.devices if fewest else None, weights=widest, batch=batch)
 

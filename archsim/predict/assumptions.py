@@ -23,10 +23,7 @@ def assumed(memory: EngineMemoryModel, plan: Plan, held: DeviceMemory) -> list[N
             "speed of light: datasheet peaks, every tensor moved once, elementwise work fused, activations that fit "
             "the last-level cache kept there",
         ),
-        Note(
-            "A02",
-            "prefill computes logits at the last position; attention counts the pairs that the mask allows",
-        ),
+        Note("A02", "prefill computes logits at the last position; attention counts the pairs that the mask allows"),
         Note("A03", _usable(held)),
         Note("A04", _activations(memory)),
         Note("A05", f"decode at the mean context of {load.context:,} tokens"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note, notes_to_dict
 from archsim.counts import graph_counts as c
-from archsim.counts.count import checked
+from archsim.counts.count import check_positive
 from archsim.counts.formats import Formats, choose_formats
 from archsim.counts.step_graphs import StepGraphs
 from archsim.counts.workload import Workload, WorkloadSteps, checked_workload
@@ -93,9 +93,7 @@ class Estimate:
         }  # fmt: skip
 
 
-def price_phases(
-    pricer: StepPricer, steps: WorkloadSteps, decodes: bool = True
-) -> tuple[StepTime, StepTime | None]:
+def price_phases(pricer: StepPricer, steps: WorkloadSteps, decodes: bool = True) -> tuple[StepTime, StepTime | None]:
     """Prefill, and the decode step where there is one. A prefill goes through a pipeline in pieces, so that all stages
     work at once; a decode step cannot.
     """
@@ -130,12 +128,12 @@ def estimate(
     Raises InvalidPlan for degrees that do not divide the model, AnswerNo when no number of devices is enough.
     """
     if concurrency is not None:
-        checked(concurrency=concurrency)
+        check_positive(concurrency=concurrency)
         batch = concurrency if batch == 1 else batch
     load = checked_workload(batch, input_len, output_len)
     formats = choose_formats(model, weights, kv_cache_dtype, engine=engine)
     given = {k: v for k, v in {"tp": tp, "pp": pp, "ep": ep, "dp": dp}.items() if v is not None}
-    checked(**given)
+    check_positive(**given)
     chosen = choose_engine(engine)
     tensors = EngineTensors(model, hardware, formats, chosen)
     memory = EngineMemoryModel(tensors, load, StepGraphs.shared(model, formats))

@@ -127,9 +127,7 @@ def _tid(stage: int, track: str) -> int:
     return 100 * _pid(stage) + TRACKS[track]
 
 
-def trace(
-    model: Model, hardware: Hardware, *, phase: str = "decode", **options: Unpack[EstimateArguments]
-) -> Trace:
+def trace(model: Model, hardware: Hardware, *, phase: str = "decode", **options: Unpack[EstimateArguments]) -> Trace:
     """The timeline of a prefill, or of one decode step at the mean context. Options are those of `estimate`.
 
     Raises UsageError for another phase, and for the decode step of an encoder.
@@ -277,9 +275,7 @@ def _kernel(op: KernelTime, start: float, duration: float, stage: int) -> Slice:
         "ideal_us": _short(op.ideal_s / op.count * 1e6), "flops": _short(op.flops / op.count),
         "bytes": _short(op.bytes / op.count), "comm_bytes": _short(op.comm_bytes / op.count),
     }  # fmt: skip
-    return Slice(
-        op.path, "collectives" if op.kind in COLLECTIVES else "kernels", start, duration, stage, args
-    )
+    return Slice(op.path, "collectives" if op.kind in COLLECTIVES else "kernels", start, duration, stage, args)
 
 
 def _short(value: float) -> float:

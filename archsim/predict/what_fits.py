@@ -84,9 +84,7 @@ def what_fits(model: Model, hardware: Hardware, options: EstimateArguments) -> l
     return [found for change, answer in _tries(model, hardware, options) if (found := _kept(change, answer))]
 
 
-def _tries(
-    model: Model, hardware: Hardware, options: EstimateArguments
-) -> Iterator[tuple[str, Estimate | None]]:
+def _tries(model: Model, hardware: Hardware, options: EstimateArguments) -> Iterator[tuple[str, Estimate | None]]:
     free: EstimateArguments = {**options, "devices": "auto", "tp": None, "pp": None, "dp": None, "ep": None}
     more = _estimated(model, hardware, free)
     yield f"--devices {more.plan.devices}" if more else "", more

@@ -39,25 +39,25 @@ def by_part(phase: StepTime) -> list[Group]:
     found: dict[str, list[KernelTime]] = {}
     for op in phase.ops:
         found.setdefault(part_of(op, phase.name), []).append(op)
-    return _sorted(found, collective_counts=True)
+    return _sort_groups(found, collective_counts=True)
 
 
 def by(phase: StepTime, what: str) -> list[Group]:
     """The phase's kernels by op, block, kind or phase, the longest first."""
     if what == "phase":
-        return [_summed(phase.name, list(phase.ops))]
-    return _sorted(group(phase.ops, what))
+        return [_sum_group(phase.name, list(phase.ops))]
+    return _sort_groups(group(phase.ops, what))
 
 
-def _sorted(found: dict[str, list[KernelTime]], collective_counts: bool = False) -> list[Group]:
-    groups = [_summed(name, ops) for name, ops in found.items()]
+def _sort_groups(found: dict[str, list[KernelTime]], collective_counts: bool = False) -> list[Group]:
+    groups = [_sum_group(name, ops) for name, ops in found.items()]
     if collective_counts:
         names = {kind.label for kind in COLLECTIVES.values()}
-        groups = [_summed(f"{g.name} ×{g.count:,}", found[g.name]) if g.name in names else g for g in groups]
+        groups = [_sum_group(f"{g.name} ×{g.count:,}", found[g.name]) if g.name in names else g for g in groups]
     return sorted(groups, key=lambda g: (-g.expected_s, g.name))
 
 
-def _summed(name: str, ops: Iterable[KernelTime]) -> Group:
+def _sum_group(name: str, ops: Iterable[KernelTime]) -> Group:
     ops = list(ops)
     shares: dict[str, float] = {}
     for op in ops:

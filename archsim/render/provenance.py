@@ -13,7 +13,7 @@ def inputs(**names: str) -> list[str]:
     found = []
     for kind, name in names.items():
         resolved = resolve(kind, name)  # type: ignore[arg-type]
-        found.append(f"{shown(resolved.path, resolved.origin)}@{digest(resolved.path)}")
+        found.append(f"{display_path(resolved.path, resolved.origin)}@{digest(resolved.path)}")
     return found
 
 
@@ -29,7 +29,7 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:8] if size <= LARGEST else f"{size:,} bytes"
 
 
-def shown(path: Path, origin: str) -> str:
+def display_path(path: Path, origin: str) -> str:
     """A path for people: of built-in data from its top folder on, others as they were found."""
     if origin == STDIN:
         return STDIN

@@ -12,8 +12,8 @@ NOTHING = "·"
 """What stands for no change."""
 
 SHOWN: Mapping[str, Callable[[float], str]] = {
-    "params": lambda n: scaled(n),
-    "active_params": lambda n: scaled(n),
+    "params": lambda n: scaled_count(n),
+    "active_params": lambda n: scaled_count(n),
     "weight_bytes": format_bytes,
     "flops_per_token": format_flops,
     "kv_bytes": format_bytes,
@@ -24,7 +24,7 @@ SHOWN: Mapping[str, Callable[[float], str]] = {
 """Figure -> how it is written."""
 
 
-def scaled(n: float) -> str:
+def scaled_count(n: float) -> str:
     """A number of parameters with four significant digits: 8.030 B, 137.6 M."""
     for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
         if abs(n) >= size:
@@ -38,7 +38,7 @@ def absolute(metric: str, value: float | None) -> str:
     return "–" if value is None else SHOWN[metric](value)
 
 
-def signed(metric: str, value: float | None) -> Cell:
+def signed_change(metric: str, value: float | None) -> Cell:
     """A change of a figure; changes too small to be more than rounding are none."""
     if value is None:
         return Cell("–", "dim")

@@ -196,9 +196,7 @@ class Output:
     Rows go to FILE.part; `done` ends the document and renames it, `drop` removes it.
     """
 
-    def __init__(
-        self, path: Path, names: Sequence[str], notes: Sequence[str] = (), force: bool = False
-    ) -> None:
+    def __init__(self, path: Path, names: Sequence[str], notes: Sequence[str] = (), force: bool = False) -> None:
         self.path, self.part = path, path.with_name(path.name + ".part")
         if path.exists() and not force:
             raise UsageError(f"{path} exists", hints=("`--force` writes over it",))

@@ -35,9 +35,9 @@ def render(page: Page, colour: bool = False) -> str:
     for section in page.sections:
         lines += [[]] * bool(lines) + _section(section)
     if colour:
-        from archsim.render.terminal_colour import painted
+        from archsim.render.terminal_colour import paint
 
-        return painted(lines, WIDTH)
+        return paint(lines, WIDTH)
     return "".join("".join(text for text, _ in line).rstrip() + "\n" for line in lines)
 
 
@@ -56,9 +56,9 @@ def columns(text: str) -> int:
 
 
 def _section(section: Section) -> list[Line]:
-    title = _bounded(section.title, NAME if section.header else LINE)
-    section = section._replace(title=title, header=tuple(map(_bounded, section.header)))
-    table = [tuple(_shown(cell, i == len(line) - 1) for i, cell in enumerate(line)) for line in section.rows]
+    title = _bound_text(section.title, NAME if section.header else LINE)
+    section = section._replace(title=title, header=tuple(map(_bound_text, section.header)))
+    table = [tuple(_show(cell, i == len(line) - 1) for i, cell in enumerate(line)) for line in section.rows]
     widths = _widths(section, table)
     lines = [_title(section, widths)] if section.title else []
     for cells, texts in zip(section.rows, table, strict=True):
@@ -66,13 +66,13 @@ def _section(section: Section) -> list[Line]:
     return lines + [line for text in section.below for line in _paragraph(text, indent=GAP)]
 
 
-def _shown(cell: Cell, last: bool) -> str:
+def _show(cell: Cell, last: bool) -> str:
     if cell.bar is None:
-        return _bounded(cell.text, TEXT if last else NAME)
+        return _bound_text(cell.text, TEXT if last else NAME)
     return " " * round(cell.start * BAR) + bar_text(cell.bar)
 
 
-def _bounded(text: str, limit: int = NAME) -> str:
+def _bound_text(text: str, limit: int = NAME) -> str:
     """Text from outside: on one line, printable, not too long."""
     return shorten(inert(text[: limit + 1]), limit)
 
@@ -91,9 +91,9 @@ def _title(section: Section, widths: list[int]) -> Line:
     if section.header:
         line.append((" " * (len(GAP) + widths[0] - columns(section.title)), ""))
         for i, head in enumerate(section.header, start=1):
-            line.append((GAP + _padded(head, widths[i], section.align[i : i + 1]), "dim"))
+            line.append((GAP + _pad(head, widths[i], section.align[i : i + 1]), "dim"))
     if section.aside:
-        line.append((GAP + _bounded(section.aside, LINE), "dim"))
+        line.append((GAP + _bound_text(section.aside, LINE), "dim"))
     return line
 
 
@@ -102,26 +102,26 @@ def _row(cells: tuple[Cell, ...], texts: tuple[str, ...], widths: list[int], sec
     *first, last = texts
     line: Line = [(GAP if section.title else "", "")]
     for i, text in enumerate(first):
-        line.append((_padded(text, widths[i], section.align[i : i + 1]) + GAP, cells[i].style))
+        line.append((_pad(text, widths[i], section.align[i : i + 1]) + GAP, cells[i].style))
     style, start = cells[-1].style, sum(columns(text) for text, _ in line)
     if section.align[len(first) : len(first) + 1] == "r":
-        last = _padded(last, widths[len(first)], "r")
+        last = _pad(last, widths[len(first)], "r")
     if not section.wrap or start + columns(last) <= WIDTH or WIDTH - start < 20:
         return [[*line, (last, style)]]
-    head, *rest = _wrapped(last, WIDTH - start)
+    head, *rest = _wrap(last, WIDTH - start)
     return [[*line, (head, style)], *([(" " * start, ""), (part, style)] for part in rest)]
 
 
-def _padded(text: str, width: int, align: str) -> str:
+def _pad(text: str, width: int, align: str) -> str:
     space = " " * (width - columns(text))
     return space + text if align == "r" else text + space
 
 
 def _paragraph(text: str, indent: str = "", style: Style = "") -> list[Line]:
-    return [[(indent, ""), (line, style)] for line in _wrapped(_bounded(text, TEXT), WIDTH - len(indent))]
+    return [[(indent, ""), (line, style)] for line in _wrap(_bound_text(text, TEXT), WIDTH - len(indent))]
 
 
-def _wrapped(text: str, width: int) -> list[str]:
+def _wrap(text: str, width: int) -> list[str]:
     """Lines of so many characters; a word that is longer than a page stays whole only up to 200 characters."""
     words = " ".join(shorten(word, 200) for word in text.split(" "))
     return textwrap.wrap(words, width, break_long_words=False, break_on_hyphens=False) or [""]

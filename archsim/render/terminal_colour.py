@@ -15,7 +15,7 @@ STYLES = {
 """What a piece of text means to how it looks."""
 
 
-def painted(lines: Iterable[Sequence[tuple[str, str]]], width: int) -> str:
+def paint(lines: Iterable[Sequence[tuple[str, str]]], width: int) -> str:
     """The lines with ANSI codes; the text itself is never read as markup."""
     buffer = StringIO()
     console = Console(

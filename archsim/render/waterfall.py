@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from archsim.base.json_types import JsonMapping
 from archsim.render.html.markup import figure, name_of, safe
 from archsim.render.page import plural
-from archsim.render.signed import absolute, signed
+from archsim.render.signed import absolute, signed_change
 
 WIDTH, ROW, RIGHT = 460, 34, 112
 LETTERS = 62
@@ -15,11 +15,7 @@ LETTERS = 62
 
 
 def waterfall(
-    metric: str,
-    words: str,
-    steps: Sequence[tuple[str, JsonMapping]],
-    names: tuple[str, str],
-    first: float | None,
+    metric: str, words: str, steps: Sequence[tuple[str, JsonMapping]], names: tuple[str, str], first: float | None
 ) -> str:
     """The steps that change one figure; nothing where none does. steps: (change, changes of all figures). first: the
     figure that they begin at.
@@ -33,14 +29,10 @@ def waterfall(
     scale = (WIDTH - RIGHT) / max(ends)
     bars = [_bar(0, name_of(names[0], LETTERS), 0.0, first, absolute(metric, first), "whole", scale)]
     for i, (change, delta) in enumerate(found, start=1):
-        text, kind = signed(metric, delta).text, "up" if delta > 0 else "down"
-        bars.append(
-            _bar(i, name_of(change, LETTERS), min(ends[i - 1 : i + 1]), abs(delta), text, kind, scale)
-        )
+        text, kind = signed_change(metric, delta).text, "up" if delta > 0 else "down"
+        bars.append(_bar(i, name_of(change, LETTERS), min(ends[i - 1 : i + 1]), abs(delta), text, kind, scale))
     last = len(found) + 1
-    bars.append(
-        _bar(last, name_of(names[1], LETTERS), 0.0, ends[-1], absolute(metric, ends[-1]), "whole", scale)
-    )
+    bars.append(_bar(last, name_of(names[1], LETTERS), 0.0, ends[-1], absolute(metric, ends[-1]), "whole", scale))
     return _figure(metric, words, "".join(bars), found, names, ends, len(steps) - len(found))
 
 
@@ -60,7 +52,7 @@ def _figure(
     most, delta = max(found, key=lambda step: abs(step[1]))
     finding = (
         f"{name}: {absolute(metric, ends[0])} to {absolute(metric, ends[-1])}, most of all by {name_of(most, 80)} "
-        f"({signed(metric, delta).text})"
+        f"({signed_change(metric, delta).text})"
     )
     rest = f"; {plural(still, 'other step')} {'changes' if still == 1 else 'change'} nothing" if still else ""
     box = f"0 0 {WIDTH} {ROW * (len(found) + 2) + 4}"

@@ -21,7 +21,7 @@ from archsim.base.derived import derived
 from archsim.base.diagnostics import quote
 from archsim.base.errors import NoSuchName, SpecError, UnknownName, UsageError
 from archsim.base.json_types import JsonMapping, JsonObject
-from archsim.spec.spelling import may_drop_dots, normalise, undotted, without_suffixes
+from archsim.spec.spelling import may_drop_dots, normalise, without_dots, without_suffixes
 
 Kind = Literal["models", "hw", "formats", "engines"]
 BUILT_IN = "built-in"
@@ -124,7 +124,7 @@ def resolve(kind: Kind, name: str) -> Resolved:
             shelf, stem = found
             return Resolved(path=Path(shelf.files[stem]), name=stem, format_hint=hint, origin=shelf.origin)
         _refuse_undisclosed(shelves, spelling, name, kind)
-    raise _unknown(kind, name, asked, shelves)
+    raise _unknown_name(kind, name, asked, shelves)
 
 
 def names(kind: Kind) -> list[Entry]:
@@ -172,9 +172,7 @@ def build_index(folder: Path, status: Mapping[str, JsonMapping] | None = None) -
 
 def _claim(owners: dict[str, str], spelling: str, stem: str) -> None:
     if (other := owners.setdefault(spelling, stem)) != stem:
-        raise SpecError(
-            f"the name {quote(spelling)} is claimed by {quote(other)} and {quote(stem)}", code="E105"
-        )
+        raise SpecError(f"the name {quote(spelling)} is claimed by {quote(other)} and {quote(stem)}", code="E105")
 
 
 def _is_path(name: str) -> bool:
@@ -198,9 +196,7 @@ def _find(shelves: list[_Shelf], spelling: str) -> tuple[_Shelf, str] | None:
                 stems = _matches(shelf, spelling, inside, exact)
                 if len(stems) > 1:
                     either = " or ".join(quote(stem) for stem in sorted(stems))
-                    raise UnknownName(
-                        f"{quote(spelling)} could be {either}", hints=["write the dots of the name"]
-                    )
+                    raise UnknownName(f"{quote(spelling)} could be {either}", hints=["write the dots of the name"])
                 if stems:
                     return shelf, stems.pop()
     return None
@@ -212,16 +208,16 @@ def _matches(shelf: _Shelf, spelling: str, inside: bool, exact: bool) -> set[str
     known = shelf.spellings(inside=inside)
     if exact:
         return {known[spelling]} if spelling in known else set()
-    bare = undotted(spelling)
-    return {stem for name, stem in known.items() if undotted(name) == bare and may_drop_dots(spelling, name)}
+    bare = without_dots(spelling)
+    return {stem for name, stem in known.items() if without_dots(name) == bare and may_drop_dots(spelling, name)}
 
 
 def _refuse_undisclosed(shelves: list[_Shelf], spelling: str, name: str, kind: Kind) -> None:
     for shelf in shelves:
         for known, status in shelf.index.status.items():
             own = {normalise(alias) for alias in (known, *status.get("aliases", ()))}
-            if spelling in own or undotted(spelling) in {
-                undotted(s) for s in own if may_drop_dots(spelling, s)
+            if spelling in own or without_dots(spelling) in {
+                without_dots(s) for s in own if may_drop_dots(spelling, s)
             }:
                 raise UnknownName(
                     f"{_NOUN[kind]} {quote(name)} has no spec: {_status_text(status)}",
@@ -234,7 +230,7 @@ def _status_text(status: JsonMapping) -> str:
     return next((str(part) for part in parts if part), "not disclosed")
 
 
-def _unknown(kind: Kind, name: str, asked: str, shelves: list[_Shelf]) -> UsageError:
+def _unknown_name(kind: Kind, name: str, asked: str, shelves: list[_Shelf]) -> UsageError:
     stems: dict[str, str] = {}
     for shelf in shelves:
         for spelling, stem in shelf.spellings(inside=True).items():
@@ -254,7 +250,7 @@ def _shelves(kind: Kind) -> list[_Shelf]:
     result: list[_Shelf] = []
     seen: set[str] = set()
     top = _TOP[kind]
-    built_in = _built_in(top)
+    built_in = _built_in_roots(top)
     own = {os.path.realpath(folder) for folder, _ in built_in}
     for folder, origin in [*_user_roots(top), *built_in]:
         if not os.path.isdir(folder) or (real := os.path.realpath(folder)) in seen:
@@ -267,7 +263,7 @@ def _shelves(kind: Kind) -> list[_Shelf]:
 
 def data_roots(top: str) -> list[Path]:
     """The folders in which data of one kind may lie, in the order in which they are looked up."""
-    return [folder for folder, _ in (*_user_roots(top), *_built_in(top))]
+    return [folder for folder, _ in (*_user_roots(top), *_built_in_roots(top))]
 
 
 def _user_roots(top: str) -> tuple[tuple[Path, str], ...]:
@@ -291,7 +287,7 @@ def _package_data() -> Path:
     return inside if inside.is_dir() else package.parent
 
 
-def _built_in(top: str) -> list[tuple[Path, str]]:
+def _built_in_roots(top: str) -> list[tuple[Path, str]]:
     return [(_package_data() / top, BUILT_IN)]
 
 
@@ -305,9 +301,7 @@ def _shelf(kind: Kind, folder: Path, origin: str) -> _Shelf:
 
 def _built_in_shelf(kind: Kind, folder: Path) -> _Shelf:
     """A folder that archsim comes with, listed once while no file is added or removed."""
-    places = (
-        ("index.json", *_PLACES[kind]) if kind == "hw" else (_PLACES[kind][0] + "/index.json", *_PLACES[kind])
-    )
+    places = ("index.json", *_PLACES[kind]) if kind == "hw" else (_PLACES[kind][0] + "/index.json", *_PLACES[kind])
     top = os.fspath(folder)
     return _listed_once(kind, folder, tuple(_changed(f"{top}/{place}") for place in places))
 
@@ -373,6 +367,4 @@ def _checked(data: Any, path: Path) -> _Index:
 
 
 def _broken(path: Path, reason: str) -> SpecError:
-    return SpecError(
-        f"cannot use {quote(path, 200)}: {reason}", code="E109", hints=["rebuild it, or remove it"]
-    )
+    return SpecError(f"cannot use {quote(path, 200)}: {reason}", code="E109", hints=["rebuild it, or remove it"])

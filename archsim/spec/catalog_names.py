@@ -18,9 +18,7 @@ def _read_names(path: Path, _stamp: tuple[int, int]) -> tuple[str, ...]:
     for key in ("aliases", "hf_ids"):
         value = node.get(key)
         listed += value if isinstance(value, list) else []
-    return tuple(
-        dict.fromkeys(normalise(name) for name in listed if isinstance(name, str) and normalise(name))
-    )
+    return tuple(dict.fromkeys(normalise(name) for name in listed if isinstance(name, str) and normalise(name)))
 
 
 def names_inside(path: Path, strict: bool = False) -> tuple[str, ...]:

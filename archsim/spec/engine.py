@@ -28,13 +28,13 @@ Size = Annotated[str, AfterValidator(_is_bytes)]
 Count = Annotated[int, Field(strict=True, gt=0)]
 
 
-class Section(BaseModel):
+class EngineSection(BaseModel):
     """Strict and frozen. Validators are compiled when the first document is read."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
 
 
-class AutoShare(Section):
+class AutoShare(EngineSection):
     """A share that follows from what has to stay free: base + per_token x the tokens of a chunk + per_graph x the
     largest captured batch + per_device x devices (+ per_replica_graph x replicas x captured batch); at least
     `least` on devices of more than `least_above`.
@@ -50,7 +50,7 @@ class AutoShare(Section):
     least_above: Size
 
 
-class Share(Section):
+class Share(EngineSection):
     """What the engine's memory fraction is of: the total (weights, activations and cache inside), the total with
     weights and cache inside (static), what is free after weights and activations (free), or nothing (none).
     by_devices: the default from so many tensor-parallel devices on.
@@ -62,7 +62,7 @@ class Share(Section):
     auto: AutoShare | None = None
 
 
-class Activations(Section):
+class Activations(EngineSection):
     """What one step needs beyond weights and cache.
 
     profile: the step is a chunk of max_num_batched_tokens, a whole request (length), whole requests of the batch, or
@@ -82,7 +82,7 @@ class Activations(Section):
     split_k: dict[str, int] = Field(default_factory=dict)
 
 
-class Graphs(Section):
+class Graphs(EngineSection):
     """Captured CUDA graphs: a middle value and its range. inside: whether the memory fraction counts them."""
 
     bytes: Size
@@ -91,7 +91,7 @@ class Graphs(Section):
     inside: bool = False
 
 
-class NonTorch(Section):
+class NonTorch(EngineSection):
     """Context, libraries and communication buffers of one device, from so many devices on; value and range."""
 
     devices: Count = 1
@@ -100,14 +100,14 @@ class NonTorch(Section):
     high: Size
 
 
-class Otherwise(Section):
+class Otherwise(EngineSection):
     """The limits of devices in `except`."""
 
     seqs: Count
     tokens: Count
 
 
-class Limits(Section):
+class Limits(EngineSection):
     """Default batch limits of devices with less memory than `below`. graphs: largest captured batch (graphs_wide
     from 4 devices on). excluded (`except` in files): name parts of devices that take `otherwise`.
     """
@@ -121,7 +121,7 @@ class Limits(Section):
     otherwise: Otherwise | None = None
 
 
-class Online(Section):
+class Online(EngineSection):
     """Weight formats that the engine makes of wider ones while it loads, and its peak then: those of the checkpoint
     (whole), the converted ones beside them (both), or the converted ones alone, module by module (streamed).
     """
@@ -130,14 +130,14 @@ class Online(Section):
     peak: Literal["whole", "both", "streamed"]
 
 
-class Source(Section):
+class EngineSource(EngineSection):
     """Where values come from, and the fields it vouches for."""
 
     url: str
     covers: tuple[str, ...]
 
 
-class Memory(Section):
+class EngineMemoryRules(EngineSection):
     """How the engine divides a device, and how it keeps weights and caches.
 
     as: another engine's rules (`hf`, or of a version `hf@4.44`), over which the fields given here are laid. reserve:
@@ -164,7 +164,7 @@ class Memory(Section):
     cache_formats: dict[str, str] = Field(default_factory=dict)
 
 
-class KernelPrior(Section):
+class KernelPrior(EngineSection):
     """Constants of a kernel class without a table, which `archsim calibrate` fits to runs on a vendor's devices.
 
     prior: [middle value, its spread in log] of each constant. like: another vendor, whose fit stands for this one's.
@@ -177,7 +177,7 @@ class KernelPrior(Section):
     like: str | None = None
 
 
-class Time(Section):
+class Time(EngineSection):
     """What decides the time of a step beside the model and the device.
 
     kernels: the engine whose measured kernels stand for this one's. fused_qkv: linear layers that read one activation
@@ -193,7 +193,7 @@ class Time(Section):
     fits: tuple[KernelPrior, ...] = ()
 
 
-class Scheduler(Section):
+class Scheduler(EngineSection):
     """How requests are batched.
 
     chunked_prefill_with_decode: whether the tokens of prompts share a step with decodes; else prompts run in steps of
@@ -206,7 +206,7 @@ class Scheduler(Section):
     limits: tuple[Limits, ...] = (Limits.model_construct(tokens=8192, seqs=256),)
 
 
-class Parallelism(Section):
+class Parallelism(EngineSection):
     """How several devices share a model.
 
     splits: tensors are cut, or whole layers dealt out. experts: whether tensor parallelism cuts each expert or spreads
@@ -219,14 +219,14 @@ class Parallelism(Section):
     pipeline: Literal["even", "first", "last", "before_last", "all_last", "output"] = "first"
 
 
-class Formats(Section):
+class Formats(EngineSection):
     """Number formats that the engine reads, for suggestions: weights, the widest first, and a narrow cache."""
 
     weights: tuple[str, ...] = ("fp8", "int8", "int4")
     kv_cache: str = "fp8"
 
 
-class Engine(Section):
+class Engine(EngineSection):
     """Everything that is known of one engine at one version.
 
     version: the newest that the document knows; empty where nothing depends on it. aliases: other spellings. flags: how
@@ -240,14 +240,14 @@ class Engine(Section):
     version: str = ""
     aliases: tuple[str, ...] = ()
     flags: dict[str, str] = Field(default_factory=dict)
-    memory: Memory
+    memory: EngineMemoryRules
     time: Time
     scheduler: Scheduler
     parallelism: Parallelism = Parallelism.model_construct()
     formats: Formats = Formats.model_construct()
     before: dict[str, JsonObject] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    sources: dict[str, Source] = Field(default_factory=dict)
+    sources: dict[str, EngineSource] = Field(default_factory=dict)
 
 
 def load_engine(name: str, version: str = "") -> Engine:

@@ -59,7 +59,7 @@ class Finding:
 def translate(error: ValidationError, node: Node, cls: type[BaseModel], document: str = "") -> SpecError:
     """The first finding in file order as the error, the others as notes."""
     raw = error.errors(include_url=False)
-    findings = _joined(_paired([_finding(entry, node, cls) for entry in raw]))
+    findings = _join_branches(_pair_unknown_with_missing([_finding(entry, node, cls) for entry in raw]))
     own = node.mark.source
     findings.sort(key=lambda f: (f.mark.source is not own, f.mark.source.name, *f.order))
     first, rest = findings[0], findings[1:]
@@ -84,10 +84,7 @@ def _summary(finding: Finding) -> str:
 def _where_to_look(code: str, document: str) -> str:
     parts = [f"`archsim explain {code}`"]
     if document:
-        parts += [
-            f"`archsim schema {document}`",
-            "editors complete fields through the `$schema` line at the top",
-        ]
+        parts += [f"`archsim schema {document}`", "editors complete fields through the `$schema` line at the top"]
     return " · ".join(parts)
 
 
@@ -98,7 +95,7 @@ def _finding(entry: Any, node: Node, cls: type[BaseModel]) -> Finding:
     if kind == "missing":
         return _missing(str(loc[-1]), where, path, owner, cls)
     if kind == "extra_forbidden" and isinstance(owner, Node) and path:
-        return _unknown(path[-1], owner, models(cls, path[:-1], owner))
+        return _unknown_field(path[-1], owner, models(cls, path[:-1], owner))
     if kind in ("union_tag_not_found", "union_tag_invalid", "unknown_kind") and isinstance(where, Node):
         tag = str(entry["ctx"].get("discriminator", "kind")).strip("'")
         if tag not in where:
@@ -119,9 +116,7 @@ def _walk(node: Node, loc: Iterable[object]) -> tuple[Any, list[Any], Node | Nod
     owner: Node | NodeList | None = None
     for part in loc:
         if isinstance(value, Node):
-            keys = [key for key in (part, str(part)) if key in value] or [
-                k for k in value if str(k) == str(part)
-            ]
+            keys = [key for key in (part, str(part)) if key in value] or [k for k in value if str(k) == str(part)]
             if keys:
                 owner, value = value, value[keys[0]]
                 path.append(keys[0])
@@ -165,15 +160,13 @@ def _missing(name: str, where: Any, path: list[Any], owner: Any, cls: type[BaseM
     )
 
 
-def _unknown(key: object, owner: Node, classes: list[type[BaseModel]]) -> Finding:
+def _unknown_field(key: object, owner: Node, classes: list[type[BaseModel]]) -> Finding:
     known = sorted({spelling for model in classes for spelling in spellings(model)} - set(map(str, owner)))
     close = difflib.get_close_matches(str(key)[:100], known, n=1, cutoff=CUTOFF)
     notes: tuple[str, ...] = ()
     if not close and known:
         shown = ", ".join(f"`{name}`" for name in known[:_MAX_SHOWN_FIELDS])
-        notes = (
-            f"not given yet{_for_kind(owner)}: {shown}{', …' if len(known) > _MAX_SHOWN_FIELDS else ''}",
-        )
+        notes = (f"not given yet{_for_kind(owner)}: {shown}{', …' if len(known) > _MAX_SHOWN_FIELDS else ''}",)
     return Finding(
         code="E103",
         message=f"unknown field {quote(key)}",
@@ -186,7 +179,7 @@ def _unknown(key: object, owner: Node, classes: list[type[BaseModel]]) -> Findin
     )
 
 
-def _paired(findings: list[Finding]) -> list[Finding]:
+def _pair_unknown_with_missing(findings: list[Finding]) -> list[Finding]:
     """Unknown fields that stand for a missing one take its note; that missing field is no longer an error."""
     missing = [f for f in findings if f.code == "E104"]
     result = []
@@ -203,7 +196,7 @@ def _paired(findings: list[Finding]) -> list[Finding]:
     return [f for f in result if f.code != "E104" or any(f is m for m in missing)]
 
 
-def _joined(findings: list[Finding]) -> list[Finding]:
+def _join_branches(findings: list[Finding]) -> list[Finding]:
     """The branches of a union fail one by one at the same value: one finding that names all of them."""
     result: list[Finding] = []
     for finding in findings:
@@ -250,13 +243,13 @@ def _words(entry: Any, name: str, value: Any) -> tuple[str, str, str]:
         code, text = getattr(cause, "code", None), getattr(cause, "message", None) or str(cause)
         return code or "E102", text if code else f"{quote(name)}: {text}", ""
     if kind in ("union_tag_invalid", "unknown_kind"):
-        return "E112", f"unknown kind {_shown(value)}", _choice(value, _kinds_in(context))
+        return "E112", f"unknown kind {_show_value(value)}", _choice(value, _kinds_in(context))
     if kind in ("literal_error", "enum"):
         choices = re.findall(r"'([^']*)'", str(context.get("expected", "")))
         text = str(context.get("expected", "")).replace("'", "`")
         return (
             "E102",
-            f"{quote(name)} must be {text}, not {_shown(value)}",
+            f"{quote(name)} must be {text}, not {_show_value(value)}",
             _choice(value, choices) if choices else "",
         )
     expected = str(entry["msg"]).replace("Input should be", "must be", 1)
@@ -264,7 +257,7 @@ def _words(entry: Any, name: str, value: Any) -> tuple[str, str, str]:
         expected = _EXPECTED.get(kind.split("_")[0], expected)
     if not expected.startswith("must be"):
         return str(context.get("code", "E102")), f"{quote(name)}: {expected}", ""
-    return "E102", f"{quote(name)} {expected}, not {_shown(value)}", _advice(kind, value)
+    return "E102", f"{quote(name)} {expected}, not {_show_value(value)}", _advice(kind, value)
 
 
 def _choice(value: object, choices: list[str]) -> str:
@@ -287,7 +280,7 @@ def _advice(kind: str, value: object) -> str:
     return "a bare number belongs here, without a unit" if number[2] else f"write {digits}, without quotes"
 
 
-def _shown(value: object) -> str:
+def _show_value(value: object) -> str:
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, list):

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import InvalidValue, UnknownName
-from archsim.graph.tensor import BF16, FP32, Format, mixed
+from archsim.graph.tensor import BF16, FP32, Format, mixed_format
 
 Count = Annotated[int, Field(strict=True, gt=0)]
 Some = Annotated[int, Field(strict=True, ge=0)]
@@ -113,7 +113,7 @@ class FormatSpec(BaseModel):
     def format(self) -> Format:
         """The format as graphs hold it; of a mixture, its default."""
         if self.mixture is not None:
-            return stored(self.mixture.default)
+            return stored_format(self.mixture.default)
         if self.name == "bf16":
             return BF16
         if self.name == "fp32":
@@ -154,25 +154,23 @@ def _exl2(bits: str) -> FormatSpec:
     assert base.mixture is not None
     mixture: Any = base.mixture.model_copy(update={"default": "+".join(parts)})
     title = base.title.replace("4.0 bits", f"{bits} bits")
-    return base.model_copy(
-        update={"name": f"exl2_{bits}bpw", "title": title, "aliases": (), "mixture": mixture}
-    )
+    return base.model_copy(update={"name": f"exl2_{bits}bpw", "title": title, "aliases": (), "mixture": mixture})
 
 
 @lru_cache(maxsize=1024)
-def stored(text: str) -> Format:
+def stored_format(text: str) -> Format:
     """A format by name, by whole bits (`4bit`), or as copies of several (`3*q4_k+5*q6_k`).
 
     `name=...` in front names the result, `...@fp8` behind says what it computes in.
     """
     if found := _LABEL.fullmatch(text):
-        made = stored(found[2])
+        made = stored_format(found[2])
         return replace(made, name=found[1] or made.name, compute=found[3] or made.compute)
     if "*" in text:
         parts = [_PART.fullmatch(part.strip()) for part in text.split("+")]
         if not all(parts) or len(parts) > 64:
             raise UnknownName(f"no format named {quote(text, 100)}", hints=("such as `3*q4_k+5*q6_k`",))
-        return mixed(tuple((int(part[1]), stored(part[2])) for part in parts if part))
+        return mixed_format(tuple((int(part[1]), stored_format(part[2])) for part in parts if part))
     if found := _BITS.fullmatch(text):
         return Format(name=text, bytes=int(found[1]), block=(8, 1), compute="fp16")
     return load_format(text).format()

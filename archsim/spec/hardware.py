@@ -26,12 +26,12 @@ from archsim.spec.hardware_schema import (
     Compute,
     Cost,
     Count,
+    DeviceSource,
     Host,
     Level,
     Memory,
     Power,
     Section,
-    Source,
     covers,
     numeric_leaves,
 )
@@ -51,7 +51,7 @@ class Document(Section):
     aliases: tuple[str, ...] = ()
     fabric: tuple[Level, ...] = ()
     notes: tuple[str, ...] = ()
-    sources: dict[str, Source] = Field(default_factory=dict)
+    sources: dict[str, DeviceSource] = Field(default_factory=dict)
 
     @cached_property
     def uncovered(self) -> tuple[str, ...]:
@@ -84,9 +84,7 @@ class Hardware(Document):
         """E113 when a listed peak departs from units x FLOP/clk x clock by more than 15 %."""
         for dtype, ratio in self.formula_ratios.items():
             if abs(ratio - 1) > 0.15:
-                hint = (
-                    "; a factor of two is a 2:4-sparse figure or another accumulator" if ratio > 1.5 else ""
-                )
+                hint = "; a factor of two is a 2:4-sparse figure or another accumulator" if ratio > 1.5 else ""
                 message = f"{dtype} peak is {ratio:.2f} x units x FLOP/clk x clock of {self.id}{hint}"
                 raise InvalidValue(message, code="E113", field="compute")
         return self
@@ -96,9 +94,7 @@ class Hardware(Document):
         """Every price names an entry of `sources`."""
         for cost in self.cost:
             if cost.source not in self.sources:
-                raise InvalidValue(
-                    f"cost names the source `{cost.source}`, absent from `sources`", field="cost"
-                )
+                raise InvalidValue(f"cost names the source `{cost.source}`, absent from `sources`", field="cost")
         return self
 
     @cached_property
@@ -226,9 +222,7 @@ class System(Document):
 
 
 def load(
-    path: Path | str,
-    find: Callable[[str], Path] | None = None,
-    read: Callable[[Path], loader.Node] = loader.read,
+    path: Path | str, find: Callable[[str], Path] | None = None, read: Callable[[Path], loader.Node] = loader.read
 ) -> Hardware:
     """Read a device document, with the documents it is a `variant_of` merged underneath.
 
@@ -236,7 +230,7 @@ def load(
     null removes an inherited field. Raises the loader's errors for a bad file, SpecError E109 for a missing or
     circular base.
     """
-    node = _merged(Path(path), find or (lambda name: Path(path).parent / f"{name}.yaml"), read, ())
+    node = _merge(Path(path), find or (lambda name: Path(path).parent / f"{name}.yaml"), read, ())
     return loader.validate(node, Hardware, document="hardware")
 
 
@@ -245,7 +239,7 @@ def load_system(path: Path, read: Callable[[Path], loader.Node] = loader.read) -
     return loader.validate(read(path), System, document="system")
 
 
-def _merged(
+def _merge(
     path: Path, find: Callable[[str], Path], read: Callable[[Path], loader.Node], seen: tuple[str, ...]
 ) -> loader.Node:
     """The document with its bases underneath."""
@@ -257,10 +251,10 @@ def _merged(
     if base_id in seen or not base_path.is_file():
         why = "is its own base" if base_id in seen else "has no file"
         raise SpecError(f"{path}: variant_of `{base_id}`, which {why}", code="E109")
-    return loader.merge(_inherited(_merged(base_path, find, read, (*seen, base_id))), node)
+    return loader.merge(_inherit(_merge(base_path, find, read, (*seen, base_id))), node)
 
 
-def _inherited(base: loader.Node) -> loader.Node:
+def _inherit(base: loader.Node) -> loader.Node:
     """What a variant takes over: all but OWN_FIELDS and the sources that cover only these."""
     for field in OWN_FIELDS:
         base.pop(field, None)

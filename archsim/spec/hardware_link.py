@@ -30,9 +30,7 @@ def with_host(fabric: tuple[Level, ...], host: Host | None) -> tuple[Level, ...]
     inner = tuple(level for level in fabric if level.level != "cluster")
     if host is None or any(not level.optional for level in inner):
         return fabric
-    tree = Level(
-        name=host.link, level="node", topology="host", domain=TREE_DEVICES, per_direction=host.per_direction
-    )
+    tree = Level(name=host.link, level="node", topology="host", domain=TREE_DEVICES, per_direction=host.per_direction)
     return (*inner, tree, *(level for level in fabric if level.level == "cluster"))
 
 

@@ -68,9 +68,7 @@ def vector_of(owner: str, compute: Compute) -> Peak:
     flops = base.flops * (VECTOR_SHARE if base.unit == "matrix" else 1.0)
     rate = f"{flops / 1e12:.3g} TFLOP/s"
     note = Note("A13", f"{owner} lists no fp32 vector rate: taken as {rate}, from its {base.dtype_used} peak")
-    return Peak(
-        dtype="fp32", dtype_used=base.dtype_used, flops=flops, unit="vector", fallback=True, note=note
-    )
+    return Peak(dtype="fp32", dtype_used=base.dtype_used, flops=flops, unit="vector", fallback=True, note=note)
 
 
 def _fastest(entry: UnitPeaks) -> tuple[float, Literal["matrix", "vector"], str]:

@@ -14,9 +14,7 @@ from archsim.base.units import UnitError, parse_quantity
 Dtype = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp6", "fp4", "int8", "int4"]
 """Number formats that a device may list a peak for."""
 
-Topology = Literal[
-    "switch", "full_mesh", "ring", "torus2d", "torus3d", "fat_tree", "bridge", "point_to_point", "host"
-]
+Topology = Literal["switch", "full_mesh", "ring", "torus2d", "torus3d", "fat_tree", "bridge", "point_to_point", "host"]
 """How the devices of one fabric level are joined. `host` is the PCIe tree of one server."""
 
 
@@ -48,7 +46,7 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
 
 
-class Source(Section):
+class DeviceSource(Section):
     """Where figures come from. `covers` lists field paths; `memory` covers everything under `memory`."""
 
     title: str
@@ -58,7 +56,7 @@ class Source(Section):
     covers: tuple[str, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
-    def _has_address(self) -> Source:
+    def _has_address(self) -> DeviceSource:
         if self.url is None and self.kind in ("vendor", "secondary", "price"):
             raise InvalidValue(f"a source of kind {self.kind} needs a url", code="E104")
         return self
@@ -114,9 +112,7 @@ class UnitPeaks(Section):
     @model_validator(mode="after")
     def _not_empty(self) -> UnitPeaks:
         if not (self.matrix or self.vector):
-            raise InvalidValue(
-                "a dtype needs a `matrix` or a `vector` peak with fp32 accumulation", code="E104"
-            )
+            raise InvalidValue("a dtype needs a `matrix` or a `vector` peak with fp32 accumulation", code="E104")
         return self
 
 

@@ -29,7 +29,7 @@ def models(cls: type[BaseModel], path: list[Any], node: object) -> list[type[Bas
     found: list[type[BaseModel]] = [cls]
     for part in path:
         if isinstance(part, str):
-            fields = [field for model in found for name, field in _named(model) if part == name]
+            fields = [field for model in found for name, field in _field_names(model) if part == name]
             found = [model for field in fields for model in _inside((field.annotation, *field.metadata))]
     kind = kind_of(node)
     if kind is None:
@@ -37,7 +37,7 @@ def models(cls: type[BaseModel], path: list[Any], node: object) -> list[type[Bas
     return [model for model in found if kind in _kinds(model)] or found
 
 
-def _named(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo]]:
+def _field_names(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo]]:
     for name, field in model.model_fields.items():
         yield field.alias or name, field
 

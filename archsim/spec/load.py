@@ -37,9 +37,7 @@ def load_model(name: str, changes: Iterable[str] = ()) -> Model:
 def open_model(name: str, changes: Iterable[str] = ()) -> tuple[Model, Resolved]:
     """`load_model`, and how the name was resolved: its file, and the format that a suffix implied."""
     resolved, changes = resolve("models", str(name)), tuple(changes)
-    model = _MODELS.get(
-        (resolved.path, changes), lambda reader: _validated(_extended(resolved.path, reader), changes)
-    )
+    model = _MODELS.get((resolved.path, changes), lambda reader: _validate(_extend(resolved.path, reader), changes))
     return model, resolved
 
 
@@ -47,13 +45,13 @@ def model_from(document: JsonObject, name: str = "document", changes: Iterable[s
     """The model of a plain document in the shape of a spec file (from an importer, or written in Python)."""
     import yaml
 
-    return _validated(loader.parse_text(yaml.safe_dump(document, sort_keys=False), name), changes)
+    return _validate(loader.parse_text(yaml.safe_dump(document, sort_keys=False), name), changes)
 
 
-def _validated(document: loader.Node, changes: Iterable[str]) -> Model:
-    from archsim.spec.model import Model, merged_layers
+def _validate(document: loader.Node, changes: Iterable[str]) -> Model:
+    from archsim.spec.model import Model, merge_layers
 
-    merged_layers(document, loader.merge)
+    merge_layers(document, loader.merge)
     if changes := tuple(changes):
         from archsim.spec.override import apply
 
@@ -64,7 +62,7 @@ def _validated(document: loader.Node, changes: Iterable[str]) -> Model:
 
 
 COMPOSED = frozenset("*=@")
-"""Signs of a format that is put together from others (`archsim.spec.format.stored`)."""
+"""Signs of a format that is put together from others (`archsim.spec.format.stored_format`)."""
 
 
 def _check_formats(document: loader.Node) -> None:
@@ -81,7 +79,7 @@ def _check_formats(document: loader.Node) -> None:
             raise SpecError(error.message, code="E101", span=span, hints=error.hints) from None
 
 
-def _extended(path: Path, reader: Reader, depth: int = 0) -> loader.Node:
+def _extend(path: Path, reader: Reader, depth: int = 0) -> loader.Node:
     """The document with the one it extends merged underneath."""
     document = reader.read(path)
     _check_kind(document, path)
@@ -90,7 +88,7 @@ def _extended(path: Path, reader: Reader, depth: int = 0) -> loader.Node:
         return document
     if depth >= MAX_EXTENDS:
         raise SpecError(f"`extends` is nested more than {MAX_EXTENDS} deep, or in a circle", code="E111")
-    base = _extended(reader.resolve("models", parent), reader, depth + 1)
+    base = _extend(reader.resolve("models", parent), reader, depth + 1)
     for own in IDENTITY:
         base.pop(own, None)
     return loader.merge(base, document)
@@ -108,17 +106,10 @@ def _check_kind(document: loader.Node, path: Path) -> None:
     """Refuses a file that describes something else, in one sentence."""
     schema = str(document.get("schema", ""))
     found = next((words for start, words in OTHERS.items() if schema.startswith(start)), None)
-    if (
-        found is None
-        and "layers" not in document
-        and {"bytes", "mixture"} & document.keys()
-        and "compute" in document
-    ):
+    if found is None and "layers" not in document and {"bytes", "mixture"} & document.keys() and "compute" in document:
         found = ("a number format", "a format goes to `--weights`, by its name")
     if found is not None:
-        raise SpecError(
-            f"{quote(path, 200)} describes {found[0]}, not a model", code="E109", hints=(found[1],)
-        )
+        raise SpecError(f"{quote(path, 200)} describes {found[0]}, not a model", code="E109", hints=(found[1],))
 
 
 IDENTITY = ("aliases", "hf_ids", "lineage", "notes", "sources", "published", "title", "confidence")

@@ -18,13 +18,13 @@ from archsim.base.diagnostics import quote
 from archsim.base.errors import InvalidValue, SpecError
 from archsim.base.json_types import JsonMapping
 from archsim.spec import scalars
-from archsim.spec.node import Mark, Node, NodeList, Source, merge
+from archsim.spec.node import Mark, Node, NodeList, TextSource, merge
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
 __all__ = [
-    "Mark", "Node", "NodeList", "Source", "content", "merge", "parse_bytes", "parse_text", "read", "validate",
+    "Mark", "Node", "NodeList", "TextSource", "content", "merge", "parse_bytes", "parse_text", "read", "validate",
 ]  # fmt: skip
 
 Model = TypeVar("Model", bound="BaseModel")
@@ -73,7 +73,7 @@ def parse_text(text: str, name: str) -> Node:
     """The mapping in a YAML text; `name` stands for the file in messages. Raises SpecError like `read`."""
     if len(text) > MAX_BYTES:
         raise _unreadable(name, f"larger than {MAX_BYTES:,} bytes")
-    source = Source(name, tuple(text.splitlines()))
+    source = TextSource(name, tuple(text.splitlines()))
     try:
         value, mark = _Builder(source).document(yaml.parse(text, Loader=_LOADER))
     except yaml.YAMLError as error:
@@ -88,9 +88,7 @@ def parse_text(text: str, name: str) -> Node:
     raise SpecError("the top level is not a mapping", code="E109", span=mark.span(), label=label)
 
 
-def validate(
-    node: Node, cls: type[Model], context: JsonMapping | None = None, *, document: str = ""
-) -> Model:
+def validate(node: Node, cls: type[Model], context: JsonMapping | None = None, *, document: str = "") -> Model:
     """`node` as a `cls`. Raises SpecError at the place in the file, with the other findings as notes.
 
     `document` is the name of the schema (`model`, `hardware`, `format`) for the hint on where its fields are
@@ -122,7 +120,7 @@ def _unreadable(name: str, reason: str) -> SpecError:
     return SpecError(f"cannot use {quote(name, 200)}: {reason[:1].lower()}{reason[1:]}", code="E109")
 
 
-def _syntax(error: yaml.YAMLError, source: Source) -> SpecError:
+def _syntax(error: yaml.YAMLError, source: TextSource) -> SpecError:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed"
     context = getattr(error, "context", None)
@@ -148,7 +146,7 @@ class _Anchor:
 class _Builder:
     """Builds one document from the events of the parser."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: TextSource) -> None:
         self.source = source
         self.anchors: dict[str, _Anchor] = {}
         self.aliases = 0
@@ -164,9 +162,7 @@ class _Builder:
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    raise self.refuse(
-                        "E106", "more than one document", self.mark(event), "one file holds one document"
-                    )
+                    raise self.refuse("E106", "more than one document", self.mark(event), "one file holds one document")
                 first = next(events)
                 value, mark = self.build(first, 1), self.mark(first)
         return value, mark
@@ -179,9 +175,7 @@ class _Builder:
         width = len(lines[start.line].rstrip()) if start.line < len(lines) else 0
         return Mark(self.source, start.line, start.column, max(1, width - start.column))
 
-    def refuse(
-        self, code: str, message: str, mark: Mark, label: str = "", notes: tuple[str, ...] = ()
-    ) -> SpecError:
+    def refuse(self, code: str, message: str, mark: Mark, label: str = "", notes: tuple[str, ...] = ()) -> SpecError:
         return SpecError(message, code=code, span=mark.span(), label=label, notes=notes)
 
     def grow(self, count: int, depth: int, event: object) -> None:
@@ -230,9 +224,7 @@ class _Builder:
 
     def untagged(self, event: Any, own: str) -> None:
         if event.tag not in (None, "!", own):
-            raise self.refuse(
-                "E106", f"tag {quote(event.tag)} is not supported", self.mark(event), "write it untagged"
-            )
+            raise self.refuse("E106", f"tag {quote(event.tag)} is not supported", self.mark(event), "write it untagged")
 
     def sequence(self, event: object, depth: int) -> NodeList:
         result = NodeList(self.mark(event))
@@ -266,9 +258,7 @@ class _Builder:
 
     def key(self, event: object, depth: int) -> Any:
         if not isinstance(event, yaml.ScalarEvent):
-            raise self.refuse(
-                "E106", "a key must be a single word", self.mark(event), "not a list, mapping or alias"
-            )
+            raise self.refuse("E106", "a key must be a single word", self.mark(event), "not a list, mapping or alias")
         self.grow(1, depth, event)
         return self.scalar(event, scalars.key)
 
@@ -293,7 +283,5 @@ class _Builder:
             except InvalidValue as error:
                 raise self.refuse(error.code, error.message, self.mark(event), error.label) from None
         if event.tag not in _STR_TAGS:
-            raise self.refuse(
-                "E106", f"tag {quote(event.tag)} is not supported", self.mark(event), "write it untagged"
-            )
+            raise self.refuse("E106", f"tag {quote(event.tag)} is not supported", self.mark(event), "write it untagged")
         return event.value

@@ -138,9 +138,7 @@ def _per_layer_inputs(b: Builder, x: Tensor, ctx: Context, layers: tuple[Layer, 
     with b.part("embedding"), b.block("per_layer", Y=count_layers(layers), Pl=spec.d, Vp=spec.vocab_size):
         table = b.weight("tokens", "Vp Y Pl", "embedding_per_layer")
         own = b.gather("own", table.part(Vp=ctx.step.tokens), "T Y Pl", index="token", scale=spec.d**0.5)
-        context = b.map(
-            "context_scaled", "scale", b.linear("context", x, "D Y Pl", "T Y Pl"), by_size="D", power=-0.5
-        )
+        context = b.map("context_scaled", "scale", b.linear("context", x, "D Y Pl", "T Y Pl"), by_size="D", power=-0.5)
         context = spec.norm.lower(b, "norm", context, "Pl")
         return b.map("inputs", "add", context, own, scale_sum=2**-0.5)
 

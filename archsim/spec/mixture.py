@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from archsim.graph.tensor import Format, mixed
-from archsim.spec.format import FormatSpec, Mixture, Rule, load_format, stored
+from archsim.graph.tensor import Format, mixed_format
+from archsim.spec.format import FormatSpec, Mixture, Rule, load_format, stored_format
 from archsim.spec.model import Model
 from archsim.spec.stored_weights import Shape, Stored, stored_weights
 
@@ -22,23 +22,21 @@ def formats_of(spec: FormatSpec, model: Model, imatrix: bool | None = None) -> d
     values = [w for w in weights if w.cls in ORDERED and w.tensor.name.endswith("w_v")]
     places = sorted(i for w in values for i in w.layers)
     native = model.weights.get("expert")
-    kept = stored(native) if native is not None and native in mixture.keeps else None
+    kept = stored_format(native) if native is not None and native in mixture.keeps else None
     result = {}
     for weight in weights:
         if kept is not None and weight.tensor.role == "expert":
             result[weight.tensor.name] = kept
             continue
         formats = [_one(mixture, weight, at, shape, with_imatrix, places) for at in weight.layers]
-        result[weight.tensor.name] = mixed(tuple((1, fmt) for fmt in formats))
+        result[weight.tensor.name] = mixed_format(tuple((1, fmt) for fmt in formats))
     return result
 
 
-def _one(
-    mixture: Mixture, weight: Stored, layer: int, shape: Shape, imatrix: bool, places: list[int]
-) -> Format:
+def _one(mixture: Mixture, weight: Stored, layer: int, shape: Shape, imatrix: bool, places: list[int]) -> Format:
     """The format of one copy of one weight."""
     if weight.cls in ("", "kept"):
-        return stored(mixture.kept if weight.cls else mixture.vectors)
+        return stored_format(mixture.kept if weight.cls else mixture.vectors)
     ordered = weight.cls in ORDERED and layer in places
     at, count = (places.index(layer), len(places)) if ordered else (layer, shape.layers)
     use = mixture.default
@@ -60,7 +58,7 @@ def _covers(rule: Rule, weight: Stored, shape: Shape) -> bool:
 
 def _holds(rule: Rule, mixture: Mixture, weight: Stored, shape: Shape, imatrix: bool) -> bool:
     """Whether all conditions of a rule are met."""
-    when, default = rule.when, stored(mixture.default)
+    when, default = rule.when, stored_format(mixture.default)
     checks = (
         (when.gqa_at_least, lambda least: shape.gqa >= least),
         (when.experts, lambda n: shape.experts == n),
@@ -92,14 +90,14 @@ def fitting(name: str, inner: int) -> Format:
     for candidate in _chain(name):
         if inner % candidate.block[0] == 0 or candidate.parts:
             return candidate
-    return stored("fp16")
+    return stored_format("fp16")
 
 
 def _chain(name: str) -> Iterator[Format]:
     """A format and the one it falls back to."""
-    yield stored(name)
+    yield stored_format(name)
     if "*" in name or name.endswith("bit"):
         return
     fallback = load_format(name).fallback
     if fallback is not None:
-        yield stored(fallback)
+        yield stored_format(fallback)

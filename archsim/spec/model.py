@@ -13,7 +13,7 @@ from archsim.blocks.layer import Layer, check_names, count_layers, walk_layers
 from archsim.blocks.norm import Norm
 
 
-class Source(Spec):
+class ModelSource(Spec):
     """Where figures come from. covers: the fields (dotted paths or top-level names) it vouches for."""
 
     id: str = "source"
@@ -164,9 +164,7 @@ class Model(Spec):
     name: str
     title: str | None = None
     org: str | None = None
-    released: Annotated[str, Field(pattern=r"^\d{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?)?$")] | None = (
-        None
-    )
+    released: Annotated[str, Field(pattern=r"^\d{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?)?$")] | None = None
     aliases: tuple[str, ...] = ()
     hf_ids: tuple[str, ...] = ()
     extends: str | None = None
@@ -190,7 +188,7 @@ class Model(Spec):
     confidence: Literal["verified", "published", "inferred"] | None = None
     published: Published | None = None
     notes: tuple[str, ...] = ()
-    sources: tuple[Source, ...] = ()
+    sources: tuple[ModelSource, ...] = ()
 
     letters = {"d_model": ("D", "width of the model"), "vocab_size": ("V", "vocabulary")}
     decisions = {
@@ -210,17 +208,13 @@ class Model(Spec):
             raise InvalidBlock("an `encoder` stack and `architecture: encoder-decoder` belong together")
         inner = self.encoder.embedding if self.encoder is not None else None
         if inner is not None and inner.factor != self.embedding.factor:
-            raise InvalidBlock(
-                "encoder and decoder share one embedding table: both have its `factor`, or neither does"
-            )
+            raise InvalidBlock("encoder and decoder share one embedding table: both have its `factor`, or neither does")
         cross = [layer for layer in walk_layers(self.layers) if layer.cross_attention is not None]
         if cross and self.encoder is None:
             raise InvalidBlock("`cross_attention` needs an `encoder` to attend to")
         small = [layer for layer in walk_layers(self.layers) if layer.per_layer_input is not None]
         if small and self.embedding.per_layer is None:
-            raise InvalidBlock(
-                "`per_layer_input` needs the table it is taken from: `embedding: {per_layer: ...}`"
-            )
+            raise InvalidBlock("`per_layer_input` needs the table it is taken from: `embedding: {per_layer: ...}`")
         if self.architecture == "encoder" and self.head is not None:
             raise InvalidBlock("an encoder has an `mlm_head` or a `pooler`, not a `head`")
         return self
@@ -236,7 +230,7 @@ class Model(Spec):
         return self.architecture != "encoder"
 
 
-def merged_layers(document: JsonObject, merge: Any) -> JsonObject:
+def merge_layers(document: JsonObject, merge: Any) -> JsonObject:
     """The document with `layer` merged under every entry of `layers`, groups opened, and under the layer of the
     prediction modules; `layer` itself is dropped.
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from archsim.base.span import Span
 
 
-class Source(NamedTuple):
+class TextSource(NamedTuple):
     """A text that was read: the name under which it is shown, and its lines."""
 
     name: str
@@ -18,7 +18,7 @@ class Source(NamedTuple):
 class Mark(NamedTuple):
     """The place of one key or value: line and column from 0, length in characters on its first line."""
 
-    source: Source
+    source: TextSource
     line: int
     column: int
     length: int
@@ -83,12 +83,12 @@ def merge(base: Node, over: Node) -> Node:
         if key not in over:
             result.put(key, value, (base.key_mark(key), base.value_mark(key)))
         elif over[key] is not None:
-            result.put(key, _merged(value, over[key]), (over.key_mark(key), over.value_mark(key)))
+            result.put(key, _merge(value, over[key]), (over.key_mark(key), over.value_mark(key)))
     for key, value in over.items():
         if key not in base and value is not None:
             result.put(key, value, (over.key_mark(key), over.value_mark(key)))
     return result
 
 
-def _merged(below: object, above: object) -> object:
+def _merge(below: object, above: object) -> object:
     return merge(below, above) if isinstance(below, Node) and isinstance(above, Node) else above

@@ -9,17 +9,7 @@ from archsim.base.diagnostics import quote
 from archsim.base.errors import UsageError
 from archsim.spec import loader
 
-TOP_LEVEL = (
-    "embedding",
-    "final_norm",
-    "head",
-    "encoder",
-    "mtp",
-    "mlm_head",
-    "weights",
-    "published",
-    "lineage",
-)
+TOP_LEVEL = ("embedding", "final_norm", "head", "encoder", "mtp", "mlm_head", "weights", "published", "lineage")
 """First words of a path that begin at the document; any other dotted path begins at every layer that has it."""
 
 

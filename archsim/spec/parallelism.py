@@ -63,9 +63,7 @@ def check(model: Model, plan: Plan) -> Plan:
     group = plan.tp * plan.dp
     if group % plan.ep:
         valid = ", ".join(str(n) for n in range(1, group + 1) if group % n == 0)
-        raise InvalidPlan(
-            f"ep {plan.ep} must divide tp x dp = {group}", hints=(f"valid degrees here: {valid}",)
-        )
+        raise InvalidPlan(f"ep {plan.ep} must divide tp x dp = {group}", hints=(f"valid degrees here: {valid}",))
     return plan
 
 
@@ -81,9 +79,7 @@ def check_degrees(model: Model, plan: Plan) -> None:
     if plan.pp > layers:
         raise InvalidPlan(
             f"pp {plan.pp} is more than the {layers} layers of {model.name}",
-            hints=(
-                f"at most {layers} pipeline stages; fewer devices, or more tensor parallelism, leave fewer",
-            ),
+            hints=(f"at most {layers} pipeline stages; fewer devices, or more tensor parallelism, leave fewer",),
         )
     _check_experts(model, plan.ep)
 
@@ -136,11 +132,7 @@ def _largest_tp(model: Model, devices: int, max_domain: int) -> int:
 def candidates(model: Model, max_domain: int, given: Plan, fixed: frozenset[str]) -> Iterator[Plan]:
     """Plans of growing size for `--devices auto`: 1, 2, 4, ... and every valid tp degree, then whole domains."""
     step = given.dp * (given.tp if "tp" in fixed else 1) * (given.pp if "pp" in fixed else 1)
-    sizes = {
-        *tp_degrees(model, max_domain),
-        *(2**i for i in range(11)),
-        *(max_domain * k for k in range(2, 17)),
-    }
+    sizes = {*tp_degrees(model, max_domain), *(2**i for i in range(11)), *(max_domain * k for k in range(2, 17))}
     for n in sorted(sizes):
         try:
             yield plan_for(model, n * step, max_domain, given, fixed)

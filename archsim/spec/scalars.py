@@ -41,9 +41,7 @@ def plain(text: str) -> object:
         return text in _TRUE
     if text in _YES or text in _NO:
         meaning = "true" if text in _YES else "false"
-        raise _trap(
-            text, f'a boolean in YAML 1.1 and text in YAML 1.2: write `{meaning}`, or `"{text}"` for the text'
-        )
+        raise _trap(text, f'a boolean in YAML 1.1 and text in YAML 1.2: write `{meaning}`, or `"{text}"` for the text')
     if text[0] in _NUMBER_START:
         return _number(text)
     return text
@@ -56,25 +54,23 @@ def key(text: str) -> object:
 
 def _number(text: str) -> object:
     if _INT.fullmatch(text):
-        return int(_bounded(text))
+        return int(_check_bounds(text))
     if _OCTAL.fullmatch(text):
         digits = text.lstrip("+-0") or "0"
-        raise _trap(
-            text, f'octal in YAML 1.1: write `{digits}` without leading zeros, or `"{text}"` for the text'
-        )
+        raise _trap(text, f'octal in YAML 1.1: write `{digits}` without leading zeros, or `"{text}"` for the text')
     if _FLOAT.fullmatch(text):
-        value = float(_bounded(text))
+        value = float(_check_bounds(text))
         if math.isfinite(value):
             return value
         raise _endless(text)
     if _NON_FINITE.fullmatch(text):
         raise _endless(text)
     if _PREFIXED.fullmatch(text):
-        return int(_bounded(text), 0)
-    return _checked(text)
+        return int(_check_bounds(text), 0)
+    return _check_text(text)
 
 
-def _checked(text: str) -> str:
+def _check_text(text: str) -> str:
     """Text that starts like a number, unless YAML 1.1 would make a number of it."""
     if _SEXAGESIMAL.fullmatch(text):
         raise _trap(text, f'a base-60 number in YAML 1.1: write `"{text}"` for the text, or a decimal number')
@@ -85,7 +81,7 @@ def _checked(text: str) -> str:
     return text
 
 
-def _bounded(text: str) -> str:
+def _check_bounds(text: str) -> str:
     if len(text) > _MAX_DIGITS:
         raise InvalidValue(f"a number of {len(text):,} characters", label="too long for a number")
     return text
@@ -96,6 +92,4 @@ def _trap(text: str, label: str) -> InvalidValue:
 
 
 def _endless(text: str) -> InvalidValue:
-    return InvalidValue(
-        f"{quote(text)} is not a finite number", label="leave the field out if there is no limit"
-    )
+    return InvalidValue(f"{quote(text)} is not a finite number", label="leave the field out if there is no limit")

@@ -27,10 +27,10 @@ def schema(kind: str) -> Schema:
     }  # fmt: skip
     if kind not in makers:
         raise UnknownName(f"no schema named {quote(kind)}", hints=(f"known: {', '.join(KINDS)}",))
-    return {"$schema": BASE, "title": f"archsim {kind} document", **_sorted_definitions(makers[kind]())}
+    return {"$schema": BASE, "title": f"archsim {kind} document", **_sort_definitions(makers[kind]())}
 
 
-def _sorted_definitions(made: Schema) -> Schema:
+def _sort_definitions(made: Schema) -> Schema:
     made.pop("title", None)
     definitions = made.pop("$defs", {})
     return {**made, "$defs": dict(sorted(definitions.items()))}
@@ -46,7 +46,7 @@ def _engine() -> Schema:
     from archsim.spec.engine import Engine
 
     made = Engine.model_json_schema()
-    memory = made["$defs"]["Memory"]
+    memory = made["$defs"]["EngineMemoryRules"]
     required = memory.pop("required")
     memory["anyOf"] = [{"required": ["as"]}, {"required": required}]
     return made
@@ -102,9 +102,7 @@ def _without_kind(family: str, definitions: Schema) -> Schema:
         for field, rule in definitions[name]["properties"].items():
             if field != "kind" and rule not in fields.setdefault(field, []):
                 fields[field].append(rule)
-    rules = {
-        field: found[0] if len(found) == 1 else {"anyOf": found} for field, found in sorted(fields.items())
-    }
+    rules = {field: found[0] if len(found) == 1 else {"anyOf": found} for field, found in sorted(fields.items())}
     text = f"Fields of an {family} block whose `kind` comes from the layer underneath."
     return {"type": "object", "description": text, "properties": rules, "additionalProperties": False}
 

@@ -79,7 +79,7 @@ def normalise(name: str) -> str:
     return name.rsplit("/", 1)[-1].lower().translate(_IGNORED)
 
 
-def undotted(spelling: str) -> str:
+def without_dots(spelling: str) -> str:
     """A normalised spelling without its dots: only for use where the spelling with them is unknown."""
     return spelling.replace(".", "")
 

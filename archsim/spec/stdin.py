@@ -24,9 +24,7 @@ def document() -> Path:
     if stream is None or sys.stdin.isatty():
         hint = "such as `cat config.json | archsim count -`"
         raise SpecError(
-            "`-` reads a spec or a config.json from standard input, which is empty",
-            code="E109",
-            hints=(hint,),
+            "`-` reads a spec or a config.json from standard input, which is empty", code="E109", hints=(hint,)
         )
     try:
         data = stream.read(MAX_BYTES + 1)

@@ -54,9 +54,7 @@ def stored_weights(model: Model) -> tuple[Shape, list[Stored]]:
     graph = lower(model, replace(step, source=step.seqs) if model.encoder is not None else step, PARTS)
     homes, shared = _layers(graph)
     fused = model.name.lower().startswith(FUSED)
-    found = [
-        Stored(t, _class(t, fused), _copies(t.name, homes, shared), _row(t)) for t in _weights(graph).values()
-    ]
+    found = [Stored(t, _class(t, fused), _copies(t.name, homes, shared), _row(t)) for t in _weights(graph).values()]
     own = [i for name, at in homes.items() if not name.startswith("mtp") for i in at]
     return _shape(model, found, len(own)), found
 
@@ -82,19 +80,19 @@ def _shape(model: Model, weights: list[Stored], layers: int) -> Shape:
 def _layers(graph: Block) -> tuple[dict[str, list[int]], set[str]]:
     """Name of every layer block -> places of its repetitions in the whole stack; and those that share weights."""
     homes: dict[str, list[int]] = {}
-    for place, block in enumerate(_unrolled(graph)):
+    for place, block in enumerate(_unroll_layers(graph)):
         homes.setdefault(block.name, []).append(place)
     return homes, {block.name for block in blocks(graph) if block.shared}
 
 
-def _unrolled(block: Block) -> Iterator[Block]:
+def _unroll_layers(block: Block) -> Iterator[Block]:
     """Layers in order, repetitions written out: loops that hold no other loop."""
     inner = [child for child in block.body if isinstance(child, Block) and _loops(child)]
     for _ in range(block.times if block.carry else 1):
         if block.carry and not inner:
             yield block
         for child in inner:
-            yield from _unrolled(child)
+            yield from _unroll_layers(child)
 
 
 def _loops(block: Block) -> bool:
@@ -137,9 +135,7 @@ def _outputs(weight: Tensor) -> int:
 
 def _row(tensor: Tensor) -> int:
     """Elements along a row of the stored matrix, which blocks may not cross."""
-    if tensor.name.endswith(
-        "w_uk"
-    ):  # llama.cpp stores the keys' up-projection transposed, ready to be absorbed
+    if tensor.name.endswith("w_uk"):  # llama.cpp stores the keys' up-projection transposed, ready to be absorbed
         return int(tensor.axes["Hn"])
     rows = set(tensor.axes) - set(tensor.inner) if tensor.inner else {next(iter(tensor.axes))}
     return int(product(n for axis, n in tensor.axes.items() if axis not in rows))

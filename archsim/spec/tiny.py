@@ -28,13 +28,13 @@ def _reduced(spec: S) -> S:
     changes: Changes = {}
     for name in type(spec).model_fields:
         value = getattr(spec, name)
-        small = _limited(value, limits.get(name))
+        small = _limit(value, limits.get(name))
         if small is not value:
             changes[name] = small
     return spec.model_copy(update=changes | spec.tiny_fields())
 
 
-def _limited(value: object, limit: int | None) -> object:
+def _limit(value: object, limit: int | None) -> object:
     if isinstance(value, Spec):
         return _reduced(value)
     if isinstance(value, tuple) and any(isinstance(item, Spec) for item in value):

@@ -45,20 +45,14 @@ COLUMNS: tuple[Column, ...] = (
     Column("output_len", "whole", better=1),
     Column("fits", "truth"),
     Column("memory_bytes_per_device", "whole", better=-1),
-    *(
-        Column(f"{part}_bytes_per_device", "whole", better=-1)
-        for part in ("weights", "kv_cache", "activation")
-    ),
+    *(Column(f"{part}_bytes_per_device", "whole", better=-1) for part in ("weights", "kv_cache", "activation")),
     Column("free_bytes_per_device", "whole", better=1),
     *_phase("prefill"),
     *_phase("decode"),
     Column("ttft_s", "number", "expected", -1, ("prefill",)),
     Column("tpot_s", "number", "expected", -1, ("decode",)),
     Column("e2e_s", "number", "expected", -1, ("prefill", "decode")),
-    *(
-        Column(f"tokens_per_s{of}", "number", "expected", 1, ("decode",))
-        for of in ("", "_per_user", "_per_device")
-    ),
+    *(Column(f"tokens_per_s{of}", "number", "expected", 1, ("decode",)) for of in ("", "_per_user", "_per_device")),
 )
 """In the order of output."""
 

@@ -75,9 +75,7 @@ class BlockPricer:
         self.part, self.load = part, load
         self.memory = EngineMemoryModel(part.tensors, load)
         self.steps, self.graphs = self.memory.steps, self.memory.graphs
-        self.pricer = StepPricer.of(
-            part.model, part.hardware, part.formats, part.overheads, Plan(), graphs=self.graphs
-        )
+        self.pricer = StepPricer.of(part.model, part.hardware, part.formats, part.overheads, Plan(), graphs=self.graphs)
 
     def at(self, mask: object) -> BlockPricer:
         """The pricer of the prefills at the points of a mask over batch and prompts, one after another."""
@@ -86,15 +84,11 @@ class BlockPricer:
     def columns(self, name: PhaseName, plan: Plan, needs: Needs) -> Values:
         """The columns of a phase; words as positions in `CODES`."""
         pricer = self.pricer.on(plan)
-        step, tokens = (
-            (self.steps.prefill, self.load.prompt_tokens) if name == "prefill" else (self.steps.decode, 0)
-        )
+        step, tokens = (self.steps.prefill, self.load.prompt_tokens) if name == "prefill" else (self.steps.decode, 0)
         if needs == "ideal":
             return {f"{name}_ideal_s": pricer.ideal_s(step, tokens)}
         time = pricer.price(step).called(name, tokens)
-        values = {
-            f"{name}_{end}_s": getattr(time, f"{end}_s") for end in ("ideal", "expected", "low", "high")
-        }
+        values = {f"{name}_{end}_s": getattr(time, f"{end}_s") for end in ("ideal", "expected", "low", "high")}
         values[f"{name}_evidence"] = time.evidence_index
         if needs == "bound":
             values[f"{name}_bound"] = time.bound_index
@@ -266,9 +260,7 @@ def _merged(axes: Axes, worker: BlockPricer, picks: list[Pick], asked: Asked) ->
     return {name: None if name in missing else value for name, value in values.items()}
 
 
-def _take_prefill(
-    values: Values, worker: BlockPricer, members: list[Pick], chosen: Any, asked: Asked
-) -> None:
+def _take_prefill(values: Values, worker: BlockPricer, members: list[Pick], chosen: Any, asked: Asked) -> None:
     """Prefills hang on batch and prompt together, so they are priced only where one of the plans is chosen."""
     used = chosen.any(axis=2, keepdims=True)
     local = worker if used.all() else worker.at(used)

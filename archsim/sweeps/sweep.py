@@ -124,11 +124,7 @@ def sweep(
 
     Combinations that no plan is valid for are left out and noted. Raises InvalidPlan where that leaves nothing.
     """
-    axes = Axes(
-        parse_range(batch, "batch"),
-        parse_range(input_len, "input-len"),
-        parse_range(output_len, "output-len"),
-    )
+    axes = Axes(parse_range(batch, "batch"), parse_range(input_len, "input-len"), parse_range(output_len, "output-len"))
     degrees = list(_degrees(tp=tp, pp=pp, ep=ep, dp=dp))
     counts = _counts(devices)
     found: list[SweepSlice] = []
@@ -144,9 +140,7 @@ def sweep(
                         raise
                     refused.setdefault(f"{model.name} on {device.id}: {error.message}", error)
     if not found:
-        raise next(iter(refused.values()), None) or UsageError(
-            "a sweep wants at least one model and one device"
-        )
+        raise next(iter(refused.values()), None) or UsageError("a sweep wants at least one model and one device")
     condition = Condition.of(where) if where else None
     return Sweep(
         structures=tuple(found), axes=axes, columns=chosen(columns), where=condition, pareto=objectives(pareto),
@@ -196,8 +190,6 @@ class Case:
         auto = count is None and not {"tp", "pp"} & fixed
         plans = tuple(search.linked(start, fixed)) if auto else (search.plan_on(count, start, fixed),)
         if plans:  # raises what an estimate would: a format without a peak, groups without a link
-            pricer = StepPricer.of(
-                model, device, self.formats, overheads, plans[0], graphs=memory.graphs, rates=rates
-            )
+            pricer = StepPricer.of(model, device, self.formats, overheads, plans[0], graphs=memory.graphs, rates=rates)
             price_phases(pricer, memory.steps, model.architecture != "encoder")
         return SweepSlice(tensors=tensors, overheads=overheads, plans=plans, auto=auto)

@@ -245,9 +245,7 @@ def _of_runs(engine: str, fits: Sequence[JsonMapping]) -> Iterator[JsonObject]:
     alike = [prior for prior in load_engine(engine).time.fits if prior.like is not None]
     for fit in fits:
         dtype = fit.get("dtype", "")
-        same = [
-            p.vendor for p in alike if (p.like, p.kernel_class, p.dtype) == (fit["vendor"], fit["op"], dtype)
-        ]
+        same = [p.vendor for p in alike if (p.like, p.kernel_class, p.dtype) == (fit["vendor"], fit["op"], dtype)]
         for vendor in (fit["vendor"], *same):
             yield {
                 "device": "", "engine": engine, "version": "", "vendor": vendor, "op": fit["op"], "dtype": dtype,

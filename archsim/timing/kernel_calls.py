@@ -27,9 +27,7 @@ from archsim.graph.tensor import Axes, Format, Tensor, Use, nbytes, numel
 from archsim.timing.classes.call import STORED, KernelCall
 from archsim.timing.device import DeviceRates
 
-FREE = frozenset(
-    {"add", "scale", "clip", "mul", "gate", "softcap", "sigmoid", "dispatch", "combine", "concat", "tanh"}
-)
+FREE = frozenset({"add", "scale", "clip", "mul", "gate", "softcap", "sigmoid", "dispatch", "combine", "concat", "tanh"})
 """Maps that cost no launch of their own beside a product, a norm or the grouped kernel of experts."""
 
 VERIFIED = 16
@@ -54,11 +52,7 @@ class FusedCall(NamedTuple):
 
 
 def lower_to_calls(
-    kernels: Sequence[Kernel],
-    traffics: Sequence[Traffic],
-    step: Step,
-    machine: DeviceRates,
-    fused_qkv: bool = True,
+    kernels: Sequence[Kernel], traffics: Sequence[Traffic], step: Step, machine: DeviceRates, fused_qkv: bool = True
 ) -> list[FusedCall]:
     """The calls of one step's kernels, each with its HBM traffic. fused_qkv: whether products of one activation are
     one GEMM.
@@ -70,9 +64,7 @@ def lower_to_calls(
     for members in gathered.values():
         together, moved = [kernels[i] for i in members], _sum([traffics[i] for i in members])
         main, passes = main_calls(together, moved, step, machine), elementwise_calls(together)
-        if (
-            not main and _product(together[0]) is not None
-        ):  # no time model: a roofline of the whole, passes included
+        if not main and _product(together[0]) is not None:  # no time model: a roofline of the whole, passes included
             passes = []
         elif passes and not main:  # the passes are all there is, and move at least what the kernel does
             passes = _with_traffic(passes, moved)
@@ -151,9 +143,7 @@ def _dispatched(kernel: Kernel) -> Use | None:
     return next((op.writes[0] for op in kernel.ops if op.fn == "dispatch"), None)
 
 
-def _routed_experts(
-    kernels: list[Kernel], moved: Traffic, step: Step, machine: DeviceRates
-) -> list[KernelCall]:
+def _routed_experts(kernels: list[Kernel], moved: Traffic, step: Step, machine: DeviceRates) -> list[KernelCall]:
     """The router's GEMM, and the grouped kernel of the experts, which is the one that deals out the rows."""
     product = _product(kernels[0])
     assert product is not None
@@ -164,9 +154,7 @@ def _routed_experts(
     return [_gemm(kernels[:1], product, weight, own, machine), *main_calls(kernels[1:], rest, step, machine)]
 
 
-def _gemm(
-    kernels: list[Kernel], product: Op, weight: Use, moved: Traffic, machine: DeviceRates
-) -> KernelCall:
+def _gemm(kernels: list[Kernel], product: Op, weight: Use, moved: Traffic, machine: DeviceRates) -> KernelCall:
     """Products side by side: their outputs add up. Axes that input, weight and output share are a batch."""
     read = next(use for use in product.reads if use is not weight)
     inner = _extent(weight.axes, _summed(product, weight))
@@ -176,9 +164,7 @@ def _gemm(
     return _product_call("gemm", weight.tensor.format, dims, moved.weight / (outer * inner), machine)
 
 
-def _experts(
-    kernels: list[Kernel], product: Op, weight: Use, moved: Traffic, machine: DeviceRates
-) -> KernelCall:
+def _experts(kernels: list[Kernel], product: Op, weight: Use, moved: Traffic, machine: DeviceRates) -> KernelCall:
     """The grouped kernel of a layer's experts; m: tokens over all ranks that share the experts out."""
     axes = weight.tensor.axes
     total, top_k = product.attrs["n_experts"], product.attrs["top_k"]
@@ -216,9 +202,7 @@ def _collective(op: Op, moved: Traffic) -> KernelCall:
     ranks, read, kind = op.attrs["group"], op.reads[0], COLLECTIVES[op.fn]
     size = nbytes(read) * (ranks if kind.gathers else 1)
     dims = {"n_gpus": ranks, "bytes": size, "stride": op.attrs.get("stride", 1), "hbm_bytes": moved.total}
-    return KernelCall(
-        kind.kernel_class, read.tensor.format.name if read.tensor.format.bits < 12 else "bf16", dims=dims
-    )
+    return KernelCall(kind.kernel_class, read.tensor.format.name if read.tensor.format.bits < 12 else "bf16", dims=dims)
 
 
 # ---------------------------------------------------------------------- attention
@@ -250,9 +234,7 @@ class _Attention(NamedTuple):
         (query, key), heads = scores[0].reads, [a for a in scores[0].reads[0].axes if a in pair]
         per_head = {tuple(a for a in op.reads[1].axes if a in pair) for op in scores}
         count = _extent(query.axes, heads)
-        depth = sum(
-            prod(n for a, n in op.reads[0].axes.items() if a not in pair and a != "T") for op in scores
-        )
+        depth = sum(prod(n for a, n in op.reads[0].axes.items() if a not in pair and a != "T") for op in scores)
         return cls(
             query=query, key=key, mask=next((op.attrs["mask"] for op in kernel.ops if "mask" in op.attrs), None),
             heads=count, kv_heads=_extent(key.axes, [a for a in key.axes if a in pair]),
@@ -293,9 +275,7 @@ def _attention(kernel: Kernel, moved: Traffic, step: Step) -> list[KernelCall]:
         dims = {
             "pairs": spec.pairs * pairs if len(parts) > 1 else spec.pairs,
             "hbm_bytes": (moved.state + moved.weight) * read + moved.act * tokens,
-            **(
-                {"kv_bytes": moved.state * read} if spec.key.tensor.kind == "state" or spec.shared_key else {}
-            ),
+            **({"kv_bytes": moved.state * read} if spec.key.tensor.kind == "state" or spec.shared_key else {}),
         }
         calls.append(_attention_call(spec, part, dims))
     return calls

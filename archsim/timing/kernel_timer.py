@@ -36,11 +36,7 @@ may be fitted holds such a pair, so this is a judgement."""
 UNKNOWN = TransferError(interval={str(code): (-0.4, 0.9) for code in range(4)})
 """The interval of a class and grade that nothing is known about."""
 
-ALIKE = (
-    {"bf16", "fp16"},
-    {"int8_wo", "int4_wo", "w4a16_mxfp4", "nvfp4_wo"},
-    {"fp8", "fp8_block", "mxfp4", "nvfp4"},
-)
+ALIKE = ({"bf16", "fp16"}, {"int8_wo", "int4_wo", "w4a16_mxfp4", "nvfp4_wo"}, {"fp8", "fp8_block", "mxfp4", "nvfp4"})
 """Formats whose kernels behave alike, up to the bytes and the peak that the formula knows."""
 
 
@@ -64,15 +60,7 @@ class Timer:
 
     def once(self, call: KernelCall) -> Duration:
         """`time`; of a call of plain numbers it is remembered for as long as the device's document lives."""
-        key = (
-            self.engine,
-            self.version,
-            call.kernel_class,
-            call.dtype,
-            call.kv_dtype,
-            call.kernel,
-            *call.dims.items(),
-        )
+        key = (self.engine, self.version, call.kernel_class, call.dtype, call.kv_dtype, call.kernel, *call.dims.items())
         try:
             found = self.memo.get(key)
         except TypeError:  # arrays have no hash
@@ -103,9 +91,7 @@ class Timer:
     def choose(self, model: KernelModel, call: KernelCall) -> KernelFit:
         """The nearest fit of the store for the call's class, format and implementation."""
         variant = model.variant(call.kernel)
-        query = FitQuery(
-            self.device, self.engine, self.version, call.kernel_class, call.dtype, call.kv_dtype, variant
-        )
+        query = FitQuery(self.device, self.engine, self.version, call.kernel_class, call.dtype, call.kv_dtype, variant)
         fits = self.store.fits
         if query not in fits:
             fits[query] = nearest(self.store, query)
@@ -125,9 +111,7 @@ def nearest(known: Store, query: FitQuery, surfaces: bool | None = None) -> Kern
     ]
     levels = known.levels.get(level_of(query.op, query.dtype), {})
     if not near:
-        constants = scaled(
-            dict(default_constants(MODELS[query.op]).constants), USUAL_SUSTAINED, query.device.sustained
-        )
+        constants = scaled(dict(default_constants(MODELS[query.op]).constants), USUAL_SUSTAINED, query.device.sustained)
         return KernelFit(Fitted(constants=constants), "datasheet", levels.get("datasheet", UNKNOWN), {})
     entry = entries[min(near)[-1]]
     grade = grade_of(entry, query)
@@ -139,9 +123,7 @@ def nearest(known: Store, query: FitQuery, surfaces: bool | None = None) -> Kern
         constants = scaled(constants, entry.sustained, query.device.sustained)
     found = read_surfaces(*entry.surfaces) if entry.surfaces and carried else ()
     host, ramp = host_time(known, entry, query)
-    return KernelFit(
-        Fitted(constants=constants, surfaces=found), grade, level, own_interval(entry, grade), host, ramp
-    )
+    return KernelFit(Fitted(constants=constants, surfaces=found), grade, level, own_interval(entry, grade), host, ramp)
 
 
 def efficiency_rank(entry: Entry) -> float:
@@ -206,9 +188,7 @@ def distance(entry: Entry, query: FitQuery) -> float | None:
     elif entry.device != device.id:
         if entry.vendor != device.vendor or entry.local:
             return None
-        cost += (
-            1.0 + abs(math.log(device.peak / entry.peak)) + abs(math.log(device.bandwidth / entry.bandwidth))
-        )
+        cost += 1.0 + abs(math.log(device.peak / entry.peak)) + abs(math.log(device.bandwidth / entry.bandwidth))
         cost += 0.0 if entry.family == device.family else 1.0
         cost += 0.0 if entry.memory == device.memory else 1.0
     cost += format_cost(entry, query)
@@ -297,12 +277,6 @@ def timer(
     peak = machine.matrix_flops("bf16")
     sustained = hardware.compute.sustained.get("bf16", 0.0)
     device = DeviceTraits(
-        hardware.id,
-        hardware.vendor,
-        hardware.arch.family,
-        peak,
-        machine.bandwidth,
-        sustained,
-        hardware.memory.kind,
+        hardware.id, hardware.vendor, hardware.arch.family, peak, machine.bandwidth, sustained, hardware.memory.kind
     )
     return Timer(device, machine, name, stated, store, hardware.memo.setdefault(store, {}))

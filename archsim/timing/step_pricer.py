@@ -25,15 +25,7 @@ from archsim.timing.kernel_calls import FusedCall, lower_to_calls
 from archsim.timing.kernel_timer import Timer
 from archsim.timing.kernel_timer import timer as timer_of
 from archsim.timing.roofline import seconds
-from archsim.timing.step_time import (
-    ClassTime,
-    FusedTime,
-    KernelCost,
-    KernelTime,
-    RankTime,
-    StepTime,
-    pieces_of,
-)
+from archsim.timing.step_time import ClassTime, FusedTime, KernelCost, KernelTime, RankTime, StepTime, pieces_of
 
 REMEMBERED_STEPS = 1024
 """Steps whose times one pricer keeps."""
@@ -86,9 +78,7 @@ class StepPricer:
 
         Raises UsageError for a device without any peak that the model's formats could run on.
         """
-        timer = timer_of(
-            hardware, overheads.kernels, rates or DeviceRates(hardware), overheads.version, store
-        )
+        timer = timer_of(hardware, overheads.kernels, rates or DeviceRates(hardware), overheads.version, store)
         return cls(graphs or StepGraphs(model, formats), timer, overheads, plan)
 
     def on(self, plan: Plan) -> StepPricer:
@@ -129,9 +119,7 @@ class StepPricer:
     def _rank_time(self, step: Step) -> RankTime:
         """The kernels of the rank's graph."""
         costs = self._roofline(step).costs
-        kernels: list[Kernel] = [
-            kernel for kernel, _ in kernels_with_edges(self.graphs.rank(step, self.plan))
-        ]
+        kernels: list[Kernel] = [kernel for kernel, _ in kernels_with_edges(self.graphs.rank(step, self.plan))]
         sums, traffics = TimeByKernelClass(self.timer), [cost.traffic for cost in costs]
         fused = []
         for call in lower_to_calls(kernels, traffics, step, self.timer.machine, self.overheads.fused_qkv):

@@ -49,13 +49,13 @@ class Figure(NamedTuple):
 
 def figures(path: Path, times: RunTimes) -> Iterator[tuple[Group, Figure]]:
     """The figures of a table that are one step, or the prompt of one request."""
-    table = files.read(path)
+    table = files.read_table(path)
     for row in range(len(table)):
         try:
             run, asked, phase = answered(table, row, times)
         except ArchsimError:
             continue
-        measured = runs._measured(table, asked)
+        measured = runs._measured_value(table, asked)
         if phase is None or not measured or not asked.counted:
             continue
         ratio = log(measured / asked.span.expected)
@@ -78,11 +78,7 @@ def answered(table: files.Table, row: int, times: RunTimes) -> tuple[Run, RowPre
     definition = asked.labels["definition"]
     if definition in STEPS:
         return run, asked, times.estimate(run, batch, isl, osl).decode
-    return (
-        run,
-        asked,
-        times.estimate(run, batch, isl, 1).prefill if definition in PROMPTS and batch == 1 else None,
-    )
+    return (run, asked, times.estimate(run, batch, isl, 1).prefill if definition in PROMPTS and batch == 1 else None)
 
 
 def holds(pair: tuple[Figure, Figure], common: float) -> bool:

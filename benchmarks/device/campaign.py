@@ -157,9 +157,7 @@ def report(args: argparse.Namespace) -> None:
     lines += c.section("Kernels, predicted before", c.kernel_errors(kernels, made))
     lines += c.section("Held-out kernels, with the fit of this device", c.kernel_errors(kernels, later))
     copy = c.copy_bandwidth(kernels)
-    peak = max(
-        (2 * c.product(row) for row in kernels if row["op"] == "gemm" and row["dtype"] == "bf16"), default=0.0
-    )
+    peak = max((2 * c.product(row) for row in kernels if row["op"] == "gemm" and row["dtype"] == "bf16"), default=0.0)
     lines += c.section("Whole models, predicted before", c.run_table(runs, made, copy, peak))
     lines += c.section("Whole models, with the fit of this device", c.run_table(runs, later, copy, peak))
     lines += c.section("Fused against unfused", c.fused_table(kernels))

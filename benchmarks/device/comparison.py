@@ -73,19 +73,7 @@ def run_table(runs: list[Row], made: dict[str, Any], copy: float, peak: float) -
     """Every timed run beside its prediction, with its share of copy bandwidth and of the fastest product."""
     known = {tuple(run["key"]): run for run in made.get("runs", ()) if "phase" in run}
     memory = {place(run): run["value"] for run in runs if run["metric"] == "peak_mem_gb"}
-    rows = [
-        [
-            "run",
-            "measured",
-            "predicted",
-            "error",
-            "80 % interval",
-            "of copy",
-            "of product",
-            "peak GiB",
-            "said",
-        ]
-    ]
+    rows = [["run", "measured", "predicted", "error", "80 % interval", "of copy", "of product", "peak GiB", "said"]]
     for run in runs:
         prediction = known.get(tuple(run["key"] or ()))
         if prediction is None:
@@ -120,10 +108,7 @@ def fused_table(kernels: list[Row]) -> list[list[str]]:
     rows = [["op", "m", "n", "MB in one kernel", "eager us", "compiled us", "Triton us", "eager / best"]]
     for place, found in sorted(times.items()):
         if len(found) > 1:
-            shown = [
-                f"{found[form]:.2f}" if form in found else "-"
-                for form in ("eager", "torch.compile", "triton")
-            ]
+            shown = [f"{found[form]:.2f}" if form in found else "-" for form in ("eager", "torch.compile", "triton")]
             ratio = found.get("eager", float("nan")) / min(found.values())
             rows.append([*place, f"{moved[place] / 1e6:.3f}", *shown, f"{ratio:.2f}"])
     return rows

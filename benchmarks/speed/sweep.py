@@ -52,15 +52,11 @@ def main() -> None:
     """Print the rates and the two commands."""
     for name, columns in (("core", CORE), ("expected times", EXPECTED), ("all columns", "")):
         fixed, auto = rate(columns, "8"), rate(columns, "auto")
-        print(
-            f"{name:15} {fixed / 1e6:5.2f} M points/s on 8 devices, {auto / 1e6:5.2f} M/s with `--devices auto`"
-        )
+        print(f"{name:15} {fixed / 1e6:5.2f} M points/s on 8 devices, {auto / 1e6:5.2f} M/s with `--devices auto`")
     seconds, _ = command(".csv", "--batch", "1-16+1", "--input-len", "128-5000+128")
     print(f"cold sweep of 16 x 39 x 16 = 9,984 points to CSV: {seconds:.2f} s")
     if "--large" in sys.argv:
-        seconds, peak = command(
-            ".parquet", "--batch", "1-400+1", "--input-len", "16-25000+16", "--devices", "8"
-        )
+        seconds, peak = command(".parquet", "--batch", "1-400+1", "--input-len", "16-25000+16", "--devices", "8")
         print(f"9,996,800 points to Parquet, all columns: {seconds:.0f} s, peak {peak:.0f} MB")
     print(f"this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
 

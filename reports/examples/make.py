@@ -41,9 +41,7 @@ def page(name: str) -> str:
     """The text of one example."""
     models, hw, options = EXAMPLES[name]
     with chdir(FOLDER):  # the examples' own specs are named by their files
-        found = api.report(
-            list(models), hw, light=True, command=f"python reports/examples/make.py {name}", **options
-        )
+        found = api.report(list(models), hw, light=True, command=f"python reports/examples/make.py {name}", **options)
     return str(found.html)
 
 

@@ -28,10 +28,7 @@ RUNS = [
 FILES: dict[str, tuple[list[dict[str, Any]], tuple[str, ...]]] = {
     "kernels": ([t.kernel(op) for op in t.EXTENTS], ("time_us",)),
     "runs": (RUNS, ("value",)),
-    "serving": (
-        [t.point(), t.point(concurrency=64), t.point(osl=1024)],
-        ("silicon_tpot_ms", "silicon_ttft_ms"),
-    ),
+    "serving": ([t.point(), t.point(concurrency=64), t.point(osl=1024)], ("silicon_tpot_ms", "silicon_ttft_ms")),
 }
 
 
@@ -128,9 +125,7 @@ def test_runs_are_refused_with_a_reason(row: dict[str, Any], reason: str, tmp_pa
 
 def test_an_unknown_engine_is_none_in_particular(tmp_path: Path) -> None:
     """Predicted, and said so."""
-    answer = archsim.validate(
-        t.write(tmp_path / "r.csv", [t.run(engine="MyEngine"), t.run(engine="generic")])
-    )
+    answer = archsim.validate(t.write(tmp_path / "r.csv", [t.run(engine="MyEngine"), t.run(engine="generic")]))
     assert len(answer.rows) == 2
     assert answer.rows.predicted[0] == answer.rows.predicted[1]
     assert any("MyEngine" in note for note in answer.notes)
@@ -174,11 +169,7 @@ def test_definitions_agree_with_one_another(tmp_path: Path) -> None:
 
 def test_an_empty_context_means_the_mean_of_the_growing_one(tmp_path: Path) -> None:
     """128 tokens from nothing are steps at 64 tokens on average: faster than after a long prompt."""
-    rows = [
-        t.run(isl=0, osl=1024, batch=1),
-        t.run(isl=1, osl=1022, batch=1),
-        t.run(isl=8192, osl=1024, batch=1),
-    ]
+    rows = [t.run(isl=0, osl=1024, batch=1), t.run(isl=1, osl=1022, batch=1), t.run(isl=8192, osl=1024, batch=1)]
     empty, mean, long = archsim.validate(t.write(tmp_path / "r.csv", rows)).rows.predicted
     assert empty == pytest.approx(mean, rel=1e-3)
     assert empty > long
@@ -195,12 +186,7 @@ def test_memory_figures_are_those_of_fit_and_count(tmp_path: Path) -> None:
     assert whole * 2**30 == pytest.approx(archsim.count("llama3-8b").weight_bytes)
     assert half == pytest.approx(whole / 2, rel=0.01)
     fit = archsim.fit(
-        "llama3-8b",
-        "rtx-3090",
-        engine="vllm@0.6.4",
-        max_model_len=20000,
-        gpu_memory_utilization=0.9,
-        weights="bf16",
+        "llama3-8b", "rtx-3090", engine="vllm@0.6.4", max_model_len=20000, gpu_memory_utilization=0.9, weights="bf16"
     )
     assert tokens == fit.kv_tokens
 
@@ -225,9 +211,7 @@ def test_greatest_load_is_what_memory_holds(tmp_path: Path) -> None:
 
 def test_layers_split_over_devices_do_not_speed_up_a_step(tmp_path: Path) -> None:
     """llama.cpp's devices work one after another."""
-    rows = [
-        t.run(engine="llama.cpp", weights_dtype="gguf_q4_k_m", batch=1, pp=n, n_devices=n) for n in (1, 4)
-    ]
+    rows = [t.run(engine="llama.cpp", weights_dtype="gguf_q4_k_m", batch=1, pp=n, n_devices=n) for n in (1, 4)]
     one, four = archsim.validate(t.write(tmp_path / "r.csv", rows)).rows.predicted
     assert 0.8 * one < four < 1.05 * one
 

@@ -35,11 +35,7 @@ FIGURES = ("median_ape", "mape", "p90_ape", "time_weighted_error", "bias", "cove
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     """A small kernel table."""
-    rows = [
-        t.kernel(op, time_us=50.0 + i, device=d)
-        for i, op in enumerate(t.EXTENTS)
-        for d in ("H100-SXM", "L40S")
-    ]
+    rows = [t.kernel(op, time_us=50.0 + i, device=d) for i, op in enumerate(t.EXTENTS) for d in ("H100-SXM", "L40S")]
     return t.write(tmp_path / "kernels.csv", [*rows, t.kernel(device="abacus")])
 
 
@@ -63,15 +59,7 @@ def test_page_shows_errors_worst_rows_and_refusals(table: Path, archsim: Callabl
     """In at most 100 columns."""
     result = archsim("validate", str(table))
     assert result.code == 0
-    for words in (
-        "By op",
-        "By device",
-        "By regime",
-        "Worst",
-        "Refused",
-        "roofline",
-        "no device named `abacus`",
-    ):
+    for words in ("By op", "By device", "By regime", "Worst", "Refused", "roofline", "no device named `abacus`"):
         assert words in result.out
     assert max(map(len, result.out.splitlines())) <= 100
 
@@ -107,9 +95,7 @@ def test_options(args: tuple[str, ...], code: int, table: Path, archsim: Callabl
     ("name", "code", "says"),
     [("none.csv", 3, "no such file"), ("notes.txt", 3, "notes.txt"), ("no-such-model", 2, "no model named")],
 )
-def test_what_is_nothing_known(
-    name: str, code: int, says: str, tmp_path: Path, archsim: Callable[..., Any]
-) -> None:
+def test_what_is_nothing_known(name: str, code: int, says: str, tmp_path: Path, archsim: Callable[..., Any]) -> None:
     """An invalid file, or a model that nobody knows."""
     (tmp_path / "notes.txt").write_text("hello\n")
     result = archsim("validate", str(tmp_path / name) if "." in name else name)
@@ -138,9 +124,7 @@ class Links(HTMLParser):
         """Count and collect."""
         self.tags[tag] += 1
         self.fetched += [
-            v or ""
-            for k, v in attrs
-            if k in ("src", "href", "data", "action") and not (v or "").startswith("#")
+            v or "" for k, v in attrs if k in ("src", "href", "data", "action") and not (v or "").startswith("#")
         ]
 
 
@@ -229,9 +213,7 @@ def test_own_runs_have_every_table() -> None:
 
 
 # ------------------------------------------------------------------------------- others' measurements
-@pytest.mark.skipif(
-    "ARCHSIM_MEASURED" not in os.environ, reason="ARCHSIM_MEASURED names a folder of measured tables"
-)
+@pytest.mark.skipif("ARCHSIM_MEASURED" not in os.environ, reason="ARCHSIM_MEASURED names a folder of measured tables")
 def test_measured_tables_leave_no_row_out() -> None:
     """Of a folder of tables, every row of a known metric is predicted, with the interval around the prediction."""
     found: Any = package.validate(os.environ["ARCHSIM_MEASURED"])

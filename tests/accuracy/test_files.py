@@ -10,7 +10,7 @@ import pytest
 import yaml
 from accuracy import tables as t
 
-from archsim.accuracy.files import MEASURED, read, tables
+from archsim.accuracy.files import MEASURED, read_table, tables
 from archsim.base.errors import SpecError
 
 ROWS: dict[str, list[dict[str, Any]]] = {
@@ -24,7 +24,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
 @pytest.mark.parametrize("form", ["csv", "gz", "json", "yaml"])
 def test_a_kind_is_told_by_its_columns(kind: str, form: str, tmp_path: Path) -> None:
     """Whatever the file is called and however it is written."""
-    table = read(t.write(tmp_path / "file.dat", ROWS[kind], form))
+    table = read_table(t.write(tmp_path / "file.dat", ROWS[kind], form))
     assert (table.kind, len(table), table.ids) == (kind, 2, ["0", "1"])
 
 
@@ -34,14 +34,14 @@ def test_block_style_yaml_with_shared_fields(tmp_path: Path) -> None:
     path.write_text(
         yaml.safe_dump({"device": "L40S", "rows": [{"id": "a", "model": "llama3-8b", "metric": "ttft_ms"}]})
     )
-    assert read(path).question(0) == {"id": "a", "model": "llama3-8b", "device": "L40S", "metric": "ttft_ms"}
+    assert read_table(path).question(0) == {"id": "a", "model": "llama3-8b", "device": "L40S", "metric": "ttft_ms"}
 
 
 @pytest.mark.parametrize("kind", ROWS)
 def test_questions_hold_nothing_measured(kind: str, tmp_path: Path) -> None:
     """No measured column, and no column that nobody knows, reaches a predictor."""
     rows = [{**row, "surplus": "value 1.5", "notes": "measured 80 ms"} for row in ROWS[kind]]
-    table = read(t.write(tmp_path / "file.csv", rows))
+    table = read_table(t.write(tmp_path / "file.csv", rows))
     measured = {name for names in MEASURED[table.kind].values() for name in names}
     assert not {*measured, "surplus", "notes"} & table.questions.keys()
     assert [value for values in table.measured.values() for value in values if value is None] == []
@@ -68,14 +68,14 @@ def test_a_file_of_nothing_known_is_refused(content: bytes, says: str, tmp_path:
     path = tmp_path / "file.csv"
     path.write_bytes(content)
     with pytest.raises(SpecError, match=says) as caught:
-        read(path)
+        read_table(path)
     assert caught.value.exit_code == 3
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     """By its name."""
     with pytest.raises(SpecError, match="no such file"):
-        read(tmp_path / "none.csv")
+        read_table(tmp_path / "none.csv")
 
 
 def test_a_folder_is_all_tables_in_it(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_folder_is_all_tables_in_it(tmp_path: Path) -> None:
 
 def test_a_sample_is_the_same_each_time(tmp_path: Path) -> None:
     """Drawn with a fixed seed, in the file's order."""
-    table = read(t.write(tmp_path / "k.csv", [t.kernel(m=m, time_us=m) for m in range(1, 101)]))
+    table = read_table(t.write(tmp_path / "k.csv", [t.kernel(m=m, time_us=m) for m in range(1, 101)]))
     first, again = table.sample(10), table.sample(10)
     assert first == again
     assert first.ids == sorted(first.ids, key=int)

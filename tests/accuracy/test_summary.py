@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from archsim.accuracy.rows import Refused, Rows
-from archsim.accuracy.validation import Validation, joined
+from archsim.accuracy.validation import Validation, join_validations
 
 
 def rows(measured: list[float], predicted: list[float], metric: str = "time_us", **changes: Any) -> Rows:
@@ -63,9 +63,7 @@ def test_groups_hold_all_rows() -> None:
 
 def test_pairs_of_the_same_work_are_ranked() -> None:
     """Three rows of one kind of work: of the pairs that differ by more than 5 %, one of two is in order."""
-    answer = Validation(
-        kind="kernels", rows=rows([10, 20, 10.2, 5], [5, 4, 6, 1], peers=np.array([0, 0, 0, 1]))
-    )
+    answer = Validation(kind="kernels", rows=rows([10, 20, 10.2, 5], [5, 4, 6, 1], peers=np.array([0, 0, 0, 1])))
     assert answer.summary["pairs"] == {"count": 2, "ranked_right": 0.0}
     better = Validation(kind="kernels", rows=rows([10, 20, 30], [1, 5, 2], peers=np.zeros(3, int)))
     assert better.summary["pairs"] == {"count": 3, "ranked_right": pytest.approx(2 / 3)}
@@ -81,14 +79,12 @@ def test_worst_rows_are_those_off_by_the_largest_factor() -> None:
 def test_joined_answers_keep_ids_apart() -> None:
     """Ids that occur in two files are prefixed with the file's name; others stay."""
     first, second = (
-        Validation(
-            kind="kernels", rows=rows([1], [1]), files=(name,), refused=(Refused("7", "time_us", "why"),)
-        )
+        Validation(kind="kernels", rows=rows([1], [1]), files=(name,), refused=(Refused("7", "time_us", "why"),))
         for name in ("a.csv", "b.csv")
     )
-    both = joined([first, second])
+    both = join_validations([first, second])
     assert list(both.rows.ids) == ["a.csv:0", "b.csv:0"]
     assert [refused.id for refused in both.refused] == ["a.csv:7", "b.csv:7"]
     assert both.summary["pairs"]["count"] == 0
     other = Validation(kind="kernels", rows=rows([1], [1], ids=["own"]), files=("c.csv",))
-    assert list(joined([first, other]).rows.ids) == ["0", "own"]
+    assert list(join_validations([first, other]).rows.ids) == ["0", "own"]

@@ -95,16 +95,12 @@ GEMMA_FFN = {"kind": "geglu", "activation": "gelu_tanh", "d_ff": F}
 GEMMA_LAYER = layer(placement="pre+post", norm=UNIT, ffn=GEMMA_FFN, repeat=1)
 
 
-def _gemma(
-    name: str, repeat: int, local: dict[str, Any], full: dict[str, Any], cap: float | None
-) -> dict[str, Any]:
+def _gemma(name: str, repeat: int, local: dict[str, Any], full: dict[str, Any], cap: float | None) -> dict[str, Any]:
     """Local layers and a global one, repeated."""
     group = [GEMMA_LAYER | {"name": "local"} | local, GEMMA_LAYER | {"name": "full"} | full]
     head = {"tied": True} if cap is None else {"tied": True, "softcap": cap}
     embedding = {"scale": "sqrt_d_model"}
-    return spec(
-        {"repeat": repeat, "layers": group}, name=name, final_norm=UNIT, embedding=embedding, head=head
-    )
+    return spec({"repeat": repeat, "layers": group}, name=name, final_norm=UNIT, embedding=embedding, head=head)
 
 
 def _gemma2() -> Family:

@@ -90,10 +90,7 @@ def _t5() -> Family:
     }
     own = mha(scale=1.0, position={"kind": "t5", "buckets": 8, "max_distance": 10})
     relu = {"kind": "mlp", "activation": "relu", "d_ff": F}
-    stack = {
-        "layers": [layer(attention=own | {"mask": {"kind": "bidirectional"}}, ffn=relu)],
-        "final_norm": RMS,
-    }
+    stack = {"layers": [layer(attention=own | {"mask": {"kind": "bidirectional"}}, ffn=relu)], "final_norm": RMS}
     return Family(
         config="T5Config",
         model="T5ForConditionalGeneration",

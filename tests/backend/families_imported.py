@@ -197,15 +197,7 @@ def _qwen3_5() -> Family:
     gate = {"attention.w_q": (q, per_head(0, 2)), "attention.w_gate": (q, per_head(1, 2))}
     norms = NORMS | {"mixer_norm": LAYERS + "input_layernorm.weight"}
     return imported(
-        "Qwen3_5ForCausalLM",
-        "qwen3_5_text",
-        settings,
-        UNTIED,
-        attention(**HEAD_NORMS),
-        gate,
-        SWIGLU,
-        norms,
-        _delta(),
+        "Qwen3_5ForCausalLM", "qwen3_5_text", settings, UNTIED, attention(**HEAD_NORMS), gate, SWIGLU, norms, _delta()
     )
 
 
@@ -244,18 +236,14 @@ def _lfm2(model_type: str, name: str, table: Table, **own: object) -> Family:
     norms = {f"{n}_norm": LAYERS + "operator_norm.weight" for n in ("attention", "mixer")}
     full = renamed(projections("q k v") | {"w_o": "out_proj.weight"}, "attention.", a)
     full |= {f"attention.{n}_norm": f"{a}{n}_layernorm.weight" for n in "qk"}
-    mlp = {
-        f"ffn.w_{n}": f"{LAYERS}feed_forward.w{i}.weight" for n, i in (("gate", 1), ("up", 3), ("down", 2))
-    }
+    mlp = {f"ffn.w_{n}": f"{LAYERS}feed_forward.w{i}.weight" for n, i in (("gate", 1), ("up", 3), ("down", 2))}
     norms["ffn_norm"] = LAYERS + "ffn_norm.weight"
     return imported(name, model_type, settings, top, mixer, full, norms, mlp, table)
 
 
 def _lfm2_moe() -> Family:
     f = LAYERS + "feed_forward."
-    table = {"moe.w_router": f + "gate.weight", "moe.selection_bias": f + "expert_bias"} | experts(
-        f + "experts."
-    )
+    table = {"moe.w_router": f + "gate.weight", "moe.selection_bias": f + "expert_bias"} | experts(f + "experts.")
     return _lfm2(
         "lfm2_moe", "Lfm2MoeForCausalLM", table, moe_intermediate_size=WIDTH, num_dense_layers=1, num_experts=6,
         num_experts_per_tok=2, routed_scaling_factor=1.5,

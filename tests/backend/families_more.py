@@ -164,12 +164,8 @@ def _falcon(new: bool) -> Family:
         config="FalconConfig",
         model="FalconForCausalLM",
         layers=one(table),
-        top={
-            "embedding.tokens": "transformer.word_embeddings.weight",
-            **affine("final_norm", "transformer.ln_f"),
-        },
-        settings=PLAIN
-        | {"new_decoder_architecture": new, "num_kv_heads": 2, "ffn_hidden_size": F, "alibi": False},
+        top={"embedding.tokens": "transformer.word_embeddings.weight", **affine("final_norm", "transformer.ln_f")},
+        settings=PLAIN | {"new_decoder_architecture": new, "num_kv_heads": 2, "ffn_hidden_size": F, "alibi": False},
         spec=spec(
             layer(norm=LAYER, parallel=wiring, attention=own, ffn=MLP | {"bias": False}),
             final_norm=LAYER,
@@ -190,9 +186,7 @@ def _cohere() -> Family:
         layers=one(table),
         settings=COMMON | {"use_qk_norm": True, "logit_scale": 0.25, "tie_word_embeddings": True},
         spec=spec(
-            layer(norm=plain, parallel="one_norm", attention=own),
-            final_norm=plain,
-            head={"tied": True, "scale": 0.25},
+            layer(norm=plain, parallel="one_norm", attention=own), final_norm=plain, head={"tied": True, "scale": 0.25}
         ),
     )
 

@@ -163,9 +163,7 @@ def _bart() -> Family:
 
     def side(name: str) -> Table:
         h = f"model.{name}.layers.{{i}}."
-        own = dense(
-            "attention.", {n: f"{h}self_attn.{n}_proj" for n in "qkv"} | {"o": h + "self_attn.out_proj"}
-        )
+        own = dense("attention.", {n: f"{h}self_attn.{n}_proj" for n in "qkv"} | {"o": h + "self_attn.out_proj"})
         return {
             **own, **affine("attention_norm", h + "self_attn_layer_norm"),
             **affine("ffn_norm", h + "final_layer_norm"), **dense("ffn.", {"up": h + "fc1", "down": h + "fc2"}),
@@ -189,10 +187,7 @@ def _switch_side(name: str, ffn: int) -> Table:
     """One stack, whose feed-forward is the sub-layer `ffn`."""
     h = f"{name}.block.{{i}}.layer."
     mlp, four = f"{h}{ffn}.mlp.", projections(suffix="")
-    each = {
-        n: [f"{mlp}experts.expert_{e}.{t}.weight" for e in range(3)]
-        for n, t in (("up", "wi"), ("down", "wo"))
-    }
+    each = {n: [f"{mlp}experts.expert_{e}.{t}.weight" for e in range(3)] for n, t in (("up", "wi"), ("down", "wo"))}
     return {
         **renamed(four, "attention.", h + "0.SelfAttention."), "attention_norm": h + "0.layer_norm.weight",
         "ffn.w_up": mlp + "wi.weight", "ffn.w_down": mlp + "wo.weight",
@@ -215,10 +210,7 @@ def _switch() -> Family:
     bias = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
     top = {"embedding.tokens": "shared.weight"}
     for ours, theirs in (("", "decoder."), ("encoder.", "encoder.")):
-        top |= {
-            ours + "final_norm": theirs + "final_layer_norm.weight",
-            ours + "relative_bias": theirs + bias,
-        }
+        top |= {ours + "final_norm": theirs + "final_layer_norm.weight", ours + "relative_bias": theirs + bias}
     family = imported(
         "SwitchTransformersForConditionalGeneration",
         "switch_transformers",

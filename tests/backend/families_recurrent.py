@@ -58,10 +58,7 @@ def _mamba() -> Family:
         top=SSM_TOP,
         settings={"hidden_size": D, "state_size": states, "num_hidden_layers": 3, "vocab_size": VOCAB},
         spec=spec(layer(norm=norm, mixer=mixer, ffn=None), final_norm=norm, head={"tied": True}),
-        layers=one(
-            renamed(table, "mixer.", "backbone.layers.{i}."),
-            {"mixer_norm": "backbone.layers.{i}.norm.weight"},
-        ),
+        layers=one(renamed(table, "mixer.", "backbone.layers.{i}."), {"mixer_norm": "backbone.layers.{i}.norm.weight"}),
     )
 
 
@@ -110,10 +107,7 @@ def _mamba2() -> Family:
             "tie_word_embeddings": False,
         },
         spec=spec(layer(norm=norm, mixer=mixer, ffn=None), final_norm=norm),
-        layers=one(
-            renamed(table, "mixer.", "backbone.layers.{i}."),
-            {"mixer_norm": "backbone.layers.{i}.norm.weight"},
-        ),
+        layers=one(renamed(table, "mixer.", "backbone.layers.{i}."), {"mixer_norm": "backbone.layers.{i}.norm.weight"}),
     )
 
 

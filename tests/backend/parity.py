@@ -126,9 +126,7 @@ def attention(bias: str = "", **extra: str) -> dict[str, Entry]:
     return renamed(projections(bias=bias) | extra, "attention.", "model.layers.{i}.self_attn.")
 
 
-SWIGLU: Table = renamed(
-    {f"w_{n}": f"{n}_proj.weight" for n in ("gate", "up", "down")}, "ffn.", "model.layers.{i}.mlp."
-)
+SWIGLU: Table = renamed({f"w_{n}": f"{n}_proj.weight" for n in ("gate", "up", "down")}, "ffn.", "model.layers.{i}.mlp.")
 NORMS: Table = {
     "attention_norm": "model.layers.{i}.input_layernorm.weight",
     "ffn_norm": "model.layers.{i}.post_attention_layernorm.weight",

@@ -12,7 +12,7 @@ from torch import Tensor
 import archsim.backend
 from archsim.backend.cache import Cache
 from archsim.backend.module import Encoded, Net, build
-from archsim.backend.oracle import counted, flops_full, param_count
+from archsim.backend.oracle import count_flops, flops_full, param_count
 from archsim.counts import graph_counts as count
 from archsim.graph.graph import Block
 from archsim.graph.step import Seqs, Step
@@ -65,10 +65,10 @@ def test_flops_of_a_prefill(any_model: Model) -> None:
 def test_flops_of_later_steps(cached_model: Model) -> None:
     """After a prefill, one token and then several cost exactly what the graph counts."""
     net, cache = build(cached_model, parts=PARTS), Cache()
-    counted(net, BATCH, LENGTH, cache)
+    count_flops(net, BATCH, LENGTH, cache)
     for new in (1, 3):
         past = cache.length
-        assert counted(net, BATCH, new, cache) == count.flops(graph(cached_model, new, past))
+        assert count_flops(net, BATCH, new, cache) == count.flops(graph(cached_model, new, past))
 
 
 def test_forward_is_finite(any_model: Model) -> None:

@@ -39,9 +39,7 @@ def gemv(
     return y if residual is None else y + residual
 
 
-def store(
-    qkv: Tensor, cos: Tensor, sin: Tensor, keys: Tensor, values: Tensor, place: int, q_heads: int
-) -> Tensor:
+def store(qkv: Tensor, cos: Tensor, sin: Tensor, keys: Tensor, values: Tensor, place: int, q_heads: int) -> Tensor:
     """What the kernel behind q, k and v does, in plain torch."""
     _, _, kv_heads, width = keys.shape
     heads = torch.unflatten(qkv, -1, (-1, width))
@@ -155,9 +153,7 @@ def test_released_weights_are_not_held_twice(zoo: dict[str, Model]) -> None:
     program = Program(net, Shape(BATCH, LENGTH, 0), EAGER, packed)
     program.tokens.copy_(tokens)
     torch.testing.assert_close(program(), wanted, **CLOSE)
-    distinct = {
-        x.untyped_storage().data_ptr(): x.nbytes for x in (*packed.held(), *net.parameters()) if x.numel()
-    }
+    distinct = {x.untyped_storage().data_ptr(): x.nbytes for x in (*packed.held(), *net.parameters()) if x.numel()}
     assert sum(distinct.values()) == size
 
 

@@ -154,14 +154,7 @@ def _mixers() -> dict[str, Model]:
 
     mamba = {"kind": "mamba", "d_inner": 24, "d_state": 5, "dt_rank": 3}
     mamba2 = {"kind": "mamba2", "n_heads": 4, "d_head": 6, "d_state": 5, "n_groups": 2, "chunk": 4}
-    delta = {
-        "kind": "gated_delta_net",
-        "n_key_heads": 2,
-        "n_value_heads": 4,
-        "d_key": 6,
-        "d_value": 5,
-        "chunk": 4,
-    }
+    delta = {"kind": "gated_delta_net", "n_key_heads": 2, "n_value_heads": 4, "d_key": 6, "d_value": 5, "chunk": 4}
     return {
         "mamba": one(**mamba), "mamba_norm": one(**mamba, inner_norm=RMS, bias=True),
         "mamba2": one(**mamba2, norm=RMS), "mamba2_plain": one(**mamba2, conv_bias=False),
@@ -212,8 +205,7 @@ def _gemma3n() -> dict[str, Model]:
         "laurel": decoder(layer(attention=attention(), laurel={"rank": 4, "norm": RMS})),
         "per_layer": decoder(layer(attention=attention(), per_layer_input=per_layer), embedding=embedding),
         "gemma3n": decoder(
-            {"repeat": 2, "layers": [layer(name="a", **full), layer(name="b", repeat=1, **full)]},
-            embedding=embedding,
+            {"repeat": 2, "layers": [layer(name="a", **full), layer(name="b", repeat=1, **full)]}, embedding=embedding
         ),
     }
 

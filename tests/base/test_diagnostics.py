@@ -52,24 +52,15 @@ def test_colour_changes_no_text() -> None:
 
 def test_usage_error() -> None:
     """An unknown name prints without a code, and each hint on its own line."""
-    error = UnknownName(
-        "no model named `lama2-70b`", hints=["did you mean `llama2-70b`?", "`archsim list models`"]
-    )
-    expected = (
-        "error: no model named `lama2-70b`\n\nhint: did you mean `llama2-70b`?\nhint: `archsim list models`"
-    )
+    error = UnknownName("no model named `lama2-70b`", hints=["did you mean `llama2-70b`?", "`archsim list models`"])
+    expected = "error: no model named `lama2-70b`\n\nhint: did you mean `llama2-70b`?\nhint: `archsim list models`"
     assert render(error) == expected
 
 
 def test_details_follow_the_message() -> None:
     """A table that belongs to the message stands between it and the hints, with its lines kept."""
-    error = AnswerNo(
-        "it does not fit", details="  needed 2\n  usable 1", hints=["what would fit\n  --devices 2"]
-    )
-    assert (
-        render(error)
-        == "error: it does not fit\n\n  needed 2\n  usable 1\n\nhint: what would fit\n  --devices 2"
-    )
+    error = AnswerNo("it does not fit", details="  needed 2\n  usable 1", hints=["what would fit\n  --devices 2"])
+    assert render(error) == "error: it does not fit\n\n  needed 2\n  usable 1\n\nhint: what would fit\n  --devices 2"
 
 
 def test_json_form() -> None:

@@ -20,9 +20,7 @@ def made() -> Iterator[str]:
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Note":
-                assert isinstance(node.args[0], ast.Constant), (
-                    f"{path}:{node.lineno}: the code is written out"
-                )
+                assert isinstance(node.args[0], ast.Constant), f"{path}:{node.lineno}: the code is written out"
                 yield node.args[0].value
 
 

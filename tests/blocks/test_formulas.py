@@ -116,24 +116,17 @@ def test_a_layer_costs_what_its_formula_says(name: str) -> None:
     two, one = counted(case, 2), counted(case, 1)
     assert two["params"]["total"] - one["params"]["total"] == case.params + D
     assert two["weights"]["bytes"] - one["weights"]["bytes"] >= 2 * (case.params + D)
-    flops = {
-        kind: two["flops"]["full"][kind] - one["flops"]["full"][kind] for kind in ("matmul", "attention")
-    }
+    flops = {kind: two["flops"]["full"][kind] - one["flops"]["full"][kind] for kind in ("matmul", "attention")}
     assert flops["matmul"] == T * case.matmul
     if "mixer" not in case.layer:  # recurrences count their reading of the state here
         assert flops["attention"] == case.attention
-    cache = {
-        name: two["kv_cache"][name] - one["kv_cache"][name] for name in ("bytes_per_token", "state_bytes")
-    }
+    cache = {name: two["kv_cache"][name] - one["kv_cache"][name] for name in ("bytes_per_token", "state_bytes")}
     assert cache == {"bytes_per_token": case.growth, "state_bytes": case.state}
 
 
 def test_masks_leave_out_pairs() -> None:
     """Of T² pairs a causal mask allows T(T + 1)/2, a window of 8 the last 8 of each query."""
-    for mask, pairs in (
-        ({}, T * (T + 1) // 2),
-        ({"mask": {"kind": "sliding", "window": 8}}, 8 * T - 8 * 7 // 2),
-    ):
+    for mask, pairs in (({}, T * (T + 1) // 2), ({"mask": {"kind": "sliding", "window": 8}}, 8 * T - 8 * 7 // 2)):
         case = Case(attends(**mask), GQA, 2 * GQA)
         two, one = (counted(case, n)["flops"]["masked"]["attention"] for n in (2, 1))
         assert two - one == 2 * pairs * 8 * 32

@@ -91,9 +91,7 @@ Run = Callable[..., Any]
 class New:
     """A new block in a model: the file, what is known of it by hand, and how to ask a command about it."""
 
-    def __init__(
-        self, run: Run, path: Path, per_layer: int, kv_bytes: int, state_bytes: int, name: str, title: str
-    ):
+    def __init__(self, run: Run, path: Path, per_layer: int, kv_bytes: int, state_bytes: int, name: str, title: str):
         self.run, self.path, self.name, self.title = run, path, name, title
         self.params = LAYERS * (per_layer + NORMS) + REST
         self.kv_bytes, self.state_bytes = kv_bytes, state_bytes
@@ -168,13 +166,7 @@ def test_count_in_a_mixture(new: New) -> None:
     classes = {w.tensor.name.rpartition(".")[2]: w.cls for w in stored_weights(load_model(str(new.path)))[1]}
     if new.name == "mfa":
         assert stored_weights(load_model(str(new.path)))[0].gqa == N
-        expected = {
-            "w_q": "attn_q",
-            "w_k": "attn_k",
-            "w_v": "attn_v",
-            "w_o": "attn_output",
-            "w_q_down": "other",
-        }
+        expected = {"w_q": "attn_q", "w_k": "attn_k", "w_v": "attn_v", "w_o": "attn_output", "w_q_down": "other"}
         assert expected.items() <= classes.items()
     assert {"w_up": "ffn_up", "w_gate": "ffn_gate", "w_down": "ffn_down"}.items() <= classes.items()
 
@@ -271,9 +263,5 @@ def test_tiny(new: New) -> None:
 
     small = tiny(load_model(str(new.path)))
     assert count(small).total < 300_000
-    kinds = {
-        block.kind
-        for block in (small.layers[0].attention, small.layers[0].mixer, small.layers[0].ffn)
-        if block
-    }
+    kinds = {block.kind for block in (small.layers[0].attention, small.layers[0].mixer, small.layers[0].ffn) if block}
     assert new.name in kinds

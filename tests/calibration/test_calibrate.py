@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import archsim
 from archsim.accuracy import times as whole
 from archsim.accuracy.checked import validate_files
-from archsim.accuracy.files import read
+from archsim.accuracy.files import read_table
 from archsim.accuracy.times import Prediction
 from archsim.calibration import engine_samples
 from archsim.calibration.engine_fits import overhead
@@ -117,7 +117,7 @@ def test_an_overhead_is_found_again(tmp_path: Path) -> None:
     rows = [row | {"value": found["predicted"]} for row, found in zip(_rows(path), told, strict=True)]
     document = yaml.safe_load((OWN / "engines.yaml").read_text("utf-8"))
     document["engines"] = {"vllm": document["engines"]["vllm"]}
-    found = engine_samples.refit(document, [read(t.write(tmp_path / "m.csv", rows))], lambda _: None)
+    found = engine_samples.refit(document, [read_table(t.write(tmp_path / "m.csv", rows))], lambda _: None)
     value, low, high = found["engines"]["vllm"]["overhead_us"]["0.3.1"]
     assert value == pytest.approx(2000, rel=0.05) and low <= value <= high
     seen = found["engines"]["vllm"]["overhead_errors"]["0.3.1"]
@@ -136,10 +136,9 @@ def test_spreads_of_whole_runs_reach_80_percent(tmp_path: Path) -> None:
     path = t.write(tmp_path / "r.csv", rows)
     told = archsim.validate(path).to_dict()["rows"]
     rows = [
-        row | {"value": found["predicted"] * noise.lognormal(sigma=0.3)}
-        for row, found in zip(rows, told, strict=True)
+        row | {"value": found["predicted"] * noise.lognormal(sigma=0.3)} for row, found in zip(rows, told, strict=True)
     ]
-    table = read(t.write(tmp_path / "m.csv", rows))
+    table = read_table(t.write(tmp_path / "m.csv", rows))
     document = yaml.safe_load((OWN / "engines.yaml").read_text("utf-8"))
     found = engine_samples.spreads(document, [table], default_store())
     assert set(found) == {"throughput"} and found["throughput"]["rows"] == len(rows)
@@ -160,9 +159,7 @@ def test_beyond_leaves_a_tenth(rest: list[float], reach: float) -> None:
 
 
 @given(st.floats(1e-3, 1e3), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
-def test_joined_is_never_narrower(
-    middle: float, below: float, above: float, less: float, more: float
-) -> None:
+def test_joined_is_never_narrower(middle: float, below: float, above: float, less: float, more: float) -> None:
     """Independent errors add in squares, on each side of the same middle."""
     span = Prediction(middle, middle * math.exp(-below), middle * math.exp(above), middle)
     wide = whole.joined(span, -less, more)

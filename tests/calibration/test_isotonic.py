@@ -28,9 +28,7 @@ def fitted(series: list[tuple[float, float]]) -> list[float]:
         ([(3, 1), (2, 1), (1, 1)], [2, 2, 2]),
     ],
 )
-def test_neighbours_that_fall_share_their_mean(
-    series: list[tuple[float, float]], expected: list[float]
-) -> None:
+def test_neighbours_that_fall_share_their_mean(series: list[tuple[float, float]], expected: list[float]) -> None:
     """Worked by hand."""
     assert fitted(series) == pytest.approx(expected)
 

@@ -23,9 +23,7 @@ def test_a_known_minimum_is_found() -> None:
 
 def test_bounds_hold() -> None:
     """The end of the range where the minimum lies beyond it."""
-    found = minimise(
-        lambda x: x - np.array([2.0, -3.0]), [0.0, 0.0], np.array([-1.0, -1.0]), np.array([1.0, 1.0])
-    )
+    found = minimise(lambda x: x - np.array([2.0, -3.0]), [0.0, 0.0], np.array([-1.0, -1.0]), np.array([1.0, 1.0]))
     assert found.tolist() == pytest.approx([1.0, -1.0])
 
 

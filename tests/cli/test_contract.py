@@ -210,11 +210,7 @@ def on_terminal(args: tuple[str, ...], **env: str) -> str:
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", **env}
     variables.pop("NO_COLOR", None) if "NO_COLOR" not in env else None
     process = subprocess.Popen(
-        [sys.executable, "-m", "archsim", *args],
-        stdout=slave,
-        stderr=subprocess.DEVNULL,
-        cwd=ROOT,
-        env=variables,
+        [sys.executable, "-m", "archsim", *args], stdout=slave, stderr=subprocess.DEVNULL, cwd=ROOT, env=variables
     )
     os.close(slave)
     text = b""
@@ -275,9 +271,7 @@ OTHER_ANSWERS = (
 )
 FOR_TERMINALS = "rich archsim.render.terminal_colour"
 NEVER = f"{HEAVY} {SLOW_STDLIB} {OTHER_ANSWERS} {FOR_TERMINALS}"
-DEVICES = (
-    "archsim.spec.hardware archsim.spec.hardware_schema archsim.predict.estimate archsim.graph.passes.shard"
-)
+DEVICES = "archsim.spec.hardware archsim.spec.hardware_schema archsim.predict.estimate archsim.graph.passes.shard"
 NOT_IMPORTED = {
     ESTIMATE: f"{NEVER} archsim.blocks.moe archsim.blocks.mla archsim.render.pages.breakdown archsim.render.flat",
     (*ESTIMATE, "--json"): f"{NEVER} archsim.blocks.moe archsim.blocks.mla archsim.render.terminal",
@@ -328,9 +322,7 @@ def test_importing_specs_compiles_no_validator() -> None:
 
 def test_importance_matrix_is_accepted(archsim: Any) -> None:
     """`--imatrix` and `--no-imatrix` change nothing where the format is not a gguf file type."""
-    assert (
-        archsim("count", "llama2-70b", "--no-imatrix").out == archsim("count", "llama2-70b", "--imatrix").out
-    )
+    assert archsim("count", "llama2-70b", "--no-imatrix").out == archsim("count", "llama2-70b", "--imatrix").out
 
 
 def test_list_spells_aliases_as_the_files_do(archsim: Any) -> None:

@@ -70,18 +70,9 @@ def _unreadable(tmp_path: Path) -> dict[str, str]:
     (tmp_path / "binary.yaml").write_bytes(bytes(range(256)) * 10)
     (tmp_path / "huge.yaml").write_bytes(b"name: x\n#" + b"#" * 50_000_000)
     levels = zip("abcdefgh", "bcdefghi", strict=True)
-    bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
-        f"{c}: &{c} [{','.join(['*' + p] * 9)}]\n" for p, c in levels
-    )
+    bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(f"{c}: &{c} [{','.join(['*' + p] * 9)}]\n" for p, c in levels)
     (tmp_path / "bomb.yaml").write_text(bomb, "utf-8")
-    return {
-        "empty": "E109",
-        "folder": "E109",
-        "binary": "E109",
-        "huge": "E109",
-        "bomb": "E111",
-        "missing": "E109",
-    }
+    return {"empty": "E109", "folder": "E109", "binary": "E109", "huge": "E109", "bomb": "E111", "missing": "E109"}
 
 
 def test_unreadable_files(archsim: Any, tmp_path: Path) -> None:

@@ -10,16 +10,7 @@ import pytest
 PAGES = {
     "estimate-llama2-70b-h100.txt": ("estimate", "llama2-70b", "--hw", "h100"),
     "estimate-mixtral-8x7b-h100.txt": ("estimate", "mixtral-8x7b", "--hw", "h100", "--batch", "8"),
-    "estimate-bert-base-t4.txt": (
-        "estimate",
-        "bert-base",
-        "--hw",
-        "t4",
-        "--input-len",
-        "512",
-        "--batch",
-        "16",
-    ),
+    "estimate-bert-base-t4.txt": ("estimate", "bert-base", "--hw", "t4", "--input-len", "512", "--batch", "16"),
     "explain-llama2-70b-kv_cache.txt": ("explain", "llama2-70b", "kv_cache"),
     "count-llama2-70b.txt": ("count", "llama2-70b"),
 }

@@ -177,9 +177,7 @@ def words_of(line: str, places: dict[str, str]) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("command", COMMANDS)
-def test_texts_are_inert(
-    command: str, attack: str, archsim: Any, files: Callable[[str, str], dict[str, str]]
-) -> None:
+def test_texts_are_inert(command: str, attack: str, archsim: Any, files: Callable[[str, str], dict[str, str]]) -> None:
     """Every layout of a command says what the texts are and does nothing of what they want."""
     line, layouts = COMMANDS[command]
     words = words_of(line, files(ATTACKS[attack], URLS[len(attack) % len(URLS)]))
@@ -229,10 +227,7 @@ def test_names_on_the_command_line_are_inert(attack: str, archsim: Any) -> None:
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_lists_are_inert(attack: str, archsim: Any, tmp_path: Path) -> None:
     """Own specs and devices in the lists of what there is."""
-    for folder, name, text in (
-        ("specs", "m", spec(ATTACKS[attack])),
-        ("hardware", "d", device(ATTACKS[attack])),
-    ):
+    for folder, name, text in (("specs", "m", spec(ATTACKS[attack])), ("hardware", "d", device(ATTACKS[attack]))):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / f"{name}.yaml").write_text(text, "utf-8")
     for what in ("models", "hw"):

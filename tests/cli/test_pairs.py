@@ -116,6 +116,8 @@ def test_three_models_on_two_devices_stay_within_a_terminal(archsim: Any) -> Non
 def test_a_range_compares_each_batch(archsim: Any) -> None:
     """A table for each workload, and sizes once."""
     out = archsim("compare", "gpt2-small", "gpt2-medium", "--hw", "t4", "--batch", "1,8").out
-    assert [
-        out.count(text) for text in ("Expected time at batch 1 ", "Expected time at batch 8 ", "Size ")
-    ] == [1, 1, 1]
+    assert [out.count(text) for text in ("Expected time at batch 1 ", "Expected time at batch 8 ", "Size ")] == [
+        1,
+        1,
+        1,
+    ]

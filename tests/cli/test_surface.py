@@ -75,9 +75,7 @@ def test_group_is_lazy() -> None:
     assert not group.commands  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    "spelling", [("--tensor-parallel-size", "2"), ("--tp-size", "2"), ("-tp", "2"), ("--tp", "2")]
-)
+@pytest.mark.parametrize("spelling", [("--tensor-parallel-size", "2"), ("--tp-size", "2"), ("-tp", "2"), ("--tp", "2")])
 def test_engine_spellings(spelling: tuple[str, str], archsim: Any) -> None:
     """The flags of serving engines mean the canonical ones."""
     result = archsim("estimate", "llama2-70b", "--hw", "h100", *spelling, "--json")

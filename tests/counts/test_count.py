@@ -127,12 +127,7 @@ def test_neighbours_of_one_name_are_refused() -> None:
     from archsim.spec.load import model_from
 
     layer = {"ffn": {"kind": "swiglu", "d_ff": 16}}
-    document = {
-        "name": "x",
-        "d_model": 8,
-        "vocab_size": 10,
-        "layers": [{"name": "a", **layer}, {"name": "a", **layer}],
-    }
+    document = {"name": "x", "d_model": 8, "vocab_size": 10, "layers": [{"name": "a", **layer}, {"name": "a", **layer}]}
     with pytest.raises(SpecError, match="named a"):
         model_from(document)
     document["layers"] = [{"repeat": 2, "layers": document["layers"]}]

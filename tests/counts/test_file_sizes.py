@@ -41,9 +41,7 @@ def test_published_size(fact: dict[str, Any]) -> None:
             assert size / unit == pytest.approx(fact[key], rel=max(5e-3, half_a_digit(fact[key]) / fact[key]))
 
 
-@pytest.mark.parametrize(
-    "fact", [f for f in FACTS if "bpw" in f], ids=lambda f: f"{f['model']}-{f['weights']}"
-)
+@pytest.mark.parametrize("fact", [f for f in FACTS if "bpw" in f], ids=lambda f: f"{f['model']}-{f['weights']}")
 def test_published_bits_per_weight(fact: dict[str, Any]) -> None:
     """To the last digit that llama.cpp prints."""
     found = counted(fact)

@@ -35,9 +35,7 @@ def test_versions(name: str) -> None:
     engine = load_engine(name)
     for limit in engine.before:
         assert isinstance(load_engine(name, limit), Engine)
-        below = ".".join(
-            str(n) for n in (*(version_of(limit) or ())[:-1], (version_of(limit) or (1,))[-1] - 1, 99)
-        )
+        below = ".".join(str(n) for n in (*(version_of(limit) or ())[:-1], (version_of(limit) or (1,))[-1] - 1, 99))
         assert load_engine(name, below) != load_engine(name, limit)
 
 
@@ -47,16 +45,9 @@ def test_rules_by_version() -> None:
     assert shares == [0.92, 0.92, 0.90, 0.90]
     inside = [load_engine("vllm", v).memory.graphs.inside for v in ("0.21", "0.20.2")]  # type: ignore[union-attr]
     assert inside == [True, False]
-    assert [load_engine("vllm", v).memory.windows for v in ("0.11", "0.9.2", "0.9.0")] == [
-        "chunk",
-        "chunk",
-        "full",
-    ]
+    assert [load_engine("vllm", v).memory.windows for v in ("0.11", "0.9.2", "0.9.0")] == ["chunk", "chunk", "full"]
     assert [load_engine("vllm", v).memory.latent for v in ("0.7.1", "0.7.0")] == ["latent", "naive"]
-    assert [load_engine("vllm", v).memory.activations.profile for v in ("0.8", "0.7.3")] == [
-        "chunk",
-        "length",
-    ]
+    assert [load_engine("vllm", v).memory.activations.profile for v in ("0.8", "0.7.3")] == ["chunk", "length"]
 
 
 @pytest.mark.parametrize(

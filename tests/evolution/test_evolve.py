@@ -36,10 +36,7 @@ def pairs(n: int) -> list[tuple[str, str, str]]:
     """Pairs that are drawn once and for all, two thirds of them among the unusual models."""
     draw = random.Random(20)
     decoders = [name for name in MODELS if load_model(name).architecture == "decoder" and "3n" not in name]
-    found = [
-        ("gemma3n-e4b", "llama3-8b", "reverse"),
-        ("gpt2-xl", "gemma3n-e2b", "story"),
-    ]  # slow: shared caches
+    found = [("gemma3n-e4b", "llama3-8b", "reverse"), ("gpt2-xl", "gemma3n-e2b", "story")]  # slow: shared caches
     for i in range(n):
         pool = UNUSUAL if i % 3 else decoders
         found.append((draw.choice(pool), draw.choice(UNUSUAL), ORDERS[i % len(ORDERS)]))
@@ -80,11 +77,7 @@ def test_any_pair_of_decoders(a: str, b: str, order: str) -> None:
     check(e)
     counted = count(two, input_len=1024)
     last = e.steps[-1].after if e.steps else e.last
-    assert (last.params, last.active_params, last.kv_bytes) == (
-        counted.total,
-        counted.active,
-        counted.kv_bytes,
-    )
+    assert (last.params, last.active_params, last.kv_bytes) == (counted.total, counted.active, counted.kv_bytes)
     assert (last.weight_bytes, last.state_bytes) == (counted.weight_bytes, counted.state_bytes)
 
 
@@ -146,9 +139,7 @@ def test_gpt2_to_llama3_by_hand() -> None:
     assert steps["gating"]["params"] == 48 * 1600 * 6400
     assert steps["heads"]["kv_bytes"] == 8192 * 48 * 2 * (32 - 25) * 64 * 2
     assert steps["sharing"]["kv_bytes"] == 8192 * 48 * 2 * (8 - 32) * 128 * 2
-    assert steps["width"]["params"] == (4096 - 1600) * (
-        2 * 128256 + 2 * 32 + 1 + 32 * (2 * 4096 + 2 * 1024 + 3 * 6400)
-    )
+    assert steps["width"]["params"] == (4096 - 1600) * (2 * 128256 + 2 * 32 + 1 + 32 * (2 * 4096 + 2 * 1024 + 3 * 6400))
 
 
 def test_llama2_to_deepseek_by_hand() -> None:
@@ -179,9 +170,7 @@ def test_what_is_impossible_alone_is_one_step() -> None:
 
 def test_a_decision_waits_until_it_is_possible() -> None:
     """25 heads cannot share 8 keys: sharing comes after the heads whatever the order says."""
-    names = [
-        s.decisions[0] for s in evolve(load_model("gpt2-xl"), load_model("llama3-8b"), order="sharing").steps
-    ]
+    names = [s.decisions[0] for s in evolve(load_model("gpt2-xl"), load_model("llama3-8b"), order="sharing").steps]
     assert names.index("sharing") > names.index("heads")
 
 
@@ -260,9 +249,7 @@ def test_one_field_is_one_decision(model: str, change: str, decision: str) -> No
     """A single changed field is a single step under the decision that it belongs to, and undone is the way back."""
     before, after = load_model(model), load_model(model, [change])
     there, back = evolve(before, after, context_len=64), evolve(after, before, context_len=64)
-    assert (
-        [step.decisions for step in there.steps] == [step.decisions for step in back.steps] == [(decision,)]
-    )
+    assert [step.decisions for step in there.steps] == [step.decisions for step in back.steps] == [(decision,)]
     assert "→" in there.change(there.steps[0])
     assert (there.first, there.last) == (back.last, back.first)
 
@@ -285,8 +272,7 @@ def test_the_same_architecture() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("order", ["story", "reverse", "random:3"])
 @pytest.mark.parametrize(
-    ("a", "b"),
-    [("bert-base", "gpt2-xl"), ("transformer-base", "roberta-base"), ("mamba-2.8b", "deberta-base")],
+    ("a", "b"), [("bert-base", "gpt2-xl"), ("transformer-base", "roberta-base"), ("mamba-2.8b", "deberta-base")]
 )
 def test_an_encoder_and_a_decoder(a: str, b: str, order: str, h100: Hardware) -> None:
     """Where one end makes no tokens there is no decode time; all else adds up, and `count` has the ends."""

@@ -9,11 +9,11 @@ from archsim.counts.count import step_for
 from archsim.graph.graph import Block
 from archsim.graph.passes.quantize import DEFAULT, quantize
 from archsim.graph.tensor import BF16, FP32
-from archsim.spec.format import stored
+from archsim.spec.format import stored_format
 from archsim.spec.load import load_model
 from archsim.spec.lower import lower
 
-FP8 = stored("fp8")
+FP8 = stored_format("fp8")
 
 
 def decode(name: str) -> Block:

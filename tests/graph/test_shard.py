@@ -90,11 +90,7 @@ def test_expert_weights_are_cut_either_way() -> None:
     """ep = 8 and tp = 8 both leave an eighth of the experts' bytes on a rank."""
     by_width, by_expert = rank("mixtral-8x7b", tp=8), rank("mixtral-8x7b", tp=8, ep=8)
     experts = [c.weight_bytes(g, where=lambda t: t.role == "expert") for g in (by_width, by_expert)]
-    assert (
-        experts[0]
-        == experts[1]
-        == c.weight_bytes(rank("mixtral-8x7b"), where=lambda t: t.role == "expert") / 8
-    )
+    assert experts[0] == experts[1] == c.weight_bytes(rank("mixtral-8x7b"), where=lambda t: t.role == "expert") / 8
 
 
 def test_a_norm_over_a_cut_axis_exchanges_statistics() -> None:

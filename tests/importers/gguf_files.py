@@ -42,9 +42,7 @@ def write(path: Path, arch: str, keys: dict[str, object], tensors: Shapes, token
     return path
 
 
-def llama(
-    layers: int = 4, bias: str = "", norm: bool = False, tied: bool = False
-) -> tuple[dict[str, object], Shapes]:
+def llama(layers: int = 4, bias: str = "", norm: bool = False, tied: bool = False) -> tuple[dict[str, object], Shapes]:
     """A small model of LLaMA's kind: `bias` on these projections, norms of the heads, one table."""
     d, ff, vocab, n, kv, head = 512, 768, 1024, 8, 2, 64
     keys: dict[str, object] = {
@@ -70,9 +68,7 @@ def llama(
     return keys, t
 
 
-def with_experts(
-    keys: dict[str, object], tensors: Shapes, shared: bool = False
-) -> tuple[dict[str, object], Shapes]:
+def with_experts(keys: dict[str, object], tensors: Shapes, shared: bool = False) -> tuple[dict[str, object], Shapes]:
     """The same with routed experts in every layer but the first."""
     d, ff, n = 512, 256, 8
     keys = keys | {"expert_count": n, "expert_used_count": 2}

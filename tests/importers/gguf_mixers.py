@@ -56,9 +56,7 @@ def mamba(i: int, normed: bool = False) -> Shapes:
         f"blk.{i}.ssm_a": ((16, 1024), Q.F32), f"blk.{i}.ssm_d": ((1024,), Q.F32),
         f"blk.{i}.ssm_out.weight": ((1024, D), Q.Q5_K),
     }  # fmt: skip
-    inner: Shapes = {
-        f"blk.{i}.ssm_{x}_norm.weight": ((n,), Q.F32) for x, n in (("dt", 32), ("b", 16), ("c", 16))
-    }
+    inner: Shapes = {f"blk.{i}.ssm_{x}_norm.weight": ((n,), Q.F32) for x, n in (("dt", 32), ("b", 16), ("c", 16))}
     return t | (inner if normed else {})
 
 
@@ -86,10 +84,7 @@ def delta(i: int, joined: bool = False, parted: bool = False) -> Shapes:
     """A gated delta net: 4 key heads of 64, 8 value heads of 128; one projection in older files, more in newer ones."""
     mixed = 1024 + 2 * 4 * 64
     first: Shapes = {f"blk.{i}.ssm_in.weight": ((D, mixed + 1024), Q.Q4_K)}
-    split: Shapes = {
-        f"blk.{i}.attn_qkv.weight": ((D, mixed), Q.Q5_K),
-        f"blk.{i}.attn_gate.weight": ((D, 1024), Q.Q4_K),
-    }
+    split: Shapes = {f"blk.{i}.attn_qkv.weight": ((D, mixed), Q.Q5_K), f"blk.{i}.attn_gate.weight": ((D, 1024), Q.Q4_K)}
     both: Shapes = {f"blk.{i}.ssm_ba.weight": ((D, 16), Q.Q8_0)}
     each: Shapes = {f"blk.{i}.ssm_{x}.weight": ((D, 8), Q.F32) for x in ("alpha", "beta")}
     return (first if joined else split) | (each if parted else both) | {
@@ -121,10 +116,7 @@ def encoder(rotary: bool) -> tuple[Keys, Shapes]:
     for i in range(3):
         t |= normed(f"blk.{i}.attn_output_norm") | normed(f"blk.{i}.layer_output_norm")
         if rotary:
-            t |= {
-                f"blk.{i}.attn_qkv.weight": ((D, 3 * D), Q.Q4_K),
-                f"blk.{i}.attn_output.weight": ((D, D), Q.Q4_K),
-            }
+            t |= {f"blk.{i}.attn_qkv.weight": ((D, 3 * D), Q.Q4_K), f"blk.{i}.attn_output.weight": ((D, D), Q.Q4_K)}
             t |= ffn(i)
             continue
         t |= {f"blk.{i}.attn_{x}.weight": ((D, D), Q.Q4_K) for x in ("q", "k", "v", "output")}
@@ -152,11 +144,7 @@ def gemma4(readers: int = 0, per_layer: bool = True, alike: bool = False) -> tup
     n = 6 + readers
     windows = [(i + 1) % 6 != 0 for i in range(6)] + [i + 1 < readers for i in range(readers)]
     keys, t = base(n, attention__sliding_window=512, attention__shared_kv_layers=readers)
-    keys |= {
-        "attention.sliding_window_pattern": windows,
-        "rope.freq_base_swa": 10000.0,
-        "rope.freq_base": 1e6,
-    }
+    keys |= {"attention.sliding_window_pattern": windows, "rope.freq_base_swa": 10000.0, "rope.freq_base": 1e6}
     keys["attention.head_count_kv"] = [2 if near else 1 for near in windows]
     t["rope_freqs.weight"] = ((64,), Q.F32)
     if per_layer:
@@ -167,10 +155,7 @@ def gemma4(readers: int = 0, per_layer: bool = True, alike: bool = False) -> tup
     for i, near in enumerate(windows):
         head, kv = (64, 2) if near else (128, 1)
         t |= norms(i, "attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")
-        t |= {
-            f"blk.{i}.attn_q.weight": ((D, HEADS * head), Q.Q4_K),
-            f"blk.{i}.attn_q_norm.weight": ((head,), Q.F32),
-        }
+        t |= {f"blk.{i}.attn_q.weight": ((D, HEADS * head), Q.Q4_K), f"blk.{i}.attn_q_norm.weight": ((head,), Q.F32)}
         t[f"blk.{i}.attn_output.weight"] = ((HEADS * head, D), Q.Q4_K)
         if i < 6:
             names = "k" if alike and not near else "kv"

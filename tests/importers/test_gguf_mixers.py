@@ -58,10 +58,7 @@ def cases() -> dict[str, Case]:
     """Architectures by name."""
     experts: Keys = {"expert_count": 8, "expert_used_count": 2}
     mixed = [mamba(0, True) | ffn(0), mamba(1, True) | moe(1), attention(2) | ffn(2)]
-    next_ = [
-        *(delta(i) | moe(i, shared=True) for i in range(3)),
-        attention(3, True, True) | moe(3, shared=True),
-    ]
+    next_ = [*(delta(i) | moe(i, shared=True) for i in range(3)), attention(3, True, True) | moe(3, shared=True)]
     old = [delta(0, True) | moe(0, shared=True), attention(1, True, True) | moe(1, parts=("gate_up", "down"))]
     newer = [delta(0, parted=True) | ffn(0), attention(1, True, True) | ffn(1)]
     granite = [mamba2(0) | moe(0), attention(1) | moe(1)]
@@ -105,10 +102,7 @@ def test_a_model_has_the_parameters_and_bytes_of_its_file(case: str, tmp_path: P
     assert (counted.total, counted.weight_bytes) == (sizes(learned)[0], sizes(tensors)[1])
     attends = sum(name.endswith("attn_output.weight") for name in tensors)
     each = 0 if "bert" in case or "enc" in case else attends * 2 * 2 * 64 * 2
-    if case in (
-        "t5",
-        "flan-t5",
-    ):  # two layers that see themselves; what they see of the encoder does not grow
+    if case in ("t5", "flan-t5"):  # two layers that see themselves; what they see of the encoder does not grow
         each = 2 * 2 * 512 * 2
     assert counted.kv_bytes_per_token == each
     recurrent = any("ssm_" in name or "shortconv" in name for name in tensors)

@@ -18,7 +18,7 @@ from archsim.importers.hf.pattern import pattern, stack
 from archsim.spec import loader
 from archsim.spec.load import load_model
 from archsim.spec.lower import lower
-from archsim.spec.model import Model, merged_layers
+from archsim.spec.model import Model, merge_layers
 
 HERE = Path(__file__).parent
 SMALL: dict[str, dict[str, Any]] = {
@@ -33,7 +33,7 @@ LLAMA = SMALL["llama"]
 def model(config: dict[str, Any]) -> Model:
     """The model that a config becomes, on the way that a file takes: as text, merged, validated."""
     document = loader.parse_text(json.dumps(from_config(config, "imported")), "imported")
-    merged_layers(document, loader.merge)
+    merge_layers(document, loader.merge)
     return loader.validate(document, Model)
 
 
@@ -232,9 +232,7 @@ def test_a_pattern_is_found_behind_a_prefix() -> None:
 def test_names_are_numbered_through_what_surrounds_a_group() -> None:
     """Runs of one name before and behind the repeated group all get names of their own."""
     entries = [("a", {"x": 0})] * 2 + [("b", {"x": 1})]
-    entries += ([("a", {"x": 2})] * 3 + [("b", {"x": 1})]) * 4 + (
-        [("a", {"x": 2})] * 2 + [("b", {"x": 1})]
-    ) * 2
+    entries += ([("a", {"x": 2})] * 3 + [("b", {"x": 1})]) * 4 + ([("a", {"x": 2})] * 2 + [("b", {"x": 1})]) * 2
     names = [layer["name"] for layer in pattern(entries) if "name" in layer]
     assert names == ["a", "b", "a_2", "b_2", "a_3", "b_3"]
 

@@ -44,9 +44,7 @@ def test_keys_that_could_change_the_cost_are_named(path: Path) -> None:
     config = json.loads(path.read_text())
     inner = config.get("text_config", config)
     for key, value in UNKNOWN.items():
-        changed = (
-            config | {"text_config": inner | {key: value}} if inner is not config else config | {key: value}
-        )
+        changed = config | {"text_config": inner | {key: value}} if inner is not config else config | {key: value}
         with pytest.raises(SpecError, match=key):
             from_config(changed)
 
@@ -75,9 +73,7 @@ def mutated(rng: random.Random) -> dict[str, Any]:
     config = copy.deepcopy(rng.choice(list(SMALL.values())))
     for _ in range(rng.randint(1, 3)):
         other = rng.choice(list(SMALL.values()))
-        key = rng.choice(
-            [*config, *other, "quantization_config", "rope_scaling", "layer_types", "text_config"]
-        )
+        key = rng.choice([*config, *other, "quantization_config", "rope_scaling", "layer_types", "text_config"])
         action = rng.random()
         if action < 0.15:
             config.pop(key, None)

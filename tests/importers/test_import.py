@@ -42,9 +42,7 @@ def test_the_text_is_readable(path: Path) -> None:
     assert len(lines) < 120
 
 
-@pytest.mark.parametrize(
-    "name", ["yes", "null", "7b", "a: b", "a #b", "{x}", "1.0", "-", " x", "ä", "a\nb", "", "~"]
-)
+@pytest.mark.parametrize("name", ["yes", "null", "7b", "a: b", "a #b", "{x}", "1.0", "-", " x", "ä", "a\nb", "", "~"])
 def test_names_stay_text(name: str) -> None:
     """Text that YAML could take for something else is quoted."""
     assert yaml.safe_load(spec_text({"name": name}))["name"] == name
@@ -134,7 +132,5 @@ def test_names_of_the_hub(archsim: Any, tmp_path: Path) -> None:
 
 def test_the_list_of_layers_is_a_pattern() -> None:
     """Local and global layers are written as the period that they have."""
-    lines = spec_text(
-        from_config(json.loads((HERE / "configs" / "gemma3-27b.json").read_text()))
-    ).splitlines()
+    lines = spec_text(from_config(json.loads((HERE / "configs" / "gemma3-27b.json").read_text()))).splitlines()
     assert "layers:                      # 5 local : 1 global" in lines

@@ -115,9 +115,7 @@ def test_standard_input_is_a_model(piped: Callable[[str], None], archsim: Any) -
 @pytest.mark.parametrize(
     ("text", "words"), [("", "empty"), ("{", "JSON"), ("a: [", "not valid YAML"), ("x" * 5_000_000, "larger")]
 )
-def test_standard_input_that_is_no_model(
-    text: str, words: str, piped: Callable[[str], None], archsim: Any
-) -> None:
+def test_standard_input_that_is_no_model(text: str, words: str, piped: Callable[[str], None], archsim: Any) -> None:
     """An error in words, and exit code 3."""
     piped(text)
     result = archsim("count", "-")

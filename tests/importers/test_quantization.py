@@ -38,10 +38,7 @@ def formats(quantised: dict[str, Any], config: dict[str, Any] = LLAMA) -> dict[s
 @pytest.mark.parametrize(
     ("quantised", "name"),
     [
-        (
-            {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"},
-            "awq_int4",
-        ),
+        ({"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"}, "awq_int4"),
         ({"quant_method": "awq", "bits": 4, "group_size": 64}, "awq_int4_g64"),
         ({"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": True}, "gptq_int4"),
         ({"quant_method": "gptq", "bits": 4, "group_size": 32}, "gptq_int4_g32"),
@@ -64,10 +61,7 @@ def formats(quantised: dict[str, Any], config: dict[str, Any] = LLAMA) -> dict[s
         (compressed(num_bits=8, type="float", strategy="block", block_structure=[128, 128]), "fp8_block"),
         (compressed(num_bits=4, type="float", group_size=16, strategy="tensor_group"), "nvfp4"),
         (compressed(num_bits=4, type="float", group_size=32, strategy="group"), "mxfp4"),
-        (
-            BNB | {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True},
-            "nf4",
-        ),
+        (BNB | {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}, "nf4"),
         (BNB | {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}, "nf4_single"),
         (BNB | {"load_in_4bit": True}, "fp4_bnb"),
         (BNB | {"load_in_8bit": True, "llm_int8_threshold": 6.0}, "int8"),
@@ -126,9 +120,7 @@ def test_what_is_not_known_is_refused_by_name(quantised: dict[str, Any], key: st
 
 def test_ignored_attention_stays_as_it_was() -> None:
     """Matrices that a pattern names keep the default; the others of their class do not."""
-    found = formats(
-        compressed(num_bits=4, type="int", group_size=32) | {"ignore": ["re:.*self_attn.*", "lm_head"]}
-    )
+    found = formats(compressed(num_bits=4, type="int", group_size=32) | {"ignore": ["re:.*self_attn.*", "lm_head"]})
     kept = {f"layers.attention.w_{x}": "bf16" for x in "qkvo"}
     assert found == {"default": "bf16", "linear": "int4_g32", "expert": "int4_g32"} | kept
 
@@ -144,12 +136,7 @@ def test_ignored_layers_are_counted() -> None:
 
 def test_experts_alone() -> None:
     """Where every other matrix is on the list, only the experts are quantised (Kimi K2 Thinking)."""
-    listed = [
-        "lm_head",
-        "re:.*self_attn.*",
-        "re:.*shared_experts.*",
-        "re:.*mlp\\.(gate|up|gate_up|down)_proj.*",
-    ]
+    listed = ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*", "re:.*mlp\\.(gate|up|gate_up|down)_proj.*"]
     found = formats(compressed(num_bits=4, type="int", group_size=32) | {"ignore": listed}, DEEPSEEK)
     assert found == {"default": "bf16", "expert": "int4_g32"}
 
@@ -157,9 +144,7 @@ def test_experts_alone() -> None:
 def test_a_module_that_is_nowhere_is_refused() -> None:
     """A name that matches nothing could be a module under another name."""
     with pytest.raises(SpecError, match="attention_wormhole"):
-        formats(
-            {"quant_method": "fp8", "modules_to_not_convert": ["model.layers.0.attention_wormhole"]}, MIXTRAL
-        )
+        formats({"quant_method": "fp8", "modules_to_not_convert": ["model.layers.0.attention_wormhole"]}, MIXTRAL)
 
 
 def test_modules_of_other_parts_are_passed_over() -> None:
@@ -216,9 +201,7 @@ def test_dynamic_rules_of_gptq() -> None:
 def test_modules_in_blocks_of_gptq() -> None:
     """A list of modules is all that is quantised."""
     inside = [["self_attn.q_proj", "self_attn.k_proj"], ["mlp.up_proj"]]
-    found = formats(
-        {"quant_method": "gptq", "bits": 4, "group_size": 128, "modules_in_block_to_quantize": inside}
-    )
+    found = formats({"quant_method": "gptq", "bits": 4, "group_size": 128, "modules_in_block_to_quantize": inside})
     names = ("attention.w_q", "attention.w_k", "ffn.w_up")
     assert found == {"default": "bf16"} | {f"layers.{name}": "gptq_int4" for name in names}
 

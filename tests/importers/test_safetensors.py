@@ -18,7 +18,7 @@ from archsim.base.errors import ArchsimError, SpecError
 from archsim.importers.opening import load_model
 from archsim.importers.safetensors.describe import measure, ratio
 from archsim.importers.safetensors.reader import BITS, Entry, read_tensors
-from archsim.spec.format import stored
+from archsim.spec.format import stored_format
 
 Tensors = dict[str, tuple[str, list[int]]]
 
@@ -80,10 +80,7 @@ def packed(kind: str, name: str, out: int, inner: int) -> Tensors:
                 f"{name}.weight.quant_state.bitsandbytes__nf4": ("U8", [90]),
             }
         case "fp8":
-            return {
-                f"{name}.weight": ("F8_E4M3", [out, inner]),
-                f"{name}.weight_scale_inv": ("F32", [out // 128, g]),
-            }
+            return {f"{name}.weight": ("F8_E4M3", [out, inner]), f"{name}.weight_scale_inv": ("F32", [out // 128, g])}
         case _:
             bits, group = (8, 128) if name == "model.layers.1.mlp.up_proj" else (4, 64)
             beside = dict.fromkeys((f"{name}.scales", f"{name}.biases"), ("F16", [out, inner // group]))
@@ -218,7 +215,7 @@ def test_a_ratio_is_exact(size: int, elements: int) -> None:
     """Any number of bytes for any number of values."""
     if 8 * size < elements:
         return
-    fmt = stored(ratio(size, elements, "bf16"))
+    fmt = stored_format(ratio(size, elements, "bf16"))
     assert fmt.bytes * elements == size * fmt.elements
     assert fmt.compute == "bf16"
 

@@ -67,9 +67,7 @@ def test_latent_attention_has_no_key_value_heads() -> None:
     assert cache == 2 * config["num_hidden_layers"] * (config["kv_lora_rank"] + config["qk_rope_head_dim"])
 
 
-@pytest.mark.parametrize(
-    ("name", "size"), [("qwen3", 128), ("gemma", 256), ("gpt_oss", 64), ("mistral", None)]
-)
+@pytest.mark.parametrize(("name", "size"), [("qwen3", 128), ("gemma", 256), ("gpt_oss", 64), ("mistral", None)])
 def test_head_size_is_explicit_or_a_share(name: str, size: int | None) -> None:
     """The class's own size where it has one, whatever width / heads would give."""
     config = {key: value for key, value in SMALL[name].items() if key != "head_dim"}
@@ -133,11 +131,7 @@ def test_gemma4_s_last_layers_read_other_caches() -> None:
     found = layers(config)
     assert [layer.attention.kv_from is None for layer in found] == [True] * 5 + [False] * 5
     assert found[-1].ffn.d_ff == 2 * found[0].ffn.d_ff
-    half = config | {
-        "num_hidden_layers": 5,
-        "num_kv_shared_layers": 0,
-        "layer_types": config["layer_types"][:5],
-    }
+    half = config | {"num_hidden_layers": 5, "num_kv_shared_layers": 0, "layer_types": config["layer_types"][:5]}
     growth = [count(model_from(from_config(c))).kv_bytes_per_token for c in (config, half)]
     assert growth[0] == growth[1]
 
@@ -189,10 +183,7 @@ def test_tying_is_the_family_s(name: str, tied: bool) -> None:
 
 def test_the_vocabulary_is_the_file_s() -> None:
     """Rows are not padded to any multiple."""
-    assert (
-        total(SMALL["llama"] | {"vocab_size": 97}) - total(SMALL["llama"])
-        == 2 * SMALL["llama"]["hidden_size"]
-    )
+    assert total(SMALL["llama"] | {"vocab_size": 97}) - total(SMALL["llama"]) == 2 * SMALL["llama"]["hidden_size"]
 
 
 # ------------------------------------------------------------------ windows
@@ -240,9 +231,7 @@ def test_rotary_parameters_in_one_mapping() -> None:
     assert new.position == attention("llama", rope_theta=5e5).position
     nested = {"full_attention": {"rope_theta": 2e6, "rope_type": "linear", "factor": 8.0},
               "sliding_attention": {"rope_theta": 2e4}}  # fmt: skip
-    thetas = {
-        layer.attention.position.theta for layer in layers(SMALL["gemma3_text"] | {"rope_parameters": nested})
-    }
+    thetas = {layer.attention.position.theta for layer in layers(SMALL["gemma3_text"] | {"rope_parameters": nested})}
     assert thetas == {2e6, 2e4}
 
 

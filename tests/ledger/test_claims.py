@@ -16,7 +16,7 @@ from archsim.ledger.claims import Judged, Ledger, claims, judge
 from archsim.ledger.claims_file import Claim, load_claims
 from archsim.ledger.published_table import Origin
 from archsim.ledger.quantities import facts
-from archsim.ledger.verdict import VERDICTS, compared, figure, over_models, shown, together
+from archsim.ledger.verdict import VERDICTS, compare_values, figure, over_models, together, value_text
 from archsim.render.pages.claims import document, markdown
 from archsim.spec.load import load_model
 
@@ -115,7 +115,7 @@ def test_report_is_current(ledger: Ledger) -> None:
 )  # fmt: skip
 def test_rule(stated: int | str, computed: float | str, verdict: str) -> None:
     """Right at the precision printed, within 3 %, or neither."""
-    assert compared(stated, computed) == verdict
+    assert compare_values(stated, computed) == verdict
 
 
 @pytest.mark.parametrize("text", ["", "many", "12 parsecs", "1.2.3", "0x10", "1e9999"])
@@ -256,7 +256,7 @@ def test_changed_models_are_counted_anew() -> None:
 )  # fmt: skip
 def test_shown(value: Any, stated: str | int | None, unit: str | None, text: str) -> None:
     """A computed value is shown in the unit of what was stated, to four digits."""
-    assert shown(value, stated, unit) == text
+    assert value_text(value, stated, unit) == text
 
 
 # ---------------------------------------------------------------------- the command
@@ -311,6 +311,4 @@ def test_hostile_texts_are_inert() -> None:
     assert "<script" not in page and page.count("&lt;script&gt;") >= 4
     table = markdown(Ledger(claims=(made,)))
     assert "<script" not in table.replace("\\<", "")
-    assert all(
-        line.replace("\\|", "").count("|") == 6 for line in table.splitlines() if line.startswith("| C")
-    )
+    assert all(line.replace("\\|", "").count("|") == 6 for line in table.splitlines() if line.startswith("| C"))

@@ -12,7 +12,7 @@ import yaml
 from archsim.ledger.choices import choices
 from archsim.ledger.published_table import COLUMNS
 from archsim.ledger.survey import Survey, distinct, survey
-from archsim.render.html.survey_svg import BOTTOM, HEIGHT, TOP, stacked
+from archsim.render.html.survey_svg import BOTTOM, HEIGHT, TOP, stacked_bars
 from archsim.render.pages.survey import document
 from archsim.spec.load import load_model
 
@@ -39,10 +39,7 @@ def answer() -> Survey:
         ("command-a-111b", ("Pre LayerNorm", "RoPE+NoPE", "SwiGLU", "GQA", "Parallel", "No")),
         ("nemotron-4-340b", ("Pre LayerNorm", "RoPE", "ReLU²", "GQA", "Serial", "No")),
         ("deepseek-v3", ("Pre RMSNorm", "RoPE", "SwiGLU", "MLA", "Serial", "256E+1/8act")),
-        (
-            "minimax-text-01",
-            ("After-norm residual RMSNorm", "RoPE", "SwiGLU", "Lightning+GQA", "Serial", "32E/2act"),
-        ),
+        ("minimax-text-01", ("After-norm residual RMSNorm", "RoPE", "SwiGLU", "Lightning+GQA", "Serial", "32E/2act")),
         ("mamba-2.8b", ("Pre RMSNorm", "", "", "Mamba", "Serial", "No")),
     ],
 )
@@ -73,8 +70,7 @@ def test_adoption_adds_up(answer: Survey) -> None:
             assert (
                 most
                 <= whole
-                <= sum(counts[i] for counts in one.values.values())
-                + (one.choice in ("position", "activation"))
+                <= sum(counts[i] for counts in one.values.values()) + (one.choice in ("position", "activation"))
             )
 
 
@@ -140,9 +136,7 @@ def test_totals(answer: Survey) -> None:
     assert totals["rmsnorm"].in_table == sum("RMSNorm" in row["norm"] for row in printed)
     assert totals["moe"].in_table == sum(row["moe"] != "No" for row in printed) == totals["moe"].stated
     assert totals["models_2025"].in_table == sum(row["date"].startswith("2025") for row in printed)
-    by_specs = sum(
-        "RMSNorm" in (row.cell("norm").computed or "").split(",")[0] for row in answer.rows if row.models
-    )
+    by_specs = sum("RMSNorm" in (row.cell("norm").computed or "").split(",")[0] for row in answer.rows if row.models)
     assert totals["rmsnorm"].computed == by_specs
     assert totals["rmsnorm"].unknown == 2
     assert totals["mla"].computed == 3 and totals["dense"].computed + totals["moe"].computed == 51
@@ -153,10 +147,7 @@ def test_json(archsim: Any, answer: Survey) -> None:
     found = json.loads(archsim("survey", "--json").out)
     assert found == json.loads(json.dumps(answer.to_dict()))
     assert found["schema"] == "archsim.survey/1"
-    assert len(found["study"]["rows"]) == 53 and found["study"]["missing"] == [
-        "Reka Flash",
-        "Mistral Medium 3",
-    ]
+    assert len(found["study"]["rows"]) == 53 and found["study"]["missing"] == ["Reka Flash", "Mistral Medium 3"]
 
 
 def test_terminal(archsim: Any) -> None:
@@ -177,7 +168,7 @@ def test_html(answer: Survey) -> None:
 
 def test_plot_is_inert_and_whole() -> None:
     """Names are escaped, and the bars of a year fill its height."""
-    drawn = stacked('a "title" <b>', ["2024", "2025"], [2, 0], {"<script>": [1, 0], "b": [1, 0]})
+    drawn = stacked_bars('a "title" <b>', ["2024", "2025"], [2, 0], {"<script>": [1, 0], "b": [1, 0]})
     assert "<script" not in drawn and "<b>" not in drawn and "&lt;script&gt;" in drawn
     heights = [float(part.split('"')[0]) for part in drawn.split(' height="')[1:]]
     assert sum(heights) == pytest.approx(HEIGHT - TOP - BOTTOM)

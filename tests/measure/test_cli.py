@@ -28,9 +28,7 @@ def test_list(archsim: Archsim) -> None:
 def test_a_plan_needs_no_device(archsim: Archsim, tmp_path: Path) -> None:
     """For a device by name, without torch or the device; what can be predicted is."""
     path = tmp_path / "plan.csv"
-    done = archsim(
-        "measure", "--plan", str(path), "--hw", "h100", "--suite", "gemm,attention", "--budget", "60s"
-    )
+    done = archsim("measure", "--plan", str(path), "--hw", "h100", "--suite", "gemm,attention", "--budget", "60s")
     assert done.code == 0, done.err
     rows = list(table.read(path))
     assert {row["device"] for row in rows} == {"h100-sxm"}
@@ -58,9 +56,7 @@ def test_planning_imports_no_torch(archsim_process: Any, tmp_path: Path) -> None
     import sys
 
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-    subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "p.csv")], env=env, check=True, capture_output=True
-    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "p.csv")], env=env, check=True, capture_output=True)
 
 
 @pytest.mark.parametrize(
@@ -71,9 +67,7 @@ def test_planning_imports_no_torch(archsim_process: Any, tmp_path: Path) -> None
         (("--model", "no-such-model", "--suite", "model"), "no model named"),
     ],
 )
-def test_refused_before_anything_runs(
-    archsim: Archsim, tmp_path: Path, options: tuple[str, ...], said: str
-) -> None:
+def test_refused_before_anything_runs(archsim: Archsim, tmp_path: Path, options: tuple[str, ...], said: str) -> None:
     """A misspelt suite, budget or model is a usage error, and no folder is made."""
     out = tmp_path / "out"
     done = archsim("measure", "--device", "cpu", "--out", str(out), *options)

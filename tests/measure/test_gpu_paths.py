@@ -155,7 +155,7 @@ def test_the_loop(gpu: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every op has a time between its events, and peaks are the device's."""
     monkeypatch.setattr(machine, "choose_device", constant("cuda"))
     monkeypatch.setattr("archsim.measure.model_run.triton_kernels", constant(loop.fused.EAGER))
-    found = loop.measured(load_model("llama3-8b"), size="small", dtype="fp32", input_len=16)
+    found = loop.measure_model(load_model("llama3-8b"), size="small", dtype="fp32", input_len=16)
     assert found.device == "cpu"  # where the tensors of this test are
     for phase in found.phases:
         assert (phase.mode, phase.allocated, phase.reserved) == ("graph", 3 << 30, 4 << 30)
@@ -167,6 +167,6 @@ def test_a_kernel_that_is_wrong_is_not_timed(gpu: Bench, monkeypatch: pytest.Mon
     from archsim.measure import suite_fused
     from archsim.measure.skip import Skip
 
-    monkeypatch.setattr(suite_fused, "_checked", constant("a Triton kernel differs from torch"))
+    monkeypatch.setattr(suite_fused, "_check_kernels", constant("a Triton kernel differs from torch"))
     with pytest.raises(Skip, match="differs from torch"):
         suite_fused.triton_kernels(gpu)

@@ -10,7 +10,7 @@ from archsim.base.errors import UsageError
 from archsim.counts.count import count
 from archsim.importers.opening import load_model
 from archsim.measure.memory import cpu_peak
-from archsim.measure.model_run import Measured, measured
+from archsim.measure.model_run import Measured, measure_model
 from archsim.spec.tiny import tiny
 
 MODELS = ("llama3-8b", "gpt-oss-20b", "deepseek-v3", "mamba-2.8b", "llama4-scout", "t5-base")
@@ -22,7 +22,7 @@ FP32 = 4
 @pytest.fixture(scope="module", params=MODELS)
 def found(request: pytest.FixtureRequest) -> Measured:
     """Everything read of a small model."""
-    return measured(load_model(request.param), "cpu", batch=BATCH, input_len=LENGTH)
+    return measure_model(load_model(request.param), "cpu", batch=BATCH, input_len=LENGTH)
 
 
 def test_counts_are_exact(found: Measured) -> None:
@@ -69,20 +69,20 @@ def test_as_data(found: Measured) -> None:
 
 def test_an_encoder_has_no_decode_step() -> None:
     """A model without a cache is timed once through."""
-    found = measured(load_model("bert-base"), "cpu", input_len=LENGTH)
+    found = measure_model(load_model("bert-base"), "cpu", input_len=LENGTH)
     assert [phase.name for phase in found.phases] == ["prefill"]
 
 
 def test_a_model_that_fits_is_not_made_small() -> None:
     """At full size what is small enough runs as it is."""
     small = tiny(load_model("llama3-8b"))
-    found = measured(small, "cpu", size="full", input_len=LENGTH)
+    found = measure_model(small, "cpu", size="full", input_len=LENGTH)
     assert (found.reduced, found.model) == ("", small)
 
 
 def test_a_model_that_is_too_big_is_made_small() -> None:
     """At full size what does not fit is made small, and the result says how big it is."""
-    found = measured(load_model("llama3-8b"), "cpu", size="full", input_len=LENGTH)
+    found = measure_model(load_model("llama3-8b"), "cpu", size="full", input_len=LENGTH)
     assert "16" in found.reduced or "32" in found.reduced
     assert found.model.name == "llama3-8b-tiny"
 
@@ -90,7 +90,7 @@ def test_a_model_that_is_too_big_is_made_small() -> None:
 def test_number_formats_are_checked() -> None:
     """A format that torch cannot compute a whole model in is refused."""
     with pytest.raises(UsageError, match="bf16, fp16 or fp32"):
-        measured(load_model("llama3-8b"), "cpu", dtype="int4")
+        measure_model(load_model("llama3-8b"), "cpu", dtype="int4")
 
 
 def test_peak_memory_of_a_processor() -> None:

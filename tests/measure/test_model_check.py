@@ -17,15 +17,13 @@ pytest.importorskip("torch")
 
 from archsim.importers.opening import load_model
 from archsim.measure.model_check import Line, compared
-from archsim.measure.model_run import measured
+from archsim.measure.model_run import measure_model
 
 
-@pytest.mark.parametrize(
-    "name", ["llama3-8b", "mixtral-8x7b", "deepseek-v3", "gemma3-27b", "bert-base", "t5-base"]
-)
+@pytest.mark.parametrize("name", ["llama3-8b", "mixtral-8x7b", "deepseek-v3", "gemma3-27b", "bert-base", "t5-base"])
 def test_every_count_is_what_was_instantiated(name: str) -> None:
     """Parameters, their bytes, cache bytes and FLOP of both phases, exactly."""
-    found = compared(measured(load_model(name), "cpu"))
+    found = compared(measure_model(load_model(name), "cpu"))
     counted = {line.what: line.verdict for line in found.lines if line.evidence == "exact"}
     assert {"parameters", "weights", "prefill work"} <= counted.keys()
     assert set(counted.values()) == {"equal"}
@@ -34,7 +32,7 @@ def test_every_count_is_what_was_instantiated(name: str) -> None:
 
 def test_predictions_do_not_see_the_timings() -> None:
     """A device a thousand times slower is predicted to be as fast."""
-    seen = measured(load_model("llama3-8b"), "cpu")
+    seen = measure_model(load_model("llama3-8b"), "cpu")
     slower = replace(seen, phases=tuple(replace(phase, seconds=1e3 * phase.seconds) for phase in seen.phases))
     first, again = compared(seen), compared(slower)
     assert [line.predicted for line in first.lines] == [line.predicted for line in again.lines]
@@ -44,12 +42,10 @@ def test_predictions_do_not_see_the_timings() -> None:
 
 def test_blocks_hold_the_whole_prediction() -> None:
     """The parts of a phase add up to its time."""
-    found = compared(measured(load_model("llama3-8b"), "cpu"))
+    found = compared(measure_model(load_model("llama3-8b"), "cpu"))
     for name in ("prefill", "decode"):
         (whole,) = (line.predicted for line in found.lines if line.what == f"{name} time")
-        assert sum(part.predicted for part in found.parts if part.phase == name) == pytest.approx(
-            whole, rel=0.05
-        )
+        assert sum(part.predicted for part in found.parts if part.phase == name) == pytest.approx(whole, rel=0.05)
 
 
 @pytest.mark.parametrize(

@@ -92,9 +92,7 @@ def test_one_failure_costs_one_point(tmp_path: Path, instant: Any) -> None:
     assert reasons == {"RuntimeError: CUDA error: something odd"}
 
 
-def test_a_lost_device_ends_the_session(
-    tmp_path: Path, instant: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_device_ends_the_session(tmp_path: Path, instant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the device no longer answers, the session stops and says so; the next goes on behind the point."""
     from archsim.measure.bench import Bench
 

@@ -28,7 +28,7 @@ def test_keys_survive_the_file(tmp_path: Path) -> None:
     lines = Lines(path, table.line(table.COLUMNS))
     kernels = [p for p in points() if not p.whole]
     for p in kernels:
-        row = table.measured(p, Result(timing=TIMING), DEVICE, ENGINE, 1980)
+        row = table.measured_row(p, Result(timing=TIMING), DEVICE, ENGINE, 1980)
         lines.write(table.line(row[c] for c in table.COLUMNS))
     lines.close()
     assert [table.key_of(row) for row in table.read(path)] == [p.key(DEVICE) for p in kernels]
@@ -55,7 +55,7 @@ def test_reasons_stay_on_one_line(tmp_path: Path) -> None:
     path = tmp_path / "skipped.csv"
     lines = Lines(path, table.line(table.SKIPPED))
     point = points()[0]
-    row = table.skipped(point, DEVICE, 'no,\n "such"\nkernel')
+    row = table.skipped_row(point, DEVICE, 'no,\n "such"\nkernel')
     lines.write(table.line(row[c] for c in table.SKIPPED))
     lines.close()
     assert len(path.read_text().splitlines()) == 2

@@ -45,9 +45,7 @@ def test_published_start(case: dict[str, Any]) -> None:
 def test_peak_of_transformers(model: str) -> None:
     """Weights, cache and one whole-prompt step come within 5 % of the measured peak."""
     for prompt, measured in FACTS["peaks"]["gib"][model].items():
-        answer = fit(
-            model, "a100-80gb", engine="hf@4.46", max_model_len=prompt + 2048, max_num_batched_tokens=prompt
-        )
+        answer = fit(model, "a100-80gb", engine="hf@4.46", max_model_len=prompt + 2048, max_num_batched_tokens=prompt)
         peak = answer.budget.weights + answer.request_bytes + answer.budget.activations
         assert peak / GIB == pytest.approx(measured, rel=0.05), prompt
 
@@ -80,9 +78,7 @@ MODELS = (
 @pytest.mark.parametrize("model", MODELS)
 def test_consistent(model: str, engine: str) -> None:
     """Tokens x bytes a token are the bytes of the cache; the parts add up to the budget; JSON holds no NaN."""
-    answer = fit(
-        model, "h200", engine=engine, devices=8 if model in ("deepseek-v3", "qwen3.5-397b-a17b") else 1
-    )
+    answer = fit(model, "h200", engine=engine, devices=8 if model in ("deepseek-v3", "qwen3.5-397b-a17b") else 1)
     data, budget = answer.to_dict(), answer.budget
     device = data["per_device"]
     if data["kv_tokens"] is not None and budget.room >= 0:
@@ -90,12 +86,7 @@ def test_consistent(model: str, engine: str) -> None:
         assert device["kv_cache_bytes"] <= budget.room
         page = device["kv_bytes_per_token"] * max(256, answer.length)
         assert budget.room - device["kv_cache_bytes"] <= page
-    assert (
-        budget.fixed + budget.room
-        == device["budget_bytes"]
-        <= device["visible_bytes"]
-        <= device["capacity_bytes"]
-    )
+    assert budget.fixed + budget.room == device["budget_bytes"] <= device["visible_bytes"] <= device["capacity_bytes"]
     assert answer.fits == (budget.room >= answer.need)
 
 
@@ -139,9 +130,7 @@ def test_more_memory_never_fits_less(engine: str) -> None:
     tokens = []
     for gib in (20, 24, 32, 48, 64):
         memory = small.memory.model_copy(update={"capacity": f"{gib} GiB"})
-        answer = archsim.fit(
-            "llama3.1-8b", small.model_copy(update={"memory": memory}), engine=engine, suggest=False
-        )
+        answer = archsim.fit("llama3.1-8b", small.model_copy(update={"memory": memory}), engine=engine, suggest=False)
         tokens.append((answer.fits, answer.kv_tokens))
     assert tokens == sorted(tokens)
 
@@ -151,8 +140,7 @@ def test_longest_is_the_boundary() -> None:
     for model in ("llama3.1-8b", "gemma3-27b", "gpt-oss-20b"):
         first = fit(model, "a100-80gb", engine="vllm@0.11")
         at, beyond = (
-            fit(model, "a100-80gb", engine="vllm@0.11", max_model_len=n)
-            for n in (first.longest, first.longest + 16)
+            fit(model, "a100-80gb", engine="vllm@0.11", max_model_len=n) for n in (first.longest, first.longest + 16)
         )
         assert at.fits and not beyond.fits
 
@@ -206,20 +194,14 @@ def test_settings_turn_the_right_part() -> None:
 def test_offload() -> None:
     """Fewer layers on the device leave less there and decode slower; experts in host memory likewise."""
     full, half, none = (
-        fit(
-            "mixtral-8x7b", "rtx-4090", engine="llama.cpp", weights="int4", max_model_len=4096, n_gpu_layers=n
-        )
+        fit("mixtral-8x7b", "rtx-4090", engine="llama.cpp", weights="int4", max_model_len=4096, n_gpu_layers=n)
         for n in (33, 16, 0)
     )
     assert full.budget.weights > half.budget.weights > none.budget.weights == 0
     assert full.offload.ideal_s < half.offload.ideal_s < none.offload.ideal_s
-    experts = fit(
-        "mixtral-8x7b", "rtx-4090", engine="llama.cpp", weights="int4", max_model_len=4096, cpu_moe=True
-    )
+    experts = fit("mixtral-8x7b", "rtx-4090", engine="llama.cpp", weights="int4", max_model_len=4096, cpu_moe=True)
     assert experts.budget.weights < half.budget.weights
-    faster = fit(
-        "mixtral-8x7b", "rtx-4090", engine="llama.cpp", weights="int4", cpu_moe=True, host_bandwidth=200e9
-    )
+    faster = fit("mixtral-8x7b", "rtx-4090", engine="llama.cpp", weights="int4", cpu_moe=True, host_bandwidth=200e9)
     assert faster.offload.ideal_s < experts.offload.ideal_s and not faster.offload.assumed
     total = archsim.count("mixtral-8x7b", weights="int4").weight_bytes
     assert half.budget.weights + half.offload.host_weights == total

@@ -74,11 +74,7 @@ def test_page(archsim: Any) -> None:
         result = archsim("fit", "gemma3-27b", "--hw", "a100-80gb", "--engine", engine, "-v")
         assert result.code == 0
         assert max(len(line) for line in result.out.splitlines()) <= 100
-        for words in (
-            "GPU KV cache size: ",
-            "Maximum concurrency for ",
-            "estimated maximum model length is ",
-        ):
+        for words in ("GPU KV cache size: ", "Maximum concurrency for ", "estimated maximum model length is "):
             assert words in result.out
         assert "\x1b" not in result.out and "nan" not in result.out
 
@@ -106,17 +102,7 @@ def test_every_architecture(model: str, archsim: Any) -> None:
 
 def test_spellings_of_host_memory(archsim: Any) -> None:
     """llama.cpp's short names, and types of keys and values of their own."""
-    base = (
-        "fit",
-        "mixtral-8x7b",
-        "--hw",
-        "rtx-4090",
-        "--engine",
-        "llama.cpp",
-        "--weights",
-        "gguf_q4_k_m",
-        "--json",
-    )
+    base = ("fit", "mixtral-8x7b", "--hw", "rtx-4090", "--engine", "llama.cpp", "--weights", "gguf_q4_k_m", "--json")
     short = archsim(*base, "-ncmoe", "12", "-ctk", "q8_0").out
     assert short == archsim(*base, "--n-cpu-moe", "12", "--cache-type-k", "q8_0").out
     assert json.loads(short)["offload"]["host_weights_bytes"] > 0

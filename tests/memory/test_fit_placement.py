@@ -103,9 +103,7 @@ def test_keys_and_values_in_formats_of_their_own() -> None:
     assert (both, keys, none) == (each * (34 + 18) / 32, each * (34 / 32 + 2), each * 4)
     latent = fit("deepseek-v3", "b300", **options, cache_type_k="q8_0")
     assert latent.kv_bytes_per_token == 61 * 576 * 34 / 32
-    assert (
-        fit("llama3.1-8b", "h100", **options, cache_type_k="q8_0", cache_type_v="q8_0").cache_name == "q8_0"
-    )
+    assert fit("llama3.1-8b", "h100", **options, cache_type_k="q8_0", cache_type_v="q8_0").cache_name == "q8_0"
 
 
 def test_experts_of_some_layers() -> None:
@@ -145,10 +143,7 @@ def test_peak_while_loading() -> None:
     """fp8 made of a 16-bit checkpoint: older engines load that first, two releases hold both, newer ones neither."""
     wide = archsim.count("llama3.1-8b").weight_bytes
     narrow = archsim.count("llama3.1-8b", weights="fp8").weight_bytes
-    peaks = [
-        fit("llama3.1-8b", "h100", engine=f"vllm@{v}", weights="fp8").load_peak
-        for v in ("0.12", "0.13", "0.15")
-    ]
+    peaks = [fit("llama3.1-8b", "h100", engine=f"vllm@{v}", weights="fp8").load_peak for v in ("0.12", "0.13", "0.15")]
     assert peaks == [wide, wide + narrow, narrow]
     assert fit("llama3.1-8b", "h100", engine="vllm@0.12").load_peak == wide
     assert fit("deepseek-v3", "b300", engine="vllm@0.13", weights="fp8", tp=8).warnings == ()
@@ -165,8 +160,6 @@ def test_host_memory_with_several_devices() -> None:
         assert two.offload.ideal_s == pytest.approx(one.offload.ideal_s)
         spec = archsim.load_model("mixtral-8x7b")
         formats, engine = choose_formats(spec, "gguf_q4_k_m"), choose_engine("llamacpp")
-        cut = EngineTensors(spec, load_hardware("h100"), formats, engine, Settings(**moved)).stages(
-            Plan(pp=2)
-        )
+        cut = EngineTensors(spec, load_hardware("h100"), formats, engine, Settings(**moved)).stages(Plan(pp=2))
         assert sum(stage.weights * stage.count for stage in cut) == one.budget.weights
         assert two.budget.weights in {stage.weights for stage in cut}

@@ -41,9 +41,7 @@ def test_estimate_and_fit_have_one_memory(model: str, hw: str) -> None:
             with pytest.raises(type(error)):
                 archsim.estimate(model, hw, engine=engine, devices=devices, input_len=2048, output_len=1024)
             continue
-        estimate = archsim.estimate(
-            model, hw, engine=engine, devices=devices, input_len=2048, output_len=1024
-        )
+        estimate = archsim.estimate(model, hw, engine=engine, devices=devices, input_len=2048, output_len=1024)
         memory = estimate.memory
         assert (memory.kv_tokens, memory.weights) == (answer.kv_tokens, answer.budget.weights)
         assert (memory.verdict, memory.fits) == (answer.verdict, answer.fits)
@@ -90,9 +88,7 @@ def test_a_sweep_is_the_estimate(engine: str) -> None:
         ["mixtral-8x7b"], hw=["h100"], engine=[engine], batch="1,64", input_len="2048,20000", output_len="256"
     ).to_dict()["rows"]
     for row in rows:
-        answer = archsim.estimate(
-            "mixtral-8x7b", "h100", engine=engine, batch=row["batch"], input_len=row["input_len"]
-        )
+        answer = archsim.estimate("mixtral-8x7b", "h100", engine=engine, batch=row["batch"], input_len=row["input_len"])
         assert (row["devices"], row["tp"], row["pp"]) == (
             answer.plan.devices, answer.plan.tp, answer.plan.pp
         )  # fmt: skip
@@ -128,7 +124,5 @@ def test_pages_and_windows() -> None:
 
 def test_an_engine_admits_as_many_as_its_scheduler() -> None:
     """The steady state runs no more requests than the engine's limit, however much cache there is."""
-    many = archsim.estimate(
-        "llama3.2-1b", "h200", engine="vllm@0.6", concurrency=2000, input_len=64, output_len=64
-    )
+    many = archsim.estimate("llama3.2-1b", "h200", engine="vllm@0.6", concurrency=2000, input_len=64, output_len=64)
     assert many.serving is not None and many.serving.running == 256

@@ -104,9 +104,7 @@ def test_formats_move_bytes_and_peaks() -> None:
 def test_a_missing_dtype_is_computed_wider_and_said() -> None:
     """An A100 has no fp8 units: the products run in bf16, announced."""
     answer = run("llama2-70b", "a100", weights="fp8")
-    assert any(
-        note.code == "A12" and "fp8" in note.text and "a100" in note.text for note in answer.assumptions
-    )
+    assert any(note.code == "A12" and "fp8" in note.text and "a100" in note.text for note in answer.assumptions)
 
 
 MODELS = sorted(entry.name for entry in names("models") if entry.path is not None)
@@ -121,9 +119,7 @@ DEVICES = ["h100-sxm", "a100-sxm-80gb", "rtx-4090", "mi300x", "tpu-v5p", "b200-s
     input_len=st.sampled_from([1, 128, 2048, 20000]),
     weights=st.sampled_from([None, "bf16", "fp8", "int4"]),
 )
-def test_nothing_beats_its_physical_bound(
-    model: str, hw: str, batch: int, input_len: int, weights: str | None
-) -> None:
+def test_nothing_beats_its_physical_bound(model: str, hw: str, batch: int, input_len: int, weights: str | None) -> None:
     """Over catalog x devices x workloads: no phase is faster than bytes/bandwidth or FLOP/peak."""
     try:
         answer = run(model, hw, batch=batch, input_len=input_len, weights=weights)
@@ -180,9 +176,7 @@ def test_groups_beyond_a_node_use_both_levels() -> None:
     one, two = (run("llama3-8b", "h100", tp=tp, input_len=8192) for tp in (8, 16))
     seconds = [sum(op.comm_s for op in a.prefill.ops if op.kind == "all_reduce") for a in (one, two)]
     size = 8192 * 4096 * 2
-    per_reduce = max(
-        size / 450e9, 2 * (1 / 2) * (size / 8) / 50e9
-    )  # NVLink switches add up 8 ranks themselves
+    per_reduce = max(size / 450e9, 2 * (1 / 2) * (size / 8) / 50e9)  # NVLink switches add up 8 ranks themselves
     reduces = 2 * 32 + 1
     assert seconds[1] == pytest.approx(reduces * per_reduce, rel=1e-6)
     assert seconds[0] < seconds[1]
@@ -248,9 +242,7 @@ def test_caches_follow_checkpoints(engine: str, weights: str | None, asked: str 
     options: dict[str, Any] = {"weights": weights, "kv_cache_dtype": asked, "engine": engine}
     found = api.estimate("llama3-8b", "h100", **options)
     assert found.formats.kv.name == cache
-    assert any("follows" in note.text for note in found.assumptions) is (
-        cache == "fp8" and asked in (None, "auto")
-    )
+    assert any("follows" in note.text for note in found.assumptions) is (cache == "fp8" and asked in (None, "auto"))
     fitted = api.fit("llama3-8b", "h100", **options)
     assert fitted.to_dict()["per_device"]["kv_bytes_per_token"] == found.kv_bytes_per_token
 

@@ -85,9 +85,7 @@ def test_three_numbers_multiply() -> None:
     a hybrid model are concurrency x length."""
     answer = fit("gemma3-27b", "h200", engine="vllm")
     device = answer.to_dict()["per_device"]
-    assert answer.kv_tokens * device["kv_bytes_per_token"] == pytest.approx(
-        device["kv_cache_bytes"], rel=1e-6
-    )
+    assert answer.kv_tokens * device["kv_bytes_per_token"] == pytest.approx(device["kv_cache_bytes"], rel=1e-6)
     assert answer.kv_tokens == int(answer.concurrency * answer.length)
 
 
@@ -146,9 +144,7 @@ def test_one_estimator() -> None:
         archsim.estimate("qwen3-30b-a3b", "rtx-3090", weights="int4"),
     )
     assert (
-        answer.budget.weights
-        == estimate.memory.weights
-        == archsim.count("qwen3-30b-a3b", weights="int4").weight_bytes
+        answer.budget.weights == estimate.memory.weights == archsim.count("qwen3-30b-a3b", weights="int4").weight_bytes
     )
     assert answer.need == estimate.memory.kv_cache
 

@@ -56,9 +56,7 @@ def test_kernels_add_up(drawn: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "unit", [1.0, 1000.0, 0.001], ids=["as it stands", "whole nanoseconds", "milliseconds"]
-)
+@pytest.mark.parametrize("unit", [1.0, 1000.0, 0.001], ids=["as it stands", "whole nanoseconds", "milliseconds"])
 def test_slices_of_a_track_nest_or_follow(drawn: Any, unit: float) -> None:
     """Within a track nothing overlaps in part in the arithmetic of viewers, which add a duration to a beginning in
     floating point (speedscope), cut both to whole nanoseconds (Perfetto) or scale both to milliseconds first (Chrome).
@@ -104,9 +102,7 @@ def test_layers_come_in_order() -> None:
     layers = [s for s in drawn.slices if s.track == "layers"]
     assert sorted(layers, key=lambda s: s.start) == layers
     assert [s.name for s in layers] == [f"layers[{i}]" for i in range(80)]
-    inside = [
-        s.name for s in drawn.slices if layers[7].start <= s.start < layers[8].start and s.track != "layers"
-    ]
+    inside = [s.name for s in drawn.slices if layers[7].start <= s.start < layers[8].start and s.track != "layers"]
     assert sum("all_reduce" in name for name in inside) == 2
     assert inside.index("layers.attention.q") < inside.index("layers.ffn.down")
 

@@ -110,12 +110,8 @@ def test_light_has_no_script(light: Page) -> None:
 def test_nothing_is_fetched(name: str, request: pytest.FixtureRequest) -> None:
     """No element that loads, no address in a style, and a policy under which nothing could be."""
     page: Page = request.getfixturevalue(name)
-    assert {tag for tag, _ in page.tags}.isdisjoint(
-        {"link", "img", "iframe", "object", "embed", "base", "video"}
-    )
-    assert all(
-        "src" not in attrs and "srcset" not in attrs and "xlink:href" not in attrs for _, attrs in page.tags
-    )
+    assert {tag for tag, _ in page.tags}.isdisjoint({"link", "img", "iframe", "object", "embed", "base", "video"})
+    assert all("src" not in attrs and "srcset" not in attrs and "xlink:href" not in attrs for _, attrs in page.tags)
     assert "url(" not in page.styles and "@import" not in page.styles
     (policy,) = [m["content"] for m in page.all("meta") if m.get("http-equiv") == "Content-Security-Policy"]
     assert policy.startswith("default-src 'none';")
@@ -176,9 +172,7 @@ def test_the_grid_is_what_estimate_says(full: Page) -> None:
     run = next(r for r in data["runs"] if r["model"] == "llama2-7b" and r["hw"] == "h100-sxm" and r["c"])
     b, c = len(data["batches"]) - 1, 1
     at = b * len(data["contexts"]) + c
-    wanted = api.estimate(
-        "llama2-7b", "h100", batch=data["batches"][b], input_len=data["contexts"][c], devices=1
-    )
+    wanted = api.estimate("llama2-7b", "h100", batch=data["batches"][b], input_len=data["contexts"][c], devices=1)
     assert wanted.decode is not None
     assert run["decode"]["exp"][at] == pytest.approx(1e3 * wanted.decode.expected_s, rel=1e-5)
     assert run["kv"][at] == pytest.approx(wanted.memory.kv_cache / 1e9, rel=1e-3)
@@ -194,10 +188,7 @@ def test_the_frontier_is_the_largest_that_fits(full: Page) -> None:
     run = next(r for r in data["runs"] if r["model"] == "llama2-7b" and r["hw"] == "h100-sxm" and r["c"])
     most, context = run["most"][2], data["contexts"][2]
     over = most + max(1, most // 250)
-    fits = [
-        api.estimate("llama2-7b", "h100", batch=n, input_len=context, devices=1).memory.fits
-        for n in (most, over)
-    ]
+    fits = [api.estimate("llama2-7b", "h100", batch=n, input_len=context, devices=1).memory.fits for n in (most, over)]
     assert fits == [True, False]
 
 
@@ -224,8 +215,7 @@ def test_the_front_is_what_nothing_beats() -> None:
 
 
 @pytest.mark.parametrize(
-    ("models", "hw"),
-    [("bert-base", "t4"), ("t5-base", "h100"), ("mamba-2.8b", "h100"), ("gemma3-27b", "h100")],
+    ("models", "hw"), [("bert-base", "t4"), ("t5-base", "h100"), ("mamba-2.8b", "h100"), ("gemma3-27b", "h100")]
 )
 def test_other_architectures(models: str, hw: str) -> None:
     """Encoders, both halves, models without a cache and with windows: each gives a whole page."""
@@ -236,10 +226,7 @@ def test_other_architectures(models: str, hw: str) -> None:
 def test_accuracy_or_that_there_is_none(light: Page) -> None:
     """Errors on public runs where there are any of the device; else it is said that there are none."""
     assert "Errors on public runs" in light.text
-    assert (
-        "Not validated here"
-        in api.report("transformer-base", "cerebras-wse-3", light=True, input_len=128).html
-    )
+    assert "Not validated here" in api.report("transformer-base", "cerebras-wse-3", light=True, input_len=128).html
 
 
 def test_stamp(light: Page) -> None:
@@ -510,15 +497,9 @@ def test_command(archsim: Any, tmp_path: Path) -> None:
     """The file is written whole; stdout has the verdict, or with `--json` the estimates."""
     out = tmp_path / "sub" / "r.html"
     result = archsim("report", "llama2-7b", "--hw", "h100,a100", "--out", str(out), "--light", cwd=tmp_path)
-    assert (
-        result.code == 0
-        and "x slower than" in result.out
-        and f"{len(out.read_bytes()):,} bytes" in result.out
-    )
+    assert result.code == 0 and "x slower than" in result.out and f"{len(out.read_bytes()):,} bytes" in result.out
     assert "archsim report llama2-7b --hw h100,a100 --light --out FILE.html" in out.read_text("utf-8")
-    result = archsim(
-        "report", "llama2-7b", "--hw", "h100", "--out", str(out), "--light", "--json", cwd=tmp_path
-    )
+    result = archsim("report", "llama2-7b", "--hw", "h100", "--out", str(out), "--light", "--json", cwd=tmp_path)
     assert json.loads(result.out)["schema"] == "archsim.report/1"
 
 

@@ -16,7 +16,7 @@ from archsim.render.html.page import document, grid
 from archsim.render.html.survey_svg import COLOURS, HATCHES
 from archsim.render.html.sweep_plot import front
 from archsim.render.page import Cell, Page, Section, bar, row
-from archsim.render.pages.survey import few, led
+from archsim.render.pages.survey import few, leading_choice
 from archsim.render.waterfall import waterfall
 
 COMMANDS = {
@@ -109,11 +109,7 @@ def test_text_of_a_page_is_escaped() -> None:
 # ---------------------------------------------------------------------- pictures
 def test_a_waterfall_stands_on_zero_and_meets_both_ends() -> None:
     """First and last bar begin at zero, each step where the one before ended; other steps are counted."""
-    steps: list[tuple[str, dict[str, float]]] = [
-        ("a", {"params": 3e9}),
-        ("b", {"params": 0}),
-        ("c", {"params": -1e9}),
-    ]
+    steps: list[tuple[str, dict[str, float]]] = [("a", {"params": 3e9}), ("b", {"params": 0}), ("c", {"params": -1e9})]
     text = waterfall("params", "parameters", steps, ("A", "B"), 2e9)
     spots = [
         (kind, float(x), float(w))
@@ -151,7 +147,7 @@ def test_every_value_of_a_year_has_a_hatching() -> None:
 def test_findings(designs: tuple[int, ...], values: dict[str, tuple[int, ...]], finding: str) -> None:
     """What leads in the last year with enough designs, and since when."""
     one = Adoption(choice="norm", years=("2020", "2021", "2022"), designs=designs, values=values)
-    assert led(one) == finding
+    assert leading_choice(one) == finding
     assert few(one) == values
 
 

@@ -16,9 +16,7 @@ def page(*rows: tuple[Cell, ...], **fields: object) -> Page:
     return Page(head=("head",), sections=(Section(title="Title", rows=rows, **fields),))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("fraction", "text"), [(0, ""), (1e-9, "▏"), (0.5, "████"), (1, "████████"), (0.53, "████▎")]
-)
+@pytest.mark.parametrize(("fraction", "text"), [(0, ""), (1e-9, "▏"), (0.5, "████"), (1, "████████"), (0.53, "████▎")])
 def test_bars(fraction: float, text: str) -> None:
     """A bar is in eighths of a column and never empty for something above zero."""
     assert terminal.bar_text(fraction, 8) == text
@@ -62,11 +60,7 @@ def test_markdown_has_no_bars_and_is_escaped() -> None:
 def test_no_text_of_a_page_reaches_the_terminal_as_it_is(field: str) -> None:
     """Whatever place a text from outside stands in, it is printable in the terminal and inert in Markdown."""
     evil = "\x1b[2J\x9b31m\u202e<b>[a](b)|`\n# x"
-    texts = dict.fromkeys(("title", "aside", "cell", "head", "note"), "t") | {
-        "header": "h",
-        "below": "b",
-        field: evil,
-    }
+    texts = dict.fromkeys(("title", "aside", "cell", "head", "note"), "t") | {"header": "h", "below": "b", field: evil}
     made = Page(
         head=("head", texts["head"]), note=texts["note"],
         sections=(Section(title=texts["title"], rows=(row("a", texts["cell"]),), align="ll", aside=texts["aside"],

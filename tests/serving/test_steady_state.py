@@ -69,10 +69,7 @@ def test_one_request_alone_waits_for_nothing(load: ServedLoad) -> None:
 @given(loads, st.integers(1, 64))
 def test_more_requests_are_slower_each_and_faster_together(load: ServedLoad, more: int) -> None:
     """TPOT, utilisation and tokens/s do not fall with the requests in flight."""
-    few, many = (
-        state(load),
-        state(replace(load, concurrency=load.concurrency + more, running=load.running + more)),
-    )
+    few, many = (state(load), state(replace(load, concurrency=load.concurrency + more, running=load.running + more)))
     assert many.tpot.expected >= few.tpot.expected
     assert many.tokens_per_s >= few.tokens_per_s * (1 - 1e-12)
     assert many.utilisation >= few.utilisation * (1 - 1e-12)
@@ -133,9 +130,7 @@ def test_no_time_to_first_token_where_a_queue_decides() -> None:
 def test_replicas_and_stages_share_the_requests() -> None:
     """Four replicas of a quarter of the requests decode them four times as fast as one of all, prompts included."""
     one = state(replace(LOAD, concurrency=4, running=4.0))
-    four = state(
-        replace(LOAD, replicas=4), token_s=1e-5 / 4, read_s=1e-8 / 4
-    )  # the step holds all replicas' tokens
+    four = state(replace(LOAD, replicas=4), token_s=1e-5 / 4, read_s=1e-8 / 4)  # the step holds all replicas' tokens
     assert four.tpot.expected == pytest.approx(one.tpot.expected)
     assert four.tokens_per_s == pytest.approx(4 * one.tokens_per_s)
     staged = replace(LOAD, stages=4)

@@ -28,9 +28,7 @@ MODELS = {
     "qwen3-4b": "name: qwen3-4b\n",
     "gemma3-27b": "name: gemma3-27b\n",
 }
-STATUS = {
-    "gpt-4": {"status": "undisclosed", "text": "no architecture was published", "aliases": ["gpt-4-0613"]}
-}
+STATUS = {"gpt-4": {"status": "undisclosed", "text": "no architecture was published", "aliases": ["gpt-4-0613"]}}
 
 
 def write(folder: Path, files: dict[str, str]) -> Path:
@@ -52,7 +50,7 @@ def built_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write(root / "hardware" / "systems", {"dgx-h100": "id: dgx-h100\n"})
     hardware = root / "hardware"
     (hardware / "index.json").write_text(json.dumps(build_index(hardware)))
-    monkeypatch.setattr(catalog, "_built_in", lambda top: [(root / top, catalog.BUILT_IN)])
+    monkeypatch.setattr(catalog, "_built_in_roots", lambda top: [(root / top, catalog.BUILT_IN)])
     monkeypatch.delenv("ARCHSIM_PATH", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "none"))
     work = tmp_path / "work"
@@ -122,9 +120,7 @@ def test_suffixes_choose_the_format(name: str, hint: str) -> None:
     assert resolve("models", name).format_hint == hint
 
 
-@pytest.mark.parametrize(
-    "name", ["mistral-7b-v0.2", "Mistral-7B-Instruct-v0.2", "mistral-7b", "gemma-3-27b-v2-it"]
-)
+@pytest.mark.parametrize("name", ["mistral-7b-v0.2", "Mistral-7B-Instruct-v0.2", "mistral-7b", "gemma-3-27b-v2-it"])
 def test_a_version_is_never_dropped(name: str) -> None:
     """Versions name other checkpoints, which may have another shape."""
     with pytest.raises(UnknownName):

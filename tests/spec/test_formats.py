@@ -10,8 +10,8 @@ import yaml
 
 import archsim
 from archsim.base.errors import ArchsimError
-from archsim.graph.tensor import Format, Tensor, mixed, nbytes
-from archsim.spec.format import FormatSpec, load_format, stored
+from archsim.graph.tensor import Format, Tensor, mixed_format, nbytes
+from archsim.spec.format import FormatSpec, load_format, stored_format
 from archsim.spec.mixture import fitting, in_layers
 from archsim.spec.spelling import SUFFIXES
 
@@ -63,7 +63,7 @@ def test_suffixes_of_names_are_formats(hint: str) -> None:
 
 def test_one_scale_per_output() -> None:
     """Per channel: 4 bits and one scale, however long the rows are."""
-    w = Tensor("w", {"D": 64, "F": 32}, "weight", stored("int4_channel"), "linear", ("D",))
+    w = Tensor("w", {"D": 64, "F": 32}, "weight", stored_format("int4_channel"), "linear", ("D",))
     assert nbytes(w) == 64 * 32 // 2 + 2 * 32
 
 
@@ -89,12 +89,12 @@ def test_gptq_counts_its_group_index() -> None:
 
 def test_copies_in_several_formats() -> None:
     """All copies exactly, one on average."""
-    fmt = stored("3*q4_k+5*q6_k")
+    fmt = stored_format("3*q4_k+5*q6_k")
     w = Tensor("w", {"D": 256, "F": 1}, "weight", fmt, "linear", ("D",))
     assert nbytes(w, 8) == 3 * 144 + 5 * 210
     assert nbytes(w) == (3 * 144 + 5 * 210) / 8
     assert (fmt.bits, fmt.compute) == (8 * (3 * 144 + 5 * 210) / 8 / 256, "int8")
-    assert mixed(((1, stored("q4_k")), (2, stored("q4_k")))) is stored("q4_k")
+    assert mixed_format(((1, stored_format("q4_k")), (2, stored_format("q4_k")))) is stored_format("q4_k")
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_copies_in_several_formats() -> None:
 def test_nonsense_is_refused(text: str) -> None:
     """As a name that nobody knows."""
     with pytest.raises(ArchsimError):
-        stored(text)
+        stored_format(text)
 
 
 def test_layers_with_more_bits() -> None:
@@ -172,7 +172,7 @@ def test_every_document(path: Path) -> None:
             spec.mixture.kept,
             *(r.use for r in spec.mixture.rules),
         ):
-            assert stored(use).bytes > 0
+            assert stored_format(use).bytes > 0
 
 
 def test_no_two_documents_share_a_name() -> None:

@@ -19,9 +19,7 @@ from archsim.spec.symbolic import symbolic
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = [path.stem for path in sorted((ROOT / "specs/models").glob("*.yaml")) if path.stem[0] != "_"]
 EXPLAINED = ["llama2-70b", "deepseek-v3", "gemma3-27b", "mixtral-8x7b", "gpt2-xl", "t5-small", "bert-base"]
-D, E, F, G, H, K, L, N, V, X, C = (
-    Poly.symbol(x) for x in ("D", "E", "F", "G", "H", "K", "L", "N", "V", "X", "C")
-)
+D, E, F, G, H, K, L, N, V, X, C = (Poly.symbol(x) for x in ("D", "E", "F", "G", "H", "K", "L", "N", "V", "X", "C"))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -88,9 +86,7 @@ def test_two_flops_per_parameter() -> None:
 
 @pytest.mark.parametrize(
     ("name", "quantity"),
-    [
-        (n, q) for n in EXPLAINED for q in QUANTITIES if (n, q) != ("bert-base", "decode")
-    ],  # an encoder has none
+    [(n, q) for n in EXPLAINED for q in QUANTITIES if (n, q) != ("bert-base", "decode")],  # an encoder has none
 )
 def test_explanation_adds_up(name: str, quantity: str) -> None:
     """Parts sum to the whole (where they are all of it), values are whole, and every letter has a meaning."""

@@ -143,8 +143,7 @@ def test_sampled_points_equal_estimate(seed: int) -> None:
     """Any model, device, format, engine and plan of the catalogue, refusals included."""
     draw = random.Random(f"sampled {seed}")
     kinds = [
-        sorted(path.stem for path in (ROOT / part).glob("*.yaml"))
-        for part in ("specs/models", "hardware/devices")
+        sorted(path.stem for path in (ROOT / part).glob("*.yaml")) for part in ("specs/models", "hardware/devices")
     ]
     model, hw = map(draw.choice, kinds)
     options: dict[str, Any] = {"engine": draw.choice(["generic", "vllm", "llamacpp", "hf", "trtllm"])}
@@ -184,9 +183,7 @@ def test_points_priced_together_equal_points_alone(devices: str, monkeypatch: py
     together = archsim.sweep("llama2-70b", "h100", **asked).to_dict()["rows"]
     assert len({(row["tp"], row["pp"]) for row in together}) >= (5 if devices == "auto" else 1)
     monkeypatch.setattr("archsim.sweeps.sweep.BLOCK", 1)
-    for row, alone in zip(
-        together, archsim.sweep("llama2-70b", "h100", **asked).to_dict()["rows"], strict=True
-    ):
+    for row, alone in zip(together, archsim.sweep("llama2-70b", "h100", **asked).to_dict()["rows"], strict=True):
         assert_equal(row, alone)
 
 
@@ -208,14 +205,7 @@ def test_one_phase_alone_changes_no_number() -> None:
 def test_core_columns_are_the_same_without_the_rest() -> None:
     """Asking for less changes no number."""
     asked: dict[str, Any] = {"batch": "1-64*2", "input_len": "100-9000+900", "weights": "fp8,bf16"}
-    some = (
-        "devices",
-        "fits",
-        "memory_bytes_per_device",
-        "prefill_ideal_s",
-        "decode_ideal_s",
-        "decode_high_s",
-    )
+    some = ("devices", "fits", "memory_bytes_per_device", "prefill_ideal_s", "decode_ideal_s", "decode_high_s")
     whole = archsim.sweep("llama2-70b", "h100", **asked).to_dict()["rows"]
     for columns in (some[:3], some[:5], some):
         rows = archsim.sweep("llama2-70b", "h100", columns=columns, **asked).to_dict()["rows"]
@@ -316,20 +306,13 @@ def test_front_against_all_pairs(columns: int, seed: int) -> None:
     kept = front(costs)
     beaten = [bool((np.all(costs <= c, axis=1) & np.any(costs < c, axis=1)).any()) for c in costs]
     assert not any(beaten[i] for i in kept)
-    assert {tuple(costs[i]) for i in kept} == {
-        tuple(c) for c, lost in zip(costs, beaten, strict=True) if not lost
-    }
+    assert {tuple(costs[i]) for i in kept} == {tuple(c) for c, lost in zip(costs, beaten, strict=True) if not lost}
 
 
 def test_pareto_over_all_structures(monkeypatch: pytest.MonkeyPatch) -> None:
     """The set is that of all rows that fit, however the points are cut into blocks."""
     monkeypatch.setattr("archsim.sweeps.sweep.BLOCK", 7)
-    asked: dict[str, Any] = {
-        "batch": "1-512*2",
-        "input_len": "512,4k",
-        "weights": "bf16,fp8",
-        "devices": "2,8",
-    }
+    asked: dict[str, Any] = {"batch": "1-512*2", "input_len": "512,4k", "weights": "bf16,fp8", "devices": "2,8"}
     rows = archsim.sweep("llama2-70b", "h100,mi300x", **asked).to_dict()["rows"]
     fit = [row for row in rows if row["fits"]]
     better = [
@@ -394,9 +377,7 @@ def test_names_that_no_point_has_are_said(text: str, said: str) -> None:
     """A condition on an alias keeps nothing; the note lists the names that there are."""
     (note,) = archsim.sweep("llama2-70b", "h100", where=text).notes
     assert "no point has" in note and said in note
-    assert not archsim.sweep(
-        "llama2-70b", "h100", where="hw == 'h100-sxm' and decode_bound == 'memory'"
-    ).notes
+    assert not archsim.sweep("llama2-70b", "h100", where="hw == 'h100-sxm' and decode_bound == 'memory'").notes
 
 
 def test_memory_of_arrays_is_given_back() -> None:
@@ -454,9 +435,7 @@ def test_files_hold_the_rows(archsim: Any, tmp_path: Path, suffix: str, more: tu
 
 def _rows(**options: Any) -> list[dict[str, Any]]:
     axes = {"batch": "1-8*2,500", "input_len": "1,100,128k", "output_len": "1,64"}
-    return list(
-        archsim.sweep(["llama2-70b", "bert-large"], ["h100", "a100"], **axes, **options).to_dict()["rows"]
-    )
+    return list(archsim.sweep(["llama2-70b", "bert-large"], ["h100", "a100"], **axes, **options).to_dict()["rows"])
 
 
 @pytest.mark.parametrize("layout", ["json", "csv"])
@@ -501,9 +480,7 @@ def test_hostile_names_are_inert(archsim: Any, tmp_path: Path) -> None:
     """A name that is a formula, a tag and 3 kB long breaks no format."""
     spec = tmp_path / "spec.yaml"
     text = (ROOT / "specs/models/llama2-7b.yaml").read_text()
-    lines = [
-        f"name: {json.dumps(HOSTILE)}" if line.startswith("name:") else line for line in text.splitlines()
-    ]
+    lines = [f"name: {json.dumps(HOSTILE)}" if line.startswith("name:") else line for line in text.splitlines()]
     spec.write_text("\n".join(lines))
     for suffix in (".csv", ".json"):
         path = tmp_path / f"out{suffix}"

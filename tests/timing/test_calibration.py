@@ -22,9 +22,7 @@ FILES = sorted(FOLDER.glob("*/*/calibration.yaml"))
 
 def test_the_index_has_every_fit() -> None:
     """Whether it comes from a wheel, from the cache or was just made."""
-    stated = [
-        (path.parent.parent.name, fit["op"], fit["dtype"]) for path in FILES for fit in read(path)["fits"]
-    ]
+    stated = [(path.parent.parent.name, fit["op"], fit["dtype"]) for path in FILES for fit in read(path)["fits"]]
     made = [(e["device"], e["op"], e["dtype"]) for e in build_index(FOLDER)["entries"] if e["device"]]
     used = [(e.device, e.op, e.dtype) for e in default_store().entries if e.device]
     assert sorted(stated) == sorted(made) == sorted(used)
@@ -40,10 +38,7 @@ def test_every_fit_is_complete(path: Path) -> None:
         model = MODELS[fit["op"]]
         assert set(fit["constants"]) == set(model.constants)
         for name, value in fit["constants"].items():
-            assert model.constants[name].low * 0.999 <= value <= model.constants[name].high * 1.001, (
-                fit["op"],
-                name,
-            )
+            assert model.constants[name].low * 0.999 <= value <= model.constants[name].high * 1.001, (fit["op"], name)
         assert fit["errors"]["rows"] >= 8
         if "surfaces" in fit:
             assert read_surfaces(str(path.parent / SURFACES), fit["surfaces"])
@@ -93,11 +88,7 @@ def test_a_damaged_file_is_refused(data: bytes, tmp_path: Path) -> None:
 def figures(op: str, device: str, dtype: str) -> list[Any]:
     """Error figures of the fits of one class."""
     fits = [fit for path in FILES if path.parent.parent.name == device for fit in read(path)["fits"]]
-    return [
-        fit["errors"]["unseen"]
-        for fit in fits
-        if (fit["op"], fit["dtype"]) == (op, dtype) and "kernel" not in fit
-    ]
+    return [fit["errors"]["unseen"] for fit in fits if (fit["op"], fit["dtype"]) == (op, dtype) and "kernel" not in fit]
 
 
 @pytest.mark.parametrize(

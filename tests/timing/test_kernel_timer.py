@@ -113,21 +113,16 @@ def test_a_floor_that_no_other_engine_has_is_the_hosts() -> None:
     assert inside.expected >= 5e-6 + max(compute, memory)
 
 
-@pytest.mark.parametrize(
-    "name", ["h100", "h200", "b200", "a40", "rtx-4090", "mi300x", "tpu-v5e", "apple-m2-ultra"]
-)
+@pytest.mark.parametrize("name", ["h100", "h200", "b200", "a40", "rtx-4090", "mi300x", "tpu-v5e", "apple-m2-ultra"])
 def test_every_class_has_a_time_on_every_device(name: str) -> None:
     """Calibrated or not: positive, finite, inside its interval, not below the bound."""
     clock = timer(load_hardware(name))
     calls = [
         KernelCall("gemm", "bf16", dims={"m": 64, "n": 4096, "k": 4096}),
         KernelCall(
-            "attn_decode",
-            dims={"batch": 8, "seq_q": 1, "seq_kv": 4096, "heads": 32, "kv_heads": 8, "head_dim": 128},
+            "attn_decode", dims={"batch": 8, "seq_q": 1, "seq_kv": 4096, "heads": 32, "kv_heads": 8, "head_dim": 128}
         ),
-        KernelCall(
-            "moe", dims={"m": 64, "experts": 64, "topk": 4, "hidden": 2048, "inter": 1024, "tp": 1, "ep": 1}
-        ),
+        KernelCall("moe", dims={"m": 64, "experts": 64, "topk": 4, "hidden": 2048, "inter": 1024, "tp": 1, "ep": 1}),
         KernelCall("elementwise", dims={"read_bytes": 1 << 20, "write_bytes": 1 << 20}),
     ]
     for call in calls:
@@ -172,10 +167,7 @@ def test_stores_are_independent() -> None:
     """One device timed with two stores: each answers from its own fits, whatever the other has remembered."""
     call = KernelCall("gemm", "bf16", dims={"m": 8, "n": 4096, "k": 4096})
     before = timer(load_hardware("h100"), "vllm").once(call)
-    slower = [
-        e._replace(constants={**e.constants, "floor_us": 500.0}, surfaces=None)
-        for e in default_store().entries
-    ]
+    slower = [e._replace(constants={**e.constants, "floor_us": 500.0}, surfaces=None) for e in default_store().entries]
     other = replace(default_store(), entries=tuple(slower))
     inside = timer(load_hardware("h100"), "vllm", store=other).once(call)
     after = timer(load_hardware("h100"), "vllm").once(call)

@@ -20,9 +20,7 @@ def _pricer(name: str) -> StepPricer:
 
 def _attention(time: StepTime) -> float:
     """Seconds of all attention kernels."""
-    return float(
-        sum(part.time.expected for part in time.by_class if part.kernel_class.startswith(("attn", "mla")))
-    )
+    return float(sum(part.time.expected for part in time.by_class if part.kernel_class.startswith(("attn", "mla"))))
 
 
 def _step(*parts: tuple[int, int, int]) -> Step:

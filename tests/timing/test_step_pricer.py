@@ -44,15 +44,9 @@ def test_a_mixed_step_costs_between_the_dearer_part_and_both(model: str, batch: 
     decode, prefill = Step.decode(batch, 2048), Step.prefill(1, prompt)
     both = clock.price(Step.mixed(decode, prefill))
     apart = [clock.price(decode), clock.price(prefill)]
-    assert (
-        max(t.ideal_s for t in apart) * (1 - 1e-9)
-        <= both.ideal_s
-        <= sum(t.ideal_s for t in apart) * (1 + 1e-9)
-    )
+    assert max(t.ideal_s for t in apart) * (1 - 1e-9) <= both.ideal_s <= sum(t.ideal_s for t in apart) * (1 + 1e-9)
     # kernels of unlike sizes run at unlike efficiencies: a tile more may cost a little
-    assert (
-        max(t.expected_s for t in apart) * 0.98 <= both.expected_s <= sum(t.expected_s for t in apart) * 1.02
-    )
+    assert max(t.expected_s for t in apart) * 0.98 <= both.expected_s <= sum(t.expected_s for t in apart) * 1.02
 
 
 @pytest.mark.parametrize("model", MIXED)
@@ -88,9 +82,7 @@ def test_arrays_equal_numbers(model: str, plan: Plan, kind: str) -> None:
     """A step of arrays has at every point what the step of that point has."""
     spec, clock = load_model(model), pricer(model, plan=plan, engine="vllm")
     batches, lengths = [2, 9, 64], [16, 700, 5000]
-    load = Workload(
-        batch=np.array(batches, float)[:, None], input_len=np.array(lengths, float)[None, :], output_len=32
-    )
+    load = Workload(batch=np.array(batches, float)[:, None], input_len=np.array(lengths, float)[None, :], output_len=32)
     grid = clock.price(getattr(WorkloadSteps(spec, load), kind)).called(kind, load.prompt_tokens)
     for i, batch in enumerate(batches):
         for j, length in enumerate(lengths):
@@ -116,10 +108,7 @@ def test_the_kernels_of_a_step_add_up() -> None:
 def test_the_room_of_a_cache_takes_no_time() -> None:
     """What a cache could still hold is memory, not traffic."""
     clock = pricer(DENSE)
-    assert (
-        clock.price(Step.decode(4, 1000, room=5000)).expected_s
-        == clock.price(Step.decode(4, 1000)).expected_s
-    )
+    assert clock.price(Step.decode(4, 1000, room=5000)).expected_s == clock.price(Step.decode(4, 1000)).expected_s
 
 
 def test_chunks_of_a_prompt_see_what_came_before() -> None:
@@ -205,9 +194,7 @@ def test_the_host_adds_its_work_and_the_launches_that_the_device_waits_for() -> 
     """Host work per step is added; launches count only where the host is slower than the kernels."""
     time = pricer(DENSE).price(Step.decode(1, 100))
     assert add_host_overhead(time, BARE) is time
-    added = add_host_overhead(
-        time, replace_(BARE, overhead_s=1e-3, overhead_low_s=5e-4, overhead_high_s=2e-3)
-    )
+    added = add_host_overhead(time, replace_(BARE, overhead_s=1e-3, overhead_low_s=5e-4, overhead_high_s=2e-3))
     assert added.expected_s == pytest.approx(time.expected_s + 1e-3, rel=1e-12)
     assert added.ideal_s == time.ideal_s and added.high_s > time.high_s + 9e-4
     fast, slow = (add_host_overhead(time, replace_(BARE, launch_s=s)) for s in (1e-9, 1e-3))
@@ -225,8 +212,7 @@ def test_evidence_has_one_order() -> None:
     """The weakest kind that, with all weaker, stands behind more than a quarter of the time."""
     assert weakest(("measured", "datasheet", "calibrated")) == "datasheet"
     parts = [
-        Duration(s, s, s, evidence=kind)
-        for s, kind in ((0.2, "datasheet"), (0.2, "transferred"), (0.6, "measured"))
+        Duration(s, s, s, evidence=kind) for s, kind in ((0.2, "datasheet"), (0.2, "transferred"), (0.6, "measured"))
     ]
     assert EVIDENCE[prevailing_evidence(parts)] == "transferred"
     many = [part._replace(expected=np.array([part.expected, i])) for i, part in enumerate(parts)]
@@ -235,14 +221,7 @@ def test_evidence_has_one_order() -> None:
 
 def test_what_limits_a_kernel() -> None:
     """The largest of the three; of equals communication, then compute; numbers and arrays alike."""
-    cases = [
-        (1.0, 2.0, 0.0),
-        (2.0, 1.0, 0.0),
-        (2.0, 2.0, 0.0),
-        (1.0, 2.0, 3.0),
-        (3.0, 2.0, 3.0),
-        (0.0, 0.0, 0.0),
-    ]
+    cases = [(1.0, 2.0, 0.0), (2.0, 1.0, 0.0), (2.0, 2.0, 0.0), (1.0, 2.0, 3.0), (3.0, 2.0, 3.0), (0.0, 0.0, 0.0)]
     expected = [1, 0, 0, 2, 2, 0]
     assert [limit(*case) for case in cases] == expected
     assert list(limit(*np.array(cases).T)) == expected
@@ -259,9 +238,7 @@ def test_a_step_known_only_as_a_whole() -> None:
 # ---------------------------------------------------------------------- the estimate is two priced steps
 def test_an_estimate_is_its_two_steps() -> None:
     """`estimate` adds nothing to what the pricer says of the workload's prefill and decode."""
-    answer = estimate(
-        load_model(DENSE), load_hardware("h100"), batch=7, input_len=900, output_len=64, engine="vllm"
-    )
+    answer = estimate(load_model(DENSE), load_hardware("h100"), batch=7, input_len=900, output_len=64, engine="vllm")
     clock = StepPricer.of(answer.model, answer.hardware, answer.formats, answer.overheads, answer.plan)
     assert answer.prefill.expected_s == clock.price(Step.prefill(7, 900)).expected_s
     assert answer.decode is not None
@@ -301,9 +278,7 @@ def test_an_estimate_says_what_was_lifted() -> None:
     """An assumption states launches that are priced at their roofline; there is none where there are none."""
     said = {
         name: [
-            n.text
-            for n in estimate(load_model(name), load_hardware("h100"), batch=8).assumptions
-            if n.code == "A16"
+            n.text for n in estimate(load_model(name), load_hardware("h100"), batch=8).assumptions if n.code == "A16"
         ]
         for name in ("deberta-base", DENSE)
     }

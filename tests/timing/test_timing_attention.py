@@ -33,9 +33,7 @@ def machine(name: str) -> DeviceRates:
     return DeviceRates(archsim.load_hardware(name))
 
 
-def decode(
-    batch: int, length: int, groups: int = 8, group: int = 4, width: int = 128, window: int = 0
-) -> KernelCall:
+def decode(batch: int, length: int, groups: int = 8, group: int = 4, width: int = 128, window: int = 0) -> KernelCall:
     """One new token a sequence."""
     dims = {"batch": batch, "seq_kv": length, "heads": groups * group, "kv_heads": groups}
     return KernelCall("attn_decode", "bf16", "bf16", dims={**dims, "head_dim": width, "window": window})
@@ -156,12 +154,7 @@ def test_surfaces_stay_small(op: str) -> None:
 def test_arrays_and_numbers_agree(op: str) -> None:
     """Row by row, windows among them, formula and coordinates."""
     model, at = MODELS[op], machine("h100-sxm")
-    rows = [
-        (1, 1, 1, 1, 64, 0),
-        (3, 300, 4, 5, 96, 128),
-        (256, 5000, 8, 8, 128, 0),
-        (2, 64, 1, 64, 256, 1024),
-    ]
+    rows = [(1, 1, 1, 1, 64, 0), (3, 300, 4, 5, 96, 128), (256, 5000, 8, 8, 128, 0), (2, 64, 1, 64, 256, 1024)]
     calls = [call_of(op, *row) for row in rows]
     table = calls[0]._replace(dims={n: np.array([float(c.dims[n]) for c in calls]) for n in calls[0].dims})
     together = bounded_kernel_seconds(model, table, at, default_constants(model))
@@ -251,13 +244,7 @@ def test_a_fit_recovers_its_constants(op: str) -> None:
     if op == "attn_decode":
         dims.pop("seq_q")
     call = KernelCall(op, "bf16", "bf16", dims=dims)
-    wanted = {
-        **default_constants(model).constants,
-        "matrix": 0.5,
-        "memory": 0.7,
-        "tile_us": 4.0,
-        "floor_us": 7.0,
-    }
+    wanted = {**default_constants(model).constants, "matrix": 0.5, "memory": 0.7, "tile_us": 4.0, "floor_us": 7.0}
     truth = model.formula(call, at, wanted)
     key = Key(op, "H100-SXM", "bf16", "bf16", "engine 1", "kernel")
     group = Group(key=key, rows=np.arange(count), dims=dims, seconds=truth)

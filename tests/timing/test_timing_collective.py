@@ -119,9 +119,7 @@ def test_the_switch_adds_large_sums_of_eight_only() -> None:
     """NVLS: faster on eight than on four, never in int8, no use for small messages."""
     large = 2**28
     assert time("nccl_all_reduce", "h100-sxm", 8, large) < time("nccl_all_reduce", "h100-sxm", 4, large)
-    assert time("nccl_all_reduce", "h100-sxm", 8, large, dtype="int8") > time(
-        "nccl_all_reduce", "h100-sxm", 8, large
-    )
+    assert time("nccl_all_reduce", "h100-sxm", 8, large, dtype="int8") > time("nccl_all_reduce", "h100-sxm", 8, large)
     small = [time("nccl_all_reduce", "h100-sxm", 8, 4096, dtype=dtype) for dtype in ("bf16", "int8")]
     assert small[0] == pytest.approx(small[1])
 
@@ -190,9 +188,7 @@ def table(model: KernelModel, noise: float) -> Group:
     dims = {"n_gpus": np.repeat([2.0, 4.0, 8.0], 21), "bytes": size}
     truth = dict(default_constants(model).constants, base_us=7.0, link=0.6)
     times = model.formula(KernelCall(model.kernel_class, "int8", dims=dims), machine("h100-sxm"), truth)
-    factor = np.exp(np.random.default_rng(1).normal(0, noise, len(size))) * (
-        1 + 0.5 * (size > 2**14) * (size < 2**22)
-    )
+    factor = np.exp(np.random.default_rng(1).normal(0, noise, len(size))) * (1 + 0.5 * (size > 2**14) * (size < 2**22))
     key = Key(model.kernel_class, "H100-SXM", "int8", "", "nccl 2", "nccl")
     return Group(key=key, rows=np.arange(len(size)), dims=dims, seconds=times * factor)
 
@@ -231,6 +227,4 @@ def test_what_was_measured_in_a_server_is_not_carried_over_the_network() -> None
     for n, stride, same in ((8, 1, False), (16, 1, True), (2, 8, True)):
         call = KernelCall(model.kernel_class, dims={"n_gpus": n, "bytes": 2**20, "stride": stride})
         plain = bounded_kernel_seconds(model, call, machine("h100-sxm"), default_constants(model))
-        assert (
-            bounded_kernel_seconds(model, call, machine("h100-sxm"), fitted) == pytest.approx(plain)
-        ) is same
+        assert (bounded_kernel_seconds(model, call, machine("h100-sxm"), fitted) == pytest.approx(plain)) is same

@@ -32,9 +32,7 @@ def machine(name: str) -> DeviceRates:
 def time(call: KernelCall, at: DeviceRates) -> float:
     """Seconds with the usual constants."""
     return float(
-        bounded_kernel_seconds(
-            MODELS[call.kernel_class], call, at, default_constants(MODELS[call.kernel_class])
-        )
+        bounded_kernel_seconds(MODELS[call.kernel_class], call, at, default_constants(MODELS[call.kernel_class]))
     )
 
 
@@ -102,9 +100,7 @@ def test_without_a_cache_there_is_one_rate() -> None:
     """A device that lists none reads everything from memory."""
     at = changed(machine("h100-sxm"), cache_bytes=0)
     floor = default_constants(MODELS["elementwise"]).constants["floor_us"] * 1e-6
-    calls = [
-        KernelCall("elementwise", dims={"read_bytes": size, "write_bytes": 0}) for size in (2**20, 2**30)
-    ]
+    calls = [KernelCall("elementwise", dims={"read_bytes": size, "write_bytes": 0}) for size in (2**20, 2**30)]
     one, other = (call.dims["read_bytes"] / (time(call, at) - floor) for call in calls)
     assert one == pytest.approx(other)
 
@@ -113,9 +109,7 @@ def test_without_a_cache_there_is_one_rate() -> None:
 def test_a_table_costs_what_its_rows_cost(op: str) -> None:
     """Arrays against one call at a time."""
     m, n = np.array([1, 100, 5000]), np.array([2560, 8192, 57344])
-    found = bounded_kernel_seconds(
-        MODELS[op], rows(op, m, n), machine("a100-sxm"), default_constants(MODELS[op])
-    )  # type: ignore[arg-type]
+    found = bounded_kernel_seconds(MODELS[op], rows(op, m, n), machine("a100-sxm"), default_constants(MODELS[op]))  # type: ignore[arg-type]
     single = [time(rows(op, *pair), machine("a100-sxm")) for pair in zip(m.tolist(), n.tolist(), strict=True)]
     assert found.tolist() == pytest.approx(single)
 

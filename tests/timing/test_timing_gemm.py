@@ -11,7 +11,7 @@ from rates import changed
 import archsim
 from archsim.accuracy.table import Group, Key
 from archsim.calibration import fitting
-from archsim.calibration.calibrate import gathered, model_options
+from archsim.calibration.calibrate import gather_groups, model_options
 from archsim.timing.classes.call import STORED, KernelCall
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.gemm import COPIES, TILE
@@ -55,16 +55,7 @@ def test_never_below_the_bound(device: str, dtype: str, m: int, n: int, k: int, 
 @given(st.sampled_from(DEVICES), st.sampled_from(FORMATS), EXTENT, EXTENT, EXTENT, st.sampled_from("mnk"),
        st.floats(1, 4), SHARES, SHARES, st.sampled_from([0, 1]))  # fmt: skip
 def test_larger_products_take_no_less(
-    device: str,
-    dtype: str,
-    m: int,
-    n: int,
-    k: int,
-    name: str,
-    factor: float,
-    pad: float,
-    wave: float,
-    warm: int,
+    device: str, dtype: str, m: int, n: int, k: int, name: str, factor: float, pad: float, wave: float, warm: int
 ) -> None:
     """Along each extent, with any share of padding and of last waves."""
     at, call = machine(device), product(m, n, k, dtype, warm)
@@ -103,8 +94,7 @@ def test_one_row_beyond_whole_tiles_costs_a_share_of_a_tile() -> None:
     """Compute-bound, with edges padded in full and without."""
     at, n = machine("h100-sxm"), 132 * TILE
     edges = [
-        time(product(8 * TILE + 1, n, 8192), at, pad=p) - time(product(8 * TILE, n, 8192), at, pad=p)
-        for p in (0.01, 1)
+        time(product(8 * TILE + 1, n, 8192), at, pad=p) - time(product(8 * TILE, n, 8192), at, pad=p) for p in (0.01, 1)
     ]
     assert edges[1] > 20 * edges[0] > 0
 
@@ -126,9 +116,9 @@ def test_labels_of_a_library_are_one_implementation() -> None:
     """Where in a model a product stands says nothing about how it runs."""
     hardware = {"h100-sxm": archsim.load_hardware("h100-sxm")}
     parts = [synthetic(kernel=name) for name in ("cublas/mlp_up_proj", "cublas/mlp_down_proj")]
-    assert [group.key.kernel for _, group in gathered(parts, hardware)] == [""]
+    assert [group.key.kernel for _, group in gather_groups(parts, hardware)] == [""]
     parts = [synthetic(kernel=name) for name in ("DeepGemm", "Cutlass")]
-    assert [group.key.kernel for _, group in gathered(parts, hardware)] == ["DeepGemm", "Cutlass", ""]
+    assert [group.key.kernel for _, group in gather_groups(parts, hardware)] == ["DeepGemm", "Cutlass", ""]
 
 
 TRUE = {
@@ -148,19 +138,12 @@ def synthetic(kernel: str = "library", count: int = 600, noise: float = 0.0) -> 
     rng = np.random.default_rng(1)
     sides = 2.0 ** rng.uniform(8, 14, (count // 15, 2)).round(1)
     site = rng.integers(0, len(sides), count)
-    dims = {
-        "m": np.round(2 ** rng.uniform(0, 13, count)),
-        "n": np.round(sides[site, 0]),
-        "k": np.round(sides[site, 1]),
-    }
+    dims = {"m": np.round(2 ** rng.uniform(0, 13, count)), "n": np.round(sides[site, 0]), "k": np.round(sides[site, 1])}
     call = MODEL.prepare(KernelCall("gemm", kernel=kernel, dims=dims))
     times = bounded_kernel_seconds(MODEL, call, machine("h100-sxm"), Fitted(constants=TRUE))
     times = times * np.exp(noise * np.sin(np.log2(dims["m"])))
     return Group(
-        key=Key("gemm", "h100-sxm", "bf16", "", "x 1", kernel),
-        rows=np.arange(count),
-        dims=call.dims,
-        seconds=times,
+        key=Key("gemm", "h100-sxm", "bf16", "", "x 1", kernel), rows=np.arange(count), dims=call.dims, seconds=times
     )
 
 
@@ -171,10 +154,7 @@ def test_fit_recovers_what_made_the_times() -> None:
     for name in ("matrix", "memory", "overlap", "floor_us"):
         assert found[name] == pytest.approx(TRUE[name], rel=0.05), name
     assert (
-        fitting.errors(
-            bounded_kernel_seconds(MODEL, group.call, at, Fitted(constants=found)), group.seconds
-        ).p90
-        < 0.02
+        fitting.errors(bounded_kernel_seconds(MODEL, group.call, at, Fitted(constants=found)), group.seconds).p90 < 0.02
     )
 
 
@@ -183,9 +163,7 @@ def test_surface_learns_a_ripple_and_keeps_the_order_in_m() -> None:
     at, group = machine("h100-sxm"), synthetic(count=1500, noise=0.1)
     options = model_options(MODEL)
     plain, full = (
-        fitting.errors(
-            fitting.out_of_fold(MODEL, group, at, options._replace(surfaces=s)), group.seconds
-        ).median
+        fitting.errors(fitting.out_of_fold(MODEL, group, at, options._replace(surfaces=s)), group.seconds).median
         for s in (False, True)
     )
     assert full < plain / 2, (full, plain)
@@ -204,8 +182,6 @@ def test_numbers_and_arrays_agree(dtype: str) -> None:
     at = machine("l40s" if "fp8" in dtype else "a100-sxm")
     shapes = [(1, 4096, 4096), (129, 11008, 4096), (5000, 300, 777)]
     dims = dict(zip("mnk", np.array(shapes, float).T, strict=True))
-    together = bounded_kernel_seconds(
-        MODEL, KernelCall("gemm", dtype, dims=dims), at, default_constants(MODEL)
-    )
+    together = bounded_kernel_seconds(MODEL, KernelCall("gemm", dtype, dims=dims), at, default_constants(MODEL))
     assert together == pytest.approx([time(product(*shape, dtype), at) for shape in shapes], rel=1e-12)
     assert STORED[dtype].weight <= 2

@@ -30,13 +30,9 @@ def machine(name: str) -> DeviceRates:
     return DeviceRates(archsim.load_hardware(name))
 
 
-def call(
-    op: str, batch: int, length: int, heads: int, cache_dtype: str = "bf16", warm: int = 0
-) -> KernelCall:
+def call(op: str, batch: int, length: int, heads: int, cache_dtype: str = "bf16", warm: int = 0) -> KernelCall:
     """One call."""
-    return KernelCall(
-        op, "bf16", cache_dtype, dims={"batch": batch, OPS[op]: length, "heads": heads, "warm": warm}
-    )
+    return KernelCall(op, "bf16", cache_dtype, dims={"batch": batch, OPS[op]: length, "heads": heads, "warm": warm})
 
 
 def time(of: KernelCall, at: DeviceRates) -> float:
@@ -71,9 +67,7 @@ def test_more_work_takes_no_less(
 
 @FAST
 @given(st.sampled_from(list(OPS)), st.sampled_from(DEVICES), BATCH, LENGTH, HEADS, FACTOR)
-def test_more_bandwidth_takes_no_more(
-    op: str, device: str, batch: int, length: int, heads: int, factor: float
-) -> None:
+def test_more_bandwidth_takes_no_more(op: str, device: str, batch: int, length: int, heads: int, factor: float) -> None:
     """Everything else alike."""
     at, of = machine(device), call(op, batch, length, heads)
     assert time(of, changed(at, bandwidth=at.bandwidth * factor)) <= time(of, at) * (1 + 1e-9)
@@ -96,13 +90,7 @@ def test_prompts_are_counted_over_the_triangle() -> None:
 def test_heads_of_one_tile_cost_the_same_products() -> None:
     """Up to 64 heads share a tile where padding is complete; the 65th opens another."""
     model, at = MlaDecode(), changed(machine("h100-sxm"), bandwidth=1e18)
-    full = {
-        **default_constants(model).constants,
-        "padding": 1.0,
-        "block_us": 0.0,
-        "walk_ns": 1e-9,
-        "floor_us": 0.0,
-    }
+    full = {**default_constants(model).constants, "padding": 1.0, "block_us": 0.0, "walk_ns": 1e-9, "floor_us": 0.0}
     times = [model.formula(call("mla_decode", 8, 2**16, heads), at, full) for heads in (1, 64, 65)]
     assert times[0] == pytest.approx(times[1])
     assert times[2] == pytest.approx(2 * times[1], rel=0.01)
@@ -139,10 +127,7 @@ def test_a_fit_finds_unseen_heads_and_keeps_order(op: str) -> None:
     grid = np.meshgrid(2 ** np.arange(0, 9, 2), 2 ** np.arange(4, 15), 2 ** np.arange(0, 8), indexing="ij")
     dims = dict(zip(("batch", OPS[op], "heads"), (x.ravel().astype(float) for x in grid), strict=True))
     of = KernelCall(op, "bf16", "bf16", dims=dims)
-    truth = {
-        name: np.sqrt(c.usual * c.low) if "_" in name else c.usual * 0.8
-        for name, c in model.constants.items()
-    }
+    truth = {name: np.sqrt(c.usual * c.low) if "_" in name else c.usual * 0.8 for name, c in model.constants.items()}
     truth = {name: max(value, model.constants[name].low) for name, value in truth.items()}
     ripple = 1 + 0.1 * np.sin(np.log2(dims[OPS[op]]))
     group = Group(
@@ -154,8 +139,6 @@ def test_a_fit_finds_unseen_heads_and_keeps_order(op: str) -> None:
     assert fitting.errors(fitting.out_of_fold(model, group, at), group.seconds).median < 0.05
     fitted = fitting.fit(model, group, at)
     length = np.geomspace(16, 16384, 80)
-    line = KernelCall(
-        op, "bf16", "bf16", dims={"batch": length * 0 + 4, OPS[op]: length, "heads": length * 0 + 8}
-    )
+    line = KernelCall(op, "bf16", "bf16", dims={"batch": length * 0 + 4, OPS[op]: length, "heads": length * 0 + 8})
     times = kernel_seconds(model, line, at, fitted)
     assert (times[1:] >= times[:-1] * 0.97).all()

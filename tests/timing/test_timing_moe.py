@@ -19,19 +19,9 @@ from archsim.timing.device import DeviceRates
 
 MODEL = Moe()
 DEVICES = ("h100-sxm", "a100-sxm", "l40s", "mi300x")
-SHAPES = (
-    (8, 2, 4096, 14336),
-    (32, 4, 2880, 2880),
-    (128, 1, 5120, 8192),
-    (128, 8, 2048, 768),
-    (512, 22, 2048, 5120),
-)
+SHAPES = ((8, 2, 4096, 14336), (32, 4, 2880, 2880), (128, 1, 5120, 8192), (128, 8, 2048, 768), (512, 22, 2048, 5120))
 FAST = settings(max_examples=80, deadline=None)
-TOKENS, SKEW, WARM = (
-    st.integers(1, 2**15),
-    st.sampled_from([0.0, 0.5, 1.0, 1.01, 1.2]),
-    st.sampled_from([0, 1]),
-)
+TOKENS, SKEW, WARM = (st.integers(1, 2**15), st.sampled_from([0.0, 0.5, 1.0, 1.01, 1.2]), st.sampled_from([0, 1]))
 SHAPE, RANKS = st.sampled_from(SHAPES), st.sampled_from([1, 2, 4, 8])
 
 
@@ -65,9 +55,7 @@ def drawn(m: int, experts: int, topk: int, ep: int, skew: float, rng: np.random.
 
 
 @pytest.mark.parametrize("skew", [1.01, 1.2])
-@pytest.mark.parametrize(
-    ("experts", "topk", "ep"), [(128, 8, 1), (128, 8, 4), (256, 8, 16), (128, 1, 4), (512, 22, 8)]
-)
+@pytest.mark.parametrize(("experts", "topk", "ep"), [(128, 8, 1), (128, 8, 4), (256, 8, 16), (128, 1, 4), (512, 22, 8)])
 def test_the_busiest_rank_of_drawn_loads(experts: int, topk: int, ep: int, skew: float) -> None:
     """Rows within a fifth and experts within a quarter of the mean of 20 draws."""
     rng = np.random.default_rng(0)
@@ -97,14 +85,7 @@ def test_shares_are_possible(m: int, shape: tuple[int, int, int, int], ep: int, 
 @FAST
 @given(TOKENS, st.floats(1, 8), SHAPE, RANKS, RANKS, SKEW, WARM, st.sampled_from(DEVICES))
 def test_more_tokens_take_no_less(
-    m: int,
-    factor: float,
-    shape: tuple[int, int, int, int],
-    tp: int,
-    ep: int,
-    skew: float,
-    warm: int,
-    device: str,
+    m: int, factor: float, shape: tuple[int, int, int, int], tp: int, ep: int, skew: float, warm: int, device: str
 ) -> None:
     """Through the crossing from few rows an expert to many, and out of the last-level cache."""
     at = machine(device)

@@ -322,9 +322,7 @@ class Compiler:
             if number != self.near.result:
                 dead.setdefault(i, []).append(number)
         return [
-            Part(
-                tuple(p for place in places for p in paths_of(self.code[place])), call, tuple(dead.get(i, ()))
-            )
+            Part(tuple(p for place in places for p in paths_of(self.code[place])), call, tuple(dead.get(i, ())))
             for i, (places, call) in enumerate(self.found)
         ]
 

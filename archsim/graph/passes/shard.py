@@ -65,9 +65,7 @@ class Mesh:
     @classmethod
     def of(cls, tp: int = 1, dp: int = 1, ep: int = 1, batch: int | None = None) -> Mesh:
         """The mesh of a plan; ep must divide tp x dp. batch: sequences, where dp may not divide them."""
-        sizes = {f"d{i}": p for i, p in enumerate(_primes(dp))} | {
-            f"t{i}": p for i, p in enumerate(_primes(tp))
-        }
+        sizes = {f"d{i}": p for i, p in enumerate(_primes(dp))} | {f"t{i}": p for i, p in enumerate(_primes(tp))}
         experts: list[str] = []
         for name, size in sizes.items():
             if ep % size == 0:
@@ -238,9 +236,7 @@ class Sharder:
         """The rank's part of a tensor, each name once."""
         if tensor.name not in self.tensors:
             axes = self.mesh.split(tensor.axes)[0]
-            self.tensors[tensor.name] = Tensor(
-                tensor.name, axes, tensor.kind, tensor.format, tensor.role, tensor.inner
-            )
+            self.tensors[tensor.name] = Tensor(tensor.name, axes, tensor.kind, tensor.format, tensor.role, tensor.inner)
         return self.tensors[tensor.name]
 
     def use(self, use: Use) -> Use:
@@ -278,9 +274,7 @@ def _gather_logits(graph: Block, mesh: Mesh) -> list[Op]:
     """Sampling needs every logit: the vocabulary shards are gathered at the end."""
     if mesh.size(mesh.tensor) == 1:
         return []
-    found = [
-        op for block in graph.body if isinstance(block, Block) for op in block.body if isinstance(op, Op)
-    ]
+    found = [op for block in graph.body if isinstance(block, Block) for op in block.body if isinstance(op, Op)]
     logits = [op.writes[0] for op in found if op.writes and "V" in op.writes[0].axes and op.kind != "gather"]
     if not logits:
         return []

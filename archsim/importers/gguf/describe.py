@@ -13,16 +13,9 @@ from archsim.base.errors import SpecError
 from archsim.base.json_types import JsonObject
 from archsim.importers.gguf import t5 as gguf_t5
 from archsim.importers.gguf.keys import Keys
-from archsim.importers.gguf.layers import (
-    ENCODERS,
-    GEMMA4,
-    Layers,
-    check_gemma4,
-    gemma4_embedding,
-    gemma4_layers,
-)
+from archsim.importers.gguf.layers import ENCODERS, GEMMA4, Layers, check_gemma4, gemma4_embedding, gemma4_layers
 from archsim.importers.gguf.reader import Header, TensorInfo, read_gguf
-from archsim.importers.gguf.stored import matched, stacked
+from archsim.importers.gguf.stored import formats_by_weight, stack_layers
 from archsim.importers.hf.pattern import stack
 
 KNOWN = """
@@ -56,16 +49,16 @@ def from_gguf(path: Path) -> JsonObject:
     tensors that the architecture does not explain.
     """
     header = read_gguf(path)
-    header.tensors = stacked(header.tensors)
+    header.tensors = stack_layers(header.tensors)
     document = describe(header)
-    return document | {"weights": matched(document, header.tensors)}
+    return document | {"weights": formats_by_weight(document, header.tensors)}
 
 
 def describe(header: Header) -> JsonObject:
     """The document without its weights' formats."""
     keys = Keys(header)
     if keys.architecture not in KNOWN:
-        raise _unknown(str(keys.architecture))
+        raise _unknown_architecture(str(keys.architecture))
     tensors = {t.name: t for t in header.tensors}
     table = tensors.get("token_embd.weight")
     if table is None or len(table.shape) != 2:
@@ -80,9 +73,7 @@ def describe(header: Header) -> JsonObject:
     count = keys.count("block_count") - (keys.number("nextn_predict_layers") or 0)
     if not 1 <= count <= MAX_LAYERS:
         raise SpecError(f"{quote(header.path.name)} states {count:,} layers", code="E110")
-    behind = next(
-        (n for n in ("output_norm", BEHIND.get(str(keys.architecture), "")) if f"{n}.weight" in tensors), ""
-    )
+    behind = next((n for n in ("output_norm", BEHIND.get(str(keys.architecture), "")) if f"{n}.weight" in tensors), "")
     if embedding := _embedding({name: t for name, t in tensors.items() if name != f"{behind}.weight"}):
         doc["embedding"] = embedding
     if keys.architecture == GEMMA4:
@@ -105,12 +96,10 @@ BEHIND = {"lfm2": "token_embd_norm", "lfm2moe": "token_embd_norm"}
 """Architectures whose last norm has had the name of the embedding's."""
 
 
-def _unknown(architecture: str) -> SpecError:
+def _unknown_architecture(architecture: str) -> SpecError:
     if architecture in REFUSED:
         reason = f"gguf architecture {quote(architecture)} cannot be read: {REFUSED[architecture]}"
-        return SpecError(
-            reason, code="E112", hints=["the config.json of the model may be read, or write a spec"]
-        )
+        return SpecError(reason, code="E112", hints=["the config.json of the model may be read, or write a spec"])
     return SpecError(
         f"gguf architecture {quote(architecture, 100)} is not known", code="E112",
         hints=[f"known: {', '.join(KNOWN)}"],

@@ -171,14 +171,7 @@ class Layers:
         d_v = self.shape(i, "attn_output")[0] // n
         if min(d_rope, d_nope, d_v) < 1:
             raise SpecError(f"layer {i}: {n} heads do not fit its latent attention", code="E110")
-        block: Doc = {
-            "kind": "mla",
-            "n_heads": n,
-            "kv_rank": rank,
-            "d_nope": d_nope,
-            "d_rope": d_rope,
-            "d_v": d_v,
-        }
+        block: Doc = {"kind": "mla", "n_heads": n, "kv_rank": rank, "d_nope": d_nope, "d_rope": d_rope, "d_v": d_v}
         if query == "attn_q_b":
             block["q_rank"] = self.shape(i, "attn_q_a")[1]
         return block
@@ -341,6 +334,4 @@ def gemma4_embedding(layers: Layers, tensors: Mapping[str, TensorInfo]) -> Doc:
         return found
     if rows is None or norm is None or "per_layer_model_proj.weight" not in tensors:
         raise SpecError("the file has embeddings per layer in part only", code="E109")
-    return found | {
-        "per_layer": {"d": layers.shape(0, "inp_gate")[1], "vocab_size": rows.shape[-1], "norm": norm}
-    }
+    return found | {"per_layer": {"d": layers.shape(0, "inp_gate")[1], "vocab_size": rows.shape[-1], "norm": norm}}

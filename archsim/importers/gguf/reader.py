@@ -111,9 +111,7 @@ def _read_one(path: Path) -> Header:
             with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
                 return _Reader(data, size, path).header()
     except OSError as error:
-        raise SpecError(
-            f"{quote(str(path), 200)} cannot be read: {type(error).__name__}", code="E109"
-        ) from None
+        raise SpecError(f"{quote(str(path), 200)} cannot be read: {type(error).__name__}", code="E109") from None
 
 
 class _Reader:
@@ -235,11 +233,9 @@ class _Reader:
 
     def stored(self, name: str, shape: tuple[int, ...], kind: str) -> int:
         """Bytes of a tensor, whose rows are whole blocks."""
-        from archsim.spec.format import stored
+        from archsim.spec.format import stored_format
 
-        fmt = stored(kind)
+        fmt = stored_format(kind)
         if shape[0] % fmt.block[0]:
-            raise self.bad(
-                f"tensor {quote(name, 100)} has rows of {shape[0]:,}, no multiple of {fmt.block[0]}"
-            )
+            raise self.bad(f"tensor {quote(name, 100)} has rows of {shape[0]:,}, no multiple of {fmt.block[0]}")
         return prod(shape) // fmt.block[0] * fmt.bytes

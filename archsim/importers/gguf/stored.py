@@ -57,7 +57,7 @@ _LAYER = re.compile(r"blk\.(\d{1,6})\.")
 _EXPERT = re.compile(r"(blk\.\d{1,6}\.ffn_(?:gate|up|down))\.(\d{1,5})\.weight")
 
 
-def stacked(tensors: Sequence[TensorInfo]) -> list[TensorInfo]:
+def stack_layers(tensors: Sequence[TensorInfo]) -> list[TensorInfo]:
     """The tensors with experts that stand one by one, as files before 2024 have them, put together.
 
     Raises SpecError where those of a layer differ.
@@ -74,7 +74,7 @@ def stacked(tensors: Sequence[TensorInfo]) -> list[TensorInfo]:
     return rest
 
 
-def matched(document: JsonObject, tensors: Sequence[TensorInfo]) -> dict[str, str]:
+def formats_by_weight(document: JsonObject, tensors: Sequence[TensorInfo]) -> dict[str, str]:
     """Format per weight in the words of `spec.format.stored`, "default" for vectors.
 
     Raises SpecError where the model that was read is not the one that the file holds.
@@ -89,13 +89,11 @@ def matched(document: JsonObject, tensors: Sequence[TensorInfo]) -> dict[str, st
     for weight in weights:
         found = [named[name] for name in _names(weight.tensor.name, weight.layers, named)]
         if found:
-            result[weight.tensor.name] = _joined(Counter(t.format for t in found))
+            result[weight.tensor.name] = _join_formats(Counter(t.format for t in found))
             used |= {t.name for t in found}
     own = sum(int(product(w.tensor.axes.values())) * len(w.layers) for w in weights)
     count = sum(map(_times, document["layers"]))
-    learned = [
-        t for t in tensors if not (t.name in TABLES or t.name.endswith(FIXED) or _ahead(t.name, count))
-    ]
+    learned = [t for t in tensors if not (t.name in TABLES or t.name.endswith(FIXED) or _ahead(t.name, count))]
     _same(own, sum(t.elements for t in learned), learned, used)
     sizes = Counter[str]()
     for tensor in learned:
@@ -105,7 +103,7 @@ def matched(document: JsonObject, tensors: Sequence[TensorInfo]) -> dict[str, st
     for tensor in learned:
         usual[tensor.format] += tensor.elements if tensor.name in used else 0
     main = {"linear": usual.most_common(1)[0][0]} if usual else {}
-    return {"default": _joined(sizes) if sizes else "fp32", **main, **result}
+    return {"default": _join_formats(sizes) if sizes else "fp32", **main, **result}
 
 
 def _names(name: str, layers: Sequence[int], named: dict[str, TensorInfo]) -> Iterator[str]:
@@ -116,11 +114,7 @@ def _names(name: str, layers: Sequence[int], named: dict[str, TensorInfo]) -> It
     end = ".".join(name.split(".")[-2:])
     two = "enc.blk.0.attn_q.weight" in named  # of T5's sides each counts its layers from 0
     side = (
-        ""
-        if not two
-        else "enc."
-        if name.startswith("encoder.") or "dec.blk.0.attn_q.weight" not in named
-        else "dec."
+        "" if not two else "enc." if name.startswith("encoder.") or "dec.blk.0.attn_q.weight" not in named else "dec."
     )
     first = min(layers, default=0) if side == "dec." else 0
     for layer in layers:
@@ -128,7 +122,7 @@ def _names(name: str, layers: Sequence[int], named: dict[str, TensorInfo]) -> It
         yield from [option for option in options if option in named][:1]
 
 
-def _joined(counts: Counter[str]) -> str:
+def _join_formats(counts: Counter[str]) -> str:
     """Copies in their formats, as text."""
     if len(counts) == 1:
         return next(iter(counts))

@@ -53,7 +53,7 @@ MAX_LAYERS = 2_000
 MAX_COUNT = 2**48
 
 
-def shown(value: object) -> str:
+def quote_value(value: object) -> str:
     """A value as a message quotes it, cut where it is long."""
     text = repr(value) if not isinstance(value, int) or abs(value) < 10**30 else "a number of many digits"
     return text if len(text) <= 60 else text[:57] + "..."
@@ -95,10 +95,10 @@ class Config:
         if value is None:
             raise self.error(key, "missing")
         if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-            raise self.error(key, f"{shown(value)} is not a positive whole number")
+            raise self.error(key, f"{quote_value(value)} is not a positive whole number")
         limit = MAX_LAYERS if key in LAYERS else MAX_COUNT
         if value > limit:
-            raise self.error(key, f"{shown(value)} is more than {limit:,}")
+            raise self.error(key, f"{quote_value(value)} is more than {limit:,}")
         return value
 
     def number(self, key: str) -> float:
@@ -107,7 +107,7 @@ class Config:
         if value is None:
             raise self.error(key, "missing")
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < math.inf:
-            raise self.error(key, f"{shown(value)} is not a number")
+            raise self.error(key, f"{quote_value(value)} is not a number")
         return value
 
     def listed(self, key: str, length: int) -> list[Any] | None:
@@ -127,7 +127,7 @@ class Config:
         """A key of which only these values can be expressed."""
         value = self.get(key)
         if value is not None and value not in allowed:
-            raise self.error(key, f"{shown(value)} is not supported; known: {', '.join(map(repr, allowed))}")
+            raise self.error(key, f"{quote_value(value)} is not supported; known: {', '.join(map(repr, allowed))}")
         return value
 
     def child(self, key: str) -> Config | None:

@@ -28,7 +28,7 @@ from archsim.importers.hf.families import (
 )
 from archsim.importers.hf.families.refused import REFUSED
 from archsim.importers.hf.families.registry import DEFAULTS, READERS
-from archsim.importers.hf.ignored import placed
+from archsim.importers.hf.ignored import place_ignored
 from archsim.importers.hf.weights import weights
 
 MODULES = (deepseek, dense, encoder, experts, gemma, gemma3n, gemma4, gpt, hybrid, llama,
@@ -63,9 +63,9 @@ def from_config(config: JsonMapping, name: str | None = None) -> JsonObject:
         raise SpecError("a config.json is a mapping", code="E109")
     text, model_type = language_model(config)
     if model_type not in READERS:
-        raise _unknown(model_type)
+        raise _unknown_type(model_type)
     try:
-        document = _read(text, model_type)
+        document = _document(text, model_type)
     except ArchsimError:
         raise
     except MISFITS as error:
@@ -74,10 +74,10 @@ def from_config(config: JsonMapping, name: str | None = None) -> JsonObject:
     own = str(config.get("_name_or_path") or "").rstrip("/").rsplit("/", 1)[-1]
     document = {"name": name or own or model_type, **document}
     rules = document.pop("rules")
-    return document | {"weights": placed(document, rules)} if rules else document
+    return document | {"weights": place_ignored(document, rules)} if rules else document
 
 
-def _read(text: JsonMapping, model_type: str) -> JsonObject:
+def _document(text: JsonMapping, model_type: str) -> JsonObject:
     """The document without its name. Raises SpecError for keys that were not understood."""
     c = Config(text, DEFAULTS[model_type])
     document = READERS[model_type](c)
@@ -126,7 +126,7 @@ def _type(config: JsonMapping) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _unknown(model_type: str) -> SpecError:
+def _unknown_type(model_type: str) -> SpecError:
     if model_type in REFUSED:
         reason = f"model_type {quote(model_type)} cannot be imported: {REFUSED[model_type]}"
         return SpecError(reason, code="E112", hints=["describe the part that matters in a spec of your own"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from archsim.importers.hf.config import Config, shown
+from archsim.importers.hf.config import Config, quote_value
 from archsim.importers.hf.ignored import Rule
 
 Read = tuple[dict[str, str], list[Rule]]
@@ -16,11 +16,11 @@ def matrices(name: str) -> dict[str, str]:
     return {"linear": name, "expert": name}
 
 
-def named(q: Config, key: str, known: Mapping[Any, str], value: object) -> str:
+def format_for(q: Config, key: str, known: Mapping[Any, str], value: object) -> str:
     """The format that a value stands for. Raises SpecError for a value that no format is known for."""
     found = known.get(value) if not isinstance(value, dict | list) else None
     if found is None:
-        raise q.error(key, f"no format for {shown(value)}; known: {', '.join(map(str, known))}")
+        raise q.error(key, f"no format for {quote_value(value)}; known: {', '.join(map(str, known))}")
     return found
 
 
@@ -38,7 +38,7 @@ def modelopt(q: Config) -> Read:
     q.only("group_size", 16, 128)
     listed = q.child("quantized_layers")
     if listed is not None and listed.data:
-        return ({} if algorithm == MIXED else _algorithm(q)), _listed(listed)
+        return ({} if algorithm == MIXED else _algorithm(q)), _listed_kinds(listed)
     if algorithm is None:
         return compressed(q)
     q.skip("config_groups")
@@ -46,10 +46,10 @@ def modelopt(q: Config) -> Read:
 
 
 def _algorithm(q: Config) -> dict[str, str]:
-    return matrices(named(q, "quant_algo", MODELOPT, q.get("quant_algo")))
+    return matrices(format_for(q, "quant_algo", MODELOPT, q.get("quant_algo")))
 
 
-def _listed(layers: Config) -> list[Rule]:
+def _listed_kinds(layers: Config) -> list[Rule]:
     rules: list[Rule] = []
     for module in layers.data:
         own = layers.child(module)
@@ -57,7 +57,7 @@ def _listed(layers: Config) -> list[Rule]:
             raise layers.error(module, "missing")
         own.only("group_size", 16, 128)
         own.skip("awq_block_size", "has_zero_point", "pre_quant_scale")
-        rules.append((module, named(own, "quant_algo", MODELOPT, own.get("quant_algo"))))
+        rules.append((module, format_for(own, "quant_algo", MODELOPT, own.get("quant_algo"))))
     return rules
 
 
@@ -110,19 +110,21 @@ def _scheme(s: Config, activations: bool) -> str:
     block, symmetric = s.get("block_structure"), s.get("symmetric", True)
     if kind == "float" and bits == 8:
         if block is not None and block != [128, 128]:
-            raise s.error("block_structure", f"no format for {shown(block)}; known: [128, 128]")
-        return "fp8_block" if block else named(s, "strategy", FLOAT8, strategy)
+            raise s.error("block_structure", f"no format for {quote_value(block)}; known: [128, 128]")
+        return "fp8_block" if block else format_for(s, "strategy", FLOAT8, strategy)
     if kind == "float" and bits == 4:
-        return named(s, "group_size", FLOAT4, size)
+        return format_for(s, "group_size", FLOAT4, size)
     if kind == "int" and bits == 4:
         if size is None and strategy not in (None, "channel"):
-            raise s.error("strategy", f"no format for {shown(strategy)} of 4 bits")
-        return named(s, "group_size", PLAIN if symmetric else WITH_ZEROS, size)
+            raise s.error("strategy", f"no format for {quote_value(strategy)} of 4 bits")
+        return format_for(s, "group_size", PLAIN if symmetric else WITH_ZEROS, size)
     if kind == "int" and bits == 8 and strategy in (None, "channel"):
         return "w8a8" if activations else "int8"
     if kind == "int" and bits == 8 and strategy == "group":
-        return named(s, "group_size", EIGHT, size)
-    raise s.error("type", f"no format for {shown(kind)} of {shown(bits)} bits, strategy {shown(strategy)}")
+        return format_for(s, "group_size", EIGHT, size)
+    raise s.error(
+        "type", f"no format for {quote_value(kind)} of {quote_value(bits)} bits, strategy {quote_value(strategy)}"
+    )
 
 
 # ---------------------------------------------------------------------- MLX
@@ -155,11 +157,9 @@ def _mlx_format(own: Config, q: Config) -> str:
     mode = own.get("mode") or q.get("mode") or "affine"
     bits, group = own.first("bits") or q.first("bits"), own.first("group_size") or q.first("group_size")
     if mode != "affine" and not ("mode" not in own.data and own is not q and "bits" in own.data):
-        return named(own, "mode", MLX_MODES, mode)
+        return format_for(own, "mode", MLX_MODES, mode)
     if bits not in MLX_BITS:
-        raise own.error("bits", f"no format for {shown(bits)}; known: {', '.join(map(str, MLX_BITS))}")
+        raise own.error("bits", f"no format for {quote_value(bits)}; known: {', '.join(map(str, MLX_BITS))}")
     if not isinstance(group, int) or group not in MLX_GROUPS:
-        raise own.error(
-            "group_size", f"no format for {shown(group)}; known: {', '.join(map(str, MLX_GROUPS))}"
-        )
+        raise own.error("group_size", f"no format for {quote_value(group)}; known: {', '.join(map(str, MLX_GROUPS))}")
     return f"mlx_{bits}bit{MLX_GROUPS[group]}"

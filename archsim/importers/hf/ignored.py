@@ -44,12 +44,7 @@ HOMES: Mapping[str, tuple[str, ...]] = {
         for home in ("mlp", "block_sparse_moe", "feed_forward", "mixer")
         for experts in ("experts.0", ONLY_NAMED)
     ),
-    "shared": (
-        "mlp.shared_expert",
-        "mlp.shared_experts",
-        "feed_forward.shared_expert",
-        "mixer.shared_experts",
-    ),
+    "shared": ("mlp.shared_expert", "mlp.shared_experts", "feed_forward.shared_expert", "mixer.shared_experts"),
     "dense": ("mlp",),
     "indexer": ("self_attn.indexer",),
 }
@@ -101,7 +96,7 @@ class Rules:
         return min(found, key=lambda rule: rule[1] is not None) if found else None
 
 
-def placed(document: JsonMapping, rules: Sequence[Rule]) -> dict[str, str]:
+def place_ignored(document: JsonMapping, rules: Sequence[Rule]) -> dict[str, str]:
     """The `weights` of a document with those that a rule gives another format named one by one.
 
     Raises SpecError for a module that is found nowhere.
@@ -118,8 +113,7 @@ def placed(document: JsonMapping, rules: Sequence[Rule]) -> dict[str, str]:
     for pattern, _ in rules:
         if pattern not in known.used and not ELSEWHERE.search(pattern) and not _beyond(pattern, last):
             raise SpecError(
-                f"config key `quantization_config`: no module {quote(pattern)} among the model's matrices",
-                code="E102",
+                f"config key `quantization_config`: no module {quote(pattern)} among the model's matrices", code="E102"
             )
     return _shortest(formats, named, every)
 
@@ -151,9 +145,7 @@ def _modules(weight: Stored, layer: int) -> list[str]:
         return [*OUTSIDE[weight.tensor.role]]
     home = next((HOMES[part] for part in reversed(path) if part in HOMES), ("",))
     if weight.tensor.role == "router":
-        return [
-            f"model.layers.{layer}.{block}.{leaf}" for block in HOMES["ffn"] for leaf in ("gate", "router")
-        ]
+        return [f"model.layers.{layer}.{block}.{leaf}" for block in HOMES["ffn"] for leaf in ("gate", "router")]
     leaves = PARTS.get(name, (name.removeprefix("w_") + "_proj", "in_proj"))
     return [f"model.layers.{layer}.{block}.{leaf}" for block in home for leaf in leaves]
 

@@ -66,11 +66,7 @@ def pattern(entries: Sequence[Entry]) -> list[JsonObject]:
             if times < 2:
                 continue
             end = start + times * period
-            head, body, tail = (
-                _runs(entries[:start]),
-                _runs(entries[start : start + period]),
-                _runs(entries[end:]),
-            )
+            head, body, tail = (_runs(entries[:start]), _runs(entries[start : start + period]), _runs(entries[end:]))
             price = (len(head) + len(body) + len(tail), len(tail))
             if price < cost:
                 best, cost = [*head, {"repeat": times, "layers": _unique(body)}, *tail], price

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from archsim.importers.hf.config import Config, shown
-from archsim.importers.hf.groups import compressed, matrices, mlx, modelopt, named
+from archsim.importers.hf.config import Config, quote_value
+from archsim.importers.hf.groups import compressed, format_for, matrices, mlx, modelopt
 from archsim.importers.hf.ignored import Rule
 
 DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
@@ -41,7 +41,7 @@ def weights(c: Config) -> Read:
     name = c.first("dtype", "torch_dtype")
     name = str(name).removeprefix("torch.") if name is not None else "bfloat16"
     if name not in DTYPES:
-        raise c.error("torch_dtype", f"unknown {shown(name)}; known: {', '.join(DTYPES)}")
+        raise c.error("torch_dtype", f"unknown {quote_value(name)}; known: {', '.join(DTYPES)}")
     result = {"default": DTYPES[name]}
     key = "quantization" if c.data.get("quantization") is not None else "quantization_config"
     c.skip("quantization", "quantization_config")
@@ -61,7 +61,7 @@ def _reader(q: Config) -> Callable[[Config], Read]:
         return mlx
     reader = METHODS.get(str(method))
     if reader is None:
-        raise q.error("quant_method", f"unknown {shown(method)}; known: {', '.join(METHODS)}")
+        raise q.error("quant_method", f"unknown {quote_value(method)}; known: {', '.join(METHODS)}")
     return reader
 
 
@@ -103,8 +103,8 @@ def _group(q: Config, own: Config) -> str:
     bits, group = (own.first(*k) or q.first(*k) for k in (("bits", "w_bit"), ("group_size", "q_group_size")))
     by_group = GROUPS[method].get(bits) if isinstance(bits, int) else None
     if by_group is None:
-        raise own.error("bits", f"no format for {shown(bits)}; known: {', '.join(map(str, GROUPS[method]))}")
-    return named(own, "group_size", by_group, 128 if group is None else group)
+        raise own.error("bits", f"no format for {quote_value(bits)}; known: {', '.join(map(str, GROUPS[method]))}")
+    return format_for(own, "group_size", by_group, 128 if group is None else group)
 
 
 def _dynamic(q: Config) -> list[Rule]:
@@ -127,7 +127,7 @@ def _fp8(q: Config) -> Read:
     """8-bit floats: one scale per tensor, or per tile of 128 x 128."""
     block = q.get("weight_block_size")
     if block is not None and block != [128, 128]:
-        raise q.error("weight_block_size", f"no format for {shown(block)}; known: [128, 128]")
+        raise q.error("weight_block_size", f"no format for {quote_value(block)}; known: [128, 128]")
     return matrices("fp8_block" if block else "fp8"), []
 
 
@@ -142,7 +142,7 @@ def _bitsandbytes(q: Config) -> Read:
     if four:
         known = {("nf4", True): "nf4", ("nf4", False): "nf4_single", ("fp4", False): "fp4_bnb"}
         if (kind, double) not in known:
-            raise q.error("bnb_4bit_quant_type", f"no format for {shown(kind)}, double quantization {double}")
+            raise q.error("bnb_4bit_quant_type", f"no format for {quote_value(kind)}, double quantization {double}")
         return matrices(known[kind, double]), []
     if not eight:
         raise q.error("load_in_4bit", "neither load_in_4bit nor load_in_8bit is true")

@@ -96,8 +96,8 @@ def _gptq_bits(base: str, tensors: Mapping[str, Entry], quantised: JsonMapping) 
     """Bits of a GPTQ or AWQ matrix: zero points are packed like values, scales are not."""
     zeros, scales = tensors.get(base + ".qzeros"), tensors.get(base + ".scales")
     if zeros is not None and scales is not None and zeros.elements and scales.elements:
-        return _checked(round(32 * zeros.elements / scales.elements), base)
-    return _checked(_number(quantised, "bits", 4), base)
+        return _check(round(32 * zeros.elements / scales.elements), base)
+    return _check(_number(quantised, "bits", 4), base)
 
 
 def _mlx_bits(base: str, entry: Entry, tensors: Mapping[str, Entry], quantised: JsonMapping) -> int:
@@ -106,12 +106,12 @@ def _mlx_bits(base: str, entry: Entry, tensors: Mapping[str, Entry], quantised: 
     quantised = {**quantised, **own} if isinstance(own, Mapping) else quantised
     scales = tensors.get(base + ".scales")
     if scales is None or not scales.elements:
-        return _checked(_number(quantised, "bits", 4), base)
+        return _check(_number(quantised, "bits", 4), base)
     values = scales.elements * _number(quantised, "group_size", 64)
-    return _checked(round(32 * entry.elements / values), base)
+    return _check(round(32 * entry.elements / values), base)
 
 
-def _checked(bits: int, base: str) -> int:
+def _check(bits: int, base: str) -> int:
     if not 1 <= bits <= 16:
         raise SpecError(f"tensor {quote(base, 100)} is packed in no way that is known", code="E109")
     return bits
@@ -147,7 +147,7 @@ def from_safetensors(path: Path, beside: Callable[[Path], JsonObject]) -> JsonOb
         raise SpecError(f"{quote(path.name)} has no config.json beside it", code="E109", hints=(hint,))
     document = beside(config)
     shape, weights = stored_weights(model_from(document))
-    found = measure(read_tensors(path), shape.layers, _quantised(config))
+    found = measure(read_tensors(path), shape.layers, _quantised_formats(config))
     own: dict[str, int] = {}
     for weight in weights:
         cls = weight.tensor.role if weight.tensor.role in CLASSES else "default"
@@ -168,7 +168,7 @@ def _numel(weight: Any) -> int:
     return int(numel(weight.tensor))
 
 
-def _quantised(config: Path) -> JsonMapping:
+def _quantised_formats(config: Path) -> JsonMapping:
     import json
 
     data = json.loads(config.read_text("utf-8"))
@@ -186,9 +186,9 @@ def _same(path: Path, own: int, stored: int) -> None:
 
 def ratio(size: int, elements: int, usual: str) -> str:
     """Exactly `size` bytes for `elements` values, in the words of `spec.format.stored`, named after a format."""
-    from archsim.spec.format import stored
+    from archsim.spec.format import stored_format
 
-    fmt = stored(usual)
+    fmt = stored_format(usual)
     if fmt.plain and size == elements * fmt.bytes:
         return usual
     low, more = divmod(8 * size, elements)

@@ -68,7 +68,7 @@ def _shards(path: Path) -> list[Path]:
     size = path.stat().st_size
     if size > MAX_HEADER:
         raise _bad(path, f"an index of {size:,} bytes")
-    files = _parsed(path, path.read_bytes()).get("weight_map")
+    files = _parse_json(path, path.read_bytes()).get("weight_map")
     if not isinstance(files, dict) or not files or not all(isinstance(f, str) for f in files.values()):
         raise _bad(path, "it has no `weight_map`")
     names = sorted(set(files.values()))
@@ -97,13 +97,13 @@ def _one(path: Path) -> dict[str, Entry]:
             (length,) = struct.unpack("<Q", file.read(8))
             if not 2 <= length <= min(MAX_HEADER, status.st_size - 8):
                 raise _bad(path, f"a header of {length:,} bytes")
-            document = _parsed(path, file.read(length))
+            document = _parse_json(path, file.read(length))
     except OSError as error:
         raise _bad(path, f"it cannot be read: {type(error).__name__}") from None
     return {name: _entry(path, name, value) for name, value in document.items() if name != "__metadata__"}
 
 
-def _parsed(path: Path, data: bytes) -> JsonObject:
+def _parse_json(path: Path, data: bytes) -> JsonObject:
     """The mapping in a bounded piece of JSON."""
     containers = data.count(b"{") + data.count(b"[")
     if containers > MAX_CONTAINERS or data.count(b",") > MAX_VALUES:
@@ -123,12 +123,7 @@ def _entry(path: Path, name: str, value: object) -> Entry:
     dtype, shape, place = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
     if not isinstance(dtype, str) or dtype not in BITS:
         raise _bad(path, f"tensor {quote(name, 100)} has the unknown type {quote(str(dtype)[:40])}")
-    if (
-        not isinstance(shape, list)
-        or len(shape) > 8
-        or not all(map(_size, shape))
-        or prod(shape) > MAX_ELEMENTS
-    ):
+    if not isinstance(shape, list) or len(shape) > 8 or not all(map(_size, shape)) or prod(shape) > MAX_ELEMENTS:
         raise _bad(path, f"tensor {quote(name, 100)} has an impossible shape")
     entry = Entry(dtype, tuple(shape))
     if not (isinstance(place, list) and len(place) == 2 and all(map(_size, place))):

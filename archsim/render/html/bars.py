@@ -10,7 +10,7 @@ from archsim.memory.engine_memory import DeviceMemory
 from archsim.predict.estimate import Estimate
 from archsim.render.html.grid import PHASES, Grid, GridRun, parts_of
 from archsim.render.html.markup import Cell, figure, legend, safe, table
-from archsim.render.html.markup import listed as listed_names
+from archsim.render.html.markup import list_names as listed_names
 from archsim.render.page import percent
 from archsim.timing.step_time import StepTime
 
@@ -56,9 +56,7 @@ def _bar(bar: Bar) -> str:
     if bar.span is not None:
         low, high = (LENGTH * end for end in bar.span)
         parts.append(f'<rect class="span" x="{low:.1f}" y="8.5" width="{high - low:.1f}" height="3"/>')
-    parts += [
-        f'<rect class="tick" x="{LENGTH * tick - 1.5:.1f}" width="3" height="{THICK}"/>' for tick in bar.ticks
-    ]
+    parts += [f'<rect class="tick" x="{LENGTH * tick - 1.5:.1f}" width="3" height="{THICK}"/>' for tick in bar.ticks]
     return (
         f'<div class="bar"><span class="who">{safe(bar.label)}</span><svg viewBox="0 0 {LENGTH} {THICK}" '
         f'preserveAspectRatio="none" aria-hidden="true">{"".join(parts)}{room}</svg>'
@@ -80,7 +78,7 @@ def time(grid: Grid) -> str:
         shown = [(run, found) for run in grid.compared if (found := getattr(run.base, phase)) is not None]
         if shown:
             top = max(float(found.high_s) for _, found in shown)
-            listed = [_timed(run, found, grid, top) for run, found in shown]
+            listed = [_time_bars(run, found, grid, top) for run, found in shown]
             made.append(f"<h3>{NAMES[phase]}</h3>" + bars(f"time-{phase}", NAMES[phase], listed))
     head = ["", "phase", "expected", "80 % interval", "speed of light", "limited by", "parts"]
     twin = table("Time of one step", head, _time_rows(grid), "time-table")
@@ -89,7 +87,7 @@ def time(grid: Grid) -> str:
     return figure(picture, told, twin, "time", "wide")
 
 
-def _timed(run: GridRun, phase: StepTime, grid: Grid, top: float) -> Bar:
+def _time_bars(run: GridRun, phase: StepTime, grid: Grid, top: float) -> Bar:
     shares = parts_of(phase)
     pieces = [(i, shares[name] / top, f"{name}: {format_seconds(shares[name])}")
               for i, name in enumerate(grid.parts) if shares.get(name)]  # fmt: skip
@@ -107,14 +105,14 @@ def _time_rows(grid: Grid) -> list[list[str]]:
             if phase is not None:
                 parts = sorted(parts_of(phase).items(), key=lambda item: -item[1])
                 rows.append([
-                    run.label, name, format_seconds(float(phase.expected_s)), spanned(phase),
+                    run.label, name, format_seconds(float(phase.expected_s)), interval_text(phase),
                     format_seconds(float(phase.ideal_s)), phase.bound,
                     "; ".join(f"{part} {format_seconds(s)}" for part, s in parts if s),
                 ])  # fmt: skip
     return rows
 
 
-def spanned(phase: StepTime) -> str:
+def interval_text(phase: StepTime) -> str:
     """The 80 % interval."""
     return format_span(float(phase.low_s), float(phase.high_s), "to")
 
@@ -131,11 +129,7 @@ def _fastest(grid: Grid) -> str:
     """Who is fastest at what takes longest to wait for: a token, or the phase that all have."""
     able = [run for run in grid.compared if run.base.memory.fits]
     decodes = all(run.base.decode is not None for run in able)
-    timed = [
-        (run, found)
-        for run in able
-        if (found := run.base.decode if decodes else run.base.prefill) is not None
-    ]
+    timed = [(run, found) for run in able if (found := run.base.decode if decodes else run.base.prefill) is not None]
     if not timed:
         return "Nothing fits."
     run, phase = min(timed, key=lambda pair: float(pair[1].expected_s))
@@ -149,7 +143,7 @@ def memory(grid: Grid) -> str:
     """What fills one device, against its capacity."""
     runs = grid.compared
     top = max(max(run.base.memory.capacity, run.base.memory.needed) for run in runs)
-    listed = [_filled(run, top) for run in runs]
+    listed = [_memory_bars(run, top) for run in runs]
     picture = legend((swatch(i), name) for i, name in enumerate(MEMORY))
     picture += bars("memory", "Memory of one device", listed)
     short = [run.label for run in runs if not run.base.memory.fits]
@@ -168,7 +162,7 @@ def share_of(m: DeviceMemory) -> float:
     return float(m.needed / m.usable) if m.usable else 0.0
 
 
-def _filled(run: GridRun, top: int) -> Bar:
+def _memory_bars(run: GridRun, top: int) -> Bar:
     m = run.base.memory
     sizes = (m.weights, m.kv_cache, m.activations, m.runtime)
     pieces = [(i, size / top, f"{name}: {format_bytes(size)}")

@@ -89,9 +89,7 @@ class Study:
         return self.candidates[0]
 
 
-def study(
-    models: Sequence[tuple[Model, str | None]], devices: Sequence[Hardware], asked: ReportRequest
-) -> Study:
+def study(models: Sequence[tuple[Model, str | None]], devices: Sequence[Hardware], asked: ReportRequest) -> Study:
     """Every candidate estimated. models: each with the format that its name implies.
 
     Raises UsageError where there is nothing to compare or too much for one page.
@@ -106,7 +104,7 @@ def study(
     for model, implied in models:
         for device in devices:
             for weights in asked.weights:
-                answer, refusal = answered(model, device, asked, weights or implied)
+                answer, refusal = estimate_or_reason(model, device, asked, weights or implied)
                 found.append((answer, weights or implied, refusal))
     several = (len(models) > 1, len(devices) > 1, len(asked.weights) > 1)
     listed = tuple(
@@ -119,7 +117,7 @@ def study(
     )  # fmt: skip
 
 
-def answered(
+def estimate_or_reason(
     model: Model, device: Hardware, asked: ReportRequest, weights: str | None
 ) -> tuple[Estimate, str]:
     """The estimate on as many devices as asked for; where no number holds it, on one, with the reason."""

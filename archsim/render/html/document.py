@@ -34,7 +34,7 @@ def document(study: Study, *, light: bool = False, stamp: str = "", command: str
     that is not enough.
     """
     found = grid.grid(study, light)
-    sections = _sections(study, found, measured.known(study), light, command)
+    sections = _sections(study, found, measured.known_runs(study), light, command)
     whole = Parts(sections=tuple(s for s in sections if s[2]), grid=None if light else found)
     most = MOST_LIGHT if light else MOST
     for parts in fitting(whole):
@@ -53,7 +53,7 @@ def _page(study: Study, parts: Parts, stamp: str, most: int) -> str:
     body = _body(parts)
     script, data = "", ""
     if parts.grid is not None:
-        script, data = _file("explore.js"), _embedded("grid", grid.to_dict(parts.grid))
+        script, data = _file("explore.js"), _embed("grid", grid.to_dict(parts.grid))
     about = paragraph(f"archsim {VERSION}" + (f" · {stamp}" if stamp else ""), "dim")
     if parts.left_out:
         left = f"Left out so that the file stays below {most:,} bytes: {'; '.join(parts.left_out)}."
@@ -96,7 +96,7 @@ def _sections(
     distinct = list({m.name: m for m in study.models}.values())
     return [
         ("answer", "Answer", answer.answer(study)),
-        ("compared", "What is compared", cards.compared(study)),
+        ("compared", "What is compared", cards.compare_specs(study)),
         (
             "structure",
             "Architectures" if len(study.models) > 1 else "Architecture",
@@ -131,9 +131,7 @@ def _key(found: grid.Grid) -> str:
          f'<use href="#g{plots.shape_of(r.number)}"/></svg>', r.label)
         for r in found.compared
     )  # fmt: skip
-    return legend(items) + paragraph(
-        "On the roofline circles are kernels of decode, squares of prefill.", "dim"
-    )
+    return legend(items) + paragraph("On the roofline circles are kernels of decode, squares of prefill.", "dim")
 
 
 def _provenance(study: Study, light: bool, command: str) -> str:
@@ -153,7 +151,7 @@ def data(study: Study) -> JsonObject:
     return {"schema": SCHEMA, "archsim": VERSION, "estimates": [c.answer.to_dict() for c in study.candidates]}
 
 
-def _embedded(key: str, value: object) -> str:
+def _embed(key: str, value: object) -> str:
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return f'<script type="application/json" id="{key}">{_inert(text)}</script>\n'
 

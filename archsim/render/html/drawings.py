@@ -45,14 +45,14 @@ def diagrams(models: Sequence[Model]) -> str:
     for i, model in enumerate(distinct):
         # of two both sides are marked; of more, what the drawing before does not have
         marked = whole if len(distinct) < 3 else news(distinct[i - 1], model) if i else set()
-        told = safe(_told(i, distinct, marked))
+        told = safe(_caption(i, distinct, marked))
         drawings.append(f"<figure>{diagram(model, marked)}<figcaption>{told}</figcaption></figure>")
     return f'<div class="plans">{"".join(drawings)}</div>' + details(
         "The architectures as a table", _twin(distinct, whole)
     )
 
 
-def _told(i: int, models: Sequence[Model], marked: Collection[tuple[str, str]]) -> str:
+def _caption(i: int, models: Sequence[Model], marked: Collection[tuple[str, str]]) -> str:
     model = models[i]
     size = f"{name_of(model.name)}: {model.n_layers:,} layers"
     if not marked:
@@ -82,10 +82,10 @@ def diagram(model: Model, marked: Collection[tuple[str, str]] = ()) -> str:
         depth -= 1
         _close(pen)
     pen.arrow()
-    return _finished(pen, model)
+    return _finish(pen, model)
 
 
-def _finished(pen: Pen, model: Model) -> str:
+def _finish(pen: Pen, model: Model) -> str:
     """The drawing around its parts; frames of repetitions are drawn below them."""
     height, stack, frames = pen.y + 4, [], []
     parts = []
@@ -112,9 +112,7 @@ def _open(pen: Pen, box: Box, marked: Collection[tuple[str, str]]) -> None:
     pen.arrow()
     pen.parts.append(f"open {pen.y:g}")
     differs = any(key in marked for key in box.keys)
-    pen.text(
-        MARGIN + 4, pen.y + 15, ("≠ " if differs else "") + box.title, "name diff" if differs else "name"
-    )
+    pen.text(MARGIN + 4, pen.y + 15, ("≠ " if differs else "") + box.title, "name diff" if differs else "name")
     pen.y += HEAD
 
 
@@ -133,27 +131,27 @@ def _box(pen: Pen, box: Box, marked: Collection[tuple[str, str]]) -> None:
         return
     inset = MARGIN + 6 * box.depth
     lines = [(key, part, i) for key, words in zip(box.keys[1:], box.lines, strict=True)
-             for i, part in enumerate(_folded(words))]  # fmt: skip
+             for i, part in enumerate(_fold_lines(words))]  # fmt: skip
     tall = HEAD + LINE * len(lines) + (4 if lines else 0)
     differs = any(key in marked for key in box.keys)
     kind = f"box {box.kind}" + (" differs" if differs else "")
     pen.parts.append(
         f'<rect class="{kind}" x="{inset}" y="{pen.y:g}" width="{WIDTH - 2 * inset}" height="{tall}" rx="4"/>'
     )
-    pen.text(inset + 8, pen.y + 14, _signed(box.title, box.keys[:1], marked), "name")
+    pen.text(inset + 8, pen.y + 14, _mark_difference(box.title, box.keys[:1], marked), "name")
     for i, (key, words, part) in enumerate(lines):
-        shown = words if part else _signed(words, (key,), marked)
+        shown = words if part else _mark_difference(words, (key,), marked)
         across = inset + (20 if part else 8)
         pen.text(across, pen.y + HEAD + LINE * i + 11, shown, "diff" if key in marked else "")
     pen.y += tall
 
 
-def _folded(words: str) -> list[str]:
+def _fold_lines(words: str) -> list[str]:
     """A line that is too long for a box as several, cut between words."""
     return wrap(words, LETTERS - 3, max_lines=MOST_LINES, placeholder=" …") or [words]
 
 
-def _signed(words: str, keys: Sequence[tuple[str, str]], marked: Collection[tuple[str, str]]) -> str:
+def _mark_difference(words: str, keys: Sequence[tuple[str, str]], marked: Collection[tuple[str, str]]) -> str:
     """The line, with a sign in front where it differs: colour is never alone."""
     sign = "≠ " if any(key in marked for key in keys) else ""
     return sign + name_of(words, LETTERS - len(sign))
@@ -168,7 +166,5 @@ def _twin(models: Sequence[Model], marked: Collection[tuple[str, str]]) -> str:
         differs = any((role, line) in marked for m in models for line in found[m.name].get(role, ()))
         rows.append([role, *(Cell(text, differs) for text in texts)])
     return table(
-        "Architectures part by part; marked: not the same in all",
-        ["", *(name_of(m.name) for m in models)],
-        rows,
+        "Architectures part by part; marked: not the same in all", ["", *(name_of(m.name) for m in models)], rows
     )

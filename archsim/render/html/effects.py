@@ -31,7 +31,7 @@ TRIED = 3
 """Candidates that an effect is sought for."""
 
 
-def told(note: Note, made: Sequence[Candidate], asked: ReportRequest) -> str:
+def effect_text(note: Note, made: Sequence[Candidate], asked: ReportRequest) -> str:
     """The effect on the first candidate that it can be computed for, and which that is where there are several."""
     for c in sorted(made, key=lambda c: not c.fits)[:TRIED]:
         found = effect(note, c, asked)
@@ -82,15 +82,13 @@ def _cache(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
 
 def _light(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
     found = [
-        f"{phase.name} {change(_slowed(phase), float(phase.ideal_s))}"
-        for phase in (e.prefill, e.decode)
-        if phase
+        f"{phase.name} {change(_slow_memory(phase), float(phase.ideal_s))}" for phase in (e.prefill, e.decode) if phase
     ]
     lost = round(100 * (1 - SLOWER))
     return f"at {lost} % less bandwidth than listed the speed of light moves: {', '.join(found)}"
 
 
-def _slowed(phase: StepTime) -> float:
+def _slow_memory(phase: StepTime) -> float:
     """The phase's speed of light on a slower memory."""
 
     def ratio(op: KernelTime) -> float:
@@ -122,9 +120,7 @@ def _usable(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
     fits = "it still fits" if m.free >= tenth else "it no longer fits" if m.fits else "it does not fit anyway"
     lost = f"ten points less are {format_bytes(tenth)} of a device: {fits}"
     each = e.kv_bytes_per_token
-    return lost + (
-        f"; a further GiB for the runtime takes the room of {GIB // each:,} tokens" if each else ""
-    )
+    return lost + (f"; a further GiB for the runtime takes the room of {GIB // each:,} tokens" if each else "")
 
 
 def _at_once(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
@@ -146,7 +142,7 @@ def _mean(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
     return f"the first token takes {ends[0]}, the last {ends[-1]}"
 
 
-def _expected(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
+def _times(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
     found = [
         f"{phase.name} {change(float(phase.low_s), at)} to {change(float(phase.high_s), at)}"
         for phase in (e.prefill, e.decode)
@@ -165,9 +161,7 @@ def _experts(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
         return UNKNOWN
     whole, each, tokens = experts.total, experts.per_token, asked.batch
     if tokens == 1:
-        return (
-            f"nothing for one sequence: its token reads its {each:,} experts; the prompt reads most of them"
-        )
+        return f"nothing for one sequence: its token reads its {each:,} experts; the prompt reads most of them"
     read = float(expected_experts(whole, each, tokens))
     spent, total = parts_of(e.decode).get("experts", 0.0), float(e.decode.expected_s)
     ends = [format_seconds(total + spent * (n / read - 1)) for n in (each, min(whole, each * tokens))]
@@ -216,7 +210,7 @@ def _lifted(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
 
 EFFECTS: Mapping[str, Callable[[Estimate, Candidate, ReportRequest], str]] = {
     "A01": _light, "A02": _logits, "A03": _usable, "A04": _at_once, "A05": _mean, "A06": _experts, "A07": _stages,
-    "A08": _expected, "A09": _engine, "A10": _cache, "A11": _not_there, "A12": _units, "A13": _units, "A14": _units,
+    "A08": _times, "A09": _engine, "A10": _cache, "A11": _not_there, "A12": _units, "A13": _units, "A14": _units,
     "A16": _lifted,
 }  # fmt: skip
 """How the effect of an assumption is found, by its code."""

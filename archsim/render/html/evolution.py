@@ -11,7 +11,7 @@ from archsim.render.html.candidates import Study
 from archsim.render.html.markup import details, name_of, paragraph, table
 from archsim.render.page import plural
 from archsim.render.pages.evolve import METRICS
-from archsim.render.signed import absolute, signed
+from archsim.render.signed import absolute, signed_change
 from archsim.render.waterfall import waterfall
 from archsim.spec.model import Model
 
@@ -39,7 +39,7 @@ def evolution(study: Study) -> str:
         f"difference. Work and cache at {study.asked.input_len:,} tokens of one sequence; times of one "
         f"{study.devices[0].id}, whether it fits or not."
     )
-    parts = [paragraph(told), _drawn(whole, WHOLE), details("Every step as a table", _twin(whole))]
+    parts = [paragraph(told), _draw(whole, WHOLE), details("Every step as a table", _twin(whole))]
     return "".join([*parts, _milestones(models, study)] if len(models) > 2 else parts)
 
 
@@ -51,18 +51,16 @@ def _names(e: Evolution) -> tuple[str, str]:
     return name_of(e.a.name), name_of(e.b.name)
 
 
-def _drawn(e: Evolution, metrics: Sequence[str]) -> str:
+def _draw(e: Evolution, metrics: Sequence[str]) -> str:
     """The waterfalls of some figures."""
     steps = [(e.change(step), step.delta) for step in e.steps]
-    drawn = (
-        waterfall(metric, METRICS[metric], steps, _names(e), getattr(e.first, metric)) for metric in metrics
-    )
+    drawn = (waterfall(metric, METRICS[metric], steps, _names(e), getattr(e.first, metric)) for metric in metrics)
     return f'<div class="plots small">{"".join(drawn)}</div>'
 
 
 def _twin(e: Evolution) -> str:
     rows = [
-        [name_of(e.change(step), 120), *(signed(metric, step.delta[metric]).text for metric in METRICS)]
+        [name_of(e.change(step), 120), *(signed_change(metric, step.delta[metric]).text for metric in METRICS)]
         for step in e.steps
     ]
     return table(f"Steps from {_names(e)[0]} to {_names(e)[1]}", ["", *METRICS.values()], rows)
@@ -79,26 +77,20 @@ def _milestones(models: Sequence[Model], study: Study) -> str:
             refused.append(paragraph(f"{name_of(a.name)} to {name_of(b.name)}: {error.message}"))
     if not ways:
         return ""
-    stretches = "".join(
-        details(_summary(e), _drawn(e, STRETCH) + _twin(e), "stretch long") for e in ways if e.steps
-    )
+    stretches = "".join(details(_summary(e), _draw(e, STRETCH) + _twin(e), "stretch long") for e in ways if e.steps)
     return "<h3>From each to the next</h3>" + _stations(ways, study) + "".join(refused) + stretches
 
 
 def _stations(ways: Sequence[Evolution], study: Study) -> str:
-    rows = [
-        [_dated(ways[0].a), "–", *(absolute(metric, getattr(ways[0].first, metric)) for metric in METRICS)]
-    ]
+    rows = [[_with_dates(ways[0].a), "–", *(absolute(metric, getattr(ways[0].first, metric)) for metric in METRICS)]]
     for e in ways:
         costs = (absolute(metric, getattr(e.last, metric)) for metric in METRICS)
-        rows.append([_dated(e.b), f"{len(e.steps):,}", *costs])
-    caption = (
-        f"The models in turn, one sequence of {study.asked.input_len:,} tokens on one {study.devices[0].id}"
-    )
+        rows.append([_with_dates(e.b), f"{len(e.steps):,}", *costs])
+    caption = f"The models in turn, one sequence of {study.asked.input_len:,} tokens on one {study.devices[0].id}"
     return table(caption, ["", "decisions", *METRICS.values()], rows)
 
 
-def _dated(model: Model) -> str:
+def _with_dates(model: Model) -> str:
     year = (model.released or "")[:4]
     return name_of(model.name, 40) + (f" ({year})" if year else "")
 
@@ -106,4 +98,4 @@ def _dated(model: Model) -> str:
 def _summary(e: Evolution) -> str:
     whole = {metric: (getattr(e.first, metric), getattr(e.last, metric)) for metric in ("params", *STRETCH)}
     found = [f"{METRICS[m]} {absolute(m, a)} → {absolute(m, b)}" for m, (a, b) in whole.items()]
-    return f"{_names(e)[0]} to {_dated(e.b)}: {plural(len(e.steps), 'decision')}; {', '.join(found)}"
+    return f"{_names(e)[0]} to {_with_dates(e.b)}: {plural(len(e.steps), 'decision')}; {', '.join(found)}"

@@ -16,7 +16,7 @@ from archsim.counts.workload import checked_workload
 from archsim.memory.engine_memory import EngineMemoryModel
 from archsim.predict.estimate import Estimate
 from archsim.render.groups import part_of
-from archsim.render.html.candidates import ReportRequest, Study, answered, at, label, narrower
+from archsim.render.html.candidates import ReportRequest, Study, at, estimate_or_reason, label, narrower
 from archsim.render.html.markup import name_of
 from archsim.timing.step_time import KernelTime, StepTime
 
@@ -85,9 +85,7 @@ def grid(study: Study, light: bool = False) -> Grid:
         cases = list(_cases(study, others=False))
         batches, contexts = _steps(study, _work(cases))
     asked = study.asked
-    pairs = [
-        (b, c) for b in batches for c in contexts if not light or b == asked.batch or c == asked.input_len
-    ]
+    pairs = [(b, c) for b in batches for c in contexts if not light or b == asked.batch or c == asked.input_len]
     runs = tuple(
         GridRun(number=number, compared=compared, label=label, asked=weights, base=base,
             answers=(points := {(b, c): at(base, asked, weights, b, c) for b, c in pairs}),
@@ -113,7 +111,7 @@ def _cases(study: Study, others: bool) -> Iterator[Case]:
     for c in study.candidates if others else ():
         for weights in narrower(c.answer):
             try:
-                base, _ = answered(c.answer.model, c.answer.hardware, study.asked, weights)
+                base, _ = estimate_or_reason(c.answer.model, c.answer.hardware, study.asked, weights)
             except ArchsimError:
                 continue
             key = (*c.pair, base.formats.name)
@@ -183,9 +181,7 @@ def _between(low: int, high: int, free: Callable[[int], float]) -> int:
         near = max(1, guess // 500)
         ends = (guess, guess + near) if free(guess) >= 0 else (guess - near, guess)
         for batch in ends:
-            low, high = (
-                (max(low, batch), high) if batch <= low or free(batch) >= 0 else (low, min(high, batch))
-            )
+            low, high = (max(low, batch), high) if batch <= low or free(batch) >= 0 else (low, min(high, batch))
         tries += 1
     return low
 
@@ -214,13 +210,13 @@ def arithmetic(phase: StepTime) -> list[KernelTime]:
     return [op for op in phase.ops if op.flops and op.bytes and op.expected_s]
 
 
-def limited(phase: StepTime) -> float:
+def compute_bound_share(phase: StepTime) -> float:
     """The share of the time that goes into kernels limited by arithmetic."""
     total = float(phase.total("expected_s")) or 1.0
     return sum(float(op.expected_s) for op in phase.ops if op.bound == "compute") / total
 
 
-def rounded(value: float, digits: int = 4) -> float | int:
+def short_number(value: float, digits: int = 4) -> float | int:
     """A number as short as its digits allow."""
     short = float(f"{float(value):.{digits}g}")
     return int(short) if short == int(short) and abs(short) < 1e15 else short
@@ -241,10 +237,10 @@ def _run(run: GridRun, found: Grid) -> JsonObject:
         "n": run.number, "c": int(run.compared), "label": run.label,
         "model": name_of(run.base.model.name), "hw": run.base.hardware.id,
         "fmt": run.base.formats.name, "devices": run.base.plan.devices, "limit": run.base.model.max_context,
-        "cap": rounded(memory.capacity / 1e9, 6), "usable": rounded(memory.usable / 1e9, 6),
-        "w": rounded(memory.weights / 1e9, 6), "rt": rounded(memory.runtime / 1e9, 6),
-        "kv": [rounded(e.memory.kv_cache / 1e9, 6) for e in points],
-        "act": [rounded(e.memory.activations / 1e9, 6) for e in points],
+        "cap": short_number(memory.capacity / 1e9, 6), "usable": short_number(memory.usable / 1e9, 6),
+        "w": short_number(memory.weights / 1e9, 6), "rt": short_number(memory.runtime / 1e9, 6),
+        "kv": [short_number(e.memory.kv_cache / 1e9, 6) for e in points],
+        "act": [short_number(e.memory.activations / 1e9, 6) for e in points],
         "fits": "".join("01"[e.memory.fits] for e in points), "most": [run.most[c] for c in found.contexts],
     }  # fmt: skip
     for name in PHASES:
@@ -259,11 +255,11 @@ def _phase(phases: Sequence[StepTime], parts: Sequence[str]) -> JsonObject:
     used = [i for i, part in enumerate(parts) if any(part in share for share in shares)]
     names = list(dict.fromkeys(op.path for phase in phases for op in arithmetic(phase)))
     return {
-        **{key: [rounded(1e3 * float(getattr(p, f"{field}_s")), 6 if key == "exp" else 4) for p in phases]
+        **{key: [short_number(1e3 * float(getattr(p, f"{field}_s")), 6 if key == "exp" else 4) for p in phases]
            for key, field in (("exp", "expected"), ("low", "low"), ("high", "high"), ("ideal", "ideal"))},
-        "parts": {str(i): [rounded(1e3 * share.get(parts[i], 0.0)) for share in shares] for i in used},
+        "parts": {str(i): [short_number(1e3 * share.get(parts[i], 0.0)) for share in shares] for i in used},
         "bound": "".join(LETTERS[phase.bound] for phase in phases),
-        "limited": [rounded(limited(phase), 3) for phase in phases],
+        "limited": [short_number(compute_bound_share(phase), 3) for phase in phases],
         "ops": names, "roof": [_roof(phase, names) for phase in phases],
     }  # fmt: skip
 
@@ -276,7 +272,7 @@ def _roof(phase: StepTime, names: Sequence[str]) -> list[float | int]:
     for name in names:
         op = ops.get(name)
         values = (0, 0, 0, 0) if op is None else roof_of(op, total)
-        found += [rounded(value, 3) for value in values]
+        found += [short_number(value, 3) for value in values]
     return found
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from archsim.base.units import format_bytes, format_seconds
 from archsim.engines.names import DEFAULT_ENGINE
 from archsim.memory.engine_memory import DeviceMemory
-from archsim.render.html.bars import spanned
+from archsim.render.html.bars import interval_text
 from archsim.render.html.candidates import Candidate, Study
 from archsim.render.html.markup import Cell, paragraph, safe, significant, table
 from archsim.timing.step_time import StepTime
@@ -90,9 +90,7 @@ def _pair(first: Candidate, other: Candidate) -> str:
     times = f"{format_seconds(float(b.expected_s))} against {format_seconds(float(a.expected_s))} for {per}"
     counts = other.answer.plan.devices, first.answer.plan.devices
     spread = f" on {counts[0]} instead of {counts[1]} devices" if counts[0] != counts[1] else ""
-    return (
-        f"{other.label} is {words} {first.label}{spread}: {times}; {_sure(a, b)}. It needs {_needs(other)}."
-    )
+    return f"{other.label} is {words} {first.label}{spread}: {times}; {_sure(a, b)}. It needs {_needs(other)}."
 
 
 def relative_speed(ratio: float) -> str:
@@ -109,10 +107,10 @@ def _sure(a: StepTime, b: StepTime) -> str:
 def _needs(c: Candidate) -> str:
     m = c.answer.memory
     each = " on each device" if c.answer.plan.devices > 1 else ""
-    return f"{filled(m)} usable{each}"
+    return f"{memory_text(m)} usable{each}"
 
 
-def filled(m: DeviceMemory) -> str:
+def memory_text(m: DeviceMemory) -> str:
     """`70.11 of 76.97 GB`."""
     needed, usable = format_bytes(m.needed), format_bytes(m.usable)
     number, _, unit = needed.partition(" ")
@@ -154,7 +152,7 @@ def _best(usable: list[Candidate], words: str, metric: str) -> str:
 
 def _row(c: Candidate) -> list[str | Cell]:
     e, m = c.answer, c.answer.metrics
-    used = filled(e.memory)
+    used = memory_text(e.memory)
     rates = [significant(value) if (value := m[key]) is not None else "–"
              for key in ("tokens_per_s_per_user", "tokens_per_s_per_device")]  # fmt: skip
     memory: str | Cell = used if c.fits else Cell(f"{used}: does not fit", True)
@@ -165,4 +163,4 @@ def _row(c: Candidate) -> list[str | Cell]:
 
 
 def _span(phase: StepTime) -> Cell:
-    return Cell(format_seconds(float(phase.expected_s)), note=spanned(phase))
+    return Cell(format_seconds(float(phase.expected_s)), note=interval_text(phase))

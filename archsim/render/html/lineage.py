@@ -67,10 +67,10 @@ def _ancestors(model: Model) -> Iterator[Model]:
     while current is not None and current.name not in seen and len(seen) < LONGEST:
         seen.add(current.name)
         yield current
-        current = _found(current.lineage.parent if current.lineage else None)
+        current = _stops(current.lineage.parent if current.lineage else None)
 
 
-def _found(name: str | None) -> Model | None:
+def _stops(name: str | None) -> Model | None:
     from archsim.spec.load import load_model
 
     if not name or "/" in name or "\\" in name:

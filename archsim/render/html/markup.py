@@ -64,8 +64,7 @@ def table(caption: str, head: Sequence[str], rows: Iterable[Row], key: str = "",
     left: of words, not of numbers.
     """
     heads = "".join(
-        f'<th scope="col"{_side(i, left)}>{safe(text)}</th>' if text else "<td></td>"
-        for i, text in enumerate(head)
+        f'<th scope="col"{_side(i, left)}>{safe(text)}</th>' if text else "<td></td>" for i, text in enumerate(head)
     )
     body = "".join(f"<tr>{''.join(_cell(i, cell) for i, cell in enumerate(row))}</tr>" for row in rows)
     place = f' id="{key}"' if key else ""
@@ -122,7 +121,7 @@ def significant(value: float) -> str:
     return format_rate(value, "").strip()
 
 
-def listed(names: Sequence[str], most: int = 3) -> str:
+def list_names(names: Sequence[str], most: int = 3) -> str:
     """Names in a sentence: the first few, and how many more there are."""
     rest = len(names) - most
     return ", ".join(names[:most]) + (f" and {rest:,} more" if rest > 0 else "")
@@ -130,6 +129,4 @@ def listed(names: Sequence[str], most: int = 3) -> str:
 
 def legend(items: Iterable[tuple[str, str]]) -> str:
     """Which sign stands for what: (svg, words) pairs."""
-    return (
-        '<ul class="legend">' + "".join(f"<li>{sign}{safe(words)}</li>" for sign, words in items) + "</ul>\n"
-    )
+    return '<ul class="legend">' + "".join(f"<li>{sign}{safe(words)}</li>" for sign, words in items) + "</ul>\n"

@@ -64,29 +64,25 @@ def public_runs() -> tuple[tuple[Table, ...], tuple[Validation, ...]]:
     return tables, tuple(validate_table(found, times) for found in tables)
 
 
-def known(study: Study) -> Known:
+def known_runs(study: Study) -> Known:
     """What public runs say about the models and devices of a study."""
-    from archsim.accuracy.validation import joined
+    from archsim.accuracy.validation import join_validations
 
     tables, answers = public_runs()
     if not answers:
         return Known()
-    rows = joined(list(answers)).rows
+    rows = join_validations(list(answers)).rows
     models = [_model(name) for name in rows.labels["model"]]
     devices = [_device(name) for name in rows.labels["device"]]
     ours = {m.name for m in study.models}, {d.id for d in study.devices}
-    groups, points, shown = _grouped(rows, models, devices, ours)
-    pages = [
-        _published(found.name) for found, a in zip(tables, answers, strict=True) for _ in range(len(a.rows))
-    ]
+    groups, points, shown = _group_errors(rows, models, devices, ours)
+    pages = [_published_page(found.name) for found, a in zip(tables, answers, strict=True) for _ in range(len(a.rows))]
     seen = [s for t in tables for s in _steps(t, *ours)]
-    return Known(
-        groups=tuple(groups), points=tuple(points), urls=tuple(pages[i] for i in shown), seen=tuple(seen)
-    )
+    return Known(groups=tuple(groups), points=tuple(points), urls=tuple(pages[i] for i in shown), seen=tuple(seen))
 
 
 @lru_cache(maxsize=64)
-def _published(name: str) -> str:
+def _published_page(name: str) -> str:
     """The page that a run list of archsim's own was taken from."""
     from archsim.spec.catalog import data_roots
 
@@ -95,7 +91,7 @@ def _published(name: str) -> str:
     return found[1] if found else ""
 
 
-def _grouped(
+def _group_errors(
     rows: Any, models: list[str], devices: list[str], ours: tuple[set[str], set[str]]
 ) -> tuple[Any, Any, list[int]]:
     """Error figures of the rows of our models, of our devices and of both; the rows of either as points, and which
@@ -123,9 +119,7 @@ def _grouped(
     return groups, points, shown
 
 
-def _masks(
-    models: list[str], devices: list[str], ours: tuple[set[str], set[str]]
-) -> Iterator[tuple[str, Any]]:
+def _masks(models: list[str], devices: list[str], ours: tuple[set[str], set[str]]) -> Iterator[tuple[str, Any]]:
     import numpy as np
 
     of_model, of_device = np.array(models, dtype=object), np.array(devices, dtype=object)
@@ -229,15 +223,7 @@ def accuracy(found: Known) -> str:
          share(f["coverage_80"]), share(f["naive"]["median_ape"])]
         for title, f in found.groups
     ]  # fmt: skip
-    head = [
-        "",
-        "figures",
-        "median error",
-        "90th percentile",
-        "bias",
-        "inside the 80 % interval",
-        "datasheet roofline",
-    ]
+    head = ["", "figures", "median error", "90th percentile", "bias", "inside the 80 % interval", "datasheet roofline"]
     text = (
         "Predictions beside published measurements. The last column is the median error of the datasheet roofline on "
         "the same figures. Kernels of engines without tables, and the host's time per step, were fitted to such runs: "
@@ -255,9 +241,7 @@ def _scatter(found: Known) -> str:
     title = "Predicted against measured: times and rates in the runs' own units"
     picture = key(names) + scatter([Point(*p) for p in found.points], "own unit", title)
     near = sum(abs(p[1] / p[0] - 1) <= NEAR for p in found.points)
-    told = (
-        f"{near} of {plural(len(found.points), 'figure')} within {round(100 * NEAR)} % of what was measured."
-    )
+    told = f"{near} of {plural(len(found.points), 'figure')} within {round(100 * NEAR)} % of what was measured."
     return figure(picture, f"{told} {title}. Bands: 10 and 25 %.", _runs(found), kind="scatter")
 
 

@@ -36,10 +36,10 @@ def document(page: Page, pictures: str = "", style: str = "") -> str:
     """The page. pictures: HTML that is shown between what was asked and the tables. style: of theirs."""
     title, *rest = page.head
     lines = [*rest, *([f"Note: {page.note}"] if page.note else [])]
-    return framed(title, lines, pictures + "".join(_section(section) for section in page.sections), style)
+    return html_document(title, lines, pictures + "".join(_section(section) for section in page.sections), style)
 
 
-def framed(title: str, lines: Iterable[str], body: str, style: str = "") -> str:
+def html_document(title: str, lines: Iterable[str], body: str, style: str = "") -> str:
     """A whole document. title and lines are text, body is HTML that is safe already."""
     heading = safe(name_of(title, 200))
     told = "".join(paragraph(line) for line in lines)
@@ -78,9 +78,7 @@ def _section(section: Section) -> str:
     heading = f"<{level}>{safe(title, 200)}</{level}>\n" if title else ""
     if not section.rows:
         return heading + below
-    first = (
-        section.title if section.align[:1] == "r" else ""
-    )  # a first column of figures is what the title names
+    first = section.title if section.align[:1] == "r" else ""  # a first column of figures is what the title names
     heads = (first, *section.header) if section.header else ()
     table = grid(title or "Basis", heads, section.rows, section.align)
     return f"<section>{heading}{table}{below}</section>\n"

@@ -45,9 +45,7 @@ def _without(pattern: str) -> Callable[[Parts], Parts]:
     found = re.compile(pattern, re.S)
 
     def less(parts: Parts) -> Parts:
-        return replace(
-            parts, sections=tuple((key, title, found.sub("", body)) for key, title, body in parts.sections)
-        )
+        return replace(parts, sections=tuple((key, title, found.sub("", body)) for key, title, body in parts.sections))
 
     return less
 
@@ -56,16 +54,16 @@ def _details(kind: str) -> Callable[[Parts], Parts]:
     return _without(rf'<details class="{kind}">.*?</details>\n?')
 
 
-def _thinned(parts: Parts) -> Parts:
+def _thin(parts: Parts) -> Parts:
     """Every second batch and context, the report's own kept."""
     if parts.grid is None:
         return parts
     batch, context = parts.grid.at
-    batches, contexts = _halved(parts.grid.batches, batch), _halved(parts.grid.contexts, context)
+    batches, contexts = _halve(parts.grid.batches, batch), _halve(parts.grid.contexts, context)
     return replace(parts, grid=replace(parts.grid, batches=batches, contexts=contexts))
 
 
-def _halved(values: tuple[int, ...], kept: int) -> tuple[int, ...]:
+def _halve(values: tuple[int, ...], kept: int) -> tuple[int, ...]:
     at = values.index(kept)
     return tuple(value for i, value in enumerate(values) if (i - at) % 2 == 0)
 
@@ -79,16 +77,13 @@ STEPS = "every second step of the controls"
 SAVINGS = (
     Saving("the table of all kernels", _details("long kernels")),
     Saving("the steps from each architecture to the next", _details("stretch long")),
-    Saving(
-        "kernels on the rooflines that take less than 1 % of their phase",
-        _without('<g class="slight">.*?</g>'),
-    ),
+    Saving("kernels on the rooflines that take less than 1 % of their phase", _without('<g class="slight">.*?</g>')),
     Saving("the estimates as JSON, which `archsim report --json` gives", _details("long estimates")),
     Saving("the list of sources", _details("long sources")),
     Saving("the numbers of the charts as tables", _details("twin")),
     Saving("the words of single marks", _without("<title>.*?</title>")),
-    Saving(STEPS, _thinned),
-    Saving(STEPS, _thinned),
+    Saving(STEPS, _thin),
+    Saving(STEPS, _thin),
     Saving("the rooflines", _no_rooflines),
     Saving("the drawings of the architectures", _without('<div class="plans">.*?</div>')),
 )

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from archsim.predict.estimate import Estimate
 from archsim.render.html.grid import Grid, GridRun
 from archsim.render.html.markup import figure, significant, table
-from archsim.render.html.plots import SHAPES, Frame, drawn, frame, line
+from archsim.render.html.plots import SHAPES, Frame, chart_svg, frame, line
 
 NAMES = "tokens/s of one user", "tokens/s of one device"
 
@@ -44,16 +44,13 @@ def _panel(number: int, device: str, found: Frame, best: str, grid: Grid) -> str
     key = f"pareto{number}"
     head = ["", *(f"{batch:,}" for batch in grid.batches)]
     twin = table(
-        f"{device}: {NAMES[0]} / {NAMES[1]}, by batch",
-        head,
-        [_row(run, grid) for run in runs],
-        f"{key}-table",
+        f"{device}: {NAMES[0]} / {NAMES[1]}, by batch", head, [_row(run, grid) for run in runs], f"{key}-table"
     )
     title = f"{device}: throughput per device against speed per user"
-    return figure(drawn(key, found, marks, title), _told(device, runs, grid), twin, key)
+    return figure(chart_svg(key, found, marks, title), _caption(device, runs, grid), twin, key)
 
 
-def _told(device: str, runs: Sequence[GridRun], grid: Grid) -> str:
+def _caption(device: str, runs: Sequence[GridRun], grid: Grid) -> str:
     """Who is best at each end."""
     points = [(run, rate) for run in runs for rate in rates(run, grid)]
     if not points:
@@ -126,8 +123,5 @@ def _ring(found: Frame, run: GridRun, grid: Grid) -> str:
 
 def _row(run: GridRun, grid: Grid) -> list[str]:
     known = {rate.batch: rate for rate in rates(run, grid)}
-    cells = (
-        f"{significant(r.user)} / {significant(r.device)}" if (r := known.get(b)) else "–"
-        for b in grid.batches
-    )
+    cells = (f"{significant(r.user)} / {significant(r.device)}" if (r := known.get(b)) else "–" for b in grid.batches)
     return [run.label, *cells]

@@ -40,9 +40,7 @@ class Frame(NamedTuple):
     y_ticks: Sequence[tuple[float, str]]
 
 
-def frame(
-    xs: Iterable[float], ys: Iterable[float], x_name: str, y_name: str, doubling: bool = False
-) -> Frame:
+def frame(xs: Iterable[float], ys: Iterable[float], x_name: str, y_name: str, doubling: bool = False) -> Frame:
     """Axes around all values. doubling: ticks across at the values themselves, as powers of two are read."""
     across, up = [v for v in xs if v > 0] or [1.0], [v for v in ys if v > 0] or [1.0]
     x, y = Axis(*_ends(across), LEFT, WIDTH - RIGHT), Axis(*_ends(up), HEIGHT - BOTTOM, TOP)
@@ -62,7 +60,7 @@ def size(tokens: float) -> str:
     return f"{tokens / 1024:g}k" if tokens >= 1024 and tokens % 512 == 0 else f"{tokens:g}"
 
 
-def drawn(key: str, found: Frame, marks: str, title: str) -> str:
+def chart_svg(key: str, found: Frame, marks: str, title: str) -> str:
     """The chart. title: what it shows, for readers who cannot see it."""
     x, y = found.x, found.y
     ends = [" ".join(f"{v:.6g}" for v in axis) for axis in (x, y)]
@@ -123,9 +121,7 @@ def growth(grid: Grid) -> str:
     ys = [e.memory.kv_cache / 1e9 for run in runs for (b, _), e in run.answers.items() if b == grid.at[0]]
     top = max(*ys, BEYOND * max(rooms))  # of other batches only as much as lies near what devices hold
     ys += [y for run in runs for e in run.answers.values() if (y := e.memory.kv_cache / 1e9) <= top]
-    found = frame(
-        grid.contexts, [*ys, *rooms], "context (prompt tokens)", "cache of one device (GB)", doubling=True
-    )
+    found = frame(grid.contexts, [*ys, *rooms], "context (prompt tokens)", "cache of one device (GB)", doubling=True)
     batch = grid.at[0]
     marks = []
     for run in (r for r in runs if r.compared):
@@ -134,23 +130,19 @@ def growth(grid: Grid) -> str:
             for c in grid.contexts if (e := run.answers[batch, c]).memory.kv_cache
         ]  # fmt: skip
         marks.append(line(found, run.number, points) + _limit(found, run, grid))
-    told = f"{_reached(grid)}Dashed: what a device has left for the cache beside weights and activations."
+    told = f"{_longest_prompts(grid)}Dashed: what a device has left for the cache beside weights and activations."
     twin = _by_context(grid, "cache", "Cache of one device", lambda e: format_bytes(e.memory.kv_cache))
-    return figure(drawn("cache", found, "".join(marks), "Cache against context"), told, twin, "cache")
+    return figure(chart_svg("cache", found, "".join(marks), "Cache against context"), told, twin, "cache")
 
 
-def _reached(grid: Grid) -> str:
+def _longest_prompts(grid: Grid) -> str:
     """The longest prompts that fit at the report's batch, of who can take most and who least."""
     batch, most = grid.at[0], []
     for run in grid.compared:
         fitting = [c for c in grid.contexts if run.answers[batch, c].memory.fits]
         most.append((max(fitting, default=0), run.label))
     high, low = max(most, key=lambda m: m[0]), min(most, key=lambda m: m[0])
-    said = (
-        f"At batch {batch:,} prompts of {high[0]:,} tokens fit {high[1]}"
-        if high[0]
-        else "No prompt shown fits"
-    )
+    said = f"At batch {batch:,} prompts of {high[0]:,} tokens fit {high[1]}" if high[0] else "No prompt shown fits"
     rest = f", of {low[0]:,} {low[1]}" if low[0] else f", none shown fits {low[1]}"
     return f"{said}{rest if high[0] > low[0] else ''}. "
 
@@ -191,20 +183,14 @@ def frontier(grid: Grid) -> str:
     rows = [[run.label, *(f"{run.most[c]:,}" for c in grid.contexts)] for run in grid.compared]
     twin = table("Largest batch that fits", ["", *(f"{c:,}" for c in grid.contexts)], rows, "frontier-table")
     told = f"{_roomiest(grid)} What fits lies below a line; dotted: the workload shown."
-    return figure(
-        drawn("frontier", found, "".join(marks), "Largest batch against context"), told, twin, "frontier"
-    )
+    return figure(chart_svg("frontier", found, "".join(marks), "Largest batch against context"), told, twin, "frontier")
 
 
 def _edge(run: GridRun) -> list[Point]:
-    return [
-        (c, most, f"{run.label}, {c:,} tokens: batch {most:,}") for c, most in run.most.items() if most > 0
-    ]
+    return [(c, most, f"{run.label}, {c:,} tokens: batch {most:,}") for c, most in run.most.items() if most > 0]
 
 
 def _roomiest(grid: Grid) -> str:
     best = max(grid.compared, key=lambda run: run.most[grid.at[1]])
     most = best.most[grid.at[1]]
-    return (
-        f"At {grid.at[1]:,} tokens {best.label} holds most: {most:,} sequences." if most else "Nothing fits."
-    )
+    return f"At {grid.at[1]:,} tokens {best.label} holds most: {most:,} sequences." if most else "Nothing fits."

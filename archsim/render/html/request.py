@@ -32,9 +32,7 @@ class Report:
         from archsim.calibration.writing import write_text
 
         if Path(path).is_dir():
-            raise UsageError(
-                f"{path} is a folder", hints=(f"name a file in it: `{Path(path) / 'report.html'}`",)
-            )
+            raise UsageError(f"{path} is a folder", hints=(f"name a file in it: `{Path(path) / 'report.html'}`",))
         try:
             write_text(Path(path), self.html)
         except OSError as error:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from archsim.render.html.grid import PHASES, Grid, GridRun, arithmetic, limited, roof_of
+from archsim.render.html.grid import PHASES, Grid, GridRun, arithmetic, compute_bound_share, roof_of
 from archsim.render.html.markup import details, figure, figures, name_of, safe, table
 from archsim.render.html.measured import MeasuredStep
-from archsim.render.html.plots import SHAPES, Frame, drawn, frame
+from archsim.render.html.plots import SHAPES, Frame, chart_svg, frame
 from archsim.render.page import plural
 from archsim.spec.hardware import Hardware
 from archsim.timing.device import DeviceRates
@@ -29,9 +29,7 @@ def rooflines(grid: Grid, devices: Sequence[Hardware], seen: Sequence[MeasuredSt
         runs = [run for run in grid.runs if run.base.hardware.id == device.id]
         made.append(_panel(number, device, runs, [s for s in seen if s.device == device.id]))
     twins = "".join(_twin(number, device, grid) for number, device in enumerate(devices))
-    return f'<div class="plots">{"".join(made)}</div>' + details(
-        "Every kernel as a table", twins, "long kernels"
-    )
+    return f'<div class="plots">{"".join(made)}</div>' + details("Every kernel as a table", twins, "long kernels")
 
 
 def peaks_of(device: Hardware, runs: Sequence[GridRun]) -> dict[str, float]:
@@ -57,18 +55,14 @@ def _panel(number: int, device: Hardware, runs: Sequence[GridRun], seen: Sequenc
     )  # fmt: skip
     marks = "".join(_marks(found, run) for run in runs if run.compared)
     fixed = _roofs(found, device.bandwidth, peaks)
-    over = "".join(_measured(found, s) for s in seen) + _ceilings(found, peaks)
+    over = "".join(_measured_points(found, s) for s in seen) + _ceilings(found, peaks)
     title = f"Roofline of {device.id} with every kernel"
-    picture = drawn(f"roof{number}", found, marks, title).replace(
-        '<g class="marks"', f'{fixed}<g class="marks"', 1
-    )
+    picture = chart_svg(f"roof{number}", found, marks, title).replace('<g class="marks"', f'{fixed}<g class="marks"', 1)
     picture = picture.removesuffix("</svg>") + f"{over}</svg>"
-    return figure(picture, _told(device, runs, peaks, seen), key=f"roof{number}")
+    return figure(picture, _caption(device, runs, peaks, seen), key=f"roof{number}")
 
 
-def _told(
-    device: Hardware, runs: Sequence[GridRun], peaks: dict[str, float], seen: Sequence[MeasuredStep]
-) -> str:
+def _caption(device: Hardware, runs: Sequence[GridRun], peaks: dict[str, float], seen: Sequence[MeasuredStep]) -> str:
     ridges = ", ".join(f"{name} {peak / device.bandwidth:,.0f}" for name, peak in peaks.items())
     several = (
         f"Hollow diamonds: {plural(len(seen), 'step')} measured in public runs."
@@ -82,7 +76,7 @@ def _bound(runs: Sequence[GridRun]) -> str:
     """How much of each phase arithmetic limits, from the least to the most of the runs."""
     found = []
     for name in PHASES:
-        shares = [limited(p) for run in runs if run.compared and (p := getattr(run.base, name)) is not None]
+        shares = [compute_bound_share(p) for run in runs if run.compared and (p := getattr(run.base, name)) is not None]
         if shares:
             ends = dict.fromkeys(f"{100 * share:.0f}" for share in (min(shares), max(shares)))
             found.append(f"{'none' if list(ends) == ['0'] else ' to '.join(ends) + ' %'} of {name}")
@@ -147,11 +141,9 @@ def _mark(found: Frame, run: GridRun, phase: str, op: KernelTime, total: float) 
     return f"{lift}{dot}<title>{safe(words)}</title>{end}"
 
 
-def _measured(found: Frame, seen: MeasuredStep) -> str:
+def _measured_points(found: Frame, seen: MeasuredStep) -> str:
     x, y = found.x.at(seen.intensity), found.y.at(seen.rate / 1e12)
-    return (
-        f'<path class="seen" d="M{x:.1f} {y - 6:.1f}l6 6-6 6-6-6z"><title>{safe(seen.words)}</title></path>'
-    )
+    return f'<path class="seen" d="M{x:.1f} {y - 6:.1f}l6 6-6 6-6-6z"><title>{safe(seen.words)}</title></path>'
 
 
 def _twin(number: int, device: Hardware, grid: Grid) -> str:
@@ -162,13 +154,5 @@ def _twin(number: int, device: Hardware, grid: Grid) -> str:
         for name in PHASES if (phase := getattr(run.base, name)) is not None
         for op in arithmetic(phase)
     ]  # fmt: skip
-    head = [
-        "",
-        "phase",
-        "kernel",
-        "FLOP per byte",
-        "TFLOP/s expected",
-        "TFLOP/s, speed of light",
-        "share of the time",
-    ]
+    head = ["", "phase", "kernel", "FLOP per byte", "TFLOP/s expected", "TFLOP/s, speed of light", "share of the time"]
     return table(f"Kernels on {device.id}", head, rows, f"roof{number}-table")

@@ -11,8 +11,8 @@ from archsim.base.units import format_bytes, format_count, format_rate
 from archsim.counts.count import kv_growth
 from archsim.counts.formats import choose_formats
 from archsim.render.html.candidates import Candidate, Study
-from archsim.render.html.effects import told
-from archsim.render.html.markup import WEB, Cell, details, link, listed, name_of, safe, table
+from archsim.render.html.effects import effect_text
+from archsim.render.html.markup import WEB, Cell, details, link, list_names, name_of, safe, table
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
 
@@ -20,7 +20,7 @@ Facts = Mapping[str, str]
 N = TypeVar("N", Note, str)
 
 
-def compared(study: Study) -> str:
+def compare_specs(study: Study) -> str:
     """Models and devices side by side: what differs, then what is the same, then the sources."""
     models = {m.name: m for m in study.models}
     by_name = {c.answer.model.name: c for c in reversed(study.candidates)}
@@ -41,9 +41,7 @@ def _side_by_side(caption: str, cards: Mapping[str, Facts]) -> str:
     differ = [[key, *values] for key, values in rows if alone or len(set(values)) > 1]
     same = [[key, values[0]] for key, values in rows if not alone and len(set(values)) == 1]
     made = table(caption if alone else f"{caption}: what differs", ["", *cards], differ)
-    return made + (
-        details("The same in all", table(f"{caption}: the same in all", ["", ""], same)) if same else ""
-    )
+    return made + (details("The same in all", table(f"{caption}: the same in all", ["", ""], same)) if same else "")
 
 
 def _model(m: Model, c: Candidate) -> Facts:
@@ -81,14 +79,14 @@ def _sources(study: Study) -> str:
     parts = []
     for model in {m.name: m for m in study.models}.values():
         listed = [(s.url, s.title or s.id, s.covers) for s in model.sources]
-        parts.append(_listed(name_of(model.title or model.name), listed))
+        parts.append(_list_rows(name_of(model.title or model.name), listed))
     for device in study.devices:
         listed = [(s.url or "", s.title or key, s.covers) for key, s in device.sources.items()]
-        parts.append(_listed(name_of(device.name), listed))
+        parts.append(_list_rows(name_of(device.name), listed))
     return "".join(parts)
 
 
-def _listed(title: str, sources: Iterable[tuple[str, str, Sequence[str]]]) -> str:
+def _list_rows(title: str, sources: Iterable[tuple[str, str, Sequence[str]]]) -> str:
     items = "".join(
         f"<li>{link(url, text)} <span class='dim'>for {safe(', '.join(covers) or 'the whole', 200)}</span></li>"
         for url, text, covers in sources
@@ -99,17 +97,17 @@ def _listed(title: str, sources: Iterable[tuple[str, str, Sequence[str]]]) -> st
 # ------------------------------------------------------------------ what it rests on
 def assumptions(study: Study) -> str:
     """Every assumption once with its effect if wrong and the candidates it is made for, then the warnings."""
-    made = _collected((c, c.answer.assumptions) for c in study.candidates)
+    made = _collect((c, c.answer.assumptions) for c in study.candidates)
     refused = ((c, (*map(str, c.answer.warnings), *filter(None, [c.refusal]))) for c in study.candidates)
-    warned = _collected(refused)
-    effects = {note: f"If wrong: {told(note, cases, study.asked)}." for note, cases in made.items()}
-    parts = [_numbered(made, len(study.candidates), effects)]
+    warned = _collect(refused)
+    effects = {note: f"If wrong: {effect_text(note, cases, study.asked)}." for note, cases in made.items()}
+    parts = [_number_sources(made, len(study.candidates), effects)]
     if warned:
-        parts += ["<h3>Warnings</h3>", _numbered(warned, len(study.candidates), {})]
+        parts += ["<h3>Warnings</h3>", _number_sources(warned, len(study.candidates), {})]
     return "".join(parts)
 
 
-def _collected(said: Iterable[tuple[Candidate, Sequence[N]]]) -> dict[N, list[Candidate]]:
+def _collect(said: Iterable[tuple[Candidate, Sequence[N]]]) -> dict[N, list[Candidate]]:
     found: dict[N, list[Candidate]] = {}
     for candidate, notes in said:
         for note in notes:
@@ -117,14 +115,10 @@ def _collected(said: Iterable[tuple[Candidate, Sequence[N]]]) -> dict[N, list[Ca
     return found
 
 
-def _numbered(notes: Mapping[N, Sequence[Candidate]], count: int, effects: Mapping[N, str]) -> str:
+def _number_sources(notes: Mapping[N, Sequence[Candidate]], count: int, effects: Mapping[N, str]) -> str:
     items = []
     for note, made in notes.items():
-        of = (
-            ""
-            if len(made) == count
-            else f' <span class="dim">({safe(listed([c.label for c in made]))})</span>'
-        )
+        of = "" if len(made) == count else f' <span class="dim">({safe(list_names([c.label for c in made]))})</span>'
         then = f'<br><span class="effect">{safe(effects[note])}</span>' if note in effects else ""
         items.append(f"<li>{safe(str(note))}{of}{then}</li>")
     return f"<ol>{''.join(items)}</ol>\n"
@@ -144,8 +138,6 @@ def inputs(study: Study) -> list[list[str | Cell]]:
             except (ArchsimError, OSError):
                 path, digest = "given as an object", ""
             url = next((url for url in known if WEB.fullmatch(url)), "")
-            source = (
-                Cell(name_of(url.partition("//")[2], 60), left=True, url=url) if url else Cell("–", left=True)
-            )
+            source = Cell(name_of(url.partition("//")[2], 60), left=True, url=url) if url else Cell("–", left=True)
             rows.append([name_of(name), Cell(path, left=True), Cell(digest, left=True), source])
     return rows

@@ -39,9 +39,7 @@ def patterns() -> str:
     return f'<svg class="defs" width="0" height="0" aria-hidden="true"><defs>{found}</defs></svg>\n'
 
 
-def stacked(
-    title: str, years: Sequence[str], wholes: Sequence[int], values: Mapping[str, Sequence[int]]
-) -> str:
+def stacked_bars(title: str, years: Sequence[str], wholes: Sequence[int], values: Mapping[str, Sequence[int]]) -> str:
     """Bars of the values' shares, one a year. wholes: what a year's shares are of; years without any are left out.
 
     A design may have several values, so that a year's values can be more than its designs: shares are of their sum.

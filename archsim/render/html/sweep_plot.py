@@ -11,7 +11,7 @@ import numpy as np
 from archsim.base.units import format_rate
 from archsim.render.html.markup import details, figure, legend, name_of
 from archsim.render.html.page import grid
-from archsim.render.html.plots import INSIDE, SHAPES, Frame, drawn, frame, line, shape_of
+from archsim.render.html.plots import INSIDE, SHAPES, Frame, chart_svg, frame, line, shape_of
 from archsim.render.html.validate_svg import symbols
 from archsim.render.page import row
 from archsim.render.pages.sweep import LABELS, keys, numbers
@@ -88,7 +88,7 @@ def picture(curves: Curves) -> str:
     flat = [point for _, points in drawn_ for point in points]
     found = frame([p[0] for p in flat], [p[1] for p in flat], *AXES)
     marks = "".join(_line(found, i, name, points, curves.told) for i, (name, points) in enumerate(drawn_))
-    chart = drawn("sweep", found, marks, "tokens/s per device against tokens/s of one user")
+    chart = chart_svg("sweep", found, marks, "tokens/s per device against tokens/s of one user")
     more = f" {rest:,} more structures are not drawn." if rest > 0 else ""
     body = symbols() + INSIDE + figure(chart + _legend(drawn_), _finding(drawn_, curves.told) + more)
     behind = details("The numbers as a table", _twin(drawn_, curves.told))
@@ -106,12 +106,7 @@ def _line(found: Frame, i: int, name: str, points: Sequence[Point], told: Sequen
 
 
 def _words(point: Point, told: Sequence[str]) -> str:
-    short = {
-        "batch": "batch {}",
-        "input_len": "{} tokens in",
-        "output_len": "{} out",
-        "devices": "on {} devices",
-    }
+    short = {"batch": "batch {}", "input_len": "{} tokens in", "output_len": "{} out", "devices": "on {} devices"}
     parts = [short[name].format(f"{value:,}") for name, value in zip(told, point[2], strict=True)]
     parts = [part.replace("on 1 devices", "on 1 device") for part in parts]
     return ", ".join((*parts, f"{_rate(point[0])} tokens/s of one user and {_rate(point[1])} of a device"))

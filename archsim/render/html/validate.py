@@ -27,15 +27,7 @@ COLOURED = {"kernels": "device", "runs": "engine", "serving": "engine"}
 FEWEST = 4
 """Points that a plot is drawn for; fewer are in the tables alone."""
 
-UNITS = {
-    "tok_s": "tokens/s",
-    "_us": "µs",
-    "_ms": "ms",
-    "_s": "s",
-    "_gb": "GiB",
-    "_gib": "GiB",
-    "_tokens": "tokens",
-}
+UNITS = {"tok_s": "tokens/s", "_us": "µs", "_ms": "ms", "_s": "s", "_gb": "GiB", "_gib": "GiB", "_tokens": "tokens"}
 """Units by the endings of metrics."""
 
 STYLE = """
@@ -67,7 +59,7 @@ vertical-align:-.1em;overflow:visible}
 def document(answers: Sequence[Validation]) -> str:
     """The page: an answer for each kind of file."""
     title = "Predicted and measured: " + ", ".join(f"{len(a.rows):,} {a.kind}" for a in answers)
-    return _framed(title, "".join(part for answer in answers for part in _answer(answer)))
+    return _html_page(title, "".join(part for answer in answers for part in _answer(answer)))
 
 
 def model_document(answer: ModelCheck) -> str:
@@ -76,10 +68,10 @@ def model_document(answer: ModelCheck) -> str:
 
     told = page(answer)
     lines = "".join(f"<p>{escape(line)}</p>\n" for line in told.head[1:])
-    return _framed(told.head[0], lines + "".join(_section(section) for section in told.sections))
+    return _html_page(told.head[0], lines + "".join(_section(section) for section in told.sections))
 
 
-def _framed(title: str, body: str) -> str:
+def _html_page(title: str, body: str) -> str:
     """A page around its body."""
     from archsim.base.version import VERSION
 
@@ -149,7 +141,7 @@ def _panels(answer: Validation) -> tuple[list[str], dict[str, list[Point]]]:
     places = {panel: listed for panel, listed in places.items() if len(listed) >= FEWEST}
     found: dict[str, list[Point]] = {}
     for panel in sorted(places, key=lambda name: (-len(places[name]), name)):
-        listed = _thinned(places[panel], MOST // len(places))
+        listed = _thin(places[panel], MOST // len(places))
         found[panel] = [
             Point(float(rows.measured[i]), float(rows.predicted[i]), number.get(groups[i], len(SHAPES) - 1),
                   rows.titles[i]) for i in listed
@@ -157,7 +149,7 @@ def _panels(answer: Validation) -> tuple[list[str], dict[str, list[Point]]]:
     return [*number, *(["others"] if len(main) > len(number) else [])], found
 
 
-def _thinned(listed: list[int], most: int) -> list[int]:
+def _thin(listed: list[int], most: int) -> list[int]:
     return listed if len(listed) <= most else sorted(random.Random(0).sample(listed, most))
 
 

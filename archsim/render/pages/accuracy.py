@@ -32,11 +32,11 @@ the spread of public runs in them: that 80 % lie inside says nothing of runs els
 
 def accuracy(answers: Iterable[Validation]) -> str:
     """The page, in Markdown."""
-    own = [render(compared(answer)) for answer in answers]
+    own = [render(accuracy_table(answer)) for answer in answers]
     return "\n".join([INTRO, *own, *(part for make in PARTS if (part := make()))])
 
 
-def compared(answer: Validation) -> Page:
+def accuracy_table(answer: Validation) -> Page:
     """One kind of measurements with all groups."""
     page = v.page(answer, verbose=True)
     head, basis = v.head(answer)
@@ -96,13 +96,13 @@ def engines() -> str:
 
     measured = read(data_roots("hardware")[-1] / "calibration" / "engines.yaml")["engines"]
     kernels = [
-        _unseen(f"{name}, {one['vendor']}", one["errors"])
+        _unseen_errors(f"{name}, {one['vendor']}", one["errors"])
         for name, own in measured.items()
         for one in own.get("fits", ())
         if "errors" in one and one["op"] == "gemm" and "dtype" not in one
     ]
     hosts = [
-        _unseen(f"{name} {version.replace('any', 'of no stated version')}, {seen['of']}", seen)
+        _unseen_errors(f"{name} {version.replace('any', 'of no stated version')}, {seen['of']}", seen)
         for name, own in measured.items()
         for version, seen in own.get("overhead_errors", {}).items()
         if seen["rows"]
@@ -121,7 +121,7 @@ def engines() -> str:
     return "\n\n".join(intro) + "\n\n" + render(Page(head=(), sections=tables))
 
 
-def _unseen(name: str, errors: JsonMapping) -> tuple[Any, ...]:
+def _unseen_errors(name: str, errors: JsonMapping) -> tuple[Any, ...]:
     return row(name, f"{errors['rows']:,}", *(v.share(errors[key]) for key in ("median", "mean", "p90")))
 
 

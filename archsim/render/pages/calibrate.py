@@ -20,10 +20,7 @@ def page(c: Calibration) -> Page:
     )
     sections = [_stack(stack, found) for stack, found in c.fits.items()]
     weak = [
-        f"{stack.folder}: {_name(f)}: {text}"
-        for stack, found in c.fits.items()
-        for f in found
-        for text in f.warnings
+        f"{stack.folder}: {_name(f)}: {text}" for stack, found in c.fits.items() for f in found for text in f.warnings
     ]
     ends = [("Engine", text) for text in c.engines]
     ends += [("Weak", text) for text in weak]

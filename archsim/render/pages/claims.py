@@ -9,7 +9,7 @@ from itertools import groupby
 from archsim.base.json_types import JsonObject
 from archsim.ledger.claims import Judged, Ledger, summary
 from archsim.ledger.published_table import Origin
-from archsim.render.html.page import framed
+from archsim.render.html.page import html_document
 from archsim.render.markdown import escape as marked
 from archsim.render.page import Cell, Page, Section, Style, facts, plural, row
 
@@ -126,13 +126,11 @@ def document(ledger: Ledger) -> str:
     for origin, found in articles(ledger):
         parts.append(f"<h2>{escape(article(origin))}</h2>\n{_table(found, article(origin))}")
     lead = [f"{title(ledger)}: {summary(ledger.counts())}.", RULE]
-    return framed(TITLE, lead, "".join(parts), STYLE)
+    return html_document(TITLE, lead, "".join(parts), STYLE)
 
 
 def _table(found: list[Judged], name: str) -> str:
-    heads = "".join(
-        f'<th scope="col">{text}</th>' for text in ("id", "claim", "verdict", "computed", "reason")
-    )
+    heads = "".join(f'<th scope="col">{text}</th>' for text in ("id", "claim", "verdict", "computed", "reason"))
     body = "".join(
         f'<tr id="{one.claim.id}"><th scope="row">{one.claim.id}</th><td>{escape(one.claim.says)}</td>'
         f'<td class="{one.verdict}">{one.verdict}</td><td>{escape(one.computed)}</td>'

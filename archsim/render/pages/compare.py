@@ -11,7 +11,7 @@ from archsim.comparison.compare import LOADS, Candidate, Comparison
 from archsim.comparison.uncertainty import Ratio
 from archsim.counts.workload import Workload
 from archsim.render.page import Cell, Page, Row, Section, bar, plural, row
-from archsim.render.signed import scaled, signed, times
+from archsim.render.signed import scaled_count, signed_change, times
 
 SIZES = ("params", "active_params", "weight_bytes", "kv_bytes_per_token", "flops_per_token")
 TIMES = ("devices", "memory_bytes_per_device", "ttft_s", "tpot_s", "e2e_s", "tokens_per_s_per_device")
@@ -42,9 +42,9 @@ def page(c: Comparison, *, changes: Sequence[str] = ()) -> Page:
     sections: list[Section] = [_sizes(c)] if any(x.answer for x in c.candidates) else []
     for load in loads:
         sections += _at(c, load, len(loads) > 1)
-    sections[-1:] = [_told(c, section) for section in sections[-1:]]
+    sections[-1:] = [_explain_confidence(c, section) for section in sections[-1:]]
     sections += _where(c) if len(loads) == 1 else [_elsewhere()]
-    sections += _refused(c)
+    sections += _refused_section(c)
     return Page(head=(*_head(c), *changed), note=_note(c), sections=tuple(sections))
 
 
@@ -71,17 +71,14 @@ def _note(c: Comparison) -> str:
         if x.answer is not None and not x.fits:
             m = x.answer.memory
             short = f"{format_bytes(m.needed)} needed, {format_bytes(m.usable)} usable"
-            told.setdefault(label(x), []).append(f"{_varied(c, x.workload)}{short}")
-    parts = [
-        f"{name} does not fit ({'; '.join(found)}): its times are as if it did"
-        for name, found in told.items()
-    ]
+            told.setdefault(label(x), []).append(f"{_workload_prefix(c, x.workload)}{short}")
+    parts = [f"{name} does not fit ({'; '.join(found)}): its times are as if it did" for name, found in told.items()]
     if any(c.base(x).answer is None for x in c.candidates) and any(x.answer for x in c.candidates):
         parts.append("the first has no answer, so there is no baseline")
     return " · ".join(parts)
 
 
-def _varied(c: Comparison, load: Workload) -> str:
+def _workload_prefix(c: Comparison, load: Workload) -> str:
     """What is particular about a workload: `batch 8: `; nothing where there is one workload."""
     names = [name for name in LOADS if len({getattr(x, name) for x in c.by_workload}) > 1]
     words = ", ".join(LOAD_WORDS[name].format(f"{getattr(load, name):,}") for name in names)
@@ -105,14 +102,14 @@ def _sizes(c: Comparison) -> Section:
 def _size(name: str, value: float | None) -> str:
     value = value or 0
     if name.endswith("params"):
-        return scaled(value)
+        return scaled_count(value)
     return format_flops(value) if name.startswith("flops") else format_bytes(value)
 
 
 def _at(c: Comparison, load: Workload, several: bool) -> list[Section]:
     """Times and ranking at one workload."""
     found = [x for x in c.by_workload[load] if x.answer is not None]
-    where = f" at {_varied(c, load).removesuffix(': ')}" if several else ""
+    where = f" at {_workload_prefix(c, load).removesuffix(': ')}" if several else ""
     sections = [_times(c, found, where)] if found else []
     if len(found) > 1 and c.base(found[0]).answer is not None:
         sections.append(_sure(c, found[1:], where))
@@ -156,7 +153,7 @@ def _sure(c: Comparison, found: Sequence[Candidate], where: str) -> Section:
     )  # fmt: skip
 
 
-def _told(c: Comparison, section: Section) -> Section:
+def _explain_confidence(c: Comparison, section: Section) -> Section:
     """The last of the sections on how sure a ranking is, with what it means."""
     if not section.title.startswith(SURE_TITLE):
         return section
@@ -209,17 +206,15 @@ def _parts(c: Comparison, x: Candidate, phase: str) -> Section | None:
         return None
     most = max(abs(part.delta_s) for part in parts)
     lines = [
-        row(part.name, _time(part.first_s), _time(part.this_s), signed("decode_s", part.delta_s),
+        row(part.name, _time(part.first_s), _time(part.this_s), signed_change("decode_s", part.delta_s),
             bar(abs(part.delta_s) / most))
         for part in parts[:PARTS]
     ]  # fmt: skip
     rest = parts[PARTS:]
     if rest:
-        first, this, delta = (
-            sum(getattr(part, name) for part in rest) for name in ("first_s", "this_s", "delta_s")
-        )
+        first, this, delta = (sum(getattr(part, name) for part in rest) for name in ("first_s", "this_s", "delta_s"))
         lines.append(
-            row(f"{plural(len(rest), 'other')}", _time(first), _time(this), signed("decode_s", delta), bar(0))
+            row(f"{plural(len(rest), 'other')}", _time(first), _time(this), signed_change("decode_s", delta), bar(0))
         )
     return Section(
         title=f"{label(x)}: {phase}", rows=tuple(lines), align="lrrrl", header=("first", "this", "change", ""),
@@ -236,6 +231,6 @@ def _elsewhere() -> Section:
     return Section(title="", rows=(row(Cell("More", "dim"), text),))
 
 
-def _refused(c: Comparison) -> list[Section]:
+def _refused_section(c: Comparison) -> list[Section]:
     lines = dict.fromkeys(row(label(x), x.reason) for x in c.candidates if x.answer is None)
     return [Section(title="Not answered", rows=tuple(lines))] if lines else []

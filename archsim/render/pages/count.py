@@ -16,10 +16,7 @@ def page(r: CountResult, *, inputs: Sequence[str], asked: str, verbose: bool = F
         f"{r.model.name}, {r.model.architecture}" + (f" ({r.model.org})" if r.model.org else ""),
         f"{r.formats.name} weights · batch {r.batch:,} · {r.input_len:,} tokens in",
     )
-    end = [
-        ("Basis", "everything here is counted from the spec; " + _convention(r)),
-        ("Inputs", ", ".join(inputs)),
-    ]
+    end = [("Basis", "everything here is counted from the spec; " + _convention(r)), ("Inputs", ", ".join(inputs))]
     sections = [_params(r), _bytes(r), _flops(r), _blocks(r, verbose)]
     sections.append(Section(title="", rows=tuple(row(Cell(name, "dim"), text) for name, text in end)))
     sections.append(facts("Try", _next(asked)))
@@ -35,21 +32,14 @@ def _params(r: CountResult) -> Section:
     published = r.model.published
     exact = published.exact if published else None
     stated = f"published: {published.params}" if published and published.params is not None else ""
-    match = (
-        stated
-        if exact is None
-        else "matches the published count"
-        if exact == r.total
-        else f"published: {exact:,}"
-    )
+    match = stated if exact is None else "matches the published count" if exact == r.total else f"published: {exact:,}"
     rows = [_param("total", r.total, match)]
     if r.active != r.total:
         rows.append(_param("active per token", r.active, "routed experts that a token does not use left out"))
     rows.append(_param("embedding", r.embedding, "input, position and untied output tables"))
     rows.append(_param("non-embedding", r.total - r.embedding, ""))
     rows += [
-        _param("  " + name, n, percent(n / r.total))
-        for name, n in sorted(r.by_class.items(), key=lambda i: -i[1])
+        _param("  " + name, n, percent(n / r.total)) for name, n in sorted(r.by_class.items(), key=lambda i: -i[1])
     ]
     rows += [_param("  " + name, n, "as published, not lowered") for name, n in r.extra.items()]
     return Section(title="Parameters", rows=tuple(rows), align="lr")
@@ -67,9 +57,7 @@ def _bytes(r: CountResult) -> Section:
         held = f"batch {r.batch:,} × {r.input_len:,} tokens"
         rows.append(row("KV cache", f"{r.kv_bytes:,} B", format_bytes(r.kv_bytes), held))
     if r.state_bytes:
-        rows.append(
-            row("recurrent state", f"{r.state_bytes:,} B", format_bytes(r.state_bytes), "of one sequence")
-        )
+        rows.append(row("recurrent state", f"{r.state_bytes:,} B", format_bytes(r.state_bytes), "of one sequence"))
     return Section(title="Bytes", rows=tuple(rows), align="lrr")
 
 
@@ -103,11 +91,7 @@ def _block(b: BlockCount) -> Row:
     depth = "  " * b.path.count(".")
     name = depth + b.path.rsplit(".", 1)[-1]
     return row(
-        name,
-        f"{b.count:,}",
-        f"{b.params:,}" if b.params else "",
-        flops,
-        format_bytes(b.bytes) if b.bytes else "",
+        name, f"{b.count:,}", f"{b.params:,}" if b.params else "", flops, format_bytes(b.bytes) if b.bytes else ""
     )
 
 

@@ -63,9 +63,7 @@ def _roots(kind: Kind, entries: list[Entry]) -> list[JsonObject]:
             counts[key] = counts.get(key, 0) + 1
     found = [{"kind": kind, "folder": f, "origin": origin, "files": n} for (f, origin), n in counts.items()]
     without = sum(entry.path is None for entry in entries)
-    return found + (
-        [{"kind": kind, "folder": None, "origin": "no spec", "files": without}] if without else []
-    )
+    return found + ([{"kind": kind, "folder": None, "origin": "no spec", "files": without}] if without else [])
 
 
 def lint(listed: dict[Kind, list[Entry]]) -> JsonObject:
@@ -90,11 +88,7 @@ def _check(kind: Kind, path: Path) -> int:
     from archsim.spec.hardware import load_system
     from archsim.spec.load import load_hardware
 
-    loaders: dict[str, Callable[[str], Any]] = {
-        "models": load_model,
-        "formats": load_format,
-        "hw": load_hardware,
-    }
+    loaders: dict[str, Callable[[str], Any]] = {"models": load_model, "formats": load_format, "hw": load_hardware}
     system = kind == "hw" and path.parent.name == "systems"
     document = load_system(path) if system else loaders[kind](str(path))
     return len(getattr(document, "warnings", ()))
@@ -104,9 +98,7 @@ def page(d: JsonObject) -> Page:
     """The diagnosis for people."""
     versions = tuple(row(name, version or "not installed") for name, version in d["packages"].items())
     data = tuple(_root_row(root) for root in d["data"])
-    settings = tuple(
-        row(s["name"], s["value"] if s["value"] is not None else "-", s["origin"]) for s in d["settings"]
-    )
+    settings = tuple(row(s["name"], s["value"] if s["value"] is not None else "-", s["origin"]) for s in d["settings"])
     torch = "importable" if d["torch"]["importable"] else "not installed: needed by on-device checks only"
     sections = [
         facts(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from archsim.base.json_types import JsonObject
 from archsim.evolution.diff import GROUPS, Difference, Effect
 from archsim.render.page import Cell, Page, Row, Section, plural, row
-from archsim.render.signed import absolute, scaled, signed
+from archsim.render.signed import absolute, scaled_count, signed_change
 
 TITLES = {
     "parameters": "Parameters",
@@ -64,7 +64,7 @@ def _section(d: Difference, group: str) -> Section | None:
 
 def _line(e: Effect, figures: Sequence[str]) -> Row:
     where = {"a": "", "b": " (undone in the second)", None: " (possible only together with others)"}
-    return row(*(signed(name, e.delta[name]) for name in figures), e.change + where[e.measured])
+    return row(*(signed_change(name, e.delta[name]) for name in figures), e.change + where[e.measured])
 
 
 def _whole(d: Difference) -> Section:
@@ -72,22 +72,20 @@ def _whole(d: Difference) -> Section:
     for name in WORDS:
         old, new = getattr(d.first, name), getattr(d.last, name)
         if old or new:
-            lines.append(row(_long(name), absolute(name, old), absolute(name, new), signed(name, new - old)))
+            lines.append(row(_long(name), absolute(name, old), absolute(name, new), signed_change(name, new - old)))
     return Section(title="Totals", rows=tuple(lines), align="lrrr", header=("first", "second", "change"))
 
 
 def _long(name: str) -> str:
-    return {
-        "params": "parameters",
-        "active_params": "active per token",
-        "flops_per_token": "FLOPs per token",
-    }.get(name, WORDS[name])
+    return {"params": "parameters", "active_params": "active per token", "flops_per_token": "FLOPs per token"}.get(
+        name, WORDS[name]
+    )
 
 
 def _basis(d: Difference) -> Section:
     alone = {name: sum(e.delta[name] or 0 for e in d.effects) for name in ("params",)}
     text = (
         f"each effect is that of one decision by itself, made in {d.a.name}; together they interact: the parameters of "
-        f"all would add up to {scaled(alone['params'])}. `archsim evolve` has steps that add up"
+        f"all would add up to {scaled_count(alone['params'])}. `archsim evolve` has steps that add up"
     )
     return Section(title="", rows=(row(Cell("Basis", "dim"), text),))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from archsim.engines.names import EngineChoice
 from archsim.engines.overhead import measured_overhead
 from archsim.render.page import Page, Row, Section, facts, row
-from archsim.spec.engine import Engine, Memory
+from archsim.spec.engine import Engine, EngineMemoryRules
 from archsim.timing.calibration import default_store
 
 MEANING = {
@@ -34,22 +34,20 @@ def engine_page(chosen: EngineChoice, file: str) -> Page:
     sections = [
         facts("Engine", [(key, text) for key, text in name if text]),
         facts("Memory", list(_memory(rules.memory))),
-        facts("Caches and weights", list(_kept(rules.memory))),
+        facts("Caches and weights", list(_keeps(rules.memory))),
         facts("Time", list(_time(rules))),
         facts("Scheduler", list(_scheduler(rules))),
         Section(title="Default limits", rows=tuple(_limits(rules))),
         facts("Several devices", list(_parallelism(rules))),
         Section(title="Before", rows=tuple(row(v, _short(change)) for v, change in rules.before.items())),
-        Section(
-            title="Notes", rows=tuple(row("-", text) for text in (*rules.notes, *map(str, chosen.notes)))
-        ),
+        Section(title="Notes", rows=tuple(row("-", text) for text in (*rules.notes, *map(str, chosen.notes)))),
         Section(title="Sources", rows=sources),
         facts("File", [(file, " ")]),
     ]
     return Page(head=(rules.title,), sections=tuple(s for s in sections if s.rows))
 
 
-def _memory(rules: Memory) -> Iterator[tuple[str, str]]:
+def _memory(rules: EngineMemoryRules) -> Iterator[tuple[str, str]]:
     if rules.as_ is not None:
         yield "rules", f"those of {rules.as_}"
     yield "fraction of", MEANING[rules.share.meaning]
@@ -63,16 +61,13 @@ def _memory(rules: Memory) -> Iterator[tuple[str, str]]:
     yield "logits", f"{rows}, {copies:g} × float32"
     if rules.graphs is not None:
         where = "inside" if rules.graphs.inside else "outside"
-        yield (
-            "CUDA graphs",
-            f"{rules.graphs.bytes} ({rules.graphs.low} to {rules.graphs.high}), {where} the fraction",
-        )
+        yield ("CUDA graphs", f"{rules.graphs.bytes} ({rules.graphs.low} to {rules.graphs.high}), {where} the fraction")
     for part in rules.non_torch:
         least = f" from {part.devices} devices on" if part.devices > 1 else ""
         yield "non-torch", f"{part.bytes} ({part.low} to {part.high}){least}"
 
 
-def _kept(rules: Memory) -> Iterator[tuple[str, str]]:
+def _keeps(rules: EngineMemoryRules) -> Iterator[tuple[str, str]]:
     yield "tokens a page", f"{rules.block_size:,}"
     yield "windowed layers keep", WINDOWS[rules.windows]
     yield "latent attention", "the latent" if rules.latent == "latent" else "keys and values of all heads"

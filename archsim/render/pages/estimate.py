@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from archsim.base.units import (
-    format_bytes,
-    format_count,
-    format_flops,
-    format_rate,
-    format_seconds,
-    format_span,
-)
+from archsim.base.units import format_bytes, format_count, format_flops, format_rate, format_seconds, format_span
 from archsim.counts.count import cache_stops_growing
 from archsim.counts.workload import Workload
 from archsim.engines.names import DEFAULT_ENGINE
@@ -39,11 +32,7 @@ def page(
     sections = [_size(e, whole), _memory(e, whole), _speed(e, whole), *_serving(e), _where(e)]
     sections.append(headroom(e, whole))
     changed = [f"changed: {', '.join(changes)}"] if changes else []
-    return Page(
-        head=(*head(e), *changed),
-        note=_note(e, whole),
-        sections=(*sections, *_end(e, inputs, asked, verbose)),
-    )
+    return Page(head=(*head(e), *changed), note=_note(e, whole), sections=(*sections, *_end(e, inputs, asked, verbose)))
 
 
 def head(e: Estimate) -> tuple[str, str]:
@@ -85,8 +74,7 @@ def _note(e: Estimate, whole: Facts) -> str:
         return ""
     need, usable = format_bytes(whole.alone.needed), format_bytes(whole.alone.usable)
     return (
-        f"1 device is too small ({need} needed, {usable} usable), so {e.plan.devices:,} are used; "
-        "`--devices` to choose"
+        f"1 device is too small ({need} needed, {usable} usable), so {e.plan.devices:,} are used; `--devices` to choose"
     )
 
 
@@ -129,9 +117,7 @@ def _memory(e: Estimate, whole: Facts) -> Section:
         ("activations", m.activations, "modelled: peak of prefill"),
         ("runtime", m.runtime, "modelled: context and libraries"),
     ]
-    rows = [
-        _memory_row(name, size, m.capacity, note) for name, size, note in parts if size or name == "weights"
-    ]
+    rows = [_memory_row(name, size, m.capacity, note) for name, size, note in parts if size or name == "weights"]
     free = Cell(format_bytes(abs(m.free)), "good" if m.fits else "bad")
     grown = whole.device_kv_per_token
     room = f"room for {m.free // grown:,} more tokens" if m.fits and grown else ""
@@ -159,13 +145,7 @@ def _speed(e: Estimate, whole: Facts) -> Section:
         if load.batch > 1:
             rows.append(_rate_row("all users", rate, e.decode))
         rows.append(
-            row(
-                "end to end",
-                format_seconds(ideal),
-                format_seconds(m["e2e_s"] or 0),
-                "",
-                f"{load.output_len:,} tokens",
-            )
+            row("end to end", format_seconds(ideal), format_seconds(m["e2e_s"] or 0), "", f"{load.output_len:,} tokens")
         )
     evidence = (e.decode or e.prefill).evidence
     return Section(
@@ -193,9 +173,7 @@ def _serving(e: Estimate) -> list[Section]:
         row("utilisation", percent(state.utilisation), "of the time goes into prompts"),
     ]
     below = (f"no TTFT: {state.refusal}",) if state.refusal else ()
-    return [
-        Section(title="Serving, steady state", rows=tuple(rows), align="lrl", header=("", ""), below=below)
-    ]
+    return [Section(title="Serving, steady state", rows=tuple(rows), align="lrl", header=("", ""), below=below)]
 
 
 def _phase_row(name: str, phase: StepTime) -> Row:
@@ -224,9 +202,7 @@ def _where(e: Estimate) -> Section:
     shown = [g for g in groups if g.expected_s / total >= SMALLEST_SHARE]
     rows = [_share_row(g, total) for g in shown]
     name = "decode" if e.decode else "prefill"
-    return Section(
-        title=f"Where {name} time goes", rows=tuple(rows), align="lrlr", aside="expected time of one step"
-    )
+    return Section(title=f"Where {name} time goes", rows=tuple(rows), align="lrlr", aside="expected time of one step")
 
 
 def _share_row(g: Group, total: float) -> Row:
@@ -276,7 +252,5 @@ def _flags(e: Estimate) -> str:
 
 def _narrower(e: Estimate) -> list[str]:
     """The widest usual format that is clearly narrower than the weights are now."""
-    stored = (
-        e.formats.weights.get("expert") or e.formats.weights.get("linear") or e.formats.weights["default"]
-    )
+    stored = e.formats.weights.get("expert") or e.formats.weights.get("linear") or e.formats.weights["default"]
     return [name for name, bits in (("fp8", 8), ("int4", 4.2)) if bits < 0.9 * stored.bits][:1]

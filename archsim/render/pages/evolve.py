@@ -9,7 +9,7 @@ from archsim.evolution.evolve import Evolution
 from archsim.evolution.figures import ArchitectureFigures
 from archsim.evolution.words import describe_change
 from archsim.render.page import Cell, Page, Row, Section, bar, plural, row
-from archsim.render.signed import NOTHING, absolute, signed
+from archsim.render.signed import NOTHING, absolute, signed_change
 from archsim.render.waterfall import waterfall
 
 METRICS = {
@@ -36,18 +36,14 @@ def page(e: Evolution, *, changes: Sequence[str] = (), drawn: bool = False) -> P
     note = " · ".join(note.text for note in e.warnings)
     if not e.steps:
         return Page(head=head, note="both are the same architecture")
-    return Page(
-        head=head, note=note, sections=(_steps(e), *(() if drawn else _falls(e)), *_attribution(e), _basis(e))
-    )
+    return Page(head=head, note=note, sections=(_steps(e), *(() if drawn else _falls(e)), *_attribution(e), _basis(e)))
 
 
 def figures(e: Evolution) -> str:
     """Waterfalls of the figures that change, as HTML."""
     steps = [(e.change(step), step.delta) for step in e.steps]
     names = e.a.name, e.b.name
-    found = "".join(
-        waterfall(metric, name, steps, names, getattr(e.first, metric)) for metric, name in METRICS.items()
-    )
+    found = "".join(waterfall(metric, name, steps, names, getattr(e.first, metric)) for metric, name in METRICS.items())
     return f'<h2>What each step changes</h2>\n<div class="plots">{found}</div>\n' if found else ""
 
 
@@ -81,12 +77,12 @@ def _falls(e: Evolution) -> tuple[Section, ...]:
     for metric, title in FALLS.items():
         before, lines = getattr(e.first, metric), []
         afters = [getattr(step.after, metric) for step in e.steps]
-        if before is None or all(signed(metric, step.delta[metric]).text == NOTHING for step in e.steps):
+        if before is None or all(signed_change(metric, step.delta[metric]).text == NOTHING for step in e.steps):
             continue
         most = max(before, *afters)
         lines.append(row("from", "", absolute(metric, before), bar(before / most)))
         for i, (step, after) in enumerate(zip(e.steps, afters, strict=True), start=1):
-            change = signed(metric, step.delta[metric])
+            change = signed_change(metric, step.delta[metric])
             if change.text != NOTHING:
                 place = bar(abs(after - before) / most, min(before, after) / most)
                 lines.append(row(str(i), change, absolute(metric, after), place))
@@ -123,7 +119,7 @@ def _line(name: str, costs: ArchitectureFigures, what: str) -> Row:
 
 
 def _delta(name: str, delta: JsonMapping, what: str) -> Row:
-    return row(name, *(signed(metric, delta[metric]) for metric in METRICS), what)
+    return row(name, *(signed_change(metric, delta[metric]) for metric in METRICS), what)
 
 
 def _basis(e: Evolution) -> Section:

@@ -20,11 +20,11 @@ def formula_page(x: Explanation, on: Estimate | None = None) -> Page:
         [
             ("formula", _short(x.whole.symbols)),
             ("with numbers", _short(x.whole.numbers)),
-            ("value", valued(x.whole)),
+            ("value", value_text(x.whole)),
         ],
     )
     letters = tuple(row(letter, f"{n:,}", x.meaning(letter)) for letter, n in x.letters.items())
-    parts = tuple(row(p.part, valued(p), _short(p.symbols)) for p in x.parts)
+    parts = tuple(row(p.part, value_text(p), _short(p.symbols)) for p in x.parts)
     sections = [whole, Section(title="Letters", rows=letters, align="lr")]
     if len(parts) > 1:
         sections.append(Section(title="Parts", rows=parts, align="lr"))
@@ -35,7 +35,7 @@ def formula_page(x: Explanation, on: Estimate | None = None) -> Page:
     return Page(head=(f"{x.model}: {x.quantity}",), sections=tuple(sections))
 
 
-def valued(f: Formula) -> str:
+def value_text(f: Formula) -> str:
     """The value with its unit; bytes also with a prefix."""
     value = f"{f.value:,}" if isinstance(f.value, int) else f"{f.value:,.4f}"
     large = f.unit.split(" ")[0] == "B" and f.value >= 10_000

@@ -66,7 +66,7 @@ def formula(
     try:
         model = load_model(name, changes)
     except NoSuchName as error:
-        raise _unknown(name, error) from None
+        raise _unknown_topic(name, error) from None
     if len(rest) != 1:
         asked = f"one of {', '.join(QUANTITIES)}"
         raise UsageError(
@@ -84,7 +84,7 @@ def formula(
     return answer, estimate(model, device, weights=weights, input_len=max(context - 1, 1), output_len=2)
 
 
-def _unknown(name: str, error: NoSuchName) -> NoSuchName:
+def _unknown_topic(name: str, error: NoSuchName) -> NoSuchName:
     """The complaint about a topic, with the closest terms and models."""
     known = [*EXPLAIN, *NOTES, *TERMS, *SYNONYMS]
     close = difflib.get_close_matches(name[:100].lower(), known, n=1, cutoff=0.6)

@@ -24,19 +24,13 @@ def gib(size: float) -> str:
 
 
 def page(
-    f: Fit,
-    *,
-    inputs: Sequence[str],
-    asked: tuple[str, str],
-    changes: Sequence[str] = (),
-    verbose: bool = False,
+    f: Fit, *, inputs: Sequence[str], asked: tuple[str, str], changes: Sequence[str] = (), verbose: bool = False
 ) -> Page:
     """The report. inputs: files behind it. asked: model and device as spelt. changes: `--set` assignments."""
     changed = [f"changed: {', '.join(changes)}"] if changes else []
     sections = [_verdict(f), _memory(f), _cache(f), _offload(f), _suggestions(f), _inverse(f)]
     return Page(
-        head=(*head(f), *changed),
-        sections=(*(s for s in sections if s is not None), *_end(f, inputs, asked, verbose)),
+        head=(*head(f), *changed), sections=(*(s for s in sections if s is not None), *_end(f, inputs, asked, verbose))
     )
 
 
@@ -44,11 +38,7 @@ def head(f: Fit) -> tuple[str, str]:
     """What was asked, in two lines."""
     plan = f.plan
     degrees = [f"{name} {n}" for name in ("tp", "pp", "ep", "dp") if (n := getattr(plan, name)) > 1]
-    where = (
-        f.hardware.name
-        if plan.devices == 1
-        else f"{plan.devices:,} × {f.hardware.name}, {', '.join(degrees)}"
-    )
+    where = f.hardware.name if plan.devices == 1 else f"{plan.devices:,} × {f.hardware.name}, {', '.join(degrees)}"
     engine = f.engine.rules.title
     parts = [f"{f.formats.name} weights"]
     parts += [f"{f.cache_name} KV cache"] if f.kv_tokens is not None else []
@@ -107,9 +97,7 @@ def _memory(f: Fit) -> Section:
 def _step(f: Fit) -> str:
     copies = f.engine.rules.memory.activations
     return (
-        f"{f.batched_tokens:,} tokens, {plural(f.seqs, 'sequence')}"
-        if copies.profile == "chunk"
-        else "peak of prefill"
+        f"{f.batched_tokens:,} tokens, {plural(f.seqs, 'sequence')}" if copies.profile == "chunk" else "peak of prefill"
     )
 
 
@@ -145,9 +133,7 @@ def _offload(f: Fit) -> Section | None:
     o = f.offload
     if o is None:
         return None
-    source = (
-        "assumed: a desktop with two channels of DDR5-5600; `--host-bandwidth`" if o.assumed else "as given"
-    )
+    source = "assumed: a desktop with two channels of DDR5-5600; `--host-bandwidth`" if o.assumed else "as given"
     pairs = [
         ("weights", gib(o.host_weights)),
         ("caches", gib(o.host_caches)),

@@ -22,10 +22,7 @@ def headroom(e: Estimate, whole: Facts) -> Section:
         pairs.append(("context", _over_context(e)))
     ideal = float((e.decode or e.prefill).ideal_s) / float((e.decode or e.prefill).expected_s)
     pairs.append(
-        (
-            "efficiency",
-            f"{ideal:.0%} of the speed of light is expected in {'decode' if e.decode else 'prefill'}",
-        )
+        ("efficiency", f"{ideal:.0%} of the speed of light is expected in {'decode' if e.decode else 'prefill'}")
     )
     return facts("Headroom", pairs)
 

@@ -12,7 +12,7 @@ import yaml
 
 from archsim.base.json_types import JsonObject
 from archsim.render.page import Page, Section, row
-from archsim.render.provenance import shown
+from archsim.render.provenance import display_path
 from archsim.spec.catalog import BUILT_IN, Entry, Kind, data_roots, names
 from archsim.spec.spelling import normalise
 
@@ -32,12 +32,10 @@ def page(what: str, found: Sequence[JsonObject]) -> Page:
     """One line an entry: no line is broken, so that other tools can filter them."""
     rows = []
     for e in found:
-        file = shown(Path(e["file"]), e["origin"]) if e["file"] else e["note"] or NO_SPEC
+        file = display_path(Path(e["file"]), e["origin"]) if e["file"] else e["note"] or NO_SPEC
         rows.append(row(e["name"], file, " ".join(e["aliases"])))
     head = () if rows else (f"no {what} found",)
-    section = Section(
-        title=what, rows=tuple(rows), header=("file, or why it is missing", "aliases"), wrap=False
-    )
+    section = Section(title=what, rows=tuple(rows), header=("file, or why it is missing", "aliases"), wrap=False)
     return Page(head=head, sections=(section,) if rows else ())
 
 
@@ -45,7 +43,7 @@ def _catalog(kind: Kind) -> list[JsonObject]:
     return [
         {
             "name": e.name,
-            "aliases": spelt(e),
+            "aliases": aliases_text(e),
             "status": AVAILABLE if e.path else NO_SPEC,
             "note": e.status,
             "origin": e.origin,
@@ -55,7 +53,7 @@ def _catalog(kind: Kind) -> list[JsonObject]:
     ]
 
 
-def spelt(entry: Entry) -> list[str]:
+def aliases_text(entry: Entry) -> list[str]:
     """The other names of an entry as its file spells them; normalised where the file does not say."""
     if entry.path is None:
         return [*entry.aliases]
@@ -77,13 +75,7 @@ def _runs() -> list[JsonObject]:
         for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
             name = path.relative_to(folder).as_posix()
             if path.is_file() and path.suffix in RUN_FILES:
-                entry: JsonObject = {
-                    "name": name,
-                    "aliases": [],
-                    "status": AVAILABLE,
-                    "note": None,
-                    "origin": origin,
-                }
+                entry: JsonObject = {"name": name, "aliases": [], "status": AVAILABLE, "note": None, "origin": origin}
                 found.setdefault(name, {**entry, "file": str(path)})
     return [found[name] for name in sorted(found)]
 

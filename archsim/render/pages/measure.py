@@ -63,9 +63,7 @@ def measured_page(outcome: Outcome) -> Page:
     header = ("points", "spread", "most GB/s", "most TFLOP/s")
     sections = [Section(title="kernel", rows=kernels, align="lrrrr", header=header)] if kernels else []
     if runs:
-        sections.append(
-            Section(title="whole model", rows=runs, align="lrrl", header=("value", "spread", "how"))
-        )
+        sections.append(Section(title="whole model", rows=runs, align="lrrl", header=("value", "spread", "how")))
     sections.append(facts("Files", [("folder", str(outcome.out)), ("ended early", outcome.stopped or None)]))
     return Page(head=head, sections=tuple(sections))
 

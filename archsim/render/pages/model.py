@@ -71,10 +71,10 @@ def _parts(layer: Layer) -> Iterable[str]:
         block = getattr(layer, key)
         if block is not None:
             label = "" if key in ("attention", "ffn", "mixer") else key + " "
-            yield f"{label}{described(block)}"
+            yield f"{label}{describe_block(block)}"
 
 
-def described(block: Any) -> str:
+def describe_block(block: Any) -> str:
     """A block in words: its kind and what its spec sets, `kind` and nested blocks by their kind only."""
     words = []
     for key in sorted(block.model_fields_set - {"kind"}, key=list(type(block).model_fields).index):
@@ -82,7 +82,7 @@ def described(block: Any) -> str:
         if value is None or value is False:
             continue
         if hasattr(value, "model_fields_set"):
-            inner = getattr(value, "kind", None) or described(value)
+            inner = getattr(value, "kind", None) or describe_block(value)
             words.append(f"{key} {inner}")
         else:
             words.append(key if value is True else f"{key} {_number(value)}")

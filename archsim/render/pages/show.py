@@ -10,7 +10,7 @@ from archsim.base.errors import NoSuchName, SpecError, UnknownName, did_you_mean
 from archsim.base.json_types import JsonObject
 from archsim.base.units import format_bytes, format_rate
 from archsim.render.page import Page, Section, facts, row
-from archsim.render.provenance import LARGEST, digest, shown
+from archsim.render.provenance import LARGEST, digest, display_path
 from archsim.spec.catalog import Kind, Resolved, resolve
 from archsim.spec.hardware import Hardware, load_system
 from archsim.spec.loader import read
@@ -41,7 +41,7 @@ class NamedDocument:
 
     def file(self) -> str:
         """Where the document is, and the start of its hash."""
-        return f"{shown(self.resolved.path, self.resolved.origin)}@{digest(self.resolved.path)}"
+        return f"{display_path(self.resolved.path, self.resolved.origin)}@{digest(self.resolved.path)}"
 
 
 def find(name: str, kind: str | None = None) -> NamedDocument:
@@ -53,15 +53,15 @@ def find(name: str, kind: str | None = None) -> NamedDocument:
     for each in CATALOGS:
         if kind in (None, each):
             try:
-                found = NamedDocument(kind=each, name=name, resolved=_resolved(each, name))
+                found = NamedDocument(kind=each, name=name, resolved=_resolve(each, name))
             except UnknownName as error:
                 errors.append(error)
             else:
                 return found if kind or found.resolved.origin != "path" else _by_content(found)
-    raise _unknown(name, errors)
+    raise _unknown_name(name, errors)
 
 
-def _resolved(kind: DocumentKind, name: str) -> Resolved:
+def _resolve(kind: DocumentKind, name: str) -> Resolved:
     """Engines have spellings and versions of their own."""
     if kind != "engine" or name.endswith((".yaml", ".yml")):
         return resolve(CATALOGS[kind], name)
@@ -82,7 +82,7 @@ def _by_content(found: NamedDocument) -> NamedDocument:
     return NamedDocument(kind=kind, name=found.name, resolved=found.resolved)
 
 
-def _unknown(name: str, errors: list[UnknownName]) -> UnknownName:
+def _unknown_name(name: str, errors: list[UnknownName]) -> UnknownName:
     """The complaint about a name, with the closest names of every kind; a known name without a spec first."""
     known = [e for e in errors if not isinstance(e, NoSuchName)]
     if known or len(errors) == 1:
@@ -107,7 +107,7 @@ def document(found: NamedDocument) -> JsonObject:
         data = {"schema": "archsim.format/1", "name": spec.name, "document": spec.model_dump(mode="json")}
         return data | {"sources": list(spec.sources)} | _place(found)
     if found.kind == "engine":
-        rules = _chosen(found).rules
+        rules = _engine_rules(found).rules
         return rules.model_dump(mode="json", by_alias=True) | _place(found)
     from archsim.importers.opening import load_model
 
@@ -138,13 +138,13 @@ def page(found: NamedDocument) -> Page:
     if found.kind == "engine":
         from archsim.render.pages.engine import engine_page
 
-        return engine_page(_chosen(found), found.file())
+        return engine_page(_engine_rules(found), found.file())
     from archsim.render.pages.model import model_page
 
     return model_page(found.name, found.file())
 
 
-def _chosen(found: NamedDocument) -> EngineChoice:
+def _engine_rules(found: NamedDocument) -> EngineChoice:
     """An engine's rules at the version that its name has; of a file, the newest."""
     from archsim.engines.names import EngineChoice, choose_engine
     from archsim.spec.engine import load_engine
@@ -205,19 +205,13 @@ def _sources(sources: list[JsonObject]) -> Section:
 def _system(found: NamedDocument) -> Page:
     system = load_system(found.resolved.path)
     levels = tuple(
-        row(
-            level.name,
-            level.topology,
-            f"{level.domain:,} devices" if level.domain else "",
-            level.per_direction or "",
-        )
+        row(level.name, level.topology, f"{level.domain:,} devices" if level.domain else "", level.per_direction or "")
         for level in system.fabric
     )
     shape = facts("System", [("id", system.id), ("devices", f"{system.count:,} × {system.device}")])
     fabric = Section(title="Fabric, per direction and device", rows=levels)
     return Page(
-        head=(system.name,),
-        sections=(shape, fabric, *_notes(system.notes), facts("File", [(found.file(), " ")])),
+        head=(system.name,), sections=(shape, fabric, *_notes(system.notes), facts("File", [(found.file(), " ")]))
     )
 
 
@@ -269,11 +263,8 @@ def _format(found: NamedDocument) -> Page:
         else _mixture_facts(spec),
     )
     sources = (
-        [Section(title="Sources", rows=tuple(row("-", source) for source in spec.sources))]
-        if spec.sources
-        else []
+        [Section(title="Sources", rows=tuple(row("-", source) for source in spec.sources))] if spec.sources else []
     )
     return Page(
-        head=(spec.title,),
-        sections=(section, *_notes(spec.notes), *sources, facts("File", [(found.file(), " ")])),
+        head=(spec.title,), sections=(section, *_notes(spec.notes), *sources, facts("File", [(found.file(), " ")]))
     )

@@ -9,8 +9,8 @@ from typing import Any
 from archsim.base.json_types import JsonObject
 from archsim.ledger.published_table import StudyRow
 from archsim.ledger.survey import TITLES, Adoption, Survey
-from archsim.render.html.page import framed, grid
-from archsim.render.html.survey_svg import STYLE, key, patterns, stacked
+from archsim.render.html.page import grid, html_document
+from archsim.render.html.survey_svg import STYLE, key, patterns, stacked_bars
 from archsim.render.page import Cell, Page, Row, Section, row
 
 NAMED = 7
@@ -53,9 +53,7 @@ def few(one: Adoption) -> dict[str, tuple[int, ...]]:
 def _adoption(one: Adoption) -> Section:
     rows = [row(name, *(str(n) if n else "·" for n in counts)) for name, counts in few(one).items()]
     rows.append(row(Cell("designs", "dim"), *(str(n) for n in one.designs)))
-    return Section(
-        title=TITLES[one.choice], rows=tuple(rows), header=one.years, align="l" + "r" * len(one.years)
-    )
+    return Section(title=TITLES[one.choice], rows=tuple(rows), header=one.years, align="l" + "r" * len(one.years))
 
 
 def _totals(answer: Survey) -> Section:
@@ -129,23 +127,23 @@ def document(answer: Survey) -> str:
     parts += [_plain(section) for section in (_totals(answer), _differing(answer), _missing(answer))]
     parts.append(_all_rows(answer))
     first, *lines = head(answer)
-    return framed("What transformers chose, year by year", [first, *lines], "".join(parts), STYLE)
+    return html_document("What transformers chose, year by year", [first, *lines], "".join(parts), STYLE)
 
 
 def _figure(one: Adoption) -> str:
     values, name = few(one), TITLES[one.choice]
-    finding = f"{name}: {led(one)}"
+    finding = f"{name}: {leading_choice(one)}"
     rows = [row(value, *(str(n) if n else "·" for n in counts)) for value, counts in values.items()]
     rows.append(row(Cell("designs", "dim"), *(str(n) for n in one.designs)))
     twin = grid(f"{name}, designs by year", ("", *one.years), rows, "l" + "r" * len(one.years))
     return (
-        f"<figure><h3>{escape(name)}</h3>{stacked(finding, one.years, one.designs, values)}{key(list(values))}"
+        f"<figure><h3>{escape(name)}</h3>{stacked_bars(finding, one.years, one.designs, values)}{key(list(values))}"
         f"<figcaption>{escape(finding)}</figcaption>"
         f"<details><summary>Numbers: {escape(name)}, designs by year</summary>{twin}</details></figure>\n"
     )
 
 
-def led(one: Adoption) -> str:
+def leading_choice(one: Adoption) -> str:
     """The finding: what leads, since when, and by how much in the last year with several designs."""
     years = [i for i, n in enumerate(one.designs) if n]
     if not years:
@@ -168,10 +166,10 @@ def _plain(section: Section) -> str:
         return ""
     below = "".join(f'<p class="dim">{escape(text)}</p>\n' for text in section.below)
     heads = ("", *section.header) if section.header else ()
-    return _titled(section.title, heads, section.rows, section.align) + below
+    return _with_title(section.title, heads, section.rows, section.align) + below
 
 
-def _titled(title: str, heads: Sequence[str], rows: Iterable[Row], align: str = "") -> str:
+def _with_title(title: str, heads: Sequence[str], rows: Iterable[Row], align: str = "") -> str:
     return f"<h3>{escape(title)}</h3>\n{grid(title, heads, rows, align)}"
 
 
@@ -182,7 +180,7 @@ def _all_rows(answer: Survey) -> str:
         cells = [one.cell(column) for column in columns]
         listed.append(row(one.name, *(_both(cell.stated, cell.computed, cell.status) for cell in cells)))
     title = f"All {len(answer.rows)} rows: as printed, and from the specs where they differ"
-    return _titled(title, ("model", *columns), listed)
+    return _with_title(title, ("model", *columns), listed)
 
 
 def _both(stated: str, computed: str | None, status: str) -> str:

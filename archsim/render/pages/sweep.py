@@ -135,9 +135,7 @@ def page(swept: Sweep, best: Best, priced: int) -> Page:
     else:
         sections += [_best(best), _structures(best)]
     sections.append(_next(swept))
-    return Page(
-        head=tuple(head), note="each row equals `archsim estimate` at that point", sections=tuple(sections)
-    )
+    return Page(head=tuple(head), note="each row equals `archsim estimate` at that point", sections=tuple(sections))
 
 
 def _grid(swept: Sweep) -> str:
@@ -174,12 +172,10 @@ def _points(lines: list[Line], swept: Sweep) -> Section:
     rows = tuple(row("", *(_cell(name, line[name]) for name in shown)) for line in lines)
     align = "l" + "".join("l" if BY_NAME[name].kind == "text" else "r" for name in shown)
     header = tuple(SHOWN.get(name, name) for name in shown)
-    return Section(
-        title=_clipped(" · ".join(same) or "Points"), rows=rows, align=align, header=header, wrap=False
-    )
+    return Section(title=_clip(" · ".join(same) or "Points"), rows=rows, align=align, header=header, wrap=False)
 
 
-def _clipped(text: str) -> str:
+def _clip(text: str) -> str:
     return text if len(text) <= 40 else text[:39] + "…"
 
 
@@ -189,7 +185,7 @@ def _cell(name: str, value: Any) -> Cell:
     if name == "fits":
         return Cell("yes" if value else "no", "" if value else "bad")
     if isinstance(value, str):
-        return Cell(_clipped(value))
+        return Cell(_clip(value))
     if name.endswith("_s") and BY_NAME[name].better < 0:
         return Cell(format_seconds(value))
     if "bytes" in name:
@@ -201,7 +197,7 @@ def _best(best: Best) -> Section:
     """The best point of all, by each measure."""
     rows: list[Row] = []
     for name, line in best.best.items():
-        model = _clipped(str(line.get("model", "")))
+        model = _clip(str(line.get("model", "")))
         rows.append(row(BEST[name], _cell(name, line[name]), _group(line), _load(line), model))
     return Section(title="Best points that fit", rows=tuple(rows), align="lrlll", wrap=False)
 
@@ -209,7 +205,7 @@ def _best(best: Best) -> Section:
 def _group(line: Line) -> str:
     if not {"devices", "hw", "weights"} <= line.keys():
         return ""
-    return f"{line['devices']} × {_clipped(line['hw'])}, {_clipped(line['weights'])}"
+    return f"{line['devices']} × {_clip(line['hw'])}, {_clip(line['weights'])}"
 
 
 def _load(line: Line) -> str:
@@ -228,9 +224,7 @@ def _structures(best: Best) -> Section:
     more = len(ordered) - len(rows)
     below = (f"{plural(more, 'more structure')} not shown",) if more else ()
     header = ("device", "weights", "points", "fit", "largest batch", "tokens/s/device", "TPOT", "TTFT")
-    return Section(
-        title="Structures", rows=tuple(rows), align="lllrrrrrr", header=header, below=below, wrap=False
-    )
+    return Section(title="Structures", rows=tuple(rows), align="lllrrrrrr", header=header, below=below, wrap=False)
 
 
 def _structure(key: tuple[str, ...], group: SweepGroup) -> Row:
@@ -238,7 +232,7 @@ def _structure(key: tuple[str, ...], group: SweepGroup) -> Row:
         return _cell(name, group.best[name][name]) if name in group.best else Cell("–", "dim")
 
     return row(
-        _clipped(key[0]), _clipped(key[1]), _clipped(key[2]), f"{group.points:,}",
+        _clip(key[0]), _clip(key[1]), _clip(key[2]), f"{group.points:,}",
         percent(group.fitting / group.points), f"{group.batch:,}" if group.batch else "–",
         of("tokens_per_s_per_device"), of("tpot_s"), of("ttft_s"),
     )  # fmt: skip

@@ -53,15 +53,13 @@ def page(answer: Validation, by: Sequence[str] = (), verbose: bool = False) -> P
     """The report. by: dimensions to show in place of the usual ones. verbose: every group."""
     wanted = by or tuple(name for name in TABLES[answer.kind] if name in answer.labels)
     tables = [table(answer, name, MANY if not verbose else None) for name in wanted]
-    sections = [overall(answer), *tables, worst(answer), refused(answer), notes(answer)]
+    sections = [overall(answer), *tables, worst(answer), refused_section(answer), notes(answer)]
     return Page(head=head(answer), sections=tuple(s for s in sections if s is not None))
 
 
 def head(answer: Validation) -> tuple[str, ...]:
     """What was compared."""
-    files = ", ".join(answer.files[:3]) + (
-        f" and {len(answer.files) - 3} more" if len(answer.files) > 3 else ""
-    )
+    files = ", ".join(answer.files[:3]) + (f" and {len(answer.files) - 3} more" if len(answer.files) > 3 else "")
     grades = answer.by("evidence")
     basis = ", ".join(f"{found['rows']:,} {name}" for name, found in grades.items())
     count = plural(len(answer.rows), NOUNS[answer.kind])
@@ -73,21 +71,19 @@ def overall(answer: Validation) -> Section:
     summary = answer.summary
     rows = [row("all", *cells({**summary, "scored": int(answer.rows.scored.sum())}))]
     title = {"kernels": "Time", "runs": "Runs", "serving": "Serving"}[answer.kind]
-    below = (ranked(summary["pairs"]), ABOUT)
+    below = (ranking_text(summary["pairs"]), ABOUT)
     return Section(
         title=title, rows=tuple(rows), align="l" + "r" * 8, header=HEADER, below=tuple(filter(None, below)),
         wrap=False,
     )  # fmt: skip
 
 
-def ranked(pairs: JsonMapping) -> str:
+def ranking_text(pairs: JsonMapping) -> str:
     """How often the faster of two is named."""
     if not pairs["count"]:
         return ""
     right = share(pairs["ranked_right"])
-    return (
-        f"of {pairs['count']:,} pairs that do the same work and differ by over 5 %, {right} are ranked right"
-    )
+    return f"of {pairs['count']:,} pairs that do the same work and differ by over 5 %, {right} are ranked right"
 
 
 def table(answer: Validation, name: str, most: int | None = MANY) -> Section | None:
@@ -103,12 +99,7 @@ def table(answer: Validation, name: str, most: int | None = MANY) -> Section | N
     hidden = len(rows) - most if most is not None else 0
     below = (f"{plural(hidden, 'smaller group')} not shown; -v shows all",) if hidden > 0 else ()
     return Section(
-        title=f"By {name}",
-        rows=tuple(rows[:most]),
-        align="l" + "r" * 8,
-        header=HEADER,
-        below=below,
-        wrap=False,
+        title=f"By {name}", rows=tuple(rows[:most]), align="l" + "r" * 8, header=HEADER, below=below, wrap=False
     )
 
 
@@ -133,7 +124,7 @@ def _bad(answer: Validation, i: int) -> Row:
     return row(rows.ids[i], f"{measured:,.4g}", f"{predicted:,.4g}", factor, words)
 
 
-def refused(answer: Validation) -> Section | None:
+def refused_section(answer: Validation) -> Section | None:
     """Why rows have no prediction, most frequent first."""
     alike: dict[str, list[Refused]] = {}
     for one in answer.refused:

@@ -21,11 +21,7 @@ def page(answer: ModelCheck) -> Page:
     verdict = "every count is what was seen" if answer.exact else "a count is not what was seen"
     heads = ("predicted", "measured", "ratio", "80 % interval", "verdict")
     whole = Section(
-        title="Figure",
-        rows=tuple(_line(line) for line in answer.lines),
-        align="lrrrrl",
-        header=heads,
-        wrap=False,
+        title="Figure", rows=tuple(_line(line) for line in answer.lines), align="lrrrrl", header=heads, wrap=False
     )
     return Page(
         head=(f"{what} on this machine", f"{ran}; {times}; {verdict}"),
@@ -40,14 +36,12 @@ def _line(line: Line) -> Row:
         ratio = f"{line.predicted / line.measured:.3g}"
     ends = "exact" if line.evidence == "exact" else ""
     if line.low is not None and line.high is not None:
-        ends = f"{_shown(line.low, line.unit)} – {_shown(line.high, line.unit)}"
+        ends = f"{_show(line.low, line.unit)} – {_show(line.high, line.unit)}"
     verdict = Cell(line.verdict, STYLES.get(line.verdict, ""))
-    return row(
-        line.what, _shown(line.predicted, line.unit), _shown(line.measured, line.unit), ratio, ends, verdict
-    )
+    return row(line.what, _show(line.predicted, line.unit), _show(line.measured, line.unit), ratio, ends, verdict)
 
 
-def _shown(value: float | None, unit: str) -> str:
+def _show(value: float | None, unit: str) -> str:
     if value is None:
         return ""
     if unit == "s":

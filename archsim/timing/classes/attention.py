@@ -109,9 +109,7 @@ class AttnPrefill(KernelModel):
         done = done * seen_pairs(call) / (batch * pairs(call, 1))  # ragged prompts, and masks beyond a window
         longest = last(call) + constants["outside"] * (longest_row(call) - last(call))
         tiles = batch * groups * ceil_div(heads * s / groups, ROWS)
-        spread = batch * heads * done * pair + tiles * microseconds(constants["tile_us"], machine) / units(
-            machine
-        )
+        spread = batch * heads * done * pair + tiles * microseconds(constants["tile_us"], machine) / units(machine)
         splits = maximum(1, minimum(units(machine) / tiles, longest / s))
         alone = rows * longest * pair * units(machine) / splits
         return (spread**SHARP + alone**SHARP) ** (1 / SHARP)
@@ -174,9 +172,7 @@ class AttnDecode(KernelModel):
 
     def prepare(self, call: KernelCall) -> KernelCall:
         """A row of a table, which names its kernel, was timed over and over on one cache."""
-        return (
-            call._replace(dims={"warm": call.dims["batch"] * 0 + 1.0, **call.dims}) if call.kernel else call
-        )
+        return call._replace(dims={"warm": call.dims["batch"] * 0 + 1.0, **call.dims}) if call.kernel else call
 
     def flops(self, call: KernelCall) -> Num:
         """2 FLOP for every token that a query sees and every element of its key and value."""
@@ -202,16 +198,12 @@ class AttnDecode(KernelModel):
         length = seen(call) + constants["outside"] * (call.dims["seq_kv"] - seen(call))
         cache = self.operand_bytes(call) * length / seen(call)
         held = resident(call, cache, machine)
-        moved = cache * (1 - held + held / constants["warm"]) + OUT * call.dims["batch"] * rows * sum(
-            widths(call)
-        )
+        moved = cache * (1 - held + held / constants["warm"]) + OUT * call.dims["batch"] * rows * sum(widths(call))
         memory = moved / (machine.bandwidth * constants["memory"])
         busy, p = self._arithmetic(call, length, machine, constants), constants["overlap"]
         return microseconds(constants["floor_us"], machine) + (busy**p + memory**p) ** (1 / p)
 
-    def _arithmetic(
-        self, call: KernelCall, length: Num, machine: DeviceRates, constants: Mapping[str, float]
-    ) -> Num:
+    def _arithmetic(self, call: KernelCall, length: Num, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
         """Seconds of all tiles over all multiprocessors, or of one over a whole cache where that is more."""
         groups, d = call.dims["kv_heads"], sum(map(padded, widths(call))) / 2
         group = call.dims["heads"] / groups

@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from archsim.timing.classes.attention import AttnDecode, AttnPrefill
-from archsim.timing.classes.collective import (
-    AllGather,
-    AllReduce,
-    AllToAll,
-    EngineAllReduce,
-    ReduceScatter,
-    SendRecv,
-)
+from archsim.timing.classes.collective import AllGather, AllReduce, AllToAll, EngineAllReduce, ReduceScatter, SendRecv
 from archsim.timing.classes.elementwise import Act, Add, Elementwise, Norm, Rope
 from archsim.timing.classes.gemm import Gemm
 from archsim.timing.classes.mla import MlaDecode, MlaPrefill

@@ -77,9 +77,7 @@ class Collective(KernelModel):
 
     def local(self, call: KernelCall, machine: DeviceRates) -> bool:
         """Over a PCIe tree the host decides: one without peer access reaches a tenth of another."""
-        return any(
-            hop.medium == "host" for n, stride in groups(call) if n > 1 for hop in machine.hops(n, stride)
-        )
+        return any(hop.medium == "host" for n, stride in groups(call) if n > 1 for hop in machine.hops(n, stride))
 
     def minimum_work(self, call: KernelCall, machine: DeviceRates) -> Work:
         """What one rank must send over each level, at the same time, and a graph's buffers beyond the cache."""
@@ -94,9 +92,7 @@ class Collective(KernelModel):
             return sum([self.sent(size, hops, level) for level in range(len(hops))], size * 0.0)
 
         moved = Traffic(act=call.dims.get("hbm_bytes", 0))
-        return Work(
-            traffic=moved, comm_bytes=by_group(call, machine, sent), comm_s=by_group(call, machine, slowest)
-        )
+        return Work(traffic=moved, comm_bytes=by_group(call, machine, sent), comm_s=by_group(call, machine, slowest))
 
     def formula(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
         """Seconds over the levels that the group spans."""
@@ -311,9 +307,7 @@ class EngineAllReduce(AllReduce):
             time = self.best(size, hops, constants, adds)
             if direct_reads(hops):
                 time = minimum(time, direct(size, hops[0], constants))
-            return (time**HOST_NORM + (constants["host_us"] * 1e-6 * bool(hops)) ** HOST_NORM) ** (
-                1 / HOST_NORM
-            )
+            return (time**HOST_NORM + (constants["host_us"] * 1e-6 * bool(hops)) ** HOST_NORM) ** (1 / HOST_NORM)
 
         return by_group(call, machine, rule)
 

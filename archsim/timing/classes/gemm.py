@@ -57,9 +57,7 @@ class Gemm(KernelModel):
         "floor_us": Constant(3.0, 0.5, 400.0),
     }
     extra: ClassVar[Mapping[str, Constant]] = {"unpack": Constant(20.0, 0.5, 200.0)}
-    grids: ClassVar[tuple[tuple[Axis, ...], ...]] = (
-        (Axis("m", 0, 1, 16), Axis("n", 5, 1.5, 9), Axis("k", 5, 1.5, 9)),
-    )
+    grids: ClassVar[tuple[tuple[Axis, ...], ...]] = ((Axis("m", 0, 1, 16), Axis("n", 5, 1.5, 9), Axis("k", 5, 1.5, 9)),)
     options: ClassVar[Mapping[str, Any]] = {"ridge": 0.2, "bend": 1.0}
     families: ClassVar[tuple[str, ...]] = ("n", "k")
     rising: ClassVar[str] = "m"

@@ -151,9 +151,7 @@ class MlaDecode(KernelModel):
 
     def prepare(self, call: KernelCall) -> KernelCall:
         """A row of a table, which names its kernel, was timed over and over on one cache."""
-        return (
-            call._replace(dims={"warm": call.dims["batch"] * 0 + 1.0, **call.dims}) if call.kernel else call
-        )
+        return call._replace(dims={"warm": call.dims["batch"] * 0 + 1.0, **call.dims}) if call.kernel else call
 
     def flops(self, call: KernelCall) -> Num:
         """For every query and every entry that it sees: a score over the whole entry, a sum over the latent."""
@@ -201,11 +199,7 @@ class MlaDecode(KernelModel):
 
     def coordinates(self, call: KernelCall, machine: DeviceRates) -> Mapping[str, Num]:
         """log2 of the three extents."""
-        return {
-            "seq": log2(call.dims["seq_kv"]),
-            "batch": log2(call.dims["batch"]),
-            "heads": log2(call.dims["heads"]),
-        }
+        return {"seq": log2(call.dims["seq_kv"]), "batch": log2(call.dims["batch"]), "heads": log2(call.dims["heads"])}
 
     def probe(self, like: KernelCall, at: Mapping[str, Num]) -> KernelCall:
         """A call at these extents, timed as tables do."""

@@ -26,12 +26,7 @@ are hit as by independent draws. Tables at 1.01 and 1.2 are meant to be harder t
 TWO_MATRIX: Mapping[str, tuple[tuple[int, int, int, int], ...]] = {
     "sglang_": ((128, 6, 2688, 1856), (512, 22, 2048, 5120), (512, 22, 8192, 5120)),
     "vllm_unquantized": ((128, 6, 2688, 1856), (512, 22, 2048, 5120), (512, 22, 8192, 5120)),
-    "vllm_modelopt": (
-        (128, 6, 2688, 1856),
-        (512, 22, 1024, 2688),
-        (512, 22, 2048, 5120),
-        (512, 22, 8192, 5120),
-    ),
+    "vllm_modelopt": ((128, 6, 2688, 1856), (512, 22, 1024, 2688), (512, 22, 2048, 5120), (512, 22, 8192, 5120)),
 }
 """Where tables time experts of two matrices without saying so: shapes (experts, topk, hidden, inter) by the start of
 the kernel's name. Told by their times: with three matrices they would read weights at 1.3 times the others' rate."""
@@ -140,9 +135,7 @@ class Moe(KernelModel):
         stated = {name: call.dims["m"] * 0 + value for name, value in traits(call.kernel).items()}
         for start, shapes in TWO_MATRIX.items():
             for shape in shapes if call.kernel.startswith(start) else ():
-                other = sum(
-                    abs(call.dims[name] - extent) for name, extent in zip(self.families, shape, strict=True)
-                )
+                other = sum(abs(call.dims[name] - extent) for name, extent in zip(self.families, shape, strict=True))
                 stated["gated"] = where(other == 0, 0.0, stated["gated"])
         return call._replace(dims={**stated, **call.dims})
 
@@ -183,9 +176,7 @@ class Moe(KernelModel):
         products = (compute**p + weights**p) ** (1 / p)
         touched = part.rows + constants["spread"] * strange
         inner = call.dims["inter"] / call.dims.get("tp", 1)
-        moved = 2 * (
-            touched * (2 * call.dims["hidden"] + 3 * inner) + 2 * call.dims["m"] * call.dims["hidden"]
-        )
+        moved = 2 * (touched * (2 * call.dims["hidden"] + 3 * inner) + 2 * call.dims["m"] * call.dims["hidden"])
         faster = 1 + (constants["cached"] - 1) * l2_hit_fraction(moved, machine)
         moves = moved / (machine.bandwidth * constants["stream"] * faster)
         return constants["floor_us"] * 1e-6 + products + moves

@@ -78,11 +78,7 @@ def sparse_attention(c: Config) -> Doc:
     for key, only in (("mlp_layer_types", {"dense", "sparse"}), ("indexer_types", {"full"})):
         if not set(c.get(key) or ()) <= only:
             raise c.error(key, f"only {', '.join(sorted(only))} is supported")
-    indexer = {
-        "n_heads": c.count("index_n_heads"),
-        "d_head": c.count("index_head_dim"),
-        "top_k": c.count("index_topk"),
-    }
+    indexer = {"n_heads": c.count("index_n_heads"), "d_head": c.count("index_head_dim"), "top_k": c.count("index_topk")}
     block = latent(c) | {"indexer": indexer}
     return dense_then_experts(c, rmsnorm(c), block, {"score": "sigmoid", "selection_bias": True})
 

@@ -289,9 +289,7 @@ def persimmon(c: Config) -> Doc:
     if c.get("qk_layernorm"):
         block["qk_norm"] = layernorm(c)
     block["position"] = rope(c, d_head(c))
-    return uniform(
-        c, layernorm(c), block, mlp(activation(c, "hidden_act"), c.count("intermediate_size"), True)
-    )
+    return uniform(c, layernorm(c), block, mlp(activation(c, "hidden_act"), c.count("intermediate_size"), True))
 
 
 # Ministral3Config

@@ -81,11 +81,7 @@ def modernbert(c: Config) -> Doc:
         name, block = kinds[kind]
         first = {} if i else {"attention_norm": False}  # the embedding's norm stands in for it
         entries.append(("first" if i == 0 else name, {"norm": norm, **first, "attention": block, "ffn": ffn}))
-    mlm = {
-        "activation": activation(c, "classifier_activation"),
-        "norm": norm,
-        "bias": bool(c.get("decoder_bias")),
-    }
+    mlm = {"activation": activation(c, "classifier_activation"), "norm": norm, "bias": bool(c.get("decoder_bias"))}
     return {
         "architecture": "encoder",
         "d_model": c.count("hidden_size"),
@@ -106,14 +102,9 @@ def _modern_attention(c: Config) -> tuple[Doc, Doc]:
         far, near = (rope(c, d // n, kind) for kind in ("full_attention", "sliding_attention"))
         c.skip("global_rope_theta", "local_rope_theta")
     else:
-        far, near = (
-            {"kind": "rope", "theta": int(c.number(k))} for k in ("global_rope_theta", "local_rope_theta")
-        )
+        far, near = ({"kind": "rope", "theta": int(c.number(k))} for k in ("global_rope_theta", "local_rope_theta"))
     band = {"kind": "sliding", "window": c.count("local_attention") // 2 + 1, "bidirectional": True}
-    return (
-        block | {"position": far, "mask": {"kind": "bidirectional"}},
-        block | {"position": near, "mask": band},
-    )
+    return (block | {"position": far, "mask": {"kind": "bidirectional"}}, block | {"position": near, "mask": band})
 
 
 # LongformerConfig
@@ -157,9 +148,7 @@ def _positions(c: Config, offset: int) -> Doc:
     return {"kind": "learned", "max": rows - offset} | ({"offset": offset} if offset else {})
 
 
-def _encoder(
-    c: Config, embedding: Doc, norm: Doc, attention: Doc, ffn: Doc, n: int, width: str = "hidden_size"
-) -> Doc:
+def _encoder(c: Config, embedding: Doc, norm: Doc, attention: Doc, ffn: Doc, n: int, width: str = "hidden_size") -> Doc:
     attention = attention | {"mask": {"kind": "bidirectional"}}
     layer = {"norm": norm, "placement": "post", "attention": attention, "ffn": ffn}
     offset = embedding.get("positions", {}).get("offset", 0)

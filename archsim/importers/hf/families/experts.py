@@ -111,21 +111,13 @@ def exaone_moe(c: Config) -> Doc:
     """K-EXAONE: EXAONE 4's attention before the norms, DeepSeek-V3's experts."""
     c.skip("num_nextn_predict_layers", "is_moe_layer")
     n, norm = layers(c), rmsnorm(c)
-    act, width, shared = (
-        activation(c, "hidden_act"),
-        c.count("moe_intermediate_size"),
-        c.get("num_shared_experts"),
-    )
+    act, width, shared = (activation(c, "hidden_act"), c.count("moe_intermediate_size"), c.get("num_shared_experts"))
     router: Doc = {"score": "sigmoid", "selection_bias": True, "scale": c.number("routed_scaling_factor")}
-    router |= (
-        {"groups": c.count("n_group"), "top_groups": c.count("topk_group")} if c.get("n_group") != 1 else {}
-    )
+    router |= {"groups": c.count("n_group"), "top_groups": c.count("topk_group")} if c.get("n_group") != 1 else {}
     c.skip("topk_group")
     router |= {} if c.get("norm_topk_prob") else UNIFORM
     beside = glu(act, width, n=shared) if shared else None
-    experts = moe(
-        c.count("num_experts", "n_routed_experts"), top_k(c), glu(act, width), router, shared=beside
-    )
+    experts = moe(c.count("num_experts", "n_routed_experts"), top_k(c), glu(act, width), router, shared=beside)
     types, near = pattern_types(c, n), {"position": rope(c, d_head(c))}
     block = attention(c, qk_norm=norm)
     far = near if c.get("sliding_window") is None else {}

@@ -8,17 +8,7 @@ from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.families.llama import d_head, layers
 from archsim.importers.hf.families.registry import family
-from archsim.importers.hf.parts import (
-    attention,
-    decoder,
-    every,
-    glu,
-    head,
-    layer_types,
-    rmsnorm,
-    rope,
-    sliding,
-)
+from archsim.importers.hf.parts import attention, decoder, every, glu, head, layer_types, rmsnorm, rope, sliding
 
 Doc = JsonObject
 SCALED = {"scale": "sqrt_d_model"}
@@ -75,10 +65,7 @@ def gemma3(c: Config) -> Doc:
     near, far = local_and_global(c)
     step = c.count("sliding_window_pattern", "_sliding_window_pattern")
     types = layer_types(c, layers(c), every(layers(c), step, "full_attention", "sliding_attention"))
-    blocks = {
-        "full_attention": block | {"position": far},
-        "sliding_attention": block | _near(c) | {"position": near},
-    }
+    blocks = {"full_attention": block | {"position": far}, "sliding_attention": block | _near(c) | {"position": near}}
     return _sandwich(c, blocks, types)
 
 

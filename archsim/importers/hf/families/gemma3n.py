@@ -31,11 +31,7 @@ def gemma3n(c: Config) -> Doc:
     base = shared([layer for _, layer in entries])
     own = layers(c) - (c.get("num_kv_shared_layers") or 0)
     stacks = segments([(name, difference(layer, base)) for name, layer in entries], own)
-    return {k: v for k, v in doc.items() if k != "head"} | {
-        "layer": base,
-        "layers": stacks,
-        "head": doc["head"],
-    }
+    return {k: v for k, v in doc.items() if k != "head"} | {"layer": base, "layers": stacks, "head": doc["head"]}
 
 
 def segments(entries: list[Entry], own: int) -> list[Doc]:
@@ -102,9 +98,7 @@ def _ffns(c: Config, n: int) -> list[Doc]:
     sparse = c.listed("activation_sparsity_pattern", n)
     if sparse is None:
         sparse = [0.95 if n > 10 and i < 10 else 0.0 for i in range(n)]
-    return [
-        glu("gelu_tanh", w, **({"sparsity": s} if s else {})) for w, s in zip(widths, sparse, strict=True)
-    ]
+    return [glu("gelu_tanh", w, **({"sparsity": s} if s else {})) for w, s in zip(widths, sparse, strict=True)]
 
 
 def _table(c: Config, norm: Doc) -> Doc:

@@ -37,11 +37,7 @@ def gemma4(c: Config) -> Doc:
     doc = decoder(c, entries[:1], norm, output=head(c, **capped), embedding=embedding)
     base = shared([layer for _, layer in entries])
     stacks = segments([(name, difference(layer, base)) for name, layer in entries], own)
-    return {k: v for k, v in doc.items() if k != "head"} | {
-        "layer": base,
-        "layers": stacks,
-        "head": doc["head"],
-    }
+    return {k: v for k, v in doc.items() if k != "head"} | {"layer": base, "layers": stacks, "head": doc["head"]}
 
 
 def _entries(c: Config, n: int, own: int, norm: Doc) -> list[Entry]:
@@ -67,9 +63,7 @@ def _local(c: Config, norm: Doc) -> Doc:
     n = c.count("num_attention_heads")
     near = {"position": {"kind": "rope", "theta": _rope(c, "sliding_attention")[0]}}
     near["mask"] = sliding(c.count("sliding_window"))
-    return heads(
-        n, c.count("num_key_value_heads", default=n), c.count("head_dim"), **_normed(c, norm), **near
-    )
+    return heads(n, c.count("num_key_value_heads", default=n), c.count("head_dim"), **_normed(c, norm), **near)
 
 
 def _global(c: Config, types: list[str], norm: Doc) -> Doc:
@@ -94,11 +88,7 @@ def _listed(c: Config, types: list[str], size: int, kv: int) -> tuple[int, int]:
     alike = isinstance(given, dict) and {int(k) for k in given if str(k).isdecimal()} == wanted
     values = list(given.values()) if alike else []
     first = values[0] if values and isinstance(values[0], dict) else {}
-    if (
-        not first
-        or any(v != first for v in values)
-        or not first.keys() <= {"head_dim", "num_key_value_heads"}
-    ):
+    if not first or any(v != first for v in values) or not first.keys() <= {"head_dim", "num_key_value_heads"}:
         raise c.error("per_layer_config", "not one size for all global layers and no other")
     own = Config(first, {"head_dim": size, "num_key_value_heads": kv}, "per_layer_config.")
     return own.count("head_dim"), own.count("num_key_value_heads")

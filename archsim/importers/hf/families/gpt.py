@@ -37,10 +37,7 @@ def gpt2(c: Config) -> Doc:
 
 def _gpt_blocks(c: Config, act: str) -> Doc:
     d, n = c.count("n_embd", "hidden_size"), c.count("n_head", "num_attention_heads")
-    return {
-        "attention": heads(n, n, d // n, bias=True),
-        "ffn": mlp(act, c.count("n_inner", default=4 * d), True),
-    }
+    return {"attention": heads(n, n, d // n, bias=True), "ffn": mlp(act, c.count("n_inner", default=4 * d), True)}
 
 
 def _gpt_frame(c: Config, layer: Doc, final_norm: Doc | None) -> Doc:
@@ -171,9 +168,7 @@ def opt(c: Config) -> Doc:
     width = c.count("word_embed_proj_dim", default=d)
     if width != d:
         embedding = {"factor": width, "positions": positions | {"after_projection": True}}
-    return decoder(
-        c, [("layers", layer)] * c.count("num_hidden_layers"), norm if before else None, embedding=embedding
-    )
+    return decoder(c, [("layers", layer)] * c.count("num_hidden_layers"), norm if before else None, embedding=embedding)
 
 
 # BloomConfig
@@ -201,9 +196,7 @@ def mpt(c: Config) -> Doc:
     c.only("logit_scale", None)
     c.skip("norm_type", "embedding_fraction", "ffn_config", "learned_pos_emb")
     spec = c.child("attn_config") or Config(c.defaults["attn_config"], {})
-    spec.skip(
-        "attn_impl", "attn_pdrop", "attn_uses_sequence_id", "alibi_bias_max", "dtype", "is_encoder_decoder"
-    )
+    spec.skip("attn_impl", "attn_pdrop", "attn_uses_sequence_id", "alibi_bias_max", "dtype", "is_encoder_decoder")
     spec.only("attn_type", "multihead_attention")
     spec.only("prefix_lm", False)
     spec.only("qk_ln", False)
@@ -233,9 +226,7 @@ def falcon(c: Config) -> Doc:
     bias = {"bias": True} if c.get("bias") else {}
     position = {"kind": "alibi"} if c.get("alibi") else rope(c, d // n)
     norms = c.get("num_ln_in_parallel_attn") or (2 if later else 1)
-    parallel = (
-        {"parallel": "two_norms" if norms == 2 else "one_norm"} if c.get("parallel_attn") or later else {}
-    )
+    parallel = {"parallel": "two_norms" if norms == 2 else "one_norm"} if c.get("parallel_attn") or later else {}
     attention = heads(n, n_kv, d // n, **bias, position=position)
     d_ff = c.count("ffn_hidden_size", default=4 * d)
     ffn = mlp(activation(c, "activation"), d_ff, bool(bias))

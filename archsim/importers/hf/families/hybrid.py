@@ -7,17 +7,7 @@ from archsim.importers.hf.config import Config
 from archsim.importers.hf.families.llama import biased, d_head, gated, layers
 from archsim.importers.hf.families.moe import mtp, top_k
 from archsim.importers.hf.families.registry import family
-from archsim.importers.hf.parts import (
-    activation,
-    attention,
-    decoder,
-    every,
-    glu,
-    layer_types,
-    moe,
-    rmsnorm,
-    rope,
-)
+from archsim.importers.hf.parts import activation, attention, decoder, every, glu, layer_types, moe, rmsnorm, rope
 
 Doc = JsonObject
 BOTH = ("full_attention", "linear_attention")
@@ -44,10 +34,7 @@ def minimax(c: Config) -> Doc:
     ffn = moe(c.count("num_local_experts", "num_experts"), top_k(c), gated(c))
     base = {"norm": norm, "placement": "residual_after_norm", **_factors(c)}
     full = base | {"attention": attention(c, position=position), "ffn": ffn}
-    kinds = {
-        "linear_attention": ("linear", base | {"mixer": lightning, "ffn": ffn}),
-        "full_attention": ("full", full),
-    }
+    kinds = {"linear_attention": ("linear", base | {"mixer": lightning, "ffn": ffn}), "full_attention": ("full", full)}
     return decoder(c, [kinds[t] for t in _minimax_types(c, n)], norm)
 
 
@@ -64,11 +51,7 @@ def _factors(c: Config) -> Doc:
     result = {}
     for word, field in (("alpha", "residual_scale"), ("beta", "branch_scale")):
         found = set()
-        for part, old in (
-            ("full_attn", "full_attention"),
-            ("linear_attn", "linear_attention"),
-            ("mlp", "mlp"),
-        ):
+        for part, old in (("full_attn", "full_attention"), ("linear_attn", "linear_attention"), ("mlp", "mlp")):
             value = c.first(f"{part}_{word}_factor", f"layernorm_{old}_{word}")
             found.add(1.0 if value is None else float(value))
         if len(found) > 1:

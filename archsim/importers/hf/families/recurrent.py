@@ -87,9 +87,7 @@ def _stacked(c: Config, mixer: Doc, n: int) -> Doc:
         rope_parameters={"rope_theta": 10000.0, "partial_rotary_factor": 0.5})  # fmt: skip
 def recurrent_gemma(c: Config) -> Doc:
     """Griffin: two RG-LRU layers to one with local attention. The feed-forward width counts both halves."""
-    c.skip(
-        "w_init_variance_scale", "final_w_init_variance_scale", "embeddings_scale_by_sqrt_dim", "_block_types"
-    )
+    c.skip("w_init_variance_scale", "final_w_init_variance_scale", "embeddings_scale_by_sqrt_dim", "_block_types")
     n, norm, size = layers(c), rmsnorm(c, offset=True), d_head(c)
     window = sliding(c.count("attention_window_size", "sliding_window"))
     bias = {"qkv_bias": True} if c.get("attention_bias") else {}

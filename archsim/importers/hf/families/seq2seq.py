@@ -194,17 +194,11 @@ def _t5_ffn(c: Config) -> Doc:
     name = c.get("feed_forward_proj")
     gated = name.startswith("gated-")
     # "gated-gelu" has always meant the tanh approximation.
-    act = {"gated-gelu": "gelu_tanh"}.get(name) or activation(
-        Config({"act": name.removeprefix("gated-")}, {}), "act"
-    )
+    act = {"gated-gelu": "gelu_tanh"}.get(name) or activation(Config({"act": name.removeprefix("gated-")}, {}), "act")
     c.skip("dense_act_fn")
     if not gated:
         return mlp(act, c.count("d_ff"), False)
-    return {
-        "kind": GATED[act],
-        **({"activation": act} if act == "gelu_tanh" else {}),
-        "d_ff": c.count("d_ff"),
-    }
+    return {"kind": GATED[act], **({"activation": act} if act == "gelu_tanh" else {}), "d_ff": c.count("d_ff")}
 
 
 def _t5_document(c: Config, encoder: list[Doc], decoder: list[Doc]) -> Doc:

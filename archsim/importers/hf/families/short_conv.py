@@ -65,8 +65,6 @@ def _stack(c: Config, ffns: list[Doc]) -> Doc:
     block = attention(c, qk_norm=norm, position=rope(c, d_head(c)))
     kinds = {"conv": ("conv", {"mixer": mixer}), "full_attention": ("full", {"attention": block})}
     found = [kinds[t] for t in layer_types(c, n, order, tuple(kinds))]
-    entries = [
-        (name, {"norm": norm, **own, "ffn": ffn}) for (name, own), ffn in zip(found, ffns, strict=True)
-    ]
+    entries = [(name, {"norm": norm, **own, "ffn": ffn}) for (name, own), ffn in zip(found, ffns, strict=True)]
     tied = c.first("tie_embedding", "tie_word_embeddings")
     return decoder(c.changed(tie_word_embeddings=tied), entries, norm)

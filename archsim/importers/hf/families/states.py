@@ -251,9 +251,7 @@ def _nemotron_types(c: Config) -> list[str]:
     found = [OLD.get(str(t), str(t)) for t in given]
     for kind in found:
         if kind not in LETTERS.values():
-            raise c.error(
-                "layers_block_type", f"unknown layer {kind!r}; known: {', '.join(LETTERS.values())}"
-            )
+            raise c.error("layers_block_type", f"unknown layer {kind!r}; known: {', '.join(LETTERS.values())}")
     return found
 
 
