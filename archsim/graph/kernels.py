@@ -3,18 +3,19 @@
 The rule, in one place: a contraction, lookup, scan or collective starts a kernel; the elementwise ops, appends
 and views that follow join it as its epilogue; the body of a block that names its kernel (attention, a scan) is
 one kernel. What crosses a kernel's boundary goes through HBM, each tensor once, unless it stays in the
-last-level cache.
+last-level cache. Products of one activation (Q, K and V; gate and up) can run as one: they read it once between them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from archsim.base.number import Num
 from archsim.graph.graph import Block, Node, Op, blocks, kept_with_graph
-from archsim.graph.tensor import Use, nbytes
+from archsim.graph.tensor import Use, nbytes, numel
 
 EPILOGUE = frozenset({"map", "append", "view", "select"})
 """Op kinds that join the kernel before them."""
@@ -91,6 +92,60 @@ def kernels_with_edges(graph: Block) -> tuple[tuple[Kernel, list[Use]], ...]:
     return tuple((kernel, edges(kernel, i, read_by)) for i, kernel in enumerate(sequence))
 
 
+@kept_with_graph
+def read_shares(graph: Block) -> tuple[dict[str, Num], ...]:
+    """For every kernel, the activation that its product with weights reads, and the kernel's share of that read.
+
+    Products of one activation within a loop share it by the sizes of their results, so that each is bound by what one
+    product as wide as all of them is. Activations that are not in it are read in full.
+    """
+    sequence = [kernel for kernel, _ in kernels_with_edges(graph)]
+    groups: dict[tuple[str, str], list[int]] = {}
+    for i, kernel in enumerate(sequence):
+        if name := _multiplied(kernel):
+            groups.setdefault((kernel.loop, name), []).append(i)
+    found: list[dict[str, Num]] = [{} for _ in sequence]
+    for (_, name), members in groups.items():
+        sizes = [_result_size(sequence[i]) for i in members]
+        for i, size in zip(members, sizes, strict=True):
+            found[i] = {name: size / sum(sizes)} if len(members) > 1 else {}
+    return tuple(found)
+
+
+def traffics(graph: Block, cache_bytes: Num) -> list[Traffic]:
+    """HBM bytes of one execution of every kernel; `cache_bytes` as of `traffic`."""
+    found = zip(kernels_with_edges(graph), read_shares(graph), strict=True)
+    return [traffic(crossing, cache_bytes, shares) for (_, crossing), shares in found]
+
+
+def product_of(kernel: Kernel) -> Op | None:
+    """The contraction that a kernel is built around."""
+    return next((op for op in kernel.ops if op.kind == "contract"), None)
+
+
+def weight_of(op: Op) -> Use | None:
+    """The weight that a contraction reads."""
+    return next((use for use in op.reads if use.tensor.kind == "weight"), None)
+
+
+def operand_of(op: Op) -> Use:
+    """What a contraction with a weight multiplies it with."""
+    own = weight_of(op)
+    return next(use for use in op.reads if use is not own)
+
+
+def _multiplied(kernel: Kernel) -> str:
+    """Name of the activation that the kernel's product multiplies with weights; empty where there is none."""
+    found = None if kernel.kind else product_of(kernel)
+    if found is None or weight_of(found) is None or operand_of(found).tensor.kind != "act":
+        return ""
+    return operand_of(found).tensor.name
+
+
+def _result_size(kernel: Kernel) -> Num:
+    return sum([numel(op.writes[0]) for op in kernel.ops if op.kind == "contract"])
+
+
 def _collect(node: Node, ops: list[Op]) -> None:
     if isinstance(node, Op):
         ops.append(node)
@@ -133,16 +188,17 @@ def edges(kernel: Kernel, index: int, read_by: Mapping[str, set[int]]) -> list[U
     return list(crossing.values())
 
 
-def traffic(crossing: list[Use], cache_bytes: Num) -> Traffic:
+def traffic(crossing: list[Use], cache_bytes: Num, shares: Mapping[str, Num] = MappingProxyType({})) -> Traffic:
     """HBM bytes of one execution.
 
     Weights and caches always come from HBM; an activation does only when it is larger than the last-level cache
-    (`cache_bytes`, 0: none), since its producer or reader runs right beside.
+    (`cache_bytes`, 0: none), since its producer or reader runs right beside. shares: of reads that other kernels have a
+    part in.
     """
     totals: dict[str, Num] = {"weight": 0, "state": 0, "act": 0}
     for use in crossing:
         size = nbytes(use)
         if use.tensor.kind == "act":
-            size = size * (size > cache_bytes)
+            size = size * (size > cache_bytes) * shares.get(use.tensor.name, 1)
         totals[use.tensor.kind] = totals[use.tensor.kind] + size
     return Traffic(**totals)

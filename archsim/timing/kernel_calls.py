@@ -17,11 +17,11 @@ from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
-from archsim.base.number import Num, maximum, minimum, nearest
+from archsim.base.number import Num, absent, maximum, minimum, nearest
 from archsim.counts.graph_counts import op_flops
 from archsim.graph.collectives import COLLECTIVES
 from archsim.graph.graph import Op
-from archsim.graph.kernels import Kernel, Traffic
+from archsim.graph.kernels import Kernel, Traffic, operand_of, product_of, weight_of
 from archsim.graph.step import CAUSAL, Mask, Seqs, Step
 from archsim.graph.tensor import Axes, Format, Tensor, Use, nbytes, numel
 from archsim.timing.classes.call import STORED, KernelCall
@@ -64,11 +64,13 @@ def lower_to_calls(
     for members in gathered.values():
         together, moved = [kernels[i] for i in members], _sum([traffics[i] for i in members])
         main, passes = main_calls(together, moved, step, machine), elementwise_calls(together)
-        if not main and _product(together[0]) is not None:  # no time model: a roofline of the whole, passes included
+        if not main and product_of(together[0]) is not None:  # no time model: a roofline of the whole, passes included
             passes = []
         elif passes and not main:  # the passes are all there is, and move at least what the kernel does
             passes = _with_traffic(passes, moved)
             main, passes = passes[:1], passes[1:]
+        elif len(main) == 1 and main[0].kernel_class == "gemm":
+            main = [_with_epilogue(main[0], together, moved, passes)]
         calls.append(FusedCall(members, main, passes))
     return calls
 
@@ -82,10 +84,10 @@ def _sum(parts: Sequence[Traffic]) -> Traffic:
 
 def fusion_key(kernel: Kernel, fused_qkv: bool) -> object | None:
     """What kernels that run as one have in common; None for a kernel that runs alone."""
-    product = _product(kernel)
+    product = product_of(kernel)
     if product is None or kernel.kind:
         return None
-    weight = _weight(product)
+    weight = weight_of(product)
     if weight is None:
         return None
     rows = _dispatched(kernel)
@@ -93,17 +95,7 @@ def fusion_key(kernel: Kernel, fused_qkv: bool) -> object | None:
         return ("experts", (rows or weight).tensor.name.rsplit(".", 1)[0])
     if not fused_qkv or weight.tensor.role != "linear":
         return None
-    read = next(use for use in product.reads if use is not weight)
-    return (kernel.loop, read.tensor.name, weight.tensor.format.name, _summed(product, weight))
-
-
-def _product(kernel: Kernel) -> Op | None:
-    """The contraction that a kernel is built around."""
-    return next((op for op in kernel.ops if op.kind == "contract"), None)
-
-
-def _weight(op: Op) -> Use | None:
-    return next((use for use in op.reads if use.tensor.kind == "weight"), None)
+    return (kernel.loop, operand_of(product).tensor.name, weight.tensor.format.name, _summed(product, weight))
 
 
 def _summed(op: Op, weight: Use) -> tuple[str, ...]:
@@ -116,7 +108,7 @@ def main_calls(kernels: list[Kernel], moved: Traffic, step: Step, machine: Devic
     """The calls of the kernels' own work; none where no time model fits."""
     first = kernels[0]
     if first.kind == "attention":
-        beside = [_side_product(op) for op in _products(first)[:-1] if "P" not in op.writes[0].axes]
+        beside = _side_products(first, machine)
         held = sum(call.dims["hbm_bytes"] for call in beside)
         return [*_attention(first, moved._replace(weight=moved.weight - held), step), *beside]
     if first.kind:  # scans, with the sums over ranks inside them
@@ -124,10 +116,10 @@ def main_calls(kernels: list[Kernel], moved: Traffic, step: Step, machine: Devic
     opening = next((op for op in first.ops if op.kind == "collective"), None)
     if opening is not None:
         return [_collective(opening, moved)]
-    product = _product(first)
+    product = product_of(first)
     if product is None or product.cls == "conv":
         return []
-    weight = _weight(product)
+    weight = weight_of(product)
     if weight is None:
         return []
     if weight.tensor.role == "expert":
@@ -145,9 +137,9 @@ def _dispatched(kernel: Kernel) -> Use | None:
 
 def _routed_experts(kernels: list[Kernel], moved: Traffic, step: Step, machine: DeviceRates) -> list[KernelCall]:
     """The router's GEMM, and the grouped kernel of the experts, which is the one that deals out the rows."""
-    product = _product(kernels[0])
+    product = product_of(kernels[0])
     assert product is not None
-    weight = _weight(product)
+    weight = weight_of(product)
     assert weight is not None
     own = Traffic(weight=nbytes(weight))
     rest = moved._replace(weight=moved.weight - own.weight)
@@ -156,12 +148,24 @@ def _routed_experts(kernels: list[Kernel], moved: Traffic, step: Step, machine: 
 
 def _gemm(kernels: list[Kernel], product: Op, weight: Use, moved: Traffic, machine: DeviceRates) -> KernelCall:
     """Products side by side: their outputs add up. Axes that input, weight and output share are a batch."""
-    read = next(use for use in product.reads if use is not weight)
+    read = operand_of(product)
     inner = _extent(weight.axes, _summed(product, weight))
     rows = prod([n for axis, n in read.axes.items() if axis not in weight.axes])
-    outer = sum(numel(_weight(_product(k))) for k in kernels) / inner  # type: ignore[arg-type]
+    outer = sum(numel(weight_of(product_of(k))) for k in kernels) / inner  # type: ignore[arg-type]
     dims = {"m": rows, "n": outer, "k": inner, "hbm_bytes": moved.total}
     return _product_call("gemm", weight.tensor.format, dims, moved.weight / (outer * inner), machine)
+
+
+def _with_epilogue(call: KernelCall, kernels: list[Kernel], moved: Traffic, passes: list[KernelCall]) -> KernelCall:
+    """A GEMM with the activations that its epilogue moves beside the product's own operand and results and those of the
+    passes: residual streams, the routed experts' sum that shared experts are added to.
+    """
+    if absent(moved.act):
+        return call
+    products = [op for kernel in kernels if (op := product_of(kernel)) is not None]
+    own = nbytes(operand_of(products[0])) + sum([nbytes(op.writes[0]) for op in products])
+    own = own + sum([each.dims["read_bytes"] + each.dims["write_bytes"] for each in passes])
+    return call._replace(dims={**call.dims, "epilogue_bytes": maximum(moved.act - own, 0)})
 
 
 def _experts(kernels: list[Kernel], product: Op, weight: Use, moved: Traffic, machine: DeviceRates) -> KernelCall:
@@ -248,16 +252,27 @@ def _products(kernel: Kernel) -> list[Op]:
     return [op for op in kernel.ops if op.kind == "contract"]
 
 
-def _side_product(op: Op) -> KernelCall:
-    """A product inside attention that is not over pairs: scores with, and projections of, relative positions. They are
-    GEMMs of their own, batched over the axes that both operands and the result share.
+def _side_products(kernel: Kernel, machine: DeviceRates) -> list[KernelCall]:
+    """Products inside attention that are not over pairs: scores with, and projections of, relative positions. They are
+    GEMMs of their own, batched over the axes that both operands and the result share. A weight that several read (the
+    table of positions) comes from HBM once.
     """
-    left, right = op.reads
-    inner = _extent(left.axes, [a for a in left.axes if a in right.axes and a not in op.writes[0].axes])
-    rows = _extent(left.axes, [a for a in left.axes if a not in right.axes])
-    outer = op_flops(op) / (2 * rows * inner)
-    weights = sum(nbytes(use) for use in op.reads if use.tensor.kind == "weight")
-    return KernelCall("gemm", "bf16", dims={"m": rows, "n": outer, "k": inner, "hbm_bytes": weights})
+    calls, read = [], set[str]()
+    for op in _products(kernel)[:-1]:
+        if "P" in op.writes[0].axes:
+            continue
+        left, right = op.reads
+        inner = _extent(left.axes, [a for a in left.axes if a in right.axes and a not in op.writes[0].axes])
+        rows = _extent(left.axes, [a for a in left.axes if a not in right.axes])
+        stored = weight_of(op)
+        dtype = "bf16" if stored is None else table_dtype(stored.tensor.format, machine)
+        first = [use for use in op.reads if use.tensor.kind == "weight" and use.tensor.name not in read]
+        read |= {use.tensor.name for use in first}
+        dims = {
+            "m": rows, "n": op_flops(op) / (2 * rows * inner), "k": inner, "hbm_bytes": sum(map(nbytes, first))
+        }  # fmt: skip
+        calls.append(KernelCall("gemm", dtype, dims=dims))
+    return calls
 
 
 def _attention(kernel: Kernel, moved: Traffic, step: Step) -> list[KernelCall]:

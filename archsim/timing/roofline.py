@@ -13,7 +13,7 @@ from archsim.base.number import Num, absent, maximum, where
 from archsim.counts.graph_counts import op_flops
 from archsim.graph.collectives import COLLECTIVES, Level
 from archsim.graph.graph import Op
-from archsim.graph.kernels import Kernel, Traffic
+from archsim.graph.kernels import Kernel, Traffic, weight_of
 from archsim.graph.tensor import nbytes
 from archsim.timing.device import DeviceRates, Hop
 
@@ -39,27 +39,27 @@ IDEAL = Efficiency()
 class Work(NamedTuple):
     """What one execution of a kernel does.
 
-    matrix_flops, conv_flops: contractions on the matrix units, and the depthwise ones that the vector unit runs.
-    vector_flops: elementwise. comm_bytes: what one rank sends; comm_s: that at the links' rates.
+    matrix: FLOP of contractions on the matrix units, by the dtype that they multiply in. conv_flops: of the depthwise
+    ones that the vector unit runs. vector_flops: elementwise. comm_bytes: what one rank sends; comm_s: that at the
+    links' rates.
     """
 
-    matrix_flops: Num = 0
+    matrix: tuple[tuple[str, Num], ...] = ()
     conv_flops: Num = 0
     vector_flops: Num = 0
     traffic: Traffic = Traffic()
     comm_bytes: Num = 0
     comm_s: Num = 0
-    compute: str = "bf16"
 
     @property
     def flops(self) -> Num:
         """FLOP of contractions, as `count` states them; elementwise work stands apart."""
-        return self.matrix_flops + self.conv_flops
+        return sum([flops for _, flops in self.matrix]) + self.conv_flops
 
 
 def work(kernel: Kernel, traffic: Traffic, machine: DeviceRates) -> Work:
     """The kernel's arithmetic by unit, its traffic and its communication."""
-    matrix: Num = 0
+    matrix: dict[str, Num] = {}
     conv: Num = 0
     vector: Num = 0
     comm: tuple[Num, Num] = (0, 0)
@@ -71,20 +71,15 @@ def work(kernel: Kernel, traffic: Traffic, machine: DeviceRates) -> Work:
         elif op.cls == "conv":
             conv = conv + op_flops(op)
         else:
-            matrix = matrix + op_flops(op)
-    return Work(matrix, conv, vector, traffic, *comm, compute_dtype(kernel))
+            dtype = compute_dtype(op)
+            matrix[dtype] = matrix.get(dtype, 0) + op_flops(op)
+    return Work(tuple(matrix.items()), conv, vector, traffic, *comm)
 
 
-def compute_dtype(kernel: Kernel) -> str:
-    """The dtype that the kernel's contraction multiplies in: its weight's compute format, else the activations'."""
-    fallback = "bf16"
-    for op in kernel.ops:
-        if op.kind == "contract":
-            for use in op.reads:
-                if use.tensor.kind == "weight":
-                    return use.tensor.format.compute
-            fallback = op.writes[0].tensor.format.compute
-    return fallback
+def compute_dtype(op: Op) -> str:
+    """The dtype that a contraction multiplies in: its weight's compute format, else its result's."""
+    read = weight_of(op) or op.writes[0]
+    return read.tensor.format.compute
 
 
 def communication(op: Op, machine: DeviceRates) -> tuple[Num, Num]:
@@ -115,11 +110,16 @@ def times(w: Work, machine: DeviceRates) -> tuple[Num, Num, Num]:
 
     Matrix and vector units work side by side; where products run on the vector unit, they queue there.
     """
+    matrix: Num = 0
     vector = (w.vector_flops + w.conv_flops) / machine.vector_flops
-    compute = vector
-    if not _none(w.matrix_flops):
-        matrix = w.matrix_flops / machine.matrix_flops(w.compute)
-        compute = maximum(matrix, vector) if machine.separate(w.compute) else matrix + vector
+    for dtype, flops in w.matrix:
+        if _none(flops):
+            continue
+        if machine.separate(dtype):
+            matrix = matrix + flops / machine.matrix_flops(dtype)
+        else:
+            vector = vector + flops / machine.matrix_flops(dtype)
+    compute = vector if _none(matrix) else maximum(matrix, vector)
     return compute, w.traffic.total / machine.bandwidth, w.comm_s
 
 

@@ -11,7 +11,7 @@ from archsim.counts.formats import Formats
 from archsim.counts.step_graphs import REMEMBERED_GRAPHS, StepGraphs, StepMemo
 from archsim.engines.names import DEFAULT_ENGINE, engine_and_version
 from archsim.engines.overhead import EngineOverheads, overheads_of
-from archsim.graph.kernels import Kernel, kernels_with_edges, traffic
+from archsim.graph.kernels import Kernel, kernels_with_edges, traffics
 from archsim.graph.step import Step
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
@@ -111,10 +111,13 @@ class StepPricer:
     def _roofline(self, step: Step) -> RankTime:
         """The kernels of the rank's graph at the device's peaks, without expected times."""
         plan, machine = self.plan, self.timer.machine
-        return self.rooflines.get(step, (plan.tp, plan.ep, plan.dp), lambda: RankTime(costs=tuple(
-            KernelCost.of(kernel, traffic(edges, machine.cache_bytes), machine)
-            for kernel, edges in kernels_with_edges(self.graphs.rank(step, plan))
-        )))  # fmt: skip
+
+        def costs() -> RankTime:
+            graph = self.graphs.rank(step, plan)
+            found = zip(kernels_with_edges(graph), traffics(graph, machine.cache_bytes), strict=True)
+            return RankTime(costs=tuple(KernelCost.of(kernel, moved, machine) for (kernel, _), moved in found))
+
+        return self.rooflines.get(step, (plan.tp, plan.ep, plan.dp), costs)
 
     def _rank_time(self, step: Step) -> RankTime:
         """The kernels of the rank's graph."""

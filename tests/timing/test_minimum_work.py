@@ -11,17 +11,18 @@ import pytest
 from archsim.counts.count import step_for
 from archsim.counts.formats import choose_formats
 from archsim.counts.step_graphs import mesh_of
-from archsim.graph.kernels import kernels_with_edges, traffic
+from archsim.graph.kernels import kernels_with_edges, traffics
 from archsim.graph.passes.shard import shard
 from archsim.graph.step import Step
 from archsim.spec.catalog import names
 from archsim.spec.load import load_hardware, load_model
 from archsim.spec.lower import lower
-from archsim.spec.parallelism import tp_degrees
+from archsim.spec.parallelism import Plan, tp_degrees
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.device import DeviceRates
 from archsim.timing.kernel_calls import FusedCall, lower_to_calls
-from archsim.timing.roofline import Work, work
+from archsim.timing.roofline import Work, times, work
+from archsim.timing.step_pricer import StepPricer, engine_overheads
 
 CLOSE = 1e-3
 
@@ -51,7 +52,7 @@ def _lowered(name: str, step: Step, tp: int) -> tuple[list[Work], list[FusedCall
     formats = choose_formats(model, None, None, engine="generic")
     graph = shard(formats.apply(lower(model, step)), mesh_of(tp, 1, 1, None))
     found = kernels_with_edges(graph)
-    moved = [traffic(edges, MACHINE.cache_bytes) for _, edges in found]
+    moved = traffics(graph, MACHINE.cache_bytes)
     kernels = [kernel for kernel, _ in found]
     works = [work(kernel, part, MACHINE) for kernel, part in zip(kernels, moved, strict=True)]
     return works, lower_to_calls(kernels, moved, step, MACHINE)
@@ -100,3 +101,43 @@ def test_calls_do_the_work_of_their_kernels(name: str, tp: int) -> None:
     """FLOP, HBM bytes and communication agree within 0.1 %."""
     problems = [p for p in _problems(name, tp) if (name, p.split()[0]) not in EXCEPTIONS]
     assert not problems, "\n".join(dict.fromkeys(problems))
+
+
+@pytest.mark.parametrize("name", MODELS_OF_CATALOG)
+def test_no_launch_is_priced_below_its_bound(name: str) -> None:
+    """On eight H100, batch 8 and 4k: every fitted time is above the roofline of its kernels, so nothing is lifted."""
+    model = load_model(name)
+    plan = Plan(tp=max(degree for degree in tp_degrees(model, 8) if degree <= 8))
+    formats = choose_formats(model, None, None, engine="generic")
+    clock = StepPricer.of(model, load_hardware("h100-sxm"), formats, engine_overheads(), plan)
+    steps = [step_for(model, 8, 4096)]
+    steps += [step_for(model, 8, 1, 4095, 4096, absorbed=True)] if model.cached else []
+    assert [clock.price(step).rank.lifted for step in steps] == [0] * len(steps)
+
+
+def test_products_of_one_activation_read_it_once() -> None:
+    """Q, K and V together move what one product as wide as all three moves; what few tokens need stays in the cache."""
+    model = load_model("llama3.1-8b")
+    tokens = 32_768
+    works, calls = _lowered("llama3.1-8b", step_for(model, 1, tokens), 1)
+    fused = next(call for call in calls if len(call.members) == 3)
+    moved = sum(works[i].traffic.act for i in fused.members)
+    assert moved == pytest.approx(2 * tokens * (4096 + 4096 + 2 * 1024))
+    intensities = [works[i].flops / works[i].traffic.act for i in fused.members]
+    assert intensities == pytest.approx([intensities[0]] * 3)
+    works, calls = _lowered("llama3.1-8b", step_for(model, 1, 100), 1)
+    assert sum(w.traffic.act for w in works) == 0
+
+
+def test_products_are_bound_by_the_dtype_that_each_multiplies_in() -> None:
+    """DeBERTa projects relative positions in fp32, and multiplies all pairs in 16 bits."""
+    works, calls = _lowered("deberta-base", step_for(load_model("deberta-base"), 8, 4096), 1)
+    attention = next(call for call in calls if call.main[0].kernel_class == "attn_prefill")
+    done = dict(works[attention.members[0]].matrix)
+    assert done["fp32"] == 2 * 2 * (1024 * 768 * 768) and done["bf16"] > 100 * done["fp32"]
+    compute, _, _ = times(works[attention.members[0]], MACHINE)
+    peaks = {dtype: MACHINE.matrix_flops(dtype) for dtype in done}
+    assert compute >= done["bf16"] / peaks["bf16"]
+    assert compute < (done["bf16"] + done["fp32"]) / peaks["fp32"] / 4
+    assert {call.dtype for call in attention.main} == {"bf16", "fp32"}
+    assert min(call.dims["hbm_bytes"] for call in attention.main) >= 0

@@ -78,7 +78,7 @@ class Gemm(KernelModel):
         return weights * (1 - found) + moved * (moved > machine.cache_bytes)
 
     def formula(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
-        """Three terms with partial overlap, and a floor."""
+        """Three terms with partial overlap, a floor, and what an epilogue moves beside the product."""
         k, stored = call.dims["k"], call.storage
         peak = machine.matrix_flops(stored.compute) * constants["matrix"]
         compute = 2 * k * _outputs(call, machine, constants) / peak
@@ -87,7 +87,7 @@ class Gemm(KernelModel):
         busy = compute**p + memory**p + (k * constants["step_ns"] * 1e-9) ** p
         if "unpack" in constants and machine.units >= MANY:
             busy = busy + (call.dims["n"] * k / (constants["unpack"] * machine.cycles)) ** p
-        busy = busy ** (1 / p)
+        busy = busy ** (1 / p) + call.dims.get("epilogue_bytes", 0) / (machine.bandwidth * constants["memory"])
         return constants["floor_us"] * 1e-6 + busy
 
     def coordinates(self, call: KernelCall, machine: DeviceRates) -> Mapping[str, Num]:

@@ -62,7 +62,7 @@ class KernelModel(ABC):
         moved = call.dims.get("hbm_bytes")
         if moved is None:
             moved = self.row_bytes(call, machine)
-        return Work(matrix_flops=self.flops(call), traffic=Traffic(act=moved), compute=self.compute_dtype(call))
+        return Work(((self.compute_dtype(call), self.flops(call)),), traffic=Traffic(act=moved))
 
     def flops(self, call: KernelCall) -> Num:
         """FLOP of the call's products."""
