@@ -72,6 +72,11 @@ def floor(a: Num) -> Num:
     return math.floor(a) if isinstance(a, (int, float)) else _numpy().floor(a).astype(int)
 
 
+def some(condition: Num) -> bool:
+    """Whether a condition holds anywhere."""
+    return condition if isinstance(condition, bool) else bool(condition.any())
+
+
 def where(condition: object, a: Num, b: Num) -> Num:
     """a where the condition holds, else b; both are computed."""
     if isinstance(condition, (bool, int)):

@@ -115,7 +115,8 @@ def read_shares(graph: Block) -> tuple[dict[str, Num], ...]:
 def traffics(graph: Block, cache_bytes: Num) -> list[Traffic]:
     """HBM bytes of one execution of every kernel; `cache_bytes` as of `traffic`."""
     found = zip(kernels_with_edges(graph), read_shares(graph), strict=True)
-    return [traffic(crossing, cache_bytes, shares) for (_, crossing), shares in found]
+    sizes: dict[tuple[str, int], Num] = {}
+    return [traffic(crossing, cache_bytes, shares, sizes) for (_, crossing), shares in found]
 
 
 def product_of(kernel: Kernel) -> Op | None:
@@ -188,17 +189,27 @@ def edges(kernel: Kernel, index: int, read_by: Mapping[str, set[int]]) -> list[U
     return list(crossing.values())
 
 
-def traffic(crossing: list[Use], cache_bytes: Num, shares: Mapping[str, Num] = MappingProxyType({})) -> Traffic:
+def traffic(
+    crossing: list[Use],
+    cache_bytes: Num,
+    shares: Mapping[str, Num] = MappingProxyType({}),
+    sizes: dict[tuple[str, int], Num] | None = None,
+) -> Traffic:
     """HBM bytes of one execution.
 
     Weights and caches always come from HBM; an activation does only when it is larger than the last-level cache
     (`cache_bytes`, 0: none), since its producer or reader runs right beside. shares: of reads that other kernels have a
-    part in.
+    part in. sizes: what other kernels of the graph move of the same tensors, kept for the next.
     """
     totals: dict[str, Num] = {"weight": 0, "state": 0, "act": 0}
+    sizes = {} if sizes is None else sizes
     for use in crossing:
-        size = nbytes(use)
-        if use.tensor.kind == "act":
-            size = size * (size > cache_bytes) * shares.get(use.tensor.name, 1)
-        totals[use.tensor.kind] = totals[use.tensor.kind] + size
+        name, kind = use.tensor.name, use.tensor.kind
+        size = sizes.get((name, id(use.axes)))
+        if size is None:
+            size = nbytes(use)
+            size = sizes[name, id(use.axes)] = size * (size > cache_bytes) if kind == "act" else size
+        if kind == "act" and name in shares:
+            size = size * shares[name]
+        totals[kind] = totals[kind] + size
     return Traffic(**totals)

@@ -17,6 +17,7 @@ from archsim.engines.overhead import EngineOverheads, overheads_of
 from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel, EngineTensors
 from archsim.memory.plan_search import PlanSearch
 from archsim.predict.assumptions import assumed, lifted, timed_by, warned
+from archsim.predict.metrics import metrics
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan
@@ -61,17 +62,8 @@ class Estimate:
     @property
     def metrics(self) -> dict[str, float | None]:
         """Unqueued single-batch figures from the expected times. TPOT excludes the first token."""
-        ttft = float(self.prefill.expected_s)
-        if self.decode is None:
-            names = ("tpot_s", "tokens_per_s_per_user", "tokens_per_s", "tokens_per_s_per_device")
-            return {"ttft_s": ttft, "e2e_s": ttft, **dict.fromkeys(names)}
-        tpot = float(self.decode.expected_s)
-        rate = self.workload.batch / tpot
-        return {
-            "ttft_s": ttft, "tpot_s": tpot, "e2e_s": ttft + tpot * (self.workload.output_len - 1),
-            "tokens_per_s_per_user": 1 / tpot, "tokens_per_s": rate,
-            "tokens_per_s_per_device": rate / self.plan.devices,
-        }  # fmt: skip
+        tpot = float(self.decode.expected_s) if self.decode else None
+        return metrics(self.workload, float(self.prefill.expected_s), tpot, self.plan.devices)
 
     def to_dict(self) -> JsonObject:
         """The `archsim.estimate/1` object."""

@@ -19,6 +19,7 @@ from archsim.counts.workload import Workload
 from archsim.engines.overhead import EngineOverheads
 from archsim.memory.activations import points_of
 from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel, EngineTensors
+from archsim.predict.metrics import METRICS, metrics
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan
@@ -159,7 +160,10 @@ def _grid(part: SweepSlice, axes: Axes, asked: Asked) -> Values:
         values |= _times(worker, picks[0], asked)
     else:
         values |= _merged(axes, worker, picks, asked)
-    return part.names | load_columns(load) | _words(values | _metrics(values, load, asked.names))
+    wanted = [name for name in METRICS if name in asked.names]
+    ttft, tpot = values.get("prefill_expected_s"), values.get("decode_expected_s")
+    values |= metrics(load, ttft, tpot, values.get("devices"), wanted)
+    return part.names | load_columns(load) | _words(values)
 
 
 def load_columns(load: Workload) -> Values:
@@ -306,24 +310,6 @@ def _box(mask: Any) -> Box:
         places = np.flatnonzero(mask.any(axis=others))
         spans.append(slice(int(places[0]), int(places[-1]) + 1))
     return tuple(spans)
-
-
-def _metrics(values: Values, load: Workload, wanted: frozenset[str]) -> Values:
-    """The unqueued figures of `estimate`, from the expected times."""
-    ttft, tpot = values.get("prefill_expected_s"), values.get("decode_expected_s")
-    if tpot is None:
-        rates = ("tpot_s", "tokens_per_s", "tokens_per_s_per_user", "tokens_per_s_per_device")
-        return {"ttft_s": ttft, "e2e_s": ttft, **dict.fromkeys(rates)}
-    found: Values = {"ttft_s": ttft, "tpot_s": tpot}
-    if "e2e_s" in wanted:
-        found["e2e_s"] = ttft + tpot * (load.output_len - 1)
-    if "tokens_per_s_per_user" in wanted:
-        found["tokens_per_s_per_user"] = 1 / tpot
-    if wanted & {"tokens_per_s", "tokens_per_s_per_device"}:
-        found["tokens_per_s"] = load.batch / tpot
-    if "tokens_per_s_per_device" in wanted:
-        found["tokens_per_s_per_device"] = found["tokens_per_s"] / values["devices"]
-    return found
 
 
 def _words(values: Values) -> Values:

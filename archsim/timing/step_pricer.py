@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from archsim.base.number import Num, absent, exp, maximum, where
+from archsim.base.number import Num, absent, exp, maximum, some, where
 from archsim.counts.formats import Formats
 from archsim.counts.step_graphs import REMEMBERED_GRAPHS, StepGraphs, StepMemo
 from archsim.engines.names import DEFAULT_ENGINE, engine_and_version
@@ -33,9 +33,6 @@ REMEMBERED_STEPS = 1024
 LEAST = 1e-30
 """Seconds that are nothing, where one must not divide by nothing."""
 
-LIFT_TOLERANCE = 1e-6
-"""A launch this close to its kernels' speed of light stands at it: no fit reaches it but by being lifted."""
-
 
 class StepTimer(Protocol):
     """Whatever knows how long a step takes: a `StepPricer`, a table made of one, or a formula in a test."""
@@ -51,6 +48,10 @@ class StepPricer:
 
     Pricers of several plans (`on`) share what does not depend on the plan. Times are remembered by step, graphs by step
     and degrees; both are bounded and belong to the pricer.
+
+    A step that is not remembered costs milliseconds, since its graph is lowered anew. Whoever asks many distinct steps
+    (a simulator, a search) asks once with arrays, such as `Step.decode(batch[:, None], context[None, :])`, at about
+    half a microsecond a point, and looks the answers up.
     """
 
     graphs: StepGraphs
@@ -128,8 +129,7 @@ class StepPricer:
         for call in lower_to_calls(kernels, traffics, step, self.timer.machine, self.overheads.fused_qkv):
             fused.append(FusedTime(call.members, sums.add(call, [costs[i] for i in call.members])))
         return RankTime(
-            costs=costs, fused=tuple(fused), by_class=sums.by_class, launches=sums.launches,
-            lifted=sums.lifted, lifted_s=sums.lifted_s,
+            costs=costs, fused=tuple(fused), by_class=sums.by_class, launches=sums.launches
         )  # fmt: skip
 
     def _transfer(self, tokens: Num) -> tuple[KernelTime, KernelCall]:
@@ -157,8 +157,6 @@ class TimeByKernelClass:
         self.timer = timer
         self.sums: dict[tuple[str, Evidence], list[Num]] = {}
         self.launches: Num = 0
-        self.lifted: Num = 0
-        self.lifted_s: Num = 0.0
 
     def add(self, launch: FusedCall, members: Sequence[KernelCost]) -> Num:
         """The time of all executions of a launch, never below its kernels' speed of light."""
@@ -168,22 +166,13 @@ class TimeByKernelClass:
         ]
         self.launches += count * len(found)
         total = sum([time.expected for _, time in found])
-        lift = 1.0 if absent(total) else maximum(1.0, ideal / maximum(total, LEAST))
-        self._note_lift(ideal, count, total)
+        if some(total < ideal) and not absent(total):
+            count = count * maximum(1.0, ideal / maximum(total, LEAST))
         for kernel_class, time in found:
             sums = self.sums.setdefault((kernel_class, time.evidence), [0, 0, 0])
             for i, value in enumerate(time[:3]):
-                sums[i] = sums[i] + value * count * lift
-        return total * count * lift
-
-    def _note_lift(self, ideal: Num, count: Num, total: Num) -> None:
-        """Counts a launch that stands at the graph's own bound: a fit that says less was lifted to it, here or by the
-        kernel timer.
-        """
-        below = (total <= ideal * (1 + LIFT_TOLERANCE)) & (ideal > 0)
-        if below if isinstance(below, bool) else below.any():
-            self.lifted = self.lifted + count * below
-            self.lifted_s = self.lifted_s + where(below, ideal * count, 0.0)
+                sums[i] = sums[i] + value * count
+        return total * count
 
     @property
     def by_class(self) -> tuple[ClassTime, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from archsim.base.number import Num, absent, maximum
+from archsim.base.number import Num, absent, maximum, where
 from archsim.graph.kernels import Kernel, Traffic
 from archsim.timing.device import DeviceRates
 from archsim.timing.duration import EVIDENCE, Duration, Evidence, prevailing_evidence
@@ -15,6 +15,9 @@ from archsim.timing.roofline import BOUNDS, Bound, limit, seconds, times, work
 
 PIECE = 2048
 """Tokens of one piece of a prefill that a pipeline works on stage by stage: enough to hide that each reads weights."""
+
+LIFT_TOLERANCE = 1e-6
+"""A launch this close to its kernels' speed of light stands at it: no fit reaches it but by being lifted."""
 
 
 class KernelCost(NamedTuple):
@@ -120,16 +123,13 @@ class RankTime:
     """All kernels of one rank's graph, the stages of a pipeline one after another.
 
     costs: of every kernel at the device's peaks; fused: their expected times; by_class: those by class of kernels.
-    launches: kernels that the host starts. lifted, lifted_s: launches whose time model says less than the graph's own
-    bound, which are priced at it, and the seconds that they take.
+    launches: kernels that the host starts.
     """
 
     costs: tuple[KernelCost, ...] = ()
     fused: tuple[FusedTime, ...] = ()
     by_class: tuple[ClassTime, ...] = ()
     launches: Num = 0
-    lifted: Num = 0
-    lifted_s: Num = 0.0
 
     @cached_property
     def ops(self) -> tuple[KernelTime, ...]:
@@ -150,6 +150,27 @@ class RankTime:
         return [call.expected_s * (part / whole if whole else 1 / len(parts)) for part in parts]
 
     @cached_property
+    def _lifted(self) -> tuple[tuple[Num, Num], ...]:
+        """Executions and seconds of each fused call that stands at the bound of its kernels."""
+        rows = []
+        for call in self.fused:
+            count = self.costs[call.members[0]].count
+            ideal = count * sum(self.costs[i].ideal_s for i in call.members)
+            below = (call.expected_s <= ideal * (1 + LIFT_TOLERANCE)) & (ideal > 0)
+            rows.append((count * below, where(below, ideal, 0.0)))
+        return tuple(rows)
+
+    @property
+    def lifted(self) -> Num:
+        """Launches whose time model says less than the graph's own bound, which are priced at it."""
+        return sum(count for count, _ in self._lifted)
+
+    @property
+    def lifted_s(self) -> Num:
+        """Seconds of those launches."""
+        return sum(time for _, time in self._lifted)
+
+    @cached_property
     def ideal_s(self) -> Num:
         """Speed of light."""
         return sum(cost.ideal_s * cost.count for cost in self.costs)
@@ -168,8 +189,9 @@ class RankTime:
             if isinstance(limited, int):
                 sums[limited] = sums[limited] + cost.ideal_s * cost.count
                 continue
-            for i in range(len(BOUNDS)):
-                sums[i] = sums[i] + cost.ideal_s * cost.count * (limited == i)
+            ideal = cost.ideal_s * cost.count
+            for i in range(len(BOUNDS) - 1 if absent(cost.comm_s) else len(BOUNDS)):
+                sums[i] = sums[i] + ideal * (limited == i)
         return tuple(sums)
 
 
