@@ -551,7 +551,7 @@ def small() -> tuple[study.Study, fitting.Parts]:
     asked = study.ReportRequest(models=("x",), hw=("y",))
     found = study.study([_loaded("llama3.2-1b")], [_device("h100")], asked)
     numbers = grid.grid(found)
-    sections = document._sections(found, numbers, document.measured.known(found), False, "")
+    sections = document._sections(found, numbers, document.measured.known_runs(found), False, "")
     return found, fitting.Parts(sections=tuple(s for s in sections if s[2]), grid=numbers)
 
 
