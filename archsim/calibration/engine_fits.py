@@ -8,21 +8,34 @@ pairs that a fit has not seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from archsim.base.json_types import JsonObject
-from archsim.calibration.fitting import Errors, errors, quantiles
+from archsim.accuracy import runs, serving
+from archsim.accuracy.files import Table
+from archsim.accuracy.question import device_of, engine_of
+from archsim.accuracy.rows import Rows
+from archsim.accuracy.times import KINDS, RunTimes
+from archsim.accuracy.validation import Validation
+from archsim.base.errors import ArchsimError
+from archsim.base.json_types import JsonMapping, JsonObject
+from archsim.calibration.fitting import TAIL, Errors, errors, quantiles
 from archsim.calibration.least_squares import SOFT, Search, minimise
-from archsim.spec.engine import KernelPrior
-from archsim.timing.calibration import Entry, Store
+from archsim.calibration.writing import write_yaml
+from archsim.engines.names import engine_and_version
+from archsim.engines.overhead import UNSTATED
+from archsim.spec.catalog import files
+from archsim.spec.engine import KernelPrior, load_engine
+from archsim.timing.calibration import Entry, Store, default_store
 from archsim.timing.classes.catalog import MODELS
 
 if TYPE_CHECKING:
     from archsim.base.arrays import Bools, Floats
+
 
 FOLDS = 4
 ROOM = 4.0
@@ -180,3 +193,211 @@ def fit_overhead(engine: str, version: str, sample: Sample, known: Store) -> tup
 def stated(seen: Errors) -> JsonObject:
     """Errors as `engines.yaml` has them."""
     return {"rows": seen.rows, **{name: round(getattr(seen, name), 4) for name in ("median", "mean", "p90")}}
+
+
+# ---------------------------------------------------------------------- samples
+RATES = frozenset({"decode_tok_s", "prefill_tok_s", "throughput_tok_s"})
+"""Metrics that are tokens per second."""
+
+KERNELS = frozenset({"decode_tok_s", "prefill_tok_s", "tpot_ms", "ttft_ms", "latency_ms"})
+"""Metrics of runs in which an engine's kernels are nearly all of the time."""
+
+STEPS = frozenset({"decode_rate_per_seq", "decode_rate_sum", "tpot_mean", "gen_over_wall"})
+"""Definitions in which decode steps are nearly all of the time."""
+
+FEWEST, FEWEST_WHOLE = 5, 20
+"""Runs below which an engine's constants stay at their priors, and below which no spread of whole runs is taken."""
+
+
+def refit(document: JsonMapping, tables: Sequence[Table], say: Callable[[str], None]) -> JsonObject:
+    """`engines.yaml` with every number fitted anew that the tables say something about. What is open, and from which
+    prior, stands in the engines' own documents.
+    """
+    known = default_store()
+    engines = {name: dict(measured) for name, measured in document["engines"].items()}
+    lists = [table for table in tables if table.kind == "runs"]
+    served = of_serving([table for table in tables if table.kind == "serving"])
+    stacks = {**of_steps(lists), **served}
+    for name in files("engines"):
+        opened = load_engine(name).time
+        if fits := refitted_kernels(name, opened.fits, engines.get(name, {}).get("fits", ()), lists, known, say):
+            engines.setdefault(name, {})["fits"] = fits
+        for stack, sample in stacks.items():
+            if opened.host_overhead and stack[0] == name and len(sample.rows) >= FEWEST:
+                source = "serving points" if stack in served else "runs"
+                refit_overhead(engines.setdefault(name, {}), stack, sample, source, known, say)
+    result = {**document, "engines": engines}
+    whole = dict(document.get("composition", {}))
+    whole |= composition(result, list(served.values()), known) if served else {}
+    return {**result, "composition": whole | spreads({**result, "composition": whole}, lists, known)}
+
+
+def refitted_kernels(
+    engine: str,
+    opened: Sequence[KernelPrior],
+    present: Sequence[JsonObject],
+    tables: Sequence[Table],
+    known: Store,
+    say: Callable[[str], None],
+) -> list[JsonObject]:
+    """The fits of an engine's kernels, anew for each vendor of which there are runs enough."""
+    found: list[JsonObject] = []
+    for vendor in dict.fromkeys(prior.vendor for prior in opened if prior.prior):
+        sample = of_runs(tables, engine, vendor)
+        if sample is not None and len(sample.rows) >= FEWEST:
+            mine = [prior for prior in opened if prior.vendor == vendor and prior.prior]
+            found += fit_kernels(engine, mine, sample, known)
+            say(f"{engine} on {vendor}: {len(sample.rows)} runs")
+        else:
+            found += [fit for fit in present if fit["vendor"] == vendor]
+    return found
+
+
+def refit_overhead(
+    measured: JsonObject, stack: tuple[str, str], sample: Sample, source: str, known: Store, say: Callable[[str], None]
+) -> None:
+    """Puts the host work per step of one engine version, and its errors, among what is measured of the engine."""
+    name, version = stack
+    key = version or UNSTATED
+    numbers, seen = fit_overhead(name, key, sample, known)
+    measured["overhead_us"] = {**measured.get("overhead_us", {}), key: numbers}
+    measured["overhead_errors"] = {**measured.get("overhead_errors", {}), key: {"of": source, **seen}}
+    shown = f"{name} {version or 'of no stated version'}"
+    say(f"{shown}: {numbers[0]:,.0f} us a step from {len(sample.rows)} {source}")
+
+
+def composition(document: JsonMapping, samples: Sequence[Sample], known: Store) -> JsonObject:
+    """How far whole steps are off with everything that was fitted: the interval, and the rows that it rests on."""
+    fitted = replace(known, engines={**document["engines"], "composition": {}})
+    predicted = np.concatenate([sample.predict(fitted, sample.rows) for sample in samples])
+    measured = np.concatenate([sample.measured for sample in samples])
+    low, high = quantiles(predicted, measured)
+    return {"interval": [round(low, 3), round(high, 3)], "rows": len(measured)}
+
+
+def spreads(document: JsonMapping, tables: Sequence[Table], known: Store) -> JsonObject:
+    """How far whole runs are off beyond the intervals of their steps, by kind of figure."""
+    steps = {"interval": document["composition"].get("interval", (0.0, 0.0))}
+    times = RunTimes(replace(known, engines={**document["engines"], "composition": steps}))
+    found = [runs.validate_table(table, times).rows for table in tables]
+    result = {}
+    for kind in dict.fromkeys(KINDS.values()) if found else ():
+        rests = [_rests(rows, kind) for rows in found]
+        rest, low, high = (np.concatenate([part[i] for part in rests]) for i in range(3))
+        if len(rest) >= FEWEST_WHOLE:
+            ends = [0.0 - beyond(-rest, low), beyond(rest, high)]
+            result[kind] = {"interval": [round(end, 3) for end in ends], "rows": len(rest)}
+    return result
+
+
+def _rests(rows: Rows, kind: str) -> tuple[Floats, Floats, Floats]:
+    """Log-residuals of the rows of a kind, and in log what their intervals reach below and above."""
+    mask = np.array([KINDS.get(name) == kind for name in rows.labels["definition"]], bool) & rows.scored
+    with np.errstate(divide="ignore", invalid="ignore"):
+        columns = (rows.measured / rows.predicted, rows.predicted / rows.low, rows.high / rows.predicted)
+        rest, low, high = (np.log(column[mask]) for column in columns)
+    return rest, low, high
+
+
+def beyond(rest: Floats, reach: Floats) -> float:
+    """The spread that, joined with `reach` as an independent error, leaves `TAIL` of the residuals above."""
+    needed = np.sort(np.sqrt(np.maximum(np.where(rest > 0, rest, 0.0) ** 2 - reach**2, 0.0)))
+    rank = min(len(needed) - 1, int(np.ceil((1 - TAIL) * (len(needed) + 1))) - 1)
+    return float(needed[rank])
+
+
+def of_steps(tables: Sequence[Table]) -> dict[tuple[str, str], Sample]:
+    """Runs of a stated engine version in which steps of a known batch are nearly all of the time, by stack."""
+    found: dict[tuple[str, str], Sample] = {}
+    for table in tables:
+        stacks: dict[tuple[str, str], list[int]] = {}
+        for i in range(len(table)):
+            asked = table.question(i)
+            if asked.get("definition") in STEPS and asked.get("batch") and _value(table, i):
+                name, _, version = engine_of(asked.get("engine"), asked.get("engine_version"))[0].partition("@")
+                if version:
+                    stacks.setdefault((name, version), []).append(i)
+        for stack, rows in stacks.items():
+            found[stack] = _as_times(table, rows)
+    return found
+
+
+def _as_times(table: Table, rows: Sequence[int]) -> Sample:
+    """Runs of a list as times: rates are turned over."""
+    rate = {i: table.question(i)["metric"] in RATES for i in rows}
+    keys = tuple(f"{table.question(i)['model']} {table.question(i)['device']}" for i in rows)
+    measured = [_value(table, i) for i in rows]
+    return Sample(
+        rows=tuple(rows), keys=keys, predict=_predictor(table, runs.validate_table, rate),
+        measured=np.array([1 / v if rate[i] else v for i, v in zip(rows, measured, strict=True)]),
+    )  # fmt: skip
+
+
+def of_runs(tables: Sequence[Table], engine: str, vendor: str) -> Sample | None:
+    """The runs of one engine on devices of one vendor, as times: rates are turned over."""
+    for table in tables:
+        rows = [i for i in range(len(table)) if _is_of(table.question(i), engine, vendor)]
+        rows = [i for i in rows if _value(table, i)]
+        if rows:
+            return _as_times(table, rows)
+    return None
+
+
+def _is_of(question: JsonMapping, engine: str, vendor: str) -> bool:
+    if question.get("metric") not in KERNELS:
+        return False
+    try:
+        name = engine_and_version(str(question.get("engine")))[0]
+        return name == engine and device_of(question["device"]).vendor == vendor
+    except ArchsimError:
+        return False
+
+
+def _value(table: Table, row: int) -> float:
+    return next((column[row] or 0.0 for column in table.measured.values() if column[row]), 0.0)
+
+
+def of_serving(tables: Sequence[Table]) -> dict[tuple[str, str], Sample]:
+    """TPOT of serving points by engine and version; rows whose plan cannot be what ran are left out."""
+    found: dict[tuple[str, str], Sample] = {}
+    for table in tables:
+        stacks: dict[tuple[str, str], list[int]] = {}
+        for i in range(len(table)):
+            asked = table.question(i)
+            if str(asked.get("parallel_suspect", "0")) in ("0", "0.0", "") and table.measured["tpot_ms"][i]:
+                spelt = f"{asked.get('backend', '')} {asked.get('backend_version', '')}"
+                stacks.setdefault(engine_and_version(spelt), []).append(i)
+        for stack, rows in stacks.items():
+            keys = tuple(f"{table.question(i).get('tp_size')} {table.question(i).get('isl')}" for i in rows)
+            found[stack] = Sample(
+                rows=tuple(rows), keys=keys, predict=_predictor(table, serving.validate_table, {}),
+                measured=np.array([table.measured["tpot_ms"][i] for i in rows], float),
+            )  # fmt: skip
+    return found
+
+
+def _predictor(
+    table: Table, validate_table: Callable[[Table, RunTimes], Validation], rate: Mapping[int, bool]
+) -> Callable[[Store, Sequence[int]], Floats]:
+    """Predicted times of some rows of a table."""
+
+    def predict(store: Store, rows: Sequence[int]) -> Floats:
+        part = replace(
+            table, ids=[str(i) for i in rows],
+            questions={name: [column[i] for i in rows] for name, column in table.questions.items()},
+            measured={name: [column[i] for i in rows] for name, column in table.measured.items()},
+        )  # fmt: skip
+        found = validate_table(part, RunTimes(store)).rows
+        times = {}
+        for id, metric, value in zip(found.ids, found.metrics, found.predicted, strict=True):
+            if metric != "ttft_ms" or rate:
+                times[id] = 1 / value if rate.get(int(id)) else value
+        return np.array([times.get(str(i), np.nan) for i in rows], float)
+
+    return predict
+
+
+def write(document: JsonMapping, source: Path | None, path: Path) -> None:
+    """`engines.yaml`, with the comment that heads its source kept."""
+    lines = source.read_text("utf-8").splitlines(keepends=True) if source else []
+    write_yaml(path, document, "".join(line for line in lines if line.startswith("#")))

@@ -133,8 +133,8 @@ def reasons(groups: Sequence[Group], unknown: Mapping[str, int]) -> dict[str, in
 
 def refit_engines(tables: Sequence[Table], out: Path, dry_run: bool) -> Iterator[str]:
     """What whole runs say of engines, one line each; written to `engines.yaml` of the folder."""
-    from archsim.calibration.engine_samples import refit
-    from archsim.calibration.engine_samples import write as write_engines
+    from archsim.calibration.engine_fits import refit
+    from archsim.calibration.engine_fits import write as write_engines
     from archsim.spec.loader import read as read_document
 
     path = next((p for p in (out / ENGINES, *(f / ENGINES for f in folders())) if p.is_file()), None)

@@ -37,26 +37,12 @@ def calibrate(
     Whole shape families are held out for the errors; the constants that are written use all rows.
     """
     from archsim.calibration.run import calibrate_tables
-
-    answer = calibrate_tables(from_, out=out, dry_run=dry_run, borrowing=borrowing, title=title, source=source, hw=hw)
-    layout = "json" if json else format.value
-    if layout == "json":
-        output.emit_json(answer.to_dict())
-        return
-    if layout == "csv":
-        from archsim.render.flat import to_csv
-
-        output.emit(to_csv([row for stack in answer.to_dict()["stacks"] for row in flat(stack)]))
-        return
+    from archsim.render.flat import flatten
     from archsim.render.pages.calibrate import page
 
-    output.emit_page(page(answer), layout, no_color)
-
-
-def flat(stack: dict[str, object]) -> list[dict[str, object]]:
-    """One row per fit."""
-    from archsim.render.flat import flatten
-
-    fits = stack["fits"]
-    assert isinstance(fits, list)
-    return [flatten({**{k: v for k, v in stack.items() if k != "fits"}, **fit}) for fit in fits]
+    answer = calibrate_tables(from_, out=out, dry_run=dry_run, borrowing=borrowing, title=title, source=source, hw=hw)
+    stacks = answer.to_dict()["stacks"]
+    output.emit_answer(
+        "json" if json else format, no_color, answer.to_dict, lambda: page(answer),
+        rows=lambda: [flatten({**stack, **fit}) for stack in stacks for fit in stack.pop("fits")],
+    )  # fmt: skip

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from archsim.cli import options as o
 from archsim.cli import output
+
+if TYPE_CHECKING:
+    from archsim.render.page import Page
 
 
 def count(
@@ -33,23 +36,18 @@ def count(
 ) -> None:
     """Parameters, bytes and FLOPs, exactly: counted from the spec, nothing is assumed."""
     from archsim import api
-    from archsim.counts.optional_parts import checked_parts
+    from archsim.counts.count import checked_parts
 
     answer = api.count(
         model, batch=batch, input_len=input_len, weights=weights, kv_cache_dtype=kv_cache_dtype,
         logits=logits.value, parts=checked_parts(with_), set=tuple(set_ or ()), imatrix=imatrix,
     )  # fmt: skip
-    layout = "json" if json else format.value
-    if layout == "json":
-        output.emit_json(answer.to_dict())
-    elif layout == "csv":
-        from archsim.render.flat import flatten, to_csv
 
-        output.emit(to_csv([flatten(answer.to_dict())]))
-    elif quiet:
-        output.emit(f"{answer.total}\n")
-    else:
+    def page() -> Page:
         from archsim.render.pages.count import page
         from archsim.render.provenance import inputs
 
-        output.emit_page(page(answer, inputs=inputs(models=model), asked=model, verbose=verbose), layout, no_color)
+        return page(answer, inputs=inputs(models=model), asked=model, verbose=verbose)
+
+    bare = (lambda: f"{answer.total}\n") if quiet else None
+    output.emit_answer("json" if json else format, no_color, answer.to_dict, page, bare=bare)

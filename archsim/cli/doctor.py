@@ -11,12 +11,4 @@ def doctor(json: o.AsJson = False, format: o.Format = o.Layout.table, no_color: 
     from archsim.render.pages.diagnosis import diagnosis, page
 
     found = diagnosis()
-    layout = "json" if json else format.value
-    if layout == "json":
-        output.emit_json(found)
-    elif layout == "csv":
-        from archsim.render.flat import flatten, to_csv
-
-        output.emit(to_csv([flatten(found)]))
-    else:
-        output.emit_page(page(found), layout, no_color)
+    output.emit_answer("json" if json else format, no_color, lambda: found, lambda: page(found))

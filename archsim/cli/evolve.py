@@ -9,7 +9,7 @@ import typer
 from archsim.cli import options as o
 from archsim.cli import output
 from archsim.cli import pair_options as p
-from archsim.cli.completion import devices
+from archsim.cli.options import devices
 
 Device = Annotated[
     str, typer.Option("--hw", metavar="HW", autocompletion=devices, help="Device of the times; one of it is used.")

@@ -9,7 +9,7 @@ import typer
 from archsim.base.json_types import JsonObject
 from archsim.cli import options as o
 from archsim.cli import output
-from archsim.cli.completion import devices
+from archsim.cli.options import devices
 
 TOPIC = "MODEL with params, active, weights, kv_cache, flops or decode; an error code (E103); or a term (tpot)."
 

@@ -77,7 +77,7 @@ VIEW = frozenset({"model", "hw", "check", "set_", "with_", "enable_expert_parall
 
 def _answer(model: str, hw: str, params: JsonObject) -> Fit:
     from archsim import api
-    from archsim.counts.optional_parts import checked_parts
+    from archsim.counts.count import checked_parts
 
     options = {name: value for name, value in params.items() if name not in VIEW}
     if params["enable_expert_parallel"] and options["ep"] is None:
@@ -87,21 +87,16 @@ def _answer(model: str, hw: str, params: JsonObject) -> Fit:
 
 
 def _print(answers: Sequence[Fit], asked: tuple[str, list[str]], params: JsonObject) -> None:
+    from archsim.render.flat import flatten
     from archsim.render.pages import fit as fit_page
 
     layout = o.Layout.json if params["json"] else params["format"]
-    if layout is o.Layout.json:
-        output.emit_json(_document(answers))
-    elif layout is o.Layout.csv:
-        from archsim.render.flat import flatten, to_csv
-
-        output.emit(to_csv([flatten(answer.to_dict()) for answer in answers]))
-    elif params["quiet"]:
-        output.emit("".join(fit_page.bare(answer) for answer in answers))
-    elif len(answers) > 1:
-        output.emit_page(fit_page.table(answers), layout, params["no_color"])
-    else:
-        output.emit_page(_page(answers[0], asked, params), layout, params["no_color"])
+    output.emit_answer(
+        layout, params["no_color"], lambda: _document(answers),
+        lambda: _page(answers[0], asked, params) if len(answers) == 1 else fit_page.table(answers),
+        rows=lambda: [flatten(answer.to_dict()) for answer in answers],
+        bare=(lambda: "".join(map(fit_page.bare, answers))) if params["quiet"] else None,
+    )  # fmt: skip
 
 
 def _document(answers: Sequence[Fit]) -> JsonObject:

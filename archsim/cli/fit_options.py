@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from archsim.base.errors import ArchsimError
-from archsim.cli.completion import devices, formats
-from archsim.cli.options import tokens
+from archsim.cli.options import devices, formats, tokens
 
 
 def rate(text: str | float) -> float:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import asdict, dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from archsim.base.diagnostics import quote
+from archsim.base.errors import AnswerNo, SpecError, UnknownName, UsageError
 from archsim.base.json_types import JsonObject
 from archsim.cli import options as o
 from archsim.cli import output
 
 if TYPE_CHECKING:
-    from archsim.cli.import_check import Check
+    from archsim.spec.model import Model
 
 
 def import_(
@@ -31,14 +36,13 @@ def import_(
     no_color: o.NoColor = False,
 ) -> None:
     """A checkpoint's config.json as a spec in YAML, and a check of its size against the published one."""
-    from archsim.cli import import_check
     from archsim.counts.count import count
 
-    text, document, model = import_check.spec_of(path)
+    text, document, model = spec_of(path)
     total = count(model).total
-    found = import_check.compare(total, document, expect) if check or expect is not None else None
+    found = compare(total, document, expect) if check or expect is not None else None
     if not json and found is not None and not found.equal:
-        raise import_check.differs(found)
+        raise differs(found)
     written = _write(out, text, force) if out is not None and (found is None or found.equal) else None
     if json:
         output.emit_json(_answer(path, document, total, written, found))
@@ -84,3 +88,99 @@ def _answer(path: str, document: JsonObject, total: int, written: Path | None, c
         "check": None if check is None else check.to_dict(),
         "spec": document,
     }
+
+
+UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A comparison: parameters counted, those published as written, where, and whether they agree."""
+
+    total: int
+    published: str
+    source: str
+    equal: bool
+
+    def to_dict(self) -> JsonObject:
+        """The comparison as JSON has it."""
+        return asdict(self)
+
+
+def spec_of(path: str) -> tuple[str, JsonObject, Model]:
+    """The text of the spec, its document and the model.
+
+    Raises UnknownName for an id of the Hub that would have to be downloaded, SpecError for a file that is no
+    config.
+    """
+    from archsim.importers.hf.text import spec_text
+    from archsim.importers.opening import import_document
+    from archsim.spec import load
+
+    found = import_document(path)
+    if found is None:
+        return _catalog_spec(path)
+    file, document = found
+    return spec_text(document, f"From {file.name}"), document, load.model_from(document, str(file))
+
+
+def _catalog_spec(name: str) -> tuple[str, JsonObject, Model]:
+    """The spec of the catalog that a name stands for."""
+    import yaml
+
+    from archsim.spec import load
+
+    try:
+        model, resolved = load.open_model(name)
+    except UnknownName as error:
+        if name.count("/") == 1 and not name.startswith((".", "/")):
+            message = (
+                f"{quote(name, 200)} is not in the catalog, and reading it from the Hugging Face Hub would need "
+                "a download, which archsim does not make"
+            )
+            hints = ("download its config.json and give the path", *error.hints)
+            raise UnknownName(message, hints=hints) from None
+        raise
+    if resolved.origin == "path":
+        raise UsageError(f"{quote(name, 200)} is a spec already", hints=("`archsim show` prints it",))
+    text = Path(resolved.path).read_text("utf-8")
+    return text, yaml.safe_load(text), model
+
+
+def compare(total: int, document: JsonObject, expected: str | None) -> Check:
+    """The comparison with an expected size, or with the catalog's model of the same name."""
+    if expected is not None:
+        return Check(total, expected, f"the expected {expected}", _rounds(total, expected))
+    known = _catalog(str(document["name"]))
+    exact = known.published.exact if known.published is not None else None
+    if exact is None:
+        from archsim.counts.count import count
+
+        exact = count(known).total
+    return Check(total, f"{exact}", f"{known.name} of the catalog", total == exact)
+
+
+def _catalog(name: str) -> Model:
+    from archsim.spec import load
+
+    try:
+        return load.load_model(Path(name).name)
+    except (UnknownName, SpecError):
+        hint = "`--expect N` compares with a size that you give"
+        raise UsageError(f"no published size is known for {quote(name, 200)}", hints=(hint,)) from None
+
+
+def _rounds(total: int, expected: str) -> bool:
+    """Whether a size is the expected one, rounded as far as that is."""
+    match = re.fullmatch(r"([0-9][0-9_,]{0,30})(\.[0-9]{1,15})?([KMBT]?)", expected.strip().upper())
+    if match is None or (match[2] and not match[3]):
+        raise UsageError(f"{quote(expected)} is no number of parameters", hints=("such as 596049920 or 0.6B",))
+    digits = Decimal(match[1].replace(",", "").replace("_", "") + (match[2] or ""))
+    step = Decimal(1).scaleb(-len((match[2] or ".")[1:])) * UNITS[match[3]]
+    return abs(Decimal(total) - digits * UNITS[match[3]]) <= (step / 2 if match[3] else 0)
+
+
+def differs(check: Check) -> AnswerNo:
+    """The answer that the sizes are not the same."""
+    words = "" if check.source.endswith(check.published) else f", which has {int(check.published):,}"
+    return AnswerNo(f"{check.total:,} parameters, unlike {check.source}{words}")

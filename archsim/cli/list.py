@@ -33,14 +33,8 @@ def list(
     from archsim.render.pages.list import entries, page
 
     found = entries(what.value, grep)
-    layout = "json" if json else format.value
-    if layout == "json":
-        output.emit_json({"schema": "archsim.list/1", "kind": what.value, "entries": found})
-    elif layout == "csv":
-        from archsim.render.flat import to_csv
-
-        output.emit(to_csv(found))
-    elif quiet:
-        output.emit("".join(f"{entry['name']}\n" for entry in found))
-    else:
-        output.emit_page(page(what.value, found), layout, no_color)
+    document = {"schema": "archsim.list/1", "kind": what.value, "entries": found}
+    output.emit_answer(
+        "json" if json else format, no_color, lambda: document, lambda: page(what.value, found), rows=lambda: found,
+        bare=(lambda: "".join(f"{entry['name']}\n" for entry in found)) if quiet else None,
+    )  # fmt: skip

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from archsim.cli.completion import devices, formats, models
 from archsim.engines.names import DEFAULT_ENGINE as DEFAULT_ENGINE
 
 
@@ -44,6 +43,31 @@ def tokens(text: str | int) -> int:
     if match is None:
         raise typer.BadParameter(f"{str(text)[:40]!r} is no number of tokens; write 2048 or 32k (x 1024).")
     return int(match[1]) * {"": 1, "k": 1024, "m": 1024**2}[match[2].lower()]
+
+
+def models(incomplete: str) -> list[str]:
+    """Shell completion: models whose name begins so, from the catalog's file names."""
+    return _names("models", incomplete)
+
+
+def devices(incomplete: str) -> list[str]:
+    """Shell completion: devices whose name begins so."""
+    return _names("hw", incomplete)
+
+
+def formats(incomplete: str) -> list[str]:
+    """Shell completion: number formats whose name begins so."""
+    return _names("formats", incomplete)
+
+
+def _names(kind: str, incomplete: str) -> list[str]:
+    from archsim.base.errors import ArchsimError
+    from archsim.spec.catalog import names
+
+    try:
+        return [entry.name for entry in names(kind) if entry.path and entry.name.startswith(incomplete)]  # type: ignore[arg-type]
+    except ArchsimError:
+        return []
 
 
 Model = Annotated[

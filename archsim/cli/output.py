@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from archsim.base.json_types import JsonObject
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from archsim.base.errors import ArchsimError
     from archsim.base.notes import Note
@@ -27,10 +27,15 @@ def emit(text: str) -> None:
 
 
 def emit_json(data: JsonObject) -> None:
-    """Write a JSON document: raw numbers, never NaN; a number that does not exist is null."""
+    """Write a JSON document."""
+    emit(json_text(data, indent=2))
+
+
+def json_text(data: JsonObject, indent: int | None = None) -> str:
+    """A JSON document: raw numbers, never NaN; a number that does not exist is null."""
     from archsim.base.diagnostics import inert_json
 
-    emit(inert_json(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False, default=_plain)) + "\n")
+    return inert_json(json.dumps(data, indent=indent, ensure_ascii=False, allow_nan=False, default=_plain)) + "\n"
 
 
 def emit_page(page: Page, layout: str, no_color: bool = False) -> None:
@@ -43,6 +48,34 @@ def emit_page(page: Page, layout: str, no_color: bool = False) -> None:
     from archsim.render.terminal import render as rendered
 
     emit(rendered(page, colour=use_colour(sys.stdout, no_color)))
+
+
+def emit_answer(
+    layout: str,
+    no_color: bool,
+    data: Callable[[], JsonObject],
+    page: Callable[[], Page],
+    *,
+    rows: Callable[[], list[JsonObject]] | None = None,
+    bare: Callable[[], str] | None = None,
+    html: Callable[[], str] | None = None,
+) -> None:
+    """Write an answer in a layout; only what that layout needs is made.
+
+    rows: of CSV, by default the data as one row. bare: what `--quiet` prints, where that is asked for.
+    """
+    if layout == "json":
+        emit_json(data())
+    elif layout == "csv":
+        from archsim.render.flat import flatten, to_csv
+
+        emit(to_csv(rows() if rows is not None else [flatten(data())]))
+    elif bare is not None:
+        emit(bare())
+    elif layout == "html" and html is not None:
+        emit(html())
+    else:
+        emit_page(page(), layout, no_color)
 
 
 def say(error: ArchsimError, no_color: bool = False) -> None:

@@ -11,7 +11,7 @@ import typer
 from archsim.base.json_types import JsonObject
 from archsim.cli import options as o
 from archsim.cli import output
-from archsim.cli.completion import devices, models
+from archsim.cli.options import devices, models
 
 if TYPE_CHECKING:
     from archsim.render.page import Page
@@ -62,16 +62,11 @@ def emit(
     rows: Callable[[], list[JsonObject]],
     pictures: Callable[[], str] = str,
 ) -> None:
-    """Write an answer in a layout; only what that layout needs is made."""
-    if layout is PageLayout.json:
-        output.emit_json(answer.to_dict())
-    elif layout is PageLayout.csv:
-        from archsim.render.flat import to_csv
+    """Write an answer whose HTML is its page with pictures; only what the layout needs is made."""
 
-        output.emit(to_csv(rows()))
-    elif layout is PageLayout.html:
+    def html() -> str:
         from archsim.render.html.page import document
 
-        output.emit(document(page(), pictures()))
-    else:
-        output.emit_page(page(), layout, no_color)
+        return document(page(), pictures())
+
+    output.emit_answer(layout, no_color, answer.to_dict, page, rows=rows, html=html)

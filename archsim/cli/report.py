@@ -11,8 +11,8 @@ import typer
 
 from archsim.cli import options as o
 from archsim.cli import output
-from archsim.cli.completion import devices as known_devices
-from archsim.cli.completion import models as known_models
+from archsim.cli.options import devices as known_devices
+from archsim.cli.options import models as known_models
 
 if TYPE_CHECKING:
     from archsim.base.options import ReportOptions

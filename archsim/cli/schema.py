@@ -29,7 +29,7 @@ def schema(
     json: Annotated[bool, typer.Option("--json", help="A schema is JSON already; accepted for symmetry.")] = False,
 ) -> None:
     """JSON Schema of the documents, for editors and other programs."""
-    from archsim.spec.schema_files import text_of, write_all
+    from archsim.spec.schemas import text_of, write_all
 
     if write is None:
         output.emit(text_of(kind.value))

@@ -34,14 +34,8 @@ def show(
     from archsim.render.pages import show as show_page
 
     found = show_page.find(name, kind.value if kind else None)
-    layout = "json" if json else format.value
     if raw:
         output.emit(found.text())
-    elif layout == "json":
-        output.emit_json(show_page.document(found))
-    elif layout == "csv":
-        from archsim.render.flat import flatten, to_csv
-
-        output.emit(to_csv([flatten(show_page.document(found))]))
-    else:
-        output.emit_page(show_page.page(found), layout, no_color)
+        return
+    layout = "json" if json else format
+    output.emit_answer(layout, no_color, lambda: show_page.document(found), lambda: show_page.page(found))

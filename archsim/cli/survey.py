@@ -29,26 +29,16 @@ def survey(
     that differs from them is listed with what the spec says and its source.
     """
     from archsim import api
+    from archsim.calibration.writing import write_text
+    from archsim.render.pages import survey as survey_page
 
     answer = api.survey()
     if html is not None:
-        from archsim.calibration.writing import write_text
-        from archsim.render.pages.survey import document
-
-        write_text(html, document(answer))
+        write_text(html, survey_page.document(answer))
     layout = p.PageLayout.json if json else format
-    if layout is p.PageLayout.json:
-        output.emit_json(answer.to_dict())
-        return
-    from archsim.render.pages import survey as survey_page
-
-    if layout is p.PageLayout.csv:
-        from archsim.render.flat import to_csv
-
-        output.emit(to_csv(survey_page.rows(answer)))
-    elif layout is p.PageLayout.html:
-        output.emit(survey_page.document(answer))
-    elif quiet:
-        output.emit(survey_page.bare(answer))
-    else:
-        output.emit_page(survey_page.page(answer, verbose), layout.value, no_color)
+    bare = quiet and layout is not p.PageLayout.html
+    output.emit_answer(
+        layout, no_color, answer.to_dict, lambda: survey_page.page(answer, verbose),
+        rows=lambda: survey_page.rows(answer), bare=(lambda: survey_page.bare(answer)) if bare else None,
+        html=lambda: survey_page.document(answer),
+    )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from archsim.cli.completion import devices, formats, models
+from archsim.cli.options import devices, formats, models
 
 RANGE = "1,8,32 or 1-256+1 (step) or 1-256*2 (factor)"
 

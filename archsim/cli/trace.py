@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -59,18 +58,12 @@ def trace(
     output.warn((*answer.estimate.warnings, *answer.notes))
     if not answer.estimate.memory.fits:
         output.warn(("it does not fit on so many devices; the times are as if it did",))
-    from archsim.base.diagnostics import inert_json
-
-    text = inert_json(json.dumps(answer.to_dict(), ensure_ascii=False, allow_nan=False, default=_plain)) + "\n"
+    text = output.json_text(answer.to_dict())
     if out is None:
         output.emit(text)
         return
     _write(out, text, force)
     sys.stderr.write(f"{len(answer.slices):,} events, {answer.phase.expected_s * 1e3:.4g} ms, in {out}\n")
-
-
-def _plain(value: object) -> Any:
-    return value.item() if hasattr(value, "item") else str(value)
 
 
 def _write(path: Path, text: str, force: bool) -> None:

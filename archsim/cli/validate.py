@@ -170,16 +170,12 @@ def _print(answer: Answer, layout: o.Layout, view: _ValidateView) -> None:
 
 def _print_model(answer: ModelCheck, layout: o.Layout, view: _ValidateView) -> None:
     """The comparison of one model on this machine."""
-    from archsim.render.pages import validate_model as validate_model_page
+    from archsim.render.pages import validate_model as pages
 
-    if layout is o.Layout.csv:
-        from archsim.render.flat import to_csv
-
-        output.emit(to_csv(answer.to_dict()["lines"]))
-    elif view.quiet:
-        output.emit(validate_model_page.bare(answer))
-    else:
-        output.emit_page(validate_model_page.page(answer), layout, view.no_color)
+    output.emit_answer(
+        layout, view.no_color, answer.to_dict, lambda: pages.page(answer), rows=lambda: answer.to_dict()["lines"],
+        bare=(lambda: pages.bare(answer)) if view.quiet else None,
+    )  # fmt: skip
 
 
 def _judge(answer: Answer, most: float | None, no_color: bool) -> None:

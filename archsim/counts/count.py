@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from archsim.base.diagnostics import quote
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
 from archsim.base.number import Num
@@ -127,9 +128,7 @@ def count(
     check_positive(batch=batch, input_len=input_len)
     if logits not in ("last", "all"):
         raise UsageError(f"`--logits` is `last` or `all`, not {logits!r}")
-    unknown = sorted(set(parts) - set(PARTS))
-    if unknown:
-        raise UsageError(f"`--with` knows {', '.join(PARTS)}, not {unknown[0]!r}")
+    parts = checked_parts(parts)
     formats = choose_formats(model, weights, kv_cache_dtype, imatrix)
     last = logits == "last"
 
@@ -212,3 +211,13 @@ def _by_class(graph: Block) -> dict[str, int]:
             role = item.tensor.role
             classes[role] = classes.get(role, 0) + numel(item.tensor) * item.copies
     return dict(sorted(classes.items()))
+
+
+def checked_parts(parts: str | Collection[str]) -> tuple[str, ...]:
+    """Optional parts of `--with`, a list or comma-separated, in the catalog's order. Raises UsageError for another."""
+    named = parts.split(",") if isinstance(parts, str) else parts
+    asked = [part.strip().lower().replace("_", "-") for part in named if part.strip()]
+    for part in asked:
+        if part not in PARTS:
+            raise UsageError(f"no optional part {quote(part)}", hints=("known: " + ", ".join(PARTS),))
+    return tuple(part for part in PARTS if part in asked)

@@ -6,8 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from archsim.base.errors import InvalidPlan
-from archsim.counts.count import check_positive
-from archsim.counts.optional_parts import checked_parts
+from archsim.counts.count import check_positive, checked_parts
 from archsim.engines.names import DEFAULT_ENGINE
 from archsim.memory.check_fit import Fit, FitRequest, check_fit
 from archsim.memory.engine_memory import Settings
@@ -58,12 +57,11 @@ def fit(
     whether to look for changes that would make it fit, or fit more. The rest: see `Settings`. Raises InvalidPlan for
     degrees that do not divide the model; AnswerNo for "auto" when no number of devices is enough.
     """
-    names = checked_parts(parts if isinstance(parts, str) else ",".join(parts))
     check_positive(batch=batch, input_len=input_len, output_len=output_len)
     settings = Settings(
         max_model_len=max_model_len, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens,
         block_size=block_size, gpu_memory_utilization=gpu_memory_utilization, mem_fraction_static=mem_fraction_static,
-        enforce_eager=enforce_eager, parts=names, max_loras=max_loras, max_lora_rank=max_lora_rank,
+        enforce_eager=enforce_eager, parts=checked_parts(parts), max_loras=max_loras, max_lora_rank=max_lora_rank,
         n_gpu_layers=n_gpu_layers, cpu_moe=cpu_moe, n_cpu_moe=n_cpu_moe, cache_type_k=cache_type_k,
         cache_type_v=cache_type_v, host_bandwidth=host_bandwidth,
     )  # fmt: skip

@@ -5,21 +5,19 @@ A document holds vendor facts only; measured efficiencies are separate data. All
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 from pydantic import Field, model_validator
 
-from archsim.base.errors import InvalidPlan, InvalidValue, SpecError
+from archsim.base.errors import InvalidPlan, InvalidValue, SpecError, UsageError
 from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note
 from archsim.base.units import parse_quantity
 from archsim.spec import loader
-from archsim.spec.hardware_link import Link, innermost, scale_up, with_host
-from archsim.spec.hardware_peak import Peak, peak_of, vector_of
 from archsim.spec.hardware_schema import (
     Arch,
     Cache,
@@ -32,11 +30,69 @@ from archsim.spec.hardware_schema import (
     Memory,
     Power,
     Section,
+    UnitPeaks,
     covers,
     numeric_leaves,
 )
 
 __all__ = ["Hardware", "Link", "Peak", "System", "load", "load_system"]
+
+TREE_DEVICES = 8
+"""Devices assumed under the PCIe tree of one server."""
+
+
+class Link(NamedTuple):
+    """What joins a group of devices: the fabric level, and B/s per direction that each device can use."""
+
+    devices: int
+    fabric: Level
+    bytes_per_s_per_direction: float
+
+    @property
+    def name(self) -> str:
+        """Name of the fabric level."""
+        return self.fabric.name
+
+
+WIDER: Mapping[str, tuple[str, ...]] = {
+    "fp4": ("fp6", "fp8", "bf16", "fp16", "tf32", "fp32"),
+    "fp6": ("fp8", "bf16", "fp16", "tf32", "fp32"),
+    "fp8": ("bf16", "fp16", "tf32", "fp32"),
+    "int4": ("int8", "fp16", "bf16", "tf32", "fp32"),
+    "int8": ("fp16", "bf16", "tf32", "fp32"),
+    "bf16": ("fp16", "tf32", "fp32"),
+    "fp16": ("bf16", "tf32", "fp32"),
+    "tf32": ("fp32",),
+    "fp32": ("fp64",),
+    "fp64": (),
+}
+"""Where a dtype is computed when the device has no units for it: the first of these that it has."""
+
+VECTOR_SHARE = 1 / 16
+"""Assumed vector rate over the 16-bit matrix peak where no vector rate is listed (H100: 67 / 989 = 1/15)."""
+
+
+class Peak(NamedTuple):
+    """A dense peak in FLOP/s with at least fp32 accumulation, and the dtype that it belongs to.
+
+    `fallback` says that the device lacks `dtype` and computes it as `dtype_used`; `note` says so in words.
+    """
+
+    dtype: str
+    dtype_used: str
+    flops: float
+    unit: Literal["matrix", "vector"]
+    fallback: bool
+    note: Note | None
+
+
+def _fastest(entry: UnitPeaks) -> tuple[float, Literal["matrix", "vector"], str]:
+    matrix = parse_quantity(entry.matrix, "FLOP/s") if entry.matrix else 0
+    vector = parse_quantity(entry.vector, "FLOP/s") if entry.vector else 0
+    if matrix >= vector:
+        return float(matrix), "matrix", str(entry.matrix)
+    return float(vector), "vector", str(entry.vector)
+
 
 SECTIONS = ("compute", "memory", "cache", "host", "fabric", "power", "cost", "software_devices")
 OWN_FIELDS = ("aliases", "notes", "cost", "unverified")
@@ -59,6 +115,20 @@ class Document(Section):
         document = self.model_dump(include=set(SECTIONS), exclude_none=True)
         patterns = tuple(path for source in self.sources.values() for path in source.covers)
         return tuple(leaf for leaf in numeric_leaves(document) if not covers(patterns, leaf))
+
+    def _innermost(self, levels: tuple[Level, ...], devices: int, bridges: bool) -> Link:
+        """The first level whose domain holds the group (see `Hardware.link`)."""
+        if devices < 2:
+            raise InvalidPlan(f"a link needs at least 2 devices, not {devices}")
+        usable = [level for level in levels if bridges or not level.optional]
+        level = next((item for item in usable if item.domain is None or item.domain >= devices), None)
+        if level is None:
+            largest = max((item.domain or 1 for item in usable), default=1)
+            raise InvalidPlan(f"no fabric level of {self.id} joins {devices} devices: the largest holds {largest}")
+        if level.per_direction is None:
+            raise InvalidPlan(f"the bandwidth of {level.name} of {self.id} is not published")
+        rate = parse_quantity(level.per_direction, "B/s") * level.share(devices)
+        return Link(devices=devices, fabric=level, bytes_per_s_per_direction=float(rate))
 
 
 class Hardware(Document):
@@ -125,12 +195,29 @@ class Hardware(Document):
         A dtype that the device lacks goes to its `fallback`, then to the next wider dtype it has; the result
         says so. Raises UsageError E121 for an unknown dtype or a device without any wide enough peak.
         """
-        return peak_of(self.id, self.compute, dtype)
+        if dtype not in WIDER:
+            raise UsageError(f"no dtype named `{dtype}`", code="E121", hints=[f"known: {', '.join(WIDER)}"])
+        entries: dict[str, UnitPeaks] = {str(name): entry for name, entry in self.compute.peak.items()}
+        explicit = [str(wider) for name, wider in self.compute.fallback.items() if name == dtype]
+        used = next((name for name in (dtype, *explicit, *WIDER[dtype]) if name in entries), None)
+        if used is None:
+            raise UsageError(f"{self.id} lists no peak for {dtype} nor for any wider dtype", code="E121")
+        flops, unit, text = _fastest(entries[used])
+        note = Note("A12", f"{self.id} has no {dtype} units: computed in {used} at {text}") if used != dtype else None
+        return Peak(dtype=dtype, dtype_used=used, flops=flops, unit=unit, fallback=used != dtype, note=note)
 
     @cached_property
     def vector_peak(self) -> Peak:
         """The fp32 rate of the vector units; where unlisted, 1/16 of the 16-bit peak (`fallback` is set)."""
-        return vector_of(self.id, self.compute)
+        fp32 = self.compute.peak.get("fp32")
+        if fp32 and fp32.vector:
+            flops = float(parse_quantity(fp32.vector, "FLOP/s"))
+            return Peak(dtype="fp32", dtype_used="fp32", flops=flops, unit="vector", fallback=False, note=None)
+        base = self.peak_flops("bf16")
+        flops = base.flops * (VECTOR_SHARE if base.unit == "matrix" else 1.0)
+        rate = f"{flops / 1e12:.3g} TFLOP/s"
+        note = Note("A13", f"{self.id} lists no fp32 vector rate: taken as {rate}, from its {base.dtype_used} peak")
+        return Peak(dtype="fp32", dtype_used=base.dtype_used, flops=flops, unit="vector", fallback=True, note=note)
 
     @property
     def vector_flops(self) -> float:
@@ -165,7 +252,19 @@ class Hardware(Document):
     @cached_property
     def levels(self) -> tuple[Level, ...]:
         """Fabric levels innermost first, with the PCIe tree of a server of 8 where no fixed inner level exists."""
-        return with_host(self.fabric, self._slot)
+        inner = tuple(level for level in self.fabric if level.level != "cluster")
+        host = self._slot
+        if host is None or any(not level.optional for level in inner):
+            return self.fabric
+        rate = host.per_direction
+        tree = Level(name=host.link, level="node", topology="host", domain=TREE_DEVICES, per_direction=rate)
+        return (*inner, tree, *(level for level in self.fabric if level.level == "cluster"))
+
+    @property
+    def _scale_up(self) -> tuple[Level, ...]:
+        """The levels below the cluster network; the PCIe tree only where there is nothing else."""
+        listed, whole = (tuple(x for x in found if x.level != "cluster") for found in (self.fabric, self.levels))
+        return listed or whole
 
     def link(self, devices: int, *, bridges: bool = False) -> Link:
         """The innermost fabric level that holds a group of devices.
@@ -173,7 +272,7 @@ class Hardware(Document):
         A full mesh or torus serves a small group only with the links between its members. `bridges` counts
         levels marked optional. Raises InvalidPlan when no level holds the group or its rate is unknown.
         """
-        return innermost(self.id, self.levels, devices, bridges=bridges)
+        return self._innermost(self.levels, devices, bridges)
 
     @property
     def _slot(self) -> Host | None:
@@ -183,12 +282,12 @@ class Hardware(Document):
     @cached_property
     def max_domain(self) -> int:
         """Devices in the largest scale-up domain; of a device without fabric, those of one PCIe tree, else 1."""
-        return max((level.domain or 0 for level in scale_up(self.fabric, self._slot)), default=1)
+        return max((level.domain or 0 for level in self._scale_up), default=1)
 
     @cached_property
     def link_bytes_per_s(self) -> float | None:
         """B/s per direction of the innermost level with all its links in use; None where unpublished."""
-        rate = next((level.per_direction for level in scale_up(self.fabric, self._slot)), None)
+        rate = next((level.per_direction for level in self._scale_up), None)
         return float(parse_quantity(rate, "B/s")) if rate else None
 
     @cached_property
@@ -218,7 +317,7 @@ class System(Document):
 
     def link(self, devices: int) -> Link:
         """The innermost level of this system that holds a group; raises InvalidPlan as `Hardware.link`."""
-        return innermost(self.id, self.fabric, devices, bridges=True)
+        return self._innermost(self.fabric, devices, bridges=True)
 
 
 def load(

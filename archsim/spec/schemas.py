@@ -6,11 +6,13 @@ are merged before they are validated, so in a file they may be partial.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from archsim.base.diagnostics import quote
-from archsim.base.errors import UnknownName
+from archsim.base.errors import UnknownName, UsageError
 from archsim.base.json_types import JsonObject
 
 BASE = "https://json-schema.org/draft/2020-12/schema"
@@ -192,3 +194,23 @@ def _peaks_as_text(made: Schema) -> None:
     }
     fields["properties"] |= extra
     made["$defs"]["UnitPeaks"] = {"anyOf": [text, fields]}
+
+
+# ---------------------------------------------------------------------- files
+def text_of(kind: str) -> str:
+    """The file of one kind, as it is written."""
+    return json.dumps(schema(kind), indent=2, ensure_ascii=False) + "\n"
+
+
+def write_all(folder: Path) -> list[Path]:
+    """Write `KIND.schema.json` of every kind into a folder, made if it does not exist. Raises UsageError."""
+    written = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for kind in KINDS:
+            path = folder / f"{kind}.schema.json"
+            path.write_text(text_of(kind), "utf-8")
+            written.append(path)
+    except OSError as error:
+        raise UsageError(f"cannot write to {quote(folder, 200)}: {error.strerror}") from None
+    return written

@@ -23,7 +23,7 @@ from archsim.accuracy import times as whole
 from archsim.accuracy.checked import validate_files
 from archsim.accuracy.files import read_table
 from archsim.accuracy.times import Prediction
-from archsim.calibration import engine_samples
+from archsim.calibration import engine_fits
 from archsim.calibration.engine_fits import overhead
 from archsim.timing.calibration import default_store, folders, read_entries
 
@@ -117,7 +117,7 @@ def test_an_overhead_is_found_again(tmp_path: Path) -> None:
     rows = [row | {"value": found["predicted"]} for row, found in zip(_rows(path), told, strict=True)]
     document = yaml.safe_load((OWN / "engines.yaml").read_text("utf-8"))
     document["engines"] = {"vllm": document["engines"]["vllm"]}
-    found = engine_samples.refit(document, [read_table(t.write(tmp_path / "m.csv", rows))], lambda _: None)
+    found = engine_fits.refit(document, [read_table(t.write(tmp_path / "m.csv", rows))], lambda _: None)
     value, low, high = found["engines"]["vllm"]["overhead_us"]["0.3.1"]
     assert value == pytest.approx(2000, rel=0.05) and low <= value <= high
     seen = found["engines"]["vllm"]["overhead_errors"]["0.3.1"]
@@ -140,7 +140,7 @@ def test_spreads_of_whole_runs_reach_80_percent(tmp_path: Path) -> None:
     ]
     table = read_table(t.write(tmp_path / "m.csv", rows))
     document = yaml.safe_load((OWN / "engines.yaml").read_text("utf-8"))
-    found = engine_samples.spreads(document, [table], default_store())
+    found = engine_fits.spreads(document, [table], default_store())
     assert set(found) == {"throughput"} and found["throughput"]["rows"] == len(rows)
     known = default_store().engines
     changed = {**known, "composition": {**known["composition"], **found}}
@@ -153,7 +153,7 @@ def test_spreads_of_whole_runs_reach_80_percent(tmp_path: Path) -> None:
 def test_beyond_leaves_a_tenth(rest: list[float], reach: float) -> None:
     """At most a tenth of the residuals lie above the joined interval, and none is needed where reach is enough."""
     values, wide = np.array(rest), np.full(len(rest), reach)
-    spread = engine_samples.beyond(values, wide)
+    spread = engine_fits.beyond(values, wide)
     above = int((values > math.hypot(reach, spread) * (1 + 1e-9)).sum())
     assert above <= 0.1 * (len(rest) + 1) and (spread == 0 or (values > reach).any())
 

@@ -12,8 +12,7 @@ import yaml
 
 from archsim.base.errors import SpecError, UnknownName, UsageError
 from archsim.base.expression import evaluate
-from archsim.ledger.claims import Judged, Ledger, claims, judge
-from archsim.ledger.claims_file import Claim, load_claims
+from archsim.ledger.claims import Claim, Judged, Ledger, claims, judge, load_claims
 from archsim.ledger.published_table import Origin
 from archsim.ledger.quantities import facts
 from archsim.ledger.verdict import VERDICTS, compare_values, figure, over_models, together, value_text
@@ -183,7 +182,7 @@ def test_an_id_twice_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for name in ("a", "b"):
         text = "source: {title: t}\nclaims: [{id: C001, says: s, missing: m}]\n"
         (tmp_path / f"{name}.yaml").write_text(text, "utf-8")
-    monkeypatch.setattr("archsim.ledger.claims_file.data_file", lambda *_: tmp_path)
+    monkeypatch.setattr("archsim.ledger.claims.data_file", lambda *_: tmp_path)
     with pytest.raises(SpecError, match="twice"):
         load_claims()
 

@@ -8,8 +8,7 @@ import pytest
 
 from archsim.base.errors import InvalidPlan, UsageError
 from archsim.spec import hardware
-from archsim.spec.hardware import Hardware
-from archsim.spec.hardware_peak import WIDER
+from archsim.spec.hardware import WIDER, Hardware
 
 CATALOG = Path(__file__).parents[2] / "hardware"
 HARDWARE = {path.stem: hardware.load(path) for path in sorted((CATALOG / "devices").glob("*.yaml"))}

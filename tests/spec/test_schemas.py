@@ -13,8 +13,7 @@ from archsim.base.errors import UnknownName
 from archsim.blocks.dispatch import KINDS as FAMILIES
 from archsim.blocks.dispatch import class_names
 from archsim.spec import loader
-from archsim.spec.schema_files import text_of, write_all
-from archsim.spec.schemas import KINDS, schema
+from archsim.spec.schemas import KINDS, schema, text_of, write_all
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = {
