@@ -11,7 +11,7 @@ import pytest
 from archsim.base.errors import SpecError
 from archsim.counts.count import count
 from archsim.importers.hf.describe import from_config
-from archsim.importers.hf.families.refused import REFUSED
+from archsim.importers.hf.families.registry import REFUSED
 from archsim.spec.load import model_from
 
 HERE = Path(__file__).parent

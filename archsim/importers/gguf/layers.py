@@ -9,7 +9,7 @@ from archsim.base.errors import SpecError
 from archsim.base.json_types import JsonObject
 from archsim.importers.gguf.keys import Keys
 from archsim.importers.gguf.reader import TensorInfo
-from archsim.importers.hf.families.gemma3n import segments
+from archsim.importers.hf.families.gemma import segments
 from archsim.importers.hf.parts import heads
 from archsim.importers.hf.pattern import Entry, difference, shared, stack
 

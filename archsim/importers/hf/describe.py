@@ -15,24 +15,18 @@ from archsim.importers.hf.families import (
     encoder,
     experts,
     gemma,
-    gemma3n,
-    gemma4,
     gpt,
     hybrid,
     llama,
     moe,
-    recurrent,
     seq2seq,
-    short_conv,
     states,
 )
-from archsim.importers.hf.families.refused import REFUSED
-from archsim.importers.hf.families.registry import DEFAULTS, READERS
+from archsim.importers.hf.families.registry import DEFAULTS, READERS, REFUSED
 from archsim.importers.hf.ignored import place_ignored
 from archsim.importers.hf.weights import weights
 
-MODULES = (deepseek, dense, encoder, experts, gemma, gemma3n, gemma4, gpt, hybrid, llama,
-           moe, recurrent, seq2seq, short_conv, states)  # fmt: skip
+MODULES = (deepseek, dense, encoder, experts, gemma, gpt, hybrid, llama, moe, seq2seq, states)
 """Importing these registers their families."""
 
 TEXT = {"gemma3": "gemma3_text", "gemma3n": "gemma3n_text", "gemma4": "gemma4_text", "llama4": "llama4_text",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
+from archsim.importers.hf.families.experts import sparse_layers
+from archsim.importers.hf.families.llama import layers
 from archsim.importers.hf.families.moe import dense_then_experts
 from archsim.importers.hf.families.registry import family
 from archsim.importers.hf.parts import rmsnorm, rope
@@ -46,29 +48,33 @@ def deepseek_v2(c: Config) -> Doc:
     return dense_then_experts(c, rmsnorm(c), latent(c), {"group_score": "max"} if grouped else {})
 
 
+DEEPSEEK_V3 = {
+    "vocab_size": 129280, "hidden_size": 7168, "intermediate_size": 18432, "moe_intermediate_size": 2048,
+    "num_hidden_layers": 61, "num_attention_heads": 128, "n_shared_experts": 1, "n_routed_experts": 256,
+    "routed_scaling_factor": 2.5, "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_rope_head_dim": 64, "v_head_dim": 128,
+    "qk_nope_head_dim": 128, "n_group": 8, "topk_group": 4, "num_experts_per_tok": 8, "first_k_dense_replace": 3,
+    "norm_topk_prob": True, "hidden_act": "silu", "max_position_embeddings": 4096, "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": False,
+}  # fmt: skip
+"""DeepseekV3Config; the classes derived from it differ in the keys given beside it."""
+SIGMOID = {"score": "sigmoid", "selection_bias": True}
+"""Routing balanced by a bias that only the choice sees."""
+
+
 # DeepseekV3Config
-@family("deepseek_v3", "kimi_k2", vocab_size=129280, hidden_size=7168, intermediate_size=18432,
-        moe_intermediate_size=2048, num_hidden_layers=61, num_attention_heads=128, n_shared_experts=1,
-        n_routed_experts=256, routed_scaling_factor=2.5, kv_lora_rank=512, q_lora_rank=1536,
-        qk_rope_head_dim=64, v_head_dim=128, qk_nope_head_dim=128, n_group=8, topk_group=4,
-        num_experts_per_tok=8, first_k_dense_replace=3, norm_topk_prob=True, hidden_act="silu",
-        max_position_embeddings=4096, rms_norm_eps=1e-6, tie_word_embeddings=False,
-        rope_interleave=True)  # fmt: skip
+@family("deepseek_v3", "kimi_k2", **DEEPSEEK_V3, rope_interleave=True)
 def deepseek_v3(c: Config) -> Doc:
-    """DeepSeek-V3 and Kimi K2: MLA, sigmoid routing balanced by a bias that only the choice sees."""
+    """DeepSeek-V3 and Kimi K2: MLA, sigmoid routing within groups of experts."""
     c.only("scoring_func", "sigmoid")
     c.only("topk_method", "noaux_tc")
-    return dense_then_experts(c, rmsnorm(c), latent(c), {"score": "sigmoid", "selection_bias": True})
+    return dense_then_experts(c, rmsnorm(c), latent(c), SIGMOID)
 
 
 # GlmMoeDsaConfig
-@family("glm_moe_dsa", vocab_size=154880, hidden_size=6144, intermediate_size=12288,
-        moe_intermediate_size=2048, num_hidden_layers=78, num_attention_heads=64, n_shared_experts=1,
-        n_routed_experts=256, routed_scaling_factor=2.5, kv_lora_rank=512, q_lora_rank=2048,
-        qk_rope_head_dim=64, v_head_dim=256, qk_nope_head_dim=192, n_group=1, topk_group=1,
-        num_experts_per_tok=8, norm_topk_prob=True, hidden_act="silu", max_position_embeddings=202752,
-        rms_norm_eps=1e-5, tie_word_embeddings=False, index_topk=2048, index_head_dim=128, index_n_heads=32,
-        first_k_dense_replace=3)  # fmt: skip
+@family("glm_moe_dsa", **{**DEEPSEEK_V3, "vocab_size": 154880, "hidden_size": 6144, "intermediate_size": 12288,
+        "num_hidden_layers": 78, "num_attention_heads": 64, "q_lora_rank": 2048, "v_head_dim": 256,
+        "qk_nope_head_dim": 192, "n_group": 1, "topk_group": 1, "max_position_embeddings": 202752,
+        "rms_norm_eps": 1e-5}, index_topk=2048, index_head_dim=128, index_n_heads=32)  # fmt: skip
 def sparse_attention(c: Config) -> Doc:
     """GLM-5 and DeepSeek-V3.2: a light indexer picks the cached tokens that each query attends to."""
     c.only("scoring_func", "sigmoid")
@@ -79,18 +85,28 @@ def sparse_attention(c: Config) -> Doc:
         if not set(c.get(key) or ()) <= only:
             raise c.error(key, f"only {', '.join(sorted(only))} is supported")
     indexer = {"n_heads": c.count("index_n_heads"), "d_head": c.count("index_head_dim"), "top_k": c.count("index_topk")}
-    block = latent(c) | {"indexer": indexer}
-    return dense_then_experts(c, rmsnorm(c), block, {"score": "sigmoid", "selection_bias": True})
+    return dense_then_experts(c, rmsnorm(c), latent(c) | {"indexer": indexer}, SIGMOID)
 
 
 # DeepseekV32Config
-@family("deepseek_v32", vocab_size=129280, hidden_size=7168, intermediate_size=18432,
-        moe_intermediate_size=2048, num_hidden_layers=61, num_attention_heads=128, n_shared_experts=1,
-        n_routed_experts=256, routed_scaling_factor=2.5, kv_lora_rank=512, q_lora_rank=1536,
-        qk_rope_head_dim=64, v_head_dim=128, qk_nope_head_dim=128, n_group=8, topk_group=4,
-        num_experts_per_tok=8, norm_topk_prob=True, hidden_act="silu", max_position_embeddings=163840,
-        rms_norm_eps=1e-6, tie_word_embeddings=False, index_topk=2048, index_head_dim=128, index_n_heads=64,
-        first_k_dense_replace=3)  # fmt: skip
+@family("deepseek_v32", **{**DEEPSEEK_V3, "max_position_embeddings": 163840}, index_topk=2048, index_head_dim=128,
+        index_n_heads=64)  # fmt: skip
 def deepseek_v32(c: Config) -> Doc:
     """DeepSeek-V3.2: the same layers with other defaults."""
     return sparse_attention(c)
+
+
+# Glm4MoeLiteConfig
+@family("glm4_moe_lite", **{**DEEPSEEK_V3, "vocab_size": 154880, "hidden_size": 2048, "intermediate_size": 10240,
+        "moe_intermediate_size": 1536, "num_hidden_layers": 47, "num_attention_heads": 20, "n_routed_experts": 64,
+        "routed_scaling_factor": 1.8, "q_lora_rank": 768, "v_head_dim": 256, "qk_nope_head_dim": 192, "n_group": 1,
+        "topk_group": 1, "num_experts_per_tok": 4, "first_k_dense_replace": 1, "max_position_embeddings": 202752,
+        "rms_norm_eps": 1e-5})  # fmt: skip
+def glm4_moe_lite(c: Config) -> Doc:
+    """GLM-4.7-Flash: DeepSeek-V3's layer."""
+    c.only("topk_method", "noaux_tc")
+    sparse = sparse_layers(c, layers(c))
+    if sparse != sorted(sparse):
+        raise c.error("mlp_layer_types", "dense layers behind sparse ones are not supported")
+    inner = c.changed(first_k_dense_replace=sparse.count(False))
+    return dense_then_experts(inner, rmsnorm(c), latent(c), SIGMOID)

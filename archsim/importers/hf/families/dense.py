@@ -5,13 +5,26 @@ from __future__ import annotations
 from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.families.gemma import SCALED, causal, gelu
-from archsim.importers.hf.families.llama import biased, d_head, gated, layers, llama, mistral, qwen2
+from archsim.importers.hf.families.llama import (
+    biased,
+    capped,
+    d_head,
+    gated,
+    layers,
+    llama,
+    mistral,
+    plain,
+    qwen2,
+    rotary,
+    two_kinds,
+    uniform,
+    window,
+)
 from archsim.importers.hf.families.moe import mtp
 from archsim.importers.hf.families.registry import family
 from archsim.importers.hf.parts import (  # fmt: skip
     activation,
     attention,
-    decoder,
     every,
     head,
     layer_types,
@@ -27,22 +40,6 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embedding
           "low_freq_factor": 1.0, "high_freq_factor": 4.0}  # fmt: skip
 
 
-def uniform(c: Config, norm: Doc, block: Doc, ffn: Doc, **more: object) -> Doc:
-    """A decoder whose layers are all alike."""
-    layer = {"norm": norm, **more, "attention": block, "ffn": ffn}
-    return decoder(c, [("layers", layer)] * layers(c), norm)
-
-
-def two_kinds(c: Config, base: Doc, near: Doc, far: Doc, types: list[str]) -> Doc:
-    """A decoder of local and global layers; `near` and `far` are what their attention has beside the base's."""
-    norm, block = base["norm"], base["attention"]
-    kinds = {
-        "sliding_attention": ("local", base | {"attention": block | near}),
-        "full_attention": ("global", base | {"attention": block | far}),
-    }
-    return decoder(c, [kinds[t] for t in types], norm)
-
-
 # ApertusConfig
 @family("apertus", vocab_size=131072, hidden_size=4096, intermediate_size=14336, num_hidden_layers=32,
         num_attention_heads=32, hidden_act="xielu", max_position_embeddings=65536, rms_norm_eps=1e-5,
@@ -52,9 +49,8 @@ def apertus(c: Config) -> Doc:
     c.only("hidden_act", "xielu")
     c.only("post_norm", False)
     c.only("qk_norm", True)
-    bias = biased(c, "attention_bias", bias=True)
-    block = attention(c, **bias, qk_norm=rmsnorm(c), position=rope(c, d_head(c)))
-    return uniform(c, rmsnorm(c), block, mlp("xielu", c.count("intermediate_size"), bool(c.get("mlp_bias"))))
+    ffn = mlp("xielu", c.count("intermediate_size"), bool(c.get("mlp_bias")))
+    return uniform(c, rmsnorm(c), rotary(c, qk_norm=rmsnorm(c)), ffn)
 
 
 # ArceeConfig
@@ -63,9 +59,7 @@ def apertus(c: Config) -> Doc:
         tie_word_embeddings=False)  # fmt: skip
 def arcee(c: Config) -> Doc:
     """Arcee: LLaMA with a squared ReLU and no gate."""
-    block = attention(c, **biased(c, "attention_bias", bias=True), position=rope(c, d_head(c)))
-    ffn = mlp(activation(c, "hidden_act"), c.count("intermediate_size"), bool(c.get("mlp_bias")))
-    return uniform(c, rmsnorm(c), block, ffn)
+    return uniform(c, rmsnorm(c), rotary(c), plain(c))
 
 
 # CwmConfig
@@ -150,12 +144,9 @@ def granite(c: Config) -> Doc:
 
 def multiplied(c: Config, ffn: Doc) -> Doc:
     """Granite's frame around a feed-forward layer."""
-    norm, factor = rmsnorm(c), c.number("residual_multiplier")
-    block = attention(c, **biased(c, "attention_bias", bias=True), scale=c.number("attention_multiplier"))
-    block["position"] = rope(c, d_head(c))
+    factor, block = c.number("residual_multiplier"), rotary(c, scale=c.number("attention_multiplier"))
     scale = {"branch_scale": factor} if factor != 1 else {}
-    entries = [("layers", {"norm": norm, **scale, "attention": block, "ffn": ffn})] * layers(c)
-    return decoder(c, entries, norm, embedding=granite_embedding(c), output=granite_head(c))
+    return uniform(c, rmsnorm(c), block, ffn, embedding=granite_embedding(c), output=granite_head(c), **scale)
 
 
 def granite_embedding(c: Config) -> Doc | None:
@@ -204,9 +195,7 @@ def hunyuan_attention(c: Config) -> Doc:
     c.only("use_qk_norm", True)
     c.only("use_rotary_pos_emb", True)
     c.only("attention_head_dim", d_head(c))
-    bias = biased(c, "attention_bias", bias=True)
-    norm = rmsnorm(c) | {"place": "after_rope"}
-    return attention(c, **bias, qk_norm=norm, position=rope(c, d_head(c)))
+    return rotary(c, qk_norm=rmsnorm(c, place="after_rope"))
 
 
 # InternLM3Config
@@ -226,9 +215,7 @@ def internlm3(c: Config) -> Doc:
         layer_norm_eps=1e-5, tie_word_embeddings=False, attention_bias=True, mlp_bias=True)  # fmt: skip
 def jais2(c: Config) -> Doc:
     """Jais 2: LayerNorm, squared ReLU, biases."""
-    block = attention(c, **biased(c, "attention_bias", bias=True), position=rope(c, d_head(c)))
-    ffn = mlp(activation(c, "hidden_act"), c.count("intermediate_size"), bool(c.get("mlp_bias")))
-    return uniform(c, layernorm(c), block, ffn)
+    return uniform(c, layernorm(c), rotary(c), plain(c))
 
 
 # Qwen2Config; MiMo's own class derives from it and adds the prediction modules.
@@ -252,8 +239,8 @@ def ministral(c: Config) -> Doc:
     """Ministral: Mistral whose layers say one by one whether they have the window."""
     norm, n = rmsnorm(c), layers(c)
     base = {"norm": norm, "attention": attention(c, position=rope(c, d_head(c))), "ffn": gated(c)}
-    window = c.get("sliding_window")
-    types = layer_types(c, n, ["sliding_attention" if window is not None else "full_attention"] * n)
+    usual = "full_attention" if c.get("sliding_window") is None else "sliding_attention"
+    types = layer_types(c, n, [usual] * n)
     near = {"mask": sliding(c.count("sliding_window"))} if "sliding_attention" in types else {}
     return two_kinds(c, base, near, {}, types)
 
@@ -311,12 +298,11 @@ def ministral3(c: Config) -> Doc:
 def nanochat(c: Config) -> Doc:
     """nanochat: norms without parameters everywhere, on the embedding too."""
     norm = rmsnorm(c, affine=False)
-    bias = biased(c, "attention_bias", bias=True)
-    block = attention(c, **bias, qk_norm=norm | {"place": "after_rope"}, position=rope(c, d_head(c)))
     ffn = mlp(activation(c, "hidden_act"), c.count("intermediate_size"), False)
-    entries = [("layers", {"norm": norm, "attention": block, "ffn": ffn})] * layers(c)
-    cap = {"softcap": c.number("final_logit_softcapping")} if c.get("final_logit_softcapping") else {}
-    return decoder(c, entries, norm, embedding={"norm": norm}, output=head(c, **cap))
+    output = head(c, **capped(c, "final_logit_softcapping"))
+    return uniform(
+        c, norm, rotary(c, qk_norm=norm | {"place": "after_rope"}), ffn, embedding={"norm": norm}, output=output
+    )
 
 
 # SeedOssConfig
@@ -345,7 +331,7 @@ def stablelm(c: Config) -> Doc:
     if c.get("qk_layernorm"):
         block["qk_norm"] = norm | {"bias": False, "over": "heads"}
     block["position"] = rope(c, d_head(c))
-    parallel = {"parallel": "one_norm"} if c.get("use_parallel_residual") else {}
+    parallel: Doc = {"parallel": "one_norm"} if c.get("use_parallel_residual") else {}
     return uniform(c, norm, block, gated(c), **parallel)
 
 
@@ -360,9 +346,7 @@ def starcoder2(c: Config) -> Doc:
     c.only("mlp_type", "default")
     bias, norm = bool(c.get("use_bias")), layernorm(c, "norm_epsilon")
     block = attention(c, **({"bias": True} if bias else {}), position=rope(c, d_head(c)))
-    if c.get("sliding_window") is not None:
-        block["mask"] = sliding(c.count("sliding_window"))
-    return uniform(c, norm, block, mlp(activation(c, "hidden_act"), c.count("intermediate_size"), bias))
+    return uniform(c, norm, block | window(c), mlp(activation(c, "hidden_act"), c.count("intermediate_size"), bias))
 
 
 # VaultGemmaConfig
@@ -375,12 +359,7 @@ def vaultgemma(c: Config) -> Doc:
     causal(c)
     n, norm = layers(c), rmsnorm(c, offset=True)
     block = attention(c, scale=c.number("query_pre_attn_scalar") ** -0.5, position=rope(c, d_head(c)))
-    if c.get("attn_logit_softcapping") is not None:
-        block["softcap"] = c.number("attn_logit_softcapping")
-    base = {"norm": norm, "attention": block, "ffn": gelu(c)}
-    local = base | {"attention": block | {"mask": sliding(c.count("sliding_window"))}}
+    base = {"norm": norm, "attention": block | capped(c, "attn_logit_softcapping"), "ffn": gelu(c)}
     types = layer_types(c, n, every(n, 2, "full_attention", "sliding_attention"))
-    kinds = {"full_attention": ("global", base), "sliding_attention": ("local", local)}
-    capped = c.get("final_logit_softcapping") is not None
-    output = head(c, **({"softcap": c.number("final_logit_softcapping")} if capped else {}))
-    return decoder(c, [kinds[t] for t in types], norm, embedding=SCALED, output=output)
+    near, output = {"mask": sliding(c.count("sliding_window"))}, head(c, **capped(c, "final_logit_softcapping"))
+    return two_kinds(c, base, near, {}, types, embedding=SCALED, output=output)

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
-from archsim.importers.hf.families.deepseek import latent
-from archsim.importers.hf.families.dense import hunyuan_attention, multiplied, pattern_types, uniform
-from archsim.importers.hf.families.llama import biased, d_head, gated, layers, windowed
-from archsim.importers.hf.families.moe import dense_then_experts, top_k
+from archsim.importers.hf.families.dense import hunyuan_attention, multiplied, pattern_types
+from archsim.importers.hf.families.llama import biased, d_head, gated, layers, rotary, uniform, window, windowed
+from archsim.importers.hf.families.moe import (
+    UNIFORM,
+    dense_then_experts,
+    grouped_router,
+    n_experts,
+    qwen_entries,
+    shared_expert,
+    top_k,
+    unnormalized,
+)
 from archsim.importers.hf.families.registry import family
 from archsim.importers.hf.parts import (  # fmt: skip
     activation,
@@ -24,8 +32,6 @@ from archsim.importers.hf.parts import (  # fmt: skip
 )
 
 Doc = JsonObject
-UNIFORM = {"normalize": False}
-"""Router whose chosen weights are not made to add up to 1."""
 
 
 # DbrxConfig, DbrxAttentionConfig and DbrxFFNConfig
@@ -69,9 +75,7 @@ def dots1(c: Config) -> Doc:
     types = c.listed("layer_types", n) or []
     if "sliding_attention" in types or (window is not None and not types and first is not None and first < n):
         raise c.error("sliding_window", "layers with a window are not supported in this family")
-    bias = biased(c, "attention_bias", bias=True)
-    block = attention(c, **bias, qk_norm=norm, position=rope(c, d_head(c)))
-    return dense_then_experts(c, norm, block, {"score": "sigmoid", "selection_bias": True})
+    return dense_then_experts(c, norm, rotary(c, qk_norm=norm), {"score": "sigmoid", "selection_bias": True})
 
 
 # Ernie4_5_MoeConfig
@@ -86,12 +90,11 @@ def ernie4_5_moe(c: Config) -> Doc:
            "moe_norm_gate_logits", "moe_all_to_all_dropout", "num_nextn_predict_layers")  # fmt: skip
     n, norm, bias = layers(c), rmsnorm(c), biased(c, "use_bias", bias=True)
     act, width = activation(c, "hidden_act"), c.count("moe_intermediate_size")
-    shared = c.get("moe_num_shared_experts") or 0
-    block = attention(c, **bias, position=rope(c, d_head(c), interleaved=True))
-    beside = glu(act, width, **bias, **({"n": shared} if shared > 1 else {})) if shared else None
-    router = {"selection_bias": "parameter"}
     c.only("use_bias", False)
-    experts = moe(c.count("moe_num_experts"), c.count("moe_k"), glu(act, width), router, shared=beside)
+    block = attention(c, **bias, position=rope(c, d_head(c), interleaved=True))
+    shared = shared_expert(act, width, c.get("moe_num_shared_experts"))
+    router = {"selection_bias": "parameter"}
+    experts = moe(c.count("moe_num_experts"), c.count("moe_k"), glu(act, width), router, shared=shared)
     first, last = c.get("moe_layer_start_index") or 0, c.get("moe_layer_end_index")
     last, step = n - 1 if last == -1 else last, c.count("moe_layer_interval")
     base = {"norm": norm, "attention": block}
@@ -112,10 +115,7 @@ def exaone_moe(c: Config) -> Doc:
     c.skip("num_nextn_predict_layers", "is_moe_layer")
     n, norm = layers(c), rmsnorm(c)
     act, width, shared = (activation(c, "hidden_act"), c.count("moe_intermediate_size"), c.get("num_shared_experts"))
-    router: Doc = {"score": "sigmoid", "selection_bias": True, "scale": c.number("routed_scaling_factor")}
-    router |= {"groups": c.count("n_group"), "top_groups": c.count("topk_group")} if c.get("n_group") != 1 else {}
-    c.skip("topk_group")
-    router |= {} if c.get("norm_topk_prob") else UNIFORM
+    router = {"score": "sigmoid", "selection_bias": True} | grouped_router(c)
     beside = glu(act, width, n=shared) if shared else None
     experts = moe(c.count("num_experts", "n_routed_experts"), top_k(c), glu(act, width), router, shared=beside)
     types, near = pattern_types(c, n), {"position": rope(c, d_head(c))}
@@ -162,17 +162,13 @@ def olmoe(c: Config) -> Doc:
 
 
 def _olmo_attention(c: Config) -> Doc:
-    bias = biased(c, "attention_bias", bias=True)
-    block = attention(c, **bias, qk_norm=rmsnorm(c, over="all"), position=rope(c, d_head(c)))
-    if c.get("clip_qkv") is not None:
-        block["clip"] = c.number("clip_qkv")
-    return block
+    clip = {} if c.get("clip_qkv") is None else {"clip": c.number("clip_qkv")}
+    return rotary(c, qk_norm=rmsnorm(c, over="all")) | clip
 
 
 def plain_experts(c: Config) -> Doc:
     """Experts as wide as `intermediate_size`; their weights add up to 1 where `norm_topk_prob` says so."""
-    router = {} if c.get("norm_topk_prob") else UNIFORM
-    return moe(c.count("num_experts", "num_local_experts"), top_k(c), gated(c), router)
+    return moe(n_experts(c), top_k(c), gated(c), unnormalized(c))
 
 
 GRANITE = {
@@ -196,24 +192,7 @@ def granite_experts(c: Config) -> Doc:
     width = c.get("shared_intermediate_size") or 0
     act = activation(c, "hidden_act")
     shared = glu(act, c.count("shared_intermediate_size")) if width else None
-    return moe(c.count("num_local_experts", "num_experts"), top_k(c), gated(c), shared=shared)
-
-
-# Glm4MoeLiteConfig
-@family("glm4_moe_lite", vocab_size=154880, hidden_size=2048, intermediate_size=10240,
-        moe_intermediate_size=1536, num_hidden_layers=47, num_attention_heads=20, hidden_act="silu",
-        max_position_embeddings=202752, rms_norm_eps=1e-5, tie_word_embeddings=False, n_shared_experts=1,
-        n_routed_experts=64, routed_scaling_factor=1.8, kv_lora_rank=512, q_lora_rank=768,
-        qk_rope_head_dim=64, v_head_dim=256, qk_nope_head_dim=192, n_group=1, topk_group=1,
-        num_experts_per_tok=4, norm_topk_prob=True, first_k_dense_replace=1)  # fmt: skip
-def glm4_moe_lite(c: Config) -> Doc:
-    """GLM-4.7-Flash: DeepSeek-V3's layer."""
-    c.only("topk_method", "noaux_tc")
-    sparse = sparse_layers(c, layers(c))
-    if sparse != sorted(sparse):
-        raise c.error("mlp_layer_types", "dense layers behind sparse ones are not supported")
-    inner = c.changed(first_k_dense_replace=sparse.count(False))
-    return dense_then_experts(inner, rmsnorm(c), latent(c), {"score": "sigmoid", "selection_bias": True})
+    return moe(n_experts(c), top_k(c), gated(c), shared=shared)
 
 
 # HunYuanMoEV1Config
@@ -256,12 +235,8 @@ def phimoe(c: Config) -> Doc:
     scaling = c.data.get("rope_scaling")
     if isinstance(scaling, dict):
         c = c.changed(rope_scaling={k: v for k, v in scaling.items() if not k.endswith("_mscale")})
-    block = attention(c, **biased(c, "attention_bias", bias=True), position=rope(c, d_head(c)))
-    if c.get("sliding_window") is not None:
-        block["mask"] = sliding(c.count("sliding_window"))
-    ffn = moe(c.count("num_local_experts", "num_experts"), top_k(c), gated(c), UNIFORM)
-    entries = [("layers", {"norm": norm, "attention": block, "ffn": ffn})] * layers(c)
-    return decoder(c, entries, norm, output=head(c, **biased(c, "lm_head_bias", bias=True)))
+    ffn, output = moe(n_experts(c), top_k(c), gated(c), UNIFORM), head(c, **biased(c, "lm_head_bias", bias=True))
+    return uniform(c, norm, rotary(c) | window(c), ffn, output=output)
 
 
 # Qwen2MoeConfig
@@ -275,29 +250,21 @@ def qwen2_moe(c: Config) -> Doc:
     """Qwen1.5-MoE and Qwen2-MoE: a gated shared expert beside the routed ones."""
     n, norm = layers(c), rmsnorm(c)
     block = attention(c, **biased(c, "qkv_bias", qkv_bias=True), position=rope(c, d_head(c)))
-    types, window = windowed(c, n)
-    near = {"mask": sliding(window)} if window else {}
+    types, width = windowed(c, n)
+    near = {"mask": sliding(width)} if width else {}
     if len(set(types)) > 1:
         raise c.error("max_window_layers", "windows in some of the layers are not supported in this family")
     block |= near if "sliding_attention" in types else {}
     base = {"norm": norm, "attention": block}
-    return decoder(c, qwen_entries(c, n, base, shared_experts(c)), norm)
+    return decoder(c, qwen_entries(c, n, base, shared_experts(c, unnormalized(c))), norm)
 
 
-def shared_experts(c: Config) -> Doc:
+def shared_experts(c: Config, router: Doc) -> Doc:
     """Routed experts with a gated shared one."""
-    act, router = activation(c, "hidden_act"), {} if c.get("norm_topk_prob") else UNIFORM
+    act = activation(c, "hidden_act")
     shared = glu(act, c.count("shared_expert_intermediate_size"), gate=True)
     expert = glu(act, c.count("moe_intermediate_size"))
-    return moe(c.count("num_experts", "num_local_experts"), top_k(c), expert, router, shared=shared)
-
-
-def qwen_entries(c: Config, n: int, base: Doc, experts: Doc) -> list[tuple[str, Doc]]:
-    """Layers with experts but for those that the step and the list of exceptions name."""
-    dense, step = set(c.get("mlp_only_layers") or ()), c.count("decoder_sparse_step")
-    c.skip("intermediate_size")
-    sparse = [i not in dense and (i + 1) % step == 0 for i in range(n)]
-    return [("moe", base | {"ffn": experts}) if s else ("dense", base | {"ffn": gated(c)}) for s in sparse]
+    return moe(n_experts(c), top_k(c), expert, router, shared=shared)
 
 
 # SolarOpenConfig

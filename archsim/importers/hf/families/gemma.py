@@ -1,4 +1,4 @@
-"""Gemma 1 to 3 and Gemma 3n."""
+"""Gemma 1 to 4, Gemma 3n with its AltUp, LAuReL and embeddings per layer among them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from collections.abc import Sequence
 
 from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
-from archsim.importers.hf.families.llama import d_head, layers
+from archsim.importers.hf.families.llama import capped, d_head, layers, uniform
 from archsim.importers.hf.families.registry import family
-from archsim.importers.hf.parts import attention, decoder, every, glu, head, layer_types, rmsnorm, rope, sliding
+from archsim.importers.hf.parts import attention, decoder, every, glu, head, heads, layer_types, rmsnorm, rope, sliding
+from archsim.importers.hf.pattern import Entry, difference, pattern, runs, shared
 
 Doc = JsonObject
 SCALED = {"scale": "sqrt_d_model"}
+FULL = "full_attention"
+LOCAL_THETA, GLOBAL_THETA, GLOBAL_SHARE = 10_000.0, 1_000_000.0, 0.25
 
 
 def gelu(c: Config, **more: object) -> Doc:
@@ -34,9 +37,7 @@ def causal(c: Config) -> None:
 def gemma(c: Config) -> Doc:
     """Gemma: wide heads, GeGLU, embedding scaled by the root of the width."""
     causal(c)
-    norm = rmsnorm(c, offset=True)
-    layer = {"norm": norm, "attention": attention(c, position=rope(c, d_head(c))), "ffn": gelu(c)}
-    return decoder(c, [("layers", layer)] * layers(c), norm, embedding=SCALED)
+    return uniform(c, rmsnorm(c, offset=True), attention(c, position=rope(c, d_head(c))), gelu(c), embedding=SCALED)
 
 
 # Gemma2Config
@@ -48,7 +49,7 @@ def gemma2(c: Config) -> Doc:
     """Gemma 2: every second layer local, norms on both sides of a branch, capped scores and logits."""
     c.skip("cache_implementation")
     position = rope(c, d_head(c))
-    block = _scaled(c) | _capped(c, "attn_logit_softcapping") | {"position": position}
+    block = _scaled(c) | capped(c, "attn_logit_softcapping") | {"position": position}
     types = layer_types(c, layers(c), every(layers(c), 2, "full_attention", "sliding_attention"))
     return _sandwich(c, {"full_attention": block, "sliding_attention": block | _near(c)}, types)
 
@@ -61,7 +62,7 @@ def gemma2(c: Config) -> Doc:
 def gemma3(c: Config) -> Doc:
     """Gemma 3: five local layers to one global, each kind with rotary positions of its own."""
     c.skip("cache_implementation", "mm_tokens_per_image")
-    block = _scaled(c) | {"qk_norm": rmsnorm(c, offset=True)} | _capped(c, "attn_logit_softcapping")
+    block = _scaled(c) | {"qk_norm": rmsnorm(c, offset=True)} | capped(c, "attn_logit_softcapping")
     near, far = local_and_global(c)
     step = c.count("sliding_window_pattern", "_sliding_window_pattern")
     types = layer_types(c, layers(c), every(layers(c), step, "full_attention", "sliding_attention"))
@@ -85,10 +86,6 @@ def _scaled(c: Config) -> Doc:
     return attention(c) | {"scale": c.number("query_pre_attn_scalar") ** -0.5}
 
 
-def _capped(c: Config, key: str) -> Doc:
-    return {"softcap": c.number(key)} if c.get(key) is not None else {}
-
-
 def _near(c: Config) -> Doc:
     return {"mask": sliding(c.count("sliding_window"))}
 
@@ -99,5 +96,203 @@ def _sandwich(c: Config, blocks: dict[str, Doc], types: Sequence[str]) -> Doc:
     base = {"norm": norm, "placement": "pre+post"}
     kinds = {t: base | {"attention": block, "ffn": gelu(c)} for t, block in blocks.items()}
     names = {"full_attention": "global", "sliding_attention": "local"}
-    output = head(c) | _capped(c, "final_logit_softcapping")
+    output = head(c) | capped(c, "final_logit_softcapping")
     return decoder(c, [(names[t], kinds[t]) for t in types], norm, embedding=SCALED, output=output)
+
+
+# Gemma3nTextConfig
+@family("gemma3n_text", vocab_size=262400, hidden_size=2048, intermediate_size=16384, num_hidden_layers=35,
+        num_attention_heads=8, num_key_value_heads=2, head_dim=256, max_position_embeddings=32768,
+        rms_norm_eps=1e-6, sliding_window=512, final_logit_softcapping=30.0,
+        vocab_size_per_layer_input=262144, hidden_size_per_layer_input=256, altup_num_inputs=4,
+        num_kv_shared_layers=15, laurel_rank=64, rope_theta=1000000.0, rope_local_base_freq=10000.0,
+        tie_word_embeddings=True)  # fmt: skip
+def gemma3n(c: Config) -> Doc:
+    """Gemma 3n's text decoder."""
+    causal(c)
+    c.skip("altup_active_idx", "altup_coef_clip", "altup_correct_scale", "query_pre_attn_scalar",
+           "altup_lr_multiplier", "attn_logit_softcapping")  # fmt: skip
+    norm = rmsnorm(c)
+    entries = _gemma3n_entries(c, norm)
+    output = head(c, softcap=c.number("final_logit_softcapping"))
+    doc = decoder(c, entries[:1], norm, output=output, embedding=SCALED | {"per_layer": _table(c, norm)})
+    return _with_readers(doc, entries, layers(c) - (c.get("num_kv_shared_layers") or 0))
+
+
+def _with_readers(doc: Doc, entries: list[Entry], own: int) -> Doc:
+    """The document with these layers, of which only the first `own` have keys and values of their own."""
+    base = shared([layer for _, layer in entries])
+    stacks = segments([(name, difference(layer, base)) for name, layer in entries], own)
+    return {k: v for k, v in doc.items() if k != "head"} | {"layer": base, "layers": stacks, "head": doc["head"]}
+
+
+def segments(entries: list[Entry], own: int) -> list[Doc]:
+    """Groups of one pattern each: sparse activations, dense ones, readers of the second group's caches."""
+    sparse = sum("sparsity" in layer.get("ffn", {}) for _, layer in entries[:own])
+    result = [_segment("sparse", entries[:sparse])] if 0 < sparse < own else []
+    result.append(_segment("own", entries[sparse if sparse < own else 0 : own]))
+    last = result[-1]["layers"]
+    readers = [
+        (kind, layer | {"attention": layer.get("attention", {}) | {"kv_from": _owner(last, kind)}})
+        for kind, layer in entries[own:]
+    ]
+    return result + ([_segment("shared", readers)] if readers else [])
+
+
+def _segment(name: str, entries: list[Entry]) -> Doc:
+    parts = pattern(entries)
+    if len(parts) == 1 and "layers" in parts[0]:
+        return {"name": name, **parts[0]}
+    return {"name": name, "layers": runs(entries)}
+
+
+def _owner(last: list[Doc], kind: str) -> str:
+    """Path of the last layer of one kind that has a cache."""
+    names: list[str] = [layer["name"] for layer in last if layer["name"].startswith(kind)]
+    return "own." + names[-1]
+
+
+def _gemma3n_entries(c: Config, norm: Doc) -> list[Entry]:
+    """Every layer in full, as if each had its own keys and values."""
+    n = layers(c)
+    block = attention(c, scale=1.0, qk_norm=norm | {"value": True})
+    near, far = local_and_global(c)
+    kinds = {
+        "full_attention": ("global", {"position": far}),
+        "sliding_attention": ("local", {"position": near, "mask": sliding(c.count("sliding_window"))}),
+    }
+    types = layer_types(c, n, every(n, 5, "full_attention", "sliding_attention"))
+    ffns, result = _gemma3n_ffns(c, n), []
+    for i, kind in enumerate(types):
+        name, more = kinds[kind]
+        result.append((name, _gemma3n_layer(c, norm, block | more, ffns[i])))
+    return result
+
+
+def _gemma3n_layer(c: Config, norm: Doc, block: Doc, ffn: Doc) -> Doc:
+    return {
+        "norm": norm,
+        "placement": "pre+post",
+        "attention": block,
+        "ffn": ffn,
+        "altup": {"n": c.count("altup_num_inputs"), "norm": norm},
+        "laurel": {"rank": c.count("laurel_rank"), "norm": norm},
+        "per_layer_input": {"d": c.count("hidden_size_per_layer_input"), "norm": norm},
+    }
+
+
+def _gemma3n_ffns(c: Config, n: int) -> list[Doc]:
+    """Feed-forward layers: one width or a list of them, some with a share of activations zeroed."""
+    c.only("hidden_activation", "gelu_pytorch_tanh")
+    widths = c.get("intermediate_size")
+    widths = widths if isinstance(widths, list) else [c.count("intermediate_size")] * n
+    sparse = c.listed("activation_sparsity_pattern", n)
+    if sparse is None:
+        sparse = [0.95 if n > 10 and i < 10 else 0.0 for i in range(n)]
+    return [glu("gelu_tanh", w, **({"sparsity": s} if s else {})) for w, s in zip(widths, sparse, strict=True)]
+
+
+def _table(c: Config, norm: Doc) -> Doc:
+    return {
+        "d": c.count("hidden_size_per_layer_input"),
+        "vocab_size": c.count("vocab_size_per_layer_input"),
+        "norm": norm,
+    }
+
+
+# Gemma4TextConfig
+@family("gemma4_text", vocab_size=262144, hidden_size=2304, intermediate_size=9216, num_hidden_layers=30,
+        num_attention_heads=8, num_key_value_heads=4, head_dim=256, global_head_dim=512, rms_norm_eps=1e-6,
+        max_position_embeddings=131072, sliding_window=512, vocab_size_per_layer_input=262144,
+        hidden_size_per_layer_input=256, tie_word_embeddings=True)  # fmt: skip
+def gemma4(c: Config) -> Doc:
+    """The text decoders without experts. Layers carry a fixed factor, which is no parameter and changes no cost."""
+    c.only("enable_moe_block", False)
+    c.only("use_bidirectional_attention", "vision")
+    c.skip("num_experts", "top_k_experts", "moe_intermediate_size", "cache_implementation")
+    n, norm = layers(c), rmsnorm(c)
+    own = n - (c.get("num_kv_shared_layers") or 0)
+    entries, output = _gemma4_entries(c, n, own, norm), head(c) | capped(c, "final_logit_softcapping")
+    c.skip("vocab_size_per_layer_input")
+    embedding = SCALED | ({"per_layer": _table(c, norm)} if c.get("hidden_size_per_layer_input") else {})
+    if own == n:
+        return decoder(c, entries, norm, output=output, embedding=embedding)
+    return _with_readers(decoder(c, entries[:1], norm, output=output, embedding=embedding), entries, own)
+
+
+def _gemma4_entries(c: Config, n: int, own: int, norm: Doc) -> list[Entry]:
+    """Every layer, as if each had its own keys and values."""
+    types = layer_types(c, n, every(n, 6, FULL, "sliding_attention"))
+    types = [*types[:-1], FULL]
+    if not 0 < own <= n or (own < n and not set(types[own:]) <= set(types[:own])):
+        raise c.error("num_kv_shared_layers", "no layer of the same kind has a cache to share")
+    wide = 2 if c.get("use_double_wide_mlp") else 1
+    c.only("hidden_activation", "gelu_pytorch_tanh")
+    blocks = {True: ("global", _global(c, types, norm)), False: ("local", _local(c, norm))}
+    added = _per_layer(c, norm)
+    entries = []
+    for i, kind in enumerate(types):
+        name, block = blocks[kind == FULL]
+        ffn = glu("gelu_tanh", c.count("intermediate_size") * (wide if i >= own else 1))
+        layer = {"norm": norm, "placement": "pre+post", "attention": block, "ffn": ffn} | added
+        entries.append((name, layer))
+    return entries
+
+
+def _local(c: Config, norm: Doc) -> Doc:
+    n = c.count("num_attention_heads")
+    near = {"position": {"kind": "rope", "theta": _rope(c, "sliding_attention")[0]}}
+    near["mask"] = sliding(c.count("sliding_window"))
+    return heads(n, c.count("num_key_value_heads", default=n), c.count("head_dim"), **_normed(c, norm), **near)
+
+
+def _global(c: Config, types: list[str], norm: Doc) -> Doc:
+    """Global layers: heads of their own size, and fewer of keys where those serve as values."""
+    n, kv = c.count("num_attention_heads"), c.count("num_key_value_heads")
+    alike = bool(c.get("attention_k_eq_v"))
+    size, own = c.count("global_head_dim"), c.get("num_global_key_value_heads")
+    kv = c.count("num_global_key_value_heads") if alike and own is not None else kv
+    size, kv = _listed(c, types, size, kv)
+    theta, dim = _rope(c, FULL, size)
+    position = {"kind": "rope", "theta": theta} | ({"dim": dim} if dim < size else {})
+    same = {"keys_as_values": True} if alike else {}
+    return heads(n, kv, size, **_normed(c, norm), position=position, **same)
+
+
+def _listed(c: Config, types: list[str], size: int, kv: int) -> tuple[int, int]:
+    """The same from `per_layer_config`, which newer files have: one entry for every global layer, all alike."""
+    given = c.get("per_layer_config")
+    if not given:
+        return size, kv
+    wanted = {i for i, kind in enumerate(types) if kind == FULL}
+    alike = isinstance(given, dict) and {int(k) for k in given if str(k).isdecimal()} == wanted
+    values = list(given.values()) if alike else []
+    first = values[0] if values and isinstance(values[0], dict) else {}
+    if not first or any(v != first for v in values) or not first.keys() <= {"head_dim", "num_key_value_heads"}:
+        raise c.error("per_layer_config", "not one size for all global layers and no other")
+    own = Config(first, {"head_dim": size, "num_key_value_heads": kv}, "per_layer_config.")
+    return own.count("head_dim"), own.count("num_key_value_heads")
+
+
+def _rope(c: Config, kind: str, size: int = 0) -> tuple[int, int]:
+    """Base and rotated dimensions of one kind of layer; `proportional` leaves all but a share unrotated."""
+    given = c.child("rope_parameters")
+    own = given.child(kind) if given is not None and kind in given.data else None
+    if given is not None:
+        given.skip(FULL, "sliding_attention")
+    usual = GLOBAL_THETA if kind == FULL else LOCAL_THETA
+    if own is None:
+        return int(usual), int(size * (GLOBAL_SHARE if kind == FULL else 1))
+    own.only("rope_type", "default", "proportional")
+    theta, share = own.get("rope_theta"), own.get("partial_rotary_factor")
+    return int(usual if theta is None else theta), int(size * (1.0 if share is None else share))
+
+
+def _normed(c: Config, norm: Doc) -> Doc:
+    bias = {"bias": True} if c.get("attention_bias") else {}
+    return {"scale": 1.0, "qk_norm": norm | {"value": True}} | bias
+
+
+def _per_layer(c: Config, norm: Doc) -> Doc:
+    size = c.get("hidden_size_per_layer_input")
+    return {"per_layer_input": {"d": c.count("hidden_size_per_layer_input"), "norm": norm}} if size else {}

@@ -1,11 +1,12 @@
-"""Decoders with linear attention beside softmax attention."""
+"""Decoders with linear attention or short convolutions beside softmax attention."""
 
 from __future__ import annotations
 
 from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
-from archsim.importers.hf.families.llama import biased, d_head, gated, layers
-from archsim.importers.hf.families.moe import mtp, top_k
+from archsim.importers.hf.families.experts import shared_experts
+from archsim.importers.hf.families.llama import biased, d_head, gated, layers, rotary
+from archsim.importers.hf.families.moe import mtp, n_experts, qwen_entries, top_k, unnormalized
 from archsim.importers.hf.families.registry import family
 from archsim.importers.hf.parts import activation, attention, decoder, every, glu, layer_types, moe, rmsnorm, rope
 
@@ -31,7 +32,7 @@ def minimax(c: Config) -> Doc:
         position["dim"] = c.count("rotary_dim")
     lightning = {"kind": "lightning", "n_heads": n_heads, "d_head": size, "chunk": c.count("block_size"),
                  "activation": activation(c, "hidden_act")}  # fmt: skip
-    ffn = moe(c.count("num_local_experts", "num_experts"), top_k(c), gated(c))
+    ffn = moe(n_experts(c), top_k(c), gated(c))
     base = {"norm": norm, "placement": "residual_after_norm", **_factors(c)}
     full = base | {"attention": attention(c, position=position), "ffn": ffn}
     kinds = {"linear_attention": ("linear", base | {"mixer": lightning, "ffn": ffn}), "full_attention": ("full", full)}
@@ -86,7 +87,7 @@ def qwen3_5(c: Config) -> Doc:
 def qwen3_5_moe(c: Config) -> Doc:
     """Qwen3.5: experts in every layer."""
     c.skip("intermediate_size")
-    return _gated(c, _qwen_experts(c))
+    return _gated(c, shared_experts(c, {}))
 
 
 def _gated(c: Config, ffn: Doc) -> Doc:
@@ -109,13 +110,6 @@ def _gated(c: Config, ffn: Doc) -> Doc:
     return doc | mtp(c.get("mtp_num_hidden_layers"), full)
 
 
-def _qwen_experts(c: Config) -> Doc:
-    act = activation(c, "hidden_act")
-    shared = glu(act, c.count("shared_expert_intermediate_size"), gate=True)
-    expert = glu(act, c.count("moe_intermediate_size"))
-    return moe(c.count("num_experts", "num_local_experts"), top_k(c), expert, shared=shared)
-
-
 def delta_net(c: Config) -> Doc:
     """The mixer of the layers with linear attention."""
     return {
@@ -126,3 +120,83 @@ def delta_net(c: Config) -> Doc:
         "d_value": c.count("linear_value_head_dim"),
         "d_conv": c.count("linear_conv_kernel_dim"),
     }
+
+
+# Qwen3NextConfig
+@family("qwen3_next", **{**QWEN, "vocab_size": 151936}, hidden_size=2048, intermediate_size=5632,
+        num_hidden_layers=48, num_attention_heads=16, decoder_sparse_step=1, moe_intermediate_size=512,
+        shared_expert_intermediate_size=512, num_experts_per_tok=10, num_experts=512,
+        norm_topk_prob=True)  # fmt: skip
+def qwen3_next(c: Config) -> Doc:
+    """Qwen3-Next: three gated delta nets to one gated softmax attention, many small experts."""
+    c.skip("full_attention_interval")
+    n, norm = layers(c), rmsnorm(c, offset=True)
+    block = rotary(c, qk_norm=norm, gate={"per": "element"})
+    kinds = {"full_attention": ("full", {"attention": block}), "linear_attention": ("linear", {"mixer": delta_net(c)})}
+    default = every(n, c.count("full_attention_interval"), "full_attention", "linear_attention")
+    types = layer_types(c, n, default, BOTH)
+    ffns = qwen_entries(c, n, {"norm": norm}, shared_experts(c, unnormalized(c)))
+    entries = []
+    for kind, (ffn, layer) in zip(types, ffns, strict=True):
+        name, mix = kinds[kind]
+        entries.append((name + ("_dense" if ffn == "dense" else ""), {"norm": norm} | mix | {"ffn": layer["ffn"]}))
+    return decoder(c, entries, norm)
+
+
+LFM2 = {
+    "vocab_size": 65536, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+    "max_position_embeddings": 128_000, "norm_eps": 1e-5, "tie_word_embeddings": True, "conv_bias": False,
+    "conv_L_cache": 3, "rope_parameters": {"rope_theta": 1000000.0},
+}  # fmt: skip
+"""What Lfm2Config and Lfm2MoeConfig have in common."""
+
+
+# Lfm2Config
+@family("lfm2", hidden_size=2560, intermediate_size=12288, block_multiple_of=256, block_ffn_dim_multiplier=1.0,
+        block_auto_adjust_ff_dim=True, **LFM2)  # fmt: skip
+def lfm2(c: Config) -> Doc:
+    """LFM2: the file's feed-forward width is that of two matrices, of which three matrices have two thirds."""
+    c.skip("block_dim", "block_norm_eps", "block_mlp_init_scale", "block_out_init_scale", "conv_dim",
+           "block_use_xavier_init", "conv_dim_out", "conv_use_xavier_init", "num_heads")  # fmt: skip
+    c.only("block_use_swiglu", True)
+    return _lfm2(c, [glu("silu", _width(c))] * layers(c))
+
+
+def _width(c: Config) -> int:
+    """Two thirds of the width, times a factor and rounded up to a multiple, unless switched off."""
+    width, factor = c.count("block_ff_dim", "intermediate_size"), c.number("block_ffn_dim_multiplier")
+    multiple = c.count("block_multiple_of")
+    if not c.get("block_auto_adjust_ff_dim"):
+        return width
+    return -(-int(factor * int(2 * width / 3)) // multiple) * multiple
+
+
+# Lfm2MoeConfig
+@family("lfm2_moe", hidden_size=2048, intermediate_size=7168, moe_intermediate_size=1792, num_dense_layers=2,
+        num_experts_per_tok=4, num_experts=32, use_expert_bias=True, routed_scaling_factor=1.0,
+        norm_topk_prob=True, **LFM2)  # fmt: skip
+def lfm2_moe(c: Config) -> Doc:
+    """LFM2 with experts behind the first layers."""
+    n, dense = layers(c), c.get("num_dense_layers")
+    router: Doc = {"score": "sigmoid", "scale": c.number("routed_scaling_factor")}
+    router |= biased(c, "use_expert_bias", selection_bias=True)
+    router |= unnormalized(c)
+    experts = moe(c.count("num_experts"), top_k(c), glu("silu", c.count("moe_intermediate_size")), router)
+    first = glu("silu", c.count("intermediate_size"))
+    return _lfm2(c, [first if i < dense else experts for i in range(n)])
+
+
+def _lfm2(c: Config, ffns: list[Doc]) -> Doc:
+    """Convolutions and attention in the order of the file, each before its feed-forward layer."""
+    c.only("use_pos_enc", True)
+    n, norm = len(ffns), rmsnorm(c, "norm_eps")
+    full = range(n) if c.get("full_attn_idxs") is None else c.get("full_attn_idxs")
+    order = ["full_attention" if i in full else "conv" for i in range(n)]
+    mixer = {"kind": "short_conv", "d_inner": c.count("hidden_size"), "d_conv": c.count("conv_L_cache")}
+    mixer |= biased(c, "conv_bias", bias=True)
+    block = attention(c, qk_norm=norm, position=rope(c, d_head(c)))
+    kinds = {"conv": ("conv", {"mixer": mixer}), "full_attention": ("full", {"attention": block})}
+    found = [kinds[t] for t in layer_types(c, n, order, tuple(kinds))]
+    entries = [(name, {"norm": norm, **own, "ffn": ffn}) for (name, own), ffn in zip(found, ffns, strict=True)]
+    tied = c.first("tie_embedding", "tie_word_embeddings")
+    return decoder(c.changed(tie_word_embeddings=tied), entries, norm)

@@ -44,19 +44,55 @@ def biased(c: Config, key: str, **to: object) -> Doc:
     return to if c.get(key) else {}
 
 
+def rotary(c: Config, **more: object) -> Doc:
+    """Attention with rotary positions, and with biases where `attention_bias` says so."""
+    return attention(c, **biased(c, "attention_bias", bias=True), **more, position=rope(c, d_head(c)))
+
+
+def plain(c: Config) -> Doc:
+    """The feed-forward layer of two matrices."""
+    return mlp(activation(c, "hidden_act"), c.count("intermediate_size"), bool(c.get("mlp_bias")))
+
+
+def window(c: Config) -> Doc:
+    """The mask of `sliding_window`, where there is one."""
+    return {"mask": sliding(c.count("sliding_window"))} if c.get("sliding_window") else {}
+
+
+def capped(c: Config, key: str) -> Doc:
+    """A soft cap, where the config has one."""
+    return {"softcap": c.number(key)} if c.get(key) is not None else {}
+
+
+def uniform(
+    c: Config, norm: Doc, block: Doc, ffn: Doc, *, output: Doc | None = None, embedding: Doc | None = None,
+    **more: object,
+) -> Doc:  # fmt: skip
+    """A decoder whose layers are all alike; `more` is what else a layer has."""
+    layer = {"norm": norm, **more, "attention": block, "ffn": ffn}
+    return decoder(c, [("layers", layer)] * layers(c), norm, output=output, embedding=embedding)
+
+
+def two_kinds(
+    c: Config, base: Doc, near: Doc, far: Doc, types: list[str], *,
+    output: Doc | None = None, embedding: Doc | None = None,
+) -> Doc:  # fmt: skip
+    """A decoder of local and global layers; `near` and `far` are what their attention has beside the base's."""
+    block = base["attention"]
+    kinds = {
+        "sliding_attention": ("local", base | {"attention": block | near}),
+        "full_attention": ("global", base | {"attention": block | far}),
+    }
+    return decoder(c, [kinds[t] for t in types], base["norm"], output=output, embedding=embedding)
+
+
 # LlamaConfig
 @family("llama", vocab_size=32000, hidden_size=4096, intermediate_size=11008, num_hidden_layers=32,
         num_attention_heads=32, hidden_act="silu", max_position_embeddings=2048, rms_norm_eps=1e-6,
         tie_word_embeddings=False)  # fmt: skip
 def llama(c: Config) -> Doc:
     """LLaMA: RMSNorm, rotary positions, SwiGLU."""
-    norm = rmsnorm(c)
-    layer = {
-        "norm": norm,
-        "attention": attention(c, **biased(c, "attention_bias", bias=True), position=rope(c, d_head(c))),
-        "ffn": gated(c, **biased(c, "mlp_bias", bias=True)),
-    }
-    return decoder(c, [("layers", layer)] * layers(c), norm)
+    return uniform(c, rmsnorm(c), rotary(c), gated(c, **biased(c, "mlp_bias", bias=True)))
 
 
 # MistralConfig
@@ -65,10 +101,7 @@ def llama(c: Config) -> Doc:
         rms_norm_eps=1e-6, sliding_window=4096, tie_word_embeddings=False)  # fmt: skip
 def mistral(c: Config) -> Doc:
     """Mistral: LLaMA with a sliding window in every layer, unless it is null."""
-    norm, block = rmsnorm(c), attention(c, position=rope(c, d_head(c)))
-    if c.get("sliding_window"):
-        block["mask"] = sliding(c.count("sliding_window"))
-    return decoder(c, [("layers", {"norm": norm, "attention": block, "ffn": gated(c)})] * layers(c), norm)
+    return uniform(c, rmsnorm(c), attention(c, position=rope(c, d_head(c))) | window(c), gated(c))
 
 
 # Qwen2Config
@@ -88,8 +121,7 @@ def qwen2(c: Config) -> Doc:
         max_window_layers=28, tie_word_embeddings=False)  # fmt: skip
 def qwen3(c: Config) -> Doc:
     """Qwen3: normed queries and keys instead of biases."""
-    bias = biased(c, "attention_bias", bias=True)
-    return _qwen(c, attention(c, **bias, qk_norm=rmsnorm(c), position=rope(c, d_head(c))))
+    return _qwen(c, rotary(c, qk_norm=rmsnorm(c)))
 
 
 def _qwen(c: Config, block: Doc) -> Doc:
@@ -121,10 +153,8 @@ def olmo(c: Config) -> Doc:
     """OLMo: LLaMA with a norm that has no parameters."""
     c.skip("rms_norm_eps")
     norm = {"kind": "layernorm", "eps": 1e-5, "affine": False}
-    block = attention(c, **biased(c, "attention_bias", bias=True), position=rope(c, d_head(c)))
-    if c.get("clip_qkv") is not None:
-        block["clip"] = c.number("clip_qkv")
-    return decoder(c, [("layers", {"norm": norm, "attention": block, "ffn": gated(c)})] * layers(c), norm)
+    clip = {} if c.get("clip_qkv") is None else {"clip": c.number("clip_qkv")}
+    return uniform(c, norm, rotary(c) | clip, gated(c))
 
 
 # Olmo2Config
@@ -134,10 +164,7 @@ def olmo(c: Config) -> Doc:
 def olmo2(c: Config) -> Doc:
     """OLMo 2: norms on the branches' outputs, and over the whole query and key projections."""
     norm = rmsnorm(c)
-    bias = biased(c, "attention_bias", bias=True)
-    block = attention(c, **bias, qk_norm=norm | {"over": "all"}, position=rope(c, d_head(c)))
-    layer = {"norm": norm, "placement": "post_inside", "attention": block, "ffn": gated(c)}
-    return decoder(c, [("layers", layer)] * layers(c), norm)
+    return uniform(c, norm, rotary(c, qk_norm=norm | {"over": "all"}), gated(c), placement="post_inside")
 
 
 # Phi3Config
@@ -146,15 +173,12 @@ def olmo2(c: Config) -> Doc:
         tie_word_embeddings=False)  # fmt: skip
 def phi3(c: Config) -> Doc:
     """Phi-3 and Phi-4: LLaMA with fused projections, and a window in all layers of some."""
-    norm, position = rmsnorm(c), rope(c, d_head(c))
+    position = rope(c, d_head(c))
     original = c.get("original_max_position_embeddings")
     if "scaling" in position and original:
         position["scaling"] = {"original_max": original} | position["scaling"]
     c.skip("attention_bias", "mlp_bias")
-    block = attention(c, position=position)
-    if c.get("sliding_window"):
-        block["mask"] = sliding(c.count("sliding_window"))
-    return decoder(c, [("layers", {"norm": norm, "attention": block, "ffn": gated(c)})] * layers(c), norm)
+    return uniform(c, rmsnorm(c), attention(c, position=position) | window(c), gated(c))
 
 
 # NemotronConfig
@@ -164,11 +188,8 @@ def phi3(c: Config) -> Doc:
         rope_parameters={"rope_theta": 10000.0, "partial_rotary_factor": 0.5})  # fmt: skip
 def nemotron(c: Config) -> Doc:
     """Nemotron-4: LayerNorm whose weight is stored less one, squared ReLU without a gate."""
-    norm = layernorm(c, "norm_eps", offset=True)
     c.skip("rope_percent", "rotary_percent")
-    block = attention(c, **biased(c, "attention_bias", bias=True), position=rope(c, d_head(c)))
-    ffn = mlp(activation(c, "hidden_act"), c.count("intermediate_size"), bool(c.get("mlp_bias")))
-    return decoder(c, [("layers", {"norm": norm, "attention": block, "ffn": ffn})] * layers(c), norm)
+    return uniform(c, layernorm(c, "norm_eps", offset=True), rotary(c), plain(c))
 
 
 # GlmConfig
@@ -179,9 +200,9 @@ def nemotron(c: Config) -> Doc:
         rope_parameters={"rope_theta": 10000.0, "partial_rotary_factor": 0.5})  # fmt: skip
 def glm(c: Config) -> Doc:
     """GLM-4: half of each head rotated in neighbouring pairs, biases on queries, keys and values."""
-    norm, position = rmsnorm(c), rope(c, d_head(c), interleaved=True)
+    position = rope(c, d_head(c), interleaved=True)
     block = attention(c, **biased(c, "attention_bias", qkv_bias=True), position=position)
-    return decoder(c, [("layers", {"norm": norm, "attention": block, "ffn": gated(c)})] * layers(c), norm)
+    return uniform(c, rmsnorm(c), block, gated(c))
 
 
 # CohereConfig
@@ -195,9 +216,7 @@ def cohere(c: Config) -> Doc:
     if c.get("use_qk_norm"):
         block["qk_norm"] = norm | {"over": "heads"}
     block["position"] = rope(c, d_head(c), interleaved=True)
-    layer = {"norm": norm, "parallel": "one_norm", "attention": block, "ffn": gated(c)}
-    output = head(c, scale=c.number("logit_scale"))
-    return decoder(c, [("layers", layer)] * layers(c), norm, output=output)
+    return uniform(c, norm, block, gated(c), parallel="one_norm", output=head(c, scale=c.number("logit_scale")))
 
 
 # Cohere2Config
@@ -216,9 +235,7 @@ def cohere2(c: Config) -> Doc:
     near = {"position": rope(c, d_head(c), interleaved=True), "mask": sliding(c.count("sliding_window"))}
     step = c.count("sliding_window_pattern", "_sliding_window_pattern")
     types = layer_types(c, n, every(n, step, "full_attention", "sliding_attention"))
-    local = base | {"attention": block | near}
-    entries = [("local", local) if t == "sliding_attention" else ("global", base) for t in types]
-    return decoder(c, entries, norm, output=head(c, scale=c.number("logit_scale")))
+    return two_kinds(c, base, near, {}, types, output=head(c, scale=c.number("logit_scale")))
 
 
 # SmolLM3Config
@@ -232,9 +249,9 @@ def smollm3(c: Config) -> Doc:
     c.skip("sliding_window", "layer_types", "max_window_layers")
     n, norm = layers(c), rmsnorm(c)
     block = attention(c, **biased(c, "attention_bias", bias=True))
-    plain = {"norm": norm, "attention": block, "ffn": gated(c, **biased(c, "mlp_bias", bias=True))}
-    rotated = plain | {"attention": block | {"position": rope(c, d_head(c))}}
-    entries = [("rope", rotated) if r else ("nope", plain) for r in rotated_layers(c, n)]
+    base = {"norm": norm, "attention": block, "ffn": gated(c, **biased(c, "mlp_bias", bias=True))}
+    rotated = base | {"attention": block | {"position": rope(c, d_head(c))}}
+    entries = [("rope", rotated) if r else ("nope", base) for r in rotated_layers(c, n)]
     return decoder(c, entries, norm)
 
 

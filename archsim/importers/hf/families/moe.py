@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
-from archsim.importers.hf.families.llama import biased, d_head, gated, layers, rotated_layers, windowed
+from archsim.importers.hf.families.llama import (
+    biased,
+    d_head,
+    gated,
+    layers,
+    rotary,
+    rotated_layers,
+    two_kinds,
+    uniform,
+    window,
+    windowed,
+)
 from archsim.importers.hf.families.registry import family
 from archsim.importers.hf.parts import (  # fmt: skip
     activation,
@@ -18,6 +29,7 @@ from archsim.importers.hf.parts import (  # fmt: skip
     rope,
     sliding,
 )
+from archsim.importers.hf.pattern import Entry
 
 Doc = JsonObject
 
@@ -27,6 +39,43 @@ def top_k(c: Config) -> int:
     return c.count("num_experts_per_tok", "num_experts_per_token")
 
 
+def n_experts(c: Config) -> int:
+    """Routed experts."""
+    return c.count("num_local_experts", "num_experts")
+
+
+UNIFORM = {"normalize": False}
+"""Router whose chosen weights are not made to add up to 1."""
+
+
+def unnormalized(c: Config) -> Doc:
+    """The router of a config that does not make the chosen weights add up to 1."""
+    return {} if c.get("norm_topk_prob") else UNIFORM
+
+
+def shared_expert(act: str, width: int, n: int | None) -> Doc | None:
+    """The network for every token as wide as n experts; None for none."""
+    return glu(act, width, **({"n": n} if n > 1 else {})) if n else None
+
+
+def grouped_router(c: Config) -> Doc:
+    """What `norm_topk_prob`, groups of experts and a factor add to a router."""
+    router: Doc = dict(unnormalized(c))
+    if (c.get("n_group") or 1) > 1:
+        router |= {"groups": c.count("n_group"), "top_groups": c.count("topk_group")}
+    c.skip("topk_group")
+    factor = c.number("routed_scaling_factor")
+    return router | ({"scale": factor} if factor != 1 else {})
+
+
+def qwen_entries(c: Config, n: int, base: Doc, experts: Doc) -> list[Entry]:
+    """Layers with experts but for those that the step and the list of exceptions name."""
+    dense, step = set(c.get("mlp_only_layers") or ()), c.count("decoder_sparse_step")
+    c.skip("intermediate_size")
+    sparse = [i not in dense and (i + 1) % step == 0 for i in range(n)]
+    return [("moe", base | {"ffn": experts}) if s else ("dense", base | {"ffn": gated(c)}) for s in sparse]
+
+
 # MixtralConfig
 @family("mixtral", vocab_size=32000, hidden_size=4096, intermediate_size=14336, num_hidden_layers=32,
         num_attention_heads=32, num_key_value_heads=8, hidden_act="silu", max_position_embeddings=131072,
@@ -34,11 +83,8 @@ def top_k(c: Config) -> int:
         rope_parameters={"rope_theta": 1000000.0})  # fmt: skip
 def mixtral(c: Config) -> Doc:
     """Mixtral: Mistral with experts instead of the feed-forward layer."""
-    norm, block = rmsnorm(c), attention(c, position=rope(c, d_head(c)))
-    if c.get("sliding_window"):
-        block["mask"] = sliding(c.count("sliding_window"))
-    ffn = moe(c.count("num_local_experts", "num_experts"), top_k(c), gated(c))
-    return decoder(c, [("layers", {"norm": norm, "attention": block, "ffn": ffn})] * layers(c), norm)
+    block = attention(c, position=rope(c, d_head(c))) | window(c)
+    return uniform(c, rmsnorm(c), block, moe(n_experts(c), top_k(c), gated(c)))
 
 
 # Qwen3MoeConfig
@@ -53,20 +99,13 @@ def qwen3_moe(c: Config) -> Doc:
     c.only("use_qk_norm", True)
     c.only("shared_expert_intermediate_size", 0)
     n, norm = layers(c), rmsnorm(c)
-    bias = biased(c, "attention_bias", bias=True)
-    block = attention(c, **bias, qk_norm=norm, position=rope(c, d_head(c)))
-    types, window = windowed(c, n)
-    if window and "full_attention" not in types:
-        block["mask"] = sliding(window)
-    router = {} if c.get("norm_topk_prob") else {"normalize": False}
+    block = rotary(c, qk_norm=norm)
+    types, width = windowed(c, n)
+    if width and "full_attention" not in types:
+        block["mask"] = sliding(width)
     expert = glu(activation(c, "hidden_act"), c.count("moe_intermediate_size"))
-    experts = moe(c.count("num_experts", "num_local_experts"), top_k(c), expert, router)
-    dense, step = set(c.get("mlp_only_layers") or ()), c.count("decoder_sparse_step")
-    c.skip("intermediate_size")
-    sparse = [i not in dense and (i + 1) % step == 0 for i in range(n)]
-    base = {"norm": norm, "attention": block}
-    entries = [("moe", base | {"ffn": experts}) if s else ("dense", base | {"ffn": gated(c)}) for s in sparse]
-    return decoder(c, entries, norm)
+    experts = moe(n_experts(c), top_k(c), expert, unnormalized(c))
+    return decoder(c, qwen_entries(c, n, {"norm": norm, "attention": block}, experts), norm)
 
 
 # GptOssConfig
@@ -79,16 +118,12 @@ def gpt_oss(c: Config) -> Doc:
     """gpt-oss: every second layer local, attention sinks, biases everywhere, clamped SwiGLU experts."""
     c.skip("experts_per_token", "initial_context_length", "swiglu_limit", "swiglu_alpha")
     n, norm = layers(c), rmsnorm(c)
-    bias = biased(c, "attention_bias", bias=True)
-    block = attention(c, **bias, sinks=True, position=rope(c, d_head(c)))
     expert = gated(c, bias=True, clamp=c.number("swiglu_limit"), alpha=c.number("swiglu_alpha"))
     router = {"order": "topk_then_score", "bias": True}
-    ffn = moe(c.count("num_local_experts", "num_experts"), top_k(c), expert, router)
-    base = {"norm": norm, "attention": block, "ffn": ffn}
-    local = base | {"attention": block | {"mask": sliding(c.count("sliding_window"))}}
+    ffn = moe(n_experts(c), top_k(c), expert, router)
+    base = {"norm": norm, "attention": rotary(c, sinks=True), "ffn": ffn}
     types = layer_types(c, n, every(n, 2, "full_attention", "sliding_attention"))
-    entries = [("local", local) if t == "sliding_attention" else ("global", base) for t in types]
-    return decoder(c, entries, norm)
+    return two_kinds(c, base, {"mask": sliding(c.count("sliding_window"))}, {}, types)
 
 
 # AfmoeConfig
@@ -120,12 +155,10 @@ def afmoe(c: Config) -> Doc:
 
 def _afmoe_experts(c: Config) -> Doc:
     act, width = activation(c, "hidden_act"), c.count("moe_intermediate_size")
-    shared = c.get("num_shared_experts") or 0
     router = {"score": "sigmoid", "selection_bias": "parameter", "scale": c.number("route_scale")}
-    if not c.get("route_norm"):
-        router["normalize"] = False
-    beside = glu(act, width, **({"n": shared} if shared > 1 else {})) if shared else None
-    return moe(c.count("num_experts"), top_k(c), glu(act, width), router, shared=beside)
+    router |= {} if c.get("route_norm") else UNIFORM
+    shared = shared_expert(act, width, c.get("num_shared_experts"))
+    return moe(c.count("num_experts"), top_k(c), glu(act, width), router, shared=shared)
 
 
 # MiniMaxM2Config
@@ -149,7 +182,7 @@ def minimax_m2(c: Config) -> Doc:
         position["dim"] = c.count("rotary_dim")
     block = attention(c, qk_norm=norm | {"over": "all"}, position=position)
     router = {"score": "sigmoid"} | ({"selection_bias": True} if c.get("use_routing_bias") else {})
-    ffn = moe(c.count("num_local_experts", "num_experts"), top_k(c), gated(c), router)
+    ffn = moe(n_experts(c), top_k(c), gated(c), router)
     layer = {"norm": norm, "attention": block, "ffn": ffn}
     doc = decoder(c, [("layers", layer)] * layers(c), norm)
     c.skip("mtp_transformer_layers")
@@ -184,18 +217,10 @@ def glm4_moe(c: Config) -> Doc:
 def dense_then_experts(c: Config, norm: Doc, block: Doc, router: Doc) -> Doc:
     """The first layers dense, all others with experts, some of them shared by every token."""
     act, width, n = activation(c, "hidden_act"), c.count("moe_intermediate_size"), layers(c)
-    shared = c.get("n_shared_experts") or 0
     c.only("moe_layer_freq", 1)
-    if not c.get("norm_topk_prob"):
-        router["normalize"] = False
-    if (c.get("n_group") or 1) > 1:
-        router |= {"groups": c.count("n_group"), "top_groups": c.count("topk_group")}
-    c.skip("topk_group")
-    if c.number("routed_scaling_factor") != 1:
-        router["scale"] = c.number("routed_scaling_factor")
-    beside = glu(act, width, **({"n": shared} if shared > 1 else {})) if shared else None
-    n_experts = c.count("n_routed_experts", "num_experts", "num_local_experts")
-    experts = moe(n_experts, top_k(c), glu(act, width), router, shared=beside)
+    n_routed = c.count("n_routed_experts", "num_experts", "num_local_experts")
+    shared = shared_expert(act, width, c.get("n_shared_experts"))
+    experts = moe(n_routed, top_k(c), glu(act, width), router | grouped_router(c), shared=shared)
     base = {"norm": norm, "attention": block}
     first = c.get("first_k_dense_replace") or 0
     dense, sparse = base | {"ffn": gated(c)}, base | {"ffn": experts}
@@ -224,7 +249,7 @@ def llama4(c: Config) -> Doc:
     if c.get("attn_temperature_tuning"):
         far["temperature"] = {"floor_scale": c.number("floor_scale"), "attn_scale": c.number("attn_scale")}
     expert = gated(c)
-    experts = moe(c.count("num_local_experts", "num_experts"), top_k(c), expert,
+    experts = moe(n_experts(c), top_k(c), expert,
                   {"score": "sigmoid", "order": "topk_then_score", "normalize": False, "input_scaled": True},
                   shared=expert)  # fmt: skip
     dense = glu(activation(c, "hidden_act"), c.count("intermediate_size_mlp"))

@@ -1,4 +1,4 @@
-"""model_type to the function that reads its config."""
+"""model_type to the function that reads its config, or to why no spec can express it."""
 
 from __future__ import annotations
 
@@ -25,3 +25,31 @@ def family(*model_types: str, **defaults: object) -> Callable[[Reader], Reader]:
         return reader
 
     return register
+
+
+REFUSED = {
+    "bitnet": "norms inside the attention and the feed-forward layer cannot be expressed",
+    "blt": "its patches have a length that depends on the text",
+    "chatglm": "its configs have no class in transformers; the checkpoints converted to `glm` can be read",
+    "deepseek_v4": "its compressed attention and hyper-connections cannot be expressed",
+    "diffllama": "differential attention cannot be expressed",
+    "gemma4_unified_text": "its layers cannot be expressed",
+    "hy_v4": "its layers cannot be expressed",
+    "jetmoe": "mixtures of attention heads cannot be expressed",
+    "kimi_linear": "Kimi delta attention cannot be expressed",
+    "longcat_flash": "experts that pass their input through, and two attentions per layer, cannot be expressed",
+    "mimo_v2_flash": "local layers with other numbers of heads than the config's keys say are not read yet",
+    "minimax_m3_vl_text": "its sparse attention cannot be expressed",
+    "mllama": "cross-attention to images inside the language model cannot be expressed",
+    "mllama_text_model": "cross-attention to images inside the language model cannot be expressed",
+    "olmo_hybrid": "its gated delta net with negative eigenvalues cannot be expressed",
+    "reformer": "attention by hashing cannot be expressed",
+    "rwkv": "its WKV recurrence and token shift are no block that specs have",
+    "rwkv5": "its WKV recurrence and token shift are no block that specs have",
+    "rwkv6": "its WKV recurrence and token shift are no block that specs have",
+    "rwkv7": "its WKV recurrence and token shift are no block that specs have",
+    "xlstm": "its matrix memory with exponential gates is no block that specs have",
+    "zamba": "an attention layer shared by several places, each with a projection of its own, cannot be expressed",
+    "zamba2": "shared attention layers with low-rank adapters cannot be expressed",
+}
+"""Families that no spec can express: model_type to what is in the way."""

@@ -1,20 +1,20 @@
-"""Hybrids of softmax attention with state spaces and short convolutions."""
+"""State-space mixers and gated linear recurrences, alone and beside softmax attention."""
 
 from __future__ import annotations
 
 from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import MAX_LAYERS, Config
 from archsim.importers.hf.families.dense import granite_embedding, granite_head
-from archsim.importers.hf.families.experts import granite_experts, qwen_entries, shared_experts
-from archsim.importers.hf.families.hybrid import BOTH, QWEN, delta_net
-from archsim.importers.hf.families.llama import biased, d_head, gated, layers
-from archsim.importers.hf.families.moe import top_k
+from archsim.importers.hf.families.experts import granite_experts
+from archsim.importers.hf.families.gemma import SCALED, gelu
+from archsim.importers.hf.families.hybrid import BOTH
+from archsim.importers.hf.families.llama import biased, d_head, gated, layers, rotary
+from archsim.importers.hf.families.moe import grouped_router, top_k
 from archsim.importers.hf.families.registry import family
 from archsim.importers.hf.parts import (  # fmt: skip
     activation,
     attention,
     decoder,
-    every,
     glu,
     head,
     layer_types,
@@ -22,11 +22,103 @@ from archsim.importers.hf.parts import (  # fmt: skip
     moe,
     rmsnorm,
     rope,
+    sliding,
 )
 
 Doc = JsonObject
 OLD = {"mamba": "linear_attention", "attention": "full_attention", "hybrid": "linear_attention"}
 """Names that layer types had before."""
+
+MAMBA = {
+    "vocab_size": 50280, "hidden_size": 768, "state_size": 16, "num_hidden_layers": 32, "layer_norm_epsilon": 1e-5,
+    "expand": 2, "conv_kernel": 4, "use_bias": False, "use_conv_bias": True, "hidden_act": "silu",
+    "tie_word_embeddings": True,
+}  # fmt: skip
+
+
+# MambaConfig
+@family("mamba", **MAMBA)
+def mamba(c: Config) -> Doc:
+    """Mamba: one selective state-space mixer per layer, nothing else."""
+    return _mamba(c)
+
+
+# FalconMambaConfig
+@family("falcon_mamba", mixer_rms_eps=1e-6, **MAMBA)
+def falcon_mamba(c: Config) -> Doc:
+    """Falcon Mamba: Mamba with dt, B and C normalised, without weights."""
+    return _mamba(c, inner_norm=rmsnorm(c, "mixer_rms_eps", affine=False))
+
+
+def _mamba(c: Config, **more: object) -> Doc:
+    c.skip("use_mambapy", "use_associative_scan", "time_step_scale", "time_step_init_scheme", "d_model", "n_layer",
+           "d_inner", "intermediate_size", "ssm_cfg", "fused_add_norm", "pad_vocab_size_multiple")  # fmt: skip
+    d, rank = c.count("hidden_size"), c.get("time_step_rank")
+    mixer = {
+        "kind": "mamba",
+        "d_inner": c.count("intermediate_size", default=c.count("expand") * d),
+        "d_state": c.count("state_size"),
+        "d_conv": c.count("conv_kernel"),
+        "dt_rank": rank if isinstance(rank, int) else -(-d // 16),
+    }
+    return _stacked(c, mixer | more, c.count("num_hidden_layers", "n_layer"))
+
+
+# Mamba2Config
+@family("mamba2", **{**MAMBA, "vocab_size": 32768, "hidden_size": 4096, "state_size": 128, "num_hidden_layers": 64,
+        "tie_word_embeddings": False}, num_heads=128, head_dim=64, n_groups=8, chunk_size=256)  # fmt: skip
+def mamba2(c: Config) -> Doc:
+    """Mamba-2: heads that share a decay, groups of heads that share B and C, a gated norm before the output."""
+    c.only("norm_before_gate", False, True)  # recorded by the files, not read by the class
+    n, size = c.count("num_heads"), c.count("head_dim")
+    if n * size != c.count("expand") * c.count("hidden_size"):
+        raise c.error("num_heads", f"{n} heads of {size} are not expand x hidden_size channels")
+    mixer = {
+        "kind": "mamba2",
+        "n_heads": n,
+        "d_head": size,
+        "d_state": c.count("state_size"),
+        "n_groups": c.count("n_groups"),
+        "d_conv": c.count("conv_kernel"),
+        "chunk": c.count("chunk_size"),
+        "norm": rmsnorm(c, "layer_norm_epsilon"),
+    }
+    return _stacked(c, mixer, layers(c))
+
+
+def _stacked(c: Config, mixer: Doc, n: int) -> Doc:
+    """Layers of a state-space mixer alone."""
+    c.skip("residual_in_fp32", "rescale_prenorm_residual", "time_step_min", "time_step_max", "time_step_floor",
+           "time_step_limit", "time_step_rank", "rms_norm")  # fmt: skip
+    c.only("hidden_act", "silu")
+    norm = rmsnorm(c, "layer_norm_epsilon")
+    if c.get("use_bias"):
+        mixer["bias"] = True
+    if not c.get("use_conv_bias"):
+        mixer["conv_bias"] = False
+    return decoder(c, [("layers", {"norm": norm, "mixer": mixer})] * n, norm)
+
+
+# RecurrentGemmaConfig
+@family("recurrent_gemma", vocab_size=256000, hidden_size=2560, intermediate_size=7680, num_hidden_layers=26,
+        num_attention_heads=10, attention_window_size=2048, conv1d_width=4, logits_soft_cap=30.0,
+        rms_norm_eps=1e-6, block_types=["recurrent", "recurrent", "attention"], tie_word_embeddings=True,
+        rope_parameters={"rope_theta": 10000.0, "partial_rotary_factor": 0.5})  # fmt: skip
+def recurrent_gemma(c: Config) -> Doc:
+    """Griffin: two RG-LRU layers to one with local attention. The feed-forward width counts both halves."""
+    c.skip("w_init_variance_scale", "final_w_init_variance_scale", "embeddings_scale_by_sqrt_dim", "_block_types")
+    n, norm, size = layers(c), rmsnorm(c, offset=True), d_head(c)
+    window = sliding(c.count("attention_window_size", "sliding_window"))
+    bias = {"qkv_bias": True} if c.get("attention_bias") else {}
+    local = attention(c, out_bias=True, position=rope(c, size), mask=window, **bias)
+    lru = {"kind": "rg_lru", "d_inner": c.count("lru_width", default=c.count("hidden_size")),
+           "n_blocks": c.count("num_attention_heads"), "d_conv": c.count("conv1d_width")}  # fmt: skip
+    ffn = gelu(c, bias=True)
+    base = {"norm": norm, "ffn": ffn | {"d_ff": ffn["d_ff"] // 2}}
+    kinds = {"recurrent": ("lru", base | {"mixer": lru}), "attention": ("local", base | {"attention": local})}
+    order = c.get("block_types")
+    entries = [kinds[order[i % len(order)]] for i in range(n)]
+    return decoder(c, entries, norm, embedding=SCALED, output=head(c, softcap=c.number("logits_soft_cap")))
 
 
 def hybrid_types(c: Config, n: int, default: list[str], key: str = "layer_types") -> list[str]:
@@ -34,7 +126,7 @@ def hybrid_types(c: Config, n: int, default: list[str], key: str = "layer_types"
     return layer_types(c, n, default, BOTH, key=key, renamed=OLD)
 
 
-def mamba2(c: Config, n_heads: int, d_head: int, *, norm: Doc | None) -> Doc:
+def mamba2_mixer(c: Config, n_heads: int, d_head: int, *, norm: Doc | None) -> Doc:
     """The Mamba-2 block of Bamba and its relatives."""
     c.skip("time_step_limit", "time_step_min", "time_step_max", "time_step_floor", "z_loss_coefficient",
            "num_logits_to_keep", "mamba_expand")  # fmt: skip
@@ -77,9 +169,9 @@ def bamba(c: Config) -> Doc:
     n, norm = layers(c), rmsnorm(c)
     chosen = set(c.get("attn_layer_indices") or ())
     c.only("attn_rotary_emb", d_head(c) // 2)
-    block = attention(c, **biased(c, "attention_bias", bias=True), position=rope(c, d_head(c)))
+    block = rotary(c)
     base = {"norm": norm, "ffn": gated(c, **biased(c, "mlp_bias", bias=True))}
-    mixer = mamba2(c, *expanded(c), norm=norm)
+    mixer = mamba2_mixer(c, *expanded(c), norm=norm)
     pick = [("attention", base | {"attention": block}), ("mamba", base | {"mixer": mixer})]
     return decoder(c, [pick[i not in chosen] for i in range(n)], norm)
 
@@ -107,7 +199,7 @@ def granitemoehybrid(c: Config) -> Doc:
     base = {"norm": norm, **({"branch_scale": factor} if factor != 1 else {}), "ffn": ffn}
     kinds = {
         "full_attention": ("attention", base | {"attention": block}),
-        "linear_attention": ("mamba", base | {"mixer": mamba2(c, *expanded(c), norm=norm)}),
+        "linear_attention": ("mamba", base | {"mixer": mamba2_mixer(c, *expanded(c), norm=norm)}),
     }
     types = hybrid_types(c, n, ["linear_attention"] * n)
     entries = [kinds[t] for t in types]
@@ -132,8 +224,8 @@ def falcon_h1(c: Config) -> Doc:
     if n * width != inner:
         raise c.error("mamba_d_ssm", f"{n} heads of {width} do not add up to {inner}")
     scale = {} if c.number("key_multiplier") == 1 else {"scale": c.number("key_multiplier") * size**-0.5}
-    block = attention(c, **biased(c, "attention_bias", bias=True), **scale, position=rope(c, size))
-    mixer = mamba2(c, n, width, norm=norm if c.get("mamba_rms_norm") else None)
+    block = rotary(c, **scale)
+    mixer = mamba2_mixer(c, n, width, norm=norm if c.get("mamba_rms_norm") else None)
     ffn = gated(c, **biased(c, "mlp_bias", bias=True))
     layer = {"norm": norm, "attention": block, "mixer": mixer, "ffn": ffn}
     factor, logits = c.number("embedding_multiplier"), c.number("lm_head_multiplier")
@@ -185,29 +277,6 @@ def _jamba_mixer(c: Config, norm: Doc) -> Doc:
 def _periodic(c: Config, what: str, n: int) -> list[bool]:
     period, offset = c.count(f"{what}_period"), c.get(f"{what}_offset")
     return [i % period == offset for i in range(n)]
-
-
-# Qwen3NextConfig
-@family("qwen3_next", **{**QWEN, "vocab_size": 151936}, hidden_size=2048, intermediate_size=5632,
-        num_hidden_layers=48, num_attention_heads=16, decoder_sparse_step=1, moe_intermediate_size=512,
-        shared_expert_intermediate_size=512, num_experts_per_tok=10, num_experts=512,
-        norm_topk_prob=True)  # fmt: skip
-def qwen3_next(c: Config) -> Doc:
-    """Qwen3-Next: three gated delta nets to one gated softmax attention, many small experts."""
-    c.skip("full_attention_interval")
-    n, norm = layers(c), rmsnorm(c, offset=True)
-    bias = biased(c, "attention_bias", bias=True)
-    block = attention(c, **bias, qk_norm=norm, gate={"per": "element"}, position=rope(c, d_head(c)))
-    kinds = {"full_attention": {"attention": block}, "linear_attention": {"mixer": delta_net(c)}}
-    default = every(n, c.count("full_attention_interval"), "full_attention", "linear_attention")
-    types = layer_types(c, n, default, BOTH)
-    ffns = qwen_entries(c, n, {"norm": norm}, shared_experts(c))
-    words = {"full_attention": "full", "linear_attention": "linear"}
-    entries = []
-    for kind, (name, layer) in zip(types, ffns, strict=True):
-        label = words[kind] + ("_dense" if name == "dense" else "")
-        entries.append((label, {"norm": norm} | kinds[kind] | {"ffn": layer["ffn"]}))
-    return decoder(c, entries, norm)
 
 
 LETTERS = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
@@ -275,13 +344,7 @@ def _nemotron_mixer(c: Config, norm: Doc) -> Doc:
 
 
 def _nemotron_experts(c: Config) -> Doc:
-    router: Doc = {"score": "sigmoid", "selection_bias": True}
-    router |= {} if c.get("norm_topk_prob") else {"normalize": False}
-    if (c.get("n_group") or 1) > 1:
-        router |= {"groups": c.count("n_group"), "top_groups": c.count("topk_group")}
-    c.skip("topk_group")
-    if c.number("routed_scaling_factor") != 1:
-        router["scale"] = c.number("routed_scaling_factor")
+    router = {"score": "sigmoid", "selection_bias": True} | grouped_router(c)
     c.only("n_shared_experts", 1)
     shared = _relu2(c, c.count("moe_shared_expert_intermediate_size"))
     expert = _relu2(c, c.count("moe_intermediate_size"))
