@@ -10,7 +10,7 @@ from archsim.backend import moe
 from archsim.backend.axes import Dims, contract, dims_of
 from archsim.backend.maps import MAPS
 from archsim.backend.run import Run, Value, rule
-from archsim.backend.scan import SCANS
+from archsim.backend.ssd import SCANS
 from archsim.backend.terms import pair_buckets
 from archsim.graph.graph import Op
 

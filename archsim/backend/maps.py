@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from archsim.backend import moe, streams
+from archsim.backend import moe
 from archsim.backend.axes import Dims, align
 from archsim.backend.rope import rotate
 from archsim.backend.run import Run, Value
@@ -39,7 +39,7 @@ def _add(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
     """x + y, x + y·z, or scores plus a position term; with factors on either side or on the sum."""
     term = op.attrs.get("term")
     if term == "other_streams":
-        return streams.add_to_others(operands[0].x, operands[1].x)
+        return _add_to_others(operands[0].x, operands[1].x)
     x = align(operands[0].x, operands[0].dims, out)
     if term is not None:
         scale: float = op.attrs.get("scale", 1.0)
@@ -167,6 +167,39 @@ def _unary(function: Callable[[Tensor], Tensor]) -> Map:
     return _align(lambda attrs, x: function(x))
 
 
+SMALLEST_SQUARE = 1e-5
+
+
+def _rescale(x: Tensor, first: Tensor) -> Tensor:
+    """Streams `x` (S, T, A, D) scaled to the magnitude of `first` (S, T, D)."""
+    wanted = first.square().mean(-1, keepdim=True).sqrt().unsqueeze(2)
+    return x * wanted / x.square().mean(-1, keepdim=True).clamp(min=SMALLEST_SQUARE).sqrt()
+
+
+def _altup_split(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
+    """The stream and its projections, all of one magnitude, stacked: (S, T, A, D)."""
+    first, projected = operands[0].x, operands[1].x
+    return torch.cat([first.unsqueeze(2), _rescale(projected, first)], dim=2)
+
+
+def _altup_correct(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
+    """Every prediction moved by the first one's error, times 1 + its own coefficient."""
+    predicted, y, coefficients = (v.x for v in operands)
+    innovation = y - predicted[:, :, 0]
+    return predicted + innovation.unsqueeze(2) * (coefficients + 1.0).unsqueeze(-1)
+
+
+def _altup_merge(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
+    """The mean of the first stream and the projections of the others, brought to its magnitude."""
+    first = operands[0].x[:, :, 0]
+    return torch.cat([first.unsqueeze(2), _rescale(operands[1].x, first)], dim=2).mean(2)
+
+
+def _add_to_others(streams: Tensor, y: Tensor) -> Tensor:
+    """`y` (S, T, D) added to all streams but the first."""
+    return torch.cat([streams[:, :, :1], streams[:, :, 1:] + y.unsqueeze(2)], dim=2)
+
+
 MAPS: dict[str, Map] = {
     "add": _add,
     "mul": _align(_mul),
@@ -199,8 +232,8 @@ MAPS: dict[str, Map] = {
     "topk": moe.choose,
     "dispatch": moe.dispatch,
     "combine": moe.combine,
-    "altup_split": streams.split,
-    "altup_correct": streams.correct,
-    "altup_merge": streams.merge,
+    "altup_split": _altup_split,
+    "altup_correct": _altup_correct,
+    "altup_merge": _altup_merge,
 }
 """Every function that a lowering may name."""

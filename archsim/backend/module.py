@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from archsim.backend import attention, kernels, linear, ssd  # noqa: F401  (they register their rules)
-from archsim.backend.cache import Cache
-from archsim.backend.run import Run, Watch
+from archsim.backend.run import Cache, Run, Watch
 from archsim.graph.graph import Block, Node, Op, blocks, ops
 from archsim.graph.step import Seqs, Step
 from archsim.graph.tensor import Tensor as Named

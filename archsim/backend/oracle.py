@@ -7,8 +7,8 @@ from collections.abc import Collection
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from archsim.backend.cache import Cache
 from archsim.backend.module import Net, build
+from archsim.backend.run import Cache
 from archsim.spec.model import Model
 
 META = "meta"

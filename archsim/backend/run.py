@@ -15,11 +15,33 @@ import torch
 from torch import Tensor
 
 from archsim.backend.axes import Dims, dims_of
-from archsim.backend.cache import Cache, Slot
 from archsim.blocks.layer import Layer
 from archsim.graph.graph import Block, Node, Op, OpKind
 from archsim.graph.tensor import FP32, Use
 from archsim.graph.tensor import Tensor as Named
+
+Slot = tuple[str, tuple[int, ...]]
+"""A state's name and the repetition of every block around it."""
+
+
+@dataclass(slots=True)
+class Cache:
+    """States by name and repetition. length: tokens seen so far; source: tokens that the encoder saw.
+
+    Token caches are (sequences, tokens, ...); after each call they are cut to what the next can still need.
+    """
+
+    length: int = 0
+    source: int = 0
+    states: dict[Slot, Tensor] = field(default_factory=dict)
+
+    def trim(self, stored: Mapping[str, int]) -> None:
+        """Keep only the latest `stored[name]` tokens of each cache."""
+        for slot, x in self.states.items():
+            kept = stored.get(slot[0])
+            if kept is not None and x.shape[1] > kept:
+                self.states[slot] = x[:, x.shape[1] - kept :].contiguous()
+
 
 Weights = Callable[[str, Mapping[str, int]], Tensor]
 """Name and present repetitions to one copy of a weight."""

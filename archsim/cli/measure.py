@@ -85,7 +85,7 @@ class _Asked:
     @property
     def models(self) -> tuple[str, ...]:
         """What the suite `model` times: as given, else one model at toy size and two at full size."""
-        from archsim.measure.models import DEFAULT
+        from archsim.measure.shapes import DEFAULT
 
         return self._models or (DEFAULT[:1] if self.size == "small" else DEFAULT)
 

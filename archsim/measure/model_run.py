@@ -6,27 +6,28 @@ Nothing here predicts: what it returns is put beside predictions by whoever aske
 from __future__ import annotations
 
 import statistics
+import weakref
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch.nn.attention import sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from archsim.backend import fused, oracle
-from archsim.backend.cache import Cache
 from archsim.backend.compile.parts import Shape
 from archsim.backend.compile.program import Program, Unsupported
 from archsim.backend.module import build
 from archsim.backend.oracle import META
 from archsim.backend.packed import Packed
+from archsim.backend.run import Cache
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
 from archsim.measure import machine
-from archsim.measure.bench import DTYPES, Bench, pinned
-from archsim.measure.event_timeline import Stamps
-from archsim.measure.memory import cpu_peak
-from archsim.measure.skip import Skip
+from archsim.measure.bench import DTYPES, Bench, Stamps, pinned
+from archsim.measure.point import Skip
 from archsim.measure.suite_fused import triton_kernels
 from archsim.measure.suite_model import ATTENTION, cache_bytes, states
 from archsim.spec.model import Model
@@ -267,3 +268,46 @@ class _Loop:
             finally:
                 self.net.watch = None
         return stamps.seconds()
+
+
+class Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the storages that operators return, and takes off those that die. Scratch inside one is not seen."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.held = self.peak = 0
+        self._known: dict[int, weakref.ref[Any]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the operator and note what is new."""
+        before = {_key(x) for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)}
+        result = func(*args, **(kwargs or {}))
+        for x in tree_leaves(result):
+            if isinstance(x, torch.Tensor) and _key(x) not in before:
+                self._note(x.untyped_storage())
+        return result
+
+    def _note(self, storage: Any) -> None:
+        key = storage._cdata
+        if key in self._known:
+            return
+        size = storage.nbytes()
+
+        def gone(_: object) -> None:
+            self.held -= size
+            self._known.pop(key, None)
+
+        self._known[key] = weakref.ref(storage, gone)
+        self.held += size
+        self.peak = max(self.peak, self.held)
+
+
+def _key(x: torch.Tensor) -> int:
+    return int(x.untyped_storage()._cdata)
+
+
+def cpu_peak(call: Callable[[], object]) -> int:
+    """Most bytes that `call` held at once in tensors of its own."""
+    with Alive() as alive:
+        call()
+    return int(alive.peak)

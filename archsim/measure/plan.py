@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from archsim.base.errors import UsageError
-from archsim.measure import models
 from archsim.measure.point import Key, Point
-from archsim.measure.shapes import SUITES, Size
+from archsim.measure.shapes import SUITES, Size, whole_models
 
 NAMES = ("probe", "gemm", "attention", "fused", "fp8", "int4", "moe", "model", "train")
 """All suites, in the order of `--list`."""
@@ -59,7 +58,7 @@ def points_of(suites: Iterable[str], size: Size, names: tuple[str, ...]) -> dict
     seen: set[Key] = set()
     found: dict[str, list[Point]] = {}
     for suite in suites:
-        listed = models.points(names, size) if suite == "model" else SUITES[suite](size)
+        listed = whole_models(names, size) if suite == "model" else SUITES[suite](size)
         found[suite] = []
         for point in listed:
             if point.key("") not in seen:

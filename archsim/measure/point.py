@@ -81,3 +81,7 @@ class Result:
     reserved: int | None = None
     model: str = ""
     note: str = ""
+
+
+class Skip(Exception):
+    """A point that this device or this torch cannot run; the message says why."""

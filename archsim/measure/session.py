@@ -14,7 +14,7 @@ from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.measure import runs as run_list
 from archsim.measure import table
 from archsim.measure.plan import Plan
-from archsim.measure.point import Key, Point, Result
+from archsim.measure.point import Key, Point, Result, Skip
 from archsim.measure.table import TEMPORARY, Lines
 
 if TYPE_CHECKING:
@@ -129,7 +129,6 @@ class Session:
 
     def _one(self, bench: Bench, clock: Callable[[], int | None], store: OutputFiles, point: Point) -> bool:
         """Time one point and write it, or write why not; whether the device still answers."""
-        from archsim.measure.skip import Skip
         from archsim.measure.suites import run
 
         try:

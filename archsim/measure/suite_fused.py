@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -10,8 +11,7 @@ from torch import Tensor
 from archsim.backend import fused
 from archsim.backend.fused import Kernels
 from archsim.measure.bench import Bench
-from archsim.measure.point import Point, Result
-from archsim.measure.skip import Skip
+from archsim.measure.point import Point, Result, Skip
 
 HEAD = 128
 LARGEST_E4M3 = 448.0
@@ -73,19 +73,10 @@ def _check_kernels(bench: Bench) -> Kernels | str:
 
 def row_wise(bench: Bench, point: Point) -> Result:
     """One function over (m, n) numbers; `moved` are the bytes of its one-kernel form, in and out."""
-    make = MAKERS[point.op]
     k = kernels(point.kernel, bench)
-    moved, working = _bytes(point)
-    count = bench.copies(working)
-    calls = make(bench, point, k, count)
+    moved = point["m"] * point["n"] * sum(BYTES[point.op])
+    calls = MAKERS[point.op](bench, point, k, bench.copies(moved))
     return Result(timing=bench.time(calls), moved=moved)
-
-
-def _bytes(point: Point) -> tuple[int, int]:
-    """Bytes through memory of the fused form, and bytes of one copy of its data."""
-    cells = point["m"] * point["n"]
-    moved = cells * sum(BYTES[point.op])
-    return moved, moved
 
 
 Calls = list[Callable[[], object]]
@@ -94,23 +85,23 @@ Calls = list[Callable[[], object]]
 def _norm(bench: Bench, point: Point, k: Kernels, count: int) -> Calls:
     weight = bench.rand(point["n"])
     data = [bench.rand(1, point["m"], point["n"]) for _ in range(count)]
-    return [_bind(k.norm, x, weight, EPS, False) for x in data]
+    return [partial(k.norm, x, weight, EPS, False) for x in data]
 
 
 def _add(bench: Bench, point: Point, k: Kernels, count: int) -> Calls:
     data = [[bench.rand(1, point["m"], point["n"]) for _ in range(2)] for _ in range(count)]
-    return [_bind(torch.add, x, y) for x, y in data]
+    return [partial(torch.add, x, y) for x, y in data]
 
 
 def _add_norm(bench: Bench, point: Point, k: Kernels, count: int) -> Calls:
     weight = bench.rand(point["n"])
     data = [[bench.rand(1, point["m"], point["n"]) for _ in range(2)] for _ in range(count)]
-    return [_bind(k.add_norm, x, y, weight, EPS, False) for x, y in data]
+    return [partial(k.add_norm, x, y, weight, EPS, False) for x, y in data]
 
 
 def _act(bench: Bench, point: Point, k: Kernels, count: int) -> Calls:
     halves = [bench.rand(1, point["m"], point["n"]).chunk(2, -1) for _ in range(count)]
-    return [_bind(k.gated, "swiglu", {}, gate, up) for gate, up in halves]
+    return [partial(k.gated, "swiglu", {}, gate, up) for gate, up in halves]
 
 
 def _rope(bench: Bench, point: Point, k: Kernels, count: int) -> Calls:
@@ -118,30 +109,18 @@ def _rope(bench: Bench, point: Point, k: Kernels, count: int) -> Calls:
     turns = torch.randn(point["m"], 1, head // 2, device=bench.device)
     cos, sin = turns.cos(), turns.sin()
     data = [bench.rand(1, point["m"], point["n"] // head, head) for _ in range(count)]
-    return [_bind(k.rope, x, cos, sin, False) for x in data]
+    return [partial(k.rope, x, cos, sin, False) for x in data]
 
 
-def _quantise(bench: Bench, point: Point, k: Kernels, count: int) -> Calls:
-    return _plain(bench, point, k, count, quantise)
-
-
-def _logits(bench: Bench, point: Point, k: Kernels, count: int) -> Calls:
-    return _plain(bench, point, k, count, logits)
-
-
-def _plain(bench: Bench, point: Point, k: Kernels, count: int, function: Callable[..., object]) -> Calls:
+def _plain(function: Callable[..., object], bench: Bench, point: Point, k: Kernels, count: int) -> Calls:
     if k.name == "torch.compile":
         function = bench.held.setdefault(f"compiled {function.__name__}", torch.compile(function, dynamic=True))
     data = [bench.rand(point["m"], point["n"]) for _ in range(count)]
-    return [_bind(function, x) for x in data]
-
-
-def _bind(function: Callable[..., object], *args: object) -> Callable[[], object]:
-    return lambda: function(*args)
+    return [partial(function, x) for x in data]
 
 
 MAKERS: dict[str, Callable[[Bench, Point, Kernels, int], Calls]] = {
-    "norm": _norm, "add": _add, "add_norm": _add_norm, "act": _act, "rope": _rope, "quantise": _quantise,
-    "logits": _logits,
+    "norm": _norm, "add": _add, "add_norm": _add_norm, "act": _act, "rope": _rope,
+    "quantise": partial(_plain, quantise), "logits": partial(_plain, logits),
 }  # fmt: skip
 """The calls to be timed, by op, each on its own copy of the data."""

@@ -1,17 +1,18 @@
-"""Suites of single kernels: bandwidth and launches, products in 16, 8 and 4 bits, experts."""
+"""Suites of single kernels: bandwidth and launches, products in 16, 8 and 4 bits, experts, attention."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from archsim.measure.bench import DTYPES, Bench
-from archsim.measure.point import Point, Result
-from archsim.measure.skip import Skip
+from archsim.measure.point import Point, Result, Skip
 
 LAUNCHES = 500
 INT4_GROUP = 128
@@ -24,7 +25,7 @@ def copy(bench: Bench, point: Point) -> Result:
     elements = point["bytes"] // 4
     count = bench.copies(point["bytes"])
     pairs = [(bench.rand(elements), bench.rand(elements)) for _ in range(count)]
-    timing = bench.time([_bind(a.copy_, b) for a, b in pairs])
+    timing = bench.time([partial(a.copy_, b) for a, b in pairs])
     return Result(timing=timing, moved=4 * elements)
 
 
@@ -41,7 +42,7 @@ def launch(bench: Bench, point: Point) -> Result:
     if graph and not bench.cuda:
         raise Skip("a CPU has no graphs to replay")
     x = bench.rand(point["n"])
-    return Result(timing=bench.time([_bind(x.add_, 1)] * (50 if bench.quick else LAUNCHES), graph=graph))
+    return Result(timing=bench.time([partial(x.add_, 1)] * (50 if bench.quick else LAUNCHES), graph=graph))
 
 
 def gemm(bench: Bench, point: Point) -> Result:
@@ -54,7 +55,7 @@ def gemm(bench: Bench, point: Point) -> Result:
         x.zero_()
         for w in weights:
             w.zero_()
-    timing = bench.time([_bind(functional.linear, x, w) for w in weights])
+    timing = bench.time([partial(functional.linear, x, w) for w in weights])
     return Result(timing=timing, moved=2 * (m * k + n * k + m * n))
 
 
@@ -87,7 +88,7 @@ def int4(bench: Bench, point: Point) -> Result:
     product: Any = torch._weight_int4pack_mm
     if not bench.cuda:
         product = getattr(torch.ops.aten, "_weight_int4pack_mm_for_cpu", product)
-    timing = bench.time([_bind(product, x, w, INT4_GROUP, scales) for w in weights])
+    timing = bench.time([partial(product, x, w, INT4_GROUP, scales) for w in weights])
     return Result(timing=timing, moved=n * k // 2 + 4 * n * k // INT4_GROUP + 2 * m * (n + k))
 
 
@@ -143,8 +144,54 @@ def routing(tokens: int, experts: int, topk: int, kernel: str, device: str) -> T
     return torch.multinomial(odds.expand(tokens, -1), topk, generator=generator).to(device)
 
 
-def _bind(function: Callable[..., object], *args: object) -> Callable[[], object]:
-    return lambda: function(*args)
+BACKENDS = {
+    "flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION, "math": SDPBackend.MATH,
+}  # fmt: skip
+
+
+def attention(bench: Bench, point: Point) -> Result:
+    """softmax(q kᵀ) v, causal in a prefill, over rotated caches laid out (batch, tokens, heads, d)."""
+    batch, new, keys = point["batch"], point["seq_q"], point["seq_kv"]
+    heads, kv_heads, d = point["heads"], point["kv_heads"], point["head_dim"]
+    cache = 4 * batch * keys * kv_heads * d
+    if 2 * cache > bench.free_bytes():
+        raise Skip(f"needs {2 * cache / 1e9:.0f} GB for the cache")
+    count = max(1, min(bench.copies(cache), int(bench.free_bytes() * 0.5 / max(cache, 1))))
+    stored = [[_heads(bench, batch, keys, kv_heads, d) for _ in "kv"] for _ in range(count)]
+    q = _heads(bench, batch, new, heads, d)
+    calls = [_call(q, k, v, point) for k, v in stored]
+    with sdpa_kernel(BACKENDS[point.kernel]):
+        timing = bench.time(calls)
+    return Result(timing=timing, moved=cache + 4 * batch * new * heads * d)
+
+
+def _heads(bench: Bench, batch: int, tokens: int, heads: int, d: int) -> Tensor:
+    return bench.rand(batch, tokens, heads, d).transpose(1, 2)
+
+
+def _call(q: Tensor, k: Tensor, v: Tensor, point: Point) -> Callable[[], Tensor]:
+    grouped = point["heads"] != point["kv_heads"]
+    if point["window"]:
+        return _windowed_flash(q, k, v, point["window"])
+    causal = point.op == "attn_prefill"
+    return lambda: functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=grouped)
+
+
+def _windowed_flash(q: Tensor, k: Tensor, v: Tensor, window: int) -> Callable[[], Tensor]:
+    """FlashAttention with a band: scaled_dot_product_attention has no argument for it."""
+    if not q.is_cuda:
+        raise Skip("a window needs CUDA's FlashAttention")
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+
+    def call() -> Tensor:
+        y: Tensor = torch.ops.aten._flash_attention_forward(
+            q, k, v, None, None, q.shape[1], k.shape[1], 0.0, True, False, window_size_left=window - 1,
+            window_size_right=0,
+        )[0]  # fmt: skip
+        return y
+
+    return call
 
 
 OPS: dict[str, Callable[[Bench, Point], Result]] = {

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from archsim.measure.bench import Bench
 from archsim.measure.point import Point, Result
-from archsim.measure.suite_attention import attention
 from archsim.measure.suite_fused import row_wise
-from archsim.measure.suite_model import unload, whole
-from archsim.measure.suite_ops import GEMMS, OPS, gemm
-from archsim.measure.suite_train import train_step
+from archsim.measure.suite_model import train_step, unload, whole
+from archsim.measure.suite_ops import GEMMS, OPS, attention, gemm
 
 
 def run(bench: Bench, point: Point) -> Result:

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 import archsim.backend
-from archsim.backend.cache import Cache
 from archsim.backend.module import Encoded, Net, build
 from archsim.backend.oracle import count_flops, flops_full, param_count
+from archsim.backend.run import Cache
 from archsim.counts import graph_counts as count
 from archsim.graph.graph import Block
 from archsim.graph.step import Seqs, Step

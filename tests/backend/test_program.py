@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from archsim.backend import fused
-from archsim.backend.cache import Cache
 from archsim.backend.compile.parts import Shape
 from archsim.backend.compile.program import Program, Unsupported
 from archsim.backend.fused import EAGER, Kernels
 from archsim.backend.module import Net, build
 from archsim.backend.packed import Packed
+from archsim.backend.run import Cache
 from archsim.graph.graph import ops
 from archsim.graph.step import Step
 from archsim.spec.load import load_model

@@ -16,10 +16,10 @@ from archsim.importers.opening import load_model
 from archsim.measure import machine, runs, session, suites, table
 from archsim.measure import model_run as loop
 from archsim.measure.bench import Bench
-from archsim.measure.models import FORMS
 from archsim.measure.plan import make, points_of
 from archsim.measure.point import Point
 from archsim.measure.session import Session
+from archsim.measure.shapes import MODEL_FORMS
 from archsim.measure.suite_model import unload
 
 DEVICE = "h100-sxm"
@@ -139,7 +139,7 @@ def test_a_session(gpu: Bench, tmp_path: Path) -> None:
 def test_forms_of_a_model(gpu: Bench, model: str) -> None:
     """A decode step as a graph and without one; the model stays until another is needed, then makes room."""
     for form in ("eager+graph", "eager"):
-        assert form in FORMS
+        assert form in MODEL_FORMS
         dims = {"batch": 2, "seq_q": 1, "seq_kv": 16}
         point = Point(suite="model", op="decode_step", kernel=form, dims=dims, model=model)
         found = suites.run(gpu, point)
@@ -165,7 +165,7 @@ def test_the_loop(gpu: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_kernel_that_is_wrong_is_not_timed(gpu: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Triton kernels that differ from torch are skipped with the difference as reason."""
     from archsim.measure import suite_fused
-    from archsim.measure.skip import Skip
+    from archsim.measure.point import Skip
 
     monkeypatch.setattr(suite_fused, "_check_kernels", constant("a Triton kernel differs from torch"))
     with pytest.raises(Skip, match="differs from torch"):

@@ -9,8 +9,7 @@ import pytest
 from archsim.base.errors import UsageError
 from archsim.counts.count import count
 from archsim.importers.opening import load_model
-from archsim.measure.memory import cpu_peak
-from archsim.measure.model_run import Measured, measure_model
+from archsim.measure.model_run import Measured, cpu_peak, measure_model
 from archsim.spec.tiny import tiny
 
 MODELS = ("llama3-8b", "gpt-oss-20b", "deepseek-v3", "mamba-2.8b", "llama4-scout", "t5-base")

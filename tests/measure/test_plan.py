@@ -7,10 +7,9 @@ from itertools import pairwise
 import pytest
 
 from archsim.base.errors import UsageError
-from archsim.measure.models import DEFAULT
 from archsim.measure.plan import NAMES, Plan, make, parse_budget, parse_suites, points_of
 from archsim.measure.point import Point
-from archsim.measure.shapes import FIT_SITES, HELD_SITES, Size
+from archsim.measure.shapes import DEFAULT, FIT_SITES, HELD_SITES, Size
 
 DEVICE = "some-device"
 

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from archsim.backend.axes import dims_of
-from archsim.backend.cache import Slot
 from archsim.backend.fused import Kernels
 from archsim.backend.module import Net
 from archsim.backend.packed import Packed
-from archsim.backend.run import Run
+from archsim.backend.run import Run, Slot
 from archsim.backend.unroll import Instruction
 from archsim.blocks.rope import Rope
 from archsim.graph.graph import Block, Op, ops

@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from archsim.backend.cache import Cache, Slot
 from archsim.backend.compile.compiler import Compiler
 from archsim.backend.compile.parts import Part, Shape, StaticRun, Values
 from archsim.backend.fused import EAGER, Kernels
 from archsim.backend.module import Net
 from archsim.backend.packed import Packed
 from archsim.backend.rope import frequencies
+from archsim.backend.run import Cache, Slot
 from archsim.backend.unroll import unroll
 from archsim.blocks.rope import Rope
 from archsim.graph.graph import ops

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError
 from archsim.base.json_types import JsonObject
-from archsim.importers.gguf.keys import Keys
-from archsim.importers.gguf.reader import TensorInfo
+from archsim.importers.gguf.reader import Keys, TensorInfo
 from archsim.importers.hf.families.gemma import segments
 from archsim.importers.hf.parts import heads
 from archsim.importers.hf.pattern import Entry, difference, shared, stack
