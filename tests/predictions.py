@@ -79,18 +79,9 @@ def _row(model: object, hardware: object) -> Row:
         _scaled(answer["metrics"]["ttft_s"], 1e3),
         _scaled(answer["metrics"]["tpot_s"], 1e3),
         used / 1e9,
-        _kv_tokens(answer),
+        answer["memory"]["kv_tokens"],
     )
     return dict(zip(NUMBERS, map(_text, numbers), strict=True))
-
-
-def _kv_tokens(answer: dict) -> float | None:  # type: ignore[type-arg]
-    """Tokens that the caches of the plan hold beside everything else, sequences as long as the workload's."""
-    memory, load = answer["memory"]["per_device"], answer["workload"]
-    if not memory["kv_cache_bytes"]:
-        return None
-    tokens = load["batch"] * (load["input_len"] + load["output_len"])
-    return tokens * (1 + memory["free_bytes"] / memory["kv_cache_bytes"])
 
 
 def _scaled(value: float | None, factor: float) -> float | None:

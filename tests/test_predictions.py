@@ -8,7 +8,10 @@ import pytest
 REMAKE = "if this is meant: `make golden` writes the table anew; say in CHANGELOG.md why the numbers moved"
 
 
-@pytest.mark.parametrize("device", predictions.DEVICES)
+FAST, *REST = predictions.DEVICES
+
+
+@pytest.mark.parametrize("device", [FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in REST)])
 def test_predictions_are_those_of_the_table(device: str) -> None:
     """TTFT, TPOT, memory, KV tokens and device count of every model of the catalog on a device."""
     golden = {key: row for key, row in predictions.golden().items() if key[1] == device}

@@ -189,16 +189,9 @@ def _product_call(
     beside it; stated where it is not the table's.
     """
     dtype = table_dtype(stored, machine)
-    usual = STORED[dtype].weight
-    if not _near(weight_bytes, usual):
+    if not isinstance(weight_bytes, (int, float)) or weight_bytes != STORED[dtype].weight:
         dims["weight_bytes"] = weight_bytes
     return KernelCall(kernel_class, dtype, dims=dims)
-
-
-def _near(value: Num, usual: float) -> bool:
-    """Whether a number, or every one of an array, is within 0.1 %."""
-    near = abs(value - usual) < 1e-3 * usual
-    return near if isinstance(near, bool) else bool(near.all())
 
 
 def _collective(op: Op, moved: Traffic) -> KernelCall:

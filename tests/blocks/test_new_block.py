@@ -238,6 +238,7 @@ def test_explain(new: New) -> None:
     assert any(paper in source for source in new.json("explain", "params")["sources"])
 
 
+@pytest.mark.slow
 def test_report(new: New, tmp_path: Path) -> None:
     """The drawing names the block and its sizes."""
     out = tmp_path / "page.html"

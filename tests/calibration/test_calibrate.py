@@ -129,6 +129,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
         return list(csv.DictReader(stream))
 
 
+@pytest.mark.slow
 def test_spreads_of_whole_runs_reach_80_percent(tmp_path: Path) -> None:
     """Throughputs that scatter by 30 % around predictions widen their interval until four of five lie inside."""
     noise = np.random.default_rng(3)

@@ -57,6 +57,7 @@ def test_a_config_and_the_catalog_agree(path: Path) -> None:
     assert imported.architecture == known.architecture
 
 
+@pytest.mark.slow
 @pytest.mark.oracle
 @pytest.mark.parametrize("name", SMALL)
 def test_small_models_have_the_parameters_of_the_reference(name: str) -> None:

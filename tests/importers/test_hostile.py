@@ -88,6 +88,7 @@ def mutated(rng: random.Random) -> dict[str, Any]:
     return config
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_mutations_give_a_model_or_an_error(seed: int) -> None:
     """A hundred mutated configs a seed: a valid model or a SpecError, never anything else, never slow."""

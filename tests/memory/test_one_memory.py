@@ -28,6 +28,7 @@ DEVICES = ("h100", "a100-80gb", "h200", "rtx-4090", "m3-ultra", "mi300x")
 ENGINES = ("vllm", "sglang", "trtllm", "llamacpp", "hf")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hw", DEVICES)
 @pytest.mark.parametrize("model", MODELS)
 def test_estimate_and_fit_have_one_memory(model: str, hw: str) -> None:
@@ -59,6 +60,7 @@ def test_a_contradiction_that_was() -> None:
     assert archsim.estimate("deepseek-r1", "m3-ultra", **options, input_len=8000, output_len=192).memory.fits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["generic", "vllm", "vllm@0.7", "sglang", "trtllm", "llamacpp", "hf"])
 @pytest.mark.parametrize("model", ["llama3.1-8b", "gemma3-27b", "deepseek-v3", "t5-large", "bert-base"])
 @pytest.mark.parametrize("plan", [Plan(), Plan(tp=2, pp=3), Plan(tp=2, dp=4)])

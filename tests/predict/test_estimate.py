@@ -111,6 +111,7 @@ MODELS = sorted(entry.name for entry in names("models") if entry.path is not Non
 DEVICES = ["h100-sxm", "a100-sxm-80gb", "rtx-4090", "mi300x", "tpu-v5p", "b200-sxm", "apple-m3-ultra", "l4"]
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     model=st.sampled_from(MODELS),

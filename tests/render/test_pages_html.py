@@ -59,6 +59,7 @@ def html(request: pytest.FixtureRequest, archsim_process: Any, tmp_path_factory:
     return path.read_text("utf-8") if path.exists() else result.out
 
 
+@pytest.mark.slow
 def test_nothing_is_loaded(html: str) -> None:
     """The policy forbids everything, no script runs, and no element asks for anything."""
     assert "default-src 'none'" in html

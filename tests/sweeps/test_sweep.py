@@ -98,6 +98,7 @@ def axes_of(seed: str) -> tuple[list[int], list[int], list[int]]:
     return batch, [1, draw.randint(2, 900), draw.randint(900, 40_000)], [1, draw.randint(2, 3000)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_equals_estimate(name: str) -> None:
     """Every column at every point, one estimate each."""
@@ -138,6 +139,7 @@ def test_any_model_equals_estimate(
         assert_equal(row, line_of(estimate(model, hw, tp=tp, dp=dp, **load)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_sampled_points_equal_estimate(seed: int) -> None:
     """Any model, device, format, engine and plan of the catalogue, refusals included."""
@@ -417,6 +419,7 @@ MANY = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".csv", ".json", ".parquet"])
 @pytest.mark.parametrize("more", [(), ("--where", "fits and batch > 1"), ("--pareto", "tokens_per_s,tpot")])
 def test_files_hold_the_rows(archsim: Any, tmp_path: Path, suffix: str, more: tuple[str, ...]) -> None:

@@ -193,6 +193,7 @@ def table(model: KernelModel, noise: float) -> Group:
     return Group(key=key, rows=np.arange(len(size)), dims=dims, seconds=times * factor)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["nccl_all_reduce", "nccl_alltoall", "engine_all_reduce"])
 def test_a_fit_follows_what_the_formula_does_not_know(op: str) -> None:
     """The correction takes away a third of what the formula leaves, on sizes that it has not seen."""

@@ -158,6 +158,7 @@ def test_fit_recovers_what_made_the_times() -> None:
     )
 
 
+@pytest.mark.slow
 def test_surface_learns_a_ripple_and_keeps_the_order_in_m() -> None:
     """Out of fold it halves the formula's error; along nodes of m time does not fall."""
     at, group = machine("h100-sxm"), synthetic(count=1500, noise=0.1)

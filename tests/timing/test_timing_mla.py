@@ -120,6 +120,7 @@ def time_table(op: str, batch: np.ndarray, length: np.ndarray, heads: np.ndarray
     return np.asarray(kernel_seconds(MODELS[op], of, machine("a100-sxm"), default_constants(MODELS[op])))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", OPS)
 def test_a_fit_finds_unseen_heads_and_keeps_order(op: str) -> None:
     """Rows made with other constants and a ripple: unseen heads come out within 5 %, and time rises in length."""
