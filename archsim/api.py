@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from archsim.memory.check_fit import Fit
     from archsim.predict.estimate import Estimate
     from archsim.predict.timeline import Trace
-    from archsim.render.html.request import Report
+    from archsim.render.html.document import Report
     from archsim.spec.hardware import Hardware
     from archsim.spec.model import Model
     from archsim.sweeps.sweep import Sweep
@@ -123,7 +123,7 @@ def report(
     models: AnyModel | Sequence[AnyModel], hw: AnyDevice | Sequence[AnyDevice], **options: Unpack[o.ReportOptions]
 ) -> Report:
     """A page that compares models on devices: `.html` is its text, `.write(path)` writes it."""
-    from archsim.render.html.request import report as reported
+    from archsim.render.html.document import report as reported
 
     args = _given(options, o.ReportOptions)
     changes = args.get("set", ())

@@ -56,7 +56,7 @@ def compare(
     changes = tuple(set_ or ())
     answer = api.compare(models, hw, **asked, set=changes)
     from archsim.render.pages import compare as pages
-    from archsim.render.pages.compare_rows import rows
+    from archsim.render.pages.compare import rows
 
     p.emit(
         answer,

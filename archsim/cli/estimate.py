@@ -124,9 +124,9 @@ def _refuse(answer: Estimate, asked: EstimateArguments, no_color: bool) -> None:
     """Say on stderr why it does not fit and what would; exit code 1."""
     from archsim.base.errors import AnswerNo
     from archsim.predict.what_fits import what_fits
-    from archsim.render.pages.refusal import suggestions, too_small
+    from archsim.render.pages.estimate import suggestions_text, too_small
 
     headline, table = too_small(answer)
-    hint = suggestions(what_fits(answer.model, answer.hardware, asked))
+    hint = suggestions_text(what_fits(answer.model, answer.hardware, asked))
     output.say(AnswerNo(headline, details=table, hints=[hint]), no_color)
     raise typer.Exit(1)

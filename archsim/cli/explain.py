@@ -33,7 +33,7 @@ def explain(
     no_color: o.NoColor = False,
 ) -> None:
     """A figure's formula with its numbers and source, an error code, or a term."""
-    from archsim.render.pages.explain_topic import look_up
+    from archsim.render.pages.explain import look_up
 
     layout = "json" if json else format.value
     found = look_up(" ".join(topic))
@@ -54,13 +54,9 @@ def explain(
 
 
 def _formulas(topic: list[str], options: JsonObject, layout: str) -> list[Any]:
-    from archsim.render.pages.explain_topic import formula
+    from archsim.render.pages.explain import decode_terms, formula, formula_page
 
     answer, on = formula(topic, **options)
     if layout in ("json", "csv"):
-        from archsim.render.pages.explain import decode_terms
-
         return [answer.to_dict() | ({"time": decode_terms(on)} if on and on.decode else {})]
-    from archsim.render.pages.explain import formula_page
-
     return [formula_page(answer, on)]

@@ -187,10 +187,11 @@ class _Picture:
     def html(self, points: int) -> str:
         """The page with its chart."""
         from archsim.render.html.page import document
-        from archsim.render.html.sweep_plot import STYLE, picture
+        from archsim.render.html.sweep_plot import picture
+        from archsim.render.html.validate_svg import COLOURS
         from archsim.render.pages.sweep import page
 
-        return document(page(self.swept, self.best(), points), picture(self.curves()), STYLE)
+        return document(page(self.swept, self.best(), points), picture(self.curves()), COLOURS)
 
     def write(self, points: int) -> None:
         """The file of `--plot`, where one is wanted."""

@@ -170,11 +170,11 @@ def _print(answer: Answer, layout: o.Layout, view: _ValidateView) -> None:
 
 def _print_model(answer: ModelCheck, layout: o.Layout, view: _ValidateView) -> None:
     """The comparison of one model on this machine."""
-    from archsim.render.pages import validate_model as pages
+    from archsim.render.pages.validate import model_bare, model_page
 
     output.emit_answer(
-        layout, view.no_color, answer.to_dict, lambda: pages.page(answer), rows=lambda: answer.to_dict()["lines"],
-        bare=(lambda: pages.bare(answer)) if view.quiet else None,
+        layout, view.no_color, answer.to_dict, lambda: model_page(answer), rows=lambda: answer.to_dict()["lines"],
+        bare=(lambda: model_bare(answer)) if view.quiet else None,
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from archsim.base.ranges import parse_range
 from archsim.comparison.uncertainty import Ratio, Timing, add_times, ratio, timing
 from archsim.counts.workload import Workload
 from archsim.predict.estimate import Estimate, estimate
-from archsim.predict.model_parts import part_of
+from archsim.predict.model_parts import seconds_by_part
 from archsim.predict.what_fits import Facts, facts
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
@@ -106,8 +106,8 @@ class Comparison:
 
     def ratios(self, candidate: Candidate) -> dict[str, float | None]:
         """Each figure over that of the first."""
-        base = self.base(candidate).figures
-        return {name: _over(value, base.get(name)) for name, value in candidate.figures.items()}
+        base, own = self.base(candidate).figures, candidate.figures
+        return {name: value / b if value is not None and (b := base.get(name)) else None for name, value in own.items()}
 
     def ranking(self, candidate: Candidate) -> dict[str, Ratio | None]:
         """The time of each phase over that of the first, with its interval and how sure it is to be shorter."""
@@ -115,15 +115,16 @@ class Comparison:
         if candidate.answer is None or base.answer is None:
             return dict.fromkeys(PHASES)
         same = candidate.hardware.id == base.hardware.id
-        return {name: _ratio(candidate.answer, base.answer, name, same) for name in PHASES}
+        times = {name: (_timing(candidate.answer, name), _timing(base.answer, name)) for name in PHASES}
+        return {name: ratio(this, first, same) if this and first else None for name, (this, first) in times.items()}
 
     def parts(self, candidate: Candidate, phase: str) -> list[Part]:
         """Where the time of a phase differs from that of the first, the largest difference first."""
         base = self.base(candidate).answer
         if candidate.answer is None or base is None:
             return []
-        sums = [_by_part(phase_of(x, phase), phase) for x in (base, candidate.answer)]
-        found = [Part(name, sums[0].get(name, 0.0), sums[1].get(name, 0.0)) for name in {**sums[0], **sums[1]}]
+        first, this = (seconds_by_part(p) if (p := phase_of(x, phase)) else {} for x in (base, candidate.answer))
+        found = [Part(name, first.get(name, 0.0), this.get(name, 0.0)) for name in {**first, **this}]
         return sorted(found, key=lambda part: (-abs(part.delta_s), part.name))
 
     def to_dict(self) -> JsonObject:
@@ -226,18 +227,9 @@ def _labels(models: Sequence[str], formats: Sequence[str | None]) -> list[str]:
     return found
 
 
-def _over(value: float | None, base: float | None) -> float | None:
-    return None if value is None or not base else value / base
-
-
 def phase_of(e: Estimate, name: str) -> StepTime | None:
     """The prefill or decode phase of an estimate."""
     return e.prefill if name == "prefill" else e.decode
-
-
-def _ratio(this: Estimate, first: Estimate, name: str, same: bool) -> Ratio | None:
-    one, two = _timing(this, name), _timing(first, name)
-    return None if one is None or two is None else ratio(one, two, same)
 
 
 def _timing(e: Estimate, name: str) -> Timing | None:
@@ -248,11 +240,3 @@ def _timing(e: Estimate, name: str) -> Timing | None:
         return timing(e.decode)
     steps = e.workload.output_len - 1 if name == "end to end" else 0
     return add_times(timing(e.prefill), timing(e.decode, steps)) if steps else timing(e.prefill)
-
-
-def _by_part(phase: StepTime | None, name: str) -> dict[str, float]:
-    sums: dict[str, float] = {}
-    for op in phase.ops if phase else ():
-        part = part_of(op, name)
-        sums[part] = sums.get(part, 0.0) + float(op.expected_s) * (phase.busy if phase else 1.0)
-    return sums

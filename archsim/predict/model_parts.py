@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from archsim.graph.collectives import COLLECTIVES
-from archsim.timing.step_time import KernelTime
+from archsim.timing.step_time import KernelTime, StepTime
 
 JOINTS = "norms and residuals"
 """What joins the parts of a model belongs to none of them."""
@@ -18,3 +18,12 @@ def part_of(op: KernelTime, phase: str = "decode") -> str:
     if op.kind == "attention":
         return "attention over cache" if phase == "decode" else "attention scores"
     return op.part or JOINTS
+
+
+def seconds_by_part(phase: StepTime) -> dict[str, float]:
+    """Expected seconds of each part of the model; they add up to the phase's."""
+    sums: dict[str, float] = {}
+    for op in phase.ops:
+        name = part_of(op, phase.name)
+        sums[name] = sums.get(name, 0.0) + float(op.expected_s) * phase.busy
+    return sums

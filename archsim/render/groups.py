@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from archsim.base.json_types import JsonObject
 from archsim.graph.collectives import COLLECTIVES
 from archsim.predict.model_parts import part_of
 from archsim.timing.step_time import KernelTime, StepTime, group
-
-__all__ = ["Group", "by", "by_part", "part_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +26,7 @@ class Group:
 
     def to_dict(self) -> JsonObject:
         """Raw numbers."""
-        return {
-            "name": self.name, "count": self.count, "ideal_s": self.ideal_s, "expected_s": self.expected_s,
-            "flops": self.flops, "bytes": self.bytes, "comm_bytes": self.comm_bytes, "bound": self.bound,
-        }  # fmt: skip
+        return asdict(self)
 
 
 def by_part(phase: StepTime) -> list[Group]:

@@ -62,6 +62,16 @@ def facts(title: str, pairs: Iterable[tuple[str, str | None]]) -> Section:
     return Section(title=title, rows=tuple(row(label, text) for label, text in pairs if text))
 
 
+def footer(pairs: Iterable[tuple[str, str]]) -> Section:
+    """Lines below the tables, such as `Basis` and `Inputs`, without a title."""
+    return Section(title="", rows=tuple(row(Cell(name, "dim"), text) for name, text in pairs))
+
+
+def bullets(title: str, texts: Iterable[object]) -> Section:
+    """A titled list."""
+    return Section(title=title, rows=tuple(row("-", str(text)) for text in texts))
+
+
 def spark(values: Sequence[float]) -> str:
     """Columns of eight heights, from zero to the largest value: their ratios are true."""
     most = max(values)

@@ -1,10 +1,13 @@
-"""Which files an answer rests on."""
+"""What an answer rests on: files and assumptions."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
+from archsim.base.notes import Note
+from archsim.render.page import Section, footer, row
 from archsim.spec.catalog import BUILT_IN, STDIN, resolve
 
 
@@ -15,6 +18,17 @@ def inputs(**names: str) -> list[str]:
         resolved = resolve(kind, name)  # type: ignore[arg-type]
         found.append(f"{display_path(resolved.path, resolved.origin)}@{digest(resolved.path)}")
     return found
+
+
+def basis(text: str, notes: Sequence[Note], files: Sequence[str], verbose: bool) -> list[Section]:
+    """The last sections before the commands to try: assumptions in full where `verbose`, else their number; then what
+    the figures rest on, and the files.
+    """
+    known = f"{len(notes)} below" if verbose else f"-v lists {len(notes)}"
+    rows = tuple(row(note.code, note.text) for note in notes)
+    listed = [Section(title="Assumptions (`archsim explain CODE`)", rows=rows)] if verbose else []
+    lines = [("Basis", f"{text} ({known})"), *(("" if i else "Inputs", name) for i, name in enumerate(files))]
+    return [*listed, footer(lines)]
 
 
 LARGEST = 4_000_000

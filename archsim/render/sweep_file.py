@@ -17,7 +17,7 @@ import numpy as np
 from archsim.base.diagnostics import inert_json
 from archsim.base.errors import SpecError, UsageError
 from archsim.render.flat import cell
-from archsim.sweeps.chunk import Chunk, plain
+from archsim.sweeps.chunk import Chunk, plain, repeat_list
 from archsim.sweeps.columns import BY_NAME
 
 GROUP = 65_536
@@ -162,10 +162,7 @@ def _cells(name: str, value: object, chunk: Chunk, text: Callable[[Any], str], n
     if not isinstance(value, np.ndarray):
         found = plain(name, value)
         return null if found is None else text(found)
-    cells = np.empty(value.size, dtype=object)
-    cells[:] = _texts(name, value, text, null)
-    listed: list[str] = np.broadcast_to(cells.reshape(value.shape), chunk.shape).ravel().tolist()
-    return listed
+    return repeat_list(_texts(name, value, text, null), value.shape, chunk.shape)
 
 
 def _texts(name: str, value: object, text: Callable[[Any], str], null: str) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import textwrap
 import unicodedata
+from io import StringIO
 
 from archsim.base.diagnostics import inert, shorten
 from archsim.render.page import Cell, Page, Section, Style
@@ -18,6 +19,12 @@ BAR = 24
 GAP = "  "
 NAME, LINE, TEXT = 72, 200, 4000
 """Characters shown of a cell or the title of columns, of a title alone, and of a last column or a line of text."""
+
+STYLES = {
+    "title": "bold", "dim": "dim", "good": "green", "bad": "bold red", "note": "yellow", "compute": "magenta",
+    "memory": "cyan", "communication": "blue",
+}  # fmt: skip
+"""How a terminal shows what a piece of text means."""
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
@@ -35,10 +42,27 @@ def render(page: Page, colour: bool = False) -> str:
     for section in page.sections:
         lines += [[]] * bool(lines) + _section(section)
     if colour:
-        from archsim.render.terminal_colour import paint
-
-        return paint(lines, WIDTH)
+        return _paint(lines)
     return "".join("".join(text for text, _ in line).rstrip() + "\n" for line in lines)
+
+
+def _paint(lines: list[Line]) -> str:
+    """The lines with ANSI codes; the text itself is never read as markup."""
+    from rich.console import Console
+    from rich.text import Text
+
+    buffer = StringIO()
+    console = Console(
+        file=buffer, width=WIDTH, force_terminal=True, color_system="standard", highlight=False, markup=False,
+        emoji=False, legacy_windows=False, no_color=False,
+    )  # fmt: skip
+    for line in lines:
+        text = Text()
+        for piece, meaning in line:
+            text.append(piece, STYLES.get(meaning, ""))
+        text.rstrip()
+        console.print(text, soft_wrap=True)
+    return buffer.getvalue()
 
 
 def bar_text(fraction: float, width: int = BAR) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from archsim.base.json_types import JsonMapping
+from archsim.evolution.evolve import Evolution
 from archsim.render.html.markup import figure, name_of, safe
 from archsim.render.page import plural
 from archsim.render.signed import absolute, signed_change
@@ -34,6 +35,14 @@ def waterfall(
     last = len(found) + 1
     bars.append(_bar(last, name_of(names[1], LETTERS), 0.0, ends[-1], absolute(metric, ends[-1]), "whole", scale))
     return _figure(metric, words, "".join(bars), found, names, ends, len(steps) - len(found))
+
+
+def waterfalls(e: Evolution, names: tuple[str, str], metrics: Mapping[str, str]) -> str:
+    """The waterfalls of an evolution's figures, side by side. names: of both ends; metrics: figure -> its words."""
+    steps = [(e.change(step), step.delta) for step in e.steps]
+    return "".join(
+        waterfall(metric, words, steps, names, getattr(e.first, metric)) for metric, words in metrics.items()
+    )
 
 
 def _figure(

@@ -1,11 +1,11 @@
-"""A block of a sweep's points, priced: columns that may be shorter than the block and are read as if repeated."""
+"""The grid of a sweep cut into blocks, and a block of priced points: columns that broadcast over it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,38 @@ from archsim.sweeps.columns import BY_NAME
 
 Values = dict[str, Any]
 """Column -> a text, a number, None, or an array that broadcasts over the block."""
+
+
+class Axes(NamedTuple):
+    """Values of the numeric axes, ascending."""
+
+    batch: tuple[int, ...]
+    input_len: tuple[int, ...]
+    output_len: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Values along each axis."""
+        return len(self.batch), len(self.input_len), len(self.output_len)
+
+    @property
+    def points(self) -> int:
+        """Points of the grid."""
+        return len(self.batch) * len(self.input_len) * len(self.output_len)
+
+    def blocks(self, most: int) -> Iterator[Axes]:
+        """The grid in order, cut into blocks of at most so many points."""
+        outputs = max(1, min(len(self.output_len), most))
+        inputs = max(1, min(len(self.input_len), most // outputs)) if outputs == len(self.output_len) else 1
+        batches = max(1, most // (outputs * inputs)) if inputs == len(self.input_len) else 1
+        for b in _runs(self.batch, batches):
+            for i in _runs(self.input_len, inputs):
+                for o in _runs(self.output_len, outputs):
+                    yield Axes(b, i, o)
+
+
+def _runs(values: tuple[int, ...], size: int) -> list[tuple[int, ...]]:
+    return [values[i : i + size] for i in range(0, len(values), size)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +58,15 @@ class Chunk:
     def points(self) -> int:
         """Rows."""
         return int(np.prod(self.shape))
+
+    def numbers(self, name: str) -> Any:
+        """A column as an array of the block's shape; a value that does not exist is not a number."""
+        value = self.values[name]
+        return np.broadcast_to(np.asarray(np.nan if value is None else value, dtype=np.float64), self.shape)
+
+    def fits(self) -> Any:
+        """Which points fit, as an array of the block's shape; all of them where the column is not asked for."""
+        return np.broadcast_to(np.asarray(self.values.get("fits", True), dtype=bool), self.shape)
 
     def kept(self, mask: Any) -> Chunk:
         """The rows where `mask` (broadcast over the block) holds, in a row of their own."""
@@ -64,9 +105,14 @@ def flat_list(name: str, value: object, shape: tuple[int, ...]) -> list[Any]:
     if value.dtype == object:
         listed: list[Any] = np.broadcast_to(value, shape).ravel().tolist()
         return listed
-    cells = np.empty(value.size, dtype=object)
-    cells[:] = plain(name, value)
-    repeated: list[Any] = np.broadcast_to(cells.reshape(value.shape), shape).ravel().tolist()
+    return repeat_list(plain(name, value), value.shape, shape)
+
+
+def repeat_list(found: list[Any], own: tuple[int, ...], shape: tuple[int, ...]) -> list[Any]:
+    """Values of a column of shape `own`, one for each point of a block of `shape`."""
+    cells = np.empty(len(found), dtype=object)
+    cells[:] = found
+    repeated: list[Any] = np.broadcast_to(cells.reshape(own), shape).ravel().tolist()
     return repeated
 
 

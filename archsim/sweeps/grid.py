@@ -23,8 +23,7 @@ from archsim.predict.metrics import METRICS, metrics
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan
-from archsim.sweeps.axes import Axes
-from archsim.sweeps.chunk import Chunk, Values, cells
+from archsim.sweeps.chunk import Axes, Chunk, Values, cells
 from archsim.sweeps.columns import BY_NAME, EVERYTHING, PRICED, Asked, Needs
 from archsim.timing.duration import EVIDENCE
 from archsim.timing.roofline import BOUNDS

@@ -48,26 +48,18 @@ class Front:
 
     def add(self, chunk: Chunk) -> None:
         """Take in the points of a block that fit and have all objectives."""
-        mask = np.broadcast_to(np.asarray(chunk.values["fits"], dtype=bool), chunk.shape)
+        mask = chunk.fits()
         for objective in self.wanted:
-            mask = mask & ~np.isnan(_numbers(chunk, objective.column.name))
+            mask = mask & ~np.isnan(chunk.numbers(objective.column.name))
         new = self._reduced(chunk.kept(mask))
         self.best = new if self.best is None else self._reduced(joined(self.best, new))
 
     def _reduced(self, chunk: Chunk) -> Chunk:
         """The rows that no other row beats, the best in the first objective first."""
-        costs = np.stack([-o.sign * _numbers(chunk, o.column.name) for o in self.wanted], axis=1)
+        costs = np.stack([-o.sign * chunk.numbers(o.column.name) for o in self.wanted], axis=1)
         kept = front(costs)
-        return Chunk((len(kept),), {name: _taken(value, kept) for name, value in chunk.values.items()})
-
-
-def _numbers(chunk: Chunk, name: str) -> Any:
-    value = chunk.values[name]
-    return np.broadcast_to(np.asarray(np.nan if value is None else value, dtype=np.float64), chunk.shape)
-
-
-def _taken(value: Any, rows: Any) -> Any:
-    return value[rows] if isinstance(value, np.ndarray) else value
+        values = {n: value[kept] if isinstance(value, np.ndarray) else value for n, value in chunk.values.items()}
+        return Chunk((len(kept),), values)
 
 
 def joined(one: Chunk, other: Chunk) -> Chunk:

@@ -18,8 +18,7 @@ from archsim.memory.plan_search import PlanSearch
 from archsim.predict.estimate import price_phases
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
-from archsim.sweeps.axes import Axes
-from archsim.sweeps.chunk import Chunk
+from archsim.sweeps.chunk import Axes, Chunk
 from archsim.sweeps.columns import BY_NAME, COLUMNS, Asked, Column, chosen
 from archsim.sweeps.grid import SweepSlice, evaluate, keep_memory
 from archsim.sweeps.pareto import Front, Objective, objectives

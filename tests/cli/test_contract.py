@@ -262,15 +262,14 @@ def test_ascii_terminal(archsim_process: Callable[..., Any]) -> None:
     assert result.code == 0 and "Speed" in result.out
 
 
-HEAVY = "torch numpy scipy plotly pandas transformers safetensors jinja2"
+HEAVY = "rich torch numpy scipy plotly pandas transformers safetensors jinja2"
 SLOW_STDLIB = "asyncio concurrent multiprocessing ctypes logging ssl http unittest pydoc sqlite3 xml"
 OTHER_ANSWERS = (
-    "archsim.backend archsim.importers.hf archsim.render.pages.refusal archsim.render.pages.diagnosis "
+    "archsim.backend archsim.importers.hf archsim.render.pages.diagnosis "
     "archsim.render.pages.explain archsim.explanation archsim.spec.findings archsim.spec.override "
     "archsim.spec.schemas archsim.spec.symbolic archsim.blocks.mamba archsim.blocks.linear_attention"
 )
-FOR_TERMINALS = "rich archsim.render.terminal_colour"
-NEVER = f"{HEAVY} {SLOW_STDLIB} {OTHER_ANSWERS} {FOR_TERMINALS}"
+NEVER = f"{HEAVY} {SLOW_STDLIB} {OTHER_ANSWERS}"
 DEVICES = "archsim.spec.hardware archsim.spec.hardware_schema archsim.predict.estimate archsim.graph.passes.shard"
 NOT_IMPORTED = {
     ESTIMATE: f"{NEVER} archsim.blocks.moe archsim.blocks.mla archsim.render.pages.breakdown archsim.render.flat",

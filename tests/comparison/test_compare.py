@@ -10,8 +10,7 @@ from archsim import api
 from archsim.base.errors import UnknownName, UsageError
 from archsim.comparison.compare import Comparison
 from archsim.comparison.uncertainty import Ratio
-from archsim.render.pages.compare import interval, verdict
-from archsim.render.pages.compare_rows import rows
+from archsim.render.pages.compare import interval, rows, verdict
 
 
 @pytest.fixture(scope="module")

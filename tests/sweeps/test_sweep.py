@@ -28,7 +28,7 @@ from archsim.predict.estimate import Estimate, estimate
 from archsim.spec.load import load_hardware
 from archsim.spec.model import Model
 from archsim.spec.parallelism import tp_degrees
-from archsim.sweeps.axes import Axes
+from archsim.sweeps.chunk import Axes
 from archsim.sweeps.columns import COLUMNS
 from archsim.sweeps.grid import BlockPricer, block_load
 from archsim.sweeps.pareto import front

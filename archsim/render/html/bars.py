@@ -8,7 +8,8 @@ from typing import NamedTuple
 from archsim.base.units import format_bytes, format_seconds, format_span
 from archsim.memory.engine_memory import DeviceMemory
 from archsim.predict.estimate import Estimate
-from archsim.render.html.grid import PHASES, Grid, GridRun, parts_of
+from archsim.predict.model_parts import seconds_by_part
+from archsim.render.html.grid import PHASES, Grid, GridRun
 from archsim.render.html.markup import Cell, figure, legend, safe, table
 from archsim.render.html.markup import list_names as listed_names
 from archsim.render.page import percent
@@ -88,7 +89,7 @@ def time(grid: Grid) -> str:
 
 
 def _time_bars(run: GridRun, phase: StepTime, grid: Grid, top: float) -> Bar:
-    shares = parts_of(phase)
+    shares = seconds_by_part(phase)
     pieces = [(i, shares[name] / top, f"{name}: {format_seconds(shares[name])}")
               for i, name in enumerate(grid.parts) if shares.get(name)]  # fmt: skip
     return Bar(
@@ -103,7 +104,7 @@ def _time_rows(grid: Grid) -> list[list[str]]:
         for name in PHASES:
             phase = getattr(run.base, name)
             if phase is not None:
-                parts = sorted(parts_of(phase).items(), key=lambda item: -item[1])
+                parts = sorted(seconds_by_part(phase).items(), key=lambda item: -item[1])
                 rows.append([
                     run.label, name, format_seconds(float(phase.expected_s)), interval_text(phase),
                     format_seconds(float(phase.ideal_s)), phase.bound,
@@ -133,7 +134,7 @@ def _fastest(grid: Grid) -> str:
     if not timed:
         return "Nothing fits."
     run, phase = min(timed, key=lambda pair: float(pair[1].expected_s))
-    part, most = max(parts_of(phase).items(), key=lambda item: item[1])
+    part, most = max(seconds_by_part(phase).items(), key=lambda item: item[1])
     share = f"{part} {percent(most / float(phase.expected_s))}"
     return f"Shortest {phase.name}: {run.label}, {format_seconds(float(phase.expected_s))}, of which {share}."
 

@@ -128,12 +128,11 @@ def estimate_or_reason(
         return estimate(model, device, devices=1, **options), error.message
 
 
-def at(base: Estimate, asked: ReportRequest, weights: str | None, batch: int, input_len: int) -> Estimate:
-    """The same model, devices and format at another workload."""
+def at(base: Estimate, asked: ReportRequest, weights: str | None, **changed: object) -> Estimate:
+    """The same model on the same devices with other options of `estimate`, such as another workload."""
     plan = base.plan
     degrees: JsonObject = {"tp": plan.tp, "pp": plan.pp, "ep": plan.ep, "dp": plan.dp}
-    options = asked.options(weights, batch=batch, input_len=input_len)
-    return estimate(base.model, base.hardware, **degrees, **options)
+    return estimate(base.model, base.hardware, **degrees, **asked.options(weights, **changed))
 
 
 def label(e: Estimate, several: tuple[bool, bool, bool]) -> str:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar, Unpack
 
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
+from archsim.base.options import LoadArguments
 from archsim.base.version import VERSION
 from archsim.render.html import bars, evolution, grid, measured, plots
 from archsim.render.html import drawings as diagram
@@ -16,15 +20,16 @@ from archsim.render.html import headline as answer
 from archsim.render.html import pareto as trade
 from archsim.render.html import roofline as roof
 from archsim.render.html import spec_cards as cards
-from archsim.render.html.candidates import Study
-from archsim.render.html.controls import controls
+from archsim.render.html.candidates import ReportRequest, Study, study
 from archsim.render.html.lineage import descent
 from archsim.render.html.markup import details, legend, name_of, paragraph, safe, section, table
+from archsim.render.html.page import POLICY
 from archsim.render.html.page_size import MOST, MOST_LIGHT, Parts, fitting
-from archsim.render.html.validate_svg import symbols
+from archsim.render.html.validate_svg import sample, symbols
+from archsim.spec.hardware import Hardware
+from archsim.spec.model import Model
 
 SCHEMA = "archsim.report/1"
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 
 
 def document(study: Study, *, light: bool = False, stamp: str = "", command: str = "") -> str:
@@ -90,7 +95,7 @@ def _sections(
     study: Study, found: grid.Grid, runs: measured.Known, light: bool, command: str
 ) -> list[tuple[str, str, str]]:
     """(key, title, content) of every part; one without content is left out."""
-    ask = "" if light else controls(found)
+    ask = "" if light else _controls(found)
     charts = f'<div class="plots">{plots.growth(found)}{plots.frontier(found)}</div>'
     several = len(found.compared) > 1
     distinct = list({m.name: m for m in study.models}.values())
@@ -114,6 +119,41 @@ def _sections(
     ]
 
 
+def _controls(found: grid.Grid) -> str:
+    """Two sliders, two choices, a button back, and a line that says what is shown."""
+    batch, context = found.at
+    devices = list(dict.fromkeys(run.base.hardware.id for run in found.runs))
+    fields = [
+        _slider("batch", "Batch", found.batches.index(batch), found.batches, "sequences"),
+        _slider("context", "Prompt", found.contexts.index(context), found.contexts, "tokens"),
+        _choice("format", "Weights", "as compared", found.formats),
+        _choice("device", "Device", "all", devices),
+    ]
+    return (
+        f'<form id="controls" hidden aria-label="Change the workload">{"".join(fields)}'
+        '<button type="reset">Back to the report</button>'
+        '<p id="shown" role="status" aria-live="polite"></p></form>\n'
+    )
+
+
+def _slider(key: str, name: str, at: int, values: tuple[int, ...], unit: str) -> str:
+    if len(values) == 1:
+        return f'<input type="hidden" id="{key}" value="0">'
+    return (
+        f'<div><label for="{key}">{safe(name)}</label><input type="range" id="{key}" min="0" max="{len(values) - 1}" '
+        f'step="1" value="{at}" aria-valuetext="{values[at]:,} {unit}"><output id="{key}-value" for="{key}">'
+        f"{values[at]:,} {unit}</output></div>"
+    )
+
+
+def _choice(key: str, name: str, first: str, values: list[str] | tuple[str, ...]) -> str:
+    options = "".join(f'<option value="{safe(v)}">{safe(v)}</option>' for v in values)
+    return (
+        f'<div><label for="{key}">{safe(name)}</label><select id="{key}"><option value="" selected>{safe(first)}'
+        f"</option>{options}</select></div>"
+    )
+
+
 def _trade(found: grid.Grid) -> str:
     """A chart for each device, and how to read them."""
     panels = trade.pareto(found)
@@ -126,11 +166,7 @@ def _trade(found: grid.Grid) -> str:
 
 def _key(found: grid.Grid) -> str:
     """Which mark stands for which candidate, once for all charts."""
-    items = (
-        (f'<svg viewBox="-5 -5 10 10" class="key c{r.number % plots.SHAPES}" aria-hidden="true">'
-         f'<use href="#g{plots.shape_of(r.number)}"/></svg>', r.label)
-        for r in found.compared
-    )  # fmt: skip
+    items = ((sample(plots.shape_of(r.number), r.number % plots.SHAPES), r.label) for r in found.compared)
     return legend(items) + paragraph("On the roofline circles are kernels of decode, squares of prefill.", "dim")
 
 
@@ -187,3 +223,60 @@ def _style() -> str:
 def _file(name: str) -> str:
     """A file that stands beside this module."""
     return Path(__file__).with_name(name).read_text("utf-8").strip() + "\n"
+
+
+# ------------------------------------------------------------------ from names to the page
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A page and what it is about."""
+
+    study: Study
+    html: str
+
+    def to_dict(self) -> JsonObject:
+        """The `archsim.report/1` object: the estimates behind the page."""
+        return data(self.study)
+
+    def write(self, path: Path | str) -> None:
+        """Writes the page, whole or not at all. Raises UsageError where the file cannot be written."""
+        from archsim.calibration.writing import write_text
+
+        if Path(path).is_dir():
+            raise UsageError(f"{path} is a folder", hints=(f"name a file in it: `{Path(path) / 'report.html'}`",))
+        try:
+            write_text(Path(path), self.html)
+        except OSError as error:
+            raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def report(
+    models: Sequence[tuple[str, Model, str | None]],
+    hw: Sequence[tuple[str, Hardware]],
+    *,
+    changes: tuple[str, ...] = (),
+    weights: Sequence[str] = (),
+    light: bool = False,
+    stamp: str = "",
+    command: str = "",
+    **asked: Unpack[LoadArguments],
+) -> Report:
+    """The page. models: name as given, model, and the format that the name implies; hw: name and device. light: no
+    script. stamp, command: shown on the page. Raises UsageError where there is nothing to compare.
+    """
+    models, hw = _once(models), _once(hw)
+    if not models or not hw:
+        raise UsageError("a report is about at least one model and one device")
+    question = ReportRequest(
+        models=tuple(name for name, _, _ in models), hw=tuple(name for name, _ in hw), changes=changes,
+        weights=tuple(dict.fromkeys(weights)) or (None,), **asked,
+    )  # fmt: skip
+    found = study([(model, hint) for _, model, hint in models], [device for _, device in hw], question)
+    return Report(study=found, html=document(found, light=light, stamp=stamp, command=command))
+
+
+Named = TypeVar("Named", bound=tuple[object, ...])
+
+
+def _once(opened: Sequence[Named]) -> list[Named]:
+    """Without those that are the same under another name."""
+    return [one for i, one in enumerate(opened) if not any(one[1:] == other[1:] for other in opened[:i])]

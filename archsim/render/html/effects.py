@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from archsim.base.errors import ArchsimError
-from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note
 from archsim.base.units import format_bytes, format_seconds
 from archsim.blocks.layer import walk_layers
@@ -13,9 +12,10 @@ from archsim.blocks.moe import expected_experts
 from archsim.counts.count import count
 from archsim.counts.workload import PREFILL_TOKENS
 from archsim.engines.names import DEFAULT_ENGINE
-from archsim.predict.estimate import Estimate, estimate
-from archsim.render.html.candidates import Candidate, ReportRequest
-from archsim.render.html.grid import parts_of
+from archsim.predict.estimate import Estimate
+from archsim.predict.model_parts import seconds_by_part
+from archsim.render.html.candidates import Candidate, ReportRequest, at
+from archsim.render.html.grid import compute_bound_share
 from archsim.render.html.markup import figures, significant
 from archsim.timing.step_time import KernelTime, StepTime
 
@@ -48,9 +48,7 @@ def effect(note: Note, c: Candidate, asked: ReportRequest) -> str:
 
 def again(c: Candidate, asked: ReportRequest, **changed: object) -> Estimate:
     """The candidate's estimate with other options, on the same devices."""
-    e = c.answer
-    degrees: JsonObject = {"tp": e.plan.tp, "pp": e.plan.pp, "ep": e.plan.ep, "dp": e.plan.dp}
-    return estimate(e.model, e.hardware, **degrees, **{**asked.options(c.asked), **changed})
+    return at(c.answer, asked, c.asked, **changed)
 
 
 def change(after: float, before: float) -> str:
@@ -163,7 +161,7 @@ def _experts(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
     if tokens == 1:
         return f"nothing for one sequence: its token reads its {each:,} experts; the prompt reads most of them"
     read = float(expected_experts(whole, each, tokens))
-    spent, total = parts_of(e.decode).get("experts", 0.0), float(e.decode.expected_s)
+    spent, total = seconds_by_part(e.decode).get("experts", 0.0), float(e.decode.expected_s)
     ends = [format_seconds(total + spent * (n / read - 1)) for n in (each, min(whole, each * tokens))]
     return (
         f"{read:.0f} of {whole:,} experts are read for a token of all sequences: about {ends[0]} if all pick the "
@@ -193,8 +191,7 @@ def _units(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
     shares = []
     for phase in (e.prefill, e.decode):
         if phase is not None:
-            total = float(phase.total("expected_s")) or 1.0
-            bound = sum(float(op.expected_s) for op in phase.ops if op.bound == "compute") / total
+            bound = compute_bound_share(phase)
             shares.append(f"{figures(100 * bound, 2) if bound >= 0.001 else 'nearly 0'} % of {phase.name}")
     return f"a faster unit would matter where arithmetic is the limit: {', '.join(shares)}"
 

@@ -12,7 +12,7 @@ from archsim.render.html.markup import details, name_of, paragraph, table
 from archsim.render.page import plural
 from archsim.render.pages.evolve import METRICS
 from archsim.render.signed import absolute, signed_change
-from archsim.render.waterfall import waterfall
+from archsim.render.waterfall import waterfalls
 from archsim.spec.model import Model
 
 WHOLE = ("params", "kv_bytes", "decode_s")
@@ -53,9 +53,8 @@ def _names(e: Evolution) -> tuple[str, str]:
 
 def _draw(e: Evolution, metrics: Sequence[str]) -> str:
     """The waterfalls of some figures."""
-    steps = [(e.change(step), step.delta) for step in e.steps]
-    drawn = (waterfall(metric, METRICS[metric], steps, _names(e), getattr(e.first, metric)) for metric in metrics)
-    return f'<div class="plots small">{"".join(drawn)}</div>'
+    drawn = waterfalls(e, _names(e), {metric: METRICS[metric] for metric in metrics})
+    return f'<div class="plots small">{drawn}</div>'
 
 
 def _twin(e: Evolution) -> str:

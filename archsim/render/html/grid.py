@@ -15,7 +15,7 @@ from archsim.counts.step_graphs import StepGraphs
 from archsim.counts.workload import checked_workload
 from archsim.memory.engine_memory import EngineMemoryModel
 from archsim.predict.estimate import Estimate
-from archsim.render.groups import part_of
+from archsim.predict.model_parts import seconds_by_part
 from archsim.render.html.candidates import ReportRequest, Study, at, estimate_or_reason, label, narrower
 from archsim.render.html.markup import name_of
 from archsim.timing.step_time import KernelTime, StepTime
@@ -88,7 +88,7 @@ def grid(study: Study, light: bool = False) -> Grid:
     pairs = [(b, c) for b in batches for c in contexts if not light or b == asked.batch or c == asked.input_len]
     runs = tuple(
         GridRun(number=number, compared=compared, label=label, asked=weights, base=base,
-            answers=(points := {(b, c): at(base, asked, weights, b, c) for b, c in pairs}),
+            answers=(points := {(b, c): at(base, asked, weights, batch=b, input_len=c) for b, c in pairs}),
             most={c: _most(asked, base, c, points) for c in contexts})
         for number, compared, label, weights, base in cases
     )  # fmt: skip
@@ -190,19 +190,10 @@ def _parts(runs: Sequence[GridRun]) -> tuple[str, ...]:
     """Names of the parts of all models, those that take most of the time first."""
     sums: dict[str, float] = {}
     for run in runs:
-        for phase in (run.base.prefill, run.base.decode):
-            for name, seconds in (parts_of(phase) if phase is not None else {}).items():
-                sums[name] = sums.get(name, 0.0) + seconds / float(phase.expected_s if phase else 1)
+        for phase in filter(None, (run.base.prefill, run.base.decode)):
+            for name, seconds in seconds_by_part(phase).items():
+                sums[name] = sums.get(name, 0.0) + seconds / float(phase.expected_s)
     return tuple(sorted(sums, key=lambda name: (-sums[name], name)))
-
-
-def parts_of(phase: StepTime) -> dict[str, float]:
-    """Expected seconds by part of the model; they add up to the phase's."""
-    found: dict[str, float] = {}
-    for op in phase.ops:
-        name = part_of(op, phase.name)
-        found[name] = found.get(name, 0.0) + float(op.expected_s) * phase.busy
-    return found
 
 
 def arithmetic(phase: StepTime) -> list[KernelTime]:
@@ -251,7 +242,7 @@ def _run(run: GridRun, found: Grid) -> JsonObject:
 
 def _phase(phases: Sequence[StepTime], parts: Sequence[str]) -> JsonObject:
     """One phase at every point: the times, their parts, and every kernel on the roofline."""
-    shares = [parts_of(phase) for phase in phases]
+    shares = [seconds_by_part(phase) for phase in phases]
     used = [i for i, part in enumerate(parts) if any(part in share for share in shares)]
     names = list(dict.fromkeys(op.path for phase in phases for op in arithmetic(phase)))
     return {

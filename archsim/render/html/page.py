@@ -36,7 +36,7 @@ def document(page: Page, pictures: str = "", style: str = "") -> str:
     """The page. pictures: HTML that is shown between what was asked and the tables. style: of theirs."""
     title, *rest = page.head
     lines = [*rest, *([f"Note: {page.note}"] if page.note else [])]
-    return html_document(title, lines, pictures + "".join(_section(section) for section in page.sections), style)
+    return html_document(title, lines, pictures + "".join(section_html(section) for section in page.sections), style)
 
 
 def html_document(title: str, lines: Iterable[str], body: str, style: str = "") -> str:
@@ -71,7 +71,8 @@ def grid(name: str, header: Iterable[str], rows: Iterable[Row], align: str = "")
     )
 
 
-def _section(section: Section) -> str:
+def section_html(section: Section) -> str:
+    """A titled table with the lines below it."""
     title = section.title + (f" ({section.aside})" if section.aside else "")
     below = "".join(paragraph(text, "dim") for text in section.below)
     level = "h3" if section.sub else "h2"

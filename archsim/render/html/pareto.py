@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from archsim.predict.estimate import Estimate
 from archsim.render.html.grid import Grid, GridRun
@@ -79,12 +79,17 @@ def rates(run: GridRun, grid: Grid) -> list[Rate]:
     return [rate for rate in found if rate is not None]
 
 
-def front(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points that no other beats or equals at both, from the fastest for a user on."""
-    kept: list[tuple[float, float]] = []
-    for user, device in sorted(set(points), key=lambda p: (-p[0], -p[1])):
-        if not kept or device > kept[-1][1]:
-            kept.append((user, device))
+P = TypeVar("P", bound=tuple[Any, ...])
+
+
+def front(points: Iterable[P]) -> list[P]:
+    """The points whose first two figures no other beats or equals at both, from the fastest for a user on; of equal
+    ones the first.
+    """
+    kept: list[P] = []
+    for point in sorted(points, key=lambda p: (-p[0], -p[1])):
+        if not kept or point[1] > kept[-1][1]:
+            kept.append(point)
     return kept
 
 

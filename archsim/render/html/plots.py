@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -10,7 +9,7 @@ from archsim.base.units import format_bytes
 from archsim.predict.estimate import Estimate
 from archsim.render.html.grid import Grid, GridRun
 from archsim.render.html.markup import figure, safe, table
-from archsim.render.html.validate_svg import Axis, number, ticks
+from archsim.render.html.validate_svg import Axis, axis_ends, number, ticks
 
 WIDTH, HEIGHT = 520, 340
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 12, 48
@@ -43,16 +42,11 @@ class Frame(NamedTuple):
 def frame(xs: Iterable[float], ys: Iterable[float], x_name: str, y_name: str, doubling: bool = False) -> Frame:
     """Axes around all values. doubling: ticks across at the values themselves, as powers of two are read."""
     across, up = [v for v in xs if v > 0] or [1.0], [v for v in ys if v > 0] or [1.0]
-    x, y = Axis(*_ends(across), LEFT, WIDTH - RIGHT), Axis(*_ends(up), HEIGHT - BOTTOM, TOP)
+    x = Axis(*axis_ends(across, 0.5), LEFT, WIDTH - RIGHT)
+    y = Axis(*axis_ends(up, 0.5), HEIGHT - BOTTOM, TOP)
     marks = sorted(set(across)) if doubling else ticks(x.low, x.high)
     texts = [(v, size(v) if doubling else number(v)) for v in marks]
     return Frame(x, y, x_name, y_name, texts, [(v, number(v)) for v in ticks(y.low, y.high)])
-
-
-def _ends(values: Sequence[float]) -> tuple[float, float]:
-    low, high = math.log10(min(values)), math.log10(max(values))
-    room = max(0.5 - (high - low), 0.0) / 2 + 0.04 * max(high - low, 0.5)
-    return low - room, high + room
 
 
 def size(tokens: float) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from archsim.render.html.markup import legend
+
 WIDTH, HEIGHT = 460, 255
 LEFT, RIGHT, TOP, BOTTOM = 62, 8, 10, 40
 COLOURS = 8
@@ -71,12 +73,9 @@ def stacked_bars(title: str, years: Sequence[str], wholes: Sequence[int], values
 
 def key(names: Sequence[str]) -> str:
     """Which colour stands for which value."""
-    items = "".join(
-        f'<li><svg viewBox="0 0 16 16" class="key" aria-hidden="true"><rect fill="url(#h{min(i, COLOURS - 1)})" '
-        f'width="16" height="16"/></svg>{escape(name)}</li>'
-        for i, name in enumerate(names)
-    )
-    return f'<ul class="legend">{items}</ul>'
+    rect = '<rect fill="url(#h{})" width="16" height="16"/>'
+    sign = f'<svg viewBox="0 0 16 16" class="key" aria-hidden="true">{rect}</svg>'
+    return legend((sign.format(min(i, COLOURS - 1)), name) for i, name in enumerate(names))
 
 
 def _axis(height: float) -> str:

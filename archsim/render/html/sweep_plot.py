@@ -11,11 +11,13 @@ import numpy as np
 from archsim.base.units import format_rate
 from archsim.render.html.markup import details, figure, legend, name_of
 from archsim.render.html.page import grid
+from archsim.render.html.pareto import front
 from archsim.render.html.plots import INSIDE, SHAPES, Frame, chart_svg, frame, line, shape_of
-from archsim.render.html.validate_svg import symbols
+from archsim.render.html.validate_svg import sample, symbols
 from archsim.render.page import row
-from archsim.render.pages.sweep import LABELS, keys, numbers
+from archsim.render.pages.sweep import LABELS, structures
 from archsim.sweeps.chunk import Chunk
+from archsim.sweeps.pareto import front as pareto_rows
 
 USER, DEVICE = "tokens_per_s_per_user", "tokens_per_s_per_device"
 AXES = "tokens/s of one user", "tokens/s of one device"
@@ -25,8 +27,6 @@ TOLD = ("batch", "input_len", "output_len", "devices")
 
 MOST = 100
 """Points of a structure that the table lists."""
-
-STYLE = "".join(f".c{i}{{fill:var(--c{i});stroke:var(--c{i})}}" for i in range(SHAPES))
 
 Point = tuple[float, float, tuple[int, ...]]
 """Both rates, and what is said of the point."""
@@ -44,35 +44,16 @@ class Curves:
         if not {USER, DEVICE} <= chunk.values.keys():
             return
         self.told = tuple(name for name in TOLD if name in chunk.values)
-        for key, mask in keys(chunk):
-            part = chunk if mask is None else chunk.kept(mask)
-            points = [*self.found.get(key, ()), *self._points(part)]
-            self.found[key] = front(points)
+        for key, part in structures(chunk):
+            self.found[key] = front([*self.found.get(key, ()), *self._points(part)])
 
     def _points(self, chunk: Chunk) -> list[Point]:
-        fits = np.broadcast_to(np.asarray(chunk.values.get("fits", True), dtype=bool), chunk.shape).ravel()
-        rates = np.stack([numbers(chunk, name) for name in (USER, DEVICE)])
-        at = np.flatnonzero(fits & np.isfinite(rates).all(axis=0))
-        at = at[_best(*rates[:, at])]
-        words = [numbers(chunk, name)[at].astype(np.int64).tolist() for name in self.told]
+        rates = np.stack([chunk.numbers(name).ravel() for name in (USER, DEVICE)])
+        at = np.flatnonzero(chunk.fits().ravel() & np.isfinite(rates).all(axis=0))
+        at = at[pareto_rows(-rates[:, at].T)]
+        words = [chunk.numbers(name).ravel()[at].astype(np.int64).tolist() for name in self.told]
         said = zip(*words, strict=True) if words else iter([()] * len(at))
         return list(zip(*rates[:, at].tolist(), said, strict=True))
-
-
-def front(points: Sequence[Point]) -> list[Point]:
-    """The points that no other one beats, those of the fastest user first."""
-    if not points:
-        return []
-    return [points[i] for i in _best(*np.array([point[:2] for point in points]).T)]
-
-
-def _best(users: Any, devices: Any) -> Any:
-    """Places of what no other point beats in both rates, the fastest user first."""
-    order = np.lexsort((-devices, -users))
-    if not order.size:
-        return order
-    before = np.concatenate(([-np.inf], np.maximum.accumulate(devices[order])[:-1]))
-    return order[devices[order] > before]
 
 
 # ---------------------------------------------------------------------- the picture
@@ -117,10 +98,7 @@ def _rate(value: float) -> str:
 
 
 def _legend(lines: Iterable[tuple[str, Any]]) -> str:
-    return legend(
-        (f'<svg viewBox="-5 -5 10 10" class="key c{i % SHAPES}" aria-hidden="true"><use href="#g{shape_of(i)}"/></svg>',
-         name) for i, (name, _) in enumerate(lines)
-    )  # fmt: skip
+    return legend((sample(shape_of(i), i % SHAPES), name) for i, (name, _) in enumerate(lines))
 
 
 def _finding(lines: Sequence[tuple[str, Sequence[Point]]], told: Sequence[str]) -> str:

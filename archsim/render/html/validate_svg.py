@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import NamedTuple
 
+from archsim.render.html.markup import legend
+
 WIDTH, HEIGHT = 460, 420
 LEFT, RIGHT, TOP, BOTTOM = 62, 12, 12, 50
 
@@ -21,6 +23,10 @@ SHAPES = (
     '<circle r="2.6" fill="none"/>',
 )
 """One for each group, so that colour is never alone. The last is for all other groups."""
+
+
+COLOURS = "".join(f".c{i}{{fill:var(--c{i});stroke:var(--c{i})}}" for i in range(len(SHAPES)))
+"""The style of each group's marks."""
 
 
 class Point(NamedTuple):
@@ -49,7 +55,7 @@ class Axis(NamedTuple):
 def scatter(points: Sequence[Point], unit: str, title: str) -> str:
     """The plot. unit: of both axes. title: what it shows, for readers who cannot see it."""
     values = [value for point in points for value in (point.measured, point.predicted)]
-    low, high = _range(values)
+    low, high = axis_ends(values, 1.0)
     x = Axis(low, high, LEFT, WIDTH - RIGHT)
     y = Axis(low, high, HEIGHT - BOTTOM, TOP)
     parts = [_grid(x, y), _bands(x, y), _names(unit), *_marks(points, x, y)]
@@ -67,18 +73,18 @@ def symbols() -> str:
 
 def key(names: Sequence[str]) -> str:
     """Which mark stands for which group."""
-    items = (
-        f'<li><svg viewBox="-5 -5 10 10" class="key c{i}" aria-hidden="true"><use href="#g{i}"/></svg>'
-        f"{escape(name)}</li>"
-        for i, name in enumerate(names)
-    )
-    return f'<ul class="legend">{"".join(items)}</ul>'
+    return legend((sample(i, i), name) for i, name in enumerate(names)).rstrip()
 
 
-def _range(values: Sequence[float]) -> tuple[float, float]:
-    """A little more than the values' decades, at least one."""
+def sample(shape: int, colour: int) -> str:
+    """A mark as it stands in a legend."""
+    return f'<svg viewBox="-5 -5 10 10" class="key c{colour}" aria-hidden="true"><use href="#g{shape}"/></svg>'
+
+
+def axis_ends(values: Sequence[float], least: float) -> tuple[float, float]:
+    """Decades from a little below the smallest value to a little above the largest, `least` decades at least."""
     low, high = math.log10(min(values)), math.log10(max(values))
-    room = max(1.0 - (high - low), 0.0) / 2 + 0.04 * max(high - low, 1.0)
+    room = max(least - (high - low), 0.0) / 2 + 0.04 * max(high - low, least)
     return low - room, high + room
 
 

@@ -17,17 +17,12 @@ HEADER = ("runs", "expected", "share", "speed of light", "limited by", "FLOP", "
 
 def breakdown_page(e: Estimate, what: str) -> Page:
     """One table a phase; with `phase`, one table in all."""
-    phases = _phases(e)
     if what == "context":
         return Page(head=head(e), sections=(_over_context(e),))
+    tables = {phase.name: _rows(phase, what) for phase in _phases(e)}
     if what == "phase":
-        rows = [r for phase in phases for r in _rows(phase, what)]
-        sections = [Section(title="phase", rows=tuple(rows), align="lrrrrlrrr", header=HEADER)]
-    else:
-        sections = [
-            Section(title=phase.name, rows=tuple(_rows(phase, what)), align="lrrrrlrrr", header=HEADER)
-            for phase in phases
-        ]
+        tables = {"phase": [line for lines in tables.values() for line in lines]}
+    sections = (Section(title, tuple(lines), "lrrrrlrrr", HEADER) for title, lines in tables.items())
     return Page(head=head(e), sections=tuple(sections))
 
 

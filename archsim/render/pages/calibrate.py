@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from archsim.calibration.calibrate import ClassFit, EngineStack
 from archsim.calibration.run import Calibration
-from archsim.render.page import Cell, Page, Row, Section, percent, plural, row
+from archsim.render.page import Page, Row, Section, footer, percent, plural, row
 
 HEADER = ("rows", "median", "p90", "time-weighted", "formula", "roofline", "constants")
 
@@ -26,8 +26,7 @@ def page(c: Calibration) -> Page:
     ends += [("Weak", text) for text in weak]
     ends += [("Skipped", f"{count:,} rows: {reason}") for reason, count in c.skipped.items()]
     ends += [("Written", ", ".join(map(str, c.written)) if c.written else "nothing: this was a dry run")]
-    sections.append(Section(title="", rows=tuple(row(Cell(name, "dim"), text) for name, text in ends)))
-    return Page(head=head, sections=tuple(sections))
+    return Page(head=head, sections=(*sections, footer(ends)))
 
 
 def _stack(stack: EngineStack, fits: Sequence[ClassFit]) -> Section:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from math import floor, log10
 
 from archsim.base.diagnostics import shorten
+from archsim.base.json_types import JsonObject
 from archsim.base.units import format_bytes, format_flops, format_rate, format_seconds
 from archsim.comparison.compare import LOADS, Candidate, Comparison
 from archsim.comparison.uncertainty import Ratio
 from archsim.counts.workload import Workload
-from archsim.render.page import Cell, Page, Row, Section, bar, plural, row
+from archsim.render.flat import flatten
+from archsim.render.page import Cell, Page, Row, Section, bar, footer, plural, row
 from archsim.render.signed import scaled_count, signed_change, times
 
 SIZES = ("params", "active_params", "weight_bytes", "kv_bytes_per_token", "flops_per_token")
@@ -228,9 +231,42 @@ def _time(seconds: float) -> str:
 
 def _elsewhere() -> Section:
     text = "where the differences come from, part by part at each workload: `--format csv` or `json`"
-    return Section(title="", rows=(row(Cell("More", "dim"), text),))
+    return footer([("More", text)])
 
 
 def _refused_section(c: Comparison) -> list[Section]:
     lines = dict.fromkeys(row(label(x), x.reason) for x in c.candidates if x.answer is None)
     return [Section(title="Not answered", rows=tuple(lines))] if lines else []
+
+
+# ------------------------------------------------------------------ as CSV
+PART = ("phase", "part", "first_s", "this_s", "delta_s")
+
+
+def rows(c: Comparison) -> list[JsonObject]:
+    """A row for each candidate (`row` is `candidate`: figures, ratios, ranking), then one for each part of the model in
+    each phase (`row` is `part`: its seconds in the candidate that it is set against, in this one, and the difference).
+    """
+    return [_candidate_row(c, x) for x in c.candidates] + [part for x in c.candidates for part in _part_rows(c, x)]
+
+
+def _row_key(kind: str, x: Candidate) -> JsonObject:
+    """What tells rows apart, in every row; then the columns of parts, which candidates leave empty."""
+    own = {"label": x.label, "model": x.name, "hardware": x.hardware.id}
+    return {"row": kind, **own, **asdict(x.workload), **dict.fromkeys(PART)}
+
+
+def _candidate_row(c: Comparison, x: Candidate) -> JsonObject:
+    ranked = {name.replace(" ", "_"): r.to_dict() for name, r in c.ranking(x).items() if r}
+    ratios = {f"ratio_{name}": value for name, value in c.ratios(x).items()}
+    remarks = {"against": c.base(x).label, "fits": x.fits, "reason": x.reason or None}
+    return {**_row_key("candidate", x), **remarks, **x.figures, **ratios, **flatten(ranked)}
+
+
+def _part_rows(c: Comparison, x: Candidate) -> Iterator[JsonObject]:
+    for phase in ("prefill", "decode"):
+        for part in c.parts(x, phase):
+            yield {
+                **_row_key("part", x), "against": c.base(x).label, "phase": phase, "part": part.name,
+                "first_s": part.first_s, "this_s": part.this_s, "delta_s": part.delta_s,
+            }  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from archsim.base.number import Num
 from archsim.base.units import format_bytes, format_count, format_flops
 from archsim.counts.count import BlockCount, CountResult, cache_stops_growing
-from archsim.render.page import Cell, Page, Row, Section, facts, percent, plural, row
+from archsim.render.page import Page, Row, Section, facts, footer, percent, plural, row
 
 
 def page(r: CountResult, *, inputs: Sequence[str], asked: str, verbose: bool = False) -> Page:
@@ -17,10 +17,8 @@ def page(r: CountResult, *, inputs: Sequence[str], asked: str, verbose: bool = F
         f"{r.formats.name} weights · batch {r.batch:,} · {r.input_len:,} tokens in",
     )
     end = [("Basis", "everything here is counted from the spec; " + _convention(r)), ("Inputs", ", ".join(inputs))]
-    sections = [_params(r), _bytes(r), _flops(r), _blocks(r, verbose)]
-    sections.append(Section(title="", rows=tuple(row(Cell(name, "dim"), text) for name, text in end)))
-    sections.append(facts("Try", _next(asked)))
-    return Page(head=head, sections=tuple(sections))
+    tables = _params(r), _bytes(r), _flops(r), _blocks(r, verbose)
+    return Page(head=head, sections=(*tables, footer(end), facts("Try", _next(asked))))
 
 
 def _convention(r: CountResult) -> str:

@@ -100,18 +100,16 @@ def page(d: JsonObject) -> Page:
     data = tuple(_root_row(root) for root in d["data"])
     settings = tuple(row(s["name"], s["value"] if s["value"] is not None else "-", s["origin"]) for s in d["settings"])
     torch = "importable" if d["torch"]["importable"] else "not installed: needed by on-device checks only"
+    installation = {
+        "archsim": d["archsim"]["version"],
+        "folder": d["archsim"]["folder"],
+        "python": f"{d['python']['version']} ({d['python']['executable']})",
+        "platform": d["platform"],
+        "torch": torch,
+        "CUDA driver": "present" if d["torch"]["cuda_driver"] else "not found",
+    }
     sections = [
-        facts(
-            "Installation",
-            [
-                ("archsim", d["archsim"]["version"]),
-                ("folder", d["archsim"]["folder"]),
-                ("python", f"{d['python']['version']} ({d['python']['executable']})"),
-                ("platform", d["platform"]),
-                ("torch", torch),
-                ("CUDA driver", "present" if d["torch"]["cuda_driver"] else "not found"),
-            ],
-        ),
+        facts("Installation", installation.items()),
         Section(title="Packages", rows=versions),
         Section(title="Data", rows=data, align="lr"),
         Section(title="Settings", rows=settings),

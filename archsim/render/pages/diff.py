@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from archsim.base.json_types import JsonObject
 from archsim.evolution.diff import GROUPS, Difference, Effect
-from archsim.render.page import Cell, Page, Row, Section, plural, row
+from archsim.render.page import Page, Row, Section, footer, plural, row
 from archsim.render.signed import absolute, scaled_count, signed_change
 
 TITLES = {
@@ -83,9 +83,9 @@ def _long(name: str) -> str:
 
 
 def _basis(d: Difference) -> Section:
-    alone = {name: sum(e.delta[name] or 0 for e in d.effects) for name in ("params",)}
+    alone = sum(e.delta["params"] or 0 for e in d.effects)
     text = (
         f"each effect is that of one decision by itself, made in {d.a.name}; together they interact: the parameters of "
-        f"all would add up to {scaled_count(alone['params'])}. `archsim evolve` has steps that add up"
+        f"all would add up to {scaled_count(alone)}. `archsim evolve` has steps that add up"
     )
-    return Section(title="", rows=(row(Cell("Basis", "dim"), text),))
+    return footer([("Basis", text)])

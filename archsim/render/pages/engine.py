@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from archsim.engines.names import EngineChoice
 from archsim.engines.overhead import measured_overhead
-from archsim.render.page import Page, Row, Section, facts, row
+from archsim.render.page import Page, Row, Section, bullets, facts, row
 from archsim.spec.engine import Engine, EngineMemoryRules
 from archsim.timing.calibration import default_store
 
@@ -32,15 +32,15 @@ def engine_page(chosen: EngineChoice, file: str) -> Page:
     sources = tuple(row(key, f"{s.url} (covers {', '.join(s.covers)})") for key, s in rules.sources.items())
     name = [("name", rules.name), ("version", version), ("also", ", ".join(rules.aliases))]
     sections = [
-        facts("Engine", [(key, text) for key, text in name if text]),
-        facts("Memory", list(_memory(rules.memory))),
-        facts("Caches and weights", list(_keeps(rules.memory))),
-        facts("Time", list(_time(rules))),
-        facts("Scheduler", list(_scheduler(rules))),
+        facts("Engine", name),
+        facts("Memory", _memory(rules.memory)),
+        facts("Caches and weights", _keeps(rules.memory)),
+        facts("Time", _time(rules)),
+        facts("Scheduler", _scheduler(rules)),
         Section(title="Default limits", rows=tuple(_limits(rules))),
-        facts("Several devices", list(_parallelism(rules))),
+        facts("Several devices", _parallelism(rules)),
         Section(title="Before", rows=tuple(row(v, _short(change)) for v, change in rules.before.items())),
-        Section(title="Notes", rows=tuple(row("-", text) for text in (*rules.notes, *map(str, chosen.notes)))),
+        bullets("Notes", (*rules.notes, *chosen.notes)),
         Section(title="Sources", rows=sources),
         facts("File", [(file, " ")]),
     ]

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from archsim.base.units import format_bytes, format_count, format_flops, format_rate, format_seconds, format_span
 from archsim.counts.count import cache_stops_growing
 from archsim.counts.workload import Workload
 from archsim.engines.names import DEFAULT_ENGINE
 from archsim.predict.assumptions import EVIDENCE
+from archsim.predict.context_curve import decode_times, lengths
 from archsim.predict.estimate import Estimate
-from archsim.predict.what_fits import Facts
+from archsim.predict.what_fits import Facts, Suggestion
 from archsim.render.groups import Group, by_part
-from archsim.render.page import Cell, Page, Row, Section, Style, bar, percent, row
-from archsim.render.pages.headroom import headroom
+from archsim.render.page import Cell, Page, Row, Section, Style, bar, facts, percent, plural, row, spark
+from archsim.render.provenance import basis
 from archsim.timing.step_time import StepTime
 
 SMALLEST_SHARE = 0.0005
+"""Of a step's time, below which a part of the model is not listed."""
+
+BOUND: Mapping[str, Style] = {"compute": "compute", "memory": "memory", "communication": "communication"}
+"""What limits a time -> the style that says so."""
 
 
 def page(
@@ -30,14 +35,14 @@ def page(
 ) -> Page:
     """The report. inputs: files behind it. asked: model and device as spelt. changes: `--set` assignments."""
     sections = [_size(e, whole), _memory(e, whole), _speed(e, whole), *_serving(e), _where(e)]
-    sections.append(headroom(e, whole))
+    sections.append(_headroom(e, whole))
     changed = [f"changed: {', '.join(changes)}"] if changes else []
     return Page(head=(*head(e), *changed), note=_note(e, whole), sections=(*sections, *_end(e, inputs, asked, verbose)))
 
 
 def head(e: Estimate) -> tuple[str, str]:
     """What was asked, in two lines."""
-    devices = f"{plan_text(e)}" if e.plan.devices > 1 else e.hardware.name
+    devices = plan_text(e) if e.plan.devices > 1 else e.hardware.name
     load = e.workload
     parts = [f"{e.formats.name} weights"]
     grows = e.decode is not None and e.kv_bytes_per_token > 0
@@ -139,11 +144,9 @@ def _speed(e: Estimate, whole: Facts) -> Section:
     m, load = e.metrics, e.workload
     if e.decode is not None:
         ideal = float(e.prefill.ideal_s) + float(e.decode.ideal_s) * (load.output_len - 1)
-        rate = load.batch
-        rows.append(_phase_row("decode   (TPOT)", e.decode))
-        rows.append(_rate_row("per user", 1.0, e.decode))
+        rows += [_phase_row("decode   (TPOT)", e.decode), _rate_row("per user", 1.0, e.decode)]
         if load.batch > 1:
-            rows.append(_rate_row("all users", rate, e.decode))
+            rows.append(_rate_row("all users", load.batch, e.decode))
         rows.append(
             row("end to end", format_seconds(ideal), format_seconds(m["e2e_s"] or 0), "", f"{load.output_len:,} tokens")
         )
@@ -199,35 +202,62 @@ def _where(e: Estimate) -> Section:
     phase = e.decode or e.prefill
     groups = by_part(phase)
     total = sum(g.expected_s for g in groups) or 1.0
-    shown = [g for g in groups if g.expected_s / total >= SMALLEST_SHARE]
-    rows = [_share_row(g, total) for g in shown]
-    name = "decode" if e.decode else "prefill"
-    return Section(title=f"Where {name} time goes", rows=tuple(rows), align="lrlr", aside="expected time of one step")
+    rows = tuple(_share_row(g, total) for g in groups if g.expected_s / total >= SMALLEST_SHARE)
+    return Section(title=f"Where {phase.name} time goes", rows=rows, align="lrlr", aside="expected time of one step")
 
 
 def _share_row(g: Group, total: float) -> Row:
     share = g.expected_s / total
-    return row(g.name, format_seconds(g.expected_s), bar(share), percent(share), Cell(g.bound, _style(g)))
+    return row(g.name, format_seconds(g.expected_s), bar(share), percent(share), Cell(g.bound, BOUND.get(g.bound, "")))
 
 
-def _style(g: Group) -> Style:
-    styles: dict[str, Style] = {"compute": "compute", "memory": "memory", "communication": "communication"}
-    return styles.get(g.bound, "")
+def _headroom(e: Estimate, whole: Facts) -> Section:
+    """What more would cost: sequences, a larger batch, a longer context."""
+    pairs: list[tuple[str, str | None]] = []
+    per_sequence = e.memory.kv_cache // e.workload.batch
+    if e.memory.fits and per_sequence:
+        more = e.memory.free // per_sequence
+        pairs.append(("memory", f"holds {plural(more, 'more sequence')} of this length"))
+    if e.decode is not None:
+        pairs.append(("ceiling", _ceiling(e, e.decode, whole)))
+        pairs.append(("context", _over_context(e)))
+    phase = e.decode or e.prefill
+    share = float(phase.ideal_s) / float(phase.expected_s)
+    pairs.append(("efficiency", f"{share:.0%} of the speed of light is expected in {phase.name}"))
+    return facts("Headroom", pairs)
+
+
+def _over_context(e: Estimate) -> str:
+    """The decode step as the context grows: a picture and its two ends."""
+    contexts = lengths(e.model.max_context)
+    times = [float(phase.expected_s) for phase in decode_times(e, contexts)]
+    first, last = (f"{format_seconds(times[i])} @ {contexts[i]:,}" for i in (0, -1))
+    if times[0] == times[-1]:
+        return f"TPOT {spark(times)}  the same at any length"
+    return f"TPOT {spark(times)}  {first} to {last}"
+
+
+def _ceiling(e: Estimate, decode: StepTime, whole: Facts) -> str:
+    """When more sequences stop being free: where arithmetic takes as long as memory."""
+    batch = e.workload.batch
+    flops, state = float(decode.flops) / batch, float(decode.total("state_bytes")) / decode.stages / batch
+    weights = float(decode.total("weight_bytes")) / decode.stages
+    if e.params_active != e.params_total:
+        return "a larger batch reads more experts per step, until all of them are in use"
+    if state and flops / state <= whole.ridge:
+        limit = f"{flops / state:,.4g} < {whole.ridge:,.4g} FLOP/B"
+        return f"decode stays memory-bound at any batch of this context ({limit})"
+    crossing = weights / (flops / whole.ridge - state)
+    return f"decode becomes compute-bound at a batch of about {crossing:,.3g}"
 
 
 def _end(e: Estimate, inputs: Sequence[str], asked: tuple[str, str], verbose: bool) -> list[Section]:
-    known = f"-v lists {len(e.assumptions)}" if not verbose else f"{len(e.assumptions)} below"
-    basis = f"exact = counted from the spec · modelled and expected = assumptions ({known})"
-    sections = []
-    if verbose:
-        coded = tuple(row(note.code, note.text) for note in e.assumptions)
-        sections.append(Section(title="Assumptions (`archsim explain CODE`)", rows=coded))
-    pairs = [("Basis", basis), *(("Inputs" if i == 0 else "", text) for i, text in enumerate(inputs))]
-    sections.append(Section(title="", rows=tuple(row(Cell(name, "dim"), text) for name, text in pairs)))
-    return [*sections, _next(e, asked)]
+    text = "exact = counted from the spec · modelled and expected = assumptions"
+    return [*basis(text, e.assumptions, inputs, verbose), facts("Try", _commands(e, asked))]
 
 
-def _next(e: Estimate, asked: tuple[str, str]) -> Section:
+def _commands(e: Estimate, asked: tuple[str, str]) -> list[tuple[str, str]]:
+    """What to run next, and what it shows."""
     model, hw = (f'"{name}"' if " " in name else name for name in asked)
     run = f"{model} --hw {hw}{_flags(e)}"
     lines = [(f"archsim estimate {run} --by op", "every kernel")]
@@ -236,7 +266,7 @@ def _next(e: Estimate, asked: tuple[str, str]) -> Section:
     else:
         lines += [(f"archsim estimate {run} --weights {name}", "narrower weights") for name in _narrower(e)]
         lines += [(f"archsim explain {model} decode --hw {hw}", "the formula with numbers in it")]
-    return Section(title="Try", rows=tuple(row(*line) for line in lines))
+    return lines
 
 
 def _flags(e: Estimate) -> str:
@@ -254,3 +284,33 @@ def _narrower(e: Estimate) -> list[str]:
     """The widest usual format that is clearly narrower than the weights are now."""
     stored = e.formats.weights.get("expert") or e.formats.weights.get("linear") or e.formats.weights["default"]
     return [name for name, bits in (("fp8", 8), ("int4", 4.2)) if bits < 0.9 * stored.bits][:1]
+
+
+# ------------------------------------------------------------------ the device is too small
+def too_small(e: Estimate) -> tuple[str, str]:
+    """Headline and table of a device count that does not hold the model."""
+    m, load = e.memory, e.workload
+    tokens = f"{load.input_len + load.output_len:,} tokens × batch {load.batch:,}" if e.decode else ""
+    rows = [
+        ("weights", m.weights, "", ""), ("caches", m.kv_cache, "", tokens), ("activations", m.activations, "", ""),
+        ("runtime", m.runtime, "", ""),
+        ("total", m.needed, format_bytes(m.usable), f"short by {format_bytes(-m.free)}"),
+    ]  # fmt: skip
+    each = " per device" if e.plan.devices > 1 else ""
+    lines = [f"  {'':<12}{'needed':>10}   {'usable':>9}{each}"]
+    for name, need, usable, note in rows:
+        lines.append(f"  {name:<12}{format_bytes(need):>10}   {usable:>9}   {note}".rstrip())
+    where = f"{e.plan.devices:,} × {e.hardware.name}"
+    return f"{e.model.name} in {e.formats.name} does not fit on {where}", "\n".join(lines)
+
+
+def suggestions_text(found: Sequence[Suggestion]) -> str:
+    """The hint that lists what would fit."""
+    if not found:
+        return "a smaller batch, a shorter context or a larger device"
+    lines = ["what would fit, cheapest change first"]
+    for s in found:
+        each = "/device" if s.devices > 1 else ""
+        room = f"room for {s.room:,} more tokens" if s.room is not None else ""
+        lines.append(f"  {s.change:<20}{format_bytes(s.memory.needed) + each:>17}   {room}".rstrip())
+    return "\n".join(lines)

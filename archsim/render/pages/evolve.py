@@ -8,9 +8,9 @@ from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.evolution.evolve import Evolution
 from archsim.evolution.figures import ArchitectureFigures
 from archsim.evolution.words import describe_change
-from archsim.render.page import Cell, Page, Row, Section, bar, plural, row
+from archsim.render.page import Cell, Page, Row, Section, bar, footer, plural, row
 from archsim.render.signed import NOTHING, absolute, signed_change
-from archsim.render.waterfall import waterfall
+from archsim.render.waterfall import waterfalls
 
 METRICS = {
     "params": "parameters",
@@ -41,9 +41,7 @@ def page(e: Evolution, *, changes: Sequence[str] = (), drawn: bool = False) -> P
 
 def figures(e: Evolution) -> str:
     """Waterfalls of the figures that change, as HTML."""
-    steps = [(e.change(step), step.delta) for step in e.steps]
-    names = e.a.name, e.b.name
-    found = "".join(waterfall(metric, name, steps, names, getattr(e.first, metric)) for metric, name in METRICS.items())
+    found = waterfalls(e, (e.a.name, e.b.name), METRICS)
     return f'<h2>What each step changes</h2>\n<div class="plots">{found}</div>\n' if found else ""
 
 
@@ -123,5 +121,4 @@ def _delta(name: str, delta: JsonMapping, what: str) -> Row:
 
 
 def _basis(e: Evolution) -> Section:
-    lines = [("Basis", note.text) if i == 0 else ("", note.text) for i, note in enumerate(e.assumptions)]
-    return Section(title="", rows=tuple(row(Cell(name, "dim"), text) for name, text in lines))
+    return footer(("" if i else "Basis", note.text) for i, note in enumerate(e.assumptions))

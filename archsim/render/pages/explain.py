@@ -1,28 +1,32 @@
-"""`archsim explain` as pages: formulas, error codes and terms."""
+"""`archsim explain`: what a topic is (an error code, a term, or a quantity of a model), and its page."""
 
 from __future__ import annotations
 
+import difflib
 import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from archsim.base.diagnostics import quote
+from archsim.base.errors import EXPLAIN, NoSuchName, UsageError, did_you_mean
 from archsim.base.json_types import JsonObject
+from archsim.base.notes import NOTES
 from archsim.base.units import format_bytes, format_rate, format_seconds
-from archsim.explanation.formulas import Explanation, Formula
-from archsim.predict.estimate import Estimate
-from archsim.render.page import Page, Section, facts, row
+from archsim.render.glossary import SYNONYMS, TERMS
+from archsim.render.page import Page, Section, bullets, facts, row
+
+if TYPE_CHECKING:
+    from archsim.explanation.formulas import Explanation, Formula
+    from archsim.predict.estimate import Estimate
 
 LONGEST_FORMULA = 1500
 
 
 def formula_page(x: Explanation, on: Estimate | None = None) -> Page:
     """Formula, the same with numbers, value and source. on: an estimate, for the time that follows of it."""
-    whole = facts(
-        x.title,
-        [
-            ("formula", _short(x.whole.symbols)),
-            ("with numbers", _short(x.whole.numbers)),
-            ("value", value_text(x.whole)),
-        ],
-    )
+    formula, numbers = _short(x.whole.symbols), _short(x.whole.numbers)
+    whole = facts(x.title, [("formula", formula), ("with numbers", numbers), ("value", value_text(x.whole))])
     letters = tuple(row(letter, f"{n:,}", x.meaning(letter)) for letter, n in x.letters.items())
     parts = tuple(row(p.part, value_text(p), _short(p.symbols)) for p in x.parts)
     sections = [whole, Section(title="Letters", rows=letters, align="lr")]
@@ -30,8 +34,7 @@ def formula_page(x: Explanation, on: Estimate | None = None) -> Page:
         sections.append(Section(title="Parts", rows=parts, align="lr"))
     if on is not None and on.decode is not None and x.quantity == "decode":
         sections.append(_time(on))
-    sections.append(Section(title="Conventions", rows=tuple(row("-", note) for note in x.notes)))
-    sections.append(Section(title="Sources", rows=tuple(row("-", source) for source in x.sources)))
+    sections += [bullets("Conventions", x.notes), bullets("Sources", x.sources)]
     return Page(head=(f"{x.model}: {x.quantity}",), sections=tuple(sections))
 
 
@@ -71,21 +74,93 @@ def _time(e: Estimate) -> Section:
     sizes = " + ".join(format_bytes(t[f"{part}_bytes"]) for part in ("weight", "state", "activation"))
     bandwidth = format_rate(t["bandwidth_bytes_per_s"], "B/s")
     memory, ideal = format_seconds(t["memory_s"]), format_seconds(t["ideal_s"])
-    title = f"Time on {t['devices']:,} × {e.hardware.name}"
-    return facts(
-        title,
-        [
-            ("memory", f"(weights + caches + activations) / bandwidth = ({sizes}) / {bandwidth} = {memory}"),
-            ("arithmetic", f"FLOP / peak = {format_seconds(t['compute_s'])}"),
-            ("links", f"{format_seconds(t['communication_s'])}" if t["communication_s"] else None),
-            ("speed of light", f"every kernel the larger of its two, links added: {ideal}"),
-            ("expected", f"{format_seconds(t['expected_s'])} with efficiencies and launches"),
-            ("for", f"each device, batch {e.workload.batch:,}, context of {t['context']:,} tokens"),
-        ],
-    )
+    lines = {
+        "memory": f"(weights + caches + activations) / bandwidth = ({sizes}) / {bandwidth} = {memory}",
+        "arithmetic": f"FLOP / peak = {format_seconds(t['compute_s'])}",
+        "links": format_seconds(t["communication_s"]) if t["communication_s"] else None,
+        "speed of light": f"every kernel the larger of its two, links added: {ideal}",
+        "expected": f"{format_seconds(t['expected_s'])} with efficiencies and launches",
+        "for": f"each device, batch {e.workload.batch:,}, context of {t['context']:,} tokens",
+    }
+    return facts(f"Time on {t['devices']:,} × {e.hardware.name}", lines.items())
 
 
 def text_page(title: str, text: str, more: str = "") -> Page:
     """A paragraph under a title."""
     lines = (textwrap.dedent(text).strip(), *((more,) if more else ()))
     return Page(head=(title,), sections=(Section(title="", rows=tuple(row(line) for line in lines)),))
+
+
+# ------------------------------------------------------------------ topics
+TOPICS = "a topic is a model and a quantity, an error code such as `E103`, or a term such as `tpot`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A paragraph about a code or a term."""
+
+    name: str
+    kind: str
+    text: str
+
+    def page(self) -> Page:
+        """The paragraph as a page."""
+        return text_page(self.name, self.text)
+
+    def to_dict(self) -> JsonObject:
+        """The `archsim.explain/1` object."""
+        return {"schema": "archsim.explain/1", "topic": self.name, "kind": self.kind, "text": self.text}
+
+
+def look_up(text: str) -> Topic | None:
+    """The code or term that a topic names, if it names one."""
+    code = text.strip().upper()
+    if code in EXPLAIN:
+        return Topic(name=code, kind="error code", text=EXPLAIN[code])
+    if code in NOTES:
+        return Topic(name=code, kind="assumption" if code[0] == "A" else "warning", text=NOTES[code])
+    term = code.lower()
+    term = SYNONYMS.get(term, term)
+    if term in TERMS:
+        return Topic(name=term, kind="term", text=TERMS[term])
+    return None
+
+
+def formula(
+    topic: Sequence[str], *, context: int, weights: str | None, changes: tuple[str, ...], hw: str | None
+) -> tuple[Explanation, Estimate | None]:
+    """The explanation of a model's quantity, and the estimate behind a decode time where a device is given.
+
+    Raises UnknownName for a topic that is none.
+    """
+    from archsim.explanation.formulas import QUANTITIES, explain
+    from archsim.importers.opening import load_model
+
+    name, *rest = topic
+    try:
+        model = load_model(name, changes)
+    except NoSuchName as error:
+        raise _unknown_topic(name, error) from None
+    if len(rest) != 1:
+        asked = f"one of {', '.join(QUANTITIES)}"
+        raise UsageError(
+            f"what about {quote(name)}?", hints=(f"give {asked}, such as `archsim explain {name} params`",)
+        )
+    if context < 1:
+        raise UsageError(f"`--context-len` must be positive, not {context}")
+    answer = explain(model, rest[0], context, weights)
+    if hw is None or answer.quantity != "decode":
+        return answer, None
+    from archsim.predict.estimate import estimate
+    from archsim.spec.load import load_hardware
+
+    device = load_hardware(hw)
+    return answer, estimate(model, device, weights=weights, input_len=max(context - 1, 1), output_len=2)
+
+
+def _unknown_topic(name: str, error: NoSuchName) -> NoSuchName:
+    """The complaint about a topic, with the closest terms and models."""
+    known = [*EXPLAIN, *NOTES, *TERMS, *SYNONYMS]
+    close = difflib.get_close_matches(name[:100].lower(), known, n=1, cutoff=0.6)
+    hints = (*did_you_mean(error.close), TOPICS) if close else (TOPICS,)
+    return NoSuchName(f"nothing to explain about {quote(name)}", close=close or error.close, hints=hints)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from archsim.base.units import format_rate
 from archsim.memory.check_fit import Fit
-from archsim.memory.engine_rules import EngineMemory
 from archsim.render.page import Cell, Page, Row, Section, Style, bar, facts, percent, plural, row
+from archsim.render.provenance import basis
 
 MEANING = {
     "total": "of the total, with weights, one step and caches in it",
@@ -74,12 +74,13 @@ def _why(f: Fit) -> str:
 
 def _memory(f: Fit) -> Section:
     b = f.budget
+    static, beyond = b.meaning == "static", ", beyond the budget"
     parts = [
         ("weights", b.weights, "exact"), ("  padded layout", b.layout, "modelled"),
         ("adapters, other parts", b.extra, "modelled"),
-        ("activations", b.activations, f"modelled: {_step(f)}" + _outside(b, b.meaning == "static")),
-        ("CUDA graphs", b.graphs, "modelled" + _outside(b, not b.graphs_inside or b.meaning == "static")),
-        ("non-torch", b.non_torch, "modelled: context and libraries" + _outside(b, b.meaning == "static")),
+        ("activations", b.activations, f"modelled: {_step(f)}" + beyond * static),
+        ("CUDA graphs", b.graphs, "modelled" + beyond * (not b.graphs_inside or static)),
+        ("non-torch", b.non_torch, "modelled: context and libraries" + beyond * static),
     ]  # fmt: skip
     rows = [_part(name, size, b.visible, note) for name, size, note in parts if size or name == "weights"]
     if b.room >= 0:
@@ -99,10 +100,6 @@ def _step(f: Fit) -> str:
     return (
         f"{f.batched_tokens:,} tokens, {plural(f.seqs, 'sequence')}" if copies.profile == "chunk" else "peak of prefill"
     )
-
-
-def _outside(b: EngineMemory, outside: bool) -> str:
-    return ", beyond the budget" if outside else ""
 
 
 def _part(name: str, size: int, whole: int, note: str) -> Row:
@@ -170,18 +167,13 @@ def _inverse(f: Fit) -> Section | None:
 
 
 def _end(f: Fit, inputs: Sequence[str], asked: tuple[str, str], verbose: bool) -> list[Section]:
-    known = f"-v lists {len(f.assumptions)}" if not verbose else f"{len(f.assumptions)} below"
-    basis = f"exact = counted from the spec · modelled = the engine's rules at that version ({known})"
-    sections = []
-    if verbose:
-        coded = tuple(row(note.code, note.text) for note in f.assumptions)
-        sections.append(Section(title="Assumptions (`archsim explain CODE`)", rows=coded))
-    pairs = [("Basis", basis), *(("Inputs" if i == 0 else "", text) for i, text in enumerate(inputs))]
-    sections.append(Section(title="", rows=tuple(row(Cell(name, "dim"), text) for name, text in pairs)))
+    text = "exact = counted from the spec · modelled = the engine's rules at that version"
     model, hw = (f'"{name}"' if " " in name else name for name in asked)
-    lines = [(f"archsim estimate {model} --hw {hw}", "how fast it is")]
-    lines.append((f"archsim explain {model} kv_cache", "the formula of the cache"))
-    return [*sections, Section(title="Try", rows=tuple(row(*line) for line in lines))]
+    commands = {
+        f"archsim estimate {model} --hw {hw}": "how fast it is",
+        f"archsim explain {model} kv_cache": "the formula of the cache",
+    }
+    return [*basis(text, f.assumptions, inputs, verbose), facts("Try", commands.items())]
 
 
 def table(answers: Sequence[Fit]) -> Page:

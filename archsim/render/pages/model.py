@@ -10,7 +10,7 @@ from archsim.blocks.layer import Layer
 from archsim.counts import graph_counts as c
 from archsim.counts.count import step_for
 from archsim.importers.opening import load_model
-from archsim.render.page import Page, Row, Section, facts, row
+from archsim.render.page import Page, Row, Section, bullets, facts, row
 from archsim.spec.lower import lower
 from archsim.spec.model import Model
 
@@ -23,7 +23,7 @@ def model_page(name: str, file: str) -> Page:
     if model.encoder is not None:
         sections.append(Section(title="Encoder layers", rows=tuple(_layer_rows(model.encoder.layers))))
     if model.notes:
-        sections.append(Section(title="Notes", rows=tuple(row("-", note) for note in model.notes)))
+        sections.append(bullets("Notes", model.notes))
     sources = tuple(
         row(s.id, f"{s.title} {s.url} (covers {', '.join(s.covers) or 'not stated'})") for s in model.sources
     )

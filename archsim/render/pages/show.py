@@ -9,7 +9,7 @@ from archsim.base.diagnostics import inert, quote
 from archsim.base.errors import NoSuchName, SpecError, UnknownName, did_you_mean
 from archsim.base.json_types import JsonObject
 from archsim.base.units import format_bytes, format_rate
-from archsim.render.page import Page, Section, facts, row
+from archsim.render.page import Page, Section, bullets, facts, row
 from archsim.render.provenance import LARGEST, digest, display_path
 from archsim.spec.catalog import Kind, Resolved, resolve
 from archsim.spec.hardware import Hardware, load_system
@@ -216,7 +216,7 @@ def _system(found: NamedDocument) -> Page:
 
 
 def _notes(notes: tuple[str, ...]) -> list[Section]:
-    return [Section(title="Notes", rows=tuple(row("-", note) for note in notes))] if notes else []
+    return [bullets("Notes", notes)] if notes else []
 
 
 def _mixture_facts(spec: FormatSpec) -> list[tuple[str, str]]:
@@ -248,23 +248,14 @@ def _format(found: NamedDocument) -> Page:
     spec = load_format(found.name)
     fmt = spec.format()
     applies = spec.applies_to if isinstance(spec.applies_to, str) else ", ".join(spec.applies_to)
-    section = facts(
-        "Format",
-        [
-            ("name", spec.name),
-            ("aliases", ", ".join(spec.aliases)),
-            ("bits per element", f"{fmt.bits:.5g}"),
-            ("block", f"{fmt.block[0]} × {fmt.block[1]} elements in {fmt.bytes:,} bytes"),
-            ("computed in", spec.compute),
-            ("applies to", applies),
-            ("as a cache", "yes" if spec.kv else "no"),
-        ]
-        if spec.mixture is None
-        else _mixture_facts(spec),
-    )
-    sources = (
-        [Section(title="Sources", rows=tuple(row("-", source) for source in spec.sources))] if spec.sources else []
-    )
+    block = f"{fmt.block[0]} × {fmt.block[1]} elements in {fmt.bytes:,} bytes"
+    plain = [
+        ("name", spec.name), ("aliases", ", ".join(spec.aliases)), ("bits per element", f"{fmt.bits:.5g}"),
+        ("block", block), ("computed in", spec.compute), ("applies to", applies),
+        ("as a cache", "yes" if spec.kv else "no"),
+    ]  # fmt: skip
+    section = facts("Format", plain if spec.mixture is None else _mixture_facts(spec))
+    sources = [bullets("Sources", spec.sources)] if spec.sources else []
     return Page(
         head=(spec.title,), sections=(section, *_notes(spec.notes), *sources, facts("File", [(found.file(), " ")]))
     )

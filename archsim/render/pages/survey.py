@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from html import escape
 from typing import Any
 
 from archsim.base.json_types import JsonObject
 from archsim.ledger.published_table import StudyRow
 from archsim.ledger.survey import TITLES, Adoption, Survey
-from archsim.render.html.page import grid, html_document
+from archsim.render.html.page import grid, html_document, section_html
 from archsim.render.html.survey_svg import STYLE, key, patterns, stacked_bars
-from archsim.render.page import Cell, Page, Row, Section, row
+from archsim.render.page import Cell, Page, Section, row
 
 NAMED = 7
 """Values that are shown by name; the others are summed up."""
@@ -124,7 +124,8 @@ def document(answer: Survey) -> str:
     parts = [f'{patterns()}<h2>Adoption by year</h2>\n<div class="plots">\n']
     parts += [_figure(one) for one in answer.adoption]
     parts.append(f"</div>\n<h2>{escape(answer.study['title'])}</h2>\n")
-    parts += [_plain(section) for section in (_totals(answer), _differing(answer), _missing(answer))]
+    tables = (_totals(answer), _differing(answer), _missing(answer))
+    parts += [section_html(section._replace(sub=True)) for section in tables if section.rows]
     parts.append(_all_rows(answer))
     first, *lines = head(answer)
     return html_document("What transformers chose, year by year", [first, *lines], "".join(parts), STYLE)
@@ -161,18 +162,6 @@ def leading_choice(one: Adoption) -> str:
     return share
 
 
-def _plain(section: Section) -> str:
-    if not section.rows:
-        return ""
-    below = "".join(f'<p class="dim">{escape(text)}</p>\n' for text in section.below)
-    heads = ("", *section.header) if section.header else ()
-    return _with_title(section.title, heads, section.rows, section.align) + below
-
-
-def _with_title(title: str, heads: Sequence[str], rows: Iterable[Row], align: str = "") -> str:
-    return f"<h3>{escape(title)}</h3>\n{grid(title, heads, rows, align)}"
-
-
 def _all_rows(answer: Survey) -> str:
     columns = answer.study["columns"]
     listed = []
@@ -180,7 +169,7 @@ def _all_rows(answer: Survey) -> str:
         cells = [one.cell(column) for column in columns]
         listed.append(row(one.name, *(_both(cell.stated, cell.computed, cell.status) for cell in cells)))
     title = f"All {len(answer.rows)} rows: as printed, and from the specs where they differ"
-    return _with_title(title, ("model", *columns), listed)
+    return f"<h3>{escape(title)}</h3>\n{grid(title, ('model', *columns), listed)}"
 
 
 def _both(stated: str, computed: str | None, status: str) -> str:

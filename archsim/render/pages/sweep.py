@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from archsim.base.diagnostics import shorten
 from archsim.base.json_types import JsonObject
 from archsim.base.units import format_bytes, format_rate, format_seconds
-from archsim.render.page import Cell, Page, Row, Section, percent, plural, row
+from archsim.render.page import Cell, Page, Row, Section, facts, percent, plural, row
 from archsim.sweeps.chunk import Chunk
 from archsim.sweeps.columns import BY_NAME
 from archsim.sweeps.sweep import Sweep
@@ -60,18 +61,17 @@ class Best:
         self.points += chunk.points
         if self.points <= FEW:
             self.first += chunk.rows()
-        for key in keys(chunk):
-            part = chunk if key[1] is None else chunk.kept(key[1])
-            self._take(self.groups.setdefault(key[0], SweepGroup()), part)
+        for key, part in structures(chunk):
+            self._take(self.groups.setdefault(key, SweepGroup()), part)
 
     def _take(self, group: SweepGroup, chunk: Chunk) -> None:
-        fits = np.broadcast_to(np.asarray(chunk.values.get("fits", True), dtype=bool), chunk.shape).ravel()
+        fits = chunk.fits().ravel()
         group.points += chunk.points
         group.fitting += int(fits.sum())
         if not fits.any():
             return
         if "batch" in chunk.values:
-            group.batch = max(group.batch, int(numbers(chunk, "batch")[fits].max()))
+            group.batch = max(group.batch, int(chunk.numbers("batch").ravel()[fits].max()))
         for name in BEST:
             if name in chunk.values:
                 _improve(group, chunk, name, fits)
@@ -87,27 +87,20 @@ class Best:
         return found
 
 
-def keys(chunk: Chunk) -> list[tuple[tuple[str, ...], Any]]:
-    """The structures that a block speaks of, each with its rows; None: all."""
+def structures(chunk: Chunk) -> list[tuple[tuple[str, ...], Chunk]]:
+    """The structures that a block holds points of, each with them."""
     values = [chunk.values.get(name, "") for name in LABELS]
     if not any(isinstance(value, np.ndarray) for value in values):
-        return [(tuple(map(str, values)), None)]
+        return [(tuple(map(str, values)), chunk)]
     columns = [np.broadcast_to(np.asarray(value, dtype=object), chunk.shape).ravel() for value in values]
     lines = list(zip(*columns, strict=True))
-    return [(key, np.array([line == key for line in lines])) for key in dict.fromkeys(lines)]
-
-
-def numbers(chunk: Chunk, name: str) -> Any:
-    """A column as numbers, one for each point; what is none is not a number."""
-    value = chunk.values[name]
-    numbers = np.asarray(np.nan if value is None else value, dtype=np.float64)
-    return np.broadcast_to(numbers, chunk.shape).ravel()
+    return [(key, chunk.kept(np.array([line == key for line in lines]))) for key in dict.fromkeys(lines)]
 
 
 def _improve(group: SweepGroup, chunk: Chunk, name: str, fits: Any) -> None:
     """Keep the best point of a block if it is the best so far."""
     better = BY_NAME[name].better
-    score = np.where(fits, better * numbers(chunk, name), np.nan)
+    score = np.where(fits, better * chunk.numbers(name).ravel(), np.nan)
     if np.isnan(score).all():
         return
     at = int(np.nanargmax(score))
@@ -176,7 +169,7 @@ def _points(lines: list[Line], swept: Sweep) -> Section:
 
 
 def _clip(text: str) -> str:
-    return text if len(text) <= 40 else text[:39] + "…"
+    return shorten(text, 40)
 
 
 def _cell(name: str, value: Any) -> Cell:
@@ -209,8 +202,8 @@ def _group(line: Line) -> str:
 
 
 def _load(line: Line) -> str:
-    short = {"batch": "batch", "input_len": "in", "output_len": "out"}
-    return ", ".join(f"{text} {line[name]:,}" for name, text in short.items() if name in line)
+    words = {"batch": "batch", "input_len": "in", "output_len": "out"}
+    return ", ".join(f"{text} {line[name]:,}" for name, text in words.items() if name in line)
 
 
 def _structures(best: Best) -> Section:
@@ -244,4 +237,4 @@ def _next(swept: Sweep) -> Section:
         lines.append(("--pareto tokens_per_s_per_device,tpot", "only what no other point beats"))
     if swept.where is None:
         lines.append(("--where 'fits and ttft_s < 0.5'", "only points that satisfy this"))
-    return Section(title="Try", rows=tuple(row(*line) for line in lines))
+    return facts("Try", lines)

@@ -1,4 +1,6 @@
-"""`archsim validate` as a page: error figures by what matters, the roofline beside them, and the worst rows."""
+"""`archsim validate` as a page: errors by group beside those of the roofline, and the worst rows; and, of a model that
+runs on this machine, every predicted figure beside the measured one with a verdict.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from archsim.base.json_types import JsonMapping
-from archsim.render.page import Cell, Page, Row, Section, percent, plural, row
+from archsim.base.units import format_bytes, format_seconds
+from archsim.render.page import Cell, Page, Row, Section, Style, percent, plural, row
 
 if TYPE_CHECKING:
     from archsim.accuracy.rows import Refused
     from archsim.accuracy.validation import Validation
+    from archsim.measure.model_check import BlockTime, Line, ModelCheck
 
 NOUNS = {"kernels": "kernel timing", "runs": "measured figure", "serving": "serving figure"}
 
@@ -147,3 +151,77 @@ def bare(answer: Validation) -> str:
     figures = f"median {share(summary['median_ape'])}, mean {share(summary['mape'])}"
     covered = f"{share(summary['coverage_80'])} inside the 80 % interval"
     return f"{answer.kind}: {summary['rows']:,} rows, {figures}, {covered}, {summary['refused']:,} refused\n"
+
+
+# ------------------------------------------------------------------ one model on this machine
+STYLES: dict[str, Style] = {"equal": "good", "inside": "good", "differs": "bad", "outside": "note"}
+
+
+def model_page(answer: ModelCheck) -> Page:
+    """The report."""
+    what = answer.model if not answer.reduced else f"{answer.asked} ({answer.reduced})"
+    ran = f"{answer.device}, {answer.engine}, {answer.dtype}"
+    times = f"times predicted for {answer.hardware}" if answer.hardware else "times not predicted"
+    verdict = "every count is what was seen" if answer.exact else "a count is not what was seen"
+    heads = ("predicted", "measured", "ratio", "80 % interval", "verdict")
+    whole = Section(
+        title="Figure", rows=tuple(_figure_row(line) for line in answer.lines), align="lrrrrl", header=heads, wrap=False
+    )
+    return Page(
+        head=(f"{what} on this machine", f"{ran}; {times}; {verdict}"),
+        sections=tuple(s for s in (whole, *_model_phases(answer), _model_notes(answer)) if s is not None),
+    )
+
+
+def _figure_row(line: Line) -> Row:
+    """One figure with both values and how they agree."""
+    ratio = ""
+    if line.predicted and line.measured:
+        ratio = f"{line.predicted / line.measured:.3g}"
+    ends = "exact" if line.evidence == "exact" else ""
+    if line.low is not None and line.high is not None:
+        ends = f"{_figure_text(line.low, line.unit)} – {_figure_text(line.high, line.unit)}"
+    verdict = Cell(line.verdict, STYLES.get(line.verdict, ""))
+    return row(
+        line.what, _figure_text(line.predicted, line.unit), _figure_text(line.measured, line.unit), ratio, ends, verdict
+    )
+
+
+def _figure_text(value: float | None, unit: str) -> str:
+    if value is None:
+        return ""
+    if unit == "s":
+        return format_seconds(value)
+    if unit == "B":
+        return format_bytes(value)
+    return f"{value:,.0f}" + (f" {unit}" if unit else "")
+
+
+def _model_phases(answer: ModelCheck) -> list[Section]:
+    """Where the time of each phase goes, predicted and measured, as shares."""
+    found = []
+    for name in dict.fromkeys(part.phase for part in answer.parts):
+        parts = [part for part in answer.parts if part.phase == name]
+        told, seen = (sum(getattr(part, side) for part in parts) for side in ("predicted", "measured"))
+        rows = tuple(_block_row(part, told, seen) for part in parts)
+        heads = ("predicted", "share", "measured", "share")
+        found.append(Section(title=f"Where {name} time goes", rows=rows, align="lrrrr", header=heads))
+    return found
+
+
+def _block_row(part: BlockTime, told: float, seen: float) -> Row:
+    shares = (percent(part.predicted / told) if told else "", percent(part.measured / seen) if seen else "")
+    times = (format_seconds(part.predicted), format_seconds(part.measured))
+    return row(part.block, times[0], shares[0], times[1], shares[1])
+
+
+def _model_notes(answer: ModelCheck) -> Section:
+    spread = f"spread of repeated timings: {answer.spread_pct:.1f} %; blocks are timed one call at a time"
+    return Section(title="Notes", rows=tuple(row(text) for text in (*answer.notes, spread)))
+
+
+def model_bare(answer: ModelCheck) -> str:
+    """The answer in one line."""
+    verdicts = [line.verdict for line in answer.lines]
+    counts = ", ".join(f"{verdicts.count(name)} {name}" for name in dict.fromkeys(verdicts))
+    return f"{answer.asked} on {answer.device}: {counts}\n"
