@@ -1,6 +1,6 @@
 """Collectives between ranks: what each moves over the fabric, the class of kernels that runs it, and its words.
 
-To add one: an entry here, a time model of its class in `timing/classes/collective.py` with its line in `catalog.py`,
+To add one: an entry here, a time model of its class in `timing/classes/collective.py`,
 and the pass that emits it (`passes/shard.py`).
 """
 

@@ -1,22 +1,34 @@
-"""All classes of kernels that have a time model."""
+"""All classes of kernels that have a time model: every subclass of `KernelModel` in these modules that has a name."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from archsim.timing.classes.attention import AttnDecode, AttnPrefill
-from archsim.timing.classes.collective import AllGather, AllReduce, AllToAll, EngineAllReduce, ReduceScatter, SendRecv
-from archsim.timing.classes.elementwise import Act, Add, Elementwise, Norm, Rope
-from archsim.timing.classes.gemm import Gemm
-from archsim.timing.classes.mla import MlaDecode, MlaPrefill
+from archsim.timing.classes import attention, collective, elementwise, gemm, mla, moe
 from archsim.timing.classes.model import KernelModel
-from archsim.timing.classes.moe import Moe
 
-MODELS: Mapping[str, KernelModel] = {
-    model.kernel_class: model
-    for model in (
-        Gemm(), AttnPrefill(), AttnDecode(), MlaPrefill(), MlaDecode(), Moe(), AllReduce(), AllGather(),
-        ReduceScatter(), AllToAll(), SendRecv(), EngineAllReduce(), Norm(), Act(), Rope(), Add(), Elementwise(),
-    )
-}  # fmt: skip
-"""By the name of the class in tables, one instance each."""
+MODULES = (attention, collective, elementwise, gemm, mla, moe)
+"""Where time models are defined; importing them makes the subclasses known."""
+
+
+def _named(base: type) -> Iterator[type[KernelModel]]:
+    """Subclasses at any depth that name a class of kernels of their own."""
+    subclasses: Sequence[type[KernelModel]] = base.__subclasses__()
+    for cls in subclasses:
+        if "kernel_class" in vars(cls) and cls.__module__ in {module.__name__ for module in MODULES}:
+            yield cls
+        yield from _named(cls)
+
+
+def _by_name() -> dict[str, KernelModel]:
+    """One instance of each. Raises ValueError where two have one name."""
+    models: dict[str, KernelModel] = {}
+    for cls in _named(KernelModel):
+        if cls.kernel_class in models:
+            raise ValueError(f"two time models are called {cls.kernel_class!r}")
+        models[cls.kernel_class] = cls()
+    return models
+
+
+MODELS: Mapping[str, KernelModel] = _by_name()
+"""By the name of the class in tables."""
