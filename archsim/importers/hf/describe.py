@@ -9,24 +9,12 @@ from archsim.base.diagnostics import quote
 from archsim.base.errors import ArchsimError, SpecError
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.importers.hf.config import Config
-from archsim.importers.hf.families import (
-    deepseek,
-    dense,
-    encoder,
-    experts,
-    gemma,
-    gpt,
-    hybrid,
-    llama,
-    moe,
-    seq2seq,
-    states,
-)
+from archsim.importers.hf.families import deepseek, dense, encoder, gemma, gpt, hybrid, llama, moe, seq2seq, states
 from archsim.importers.hf.families.registry import DEFAULTS, READERS, REFUSED
 from archsim.importers.hf.ignored import place_ignored
 from archsim.importers.hf.weights import weights
 
-MODULES = (deepseek, dense, encoder, experts, gemma, gpt, hybrid, llama, moe, seq2seq, states)
+MODULES = (deepseek, dense, encoder, gemma, gpt, hybrid, llama, moe, seq2seq, states)
 """Importing these registers their families."""
 
 TEXT = {"gemma3": "gemma3_text", "gemma3n": "gemma3n_text", "gemma4": "gemma4_text", "llama4": "llama4_text",

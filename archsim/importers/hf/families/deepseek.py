@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
-from archsim.importers.hf.families.experts import sparse_layers
 from archsim.importers.hf.families.llama import layers
-from archsim.importers.hf.families.moe import dense_then_experts
+from archsim.importers.hf.families.moe import dense_then_experts, sparse_layers
 from archsim.importers.hf.families.registry import family
 from archsim.importers.hf.parts import rmsnorm, rope
 

@@ -13,6 +13,7 @@ from archsim.importers.hf.families.llama import (
     layers,
     llama,
     mistral,
+    mtp,
     plain,
     qwen2,
     rotary,
@@ -20,7 +21,6 @@ from archsim.importers.hf.families.llama import (
     uniform,
     window,
 )
-from archsim.importers.hf.families.moe import mtp
 from archsim.importers.hf.families.registry import family
 from archsim.importers.hf.parts import (  # fmt: skip
     activation,

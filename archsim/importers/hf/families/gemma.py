@@ -161,24 +161,17 @@ def _gemma3n_entries(c: Config, norm: Doc) -> list[Entry]:
         "full_attention": ("global", {"position": far}),
         "sliding_attention": ("local", {"position": near, "mask": sliding(c.count("sliding_window"))}),
     }
-    types = layer_types(c, n, every(n, 5, "full_attention", "sliding_attention"))
-    ffns, result = _gemma3n_ffns(c, n), []
-    for i, kind in enumerate(types):
-        name, more = kinds[kind]
-        result.append((name, _gemma3n_layer(c, norm, block | more, ffns[i])))
-    return result
-
-
-def _gemma3n_layer(c: Config, norm: Doc, block: Doc, ffn: Doc) -> Doc:
-    return {
-        "norm": norm,
-        "placement": "pre+post",
-        "attention": block,
-        "ffn": ffn,
+    more = {
         "altup": {"n": c.count("altup_num_inputs"), "norm": norm},
         "laurel": {"rank": c.count("laurel_rank"), "norm": norm},
         "per_layer_input": {"d": c.count("hidden_size_per_layer_input"), "norm": norm},
     }
+    types = layer_types(c, n, every(n, 5, "full_attention", "sliding_attention"))
+    result = []
+    for kind, ffn in zip(types, _gemma3n_ffns(c, n), strict=True):
+        name, own = kinds[kind]
+        result.append((name, {"norm": norm, "placement": "pre+post", "attention": block | own, "ffn": ffn} | more))
+    return result
 
 
 def _gemma3n_ffns(c: Config, n: int) -> list[Doc]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
-from archsim.importers.hf.families.experts import shared_experts
-from archsim.importers.hf.families.llama import biased, d_head, gated, layers, rotary
-from archsim.importers.hf.families.moe import mtp, n_experts, qwen_entries, top_k, unnormalized
+from archsim.importers.hf.families.llama import biased, d_head, gated, layers, mtp, rotary
+from archsim.importers.hf.families.moe import n_experts, qwen_entries, shared_experts, top_k, unnormalized
 from archsim.importers.hf.families.registry import family
 from archsim.importers.hf.parts import activation, attention, decoder, every, glu, layer_types, moe, rmsnorm, rope
 

@@ -86,6 +86,13 @@ def two_kinds(
     return decoder(c, [kinds[t] for t in types], base["norm"], output=output, embedding=embedding)
 
 
+def mtp(n: int | None, layer: Doc) -> Doc:
+    """Multi-token prediction modules with one layer each, where there are any."""
+    if not n:
+        return {}
+    return {"mtp": ({"n": n} if n > 1 else {}) | {"norm": layer["norm"], "layer": layer}}
+
+
 # LlamaConfig
 @family("llama", vocab_size=32000, hidden_size=4096, intermediate_size=11008, num_hidden_layers=32,
         num_attention_heads=32, hidden_act="silu", max_position_embeddings=2048, rms_norm_eps=1e-6,

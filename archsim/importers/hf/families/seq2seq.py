@@ -50,9 +50,9 @@ def m2m_100(c: Config) -> Doc:
 
 
 # BlenderbotConfig
-@family("blenderbot", vocab_size=8008, max_position_embeddings=128, encoder_layers=2, encoder_ffn_dim=10240,
-        encoder_attention_heads=32, decoder_layers=24, decoder_ffn_dim=10240, decoder_attention_heads=32,
-        activation_function="gelu", d_model=2560, scale_embedding=False, tie_word_embeddings=True)  # fmt: skip
+@family("blenderbot", **{**BART, "vocab_size": 8008, "max_position_embeddings": 128, "encoder_layers": 2,
+        "encoder_ffn_dim": 10240, "encoder_attention_heads": 32, "decoder_layers": 24, "decoder_ffn_dim": 10240,
+        "decoder_attention_heads": 32, "d_model": 2560})  # fmt: skip
 def blenderbot(c: Config) -> Doc:
     """Blenderbot: learned positions, norms before the branches, few encoder layers."""
     c.only("static_position_embeddings", False)
@@ -93,27 +93,21 @@ def _learned(c: Config) -> Doc:
 def _document(c: Config, embedding: Doc, placement: str, final_norm: Doc | None) -> Doc:
     c.only("is_decoder", False)
     final = {"final_norm": final_norm} if final_norm else {}
-    encoder = {
-        "embedding": embedding,
-        **final,
-        **stack([("layers", _bart_layer(c, "encoder", placement))] * _n(c, "encoder")),
-    }
-    decoder = stack([("layers", _bart_layer(c, "decoder", placement))] * _n(c, "decoder"))
+    encoder, decoder = (
+        stack([("layers", _bart_layer(c, side, placement))] * c.count(f"{side}_layers"))
+        for side in ("encoder", "decoder")
+    )
     return {
         "architecture": "encoder-decoder",
         "d_model": c.count("d_model"),
         "vocab_size": c.count("vocab_size"),
         "max_context": c.count("max_position_embeddings"),
         "embedding": embedding,
-        "encoder": encoder,
+        "encoder": {"embedding": embedding, **final, **encoder},
         **final,
         **decoder,
         "head": {"tied": bool(c.get("tie_word_embeddings"))},
     }
-
-
-def _n(c: Config, side: str) -> int:
-    return c.count(f"{side}_layers")
 
 
 def _bart_layer(c: Config, side: str, placement: str) -> Doc:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import MAX_LAYERS, Config
 from archsim.importers.hf.families.dense import granite_embedding, granite_head
-from archsim.importers.hf.families.experts import granite_experts
 from archsim.importers.hf.families.gemma import SCALED, gelu
 from archsim.importers.hf.families.hybrid import BOTH
 from archsim.importers.hf.families.llama import biased, d_head, gated, layers, rotary
-from archsim.importers.hf.families.moe import grouped_router, top_k
+from archsim.importers.hf.families.moe import granite_experts, grouped_router, top_k
 from archsim.importers.hf.families.registry import family
 from archsim.importers.hf.parts import (  # fmt: skip
     activation,
