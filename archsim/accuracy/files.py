@@ -81,7 +81,10 @@ class Table:
         """At most `limit` rows, drawn with a fixed seed and kept in the file's order."""
         if limit is None or limit >= len(self):
             return self
-        rows = sorted(random.Random(seed).sample(range(len(self)), limit))
+        return self.take(sorted(random.Random(seed).sample(range(len(self)), limit)))
+
+    def take(self, rows: Sequence[int]) -> Table:
+        """Some of the rows, by their numbers."""
         return replace(
             self, ids=[self.ids[i] for i in rows],
             questions={name: [column[i] for i in rows] for name, column in self.questions.items()},

@@ -1,8 +1,7 @@
 """Errors as people read them: a headline, a frame that shows the place, notes, and what to do next.
 
-Text from files and command lines is untrusted: whatever is printed here has its control characters escaped
-and its length bounded, so it can neither move the cursor, nor recolour the terminal, nor forge a second
-message.
+Text from files and command lines is untrusted: whatever is printed here has its control characters escaped and its
+length bounded, so it can neither move the cursor, nor recolour the terminal, nor forge a second message.
 """
 
 from __future__ import annotations
@@ -10,8 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from archsim.base.errors import ArchsimError
-from archsim.base.span import Span
+from archsim.base.errors import ArchsimError, Span
 
 MAX_WORD = 200
 MAX_LINE = 4000

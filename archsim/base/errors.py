@@ -17,10 +17,19 @@ ArchsimError
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from archsim.base.json_types import JsonObject
-from archsim.base.span import Span
+
+
+class Span(NamedTuple):
+    """A place in a text file: `line` and `column` from 1, `length` in characters, `text` the whole line."""
+
+    file: str
+    line: int
+    column: int
+    length: int
+    text: str
 
 
 class ArchsimError(Exception):

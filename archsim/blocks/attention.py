@@ -68,14 +68,13 @@ class Gate(Spec):
 class Attention(AttentionSpec):
     """softmax(q kᵀ · scale) v over `n_heads` query heads of `d_head` and n_kv_heads key/value heads.
 
-    kind: mha (n_kv_heads = n_heads), gqa (arXiv:2305.13245, n_kv_heads given), mqa (arXiv:1911.02150, one).
-    d_head_v: value head size where it differs. scale: factor on q·k, default 1/sqrt(d_head). softcap: scores
-    become cap·tanh(score/cap). temperature: queries grow with their position. sinks: one learned logit per head joins
-    the softmax. clip: projections are clamped to ± clip. kv_from: path of the layer (names joined by dots) whose
-    last cache is read instead of an own one. global_projections: the `global_tokens` of a mask that looks both
-    ways see all tokens through q, k and v of their own (Longformer); without such tokens they lie idle.
-    keys_as_values: one projection gives keys and values, which part behind it: norm and rotation of the keys
-    (Gemma 4's global layers).
+    kind: mha (n_kv_heads = n_heads), gqa (arXiv:2305.13245, n_kv_heads given), mqa (arXiv:1911.02150, one). d_head_v:
+    value head size where it differs. scale: factor on q·k, default 1/sqrt(d_head). softcap: scores become
+    cap·tanh(score/cap). temperature: queries grow with their position. sinks: one learned logit per head joins the
+    softmax. clip: projections are clamped to ± clip. kv_from: path of the layer (names joined by dots) whose last cache
+    is read instead of an own one. global_projections: the `global_tokens` of a mask that looks both ways see all tokens
+    through q, k and v of their own (Longformer); without such tokens they lie idle. keys_as_values: one projection
+    gives keys and values, which part behind it: norm and rotation of the keys (Gemma 4's global layers).
     """
 
     kind: Literal["mha", "gqa", "mqa"]

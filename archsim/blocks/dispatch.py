@@ -31,8 +31,8 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "mamba2": "archsim.blocks.mamba:Mamba2",
         "lightning": "archsim.blocks.linear_attention:Lightning",
         "gated_delta_net": "archsim.blocks.linear_attention:GatedDeltaNet",
-        "rg_lru": "archsim.blocks.rg_lru:RgLru",
-        "short_conv": "archsim.blocks.short_conv:ShortConv",
+        "rg_lru": "archsim.blocks.recurrence:RgLru",
+        "short_conv": "archsim.blocks.recurrence:ShortConv",
     },
     "ffn": {
         "mlp": "archsim.blocks.ffn:Ffn",

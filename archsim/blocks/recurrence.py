@@ -1,9 +1,15 @@
-"""What recurrent mixers share: the short causal convolution that they begin with, and the chunks of a prefill."""
+"""What recurrent mixers share (the short causal convolution, the chunks of a prefill), and the two that need no more:
+the real-gated linear recurrent unit of Griffin (arXiv:2402.19427) and the short convolution of LFM2 (arXiv:2511.23404).
+"""
 
 from __future__ import annotations
 
+from typing import Literal
+
 from archsim.base.number import Num, ceil_div
-from archsim.blocks.block import Context
+from archsim.blocks import tiny
+from archsim.blocks.block import Context, MixerSpec
+from archsim.blocks.dispatch import About, Changes, Count
 from archsim.graph.builder import Builder
 from archsim.graph.graph import Op
 from archsim.graph.step import Mask, Step
@@ -68,3 +74,63 @@ def padded(step: Step, chunk: int) -> Num:
     if step.masked:
         return step.tokens
     return sum(s.batch * ceil_div(s.new, chunk) * chunk for s in step.seqs)
+
+
+class RgLru(MixerSpec):
+    """The RG-LRU of RecurrentGemma: two branches of d_inner; one convolved and passed through a diagonal recurrence
+    whose two gates are block-diagonal (n_blocks), the other a GELU gate.
+    """
+
+    kind: Literal["rg_lru"] = "rg_lru"
+    d_inner: Count
+    n_blocks: Count
+    d_conv: Count = 4
+    activation: str = "gelu_tanh"
+
+    about = {"rg_lru": About("rg-lru", label="RG-LRU",
+                             paper="Griffin: De et al. 2024, arXiv:2402.19427, section 2.4")}  # fmt: skip
+
+    def tiny_fields(self) -> Changes:
+        """Channels stay a multiple of their blocks."""
+        blocks = min(self.n_blocks, tiny.HEADS)
+        return {"n_blocks": blocks, "d_inner": min(self.d_inner, tiny.WIDTH) // blocks * blocks}
+
+    def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "mixer") -> Tensor:
+        """The mixing of tokens; returns a tensor over T and D."""
+        width = self.d_inner // self.n_blocks
+        with b.block(name, Nb=self.n_blocks, I=width, I2=width, W=self.d_conv, S=ctx.step.n_seqs):
+            y = b.linear("y", x, "D Nb I", "T Nb I", bias="Nb I")
+            y = b.map("y()", self.activation, y)
+            u = b.linear("x", x, "D Nb I", "T Nb I", bias="Nb I")
+            u = causal_conv(b, "conv", u, "Nb I", ctx, bias=True, activation=None)
+            gates = [
+                b.map(n + "()", "sigmoid", b.linear(n, u, "Nb I I2", "T Nb I2", bias="Nb I2"))
+                for n in ("input_gate", "recurrence_gate")
+            ]
+            decay, state = (b.weight("lambda", "Nb I", "scalar"), b.state("state", "S Nb I", "recurrent", fp32=True))
+            with b.block("scan", kernel="rg_lru"):
+                h = b.emit("scan", "h", (u, *gates, decay, state), b.tensor("h", "T Nb I"), state, fn="rg_lru", rate=8)
+            return b.linear("out", b.map("gated", "mul", h, y), "Nb I D", "T D", bias="D")
+
+
+class ShortConv(MixerSpec):
+    """C · conv(B · x): a causal convolution of d_inner channels between two gates, all three read from the input.
+
+    Nothing is carried over but the last d_conv - 1 inputs of the convolution.
+    """
+
+    kind: Literal["short_conv"] = "short_conv"
+    d_inner: Count
+    d_conv: Count = 3
+    bias: bool = False
+
+    about = {"short_conv": About("short convolution", label="Short conv",
+                                 paper="LFM2 technical report: Liquid AI 2025, arXiv:2511.23404")}  # fmt: skip
+
+    def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "mixer") -> Tensor:
+        """The mixing of tokens; returns a tensor over T and D."""
+        with b.block(name, I=self.d_inner, W=self.d_conv, S=ctx.step.n_seqs):
+            before, after, u = (b.linear(n, x, "D I", "T I", bias=self.bias) for n in ("B", "C", "x"))
+            u = b.map("gated_in", "mul", before, u)
+            u = causal_conv(b, "conv", u, "I", ctx, bias=self.bias, activation=None)
+            return b.linear("out", b.map("gated", "mul", after, u), "I D", "T D", bias=self.bias)

@@ -136,27 +136,20 @@ def prepare_rows(model: KernelModel, group: Group) -> Group:
 def fit(group: Group, machine: DeviceRates, options: Options | None = None) -> ClassFit:
     """The fit of all rows, and its errors and interval from fits that have not seen a row's family."""
     model = MODELS[group.key.op]
-    options = options or model_options(model)
+    options = options or Options(**model.options)
     options = options._replace(surfaces=options.surfaces and len(group.seconds) >= model.few)
     unseen = fitting.out_of_fold(model, group, machine, options)
     alone = fitting.out_of_fold(model, group, machine, options._replace(surfaces=False))
     fitted = fitting.fit(model, group, machine, options)
     known = np.isfinite(unseen)
-    compute, memory, link = model.bound(group.call, machine)
-    naive = np.maximum(np.maximum(compute, memory), link)
     return ClassFit(
         key=group.key, fitted=fitted, families=model.families, local=model.local(group.call, machine),
         interval=intervals(model, group, machine, unseen) if known.any() else {},
         errors=fitting.errors(unseen, group.seconds) if known.any() else None,
         formula=fitting.errors(alone, group.seconds) if known.any() else None,
-        naive=fitting.errors(naive, group.seconds),
+        naive=fitting.errors(fitting.roofline(model, group.call, machine), group.seconds),
         warnings=fitting.unidentified_constants(model, group, machine, fitted.constants),
     )  # fmt: skip
-
-
-def model_options(model: KernelModel) -> Options:
-    """How a class wants its surfaces held."""
-    return Options(**model.options)
 
 
 def intervals(model: KernelModel, group: Group, machine: DeviceRates, unseen: Floats) -> dict[str, tuple[float, float]]:
@@ -164,8 +157,7 @@ def intervals(model: KernelModel, group: Group, machine: DeviceRates, unseen: Fl
     known = np.isfinite(unseen)
     whole = fitting.quantiles(unseen, group.seconds)
     found = {"all": round_interval(whole)}
-    compute, memory, link = model.bound(group.call, machine)
-    share = np.maximum(np.maximum(compute, memory), link) / np.where(known, unseen, 1.0)
+    share = fitting.roofline(model, group.call, machine) / np.where(known, unseen, 1.0)
     regime = np.where(known, model.regime(group.call, share), -1)
     for code in range(4):
         here = regime == code
@@ -193,17 +185,10 @@ def write(found: Mapping[EngineStack, list[ClassFit]], folder: Path, about: Json
         if surfaces:
             write_bytes(place / SURFACES, packed(surfaces))
         path = place / "calibration.yaml"
-        write_yaml(path, {**heading(stack), **about, "fits": [fit_data(one) for one in fits]})
+        heading = {"schema": "archsim.calibration/1", **stack._asdict()}
+        write_yaml(path, {**heading, **about, "fits": [fit_data(one) for one in fits]})
         written.append(path)
     return written
-
-
-def heading(stack: EngineStack) -> JsonObject:
-    """What the file is of."""
-    return {
-        "schema": "archsim.calibration/1", "device": stack.device, "engine": stack.engine,
-        "version": stack.version,
-    }  # fmt: skip
 
 
 def fit_data(one: ClassFit) -> JsonObject:

@@ -382,11 +382,7 @@ def _predictor(
     """Predicted times of some rows of a table."""
 
     def predict(store: Store, rows: Sequence[int]) -> Floats:
-        part = replace(
-            table, ids=[str(i) for i in rows],
-            questions={name: [column[i] for i in rows] for name, column in table.questions.items()},
-            measured={name: [column[i] for i in rows] for name, column in table.measured.items()},
-        )  # fmt: skip
+        part = replace(table.take(rows), ids=[str(i) for i in rows])
         found = validate_table(part, RunTimes(store)).rows
         times = {}
         for id, metric, value in zip(found.ids, found.metrics, found.predicted, strict=True):

@@ -13,6 +13,7 @@ import numpy as np
 
 from archsim.accuracy.table import Group
 from archsim.calibration.least_squares import SOFT, minimise
+from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.model import Fitted, KernelModel, bounded_kernel_seconds
 from archsim.timing.classes.surface import Axis, Surface
 from archsim.timing.device import DeviceRates
@@ -168,6 +169,13 @@ def isotonic(values: Floats, weights: Floats) -> Floats:
 
 
 # ---------------------------------------------------------------------- errors on unseen shapes
+def roofline(model: KernelModel, call: KernelCall, machine: DeviceRates) -> Floats:
+    """Seconds of the class's own bound: of arithmetic, memory and link the longest, at datasheet peaks."""
+    compute, memory, link = model.bound(call, machine)
+    longest: Floats = np.maximum(np.maximum(compute, memory), link)
+    return longest
+
+
 def _families(group: Group, names: Sequence[str]) -> Ints:
     """The number of each row's family."""
     keys = np.stack([group.dims[name] for name in names], axis=1)

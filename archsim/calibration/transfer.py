@@ -81,8 +81,7 @@ def _predict_by_grade(group: Group, hardware: Hardware, known: Store) -> dict[st
     query = FitQuery(clock.device, *stack, key.op, key.dtype, key.kv_dtype, model.variant(key.kernel))
     if nearest(known, query).host_s > WAITING:
         return {}
-    compute, memory, link = model.bound(group.call, clock.machine)
-    bound = np.maximum(np.maximum(compute, memory), link)
+    bound = fitting.roofline(model, group.call, clock.machine)
     found = {}
     for grade, keeps in WITHOUT.items():
         left = replace(known, entries=tuple(e for e in known.entries if e.op == key.op and keeps(e, query)))

@@ -31,7 +31,7 @@ def fit(
     input_len: o.InputLen = 2048,
     output_len: o.OutputLen = 256,
     weights: f.Weights = None,
-    kv_cache_dtype: f.Kv = None,
+    kv_cache_dtype: o.KvDtype = None,
     cache_type_k: f.CacheK = None,
     cache_type_v: f.CacheV = None,
     engine: o.Engine = o.DEFAULT_ENGINE,

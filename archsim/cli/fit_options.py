@@ -86,9 +86,6 @@ Weights = Annotated[
         help="Weight format (see `archsim list formats`). Default: the checkpoint's own.",
     ),
 ]  # fmt: skip
-Kv = Annotated[
-    str | None, typer.Option("--kv-cache-dtype", "--kv", metavar="FMT", help="Cache format. Default: 16 bits.")
-]
 CacheK = Annotated[
     str | None, typer.Option("--cache-type-k", "-ctk", metavar="FMT", help="Format of keys alone, as in llama.cpp.")
 ]

@@ -110,8 +110,7 @@ class Check:
 def spec_of(path: str) -> tuple[str, JsonObject, Model]:
     """The text of the spec, its document and the model.
 
-    Raises UnknownName for an id of the Hub that would have to be downloaded, SpecError for a file that is no
-    config.
+    Raises UnknownName for an id of the Hub that would have to be downloaded, SpecError for a file that is no config.
     """
     from archsim.importers.hf.text import spec_text
     from archsim.importers.opening import import_document

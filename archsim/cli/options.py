@@ -80,26 +80,14 @@ Device = Annotated[
     str, typer.Option("--hw", metavar="HW", autocompletion=devices, help="Device: catalog name, alias or path.")
 ]
 Devices = Annotated[str, typer.Option(metavar="N|auto", help="Devices; auto: the fewest that hold it.")]
-Tp = Annotated[
-    int | None,
-    typer.Option(
-        "--tp", "-tp", "--tensor-parallel-size", "--tp-size", min=1, metavar="N", help="Tensor parallel."
-    ),
-]  # fmt: skip
-Pp = Annotated[
-    int | None,
-    typer.Option("--pp", "-pp", "--pipeline-parallel-size", "--pp-size", min=1, metavar="N", help="Pipeline stages."),
-]
-Ep = Annotated[
-    int | None,
-    typer.Option("--ep", "-ep", "--ep-size", min=1, metavar="N", help="Expert parallel degree; divides tp x dp."),
-]
-Dp = Annotated[
-    int | None,
-    typer.Option(
-        "--dp", "-dp", "--data-parallel-size", "--dp-size", min=1, metavar="N", help="Attention replicas."
-    ),
-]  # fmt: skip
+TP = ("--tp", "-tp", "--tensor-parallel-size", "--tp-size")
+PP = ("--pp", "-pp", "--pipeline-parallel-size", "--pp-size")
+EP = ("--ep", "-ep", "--ep-size")
+DP = ("--dp", "-dp", "--data-parallel-size", "--dp-size")
+Tp = Annotated[int | None, typer.Option(*TP, min=1, metavar="N", help="Tensor parallel.")]
+Pp = Annotated[int | None, typer.Option(*PP, min=1, metavar="N", help="Pipeline stages.")]
+Ep = Annotated[int | None, typer.Option(*EP, min=1, metavar="N", help="Expert parallel degree; divides tp x dp.")]
+Dp = Annotated[int | None, typer.Option(*DP, min=1, metavar="N", help="Attention replicas.")]
 Engine = Annotated[
     str,
     typer.Option(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from archsim.cli.options import devices, formats, models
+from archsim.cli.options import DP, EP, PP, TP, devices, formats, models
 
 RANGE = "1,8,32 or 1-256+1 (step) or 1-256*2 (factor)"
 
@@ -30,24 +30,10 @@ InputLen = Annotated[
 OutputLen = Annotated[
     str, typer.Option("--output-len", "--osl", metavar="RANGE", help="Tokens to generate, as a range.")
 ]
-Tp = Annotated[
-    str | None,
-    typer.Option(
-        "--tp", "-tp", "--tensor-parallel-size", "--tp-size", metavar="RANGE", help="Tensor parallel degrees."
-    ),
-]  # fmt: skip
-Pp = Annotated[
-    str | None,
-    typer.Option("--pp", "-pp", "--pipeline-parallel-size", "--pp-size", metavar="RANGE", help="Pipeline stages."),
-]
-Ep = Annotated[
-    str | None,
-    typer.Option("--ep", "-ep", "--ep-size", metavar="RANGE", help="Expert parallel degrees; divide tp x dp."),
-]
-Dp = Annotated[
-    str | None,
-    typer.Option("--dp", "-dp", "--data-parallel-size", "--dp-size", metavar="RANGE", help="Attention replicas."),
-]
+Tp = Annotated[str | None, typer.Option(*TP, metavar="RANGE", help="Tensor parallel degrees.")]
+Pp = Annotated[str | None, typer.Option(*PP, metavar="RANGE", help="Pipeline stages.")]
+Ep = Annotated[str | None, typer.Option(*EP, metavar="RANGE", help="Expert parallel degrees; divide tp x dp.")]
+Dp = Annotated[str | None, typer.Option(*DP, metavar="RANGE", help="Attention replicas.")]
 Weights = Annotated[
     str | None,
     typer.Option("--weights", "--quantization", metavar="FMT,...", autocompletion=formats, help="Weight formats."),

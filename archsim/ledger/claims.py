@@ -146,11 +146,11 @@ class Checked:
         """What its findings amount to."""
         return over_models(finding.verdict for finding in self.findings)
 
-    def told(self) -> str:
+    def text(self) -> str:
         """What came out, in words."""
         return f"{self.of}: {_list_values(self.findings)}"
 
-    def amiss(self) -> str:
+    def mismatch(self) -> str:
         """What is wrong with it; nothing where it is true."""
         wrong = [f for f in self.findings if f.verdict != "true"]
         right = [f.model or "" for f in self.findings if f.verdict == "true"]
@@ -197,15 +197,15 @@ class Judged:
     claim: Claim
     source: Origin
     verdict: Verdict
-    checks: tuple[Checked, ...]
-    qualified: tuple[Checked, ...]
-    also: tuple[str, ...]
+    checks: tuple[Checked, ...] = ()
+    qualified: tuple[Checked, ...] = ()
+    also: tuple[str, ...] = ()
     reason: str
 
     @property
     def computed(self) -> str:
         """What came out, in one line."""
-        return "; ".join((*(check.told() for check in (*self.checks, *self.qualified)), *self.also))
+        return "; ".join((*(check.text() for check in (*self.checks, *self.qualified)), *self.also))
 
     def to_dict(self) -> JsonObject:
         """An entry of the contract's list."""
@@ -259,9 +259,7 @@ def judge(source: Origin, claim: Claim) -> Judged:
     closed = _without_spec(claim)
     if closed is not None:
         verdict, also, reason = closed
-        return Judged(
-            claim=claim, source=source, verdict=verdict, checks=(), qualified=(), also=also, reason=reason
-        )  # fmt: skip
+        return Judged(claim=claim, source=source, verdict=verdict, also=also, reason=reason)
     checks = tuple(_check_models(claim, check) for check in claim.checks)
     verdict, extra = _verdict(claim, checks)
     also = tuple(f"{one.of}: {value_text(_value(claim, one.computed), unit=one.unit)}" for one in claim.also)
@@ -332,7 +330,7 @@ def _without_spec(claim: Claim) -> tuple[Verdict, tuple[str, ...], str] | None:
 
 def _reason(claim: Claim, verdict: Verdict, checks: Iterable[Checked], extra: tuple[Checked, ...]) -> str:
     """One line: why this verdict."""
-    wrong = [text for check in checks if (text := check.amiss())]
+    wrong = [text for check in checks if (text := check.mismatch())]
     if claim.missing is not None:
         parts = [claim.missing]
     elif verdict == "true":

@@ -33,6 +33,9 @@ _YAML = (".yaml", ".yml")
 _PATHS = (*_YAML, ".json", ".gguf")
 _LONGEST_NAME = 200
 
+LARGEST_PIPED = 4_000_000
+"""Bytes of a document on standard input at most."""
+
 
 class Resolved(NamedTuple):
     """What a name stands for: file, canonical name, and the weight format that the spelling implied."""
@@ -90,8 +93,6 @@ class _Shelf:
         """Normalised spelling -> stem; `inside` adds the names that files without an index hold."""
         if not inside or self.read_index:
             return self.indexed
-        from archsim.spec.catalog_names import names_inside
-
         known = dict(self.stems)
         for stem, path in self.files.items():
             for spelling in names_inside(Path(path)):
@@ -106,9 +107,7 @@ def resolve(kind: Kind, name: str) -> Resolved:
     SpecError (E109) for a path where there is no file.
     """
     if name == "-" and kind == "models":
-        from archsim.spec.stdin import document
-
-        return Resolved(path=document(), name=STDIN, format_hint=None, origin=STDIN)
+        return Resolved(path=piped_document(), name=STDIN, format_hint=None, origin=STDIN)
     if name.startswith("~"):
         name = os.path.expanduser(name)
     if _is_path(name):
@@ -156,7 +155,6 @@ def build_index(folder: Path, status: Mapping[str, JsonMapping] | None = None) -
 
     `status`: names without a spec, else those of `_status.yaml`. Raises SpecError (E105) for a name claimed twice.
     """
-    from archsim.spec.catalog_names import names_inside
     from archsim.spec.loader import read
 
     status = status or (read(file) if (file := folder / "_status.yaml").is_file() else {})
@@ -368,3 +366,58 @@ def _checked(data: Any, path: Path) -> _Index:
 
 def _broken(path: Path, reason: str) -> SpecError:
     return SpecError(f"cannot use {quote(path, 200)}: {reason}", code="E109", hints=["rebuild it, or remove it"])
+
+
+# ---------------------------------------------------------------------- names inside files, and piped documents
+@cache
+def _read_names(path: Path, _stamp: tuple[int, int]) -> tuple[str, ...]:
+    from archsim.spec.loader import read
+
+    node = read(path)
+    listed = [node.get("name"), node.get("id")]
+    for key in ("aliases", "hf_ids"):
+        value = node.get(key)
+        listed += value if isinstance(value, list) else []
+    return tuple(dict.fromkeys(normalise(name) for name in listed if isinstance(name, str) and normalise(name)))
+
+
+def names_inside(path: Path, strict: bool = False) -> tuple[str, ...]:
+    """Normalised names that a file gives itself. An invalid file has none, unless `strict`: it must not keep
+    other names from being found."""
+    try:
+        status = path.stat()
+        return _read_names(path, (status.st_mtime_ns, status.st_size))
+    except (SpecError, OSError):
+        if strict:
+            raise
+        return ()
+
+
+@cache
+def piped_document() -> Path:
+    """The file with what came in on standard input: `stdin.json` for a config.json, `stdin.yaml` for a spec.
+
+    Raises SpecError (E109) where nothing is piped in, or more than a document can be.
+    """
+    import atexit
+    import shutil
+    import sys
+    import tempfile
+
+    stream = getattr(sys.stdin, "buffer", None)
+    if stream is None or sys.stdin.isatty():
+        empty = "`-` reads a spec or a config.json from standard input, which is empty"
+        raise SpecError(empty, code="E109", hints=("such as `cat config.json | archsim count -`",))
+    try:
+        data = stream.read(LARGEST_PIPED + 1)
+    except OSError as error:
+        raise SpecError(f"cannot read standard input: {error}", code="E109") from error
+    if len(data) > LARGEST_PIPED:
+        raise SpecError(f"standard input is larger than {LARGEST_PIPED:,} bytes", code="E109")
+    if not data.strip():
+        raise SpecError("standard input is empty", code="E109")
+    folder = Path(tempfile.mkdtemp(prefix="archsim-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = folder / ("stdin.json" if data.lstrip().startswith(b"{") else "stdin.yaml")
+    path.write_bytes(data)
+    return path

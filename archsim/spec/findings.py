@@ -1,8 +1,7 @@
-"""pydantic's errors as errors of the file: each with its place, what the field takes and what was probably
-meant.
+"""pydantic's errors as errors of the file: each with its place, what the field takes and what was probably meant.
 
-pydantic names a place by a `loc` of keys, indices and names of union branches; the walk skips what is not in
-the node. A missing field and an unknown one that resembles it are one mistake and become one error.
+pydantic names a place by a `loc` of keys, indices and names of union branches; the walk skips what is not in the node.
+A missing field and an unknown one that resembles it are one mistake and become one error.
 """
 
 from __future__ import annotations

@@ -46,9 +46,8 @@ class When(BaseModel):
 class Rule(BaseModel):
     """Matrices of some classes, in some layers, take the format `use`; of several rules that fit, the first.
 
-    layers: `first 4`, `first 1/8` (of all layers), `middle 1/8` (all but the first and last eighth), `inner` (all
-    but the first and the last) or `more_bits`, llama.cpp's choice: the first and last eighth, and every third
-    between.
+    layers: `first 4`, `first 1/8` (of all layers), `middle 1/8` (all but the first and last eighth), `inner` (all but
+    the first and the last) or `more_bits`, llama.cpp's choice: the first and last eighth, and every third between.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)

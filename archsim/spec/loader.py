@@ -1,8 +1,7 @@
 """YAML files to nodes with positions, safely, and nodes to typed specs.
 
-The text is read event by event, so that size, nesting and aliases are bounded while it is read: hostile input
-costs neither memory nor time. An alias shares the value of its anchor instead of copying it, but counts in
-full.
+The text is read event by event, so that size, nesting and aliases are bounded while it is read: hostile input costs
+neither memory nor time. An alias shares the value of its anchor instead of copying it, but counts in full.
 """
 
 from __future__ import annotations
@@ -41,8 +40,7 @@ _STR_TAGS = (None, "!", "tag:yaml.org,2002:str")
 def read(path: str | os.PathLike[str]) -> Node:
     """The mapping in the YAML file `path`, with the position of every key and value.
 
-    Raises SpecError: E109 for a file that cannot be a spec, E105 to E107 and E111 for what is wrong inside
-    it.
+    Raises SpecError: E109 for a file that cannot be a spec, E105 to E107 and E111 for what is wrong inside it.
     """
     return parse_bytes(content(path), path)
 
@@ -91,8 +89,7 @@ def parse_text(text: str, name: str) -> Node:
 def validate(node: Node, cls: type[Model], context: JsonMapping | None = None, *, document: str = "") -> Model:
     """`node` as a `cls`. Raises SpecError at the place in the file, with the other findings as notes.
 
-    `document` is the name of the schema (`model`, `hardware`, `format`) for the hint on where its fields are
-    listed.
+    `document` is the name of the schema (`model`, `hardware`, `format`) for the hint on where its fields are listed.
     """
     from pydantic import ValidationError
 

@@ -138,9 +138,8 @@ class Stack(Spec):
 
 
 class Mtp(Spec):
-    """Multi-token prediction (DeepSeek-V3): modules that each take the trunk's state and the next token's
-    embedding, merge them, and run one more layer: `layer` of the model, with what is given here on top.
-    Shared embedding and head.
+    """Multi-token prediction (DeepSeek-V3): modules that each take the trunk's state and the next token's embedding,
+    merge them, and run one more layer: `layer` of the model, with what is given here on top. Shared embedding and head.
     """
 
     n: Count = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from archsim.base.span import Span
+from archsim.base.errors import Span
 
 
 class TextSource(NamedTuple):
@@ -72,9 +72,8 @@ class NodeList(list[Any]):
 def merge(base: Node, over: Node) -> Node:
     """`base` with the values of `over` on top, as a new node; each value keeps the marks of its origin.
 
-    Mappings merge key by key, lists and scalars are replaced, and an explicit null in `over` removes the key.
-    A mapping whose `kind` differs from the one below it replaces it whole, since its fields mean something
-    else.
+    Mappings merge key by key, lists and scalars are replaced, and an explicit null in `over` removes the key. A mapping
+    whose `kind` differs from the one below it replaces it whole, since its fields mean something else.
     """
     if "kind" in over and over["kind"] != base.get("kind"):
         return over

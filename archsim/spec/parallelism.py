@@ -99,9 +99,8 @@ def _check_experts(model: Model, ep: int) -> None:
 def plan_for(model: Model, devices: int, max_domain: int, given: Plan, fixed: frozenset[str]) -> Plan:
     """The plan on `devices`: degrees in `fixed` as given, the rest chosen.
 
-    Tensor parallelism takes the largest valid degree inside one link domain, pipeline stages what remains.
-    Where the engine splits layers, not tensors, the plan is a pipeline. Raises InvalidPlan when the numbers
-    cannot agree.
+    Tensor parallelism takes the largest valid degree inside one link domain, pipeline stages what remains. Where the
+    engine splits layers, not tensors, the plan is a pipeline. Raises InvalidPlan when the numbers cannot agree.
     """
     known = given.dp * (given.tp if "tp" in fixed else 1) * (given.pp if "pp" in fixed else 1)
     if devices % known:

@@ -32,8 +32,7 @@ _MAX_DIGITS = 100
 def plain(text: str) -> object:
     """The value of an unquoted scalar: None, a bool, an int, a finite float or the text itself.
 
-    Raises InvalidValue (E107) for spellings that YAML 1.1 reads differently, and (E102) for numbers without
-    end.
+    Raises InvalidValue (E107) for spellings that YAML 1.1 reads differently, and (E102) for numbers without end.
     """
     if text in _NULL:
         return None

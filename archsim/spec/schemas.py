@@ -84,9 +84,7 @@ def _block_names() -> set[str]:
 
 
 def _partial(made: Schema, block: bool) -> Schema:
-    """A definition whose fields may come from a mapping underneath; a block keeps its `kind`, which tells it
-    apart.
-    """
+    """A definition whose fields may come from a mapping underneath; a block keeps its `kind`, which tells it apart."""
     kept = {key: value for key, value in made.items() if key != "required"}
     return {**kept, "required": ["kind"]} if block else kept
 

@@ -20,11 +20,10 @@ REPEAT = "L"
 
 
 def symbolic(model: Model, keep: Collection[str] = ()) -> tuple[Model, dict[str, int]]:
-    """The model with `Poly` letters for its numbers, and the value of every letter; letters in `keep` stay
-    numbers.
+    """The model with `Poly` letters for its numbers, and the value of every letter; letters in `keep` stay numbers.
 
-    `cost.count.params(lower(symbolic_model, Step.of(1, 1, 0)))` is then the polynomial of the count. The
-    model is a copy that skipped validation: use it for lowering only.
+    `cost.count.params(lower(symbolic_model, Step.of(1, 1, 0)))` is then the polynomial of the count. The model is a
+    copy that skipped validation: use it for lowering only.
     """
     letters = _Letters(frozenset(keep))
     letters.collect(model)

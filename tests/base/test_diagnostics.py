@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from archsim.base import errors
 from archsim.base.diagnostics import quote, render
-from archsim.base.errors import AnswerNo, SpecError, UnknownName
-from archsim.base.span import Span
+from archsim.base.errors import AnswerNo, Span, SpecError, UnknownName
 
 LINE = "    attention: {kind: gqa, n_heads: 64, n_kv_head: 8, d_head: 128}"
 FRAME = """\

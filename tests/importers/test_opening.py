@@ -12,7 +12,7 @@ import pytest
 from archsim.base.errors import SpecError, UnknownName
 from archsim.counts.count import count
 from archsim.importers.opening import load_model, open_model
-from archsim.spec import stdin
+from archsim.spec import catalog
 from archsim.spec.load import load_hardware
 
 ROOT = Path(__file__).parents[2]
@@ -95,7 +95,7 @@ def piped(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Puts a text on standard input, which is read once in a process otherwise."""
 
     def put(text: str) -> None:
-        stdin.document.cache_clear()
+        catalog.piped_document.cache_clear()
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
 
     return put
