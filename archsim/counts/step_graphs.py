@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Generic, TypeVar
 
-from archsim.base.number import Num, ceil_div
 from archsim.counts.formats import Formats
 from archsim.graph.graph import Block
-from archsim.graph.passes.shard import Mesh, shard
+from archsim.graph.passes.shard import Mesh, shard, with_full_ranks
 from archsim.graph.step import Step
 from archsim.spec.lower import lower
 from archsim.spec.model import Model
@@ -75,7 +74,12 @@ class StepGraphs:
     def rank(self, step: Step, plan: Plan) -> Block:
         """The graph on the rank that has most to do; stages of a pipeline share it."""
         degrees = plan.tp, plan.dp, plan.ep
-        return self._ranks.get(step, degrees, lambda: shard(self.whole(step), mesh_for(plan, step.n_seqs)))
+        return self._ranks.get(step, degrees, lambda: self._rank(step, plan))
+
+    def _rank(self, step: Step, plan: Plan) -> Block:
+        """The graph cut for a plan. Whole sequences of each kind are dealt out over the data ranks."""
+        mesh, graph, filled = mesh_of(plan.tp, plan.dp, plan.ep), self.whole(step), step.filled(plan.dp)
+        return shard(graph if filled is step else with_full_ranks(graph, self.whole(filled), mesh), mesh)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +95,3 @@ class _Structure:
 @lru_cache(maxsize=REMEMBERED_MODELS)
 def _shared_graphs(structure: _Structure) -> StepGraphs:
     return StepGraphs(structure.model, structure.formats)
-
-
-def mesh_for(plan: Plan, n_seqs: Num) -> Mesh:
-    """The ranks of a plan, with `n_seqs` whole sequences dealt out over its data ranks."""
-    if plan.dp == 1:
-        return mesh_of(plan.tp, plan.dp, plan.ep)
-    if isinstance(n_seqs, int):
-        return mesh_of(plan.tp, plan.dp, plan.ep, n_seqs if n_seqs % plan.dp else None)
-    fullest = ceil_div(n_seqs, plan.dp), n_seqs
-    return replace(mesh_of(plan.tp, plan.dp, plan.ep), fullest=fullest, memo={})

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from archsim.base.number import Num, divide, maximum, minimum
+from archsim.base.errors import UsageError
+from archsim.base.number import Num, absent, ceil_div, divide, maximum, minimum
 
 
 class Seqs(NamedTuple):
@@ -152,11 +153,15 @@ class Step:
     @classmethod
     def prefill(cls, batch: Num, prompt: Num, source: Num | None = None) -> Step:
         """The whole prompts of `batch` new sequences. source: tokens of each one's source, of an encoder-decoder."""
+        _check_sizes(batch=batch, prompt=prompt)
         return cls(seqs=(Seqs(batch, prompt, 0),), source=_sources(batch, source))
 
     @classmethod
     def prefill_chunk(cls, new: Num, past: Num = 0, batch: Num = 1) -> Step:
         """The next `new` prompt tokens of each sequence, after `past` that earlier chunks have put into the cache."""
+        _check_sizes(batch=batch, new=new)
+        if _number_below(past, 0):
+            raise UsageError(f"past must not be negative, not {past}")
         return cls(seqs=(Seqs(batch, new, past),))
 
     @classmethod
@@ -166,16 +171,50 @@ class Step:
         context: tokens that the last new one attends to, itself included. room: tokens that the caches have room for
         beyond those. source: tokens of each sequence's source, of an encoder-decoder.
         """
+        _check_sizes(batch=batch, context=context, new=new)
+        if _number_below(context - new, 0):
+            raise UsageError(f"a context of {context} tokens does not hold {new} new ones")
         seqs = (Seqs(batch, new, context - new, absorbed=True),)
         return cls(seqs=seqs, room=room, source=_sources(batch, source))
 
     @classmethod
     def mixed(cls, *parts: Step) -> Step:
-        """Several steps as one forward pass: running decodes beside prompts, or chunks of several prompts."""
+        """Several steps as one forward pass: running decodes beside prompts, or chunks of several prompts.
+
+        Those without sequences are left out; caches have room for the most tokens of any. UsageError where nothing is
+        left, and for parts that count pairs or logits differently.
+        """
+        parts = tuple(part for part in parts if not absent(part.n_seqs))
+        if not parts:
+            raise UsageError("a step needs at least one sequence")
+        if len({(part.masked, part.last) for part in parts}) > 1:
+            raise UsageError("the parts of one step must agree on `masked` and `last`")
+        room = parts[0].room
+        for part in parts[1:]:
+            room = maximum(room, part.room)
         return cls(
-            seqs=tuple(seqs for part in parts for seqs in part.seqs),
-            source=tuple(seqs for part in parts for seqs in part.source),
+            seqs=tuple(seqs for part in parts for seqs in part.seqs), masked=parts[0].masked, last=parts[0].last,
+            room=room, source=tuple(seqs for part in parts for seqs in part.source),
+        )  # fmt: skip
+
+    def fullest(self, replicas: int) -> Step:
+        """The step of the replica with most to do, where whole sequences of each kind are dealt out over `replicas`."""
+        if replicas == 1:
+            return self
+        seqs, source = (
+            tuple(s._replace(batch=ceil_div(s.batch, replicas)) for s in kind) for kind in (self.seqs, self.source)
         )
+        return replace(self, seqs=seqs, source=source)
+
+    def filled(self, replicas: int) -> Step:
+        """The step in which each of `replicas` has as much to do as the fullest; the step itself where all do."""
+        if all(isinstance(s.batch, int) and s.batch % replicas == 0 for s in self.seqs):
+            return self
+        fullest = self.fullest(replicas)
+        seqs, source = (
+            tuple(s._replace(batch=s.batch * replicas) for s in kind) for kind in (fullest.seqs, fullest.source)
+        )
+        return replace(self, seqs=seqs, source=source)
 
     @property
     def n_seqs(self) -> Num:
@@ -233,4 +272,18 @@ class Step:
 
 def _sources(batch: Num, length: Num | None) -> tuple[Seqs, ...]:
     """The source sequences of an encoder-decoder; none without a length."""
-    return () if length is None else (Seqs(batch, length, 0),)
+    if length is None:
+        return ()
+    _check_sizes(source=length)
+    return (Seqs(batch, length, 0),)
+
+
+def _check_sizes(**sizes: Num) -> None:
+    """UsageError for a plain number below one; arrays and polynomials pass."""
+    for name, size in sizes.items():
+        if _number_below(size, 1):
+            raise UsageError(f"{name} must be at least 1, not {size}")
+
+
+def _number_below(size: Num, least: int) -> bool:
+    return isinstance(size, (int, float)) and size < least

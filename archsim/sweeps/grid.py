@@ -84,7 +84,8 @@ class BlockPricer:
     def columns(self, name: PhaseName, plan: Plan, needs: Needs) -> Values:
         """The columns of a phase; words as positions in `CODES`."""
         pricer = self.pricer.on(plan)
-        step, tokens = (self.steps.prefill, self.load.prompt_tokens) if name == "prefill" else (self.steps.decode, 0)
+        step = self.steps.prefill if name == "prefill" else self.steps.decode
+        tokens = pricer.prompt_tokens(step) if name == "prefill" else 0
         if needs == "ideal":
             return {f"{name}_ideal_s": pricer.ideal_s(step, tokens)}
         time = pricer.price(step).called(name, tokens)

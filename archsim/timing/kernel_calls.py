@@ -54,8 +54,8 @@ class FusedCall(NamedTuple):
 def lower_to_calls(
     kernels: Sequence[Kernel], traffics: Sequence[Traffic], step: Step, machine: DeviceRates, fused_qkv: bool = True
 ) -> list[FusedCall]:
-    """The calls of one step's kernels, each with its HBM traffic. fused_qkv: whether products of one activation are
-    one GEMM.
+    """The calls of the kernels of a rank, each with its HBM traffic. step: of the rank's replica. fused_qkv: whether
+    products of one activation are one GEMM.
     """
     gathered: dict[object, list[int]] = {}
     for position, kernel in enumerate(kernels):
@@ -340,7 +340,7 @@ def _ragged_parts(spec: _Attention, step: Step) -> list[tuple[Seqs, ...]]:
     """
     if step.source:
         share = spec.query.axes["T"] / step.tokens
-        count = nearest(step.n_seqs * minimum(share, 1))
+        count = maximum(1, nearest(step.n_seqs * minimum(share, 1)))
         new, length = spec.query.axes["T"] / count, spec.key.axes["C"] / count
         return [(Seqs(count, new, length - new),)]
     seqs = step.seqs

@@ -96,16 +96,20 @@ class StepPricer:
 
     def ideal_s(self, step: Step, prompt_tokens: Num = 0) -> Num:
         """The speed of light alone, much faster than all of `price`. prompt_tokens: as of `StepTime.called`."""
-        beside = (self._transfer(step.tokens)[0],) if self.plan.pp > 1 else ()
+        beside = (self._transfer(step)[0],) if self.plan.pp > 1 else ()
         pieces = pieces_of(prompt_tokens)
         return StepTime(rank=self._roofline(step), beside=beside, stages=self.plan.pp, pieces=pieces).ideal_s
+
+    def prompt_tokens(self, prefill: Step) -> Num:
+        """Prompt tokens of the fullest replica, which its pipeline works on in pieces."""
+        return prefill.fullest(self.plan.dp).tokens
 
     def _price(self, step: Step) -> StepTime:
         plan = self.plan
         degrees = plan.tp, plan.ep, plan.dp
         time = StepTime(rank=self.ranks.get(step, degrees, lambda: self._rank_time(step)), stages=plan.pp)
         if plan.pp > 1:
-            row, call = self._transfer(step.tokens)
+            row, call = self._transfer(step)
             time = time.plus(self.timer.time(call).scaled(plan.pp - 1), call.kernel_class, row)
         return add_host_overhead(time, self.overheads)
 
@@ -126,16 +130,18 @@ class StepPricer:
         kernels: list[Kernel] = [kernel for kernel, _ in kernels_with_edges(self.graphs.rank(step, self.plan))]
         sums, traffics = TimeByKernelClass(self.timer), [cost.traffic for cost in costs]
         fused = []
-        for call in lower_to_calls(kernels, traffics, step, self.timer.machine, self.overheads.fused_qkv):
+        own = step.fullest(self.plan.dp)
+        for call in lower_to_calls(kernels, traffics, own, self.timer.machine, self.overheads.fused_qkv):
             fused.append(FusedTime(call.members, sums.add(call, [costs[i] for i in call.members])))
         return RankTime(
             costs=costs, fused=tuple(fused), by_class=sums.by_class, launches=sums.launches
         )  # fmt: skip
 
-    def _transfer(self, tokens: Num) -> tuple[KernelTime, KernelCall]:
+    def _transfer(self, step: Step) -> tuple[KernelTime, KernelCall]:
         """All transfers of activations between pipeline stages, and one of them as a call."""
         plan, stride = self.plan, self.plan.tp * self.plan.dp
-        size = tokens * self.graphs.model.d_model * self.graphs.formats.activations.bytes / plan.tp / plan.dp
+        tokens, width = step.fullest(plan.dp).tokens, self.graphs.model.d_model * self.graphs.formats.activations.bytes
+        size = tokens * width / plan.tp
         rate, hops = self.timer.machine.hops(plan.pp, stride)[0].rate, plan.pp - 1
         call = KernelCall("nccl_send_recv", dims={"n_gpus": 2, "bytes": size, "stride": stride})
         row = KernelTime(

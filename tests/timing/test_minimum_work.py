@@ -50,7 +50,7 @@ def _steps(name: str) -> list[Step]:
 def _lowered(name: str, step: Step, tp: int) -> tuple[list[Work], list[FusedCall]]:
     model = load_model(name)
     formats = choose_formats(model, None, None, engine="generic")
-    graph = shard(formats.apply(lower(model, step)), mesh_of(tp, 1, 1, None))
+    graph = shard(formats.apply(lower(model, step)), mesh_of(tp, 1, 1))
     found = kernels_with_edges(graph)
     moved = traffics(graph, MACHINE.cache_bytes)
     kernels = [kernel for kernel, _ in found]

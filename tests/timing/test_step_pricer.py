@@ -8,12 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from archsim.base.errors import UsageError
 from archsim.counts.formats import choose_formats
 from archsim.counts.step_graphs import StepMemo
 from archsim.counts.workload import PREFILL_TOKENS, Workload, WorkloadSteps
 from archsim.engines.overhead import EngineOverheads
 from archsim.graph.step import Seqs, Step
 from archsim.predict.estimate import estimate
+from archsim.serving.steady_state import steady
 from archsim.spec.load import load_hardware, load_model
 from archsim.spec.parallelism import Plan
 from archsim.timing.duration import EVIDENCE, Duration, prevailing_evidence, weakest
@@ -160,6 +162,70 @@ def test_the_rank_with_most_sequences_decides() -> None:
     mixed = Step.mixed(Step.decode(8, 1000), Step.prefill(8, 100))
     one = Step.mixed(Step.decode(1, 1000), Step.prefill(1, 100))
     assert dealt.price(mixed).flops == pytest.approx(alone.price(one).flops)
+
+
+@pytest.mark.parametrize("model", MIXED)
+@pytest.mark.parametrize("plan", [Plan(), Plan(dp=8, ep=8), Plan(dp=8)])
+def test_sequences_of_each_kind_are_dealt_out_by_themselves(model: str, plan: Plan) -> None:
+    """A prompt beside decodes stays whole on its replica: no part of a step takes longer than all of it."""
+    if model == "mamba-2.8b" and plan.ep > 1:
+        pytest.skip("has no experts")
+    clock = pricer(model, plan=plan if model not in ("llama3.1-8b", "mamba-2.8b") else replace(plan, ep=1))
+    parts = [Step.decode(31, 2112), Step.prefill(1, 2048)]
+    mixed, apart = clock.price(Step.mixed(*parts)), [clock.price(part) for part in parts]
+    assert max(t.ideal_s for t in apart) * (1 - 1e-9) <= mixed.ideal_s
+    assert max(t.expected_s for t in apart) * 0.98 <= mixed.expected_s
+
+
+def test_what_the_fullest_replica_runs_is_a_step_of_its_own() -> None:
+    """Of 31 decodes and one prompt on eight replicas, one runs four decodes and the prompt."""
+    dealt, alone = pricer(DENSE, plan=Plan(dp=8)), pricer(DENSE)
+    whole = dealt.price(Step.mixed(Step.decode(31, 2112), Step.prefill(1, 2048)))
+    own = alone.price(Step.mixed(Step.decode(4, 2112), Step.prefill(1, 2048)))
+    for name in ("expected_s", "ideal_s", "flops", "bytes"):  # rows of the embedding are those of all tokens
+        assert getattr(whole, name) == pytest.approx(getattr(own, name), rel=1e-4), name
+    mine = {op.path: op.expected_s for op in own.rank.ops if op.kind != "gather"}
+    assert {op.path: op.expected_s for op in whole.rank.ops if op.kind != "gather"} == pytest.approx(mine, rel=1e-12)
+
+
+def test_more_requests_in_flight_wait_no_less() -> None:
+    """Also where eight replicas cannot share the requests evenly."""
+    model, hardware = load_model("llama2-7b"), load_hardware("h100")
+    states = [steady(model, hardware, concurrency=n, input_len=2048, output_len=128, dp=8) for n in (8, 9, 12, 16, 17)]
+    waits = [state.ttft.expected for state in states if state.ttft]
+    assert len(waits) == len(states) and waits == sorted(waits)
+
+
+def test_a_replica_of_a_pipeline_works_on_its_own_prompts() -> None:
+    """Eight replicas with a prompt each take as long as one with one: pieces and transfers are a replica's own."""
+    one, eight = (
+        estimate(load_model(DENSE), load_hardware("h100"), pp=2, tp=1, dp=dp, batch=dp, input_len=900) for dp in (1, 8)
+    )
+    kernels = eight.prefill.rank.expected_s  # rows of the embedding are those of all tokens
+    assert kernels == pytest.approx(one.prefill.rank.expected_s, rel=2e-3)
+    assert eight.prefill.busy == one.prefill.busy
+    sent = [next(op.comm_bytes for op in e.prefill.ops if op.kind == "send") for e in (one, eight)]
+    assert sent[0] == sent[1]
+
+
+def test_steps_that_mean_nothing_are_refused() -> None:
+    """Named constructors refuse sizes without meaning; arrays pass."""
+    for make in (
+        lambda: Step.decode(0, 10), lambda: Step.decode(1, 0), lambda: Step.prefill(1, 0), lambda: Step.prefill(-1, 5),
+        lambda: Step.decode(1, 3, new=5), lambda: Step.prefill_chunk(4, past=-1), lambda: Step.prefill(1, 5, 0),
+        lambda: Step.mixed(), lambda: Step.mixed(Step.of(0, 5)),
+        lambda: Step.mixed(Step.of(1, 5), Step.of(1, 5, last=False)),
+    ):  # fmt: skip
+        with pytest.raises(UsageError):
+            make()
+    assert Step.decode(np.array([0, 1]), 10).n_seqs.sum() == 1
+    joined = Step.mixed(Step.of(2, 5, masked=False, room=7), Step.of(0, 9), Step.of(1, 6, masked=False))
+    assert joined == Step(seqs=(Seqs(2, 5), Seqs(1, 6)), masked=False, room=7)
+
+
+def test_a_source_much_shorter_than_the_target() -> None:
+    """The encoder still runs one sequence at least."""
+    assert pricer("t5-base").price(Step.prefill(3, 4000, 1)).expected_s > 0
 
 
 # ---------------------------------------------------------------------- memory

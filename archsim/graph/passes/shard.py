@@ -16,7 +16,7 @@ from typing import Any
 from archsim.base.json_types import JsonObject
 from archsim.base.number import Num, ceil_div, divide
 from archsim.base.poly import Poly
-from archsim.graph.graph import Block, Node, Op, ops
+from archsim.graph.graph import Block, Node, Op, ops, rewrite
 from archsim.graph.tensor import PAIRS, Axes, Tensor, Use
 
 Dims = tuple[str, ...]
@@ -49,22 +49,17 @@ NORMS = frozenset({"rmsnorm", "layernorm", "l2norm"})
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """Ranks of one pipeline stage: `tp` as prime factors t0, t1, ..., and `dp`. ep takes dp first, then tp.
-
-    fullest: sequences of the fullest data rank, and of all; whole sequences are dealt out, so that the fullest
-    rank of a batch that dp does not divide has more than its share.
-    """
+    """Ranks of one pipeline stage: `tp` as prime factors t0, t1, ..., and `dp`. ep takes dp first, then tp."""
 
     sizes: Mapping[str, int]
     experts: Dims = ()
     tensor: Dims = ()
     data: Dims = ()
-    fullest: tuple[int, int] | None = None
     memo: dict[Any, Split] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
-    def of(cls, tp: int = 1, dp: int = 1, ep: int = 1, batch: int | None = None) -> Mesh:
-        """The mesh of a plan; ep must divide tp x dp. batch: sequences, where dp may not divide them."""
+    def of(cls, tp: int = 1, dp: int = 1, ep: int = 1) -> Mesh:
+        """The mesh of a plan; ep must divide tp x dp."""
         sizes = {f"d{i}": p for i, p in enumerate(_primes(dp))} | {f"t{i}": p for i, p in enumerate(_primes(tp))}
         experts: list[str] = []
         for name, size in sizes.items():
@@ -72,8 +67,7 @@ class Mesh:
                 experts.append(name)
                 ep //= size
         tensor, data = (tuple(d for d in sizes if d[0] == letter) for letter in "td")
-        fullest = (ceil_div(batch, dp), batch) if batch is not None and batch % dp else None
-        return cls(sizes, tuple(experts), tensor, data, fullest)
+        return cls(sizes, tuple(experts), tensor, data)
 
     def size(self, dims: Iterable[str]) -> int:
         """Ranks along some dimensions."""
@@ -120,6 +114,10 @@ class Mesh:
             found = self.memo[key] = self._split(axes)
         return found
 
+    def follows_sequences(self, axis: str, axes: Axes) -> bool:
+        """Whether an axis belongs to sequences of one data rank; experts over data ranks share all tokens evenly."""
+        return axis in TOKENS or (axis == "M" and not self.dims(axis, axes) <= frozenset(self.experts))
+
     def _split(self, axes: Axes) -> Split:
         extents: dict[str, Num] = {}
         everything: frozenset[str] = frozenset()
@@ -130,11 +128,7 @@ class Mesh:
         return extents, everything
 
     def _share(self, axis: str, n: Num, dims: frozenset[str]) -> Num:
-        """The extent on the fullest rank. Experts spread over data ranks share all tokens evenly."""
-        uneven = axis in TOKENS or (axis == "M" and not dims <= frozenset(self.experts))
-        if self.fullest is not None and uneven and dims & frozenset(self.data):
-            most, batch = self.fullest
-            n, dims = divide(n * most, batch), dims - frozenset(self.data)
+        """The extent on one rank."""
         ranks = self.size(dims)
         return ceil_div(n, ranks) if axis in PADDED and type(n) is not Poly else divide(n, ranks)
 
@@ -259,6 +253,35 @@ def cut_extents(graph: Block) -> tuple[int, ...]:
                 key = outer, axes[outer]
                 groups[key] = max(groups.get(key, 1), axes.get(inner, 1))
     return tuple(sorted(found | {n * inner for (_, n), inner in groups.items()}))
+
+
+def with_full_ranks(graph: Block, filled: Block, mesh: Mesh) -> Block:
+    """The graph with the extents of sequences of `filled`, the graph of the step in which every data rank has as many
+    sequences of each kind as the fullest one; what all ranks share stays that of the step itself.
+    """
+    twins, tensors = (op for op, _ in ops(filled)), dict[str, Tensor]()
+
+    def axes(own: Axes, full: Axes) -> Axes:
+        return {axis: full[axis] if mesh.follows_sequences(axis, own) else n for axis, n in own.items()}
+
+    def use(own: Use, full: Use) -> Use:
+        old = own.tensor
+        if old.name not in tensors:
+            tensors[old.name] = replace(old, axes=axes(old.axes, full.tensor.axes))
+        tensor = tensors[old.name]
+        return Use(tensor, tensor.axes if own.axes is old.axes else axes(own.axes, full.axes), own.copy)
+
+    def on_op(op: Op) -> tuple[Op]:
+        twin = next(twins)
+        reads = tuple(map(use, op.reads, twin.reads))
+        return (replace(op, reads=reads, writes=tuple(map(use, op.writes, twin.writes))),)
+
+    def on_block(block: Block) -> Block:
+        return replace(block, carry=tuple((tensors[x.name], tensors[y.name]) for x, y in block.carry))
+
+    (result,) = rewrite(graph, on_op, on_block)
+    assert isinstance(result, Block)
+    return result
 
 
 def shard(graph: Block, mesh: Mesh) -> Block:
