@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from archsim.accuracy import kernels, runs, serving
-from archsim.accuracy.files import Table, tables
+from archsim.accuracy.files import Table, read_table, tables
 from archsim.accuracy.rows import Kind
 from archsim.accuracy.times import RunTimes
 from archsim.accuracy.validation import Several, Validation, join_validations
-from archsim.base.errors import SpecError, UsageError
+from archsim.base.errors import ArchsimError, SpecError, UsageError
 from archsim.spec.catalog import data_roots
 from archsim.timing.calibration import Store
 
@@ -38,8 +38,6 @@ def own_runs() -> list[Table]:
     folder = data_roots("reports")[-1] / "runs"
     if not folder.is_dir():
         raise SpecError("this installation has no run lists", code="E109", hints=("name a file or a folder",))
-    from archsim.accuracy.files import read_table
-
     return [read_table(path) for path in sorted(folder.glob("*.yaml"))]
 
 
@@ -65,8 +63,6 @@ def is_model(name: str, on_device: bool) -> bool:
         return False
     if not path.is_file():
         return not (path.suffix in TABLES or path.name.endswith(".csv.gz"))
-    from archsim.accuracy.files import read_table
-
     try:
         read_table(path)
     except SpecError as error:
@@ -79,7 +75,6 @@ TABLES = (".csv", ".gz", ".yaml", ".yml", ".json")
 
 def _opens(name: str, error: SpecError) -> bool:
     """Whether a file that holds no measurements is a model; else the error stands."""
-    from archsim.base.errors import ArchsimError
     from archsim.importers.opening import open_model
 
     try:

@@ -13,6 +13,7 @@ from archsim.accuracy.table import Group, Key, merge_groups
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.calibration import fitting
 from archsim.calibration.fitting import Errors, Options
+from archsim.calibration.writing import write_bytes, write_yaml
 from archsim.spec.hardware import Hardware
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.elementwise import Elementwise, Rowwise
@@ -175,8 +176,6 @@ def round_interval(ends: tuple[float, float]) -> tuple[float, float]:
 # ---------------------------------------------------------------------- files
 def write(found: Mapping[EngineStack, list[ClassFit]], folder: Path, about: JsonMapping) -> list[Path]:
     """The calibration files below `folder`, each written whole or not at all; returns their paths."""
-    from archsim.calibration.writing import write_bytes, write_yaml
-
     written = []
     for stack, fits in found.items():
         place = folder / stack.folder

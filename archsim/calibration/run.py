@@ -15,7 +15,7 @@ from archsim.accuracy.table import Group, open_text
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError, UsageError
 from archsim.base.json_types import JsonObject
-from archsim.calibration.calibrate import FEWEST, ClassFit, EngineStack, calibrate, gather_groups, write
+from archsim.calibration.calibrate import FEWEST, ClassFit, EngineStack, calibrate, fit_data, gather_groups, write
 from archsim.calibration.transfer import levels
 from archsim.calibration.writing import write_yaml
 from archsim.spec.hardware import Hardware
@@ -47,8 +47,6 @@ class Calibration:
 
     def to_dict(self) -> JsonObject:
         """The `archsim.calibrate/1` object."""
-        from archsim.calibration.calibrate import fit_data
-
         stacks = [
             {"device": s.device, "engine": s.engine, "version": s.version, "fits": [fit_data(f) for f in fits]}
             for s, fits in self.fits.items()

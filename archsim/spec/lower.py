@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from archsim.base.number import Num
 from archsim.blocks.block import Context
-from archsim.blocks.layer import Layer, lower_layers, walk_layers
+from archsim.blocks.layer import Layer, count_layers, lower_layers, walk_layers
 from archsim.graph.builder import Builder
 from archsim.graph.graph import Block
 from archsim.graph.step import Step
@@ -131,8 +131,6 @@ def _stack(b: Builder, x: Tensor, ctx: Context, layers: tuple[Layer, ...], e: Em
 
 def _per_layer_inputs(b: Builder, x: Tensor, ctx: Context, layers: tuple[Layer, ...], e: Embedding) -> Tensor:
     """Per-layer embeddings of the tokens, mixed with a projection of the ordinary embedding. Over T Y Pl."""
-    from archsim.blocks.layer import count_layers
-
     spec = e.per_layer
     assert spec is not None
     with b.part("embedding"), b.block("per_layer", Y=count_layers(layers), Pl=spec.d, Vp=spec.vocab_size):
