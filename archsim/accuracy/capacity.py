@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -59,10 +59,10 @@ class RunMemory(NamedTuple):
         """Tokens of the longest request."""
         return int(self.model.length)
 
-    def division(self, length: int, stage: PipelineStage | None = None) -> EngineMemory:
+    def division(self, length: int) -> EngineMemory:
         """How the device is divided when requests are up to `length` tokens."""
         division = self.model.division(self.plan, self.model.activations(self.plan, length))
-        return replace(division, weights=(stage or self.stage).weights)
+        return replace(division, weights=self.stage.weights)
 
 
 @lru_cache(maxsize=512)
@@ -191,21 +191,14 @@ def largest_batch(run: Run) -> int:
 
 @lru_cache(maxsize=512)
 def largest_batches(run: Run) -> tuple[int, int, int]:
-    """The largest batch with less cache than expected by as much as `_slack` says, as expected, and with more.
-
-    Pages fill as answers grow, so that requests in a steady state hold the prompt and half the answer each; a cache
-    without pages is set aside at full length.
+    """The largest batch with less cache than expected by as much as `_slack` says, as expected, and with more; one
+    request on every replica at least.
     """
-    whole, mean = (max((run.isl or 0) + part, 1) for part in ((run.osl or 0), (run.osl or 0) // 2))
-    memory = memory_of(replace(run, longest=run.longest or whole))
-    each = mean if memory.paging.block > 1 else whole
-    divisions = [memory.division(whole, stage) for stage in memory.stages]
-    request = [max(stage.request_bytes(each, memory.paging), 1) for stage in memory.stages]
-    slack = [_slack(memory, division) for division in divisions]
+    memory = memory_of(replace(run, longest=run.longest or max((run.isl or 0) + (run.osl or 0), 1)))
 
-    def held(changes: Sequence[int]) -> int:
-        free = (division.room + change for division, change in zip(divisions, changes, strict=True))
-        fits = min(room // size for room, size in zip(free, request, strict=True))
-        return max(1, min(int(fits), memory.model.tensors.seqs)) * run.dp
+    def held(slack: Callable[[EngineMemory], int] | None = None) -> int:
+        return max(run.dp, memory.model.most_running(memory.plan, slack).requests)
 
-    return held([low for low, _ in slack]), held([0] * len(slack)), held([high for _, high in slack])
+    return (
+        held(lambda division: _slack(memory, division)[0]), held(), held(lambda division: _slack(memory, division)[1])
+    )  # fmt: skip

@@ -58,7 +58,7 @@ NOTES: dict[str, str] = {
         "What expected times rest on: kernels measured on this device (calibrated), on other devices (transferred), "
         "or datasheet peaks times usual efficiencies."
     ),
-    "A09": "How far the named engine's own rules are applied, and its host time per step.",
+    "A09": "Whose memory rules the named engine has, its own or another's, and its host time per step.",
     "A10": "The format of the KV cache, where none is asked for.",
     "A11": "The format asked for converts expert weights only, and the model has none.",
     "A12": "The device has no units for a number format: products in it run on those of the next wider format.",

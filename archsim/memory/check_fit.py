@@ -97,8 +97,8 @@ class Inverse:
 class Fit:
     """Whether it fits. All bytes are of one device, that of the stage that holds fewest tokens.
 
-    length: max_model_len asked for. longest: tokens of the longest request that fits; None where nothing grows. seqs,
-    batched_tokens: of one step at most. load_peak: bytes while weights are loaded.
+    length: max_model_len asked for. longest: tokens of the longest request that fits; None where memory sets no limit.
+    seqs, batched_tokens: of one step at most. load_peak: bytes while weights are loaded.
     """
 
     model: Model

@@ -5,9 +5,10 @@ The one place that `estimate`, `fit`, `sweep` and serving ask whether something 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
@@ -76,6 +77,12 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not 0 < value <= 1:
                 raise UsageError(f"`--{name.replace('_', '-')}` must be above 0 and at most 1, not {value!r}")
+        for name in ("max_loras", "n_gpu_layers", "n_cpu_moe"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+                raise UsageError(f"`--{name.replace('_', '-')}` must be a whole number of 0 or more, not {value!r}")
+        if self.host_bandwidth is not None and not self.host_bandwidth > 0:
+            raise UsageError(f"`--host-bandwidth` must be above 0, not {self.host_bandwidth!r}")
 
     @property
     def offload(self) -> OffloadRequest:
@@ -178,6 +185,13 @@ class DeviceMemory:
                 "runtime_bytes": self.runtime, "free_bytes": self.free,
             },
         }  # fmt: skip
+
+
+class MostRunning(NamedTuple):
+    """The most requests that run at the same time on all replicas, and in words what sets that number."""
+
+    requests: int
+    reason: str
 
 
 class EngineTensors:
@@ -355,6 +369,28 @@ class EngineMemoryModel:
         return self._step_bytes[key]
 
     # -------------------------------------------------------------------------------- questions
+    def most_running(self, plan: Plan, slack: Callable[[EngineMemory], int] | None = None) -> MostRunning:
+        """Requests of the workload that run at once in the steady state: as many as every stage's cache holds and the
+        scheduler admits. slack: bytes by which the cache is larger than its division says.
+
+        Pages fill as answers grow: in the steady state requests are at all stages of their answers, and hold the
+        prompt and half the answer each. A cache without pages is set aside at full length.
+        """
+        t, prompt, answer = self.tensors, int(self.load.input_len), int(self.load.output_len)
+        each = prompt + (answer // 2 if t.paging.block > 1 else answer)
+        division = self.division(plan, self.activations(plan, prompt + answer))
+        held: list[int] = []
+        for stage in t.stages(plan):
+            own = replace(division, weights=stage.weights)
+            room = own.room + (slack(own) if slack else 0)
+            held.append(int(room // max(stage.request_bytes(each, t.paging, self.source), 1)))
+        cache, replicas = max(min(held), 0), " on each replica" if plan.dp > 1 else ""
+        if t.seqs_limit is None or cache <= t.seqs_limit:
+            return MostRunning(cache * plan.dp, f"the KV cache has room for {cache:,}{replicas}")
+        flag = f" ({self.rules.flags['seqs']})" if "seqs" in self.rules.flags else ""
+        admitted = f"the engine runs at most {t.seqs_limit:,} sequences{flag}{replicas}"
+        return MostRunning(t.seqs_limit * plan.dp, admitted)
+
     def holds(self, plan: Plan, length: int) -> bool:
         """Whether one request of `length` tokens fits on every stage."""
         division = self.division(plan, self.activations(plan, length))
@@ -364,13 +400,17 @@ class EngineMemoryModel:
         )
 
     def longest(self, plan: Plan) -> int | None:
-        """The longest single request that fits, found by bisection; None where length costs nothing."""
+        """Tokens of the longest single request that fits, found by bisection; None where memory sets no limit: nothing
+        grows with the request, or no more than up to a window.
+        """
         if not any(stage.grows for stage in self.tensors.stages(plan)):
             return None
         if not self.holds(plan, 1):
             return 0
         low, high = 1, 2
-        while high < LONGEST and self.holds(plan, high):
+        while self.holds(plan, high):
+            if high >= LONGEST:
+                return None
             low, high = high, high * 2
         while high - low > 1:
             middle = (low + high) // 2

@@ -58,6 +58,8 @@ def fit(
     degrees that do not divide the model; AnswerNo for "auto" when no number of devices is enough.
     """
     check_positive(batch=batch, input_len=input_len, output_len=output_len)
+    degrees = {"tp": tp, "pp": pp, "ep": ep, "dp": dp}
+    check_positive(**{name: n for name, n in degrees.items() if n is not None})
     settings = Settings(
         max_model_len=max_model_len, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens,
         block_size=block_size, gpu_memory_utilization=gpu_memory_utilization, mem_fraction_static=mem_fraction_static,

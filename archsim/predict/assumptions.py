@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from archsim.base.notes import Note, past_context
 from archsim.counts.workload import PREFILL_TOKENS, Workload
-from archsim.engines.names import DEFAULT_ENGINE
+from archsim.engines.names import DEFAULT_ENGINE, EngineChoice
 from archsim.engines.overhead import EngineOverheads
 from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel
 from archsim.spec.model import Model
@@ -72,16 +72,21 @@ EVIDENCE = {
 }
 
 
-def timed_by(overheads: EngineOverheads, phase: StepTime, engine: tuple[str, str]) -> Iterator[Note]:
-    """What expected times rest on: whose kernels, how engines run them, the host's part."""
-    name, version = engine
+def timed_by(overheads: EngineOverheads, phase: StepTime, engine: EngineChoice) -> Iterator[Note]:
+    """What expected times rest on: whose kernels, how engines run them, the host's part; and what is assumed of the
+    engine.
+    """
+    name, version = engine.name, engine.version
     kernels = f", those of {overheads.kernels}" if overheads.kernels and phase.evidence != "datasheet" else ""
     basis = f"{EVIDENCE[phase.evidence]}{kernels}, in captured steps at sustained clocks"
     yield Note("A08", f"expected times: {basis}")
     if name != DEFAULT_ENGINE:
         shown = f"{name} {version}" if version else f"{name}, no version given"
         host = f"; its host takes {overheads.overhead_s * 1e3:.2g} ms a step" if overheads.overhead_s else ""
-        yield Note("A09", f"engine {shown}: memory by its own rules{host}")
+        other = engine.rules.memory.as_
+        rules = f"the rules of {other}" if other else "its own rules"
+        yield Note("A09", f"engine {shown}: memory by {rules}{host}")
+    yield from engine.notes
 
 
 def longest_sequence(model: Model, load: Workload) -> int:

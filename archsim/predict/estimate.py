@@ -138,7 +138,7 @@ def estimate(
         plan = search.plan_on(None if auto else devices, start, fixed)
         held = memory.on(plan)
     answer = _answer(search, plan, held, auto, store or default_store())
-    return answer if concurrency is None else _served(answer, concurrency)
+    return answer if concurrency is None else _served(answer, memory, concurrency)
 
 
 def _answer(search: PlanSearch, plan: Plan, held: DeviceMemory, auto: bool, store: Store) -> Estimate:
@@ -158,7 +158,7 @@ def _answer(search: PlanSearch, plan: Plan, held: DeviceMemory, auto: bool, stor
         chosen=auto and plan.devices > 1, overheads=pricer.overheads, store=store, tensors=memory.tensors,
         assumptions=(
             *formats.assumptions, *assumed(memory, plan, held),
-            *timed_by(pricer.overheads, prefill, (engine.name, engine.version)),
+            *timed_by(pricer.overheads, prefill, engine),
             *lifted(prefill, decode),
             *search.rates.notes,
         ),
@@ -166,18 +166,17 @@ def _answer(search: PlanSearch, plan: Plan, held: DeviceMemory, auto: bool, stor
     )  # fmt: skip
 
 
-def _served(answer: Estimate, concurrency: int) -> Estimate:
+def _served(answer: Estimate, memory: EngineMemoryModel, concurrency: int) -> Estimate:
     """The answer with the steady state of continuous batching."""
     from archsim.serving.steady_state import steady_state_of
 
-    load, dp = answer.workload, answer.plan.dp
-    held, admitted = answer.memory.max_concurrency, answer.tensors.seqs_limit
-    limits = [float(n) * dp for n in (held, admitted) if n is not None]
-    most = min(limits, default=None)
-    if answer.decode is None or (most is not None and most < 1):
+    load, most = answer.workload, memory.most_running(answer.plan)
+    if answer.decode is None or most.requests < 1:
         ignored = Note("W03", "no steady state: no request has room, or none decodes")
         return replace(answer, warnings=(*answer.warnings, ignored))
-    state = steady_state_of(pricer_for(answer), concurrency, load.input_len, load.output_len, most)
+    state = steady_state_of(
+        pricer_for(answer), concurrency, load.input_len, load.output_len, most.requests, most.reason
+    )
     return replace(answer, serving=state, assumptions=(*answer.assumptions, *state.assumptions))
 
 

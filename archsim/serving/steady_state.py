@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note
 from archsim.counts.formats import Formats, choose_formats
@@ -42,7 +43,7 @@ class ServedLoad:
     concurrency: in flight. running: of these, how many decode at the same time, on all replicas. replicas: attention
     replicas that share the requests. stages: of a pipeline, each with requests of its own.
     chunked_prefill_with_decode: whether prompts are prefilled in the same steps as decodes. encoder: whether a prompt
-    is the source of an encoder-decoder, which runs before any decode.
+    is the source of an encoder-decoder, which runs before any decode. limit: why no more requests run, in words.
     """
 
     concurrency: int
@@ -53,6 +54,7 @@ class ServedLoad:
     stages: int = 1
     chunked_prefill_with_decode: bool = True
     encoder: bool = False
+    limit: str = ""
 
     @property
     def per_replica(self) -> float:
@@ -122,14 +124,17 @@ def steady(
 
 
 def steady_state_of(
-    pricer: StepPricer, concurrency: int, input_len: int, output_len: int, most_running: float | None = None
-) -> SteadyState:
-    """The steady state of the model, engine and plan of a pricer."""
-    running = min(float(concurrency), most_running or float(concurrency))
+    pricer: StepPricer, concurrency: int, input_len: int, output_len: int, most_running: float | None = None,
+    limit: str = "",
+) -> SteadyState:  # fmt: skip
+    """The steady state of the model, engine and plan of a pricer. limit: what sets `most_running`, in words."""
+    running = float(concurrency if most_running is None else min(concurrency, most_running))
+    if not running > 0:
+        raise UsageError(f"`most_running` must be above 0, not {most_running!r}")
     load = ServedLoad(
         concurrency=concurrency, running=running, input_len=input_len, output_len=output_len,
         replicas=pricer.plan.dp, stages=pricer.plan.pp, encoder=pricer.graphs.model.encoder is not None,
-        chunked_prefill_with_decode=pricer.overheads.chunked_prefill_with_decode,
+        chunked_prefill_with_decode=pricer.overheads.chunked_prefill_with_decode, limit=limit,
     )  # fmt: skip
     return steady_state(pricer, load)
 
@@ -154,7 +159,7 @@ def _closed_form(load: ServedLoad, step: Duration, prompt: Duration, mixed: bool
     tpot = composed(lambda t, p: t + others / osl * added(t, p), step, prompt)
     prompts = requests * added(step.expected, prompt.expected)  # while every request makes its answer
     cycle = osl * step.expected + prompts
-    refusal = refused(prompts / cycle, load.concurrency - load.running)
+    refusal = refused(prompts / cycle, load)
     return SteadyState(
         concurrency=load.concurrency, running=load.running, tpot=tpot, refusal=refusal, utilisation=prompts / cycle,
         ttft=None if refusal else time_to_first_token(load, step, prompt), assumptions=_assumed(load, mixed),
@@ -199,10 +204,12 @@ def _assumed(load: ServedLoad, mixed: bool) -> tuple[Note, ...]:
     return (Note("A15", text),)
 
 
-def refused(utilisation: float, waiting: float) -> str | None:
+def refused(utilisation: float, load: ServedLoad) -> str | None:
     """Why no TTFT is given; None where one is."""
+    waiting = load.concurrency - load.running
     if waiting >= 1:
-        return f"{waiting:,.0f} requests wait for KV cache space: TTFT is queueing time, which no closed form gives"
+        limit = load.limit or f"at most {load.running:,.0f} run at once"
+        return f"{waiting:,.0f} requests wait, as {limit}: TTFT is queueing time, which no closed form gives"
     if utilisation > BUSIEST:
         return (
             f"prefill takes {utilisation:.0%} of the time, above {BUSIEST:.0%}: so near saturation TTFT is mostly "

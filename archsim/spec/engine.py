@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -13,7 +11,7 @@ from archsim.base.json_types import JsonObject
 from archsim.base.units import parse_quantity
 from archsim.base.version import version_of
 from archsim.spec import loader
-from archsim.spec.catalog import resolve
+from archsim.spec.document_cache import DocumentCache, Reader
 from archsim.spec.node import Node, merge
 
 
@@ -255,19 +253,20 @@ def load_engine(name: str, version: str = "") -> Engine:
 
     Raises UnknownName, SpecError.
     """
-    path = resolve("engines", name).path
-    status = path.stat()
-    return _load(path, version, (status.st_mtime_ns, status.st_size))
+    return _DOCUMENTS.get((name, version), lambda reader: _load(reader, name, version))
 
 
-@lru_cache(maxsize=64)
-def _load(path: Path, version: str, _stamp: tuple[int, int]) -> Engine:
-    return loader.validate(_with_memory_of(_read(path, version)), Engine, document="engine")
+_DOCUMENTS: DocumentCache[Engine] = DocumentCache()
+"""Engines by name and version, each kept while its file, and those whose memory rules it takes, stay the same."""
 
 
-def _read(path: Path, version: str) -> Node:
+def _load(reader: Reader, name: str, version: str) -> Engine:
+    return loader.validate(_with_memory_of(reader, _read(reader, name, version)), Engine, document="engine")
+
+
+def _read(reader: Reader, name: str, version: str) -> Node:
     """The document as of a version."""
-    document = loader.read(path)
+    document = reader.read(reader.resolve("engines", name))
     asked = version_of(version)
     changes = document.get("before") or {}
     for limit in sorted(changes, key=lambda text: version_of(text) or (), reverse=True):
@@ -276,7 +275,7 @@ def _read(path: Path, version: str) -> Node:
     return document
 
 
-def _with_memory_of(document: Node, above: tuple[str, ...] = ()) -> Node:
+def _with_memory_of(reader: Reader, document: Node, above: tuple[str, ...] = ()) -> Node:
     """The document over the memory rules of the engine that `memory: as` names (`hf`, `hf@4.44`).
 
     Raises SpecError where documents refer to each other in a circle.
@@ -293,7 +292,7 @@ def _with_memory_of(document: Node, above: tuple[str, ...] = ()) -> Node:
             code="E111",
             span=memory.value_mark("as").span(),
         )
-    base = _with_memory_of(_read(resolve("engines", name).path, version), chain)
+    base = _with_memory_of(reader, _read(reader, name, version), chain)
     result = Node(document.mark)
     for key, value in document.items():
         result.put(key, value, (document.key_mark(key), document.value_mark(key)))

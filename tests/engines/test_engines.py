@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from archsim.base.errors import ArchsimError, UnknownName
 from archsim.engines.names import aliases, choose_engine, engine_and_version
 from archsim.spec import loader
+from archsim.spec.catalog import files
 from archsim.spec.engine import Engine, load_engine, version_of
 
 FOLDER = Path(__file__).resolve().parents[2] / "specs" / "engines"
@@ -84,3 +86,19 @@ def test_unknown() -> None:
         choose_engine("nonesuch")
     with pytest.raises(ArchsimError):
         load_engine("nonesuch")
+
+
+def test_a_changed_document_behind_memory_as_is_read_again(tmp_path: Path) -> None:
+    """The memory rules of `memory: as` follow the file that they are taken from, within one process."""
+    parent, child = tmp_path / "parent.yaml", tmp_path / "child.yaml"
+    text = Path(files("engines")["hf"]).read_text(encoding="utf-8")
+    parent.write_text(text, encoding="utf-8")
+    child.write_text(
+        "schema: archsim.engine/2\nname: child\ntitle: Child\n"
+        f"memory: {{as: {parent}}}\ntime: {{kernels: vllm}}\n"
+        "scheduler: {chunked_prefill_with_decode: true, context: model}\n",
+        encoding="utf-8",
+    )
+    before = load_engine(str(child)).memory.block_size
+    parent.write_text(re.sub(r"block_size: \d+", f"block_size: {before + 7}", text), encoding="utf-8")
+    assert load_engine(str(child)).memory.block_size == before + 7

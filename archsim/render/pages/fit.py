@@ -161,9 +161,16 @@ def _inverse(f: Fit) -> Section | None:
         ("fewest devices", fewest),
         ("widest weights", turned.weights or "none that was tried"),
         ("largest batch", None if turned.batch is None else f"{turned.batch:,} × {f.length:,} tokens"),
-        ("longest request", None if f.longest is None else f"{f.longest:,} tokens"),
+        ("longest request", _longest(f)),
     ]
     return facts("Limits", pairs)
+
+
+def _longest(f: Fit) -> str | None:
+    """Tokens of the longest request; what limits it where memory does not."""
+    if f.longest is not None:
+        return f"{f.longest:,} tokens"
+    return "no limit but the model's context" if f.fits and f.kv_tokens is not None else None
 
 
 def _end(f: Fit, inputs: Sequence[str], asked: tuple[str, str], verbose: bool) -> list[Section]:
