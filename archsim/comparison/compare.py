@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
-from typing import Any, NamedTuple, Unpack
+from typing import NamedTuple, Unpack
 
 from archsim.base.errors import AnswerNo, InvalidPlan, UsageError
 from archsim.base.json_types import JsonMapping, JsonObject
@@ -193,13 +193,10 @@ def _loads(options: JsonMapping) -> Iterator[Workload]:
 def _plans(options: JsonMapping) -> Iterator[dict[str, int | str]]:
     """The plans of ranges of degrees; what is not asked for is left to `estimate`."""
     asked = {name: options[name] for name in DEGREES if options.get(name) is not None}
-    values = [_degrees(name, value) for name, value in asked.items()]
+    values: list[tuple[int | str, ...]]
+    values = [("auto",) if str(v).lower() == "auto" else parse_range(v, name) for name, v in asked.items()]
     for found in product(*values):
         yield dict(zip(asked, found, strict=True))
-
-
-def _degrees(name: str, value: Any) -> tuple[int | str, ...]:
-    return ("auto",) if str(value).lower() == "auto" else parse_range(value, name)
 
 
 def _candidate(

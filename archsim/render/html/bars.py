@@ -10,8 +10,7 @@ from archsim.memory.engine_memory import DeviceMemory
 from archsim.predict.estimate import Estimate
 from archsim.predict.model_parts import seconds_by_part
 from archsim.render.html.grid import PHASES, Grid, GridRun
-from archsim.render.html.markup import Cell, figure, legend, safe, table
-from archsim.render.html.markup import list_names as listed_names
+from archsim.render.html.markup import Cell, figure, legend, list_names, safe, table
 from archsim.render.page import percent
 from archsim.timing.step_time import StepTime
 
@@ -148,7 +147,7 @@ def memory(grid: Grid) -> str:
     picture = legend((swatch(i), name) for i, name in enumerate(MEMORY))
     picture += bars("memory", "Memory of one device", listed)
     short = [run.label for run in runs if not run.base.memory.fits]
-    told = f"Does not fit: {listed_names(short)}." if short else "All fit." if len(runs) > 1 else "It fits."
+    told = f"Does not fit: {list_names(short)}." if short else "All fit." if len(runs) > 1 else "It fits."
     fullest = max(runs, key=lambda run: share_of(run.base.memory))
     told += f" Fullest: {fullest.label}, {percent(share_of(fullest.base.memory))} of what is usable."
     told += " Outline: the device's memory. Vertical tick: usable memory."

@@ -101,14 +101,10 @@ def _group_errors(
 
     from archsim.accuracy.summary import figures as errors
 
-    by_model = np.array([name in ours[0] for name in models])
-    by_device = np.array([name in ours[1] for name in devices])
+    by_model, by_device = (np.isin(names, list(wanted)) for names, wanted in zip((models, devices), ours, strict=True))
     scored = rows.scored & (rows.predicted > 0)
-    groups = []
-    for title, where in _masks(models, devices, ours):
-        mask = scored & where
-        if mask.any():
-            groups.append((title, errors(rows, mask, int(mask.sum()))))
+    masks = ((title, scored & where) for title, where in _masks(models, devices, ours))
+    groups = [(title, errors(rows, mask, int(mask.sum()))) for title, mask in masks if mask.any()]
     timed = np.array([not name.endswith(("_gb", "_gib", "_tokens")) for name in rows.metrics])
     kind = np.where(by_model & by_device, 0, np.where(by_model, 1, 2)).tolist()
     shown = np.flatnonzero(scored & timed & (by_model | by_device)).tolist()

@@ -22,8 +22,7 @@ def page(c: Calibration) -> Page:
     weak = [
         f"{stack.folder}: {_name(f)}: {text}" for stack, found in c.fits.items() for f in found for text in f.warnings
     ]
-    ends = [("Engine", text) for text in c.engines]
-    ends += [("Weak", text) for text in weak]
+    ends = [*(("Engine", text) for text in c.engines), *(("Weak", text) for text in weak)]
     ends += [("Skipped", f"{count:,} rows: {reason}") for reason, count in c.skipped.items()]
     ends += [("Written", ", ".join(map(str, c.written)) if c.written else "nothing: this was a dry run")]
     return Page(head=head, sections=(*sections, footer(ends)))

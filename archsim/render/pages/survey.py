@@ -57,15 +57,10 @@ def _adoption(one: Adoption) -> Section:
 
 
 def _totals(answer: Survey) -> Section:
-    rows = [
-        row(
-            total.of,
-            "" if total.stated is None else str(total.stated),
-            str(total.in_table),
-            str(total.computed) + (f" to {total.computed + total.unknown}" if total.unknown else ""),
-        )
-        for total in answer.totals
-    ]
+    rows = []
+    for total in answer.totals:
+        computed = str(total.computed) + (f" to {total.computed + total.unknown}" if total.unknown else "")
+        rows.append(row(total.of, "" if total.stated is None else str(total.stated), str(total.in_table), computed))
     header = ("stated", "in its own table", "from the specs")
     return Section(title="The study's numbers", rows=tuple(rows), header=header, align="lrrr")
 
@@ -79,12 +74,8 @@ def _cells(answer: Survey) -> Iterator[tuple[StudyRow, Any]]:
 def _differing(answer: Survey) -> Section:
     rows = [row(one.name, cell.column, f"{cell.stated}: {cell.reason}") for one, cell in _cells(answer)]
     below = [f"{one.name}: {one.note}" for one in answer.rows if one.note]
-    near = [
-        f"{one.name} ({cell.stated}, {cell.computed})"
-        for one in answer.rows
-        for cell in one.cells
-        if cell.status == "rounded"
-    ]
+    rounded = ((one, cell) for one in answer.rows for cell in one.cells if cell.status == "rounded")
+    near = [f"{one.name} ({cell.stated}, {cell.computed})" for one, cell in rounded]
     if near:
         below.append("Within 3 %, so not listed: " + "; ".join(near))
     header = ("column", "as printed, and why it differs")
