@@ -47,6 +47,16 @@ def imports_of(name: str) -> set[str]:
     return {target for target in found if target in modules() and target != name}
 
 
+def class_names_twice() -> dict[str, set[str]]:
+    """Names of classes that have two homes in one package level: package and name -> files."""
+    homes: dict[str, set[str]] = defaultdict(set)
+    for name, path in modules().items():
+        for node in tree(path).body:
+            if isinstance(node, ast.ClassDef):
+                homes[f"{name.rpartition('.')[0]}: {node.name}"].add(path.name)
+    return {name: files for name, files in homes.items() if len(files) > 1}
+
+
 def circles() -> list[list[str]]:
     """Groups of modules that import each other, directly or through others (strongly connected components)."""
     graph = {name: imports_of(name) for name in modules()}
