@@ -1,8 +1,7 @@
 """Named axes as dimensions of dense torch tensors, and the one rule for contractions.
 
-A token axis T of S equal sequences is held as two dimensions (S, T), the cached tokens C as (S, C), and
-their pairs P as the whole square (S, T, C). M, the (token, expert) pairs that a router chose, is one flat
-dimension.
+A token axis T of S equal sequences is held as two dimensions (S, T), the cached tokens C as (S, C), and their pairs P
+as the whole square (S, T, C). M, the (token, expert) pairs that a router chose, is one flat dimension.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""`archsim explain MODEL QUANTITY`: the formula behind a figure, from the same counting code called with
-letters.
-"""
+"""`archsim explain MODEL QUANTITY`: the formula behind a figure, from the same counting code called with letters."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ from archsim.spec.symbolic import meanings, symbolic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Formula:
-    """One quantity: its polynomial, the same with numbers in it, and its value. part: of the quantity, if not
-    all.
-    """
+    """One quantity: its polynomial, the same with numbers in it, and its value. part: of the quantity, if not all."""
 
     part: str
     poly: Poly
@@ -120,9 +116,7 @@ class OneToken(Step):
 
 
 def _bytes(x: Tensor | Use, letters: Mapping[str, int]) -> Num:
-    """Bytes as elements x bytes per element wherever no block is padded, which keeps the formula a
-    polynomial.
-    """
+    """Bytes as elements x bytes per element wherever no block is padded, which keeps the formula a polynomial."""
     exact, fmt = nbytes(x), (x.tensor if isinstance(x, Use) else x).format
     plain = numel(x) * Fraction(fmt.bytes, fmt.elements)
     values = {"C": 0, "T": 0, **letters}

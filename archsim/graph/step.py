@@ -133,10 +133,9 @@ CAUSAL = Mask()
 class Step:
     """One forward pass. The only workload type that a block sees.
 
-    masked: count only the pairs that masks allow; otherwise the whole square (and padded convolutions), which
-    is what an implementation without block skipping runs. last: compute logits at the last position only.
-    room: tokens that each cache has room for beyond those of the step. source: the encoder's sequences, of an
-    encoder-decoder.
+    masked: count only the pairs that masks allow; otherwise the whole square (and padded convolutions), which is what
+    an implementation without block skipping runs. last: compute logits at the last position only. room: tokens that
+    each cache has room for beyond those of the step. source: the encoder's sequences, of an encoder-decoder.
     """
 
     seqs: tuple[Seqs, ...]

@@ -1,15 +1,14 @@
 """Continuous batching in its steady state, in closed form.
 
-`concurrency` requests are always in flight; while one answer of `osl` tokens is decoded, the prompts of the others
-that take the places of finished ones are prefilled in the same steps. With B requests running,
+`concurrency` requests are always in flight; while one answer of `osl` tokens is decoded, the prompts of the others that
+take the places of finished ones are prefilled in the same steps. With B requests running,
 
     TPOT = t(B) + (B - 1) / osl · (t(B + prompt) - t(B))
 
-where t(B) is a decode step at the mean context and t(B + prompt) the step that also prefills one prompt. An engine
-that puts prompts before decodes and does not mix them lets all requests of one length finish, and start, together:
-each then waits for the prompts behind its own, (B - 1)/2 on average, and for no others. Either way B answers take
-osl · t(B) and B prompts; the share of prompts in that is the utilisation: near one, queues decide, and no closed form
-is right.
+where t(B) is a decode step at the mean context and t(B + prompt) the step that also prefills one prompt. An engine that
+puts prompts before decodes and does not mix them lets all requests of one length finish, and start, together: each then
+waits for the prompts behind its own, (B - 1)/2 on average, and for no others. Either way B answers take osl · t(B) and
+B prompts; the share of prompts in that is the utilisation: near one, queues decide, and no closed form is right.
 """
 
 from __future__ import annotations

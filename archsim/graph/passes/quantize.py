@@ -21,10 +21,9 @@ def quantize(
 ) -> Block:
     """The graph with formats set.
 
-    weights: format per tensor class (`Tensor.role`), with an entry "default"; vectors (norms, biases, scalars)
-    only ever take a class entry of their own or the default. tensors: format per tensor name, before its class.
-    kv: of caches that grow with tokens; recurrent states in fp32 stay so, other recurrent states take the
-    activations' format.
+    weights: format per tensor class (`Tensor.role`), with an entry "default"; vectors (norms, biases, scalars) only
+    ever take a class entry of their own or the default. tensors: format per tensor name, before its class. kv: of
+    caches that grow with tokens; recurrent states in fp32 stay so, other recurrent states take the activations' format.
     """
 
     if not tensors and all(f is BF16 for f in (*weights.values(), kv, activations)):

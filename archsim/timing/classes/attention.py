@@ -38,11 +38,10 @@ GROUP = 32
 class AttnPrefill(KernelModel):
     """Arithmetic and traffic overlap in part: t = t0 + (T_a^p + T_m^p)^(1/p).
 
-    T_a is the larger of all tiles spread over the device and the longest tile alone; a query-key pair costs
-    4d / (matrix·P) on the matrix units plus `softmax` operations on the vector units (the exponentials of
-    arXiv:2407.08608), a tile `tile_us` to start. outside: share of the pairs beyond a window that kernels
-    work through nevertheless. cached: how much faster the last-level cache is read than memory, where it
-    holds queries, keys, values and results.
+    T_a is the larger of all tiles spread over the device and the longest tile alone; a query-key pair costs 4d /
+    (matrix·P) on the matrix units plus `softmax` operations on the vector units (the exponentials of arXiv:2407.08608),
+    a tile `tile_us` to start. outside: share of the pairs beyond a window that kernels work through nevertheless.
+    cached: how much faster the last-level cache is read than memory, where it holds queries, keys, values and results.
     """
 
     kernel_class: ClassVar[str] = "attn_prefill"

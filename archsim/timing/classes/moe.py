@@ -93,12 +93,11 @@ def _moment(span: Num, a: Num, order: int) -> Num:
 class Moe(KernelModel):
     """t = t0 + |arithmetic, weights|_p + moves: the grouped products overlap their two costs in part.
 
-    Arithmetic: rows padded by `tile` in each expert hit. Weights: of the experts hit, `rereads` times, which is 4
-    where a kernel has 4-bit weights unpacked to 16 bits first. Moves: permuting, activating and combining rows are
-    kernels of their own; a share `spread` of the rows of other ranks' experts passes through them too, since some
-    engines mask these rows instead of dropping them, and a share `foreign` is even multiplied. `warm` and `cached`
-    are how much faster than memory the last-level cache gives weights to a call that is timed over and over, and
-    rows in any case.
+    Arithmetic: rows padded by `tile` in each expert hit. Weights: of the experts hit, `rereads` times, which is 4 where
+    a kernel has 4-bit weights unpacked to 16 bits first. Moves: permuting, activating and combining rows are kernels of
+    their own; a share `spread` of the rows of other ranks' experts passes through them too, since some engines mask
+    these rows instead of dropping them, and a share `foreign` is even multiplied. `warm` and `cached` are how much
+    faster than memory the last-level cache gives weights to a call that is timed over and over, and rows in any case.
     """
 
     kernel_class: ClassVar[str] = "moe"
