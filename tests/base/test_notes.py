@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import archsim
-from archsim.base.errors import EXPLAIN
 from archsim.base.notes import NOTES, Note, notes_to_dict
+from archsim.render.glossary import EXPLAIN
 
 SOURCES = sorted(Path(archsim.__file__).parent.rglob("*.py"))
 

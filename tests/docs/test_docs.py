@@ -29,12 +29,11 @@ from pathlib import Path
 
 import pytest
 
-from archsim.base.errors import EXPLAIN
 from archsim.base.notes import NOTES
 from archsim.blocks.dispatch import KINDS
 from archsim.cli.app import COMMANDS
 from archsim.explanation.formulas import explain
-from archsim.render.glossary import TERMS
+from archsim.render.glossary import EXPLAIN, TERMS
 from archsim.spec.load import load_model
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@ from rates import changed
 import archsim
 from archsim.accuracy.table import Group, Key
 from archsim.calibration import fitting
-from archsim.calibration.calibrate import gather_groups, model_options
+from archsim.calibration.calibrate import gather_groups
 from archsim.timing.classes.call import STORED, KernelCall
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.gemm import COPIES, TILE
@@ -162,7 +162,7 @@ def test_fit_recovers_what_made_the_times() -> None:
 def test_surface_learns_a_ripple_and_keeps_the_order_in_m() -> None:
     """Out of fold it halves the formula's error; along nodes of m time does not fall."""
     at, group = machine("h100-sxm"), synthetic(count=1500, noise=0.1)
-    options = model_options(MODEL)
+    options = fitting.Options(**MODEL.options)
     plain, full = (
         fitting.errors(fitting.out_of_fold(MODEL, group, at, options._replace(surfaces=s)), group.seconds).median
         for s in (False, True)

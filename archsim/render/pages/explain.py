@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from archsim.base.diagnostics import quote
-from archsim.base.errors import EXPLAIN, NoSuchName, UsageError, did_you_mean
+from archsim.base.errors import NoSuchName, UsageError, did_you_mean
 from archsim.base.json_types import JsonObject
 from archsim.base.notes import NOTES
 from archsim.base.units import format_bytes, format_rate, format_seconds
-from archsim.render.glossary import SYNONYMS, TERMS
+from archsim.render.glossary import EXPLAIN, SYNONYMS, TERMS
 from archsim.render.page import Page, Section, bullets, facts, row
 
 if TYPE_CHECKING:
