@@ -53,7 +53,10 @@ NOTES: dict[str, str] = {
     "A04": ("A long prefill is cut into pieces; its activations are those of one piece, not of the whole prompt."),
     "A05": "Decode is one step at the mean context: the prompt and half the answer.",
     "A06": ("Tokens pick experts evenly and independently: T tokens read E(1 - (1 - k/E)^T) of E experts at top-k."),
-    "A07": "Pipeline stages run one after another for a single batch.",
+    "A07": (
+        "A decode step passes the stages in turn; a prefill is cut into pieces of 2,048 tokens so that all stages work "
+        "at once."
+    ),
     "A08": (
         "What expected times rest on: kernels measured on this device (calibrated), on other devices (transferred), "
         "or datasheet peaks times usual efficiencies."

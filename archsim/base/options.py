@@ -57,7 +57,7 @@ class EstimateArguments(PlanArguments, total=False):
 
 
 class FitArguments(PlanArguments, total=False):
-    """A plan and how the engine is run; see `archsim.memory.device_fill.Settings`."""
+    """A plan and how the engine is run; see `archsim.memory.engine_memory.Settings`."""
 
     batch: int  # 1: requests of max_model_len that must fit at once
     input_len: int  # 2048

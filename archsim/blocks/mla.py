@@ -66,7 +66,7 @@ class Mla(AttentionSpec):
 
     about = {"mla": About("mla", "Latent attention", "MLA",
                           "multi-head latent attention: DeepSeek-V2, arXiv:2405.04434, section 2.1")}  # fmt: skip
-    letters = {"d_nope": ("Hn", "head size without position"), "d_rope": ("Hr", "head size with position"),
+    letters = {"d_nope": ("Hn", "non-rotary head size"), "d_rope": ("Hr", "rotary head size"),
                "d_v": ("Hv", "value head size")}  # fmt: skip
     decisions = {"indexer": "indexer", "*": "latent_sizes"}
     words = {"bias": "q/k/v"}

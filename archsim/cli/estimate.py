@@ -55,8 +55,9 @@ def estimate(
         "concurrency": concurrency,
     }  # fmt: skip
     view = _EstimateView(
-        model, hw, tuple(set_ or ()), o.Layout.json if json else format, by.value if by else None, verbose, quiet
-    )
+        model, hw, asked, tuple(set_ or ()), o.Layout.json if json else format, by.value if by else None, verbose,
+        quiet,
+    )  # fmt: skip
     answer = api.estimate(model, hw, **asked, set=view.changes)
     _print(answer, view, no_color)
     output.warn(answer.warnings)
@@ -70,6 +71,7 @@ class _EstimateView:
 
     model: str
     hw: str
+    asked: EstimateArguments
     changes: tuple[str, ...]
     layout: o.Layout
     by: str | None
@@ -107,8 +109,10 @@ def _page(answer: Estimate, view: _EstimateView) -> Page:
     from archsim.render.pages.estimate import page
     from archsim.render.provenance import inputs
 
+    engine = answer.tensors.rules.name
+    files = {"models": view.model, "hw": view.hw, **({"engines": engine} if engine != o.DEFAULT_ENGINE else {})}
     return page(
-        answer, facts(answer), inputs=inputs(models=view.model, hw=view.hw), asked=(view.model, view.hw),
+        answer, facts(answer), inputs=inputs(**files), asked=(view.model, view.hw), options=dict(view.asked),
         changes=view.changes, verbose=view.verbose,
     )  # fmt: skip
 

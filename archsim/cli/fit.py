@@ -112,4 +112,6 @@ def _page(answer: Fit, asked: tuple[str, list[str]], params: JsonObject) -> Any:
     model, (hw,) = asked
     files = inputs(models=model, hw=hw, engines=answer.engine.rules.name)
     changes = tuple(params["set_"] or ())
-    return page(answer, inputs=files, asked=(model, hw), changes=changes, verbose=params["verbose"])
+    return page(
+        answer, inputs=files, asked=(model, hw), options=params, changes=changes, verbose=params["verbose"]
+    )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -92,18 +91,8 @@ def _refuse(out: Path) -> None:
     raise typer.Exit(1)
 
 
-USUAL = {"devices": "auto", "batch": 1, "input_len": 2048, "output_len": 256, "engine": o.DEFAULT_ENGINE}
-
-
 def _command(models: list[str], hw: str, asked: Mapping[str, object]) -> str:
     """The command line that makes the page again."""
-    words = ["archsim", "report", *models, "--hw", hw]
-    for name, value in asked.items():
-        flag = f"--{name.replace('_', '-')}"
-        if isinstance(value, tuple):
-            words += [part for change in value for part in (flag, change)]
-        elif value is True:
-            words.append(flag)
-        elif value not in (None, False, "") and value != USUAL.get(name):
-            words += [flag, str(value)]
-    return shlex.join([*words, "--out", "FILE.html"])
+    from archsim.render.command_line import command_line
+
+    return command_line("report", *models, **{"hw": hw, **asked, "out": "FILE.html"})

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from archsim.base.notes import Note, past_context
 from archsim.counts.workload import PREFILL_TOKENS, Workload
 from archsim.engines.names import DEFAULT_ENGINE, EngineChoice
 from archsim.engines.overhead import EngineOverheads
 from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel
+from archsim.spec.engine import load_engine
 from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan, expert_counts
-from archsim.timing.step_time import StepTime
+from archsim.timing.step_time import PIECE, StepTime
 
 
 def assumed(memory: EngineMemoryModel, plan: Plan, held: DeviceMemory) -> list[Note]:
@@ -32,7 +33,8 @@ def assumed(memory: EngineMemoryModel, plan: Plan, held: DeviceMemory) -> list[N
         experts = "tokens pick experts evenly and independently: E(1 - (1 - k/E)^T) distinct experts are read"
         notes.append(Note("A06", experts))
     if plan.pp > 1:
-        notes.append(Note("A07", "pipeline stages run one after another for a single batch"))
+        pieces = f"a prefill is cut into pieces of {PIECE:,} tokens so that all stages work at once"
+        notes.append(Note("A07", f"a decode step passes the stages in turn; {pieces}"))
     return notes
 
 
@@ -50,9 +52,9 @@ def _usable(held: DeviceMemory) -> str:
 def _activations(memory: EngineMemoryModel) -> str:
     """What step the activations are of."""
     if memory.rules.memory.activations.profile == "estimate":
-        return f"prefill activations are of at most {PREFILL_TOKENS:,} tokens at once"
+        return f"activation memory: what a prefill of at most {PREFILL_TOKENS:,} tokens at once needs"
     tokens = memory.step_tokens(int(memory.length), int(memory.load.batch))
-    return f"activations are those that {memory.rules.title} sets aside for a step of {tokens:,} tokens"
+    return f"activation memory: what a prefill of {tokens:,} batched tokens needs"
 
 
 def lifted(*phases: StepTime | None) -> Iterator[Note]:
@@ -72,15 +74,27 @@ EVIDENCE = {
 }
 
 
+MEASURED: Mapping[str, str] = {
+    "measured": "kernels as measured at this very point",
+    "calibrated": "kernels as measured on this device",
+    "transferred": "kernels as measured on other devices, scaled by the datasheet",
+}
+"""What an engine's kernels are known from, by evidence."""
+
+
 def timed_by(overheads: EngineOverheads, phase: StepTime, engine: EngineChoice) -> Iterator[Note]:
-    """What expected times rest on: whose kernels, how engines run them, the host's part; and what is assumed of the
-    engine.
+    """What expected times rest on: whose kernels, how engines launch them, the host's part; and what is assumed of
+    the engine.
     """
-    name, version = engine.name, engine.version
-    kernels = f", those of {overheads.kernels}" if overheads.kernels and phase.evidence != "datasheet" else ""
-    basis = f"{EVIDENCE[phase.evidence]}{kernels}, in captured steps at sustained clocks"
-    yield Note("A08", f"expected times: {basis}")
-    if name != DEFAULT_ENGINE:
+    basis = EVIDENCE[phase.evidence]
+    if phase.evidence in MEASURED:
+        whose = f"{load_engine(overheads.kernels).title}'s " if overheads.kernels else ""
+        basis = whose + MEASURED[phase.evidence]
+    per_launch = overheads.launch_s
+    launches = f"{per_launch * 1e6:.2g} µs of host time a launch" if per_launch else "CUDA graphs"
+    yield Note("A08", f"expected times: {basis}, {launches}, sustained clocks")
+    if engine.name != DEFAULT_ENGINE:
+        name, version = engine.name, engine.version
         shown = f"{name} {version}" if version else f"{name}, no version given"
         host = f"; its host takes {overheads.overhead_s * 1e3:.2g} ms a step" if overheads.overhead_s else ""
         other = engine.rules.memory.as_

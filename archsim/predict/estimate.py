@@ -115,8 +115,8 @@ def estimate(
     """Memory and time of a model on a device.
 
     devices: a number, or "auto" for the smallest usual group that holds it: a valid tensor-parallel degree or a
-    power of two, then whole link domains. tp, pp, ep, dp: degrees to keep; the rest follow. concurrency: also the
-    steady state of so many requests in flight; the batch is then as large unless given. store: the calibrations.
+    power of two, then whole link domains. tp, pp, ep, dp: degrees to use; those not given are chosen. concurrency:
+    also the steady state of so many requests in flight; the batch is then as large unless given. store: calibrations.
     Raises InvalidPlan for degrees that do not divide the model, AnswerNo when no number of devices is enough.
     """
     if concurrency is not None:
@@ -137,7 +137,7 @@ def estimate(
     else:
         plan = search.plan_on(None if auto else devices, start, fixed)
         held = memory.on(plan)
-    answer = _answer(search, plan, held, auto, store or default_store())
+    answer = _answer(search, plan, held, auto and not given, store or default_store())
     return answer if concurrency is None else _served(answer, memory, concurrency)
 
 

@@ -31,7 +31,7 @@ def apply(document: loader.Node, changes: Iterable[str]) -> loader.Node:
         targets, inner = _targets(document, keys, path)
         found = [holder for target in targets if (holder := _holder(target, inner)) is not None]
         if not found:
-            raise UsageError(f"`--set {quote(path)}`: {quote(keys[-2])} is not there to have a field")
+            raise UsageError(f"`--set` {quote(path)}: {quote(keys[-2])} is not there to have a field")
         for holder in found:
             _assign(holder, keys[-1], given)
     return document
@@ -46,7 +46,7 @@ def _targets(document: loader.Node, keys: list[str], path: str) -> tuple[list[An
     inner = keys[1:] if keys[0] == "layers" else keys
     targets = _layers_with(document, inner[0] if len(inner) > 1 else None)
     if not targets:
-        raise UsageError(f"no layer has {quote(inner[0])}, so `--set {quote(path)}` changes nothing")
+        raise UsageError(f"no layer has {quote(inner[0])}, so `--set` {quote(path)} changes nothing")
     return targets, inner
 
 

@@ -75,7 +75,7 @@ class StepPricer:
         rates: DeviceRates | None = None,
         store: Store | None = None,
     ) -> StepPricer:
-        """A pricer for a model on a device. graphs, rates: those at hand, else made. store: the calibrations.
+        """A pricer for a model on a device. graphs, rates: reused if given, else built. store: the calibrations.
 
         Raises UsageError for a device without any peak that the model's formats could run on.
         """

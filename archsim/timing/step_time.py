@@ -17,7 +17,7 @@ PIECE = 2048
 """Tokens of one piece of a prefill that a pipeline works on stage by stage: enough to hide that each reads weights."""
 
 LIFT_TOLERANCE = 1e-6
-"""A launch this close to its kernels' speed of light stands at it: no fit reaches it but by being lifted."""
+"""Relative distance within which a time counts as clamped to its roofline."""
 
 
 class KernelCost(NamedTuple):

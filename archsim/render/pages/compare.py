@@ -35,7 +35,7 @@ NAME = 40
 """Characters of a model's or device's name that are shown."""
 
 SURE_TITLE = "Confidence"
-AGAINST = "  against the first"
+AGAINST = "  vs. baseline"
 
 
 def page(c: Comparison, *, changes: Sequence[str] = ()) -> Page:
@@ -161,8 +161,8 @@ def _explain_confidence(c: Comparison, section: Section) -> Section:
     if not section.title.startswith(SURE_TITLE):
         return section
     about = (
-        f"time over that of {label(c.first)}; errors that both sides share cancel in a ratio; docs/compare.md says "
-        "which are taken as shared"
+        f"ratio = time / time of {label(c.first)}; errors that both sides share cancel in a ratio; docs/compare.md "
+        "says which are taken as shared"
     )
     return section._replace(below=(about,))
 
@@ -198,7 +198,7 @@ def _where(c: Comparison) -> list[Section]:
     for phase in ("decode", "prefill") if len(c.candidates) <= IN_FULL else ("decode",):
         found = [section for x in c.candidates[1:] if (section := _parts(c, x, phase)) is not None]
         if found:
-            about = f"expected time of each part of the model; first: {label(c.first)}"
+            about = f"expected time of each part of the model; baseline: {label(c.first)}"
             sections += [Section(title=f"Where {phase} differs", below=(about,)), *found]
     return sections
 
@@ -220,7 +220,7 @@ def _parts(c: Comparison, x: Candidate, phase: str) -> Section | None:
             row(f"{plural(len(rest), 'other')}", _time(first), _time(this), signed_change("decode_s", delta), bar(0))
         )
     return Section(
-        title=f"{label(x)}: {phase}", rows=tuple(lines), align="lrrrl", header=("first", "this", "change", ""),
+        title=f"{label(x)}: {phase}", rows=tuple(lines), align="lrrrl", header=("baseline", "this", "difference", ""),
         sub=True,
     )  # fmt: skip
 

@@ -22,6 +22,12 @@ PROFILE = {
     "batch": "of whole requests, the batch at once",
     "estimate": "as `archsim estimate` prices it",
 }
+PEAK = {
+    "streamed": "layer by layer",
+    "both": "with the checkpoint's weights beside them",
+    "whole": "after the whole checkpoint is loaded",
+}
+LOGITS_ROWS = {"seqs": "max-num-seqs rows", "tokens": "all tokens of the step", "last": "the last positions"}
 WINDOWS = {"full": "the whole context", "cut": "the window", "chunk": "the window and the tokens of one step"}
 
 
@@ -57,8 +63,8 @@ def _memory(rules: EngineMemoryRules) -> Iterator[tuple[str, str]]:
         yield "default", "from the device, the chunk and the captured batches"
     yield from ((f"{what} keeps", size) for what, size in rules.reserve.items())
     yield "one step", PROFILE[rules.activations.profile]
-    rows, copies = rules.activations.logits_rows, rules.activations.logits_copies
-    yield "logits", f"{rows}, {copies:g} × float32"
+    rows, copies = LOGITS_ROWS[rules.activations.logits_rows], rules.activations.logits_copies
+    yield "sampler buffers", f"{copies:g} × float32 logits of {rows}"
     if rules.graphs is not None:
         where = "inside" if rules.graphs.inside else "outside"
         yield ("CUDA graphs", f"{rules.graphs.bytes} ({rules.graphs.low} to {rules.graphs.high}), {where} the fraction")
@@ -75,7 +81,7 @@ def _keeps(rules: EngineMemoryRules) -> Iterator[tuple[str, str]]:
     yield from ((f"cache of {fmt} weights", cache) for fmt, cache in rules.cache_formats.items())
     yield from ((f"{fmt} padded by", f"{factor:g}") for fmt, factor in rules.layout.items())
     if rules.online is not None:
-        yield "made while loading", f"{', '.join(rules.online.formats)}: {rules.online.peak}"
+        yield "online quantisation", f"{', '.join(rules.online.formats)}, {PEAK[rules.online.peak]}"
 
 
 def _time(rules: Engine) -> Iterator[tuple[str, str]]:

@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 
 from archsim.base.units import format_bytes, format_count, format_flops, format_rate, format_seconds, format_span
 from archsim.counts.count import cache_stops_growing
-from archsim.counts.workload import Workload
 from archsim.engines.names import DEFAULT_ENGINE
 from archsim.predict.assumptions import EVIDENCE
 from archsim.predict.context_curve import decode_times, lengths
 from archsim.predict.estimate import Estimate
 from archsim.predict.what_fits import Facts, Suggestion
+from archsim.render.command_line import command_line, try_section
 from archsim.render.groups import Group, by_part
 from archsim.render.page import Cell, Page, Row, Section, Style, bar, facts, percent, plural, row, spark
+from archsim.render.pages.memory_rows import runtime_parts, step_text
 from archsim.render.provenance import basis
 from archsim.timing.step_time import StepTime
 
@@ -30,14 +31,19 @@ def page(
     *,
     inputs: Sequence[str],
     asked: tuple[str, str],
+    options: Mapping[str, object],
     changes: Sequence[str] = (),
     verbose: bool = False,
 ) -> Page:
-    """The report. inputs: files behind it. asked: model and device as spelt. changes: `--set` assignments."""
+    """The report. inputs: files behind it. asked: model and device as spelt. options: the others, by name. changes:
+    `--set` assignments.
+    """
     sections = [_size(e, whole), _memory(e, whole), _speed(e, whole), *_serving(e), _where(e)]
     sections.append(_headroom(e, whole))
     changed = [f"changed: {', '.join(changes)}"] if changes else []
-    return Page(head=(*head(e), *changed), note=_note(e, whole), sections=(*sections, *_end(e, inputs, asked, verbose)))
+    text = "exact = counted from the spec · modelled and expected = assumptions"
+    end = [*basis(text, e.assumptions, inputs, verbose), _next(e, asked, {**options, "set": tuple(changes)})]
+    return Page(head=(*head(e), *changed), note=_note(e, whole), sections=(*sections, *end))
 
 
 def head(e: Estimate) -> tuple[str, str]:
@@ -75,7 +81,7 @@ def bare(e: Estimate) -> str:
 
 
 def _note(e: Estimate, whole: Facts) -> str:
-    if whole.alone is None:
+    if whole.alone is None or whole.alone.fits:
         return ""
     need, usable = format_bytes(whole.alone.needed), format_bytes(whole.alone.usable)
     return (
@@ -114,13 +120,13 @@ def _published(e: Estimate) -> str:
 
 
 def _memory(e: Estimate, whole: Facts) -> Section:
-    m = e.memory
+    m, step = e.memory, step_text(e.tensors.rules, e.tensors.tokens, e.tensors.seqs)
     kept = "KV cache" if whole.kv_per_token else "recurrent state" if whole.state_bytes else "caches"
     parts = [
         ("weights", m.weights, ""),
         (kept, m.kv_cache, ""),
-        ("activations", m.activations, "modelled: peak of prefill"),
-        ("runtime", m.runtime, "modelled: context and libraries"),
+        ("activations", m.activations, f"modelled: {step}"),
+        ("runtime", m.runtime, f"modelled: {runtime_parts(m.division)}"),
     ]
     rows = [_memory_row(name, size, m.capacity, note) for name, size, note in parts if size or name == "weights"]
     free = Cell(format_bytes(abs(m.free)), "good" if m.fits else "bad")
@@ -167,16 +173,22 @@ def _serving(e: Estimate) -> list[Section]:
         return []
     ttft = state.ttft
     rows = [
-        row("requests in flight", f"{state.concurrency:,}", f"{state.running:,.0f} of them decode at a time"),
+        row("requests in flight", f"{state.concurrency:,}", _concurrent(state.concurrency, state.running)),
         row("TPOT", format_seconds(state.tpot.expected), format_span(state.tpot.low, state.tpot.high)),
         row("TTFT", format_seconds(ttft.expected), format_span(ttft.low, ttft.high))
         if ttft
         else row("TTFT", "-", "refused"),
         row("output", format_rate(state.tokens_per_s, "tokens/s"), "all users, at the mean context"),
-        row("utilisation", percent(state.utilisation), "of the time goes into prompts"),
+        row("prefill share", percent(state.utilisation), "of engine time"),
     ]
     below = (f"no TTFT: {state.refusal}",) if state.refusal else ()
     return [Section(title="Serving, steady state", rows=tuple(rows), align="lrl", header=("", ""), below=below)]
+
+
+def _concurrent(concurrency: int, running: float) -> str:
+    """How many of the requests in flight decode at a time, on average."""
+    n = f"{running:,.0f}"
+    return f"all {n} decode concurrently" if n == f"{concurrency:,}" else f"{n} of {concurrency:,} decode concurrently"
 
 
 def _phase_row(name: str, phase: StepTime) -> Row:
@@ -203,7 +215,8 @@ def _where(e: Estimate) -> Section:
     groups = by_part(phase)
     total = sum(g.expected_s for g in groups) or 1.0
     rows = tuple(_share_row(g, total) for g in groups if g.expected_s / total >= SMALLEST_SHARE)
-    return Section(title=f"Where {phase.name} time goes", rows=rows, align="lrlr", aside="expected time of one step")
+    of = "one step" if e.decode else "the prefill"
+    return Section(title=f"Where {phase.name} time goes", rows=rows, align="lrlr", aside=f"expected time of {of}")
 
 
 def _share_row(g: Group, total: float) -> Row:
@@ -246,38 +259,25 @@ def _ceiling(e: Estimate, decode: StepTime, whole: Facts) -> str:
         return "a larger batch reads more experts per step, until all of them are in use"
     if state and flops / state <= whole.ridge:
         limit = f"{flops / state:,.4g} < {whole.ridge:,.4g} FLOP/B"
-        return f"decode stays memory-bound at any batch of this context ({limit})"
+        return f"decode stays memory-bound at any batch size, at this context ({limit})"
     crossing = weights / (flops / whole.ridge - state)
     return f"decode becomes compute-bound at a batch of about {crossing:,.3g}"
 
 
-def _end(e: Estimate, inputs: Sequence[str], asked: tuple[str, str], verbose: bool) -> list[Section]:
-    text = "exact = counted from the spec · modelled and expected = assumptions"
-    return [*basis(text, e.assumptions, inputs, verbose), facts("Try", _commands(e, asked))]
-
-
-def _commands(e: Estimate, asked: tuple[str, str]) -> list[tuple[str, str]]:
-    """What to run next, and what it shows."""
-    model, hw = (f'"{name}"' if " " in name else name for name in asked)
-    run = f"{model} --hw {hw}{_flags(e)}"
-    lines = [(f"archsim estimate {run} --by op", "every kernel")]
+def _next(e: Estimate, asked: tuple[str, str], options: Mapping[str, object]) -> Section:
+    """Commands that go on from here, with everything that was asked."""
+    model, hw = asked
+    changes = {"set": options["set"]}
+    lines = [(command_line("estimate", model, hw=hw, **options, by="op"), "every kernel")]
     if e.decode is None:
-        lines += [(f"archsim count {model}", "exact counts, block by block")]
+        counted = {name: options[name] for name in ("batch", "input_len", "weights")}
+        lines += [(command_line("count", model, **counted, **changes), "exact counts, block by block")]
     else:
-        lines += [(f"archsim estimate {run} --weights {name}", "narrower weights") for name in _narrower(e)]
-        lines += [(f"archsim explain {model} decode --hw {hw}", "the formula with numbers in it")]
-    return lines
-
-
-def _flags(e: Estimate) -> str:
-    """The options that make a command repeat this workload."""
-    load, usual = e.workload, Workload()
-    changed = {
-        name: getattr(load, name)
-        for name in ("batch", "input_len", "output_len")
-        if getattr(load, name) != getattr(usual, name)
-    }
-    return "".join(f" --{name.replace('_', '-')} {value}" for name, value in changed.items())
+        for name in _narrower(e):
+            lines += [(command_line("estimate", model, hw=hw, **{**options, "weights": name}), "narrower weights")]
+        at = {"context_len": e.workload.context, "weights": options["weights"], **changes}
+        lines += [(command_line("explain", model, "decode", hw=hw, **at), "the formula with numbers in it")]
+    return try_section(lines)
 
 
 def _narrower(e: Estimate) -> list[str]:

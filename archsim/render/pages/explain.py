@@ -79,7 +79,7 @@ def _time(e: Estimate) -> Section:
         "arithmetic": f"FLOP / peak = {format_seconds(t['compute_s'])}",
         "links": format_seconds(t["communication_s"]) if t["communication_s"] else None,
         "speed of light": f"every kernel the larger of its two, links added: {ideal}",
-        "expected": f"{format_seconds(t['expected_s'])} with efficiencies and launches",
+        "expected": f"{format_seconds(t['expected_s'])} with measured kernel efficiency and launch overhead",
         "for": f"each device, batch {e.workload.batch:,}, context of {t['context']:,} tokens",
     }
     return facts(f"Time on {t['devices']:,} × {e.hardware.name}", lines.items())
@@ -144,7 +144,7 @@ def formula(
     if len(rest) != 1:
         asked = f"one of {', '.join(QUANTITIES)}"
         raise UsageError(
-            f"what about {quote(name)}?", hints=(f"give {asked}, such as `archsim explain {name} params`",)
+            f"which quantity of {quote(name)}?", hints=(f"give {asked}, such as `archsim explain {name} params`",)
         )
     if context < 1:
         raise UsageError(f"`--context-len` must be positive, not {context}")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from archsim.base.units import format_rate
 from archsim.memory.check_fit import Fit
+from archsim.render.command_line import command_line, try_section
 from archsim.render.page import Cell, Page, Row, Section, Style, bar, facts, percent, plural, row
+from archsim.render.pages.memory_rows import step_text
 from archsim.render.provenance import basis
 
 MEANING = {
@@ -24,14 +26,22 @@ def gib(size: float) -> str:
 
 
 def page(
-    f: Fit, *, inputs: Sequence[str], asked: tuple[str, str], changes: Sequence[str] = (), verbose: bool = False
+    f: Fit,
+    *,
+    inputs: Sequence[str],
+    asked: tuple[str, str],
+    options: Mapping[str, object],
+    changes: Sequence[str] = (),
+    verbose: bool = False,
 ) -> Page:
-    """The report. inputs: files behind it. asked: model and device as spelt. changes: `--set` assignments."""
+    """The report. inputs: files behind it. asked: model and device as spelt. options: the others, by name. changes:
+    `--set` assignments.
+    """
     changed = [f"changed: {', '.join(changes)}"] if changes else []
     sections = [_verdict(f), _memory(f), _cache(f), _offload(f), _suggestions(f), _inverse(f)]
-    return Page(
-        head=(*head(f), *changed), sections=(*(s for s in sections if s is not None), *_end(f, inputs, asked, verbose))
-    )
+    text = "exact = counted from the spec · modelled = the engine's rules at that version"
+    end = [*basis(text, f.assumptions, inputs, verbose), _next(f, asked, {**options, "set": tuple(changes)})]
+    return Page(head=(*head(f), *changed), sections=(*(s for s in sections if s is not None), *end))
 
 
 def head(f: Fit) -> tuple[str, str]:
@@ -73,12 +83,12 @@ def _why(f: Fit) -> str:
 
 
 def _memory(f: Fit) -> Section:
-    b = f.budget
+    b, step = f.budget, step_text(f.engine.rules, f.batched_tokens, f.seqs)
     static, beyond = b.meaning == "static", ", beyond the budget"
     parts = [
         ("weights", b.weights, "exact"), ("  padded layout", b.layout, "modelled"),
         ("adapters, other parts", b.extra, "modelled"),
-        ("activations", b.activations, f"modelled: {_step(f)}" + beyond * static),
+        ("activations", b.activations, f"modelled: {step}" + beyond * static),
         ("CUDA graphs", b.graphs, "modelled" + beyond * (not b.graphs_inside or static)),
         ("non-torch", b.non_torch, "modelled: context and libraries" + beyond * static),
     ]  # fmt: skip
@@ -93,13 +103,6 @@ def _memory(f: Fit) -> Section:
         title=title, rows=tuple(rows), align="lrlr", aside=f"{gib(b.visible)} visible, {gib(b.limit)} budget",
         below=(f"budget: {MEANING['none']}" if not share else f"memory fraction{share}",),
     )  # fmt: skip
-
-
-def _step(f: Fit) -> str:
-    copies = f.engine.rules.memory.activations
-    return (
-        f"{f.batched_tokens:,} tokens, {plural(f.seqs, 'sequence')}" if copies.profile == "chunk" else "peak of prefill"
-    )
 
 
 def _part(name: str, size: int, whole: int, note: str) -> Row:
@@ -173,14 +176,18 @@ def _longest(f: Fit) -> str | None:
     return "no limit but the model's context" if f.fits and f.kv_tokens is not None else None
 
 
-def _end(f: Fit, inputs: Sequence[str], asked: tuple[str, str], verbose: bool) -> list[Section]:
-    text = "exact = counted from the spec · modelled = the engine's rules at that version"
-    model, hw = (f'"{name}"' if " " in name else name for name in asked)
-    commands = {
-        f"archsim estimate {model} --hw {hw}": "how fast it is",
-        f"archsim explain {model} kv_cache": "the formula of the cache",
-    }
-    return [*basis(text, f.assumptions, inputs, verbose), facts("Try", commands.items())]
+ALIKE = ("batch", "input_len", "output_len", "weights", "kv_cache_dtype", "engine", "set")
+"""Options that `estimate` and `fit` share, beside those of the plan."""
+
+
+def _next(f: Fit, asked: tuple[str, str], options: Mapping[str, object]) -> Section:
+    """Commands that go on from here. The plan is spelt out: `estimate` would choose the devices anew."""
+    model, hw = asked
+    degrees = {name: n for name in ("tp", "pp", "ep", "dp") if (n := getattr(f.plan, name)) > 1}
+    kept = {"devices": f.plan.devices, **degrees, **{name: options[name] for name in ALIKE}}
+    lines = [(command_line("estimate", model, hw=hw, **kept), "how fast it is")]
+    lines.append((command_line("explain", model, "kv_cache", set=options["set"]), "the formula of the cache"))
+    return try_section(lines)
 
 
 def table(answers: Sequence[Fit]) -> Page:

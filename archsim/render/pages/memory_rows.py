@@ -1,0 +1,21 @@
+"""What the modelled parts of a device's memory are of, in the words of the engine's rules."""
+
+from __future__ import annotations
+
+from archsim.memory.engine_rules import EngineMemory
+from archsim.render.page import plural
+from archsim.spec.engine import Engine
+
+
+def step_text(rules: Engine, tokens: int, seqs: int) -> str:
+    """What step the activations are of. tokens, seqs: of the engine's largest step."""
+    if rules.memory.activations.profile == "chunk":
+        return f"a step of {tokens:,} tokens, {plural(seqs, 'sequence')}"
+    return "peak of prefill"
+
+
+def runtime_parts(division: EngineMemory) -> str:
+    """What the process keeps beside weights, steps and caches: `context, libraries, CUDA graphs`."""
+    sizes = {"CUDA graphs": division.graphs, "padded weights": division.layout, "other parts": division.extra}
+    more = [name for name, size in sizes.items() if size]
+    return ", ".join(("context", "libraries", *more)) if more else "context and libraries"
