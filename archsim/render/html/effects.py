@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from archsim.base.errors import ArchsimError
 from archsim.base.notes import Note
 from archsim.base.units import format_bytes, format_seconds
+from archsim.base.version import version_of
 from archsim.blocks.layer import walk_layers
 from archsim.blocks.moe import expected_experts
 from archsim.counts.count import count
@@ -183,6 +184,17 @@ def _engine(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
     return f"without what is known of the engine {times[0]} instead of {times[1]} for {what}"
 
 
+def _version(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
+    """By the oldest rules that the engine's document knows."""
+    first = min(e.tensors.rules.before, key=lambda text: version_of(text) or ())
+    old = again(c, asked, engine=f"{e.plan.engine}@0")
+    (what, ours), (_, then) = _step(e), _step(old)
+    times = format_seconds(float(then.expected_s)), format_seconds(float(ours.expected_s))
+    usable = f"{format_bytes(old.memory.needed)} of {format_bytes(old.memory.usable)} usable"
+    now = f"{format_bytes(e.memory.needed)} of {format_bytes(e.memory.usable)}"
+    return f"before {first} it needs {usable} instead of {now}, and {times[0]} instead of {times[1]} for {what}"
+
+
 def _not_there(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
     return f"nothing: the figures are of the weights as they are stored, in {e.formats.name}"
 
@@ -208,6 +220,6 @@ def _lifted(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
 EFFECTS: Mapping[str, Callable[[Estimate, Candidate, ReportRequest], str]] = {
     "A01": _light, "A02": _logits, "A03": _usable, "A04": _at_once, "A05": _mean, "A06": _experts, "A07": _stages,
     "A08": _times, "A09": _engine, "A10": _cache, "A11": _not_there, "A12": _units, "A13": _units, "A14": _units,
-    "A16": _lifted,
+    "A16": _lifted, "A20": _engine, "A21": _version,
 }  # fmt: skip
 """How the effect of an assumption is found, by its code."""
