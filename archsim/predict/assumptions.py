@@ -75,9 +75,9 @@ EVIDENCE = {
 
 
 MEASURED: Mapping[str, str] = {
-    "measured": "kernels as measured at this very point",
-    "calibrated": "kernels as measured on this device",
-    "transferred": "kernels as measured on other devices, scaled by the datasheet",
+    "measured": "measured at this very point",
+    "calibrated": "measured on this device",
+    "transferred": "measured on other devices, scaled by the datasheet",
 }
 """What an engine's kernels are known from, by evidence."""
 
@@ -88,8 +88,8 @@ def timed_by(overheads: EngineOverheads, phase: StepTime, engine: EngineChoice) 
     """
     basis = EVIDENCE[phase.evidence]
     if phase.evidence in MEASURED:
-        whose = f"{load_engine(overheads.kernels).title}'s " if overheads.kernels else ""
-        basis = whose + MEASURED[phase.evidence]
+        whose = f" of {load_engine(overheads.kernels).title}" if overheads.kernels else ""
+        basis = f"kernels{whose} as {MEASURED[phase.evidence]}"
     per_launch = overheads.launch_s
     launches = f"{per_launch * 1e6:.2g} µs of host time a launch" if per_launch else "CUDA graphs"
     yield Note("A08", f"expected times: {basis}, {launches}, sustained clocks")

@@ -81,6 +81,6 @@ def test_times_say_how_kernels_are_launched(archsim: Any) -> None:
         return " ".join(words.split())
 
     assert times("--engine", "vllm").startswith(
-        "expected times: vLLM's kernels as measured on this device, CUDA graphs"
+        "expected times: kernels of vLLM as measured on this device, CUDA graphs"
     )
     assert "CUDA graphs" not in times("--engine", "hf") and "µs of host time a launch" in times("--engine", "hf")

@@ -192,7 +192,8 @@ def _version(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
     times = format_seconds(float(then.expected_s)), format_seconds(float(ours.expected_s))
     usable = f"{format_bytes(old.memory.needed)} of {format_bytes(old.memory.usable)} usable"
     now = f"{format_bytes(e.memory.needed)} of {format_bytes(e.memory.usable)}"
-    return f"before {first} it needs {usable} instead of {now}, and {times[0]} instead of {times[1]} for {what}"
+    slower = "as long" if times[0] == times[1] else f"{times[0]} instead of {times[1]}"
+    return f"before {first} it needs {usable} instead of {now}, and takes {slower} for {what}"
 
 
 def _not_there(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
