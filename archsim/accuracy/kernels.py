@@ -21,10 +21,9 @@ from archsim.spec.load import load_hardware
 from archsim.timing.calibration import Store
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.catalog import MODELS
-from archsim.timing.defaults import DATASHEET
 from archsim.timing.duration import Duration
 from archsim.timing.kernel_timer import UNKNOWN, Timer, timer
-from archsim.timing.roofline import seconds
+from archsim.timing.roofline import DATASHEET, seconds
 
 if TYPE_CHECKING:
     from archsim.base.arrays import Array, Bools, Floats, Ints

@@ -47,7 +47,7 @@ def import_document(name: str) -> tuple[Path, JsonObject] | None:
 
         return path, from_gguf(path)
     if path.name.lower().endswith(TENSORS) and _is_file(path):
-        from archsim.importers.safetensors.describe import from_safetensors
+        from archsim.importers.safetensors import from_safetensors
 
         return path, from_safetensors(path, _config_document)
     config = _config_file(path)

@@ -51,3 +51,9 @@ def prevailing_evidence(parts: Iterable[Duration]) -> Num:
     for i in reversed(range(len(EVIDENCE))):
         found = where(sum(sums[: i + 1]) > WEIGHTY * total, i, found)
     return found
+
+
+DEFAULT_INTERVAL = (0.75, 2.0)
+"""Factors from an expected time to the ends of its interval where nothing is fitted: the upper one is where a naive
+roofline, 35 to 60 % low on real kernels, would put the truth; the lower end is never below the speed of light.
+"""

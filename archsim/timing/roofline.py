@@ -35,6 +35,12 @@ class Efficiency(NamedTuple):
 
 IDEAL = Efficiency()
 
+DATASHEET = Efficiency(matrix=0.80, memory=0.85, link=0.75, launch_s=3e-6, link_latency_s=8e-6)
+"""Of a device that nothing has been fitted on: CUDA-graph launches, NCCL-like latency, and the usual planning values.
+Sustained products reach 0.73 to 0.87 of the dense peak on data-centre GPUs of 2020 to 2025, copies 0.83 to 0.90 of
+the listed bandwidth, large collectives 0.69 to 0.81 of the link (public measurements; see docs/concepts.md).
+"""
+
 
 class Work(NamedTuple):
     """What one execution of a kernel does.

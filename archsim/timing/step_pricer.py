@@ -18,13 +18,12 @@ from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan
 from archsim.timing.calibration import Store, default_store
 from archsim.timing.classes.call import KernelCall
-from archsim.timing.defaults import DATASHEET, DEFAULT_INTERVAL
 from archsim.timing.device import DeviceRates
-from archsim.timing.duration import Duration, Evidence
+from archsim.timing.duration import DEFAULT_INTERVAL, Duration, Evidence
 from archsim.timing.kernel_calls import FusedCall, lower_to_calls
 from archsim.timing.kernel_timer import Timer
 from archsim.timing.kernel_timer import timer as timer_of
-from archsim.timing.roofline import seconds
+from archsim.timing.roofline import DATASHEET, seconds
 from archsim.timing.step_time import ClassTime, FusedTime, KernelCost, KernelTime, RankTime, StepTime, pieces_of
 
 REMEMBERED_STEPS = 1024

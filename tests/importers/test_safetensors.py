@@ -16,8 +16,7 @@ from bounded import bounded
 import archsim
 from archsim.base.errors import ArchsimError, SpecError
 from archsim.importers.opening import load_model
-from archsim.importers.safetensors.describe import measure, ratio
-from archsim.importers.safetensors.reader import BITS, Entry, read_tensors
+from archsim.importers.safetensors import BITS, Entry, measure, ratio, read_tensors
 from archsim.spec.format import stored_format
 
 Tensors = dict[str, tuple[str, list[int]]]

@@ -11,8 +11,7 @@ from importers.gguf_files import Q, Shapes, write
 from importers.test_safetensors import Tensors, header, packed
 
 import archsim
-from archsim.importers.safetensors.describe import measure
-from archsim.importers.safetensors.reader import Entry
+from archsim.importers.safetensors import Entry, measure
 
 GIB, MIB = 2**30, 2**20
 

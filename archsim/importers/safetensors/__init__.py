@@ -1,1 +1,0 @@
-"""Safetensors files and indices as models: from the headers alone."""
