@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from archsim.accuracy.question import ANY, Run, device_of, model_of, weights_of
 from archsim.accuracy.times import Prediction
-from archsim.base.errors import UnknownName
+from archsim.base.errors import AnswerNo, UnknownName
 from archsim.base.units import parse_quantity
 from archsim.counts import graph_counts as c
 from archsim.counts.formats import choose_formats
@@ -185,20 +185,21 @@ def queues(engine: str) -> bool:
 
 
 def largest_batch(run: Run) -> int:
-    """Requests that run at once at the greatest load: as many as the cache holds and the scheduler admits, or one."""
+    """Requests that run at once at the greatest load: as many as the cache holds and the scheduler admits."""
     return largest_batches(run)[1]
 
 
 @lru_cache(maxsize=512)
 def largest_batches(run: Run) -> tuple[int, int, int]:
-    """The largest batch with less cache than expected by as much as `_slack` says, as expected, and with more; one
-    request on every replica at least.
+    """The largest batch with less cache than expected by as much as `_slack` says, as expected, and with more; the
+    first two at least one request on every replica. Raises AnswerNo where the last is none at all.
     """
     memory = memory_of(replace(run, longest=run.longest or max((run.isl or 0) + (run.osl or 0), 1)))
 
     def held(slack: Callable[[EngineMemory], int] | None = None) -> int:
-        return max(run.dp, memory.model.most_running(memory.plan, slack).requests)
+        return memory.model.most_running(memory.plan, slack).requests
 
-    return (
-        held(lambda division: _slack(memory, division)[0]), held(), held(lambda division: _slack(memory, division)[1])
-    )  # fmt: skip
+    most = held(lambda division: _slack(memory, division)[1])
+    if most < 1:
+        raise AnswerNo(f"beside the weights no request of {memory.length:,} tokens has room on {run.device}")
+    return max(run.dp, held(lambda division: _slack(memory, division)[0])), max(run.dp, held()), max(run.dp, most)

@@ -20,9 +20,6 @@ from archsim.spec.parallelism import expert_counts
 ANY = "any"
 """The device of a figure that needs none."""
 
-SHORT = 128
-"""Prompt and answer tokens where a source states neither."""
-
 VERSION = re.compile(r"[~v]?[0-9]+(\.[0-9x]+)+\S*")
 """A version as engines number them; a date or a year is none."""
 
@@ -110,11 +107,11 @@ def run_of(row: JsonMapping) -> Run:
     """A row of a run list. Raises UsageError for a field that is no such number."""
     engine, notes = engine_of(row.get("engine"), row.get("engine_version"))
     tp, pp, dp = degrees_of(row, engine)
+    ep = experts_over(str(row.get("model", "")), whole(row, "ep") or 1)
     stated = ((name, whole(row, name)) for name in ("isl", "osl", "batch"))
     return Run(
         model=str(row.get("model", "")), device=str(row.get("device", "")), tp=tp, pp=pp, dp=dp,
-        ep=experts_over(str(row.get("model", "")), whole(row, "ep") or 1, tp * dp), engine=engine,
-        devices=whole(row, "n_devices") or tp * pp * dp,
+        ep=ep, engine=engine, devices=whole(row, "n_devices") or pp * max(tp * dp, ep),
         weights=text(row, "weights_dtype"), kv=text(row, "kv_dtype"), metric=str(row.get("metric", "")),
         definition=str(row.get("definition") or ""), **dict(stated),
         memory_share=real(row, "gpu_memory_utilization"), longest=whole(row, "max_model_len"),
@@ -151,13 +148,12 @@ def reason_of(error: Exception) -> str:
     return f"internal error: {type(error).__name__}: {error}; please report it"
 
 
-def experts_over(model: str, ep: int, ranks: int) -> int:
-    """The expert-parallel degree that a row can mean: none without experts, and none that does not divide the ranks."""
+def experts_over(model: str, ep: int) -> int:
+    """The expert-parallel degree of a row; none of a model without experts."""
     try:
-        counts = expert_counts(model_of(model)[0])
+        return ep if expert_counts(model_of(model)[0]) else 1
     except ArchsimError:
         return ep
-    return ep if counts and ranks % ep == 0 else 1
 
 
 def text(row: JsonMapping, name: str) -> str | None:

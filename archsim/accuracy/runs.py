@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import log
+from math import exp, log
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from archsim.accuracy import capacity
 from archsim.accuracy.files import Table
-from archsim.accuracy.question import SHORT, Run, reason_of, run_of
+from archsim.accuracy.placement import placed_run, require_weights
+from archsim.accuracy.question import Run, reason_of, run_of
 from archsim.accuracy.rows import Refused, Rows
 from archsim.accuracy.summary import codes_of
 from archsim.accuracy.times import Prediction, RunTimes, compose, joined, widened
@@ -26,18 +27,43 @@ if TYPE_CHECKING:
 Predictor = Callable[[RunTimes, Run], Prediction]
 
 
-def _load(run: Run) -> tuple[int, int, int]:
-    """Batch, prompt and answer tokens, with what a source leaves out filled in."""
-    known = run.isl is not None or run.osl is not None
-    isl = run.isl if run.isl is not None else (0 if known else SHORT)
-    osl = run.osl if run.osl is not None else (1 if known else SHORT)
-    batch = run.batch if run.batch else capacity.largest_batch(replace(run, isl=isl, osl=osl))
-    return batch, isl, osl
+LENGTHS = (1, 512)
+"""Tokens of context between which a step is estimated where a source states no lengths."""
+
+MATTERS = 1.15
+"""Factor between the steps at both of `LENGTHS` above which one must know the lengths."""
+
+
+def _load(run: Run, own_batch: bool = False) -> tuple[int, int, int]:
+    """Batch, prompt and answer tokens. own_batch: whether a row without a batch means the engine's own largest.
+
+    Raises UsageError for what the row does not state.
+    """
+    if run.isl is None and run.osl is None:
+        raise UsageError("neither isl nor osl is stated")
+    isl, osl = run.isl or 0, 1 if run.osl is None else run.osl
+    if not run.batch and not (own_batch and capacity.queues(run.engine)):
+        raise UsageError("no batch is stated")
+    return run.batch or capacity.largest_batch(replace(run, isl=isl, osl=osl)), isl, osl
 
 
 def _step(times: RunTimes, run: Run) -> Prediction:
-    batch, isl, osl = _load(run)
-    return times.decode(run, batch, isl, osl)
+    if run.isl is None and run.osl is None and run.batch:
+        return _step_of_any_length(times, run, run.batch)
+    return times.decode(run, *_load(run))
+
+
+def _step_of_any_length(times: RunTimes, run: Run, batch: int) -> Prediction:
+    """A step whose context no one stated, where that decides little: in log halfway between a short one and a long one,
+    with an interval that holds both.
+    """
+    short, long = (times.decode(run, batch, tokens, 1) for tokens in LENGTHS)
+    ratio = long.expected / short.expected
+    if ratio > MATTERS:
+        tokens = f"{LENGTHS[1]:,} tokens of context make a step {ratio:.2f} times as long"
+        raise UsageError(f"neither isl nor osl is stated, and {tokens}")
+    off = log(ratio) / 2
+    return joined(short.scaled(exp(off)), -off, off)
 
 
 def _rate_of_one(times: RunTimes, run: Run) -> Prediction:
@@ -45,7 +71,7 @@ def _rate_of_one(times: RunTimes, run: Run) -> Prediction:
 
 
 def _rate_of_all(times: RunTimes, run: Run) -> Prediction:
-    return _step(times, run).inverse(_load(run)[0] * run.replicas)
+    return _step(times, run).inverse((run.batch or 1) * run.replicas)
 
 
 def _prefill_rate(times: RunTimes, run: Run) -> Prediction:
@@ -81,7 +107,7 @@ def _steady_rate(times: RunTimes, run: Run) -> Prediction:
         return _generated_over_wall(times, run)
     if run.batch:
         return _steady_rate_of(times, run, *_load(run))
-    _, isl, osl = _load(run)
+    _, isl, osl = _load(run, own_batch=True)
     found = [_steady_rate_of(times, run, n, isl, osl) for n in capacity.largest_batches(replace(run, isl=isl, osl=osl))]
     least, middle, most = (span.expected for span in found)
     return joined(found[1], min(log(least / middle), 0.0), max(log(most / middle), 0.0))
@@ -204,7 +230,8 @@ def predict_row(row: int, asked: JsonMapping, times: RunTimes) -> RowPrediction:
     if not name:
         raise UsageError(f"no metric named {quote(run.metric)}; known: {', '.join(METRICS)}")
     metric = metric or Metric(name, 1e3 if run.metric.endswith("_ms") else 1.0)
-    span = CAPACITIES[name](run) if name in CAPACITIES else PREDICTORS[name](times, run)
+    run = placed_run(run)
+    span = CAPACITIES[name](run) if name in CAPACITIES else _time_of(times, run, name)
     span = widened(span, name, times.store).scaled(metric.unit)
     labels = {
         "metric": run.metric, "device": run.device, "engine": run.engine.partition("@")[0], "model": run.model,
@@ -212,6 +239,11 @@ def predict_row(row: int, asked: JsonMapping, times: RunTimes) -> RowPrediction:
         "quality": str(asked.get("quality") or ""),
     }  # fmt: skip
     return RowPrediction(row, span, labels, run.notes)
+
+
+def _time_of(times: RunTimes, run: Run, definition: str) -> Prediction:
+    require_weights(run)
+    return PREDICTORS[definition](times, run)
 
 
 def regime(run: Run, metric: Metric) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from archsim.accuracy.capacity import largest_batch
 from archsim.accuracy.files import Table
+from archsim.accuracy.placement import placed_run, require_weights
 from archsim.accuracy.question import Run, engine_of, experts_over, reason_of, text, whole
 from archsim.accuracy.rows import Refused
 from archsim.accuracy.runs import METRICS, RowPrediction, columns, regime
@@ -40,7 +41,8 @@ def validate_table(table: Table, times: RunTimes) -> Validation:
 
 def predict_rows(row: int, asked: JsonMapping, times: RunTimes) -> Iterator[RowPrediction | str]:
     """The prediction of each metric, or why there is none. Raises ArchsimError where there is neither."""
-    run = point_of(asked)
+    run = placed_run(point_of(asked))
+    require_weights(run)
     assert run.batch is not None and run.isl is not None and run.osl is not None
     state = times.served(run, run.batch, run.isl, run.osl, min(run.batch, largest_batch(run)))
     counted = text(asked, "parallel_suspect") not in ("1", "1.0", "true", "True")
@@ -61,16 +63,18 @@ def point_of(row: JsonMapping) -> Run:
         row.get("backend", row.get("engine")), row.get("backend_version", row.get("engine_version"))
     )
     tp, pp, dp, ep = (whole(row, name) or 1 for name in DEGREES)
+    name = str(row.get("model_path") or row.get("model") or "")
+    ep = experts_over(name, ep)
+    devices = pp * tp * dp if whole(row, "attention_dp_size") else pp * max(tp, ep)
     each = whole(row, "batch_size")
     batch = whole(row, "concurrency") or (each * dp if each else None)
     isl, osl = whole(row, "isl"), whole(row, "osl")
     if not (batch and isl and osl):
         raise UsageError("a serving point needs isl, osl, and concurrency or batch_size, each above 0")
-    name = str(row.get("model_path") or row.get("model") or "")
     return Run(
         model=name, batch=batch, isl=isl, osl=osl,
         device=str(row.get("system") or row.get("device") or ""), weights=weights_of(row), engine=engine,
-        kv=text(row, "kv_dtype"), devices=tp * pp * dp, tp=tp, pp=pp, dp=dp, ep=experts_over(name, ep, tp * dp),
+        kv=text(row, "kv_dtype"), devices=devices, tp=tp, pp=pp, dp=dp, ep=ep,
         notes=notes,
     )  # fmt: skip
 
