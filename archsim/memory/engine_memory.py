@@ -372,19 +372,65 @@ class EngineMemoryModel:
     def most_running(self, plan: Plan, slack: Callable[[EngineMemory], int] | None = None) -> MostRunning:
         """Requests of the workload that run at once in the steady state: as many as every stage's cache holds and the
         scheduler admits. slack: bytes by which the cache is larger than its division says.
-
-        Pages fill as answers grow: in the steady state requests are at all stages of their answers, and hold the
-        prompt and half the answer each. A cache without pages is set aside at full length.
         """
-        t, prompt, answer = self.tensors, int(self.load.input_len), int(self.load.output_len)
-        each = prompt + (answer // 2 if t.paging.block > 1 else answer)
-        division = self.division(plan, self.activations(plan, prompt + answer))
+        return self._admitted(plan, self._held(plan, 1, slack))
+
+    def running(self, plan: Plan, asked: int) -> MostRunning:
+        """Of `asked` requests those that run at once in the steady state, the others wait. Activations are those of
+        the requests that run; where they grow with these, the number is found by bisection, so that more requests in
+        flight never run fewer.
+        """
+        most = ceil_div(asked, plan.dp)
+        low = min(self._held(plan, 1), most)
+        if self.rules.memory.activations.profile not in ("chunk", "length"):
+            low, high = 0, most + 1  # on each replica: `low` run, `high` do not
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if self._held(plan, middle) >= middle else (low, middle)
+        admitted = self._admitted(plan, low)
+        return MostRunning(min(admitted.requests, asked), admitted.reason)
+
+    @property
+    def steady_length(self) -> int:
+        """Tokens that a request holds in the steady state: requests are at all stages of their answers, and pages fill
+        as answers grow. A cache without pages is set aside at full length.
+        """
+        prompt, answer = int(self.load.input_len), int(self.load.output_len)
+        return prompt + (answer // 2 if self.tensors.paging.block > 1 else answer)
+
+    def in_steady_state(self, plan: Plan, running: int) -> DeviceMemory:
+        """The memory while so many requests run on all replicas, each with what it holds in the steady state."""
+        requests, t = ceil_div(running, plan.dp), self.tensors
+        found: DeviceMemory | None = None
+        for stage in t.stages(plan):
+            request = stage.request_bytes(self.steady_length, t.paging, self.source)
+            memory = replace(self.of_stage(plan, stage, requests), request_bytes=request)
+            found = memory if found is None else _tighter(found, memory)
+        assert found is not None  # a plan has one stage at least
+        return found
+
+    def _held(self, plan: Plan, requests: int, slack: Callable[[EngineMemory], int] | None = None) -> int:
+        """Requests that the cache of one replica holds in the steady state, beside a step of `requests` of them."""
+        t = self.tensors
+        division = self.division(plan, self._activations_of(plan, requests))
         held: list[int] = []
         for stage in t.stages(plan):
             own = replace(division, weights=stage.weights)
             room = own.room + (slack(own) if slack else 0)
-            held.append(int(room // max(stage.request_bytes(each, t.paging, self.source), 1)))
-        cache, replicas = max(min(held), 0), " on each replica" if plan.dp > 1 else ""
+            each = stage.request_bytes(self.steady_length, t.paging, self.source)
+            held.append(int(room // max(each, 1)))
+        return max(min(held), 0)
+
+    def _activations_of(self, plan: Plan, requests: int) -> Num:
+        """Bytes of the largest step of so many requests on a replica."""
+        if self.rules.memory.activations.profile != "estimate" or requests * plan.dp == self.load.batch:
+            return self.activations(plan, self.load.input_len + self.load.output_len, requests)
+        load = replace(self.load, batch=requests * plan.dp)
+        return PrefillActivations(self.graphs, WorkloadSteps(self.model, load)).on(plan)
+
+    def _admitted(self, plan: Plan, cache: int) -> MostRunning:
+        """Of the requests that a replica's cache holds those that the scheduler admits, on all replicas."""
+        t, replicas = self.tensors, " on each replica" if plan.dp > 1 else ""
         if t.seqs_limit is None or cache <= t.seqs_limit:
             return MostRunning(cache * plan.dp, f"the KV cache has room for {cache:,}{replicas}")
         flag = f" ({self.rules.flags['seqs']})" if "seqs" in self.rules.flags else ""

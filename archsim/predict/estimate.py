@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -116,12 +117,12 @@ def estimate(
 
     devices: a number, or "auto" for the smallest usual group that holds it: a valid tensor-parallel degree or a
     power of two, then whole link domains. tp, pp, ep, dp: degrees to use; those not given are chosen. concurrency:
-    also the steady state of so many requests in flight; the batch is then as large unless given. store: calibrations.
+    also the steady state of so many requests in flight, on the devices that hold the batch: the batch is then that of
+    the requests that run, the others wait. store: calibrations.
     Raises InvalidPlan for degrees that do not divide the model, AnswerNo when no number of devices is enough.
     """
     if concurrency is not None:
         check_positive(concurrency=concurrency)
-        batch = concurrency if batch == 1 else batch
     load = checked_workload(batch, input_len, output_len)
     formats = choose_formats(model, weights, kv_cache_dtype, engine=engine)
     given = {k: v for k, v in {"tp": tp, "pp": pp, "ep": ep, "dp": dp}.items() if v is not None}
@@ -137,8 +138,12 @@ def estimate(
     else:
         plan = search.plan_on(None if auto else devices, start, fixed)
         held = memory.on(plan)
-    answer = _answer(search, plan, held, auto and not given, store or default_store())
-    return answer if concurrency is None else _served(answer, memory, concurrency)
+    chosen_here, calibrations = auto and not given, store or default_store()
+    if concurrency is None:
+        return _answer(search, plan, held, chosen_here, calibrations)
+    return _served(
+        search, plan, concurrency, lambda search, held: _answer(search, plan, held, chosen_here, calibrations)
+    )
 
 
 def _answer(search: PlanSearch, plan: Plan, held: DeviceMemory, auto: bool, store: Store) -> Estimate:
@@ -166,18 +171,25 @@ def _answer(search: PlanSearch, plan: Plan, held: DeviceMemory, auto: bool, stor
     )  # fmt: skip
 
 
-def _served(answer: Estimate, memory: EngineMemoryModel, concurrency: int) -> Estimate:
-    """The answer with the steady state of continuous batching."""
+def _served(
+    search: PlanSearch, plan: Plan, concurrency: int, answer: Callable[[PlanSearch, DeviceMemory], Estimate]
+) -> Estimate:
+    """The answer with the steady state of continuous batching. What is priced is the batch that runs: as many of the
+    requests in flight as have room.
+    """
     from archsim.serving.steady_state import steady_state_of
 
-    load, most = answer.workload, memory.most_running(answer.plan)
-    if answer.decode is None or most.requests < 1:
+    memory = search.memory
+    most = memory.running(plan, concurrency)
+    if memory.model.architecture == "encoder" or most.requests < 1:
+        alone = answer(search, memory.on(plan))
         ignored = Note("W03", "no steady state: no request has room, or none decodes")
-        return replace(answer, warnings=(*answer.warnings, ignored))
-    state = steady_state_of(
-        pricer_for(answer), concurrency, load.input_len, load.output_len, most.requests, most.reason
-    )
-    return replace(answer, serving=state, assumptions=(*answer.assumptions, *state.assumptions))
+        return replace(alone, warnings=(*alone.warnings, ignored))
+    load = replace(memory.load, batch=most.requests)
+    running = EngineMemoryModel(memory.tensors, load, memory.graphs)
+    found = answer(replace(search, memory=running), running.in_steady_state(plan, most.requests))
+    state = steady_state_of(pricer_for(found), concurrency, load.input_len, load.output_len, most.requests, most.reason)
+    return replace(found, serving=state, assumptions=(*found.assumptions, *state.assumptions))
 
 
 def pricer_for(e: Estimate) -> StepPricer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from archsim.base.errors import ArchsimError
 from archsim.base.options import EstimateArguments
@@ -11,6 +11,7 @@ from archsim.counts import graph_counts as c
 from archsim.counts.count import kv_growth, step_for
 from archsim.engines.names import DEFAULT_ENGINE, choose_engine
 from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel
+from archsim.memory.plan_search import PlanSearch
 from archsim.predict.estimate import Estimate, estimate
 from archsim.spec.hardware import Hardware
 from archsim.spec.lower import lower
@@ -25,7 +26,8 @@ class Facts:
 
     device_kv_per_token: what one more token of a sequence takes on each device. flops_per_token: contractions
     of one decode step at the mean context (an encoder: of a token of the input). ridge: FLOP per byte above
-    which the weights' arithmetic is what limits. alone: memory on a single device, where more were chosen.
+    which the weights' arithmetic is what limits. alone: memory on a single device, where more were chosen. enough:
+    devices on which all requests in flight run at once, where some wait; None where there are none.
     """
 
     weight_bytes: int
@@ -35,6 +37,7 @@ class Facts:
     flops_per_token: float
     ridge: float
     alone: DeviceMemory | None
+    enough: int | None = None
 
 
 def facts(e: Estimate) -> Facts:
@@ -49,7 +52,19 @@ def facts(e: Estimate) -> Facts:
         flops_per_token=_flops_per_token(e),
         ridge=DeviceRates(e.hardware).matrix_flops(_compute_dtype(e)) / e.hardware.bandwidth,
         alone=alone,
+        enough=_devices_for_all(e),
     )
+
+
+def _devices_for_all(e: Estimate) -> int | None:
+    """The fewest devices on which no request in flight waits; None where none waits, or always some."""
+    state = e.serving
+    if state is None or state.running >= state.concurrency:
+        return None
+    memory = EngineMemoryModel(e.tensors, replace(e.workload, batch=state.concurrency))
+    search = PlanSearch(memory, DeviceRates(e.hardware))
+    plans = search.linked(search.start(), frozenset())
+    return next((p.devices for p in plans if memory.running(p, state.concurrency).requests >= state.concurrency), None)
 
 
 def _flops_per_token(e: Estimate) -> float:

@@ -208,7 +208,8 @@ def refused(utilisation: float, load: ServedLoad) -> str | None:
     waiting = load.concurrency - load.running
     if waiting >= 1:
         limit = load.limit or f"at most {load.running:,.0f} run at once"
-        return f"{waiting:,.0f} requests wait, as {limit}: TTFT is queueing time, which no closed form gives"
+        wait = "1 request waits" if round(waiting) == 1 else f"{waiting:,.0f} requests wait"
+        return f"{wait}, as {limit}: TTFT is queueing time, which no closed form gives"
     if utilisation > BUSIEST:
         return (
             f"prefill takes {utilisation:.0%} of the time, above {BUSIEST:.0%}: so near saturation TTFT is mostly "

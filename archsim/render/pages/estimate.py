@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from archsim.base.units import format_bytes, format_count, format_flops, format_rate, format_seconds, format_span
 from archsim.counts.count import cache_stops_growing
@@ -16,7 +17,11 @@ from archsim.render.groups import Group, by_part
 from archsim.render.page import Cell, Page, Row, Section, Style, bar, facts, percent, plural, row, spark
 from archsim.render.pages.memory_rows import runtime_parts, step_text
 from archsim.render.provenance import basis
+from archsim.timing.duration import Duration
 from archsim.timing.step_time import StepTime
+
+if TYPE_CHECKING:
+    from archsim.serving.steady_state import SteadyState
 
 SMALLEST_SHARE = 0.0005
 """Of a step's time, below which a part of the model is not listed."""
@@ -38,8 +43,8 @@ def page(
     """The report. inputs: files behind it. asked: model and device as spelt. options: the others, by name. changes:
     `--set` assignments.
     """
-    sections = [_size(e, whole), _memory(e, whole), _speed(e, whole), *_serving(e), _where(e)]
-    sections.append(_headroom(e, whole))
+    speed = _speed(e, whole) if e.serving is None else _served_speed(e, e.serving, whole)
+    sections = [_size(e, whole), _memory(e, whole), speed, _where(e), _headroom(e, whole)]
     changed = [f"changed: {', '.join(changes)}"] if changes else []
     text = "exact = counted from the spec · modelled and expected = assumptions"
     end = [*basis(text, e.assumptions, inputs, verbose), _next(e, asked, {**options, "set": tuple(changes)})]
@@ -53,7 +58,8 @@ def head(e: Estimate) -> tuple[str, str]:
     parts = [f"{e.formats.name} weights"]
     grows = e.decode is not None and e.kv_bytes_per_token > 0
     parts += [f"{e.formats.kv.name} KV cache"] if grows else []
-    parts += [f"batch {load.batch:,}", f"{load.input_len:,} tokens in"]
+    batch = f"batch {load.batch:,}" if e.serving is None else plural(e.serving.concurrency, "request") + " in flight"
+    parts += [batch, f"{load.input_len:,} tokens in"]
     parts += [] if e.decode is None else [f"{load.output_len:,} out"]
     parts += [] if e.plan.engine == DEFAULT_ENGINE else [e.plan.engine]
     return f"{e.model.name} on {devices}", " · ".join(parts)
@@ -72,12 +78,27 @@ def plan_text(e: Estimate) -> str:
 
 def bare(e: Estimate) -> str:
     """The answer in one line."""
-    m = e.metrics
-    parts = [f"TTFT {format_seconds(m['ttft_s'] or 0)}"]
-    if m["tpot_s"]:
-        parts += [f"TPOT {format_seconds(m['tpot_s'])}", format_rate(m["tokens_per_s"] or 0, "tokens/s")]
+    if e.serving is not None:
+        parts = _served_words(e.serving)
+    else:
+        m = e.metrics
+        parts = [f"TTFT {format_seconds(m['ttft_s'] or 0)}"]
+        if m["tpot_s"]:
+            parts += [f"TPOT {format_seconds(m['tpot_s'])}", format_rate(m["tokens_per_s"] or 0, "tokens/s")]
     fit = "" if e.memory.fits else ", does not fit"
     return f"{e.model.name} on {e.plan.devices} × {e.hardware.id}: {', '.join(parts)}{fit}\n"
+
+
+def _served_words(state: SteadyState) -> list[str]:
+    """The steady state in a few words: the pair of times, the output, and how many requests wait."""
+    first = format_seconds(state.ttft.expected) if state.ttft else "not given (queueing)"
+    words = [
+        f"TTFT {first}",
+        f"TPOT {format_seconds(state.tpot.expected)}",
+        format_rate(state.tokens_per_s, "tokens/s"),
+    ]
+    waiting = round(state.concurrency - state.running)
+    return [*words, f"{waiting:,} of {plural(state.concurrency, 'request')} waiting"] if waiting else words
 
 
 def _note(e: Estimate, whole: Facts) -> str:
@@ -150,9 +171,9 @@ def _speed(e: Estimate, whole: Facts) -> Section:
     m, load = e.metrics, e.workload
     if e.decode is not None:
         ideal = float(e.prefill.ideal_s) + float(e.decode.ideal_s) * (load.output_len - 1)
-        rows += [_phase_row("decode   (TPOT)", e.decode), _rate_row("per user", 1.0, e.decode)]
+        rows += [_phase_row("decode   (TPOT)", e.decode), _step_rate_row("per user", 1.0, e.decode)]
         if load.batch > 1:
-            rows.append(_rate_row("all users", load.batch, e.decode))
+            rows.append(_step_rate_row("all users", load.batch, e.decode))
         rows.append(
             row("end to end", format_seconds(ideal), format_seconds(m["e2e_s"] or 0), "", f"{load.output_len:,} tokens")
         )
@@ -166,29 +187,35 @@ def _speed(e: Estimate, whole: Facts) -> Section:
     )
 
 
-def _serving(e: Estimate) -> list[Section]:
-    """The steady state of continuous batching, where it was asked for."""
-    state = e.serving
-    if state is None:
-        return []
-    ttft = state.ttft
-    rows = [
-        row("requests in flight", f"{state.concurrency:,}", _concurrent(state.concurrency, state.running)),
-        row("TPOT", format_seconds(state.tpot.expected), format_span(state.tpot.low, state.tpot.high)),
-        row("TTFT", format_seconds(ttft.expected), format_span(ttft.low, ttft.high))
-        if ttft
-        else row("TTFT", "-", "refused"),
-        row("output", format_rate(state.tokens_per_s, "tokens/s"), "all users, at the mean context"),
-        row("prefill share", percent(state.utilisation), "of engine time"),
+def _served_speed(e: Estimate, state: SteadyState, whole: Facts) -> Section:
+    """The steady state of continuous batching: the only TTFT and TPOT of the page."""
+    ttft, tpot, running = state.ttft, state.tpot, e.workload.batch
+    rows = [_duration_row("TTFT", ttft)] if ttft else [row("TTFT", "", "not given", "", "queueing")]
+    rows += [_duration_row("TPOT", tpot), _rate_row("per user", 1.0, tpot.ideal, tpot.expected, tpot.low, tpot.high)]
+    rows.append(row("all users", "", format_rate(state.tokens_per_s, "tok/s"), "", _running(state)))
+    rows.append(row("prefill", "", percent(state.utilisation), "", "of engine time"))
+    below = [
+        f"steady state of continuous batching; a decode step of {plural(running, 'request')} is broken down below",
+        f"expected: {tpot.evidence}, {EVIDENCE[tpot.evidence]}",
     ]
-    below = (f"no TTFT: {state.refusal}",) if state.refusal else ()
-    return [Section(title="Serving, steady state", rows=tuple(rows), align="lrl", header=("", ""), below=below)]
+    if state.refusal:
+        below.append(f"no TTFT: {state.refusal}")
+    if whole.enough:
+        below.append(f"with `--devices {whole.enough}` all {state.concurrency:,} run at once")
+    header = ("speed of light", "expected", "80 % interval", "")
+    return Section(title="Speed", rows=tuple(rows), align="lrrrl", header=header, below=tuple(below))
 
 
-def _concurrent(concurrency: int, running: float) -> str:
-    """How many of the requests in flight decode at a time, on average."""
-    n = f"{running:,.0f}"
-    return f"all {n} decode concurrently" if n == f"{concurrency:,}" else f"{n} of {concurrency:,} decode concurrently"
+def _duration_row(name: str, time: Duration) -> Row:
+    span = format_span(time.low, time.high)
+    return row(name, format_seconds(time.ideal), format_seconds(time.expected), span, "")
+
+
+def _running(state: SteadyState) -> str:
+    """How many of the requests in flight run at a time, and how many wait."""
+    waiting = round(state.concurrency - state.running)
+    running = f"{round(state.running):,} run at once"
+    return f"{running}, {waiting:,} wait" if waiting else running
 
 
 def _phase_row(name: str, phase: StepTime) -> Row:
@@ -202,12 +229,18 @@ def _phase_row(name: str, phase: StepTime) -> Row:
     )
 
 
-def _rate_row(name: str, batch: float, phase: StepTime) -> Row:
+def _rate_row(name: str, batch: float, ideal: float, expected: float, low: float, high: float) -> Row:
+    """Tokens per second of a batch, from the seconds of a step."""
+
     def rate(seconds: float) -> str:
         return format_rate(batch / float(seconds), "tok/s")
 
-    span = f"{rate(phase.high_s).rsplit(' ', 1)[0]} – {rate(phase.low_s)}"
-    return row(name, rate(phase.ideal_s), rate(phase.expected_s), span, "")
+    span = f"{rate(high).rsplit(' ', 1)[0]} – {rate(low)}"
+    return row(name, rate(ideal), rate(expected), span, "")
+
+
+def _step_rate_row(name: str, batch: float, step: StepTime) -> Row:
+    return _rate_row(name, batch, *(float(t) for t in (step.ideal_s, step.expected_s, step.low_s, step.high_s)))
 
 
 def _where(e: Estimate) -> Section:
@@ -245,9 +278,10 @@ def _over_context(e: Estimate) -> str:
     contexts = lengths(e.model.max_context)
     times = [float(phase.expected_s) for phase in decode_times(e, contexts)]
     first, last = (f"{format_seconds(times[i])} @ {contexts[i]:,}" for i in (0, -1))
+    name = "TPOT" if e.serving is None else "decode step"
     if times[0] == times[-1]:
-        return f"TPOT {spark(times)}  the same at any length"
-    return f"TPOT {spark(times)}  {first} to {last}"
+        return f"{name} {spark(times)}  the same at any length"
+    return f"{name} {spark(times)}  {first} to {last}"
 
 
 def _ceiling(e: Estimate, decode: StepTime, whole: Facts) -> str:
