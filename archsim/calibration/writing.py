@@ -35,7 +35,11 @@ def write_yaml(path: Path, data: JsonMapping, head: str = "") -> None:
     import yaml
 
     class Dumper(yaml.SafeDumper):
-        """Flow style for whatever holds no further mapping."""
+        """Flow style for whatever holds no further mapping; equal values are written out each time."""
+
+        def ignore_aliases(self, data: Any) -> bool:
+            """Anchors would save bytes and cost the reader the line that he looks at."""
+            return True
 
     def represent(dumper: Any, value: Any) -> Any:
         items = value.values() if isinstance(value, Mapping) else value

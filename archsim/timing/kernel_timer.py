@@ -36,7 +36,11 @@ may be fitted holds such a pair, so this is a judgement."""
 UNKNOWN = TransferError(interval={str(code): (-0.4, 0.9) for code in range(4)})
 """The interval of a class and grade that nothing is known about."""
 
-ALIKE = ({"bf16", "fp16"}, {"int8_wo", "int4_wo", "w4a16_mxfp4", "nvfp4_wo"}, {"fp8", "fp8_block", "mxfp4", "nvfp4"})
+ALIKE = (
+    {"bf16", "fp16"},
+    {"int8_wo", "int4_wo", "w4a16_mxfp4", "nvfp4_wo"},
+    {"fp8", "fp8_block", "mxfp4", "nvfp4", "w4a8_mxfp4_mxfp8"},
+)
 """Formats whose kernels behave alike, up to the bytes and the peak that the formula knows."""
 
 

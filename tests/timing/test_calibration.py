@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,12 @@ from archsim.timing.surface_file import packed, read_surfaces
 
 FOLDER = Path(__file__).resolve().parents[2] / "hardware" / "calibration"
 FILES = sorted(FOLDER.glob("*/*/calibration.yaml"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.name + "@" + path.parent.parent.name)
+def test_every_value_is_written_out(path: Path) -> None:
+    """No anchors: a reader sees every number where it belongs, and a diff is about one fit."""
+    assert not re.search(r"[:\-] [&*]id\d", path.read_text("utf-8"))
 
 
 def test_the_index_has_every_fit() -> None:
@@ -99,6 +106,10 @@ def figures(op: str, device: str, dtype: str) -> list[Any]:
         ("attn_prefill", "h100-sxm", "bf16", 0.08), ("attn_decode", "a100-sxm-80gb", "bf16", 0.08),
         ("mla_decode", "h100-sxm", "bf16", 0.08), ("mla_prefill", "h100-sxm", "bf16", 0.08),
         ("moe", "h100-sxm", "bf16", 0.20), ("nccl_all_reduce", "h100-sxm", "fp16", 0.08),
+        ("gemm", "b200-sxm", "bf16", 0.07), ("gemm", "b200-sxm", "fp8", 0.07), ("gemm", "b200-sxm", "nvfp4", 0.07),
+        ("attn_decode", "b200-sxm", "bf16", 0.07), ("attn_prefill", "b200-sxm", "bf16", 0.07),
+        ("mla_decode", "b200-sxm", "bf16", 0.05), ("mla_prefill", "b200-sxm", "bf16", 0.05),
+        ("nccl_all_reduce", "b200-sxm", "fp16", 0.05),
     ],
 )  # fmt: skip
 def test_fits_are_as_good_as_promised(op: str, device: str, dtype: str, bar: float) -> None:

@@ -32,6 +32,7 @@ STORED: Mapping[str, Storage] = {
     "int4_wo": Storage(0.5 + 2 / 128, 2, "bf16"),
     "w4a16_mxfp4": Storage(0.5 + 1 / 32, 2, "bf16"),
     "mxfp4": Storage(0.5 + 1 / 32, 0.5 + 1 / 32, "fp4", quantises=True),
+    "w4a8_mxfp4_mxfp8": Storage(0.5 + 1 / 32, 1 + 1 / 32, "fp8", quantises=True),
     "nvfp4": Storage(0.5 + 1 / 16, 0.5 + 1 / 16, "fp4", quantises=True),
     "nvfp4_wo": Storage(0.5 + 1 / 16, 2, "bf16"),
     "int8": Storage(1, 1, "int8"),
