@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from archsim.accuracy.files import Table
-from archsim.accuracy.naive_roofline import CLASSES, bounds
+from archsim.accuracy.naive_roofline import Needs, bounds, needs
 from archsim.accuracy.rows import Refused, Rows
 from archsim.accuracy.summary import Repeated, codes_of
 from archsim.accuracy.table import EXTENTS, Key
@@ -122,15 +122,16 @@ def _text(field: object) -> str:
 def predict_rows(part: KeyRows, timers: Timers) -> tuple[Bools, KeyPredictions]:
     """Which rows of a part can be asked, and the predictions. Raises UnknownName for a device or class."""
     key = part.key
-    if key.op not in CLASSES:
+    needed = needs(key.op)
+    if needed is None:
         from archsim.base.diagnostics import quote
         from archsim.base.errors import UnknownName
 
         raise UnknownName(f"no time model for kernels of class {quote(key.op)}")
     clock = timers[key.device, key.engine]
-    call = kernel_call(part)
+    call = kernel_call(part, needed)
     usable = np.ones(len(part.at), bool)
-    for name in CLASSES[key.op].dims:
+    for name in needed.dims:
         values = call.dims.get(name)
         usable &= np.isfinite(values) & (values > 0) if values is not None else False
     if not usable.any():
@@ -156,10 +157,10 @@ class Timers(dict[tuple[str, str], Timer]):
         return self[key]
 
 
-def kernel_call(part: KeyRows) -> KernelCall:
+def kernel_call(part: KeyRows, needed: Needs) -> KernelCall:
     """The rows as one array call; extents that a class can do without are filled where they are empty."""
     dims = dict(part.dims)
-    for name, usual in CLASSES[part.key.op].usual.items():
+    for name, usual in needed.usual.items():
         other = dims.get(usual) if isinstance(usual, str) else np.full(len(part.at), float(usual))
         if other is not None:
             own = dims.get(name, np.full(len(part.at), np.nan))
@@ -199,10 +200,12 @@ def regimes(call: KernelCall, usable: Bools) -> Ints:
 def missing(part: KeyRows, usable: Bools) -> dict[int, str]:
     """Why rows of a part cannot be predicted."""
     found: dict[int, str] = {}
+    needed = needs(part.key.op)
+    dims = needed.dims if needed else ()
     for i in np.flatnonzero(~usable).tolist():
         bad = [
             name
-            for name in CLASSES[part.key.op].dims
+            for name in dims
             if name not in part.dims or not (np.isfinite(part.dims[name][i]) and part.dims[name][i] > 0)
         ]
         found[int(part.at[i])] = f"{part.key.op} needs {', '.join(bad)} as a positive number"

@@ -1,7 +1,7 @@
 """The naive roofline of a kernel call, max(F / peak, Q / bandwidth, sent / link): the yardstick beside each prediction.
 
-All operands come from memory, nothing overlaps badly, no launch costs anything. It stands apart from the time
-models, so that a mistake in one of them does not move the yardstick.
+All operands come from memory, nothing overlaps badly, no launch costs anything. For the common classes it stands apart
+from the time models, so that a mistake in one of them does not move the yardstick; the others' is their own bound.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from archsim.accuracy.table import EXTENTS
 from archsim.base.number import Num, maximum, minimum, where
 from archsim.timing.classes.call import KernelCall
+from archsim.timing.classes.catalog import MODELS
 from archsim.timing.device import DeviceRates
 
 SIXTEEN = 2
@@ -138,11 +140,30 @@ CLASSES: Mapping[str, Class] = {
     "add": Class(_moved_bytes(3 * SIXTEEN), ("m", "n")),
     "act": Class(_moved_bytes(1.5 * SIXTEEN), ("m", "n")),
 }
-"""The classes of kernels that tables hold, by their names there."""
+"""Classes of kernels with a yardstick of their own, by their names in tables; any other's is its model's bound."""
+
+
+class Needs(NamedTuple):
+    """Extents that rows of a class must state, and what others are where they are empty."""
+
+    dims: tuple[str, ...]
+    usual: Mapping[str, float | str]
+
+
+def needs(kernel_class: str) -> Needs | None:
+    """What rows of a class must state; None for a class that is not known."""
+    if kernel_class in CLASSES:
+        return Needs(CLASSES[kernel_class].dims, CLASSES[kernel_class].usual)
+    model = MODELS.get(kernel_class)
+    if model is None:
+        return None
+    return Needs(model.dims, {name: usual for name, usual in model.optional.items() if name in EXTENTS})
 
 
 def bounds(call: KernelCall, machine: DeviceRates) -> tuple[Num, Num, Num]:
     """Seconds of arithmetic, of memory and of the link, each at its peak."""
+    if call.kernel_class not in CLASSES:
+        return MODELS[call.kernel_class].bound(call, machine)
     work = CLASSES[call.kernel_class].work(call, machine)
     compute = work.flops / machine.matrix_flops(work.compute) if _any(work.flops) else 0.0
     return compute, work.bytes / machine.bandwidth, work.link_s

@@ -13,6 +13,8 @@ from typing import Any
 COLLECTIVES = ("nccl_all_reduce", "engine_all_reduce", "nccl_all_gather", "nccl_reduce_scatter", "nccl_alltoall",
                "nccl_send_recv")  # fmt: skip
 
+PHASES = (("prefill", 1024), ("decode", 1))
+
 EXTENTS: Mapping[str, Mapping[str, int]] = {
     "gemm": {"m": 64, "n": 4096, "k": 4096},
     "attn_prefill": {
@@ -30,6 +32,16 @@ EXTENTS: Mapping[str, Mapping[str, int]] = {
     "moe": {"m": 128, "experts": 64, "topk": 8, "hidden": 2048, "inter": 1024, "tp": 1, "ep": 1},
     **{op: {"n_gpus": 4, "bytes": 1 << 24} for op in COLLECTIVES},
     **{op: {"m": 512, "n": 8192} for op in ("norm", "rope", "act", "add")},
+    "attn_encoder": {"batch": 2, "seq_q": 1024, "seq_kv": 1024, "heads": 16, "kv_heads": 16, "head_dim": 72},
+    "mla_bmm": {"m": 64, "n": 512, "k": 128, "heads": 16},
+    **{f"conv1d_{phase}": {"m": 2 * new, "n": 8192, "k": 4, "batch": 2, "seq_q": new} for phase, new in PHASES},
+    **{
+        f"{kind}_{phase}": {"batch": 2, "seq_q": new, "heads": 32, "kv_heads": 32, "head_dim": 128}
+        for kind in ("gdn", "kda")
+        for phase, new in PHASES
+    },
+    **{op: {"m": 512, "k": 4, "hidden": 4096} for op in ("mhc_pre", "mhc_post")},
+    "mlp": {"m": 64, "hidden": 7168, "inter": 2048},
 }
 """A plausible call of every class of kernels."""
 

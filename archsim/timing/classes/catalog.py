@@ -4,10 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from archsim.timing.classes import attention, collective, elementwise, gemm, mla, moe
+from archsim.timing.classes import (
+    attention,
+    batched_product,
+    collective,
+    convolution,
+    delta_rule,
+    elementwise,
+    encoder_attention,
+    gemm,
+    hyper_connections,
+    mla,
+    mlp,
+    moe,
+)
 from archsim.timing.classes.model import KernelModel
 
-MODULES = (attention, collective, elementwise, gemm, mla, moe)
+MODULES = (
+    *(attention, batched_product, collective, convolution, delta_rule, elementwise, encoder_attention, gemm),
+    *(hyper_connections, mla, mlp, moe),
+)
 """Where time models are defined; importing them makes the subclasses known."""
 
 

@@ -1,0 +1,74 @@
+"""Causal depthwise convolutions of linear attention and state-space layers (`conv1d_prefill`, `conv1d_decode`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from archsim.base.number import Num, maximum
+from archsim.timing.classes.call import KernelCall
+from archsim.timing.classes.model import Constant
+from archsim.timing.classes.overlapped import TERMS, Overlapped, exponent
+from archsim.timing.classes.surface import Axis
+from archsim.timing.device import DeviceRates
+
+UNITS = 100
+"""Units of a device that lists none."""
+
+WORD = 2
+"""Bytes of an activation, and of a kept input."""
+
+
+class Conv1dPrefill(Overlapped):
+    """m tokens of n channels in and out; the k - 1 inputs that the state keeps of each sequence are read and written.
+
+    The products are few. Each channel of each sequence costs `row_ns` of a unit, which rules where sequences are short.
+    """
+
+    kernel_class: ClassVar[str] = "conv1d_prefill"
+    dims: ClassVar[tuple[str, ...]] = ("m", "n", "k", "batch", "seq_q")
+    constants: ClassVar[Mapping[str, Constant]] = {
+        **TERMS, "floor_us": Constant(6.0, 0.5, 1000.0), "row_ns": Constant(1.0, 0.01, 500.0),
+    }  # fmt: skip
+    grids: ClassVar[tuple[tuple[Axis, ...], ...]] = (
+        (Axis("rows", 9, 1, 14), Axis("seq", 0, 1, 16)),
+        (Axis("n", 9, 1.25, 6), Axis("seq", 0, 3, 6)),
+    )
+    families: ClassVar[tuple[str, ...]] = ("n", "batch")
+
+    def flops(self, call: KernelCall) -> Num:
+        """No matrix unit is involved, and the taps are little work for the vector units."""
+        return 0
+
+    def operand_bytes(self, call: KernelCall) -> Num:
+        """The taps of every channel, and the kept inputs."""
+        kept = 2 * call.dims["batch"] * call.dims["n"] * (call.dims["k"] - 1) * WORD
+        return call.dims["n"] * call.dims["k"] * WORD + kept
+
+    def activation_bytes(self, call: KernelCall) -> Num:
+        """Every channel of every token in and out."""
+        return 2 * call.dims["m"] * call.dims["n"] * WORD
+
+    def row_bytes(self, call: KernelCall, machine: DeviceRates) -> Num:
+        """Tokens alone: whether a table's row keeps inputs is not stated."""
+        return maximum(self.activation_bytes(call) - machine.cache_bytes, 0)
+
+    def chain_s(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
+        """What is done once for each channel of each sequence, over the device's units."""
+        rows = call.dims["batch"] * call.dims["n"] / (machine.units or UNITS)
+        return rows * constants["row_ns"] * 1e-9
+
+    def coordinates(self, call: KernelCall, machine: DeviceRates) -> Mapping[str, Num]:
+        """log2 of sequences times channels, channels, and new tokens of a sequence."""
+        rows = exponent(call.dims["batch"] * call.dims["n"])
+        return {"rows": rows, "n": exponent(call.dims["n"]), "seq": exponent(call.dims["seq_q"])}
+
+
+class Conv1dDecode(Conv1dPrefill):
+    """One or a few new tokens of each sequence."""
+
+    kernel_class: ClassVar[str] = "conv1d_decode"
+    grids: ClassVar[tuple[tuple[Axis, ...], ...]] = (
+        (Axis("rows", 9, 1, 18), Axis("seq", 0, 1, 4)),
+        (Axis("n", 9, 1.25, 6), Axis("rows", 9, 3, 7)),
+    )

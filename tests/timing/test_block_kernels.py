@@ -1,0 +1,110 @@
+"""Kernels of blocks beside plain attention and products: bounds, order in every extent, and what a fit finds again."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import archsim
+from archsim.accuracy.table import Group, Key
+from archsim.calibration import fitting
+from archsim.timing.classes.call import KernelCall
+from archsim.timing.classes.catalog import MODELS
+from archsim.timing.classes.model import Fitted, bounded_kernel_seconds, default_constants, kernel_seconds
+from archsim.timing.device import DeviceRates
+
+CALLS: dict[str, dict[str, float]] = {
+    "attn_encoder": {"batch": 2, "seq_q": 1000, "seq_kv": 1000, "heads": 16, "kv_heads": 16, "head_dim": 72},
+    "mla_bmm": {"m": 64, "n": 512, "k": 128, "heads": 16},
+    "conv1d_prefill": {"m": 2000, "n": 8192, "k": 4, "batch": 2, "seq_q": 1000},
+    "conv1d_decode": {"m": 32, "n": 8192, "k": 4, "batch": 32, "seq_q": 1},
+    "gdn_prefill": {"batch": 2, "seq_q": 1000, "heads": 32, "kv_heads": 16, "head_dim": 128},
+    "gdn_decode": {"batch": 64, "seq_q": 1, "heads": 32, "kv_heads": 16, "head_dim": 128},
+    "kda_prefill": {"batch": 2, "seq_q": 1000, "heads": 32, "kv_heads": 32, "head_dim": 128},
+    "kda_decode": {"batch": 64, "seq_q": 2, "heads": 32, "kv_heads": 32, "head_dim": 128},
+    "mhc_pre": {"m": 512, "k": 4, "hidden": 4096},
+    "mhc_post": {"m": 512, "k": 4, "hidden": 4096},
+    "mlp": {"m": 64, "hidden": 7168, "inter": 2048},
+}
+"""A plausible call of each class."""
+
+DEVICES = ("h100-sxm", "a100-sxm", "l40s", "b200-sxm", "mi300x")
+FAST = settings(max_examples=80, deadline=None)
+
+
+@cache
+def machine(name: str) -> DeviceRates:
+    """A device of the catalog."""
+    return DeviceRates(archsim.load_hardware(name))
+
+
+def call(op: str, kernel: str = "", **changes: float) -> KernelCall:
+    """The plausible call with other extents."""
+    return MODELS[op].prepare(KernelCall(op, "bf16", "bf16", kernel, {**CALLS[op], **changes}))
+
+
+def time(of: KernelCall, at: DeviceRates) -> float:
+    """Seconds by the formula with the usual constants, before any bound is applied."""
+    model = MODELS[of.kernel_class]
+    return float(kernel_seconds(model, of, at, default_constants(model)))
+
+
+@FAST
+@given(st.sampled_from(sorted(CALLS)), st.sampled_from(DEVICES), st.floats(0.05, 50), st.data())
+def test_never_below_the_bound(op: str, device: str, factor: float, data: st.DataObject) -> None:
+    """Even if every constant is at its most favourable end."""
+    name = data.draw(st.sampled_from(sorted(CALLS[op])))
+    of, model, at = call(op, **{name: max(1, round(CALLS[op][name] * factor))}), MODELS[op], machine(device)
+    best = Fitted(constants={n: c.low if "_" in n else c.high for n, c in model.constants.items()})
+    assert bounded_kernel_seconds(model, of, at, best) >= max(model.bound(of, at)) * (1 - 1e-9)
+
+
+@FAST
+@given(st.sampled_from(sorted(CALLS)), st.sampled_from(DEVICES), st.floats(1, 8), st.data())
+def test_more_work_takes_no_less(op: str, device: str, factor: float, data: st.DataObject) -> None:
+    """In every extent but those that only share the same work out."""
+    name = data.draw(st.sampled_from(sorted(set(CALLS[op]) - {"kv_heads", "seq_kv", "tp", "ep", "n_gpus", "topk"})))
+    more = {name: round(CALLS[op][name] * factor)}
+    if name == "seq_q" and "seq_kv" in CALLS[op]:
+        more["seq_kv"] = more["seq_q"] + CALLS[op]["seq_kv"] - CALLS[op]["seq_q"]
+    assert time(call(op, **more), machine(device)) >= time(call(op), machine(device)) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("op", sorted(CALLS))
+def test_constants_are_found_again(op: str) -> None:
+    """Shapes far apart, timed by known constants, give those times again at shapes between them."""
+    model, at, rng = MODELS[op], machine("h100-sxm"), np.random.default_rng(0)
+    names = [name for name in model.dims if name not in ("k", "experts", "topk")]
+    scale = {name: np.exp(rng.uniform(-2.5, 2.5, 400)) for name in names}
+    dims = {name: np.maximum(np.round(CALLS[op][name] * scale.get(name, np.ones(400))), 1.0) for name in CALLS[op]}
+    if "seq_kv" in dims:
+        dims["seq_kv"] = np.maximum(dims["seq_kv"], dims["seq_q"])
+    true = {n: min(max(c.usual * 1.3, c.low), c.high) for n, c in model.constants.items()}
+    of = model.prepare(KernelCall(op, "bf16", "bf16", "", dims))
+    seconds = model.formula(of, at, true)
+    group = Group(key=Key(op, "H100-SXM", "bf16", "bf16", "", ""), rows=np.arange(400), dims=of.dims, seconds=seconds)
+    found = fitting.fit_constants(model, group.take(np.arange(0, 400, 2)), at)
+    there = group.take(np.arange(1, 400, 2))
+    rest = np.abs(np.log(model.formula(there.call, at, found) / there.seconds))
+    assert np.median(rest) < 0.02 and np.quantile(rest, 0.9) < 0.06
+
+
+@pytest.mark.parametrize("op", sorted(CALLS))
+def test_rows_of_a_table_and_single_calls_agree(op: str) -> None:
+    """Arrays and numbers go through one formula."""
+    extents = {name: np.array([value, value * 2]) for name, value in CALLS[op].items()}
+    together = time_of_rows(op, extents)
+    for row in range(2):
+        alone = time(call(op, **{name: float(values[row]) for name, values in extents.items()}), machine("h100-sxm"))
+        assert together[row] == pytest.approx(alone, rel=1e-12)
+
+
+def time_of_rows(op: str, extents: dict[str, np.ndarray]) -> np.ndarray:
+    """Seconds of several calls at once."""
+    model = MODELS[op]
+    of = model.prepare(KernelCall(op, "bf16", "bf16", "", extents))
+    return np.asarray(kernel_seconds(model, of, machine("h100-sxm"), default_constants(model)))
