@@ -54,6 +54,7 @@ def archsim(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
     def run(*args: str, cwd: Path = ROOT) -> Result:
         monkeypatch.chdir(cwd)
         monkeypatch.delenv("ARCHSIM_DEBUG", raising=False)
+        monkeypatch.delenv("COLUMNS", raising=False)
         capfd.readouterr()
         code = main(list(args))
         captured = capfd.readouterr()
@@ -68,7 +69,8 @@ def archsim_process() -> Callable[..., Result]:
 
     def run(args: Sequence[str], cwd: Path = ROOT, env: dict[str, str] | None = None) -> Result:
         variables = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
-        variables.pop("ARCHSIM_DEBUG", None)
+        for name in {"ARCHSIM_DEBUG", "COLUMNS"} - set(env or {}):
+            variables.pop(name, None)
         command = [sys.executable, "-m", "archsim", *args]
         done = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, timeout=120)
         return Result(done.returncode, done.stdout, done.stderr)

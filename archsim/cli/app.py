@@ -79,6 +79,17 @@ def load(name: str) -> Any:
     function = getattr(import_module(f"archsim.cli.{word}"), word)
     single = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     single.command(name=name, help=function.__doc__, epilog=None)(function)
+    made = typer.main.get_command(single)
+    made.params += [param for param in _everywhere().params if param.name != "help"]
+    return made
+
+
+def _everywhere() -> Any:
+    """The options that all commands have, as those of a command that does nothing."""
+    from archsim.cli.everywhere import everywhere
+
+    single = typer.Typer(add_completion=False, rich_markup_mode=None)
+    single.command()(everywhere)
     return typer.main.get_command(single)
 
 

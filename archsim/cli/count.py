@@ -47,7 +47,9 @@ def count(
         from archsim.render.pages.count import page
         from archsim.render.provenance import inputs
 
-        return page(answer, inputs=inputs(models=model), asked=model, verbose=verbose)
+        asked = {"batch": batch, "input_len": input_len, "weights": weights, "kv_cache_dtype": kv_cache_dtype,
+                 "set": tuple(set_ or ())}  # fmt: skip
+        return page(answer, inputs=inputs(models=model), asked=model, options=asked, verbose=verbose)
 
     bare = (lambda: f"{answer.total}\n") if quiet else None
     output.emit_answer("json" if json else format, no_color, answer.to_dict, page, bare=bare)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TextIO
 
 from archsim.base.json_types import JsonObject
@@ -15,6 +16,13 @@ if TYPE_CHECKING:
     from archsim.base.errors import ArchsimError
     from archsim.base.notes import Note
     from archsim.render.page import Page
+
+
+NARROWEST, USUAL_WIDTH = 40, 80
+"""Columns that every line may have, and those of a terminal that does not tell."""
+
+WIDTH: ContextVar[int | None] = ContextVar("WIDTH", default=None)
+"""What `--width` says; set anew by every command line."""
 
 
 def emit(text: str) -> None:
@@ -47,7 +55,22 @@ def emit_page(page: Page, layout: str, no_color: bool = False) -> None:
         return
     from archsim.render.terminal import render as rendered
 
-    emit(rendered(page, colour=use_colour(sys.stdout, no_color)))
+    emit(rendered(page, colour=use_colour(sys.stdout, no_color), width=line_width(sys.stdout)))
+
+
+def line_width(stream: TextIO) -> int | None:
+    """Columns of a line: what `--width` says, else `COLUMNS`, else the terminal; None for a file or a pipe."""
+    if (asked := WIDTH.get()) is not None:
+        return asked
+    named = os.environ.get("COLUMNS", "")
+    if named.isdecimal() and int(named):
+        return max(int(named), NARROWEST)
+    if not stream.isatty():
+        return None
+    try:
+        return max(os.get_terminal_size(stream.fileno()).columns or USUAL_WIDTH, NARROWEST)
+    except (OSError, ValueError):
+        return USUAL_WIDTH
 
 
 def emit_answer(
@@ -82,7 +105,23 @@ def say(error: ArchsimError, no_color: bool = False) -> None:
     """Write an error on stderr, in the message grammar."""
     from archsim.base.diagnostics import render
 
-    sys.stderr.write(render(error, colour=use_colour(sys.stderr, no_color)) + "\n")
+    _complain(render(error, colour=use_colour(sys.stderr, no_color)))
+
+
+def _complain(text: str) -> None:
+    """Write on stderr, in lines of a terminal's width. What is laid out (frames, tables) stays as it is."""
+    width = line_width(sys.stderr)
+    lines = text.split("\n")
+    if width is not None:
+        from archsim.render.wrapping import wrap
+
+        lines = [part for line in lines for part in ([line] if _laid_out(line) else wrap(line, width))]
+    sys.stderr.write("\n".join(lines) + "\n")
+
+
+def _laid_out(line: str) -> bool:
+    """Whether blanks or bars in a line stand for columns."""
+    return "   " in line or " |" in line
 
 
 def warn(messages: Iterable[Note | str]) -> None:
@@ -91,7 +130,7 @@ def warn(messages: Iterable[Note | str]) -> None:
 
     for message in messages:
         title = "warning" if isinstance(message, str) else f"warning[{message.code}]"
-        sys.stderr.write(f"{title}: {inert(str(message))}\n")
+        _complain(f"{title}: {inert(str(message))}")
 
 
 def use_colour(stream: TextIO, no_color: bool = False) -> bool:

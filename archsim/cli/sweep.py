@@ -15,7 +15,7 @@ from archsim.cli import sweep_options as s
 if TYPE_CHECKING:
     from archsim.base.options import SweepOptions
     from archsim.render.html.sweep_plot import Curves
-    from archsim.render.pages.sweep import Best
+    from archsim.render.pages.sweep import Asked, Best
     from archsim.sweeps.sweep import Sweep
 import os
 import signal
@@ -65,7 +65,7 @@ def sweep(
     layout = p.PageLayout.json if json else format
     swept = api.sweep(list(models), hw, **asked)
     output.warn(swept.notes)
-    picture = _Picture(swept, plot, force)
+    picture = _Picture(swept, plot, force, (models, {"hw": hw, **asked}))
     if out is not None:
         complete = _to_file(swept, out, force, picture)
     elif layout in (p.PageLayout.json, p.PageLayout.csv):
@@ -145,19 +145,19 @@ def _to_page(swept: Sweep, layout: p.PageLayout, no_color: bool, picture: _Pictu
     if layout is p.PageLayout.html:
         output.emit(picture.html(points))
     else:
-        output.emit_page(page(swept, picture.best(), points), layout, no_color)
+        output.emit_page(page(swept, picture.best(), points, picture.asked), layout, no_color)
     return complete
 
 
 class _Picture:
     """What a page or a picture needs of the points, collected beside whatever else is done with them."""
 
-    def __init__(self, swept: Sweep, path: Path | None, force: bool) -> None:
+    def __init__(self, swept: Sweep, path: Path | None, force: bool, asked: Asked) -> None:
         from archsim.base.errors import UsageError
 
         if path is not None and path.exists() and not force:
             raise UsageError(f"{path} exists", hints=("`--force` writes over it",))
-        self.swept, self.path = swept, path
+        self.swept, self.path, self.asked = swept, path, asked
         self._best: Best | None = None
         self._curves: Curves | None = None
         if path is not None:
@@ -191,7 +191,7 @@ class _Picture:
         from archsim.render.html.validate_svg import COLOURS
         from archsim.render.pages.sweep import page
 
-        return document(page(self.swept, self.best(), points), picture(self.curves()), COLOURS)
+        return document(page(self.swept, self.best(), points, self.asked), picture(self.curves()), COLOURS)
 
     def write(self, points: int) -> None:
         """The file of `--plot`, where one is wanted."""

@@ -40,7 +40,5 @@ def command_line(command: str, *names: str, **asked: object) -> str:
 
 
 def try_section(lines: Sequence[tuple[str, str]]) -> Section:
-    """Commands that go on from a page, each whole on its line, with what it shows as a comment of the shell."""
-    start = min(max(len(command) for command, _ in lines), 64)
-    rows = tuple(row(f"{command.ljust(start)}  # {about}") for command, about in lines)
-    return Section(title="Try", rows=rows, wrap=False)
+    """Commands that go on from a page, each with what it shows."""
+    return Section(title="Try", rows=tuple(row(command, about) for command, about in lines), commands=True)

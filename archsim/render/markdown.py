@@ -38,8 +38,20 @@ def paragraph(text: str) -> str:
 def _section(section: Section) -> str:
     mark = "####" if section.sub else "###"
     title = f"{mark} {escape(section.title)}" + (f" ({escape(section.aside)})" if section.aside else "")
-    parts = [title if section.title else "", _table(section), *(paragraph(line) for line in section.below)]
+    body = _commands(section) if section.commands else _table(section)
+    parts = [title if section.title else "", body, *(paragraph(line) for line in section.below)]
     return "\n\n".join(part for part in parts if part)
+
+
+def _commands(section: Section) -> str:
+    """Commands as a block of code, each under what it is for."""
+    lines = [f"# {_code(about.text)}\n{_code(command.text)}" for command, about in section.rows]
+    return "\n".join(("```sh", *lines, "```"))
+
+
+def _code(text: str) -> str:
+    """Text from outside on one line of a block of code, which it cannot end."""
+    return shorten(inert(text[: LONGEST + 1]), LONGEST).replace("```", "` ` `")
 
 
 def _table(section: Section) -> str:

@@ -25,8 +25,9 @@ Row = tuple[Cell, ...]
 
 class Section(NamedTuple):
     """A titled block of rows. align: one letter per column, `l` or `r`. header: titles of all columns but the
-    first, which is the section's title. aside: a fact that stands beside the title. below: lines of text.
-    wrap: whether a long last column goes on in further lines. sub: whether it belongs to the section above.
+    first, which is the section's title. keys: columns that name a row. aside: a fact that stands beside the title.
+    below: lines of text. wrap: whether lines that are too long are wrapped in files and pipes too. sub: whether it
+    belongs to the section above. commands: whether the rows are commands of the shell, each with what it is for.
     """
 
     title: str
@@ -37,6 +38,8 @@ class Section(NamedTuple):
     below: tuple[str, ...] = ()
     wrap: bool = True
     sub: bool = False
+    commands: bool = False
+    keys: int = 1
 
 
 class Page(NamedTuple):

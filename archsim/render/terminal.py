@@ -1,4 +1,4 @@
-"""Pages for terminals: at most 100 columns wide, the same text with and without colour.
+"""Pages for terminals: never wider than asked, the same text with and without colour.
 
 Lines are laid out as plain pieces of text with a meaning. Only where colour is wanted do they become
 `rich.text.Text`, never markup, so that markup in a name stays what it is. Whatever text is shown, control
@@ -7,18 +7,21 @@ characters of it are escapes and its length is bounded.
 
 from __future__ import annotations
 
-import textwrap
-import unicodedata
 from io import StringIO
 
-from archsim.base.diagnostics import inert, shorten
-from archsim.render.page import Cell, Page, Section, Style
+from archsim.render.page import Page, Row, Section, Style
+from archsim.render.table_layout import GAP
+from archsim.render.table_lines import LINE, Line, bound_text, table_lines
+from archsim.render.wrapping import columns, fold_command, wrap
 
 WIDTH = 100
-BAR = 24
-GAP = "  "
-NAME, LINE, TEXT = 72, 200, 4000
-"""Characters shown of a cell or the title of columns, of a title alone, and of a last column or a line of text."""
+"""Columns where no terminal says how many there are."""
+
+READABLE = 120
+"""Columns of a line of text at most, however wide the terminal."""
+
+TEXT = 4000
+"""Characters shown of a line of text."""
 
 STYLES = {
     "title": "bold", "dim": "dim", "good": "green", "bad": "bold red", "note": "yellow", "compute": "magenta",
@@ -26,21 +29,21 @@ STYLES = {
 }  # fmt: skip
 """How a terminal shows what a piece of text means."""
 
-_EIGHTHS = " ▏▎▍▌▋▊▉"
 
-Line = list[tuple[str, Style]]
-"""Pieces of one line and what each means."""
+def render(page: Page, colour: bool = False, width: int | None = None) -> str:
+    """The page as text that ends with a newline; with ANSI codes where `colour` is wanted.
 
-
-def render(page: Page, colour: bool = False) -> str:
-    """The page as text that ends with a newline; with ANSI codes where `colour` is wanted."""
+    width: columns that no line exceeds. Without one, for files and pipes, lines have 100 columns, and those that other
+    programs read (commands, lists) are whole however long they are.
+    """
+    room, whole = width or WIDTH, width is None
     lines: list[Line] = []
     for i, line in enumerate(page.head):
-        lines += _paragraph(line, style="title" if i == 0 else "")
+        lines += _paragraph(line, room, style="title" if i == 0 else "")
     if page.note:
-        lines += [[], *_paragraph("note: " + page.note, style="note")]
+        lines += [[], *_paragraph("note: " + page.note, room, style="note")]
     for section in page.sections:
-        lines += [[]] * bool(lines) + _section(section)
+        lines += [[]] * bool(lines) + _section(section, room, whole)
     if colour:
         return _paint(lines)
     return "".join("".join(text for text, _ in line).rstrip() + "\n" for line in lines)
@@ -65,87 +68,45 @@ def _paint(lines: list[Line]) -> str:
     return buffer.getvalue()
 
 
-def bar_text(fraction: float, width: int = BAR) -> str:
-    """A bar of block characters, in eighths of a column; never empty for a fraction above zero."""
-    eighths = max(round(fraction * width * 8), 1 if fraction > 0 else 0)
-    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+def _section(section: Section, width: int, whole: bool) -> list[Line]:
+    if section.commands:
+        lines = [*_title(section, width), *_commands(section.rows, width, whole)]
+    elif section.header:
+        lines = table_lines(section, width, whole)
+    else:
+        lines = [*_title(section, width), *table_lines(section, width, whole)]
+    return lines + [line for text in section.below for line in _paragraph(text, width, indent=GAP)]
 
 
-def columns(text: str) -> int:
-    """Terminal columns: East Asian wide characters take two, combining marks none."""
-    if text.isascii():
-        return len(text)
-    wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
-    return len(text) + wide - sum(unicodedata.combining(c) > 0 for c in text)
+def _title(section: Section, width: int) -> list[Line]:
+    """The title with what stands beside it; below it where the line is too short for both."""
+    if not section.title:
+        return []
+    title, aside = bound_text(section.title, LINE), bound_text(section.aside, LINE)
+    lines: list[Line] = [[(part, "title")] for part in wrap(title, width)]
+    if aside and len(lines) == 1 and columns(title) + len(GAP) + columns(aside) <= width:
+        lines[0].append((GAP + aside, "dim"))
+    elif aside:
+        lines += _paragraph(aside, width, indent=GAP, style="dim")
+    return lines
 
 
-def _section(section: Section) -> list[Line]:
-    title = _bound_text(section.title, NAME if section.header else LINE)
-    section = section._replace(title=title, header=tuple(map(_bound_text, section.header)))
-    table = [tuple(_show(cell, i == len(line) - 1) for i, cell in enumerate(line)) for line in section.rows]
-    widths = _widths(section, table)
-    lines = [_title(section, widths)] if section.title else []
-    for cells, texts in zip(section.rows, table, strict=True):
-        lines += _row(cells, texts, widths, section)
-    return lines + [line for text in section.below for line in _paragraph(text, indent=GAP)]
+def _commands(rows: tuple[Row, ...], width: int, whole: bool) -> list[Line]:
+    """Commands that can be copied as they stand: what each is for is a comment of the shell, behind it where there is
+    room for all, else above it.
+    """
+    pairs = [(bound_text(line[0].text, TEXT), bound_text(line[-1].text, TEXT)) for line in rows]
+    start = min(max((columns(command) for command, _ in pairs), default=0), 64)
+    beside = [f"{GAP}{command.ljust(start)}  # {about}" for command, about in pairs]
+    if whole or all(columns(line) <= width for line in beside):
+        return [[(line, "")] for line in beside]
+    lines: list[Line] = []
+    for command, about in pairs:
+        lines += [[(f"{GAP}# {part}", "dim")] for part in wrap(about, width - len(GAP) - 2)]
+        lines += [[(part, "")] for part in fold_command(command, width, GAP)]
+    return lines
 
 
-def _show(cell: Cell, last: bool) -> str:
-    if cell.bar is None:
-        return _bound_text(cell.text, TEXT if last else NAME)
-    return " " * round(cell.start * BAR) + bar_text(cell.bar)
-
-
-def _bound_text(text: str, limit: int = NAME) -> str:
-    """Text from outside: on one line, printable, not too long."""
-    return shorten(inert(text[: limit + 1]), limit)
-
-
-def _widths(section: Section, table: list[tuple[str, ...]]) -> list[int]:
-    heads = ("", *section.header) if section.header else ()
-    count = max([len(heads), *(len(line) for line in table)])
-    widths = [max([columns(x[i]) for x in (*table, heads) if i < len(x)], default=0) for i in range(count)]
-    if widths and section.header:
-        widths[0] = max(widths[0], columns(section.title) - len(GAP))
-    return widths
-
-
-def _title(section: Section, widths: list[int]) -> Line:
-    line: Line = [(section.title, "title")]
-    if section.header:
-        line.append((" " * (len(GAP) + widths[0] - columns(section.title)), ""))
-        for i, head in enumerate(section.header, start=1):
-            line.append((GAP + _pad(head, widths[i], section.align[i : i + 1]), "dim"))
-    if section.aside:
-        line.append((GAP + _bound_text(section.aside, LINE), "dim"))
-    return line
-
-
-def _row(cells: tuple[Cell, ...], texts: tuple[str, ...], widths: list[int], section: Section) -> list[Line]:
-    """One row; the last column goes on below itself where it is too long."""
-    *first, last = texts
-    line: Line = [(GAP if section.title else "", "")]
-    for i, text in enumerate(first):
-        line.append((_pad(text, widths[i], section.align[i : i + 1]) + GAP, cells[i].style))
-    style, start = cells[-1].style, sum(columns(text) for text, _ in line)
-    if section.align[len(first) : len(first) + 1] == "r":
-        last = _pad(last, widths[len(first)], "r")
-    if not section.wrap or start + columns(last) <= WIDTH or WIDTH - start < 20:
-        return [[*line, (last, style)]]
-    head, *rest = _wrap(last, WIDTH - start)
-    return [[*line, (head, style)], *([(" " * start, ""), (part, style)] for part in rest)]
-
-
-def _pad(text: str, width: int, align: str) -> str:
-    space = " " * (width - columns(text))
-    return space + text if align == "r" else text + space
-
-
-def _paragraph(text: str, indent: str = "", style: Style = "") -> list[Line]:
-    return [[(indent, ""), (line, style)] for line in _wrap(_bound_text(text, TEXT), WIDTH - len(indent))]
-
-
-def _wrap(text: str, width: int) -> list[str]:
-    """Lines of so many characters; a word that is longer than a page stays whole only up to 200 characters."""
-    words = " ".join(shorten(word, 200) for word in text.split(" "))
-    return textwrap.wrap(words, width, break_long_words=False, break_on_hyphens=False) or [""]
+def _paragraph(text: str, width: int, indent: str = "", style: Style = "") -> list[Line]:
+    room = min(width, max(READABLE, WIDTH)) - len(indent)
+    return [[(indent, ""), (line, style)] for line in wrap(bound_text(text, TEXT), room)]

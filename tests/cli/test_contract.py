@@ -208,7 +208,8 @@ def on_terminal(args: tuple[str, ...], **env: str) -> str:
     """What a command writes when stdout is a terminal."""
     master, slave = pty.openpty()
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", **env}
-    variables.pop("NO_COLOR", None) if "NO_COLOR" not in env else None
+    for name in {"NO_COLOR", "COLUMNS"} - set(env):
+        variables.pop(name, None)
     process = subprocess.Popen(
         [sys.executable, "-m", "archsim", *args], stdout=slave, stderr=subprocess.DEVNULL, cwd=ROOT, env=variables
     )
@@ -235,8 +236,11 @@ def plain(text: str) -> str:
 
 
 def test_content_does_not_depend_on_the_terminal(archsim: Any) -> None:
-    """On a terminal there is colour and the same text; NO_COLOR, TERM=dumb and --no-color end it."""
-    piped = archsim(*ESTIMATE).out
+    """On a terminal there is colour, in lines of its width, and the same text; NO_COLOR, TERM=dumb and --no-color end
+    colour.
+    """
+    whole, piped = archsim(*ESTIMATE).out, archsim(*ESTIMATE, "--width", "80").out
+    assert {*whole.split()} - {"#"} <= {*piped.split()}
     coloured = on_terminal(ESTIMATE)
     assert "\x1b[" in coloured and plain(coloured) == piped
     assert on_terminal(ESTIMATE, NO_COLOR="1") == piped

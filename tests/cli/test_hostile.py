@@ -102,6 +102,7 @@ def table(text: str) -> None:
 def md(text: str) -> None:
     """No element, no link but a bare address, and every table as wide as its head."""
     printable(text)
+    text = re.sub(r"^```sh$.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
     bare = re.sub(r"\\[!-/:-@\[-`{-~]", "", text)
     assert "<" not in bare
     assert "`" not in bare

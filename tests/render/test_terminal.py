@@ -9,6 +9,7 @@ import pytest
 from archsim.render import markdown, terminal
 from archsim.render.flat import flatten, to_csv
 from archsim.render.page import Cell, Page, Section, bar, row
+from archsim.render.table_lines import bar_text
 
 
 def page(*rows: tuple[Cell, ...], **fields: object) -> Page:
@@ -19,7 +20,7 @@ def page(*rows: tuple[Cell, ...], **fields: object) -> Page:
 @pytest.mark.parametrize(("fraction", "text"), [(0, ""), (1e-9, "▏"), (0.5, "████"), (1, "████████"), (0.53, "████▎")])
 def test_bars(fraction: float, text: str) -> None:
     """A bar is in eighths of a column and never empty for something above zero."""
-    assert terminal.bar_text(fraction, 8) == text
+    assert bar_text(fraction, 8) == text
 
 
 def test_columns_are_aligned() -> None:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from archsim.base.number import Num
 from archsim.base.units import format_bytes, format_count, format_flops
 from archsim.counts.count import BlockCount, CountResult, cache_stops_growing
-from archsim.render.page import Page, Row, Section, facts, footer, percent, plural, row
+from archsim.render.command_line import command_line, try_section
+from archsim.render.page import Page, Row, Section, footer, percent, plural, row
 
 
-def page(r: CountResult, *, inputs: Sequence[str], asked: str, verbose: bool = False) -> Page:
-    """The report. inputs: files behind it. asked: the model as the user spelt it."""
+def page(
+    r: CountResult, *, inputs: Sequence[str], asked: str, options: Mapping[str, object], verbose: bool = False
+) -> Page:
+    """The report. inputs: files behind it. asked: the model as the user spelt it. options: the others, by name."""
     head = (
         f"{r.model.name}, {r.model.architecture}" + (f" ({r.model.org})" if r.model.org else ""),
         f"{r.formats.name} weights · batch {r.batch:,} · {r.input_len:,} tokens in",
     )
     end = [("Basis", "everything here is counted from the spec; " + _convention(r)), ("Inputs", ", ".join(inputs))]
     tables = _params(r), _bytes(r), _flops(r), _blocks(r, verbose)
-    return Page(head=head, sections=(*tables, footer(end), facts("Try", _next(asked))))
+    return Page(head=head, sections=(*tables, footer(end), try_section(_next(asked, options))))
 
 
 def _convention(r: CountResult) -> str:
@@ -93,9 +96,12 @@ def _block(b: BlockCount) -> Row:
     )
 
 
-def _next(asked: str) -> list[tuple[str, str | None]]:
+def _next(asked: str, options: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Commands that go on from here, with what was asked as far as they take it."""
+    changes = {"set": options["set"]}
+    on = {name: options[name] for name in ("batch", "input_len", "weights", "kv_cache_dtype", "set")}
     return [
-        (f"archsim explain {asked} params", "the formula behind the count"),
-        (f"archsim show {asked}", "the spec with its sources"),
-        (f"archsim estimate {asked} --hw h100", "memory and time on a device"),
+        (command_line("explain", asked, "params", **changes), "the formula behind the count"),
+        (command_line("show", asked), "the spec with its sources"),
+        (command_line("estimate", asked, hw="h100", **on), "memory and time on a device"),
     ]

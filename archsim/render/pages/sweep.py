@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,8 @@ import numpy as np
 from archsim.base.diagnostics import shorten
 from archsim.base.json_types import JsonObject
 from archsim.base.units import format_bytes, format_rate, format_seconds
-from archsim.render.page import Cell, Page, Row, Section, facts, percent, plural, row
+from archsim.render.command_line import command_line, try_section
+from archsim.render.page import Cell, Page, Row, Section, percent, plural, row
 from archsim.sweeps.chunk import Chunk
 from archsim.sweeps.columns import BY_NAME
 from archsim.sweeps.sweep import Sweep
@@ -46,6 +47,10 @@ class SweepGroup:
     fitting: int = 0
     best: dict[str, Line] = field(default_factory=dict)
     batch: int = 0
+
+
+Asked = tuple[Sequence[str], Mapping[str, object]]
+"""Names of models, and options by name."""
 
 
 @dataclass(slots=True)
@@ -111,8 +116,8 @@ def _improve(group: SweepGroup, chunk: Chunk, name: str, fits: Any) -> None:
 
 
 # ---------------------------------------------------------------------- the page
-def page(swept: Sweep, best: Best, priced: int) -> Page:
-    """The report of the points that were priced."""
+def page(swept: Sweep, best: Best, priced: int, asked: Asked = ((), {})) -> Page:
+    """The report of the points that were priced. asked: names of models and all options, as they were given."""
     structures = plural(len(swept.structures), "structure")
     head = [f"{plural(priced, 'point')}: {structures} × {_grid(swept)}"]
     if swept.where is not None:
@@ -127,7 +132,7 @@ def page(swept: Sweep, best: Best, priced: int) -> Page:
         sections.append(_points(best.first, swept))
     else:
         sections += [_best(best), _structures(best)]
-    sections.append(_next(swept))
+    sections += [_next(swept, asked)] if asked[0] else []
     return Page(head=tuple(head), note="each row equals `archsim estimate` at that point", sections=tuple(sections))
 
 
@@ -151,6 +156,9 @@ SHOWN = {
 
 AXES = ("batch", "input_len", "output_len")
 
+KEYS = frozenset({"model", "hw", "weights", "kv_cache", "engine", *AXES})
+"""Columns that name a point."""
+
 ALWAYS = frozenset({"batch", "devices", "fits", "ttft_s", "tpot_s", "tokens_per_s"})
 
 
@@ -161,11 +169,14 @@ def _points(lines: list[Line], swept: Sweep) -> Section:
     shown = [n for n in SHOWN if n in swept.names and (n in kept or len({x[n] for x in lines}) > 1)]
     objectives = [o.column.name for o in swept.pareto if o.column.name not in SHOWN]
     shown += [name for name in objectives if name in swept.names]
+    keys = 1 + max(i for i, name in enumerate(shown, start=1) if name in KEYS)
     same = [str(lines[0][n]) for n in ("model", "hw", "weights") if n in swept.names and n not in shown]
     rows = tuple(row("", *(_cell(name, line[name]) for name in shown)) for line in lines)
     align = "l" + "".join("l" if BY_NAME[name].kind == "text" else "r" for name in shown)
     header = tuple(SHOWN.get(name, name) for name in shown)
-    return Section(title=_clip(" · ".join(same) or "Points"), rows=rows, align=align, header=header, wrap=False)
+    return Section(
+        title=_clip(" · ".join(same) or "Points"), rows=rows, align=align, header=header, wrap=False, keys=keys
+    )
 
 
 def _clip(text: str) -> str:
@@ -231,10 +242,16 @@ def _structure(key: tuple[str, ...], group: SweepGroup) -> Row:
     )  # fmt: skip
 
 
-def _next(swept: Sweep) -> Section:
-    lines = [("--out FILE.csv", "every point with all columns; .json and .parquet too")]
+def _next(swept: Sweep, asked: Asked) -> Section:
+    """Commands that go on from here: the same sweep with one thing more."""
+    models, options = asked
+
+    def more(**extra: object) -> str:
+        return command_line("sweep", *models, **{**options, **extra})
+
+    lines = [(more(out="FILE.csv"), "every point with all columns; .json and .parquet too")]
     if not swept.pareto:
-        lines.append(("--pareto tokens_per_s_per_device,tpot", "only what no other point beats"))
+        lines.append((more(pareto="tokens_per_s_per_device,tpot"), "only what no other point beats"))
     if swept.where is None:
-        lines.append(("--where 'fits and ttft_s < 0.5'", "only points that satisfy this"))
-    return facts("Try", lines)
+        lines.append((more(where="fits and ttft_s < 0.5"), "only points that satisfy this"))
+    return try_section(lines)
