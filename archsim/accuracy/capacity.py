@@ -189,6 +189,17 @@ def largest_batch(run: Run) -> int:
     return largest_batches(run)[1]
 
 
+def most_held(run: Run) -> int:
+    """Requests whose caches fit beside the weights on devices that hold nothing else: no engine can run more at once.
+    Prompts are whole, answers half written.
+    """
+    memory = memory_of(run)
+    tokens = max((run.isl or 0) + (run.osl or 0) // 2, 1)
+    free = memory.model.hardware.memory_bytes - memory.extra
+    held = (int((free - s.weights) // max(s.request_bytes(tokens, memory.paging), 1)) for s in memory.stages)
+    return max(min(held), 1) * run.dp
+
+
 @lru_cache(maxsize=512)
 def largest_batches(run: Run) -> tuple[int, int, int]:
     """The largest batch with less cache than expected by as much as `_slack` says, as expected, and with more; the

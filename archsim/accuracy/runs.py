@@ -108,9 +108,13 @@ def _steady_rate(times: RunTimes, run: Run) -> Prediction:
     if run.batch:
         return _steady_rate_of(times, run, *_load(run))
     _, isl, osl = _load(run, own_batch=True)
-    found = [_steady_rate_of(times, run, n, isl, osl) for n in capacity.largest_batches(replace(run, isl=isl, osl=osl))]
+    whole = replace(run, isl=isl, osl=osl)
+    found = [_steady_rate_of(times, run, n, isl, osl) for n in capacity.largest_batches(whole)]
     least, middle, most = (span.expected for span in found)
-    return joined(found[1], min(log(least / middle), 0.0), max(log(most / middle), 0.0))
+    full = capacity.most_held(whole)
+    fullest = times.served(run, full, isl, osl, full).tpot.inverse(full * run.replicas)
+    bound = max(fullest.naive, *(span.naive for span in found))  # of whichever batch ran
+    return joined(found[1]._replace(naive=bound), min(log(least / middle), 0.0), max(log(most / middle), 0.0))
 
 
 def _steady_rate_of(times: RunTimes, run: Run, batch: int, isl: int, osl: int) -> Prediction:

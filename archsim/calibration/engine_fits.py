@@ -47,12 +47,20 @@ OVERHEAD = (300.0, 1.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """Runs that a fit may use. key: what makes up a family. predict: of some of them, with a store."""
+    """Runs that a fit may use. key: what makes up a family. predict: of some of them, with a store. families: what
+    the keys are, in words.
+    """
 
     rows: tuple[int, ...]
     keys: tuple[str, ...]
     measured: Floats
     predict: Callable[[Store, Sequence[int]], Floats]
+    families: str = "pairs of model and device"
+
+    def by_device(self) -> Sample:
+        """The same runs with whole devices as families, where there are enough of them."""
+        devices = tuple(key.rpartition(" ")[2] for key in self.keys)
+        return replace(self, keys=devices, families="devices") if len(set(devices)) > FOLDS else self
 
     def take(self, mask: Bools) -> Sample:
         """Some of the runs."""
@@ -136,16 +144,37 @@ def constants(engine: str, fits: Sequence[KernelPrior]) -> Iterator[tuple[int, s
             yield position, name, Free(centre, stated.low / ROOM, high, put, spread)
 
 
+def given(engine: str, fits: Sequence[KernelPrior], known: Store) -> Store:
+    """The store with the constants that the engine's document states, and nothing else, in the entries to be fitted."""
+    keys = {_key(engine, one.vendor, one.kernel_class, one.dtype) for one in fits}
+    experts = {_key(engine, one.vendor, "moe", one.dtype) for one in fits if one.kernel_class == "gemm"}
+    kept = tuple(entry for entry in known.entries if _key_of(entry) not in keys | experts)
+    stated = tuple(_entry(engine, one.vendor, one.kernel_class, one.dtype, one.given) for one in fits if one.given)
+    return replace(known, entries=(*kept, *stated))
+
+
+def _key(engine: str, vendor: str, op: str, dtype: str) -> tuple[str, ...]:
+    return "", vendor, engine, op, dtype
+
+
+def _key_of(entry: Entry) -> tuple[str, ...]:
+    return entry.device, entry.vendor, entry.engine, entry.op, entry.dtype
+
+
+def _entry(engine: str, vendor: str, op: str, dtype: str, numbers: Mapping[str, float]) -> Entry:
+    """A fit of an engine on all devices of a vendor."""
+    return Entry(device="", vendor=vendor, engine=engine, version="", op=op, dtype=dtype, constants=numbers)
+
+
 def _put_constant(engine: str, vendor: str, op: str, dtype: str, name: str) -> Callable[[Store, float], Store]:
-    key = ("", vendor, engine, op, dtype)
+    key = _key(engine, vendor, op, dtype)
 
     def put(known: Store, value: float) -> Store:
         apart: dict[bool, list[Entry]] = {True: [], False: []}
         for entry in known.entries:
-            apart[(entry.device, entry.vendor, entry.engine, entry.op, entry.dtype) == key].append(entry)
+            apart[_key_of(entry) == key].append(entry)
         old = apart[True][0].constants if apart[True] else {}
-        made = Entry(device="", vendor=vendor, engine=engine, version="", op=op, dtype=dtype,
-                     constants={**old, name: value})  # fmt: skip
+        made = _entry(engine, vendor, op, dtype, {**old, name: value})
         return replace(known, entries=(*apart[False], made))
 
     return put
@@ -156,6 +185,7 @@ def fit_kernels(engine: str, fits: Sequence[KernelPrior], sample: Sample, store:
     """An engine's kernels with their constants, the interval and errors of unseen families, for `engines.yaml`."""
     open_ = list(constants(engine, fits))
     free = [number for _, _, number in open_]
+    store = given(engine, fits, store)
     values = fit_numbers(free, sample, store)
     held = predict_unseen(free, sample, store)
     known = np.isfinite(held)
@@ -165,8 +195,8 @@ def fit_kernels(engine: str, fits: Sequence[KernelPrior], sample: Sample, store:
     result = []
     for position, one in enumerate(fits):
         named = {"vendor": one.vendor, "op": one.kernel_class, **({"dtype": one.dtype} if one.dtype else {})}
-        mine = {name: value for (at, name, _), value in zip(open_, values, strict=True) if at == position}
-        about = {"held_out": "pairs of model and device", **seen}
+        mine = {name: value for (at, name, _), value in zip(open_, values, strict=True) if at == position} | one.given
+        about = {"held_out": sample.families, **seen}
         regimes = {str(code): ends for code in range(4)}
         result.append({**named, "constants": mine, "interval": regimes, "errors": about})
     return result
@@ -246,7 +276,7 @@ def refitted_kernels(
         sample = of_runs(tables, engine, vendor)
         if sample is not None and len(sample.rows) >= FEWEST:
             mine = [prior for prior in opened if prior.vendor == vendor and prior.prior]
-            found += fit_kernels(engine, mine, sample, known)
+            found += fit_kernels(engine, mine, sample.by_device(), known)
             say(f"{engine} on {vendor}: {len(sample.rows)} runs")
         else:
             found += [fit for fit in present if fit["vendor"] == vendor]

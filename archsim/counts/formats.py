@@ -53,7 +53,7 @@ def choose_formats(
     engine follows what checkpoints in such weights say of their caches. Raises UsageError for a format that cannot
     hold a cache.
     """
-    asked = None if weights == "auto" else weights
+    asked = engine_file_type(model, None if weights == "auto" else weights, engine)
     name, chosen, tensors = _weights(model, asked, imatrix)
     sixteen = load_format("fp16" if chosen[DEFAULT].name == "fp16" else "bf16").format()
     kv, notes = cache_format(kv_cache_dtype), []
@@ -62,6 +62,16 @@ def choose_formats(
         notes = [Note("A10", f"KV cache in {kv.name} ({why} unless --kv-cache-dtype says otherwise)")]
     notes += _note_unconverted(model, weights)
     return Formats(name=name, weights=chosen, kv=kv, activations=sixteen, assumptions=tuple(notes), tensors=tensors)
+
+
+def engine_file_type(model: Model, asked: str | None, engine: str) -> str | None:
+    """The weight format that is asked for, or the engine's file type of it where the checkpoint's own format reaches
+    the engine only converted: llama.cpp runs MXFP4 checkpoints from files whose other tensors are in q8_0.
+    """
+    own = model.weights.get("expert")
+    if engine == DEFAULT_ENGINE or own is None or (asked is not None and load_format(asked).name != own):
+        return asked
+    return choose_engine(engine).rules.formats.native.get(own, asked)
 
 
 def _usual_cache(engine: str, converted: str | None, sixteen: Format) -> tuple[Format, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from archsim.base.json_types import JsonMapping
 from archsim.base.version import version_of
@@ -20,7 +20,7 @@ class EngineOverheads(NamedTuple):
     activation (QKV, gate and up) run as one GEMM. chunked_prefill_with_decode: prompts share steps with decodes.
     composition: what a composed step may be off beyond its kernels, as logarithms of both ends. overhead_s: host work
     of one step that the device waits for, with its 80 % interval. launch_s: host time of a launch where steps are not
-    captured as a graph (0: captured).
+    captured as a graph (0: captured). accumulate: what products of 16-bit operands add up in.
     """
 
     name: str = DEFAULT_ENGINE
@@ -33,6 +33,7 @@ class EngineOverheads(NamedTuple):
     overhead_low_s: float = 0.0
     overhead_high_s: float = 0.0
     launch_s: float = 0.0
+    accumulate: Literal["fp16", "fp32"] = "fp32"
 
 
 def overheads_of(
@@ -56,7 +57,7 @@ def overheads_of(
         name=engine, kernels=kernels, version=version if kernels == engine else "",
         fused_qkv=document.time.fused_qkv,
         chunked_prefill_with_decode=document.scheduler.chunked_prefill_with_decode,
-        launch_s=document.time.launch_us * 1e-6,
+        launch_s=document.time.launch_us * 1e-6, accumulate=document.time.accumulate,
         composition=tuple(measured.get("composition", {}).get("interval", (0.0, 0.0))),
         **_overhead(measured_overhead(engine, measured), version),
     )  # fmt: skip

@@ -165,26 +165,30 @@ class EngineMemoryRules(EngineSection):
 class KernelPrior(EngineSection):
     """Constants of a kernel class without a table, which `archsim calibrate` fits to runs on a vendor's devices.
 
-    prior: [middle value, its spread in log] of each constant. like: another vendor, whose fit stands for this one's.
+    prior: [middle value, its spread in log] of each constant. given: constants that the engine's code
+    states. like: another vendor, whose fit stands for this one's.
     """
 
     vendor: str
     kernel_class: str
     dtype: str = ""
     prior: dict[str, tuple[float, float]] = Field(default_factory=dict)
+    given: dict[str, float] = Field(default_factory=dict)
     like: str | None = None
 
 
 class Time(EngineSection):
     """What decides the time of a step beside the model and the device.
 
-    kernels: the engine whose measured kernels stand for this one's. fused_qkv: linear layers that read one activation
+    kernels: the engine whose measured kernels stand for this one's. accumulate: what its products of 16-bit operands
+    add up in. fused_qkv: linear layers that read one activation
     (QKV, gate and up) are one GEMM. launch_us: host microseconds per kernel launch where steps are not captured as a
     CUDA graph (0: captured). host_overhead: `archsim calibrate` fits the host's work per step, by version. fits: kernel
     classes that it fits to whole runs. The fitted numbers lie in `hardware/calibration/engines.yaml`.
     """
 
     kernels: str
+    accumulate: Literal["fp16", "fp32"] = "fp32"
     fused_qkv: bool = True
     launch_us: float = Field(default=0.0, ge=0)
     host_overhead: bool = False
@@ -218,10 +222,13 @@ class Parallelism(EngineSection):
 
 
 class Formats(EngineSection):
-    """Number formats that the engine reads, for suggestions: weights, the widest first, and a narrow cache."""
+    """Number formats that the engine reads, for suggestions: weights, the widest first, and a narrow cache. native: the
+    engine's file type for checkpoints whose experts are published in a format, where it only runs files of its own.
+    """
 
     weights: tuple[str, ...] = ("fp8", "int8", "int4")
     kv_cache: str = "fp8"
+    native: dict[str, str] = Field(default_factory=dict)
 
 
 class Engine(EngineSection):

@@ -238,16 +238,34 @@ def build_index(folder: Path) -> JsonObject:
 
 def _of_runs(engine: str, fits: Sequence[JsonMapping]) -> Iterator[JsonObject]:
     """Entries of an engine whose kernels were fitted to whole runs, on any device of a vendor. A vendor without runs
-    may be priced `like` another, as the engine's document says.
+    may be priced `like` another, as the engine's document says. Experts without a fit run on the engine's products.
     """
     from archsim.spec.engine import load_engine
 
     alike = [prior for prior in load_engine(engine).time.fits if prior.like is not None]
-    for fit in fits:
+    own = {(fit["vendor"], fit.get("dtype", "")) for fit in fits if fit["op"] == "moe"}
+    products = [fit for fit in fits if fit["op"] == "gemm" and (fit["vendor"], fit.get("dtype", "")) not in own]
+    experts = [{**fit, "op": "moe", "constants": experts_like(fit["constants"])} for fit in products]
+    for fit in (*fits, *experts):
         dtype = fit.get("dtype", "")
-        same = [p.vendor for p in alike if (p.like, p.kernel_class, p.dtype) == (fit["vendor"], fit["op"], dtype)]
+        op = "gemm" if fit in experts else fit["op"]
+        same = [p.vendor for p in alike if (p.like, p.kernel_class, p.dtype) == (fit["vendor"], op, dtype)]
         for vendor in (fit["vendor"], *same):
             yield {
                 "device": "", "engine": engine, "version": "", "vendor": vendor, "op": fit["op"], "dtype": dtype,
                 "constants": fit["constants"], "interval": fit.get("interval", {}),
             }  # fmt: skip
+
+
+EXPERT_LAUNCHES = 3
+"""Launches of an expert layer where its products are kernels of their own: gate, up and down."""
+
+VECTOR_ROWS = 8.0
+"""Rows of an expert that run as matrix-vector products, and are padded no further."""
+
+
+def experts_like(products: Mapping[str, float]) -> dict[str, float]:
+    """Constants of expert layers that run as products over the experts hit, one launch for each of their matrices."""
+    shared = {name: products[name] for name in ("matrix", "memory", "unpack") if name in products}
+    floor = {"floor_us": EXPERT_LAUNCHES * products["floor_us"]} if "floor_us" in products else {}
+    return {**shared, **floor, "rereads": 1.0, "tile": VECTOR_ROWS}

@@ -7,11 +7,19 @@ from typing import Literal, NamedTuple
 
 from archsim.base.errors import UsageError
 from archsim.base.notes import Note
+from archsim.base.units import parse_quantity
 from archsim.spec.hardware import Hardware, Peak
 from archsim.spec.hardware_schema import Level
 
 LANE_FLOPS = 256
 """FLOP in a cycle of one unit with 128 lanes, as GPUs of the 2020s have."""
+
+
+Accumulator = Literal["fp16", "fp32"]
+"""What a product adds up in."""
+
+SIXTEEN = ("bf16", "fp16")
+"""Dtypes of the 16-bit matrix units."""
 
 
 class Hop(NamedTuple):
@@ -29,12 +37,14 @@ class Hop(NamedTuple):
 class DeviceRates:
     """The rates that kernels of a device are priced with. Peaks are looked up once each, fallbacks are noted.
 
+    accumulate: what the engine's products in 16 bits add up in; fp16 is twice as fast as fp32 on GeForce cards.
     vector_flops: of the vector unit, in FLOP/s. bandwidth: HBM in B/s. cache_bytes: last-level cache. units: SMs, CUs
     or cores that tiles are spread over, 0 where unlisted. cycles: clock cycles of all units in a second.
     """
 
     hardware: Hardware
     notes: list[Note] = field(default_factory=list)
+    accumulate: Accumulator = "fp32"
     peaks: dict[str, Peak] = field(default_factory=dict)
     levels: dict[tuple[int, int], tuple[Hop, ...]] = field(default_factory=dict)
     vector_flops: float = field(init=False)
@@ -56,9 +66,28 @@ class DeviceRates:
         rate = clock.peak or clock.max
         return units.count * rate * 1e6 if units and rate else vector_flops / LANE_FLOPS
 
+    def accumulating(self, accumulator: Accumulator) -> DeviceRates:
+        """The same device under an engine whose 16-bit products add up in `accumulator`; notes are shared."""
+        if accumulator == self.accumulate:
+            return self
+        return DeviceRates(self.hardware, notes=self.notes, accumulate=accumulator)
+
     def matrix_flops(self, dtype: str) -> float:
-        """Dense peak in FLOP/s; a dtype without units is computed in the next wider one, which is noted."""
+        """Dense peak of products with weights in FLOP/s, by the engine's accumulator. A dtype without units is computed
+        in the next wider one, which is noted.
+        """
+        if self.accumulate == "fp16" and self.computes(dtype) in SIXTEEN:
+            return max(self.peak(dtype).flops, self._fp16_accumulate())
         return self.peak(dtype).flops
+
+    def attention_flops(self, dtype: str) -> float:
+        """Dense peak of attention in FLOP/s: its kernels add up in fp32 in every engine."""
+        return self.peak(dtype).flops
+
+    def _fp16_accumulate(self) -> float:
+        """The 16-bit peak with fp16 accumulation in FLOP/s; 0 where it is not a rate of its own."""
+        listed = self.hardware.compute.peak.get("fp16")
+        return float(parse_quantity(listed.fp16_accumulate, "FLOP/s")) if listed and listed.fp16_accumulate else 0.0
 
     def computes(self, dtype: str) -> str:
         """The dtype whose units products of `dtype` run on."""

@@ -64,7 +64,16 @@ class Timer:
 
     def once(self, call: KernelCall) -> Duration:
         """`time`; of a call of plain numbers it is remembered for as long as the device's document lives."""
-        key = (self.engine, self.version, call.kernel_class, call.dtype, call.kv_dtype, call.kernel, *call.dims.items())
+        key = (
+            self.engine,
+            self.version,
+            self.machine.accumulate,
+            call.kernel_class,
+            call.dtype,
+            call.kv_dtype,
+            call.kernel,
+            *call.dims.items(),
+        )
         try:
             found = self.memo.get(key)
         except TypeError:  # arrays have no hash
@@ -278,7 +287,7 @@ def timer(
     store = store or default_store()
     name, stated = (engine, version) if version is not None else split_engine(engine)
     machine = rates or DeviceRates(hardware)
-    peak = machine.matrix_flops("bf16")
+    peak = machine.attention_flops("bf16")
     sustained = hardware.compute.sustained.get("bf16", 0.0)
     device = DeviceTraits(
         hardware.id, hardware.vendor, hardware.arch.family, peak, machine.bandwidth, sustained, hardware.memory.kind

@@ -78,7 +78,8 @@ class StepPricer:
 
         Raises UsageError for a device without any peak that the model's formats could run on.
         """
-        timer = timer_of(hardware, overheads.kernels, rates or DeviceRates(hardware), overheads.version, store)
+        machine = (rates or DeviceRates(hardware)).accumulating(overheads.accumulate)
+        timer = timer_of(hardware, overheads.kernels, machine, overheads.version, store)
         return cls(graphs or StepGraphs(model, formats), timer, overheads, plan)
 
     def on(self, plan: Plan) -> StepPricer:

@@ -100,7 +100,7 @@ class AttnPrefill(KernelModel):
         A tile over a long cached prefix is split until the multiprocessors are busy.
         """
         s, batch, heads, groups = (call.dims[name] for name in ("seq_q", "batch", "heads", "kv_heads"))
-        matrix = machine.matrix_flops(compute(call)) * constants["matrix"]
+        matrix = machine.attention_flops(compute(call)) * constants["matrix"]
         pair = 2 * sum(map(padded, widths(call))) / matrix + constants["softmax"] / machine.vector_flops
         rows = minimum(ROWS, ceil_div(s, 16) * 16)
         done, everything = pairs(call, rows), pairs(call, rows, windowed=False)
@@ -212,7 +212,7 @@ class AttnDecode(KernelModel):
         apart = maximum(constants["alone"] * alone, constants["large"] * large)
         joined = groups * ceil_div(rows / groups, DECODE_ROWS)
         tiles = call.dims["batch"] * (joined + apart * (rows - joined))
-        each = 4 * DECODE_ROWS * d * length / (machine.matrix_flops(compute(call)) * constants["matrix"])
+        each = 4 * DECODE_ROWS * d * length / (machine.attention_flops(compute(call)) * constants["matrix"])
         each = each + microseconds(constants["tile_us"], machine) / units(machine)
         spread = tiles * each + call.dims["batch"] * rows * microseconds(constants["row_ns"] * 1e-3, machine)
         token = constants["serial_ns"] + constants["alone_ns"] * alone

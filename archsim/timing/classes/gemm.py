@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from archsim.base.number import Num, ceil_div, log2
+from archsim.base.number import Num, ceil_div, log2, maximum, minimum, where
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.model import Constant, KernelModel, resident
 from archsim.timing.classes.surface import Axis
@@ -38,8 +38,12 @@ class Gemm(KernelModel):
     matrix, memory: shares of the peaks that are reached. pad: how far edges are computed as whole tiles; wave: how
     far of that a last wave of tiles counts as a full one (both 0 to 1; kernels choose among tiles and splits, so a
     part of either is avoided). step_ns: time of one step along k within a tile, which no parallelism shortens. warm:
-    speed of the cache against memory. floor_us: ramp of one launch inside a captured graph. unpack: weights that a unit
-    loads and unpacks in one cycle, where that holds a kernel back (llama.cpp's matrix-vector products on an A100).
+    speed of the cache against memory. floor_us: ramp of one launch inside a captured graph.
+
+    Some engines have more: unpack: weights that a unit loads and unpacks in one cycle, where that holds a kernel back
+    (llama.cpp's matrix-vector products on an A100). pass_rows: rows of one pass, each of which reads the weights.
+    widen_rows: rows from which on weights are first widened to 16 bits in memory and multiplied there, with the share
+    `widened` of the 16-bit peak (llama.cpp's switch from its own kernels to cuBLAS).
     """
 
     kernel_class: ClassVar[str] = "gemm"
@@ -56,7 +60,12 @@ class Gemm(KernelModel):
         "warm": Constant(2.0, 1.0, 6.0),
         "floor_us": Constant(3.0, 0.5, 400.0),
     }
-    extra: ClassVar[Mapping[str, Constant]] = {"unpack": Constant(20.0, 0.5, 200.0)}
+    extra: ClassVar[Mapping[str, Constant]] = {
+        "unpack": Constant(20.0, 0.5, 200.0),
+        "pass_rows": Constant(512.0, 1.0, 1e6),
+        "widen_rows": Constant(64.0, 1.0, 1e6),
+        "widened": Constant(0.5, 0.05, 1.0),
+    }
     grids: ClassVar[tuple[tuple[Axis, ...], ...]] = ((Axis("m", 0, 1, 16), Axis("n", 5, 1.5, 9), Axis("k", 5, 1.5, 9)),)
     options: ClassVar[Mapping[str, Any]] = {"ridge": 0.2, "bend": 1.0}
     families: ClassVar[tuple[str, ...]] = ("n", "k")
@@ -79,16 +88,16 @@ class Gemm(KernelModel):
 
     def formula(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
         """Three terms with partial overlap, a floor, and what an epilogue moves beside the product."""
-        k, stored = call.dims["k"], call.storage
-        peak = machine.matrix_flops(stored.compute) * constants["matrix"]
-        compute = 2 * k * _outputs(call, machine, constants) / peak
-        memory = _traffic(call, machine, constants["warm"]) / (machine.bandwidth * constants["memory"])
-        p = constants["overlap"]
-        busy = compute**p + memory**p + (k * constants["step_ns"] * 1e-9) ** p
-        if "unpack" in constants and machine.units >= MANY:
-            busy = busy + (call.dims["n"] * k / (constants["unpack"] * machine.cycles)) ** p
-        busy = busy ** (1 / p) + call.dims.get("epilogue_bytes", 0) / (machine.bandwidth * constants["memory"])
-        return constants["floor_us"] * 1e-6 + busy
+        m, most = call.dims["m"], constants.get("widen_rows")
+        if most is None:
+            busy = _busy(call, machine, constants)
+        else:
+            own = call._replace(dims={**call.dims, "m": minimum(m, most)})
+            wide = _widened(call, machine, constants)
+            busy = _busy(own, machine, constants)
+            busy = where(m > most, maximum(busy, wide), busy)
+        epilogue = call.dims.get("epilogue_bytes", 0) / (machine.bandwidth * constants["memory"])
+        return constants["floor_us"] * 1e-6 + busy + epilogue
 
     def coordinates(self, call: KernelCall, machine: DeviceRates) -> Mapping[str, Num]:
         """log2 of the three extents."""
@@ -112,6 +121,35 @@ class Gemm(KernelModel):
         return "" if kernel.startswith(LIBRARIES) else kernel
 
 
+def _busy(call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
+    """Seconds of arithmetic, traffic, the serial loop and unpacking, which overlap in part."""
+    n, k, stored, p = call.dims["n"], call.dims["k"], call.storage, constants["overlap"]
+    peak = machine.matrix_flops(stored.compute) * constants["matrix"]
+    rows = minimum(call.dims["m"], constants.get("pass_rows", call.dims["m"]))
+    once = call._replace(dims={**call.dims, "m": rows})
+    compute = 2 * k * _outputs(once, machine, constants) * (call.dims["m"] / rows) / peak
+    memory = _traffic(call, machine, constants["warm"], _passes(call, constants))
+    memory = memory / (machine.bandwidth * constants["memory"])
+    busy = compute**p + memory**p + (k * constants["step_ns"] * 1e-9) ** p
+    if "unpack" in constants and machine.units >= MANY:
+        busy = busy + (n * k / (constants["unpack"] * machine.cycles)) ** p
+    return busy ** (1 / p)
+
+
+def _widened(call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
+    """Seconds of a product in 16 bits, after each pass has written its weights in 16 bits."""
+    wide = call._replace(dtype="fp16", dims={name: call.dims[name] for name in ("m", "n", "k")})
+    rates, each = {**constants, "matrix": constants["widened"]}, call.dims["n"] * call.dims["k"]
+    written = each * (call.storage.weight + OUT) * _passes(call, constants)
+    rates.pop("unpack", None)
+    return written / (machine.bandwidth * constants["memory"]) + _busy(wide, machine, rates)
+
+
+def _passes(call: KernelCall, constants: Mapping[str, float]) -> Num:
+    """Passes over the weights: one, unless the engine cuts prompts into passes of so many rows."""
+    return ceil_div(call.dims["m"], constants["pass_rows"]) if "pass_rows" in constants else 1
+
+
 def _outputs(call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
     """Output elements computed: those asked for, with shares of what whole tiles and whole waves add."""
     m, n, units = call.dims["m"], call.dims["n"], machine.units or UNITS
@@ -122,10 +160,10 @@ def _outputs(call: KernelCall, machine: DeviceRates, constants: Mapping[str, flo
     return m * n + constants["pad"] * (tiled * (1 + constants["wave"] * idle) - m * n)
 
 
-def _traffic(call: KernelCall, machine: DeviceRates, warm: float) -> Num:
-    """Bytes, at the speed of memory: weights once, operands and results, and quantising where that comes first."""
+def _traffic(call: KernelCall, machine: DeviceRates, warm: float, passes: Num) -> Num:
+    """Bytes, at the speed of memory: weights once a pass, operands, results, and quantising where that comes first."""
     m, n, k, stored = call.dims["m"], call.dims["n"], call.dims["k"], call.storage
     weights = n * k * stored.weight
     held = resident(call, COPIES * weights, machine)
-    moved = weights * (1 - held + held / warm) + m * (k * stored.read + n * OUT)
+    moved = weights * passes * (1 - held + held / warm) + m * (k * stored.read + n * OUT)
     return moved + m * k * (2 + stored.read) if stored.quantises else moved

@@ -98,7 +98,7 @@ class MlaPrefill(KernelModel):
 
     def formula(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
         """Three terms in a p-norm over the floor."""
-        peak, width = machine.matrix_flops("bf16"), self._width(call)
+        peak, width = machine.attention_flops("bf16"), self._width(call)
         compute = 2 * call.dims["heads"] * self._pairs(call, TILE) * width / (peak * constants["matrix"])
         rows = call.dims.get("longest", _prefix(call))
         block = 2 * TILE * rows * width * (machine.units or UNITS) / (peak * constants["chain"])
@@ -185,7 +185,7 @@ class MlaDecode(KernelModel):
         wide, narrow = _widths(call, LATENT + ROTARY, LATENT)
         heads = call.dims["heads"] * call.dims.get("queries", 1)
         rows = heads + constants["padding"] * (HEADS * ceil_div(heads, HEADS) - heads)
-        compute = 2 * entries * rows * (wide + narrow) / (machine.matrix_flops("bf16") * constants["matrix"])
+        compute = 2 * entries * rows * (wide + narrow) / (machine.attention_flops("bf16") * constants["matrix"])
         read = self.operand_bytes(call)
         warm = 1 + (constants["warm"] - 1) * resident(call, read, machine)
         memory = read / (machine.bandwidth * constants["memory"] * warm)

@@ -31,6 +31,9 @@ TWO_MATRIX: Mapping[str, tuple[tuple[int, int, int, int], ...]] = {
 """Where tables time experts of two matrices without saying so: shapes (experts, topk, hidden, inter) by the start of
 the kernel's name. Told by their times: with three matrices they would read weights at 1.3 times the others' rate."""
 
+MANY = 6
+"""Units from which on a device's are alike enough for rates per unit and cycle."""
+
 CROSSING = 0.632
 """Share of experts hit at one row an expert, 1 - 1/e: independent draws below it, the power law's tail above."""
 
@@ -98,6 +101,7 @@ class Moe(KernelModel):
     their own; a share `spread` of the rows of other ranks' experts passes through them too, since some engines mask
     these rows instead of dropping them, and a share `foreign` is even multiplied. `warm` and `cached` are how much
     faster than memory the last-level cache gives weights to a call that is timed over and over, and rows in any case.
+    unpack, of some engines: weights that a unit loads and unpacks in one cycle.
     """
 
     kernel_class: ClassVar[str] = "moe"
@@ -117,6 +121,7 @@ class Moe(KernelModel):
         "spread": Constant(0.2, 0.01, 1.0),
         "floor_us": Constant(25.0, 3.0, 120.0),
     }
+    extra: ClassVar[Mapping[str, Constant]] = {"unpack": Constant(20.0, 0.5, 200.0)}
     grids: ClassVar[tuple[tuple[Axis, ...], ...]] = (
         (Axis("m", 0, 1, 17), Axis("local", 0, 1, 11)),
         (Axis("dense", 0, 1, 14), Axis("inter", 4, 2, 6)),
@@ -172,7 +177,10 @@ class Moe(KernelModel):
         warm = 1 + (constants["warm"] - 1) * resident(call, read, machine)
         weights = read / (machine.bandwidth * constants["memory"] * warm)
         p = constants["overlap"]
-        products = (compute**p + weights**p) ** (1 / p)
+        busy = compute**p + weights**p
+        if "unpack" in constants and machine.units >= MANY:
+            busy = busy + (part.hits * _matrix(call) / (constants["unpack"] * machine.cycles)) ** p
+        products = busy ** (1 / p)
         touched = part.rows + constants["spread"] * strange
         inner = call.dims["inter"] / call.dims.get("tp", 1)
         moved = 2 * (touched * (2 * call.dims["hidden"] + 3 * inner) + 2 * call.dims["m"] * call.dims["hidden"])
