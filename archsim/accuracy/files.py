@@ -6,9 +6,7 @@ What a predictor sees (`Questions`) never holds a measured value: those are take
 from __future__ import annotations
 
 import csv
-import gzip
 import io
-import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,12 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from archsim.accuracy.rows import Kind
+from archsim.accuracy.table import open_text
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError
+from archsim.base.input_file import parse_json, unusable
 from archsim.base.json_types import JsonObject
 
-LARGEST = 1 << 30
-"""Bytes of text that are read of one file."""
+MAX_HEADER = 1 << 16
+"""Characters of a table's first line."""
+LARGEST_JSON = 32 * 2**20
+"""Characters of a JSON document that are read."""
 
 SIGNS: Mapping[Kind, tuple[frozenset[str], ...]] = {
     "kernels": (frozenset({"op", "device"}),),
@@ -130,23 +132,13 @@ HINT = (
 
 def _text(path: Path) -> str:
     try:
-        with path.open("rb") as stream:
-            packed = stream.read(2) == b"\x1f\x8b"
-        with gzip.open(path, "rb") if packed else path.open("rb") as stream:
-            data = stream.read(LARGEST + 1)
-        if len(data) > LARGEST:
-            raise _unusable(path, f"more than {LARGEST:,} bytes of text")
-        return data.decode("utf-8-sig")
+        with open_text(path) as stream:
+            text = stream.read()
     except UnicodeDecodeError:
-        raise _unusable(path, "not UTF-8 text") from None
-    except FileNotFoundError:
-        raise _unusable(path, "no such file") from None
-    except (OSError, EOFError, gzip.zlib.error) as error:  # type: ignore[attr-defined]
-        raise _unusable(path, str(getattr(error, "strerror", None) or "not a complete gzip file")) from None
-
-
-def _unusable(path: Path, reason: str, *hints: str) -> SpecError:
-    return SpecError(f"cannot use {quote(str(path), 200)}: {reason}", code="E109", hints=hints)
+        raise unusable(path, "not UTF-8 text") from None
+    if "\0" in text[:MAX_HEADER]:
+        raise unusable(path, "a binary file, not a table")
+    return text
 
 
 def kind_of(columns: Iterable[str]) -> Kind | None:
@@ -156,14 +148,17 @@ def kind_of(columns: Iterable[str]) -> Kind | None:
 
 
 def _is_csv(text: str) -> bool:
-    return kind_of(next(csv.reader([text.split("\n", 1)[0].rstrip("\r")]), [])) is not None
+    try:
+        return kind_of(next(csv.reader([text.split("\n", 1)[0].rstrip("\r")]), [])) is not None
+    except csv.Error:  # a field longer than any header's
+        return False
 
 
 def _csv(text: str, path: Path) -> tuple[list[str], Iterable[Sequence[Any]]]:
     reader = csv.reader(io.StringIO(text, newline=""))
     header = [name.strip() for name in next(reader)]
     if double := {name for name in header if name and header.count(name) > 1}:
-        raise _unusable(path, f"the column {quote(min(double))} occurs twice")
+        raise unusable(path, f"the column {quote(min(double))} occurs twice")
     return header, _check_table(reader, len(header), path)
 
 
@@ -173,16 +168,15 @@ def _check_table(reader: Any, width: int, path: Path) -> Iterable[Sequence[str]]
             if len(line) == width:
                 yield line
             elif line:
-                raise _unusable(path, f"line {reader.line_num:,} has {len(line)} fields, the header {width}")
+                raise unusable(path, f"line {reader.line_num:,} has {len(line)} fields, the header {width}")
     except csv.Error as error:
-        raise _unusable(path, f"line {reader.line_num:,}: {error}") from None
+        raise unusable(path, f"line {reader.line_num:,}: {error}") from None
 
 
 def _json(text: str, path: Path) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise _unusable(path, f"not valid JSON: {error}") from None
+    if len(text) > LARGEST_JSON:
+        raise unusable(path, f"{len(text):,} characters of JSON, more than the limit of {LARGEST_JSON:,}")
+    return parse_json(path, text)
 
 
 def _yaml(text: str, path: Path) -> Any:
@@ -198,7 +192,7 @@ def _records(document: object, path: Path) -> tuple[list[str], Iterable[Sequence
         shared = {k: v for k, v in document.items() if k != "rows" and isinstance(v, (str, int, float, type(None)))}
         document = document["rows"]
     if not isinstance(document, list) or not all(isinstance(row, Mapping) for row in document):
-        raise _unusable(path, "neither a table with a known header nor `rows` of measurements", HINT)
+        raise unusable(path, "neither a table with a known header nor `rows` of measurements", HINT)
     columns = list(dict.fromkeys([*shared, *(str(name) for row in document for name in row)]))
     return columns, ([row.get(name, shared.get(name)) for name in columns] for row in document)
 
@@ -207,7 +201,7 @@ def _table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) ->
     kind = kind_of(columns)
     if kind is None:
         shown = ", ".join(list(columns)[:12]) or "none"
-        raise _unusable(path, f"its columns are those of no kind of measurement: {shown}", HINT)
+        raise unusable(path, f"its columns are those of no kind of measurement: {shown}", HINT)
     index = {name: i for i, name in enumerate(columns)}
     held = {
         metric: index[next(name for name in names if name in index)]

@@ -10,6 +10,7 @@ import json
 import os
 import zlib
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from archsim.base.json_types import JsonObject
@@ -58,11 +59,10 @@ def _stamp(where: str, sources: Iterable[str]) -> str:
 
 
 def _try_to_write(path: Path, text: str) -> None:
-    """Writes beside the file and renames, so that a reader sees the old content or the new; or does nothing."""
-    part = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, "utf-8")
-        os.replace(part, path)
-    except OSError:
-        pass
+    """Keeps the file, or does nothing where it cannot be written."""
+    from archsim.base.errors import ArchsimError
+    from archsim.base.output_file import make_folder, write_text
+
+    with suppress(ArchsimError):
+        make_folder(path.parent)
+        write_text(path, text, force=True)

@@ -4,11 +4,14 @@ ArchsimError
 ├── UsageError            exit 2   the command line or a call asks for something impossible
 │   ├── UnknownName       E101     the name stands for no model, device or format that can be used
 │   │   └── NoSuchName             nothing has this name
-│   └── InvalidPlan       E120     a parallel plan that does not divide the model or the devices
+│   ├── InvalidPlan       E120     a parallel plan that does not divide the model or the devices
+│   └── OutputRefused     E140     a file that must not be written: it exists, or is no regular file
 ├── SpecError             exit 3   an input file is invalid
 │   └── InvalidValue               the same as a ValueError, for use inside validators
 │       └── UnitError     E108     (base/units.py) a quantity without a unit, or with the wrong one
 ├── AnswerNo              exit 1   the question was answered, and the answer is no
+├── OutputFailure         exit 74  the answer cannot be written: a full disk, a closed standard output
+├── ReaderGone            exit 141 whoever read standard output has closed it; nothing is said
 └── InternalError         exit 70  a defect of archsim
 
 `diagnostics.render` prints them; `archsim explain CODE` prints its paragraph in `render/texts.yaml`.
@@ -109,6 +112,26 @@ class InvalidPlan(UsageError):
     """A parallel plan that does not divide the model or the devices."""
 
     default_code = "E120"
+
+
+class OutputRefused(UsageError):
+    """A file that must not be written: it exists and `--force` was not given, or it is no regular file."""
+
+    default_code = "E140"
+
+
+class OutputFailure(ArchsimError):
+    """The answer cannot be written: no space, no permission, no such folder, a standard output that is closed."""
+
+    exit_code = 74
+    default_code = "E141"
+
+
+class ReaderGone(ArchsimError):
+    """The process that read standard output has closed the pipe: the command ends, and says nothing."""
+
+    exit_code = 141
+    default_code = "E141"
 
 
 class SpecError(ArchsimError):

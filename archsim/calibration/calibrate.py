@@ -11,9 +11,10 @@ import numpy as np
 
 from archsim.accuracy.table import Group, Key, merge_groups
 from archsim.base.json_types import JsonMapping, JsonObject
+from archsim.base.output_file import make_folder, write_bytes
 from archsim.calibration import fitting
 from archsim.calibration.fitting import Errors, Options
-from archsim.calibration.writing import write_bytes, write_yaml
+from archsim.calibration.writing import write_yaml
 from archsim.spec.hardware import Hardware
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.elementwise import Elementwise, Rowwise
@@ -174,18 +175,27 @@ def round_interval(ends: tuple[float, float]) -> tuple[float, float]:
 
 
 # ---------------------------------------------------------------------- files
-def write(found: Mapping[EngineStack, list[ClassFit]], folder: Path, about: JsonMapping) -> list[Path]:
-    """The calibration files below `folder`, each written whole or not at all; returns their paths."""
+def files_of(stack: EngineStack, folder: Path) -> tuple[Path, Path]:
+    """The two files of a stack below `folder`: the document, and the surfaces beside it."""
+    return folder / stack.folder / "calibration.yaml", folder / stack.folder / SURFACES
+
+
+def write(
+    found: Mapping[EngineStack, list[ClassFit]], folder: Path, about: JsonMapping, *, force: bool = False
+) -> list[Path]:
+    """The calibration files below `folder`, each written whole or not at all; returns their paths.
+
+    force: replace files that exist. Raises OutputRefused, OutputFailure.
+    """
     written = []
     for stack, fits in found.items():
-        place = folder / stack.folder
-        place.mkdir(parents=True, exist_ok=True)
+        path, beside = files_of(stack, folder)
+        make_folder(path.parent)
         surfaces = {one.name: one.fitted.surfaces for one in fits if one.fitted.surfaces}
         if surfaces:
-            write_bytes(place / SURFACES, packed(surfaces))
-        path = place / "calibration.yaml"
+            write_bytes(beside, packed(surfaces), force=force)
         heading = {"schema": "archsim.calibration/1", **stack._asdict()}
-        write_yaml(path, {**heading, **about, "fits": [fit_data(one) for one in fits]})
+        write_yaml(path, {**heading, **about, "fits": [fit_data(one) for one in fits]}, force=force)
         written.append(path)
     return written
 

@@ -423,7 +423,7 @@ def _predictor(
     return predict
 
 
-def write(document: JsonMapping, source: Path | None, path: Path) -> None:
+def write(document: JsonMapping, source: Path | None, path: Path, *, force: bool = False) -> None:
     """`engines.yaml`, with the comment that heads its source kept."""
     lines = source.read_text("utf-8").splitlines(keepends=True) if source else []
-    write_yaml(path, document, "".join(line for line in lines if line.startswith("#")))
+    write_yaml(path, document, "".join(line for line in lines if line.startswith("#")), force=force)

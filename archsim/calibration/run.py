@@ -9,13 +9,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from archsim.accuracy import table
-from archsim.accuracy.files import Table, kind_of
+from archsim.accuracy.files import MAX_HEADER, Table, kind_of
 from archsim.accuracy.files import read_table as read_table
 from archsim.accuracy.table import Group, open_text
-from archsim.base.diagnostics import quote
+from archsim.base.diagnostics import inert, quote, shorten
 from archsim.base.errors import SpecError, UsageError
+from archsim.base.input_file import unusable
 from archsim.base.json_types import JsonObject
-from archsim.calibration.calibrate import FEWEST, ClassFit, EngineStack, calibrate, fit_data, gather_groups, write
+from archsim.base.output_file import check_output, make_folder
+from archsim.calibration.calibrate import (
+    FEWEST,
+    ClassFit,
+    EngineStack,
+    calibrate,
+    files_of,
+    fit_data,
+    gather_groups,
+    write,
+)
 from archsim.calibration.transfer import levels
 from archsim.calibration.writing import write_yaml
 from archsim.spec.hardware import Hardware
@@ -26,6 +37,8 @@ from archsim.timing.classes.catalog import MODELS
 FOLDER = Path("hardware/calibration")
 ENGINES, SCHEMA = "engines.yaml", "archsim.engines/2"
 """The file of what whole runs say of engines, and the schema that it states."""
+TRANSFER = "transfer.yaml"
+"""The file of what it costs to use the fit of another device, engine or format."""
 HELD = "held"
 """What the column `split` says of rows that are kept for testing a calibration."""
 
@@ -66,17 +79,20 @@ def calibrate_tables(
     title: str = "",
     source: str = "",
     hw: str | None = None,
+    force: bool = False,
 ) -> Calibration:
     """Fits to every kernel table, run list and serving table among `sources` (files, or folders), written below `out`.
 
     borrowing: also measure what it costs to use a fit for another engine, format or device, and write that. title,
     source: what the measurements are and where they come from. hw: device that rows of an
-    unknown one belong to. Raises UsageError, SpecError.
+    unknown one belong to. force: replace files that exist. Raises UsageError, SpecError, OutputFailure.
     """
     kernels, others = sorted_by_kind(table_files(sources))
     groups = [group for file in kernels for group in read_groups_of_table(file)]
     hardware, unknown = devices(groups, hw)
     usable = [g for g in groups if g.key.device in hardware and g.key.op in MODELS]
+    if not dry_run:
+        _check_outputs(out, usable, hardware, engines=bool(others), transfer=borrowing, force=force)
     fits = calibrate(usable, hardware)
     skipped = reasons(groups, unknown)
     if kernels and not fits:
@@ -88,14 +104,26 @@ def calibrate_tables(
     written: list[Path] = []
     if not dry_run and fits:
         stated = {"title": title or ", ".join(file.name for file in kernels), **({"url": source} if source else {})}
-        written += write(fits, out, {"measured": stated})
+        written += write(fits, out, {"measured": stated}, force=force)
         if borrowing and usable:
-            written.append(write_transfer(out, usable, hardware))
-    engines = tuple(refit_engines(others, out, dry_run)) if others else ()
+            written.append(write_transfer(out, usable, hardware, force=force))
+    engines = tuple(refit_engines(others, out, dry_run, force=force)) if others else ()
     written += [out / ENGINES] if others and not dry_run else []
     return Calibration(
         fits=fits, engines=engines, written=tuple(written), rows=sum(len(g.seconds) for g in groups), skipped=skipped
     )
+
+
+def _check_outputs(
+    out: Path, groups: Sequence[Group], hardware: Mapping[str, Hardware], *, engines: bool, transfer: bool, force: bool
+) -> None:
+    """Refuses, before anything is fitted, a folder with files that would be replaced without `force`."""
+    stacks = dict.fromkeys(stack for stack, _ in gather_groups(groups, hardware))
+    paths = [path for stack in stacks for path in files_of(stack, out)]
+    paths += [out / name for name, wanted in ((ENGINES, engines), (TRANSFER, transfer and groups)) if wanted]
+    for path in paths:
+        if path.parent.is_dir():  # else it is made
+            check_output(path, force=force)
 
 
 def sorted_by_kind(paths: Sequence[Path]) -> tuple[list[Path], list[Table]]:
@@ -114,9 +142,9 @@ def columns_of(path: Path) -> list[str]:
     """The first line's fields; of a file that is no CSV, something that is no table of kernels."""
     try:
         with open_text(path) as stream:
-            return next(csv.reader([stream.readline()]), [])
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise SpecError(f"cannot read {path}: {error}", code="E109") from error
+            return next(csv.reader([stream.readline(MAX_HEADER)]), [])
+    except (UnicodeDecodeError, csv.Error):
+        raise unusable(path, "its first line is no header of a table") from None
 
 
 def reasons(groups: Sequence[Group], unknown: Mapping[str, int]) -> dict[str, int]:
@@ -129,7 +157,7 @@ def reasons(groups: Sequence[Group], unknown: Mapping[str, int]) -> dict[str, in
     return skipped
 
 
-def refit_engines(tables: Sequence[Table], out: Path, dry_run: bool) -> Iterator[str]:
+def refit_engines(tables: Sequence[Table], out: Path, dry_run: bool, *, force: bool = False) -> Iterator[str]:
     """What whole runs say of engines, one line each; written to `engines.yaml` of the folder."""
     from archsim.calibration.engine_fits import refit
     from archsim.calibration.engine_fits import write as write_engines
@@ -140,15 +168,18 @@ def refit_engines(tables: Sequence[Table], out: Path, dry_run: bool) -> Iterator
     lines: list[str] = []
     document = refit(known, tables, lines.append)
     if not dry_run:
-        write_engines(document, path, out / ENGINES)
+        write_engines(document, path, make_folder(out) / ENGINES, force=force)
     yield from lines
 
 
-def write_transfer(out: Path, groups: Sequence[Group], hardware: Mapping[str, Hardware]) -> Path:
+def write_transfer(
+    out: Path, groups: Sequence[Group], hardware: Mapping[str, Hardware], *, force: bool = False
+) -> Path:
     """What it costs to use a fit of another device, engine or format: `transfer.yaml` of the folder."""
     whole = [group for _, group in gather_groups(groups, hardware)]
-    path = out / "transfer.yaml"
-    write_yaml(path, {"schema": "archsim.transfer/1", "levels": levels(whole, hardware, read_entries(out))})
+    path = make_folder(out) / TRANSFER
+    document = {"schema": "archsim.transfer/1", "levels": levels(whole, hardware, read_entries(out))}
+    write_yaml(path, document, force=force)
     return path
 
 
@@ -158,7 +189,7 @@ def table_files(sources: Sequence[Path]) -> list[Path]:
     for path in sources:
         if path.is_dir():
             files += sorted(file for pattern in TABLES for file in path.glob(pattern))
-        elif path.is_file():
+        elif path.exists():
             files.append(path)
         else:
             raise UsageError(f"cannot read {quote(str(path), 200)}: no such file or folder")
@@ -173,10 +204,10 @@ def read_groups_of_table(path: Path) -> list[Group]:
     """The groups of one table, without rows that its campaign held back. Raises SpecError for a file that is none."""
     try:
         groups = table.read_groups(path, leave=HELD)
-    except (OSError, EOFError, UnicodeDecodeError, ValueError) as error:
-        raise SpecError(f"cannot read {path} as a kernel table: {error}") from error
+    except (ValueError, csv.Error) as error:
+        raise unusable(path, f"no kernel table: {shorten(inert(str(error)), 200)}") from None
     if groups and not any(group.key.op for group in groups):
-        raise SpecError(f"{path} is no kernel table: it has no column `op`")
+        raise unusable(path, "no kernel table: it has no column `op`")
     return groups
 
 

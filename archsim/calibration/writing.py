@@ -1,37 +1,20 @@
-"""Files that are there whole or not at all."""
+"""Calibration documents as YAML, laid out for people."""
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from archsim.base.json_types import JsonMapping
+from archsim.base.output_file import write_text
 
 
-def write_text(path: Path, text: str) -> None:
-    """As `write_bytes`, in UTF-8."""
-    write_bytes(path, text.encode())
+def write_yaml(path: Path, data: JsonMapping, head: str = "", *, force: bool = False) -> None:
+    """A YAML file in the order given: short mappings and lists of numbers stay on one line. head: comment lines.
 
-
-def write_bytes(path: Path, data: bytes) -> None:
-    """Writes beside the file and renames: a reader sees the old content or the new."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
-
-
-def write_yaml(path: Path, data: JsonMapping, head: str = "") -> None:
-    """A YAML file in the order given: short mappings and lists of numbers stay on one line. head: comment lines."""
+    force: replace a file that exists. Raises OutputRefused, OutputFailure.
+    """
     import yaml
 
     class Dumper(yaml.SafeDumper):
@@ -50,4 +33,5 @@ def write_yaml(path: Path, data: JsonMapping, head: str = "") -> None:
 
     for kind in (dict, list, tuple):
         Dumper.add_representer(kind, represent)
-    write_text(path, head + yaml.dump(dict(data), Dumper=Dumper, sort_keys=False, width=110, allow_unicode=True))
+    text = yaml.dump(dict(data), Dumper=Dumper, sort_keys=False, width=110, allow_unicode=True)
+    write_text(path, head + text, force=force)

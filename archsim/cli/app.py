@@ -37,7 +37,8 @@ COMMANDS = {
 word of Python, both have a `_` behind it."""
 
 EPILOG = (
-    "Exit codes: 0 answered; 1 the answer is no; 2 usage; 3 invalid input file; 70 internal error; 130 interrupted."
+    "Exit codes: 0 answered; 1 the answer is no; 2 usage; 3 invalid input file; 70 internal error; "
+    "74 output cannot be written; 130 interrupted; 141 the reader closed the pipe."
 )
 
 

@@ -28,6 +28,7 @@ def calibrate(
     ] = None,
     title: Annotated[str, typer.Option(help="What the measurements are, for the file.")] = "",
     source: Annotated[str, typer.Option(metavar="URL", help="Where they come from, for the file.")] = "",
+    force: o.Force = False,
     json: o.AsJson = False,
     format: o.Format = o.Layout.table,
     no_color: o.NoColor = False,
@@ -40,7 +41,9 @@ def calibrate(
     from archsim.render.flat import flatten
     from archsim.render.pages.calibrate import page
 
-    answer = calibrate_tables(from_, out=out, dry_run=dry_run, borrowing=borrowing, title=title, source=source, hw=hw)
+    answer = calibrate_tables(
+        from_, out=out, dry_run=dry_run, borrowing=borrowing, title=title, source=source, hw=hw, force=force
+    )
     stacks = answer.to_dict()["stacks"]
     output.emit_answer(
         "json" if json else format, no_color, answer.to_dict, lambda: page(answer),

@@ -33,6 +33,7 @@ def claims(
     verdict: Only = None,
     html: Html = None,
     write_report: Report = None,
+    force: o.Force = False,
     json: o.AsJson = False,
     format: p.Format = p.PageLayout.table,
     quiet: o.Quiet = False,
@@ -43,14 +44,16 @@ def claims(
     Each claim is a check in YAML over the specs of the catalog; no result and no verdict is written by hand.
     """
     from archsim import api
-    from archsim.calibration.writing import write_text
+    from archsim.base.output_file import check_output, write_text
     from archsim.render.pages import claims as claims_page
 
+    check_output(html, force=force)
+    check_output(write_report, force=force)
     ledger = api.claims(id=tuple(id or ()), verdict=None if verdict is None else verdict.value)
     if html is not None:
-        write_text(html, claims_page.document(ledger))
+        write_text(html, claims_page.document(ledger), force=force)
     if write_report is not None:
-        write_text(write_report, claims_page.markdown(ledger))
+        write_text(write_report, claims_page.markdown(ledger), force=force)
     layout = p.PageLayout.json if json else format
     if layout is p.PageLayout.md and not quiet:
         output.emit(claims_page.markdown(ledger))

@@ -31,19 +31,23 @@ def import_(
     expect: Annotated[
         str | None, typer.Option("--expect", metavar="N", help="Compare with N parameters, such as 596049920 or 0.6B.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace FILE if it is there.")] = False,
+    force: o.Force = False,
     json: o.AsJson = False,
     no_color: o.NoColor = False,
 ) -> None:
     """A checkpoint's config.json as a spec in YAML, and a check of its size against the published one."""
+    from archsim.base.output_file import check_output, write_text
     from archsim.counts.count import count
 
+    check_output(out, force=force)
     text, document, model = spec_of(path)
     total = count(model).total
     found = compare(total, document, expect) if check or expect is not None else None
     if not json and found is not None and not found.equal:
         raise differs(found)
-    written = _write(out, text, force) if out is not None and (found is None or found.equal) else None
+    written = out if found is None or found.equal else None
+    if written is not None:
+        write_text(written, text, force=force)
     if json:
         output.emit_json(_answer(path, document, total, written, found))
     elif written is not None or found is not None:
@@ -52,22 +56,6 @@ def import_(
         output.emit(text)
     if found is not None and not found.equal:
         raise typer.Exit(1)
-
-
-def _write(path: Path, text: str, force: bool) -> Path:
-    """Write the spec. Raises UsageError where a file would be lost, or the place cannot be written."""
-    from archsim.base.diagnostics import quote
-    from archsim.base.errors import UsageError
-
-    try:
-        with path.open("w" if force else "x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise UsageError(f"{quote(str(path), 200)} is there already", hints=("`--force` replaces it",)) from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "not a usable path"
-        raise UsageError(f"cannot write {quote(str(path), 200)}: {reason}") from None
-    return path
 
 
 def _report(written: Path | None, check: Check | None) -> str:
@@ -128,6 +116,7 @@ def _catalog_spec(name: str) -> tuple[str, JsonObject, Model]:
     import yaml
 
     from archsim.spec import load
+    from archsim.spec.loader import content
 
     try:
         model, resolved = load.open_model(name)
@@ -142,7 +131,7 @@ def _catalog_spec(name: str) -> tuple[str, JsonObject, Model]:
         raise
     if resolved.origin == "path":
         raise UsageError(f"{quote(name, 200)} is a spec already", hints=("`archsim show` prints it",))
-    text = Path(resolved.path).read_text("utf-8")
+    text = content(resolved.path).decode("utf-8")
     return text, yaml.safe_load(text), model
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NoReturn
 
 from archsim.base.diagnostics import inert, shorten
-from archsim.base.errors import ArchsimError, InternalError, UsageError
+from archsim.base.errors import ArchsimError, InternalError, OutputFailure, ReaderGone, UsageError
 from archsim.cli.output import emit_json, say
+from archsim.cli.streams import guarded
 
 INTERRUPTED = 130
 
@@ -24,6 +26,10 @@ WORDS = {
 """Words of the parser's messages, and what a reader understands better."""
 
 
+class OutOfMemory(UsageError):
+    """More is asked for than this machine's memory holds."""
+
+
 class CommandLineError(UsageError):
     """An option or argument that no command takes, or that is missing."""
 
@@ -34,22 +40,27 @@ def run() -> NoReturn:
     """The entry point of the command `archsim`."""
     gc.set_threshold(200_000)  # collections while modules load find nothing to free
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # which it would look for in all packages
+    signal.signal(signal.SIGTERM, _terminate)
     code = main(sys.argv[1:])
     gc.freeze()  # nor do those of the interpreter's exit: the process ends here
     sys.exit(code)
 
 
+def _terminate(number: int, frame: object) -> NoReturn:
+    """End as after Ctrl-C: half files are removed on the way out."""
+    sys.exit(128 + number)
+
+
 def main(args: Sequence[str]) -> int:
     """Run a command line; returns the exit code. Nothing but the answer goes to stdout."""
-    _tolerant_streams()
-    try:
-        return _run_guarded(lambda: _dispatch(list(args)), wants_json(args), "--no-color" in args)
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
-        return INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    with guarded():
+        try:
+            return _run_guarded(lambda: _dispatch(list(args)), wants_json(args), "--no-color" in args)
+        except KeyboardInterrupt:
+            sys.stderr.write("interrupted\n")
+            return INTERRUPTED
+        finally:
+            sys.stderr.flush()
 
 
 def wants_json(args: Sequence[str]) -> bool:
@@ -72,13 +83,13 @@ def _dispatch(args: list[str]) -> int:
 def _run_guarded(work: Callable[[], int], as_json: bool, no_color: bool) -> int:
     """The exit code of `work`, every exception reported."""
     try:
-        return work()
+        code = work()
+        sys.stdout.flush()
+        return code
     except ArchsimError as error:
         return _report(error, as_json, no_color)
-    except BrokenPipeError:
-        raise
-    except RecursionError as error:
-        return _report(_internal(error), as_json, no_color)
+    except MemoryError:
+        return _report(OutOfMemory("out of memory", hints=("ask for less at once",)), as_json, no_color)
     except Exception as error:
         usage = _usage(error)
         if usage is None and type(error).__name__ == "Abort":
@@ -87,8 +98,14 @@ def _run_guarded(work: Callable[[], int], as_json: bool, no_color: bool) -> int:
 
 
 def _report(error: ArchsimError, as_json: bool, no_color: bool) -> int:
-    if as_json:
-        emit_json(error.to_dict())
+    """Say what went wrong, on stdout where JSON was asked for and can be written, and give the exit code."""
+    if isinstance(error, ReaderGone):
+        return error.exit_code
+    if as_json and not isinstance(error, OutputFailure):
+        try:
+            emit_json(error.to_dict())
+        except (OutputFailure, ReaderGone) as closed:
+            return _report(closed, as_json, no_color)
     else:
         say(error, no_color)
     return error.exit_code
@@ -124,11 +141,3 @@ def _internal(error: BaseException) -> InternalError:
             "`ARCHSIM_DEBUG=1` prints the traceback",
         ),
     )
-
-
-def _tolerant_streams() -> None:
-    """A terminal that lacks a sign gets a replacement instead of an exception."""
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="replace")

@@ -46,6 +46,7 @@ def measure(
     ] = None,
     resume: Annotated[bool, typer.Option(help="Leave out points that DIR has already.")] = True,
     threads: Annotated[int, typer.Option(min=1, help="Processors that a CPU run is pinned to.")] = 1,
+    force: Annotated[bool, typer.Option("--force", help="Replace the FILE of --plan if it exists.")] = False,
     list_: Annotated[bool, typer.Option("--list", help="Show suites and their points.")] = False,
     json: o.AsJson = False,
     quiet: o.Quiet = False,
@@ -63,7 +64,7 @@ def measure(
     if list_:
         _list(asked, json, no_color)
     elif plan is not None:
-        _plan(asked, plan, seconds, json)
+        _plan(asked, plan, seconds, json, force)
     else:
         _measure(asked, out, (started, seconds), resume, threads, _MeasureView(json, quiet, no_color))
 
@@ -130,18 +131,20 @@ def _list(asked: _Asked, json: bool, no_color: bool) -> None:
     output.emit_page(suites_page(found, asked.size), "table", no_color)
 
 
-def _plan(asked: _Asked, path: Path, seconds: float, json: bool) -> None:
+def _plan(asked: _Asked, path: Path, seconds: float, json: bool, force: bool) -> None:
     """Write what would be timed, in order, as a kernel table without times."""
+    from archsim.base.output_file import check_output
     from archsim.measure import table
     from archsim.measure.machine import engine
     from archsim.measure.plan import make
 
     if asked.hw is None and asked.device is None:
         raise UsageError("a plan needs the device's name", hints=("give `--hw`, or `--device` to read it here",))
+    check_output(path, force=force)
     name = asked.name()
     plan = make(asked.points(), seconds, (), name, asked.size)
     chosen = plan.points[: plan.chosen]
-    rows = table.write_plan(path, chosen, name, engine())
+    rows = table.write_plan(path, chosen, name, engine(), force=force)
     facts = {
         "schema": "archsim.measure.plan/1", "file": str(path), "device": name, "points": len(chosen),
         "kernels": rows, "runs": [p.text() for p in chosen if p.whole], "of": len(plan.points),

@@ -118,6 +118,7 @@ Changes = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of the spec, such as attention.n_kv_heads=4."),
 ]
+Force = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Short for --format json.")]
 Format = Annotated[Layout, typer.Option("--format", help="What the answer is written as.")]
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="List every assumption.")]

@@ -26,12 +26,9 @@ WIDTH: ContextVar[int | None] = ContextVar("WIDTH", default=None)
 
 
 def emit(text: str) -> None:
-    """Write the answer. A reader that has gone away (`| head`) is no error."""
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        _discard(sys.stdout)
+    """Write the answer. Raises OutputFailure and ReaderGone (`archsim.cli.streams`)."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def emit_json(data: JsonObject) -> None:
@@ -143,8 +140,3 @@ def use_colour(stream: TextIO, no_color: bool = False) -> bool:
 def _plain(value: object) -> Any:
     """What json does not know: tuples are lists already; paths and the like are text."""
     return value.item() if hasattr(value, "item") else str(value)
-
-
-def _discard(stream: TextIO) -> None:
-    """Let whatever is still buffered go nowhere, so that closing the stream at exit is quiet."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

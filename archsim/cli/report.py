@@ -53,6 +53,7 @@ def report(
     set_: o.Changes = None,
     light: Light = False,
     stamp: Stamp = "",
+    force: o.Force = False,
     json: o.AsJson = False,
     quiet: o.Quiet = False,
 ) -> None:
@@ -62,14 +63,16 @@ def report(
     the others are compared with. Two runs write the same bytes.
     """
     from archsim import api
+    from archsim.base.output_file import check_output
 
+    check_output(out, force=force)
     asked: ReportOptions = {
         "weights": weights, "devices": devices, "batch": batch, "input_len": input_len, "output_len": output_len,
         "kv_cache_dtype": kv_cache_dtype, "engine": engine, "set": tuple(set_ or ()), "light": light, "stamp": stamp,
     }  # fmt: skip
     asked["command"] = _command(model, hw, asked)
     answer = api.report(list(model), hw, **asked)
-    answer.write(out)
+    answer.write(out, force=force)
     if json:
         output.emit_json(answer.to_dict())
     elif not quiet:

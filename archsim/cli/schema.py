@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from archsim.cli import options as o
 from archsim.cli import output
 
 
@@ -26,6 +27,7 @@ def schema(
     write: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write all of them to DIR as KIND.schema.json.")
     ] = None,
+    force: o.Force = False,
     json: Annotated[bool, typer.Option("--json", help="A schema is JSON already; accepted for symmetry.")] = False,
 ) -> None:
     """JSON Schema of the documents, for editors and other programs."""
@@ -34,5 +36,5 @@ def schema(
     if write is None:
         output.emit(text_of(kind.value))
         return
-    for path in write_all(write):
+    for path in write_all(write, force=force):
         output.emit(f"{path}\n")

@@ -17,6 +17,7 @@ All = Annotated[bool, typer.Option("-v", "--verbose", help="List every row of th
 
 def survey(
     html: Html = None,
+    force: o.Force = False,
     json: o.AsJson = False,
     format: p.Format = p.PageLayout.table,
     verbose: All = False,
@@ -29,12 +30,13 @@ def survey(
     that differs from them is listed with what the spec says and its source.
     """
     from archsim import api
-    from archsim.calibration.writing import write_text
+    from archsim.base.output_file import check_output, write_text
     from archsim.render.pages import survey as survey_page
 
+    check_output(html, force=force)
     answer = api.survey()
     if html is not None:
-        write_text(html, survey_page.document(answer))
+        write_text(html, survey_page.document(answer), force=force)
     layout = p.PageLayout.json if json else format
     bare = quiet and layout is not p.PageLayout.html
     output.emit_answer(

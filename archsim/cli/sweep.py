@@ -45,7 +45,7 @@ def sweep(
     columns: s.Columns = None,
     out: s.Out = None,
     plot: s.Plot = None,
-    force: s.Force = False,
+    force: o.Force = False,
     json: o.AsJson = False,
     format: p.Format = p.PageLayout.table,
     no_color: o.NoColor = False,
@@ -99,13 +99,13 @@ def _watch(points: int, progress: Progress, interrupt: Interrupt, done: list[int
 
 def _to_file(swept: Sweep, path: Path, force: bool, picture: _Picture) -> bool:
     """All rows into a file, which holds what is complete if the sweep is interrupted."""
-    from archsim.render.sweep_file import Output
+    from archsim.render.sweep_file import SweepFile
 
-    target = Output(path, swept.names, swept.notes, force)
+    target = SweepFile(path, swept.names, swept.notes, force)
     rows = [0]
 
     def take(chunk: Any) -> None:
-        target.writer.write(chunk)
+        target.write(chunk)
         rows[0] += chunk.points
 
     try:
@@ -153,11 +153,10 @@ class _Picture:
     """What a page or a picture needs of the points, collected beside whatever else is done with them."""
 
     def __init__(self, swept: Sweep, path: Path | None, force: bool, asked: Asked) -> None:
-        from archsim.base.errors import UsageError
+        from archsim.base.output_file import check_output
 
-        if path is not None and path.exists() and not force:
-            raise UsageError(f"{path} exists", hints=("`--force` writes over it",))
-        self.swept, self.path, self.asked = swept, path, asked
+        check_output(path, force=force)
+        self.swept, self.path, self.force, self.asked = swept, path, force, asked
         self._best: Best | None = None
         self._curves: Curves | None = None
         if path is not None:
@@ -196,9 +195,9 @@ class _Picture:
     def write(self, points: int) -> None:
         """The file of `--plot`, where one is wanted."""
         if self.path is not None:
-            from archsim.calibration.writing import write_text
+            from archsim.base.output_file import write_text
 
-            write_text(self.path, self.html(points))
+            write_text(self.path, self.html(points), force=self.force)
 
 
 QUIET_S = 0.5

@@ -55,4 +55,3 @@ Out = Annotated[
 Plot = Annotated[
     Path | None, typer.Option("--plot", metavar="FILE", help="Write the page with a chart as HTML (see --format html).")
 ]
-Force = Annotated[bool, typer.Option("--force", help="Write over a file that exists.")]

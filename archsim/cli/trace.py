@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -29,7 +27,7 @@ def trace(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE.json", help="Where to write it; else to stdout.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that exists.")] = False,
+    force: o.Force = False,
     devices: o.Devices = "auto",
     tp: o.Tp = None,
     pp: o.Pp = None,
@@ -49,7 +47,9 @@ def trace(
     Load the file in https://ui.perfetto.dev or chrome://tracing. Times are the expected ones of `archsim estimate`.
     """
     from archsim import api
+    from archsim.base.output_file import check_output, write_text
 
+    check_output(out, force=force)
     answer = api.trace(
         model, hw, phase=phase.value, devices=devices, tp=tp, pp=pp, ep=ep, dp=dp, batch=batch,
         input_len=input_len, output_len=output_len, weights=weights, kv_cache_dtype=kv_cache_dtype,
@@ -62,21 +62,5 @@ def trace(
     if out is None:
         output.emit(text)
         return
-    _write(out, text, force)
+    write_text(out, text, force=force)
     sys.stderr.write(f"{len(answer.slices):,} events, {answer.phase.expected_s * 1e3:.4g} ms, in {out}\n")
-
-
-def _write(path: Path, text: str, force: bool) -> None:
-    """The file, whole or not at all."""
-    from archsim.base.errors import SpecError, UsageError
-
-    if path.exists() and not force:
-        raise UsageError(f"{path} exists", hints=("`--force` writes over it",))
-    part = path.with_name(path.name + ".part")
-    try:
-        part.write_text(text, "utf-8")
-        os.replace(part, path)
-    except OSError as error:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-        raise SpecError(f"cannot write {path}: {error.strerror or error}", code="E109") from None

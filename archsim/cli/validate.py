@@ -36,9 +36,6 @@ Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write
 Report = Annotated[
     Path | None, typer.Option("--write-report", metavar="FILE", help="Write the accuracy page, as Markdown.")
 ]
-OWN_PAGE = Path("reports/accuracy.md")
-"""The project's own accuracy page."""
-
 Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="At most so many rows, drawn with a fixed seed.")]
 Wanted = Annotated[
     str | None, typer.Option("--by", metavar="A,B", help="Tables by these, such as op,device in place of the usual.")
@@ -54,6 +51,7 @@ def validate(
     size: Size = None,
     html: Html = None,
     write_report: Report = None,
+    force: o.Force = False,
     max_median_ape: Most = None,
     by: Wanted = None,
     limit: Limit = None,
@@ -66,18 +64,18 @@ def validate(
     """How wrong predictions are, beside measurements that they never see.
 
     FILE is told apart by its columns. Every row is predicted or refused with a reason; the naive roofline's errors
-    stand beside. Without FILE, the cited public runs that come with archsim; in a folder with reports/accuracy.md that
-    page is then made anew. A MODEL is instantiated and timed here.
+    stand beside. Without FILE, the cited public runs that come with archsim. A MODEL is instantiated and timed here.
     """
     from archsim import api
+    from archsim.base.output_file import check_output
 
+    check_output(html, force=force)
+    check_output(write_report, force=force)
     most = _share(max_median_ape)
     answer = api.validate(what, limit=limit, device=device, size=size)
     layout = o.Layout.json if json else format
-    if what is None and limit is None and write_report is None and OWN_PAGE.is_file():
-        write_report = OWN_PAGE
     view = _ValidateView(_names(by, answer), verbose, quiet, no_color)
-    _write(answer, html, write_report)
+    _write(answer, html, write_report, force)
     _print(answer, layout, view)
     _judge(answer, most, no_color)
 
@@ -125,22 +123,22 @@ def _names(by: str | None, answer: Answer) -> tuple[str, ...]:
     return names
 
 
-def _write(answer: Answer, html: Path | None, report: Path | None) -> None:
+def _write(answer: Answer, html: Path | None, report: Path | None, force: bool) -> None:
     """The files that were asked for, each whole or not at all."""
     if html is None and report is None:
         return
-    from archsim.calibration.writing import write_text
+    from archsim.base.output_file import write_text
     from archsim.measure.model_check import ModelCheck
 
     if html is not None:
         from archsim.render.html.validate import document, model_document
 
         page = model_document(answer) if isinstance(answer, ModelCheck) else document(_answers(answer))
-        write_text(html, page)
+        write_text(html, page, force=force)
     if report is not None:
         from archsim.render.pages.accuracy import accuracy
 
-        write_text(report, accuracy(_answers(answer)))
+        write_text(report, accuracy(_answers(answer)), force=force)
 
 
 def _print(answer: Answer, layout: o.Layout, view: _ValidateView) -> None:

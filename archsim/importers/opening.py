@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError
+from archsim.base.input_file import is_file, parse_json, read_text
 from archsim.base.json_types import JsonObject
 from archsim.spec import load
 from archsim.spec.catalog import Resolved
@@ -42,11 +42,11 @@ def open_model(name: str, changes: Iterable[str] = ()) -> tuple[Model, Resolved]
 def import_document(name: str) -> tuple[Path, JsonObject] | None:
     """The file that a path means and its document; None for what is no file of a checkpoint."""
     path = _path(name)
-    if path.suffix.lower() == ".gguf" and _is_file(path):
+    if path.suffix.lower() == ".gguf" and is_file(path):
         from archsim.importers.gguf.describe import from_gguf
 
         return path, from_gguf(path)
-    if path.name.lower().endswith(TENSORS) and _is_file(path):
+    if path.name.lower().endswith(TENSORS) and is_file(path):
         from archsim.importers.safetensors import from_safetensors
 
         return path, from_safetensors(path, _config_document)
@@ -81,13 +81,6 @@ def _config_document(config: Path) -> JsonObject:
     return from_config(_read_json(config), config.resolve().parent.name)
 
 
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
-
-
 def _config_file(path: Path) -> Path | None:
     """The config.json that a path means, if it means one."""
     try:
@@ -100,14 +93,7 @@ def _config_file(path: Path) -> Path | None:
 
 def _read_json(path: Path) -> JsonObject:
     """The mapping in a JSON file. Raises SpecError (E109) for anything else."""
-    if path.stat().st_size > MAX_BYTES:
-        raise SpecError(f"{quote(str(path))} is larger than {MAX_BYTES:,} bytes", code="E109")
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, RecursionError) as error:
-        raise SpecError(f"{quote(str(path))} cannot be read: {type(error).__name__}", code="E109") from None
-    except ValueError as error:
-        raise SpecError(f"{quote(str(path))} is no valid JSON: {error}", code="E109") from None
+    document = parse_json(path, read_text(path, MAX_BYTES))
     if not isinstance(document, dict):
         raise SpecError(f"{quote(str(path))} holds no mapping", code="E109")
     if "model_type" not in document and "text_config" not in document:

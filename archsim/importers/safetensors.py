@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from typing import Any
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError
+from archsim.base.input_file import is_file, open_input, parse_json, read_input, read_text, unusable
 from archsim.base.json_types import JsonMapping, JsonObject
 
 CLASSES = ("linear", "expert", "embedding", "head")
@@ -178,9 +178,7 @@ def _numel(weight: Any) -> int:
 
 
 def _quantised_formats(config: Path) -> JsonMapping:
-    import json
-
-    data = json.loads(config.read_text("utf-8"))
+    data = parse_json(config, read_text(config, MAX_HEADER))
     found = data.get("quantization_config") or data.get("quantization") or {}
     return found if isinstance(found, Mapping) else {}
 
@@ -249,47 +247,37 @@ def read_tensors(path: Path) -> dict[str, Entry]:
     for shard in _shards(path):
         whole |= _one(shard)
         if len(whole) > MAX_TENSORS:
-            raise _bad(path, f"more than {MAX_TENSORS:,} tensors")
+            raise unusable(path, f"more than {MAX_TENSORS:,} tensors")
     return whole
 
 
 def _shards(path: Path) -> list[Path]:
     """The files of an index, which lie beside it."""
-    size = path.stat().st_size
-    if size > MAX_HEADER:
-        raise _bad(path, f"an index of {size:,} bytes")
-    files = _parse_json(path, path.read_bytes()).get("weight_map")
+    files = _parse_json(path, read_input(path, MAX_HEADER)).get("weight_map")
     if not isinstance(files, dict) or not files or not all(isinstance(f, str) for f in files.values()):
-        raise _bad(path, "it has no `weight_map`")
+        raise unusable(path, "it has no `weight_map`")
     names = sorted(set(files.values()))
-    if len(names) > MAX_SHARDS or any(name != os.path.basename(name) for name in names):
-        raise _bad(path, "its `weight_map` does not name files beside it")
-    missing = [name for name in names if not _is_file(path.with_name(name))]
+    if len(names) > MAX_SHARDS or any(name in ("", ".", "..") or name != os.path.basename(name) for name in names):
+        raise unusable(path, "its `weight_map` does not name files beside it")
+    missing = [name for name in names if not is_file(path.with_name(name))]
     if missing:
         listed = ", ".join(quote(name, 100) for name in missing[:3])
-        raise _bad(path, f"{len(missing)} of {len(names)} files are missing: {listed}")
+        raise unusable(path, f"{len(missing)} of {len(names)} files are missing: {listed}")
     return [path.with_name(name) for name in names]
 
 
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
-
-
 def _one(path: Path) -> dict[str, Entry]:
-    try:
-        with open(path, "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode) or status.st_size < 10:
-                raise _bad(path, "it is no safetensors file")
+    with open_input(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size < 10:
+            raise unusable(path, "it is no safetensors file")
+        try:
             (length,) = struct.unpack("<Q", file.read(8))
-            if not 2 <= length <= min(MAX_HEADER, status.st_size - 8):
-                raise _bad(path, f"a header of {length:,} bytes")
+            if not 2 <= length <= min(MAX_HEADER, size - 8):
+                raise unusable(path, f"a header of {length:,} bytes")
             document = _parse_json(path, file.read(length))
-    except OSError as error:
-        raise _bad(path, f"it cannot be read: {type(error).__name__}") from None
+        except (OSError, struct.error) as error:
+            raise unusable(path, f"it cannot be read: {type(error).__name__}") from None
     return {name: _entry(path, name, value) for name, value in document.items() if name != "__metadata__"}
 
 
@@ -297,13 +285,13 @@ def _parse_json(path: Path, data: bytes) -> JsonObject:
     """The mapping in a bounded piece of JSON."""
     containers = data.count(b"{") + data.count(b"[")
     if containers > MAX_CONTAINERS or data.count(b",") > MAX_VALUES:
-        raise _bad(path, "a header with more values than any model has")
+        raise unusable(path, "a header with more values than any model has")
     try:
         document = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError):
-        raise _bad(path, "its header is no valid JSON") from None
+        raise unusable(path, "its header is no valid JSON") from None
     if not isinstance(document, dict) or len(document) > MAX_TENSORS:
-        raise _bad(path, "its header is no mapping of tensors")
+        raise unusable(path, "its header is no mapping of tensors")
     return document
 
 
@@ -312,20 +300,16 @@ def _entry(path: Path, name: str, value: object) -> Entry:
     fields: JsonObject = value if isinstance(value, dict) else {}
     dtype, shape, place = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
     if not isinstance(dtype, str) or dtype not in BITS:
-        raise _bad(path, f"tensor {quote(name, 100)} has the unknown type {quote(str(dtype)[:40])}")
+        raise unusable(path, f"tensor {quote(name, 100)} has the unknown type {quote(str(dtype)[:40])}")
     if not isinstance(shape, list) or len(shape) > 8 or not all(map(_size, shape)) or prod(shape) > MAX_ELEMENTS:
-        raise _bad(path, f"tensor {quote(name, 100)} has an impossible shape")
+        raise unusable(path, f"tensor {quote(name, 100)} has an impossible shape")
     entry = Entry(dtype, tuple(shape))
     if not (isinstance(place, list) and len(place) == 2 and all(map(_size, place))):
-        raise _bad(path, f"tensor {quote(name, 100)} has no place")
+        raise unusable(path, f"tensor {quote(name, 100)} has no place")
     if place[1] - place[0] != entry.bytes:
-        raise _bad(path, f"tensor {quote(name, 100)} does not fill its place")
+        raise unusable(path, f"tensor {quote(name, 100)} does not fill its place")
     return entry
 
 
 def _size(n: object) -> bool:
     return isinstance(n, int) and not isinstance(n, bool) and 0 <= n <= MAX_ELEMENTS
-
-
-def _bad(path: Path, reason: str) -> SpecError:
-    return SpecError(f"cannot use {quote(str(path), 200)}: {reason}", code="E109")

@@ -7,13 +7,17 @@ import os
 import platform
 import subprocess
 import time
+from contextlib import suppress
 from importlib import metadata
+from itertools import count
 from pathlib import Path
 
-from archsim.base.errors import ArchsimError, UsageError
+from archsim.base.errors import ArchsimError, SpecError, UsageError
+from archsim.base.input_file import read_text
 from archsim.base.json_types import JsonObject
+from archsim.base.output_file import check_output, failures_of, write_text
 from archsim.base.version import VERSION
-from archsim.measure.table import replace
+from archsim.measure.table import LARGEST
 
 QUERY = (
     "name", "driver_version", "memory.total", "memory.used", "clocks.sm", "clocks.mem", "clocks.max.sm",
@@ -194,6 +198,9 @@ class DeviceFile:
         self.data = _existing(path) or {"schema": "archsim.device/1", "sessions": []}
         start = {"device": device, "name": name, "threads": threads, "before": environment(device), "after": None}
         self.data["sessions"].append(start)
+
+    def start(self) -> None:
+        """Write that a session has begun."""
         self._write()
 
     def finish(self, **facts: object) -> None:
@@ -202,12 +209,18 @@ class DeviceFile:
         self._write()
 
     def _write(self) -> None:
-        replace(self.path, json.dumps(self.data, indent=1, default=str) + "\n")
+        write_text(self.path, json.dumps(self.data, indent=1, default=str) + "\n", force=True)
 
 
 def _existing(path: Path) -> JsonObject | None:
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
+    """What earlier sessions wrote. A file that they did not write is kept under another name."""
+    if not os.path.lexists(path):
         return None
-    return found if isinstance(found, dict) and isinstance(found.get("sessions"), list) else None
+    check_output(path, force=True)
+    with suppress(ValueError, RecursionError, SpecError):
+        found = json.loads(read_text(path, LARGEST))
+        if isinstance(found, dict) and isinstance(found.get("sessions"), list):
+            return found
+    with failures_of(path):
+        path.rename(next(p for n in count(1) if not os.path.lexists(p := path.with_name(f"{path.name}.{n}"))))
+    return None

@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from archsim.base.input_file import read_text
 from archsim.base.json_types import JsonObject
 from archsim.measure.point import Key, Point, Result
-from archsim.measure.table import HELD, SOURCE
+from archsim.measure.table import HELD, LARGEST, SOURCE
 
 HEADER = """# Measured whole-model runs, random weights. A line is a run; times are of one forward pass on one device.
 schema_version: 1
@@ -68,7 +69,7 @@ def read(path: Path) -> list[JsonObject]:
     """All runs of a file whose lines are whole."""
     if not path.exists():
         return []
-    text = path.read_text("utf-8")
+    text = read_text(path, LARGEST)
     found = []
     for entry in text[: text.rfind("\n") + 1].splitlines():
         if entry.startswith("- {"):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsim.base.errors import UsageError
+from archsim.base.errors import SpecError
+from archsim.base.input_file import read_text
 from archsim.base.json_types import JsonMapping, JsonObject
+from archsim.base.output_file import make_folder, write_text
 from archsim.measure import runs as run_list
 from archsim.measure import table
 from archsim.measure.plan import Plan
@@ -49,18 +52,16 @@ class OutputFiles:
     """The result files of one folder, healed and open for more."""
 
     def __init__(self, out: Path) -> None:
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-            self.kernels = Lines(out / KERNELS, table.line(table.COLUMNS))
-            self.skips = Lines(out / SKIPS, table.line(table.SKIPPED))
-            self.runs = Lines(out / RUNS, run_list.HEADER)
-        except OSError as error:
-            raise UsageError(f"cannot write into {out}: {error.strerror}") from error
+        make_folder(out)
+        with ExitStack() as opened:
+            self.kernels = opened.enter_context(closing(Lines(out / KERNELS, table.line(table.COLUMNS))))
+            self.skips = opened.enter_context(closing(Lines(out / SKIPS, table.line(table.SKIPPED))))
+            self.runs = opened.enter_context(closing(Lines(out / RUNS, run_list.HEADER)))
+            self._opened = opened.pop_all()
 
     def close(self) -> None:
         """Close all files."""
-        for lines in (self.kernels, self.skips, self.runs):
-            lines.close()
+        self._opened.close()
 
 
 def done_before(out: Path) -> set[Key]:
@@ -87,8 +88,9 @@ class Session:
         from archsim.measure.machine import Clock, DeviceFile
 
         began = time.monotonic() if started is None else started
+        facts = DeviceFile(make_folder(self.out) / DEVICE, self.device, self.name, threads)
         store = OutputFiles(self.out)
-        facts = DeviceFile(self.out / DEVICE, self.device, self.name, threads)
+        facts.start()
         gc.freeze()  # captures and clean-up collect garbage: what is loaded by now need not be looked at again
         try:
             with pinned(threads if self.device == "cpu" else None):
@@ -152,15 +154,15 @@ class Session:
         mark, text = self.out / RUNNING, "|".join(point.key(self.name))
         tries = 1
         try:
-            before = mark.read_text("utf-8").rsplit("\n", 1)
+            before = read_text(mark, table.BLOCK).rsplit("\n", 1)
             tries += int(before[1]) if before[0] == text else 0
-        except (OSError, ValueError, IndexError):
-            pass
+        except (SpecError, ValueError, IndexError):
+            pass  # none, or none of ours
         if tries > MOST_TRIES:
             self._skip(store, point, f"the process ended {MOST_TRIES} times while this ran")
             mark.unlink(missing_ok=True)
             return True
-        mark.write_text(f"{text}\n{tries}", "utf-8")
+        write_text(mark, f"{text}\n{tries}", force=True)
         return False
 
     def _keep(self, store: OutputFiles, point: Point, result: Result, clock: int | None) -> None:

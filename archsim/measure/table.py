@@ -11,9 +11,13 @@ import io
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import BinaryIO
 
-from archsim.base.errors import UsageError
+from archsim.base.diagnostics import quote
+from archsim.base.errors import OutputRefused
+from archsim.base.input_file import read_text
 from archsim.base.json_types import JsonObject
+from archsim.base.output_file import check_output, failures_of, write_text
 from archsim.measure.point import DIMS, Key, Point, Result
 
 COLUMNS = (
@@ -25,39 +29,67 @@ COLUMNS = (
 SKIPPED = ("suite", "model", "op", "device", "dtype", "kv_dtype", *DIMS, "kernel", "l2", "reason")
 SOURCE = "own measurement"
 FIT, HELD = "own", "held"
+LARGEST = 256 * 2**20
+"""Bytes of a result file at most."""
+BLOCK = 1 << 16
+"""Bytes that are looked through at once."""
 TEMPORARY = "not measured: "
 """How the reason of a point begins that a later session should try again."""
 
 
 class Lines:
-    """A file that grows by whole lines. `header` is its first line."""
+    """A file that grows by whole lines. `header` is what it begins with; a file that begins otherwise is left alone.
+
+    Raises OutputRefused for a file that is not one of ours, OutputFailure where it cannot be written.
+    """
 
     def __init__(self, path: Path, header: str) -> None:
         self.path = path
-        heal(path)
-        self._file = path.open("a", encoding="utf-8", newline="")
-        if path.stat().st_size == 0:
-            self.write(header)
+        heal(path, header)
+        with failures_of(path):
+            self._file = path.open("a", encoding="utf-8", newline="")
+            if path.stat().st_size == 0:
+                self.write(header)
 
     def write(self, line: str) -> None:
         """Append one line, so that it is in the file when the call returns."""
-        self._file.write(line.rstrip("\n") + "\n")
-        self._file.flush()
+        with failures_of(self.path):
+            self._file.write(line.rstrip("\n") + "\n")
+            self._file.flush()
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        with failures_of(self.path):
+            self._file.close()
 
 
-def heal(path: Path) -> None:
-    """Cut off what stands behind the last end of line."""
-    if not path.exists():
+def heal(path: Path, header: str) -> None:
+    """Cut off what stands behind the last end of line of a file that begins with `header`, or is torn within it.
+
+    Raises OutputRefused for any other file.
+    """
+    if not os.path.lexists(path):
         return
-    with path.open("rb+") as file:
-        data = file.read()
-        whole = data.rfind(b"\n") + 1
-        if whole != len(data):
-            file.truncate(whole)
+    check_output(path, force=True)
+    begin = header.rstrip("\n").encode() + b"\n"
+    with failures_of(path), path.open("rb+") as file:
+        seen = file.read(len(begin))
+        if not begin.startswith(seen):
+            hint = "measure into another folder with `--out DIR`"
+            raise OutputRefused(f"{quote(path, 200)} is not a file of `archsim measure`", hints=(hint,))
+        file.truncate(_whole_lines(file) if seen == begin else 0)
+
+
+def _whole_lines(file: BinaryIO) -> int:
+    """Bytes up to the last end of line, looked for from the end on."""
+    end = file.seek(0, os.SEEK_END)
+    while end:
+        start = max(0, end - BLOCK)
+        file.seek(start)
+        if (found := file.read(end - start).rfind(b"\n")) >= 0:
+            return start + found + 1
+        end = start
+    return 0
 
 
 def line(values: Iterable[object]) -> str:
@@ -101,7 +133,7 @@ def read(path: Path) -> Iterator[dict[str, str]]:
     """Rows of a CSV file; a torn last line is left out. Nothing where there is no file."""
     if not path.exists():
         return
-    text = path.read_text("utf-8")
+    text = read_text(path, LARGEST)
     whole = text[: text.rfind("\n") + 1]
     for row in csv.DictReader(io.StringIO(whole)):
         yield {name: value or "" for name, value in row.items() if name is not None}
@@ -114,20 +146,12 @@ def key_of(row: Mapping[str, str]) -> Key:
     return (*(row.get(name, "") for name in names), *sizes)
 
 
-def write_plan(path: Path, points: Iterable[Point], device: str, engine: str) -> int:
-    """A kernel table of `points` without times, and how many they are. Whole models are no kernels."""
+def write_plan(path: Path, points: Iterable[Point], device: str, engine: str, *, force: bool = False) -> int:
+    """A kernel table of `points` without times, and how many they are. Whole models are no kernels.
+
+    force: replace a file that exists. Raises OutputRefused, OutputFailure.
+    """
     rows = [cells(point, device, engine) for point in points if not point.whole]
     text = line(COLUMNS) + "".join(line(row[c] for c in COLUMNS) for row in rows)
-    replace(path, text)
+    write_text(path, text, force=force)
     return len(rows)
-
-
-def replace(path: Path, text: str) -> None:
-    """Write a whole file, or leave what was there."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
-        beside.write_text(text, "utf-8")
-        beside.replace(path)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from error

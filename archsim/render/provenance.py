@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from archsim.base.input_file import read_input
 from archsim.base.notes import Note
 from archsim.render.page import Section, footer, row
 from archsim.spec.catalog import BUILT_IN, STDIN, resolve
@@ -40,7 +41,7 @@ def digest(path: Path) -> str:
     if not path.is_file():
         return "folder"
     size = path.stat().st_size
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:8] if size <= LARGEST else f"{size:,} bytes"
+    return hashlib.sha256(read_input(path, LARGEST)).hexdigest()[:8] if size <= LARGEST else f"{size:,} bytes"
 
 
 def display_path(path: Path, origin: str) -> str:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from io import StringIO
+from io import StringIO, TextIOWrapper
 from itertools import repeat
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, BinaryIO, Protocol, TextIO
 
 import numpy as np
 
-from archsim.base.diagnostics import inert_json
-from archsim.base.errors import SpecError, UsageError
+from archsim.base.diagnostics import inert_json, quote
+from archsim.base.errors import UsageError
+from archsim.base.output_file import OutputFile, failures_of
 from archsim.render.flat import cell
 from archsim.sweeps.chunk import Chunk, plain, repeat_list
 from archsim.sweeps.columns import BY_NAME
@@ -77,10 +77,10 @@ class JsonWriter:
 class ParquetWriter:
     """Columns with their types; words and names as dictionaries."""
 
-    def __init__(self, path: Path, names: Sequence[str]) -> None:
+    def __init__(self, stream: BinaryIO, names: Sequence[str]) -> None:
         self.arrow, parquet = _pyarrow()
         self.schema = self.arrow.schema([(name, self._type(name)) for name in names])
-        self.file = parquet.ParquetWriter(path, self.schema)
+        self.file = parquet.ParquetWriter(stream, self.schema)
         self.waiting: list[Any] = []
 
     def _type(self, name: str) -> Any:
@@ -187,45 +187,52 @@ def _lines(parts: list[str | list[str]], points: int) -> Iterator[str]:
     return map("".join, zip(*columns, strict=True))
 
 
-class Output:
-    """A file that appears under its name when it is complete, or when what there is of it is.
-
-    Rows go to FILE.part; `done` ends the document and renames it, `drop` removes it.
-    """
+class SweepFile:
+    """A sweep's rows under a file name that says the format: there when `done`, or not at all."""
 
     def __init__(self, path: Path, names: Sequence[str], notes: Sequence[str] = (), force: bool = False) -> None:
-        self.path, self.part = path, path.with_name(path.name + ".part")
-        if path.exists() and not force:
-            raise UsageError(f"{path} exists", hints=("`--force` writes over it",))
-        self.stream: TextIO | None = None
-        try:
-            self.writer = self._opened(names, notes)
-        except OSError as error:
-            raise SpecError(f"cannot write {path}: {error.strerror or error}", code="E109") from None
-
-    def _opened(self, names: Sequence[str], notes: Sequence[str]) -> Writer:
-        kind = self.path.suffix.lower()
-        if kind == ".parquet":
-            return ParquetWriter(self.part, names)
-        if kind not in (".csv", ".json"):
+        kind = path.suffix.lower()
+        if kind not in (".csv", ".json", ".parquet"):
             raise UsageError(
-                f"{self.path.name} names no format that can be written",
+                f"{quote(path.name)} names no format that can be written",
                 hints=("name the file .csv, .json or .parquet",),
             )
-        self.stream = self.part.open("w", encoding="utf-8", newline="")
-        return CsvWriter(self.stream, names) if kind == ".csv" else JsonWriter(self.stream, names, notes)
+        self.path = path
+        self.text: TextIOWrapper | None = None
+        self.file = OutputFile(path, force=force)
+        try:
+            self.writer = self._opened(kind, names, notes)
+        except BaseException:
+            self.drop()
+            raise
+
+    def _opened(self, kind: str, names: Sequence[str], notes: Sequence[str]) -> Writer:
+        with failures_of(self.path):
+            if kind == ".parquet":
+                return ParquetWriter(self.file.stream, names)
+            self.text = TextIOWrapper(self.file.stream, encoding="utf-8", newline="")
+            return CsvWriter(self.text, names) if kind == ".csv" else JsonWriter(self.text, names, notes)
+
+    def write(self, chunk: Chunk) -> None:
+        """Add the rows of a block. Raises OutputFailure."""
+        with failures_of(self.path):
+            self.writer.write(chunk)
 
     def done(self) -> None:
-        """End the document and give it its name."""
-        self.writer.close()
-        if self.stream is not None:
-            self.stream.close()
-        os.replace(self.part, self.path)
+        """End the document and give it its name. Raises OutputFailure, and leaves nothing behind then."""
+        try:
+            with failures_of(self.path):
+                self.writer.close()
+                if self.text is not None:
+                    self.text.flush()
+        except BaseException:
+            self.drop()
+            raise
+        self.file.commit()
 
     def drop(self) -> None:
         """Leave nothing behind."""
-        with suppress(Exception):
-            self.writer.close()
-        if self.stream is not None:
-            self.stream.close()
-        self.part.unlink(missing_ok=True)
+        if self.text is not None:
+            with suppress(OSError, ValueError):
+                self.text.close()
+        self.file.drop()

@@ -9,7 +9,6 @@ archsim comes with always has an index: a wheel brings it, a clone makes it at f
 from __future__ import annotations
 
 import difflib
-import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Any, Literal, NamedTuple
 from archsim.base.derived import derived
 from archsim.base.diagnostics import quote
 from archsim.base.errors import NoSuchName, SpecError, UnknownName, UsageError
+from archsim.base.input_file import is_file, parse_json, read_text
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.spec.spelling import may_drop_dots, normalise, without_dots, without_suffixes
 
@@ -32,6 +32,9 @@ _TOP = {"models": "specs", "hw": "hardware", "formats": "specs", "engines": "spe
 _YAML = (".yaml", ".yml")
 _PATHS = (*_YAML, ".json", ".gguf")
 _LONGEST_NAME = 200
+
+LARGEST_INDEX = 64 * 2**20
+"""Bytes of an index of names."""
 
 LARGEST_PIPED = 4_000_000
 """Bytes of a document on standard input at most."""
@@ -175,11 +178,19 @@ def _claim(owners: dict[str, str], spelling: str, stem: str) -> None:
 
 def _is_path(name: str) -> bool:
     separated = os.sep in name or "/" in name
-    return name.lower().endswith(_PATHS) or os.path.isfile(name) or (separated and os.path.exists(name))
+    return name.lower().endswith(_PATHS) or is_file(name) or (separated and _exists(name))
+
+
+def _exists(name: str) -> bool:
+    """Whether there is anything of this name; False for one that is no path at all."""
+    try:
+        return os.path.exists(name)
+    except (OSError, ValueError):
+        return False
 
 
 def _from_path(name: str) -> Resolved:
-    if not os.path.exists(name):
+    if not _exists(name):
         raise SpecError(f"cannot use {quote(name, 200)}: no such file", code="E109")
     path = Path(name)
     own = path.parent.resolve().name if path.name == "config.json" else path.stem or path.resolve().name
@@ -292,7 +303,7 @@ def _built_in_roots(top: str) -> list[tuple[Path, str]]:
 def _shelf(kind: Kind, folder: Path, origin: str) -> _Shelf:
     """A folder of the user's: as it is now, with the index that lies in it."""
     path = _index_file(kind, folder)
-    index = _index(path) if path.is_file() else None
+    index = _index(path) if is_file(path) else None
     files = _files(folder / place for place in _PLACES[kind])
     return _Shelf(origin=origin, files=files, read_index=(lambda: index) if index else None)
 
@@ -347,10 +358,7 @@ def _files(places: Iterable[Path]) -> dict[str, str]:
 
 
 def _index(path: Path) -> _Index:
-    try:
-        return _checked(json.loads(path.read_text("utf-8")), path)
-    except (OSError, ValueError):
-        raise _broken(path, "not a valid index") from None
+    return _checked(parse_json(path, read_text(path, LARGEST_INDEX)), path)
 
 
 def _checked(data: Any, path: Path) -> _Index:

@@ -7,7 +7,6 @@ neither memory nor time. An alias shares the value of its anchor instead of copy
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,6 +14,7 @@ import yaml
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import InvalidValue, SpecError
+from archsim.base.input_file import MAX_DEPTH, read_input, unusable
 from archsim.base.json_types import JsonMapping
 from archsim.spec import scalars
 from archsim.spec.node import Mark, Node, NodeList, TextSource, merge
@@ -31,7 +31,6 @@ Model = TypeVar("Model", bound="BaseModel")
 MAX_BYTES = 4_000_000
 MAX_ALIASES = 2_000
 MAX_VALUES = 200_000
-MAX_DEPTH = 64
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _STR_TAGS = (None, "!", "tag:yaml.org,2002:str")
@@ -47,41 +46,36 @@ def read(path: str | os.PathLike[str]) -> Node:
 
 def content(path: str | os.PathLike[str]) -> bytes:
     """The bytes of a regular file of sane size. Raises SpecError (E109)."""
-    shown = os.fspath(path)
-    try:
-        return _bytes(shown)
-    except (OSError, ValueError) as error:
-        reason = "no such file" if isinstance(error, FileNotFoundError) else "the file cannot be read"
-        raise _unreadable(shown, getattr(error, "strerror", None) or reason) from None
+    return read_input(path, MAX_BYTES)
 
 
 def parse_bytes(data: bytes, path: str | os.PathLike[str]) -> Node:
     """The mapping in the bytes of a YAML file; `path` stands for it in messages. Raises SpecError like `read`."""
     shown = os.fspath(path)
     if b"\0" in data:
-        raise _unreadable(shown, "a binary file, not YAML text")
+        raise unusable(shown, "a binary file, not YAML text")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise _unreadable(shown, f"not UTF-8 text (byte {error.start:,})") from None
+        raise unusable(shown, f"not UTF-8 text (byte {error.start:,})") from None
     return parse_text(text, shown)
 
 
 def parse_text(text: str, name: str) -> Node:
     """The mapping in a YAML text; `name` stands for the file in messages. Raises SpecError like `read`."""
     if len(text) > MAX_BYTES:
-        raise _unreadable(name, f"larger than {MAX_BYTES:,} bytes")
+        raise unusable(name, f"larger than {MAX_BYTES:,} bytes")
     source = TextSource(name, tuple(text.splitlines()))
     try:
         value, mark = _Builder(source).document(yaml.parse(text, Loader=_LOADER))
     except yaml.YAMLError as error:
         raise _syntax(error, source) from None
     except UnicodeError:
-        raise _unreadable(name, "not UTF-8 text") from None
+        raise unusable(name, "not UTF-8 text") from None
     if isinstance(value, Node):
         return value
     if value is None:
-        raise _unreadable(name, "the file is empty")
+        raise unusable(name, "the file is empty")
     label = "a spec is a mapping of `key: value` lines"
     raise SpecError("the top level is not a mapping", code="E109", span=mark.span(), label=label)
 
@@ -99,22 +93,6 @@ def validate(node: Node, cls: type[Model], context: JsonMapping | None = None, *
         from archsim.spec.findings import translate
 
         raise translate(error, node, cls, document) from None
-
-
-def _bytes(shown: str) -> bytes:
-    status = os.stat(shown)
-    if stat.S_ISDIR(status.st_mode):
-        raise _unreadable(shown, "a directory, not a file")
-    if not stat.S_ISREG(status.st_mode):
-        raise _unreadable(shown, "not a regular file")
-    if status.st_size > MAX_BYTES:
-        raise _unreadable(shown, f"{status.st_size:,} bytes, more than the limit of {MAX_BYTES:,}")
-    with open(shown, "rb") as file:
-        return file.read(MAX_BYTES + 1)
-
-
-def _unreadable(name: str, reason: str) -> SpecError:
-    return SpecError(f"cannot use {quote(name, 200)}: {reason[:1].lower()}{reason[1:]}", code="E109")
 
 
 def _syntax(error: yaml.YAMLError, source: TextSource) -> SpecError:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from archsim.base.diagnostics import quote
-from archsim.base.errors import UnknownName, UsageError
+from archsim.base.errors import UnknownName
 from archsim.base.json_types import JsonObject
+from archsim.base.output_file import check_output, make_folder, write_text
 
 BASE = "https://json-schema.org/draft/2020-12/schema"
 KINDS = ("model", "hardware", "system", "format", "engine")
@@ -200,15 +201,14 @@ def text_of(kind: str) -> str:
     return json.dumps(schema(kind), indent=2, ensure_ascii=False) + "\n"
 
 
-def write_all(folder: Path) -> list[Path]:
-    """Write `KIND.schema.json` of every kind into a folder, made if it does not exist. Raises UsageError."""
-    written = []
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for kind in KINDS:
-            path = folder / f"{kind}.schema.json"
-            path.write_text(text_of(kind), "utf-8")
-            written.append(path)
-    except OSError as error:
-        raise UsageError(f"cannot write to {quote(folder, 200)}: {error.strerror}") from None
-    return written
+def write_all(folder: Path, *, force: bool = False) -> list[Path]:
+    """Write `KIND.schema.json` of every kind into a folder, made if it does not exist; all of them or none.
+
+    force: replace files that exist. Raises OutputRefused, OutputFailure.
+    """
+    paths = {make_folder(folder) / f"{kind}.schema.json": kind for kind in KINDS}
+    for path in paths:
+        check_output(path, force=force)
+    for path, kind in paths.items():
+        write_text(path, text_of(kind), force=force)
+    return list(paths)

@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 
 from archsim.base.derived import derived
 from archsim.base.errors import SpecError
+from archsim.base.input_file import parse_json, read_text
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.spec.catalog import data_roots
 from archsim.timing.classes.model import Fitted
@@ -26,6 +27,8 @@ from archsim.timing.surface_file import FILE as SURFACES
 FILE = "calibration.yaml"
 ABOUT = ("errors", "warnings")
 """What a file says of a fit beyond what a prediction needs."""
+LARGEST = 256 * 2**20
+"""Bytes of an index."""
 
 
 class Entry(NamedTuple):
@@ -183,9 +186,9 @@ def _index(folder: Path) -> JsonMapping:
     if not path.is_file():
         return derived(folder, _sources(folder), lambda: build_index(folder))
     try:
-        data: JsonMapping = json.loads(path.read_text("utf-8"))
+        data: JsonMapping = parse_json(path, read_text(path, LARGEST))
         data["entries"]
-    except (OSError, ValueError, KeyError, TypeError) as err:
+    except (SpecError, KeyError, TypeError) as err:
         raise SpecError(
             f"cannot use {path}: not a valid index", code="E109", hints=["remove it; it is built again"]
         ) from err

@@ -14,9 +14,12 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from archsim.base.errors import SpecError
+from archsim.base.input_file import read_input
 from archsim.timing.classes.surface import Axis, Surface
 
 FILE = "surfaces.json.gz"
+LARGEST = 64 * 2**20
+"""Bytes of the file."""
 SCALE = 10_000
 """Values are kept to four places: a hundredth of a per cent of the time."""
 
@@ -49,6 +52,5 @@ def read_surfaces(path: str, name: str) -> tuple[Surface, ...]:
 @lru_cache(maxsize=64)
 def _lines(path: str, modified: int) -> dict[str, str]:
     """The JSON of every fit, by its name."""
-    with open(path, "rb") as stream:
-        text = zlib.decompress(stream.read(), _GZIP).decode()
+    text = zlib.decompress(read_input(path, LARGEST), _GZIP).decode()
     return {name: data for name, _, data in (line.partition("\t") for line in text.splitlines())}

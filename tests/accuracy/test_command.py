@@ -134,7 +134,7 @@ def test_html_stands_alone(table: Path, tmp_path: Path, archsim: Callable[..., A
     hostile = t.write(
         tmp_path / "h.csv", [t.kernel(time_us=50 + i, engine="<script>alert(1)</script>") for i in range(5)]
     )
-    assert archsim("validate", str(hostile), "--html", str(out), "-q").code == 0
+    assert archsim("validate", str(hostile), "--html", str(out), "-q", "--force").code == 0
     text = out.read_text("utf-8")
     links = Links()
     links.feed(text)
@@ -144,7 +144,7 @@ def test_html_stands_alone(table: Path, tmp_path: Path, archsim: Callable[..., A
     assert links.tags["figure"] == 1
     assert links.tags["use"] == 5 + 1  # points and the key
     assert "prefers-color-scheme" in text
-    assert archsim("validate", str(hostile), "--html", str(out), "-q").code == 0
+    assert archsim("validate", str(hostile), "--html", str(out), "-q", "--force").code == 0
     assert out.read_text("utf-8") == text
 
 
@@ -201,7 +201,7 @@ def test_runs_are_listed(archsim_process: Callable[..., Any]) -> None:
 
 
 def test_the_accuracy_page_is_what_the_code_says() -> None:
-    """`archsim validate --write-report reports/accuracy.md` makes it anew."""
+    """`archsim validate --write-report reports/accuracy.md --force` makes it anew."""
     text = accuracy([package.validate()])
     assert (ROOT / "reports" / "accuracy.md").read_text("utf-8") == text
 

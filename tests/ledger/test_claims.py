@@ -97,7 +97,7 @@ def test_claims_of_note(ledger: Ledger, id: str, verdict: str, computed: str) ->
 
 
 def test_report_is_current(ledger: Ledger) -> None:
-    """`reports/claims.md` is what `archsim claims --write-report reports/claims.md` writes."""
+    """`reports/claims.md` is what `archsim claims --write-report reports/claims.md --force` writes."""
     assert (ROOT / "reports/claims.md").read_text("utf-8") == markdown(ledger)
 
 

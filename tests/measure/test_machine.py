@@ -89,7 +89,9 @@ def test_sessions_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "device.json"
     path.write_text("{")
     for _ in range(2):
-        machine.DeviceFile(path, "cpu", "a-cpu", 1).finish(seconds=1.0)
+        session = machine.DeviceFile(path, "cpu", "a-cpu", 1)
+        session.start()
+        session.finish(seconds=1.0)
     sessions = json.loads(path.read_text())["sessions"]
     assert len(sessions) == 2
     assert all(one["after"] and one["before"]["sensors"]["utc"] for one in sessions)

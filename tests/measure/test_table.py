@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from archsim.base.errors import UsageError
 from archsim.measure import runs, table
 from archsim.measure.plan import NAMES, points_of
 from archsim.measure.point import Point, Result, Timing
@@ -110,9 +111,7 @@ def test_runs_can_be_validated(tmp_path: Path) -> None:
 
 def test_nothing_is_half_written(tmp_path: Path) -> None:
     """A plan that cannot be written says so and leaves no file."""
-    from archsim.base.errors import UsageError
-
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="cannot write"):
-        table.replace(tmp_path / "file" / "plan.csv", "x")
+    with pytest.raises(UsageError, match="no folder"):
+        table.write_plan(tmp_path / "file" / "plan.csv", (), DEVICE, ENGINE)
     assert [p.name for p in tmp_path.iterdir()] == ["file"]

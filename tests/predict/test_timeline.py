@@ -144,7 +144,7 @@ def test_file_is_a_trace(archsim: Any, tmp_path: Path) -> None:
     assert archsim(*command).out == path.read_text()
     assert archsim(*command, "--out", str(path)).code == 2
     assert archsim(*command, "--out", str(path), "--force").code == 0
-    assert archsim(*command, "--out", str(tmp_path / "missing" / "x.json")).code == 3
+    assert archsim(*command, "--out", str(tmp_path / "missing" / "x.json")).code == 2
 
 
 def test_large_pipelines_are_drawn_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

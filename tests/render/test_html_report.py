@@ -483,7 +483,7 @@ def test_safe() -> None:
         (("report", "llama2-7b", "--hw", "h100,h100x", "--out", "x.html"), "h100x"),
         (("report", "llama2-7b", "--hw", "h100", "--weights", "fp9", "--out", "x.html"), "fp8"),
         (("report", *MANY, "--hw", "h100,a100,h200,l4,t4", "--out", "x.html"), "1 to 24"),
-        (("report", "llama2-7b", "--hw", "h100", "--out", "/proc/nothing/x.html"), "cannot be written"),
+        (("report", "llama2-7b", "--hw", "h100", "--out", "/proc/nothing/x.html"), "there is no folder"),
     ],
 )
 def test_usage_errors(args: tuple[str, ...], words: str, archsim: Any, tmp_path: Path) -> None:

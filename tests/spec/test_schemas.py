@@ -34,7 +34,7 @@ VALIDATORS = {kind: jsonschema.Draft202012Validator(schema(kind)) for kind in KI
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_file_is_what_the_command_writes(kind: str) -> None:
-    """`specs/schemas` is generated: `archsim schema --write specs/schemas` brings it up to date."""
+    """`specs/schemas` is generated: `archsim schema --write specs/schemas --force` brings it up to date."""
     assert (ROOT / "specs/schemas" / f"{kind}.schema.json").read_text("utf-8") == text_of(kind)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import mmap
 import os
 import re
-import stat
 import struct
 from dataclasses import dataclass, field
 from math import prod
@@ -19,6 +18,7 @@ from typing import Any
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError
+from archsim.base.input_file import open_input, unusable
 from archsim.base.json_types import JsonObject
 
 MAX_HEADER = 512 * 2**20
@@ -102,16 +102,15 @@ def read_gguf(path: Path) -> Header:
 
 
 def _read_one(path: Path) -> Header:
-    try:
-        with open(path, "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode) or status.st_size < 24:
-                raise SpecError(f"{quote(str(path), 200)} is no GGUF file", code="E109")
-            size = min(status.st_size, MAX_HEADER)
+    with open_input(path) as file:
+        size = min(os.fstat(file.fileno()).st_size, MAX_HEADER)
+        if size < 24:
+            raise unusable(path, "no GGUF file")
+        try:
             with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
                 return _Reader(data, size, path).header()
-    except OSError as error:
-        raise SpecError(f"{quote(str(path), 200)} cannot be read: {type(error).__name__}", code="E109") from None
+        except OSError as error:
+            raise unusable(path, f"it cannot be read: {type(error).__name__}") from None
 
 
 class _Reader:

@@ -13,6 +13,7 @@ from typing import TypeVar, Unpack
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
 from archsim.base.options import LoadArguments
+from archsim.base.output_file import write_text
 from archsim.base.version import VERSION
 from archsim.render.html import bars, evolution, grid, measured, plots
 from archsim.render.html import drawings as diagram
@@ -237,16 +238,12 @@ class Report:
         """The `archsim.report/1` object: the estimates behind the page."""
         return data(self.study)
 
-    def write(self, path: Path | str) -> None:
-        """Writes the page, whole or not at all. Raises UsageError where the file cannot be written."""
-        from archsim.calibration.writing import write_text
+    def write(self, path: Path | str, *, force: bool = False) -> None:
+        """Writes the page, whole or not at all. force: replace a file that exists.
 
-        if Path(path).is_dir():
-            raise UsageError(f"{path} is a folder", hints=(f"name a file in it: `{Path(path) / 'report.html'}`",))
-        try:
-            write_text(Path(path), self.html)
-        except OSError as error:
-            raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+        Raises OutputRefused, OutputFailure.
+        """
+        write_text(path, self.html, force=force)
 
 
 def report(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 INTRO = """# Accuracy
 
 How far archsim's predictions are from published measurements. The page is made by
-`archsim validate --write-report reports/accuracy.md`, never by hand. No prediction sees a measured value. Below
+`archsim validate --write-report reports/accuracy.md --force`, never by hand. No prediction sees a measured value. Below
 each table's own columns, the last one is what the datasheet roofline, the usual yardstick, would have said.
 
 Four things are kept apart: public runs of whole models; what was fitted to whole runs or serving points, which is the

@@ -108,8 +108,8 @@ def markdown(ledger: Ledger) -> str:
     lines = [
         f"# {TITLE}", "",
         f"{title(ledger)}: {summary(ledger.counts())}. {RULE}", "",
-        "Written by `archsim claims --write-report reports/claims.md`; the claims and what computes them are in "
-        "[specs/claims](../specs/claims), in our words.",
+        "Written by `archsim claims --write-report reports/claims.md --force`; the claims and what computes them are "
+        "in [specs/claims](../specs/claims), in our words.",
     ]  # fmt: skip
     for origin, found in articles(ledger):
         lines += ["", f"## {marked(article(origin))}", "", "| id | claim | verdict | computed | reason |"]

@@ -10,9 +10,11 @@ from typing import cast
 
 import yaml
 
+from archsim.base.errors import SpecError
+from archsim.base.input_file import read_input
 from archsim.base.json_types import JsonObject
 from archsim.render.page import Page, Section, row
-from archsim.render.provenance import display_path
+from archsim.render.provenance import LARGEST, display_path
 from archsim.spec.catalog import BUILT_IN, Entry, Kind, data_roots, names
 from archsim.spec.spelling import normalise
 
@@ -57,13 +59,13 @@ def aliases_text(entry: Entry) -> list[str]:
     """The other names of an entry as its file spells them; normalised where the file does not say."""
     if entry.path is None:
         return [*entry.aliases]
-    text = entry.path.read_text("utf-8", errors="replace")
-    fragments = "".join(re.findall(r"^(?:aliases|hf_ids):.*\n(?:[ \t]+.*\n|- .*\n)*", text, re.MULTILINE))
     try:
+        text = read_input(entry.path, LARGEST).decode("utf-8", errors="replace")
+        fragments = "".join(re.findall(r"^(?:aliases|hf_ids):.*\n(?:[ \t]+.*\n|- .*\n)*", text, re.MULTILINE))
         found = yaml.load(fragments, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
-    except yaml.YAMLError:
+    except (SpecError, yaml.YAMLError, RecursionError):  # as a file may be that nobody asked for
         return [*entry.aliases]
-    listed = [str(name) for names in found.values() if isinstance(names, list) for name in names]
+    listed = [name for names in found.values() if isinstance(names, list) for name in names if isinstance(name, str)]
     known = {normalise(name) for name in listed}
     return [*listed, *(alias for alias in entry.aliases if alias not in known)]
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from archsim.base.diagnostics import inert, quote
-from archsim.base.errors import NoSuchName, SpecError, UnknownName, did_you_mean
+from archsim.base.errors import NoSuchName, UnknownName, did_you_mean
+from archsim.base.input_file import read_input
 from archsim.base.json_types import JsonObject
 from archsim.base.units import format_bytes, format_rate
 from archsim.render.page import Page, Section, bullets, facts, row
@@ -33,10 +34,7 @@ class NamedDocument:
 
     def text(self) -> str:
         """The file as it is, control characters but line ends and tabs escaped."""
-        path = self.resolved.path
-        if not path.is_file() or path.stat().st_size > LARGEST:
-            raise SpecError(f"{quote(path, 200)} is no text file to print", code="E109")
-        lines = path.read_text("utf-8", errors="replace").splitlines()
+        lines = read_input(self.resolved.path, LARGEST).decode("utf-8", errors="replace").splitlines()
         return "".join(inert(line.replace("\t", "    ")) + "\n" for line in lines)
 
     def file(self) -> str:
