@@ -34,6 +34,7 @@ def estimate(
         int | None,
         typer.Option(metavar="N", help="Also the steady state of N requests in flight (continuous batching)."),
     ] = None,
+    objective: o.Objective = None,
     set_: o.Changes = None,
     by: o.ByWhat = None,
     json: o.AsJson = False,
@@ -52,7 +53,7 @@ def estimate(
     asked: EstimateArguments = {
         "devices": devices, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "batch": batch, "input_len": input_len,
         "output_len": output_len, "weights": weights, "kv_cache_dtype": kv_cache_dtype, "engine": engine,
-        "concurrency": concurrency,
+        "concurrency": concurrency, "objective": objective.value if objective else None,
     }  # fmt: skip
     view = _EstimateView(
         model, hw, asked, tuple(set_ or ()), o.Layout.json if json else format, by.value if by else None, verbose,

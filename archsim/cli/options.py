@@ -20,6 +20,13 @@ class Layout(StrEnum):
     csv = "csv"
 
 
+class RankedBy(StrEnum):
+    """What plans on equally many devices are ranked by."""
+
+    latency = "latency"
+    throughput = "throughput"
+
+
 class Logits(StrEnum):
     """Positions that the output head is computed at."""
 
@@ -88,6 +95,13 @@ Tp = Annotated[int | None, typer.Option(*TP, min=1, metavar="N", help="Tensor pa
 Pp = Annotated[int | None, typer.Option(*PP, min=1, metavar="N", help="Pipeline stages.")]
 Ep = Annotated[int | None, typer.Option(*EP, min=1, metavar="N", help="Expert parallel degree; divides tp x dp.")]
 Dp = Annotated[int | None, typer.Option(*DP, min=1, metavar="N", help="Attention replicas.")]
+Objective = Annotated[
+    RankedBy | None,
+    typer.Option(
+        help="Of several plans on the same devices take the one with the shortest decode step (latency, the default) "
+        "or with most tokens per second at full load (throughput)."
+    ),
+]
 Engine = Annotated[
     str,
     typer.Option(

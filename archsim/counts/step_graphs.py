@@ -14,7 +14,7 @@ from archsim.graph.passes.shard import Mesh, shard, with_full_ranks
 from archsim.graph.step import Step
 from archsim.spec.lower import lower
 from archsim.spec.model import Model
-from archsim.spec.parallelism import Plan
+from archsim.spec.parallelism import Plan, fullest_share
 
 T = TypeVar("T")
 
@@ -26,6 +26,11 @@ REMEMBERED_MODELS = 4
 
 mesh_of = lru_cache(maxsize=64)(Mesh.of)
 """Meshes are kept: they remember how they cut each shape."""
+
+
+def rank_mesh(model: Model, plan: Plan) -> Mesh:
+    """The mesh of a plan's ranks, for the rank that holds most experts."""
+    return mesh_of(plan.tp, plan.dp, plan.ep, fullest_share(model, plan.ep))
 
 
 class StepMemo(Generic[T]):
@@ -78,7 +83,7 @@ class StepGraphs:
 
     def _rank(self, step: Step, plan: Plan) -> Block:
         """The graph cut for a plan. Whole sequences of each kind are dealt out over the data ranks."""
-        mesh, graph, filled = mesh_of(plan.tp, plan.dp, plan.ep), self.whole(step), step.filled(plan.dp)
+        mesh, graph, filled = rank_mesh(self.model, plan), self.whole(step), step.filled(plan.dp)
         return shard(graph if filled is step else with_full_ranks(graph, self.whole(filled), mesh), mesh)
 
 

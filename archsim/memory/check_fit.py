@@ -248,10 +248,9 @@ def check_fit(model: Model, hardware: Hardware, request: FitRequest) -> Fit:
     search = PlanSearch(memory, DeviceRates(hardware))
     start, fixed = search.start(**request.degrees), frozenset(request.degrees)
     if request.devices == "auto" and not {"tp", "pp"} & fixed:
-        plan, held = search.smallest(start, fixed)
+        plan, held, _ = search.smallest(start, fixed)
     else:
-        plan = search.plan_on(request.devices, start, fixed)
-        held = memory.on(plan)
+        plan, held, _ = search.plan_on(request.devices, start, fixed)
     peak = load_peak(request, tensors, plan, held.division)
     return Fit(
         model=model, hardware=hardware, plan=plan, formats=formats, engine=engine, settings=request.settings,

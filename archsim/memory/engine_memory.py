@@ -16,7 +16,7 @@ from archsim.base.number import Num, ceil_div, maximum, product, where
 from archsim.counts import graph_counts as c
 from archsim.counts.count import step_for
 from archsim.counts.formats import Formats, cache_format
-from archsim.counts.step_graphs import StepGraphs, mesh_of
+from archsim.counts.step_graphs import StepGraphs, rank_mesh
 from archsim.counts.workload import Workload, WorkloadSteps
 from archsim.engines.names import EngineChoice
 from archsim.graph.graph import Block
@@ -241,7 +241,7 @@ class EngineTensors:
             stored = with_cache_formats(whole, self.rules, *map(cache_format, kinds))
             if isinstance(tokens, (int, float)):
                 self._whole[key] = stored
-        return shard(stored, mesh_of(plan.tp, plan.dp, plan.ep))
+        return shard(stored, rank_mesh(self.model, plan))
 
     def rank(self, plan: Plan) -> Block:
         """One rank's graph of the longest request, in which caches are laid out."""

@@ -11,7 +11,7 @@ from archsim.engines.overhead import EngineOverheads
 from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel
 from archsim.spec.engine import load_engine
 from archsim.spec.model import Model
-from archsim.spec.parallelism import Plan, expert_counts
+from archsim.spec.parallelism import Plan, expert_counts, fullest_share
 from archsim.timing.step_time import PIECE, StepTime
 
 
@@ -31,11 +31,20 @@ def assumed(memory: EngineMemoryModel, plan: Plan, held: DeviceMemory) -> list[N
     ]
     if expert_counts(model):
         experts = "tokens pick experts evenly and independently: E(1 - (1 - k/E)^T) distinct experts are read"
-        notes.append(Note("A06", experts))
+        notes.append(Note("A06", experts + _uneven(model, plan)))
     if plan.pp > 1:
         pieces = f"a prefill is cut into pieces of {PIECE:,} tokens so that all stages work at once"
         notes.append(Note("A07", f"a decode step passes the stages in turn; {pieces}"))
     return notes
+
+
+def _uneven(model: Model, plan: Plan) -> str:
+    """Where experts do not divide over the ranks, which rank is meant."""
+    if fullest_share(model, plan.ep) == 1:
+        return ""
+    counts = expert_counts(model)
+    most = ", ".join(f"{-(-n // plan.ep)} of {n}" for n in counts)
+    return f"; times and memory are those of the rank that holds most experts ({most} on {plan.ep} ranks)"
 
 
 def _usable(held: DeviceMemory) -> str:

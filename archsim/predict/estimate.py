@@ -16,7 +16,7 @@ from archsim.counts.workload import Workload, WorkloadSteps, checked_workload
 from archsim.engines.names import DEFAULT_ENGINE, choose_engine
 from archsim.engines.overhead import EngineOverheads, overheads_of
 from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel, EngineTensors
-from archsim.memory.plan_search import PlanSearch
+from archsim.memory.plan_search import ChosenPlan, Objective, PlanSearch, RankedPlan
 from archsim.predict.assumptions import assumed, lifted, timed_by, warned
 from archsim.predict.metrics import metrics
 from archsim.spec.hardware import Hardware
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """The answer: plan, memory, both phases, and every assumption behind them. chosen: whether archsim chose more than
-    one device. tensors: what the engine lays out on devices. overheads: of the engine at its version.
+    one device. near: other plans on as many devices, nearly as good. tensors: what the engine lays out on devices.
+    overheads: of the engine at its version.
     """
 
     model: Model
@@ -50,6 +51,7 @@ class Estimate:
     params_active: int
     chosen: bool
     overheads: EngineOverheads
+    near: tuple[RankedPlan, ...] = ()
     store: Store = field(default_factory=default_store, repr=False)
     serving: SteadyState | None = None
     assumptions: tuple[Note, ...] = ()
@@ -111,6 +113,7 @@ def estimate(
     kv_cache_dtype: str | None = None,
     engine: str = DEFAULT_ENGINE,
     concurrency: int | None = None,
+    objective: Objective | None = None,
     store: Store | None = None,
 ) -> Estimate:
     """Memory and time of a model on a device.
@@ -118,7 +121,8 @@ def estimate(
     devices: a number, or "auto" for the smallest usual group that holds it: a valid tensor-parallel degree or a
     power of two, then whole link domains. tp, pp, ep, dp: degrees to use; those not given are chosen. concurrency:
     also the steady state of so many requests in flight, on the devices that hold the batch: the batch is then that of
-    the requests that run, the others wait. store: calibrations.
+    the requests that run, the others wait. objective: what plans on equally many devices are ranked by ("latency"
+    unless given, see `Objective`). store: calibrations.
     Raises InvalidPlan for degrees that do not divide the model, AnswerNo when no number of devices is enough.
     """
     if concurrency is not None:
@@ -130,24 +134,22 @@ def estimate(
     chosen = choose_engine(engine)
     tensors = EngineTensors(model, hardware, formats, chosen)
     memory = EngineMemoryModel(tensors, load, StepGraphs.shared(model, formats))
-    search = PlanSearch(memory, DeviceRates(hardware))
+    search = PlanSearch(memory, DeviceRates(hardware), store, objective or "latency", concurrency)
     start, fixed = search.start(**given), frozenset(given)
     auto = devices is None or str(devices).lower() == "auto"
     if auto and not {"tp", "pp"} & fixed:
-        plan, held = search.smallest(start, fixed)
+        found = search.smallest(start, fixed)
     else:
-        plan = search.plan_on(None if auto else devices, start, fixed)
-        held = memory.on(plan)
+        found = search.plan_on(None if auto else devices, start, fixed)
     chosen_here, calibrations = auto and not given, store or default_store()
     if concurrency is None:
-        return _answer(search, plan, held, chosen_here, calibrations)
-    return _served(
-        search, plan, concurrency, lambda search, held: _answer(search, plan, held, chosen_here, calibrations)
-    )
+        return _answer(search, found, chosen_here, calibrations)
+    return _served(search, found, concurrency, lambda search, held: _answer(search, held, chosen_here, calibrations))
 
 
-def _answer(search: PlanSearch, plan: Plan, held: DeviceMemory, auto: bool, store: Store) -> Estimate:
+def _answer(search: PlanSearch, found: ChosenPlan, auto: bool, store: Store) -> Estimate:
     """The estimate on a plan."""
+    plan, held, near = found
     memory = search.memory
     model, hardware, load, formats = memory.model, memory.hardware, memory.load, memory.tensors.formats
     engine = memory.tensors.engine
@@ -160,7 +162,7 @@ def _answer(search: PlanSearch, plan: Plan, held: DeviceMemory, auto: bool, stor
     return Estimate(
         model=model, hardware=hardware, plan=plan, formats=formats, workload=load, memory=held, prefill=prefill,
         decode=decode, params_total=c.params(memory.one_token), params_active=c.active_params(memory.one_token),
-        chosen=auto and plan.devices > 1, overheads=pricer.overheads, store=store, tensors=memory.tensors,
+        chosen=auto and plan.devices > 1, near=near, overheads=pricer.overheads, store=store, tensors=memory.tensors,
         assumptions=(
             *formats.assumptions, *assumed(memory, plan, held),
             *timed_by(pricer.overheads, prefill, engine),
@@ -172,22 +174,24 @@ def _answer(search: PlanSearch, plan: Plan, held: DeviceMemory, auto: bool, stor
 
 
 def _served(
-    search: PlanSearch, plan: Plan, concurrency: int, answer: Callable[[PlanSearch, DeviceMemory], Estimate]
+    search: PlanSearch, chosen: ChosenPlan, concurrency: int, answer: Callable[[PlanSearch, ChosenPlan], Estimate]
 ) -> Estimate:
     """The answer with the steady state of continuous batching. What is priced is the batch that runs: as many of the
     requests in flight as have room.
     """
     from archsim.serving.steady_state import steady_state_of
 
-    memory = search.memory
+    memory, plan = search.memory, chosen.plan
     most = memory.running(plan, concurrency)
     if memory.model.architecture == "encoder" or most.requests < 1:
-        alone = answer(search, memory.on(plan))
+        alone = answer(search, chosen)
         ignored = Note("W03", "no steady state: no request has room, or none decodes")
         return replace(alone, warnings=(*alone.warnings, ignored))
     load = replace(memory.load, batch=most.requests)
     running = EngineMemoryModel(memory.tensors, load, memory.graphs)
-    found = answer(replace(search, memory=running), running.in_steady_state(plan, most.requests))
+    found = answer(
+        replace(search, memory=running), chosen._replace(memory=running.in_steady_state(plan, most.requests))
+    )
     state = steady_state_of(pricer_for(found), concurrency, load.input_len, load.output_len, most.requests, most.reason)
     return replace(found, serving=state, assumptions=(*found.assumptions, *state.assumptions))
 

@@ -103,10 +103,21 @@ def _tries(model: Model, hardware: Hardware, options: EstimateArguments) -> Iter
     free: EstimateArguments = {**options, "devices": "auto", "tp": None, "pp": None, "dp": None, "ep": None}
     more = _estimated(model, hardware, free)
     yield f"--devices {more.plan.devices}" if more else "", more
+    if str(options.get("devices", "auto")) != "auto" and any(options.get(name) for name in DEGREES):
+        same = _estimated(model, hardware, {**free, "devices": options["devices"]})
+        yield degrees_text(same.plan) if same else "", same
     offered = choose_engine(str(options.get("engine", DEFAULT_ENGINE))).rules.formats.weights
     for weights in (offered[0], offered[-1]):
         if options.get("weights") != weights:
             yield f"--weights {weights}", _estimated(model, hardware, {**options, "weights": weights})
+
+
+DEGREES = ("tp", "pp", "dp", "ep")
+
+
+def degrees_text(plan: Plan) -> str:
+    """A plan as it is typed."""
+    return " ".join(f"--{name} {getattr(plan, name)}" for name in DEGREES if name == "tp" or getattr(plan, name) > 1)
 
 
 def _estimated(model: Model, hardware: Hardware, options: EstimateArguments) -> Estimate | None:

@@ -212,12 +212,14 @@ class Parallelism(EngineSection):
     """How several devices share a model.
 
     splits: tensors are cut, or whole layers dealt out. experts: whether tensor parallelism cuts each expert or spreads
-    whole ones. pipeline: which stages take the layers that are left over: the first, the last, those before the last,
+    whole ones. attention_replicas: whether replicas of the attention can share the experts (attention-data with expert
+    parallelism). pipeline: which stages take the layers that are left over: the first, the last, those before the last,
     all of them the last one; `output`: the output matrix counts as a layer; `even`: equal runs of layers rounded up.
     """
 
     splits: Literal["tensors", "layers"] = "tensors"
     experts: Literal["cut", "spread"] = "cut"
+    attention_replicas: bool = False
     pipeline: Literal["even", "first", "last", "before_last", "all_last", "output"] = "first"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from math import gcd
 from typing import Literal
 
@@ -88,12 +89,17 @@ def _check_experts(model: Model, ep: int) -> None:
     counts = expert_counts(model)
     if ep > 1 and not counts:
         raise InvalidPlan(f"ep {ep}: {model.name} has no experts", hints=("leave `--ep` out",))
-    unit = gcd(*counts) if counts else 1
-    if unit % ep:
-        valid = ", ".join(str(n) for n in range(1, unit + 1) if unit % n == 0)
+    least = min(counts, default=1)
+    if ep > least:
         raise InvalidPlan(
-            f"ep {ep} does not divide the {unit} experts of {model.name}", hints=(f"valid degrees: {valid}",)
+            f"ep {ep} is more than the {least} experts of {model.name}", hints=(f"at most {least} ranks share them",)
         )
+
+
+def fullest_share(model: Model, ep: int) -> Fraction:
+    """Experts of the rank that holds most, over the mean of all `ep` ranks: 1 where they divide evenly."""
+    counts = expert_counts(model)
+    return max((Fraction(-(-n // ep) * ep, n) for n in counts), default=Fraction(1)) if ep > 1 else Fraction(1)
 
 
 def plan_for(model: Model, devices: int, max_domain: int, given: Plan, fixed: frozenset[str]) -> Plan:
@@ -128,12 +134,28 @@ def _largest_tp(model: Model, devices: int, max_domain: int) -> int:
     return max((n for n in tp_degrees(model, max_domain) if devices % n == 0), default=1)
 
 
-def candidates(model: Model, max_domain: int, given: Plan, fixed: frozenset[str]) -> Iterator[Plan]:
-    """Plans of growing size for `--devices auto`: 1, 2, 4, ... and every valid tp degree, then whole domains."""
-    step = given.dp * (given.tp if "tp" in fixed else 1) * (given.pp if "pp" in fixed else 1)
-    sizes = {*tp_degrees(model, max_domain), *(2**i for i in range(11)), *(max_domain * k for k in range(2, 17))}
-    for n in sorted(sizes):
+MOST_TP = 8
+"""Tensor parallelism within an attention replica goes no further in the plans that are tried."""
+
+
+def replica_plans(model: Model, devices: int, given: Plan, fixed: frozenset[str]) -> Iterator[Plan]:
+    """Plans in which all devices share the experts, and groups of `tp` of them the attention of one replica each
+    (attention-data with expert parallelism). fixed: degrees that stay as given.
+    """
+    if not expert_counts(model) or given.splits == "layers":
+        return
+    for tp in tp_degrees(model, min(MOST_TP, devices // 2)):
+        plan = replace(given, tp=tp, pp=1, dp=devices // tp, ep=given.ep if "ep" in fixed else devices)
+        if devices % tp or any(getattr(plan, name) != getattr(given, name) for name in fixed):
+            continue
         try:
-            yield plan_for(model, n * step, max_domain, given, fixed)
+            yield check(model, plan)
         except InvalidPlan:
             continue
+
+
+def device_counts(model: Model, max_domain: int, given: Plan, fixed: frozenset[str]) -> Iterator[int]:
+    """Growing numbers of devices for `--devices auto`: 1, 2, 4, ... and every valid tp degree, then whole domains."""
+    step = given.dp * (given.tp if "tp" in fixed else 1) * (given.pp if "pp" in fixed else 1)
+    sizes = {*tp_degrees(model, max_domain), *(2**i for i in range(11)), *(max_domain * k for k in range(1, 17))}
+    return (n * step for n in sorted(sizes))

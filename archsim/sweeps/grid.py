@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
@@ -19,6 +20,7 @@ from archsim.counts.workload import Workload
 from archsim.engines.overhead import EngineOverheads
 from archsim.memory.activations import points_of
 from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel, EngineTensors
+from archsim.memory.plan_search import PlanSearch
 from archsim.predict.metrics import METRICS, metrics
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
@@ -181,23 +183,39 @@ class Pick(NamedTuple):
 
 
 def _picks(worker: BlockPricer) -> list[Pick]:
-    """The plans chosen, each with its points; where no candidate fits the largest one, without an answer."""
+    """The plans chosen, each with its points; where no candidate fits the first one on most devices, without an answer
+    unless their number was asked for.
+    """
     s, memory = worker.part, worker.memory
-    if not s.auto:
+    if not s.auto and len(s.plans) == 1:
         return [Pick(s.plans[0], True, memory.on(s.plans[0]), True)]
     found: list[Pick] = []
     open_: Any = np.True_
-    budget: DeviceMemory | None = None
-    for plan in s.plans:
-        budget = memory.on(plan)
-        fits = np.asarray(budget.fits) & open_
-        if fits.any():
-            found.append(Pick(plan, fits, budget, True))
-            open_ = open_ & ~fits
-            if not open_.any():
-                return found
-    plan = s.plans[-1] if s.plans else Plan(engine=s.tensors.rules.name)
-    return [*found, Pick(plan, open_, budget or memory.on(plan), False)]
+    plan = Plan(engine=s.tensors.rules.name)
+    for _, group in groupby(s.plans, key=attrgetter("devices")):
+        plans = list(group)
+        plan = plans[0]
+        for pick in _best(worker, plans, open_):
+            found.append(pick)
+            open_ = open_ & ~np.asarray(pick.where)
+        if not np.any(open_):
+            return found
+    return [*found, Pick(plan, open_, memory.on(plan), not s.auto)]
+
+
+def _best(worker: BlockPricer, plans: list[Plan], open_: Any) -> list[Pick]:
+    """Of plans on equally many devices those that are best at some of the open points, each with its points."""
+    held = [(plan, memory := worker.memory.on(plan), np.asarray(memory.fits) & open_) for plan in plans]
+    held = [(plan, memory, fits) for plan, memory, fits in held if fits.any()]
+    if len(held) < 2:
+        return [Pick(plan, fits, memory, True) for plan, memory, fits in held]
+    search = PlanSearch(worker.memory, worker.pricer.timer.machine)
+    seconds = np.stack(np.broadcast_arrays(*(
+        np.where(fits, search.rank(worker.pricer.on(plan)), np.inf) for plan, _, fits in held
+    )))  # fmt: skip
+    first = seconds.argmin(axis=0)
+    picks = [Pick(plan, (first == i) & fits, memory, True) for i, (plan, memory, fits) in enumerate(held)]
+    return [pick for pick in picks if np.any(pick.where)]
 
 
 HELD: Mapping[str, Callable[[Pick], Any]] = {

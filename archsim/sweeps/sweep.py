@@ -187,7 +187,7 @@ class Case:
         search = PlanSearch(memory, rates)
         start, fixed = search.start(**given), frozenset(given)
         auto = count is None and not {"tp", "pp"} & fixed
-        plans = tuple(search.linked(start, fixed)) if auto else (search.plan_on(count, start, fixed),)
+        plans = tuple(search.linked(start, fixed)) if auto else search.plans_on(count, start, fixed)
         if plans:  # raises what an estimate would: a format without a peak, groups without a link
             pricer = StepPricer.of(model, device, self.formats, overheads, plans[0], graphs=memory.graphs, rates=rates)
             price_phases(pricer, memory.steps, model.architecture != "encoder")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from math import prod
 from typing import Any
 
@@ -38,6 +39,9 @@ CUT_AS_FAR = frozenset({"Ni"})
 PADDED = frozenset({"V", "Vp"})
 """Axes whose last rank is filled up: tables of token embeddings."""
 
+DEALT = frozenset({"E", "M"})
+"""Experts, and rows that are dealt out to them."""
+
 TOKENS = frozenset({"T", "C", "S", "P"})
 """Axes that follow sequences, which attention-data parallelism deals out whole."""
 
@@ -49,16 +53,20 @@ NORMS = frozenset({"rmsnorm", "layernorm", "l2norm"})
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """Ranks of one pipeline stage: `tp` as prime factors t0, t1, ..., and `dp`. ep takes dp first, then tp."""
+    """Ranks of one pipeline stage: `tp` as prime factors t0, t1, ..., and `dp`. ep takes dp first, then tp.
+
+    fullest: experts of the rank that holds most, over the mean; the rows that are dealt out follow the experts.
+    """
 
     sizes: Mapping[str, int]
     experts: Dims = ()
     tensor: Dims = ()
     data: Dims = ()
+    fullest: Fraction = Fraction(1)
     memo: dict[Any, Split] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
-    def of(cls, tp: int = 1, dp: int = 1, ep: int = 1) -> Mesh:
+    def of(cls, tp: int = 1, dp: int = 1, ep: int = 1, fullest: Fraction = Fraction(1)) -> Mesh:
         """The mesh of a plan; ep must divide tp x dp."""
         sizes = {f"d{i}": p for i, p in enumerate(_primes(dp))} | {f"t{i}": p for i, p in enumerate(_primes(tp))}
         experts: list[str] = []
@@ -67,7 +75,7 @@ class Mesh:
                 experts.append(name)
                 ep //= size
         tensor, data = (tuple(d for d in sizes if d[0] == letter) for letter in "td")
-        return cls(sizes, tuple(experts), tensor, data)
+        return cls(sizes, tuple(experts), tensor, data, fullest)
 
     def size(self, dims: Iterable[str]) -> int:
         """Ranks along some dimensions."""
@@ -130,6 +138,8 @@ class Mesh:
     def _share(self, axis: str, n: Num, dims: frozenset[str]) -> Num:
         """The extent on one rank."""
         ranks = self.size(dims)
+        if axis in DEALT and self.fullest != 1:
+            n, ranks = n * self.fullest.numerator, ranks * self.fullest.denominator
         return ceil_div(n, ranks) if axis in PADDED and type(n) is not Poly else divide(n, ranks)
 
 

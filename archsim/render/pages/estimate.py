@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from archsim.base.units import format_bytes, format_count, format_flops, format_rate, format_seconds, format_span
@@ -11,7 +11,7 @@ from archsim.engines.names import DEFAULT_ENGINE
 from archsim.predict.assumptions import EVIDENCE
 from archsim.predict.context_curve import decode_times, lengths
 from archsim.predict.estimate import Estimate
-from archsim.predict.what_fits import Facts, Suggestion
+from archsim.predict.what_fits import Facts, Suggestion, degrees_text
 from archsim.render.command_line import command_line, try_section
 from archsim.render.groups import Group, by_part
 from archsim.render.page import Cell, Page, Row, Section, Style, bar, facts, percent, plural, row, spark
@@ -44,7 +44,7 @@ def page(
     `--set` assignments.
     """
     speed = _speed(e, whole) if e.serving is None else _served_speed(e, e.serving, whole)
-    sections = [_size(e, whole), _memory(e, whole), speed, _where(e), _headroom(e, whole)]
+    sections = [_size(e, whole), _memory(e, whole), speed, _where(e), _headroom(e, whole), *_plans(e)]
     changed = [f"changed: {', '.join(changes)}"] if changes else []
     text = "exact = counted from the spec · modelled and expected = assumptions"
     end = [*basis(text, e.assumptions, inputs, verbose), _next(e, asked, {**options, "set": tuple(changes)})]
@@ -271,6 +271,17 @@ def _headroom(e: Estimate, whole: Facts) -> Section:
     share = float(phase.ideal_s) / float(phase.expected_s)
     pairs.append(("efficiency", f"{share:.0%} of the speed of light is expected in {phase.name}"))
     return facts("Headroom", pairs)
+
+
+MOST_PLANS = 3
+"""Plans that a page lists beside the one that is taken."""
+
+
+def _plans(e: Estimate) -> Iterator[Section]:
+    """Other plans on the same devices that an estimate can hardly tell from the one that is taken."""
+    if e.near:
+        rows = [(degrees_text(ranked.plan), f"{ranked.slower:.1%} slower") for ranked in e.near[:MOST_PLANS]]
+        yield facts("Plans within 10 %", rows)
 
 
 def _over_context(e: Estimate) -> str:
