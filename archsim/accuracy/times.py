@@ -101,8 +101,8 @@ class RunTimes:
         spec, _ = model_of(run.model)
         return estimate(
             spec, device_of(run.device), devices=run.tp * run.pp * run.dp, tp=run.tp, pp=run.pp, ep=run.ep, dp=run.dp,
-            batch=batch, input_len=isl, output_len=osl, weights=weights_of(run.model, run.weights), kv_cache_dtype=run.kv,
-            engine=run.engine, store=self.store,
+            batch=batch, input_len=isl, output_len=osl, weights=weights_of(run.model, run.weights),
+            kv_cache_dtype=run.kv, engine=run.engine, store=self.store,
         )  # fmt: skip
 
     def prefill(self, run: Run, batch: int, isl: int) -> Prediction:
