@@ -62,8 +62,8 @@ class ChosenPlan(NamedTuple):
 class PlanSearch:
     """The memory of a workload and the links of its devices, and the plans that they allow.
 
-    store: the calibrations that plans are ranked by. objective: see `Objective`. in_flight: requests that are always in flight, of
-    which as many run as have room.
+    store: the calibrations that plans are ranked by. objective: see `Objective`. in_flight: requests that are always in
+    flight, of which as many run as have room.
     """
 
     memory: EngineMemoryModel
