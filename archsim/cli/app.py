@@ -62,9 +62,10 @@ class Lazy(TyperGroup):
 
             from archsim.base.diagnostics import quote
             from archsim.base.errors import UnknownName, did_you_mean
+            from archsim.cli.absent import nearest
 
             close = difflib.get_close_matches(args[0][:100].lower(), COMMANDS, n=3, cutoff=0.6)
-            hints = (*did_you_mean(close), "`archsim --help` lists all commands")
+            hints = (*nearest(args[0]), *did_you_mean(close), "`archsim --help` lists all commands")
             raise UnknownName(f"no command named {quote(args[0])}", code="E102", hints=hints)
         return super().resolve_command(ctx, args)
 
@@ -76,13 +77,22 @@ class Lazy(TyperGroup):
 
 def load(name: str) -> Any:
     """The command object of one name."""
+    from archsim.cli.spellings import Command
+
     word = name + "_" if iskeyword(name) else name
     function = getattr(import_module(f"archsim.cli.{word}"), word)
     single = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    single.command(name=name, help=function.__doc__, epilog=None)(function)
+    single.command(name=name, cls=Command, help=function.__doc__, epilog=None)(function)
     made = typer.main.get_command(single)
-    made.params += [param for param in _everywhere().params if param.name != "help"]
+    own = {param.name for param in made.params if param.param_type_name == "argument"}
+    made.params += [
+        param for param in _everywhere().params if param.name != "help" and (param.name != "hub" or own & MODELS)
+    ]
     return made
+
+
+MODELS = frozenset({"model", "models", "a", "topic"})
+"""Arguments that models are named by."""
 
 
 def _everywhere() -> Any:
@@ -109,7 +119,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def archsim_(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Estimates what transformer architectures cost: parameters, FLOPs, KV cache, memory and time from one spec."""

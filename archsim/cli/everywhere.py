@@ -22,5 +22,14 @@ Width = Annotated[
 ]  # fmt: skip
 
 
-def everywhere(width: Width = None) -> None:
+Hub = Annotated[
+    bool,
+    typer.Option(
+        "--hub", expose_value=False,
+        help="Fetch the config.json of an unknown ORG/NAME from the Hugging Face Hub (with huggingface_hub).",
+    ),
+]  # fmt: skip
+
+
+def everywhere(width: Width = None, hub: Hub = False) -> None:
     """Does nothing: its options are added to those of every command."""

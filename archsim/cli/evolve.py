@@ -12,7 +12,8 @@ from archsim.cli import pair_options as p
 from archsim.cli.options import devices
 
 Device = Annotated[
-    str, typer.Option("--hw", metavar="HW", autocompletion=devices, help="Device of the times; one of it is used.")
+    str,
+    typer.Option("--hw", "--gpu", metavar="HW", autocompletion=devices, help="Device of the times; one of it is used."),
 ]
 Order = Annotated[
     str,

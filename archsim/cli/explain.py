@@ -18,7 +18,9 @@ def explain(
     topic: Annotated[list[str], typer.Argument(metavar="TOPIC...", help=TOPIC)],
     hw: Annotated[
         str | None,
-        typer.Option("--hw", metavar="HW", autocompletion=devices, help="With decode: the time on this device."),
+        typer.Option(
+            "--hw", "--gpu", metavar="HW", autocompletion=devices, help="With decode: the time on this device."
+        ),
     ] = None,
     context_len: Annotated[
         int,

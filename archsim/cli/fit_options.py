@@ -32,7 +32,7 @@ def layers(text: str | int) -> int:
 DevicesAsked = Annotated[
     list[str],
     typer.Option(
-        "--hw", metavar="HW[,HW]", autocompletion=devices,
+        "--hw", "--gpu", metavar="HW[,HW]", autocompletion=devices,
         help="Device: catalog name, alias or path; several give a table.",
     ),
 ]  # fmt: skip

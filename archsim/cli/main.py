@@ -14,6 +14,7 @@ from archsim.base.diagnostics import inert, shorten
 from archsim.base.errors import ArchsimError, InternalError, OutputFailure, ReaderGone, UsageError
 from archsim.cli.output import emit_json, say
 from archsim.cli.streams import guarded
+from archsim.cli.words import CommandLineError
 
 INTERRUPTED = 130
 
@@ -28,12 +29,6 @@ WORDS = {
 
 class OutOfMemory(UsageError):
     """More is asked for than this machine's memory holds."""
-
-
-class CommandLineError(UsageError):
-    """An option or argument that no command takes, or that is missing."""
-
-    shows_code = False
 
 
 def run() -> NoReturn:
@@ -76,6 +71,8 @@ def _dispatch(args: list[str]) -> int:
 
     from archsim.cli.app import app
 
+    if args[:1] == ["help"]:
+        args = [*args[1:], "--help"]
     result = typer.main.get_command(app)(args=args or ["--help"], prog_name="archsim", standalone_mode=False)
     return result if isinstance(result, int) and not isinstance(result, bool) else 0
 
@@ -124,7 +121,17 @@ def _usage(error: Exception) -> CommandLineError | None:
     for theirs, ours in WORDS.items():
         text = text.replace(theirs, ours)
     text = shorten(inert(text), 1000).rstrip(".")
-    return CommandLineError(text[:1].lower() + text[1:], hints=(f"`{command} --help` lists what there is",))
+    hints = (*_absent_hints(text), f"`{command} --help` lists what there is")
+    return CommandLineError(text[:1].lower() + text[1:], hints=hints)
+
+
+def _absent_hints(text: str) -> tuple[str, ...]:
+    """What archsim has instead, where an unknown option is about something that it does not model."""
+    if not text.lower().startswith("no such option"):
+        return ()
+    from archsim.cli.absent import nearest
+
+    return nearest(text)
 
 
 def _internal(error: BaseException) -> InternalError:

@@ -84,7 +84,8 @@ Model = Annotated[
     ),
 ]
 Device = Annotated[
-    str, typer.Option("--hw", metavar="HW", autocompletion=devices, help="Device: catalog name, alias or path.")
+    str,
+    typer.Option("--hw", "--gpu", metavar="HW", autocompletion=devices, help="Device: catalog name, alias or path."),
 ]
 Devices = Annotated[str, typer.Option(metavar="N|auto", help="Devices; auto: the fewest that hold it.")]
 TP = ("--tp", "-tp", "--tensor-parallel-size", "--tp-size")

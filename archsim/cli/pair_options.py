@@ -36,7 +36,7 @@ Several = Annotated[
 ]
 DeviceList = Annotated[
     str | None,
-    typer.Option("--hw", metavar="HW[,HW]", autocompletion=devices, help="Devices: names, aliases or paths."),
+    typer.Option("--hw", "--gpu", metavar="HW[,HW]", autocompletion=devices, help="Devices: names, aliases or paths."),
 ]
 ContextLen = Annotated[
     int, typer.Option("--context-len", parser=o.tokens, metavar="N", help="Tokens of the sequence; 32k means x 1024.")

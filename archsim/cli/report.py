@@ -24,7 +24,10 @@ Models = Annotated[
     ),
 ]  # fmt: skip
 Hw = Annotated[
-    str, typer.Option("--hw", metavar="A,B", autocompletion=known_devices, help="Devices: names, aliases or paths.")
+    str,
+    typer.Option(
+        "--hw", "--gpu", metavar="A,B", autocompletion=known_devices, help="Devices: names, aliases or paths."
+    ),
 ]
 Out = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The HTML file to write.")]
 Weights = Annotated[

@@ -18,7 +18,7 @@ Models = Annotated[
     ),
 ]
 DevicesList = Annotated[
-    str, typer.Option("--hw", metavar="HW,...", autocompletion=devices, help="Devices: names, aliases, paths.")
+    str, typer.Option("--hw", "--gpu", metavar="HW,...", autocompletion=devices, help="Devices: names, aliases, paths.")
 ]
 Counts = Annotated[
     str, typer.Option("--devices", metavar="RANGE|auto", help="Devices; auto: the fewest that hold each point.")

@@ -12,7 +12,7 @@ from archsim.base.errors import SpecError
 from archsim.base.input_file import is_file, parse_json, read_text
 from archsim.base.json_types import JsonObject
 from archsim.spec import load
-from archsim.spec.catalog import Resolved
+from archsim.spec.catalog import Resolved, folder_name
 
 if TYPE_CHECKING:
     from archsim.spec.model import Model
@@ -55,7 +55,7 @@ def import_document(name: str) -> tuple[Path, JsonObject] | None:
         return None
     from archsim.importers.hf.describe import from_config
 
-    own = config.parent.name if config.name == "config.json" else config.stem
+    own = folder_name(config) if config.name == "config.json" else config.stem
     return config, from_config(_read_json(config), own or None)
 
 
@@ -78,7 +78,7 @@ def _config_document(config: Path) -> JsonObject:
     """The document of a config.json."""
     from archsim.importers.hf.describe import from_config
 
-    return from_config(_read_json(config), config.resolve().parent.name)
+    return from_config(_read_json(config), folder_name(config))
 
 
 def _config_file(path: Path) -> Path | None:

@@ -14,5 +14,8 @@ EXPLAIN = _TEXTS["errors"]
 TERMS = _TEXTS["terms"]
 """Word -> definition."""
 
+ABSENT = _TEXTS["absent"]
+"""What archsim does not model -> that, and the nearest that it does."""
+
 SYNONYMS = _TEXTS["synonyms"]
 """Other words for a term."""

@@ -68,7 +68,8 @@ def lay_out(
     if _total(whole.natural) <= available:
         return whole
     count = len(whole.natural)
-    found = [_column(_cells(lines, i, count), heads[i : i + 1], align[i : i + 1], i in bars) for i in range(count)]
+    titles = ["", *heads[1:]]  # the section's own stands above where it is longer than the first column
+    found = [_column(_cells(lines, i, count), titles[i : i + 1], align[i : i + 1], i in bars) for i in range(count)]
     bare = found[-1].text and count > 2 and not any(heads[count - 1 :])
     if _fits(found, available, bare):
         return Layout(whole.natural, tuple(column.width for column in found), whole.bands)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
@@ -129,6 +130,32 @@ def resolve(kind: Kind, name: str) -> Resolved:
     raise _unknown_name(kind, name, asked, shelves)
 
 
+_COUNTED = re.compile(
+    r"(?P<first>[0-9]{1,6})\s*[x×*]\s*(?P<name>.+)|(?P<named>.+?)\s*(?P<x>[x×*])\s*(?P<last>[0-9]{1,6})"
+)
+
+
+def split_count(name: str) -> tuple[int | None, str]:
+    """`8xh100` and `h100x8` as a number of devices and a device; a name that stands for a device by itself is whole."""
+    match = _COUNTED.fullmatch(name.strip())
+    if match is None or is_known("hw", name):
+        return None, name
+    rest, count = match["name"] or match["named"], int(match["first"] or match["last"])
+    for device in (rest, rest + (match["x"] or "")):
+        if count and is_known("hw", device):
+            return count, device
+    return None, name
+
+
+def is_known(kind: Kind, name: str) -> bool:
+    """Whether a name stands for something that can be used."""
+    try:
+        resolve(kind, name)
+    except (UsageError, SpecError):
+        return False
+    return True
+
+
 def names(kind: Kind) -> list[Entry]:
     """All entries, sorted by name. Where folders share a name, the entry is the one that `resolve` opens."""
     entries: dict[str, Entry] = {}
@@ -193,8 +220,17 @@ def _from_path(name: str) -> Resolved:
     if not _exists(name):
         raise SpecError(f"cannot use {quote(name, 200)}: no such file", code="E109")
     path = Path(name)
-    own = path.parent.resolve().name if path.name == "config.json" else path.stem or path.resolve().name
+    own = folder_name(path) if path.name == "config.json" else path.stem or path.resolve().name
     return Resolved(path=path, name=own, format_hint=None, origin="path")
+
+
+def folder_name(path: Path) -> str:
+    """What a file of a checkpoint is called by: its folder, and in the cache of huggingface_hub the repository."""
+    folder = path.absolute().parent
+    repository = folder.parent.parent.name
+    if folder.parent.name == "snapshots" and repository.startswith("models--"):
+        return repository.rpartition("--")[2]
+    return path.parent.resolve().name
 
 
 def _find(shelves: list[_Shelf], spelling: str) -> tuple[_Shelf, str] | None:
@@ -251,7 +287,21 @@ def _unknown_name(kind: Kind, name: str, asked: str, shelves: list[_Shelf]) -> U
     hint = f"`archsim list {kind}` shows all {len(set(stems.values())):,}; a path to a YAML file works too"
     if not name.strip():
         return UnknownName(f"the {_NOUN[kind]} name is empty", hints=(hint,))
+    if kind == "models" and HUB_ID.fullmatch(name):
+        return NoSuchName(f"no {_NOUN[kind]} named {quote(name)}", close=close[:3], hints=(*_hub_hints(name), hint))
     return NoSuchName(f"no {_NOUN[kind]} named {quote(name)}", close=close[:3], hints=(hint,))
+
+
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
+"""`org/name`, as models are called on the Hugging Face Hub."""
+
+
+def _hub_hints(name: str) -> tuple[str, str]:
+    """What opens a model of the Hub that the catalog does not have."""
+    return (
+        f"download its config.json and pass the path: `hf download {name} config.json` prints it",
+        "`--hub` fetches that one file",
+    )
 
 
 def _shelves(kind: Kind) -> list[_Shelf]:

@@ -13,7 +13,7 @@ from archsim.base.errors import NoSuchName, UsageError, did_you_mean
 from archsim.base.json_types import JsonObject
 from archsim.base.notes import NOTES
 from archsim.base.units import format_bytes, format_rate, format_seconds
-from archsim.render.glossary import EXPLAIN, SYNONYMS, TERMS
+from archsim.render.glossary import ABSENT, EXPLAIN, SYNONYMS, TERMS
 from archsim.render.page import Page, Section, bullets, facts, row
 
 if TYPE_CHECKING:
@@ -121,6 +121,8 @@ def look_up(text: str) -> Topic | None:
         return Topic(name=code, kind="assumption" if code[0] == "A" else "warning", text=NOTES[code])
     term = code.lower()
     term = SYNONYMS.get(term, term)
+    if term in ABSENT:
+        return Topic(name=term, kind="not modelled", text=ABSENT[term])
     if term in TERMS:
         return Topic(name=term, kind="term", text=TERMS[term])
     return None
@@ -160,7 +162,7 @@ def formula(
 
 def _unknown_topic(name: str, error: NoSuchName) -> NoSuchName:
     """The complaint about a topic, with the closest terms and models."""
-    known = [*EXPLAIN, *NOTES, *TERMS, *SYNONYMS]
+    known = [*EXPLAIN, *NOTES, *TERMS, *ABSENT, *SYNONYMS]
     close = difflib.get_close_matches(name[:100].lower(), known, n=1, cutoff=0.6)
     hints = (*did_you_mean(error.close), TOPICS) if close else (TOPICS,)
     return NoSuchName(f"nothing to explain about {quote(name)}", close=close or error.close, hints=hints)

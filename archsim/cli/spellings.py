@@ -1,0 +1,143 @@
+"""Command lines as people write them: `--hw 8xh100`, several values where one is wanted, an option that is missing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from typer.core import TyperCommand
+
+from archsim.base.diagnostics import quote
+from archsim.cli.words import CommandLineError, TypedWord, takes_several, words
+
+RANGES = re.compile(r"[0-9]+[kKmM]?([,+*-][0-9]*[kKmM]?)+")
+"""Several numbers, or a range of them."""
+
+NUMBERS = ("batch", "input_len", "output_len", "devices", "tp", "pp", "ep", "dp")
+NAMES = ("hw", "weights", "kv_cache_dtype", "engine")
+"""Options that other commands take several of."""
+
+HW = ("--hw", "--gpu")
+
+EXAMPLES = {"hw": "h100", "out": "FILE.html"}
+"""Values that show how an option is written that is missing."""
+
+
+class Command(TyperCommand):
+    """A command that takes natural spellings, and points to the command that does what another was asked."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments that are left. Raises CommandLineError with the command line that would be answered."""
+        if ctx.resilient_parsing or {"--help", "-h"} & set(args):
+            return super().parse_args(ctx, args)
+        args = _with_device_count(self, _from_hub(self, args))
+        _refuse_several(self, args, ctx)
+        _refuse_more_models(self, args, ctx)
+        _refuse_missing(self, args)
+        return super().parse_args(ctx, args)
+
+
+HUB = "--hub"
+
+
+def _from_hub(command: Any, args: Sequence[str]) -> list[str]:
+    """With `--hub`, the file of every `org/name` that the catalog does not have, in place of its name."""
+    if HUB not in args or not any(HUB in param.opts for param in command.params):
+        return list(args)
+    from archsim.importers.hub import fetched
+
+    found = words(command, [arg for arg in args if arg != HUB])
+    return [part if word.flag else fetched(part) for word in found for part in word.args]
+
+
+def _with_device_count(command: Any, args: Sequence[str]) -> list[str]:
+    """`--hw 8xh100` as `--hw h100 --devices 8`, for commands that take a number of devices."""
+    from archsim.spec.catalog import split_count
+
+    found = list(words(command, args))
+    if not any(param.name == "devices" for param in command.params):
+        return list(args)
+    result: list[str] = []
+    counts: dict[int, str] = {}
+    for word in found:
+        if word.param is None or word.param.name != "hw" or os.path.exists(word.value):
+            result += word.args
+            continue
+        parts = [split_count(name) for name in word.value.split(",")]
+        counts |= {count: name for count, name in parts if count}
+        result += [word.flag, ",".join(name for _, name in parts)] if any(n for n, _ in parts) else word.args
+    stated = {word.value for word in found if word.param is not None and word.param.name == "devices"}
+    several = len(counts) > 1 or (counts and any(str(n) not in stated for n in counts) and stated)
+    if several:
+        numbers = " and ".join(sorted({str(n) for n in counts} | stated))
+        raise CommandLineError(
+            f"one number of devices at a time, not {numbers}",
+            hints=("`--devices N` counts for every device of `--hw`; ask once for each number",),
+        )
+    return [*result, "--devices", str(next(iter(counts)))] if counts and not stated else result
+
+
+def _refuse_several(command: Any, args: Sequence[str], ctx: Any) -> None:
+    """A list or a range where the command takes one value."""
+    for word in words(command, args):
+        name = word.param.name if word.param is not None else ""
+        numbers = name in NUMBERS and RANGES.fullmatch(word.value) is not None
+        listed = name in NAMES and "," in word.value.strip(",") and not os.path.exists(word.value)
+        if (numbers or listed) and not takes_several(word.param):
+            better = ("sweep", "compare") if numbers else ("compare", "sweep")
+            raise CommandLineError(
+                f"`archsim {command.name}` takes one value of `{word.flag}`, not {quote(word.value)}",
+                hints=_elsewhere(better, name, ctx, args),
+            )
+
+
+def _refuse_more_models(command: Any, args: Sequence[str], ctx: Any) -> None:
+    """A second model where the command takes one."""
+    arguments = [param for param in command.params if param.param_type_name == "argument"]
+    given = [word.value for word in words(command, args) if word.param is None and not word.flag]
+    unknown = any(word.flag and word.param is None for word in words(command, args))
+    if unknown or [param.name for param in arguments] != ["model"] or arguments[0].nargs != 1 or len(given) < 2:
+        return
+    raise CommandLineError(
+        f"`archsim {command.name}` takes one model, not {len(given)}",
+        hints=_elsewhere(("compare", "sweep"), "models", ctx, args),
+    )
+
+
+def _refuse_missing(command: Any, args: Sequence[str]) -> None:
+    """A required option that is not there: the command line with an example of it."""
+    given = {word.param.name for word in words(command, args) if word.param is not None}
+    needed = [p for p in command.params if p.required and p.param_type_name == "option" and p.name not in given]
+    models = any(word.param is None and not word.flag for word in words(command, args))
+    for param in needed:
+        example = [] if models else ["llama2-70b"]
+        more = [part for each in needed for part in (each.opts[0], EXAMPLES.get(str(each.name), "VALUE"))]
+        line = shlex.join(["archsim", str(command.name), *example, *args, *more])
+        hints = [f"for example `{line}`"]
+        hints += ["`archsim list hw` shows the devices"] if param.name == "hw" else []
+        raise CommandLineError(f"`archsim {command.name}` needs `{param.opts[0]}` ({_lower(param.help)})", hints=hints)
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:].rstrip(".")
+
+
+def _elsewhere(names: Sequence[str], option: str, ctx: Any, args: Sequence[str]) -> tuple[str, ...]:
+    """The hint with the same question put to the first command that takes several of an option."""
+    command = ctx.command
+    for name in names if ctx.parent is not None else ():
+        other = ctx.parent.command.get_command(ctx.parent, name)
+        several = option == "models" or any(p.name == option and takes_several(p) for p in other.params)
+        if name != command.name and several:
+            kept = [part for word in words(command, args) if _takes(other, word) for part in word.args]
+            kept += ["--hw", EXAMPLES["hw"]] * (not any(word.flag in HW for word in words(command, args)))
+            return (f"`{shlex.join(['archsim', name, *kept])}` takes several",)
+    return ("ask once for each",)
+
+
+def _takes(other: Any, word: TypedWord) -> bool:
+    """Whether another command has the option too."""
+    return not word.flag or any(word.flag in param.opts for param in other.params)

@@ -1,0 +1,208 @@
+"""What people type: other spellings, several values, what is not modelled, models of the Hub."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from archsim.render.glossary import ABSENT, SYNONYMS, TERMS
+from archsim.spec.catalog import names, split_count
+
+ASKED = ("estimate", "llama2-70b", "--hw")
+
+
+def suggestion(err: str) -> list[str]:
+    """The words of the command line between backticks in a hint, without `archsim`."""
+    hints = err.partition("\nhint:")[2]
+    line = next(part for part in hints.split("`")[1::2] if part.startswith("archsim ") and "--help" not in part)
+    return shlex.split(line)[1:]
+
+
+# ---------------------------------------------------------------------- devices with their number
+@pytest.mark.parametrize("hw", ["8xh100", "h100x8", "8*H100", "8 x h100", "8×h100"])
+@pytest.mark.parametrize("flag", ["--hw", "--gpu"])
+def test_devices_with_their_number(hw: str, flag: str, archsim: Any) -> None:
+    """A number before or behind a device is `--devices`."""
+    wanted = archsim(*ASKED, "h100", "--devices", "8", "--json")
+    found = archsim("estimate", "llama2-70b", flag, hw, "--json")
+    assert (found.code, found.out) == (wanted.code, wanted.out)
+
+
+def test_no_device_is_taken_apart() -> None:
+    """Every name of the catalog stands for its device, whatever it looks like; mi300x8 is eight of mi300x."""
+    for entry in names("hw"):
+        for name in (entry.name, *entry.aliases):
+            assert split_count(name) == (None, name)
+            assert split_count(f"4x{name}") == (4, name)
+    assert split_count("mi300x8") == (8, "mi300x")
+    assert split_count("2xnothing") == (None, "2xnothing") and split_count("0xh100") == (None, "0xh100")
+
+
+def test_numbers_that_disagree(archsim: Any) -> None:
+    """Two numbers of devices are refused; the same number twice is one."""
+    assert archsim(*ASKED, "8xh100", "--devices", "4").code == 2
+    assert archsim("fit", "llama2-70b", "--hw", "2xh100,4xa100").code == 2
+    assert archsim("fit", "llama2-70b", "--hw", "2xh100,2xa100").code == 0
+    assert archsim(*ASKED, "8xh100", "--devices", "8", "-q").code == 0
+
+
+# ---------------------------------------------------------------------- pointers to what does it
+@pytest.mark.parametrize(
+    ("line", "command"),
+    [
+        ("estimate llama2-7b --hw h100 --batch 1,2,4 -v", "sweep"),
+        ("estimate llama2-7b --hw h100 --batch 1-8*2 --concurrency 4", "sweep"),
+        ("estimate llama2-7b --hw h100,a100 --batch 2", "compare"),
+        ("estimate llama2-7b gpt2-small --hw h100", "compare"),
+        ("estimate llama2-7b --hw h100 --weights fp8,int4", None),
+        ("estimate llama2-7b --hw h100 --engine vllm,sglang", "sweep"),
+        ("fit llama2-7b --hw h100 --input-len 1k,2k", "sweep"),
+        ("count llama2-7b gpt2-small", "compare"),
+        ("count llama2-7b --batch 1,2", "sweep"),
+    ],
+)
+def test_several_where_one_is_wanted(line: str, command: str | None, archsim: Any) -> None:
+    """The error holds the whole command line that takes several, and it is answered."""
+    result = archsim(*line.split())
+    assert result.code == 2
+    words = suggestion(result.err)
+    assert command in (None, words[0])
+    assert archsim(*words).code == 0
+
+
+def test_a_missing_device_shows_an_example(archsim: Any) -> None:
+    """The example repeats what was typed, and is answered."""
+    result = archsim("estimate", "llama2-7b", "--batch", "2")
+    assert result.code == 2
+    assert suggestion(result.err) == ["estimate", "llama2-7b", "--batch", "2", "--hw", "h100"]
+    assert archsim("estimate", "llama2-7b", "--json").out.startswith('{\n  "schema": "archsim.error/1"')
+
+
+def test_help_and_version_as_others_spell_them(archsim: Any) -> None:
+    """`archsim help COMMAND` and `-V`."""
+    assert archsim("help", "estimate").out == archsim("estimate", "--help").out
+    assert archsim("help").out == archsim("--help").out
+    assert archsim("-V").out == archsim("--version").out
+
+
+# ---------------------------------------------------------------------- not modelled
+@pytest.mark.parametrize(
+    ("line", "topic"),
+    [
+        ("train llama2-7b", "training"),
+        ("estimate llama2-7b --hw h100 --price", "cost"),
+        ("estimate llama2-7b --hw h100 --enable-prefix-caching", "prefix cache"),
+        ("estimate llama2-7b --hw h100 --speculative-config x", "speculative decoding"),
+        ("simulate llama2-7b", "queueing"),
+        ("estimate llama2-7b --hw h100 --energy", "energy"),
+    ],
+)
+def test_what_is_not_modelled_says_what_is_nearest(line: str, topic: str, archsim: Any) -> None:
+    """A command or option that would need it names the topic, which `explain` knows."""
+    result = archsim(*line.split())
+    assert result.code == 2 and topic in result.err
+    words = suggestion(result.err)
+    assert words == ["explain", *topic.split()]
+    assert "The nearest" in " ".join(archsim(*words).out.split())
+
+
+def test_absent_topics_are_not_terms() -> None:
+    """Nothing is both explained and absent, and every other word for a topic leads to one."""
+    assert not set(ABSENT) & set(TERMS)
+    assert all(topic in TERMS or topic in ABSENT for topic in SYNONYMS.values())
+    assert all("archsim" in text or "never" in text for text in ABSENT.values())
+
+
+# ---------------------------------------------------------------------- the Hub
+CONFIG = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 128,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100,
+    "max_position_embeddings": 256, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+}  # fmt: skip
+
+
+class Hub(BaseHTTPRequestHandler):
+    """A Hub with one repository, which notes what it is asked for."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_HEAD(self) -> None:
+        self._answer(with_body=False)
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        self._answer(with_body=True)
+
+    def _answer(self, with_body: bool) -> None:
+        body = json.dumps(CONFIG).encode()
+        if self.path != "/some-org/New-Model-1B/resolve/main/config.json":
+            self.send_response(404)
+            self.send_header("X-Error-Code", "RepoNotFound")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        self.send_response(200)
+        for name, value in (("ETag", '"abc"'), ("X-Repo-Commit", "0" * 40), ("Content-Length", str(len(body)))):
+            self.send_header(name, value)
+        self.end_headers()
+        if with_body:
+            self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The environment in which huggingface_hub asks a server on this machine, with an empty cache."""
+    pytest.importorskip("huggingface_hub")
+    Hub.asked = []
+    server = HTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    home = str(tmp_path / "hf")
+    yield {
+        "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "HF_HOME": home, "NO_PROXY": "127.0.0.1",
+        "HF_HUB_CACHE": f"{home}/hub", "HF_HUB_OFFLINE": "0",
+    }  # fmt: skip
+    server.shutdown()
+    server.server_close()
+
+
+def test_hub_is_never_asked_unbidden(hub: dict[str, str], archsim_process: Any) -> None:
+    """Without `--hub` an unknown name is an error that says what opens it, and nothing is sent."""
+    result = archsim_process(["count", "some-org/New-Model-1B"], env=hub)
+    assert result.code == 2 and not Hub.asked
+    assert "hf download some-org/New-Model-1B config.json" in result.err and "--hub" in result.err
+
+
+def test_hub_gives_one_file(hub: dict[str, str], archsim_process: Any) -> None:
+    """With `--hub` one file is fetched, once; the model is called as its repository."""
+    for _ in range(2):
+        result = archsim_process(["count", "some-org/New-Model-1B", "--hub", "--json"], env=hub)
+        assert result.code == 0, result.err
+        assert json.loads(result.out)["model"]["name"].lower() == "new-model-1b"
+    assert Hub.asked == ["/some-org/New-Model-1B/resolve/main/config.json"]
+    known = archsim_process(["count", "meta-llama/Llama-2-7b-hf", "--hub", "-q"], env=hub)
+    assert known.code == 0 and len(Hub.asked) == 1
+
+
+def test_hub_without_the_repository(hub: dict[str, str], archsim_process: Any) -> None:
+    """A name that the Hub does not know is one clear error."""
+    result = archsim_process(["count", "some-org/Nothing", "--hub"], env=hub)
+    assert result.code == 2 and "gives no config.json" in result.err and "Traceback" not in result.err
+
+
+def test_hub_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, archsim: Any) -> None:
+    """It is said what to install."""
+    import sys
+
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    result = archsim("count", "some-org/New-Model-1B", "--hub")
+    assert result.code == 2 and "pip install huggingface_hub" in result.err
