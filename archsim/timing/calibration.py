@@ -79,7 +79,9 @@ one; "family": another device of the same architecture; "device": of another arc
 
 class DeviceTraits(NamedTuple):
     """What decides which device's fit stands for another: datasheet rates and descent. sustained: share of the peak
-    that the best large product was measured at, 0 where unknown.
+    that the best large product was measured at, 0 where unknown; narrow: the same of products in less than 16 bits,
+    where it is known apart. runs: the interval, in log, that whole runs of the engine on the architecture showed, where
+    they are all that is known.
     """
 
     id: str
@@ -89,6 +91,8 @@ class DeviceTraits(NamedTuple):
     bandwidth: float
     sustained: float = 0.0
     memory: str = ""
+    narrow: float = 0.0
+    runs: tuple[float, float] | None = None
 
 
 class FitQuery(NamedTuple):

@@ -11,6 +11,7 @@ from typing import Any
 
 from archsim.base.number import Num, exp, maximum, pick
 from archsim.spec.hardware import Hardware
+from archsim.timing.architecture import ArchitectureFit, architecture_fit
 from archsim.timing.calibration import (
     DeviceTraits,
     Entry,
@@ -101,6 +102,11 @@ class Timer:
             evidence = "datasheet" if evidence == "datasheet" else "transferred"
         return Duration(time, maximum(time * exp(low), floor), time * exp(high), floor, evidence)
 
+    @property
+    def architecture(self) -> ArchitectureFit | None:
+        """What whole runs say of the engine on the device's architecture."""
+        return architecture_fit(self.store, self.engine, self.version, self.device.family)
+
     def choose(self, model: KernelModel, call: KernelCall) -> KernelFit:
         """The nearest fit of the store for the call's class, format and implementation."""
         variant = model.variant(call.kernel)
@@ -124,7 +130,10 @@ def nearest(known: Store, query: FitQuery, surfaces: bool | None = None) -> Kern
     ]
     levels = known.levels.get(level_of(query.op, query.dtype), {})
     if not near:
-        constants = scaled(dict(default_constants(MODELS[query.op]).constants), USUAL_SUSTAINED, query.device.sustained)
+        constants = scaled(dict(default_constants(MODELS[query.op]).constants), USUAL_SUSTAINED, sustained_by(query))
+        if query.device.runs is not None:
+            seen = {str(code): query.device.runs for code in range(REGIMES)}
+            return KernelFit(Fitted(constants=constants), "device", UNKNOWN, seen)
         return KernelFit(Fitted(constants=constants), "datasheet", levels.get("datasheet", UNKNOWN), {})
     entry = entries[min(near)[-1]]
     grade = grade_of(entry, query)
@@ -173,6 +182,12 @@ def own_interval(entry: Entry, grade: Grade) -> Mapping[str, tuple[float, float]
     if grade == "family" and entry.interval:
         return {name: (WIDER * low, WIDER * high) for name, (low, high) in entry.interval.items()}
     return {}
+
+
+def sustained_by(query: FitQuery) -> float:
+    """The share of the peak that products of the query's format were seen to sustain on its device; 0: unknown."""
+    narrow = level_of(query.op, query.dtype) != query.op
+    return (narrow and query.device.narrow) or query.device.sustained
 
 
 USUAL_SUSTAINED = 0.80
@@ -289,7 +304,15 @@ def timer(
     machine = rates or DeviceRates(hardware)
     peak = machine.attention_flops("bf16")
     sustained = hardware.compute.sustained.get("bf16", 0.0)
+    runs = architecture_fit(store, name, stated, hardware.arch.family)
     device = DeviceTraits(
-        hardware.id, hardware.vendor, hardware.arch.family, peak, machine.bandwidth, sustained, hardware.memory.kind
+        hardware.id,
+        hardware.vendor,
+        hardware.arch.family,
+        peak,
+        machine.bandwidth,
+        sustained,
+        hardware.memory.kind,
+        *((runs.narrow, runs.interval) if runs is not None else ()),
     )
     return Timer(device, machine, name, stated, store, hardware.memo.setdefault(store, {}))

@@ -111,6 +111,9 @@ class StepPricer:
         if plan.pp > 1:
             row, call = self._transfer(step)
             time = time.plus(self.timer.time(call).scaled(plan.pp - 1), call.kernel_class, row)
+        runs = self.timer.architecture
+        if runs is not None and runs.gap_s:
+            time = time.plus(runs.gaps(time.rank.launches), "launch gaps", GAPS)
         return add_host_overhead(time, self.overheads)
 
     def _roofline(self, step: Step) -> RankTime:
@@ -219,6 +222,9 @@ def add_host_overhead(time: StepTime, overheads: EngineOverheads) -> StepTime:
     error = Duration(0.0, total * (exp(below) - 1), total * (exp(above) - 1), evidence="calibrated")
     return time.plus(error, "composition")
 
+
+GAPS = KernelTime("launches", "gaps", part="gaps between launches")
+"""The row of the time between kernels of a captured step, where it is known apart."""
 
 HOST = KernelTime("engine", "host", part="engine host time")
 """The row of an engine's own time."""

@@ -29,6 +29,7 @@ from pathlib import Path
 
 import pytest
 
+from archsim.base.errors import UsageError
 from archsim.base.notes import NOTES
 from archsim.blocks.dispatch import KINDS
 from archsim.cli.app import COMMANDS
@@ -315,7 +316,38 @@ def accuracy() -> str:
     return summary(archsim.validate())
 
 
-MADE = {"codes": error_codes, "notes": note_codes, "terms": terms, "formulas": formulas, "accuracy": accuracy}
+def devices() -> str:
+    """What the estimates of every device of the catalog rest on."""
+    from archsim.spec.catalog import names
+    from archsim.spec.load import load_hardware
+    from archsim.timing.basis import basis_of
+    from archsim.timing.calibration import default_store
+
+    lines = ["| device | kernels timed on it | else those of | runs of |", "| --- | --- | --- | --- |"]
+    for entry in names("hw"):
+        if entry.path is None or entry.path.parent.name != "devices":
+            continue
+        hardware = load_hardware(entry.name)
+        try:
+            found = basis_of(hardware, default_store())
+        except UsageError:
+            lines.append(f"| {hardware.name} | | no times: it lists no peak | |")
+            continue
+        near = found.borrowed + (", the same architecture" if found.alike else "")
+        none = "" if found.measured or near else "datasheet"
+        cells = (hardware.name, ", ".join(found.measured), near or none, ", ".join(found.runs))
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+MADE = {
+    "codes": error_codes,
+    "notes": note_codes,
+    "terms": terms,
+    "formulas": formulas,
+    "accuracy": accuracy,
+    "devices": devices,
+}
 """Name of a generated part -> what makes it."""
 
 
@@ -331,6 +363,7 @@ def generated(text: str) -> str:
         ("docs/assumptions", "notes"),
         ("docs/glossary", "terms"),
         ("docs/formulas", "formulas"),
+        ("docs/devices", "devices"),
         ("README", "accuracy"),
     ],
 )

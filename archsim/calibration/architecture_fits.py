@@ -1,0 +1,179 @@
+"""Constants of engines on architectures without kernel tables, fitted to serving runs under load.
+
+One share of the peak that products in narrow formats sustain for an engine and an architecture, and one gap between
+launches for each version of the engine. Errors are of devices that a fit has not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from archsim.accuracy.question import device_of, model_of, real, weights_of, whole
+from archsim.base.errors import ArchsimError
+from archsim.base.json_types import JsonMapping, JsonObject
+from archsim.calibration.engine_fits import Free, Sample, fit_numbers, predict_unseen, put_all, stated
+from archsim.calibration.fitting import errors, quantiles
+from archsim.engines.names import engine_and_version
+from archsim.serving.steady_state import steady
+from archsim.timing.calibration import Store
+from archsim.timing.kernel_timer import WIDER
+
+SHORTER = 0.9
+"""Mean length over the nominal one where lengths are drawn evenly from 0.8 to 1 of it, as InferenceX does."""
+
+GAP = (3.0, 1.0)
+"""Prior of the gap between launches in microseconds, and its spread in log: that of a CUDA graph's nodes is near 1."""
+
+SHARE = (0.5, 0.7)
+"""Prior of the sustained share of the peak, and its spread in log."""
+
+FEWEST = 4
+"""Rows below which an engine and an architecture have no fit."""
+
+NARROW = {"fp4": "mxfp4"}
+"""Formats that sources call by their arithmetic, as checkpoints for the architecture store them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedRun:
+    """One closed-loop run with its mean TPOT: what was asked of which engine on which device."""
+
+    model: str
+    device: str
+    engine: str
+    version: str
+    weights: str | None
+    tp: int
+    concurrency: int
+    isl: int
+    osl: int
+    tpot_s: float
+
+    @property
+    def family(self) -> str:
+        """The device's architecture."""
+        return device_of(self.device).arch.family
+
+    def predict(self, store: Store) -> float:
+        """Seconds per output token in the steady state."""
+        return _tpot(self.model, self.device, f"{self.engine}@{self.version}", self.weights, self.tp, self.concurrency,
+                     self.isl, self.osl, store)  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def _tpot(
+    model: str, device: str, engine: str, weights: str | None, tp: int, concurrency: int, isl: int, osl: int,
+    store: Store,
+) -> float:  # fmt: skip
+    spec, _ = model_of(model)
+    found = steady(
+        spec, device_of(device), concurrency=concurrency, input_len=isl, output_len=osl, tp=tp,
+        weights=weights_of(model, weights), engine=engine, store=store,
+    )  # fmt: skip
+    return float(found.tpot.expected)
+
+
+def loaded_runs(rows: Sequence[Mapping[str, str]]) -> Iterator[LoadedRun]:
+    """The rows of a table of loaded runs that say what ran: one pool, no speculation, a version and a mean TPOT."""
+    for row in rows:
+        tpot, requests = real(row, "tpot_mean_ms"), whole(row, "concurrency")
+        plain = row.get("disaggregated") != "yes" and row.get("speculative") in ("", "none")
+        if not (tpot and requests and plain and row.get("engine_version")):
+            continue
+        try:
+            engine, _ = engine_and_version(row["engine"])
+            device_of(row["device"])
+            model_of(row["model"])
+        except ArchsimError:
+            continue
+        share = SHORTER if "0.8..1" in row.get("lengths", "") else 1.0
+        isl, osl = (max(1, round((real(row, name) or 1) * share)) for name in ("isl", "osl"))
+        yield LoadedRun(
+            model=row["model"], device=row["device"], engine=engine, version=row["engine_version"],
+            weights=NARROW.get(row["weights"], row["weights"] or None), tp=whole(row, "tp") or 1, isl=isl, osl=osl,
+            concurrency=requests, tpot_s=tpot / 1e3,
+        )  # fmt: skip
+
+
+def sample_of(runs: Sequence[LoadedRun]) -> Sample:
+    """Runs as a fit takes them; a family is a device."""
+
+    def predict(store: Store, at: Sequence[int]) -> np.ndarray:
+        return np.array([runs[i].predict(store) for i in at])
+
+    return Sample(
+        rows=tuple(range(len(runs))), keys=tuple(run.device for run in runs), predict=predict,
+        measured=np.array([run.tpot_s for run in runs]), families="devices",
+    )  # fmt: skip
+
+
+def profile(known: Store, engine: str, family: str) -> JsonObject:
+    """What a store says of an engine on an architecture; an open interval where it says nothing."""
+    found = known.engines.get(engine, {}).get("architectures", {}).get(family, {})
+    return {"launch_gap_us": {}, "interval": [0.0, 0.0], **found}
+
+
+def put_profile(known: Store, engine: str, family: str, values: JsonMapping) -> Store:
+    """The store with another profile of an engine on an architecture."""
+    measured = dict(known.engines.get(engine, {}))
+    measured["architectures"] = {**measured.get("architectures", {}), family: values}
+    return replace(known, engines={**known.engines, engine: measured})
+
+
+def open_numbers(engine: str, family: str, versions: Sequence[str]) -> list[Free]:
+    """The gap of each version, then the share of the peak."""
+
+    def gap(version: str) -> Callable[[Store, float], Store]:
+        def put(known: Store, value: float) -> Store:
+            old = profile(known, engine, family)
+            gaps = {**old["launch_gap_us"], version: value}
+            return put_profile(known, engine, family, {**old, "launch_gap_us": gaps})
+
+        return put
+
+    def share(known: Store, value: float) -> Store:
+        return put_profile(known, engine, family, {**profile(known, engine, family), "sustained_narrow": value})
+
+    gaps = [Free(GAP[0], 0.05, 50.0, gap(version), GAP[1]) for version in versions]
+    return [*gaps, Free(SHARE[0], 0.05, 1.0, share, SHARE[1])]
+
+
+def fit_architecture(engine: str, family: str, runs: Sequence[LoadedRun], known: Store) -> JsonObject:
+    """The profile of an engine on an architecture, with the interval and the errors of unseen devices; of one device
+    alone the errors of the fit itself, and an interval wider than they are.
+    """
+    versions = sorted({run.version for run in runs})
+    free, sample = open_numbers(engine, family, versions), sample_of(runs)
+    bare = put_profile(known, engine, family, {"launch_gap_us": {}, "interval": [0.0, 0.0]})
+    fitted = put_all(free, fit_numbers(free, sample, bare), bare)
+    several = len(set(sample.keys)) > 1
+    held = predict_unseen(free, sample, bare) if several else sample.predict(fitted, sample.rows)
+    low, high = (end * (1 if several else WIDER) for end in quantiles(held, sample.measured))
+    seen = stated(errors(held, sample.measured))
+    return {
+        **profile(fitted, engine, family), "interval": [round(min(low, 0.0), 3), round(max(high, 0.0), 3)],
+        "errors": {"held_out": "devices" if several else "none", **seen},
+    }  # fmt: skip
+
+
+def refit_architectures(
+    document: JsonMapping, rows: Sequence[Mapping[str, str]], vendors: Sequence[str], known: Store,
+    say: Callable[[str], None],
+) -> JsonObject:  # fmt: skip
+    """`engines.yaml` with the profiles of engines on architectures of some vendors fitted anew."""
+    groups: dict[tuple[str, str], list[LoadedRun]] = {}
+    for run in loaded_runs(rows):
+        if device_of(run.device).vendor in vendors:
+            groups.setdefault((run.engine, run.family), []).append(run)
+    engines = {name: dict(measured) for name, measured in document["engines"].items()}
+    for (engine, family), runs in groups.items():
+        if len(runs) >= FEWEST:
+            found = fit_architecture(engine, family, runs, known)
+            measured = engines.setdefault(engine, {})
+            measured["architectures"] = {**measured.get("architectures", {}), family: found}
+            say(f"{engine} on {family}: {len(runs)} runs under load, median error {found['errors']['median']:.1%}")
+    return {**document, "engines": engines}

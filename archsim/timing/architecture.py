@@ -1,0 +1,72 @@
+"""What whole runs say of an engine on an architecture whose kernels nobody has tabulated.
+
+A few constants per engine and architecture, fitted to runs of one or two models: the share of the peak that narrow
+products sustain, and the gap between kernels of a captured step by version of the engine's software. They hold for
+devices of that architecture alone: a poor implementation on one generation is no evidence about the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from archsim.base.json_types import JsonMapping
+from archsim.base.number import Num
+from archsim.base.version import version_of
+from archsim.timing.calibration import Store
+from archsim.timing.duration import Duration
+
+BORROWED = 2.0
+"""Factor on the interval, in log, of an engine that stands in for another on the architecture (a judgement)."""
+
+
+class ArchitectureFit(NamedTuple):
+    """An engine on one architecture. narrow: share of the peak that products in less than 16 bits sustain, 0 where the
+    device's own stands. gap_s: between launches of a captured step. interval: logarithms of measured over predicted of
+    unseen devices.
+    """
+
+    narrow: float
+    gap_s: float
+    interval: tuple[float, float]
+
+    def gaps(self, launches: Num) -> Duration:
+        """The gaps of a step of so many launches."""
+        expected, (low, high) = launches * self.gap_s, self.interval
+        return Duration(expected, expected * (1 + low), expected * (1 + high), evidence="transferred")
+
+
+def architecture_fit(store: Store, engine: str, version: str, family: str) -> ArchitectureFit | None:
+    """The fit of an engine on an architecture; else the gaps of another engine on it, twice as uncertain: its products
+    are its own. None where no run says anything, and for engines that have fits of their own for all devices.
+    """
+    own = _stated(store, engine, family)
+    if own is not None:
+        return _at(own, version, 1.0)
+    if any(not entry.device and entry.engine == engine for entry in store.by_op.get("gemm", ())):
+        return None
+    other = next((found for name in store.engines if (found := _stated(store, name, family)) is not None), None)
+    return None if other is None else _at(other, "", BORROWED)._replace(narrow=0.0)
+
+
+def _stated(store: Store, engine: str, family: str) -> JsonMapping | None:
+    found: JsonMapping | None = store.engines.get(engine, {}).get("architectures", {}).get(family)
+    return found
+
+
+def _at(found: JsonMapping, version: str, wider: float) -> ArchitectureFit:
+    low, high = found["interval"]
+    gap = gap_of(found.get("launch_gap_us", {}), version)
+    return ArchitectureFit(found.get("sustained_narrow", 0.0), gap * 1e-6, (low * wider, high * wider))
+
+
+def gap_of(by_version: Mapping[str, float], version: str) -> float:
+    """The gap of the newest version not above the one asked for, else of the oldest; without a version, of the newest.
+    In the unit of the mapping; 0 where it is empty.
+    """
+    order = sorted(by_version, key=lambda text: version_of(text) or ())
+    if not order:
+        return 0.0
+    asked = version_of(version) if version else None
+    below = [text for text in order if asked is None or (version_of(text) or ()) <= asked]
+    return by_version[(below or order[:1])[-1]]

@@ -1,0 +1,119 @@
+"""Architectures that only whole runs know: versions, borrowing, and what a poor generation says of the next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from archsim.calibration.architecture_fits import LoadedRun, fit_architecture, loaded_runs, profile, put_profile
+from archsim.counts.formats import choose_formats
+from archsim.graph.step import Step
+from archsim.spec.load import load_hardware, load_model
+from archsim.spec.parallelism import Plan
+from archsim.timing.architecture import architecture_fit, gap_of
+from archsim.timing.calibration import default_store
+from archsim.timing.step_pricer import StepPricer, engine_overheads
+
+MEASURED = (
+    # device, engine version, requests in flight, prompt, answer, mean TPOT in ms: DeepSeek-R1-0528, TP 8, no MTP
+    ("mi300x", "0.5.12", 4, 1024, 1024, 14.86), ("mi300x", "0.5.12", 16, 1024, 1024, 21.01),
+    ("mi300x", "0.5.9", 8, 1024, 8192, 27.53), ("mi300x", "0.5.9", 64, 1024, 8192, 52.80),
+    ("mi325x", "0.5.12", 4, 8192, 1024, 18.42), ("mi325x", "0.5.9", 32, 1024, 8192, 35.96),
+    ("mi355x", "0.5.9", 16, 1024, 8192, 13.04), ("mi355x", "0.5.12", 8, 1024, 1024, 11.46),
+)  # fmt: skip
+"""SemiAnalysis InferenceX, as stored in vngcloud/InferenceX-app at 7fe6d62 (figures only)."""
+
+
+def run(device: str, version: str, concurrency: int, isl: int, osl: int, tpot_ms: float) -> LoadedRun:
+    """One of the rows."""
+    return LoadedRun(
+        model="deepseek-r1", device=device, engine="sglang", version=version, weights=None, tp=8,
+        concurrency=concurrency, isl=round(0.9 * isl), osl=round(0.9 * osl), tpot_s=tpot_ms / 1e3,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("row", MEASURED)
+def test_deepseek_on_amd(row: tuple[str, str, int, int, int, float]) -> None:
+    """Within a quarter; from datasheets alone the CDNA3 rows are 25 to 65 % too fast."""
+    asked = run(*row)
+    assert asked.predict(default_store()) == pytest.approx(asked.tpot_s, rel=0.25)
+
+
+def without(family: str) -> object:
+    """The store without what runs say of an architecture."""
+    known = default_store()
+    engines = {
+        name: {**measured, "architectures": {k: v for k, v in measured.get("architectures", {}).items() if k != family}}
+        for name, measured in known.engines.items()
+    }
+    return replace(known, engines=engines)
+
+
+def test_a_poor_generation_says_nothing_of_the_next() -> None:
+    """Left out, CDNA4 is priced from its datasheet, not with the gaps of CDNA3."""
+    left = without("CDNA4")
+    assert architecture_fit(left, "sglang", "0.5.9", "CDNA4") is None  # type: ignore[arg-type]
+    asked = run(*MEASURED[6])
+    assert asked.predict(left) == pytest.approx(asked.tpot_s, rel=0.2)  # type: ignore[arg-type]
+
+
+def test_other_engines_borrow_the_gaps_alone() -> None:
+    """Twice as uncertain; engines with fits of their own for all devices borrow nothing."""
+    known = default_store()
+    own, other = (architecture_fit(known, name, "", "CDNA3") for name in ("sglang", "vllm"))
+    assert own is not None and other is not None
+    assert (other.gap_s, other.narrow) == (own.gap_s, 0.0)
+    assert other.interval == pytest.approx(tuple(2 * end for end in own.interval))
+    assert architecture_fit(known, "llamacpp", "", "CDNA3") is None
+    assert architecture_fit(known, "sglang", "", "Hopper") is None
+
+
+@pytest.mark.parametrize(("version", "gap"), [("", 3.0), ("0.6", 3.0), ("0.5.10", 2.0), ("0.5.9", 2.0), ("0.4", 2.0)])
+def test_the_newest_version_not_above_stands(version: str, gap: float) -> None:
+    """Versions count as numbers."""
+    assert gap_of({"0.5.12": 3.0, "0.5.9": 2.0}, version) == gap
+
+
+def test_gaps_are_a_part_of_the_step() -> None:
+    """One for every launch, with an interval, and none on a device without a fit."""
+    spec = load_model("llama3.1-8b")
+    steps = {}
+    for device in ("mi300x", "h100"):
+        pricer = StepPricer.of(
+            spec, load_hardware(device), choose_formats(spec), engine_overheads("sglang"), Plan(engine="sglang")
+        )
+        steps[device] = pricer.price(Step.decode(4, 1024))
+    gaps = {name: [t for t in step.by_class if t.kernel_class == "launch gaps"] for name, step in steps.items()}
+    assert not gaps["h100"]
+    (found,) = gaps["mi300x"]
+    fit = architecture_fit(default_store(), "sglang", "", "CDNA3")
+    assert fit is not None and found.time.expected == pytest.approx(steps["mi300x"].rank.launches * fit.gap_s)
+    assert found.time.low < found.time.expected < found.time.high
+
+
+def test_a_gap_is_found_again() -> None:
+    """Runs made with a known gap and share give both back."""
+    known = put_profile(default_store(), "sglang", "CDNA3", {
+        "launch_gap_us": {"0.5.9": 8.0}, "sustained_narrow": 0.3, "interval": [0.0, 0.0],
+    })  # fmt: skip
+    asked = [run("mi300x", "0.5.9", c, 8192, osl, 1.0) for c in (4, 64) for osl in (256, 1024)]
+    made = [replace(one, tpot_s=one.predict(known)) for one in asked]
+    found = fit_architecture("sglang", "CDNA3", made, default_store())
+    assert found["launch_gap_us"]["0.5.9"] == pytest.approx(8.0, rel=0.15)
+    assert found["sustained_narrow"] == pytest.approx(0.3, rel=0.25)
+    assert profile(default_store(), "sglang", "Hopper")["launch_gap_us"] == {}
+
+
+def test_rows_that_do_not_say_what_ran_are_left_out() -> None:
+    """Speculation, disaggregation, a missing version, an engine that nobody knows."""
+    row = {
+        "model": "deepseek-ai/DeepSeek-R1-0528", "device": "mi300x", "engine": "sglang", "engine_version": "0.5.9",
+        "weights": "fp8", "tp": "8", "concurrency": "4", "isl": "1000", "osl": "1000", "tpot_mean_ms": "20",
+        "lengths": "random, uniform 0.8..1 of nominal", "speculative": "none", "disaggregated": "no",
+    }  # fmt: skip
+    (found,) = loaded_runs([row])
+    assert (found.isl, found.osl, found.family) == (900, 900, "CDNA3")
+    for change in ({"speculative": "mtp"}, {"disaggregated": "yes"}, {"engine_version": ""}, {"engine": "nobody"},
+                   {"tpot_mean_ms": ""}):  # fmt: skip
+        assert not list(loaded_runs([{**row, **change}]))
