@@ -24,17 +24,26 @@ class What(StrEnum):
 def list(
     what: Annotated[What, typer.Argument(metavar="[models|hw|formats|engines|runs]")] = What.models,
     grep: Annotated[str, typer.Option(metavar="TEXT", help="Only entries with this in a name or alias.")] = "",
+    where: Annotated[
+        str | None, typer.Option(metavar="CONDITION", help="Only entries such as 'params < 10B and context >= 32k'.")
+    ] = None,
+    sort: Annotated[
+        str | None, typer.Option(metavar="FIGURE", help="By params, context, memory, price, bits ...: largest first.")
+    ] = None,
+    reverse: Annotated[bool, typer.Option("--reverse", "-r", help="The other way round.")] = False,
     json: o.AsJson = False,
     format: o.Format = o.Layout.table,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Files and other names too.")] = False,
     quiet: o.Quiet = False,
     no_color: o.NoColor = False,
 ) -> None:
-    """Models, devices, formats, engines and measured runs that there are, and the file each comes from."""
+    """Models, devices, formats, engines and measured runs that there are, with what one chooses them by."""
     from archsim.render.pages.list import entries, page
 
-    found = entries(what.value, grep)
+    found = entries(what.value, grep, where, sort, reverse)
     document = {"schema": "archsim.list/1", "kind": what.value, "entries": found}
     output.emit_answer(
-        "json" if json else format, no_color, lambda: document, lambda: page(what.value, found), rows=lambda: found,
+        "json" if json else format, no_color, lambda: document, lambda: page(what.value, found, verbose),
+        rows=lambda: found,
         bare=(lambda: "".join(f"{entry['name']}\n" for entry in found)) if quiet else None,
     )  # fmt: skip

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import archsim as package
-from archsim.spec.catalog import names
+from archsim.render.pages.list import entries
 
 ROOT = Path(__file__).resolve().parents[2]
 ESTIMATE = ("estimate", "llama2-70b", "--hw", "h100")
@@ -293,7 +293,7 @@ NOT_IMPORTED = {
 def test_unneeded_modules_are_not_imported(args: tuple[str, ...]) -> None:
     """Cold start: heavy packages, slow parts of the standard library and the parts of other answers stay out."""
     for kind in ("models", "hw", "formats", "engines"):
-        names(kind)  # a clone's first use makes the indexes
+        entries(kind)  # a clone's first use makes the indexes and counts
     code = (
         "import sys; from archsim.cli.main import main; code = main(sys.argv[1:]);"
         "print(*sys.modules, file=sys.stderr); sys.exit(code)"

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
 
 import yaml
 
-from archsim.base.errors import SpecError
+from archsim.base.diagnostics import quote
+from archsim.base.errors import SpecError, UsageError
+from archsim.base.expression import evaluate
 from archsim.base.input_file import read_input
 from archsim.base.json_types import JsonObject
+from archsim.base.units import format_bytes, format_rate
+from archsim.ledger.catalog_facts import catalog_facts
 from archsim.render.page import Page, Section, row
 from archsim.render.provenance import LARGEST, display_path
+from archsim.render.signed import scaled_count
 from archsim.spec.catalog import BUILT_IN, Entry, Kind, data_roots, names
 from archsim.spec.spelling import normalise
 
@@ -23,25 +28,126 @@ NO_SPEC = "no spec"
 RUN_FILES = (".yaml", ".csv", ".gz", ".json")
 
 
-def entries(what: str, grep: str = "") -> list[JsonObject]:
-    """Name, aliases, status, note, origin and file of everything of one kind; `grep` looks at the names."""
+SHORT = {
+    "kv": "kv_bytes_per_token", "memory": "memory_bytes", "bandwidth": "bandwidth_bytes_per_s", "peak": "peak_flops",
+    "price": "usd_per_hour_low", "bits": "bits_per_weight",
+}  # fmt: skip
+"""Short names of figures in `--sort` and `--where`."""
+
+SUFFIXES = {"k": 1024, "M": 10**6, "B": 10**9, "T": 10**12, "MB": 10**6, "GB": 10**9, "TB": 10**12, "GiB": 2**30}
+"""What may stand behind a number in `--where`: 32k tokens, 7B parameters, 24GB."""
+
+
+def entries(
+    what: str, grep: str = "", where: str | None = None, sort: str | None = None, reverse: bool = False
+) -> list[JsonObject]:
+    """Name, aliases, status, note, origin, file and figures of everything of one kind.
+
+    grep: text in a name. where: a condition on figures, such as `params < 10B and context >= 32k`; entries without
+    the figure are left out. sort: a figure, or `name`; the largest first, entries without it last. reverse: the
+    smallest first. Raises UsageError for a condition or a figure that there is not.
+    """
     listed = _runs() if what == "runs" else _catalog(cast(Kind, what))
     wanted = grep.lower()
-    return [e for e in listed if any(wanted in text.lower() for text in (e["name"], *e["aliases"]))]
+    found = [e for e in listed if any(wanted in text.lower() for text in (e["name"], *e["aliases"]))]
+    known = list(dict.fromkeys(name for e in listed for name in e if name not in PLACE))
+    if where:
+        found = [e for e in found if _satisfies(where, e, known)]
+    if sort and sort != "name":
+        key = _figure(sort, known)
+        there = sorted((e for e in found if e.get(key) is not None), key=lambda e: e[key], reverse=not reverse)
+        return [*there, *(e for e in found if e.get(key) is None)]
+    return found[::-1] if reverse else found
 
 
-def page(what: str, found: Sequence[JsonObject]) -> Page:
-    """One line an entry: no line is broken, so that other tools can filter them."""
-    rows = []
-    for e in found:
-        file = display_path(Path(e["file"]), e["origin"]) if e["file"] else e["note"] or NO_SPEC
-        rows.append(row(e["name"], file, " ".join(e["aliases"])))
+PLACE = ("name", "aliases", "status", "note", "origin", "file")
+"""Keys of an entry that are no figures."""
+
+
+def _figure(name: str, known: Sequence[str]) -> str:
+    full = SHORT.get(name, name)
+    if full not in known:
+        short = {long: word for word, long in SHORT.items()}
+        names = ", ".join(short.get(each, each) for each in known) or "none"
+        raise UsageError(f"no figure named {quote(name)} in this list", hints=(f"figures: {names}",))
+    return full
+
+
+def _satisfies(where: str, entry: JsonObject, known: Sequence[str]) -> bool:
+    """Whether an entry satisfies a condition; not if it lacks a figure of it."""
+    text = re.sub(r"(?<![\w.])([0-9.]+)\s*(GiB|GB|MB|TB|[kMBT])\b", lambda m: f"({m[1]}*{SUFFIXES[m[2]]})", where)
+    text = re.sub(r"(?<![<>=!])=(?!=)", "==", text)
+    words = {name: _figure(name, known) for name in re.findall(r"(?<![\w.\"'])[A-Za-z_]\w*(?![\w\"'])", text)
+             if name not in ("and", "or", "not", "in")}  # fmt: skip
+    values = {name: entry.get(full) for name, full in words.items()}
+    if any(value is None for value in values.values()):
+        return False
+    try:
+        return bool(evaluate(text, values))
+    except SpecError as error:
+        example = "for example `--where 'params < 10B and context >= 32k'`"
+        raise UsageError(f"no condition: {quote(where)}", hints=(error.message, example)) from None
+
+
+# ---------------------------------------------------------------------- the page
+def page(what: str, found: Sequence[JsonObject], verbose: bool = False) -> Page:
+    """One line an entry; in files and pipes none is broken, so that other tools can filter them.
+
+    verbose: the file and the other names too.
+    """
+    shown = COLUMNS.get(what, {})
+    rows = [
+        row(e["name"], *(_cell(show, e) for show in shown.values()), *_place(e, verbose or not shown)) for e in found
+    ]
     head = () if rows else (f"no {what} found",)
-    section = Section(title=what, rows=tuple(rows), header=("file, or why it is missing", "aliases"), wrap=False)
+    places = ("file, or why it is missing", "aliases") if verbose or not shown else ("",)
+    align = "l" + "r" * len(shown) + "l" * len(places)
+    section = Section(title=what, rows=tuple(rows), align=align, header=(*shown, *places), wrap=False)
     return Page(head=head, sections=(section,) if rows else ())
 
 
+def _place(e: JsonObject, verbose: bool) -> tuple[str, ...]:
+    """Where an entry comes from; in short only why it has no figures."""
+    missing = "" if e["file"] else e["note"] or NO_SPEC
+    if not verbose:
+        return (missing,)
+    return (display_path(Path(e["file"]), e["origin"]) if e["file"] else missing, " ".join(e["aliases"]))
+
+
+def _cell(show: Callable[[JsonObject], str], e: JsonObject) -> str:
+    try:
+        return show(e)
+    except (KeyError, TypeError):
+        return ""
+
+
+def _price(e: JsonObject) -> str:
+    low, high = e["usd_per_hour_low"], e["usd_per_hour_high"]
+    return f"{low:.2f}" if low == high else f"{low:.2f} – {high:.2f}"
+
+
+COLUMNS: dict[str, dict[str, Callable[[JsonObject], str]]] = {
+    "models": {
+        "parameters": lambda e: scaled_count(e["params"]),
+        "active": lambda e: scaled_count(e["active"]) if e["active"] != e["params"] else "",
+        "context": lambda e: f"{e['context']:,}",
+        "KV per token": lambda e: format_bytes(e["kv_bytes_per_token"]) if e["kv_bytes_per_token"] else "",
+        "released": lambda e: e["released"] or "",
+    },
+    "hw": {
+        "memory": lambda e: format_bytes(e["memory_bytes"]),
+        "bandwidth": lambda e: format_rate(e["bandwidth_bytes_per_s"], "B/s"),
+        "dense peak": lambda e: f"{format_rate(e['peak_flops'], 'FLOP/s')} {e['peak_dtype']}",
+        "$ per hour": _price,
+    },
+    "formats": {"bits per weight": lambda e: f"{e['bits_per_weight']:.4g}"},
+}
+"""Kind -> title of a column and what it shows of an entry."""
+
+
 def _catalog(kind: Kind) -> list[JsonObject]:
+    listed = names(kind)
+    figures = catalog_facts(kind, listed)
     return [
         {
             "name": e.name,
@@ -50,8 +156,9 @@ def _catalog(kind: Kind) -> list[JsonObject]:
             "note": e.status,
             "origin": e.origin,
             "file": str(e.path) if e.path else None,
+            **figures.get(e.name, {}),
         }
-        for e in names(kind)
+        for e in listed
     ]
 
 

@@ -172,11 +172,22 @@ def _device(found: NamedDocument) -> Page:
         facts("Device", identity.items()),
         Section(title="Dense peaks", rows=peaks, align="lr"),
         _memory_and_links(hw),
+        *_prices(hw),
         *_notes(hw.notes),
         _sources(data["sources"]),
         facts("File", [(found.file(), " ")]),
     ]
     return Page(head=(hw.name,), sections=tuple(sections))
+
+
+def _prices(hw: Hardware) -> list[Section]:
+    """What the device was rented or sold for, with dates."""
+    rows = [
+        row(cost.provider, *(f"{n:,.2f}" if n else "" for n in (cost.usd_per_hour, cost.usd)), cost.date or "")
+        for cost in hw.cost
+    ]
+    heads = ("$ per hour", "$ to buy", "date")
+    return [Section(title="Prices", rows=tuple(rows), align="lrrl", header=heads)] if rows else []
 
 
 def _memory_and_links(hw: Hardware) -> Section:
