@@ -35,6 +35,16 @@ def notes_to_dict(assumptions: Iterable[Note], warnings: Iterable[Note]) -> dict
     return found
 
 
+URGENT = ("A11", "A28", "A29")
+"""Assumptions that a reader must see before the figures: a format or an engine that nobody named, and what
+of a checkpoint is left out."""
+
+
+def urgent(assumptions: Iterable[Note]) -> tuple[str, ...]:
+    """The assumptions that stand above the figures."""
+    return tuple(note.text for note in assumptions if note.code in URGENT)
+
+
 def past_context(tokens: int, limit: int, name: str) -> Note:
     """The warning about a sequence beyond the context that a model was made for."""
     return Note("W01", f"{tokens:,} tokens are more than the {limit:,} that {name} was made for")
@@ -63,7 +73,7 @@ NOTES: dict[str, str] = {
     ),
     "A09": "Whose memory rules the named engine has, its own or another's, and its host time per step.",
     "A10": "The format of the KV cache, where none is asked for.",
-    "A11": "The format asked for converts expert weights only, and the model has none.",
+    "A11": "The format asked for is one of experts; the model has none, so its counterpart for linear weights is used.",
     "A12": "The device has no units for a number format: products in it run on those of the next wider format.",
     "A13": "The device lists no fp32 vector rate: it is taken from its 16-bit matrix peak.",
     "A14": "The device lists no fp32 peak for matrix products: they are priced at its bf16 peak.",
@@ -83,6 +93,8 @@ NOTES: dict[str, str] = {
     "A25": "Device memory of captured CUDA graphs, and its observed range.",
     "A26": "With attention data parallelism, tokens and concurrency are those of one replica.",
     "A27": "Towers of which only the parameter count is known: stored in the default format, cut over the ranks.",
+    "A28": "Weights that one engine's files hold (GGUF, EXL2) imply that engine where none is named.",
+    "A29": "The checkpoint holds towers beside the language model, which are not counted.",
     "A30": "What FLOPs per token are of: one decode step at the context length, or an encoder's input over its tokens.",
     "A31": "What KV bytes are of: one sequence in 16 bits, windows applied.",
     "A32": "What times of an evolution are of: one sequence on one device, whether it fits or not.",
@@ -97,4 +109,5 @@ NOTES: dict[str, str] = {
     "W07": "Memory budget, activations and CUDA graphs together exceed the device.",
     "W08": "A model is priced with its layers grouped anew; times differ slightly from `estimate`.",
     "W09": "A model of the evolution does not fit on the device; its times are those of a device that holds it.",
+    "W10": "The engine that is named does not read checkpoints in the format of the model.",
 }

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
+from archsim.base.notes import Note
 from archsim.base.number import Num
 from archsim.counts import graph_counts as c
 from archsim.counts.formats import Formats, choose_formats
-from archsim.graph.graph import Block
+from archsim.counts.towers import counted_towers, text_part_only, towers_to_dict
+from archsim.graph.graph import Block, Op
 from archsim.graph.step import Seqs, Step
 from archsim.graph.tensor import nbytes, numel
 from archsim.spec.lower import PARTS, lower
@@ -76,6 +78,11 @@ class CountResult:
     input_len: int
     extra: dict[str, int]
 
+    @property
+    def assumptions(self) -> tuple[Note, ...]:
+        """What the counts rest on, and what of the checkpoint they leave out."""
+        return (*self.formats.assumptions, *text_part_only(self.model, self.formats, self.extra))
+
     def to_dict(self) -> JsonObject:
         """The `archsim.count/1` object."""
         return {
@@ -85,9 +92,10 @@ class CountResult:
             "params": {
                 "total": self.total, "active": self.active, "embedding": self.embedding,
                 "non_embedding": self.total - self.embedding, "active_convention": ACTIVE,
-                "by_class": self.by_class, "extra": self.extra,
+                "by_class": self.by_class, "extra": self.extra, "towers": self.model.tower_params,
             },
             "weights": {"bytes": self.weight_bytes, "format": self.formats.name},
+            "towers": towers_to_dict(self.model, self.formats, self.extra),
             "kv_cache": {
                 "bytes_per_token": self.kv_bytes_per_token, "bytes": self.kv_bytes,
                 "state_bytes": self.state_bytes, "format": self.formats.kv.name,
@@ -97,7 +105,7 @@ class CountResult:
                 {"path": b.path, "count": b.count, "params": b.params, "flops": b.flops, "bytes": b.bytes}
                 for b in self.blocks
             ],
-            "assumptions": [note.text for note in self.formats.assumptions],
+            "assumptions": [note.text for note in self.assumptions],
         }  # fmt: skip
 
 
@@ -138,7 +146,7 @@ def count(
     masked = graph(step_for(model, batch, input_len, last=last))
     full = graph(step_for(model, batch, input_len, last=last, masked=False))
     one = graph(step_for(model, 1, 1))
-    towers: dict[str, int] = {t.name: t.params for t in model.towers if t.name in parts}
+    towers = counted_towers(model, parts)
     total = c.params(masked) + sum(towers.values())
     state = c.state_bytes(graph(step_for(model, 1, 1)), role="recurrent")
     return CountResult(
@@ -189,19 +197,43 @@ def flops_of(graph: Block) -> Flops:
 
 
 def block_counts(graph: Block) -> tuple[BlockCount, ...]:
-    """Every named block, outermost first, what it holds inside included."""
+    """Every named block, outermost first, what it holds inside included; then what lies beside the blocks, such as the
+    final norm. The outermost add up to the model.
+    """
     items = c.inventory(graph)
-    rows = []
+    return (*_inner_blocks(graph, items), *_beside_blocks(graph, items))
+
+
+def _inner_blocks(graph: Block, items: Sequence[c.Item]) -> Iterator[BlockCount]:
+    """Every named block with all that is inside."""
     for block, times in c.by_block(graph):
-        inside = [i for i in items if i.tensor.name.startswith(block.name + ".") and c.is_learned(i.tensor)]
-        rows.append(
-            BlockCount(
-                path=block.name, count=times, params=sum(numel(i.tensor) * i.copies for i in inside),
-                flops=c.flops(block) * times // block.times if block.times else 0,
-                bytes=round(sum(nbytes(i.tensor, i.copies) for i in inside)),
-            )
-        )  # fmt: skip
-    return tuple(rows)
+        inside = [i for i in items if i.tensor.name.startswith(block.name + ".")]
+        flops = c.flops(block) * times // block.times if block.times else 0
+        yield _block_count(block.name, times, inside, flops)
+
+
+def _block_count(path: str, times: Num, items: Sequence[c.Item], flops: Num) -> BlockCount:
+    """A row of the list: learned parameters, and the bytes of buffers too."""
+    params = sum(numel(i.tensor) * i.copies for i in items if c.is_learned(i.tensor))
+    return BlockCount(
+        path=path, count=times, params=params, flops=flops, bytes=round(sum(nbytes(i.tensor, i.copies) for i in items))
+    )  # fmt: skip
+
+
+def _beside_blocks(graph: Block, items: Sequence[c.Item]) -> Iterator[BlockCount]:
+    """The model's own tensors and contractions that are in no block, by the first word of their names."""
+    blocks = {block.name for block in graph.body if isinstance(block, Block)}
+    held: dict[str, list[c.Item]] = {}
+    for item in items:
+        if (first := item.tensor.name.partition(".")[0]) not in blocks:
+            held.setdefault(first, []).append(item)
+    work: dict[str, Num] = {}
+    for op in graph.body:
+        if isinstance(op, Op) and op.kind == "contract":
+            first = op.name.partition(".")[0]
+            work[first] = work.get(first, 0) + c.op_flops(op)
+    for name in dict.fromkeys((*held, *work)):
+        yield _block_count(name, 1, held.get(name, ()), work.get(name, 0))
 
 
 def _by_class(graph: Block) -> dict[str, int]:

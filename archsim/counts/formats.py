@@ -51,16 +51,16 @@ def choose_formats(
     mixes formats names one for every weight; imatrix: whether it was made with an importance matrix, None for what
     it needs. Activations are 16-bit: bf16, or fp16 where the model is; caches as well, unless told, or unless the
     engine follows what checkpoints in such weights say of their caches. Raises UsageError for a format that cannot
-    hold a cache.
+    hold a cache, or that the model has no weights for.
     """
-    asked = engine_file_type(model, None if weights == "auto" else weights, engine)
+    asked, notes = _for_model(model, None if weights in (None, "auto") else str(weights))
+    asked = engine_file_type(model, asked, engine)
     name, chosen, tensors = _weights(model, asked, imatrix)
     sixteen = load_format("fp16" if chosen[DEFAULT].name == "fp16" else "bf16").format()
-    kv, notes = cache_format(kv_cache_dtype), []
+    kv = cache_format(kv_cache_dtype)
     if kv is None:
         kv, why = _usual_cache(engine, name if asked else None, sixteen)
-        notes = [Note("A10", f"KV cache in {kv.name} ({why} unless --kv-cache-dtype says otherwise)")]
-    notes += _note_unconverted(model, weights)
+        notes.append(Note("A10", f"KV cache in {kv.name} ({why} unless --kv-cache-dtype says otherwise)"))
     return Formats(name=name, weights=chosen, kv=kv, activations=sixteen, assumptions=tuple(notes), tensors=tensors)
 
 
@@ -107,16 +107,20 @@ def _sixteen_bit_default(default: str) -> str:
     return "bf16" if load_format(default).name == "fp32" else default
 
 
-def _note_unconverted(model: Model, asked: str | None) -> list[Note]:
-    """Says so when a format applies to experts alone and the model has none."""
-    if asked in (None, "auto"):
-        return []
-    spec = load_format(str(asked))
-    dense = all(layer.ffn is None or not layer.ffn.experts for layer in walk_layers(model.layers))
-    if spec.mixture is not None or spec.applies_to != ("expert",) or not dense:
-        return []
-    text = f"{spec.name} applies to experts, of which {model.name} has none: its weights stay as they are"
-    return [Note("A11", text)]
+def _for_model(model: Model, asked: str | None) -> tuple[str | None, list[Note]]:
+    """The format that is asked for; of one for experts alone, where the model has none, its counterpart for all linear
+    weights, which a note says. Raises UsageError (E121) where there is no counterpart.
+    """
+    if asked is None:
+        return None, []
+    spec = load_format(asked)
+    experts = any(layer.ffn is not None and layer.ffn.experts for layer in walk_layers(model.layers))
+    if spec.mixture is not None or experts or spec.applies_to != ("expert",):
+        return asked, []
+    text = f"{spec.name} is a format of experts, of which {model.name} has none"
+    if not spec.without_experts:
+        raise UsageError(text, code="E121", hints=("`archsim list formats` shows formats for all linear weights",))
+    return spec.without_experts, [Note("A11", f"{text}: {spec.without_experts}, for all linear weights, is used")]
 
 
 def _mixture(spec: FormatSpec, model: Model, imatrix: bool | None) -> Chosen:

@@ -37,6 +37,12 @@ NOT_OURS = re.compile(
 )
 """Towers and modules that are counted only on request, and tables that are computed."""
 
+TOWERS = {
+    "vision": re.compile(r"(^|\.)(vision\w*|visual|multi_modal_projector|mm_projector|embed_vision)\."),
+    "audio": re.compile(r"(^|\.)(audio\w*|embed_audio)\."),
+}
+"""Encoders beside the language model, each with its projector."""
+
 EMBEDDING = re.compile(r"(embed_tokens|word_embeddings|wte|tok_embeddings|embed_in|shared)(\.|$)")
 HEAD = re.compile(r"(^|\.)(lm_head|embed_out|output)(\.|$)")
 EXPERT = re.compile(r"experts\.|\.mlp\.experts")
@@ -66,6 +72,16 @@ def measure(tensors: Mapping[str, Entry], layers: int, quantised: JsonMapping) -
             continue
         stored.add(_class(name, entry), _params(name, entry, tensors, quantised), entry.bytes)
     return stored
+
+
+def tower_params(tensors: Mapping[str, Entry]) -> dict[str, int]:
+    """Parameters of the encoders that a checkpoint holds beside the language model."""
+    found: dict[str, int] = {}
+    for name, entry in tensors.items():
+        tower = next((tower for tower, names in TOWERS.items() if names.search(name)), None)
+        if tower is not None and not BESIDE.search(name):
+            found[tower] = found.get(tower, 0) + entry.elements
+    return found
 
 
 def _class(name: str, entry: Entry) -> str:
@@ -156,7 +172,8 @@ def from_safetensors(path: Path, beside: Callable[[Path], JsonObject]) -> JsonOb
         raise SpecError(f"{quote(path.name)} has no config.json beside it", code="E109", hints=(hint,))
     document = beside(config)
     shape, weights = stored_weights(model_from(document))
-    found = measure(read_tensors(path), shape.layers, _quantised_formats(config))
+    tensors = read_tensors(path)
+    found = measure(tensors, shape.layers, _quantised_formats(config))
     own: dict[str, int] = {}
     for weight in weights:
         cls = weight.tensor.role if weight.tensor.role in CLASSES else "default"
@@ -164,6 +181,8 @@ def from_safetensors(path: Path, beside: Callable[[Path], JsonObject]) -> JsonOb
             own[cls] = own.get(cls, 0) + _numel(weight) * len(weight.layers)
     _same(path, sum(own.values()), sum(n for cls, n in found.params.items() if cls in own))
     usual = {cls: fmt for cls, fmt in document["weights"].items() if "." not in cls}
+    if towers := tower_params(tensors):
+        document["towers"] = [{"name": name, "params": params} for name, params in towers.items()]
     document["weights"] = usual | {
         cls: ratio(found.bytes[cls], own[cls], usual.get(cls, usual["default"]))
         for cls in own if found.bytes.get(cls)

@@ -128,7 +128,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "name": lambda m: m.model.name,
     "released": lambda m: m.model.released,
     "params": lambda m: m.counted.total,
-    "params_with_towers": lambda m: m.counted.total + sum(tower.params for tower in m.model.towers),
+    "params_with_towers": lambda m: m.counted.total + sum(tower.params or 0 for tower in m.model.towers),
     "active": lambda m: m.counted.active,
     "embedding": lambda m: m.counted.embedding,
     "non_embedding": lambda m: m.counted.total - m.counted.embedding,

@@ -9,7 +9,9 @@ from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note, notes_to_dict, past_context
 from archsim.base.units import format_bytes
 from archsim.counts.count import step_for
+from archsim.counts.engine_formats import engine_for
 from archsim.counts.formats import Formats, choose_formats
+from archsim.counts.towers import text_part_only
 from archsim.counts.workload import Workload
 from archsim.engines.names import DEFAULT_ENGINE, EngineChoice, choose_engine
 from archsim.memory.engine_memory import (
@@ -237,8 +239,9 @@ class Fit:
 
 def check_fit(model: Model, hardware: Hardware, request: FitRequest) -> Fit:
     """The answer without suggestions."""
-    engine = choose_engine(request.engine)
-    formats = choose_formats(model, request.weights, request.kv_cache_dtype, engine=request.engine)
+    runs_on = engine_for(model, request.weights, request.engine)
+    engine = choose_engine(runs_on.engine)
+    formats = choose_formats(model, request.weights, request.kv_cache_dtype, engine=runs_on.engine)
     load = Workload(batch=request.batch, input_len=request.input_len, output_len=request.output_len)
     length = default_length(model, engine, load, request.settings.max_model_len)
     settings = replace(request.settings, max_model_len=length)
@@ -257,8 +260,11 @@ def check_fit(model: Model, hardware: Hardware, request: FitRequest) -> Fit:
         memory=held, batch=request.batch, length=length, longest=memory.longest(plan),
         batched_tokens=tensors.tokens, seqs=tensors.seqs, load_peak=peak,
         offload=_offload(memory, plan, load),
-        assumptions=(*formats.assumptions, *_assumptions(request, memory, plan)),
-        warnings=tuple(_warnings(memory, length, held.division, peak)),
+        assumptions=(
+            *runs_on.assumptions, *text_part_only(model, formats, settings.parts), *formats.assumptions,
+            *_assumptions(request, memory, plan),
+        ),
+        warnings=(*_warnings(memory, length, held.division, peak), *runs_on.warnings),
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from archsim.counts import graph_counts as c
 from archsim.counts.count import step_for
 from archsim.counts.formats import Formats, cache_format
 from archsim.counts.step_graphs import StepGraphs, rank_mesh
+from archsim.counts.towers import counted_towers
 from archsim.counts.workload import Workload, WorkloadSteps
 from archsim.engines.names import EngineChoice
 from archsim.graph.graph import Block
@@ -262,7 +263,7 @@ class EngineTensors:
     def extra(self, plan: Plan) -> int:
         """Bytes of optional towers and of slots for adapters on a device."""
         s = self.settings
-        towers = sum(self.formats.tower_bytes(t.params) for t in self.model.towers if t.name in s.parts)
+        towers = sum(self.formats.tower_bytes(n) for n in counted_towers(self.model, s.parts).values())
         extra = ceil_div(towers, plan.tp) + lora_bytes(self.rank(plan), s.max_loras, s.max_lora_rank)
         return int(ceil_div(extra, plan.pp))
 

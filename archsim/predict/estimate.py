@@ -10,8 +10,10 @@ from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note, notes_to_dict
 from archsim.counts import graph_counts as c
 from archsim.counts.count import check_positive
+from archsim.counts.engine_formats import engine_for
 from archsim.counts.formats import Formats, choose_formats
 from archsim.counts.step_graphs import StepGraphs
+from archsim.counts.towers import text_part_only
 from archsim.counts.workload import Workload, WorkloadSteps, checked_workload
 from archsim.engines.names import DEFAULT_ENGINE, choose_engine
 from archsim.engines.overhead import EngineOverheads, overheads_of
@@ -81,7 +83,9 @@ class Estimate:
                 "kv_cache": self.formats.kv.name, "engine": plan.engine,
             },
             "workload": {"batch": load.batch, "input_len": load.input_len, "output_len": load.output_len},
-            "params": {"total": self.params_total, "active": self.params_active},
+            "params": {
+                "total": self.params_total, "active": self.params_active, "towers": self.model.tower_params,
+            },
             "memory": self.memory.to_dict(), "phases": phases, "metrics": self.metrics,
             **({"serving": self.serving.to_dict()} if self.serving else {}),
             **notes_to_dict(self.assumptions, self.warnings),
@@ -128,10 +132,11 @@ def estimate(
     if concurrency is not None:
         check_positive(concurrency=concurrency)
     load = checked_workload(batch, input_len, output_len)
-    formats = choose_formats(model, weights, kv_cache_dtype, engine=engine)
+    runs_on = engine_for(model, weights, engine)
+    formats = choose_formats(model, weights, kv_cache_dtype, engine=runs_on.engine)
     given = {k: v for k, v in {"tp": tp, "pp": pp, "ep": ep, "dp": dp}.items() if v is not None}
     check_positive(**given)
-    chosen = choose_engine(engine)
+    chosen = choose_engine(runs_on.engine)
     tensors = EngineTensors(model, hardware, formats, chosen)
     memory = EngineMemoryModel(tensors, load, StepGraphs.shared(model, formats))
     search = PlanSearch(memory, DeviceRates(hardware), store, objective or "latency", concurrency)
@@ -142,9 +147,13 @@ def estimate(
     else:
         found = search.plan_on(None if auto else devices, start, fixed)
     chosen_here, calibrations = auto and not given, store or default_store()
-    if concurrency is None:
-        return _answer(search, found, chosen_here, calibrations)
-    return _served(search, found, concurrency, lambda search, held: _answer(search, held, chosen_here, calibrations))
+
+    def answer(search: PlanSearch, held: ChosenPlan) -> Estimate:
+        made = _answer(search, held, chosen_here, calibrations)
+        assumptions = (*runs_on.assumptions, *text_part_only(model, formats), *made.assumptions)
+        return replace(made, assumptions=assumptions, warnings=(*made.warnings, *runs_on.warnings))
+
+    return answer(search, found) if concurrency is None else _served(search, found, concurrency, answer)
 
 
 def _answer(search: PlanSearch, found: ChosenPlan, auto: bool, store: Store) -> Estimate:

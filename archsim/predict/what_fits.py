@@ -9,10 +9,12 @@ from archsim.base.errors import ArchsimError
 from archsim.base.options import EstimateArguments
 from archsim.counts import graph_counts as c
 from archsim.counts.count import kv_growth, step_for
+from archsim.counts.engine_formats import engine_for
 from archsim.engines.names import DEFAULT_ENGINE, choose_engine
 from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel
 from archsim.memory.plan_search import PlanSearch
 from archsim.predict.estimate import Estimate, estimate
+from archsim.spec.format import load_format
 from archsim.spec.hardware import Hardware
 from archsim.spec.lower import lower
 from archsim.spec.model import Model
@@ -67,6 +69,13 @@ def _devices_for_all(e: Estimate) -> int | None:
     return next((p.devices for p in plans if memory.running(p, state.concurrency).requests >= state.concurrency), None)
 
 
+def narrower_formats(e: Estimate) -> list[str]:
+    """Formats of the engine that are clearly narrower than the weights are now, the widest first."""
+    weights = e.formats.weights
+    stored = next(weights[role] for role in ("expert", "linear", "default") if role in weights)
+    return [name for name in e.tensors.rules.formats.weights if load_format(name).format().bits < 0.9 * stored.bits]
+
+
 def _flops_per_token(e: Estimate) -> float:
     load = e.workload
     if e.decode is None:
@@ -106,7 +115,8 @@ def _tries(model: Model, hardware: Hardware, options: EstimateArguments) -> Iter
     if str(options.get("devices", "auto")) != "auto" and any(options.get(name) for name in DEGREES):
         same = _estimated(model, hardware, {**free, "devices": options["devices"]})
         yield degrees_text(same.plan) if same else "", same
-    offered = choose_engine(str(options.get("engine", DEFAULT_ENGINE))).rules.formats.weights
+    engine = engine_for(model, options.get("weights"), str(options.get("engine", DEFAULT_ENGINE))).engine
+    offered = choose_engine(engine).rules.formats.weights
     for weights in (offered[0], offered[-1]):
         if options.get("weights") != weights:
             yield f"--weights {weights}", _estimated(model, hardware, {**options, "weights": weights})

@@ -19,8 +19,7 @@ LONGEST = 4000
 def render(page: Page) -> str:
     """The page as Markdown that ends with a newline. Bars are left out."""
     parts = [f"## {escape(line)}" if i == 0 else paragraph(line) for i, line in enumerate(page.head)]
-    if page.note:
-        parts.append(f"> {paragraph(page.note)}")
+    parts += [f"> {paragraph(note)}" for note in page.notes]
     parts += [_section(section) for section in page.sections]
     return "\n\n".join(part for part in parts if part) + "\n"
 

@@ -43,10 +43,10 @@ class Section(NamedTuple):
 
 
 class Page(NamedTuple):
-    """A complete report. head: what was asked. note: what the reader must know before the figures."""
+    """A complete report. head: what was asked. notes: what the reader must know before the figures."""
 
     head: tuple[str, ...]
-    note: str = ""
+    notes: tuple[str, ...] = ()
     sections: tuple[Section, ...] = ()
 
 

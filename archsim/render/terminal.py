@@ -40,8 +40,9 @@ def render(page: Page, colour: bool = False, width: int | None = None) -> str:
     lines: list[Line] = []
     for i, line in enumerate(page.head):
         lines += _paragraph(line, room, style="title" if i == 0 else "")
-    if page.note:
-        lines += [[], *_paragraph("note: " + page.note, room, style="note")]
+    lines += [[]] * bool(page.notes)
+    for note in page.notes:
+        lines += _paragraph("note: " + note, room, style="note")
     for section in page.sections:
         lines += [[]] * bool(lines) + _section(section, room, whole)
     if colour:

@@ -224,13 +224,18 @@ class Parallelism(EngineSection):
 
 
 class Formats(EngineSection):
-    """Number formats that the engine reads, for suggestions: weights, the widest first, and a narrow cache. native: the
-    engine's file type for checkpoints whose experts are published in a format, where it only runs files of its own.
+    """Number formats that the engine reads.
+
+    weights: for suggestions, the widest first; kv_cache: a narrow one. native: the engine's file type for checkpoints
+    whose experts are published in a format, where it only runs files of its own. files_of: other engines whose files it
+    reads too. own_files_alone: whether every narrow format has to be one of its own files.
     """
 
     weights: tuple[str, ...] = ("fp8", "int8", "int4")
     kv_cache: str = "fp8"
     native: dict[str, str] = Field(default_factory=dict)
+    files_of: tuple[str, ...] = ()
+    own_files_alone: bool = False
 
 
 class Engine(EngineSection):

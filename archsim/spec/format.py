@@ -81,7 +81,9 @@ class FormatSpec(BaseModel):
     the blocks. compute: dtype that the products run in. applies_to: tensor classes that `--weights` converts to it
     ("all", or some of linear, expert, head, embedding); the rest keep the model's own default. kv: usable as a cache.
     fallback: format of rows that the block does not divide, where such rows are not padded. mixture: instead
-    of bytes, which other format each tensor takes.
+    of bytes, which other format each tensor takes. engine: the one that files in this format are made for, by the name
+    of its document; empty where any engine may have kernels for it. without_experts: of a format for experts alone, the
+    one that holds all linear weights of a model without experts in such numbers.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -100,6 +102,8 @@ class FormatSpec(BaseModel):
     kv: bool = False
     fallback: str | None = None
     mixture: Mixture | None = None
+    engine: str = ""
+    without_experts: str = ""
     notes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
 
@@ -108,6 +112,11 @@ class FormatSpec(BaseModel):
         if (self.bytes is None) == (self.mixture is None):
             raise InvalidValue("a format has either `bytes` or a `mixture`", code="E104")
         return self
+
+    @property
+    def plain(self) -> bool:
+        """Whether it holds numbers as they are, 16 or 32 bits of them."""
+        return self.mixture is None and self.block == (1, 1) and self.compute in ("fp32", "bf16", "fp16")
 
     def format(self) -> Format:
         """The format as graphs hold it; of a mixture, its default."""

@@ -113,17 +113,23 @@ class MlmHead(Spec):
 
 
 class Tower(Spec):
-    """A vision or audio encoder, or its projector, as an opaque number of parameters."""
+    """A vision or audio encoder with its projector, as an opaque number of parameters; None where nobody says how many
+    there are.
+    """
 
     name: Literal["vision", "audio"]
-    params: Count
+    params: Count | None = None
     note: str | None = None
+
+    @classmethod
+    def describe(cls, fields: Fields) -> str:
+        """Which tower, and of how many parameters."""
+        params = fields.get("params")
+        return f"{fields['name']} of {params:,} parameters" if params else f"{fields['name']} of unknown size"
 
     def normal_form(self, fields: Fields) -> Fields:
         """Without notes."""
         return {name: value for name, value in fields.items() if name != "note"}
-
-    brief = "{name} of {params:,} parameters"
 
 
 class Stack(Spec):
@@ -217,6 +223,11 @@ class Model(Spec):
         if self.architecture == "encoder" and self.head is not None:
             raise InvalidBlock("an encoder has an `mlm_head` or a `pooler`, not a `head`")
         return self
+
+    @property
+    def tower_params(self) -> dict[str, int | None]:
+        """Parameters of what the checkpoint holds beside the language model; None where the number is not known."""
+        return {tower.name: tower.params for tower in self.towers}
 
     @property
     def n_layers(self) -> int:

@@ -10,6 +10,7 @@ from archsim.base.diagnostics import quote
 from archsim.base.errors import ArchsimError, InvalidPlan, UsageError
 from archsim.base.json_types import JsonObject
 from archsim.base.ranges import parse_range
+from archsim.counts.engine_formats import engine_for
 from archsim.counts.formats import Formats, choose_formats
 from archsim.counts.workload import Workload
 from archsim.engines.names import DEFAULT_ENGINE, choose_engine
@@ -128,9 +129,19 @@ def sweep(
     counts = _counts(devices)
     found: list[SweepSlice] = []
     refused: dict[str, ArchsimError] = {}
+    notes: dict[str, None] = {}
     for (model, implied), device in product(models, hardware):
         for stored, cache, name in product(weights, kv_cache_dtype, engine):
-            base = Case(model, device, choose_formats(model, stored or implied, cache, engine=name), name)
+            try:
+                runs_on = engine_for(model, stored or implied, name)
+            except UsageError as error:
+                if error.code not in LEFT_OUT:
+                    raise
+                refused.setdefault(f"{model.name}: {error.message}", error)
+                continue
+            notes |= dict.fromkeys(note.text for note in (*runs_on.assumptions, *runs_on.warnings))
+            formats = choose_formats(model, stored or implied, cache, engine=runs_on.engine)
+            base = Case(model, device, formats, runs_on.engine)
             for count, given in product(counts, degrees):
                 try:
                     found.append(base.structure(count, given))
@@ -143,7 +154,7 @@ def sweep(
     condition = Condition.of(where) if where else None
     return Sweep(
         structures=tuple(found), axes=axes, columns=chosen(columns), where=condition, pareto=objectives(pareto),
-        notes=(*(f"left out: {text}" for text in refused), *_strangers(found, condition)),
+        notes=(*notes, *(f"left out: {text}" for text in refused), *_strangers(found, condition)),
     )  # fmt: skip
 
 

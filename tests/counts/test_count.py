@@ -1,8 +1,13 @@
 """Counts of well-known models against published figures, and the conventions they stand on."""
 
+from pathlib import Path
+
 import pytest
 
+from archsim.base.errors import UsageError
 from archsim.counts.count import CountResult, count
+from archsim.spec.catalog import files, names
+from archsim.spec.format import load_format
 from archsim.spec.load import load_model
 
 
@@ -100,15 +105,6 @@ def test_optional_parts_are_added_on_request() -> None:
     assert vision.total - counted("gemma3-27b").total == sum(t.params for t in vision.model.towers) > 4e8
 
 
-def test_blocks_add_up() -> None:
-    """Blocks without a parent hold every parameter and FLOP."""
-    answer = counted("deepseek-v3")
-    top = [b for b in answer.blocks if "." not in b.path]
-    assert sum(b.flops for b in top) == answer.masked.total
-    outside = 7168  # the final norm stands in no block
-    assert sum(b.params for b in top) == answer.total - outside
-
-
 def test_active_formula_evaluates_to_the_count() -> None:
     """`explain MODEL active` is the graph's own polynomial; an encoder has no decode step to explain."""
     from archsim.base.errors import UsageError
@@ -133,3 +129,58 @@ def test_neighbours_of_one_name_are_refused() -> None:
     document["layers"] = [{"repeat": 2, "layers": document["layers"]}]
     with pytest.raises(SpecError, match="named a"):
         model_from(document)
+
+
+def check_blocks(name: str) -> None:
+    """The outermost blocks, and what lies beside them, add up to the model."""
+    found = counted(name)
+    outer = [block for block in found.blocks if "." not in block.path]
+    assert sum(block.params for block in outer) == found.total
+    assert sum(block.bytes for block in outer) == found.weight_bytes
+    assert sum(block.flops for block in outer) == found.masked.total
+    assert len({block.path for block in found.blocks}) == len(found.blocks)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["llama2-70b", "deepseek-v3", "bloom-560m", "t5-large", "gemma3n-e4b", "bert-base", "mamba-2.8b", "deberta-base"],
+)
+def test_blocks_add_up(name: str) -> None:
+    """Final norms and tables outside of the blocks are listed too."""
+    check_blocks(name)
+
+
+@pytest.mark.slow
+def test_blocks_of_the_catalog_add_up() -> None:
+    """For every model."""
+    for entry in names("models"):
+        if entry.path is not None:
+            check_blocks(entry.name)
+
+
+@pytest.mark.parametrize("weights", ["mxfp4", "mxfp4_moe"])
+def test_a_format_of_experts_changes_a_dense_model(weights: str) -> None:
+    """MXFP4 of a model without experts is that of all its linear weights, and a note names that format."""
+    found, plain = counted("llama3-8b", weights=weights), counted("llama3-8b")
+    assert found.weight_bytes < 0.5 * plain.weight_bytes
+    assert [note.code for note in found.formats.assumptions if "mxfp4_linear" in note.text] == ["A11"]
+    assert found.formats.name == "mxfp4_linear" == counted("llama3-8b", weights="mxfp4_linear").formats.name
+    assert counted("gpt-oss-20b", weights=weights).formats.name == "mxfp4"
+
+
+def test_every_format_converts_something() -> None:
+    """No weight format leaves a dense model as it is."""
+    plain = counted("llama3-8b").weight_bytes
+    for name in files("formats"):
+        spec = load_format(name)
+        if not spec.plain:
+            assert counted("llama3-8b", weights=name).weight_bytes != plain, name
+
+
+def test_a_format_of_experts_without_a_counterpart_is_refused(tmp_path: Path) -> None:
+    """It would change nothing but the headline."""
+    path = tmp_path / "moe4.yaml"
+    path.write_text("name: moe4\ntitle: t\nbytes: 1\nblock: [2, 1]\ncompute: fp16\napplies_to: [expert]\n")
+    with pytest.raises(UsageError, match="has none"):
+        counted("llama3-8b", weights=str(path))
+    assert counted("mixtral-8x7b", weights=str(path)).weight_bytes < counted("mixtral-8x7b").weight_bytes

@@ -48,7 +48,7 @@ def test_explicit_head_size() -> None:
 
 def test_windowed_file_in_llama_cpp() -> None:
     """gpustack/gpustack#2101: 139 GB at 128,000 tokens with 8-bit keys; about 32 GB were measured at 85,000."""
-    answer = fit("gemma3-27b", "a100-80gb", engine="llama.cpp", weights="int4", max_model_len=85000)
+    answer = fit("gemma3-27b", "a100-80gb", engine="llama.cpp", weights="gguf_q4_0", max_model_len=85000)
     assert (answer.budget.fixed + answer.request_bytes) / 1e9 < 32
 
 

@@ -102,7 +102,7 @@ def test_text_of_a_page_is_escaped() -> None:
     """Wherever it stands."""
     evil = "<script>\x1b"
     section = Section(title=evil, rows=(row(evil, evil),), header=(evil,), aside=evil, below=(evil,))
-    made = document(Page(head=(evil, evil), note=evil, sections=(section,)))
+    made = document(Page(head=(evil, evil), notes=(evil,), sections=(section,)))
     assert "<script" not in made
     assert "\x1b" not in made
 

@@ -63,7 +63,7 @@ def test_no_text_of_a_page_reaches_the_terminal_as_it_is(field: str) -> None:
     evil = "\x1b[2J\x9b31m\u202e<b>[a](b)|`\n# x"
     texts = dict.fromkeys(("title", "aside", "cell", "head", "note"), "t") | {"header": "h", "below": "b", field: evil}
     made = Page(
-        head=("head", texts["head"]), note=texts["note"],
+        head=("head", texts["head"]), notes=(texts["note"],),
         sections=(Section(title=texts["title"], rows=(row("a", texts["cell"]),), align="ll", aside=texts["aside"],
                           header=(texts["header"],), below=(texts["below"],)),),
     )  # fmt: skip

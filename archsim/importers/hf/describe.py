@@ -54,9 +54,19 @@ def from_config(config: JsonMapping, name: str | None = None) -> JsonObject:
         message = f"the values of this {quote(model_type)} config do not fit together: {error}"
         raise SpecError(message[:300], code="E102") from None
     own = str(config.get("_name_or_path") or "").rstrip("/").rsplit("/", 1)[-1]
-    document = {"name": name or own or model_type, **document}
+    document = {"name": name or own or model_type, **document, **towers(config)}
     rules = document.pop("rules")
     return document | {"weights": place_ignored(document, rules)} if rules else document
+
+
+TOWERS = {"vision": "vision_config", "audio": "audio_config"}
+"""Tower -> the key that describes it."""
+
+
+def towers(config: JsonMapping) -> JsonObject:
+    """The towers beside the language model, whose sizes a config does not state; no key where there are none."""
+    found = [{"name": name} for name, key in TOWERS.items() if isinstance(config.get(key), Mapping)]
+    return {"towers": found} if found else {}
 
 
 def _document(text: JsonMapping, model_type: str) -> JsonObject:

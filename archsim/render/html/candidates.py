@@ -9,19 +9,16 @@ from archsim.base.errors import AnswerNo, UsageError
 from archsim.base.json_types import JsonObject
 from archsim.engines.names import DEFAULT_ENGINE
 from archsim.predict.estimate import Estimate, estimate
+from archsim.predict.what_fits import narrower_formats
 from archsim.render.html.markup import name_of
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
-from archsim.spec.parallelism import Plan
 
 MOST = 24
 """Candidates of one report: more make no readable picture."""
 
 LABEL = 34
 """Characters of a candidate's name in pictures."""
-
-NARROWER = (("fp8", 8.0), ("int4", 4.25))
-"""Formats that a reader may choose beside those that are compared, and their bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +134,7 @@ def at(base: Estimate, asked: ReportRequest, weights: str | None, **changed: obj
 
 def label(e: Estimate, several: tuple[bool, bool, bool]) -> str:
     """What tells a candidate from the others, and the number of its devices."""
-    count = f"{e.plan.devices} × " if e.plan != Plan(engine=e.plan.engine) else ""
+    count = f"{e.plan.devices} × " if e.plan.devices > 1 else ""
     words = [name_of(e.model.name, LABEL)] if several[0] or not any(several) else []
     words += [f"{count}{e.hardware.id}"] if several[1] or not several[0] or count else []
     words += [e.formats.name] if several[2] else []
@@ -145,7 +142,6 @@ def label(e: Estimate, several: tuple[bool, bool, bool]) -> str:
 
 
 def narrower(base: Estimate) -> list[str]:
-    """Usual formats that are clearly narrower than the weights are now."""
-    weights = base.formats.weights
-    stored = next(weights[role] for role in ("expert", "linear", "default") if role in weights)
-    return [name for name, bits in NARROWER if bits < 0.9 * stored.bits]
+    """Two formats of the engine that are clearly narrower than the weights are now: the widest and the narrowest."""
+    found = narrower_formats(base)
+    return [found[0], found[-1]] if len(found) > 1 else found

@@ -197,7 +197,7 @@ def _version(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
 
 
 def _not_there(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
-    return f"nothing: the figures are of the weights as they are stored, in {e.formats.name}"
+    return f"in the format as asked for, no weight would change: {e.formats.name} is what such checkpoints hold"
 
 
 def _units(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
@@ -218,9 +218,13 @@ def _lifted(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
     return f"at the fitted times {', '.join(found)}, faster than the device can be"
 
 
+def _implied(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
+    return "another engine has other kernels for such weights, and divides memory in its own way"
+
+
 EFFECTS: Mapping[str, Callable[[Estimate, Candidate, ReportRequest], str]] = {
     "A01": _light, "A02": _logits, "A03": _usable, "A04": _at_once, "A05": _mean, "A06": _experts, "A07": _stages,
     "A08": _times, "A09": _engine, "A10": _cache, "A11": _not_there, "A12": _units, "A13": _units, "A14": _units,
-    "A16": _lifted, "A20": _engine, "A21": _version,
+    "A16": _lifted, "A20": _engine, "A21": _version, "A28": _implied,
 }  # fmt: skip
 """How the effect of an assumption is found, by its code."""

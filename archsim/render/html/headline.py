@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from archsim.base.notes import urgent
 from archsim.base.units import format_bytes, format_seconds
 from archsim.engines.names import DEFAULT_ENGINE
 from archsim.memory.engine_memory import DeviceMemory
@@ -44,7 +45,9 @@ def workload(study: Study) -> str:
 def answer(study: Study) -> str:
     """The section."""
     lines = "".join(f"<li>{safe(text)}</li>" for text in verdicts(study))
-    parts = [paragraph(workload(study), "load"), f'<ul class="verdict">{lines}</ul>', _tiles(study)]
+    notes = dict.fromkeys(text for c in study.candidates for text in urgent(c.answer.assumptions))
+    told = "".join(paragraph(text, "load") for text in notes)
+    parts = [paragraph(workload(study), "load"), told, f'<ul class="verdict">{lines}</ul>', _tiles(study)]
     caption = "Expected figures; small: 80 % interval"
     parts.append(table(caption, HEAD, [_row(c) for c in study.candidates], "answer-table"))
     return "".join(parts)

@@ -35,7 +35,7 @@ td.meter svg{width:3cm}td.words{min-width:5cm}td:not(.l):not(.words),tbody th{wh
 def document(page: Page, pictures: str = "", style: str = "") -> str:
     """The page. pictures: HTML that is shown between what was asked and the tables. style: of theirs."""
     title, *rest = page.head
-    lines = [*rest, *([f"Note: {page.note}"] if page.note else [])]
+    lines = [*rest, *(f"Note: {note}" for note in page.notes)]
     return html_document(title, lines, pictures + "".join(section_html(section) for section in page.sections), style)
 
 

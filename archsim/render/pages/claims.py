@@ -36,7 +36,7 @@ def page(ledger: Ledger) -> Page:
     for origin, found in articles(ledger):
         rows = [line for one in found for line in _lines(one)]
         sections.append(Section(title=article(origin), rows=tuple(rows)))
-    return Page(head=head, note=RULE, sections=tuple(sections))
+    return Page(head=head, notes=(RULE,), sections=tuple(sections))
 
 
 def title(ledger: Ledger) -> str:

@@ -8,6 +8,7 @@ from math import floor, log10
 
 from archsim.base.diagnostics import shorten
 from archsim.base.json_types import JsonObject
+from archsim.base.notes import urgent
 from archsim.base.units import format_bytes, format_flops, format_rate, format_seconds
 from archsim.comparison.compare import LOADS, Candidate, Comparison
 from archsim.comparison.uncertainty import Ratio
@@ -48,7 +49,7 @@ def page(c: Comparison, *, changes: Sequence[str] = ()) -> Page:
     sections[-1:] = [_explain_confidence(c, section) for section in sections[-1:]]
     sections += _where(c) if len(loads) == 1 else [_elsewhere()]
     sections += _refused_section(c)
-    return Page(head=(*_head(c), *changed), note=_note(c), sections=tuple(sections))
+    return Page(head=(*_head(c), *changed), notes=_notes(c), sections=tuple(sections))
 
 
 def label(x: Candidate) -> str:
@@ -67,8 +68,8 @@ def _head(c: Comparison) -> tuple[str, ...]:
     return f"{models} on {devices}", " · ".join((*spans, f"against {label(c.first)}"))
 
 
-def _note(c: Comparison) -> str:
-    """What is not as asked: candidates that do not fit, and a baseline without an answer."""
+def _notes(c: Comparison) -> tuple[str, ...]:
+    """What is not as asked: candidates that do not fit, a baseline without an answer, engines that weights imply."""
     told: dict[str, list[str]] = {}
     for x in c.candidates:
         if x.answer is not None and not x.fits:
@@ -78,7 +79,8 @@ def _note(c: Comparison) -> str:
     parts = [f"{name} does not fit ({'; '.join(found)}): its times are as if it did" for name, found in told.items()]
     if any(c.base(x).answer is None for x in c.candidates) and any(x.answer for x in c.candidates):
         parts.append("the first has no answer, so there is no baseline")
-    return " · ".join(parts)
+    answers = (x.answer for x in c.candidates if x.answer is not None)
+    return tuple(dict.fromkeys((*parts, *(text for answer in answers for text in urgent(answer.assumptions)))))
 
 
 def _workload_prefix(c: Comparison, load: Workload) -> str:

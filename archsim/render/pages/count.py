@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from archsim.base.notes import urgent
 from archsim.base.number import Num
 from archsim.base.units import format_bytes, format_count, format_flops
 from archsim.counts.count import BlockCount, CountResult, cache_stops_growing
@@ -21,7 +22,8 @@ def page(
     )
     end = [("Basis", "everything here is counted from the spec; " + _convention(r)), ("Inputs", ", ".join(inputs))]
     tables = _params(r), _bytes(r), _flops(r), _blocks(r, verbose)
-    return Page(head=head, sections=(*tables, footer(end), try_section(_next(asked, options))))
+    sections = (*tables, footer(end), try_section(_next(asked, options)))
+    return Page(head=head, notes=urgent(r.assumptions), sections=sections)
 
 
 def _convention(r: CountResult) -> str:

@@ -32,7 +32,7 @@ def page(d: Difference, *, changes: Sequence[str] = ()) -> Page:
         *changed,
     )
     if d.same:
-        return Page(head=head, note="both are the same architecture")
+        return Page(head=head, notes=("both are the same architecture",))
     sections = [section for group in TITLES if (section := _section(d, group)) is not None]
     return Page(head=head, sections=(*sections, _whole(d), _basis(d)))
 

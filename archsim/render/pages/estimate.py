@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from archsim.base.notes import urgent
 from archsim.base.units import format_bytes, format_count, format_flops, format_rate, format_seconds, format_span
 from archsim.counts.count import cache_stops_growing
 from archsim.engines.names import DEFAULT_ENGINE
 from archsim.predict.assumptions import EVIDENCE
 from archsim.predict.context_curve import decode_times, lengths
 from archsim.predict.estimate import Estimate
-from archsim.predict.what_fits import Facts, Suggestion, degrees_text
+from archsim.predict.what_fits import Facts, Suggestion, degrees_text, narrower_formats
 from archsim.render.command_line import command_line, try_section
 from archsim.render.groups import Group, by_part
 from archsim.render.page import Cell, Page, Row, Section, Style, bar, facts, percent, plural, row, spark
@@ -48,7 +49,7 @@ def page(
     changed = [f"changed: {', '.join(changes)}"] if changes else []
     text = "exact = counted from the spec · modelled and expected = assumptions"
     end = [*basis(text, e.assumptions, inputs, verbose), _next(e, asked, {**options, "set": tuple(changes)})]
-    return Page(head=(*head(e), *changed), note=_note(e, whole), sections=(*sections, *end))
+    return Page(head=(*head(e), *changed), notes=_notes(e, whole), sections=(*sections, *end))
 
 
 def head(e: Estimate) -> tuple[str, str]:
@@ -101,7 +102,12 @@ def _served_words(state: SteadyState) -> list[str]:
     return [*words, f"{waiting:,} of {plural(state.concurrency, 'request')} waiting"] if waiting else words
 
 
-def _note(e: Estimate, whole: Facts) -> str:
+def _notes(e: Estimate, whole: Facts) -> tuple[str, ...]:
+    """Why so many devices, and why this engine."""
+    return tuple(filter(None, (_many_devices(e, whole), *urgent(e.assumptions))))
+
+
+def _many_devices(e: Estimate, whole: Facts) -> str:
     if whole.alone is None or whole.alone.fits:
         return ""
     need, usable = format_bytes(whole.alone.needed), format_bytes(whole.alone.usable)
@@ -128,8 +134,14 @@ def _size(e: Estimate, whole: Facts) -> Section:
     if e.params_active != e.params_total:
         active = format_count(e.params_active)
         rows.insert(1, ("  active per token", active, "without the routed experts not chosen"))
-    exact = tuple(row(name, value, "exact", remark) for name, value, remark in rows)
+    whole_model = not e.model.towers
+    exact = tuple(row(name, value, _known(name, whole_model), remark) for name, value, remark in rows)
     return Section(title="Size", rows=exact, align="lr")
+
+
+def _known(name: str, whole_model: bool) -> str:
+    """How a figure is known: of a checkpoint with towers the parameters and weights are those of its text part."""
+    return "exact" if whole_model or name not in ("parameters", "weights") else "text part"
 
 
 def _published(e: Estimate) -> str:
@@ -318,17 +330,11 @@ def _next(e: Estimate, asked: tuple[str, str], options: Mapping[str, object]) ->
         counted = {name: options[name] for name in ("batch", "input_len", "weights")}
         lines += [(command_line("count", model, **counted, **changes), "exact counts, block by block")]
     else:
-        for name in _narrower(e):
+        for name in narrower_formats(e)[:1]:
             lines += [(command_line("estimate", model, hw=hw, **{**options, "weights": name}), "narrower weights")]
         at = {"context_len": e.workload.context, "weights": options["weights"], **changes}
         lines += [(command_line("explain", model, "decode", hw=hw, **at), "the formula with numbers in it")]
     return try_section(lines)
-
-
-def _narrower(e: Estimate) -> list[str]:
-    """The widest usual format that is clearly narrower than the weights are now."""
-    stored = e.formats.weights.get("expert") or e.formats.weights.get("linear") or e.formats.weights["default"]
-    return [name for name, bits in (("fp8", 8), ("int4", 4.2)) if bits < 0.9 * stored.bits][:1]
 
 
 # ------------------------------------------------------------------ the device is too small

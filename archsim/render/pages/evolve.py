@@ -33,10 +33,12 @@ def page(e: Evolution, *, changes: Sequence[str] = (), drawn: bool = False) -> P
         f"one sequence of {e.context_len:,} tokens{where} · order: {e.order} · {plural(len(e.steps), 'step')}",
         *changed,
     )
-    note = " · ".join(note.text for note in e.warnings)
+    notes = tuple(note.text for note in e.warnings)
     if not e.steps:
-        return Page(head=head, note="both are the same architecture")
-    return Page(head=head, note=note, sections=(_steps(e), *(() if drawn else _falls(e)), *_attribution(e), _basis(e)))
+        return Page(head=head, notes=("both are the same architecture",))
+    return Page(
+        head=head, notes=notes, sections=(_steps(e), *(() if drawn else _falls(e)), *_attribution(e), _basis(e))
+    )
 
 
 def figures(e: Evolution) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from archsim.base.notes import urgent
 from archsim.base.units import format_rate
 from archsim.memory.check_fit import Fit
 from archsim.render.command_line import command_line, try_section
@@ -41,7 +42,9 @@ def page(
     sections = [_verdict(f), _memory(f), _cache(f), _offload(f), _suggestions(f), _inverse(f)]
     text = "exact = counted from the spec · modelled = the engine's rules at that version"
     end = [*basis(text, f.assumptions, inputs, verbose), _next(f, asked, {**options, "set": tuple(changes)})]
-    return Page(head=(*head(f), *changed), sections=(*(s for s in sections if s is not None), *end))
+    return Page(
+        head=(*head(f), *changed), notes=urgent(f.assumptions), sections=(*(s for s in sections if s is not None), *end)
+    )
 
 
 def head(f: Fit) -> tuple[str, str]:
@@ -86,7 +89,7 @@ def _memory(f: Fit) -> Section:
     b, step = f.budget, step_text(f.engine.rules, f.batched_tokens, f.seqs)
     static, beyond = b.meaning == "static", ", beyond the budget"
     parts = [
-        ("weights", b.weights, "exact"), ("  padded layout", b.layout, "modelled"),
+        ("weights", b.weights, "text part" if towers_left(f) else "exact"), ("  padded layout", b.layout, "modelled"),
         ("adapters, other parts", b.extra, "modelled"),
         ("activations", b.activations, f"modelled: {step}" + beyond * static),
         ("CUDA graphs", b.graphs, "modelled" + beyond * (not b.graphs_inside or static)),
@@ -103,6 +106,11 @@ def _memory(f: Fit) -> Section:
         title=title, rows=tuple(rows), align="lrlr", aside=f"{gib(b.visible)} visible, {gib(b.limit)} budget",
         below=(f"budget: {MEANING['none']}" if not share else f"memory fraction{share}",),
     )  # fmt: skip
+
+
+def towers_left(f: Fit) -> bool:
+    """Whether the checkpoint holds towers that are not counted."""
+    return not set(f.model.tower_params) <= set(f.settings.parts)
 
 
 def _part(name: str, size: int, whole: int, note: str) -> Row:

@@ -53,7 +53,7 @@ def _size(m: Model) -> Section:
         ("d_model", f"{m.d_model:,}"), ("vocabulary", f"{m.vocab_size:,}"), ("layers", f"{m.n_layers:,}"),
         ("context", f"{m.max_context:,}" if m.max_context else None),
         ("stored in", ", ".join(f"{role}: {fmt}" for role, fmt in m.weights.items())),
-        ("towers", ", ".join(f"{t.name} {t.params:,}" for t in m.towers)),
+        ("towers", ", ".join(f"{t.name} {t.params:,}" if t.params else f"{t.name}, of unknown size" for t in m.towers)),
     ])  # fmt: skip
 
 

@@ -133,7 +133,8 @@ def page(swept: Sweep, best: Best, priced: int, asked: Asked = ((), {})) -> Page
     else:
         sections += [_best(best), _structures(best)]
     sections += [_next(swept, asked)] if asked[0] else []
-    return Page(head=tuple(head), note="each row equals `archsim estimate` at that point", sections=tuple(sections))
+    note = "each row equals `archsim estimate` at that point"
+    return Page(head=tuple(head), notes=(note,), sections=tuple(sections))
 
 
 def _grid(swept: Sweep) -> str:

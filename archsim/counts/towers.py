@@ -1,0 +1,52 @@
+"""What a checkpoint holds beside the language model: vision and audio towers, of which only the size may be known."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from archsim.base.errors import UsageError
+from archsim.base.json_types import JsonObject
+from archsim.base.notes import Note
+from archsim.base.units import format_bytes
+from archsim.counts.formats import Formats
+from archsim.spec.model import Model
+
+
+def counted_towers(model: Model, parts: Collection[str]) -> dict[str, int]:
+    """Parameters of the towers that are asked for. Raises UsageError for one whose size is not known."""
+    found: dict[str, int] = {}
+    for name, params in model.tower_params.items():
+        if name in parts:
+            if params is None:
+                hint = "the checkpoint's model.safetensors.index.json says it: give that file in place of the config"
+                raise UsageError(f"the size of the {name} tower of {model.name} is not known", hints=(hint,))
+            found[name] = params
+    return found
+
+
+def text_part_only(model: Model, formats: Formats, parts: Collection[str] = ()) -> tuple[Note, ...]:
+    """Says that the checkpoint holds more than what is counted; nothing where it does not."""
+    left = {name: params for name, params in model.tower_params.items() if name not in parts}
+    if not left:
+        return ()
+    words = " and ".join(_words(name, params, formats) for name, params in left.items())
+    held = "which is" if len(left) == 1 else "which are"
+    return (Note("A29", f"text part only: the checkpoint holds more, {words}, {held} not counted"),)
+
+
+def towers_to_dict(model: Model, formats: Formats, parts: Collection[str]) -> JsonObject:
+    """Parameters and bytes of each tower, None where not known, and whether they are counted."""
+    return {
+        name: {
+            "params": params, "bytes": None if params is None else formats.tower_bytes(params), "counted": name in parts
+        }
+        for name, params in model.tower_params.items()
+    }  # fmt: skip
+
+
+def _words(name: str, params: int | None, formats: Formats) -> str:
+    article = "an" if name[0] in "aeiou" else "a"
+    if params is None:
+        return f"{article} {name} tower of unknown size"
+    size = format_bytes(formats.tower_bytes(params))
+    return f"{article} {name} tower of {params:,} parameters ({size}; `--with {name}` of count and fit)"

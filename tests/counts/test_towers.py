@@ -1,0 +1,79 @@
+"""A config of a vision-language model counts the text part, and says so wherever a reader could take it for all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import archsim as a
+from archsim.base.errors import UsageError
+
+CONFIG = {
+    "model_type": "qwen3_vl", "tie_word_embeddings": False, "vision_config": {"depth": 27, "hidden_size": 1152},
+    "text_config": {
+        "model_type": "qwen3_vl_text", "head_dim": 128, "hidden_size": 4096, "intermediate_size": 12288,
+        "max_position_embeddings": 262144, "num_attention_heads": 32, "num_hidden_layers": 36,
+        "num_key_value_heads": 8, "rms_norm_eps": 1e-06, "vocab_size": 151936, "hidden_act": "silu",
+    },
+}  # fmt: skip
+"""Qwen3-VL-8B: 8.77 B parameters, of which 8.19 B are the language model's."""
+
+TEXT = "text part only"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A folder with the config."""
+    folder = tmp_path / "qwen3-vl"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    return folder
+
+
+def test_pages_say_that_the_checkpoint_holds_more(archsim: Any, config: Path) -> None:
+    """Count, estimate and fit, above the figures; memory of the whole is never called exact."""
+    for command in (("count",), ("estimate", "--hw", "h100"), ("fit", "--hw", "h100")):
+        page = archsim(command[0], str(config), *command[1:]).out
+        assert page.index(TEXT) < page.index("8,190,735,360" if command[0] != "fit" else "FITS")
+        for line in page.splitlines():
+            assert "exact" not in line or not line.strip().startswith(("weights", "parameters"))
+
+
+def test_data_say_it_too(config: Path) -> None:
+    """The towers are listed, with null where a config does not state a size."""
+    counted = a.count(config).to_dict()
+    assert counted["params"]["towers"] == {"vision": None}
+    assert counted["towers"] == {"vision": {"params": None, "bytes": None, "counted": False}}
+    estimate = a.estimate(config, "h100").to_dict()
+    assert estimate["params"]["towers"] == {"vision": None}
+    for answer in (counted, estimate, a.fit(config, "h100", suggest=False).to_dict()):
+        assert any(TEXT in text for text in answer["assumptions"])
+    with pytest.raises(UsageError, match="not known"):
+        a.count(config, parts=["vision"])
+
+
+def test_a_tower_of_known_size(archsim: Any) -> None:
+    """It is named with its size, counted on request, and then nothing is left to be said."""
+    plain, whole = a.count("gemma3-27b").to_dict(), a.count("gemma3-27b", parts=["vision"]).to_dict()
+    assert plain["params"]["towers"] == whole["params"]["towers"] == {"vision": 416866032}
+    assert whole["params"]["total"] - plain["params"]["total"] == 416866032
+    assert plain["towers"]["vision"] == {"params": 416866032, "bytes": 833732064, "counted": False}
+    assert whole["towers"]["vision"]["counted"]
+    assert "416,866,032" in archsim("fit", "gemma3-27b", "--hw", "h100").out
+    assert TEXT not in archsim("fit", "gemma3-27b", "--hw", "h100", "--with", "vision").out
+
+
+def test_a_model_without_towers_says_nothing(archsim: Any) -> None:
+    """Nor do its JSON objects."""
+    assert a.count("llama3-8b").to_dict()["towers"] == {}
+    assert TEXT not in archsim("estimate", "llama3-8b", "--hw", "h100").out
+
+
+def test_an_imported_spec_keeps_its_towers(archsim: Any, config: Path, tmp_path: Path) -> None:
+    """What `import` writes says as much as the config."""
+    path = tmp_path / "made.yaml"
+    path.write_text(archsim("import", str(config)).out)
+    assert a.count(path).to_dict()["towers"] == a.count(config).to_dict()["towers"] != {}
