@@ -194,16 +194,18 @@ def test_settings_turn_the_right_part() -> None:
 def test_offload() -> None:
     """Fewer layers on the device leave less there and decode slower; experts in host memory likewise."""
     full, half, none = (
-        fit("mixtral-8x7b", "rtx-4090", engine="llama.cpp", weights="int4", max_model_len=4096, n_gpu_layers=n)
+        fit("mixtral-8x7b", "rtx-4090", engine="llama.cpp", weights="gguf_q4_0", max_model_len=4096, n_gpu_layers=n)
         for n in (33, 16, 0)
     )
     assert full.budget.weights > half.budget.weights > none.budget.weights == 0
     assert full.offload.ideal_s < half.offload.ideal_s < none.offload.ideal_s
-    experts = fit("mixtral-8x7b", "rtx-4090", engine="llama.cpp", weights="int4", max_model_len=4096, cpu_moe=True)
+    experts = fit("mixtral-8x7b", "rtx-4090", engine="llama.cpp", weights="gguf_q4_0", max_model_len=4096, cpu_moe=True)
     assert experts.budget.weights < half.budget.weights
-    faster = fit("mixtral-8x7b", "rtx-4090", engine="llama.cpp", weights="int4", cpu_moe=True, host_bandwidth=200e9)
+    faster = fit(
+        "mixtral-8x7b", "rtx-4090", engine="llama.cpp", weights="gguf_q4_0", cpu_moe=True, host_bandwidth=200e9
+    )
     assert faster.offload.ideal_s < experts.offload.ideal_s and not faster.offload.assumed
-    total = archsim.count("mixtral-8x7b", weights="int4").weight_bytes
+    total = archsim.count("mixtral-8x7b", weights="gguf_q4_0").weight_bytes
     assert half.budget.weights + half.offload.host_weights == total
 
 

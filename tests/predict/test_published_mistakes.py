@@ -91,13 +91,13 @@ def test_three_numbers_multiply() -> None:
 
 def test_compute_buffer() -> None:
     """ollama/ollama#17201: no buffer for the step itself. llama.cpp logs 258.5 MiB for a vocabulary of 128,256."""
-    buffer = fit("llama3-8b", "rtx-4090", engine="llama.cpp", weights="int4").budget.activations
+    buffer = fit("llama3-8b", "rtx-4090", engine="llama.cpp", weights="gguf_q4_0").budget.activations
     assert buffer / 2**20 == pytest.approx(258.5, rel=0.1)
 
 
 def test_default_context() -> None:
     """AlexsJones/llmfit#302: 26.3 GB and NO on a card of 8 GB, at the longest context of the model."""
-    assert fit("qwen3-8b", "rtx-4060", engine="llama.cpp", weights="int4").fits
+    assert fit("qwen3-8b", "rtx-4060", engine="llama.cpp", weights="gguf_q4_0").fits
 
 
 def test_sizes_of_files() -> None:
@@ -177,7 +177,7 @@ def test_wider_four_bits() -> None:
 def test_working_set() -> None:
     """Andyyyy64/whichllm#152, AlexsJones/llmfit#570: all of a Mac's memory as budget."""
     for name in ("apple-m1-max", "apple-m1-7core", "apple-m2-ultra"):
-        budget = fit("llama3.2-1b", name, engine="llama.cpp", weights="int4").budget
+        budget = fit("llama3.2-1b", name, engine="llama.cpp", weights="gguf_q4_0").budget
         assert budget.limit <= archsim.load_hardware(name).working_set_bytes < budget.capacity
 
 
