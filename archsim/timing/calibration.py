@@ -96,7 +96,9 @@ class DeviceTraits(NamedTuple):
 
 
 class FitQuery(NamedTuple):
-    """The kernel, device and engine that a fit is wanted for."""
+    """The kernel, device and engine that a fit is wanted for. own: the engine whose runs say something of it, where
+    the tables of another stand for the rest.
+    """
 
     device: DeviceTraits
     engine: str
@@ -105,6 +107,7 @@ class FitQuery(NamedTuple):
     dtype: str
     kv_dtype: str
     kernel: str
+    own: str = ""
 
 
 class KernelFit(NamedTuple):

@@ -54,7 +54,9 @@ REMEMBERED = 20_000
 
 @dataclass(slots=True)
 class Timer:
-    """Times kernels of one engine on one device. engine, version: empty where any will do. store: the calibrations."""
+    """Times kernels of one engine on one device. engine, version: empty where any will do. store: the calibrations.
+    own: the engine itself, where the tables of `engine` stand for it and its own runs for some of its kernels.
+    """
 
     device: DeviceTraits
     machine: DeviceRates
@@ -62,11 +64,13 @@ class Timer:
     version: str = ""
     store: Store = field(default_factory=default_store)
     memo: dict[Any, Duration] = field(default_factory=dict)
+    own: str = ""
 
     def once(self, call: KernelCall) -> Duration:
         """`time`; of a call of plain numbers it is remembered for as long as the device's document lives."""
         key = (
             self.engine,
+            self.own,
             self.version,
             self.machine.accumulate,
             call.kernel_class,
@@ -110,7 +114,9 @@ class Timer:
     def choose(self, model: KernelModel, call: KernelCall) -> KernelFit:
         """The nearest fit of the store for the call's class, format and implementation."""
         variant = model.variant(call.kernel)
-        query = FitQuery(self.device, self.engine, self.version, call.kernel_class, call.dtype, call.kv_dtype, variant)
+        query = FitQuery(
+            self.device, self.engine, self.version, call.kernel_class, call.dtype, call.kv_dtype, variant, self.own
+        )
         fits = self.store.fits
         if query not in fits:
             fits[query] = nearest(self.store, query)
@@ -210,7 +216,7 @@ def distance(entry: Entry, query: FitQuery) -> float | None:
     """
     cost, device = 0.0, query.device
     if not entry.device:
-        if entry.engine != query.engine or entry.vendor not in ("", device.vendor):
+        if entry.engine not in (query.engine, query.own) or entry.vendor not in ("", device.vendor):
             return None
         cost += 0.3 if entry.vendor else 0.4
     elif entry.device != device.id:
@@ -221,7 +227,7 @@ def distance(entry: Entry, query: FitQuery) -> float | None:
         cost += 0.0 if entry.memory == device.memory else 1.0
     cost += format_cost(entry, query)
     if query.engine:
-        cost += 0.0 if entry.engine == query.engine else 0.7
+        cost += 0.0 if entry.engine in (query.engine, query.own) else 0.7
         cost += 0.0 if entry.version == query.version else 0.01
     return cost + (0.0 if entry.usual and not query.kernel else kernel_cost(entry, query))
 
@@ -295,9 +301,10 @@ def timer(
     rates: DeviceRates | None = None,
     version: str | None = None,
     store: Store | None = None,
+    own: str = "",
 ) -> Timer:
     """A timer for kernels of `engine` on a device; empty: of any. version: stated apart, else after the name, as in
-    tables. store: the calibrations; by default those of the data folders.
+    tables. store: the calibrations; by default those of the data folders. own: as of `Timer`.
     """
     store = store or default_store()
     name, stated = (engine, version) if version is not None else split_engine(engine)
@@ -315,4 +322,4 @@ def timer(
         hardware.memory.kind,
         *((runs.narrow, runs.interval) if runs is not None else ()),
     )
-    return Timer(device, machine, name, stated, store, hardware.memo.setdefault(store, {}))
+    return Timer(device, machine, name, stated, store, hardware.memo.setdefault(store, {}), own)
