@@ -77,11 +77,21 @@ def some(condition: Num) -> bool:
     return condition if isinstance(condition, bool) else bool(condition.any())
 
 
+def everywhere(condition: Num) -> bool:
+    """Whether a condition holds at all points."""
+    return condition if isinstance(condition, bool) else bool(condition.all())
+
+
 def where(condition: object, a: Num, b: Num) -> Num:
     """a where the condition holds, else b; both are computed."""
     if isinstance(condition, (bool, int)):
         return a if condition else b
     return _numpy().where(condition, a, b)
+
+
+def above(a: Num, limit: Num) -> Num:
+    """a where it is above a limit, else nothing."""
+    return a * (a > limit) if not hasattr(a, "above") else a.above(limit)
 
 
 def pick(values: Sequence[float], at: Num) -> Num:
@@ -104,6 +114,16 @@ def _numpy() -> Any:
 def nearest(a: Num) -> Num:
     """The nearest whole number, the even one of two equally near; of an array, elementwise."""
     return round(a) if isinstance(a, (int, float)) else _numpy().rint(a)
+
+
+def total(quantities: Iterable[Num]) -> Num:
+    """The sum of all quantities, as a number or an array; sums of products before arrays, which multiply them out."""
+    return as_array(sum(sorted(quantities, key=lambda n: hasattr(n, "dtype"))))
+
+
+def as_array(a: Num) -> Num:
+    """A quantity with a sum of products of arrays multiplied out; anything else as it is."""
+    return getattr(a, "values", a)
 
 
 def absent(a: Num) -> bool:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Generic, TypeVar
 
 from archsim.counts.formats import Formats
 from archsim.graph.graph import Block
 from archsim.graph.passes.shard import Mesh, shard, with_full_ranks
-from archsim.graph.step import Step
+from archsim.graph.step import Seqs, Step
 from archsim.spec.lower import lower
 from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan, fullest_share
@@ -74,7 +74,7 @@ class StepGraphs:
 
     def whole(self, step: Step) -> Block:
         """The graph of a step on a single device."""
-        return self._whole.get(step, None, lambda: self.formats.apply(lower(self.model, step)))
+        return self._whole.get(step, None, lambda: self.formats.apply(lower(self.model, with_sums(step))))
 
     def rank(self, step: Step, plan: Plan) -> Block:
         """The graph on the rank that has most to do; stages of a pipeline share it."""
@@ -85,6 +85,20 @@ class StepGraphs:
         """The graph cut for a plan. Whole sequences of each kind are dealt out over the data ranks."""
         mesh, graph, filled = rank_mesh(self.model, plan), self.whole(step), step.filled(plan.dp)
         return shard(graph if filled is step else with_full_ranks(graph, self.whole(filled), mesh), mesh)
+
+
+def with_sums(step: Step) -> Step:
+    """The step with its arrays as sums of products, which a graph is counted in without touching them."""
+    if step.plain:
+        return step
+    from archsim.base.array_sum import Arrays  # loads NumPy
+
+    arrays = Arrays()
+    seqs, source = (
+        tuple(Seqs(*map(arrays.sum_of, (s.batch, s.new, s.past)), s.absorbed) for s in kind)
+        for kind in (step.seqs, step.source)
+    )
+    return replace(step, seqs=seqs, source=source, room=arrays.sum_of(step.room))
 
 
 @dataclass(frozen=True, slots=True)

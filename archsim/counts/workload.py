@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
-from archsim.base.number import Num, maximum, minimum
+from archsim.base.number import Num, at_points, maximum, minimum
 from archsim.counts.count import check_positive
 from archsim.graph.step import Step
 from archsim.spec.model import Model
@@ -31,6 +32,12 @@ class Workload:
     def prompt_tokens(self) -> Num:
         """Prompt tokens of all sequences."""
         return self.batch * self.input_len
+
+
+def points_of(load: Workload, mask: Any) -> Workload:
+    """The batches and prompts at the points of a mask over them, one after another; the answers stay as they are."""
+    batch, prompts = (at_points(value, mask) for value in (load.batch, load.input_len))
+    return Workload(batch=batch, input_len=prompts, output_len=load.output_len)
 
 
 def checked_workload(batch: int, input_len: int, output_len: int) -> Workload:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
-from archsim.base.number import Num
+from archsim.base.number import Num, above
 from archsim.graph.graph import Block, Node, Op, blocks, kept_with_graph
 from archsim.graph.tensor import Use, nbytes, numel
 
@@ -208,7 +208,7 @@ def traffic(
         size = sizes.get((name, id(use.axes)))
         if size is None:
             size = nbytes(use)
-            size = sizes[name, id(use.axes)] = size * (size > cache_bytes) if kind == "act" else size
+            size = sizes[name, id(use.axes)] = above(size, cache_bytes) if kind == "act" else size
         if kind == "act" and name in shares:
             size = size * shares[name]
         totals[kind] = totals[kind] + size

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from archsim.base.errors import UsageError
-from archsim.base.number import Num, absent, ceil_div, divide, maximum, minimum
+from archsim.base.number import Num, absent, ceil_div, divide, everywhere, maximum, minimum
+from archsim.base.poly import Poly
 
 
 class Seqs(NamedTuple):
@@ -207,13 +208,19 @@ class Step:
 
     def filled(self, replicas: int) -> Step:
         """The step in which each of `replicas` has as much to do as the fullest; the step itself where all do."""
-        if all(isinstance(s.batch, int) and s.batch % replicas == 0 for s in self.seqs):
+        if replicas == 1 or all(type(s.batch) is not Poly and everywhere(s.batch % replicas == 0) for s in self.seqs):
             return self
         fullest = self.fullest(replicas)
         seqs, source = (
             tuple(s._replace(batch=s.batch * replicas) for s in kind) for kind in (fullest.seqs, fullest.source)
         )
         return replace(self, seqs=seqs, source=source)
+
+    @property
+    def plain(self) -> bool:
+        """Whether all its sizes are numbers or polynomials, none an array."""
+        sizes = [n for s in (*self.seqs, *self.source) for n in s[:3]]
+        return not any(hasattr(n, "dtype") for n in (*sizes, self.room))
 
     @property
     def n_seqs(self) -> Num:

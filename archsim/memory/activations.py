@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from archsim.base.number import Num, at_points, maximum, nearest, product
+from archsim.base.number import Num, everywhere, maximum, nearest, product, some, where
 from archsim.counts.step_graphs import StepGraphs
-from archsim.counts.workload import PREFILL_TOKENS, Workload, WorkloadSteps
-from archsim.graph.graph import Block, Op, blocks
+from archsim.counts.workload import PREFILL_TOKENS, WorkloadSteps
+from archsim.graph.graph import Block, Op, blocks, kept_with_graph
 from archsim.graph.kernels import kernels_with_edges
 from archsim.graph.tensor import Axes, Use, nbytes, numel
 from archsim.spec.engine import Activations
@@ -17,6 +16,7 @@ from archsim.spec.parallelism import Plan
 
 
 # ---------------------------------------------------------------------- by liveness
+@kept_with_graph
 def peak_activation_bytes(graph: Block) -> Num:
     """The largest sum of live activations over the kernels of one step.
 
@@ -58,7 +58,6 @@ class PrefillActivations:
     def __init__(self, graphs: StepGraphs, steps: WorkloadSteps) -> None:
         self.graphs, self.steps = graphs, steps
         self._peaks: dict[tuple[int, int, int], Num] = {}
-        self._short: PrefillActivations | None = None
 
     def on(self, plan: Plan) -> Num:
         """Bytes on the rank that has most to do."""
@@ -69,25 +68,12 @@ class PrefillActivations:
 
     def _peak(self, plan: Plan) -> Num:
         short = self.steps.load.prompt_tokens <= PREFILL_TOKENS
-        if short if isinstance(short, bool) else short.all():
-            return nearest(peak_activation_bytes(self.graphs.rank(self.steps.prefill, plan)))
-        piece = nearest(peak_activation_bytes(self.graphs.rank(self.steps.prefill_at_once, plan)))
-        return piece if isinstance(short, bool) or not short.any() else self._either(short, plan, piece)
-
-    def _either(self, short: Any, plan: Plan, piece: Num) -> Num:
-        """The peak of arrays in which some prompts are computed at once and others are cut."""
-        if self._short is None:
-            steps = WorkloadSteps(self.graphs.model, points_of(self.steps.load, short))
-            self._short = PrefillActivations(self.graphs, steps)
-        found = short * 0.0 + piece
-        found[short] = self._short.on(plan)
-        return found
-
-
-def points_of(load: Workload, mask: Any) -> Workload:
-    """The batches and prompts at the points of a mask over them, one after another; the answers stay as they are."""
-    batch, prompts = (at_points(value, mask) for value in (load.batch, load.input_len))
-    return Workload(batch=batch, input_len=prompts, output_len=load.output_len)
+        whole = peak_activation_bytes(self.graphs.rank(self.steps.prefill, plan)) if some(short) else 0
+        if everywhere(short):
+            return nearest(whole)
+        piece = self.steps.prefill_at_once
+        graphs = StepGraphs.shared(self.graphs.model, self.graphs.formats) if piece.plain else self.graphs
+        return nearest(where(short, whole, peak_activation_bytes(graphs.rank(piece, plan))))
 
 
 # ---------------------------------------------------------------------- by an engine's rule

@@ -16,9 +16,8 @@ import numpy as np
 
 from archsim.base.number import Num
 from archsim.counts.formats import Formats
-from archsim.counts.workload import Workload
+from archsim.counts.workload import Workload, points_of
 from archsim.engines.overhead import EngineOverheads
-from archsim.memory.activations import points_of
 from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel, EngineTensors
 from archsim.memory.plan_search import PlanSearch
 from archsim.predict.metrics import METRICS, metrics

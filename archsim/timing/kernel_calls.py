@@ -17,7 +17,7 @@ from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
-from archsim.base.number import Num, absent, maximum, minimum, nearest
+from archsim.base.number import Num, absent, everywhere, maximum, minimum, nearest
 from archsim.counts.graph_counts import op_flops
 from archsim.graph.collectives import COLLECTIVES
 from archsim.graph.graph import Op
@@ -327,11 +327,7 @@ def _lengths(part: tuple[Seqs, ...]) -> tuple[Num, Num, Num, Num | None]:
 
 def _decodes(s: Seqs) -> bool:
     """Whether sequences run in the decode kernel: one new token each, or a few after a past."""
-    return _all(s.new <= 1) or (_all(s.new <= VERIFIED) and _all(s.past > s.new))
-
-
-def _all(condition: Num) -> bool:
-    return condition if isinstance(condition, bool) else bool(condition.all())
+    return everywhere(s.new <= 1) or (everywhere(s.new <= VERIFIED) and everywhere(s.past > s.new))
 
 
 def _ragged_parts(spec: _Attention, step: Step) -> list[tuple[Seqs, ...]]:

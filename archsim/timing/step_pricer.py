@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from archsim.base.number import Num, absent, exp, maximum, some, where
+from archsim.base.number import Num, absent, as_array, exp, maximum, some, where
 from archsim.counts.formats import Formats
 from archsim.counts.step_graphs import REMEMBERED_GRAPHS, StepGraphs, StepMemo
 from archsim.engines.names import DEFAULT_ENGINE, engine_and_version
@@ -187,7 +187,7 @@ class TimeByKernelClass:
     def by_class(self) -> tuple[ClassTime, ...]:
         """What was added up."""
         return tuple(
-            ClassTime(kernel_class, Duration(sums[0], sums[1], sums[2], evidence=evidence))
+            ClassTime(kernel_class, Duration(*map(as_array, sums), evidence=evidence))
             for (kernel_class, evidence), sums in self.sums.items()
         )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from archsim.base.number import Num, absent, maximum, where
+from archsim.base.number import Num, absent, as_array, maximum, total, where
 from archsim.graph.kernels import Kernel, Traffic
 from archsim.timing.device import DeviceRates
 from archsim.timing.duration import EVIDENCE, Duration, Evidence, prevailing_evidence
@@ -173,12 +173,12 @@ class RankTime:
     @cached_property
     def ideal_s(self) -> Num:
         """Speed of light."""
-        return sum(cost.ideal_s * cost.count for cost in self.costs)
+        return total(cost.ideal_s * cost.count for cost in self.costs)
 
     @cached_property
     def expected_s(self) -> Num:
         """Expected time."""
-        return sum(part.time.expected for part in self.by_class)
+        return total(part.time.expected for part in self.by_class)
 
     @cached_property
     def ideal_by_bound(self) -> tuple[Num, ...]:
@@ -192,7 +192,7 @@ class RankTime:
             ideal = cost.ideal_s * cost.count
             for i in range(len(BOUNDS) - 1 if absent(cost.comm_s) else len(BOUNDS)):
                 sums[i] = sums[i] + ideal * (limited == i)
-        return tuple(sums)
+        return tuple(map(as_array, sums))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,7 +235,7 @@ class StepTime:
 
     def total(self, field: str) -> Num:
         """Sum of a field over all kernels."""
-        return sum(getattr(op, field) for op in self.ops)
+        return total(getattr(op, field) for op in self.ops)
 
     @property
     def ideal_s(self) -> Num:
