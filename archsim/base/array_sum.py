@@ -67,9 +67,9 @@ class ArraySum:
     def values(self) -> Any:
         """The sum at every point."""
         if self._values is None:
-            arrays = sorted((self.arrays.product(key) * factor for key, factor in self.terms.items() if key), key=np.size)
-            total = self.terms.get((), 0.0)
-            for array in arrays:
+            total: Any = self.terms.get((), 0.0)
+            parts = (self.arrays.product(key) * factor for key, factor in self.terms.items() if key)
+            for array in sorted(parts, key=np.size):
                 total = np.add(array, total, out=array if array.shape == np.broadcast(array, total).shape else None)
             self._values = total
         return self._values

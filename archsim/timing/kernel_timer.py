@@ -102,9 +102,9 @@ class Timer:
         low, high = interval(model, call, floor / time, found)
         evidence = evidence_of(found.grade)
         if not model.covers(call):  # carried over to a shape that no table holds
-            low, high = low * WIDER, high * WIDER
+            low, high = low**WIDER, high**WIDER
             evidence = "datasheet" if evidence == "datasheet" else "transferred"
-        return Duration(time, maximum(time * exp(low), floor), time * exp(high), floor, evidence)
+        return Duration(time, maximum(time * low, floor), time * high, floor, evidence)
 
     @property
     def architecture(self) -> ArchitectureFit | None:
@@ -238,16 +238,17 @@ def kernel_cost(entry: Entry, query: FitQuery) -> float:
 
 
 def interval(model: KernelModel, call: KernelCall, share: Num, found: KernelFit) -> tuple[Num, Num]:
-    """Logarithms of the interval's ends over the time: by regime where unseen shapes of the fit showed them.
+    """The interval's ends over the time: by regime where unseen shapes of the fit showed them.
 
     share: the physical bound over the time.
     """
     ends = found.interval or found.level.interval
     regime = model.regime(call, share)
     if isinstance(regime, int):
-        return ends[str(regime)]
+        below, above = ends[str(regime)]
+        return exp(below), exp(above)
     known = [ends.get(str(i), (0.0, 0.0)) for i in range(REGIMES)]
-    return pick([below for below, _ in known], regime), pick([above for _, above in known], regime)
+    return pick([exp(below) for below, _ in known], regime), pick([exp(above) for _, above in known], regime)
 
 
 def level_of(op: str, dtype: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from archsim.base.number import Num, absent, as_array, exp, maximum, some, where
+from archsim.base.number import Num, absent, exp, maximum, some, total, where
 from archsim.counts.formats import Formats
 from archsim.counts.step_graphs import REMEMBERED_GRAPHS, StepGraphs, StepMemo
 from archsim.engines.names import DEFAULT_ENGINE, engine_and_version
@@ -135,7 +135,7 @@ class StepPricer:
         fused = []
         own = step.fullest(self.plan.dp)
         for call in lower_to_calls(kernels, traffics, own, self.timer.machine, self.overheads.fused_qkv):
-            fused.append(FusedTime(call.members, sums.add(call, [costs[i] for i in call.members])))
+            fused.append(sums.add(call, [costs[i] for i in call.members]))
         return RankTime(
             costs=costs, fused=tuple(fused), by_class=sums.by_class, launches=sums.launches
         )  # fmt: skip
@@ -164,32 +164,34 @@ class TimeByKernelClass:
 
     def __init__(self, timer: Timer) -> None:
         self.timer = timer
-        self.sums: dict[tuple[str, Evidence], list[Num]] = {}
+        self.sums: dict[tuple[str, Evidence], dict[int, list[Num]]] = {}  # by executions, which multiply at the end
         self.launches: Num = 0
 
-    def add(self, launch: FusedCall, members: Sequence[KernelCost]) -> Num:
+    def add(self, launch: FusedCall, members: Sequence[KernelCost]) -> FusedTime:
         """The time of all executions of a launch, never below its kernels' speed of light."""
         count, ideal = members[0].count, sum([cost.ideal_s for cost in members])
         found = [(call.kernel_class, self.timer.once(call)) for call in launch.calls] or [
             ("other", usual_time(members[0]))
         ]
         self.launches += count * len(found)
-        total = sum([time.expected for _, time in found])
-        if some(total < ideal) and not absent(total):
-            count = count * maximum(1.0, ideal / maximum(total, LEAST))
+        each = sum([time.expected for _, time in found])
+        if some(each < ideal) and not absent(each):
+            count = count * maximum(1.0, ideal / maximum(each, LEAST))
         for kernel_class, time in found:
-            sums = self.sums.setdefault((kernel_class, time.evidence), [0, 0, 0])
+            alike, time = (count, time) if isinstance(count, int) else (1, time.scaled(count))
+            sums = self.sums.setdefault((kernel_class, time.evidence), {}).setdefault(alike, [0, 0, 0])
             for i, value in enumerate(time[:3]):
-                sums[i] = sums[i] + value * count
-        return total * count
+                sums[i] = sums[i] + value
+        return FusedTime(launch.members, each, count)
 
     @property
     def by_class(self) -> tuple[ClassTime, ...]:
         """What was added up."""
-        return tuple(
-            ClassTime(kernel_class, Duration(*map(as_array, sums), evidence=evidence))
-            for (kernel_class, evidence), sums in self.sums.items()
-        )
+        found = []
+        for (kernel_class, evidence), sums in self.sums.items():
+            expected, low, high = (total(n * each[i] for n, each in sums.items()) for i in range(3))
+            found.append(ClassTime(kernel_class, Duration(expected, low, high, evidence=evidence)))
+        return tuple(found)
 
 
 def usual_time(cost: KernelCost) -> Duration:

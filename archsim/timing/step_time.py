@@ -112,10 +112,16 @@ class ClassTime(NamedTuple):
 
 
 class FusedTime(NamedTuple):
-    """Kernels of a step (by position) that run as one, and seconds of all their executions."""
+    """Kernels of a step (by position) that run as one, seconds of one execution, and executions."""
 
     members: Sequence[int]
-    expected_s: Num
+    each_s: Num
+    count: Num
+
+    @property
+    def expected_s(self) -> Num:
+        """Seconds of all executions."""
+        return self.each_s * self.count
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,8 @@ class Axis(NamedTuple):
 
     def locate(self, x: Num) -> tuple[Num, Num]:
         """The node at or below x and how far x is towards the next, 0 to 1; beyond the ends the end counts."""
-        at = minimum(maximum((x - self.start) / self.step, 0.0), self.nodes - 1.0)
+        at = x - self.start if self.start else x
+        at = minimum(maximum(at / self.step if self.step != 1 else at, 0.0), self.nodes - 1.0)
         below = minimum(floor(at), max(self.nodes - 2, 0))
         return below, at - below
 
@@ -66,5 +67,23 @@ class Surface(NamedTuple):
                 below, share = axis.locate(at[axis.name])
                 low, high = (values.take(min(below + bit, axis.nodes - 1), position) for bit in (0, 1))
                 values = low * (1 - share) + high * share
-        rest = Surface(tuple(axis for axis in self.axes if axis not in plain), values.ravel())
-        return sum(rest.values[index] * height for index, height in rest.corners(at))
+        return interpolate(values, [axis.locate(at[axis.name]) for axis in self.axes if axis not in plain])
+
+
+def interpolate(values: Any, places: Sequence[tuple[Num, Num]]) -> Num:
+    """Values of a grid between its nodes, linear along each axis. places: on each axis the node below, and the share of
+    the way to the next.
+    """
+    import numpy
+
+    index: Num = 0
+    for position, (below, _) in enumerate(places):
+        index = index * values.shape[position] + below if position else below
+
+    def along(position: int, table: Any) -> Num:
+        if position == len(places):
+            return table.ravel().take(index)
+        rise = numpy.diff(table, axis=position, append=table.take([-1], position))
+        return along(position + 1, table) + along(position + 1, rise) * places[position][1]
+
+    return along(0, values)
