@@ -168,7 +168,7 @@ class ArraySum:
     def _least_and_most_beyond(self, other: Any) -> tuple[float, float]:
         """Bounds of how far the sum is above another, or above a number."""
         if isinstance(other, (int, float)) or self._same(other):
-            beyond = self - other
+            beyond: ArraySum = self - other
             return beyond.bounds
         return -float("inf"), float("inf")
 

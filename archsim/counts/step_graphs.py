@@ -95,7 +95,7 @@ def with_sums(step: Step) -> Step:
 
     arrays = Arrays()
     seqs, source = (
-        tuple(Seqs(*map(arrays.sum_of, (s.batch, s.new, s.past)), s.absorbed) for s in kind)
+        tuple(Seqs(arrays.sum_of(s.batch), arrays.sum_of(s.new), arrays.sum_of(s.past), s.absorbed) for s in kind)
         for kind in (step.seqs, step.source)
     )
     return replace(step, seqs=seqs, source=source, room=arrays.sum_of(step.room))
