@@ -41,7 +41,7 @@ def derived(folder: Path, sources: Iterable[str], make: Callable[[], JsonObject]
     except (OSError, ValueError, KeyError, TypeError):
         pass  # none yet, or not one of ours: it is made anew
     text = json.dumps({"stamp": stamp, "data": make()}, separators=(",", ":"), default=str)
-    _try_to_write(path, text)
+    write_quietly(path, text)
     return dict(json.loads(text)["data"])
 
 
@@ -58,7 +58,7 @@ def _stamp(where: str, sources: Iterable[str]) -> str:
     return f"{FORMAT}.{len(seen)}.{zlib.crc32(text.encode()):08x}.{zlib.adler32(text.encode()):08x}"
 
 
-def _try_to_write(path: Path, text: str) -> None:
+def write_quietly(path: Path, text: str) -> None:
     """Keeps the file, or does nothing where it cannot be written."""
     from archsim.base.errors import ArchsimError
     from archsim.base.output_file import make_folder, write_text

@@ -346,6 +346,11 @@ def _package_data() -> Path:
     return inside if inside.is_dir() else package.parent
 
 
+def is_built_in(path: str | os.PathLike[str]) -> bool:
+    """Whether a file belongs to the catalog that archsim brings along."""
+    return _package_data() in Path(path).parents
+
+
 def _built_in_roots(top: str) -> list[tuple[Path, str]]:
     return [(_package_data() / top, BUILT_IN)]
 

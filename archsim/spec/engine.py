@@ -270,7 +270,7 @@ def load_engine(name: str, version: str = "") -> Engine:
     return _DOCUMENTS.get((name, version), lambda reader: _load(reader, name, version))
 
 
-_DOCUMENTS: DocumentCache[Engine] = DocumentCache()
+_DOCUMENTS: DocumentCache[Engine] = DocumentCache("engine")
 """Engines by name and version, each kept while its file, and those whose memory rules it takes, stay the same."""
 
 

@@ -13,6 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from archsim.base.diagnostics import quote
 from archsim.base.errors import InvalidValue, UnknownName
 from archsim.graph.tensor import BF16, FP32, Format, mixed_format
+from archsim.spec import loader
+from archsim.spec.catalog import resolve
+from archsim.spec.document_cache import DocumentCache
 
 Count = Annotated[int, Field(strict=True, gt=0)]
 Some = Annotated[int, Field(strict=True, ge=0)]
@@ -135,13 +138,14 @@ class FormatSpec(BaseModel):
 @lru_cache(maxsize=128)
 def load_format(name: str) -> FormatSpec:
     """The format of a name, alias or path. Raises UnknownName, SpecError."""
-    from archsim.spec import loader
-    from archsim.spec.catalog import resolve
-
     if found := _EXL2.fullmatch(name.strip().lower()):
         return _exl2(found[1])
-    document = loader.read(resolve("formats", name).path)
-    return loader.validate(document, FormatSpec, document="format")
+    path = resolve("formats", name).path
+    return _DOCUMENTS.get(path, lambda reader: loader.validate(reader.read(path), FormatSpec, document="format"))
+
+
+_DOCUMENTS: DocumentCache[FormatSpec] = DocumentCache("format")
+"""Formats by path, each kept while its file stays the same."""
 
 
 _EXL2 = re.compile(r"exl[23][-_]?([0-9]{1,2}(?:\.[0-9]{1,3})?)[-_]?bpw")

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 MAX_EXTENDS = 8
 
-_MODELS: DocumentCache[Model] = DocumentCache()
-_DEVICES: DocumentCache[Hardware] = DocumentCache()
+_MODELS: DocumentCache[Model] = DocumentCache("model")
+_CHANGED: DocumentCache[Model] = DocumentCache()
+_DEVICES: DocumentCache[Hardware] = DocumentCache("device")
 
 
 def load_model(name: str, changes: Iterable[str] = ()) -> Model:
@@ -37,7 +38,8 @@ def load_model(name: str, changes: Iterable[str] = ()) -> Model:
 def open_model(name: str, changes: Iterable[str] = ()) -> tuple[Model, Resolved]:
     """`load_model`, and how the name was resolved: its file, and the format that a suffix implied."""
     resolved, changes = resolve("models", str(name)), tuple(changes)
-    model = _MODELS.get((resolved.path, changes), lambda reader: _validate(_extend(resolved.path, reader), changes))
+    documents = _CHANGED if changes else _MODELS
+    model = documents.get((resolved.path, changes), lambda reader: _validate(_extend(resolved.path, reader), changes))
     return model, resolved
 
 
