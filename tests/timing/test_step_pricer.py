@@ -334,6 +334,7 @@ class _Instant:
 
     def __init__(self, timer: object) -> None:
         self.machine = timer.machine  # type: ignore[attr-defined]
+        self.architecture = None
 
     def once(self, call: object) -> Duration:
         """The same for all calls."""
