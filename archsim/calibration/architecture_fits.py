@@ -161,13 +161,13 @@ def fit_architecture(engine: str, family: str, runs: Sequence[LoadedRun], known:
 
 
 def refit_architectures(
-    document: JsonMapping, rows: Sequence[Mapping[str, str]], vendors: Sequence[str], known: Store,
-    say: Callable[[str], None],
-) -> JsonObject:  # fmt: skip
-    """`engines.yaml` with the profiles of engines on architectures of some vendors fitted anew."""
+    document: JsonMapping, rows: Sequence[Mapping[str, str]], known: Store, say: Callable[[str], None]
+) -> JsonObject:
+    """`engines.yaml` with the profiles of engines on architectures of vendors without kernel tables fitted anew."""
+    tabulated = {entry.vendor for entry in known.entries if entry.device}
     groups: dict[tuple[str, str], list[LoadedRun]] = {}
     for run in loaded_runs(rows):
-        if device_of(run.device).vendor in vendors:
+        if device_of(run.device).vendor not in tabulated:
             groups.setdefault((run.engine, run.family), []).append(run)
     engines = {name: dict(measured) for name, measured in document["engines"].items()}
     for (engine, family), runs in groups.items():

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from archsim.accuracy import table
 from archsim.accuracy.files import MAX_HEADER, Table, kind_of
@@ -31,7 +32,7 @@ from archsim.calibration.transfer import levels
 from archsim.calibration.writing import write_yaml
 from archsim.spec.hardware import Hardware
 from archsim.spec.load import load_hardware
-from archsim.timing.calibration import folders, read_entries
+from archsim.timing.calibration import default_store, folders, read_entries
 from archsim.timing.classes.catalog import MODELS
 
 FOLDER = Path("hardware/calibration")
@@ -81,18 +82,19 @@ def calibrate_tables(
     hw: str | None = None,
     force: bool = False,
 ) -> Calibration:
-    """Fits to every kernel table, run list and serving table among `sources` (files, or folders), written below `out`.
+    """Fits to every kernel table, run list, serving table and table of runs under load among `sources` (files, or
+    folders), written below `out`.
 
     borrowing: also measure what it costs to use a fit for another engine, format or device, and write that. title,
     source: what the measurements are and where they come from. hw: device that rows of an
     unknown one belong to. force: replace files that exist. Raises UsageError, SpecError, OutputFailure.
     """
-    kernels, others = sorted_by_kind(table_files(sources))
+    kernels, runs = sorted_by_kind(table_files(sources))
     groups = [group for file in kernels for group in read_groups_of_table(file)]
     hardware, unknown = devices(groups, hw)
     usable = [g for g in groups if g.key.device in hardware and g.key.op in MODELS]
     if not dry_run:
-        _check_outputs(out, usable, hardware, engines=bool(others), transfer=borrowing, force=force)
+        _check_outputs(out, usable, hardware, engines=bool(runs), transfer=borrowing, force=force)
     fits = calibrate(usable, hardware)
     skipped = reasons(groups, unknown)
     if kernels and not fits:
@@ -107,8 +109,8 @@ def calibrate_tables(
         written += write(fits, out, {"measured": stated}, force=force)
         if borrowing and usable:
             written.append(write_transfer(out, usable, hardware, force=force))
-    engines = tuple(refit_engines(others, out, dry_run, force=force)) if others else ()
-    written += [out / ENGINES] if others and not dry_run else []
+    engines = tuple(refit_engines(runs, out, dry_run, force=force)) if runs else ()
+    written += [out / ENGINES] if runs and not dry_run else []
     return Calibration(
         fits=fits, engines=engines, written=tuple(written), rows=sum(len(g.seconds) for g in groups), skipped=skipped
     )
@@ -126,16 +128,34 @@ def _check_outputs(
             check_output(path, force=force)
 
 
-def sorted_by_kind(paths: Sequence[Path]) -> tuple[list[Path], list[Table]]:
-    """Kernel tables by path, run lists and serving tables as they are; told apart by content."""
+class RunTables(NamedTuple):
+    """Tables of whole runs. lists: run lists and serving tables. loaded: rows of tables of runs under load."""
+
+    lists: list[Table]
+    loaded: list[Mapping[str, str]]
+
+    def __bool__(self) -> bool:
+        return bool(self.lists or self.loaded)
+
+
+LOADED = frozenset({"arrival", "concurrency", "tpot_mean_ms", "engine", "device", "model"})
+"""Columns that make a table one of runs under load."""
+
+
+def sorted_by_kind(paths: Sequence[Path]) -> tuple[list[Path], RunTables]:
+    """Kernel tables by path, and tables of whole runs as they are; told apart by content."""
     kernels: list[Path] = []
-    others: list[Table] = []
+    runs = RunTables([], [])
     for path in paths:
-        if kind_of(columns_of(path)) == "kernels":
+        columns = columns_of(path)
+        if kind_of(columns) == "kernels":
             kernels.append(path)
+        elif set(columns) >= LOADED:
+            with open_text(path) as stream:
+                runs.loaded.extend(csv.DictReader(stream))
         else:
-            others.append(read_table(path))
-    return kernels, others
+            runs.lists.append(read_table(path))
+    return kernels, runs
 
 
 def columns_of(path: Path) -> list[str]:
@@ -157,8 +177,9 @@ def reasons(groups: Sequence[Group], unknown: Mapping[str, int]) -> dict[str, in
     return skipped
 
 
-def refit_engines(tables: Sequence[Table], out: Path, dry_run: bool, *, force: bool = False) -> Iterator[str]:
+def refit_engines(runs: RunTables, out: Path, dry_run: bool, *, force: bool = False) -> Iterator[str]:
     """What whole runs say of engines, one line each; written to `engines.yaml` of the folder."""
+    from archsim.calibration.architecture_fits import refit_architectures
     from archsim.calibration.engine_fits import refit
     from archsim.calibration.engine_fits import write as write_engines
     from archsim.spec.loader import read as read_document
@@ -166,7 +187,9 @@ def refit_engines(tables: Sequence[Table], out: Path, dry_run: bool, *, force: b
     path = next((p for p in (out / ENGINES, *(f / ENGINES for f in folders())) if p.is_file()), None)
     known = json.loads(json.dumps(read_document(path))) if path else {"schema": SCHEMA, "engines": {}}
     lines: list[str] = []
-    document = refit(known, tables, lines.append)
+    document = refit(known, runs.lists, lines.append) if runs.lists else known
+    if runs.loaded:
+        document = refit_architectures(document, runs.loaded, default_store(), lines.append)
     if not dry_run:
         write_engines(document, path, make_folder(out) / ENGINES, force=force)
     yield from lines

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import json
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from archsim.calibration.architecture_fits import LoadedRun, fit_architecture, loaded_runs, profile, put_profile
 from archsim.counts.formats import choose_formats
@@ -117,3 +123,26 @@ def test_rows_that_do_not_say_what_ran_are_left_out() -> None:
     for change in ({"speculative": "mtp"}, {"disaggregated": "yes"}, {"engine_version": ""}, {"engine": "nobody"},
                    {"tpot_mean_ms": ""}):  # fmt: skip
         assert not list(loaded_runs([{**row, **change}]))
+
+
+def test_calibrate_takes_runs_under_load(tmp_path: Path, archsim: Callable[..., Any]) -> None:
+    """A table of them is told by its columns; NVIDIA's devices, whose kernels are tabulated, are left out."""
+    row = {
+        "model": "deepseek-ai/DeepSeek-R1-0528", "engine": "sglang", "engine_version": "0.5.9", "weights": "fp8",
+        "tp": 8, "isl": 1000, "osl": 1000, "lengths": "fixed", "speculative": "none", "disaggregated": "no",
+        "arrival": "closed loop",
+    }  # fmt: skip
+    rows = [
+        {**row, "device": device, "concurrency": n, "tpot_mean_ms": 20 + n / 2}
+        for device in ("mi300x", "h100") for n in (4, 8, 16, 32)
+    ]  # fmt: skip
+    table = tmp_path / "loaded.csv"
+    with table.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    done = archsim("calibrate", "--from", str(table), "--out", str(tmp_path / "c"), "--json")
+    answer = json.loads(done.out)
+    assert done.code == 0 and len(answer["engines"]) == 1 and "sglang on CDNA3: 4 runs" in answer["engines"][0]
+    document = yaml.safe_load((tmp_path / "c" / "engines.yaml").read_text("utf-8"))
+    assert set(document["engines"]["sglang"]["architectures"]["CDNA3"]["launch_gap_us"]) == {"0.5.9"}
