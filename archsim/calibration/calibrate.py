@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,19 +17,24 @@ from archsim.calibration import fitting
 from archsim.calibration.fitting import Errors, Options
 from archsim.calibration.writing import write_yaml
 from archsim.spec.hardware import Hardware
+from archsim.spec.loader import read as read_document
+from archsim.timing.classes.call import BYTES, STORED, KernelCall
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.elementwise import Elementwise, Rowwise
 from archsim.timing.classes.model import Fitted, KernelModel
 from archsim.timing.device import DeviceRates
 from archsim.timing.kernel_timer import split_engine
 from archsim.timing.surface_file import FILE as SURFACES
-from archsim.timing.surface_file import packed
+from archsim.timing.surface_file import packed, read_surfaces
 
 if TYPE_CHECKING:
     from archsim.base.arrays import Floats
 
 FEWEST = 4
 """Rows below which nothing is fitted."""
+
+SLOW = 0.3
+"""Share of memory's rate that a pass over large tensors reaches at the least."""
 
 FEW = 60
 """Rows of a regime below which its interval is that of all."""
@@ -49,12 +55,12 @@ class EngineStack(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassFit:
-    """One class of kernels in one format, fitted. local, usual, interval: as in `spec.calibration.Entry`."""
+    """One class of kernels in one format, fitted. local, measured, interval: as in `timing.calibration.Entry`."""
 
     key: Key
     fitted: Fitted
     local: bool = False
-    usual: bool = False
+    measured: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     interval: Mapping[str, tuple[float, float]]
     errors: Errors | None
     formula: Errors | None
@@ -74,20 +80,29 @@ def calibrate(
 ) -> dict[EngineStack, list[ClassFit]]:
     """Fits for every stack of some tables. hardware: by the device names of the tables."""
     found: dict[EngineStack, list[ClassFit]] = {}
-    for stack, group in gather_groups(groups, hardware):
+    for stack, group in sorted(gather_groups(groups, hardware), key=lambda each: _quantises(each[1].key)):
         machine = DeviceRates(hardware[group.key.device])
-        found.setdefault(stack, []).append(fit(group, machine, options))
-    return {stack: with_usual(fits) for stack, fits in found.items()}
+        fixed = known_constants(group.key, found.get(stack, ()))
+        found.setdefault(stack, []).append(fit(group, machine, options, fixed))
+    return found
 
 
-def with_usual(fits: list[ClassFit]) -> list[ClassFit]:
-    """The fits with the most measured implementation of each class marked, where implementations are a choice."""
-    most: dict[tuple[str, str, str], ClassFit] = {}
-    for one in fits:
-        group = (one.key.op, one.key.dtype, one.key.kv_dtype)
-        if MODELS[one.key.op].alternatives and one.key.kernel:
-            most[group] = max(most.get(group, one), one, key=lambda f: f.naive.rows)
-    return [replace(one, usual=any(one is best for best in most.values())) for one in fits]
+def _quantises(key: Key) -> bool:
+    return STORED.get(key.dtype, STORED["bf16"]).quantises
+
+
+def known_constants(key: Key, fits: Iterable[ClassFit]) -> dict[str, float]:
+    """Constants that a format which quantises shares with 16-bit kernels of its class and stack."""
+    alike = [one for one in fits if one.key.op == key.op and not _quantises(one.key) and not one.key.kernel]
+    if not _quantises(key) or not alike:
+        return {}
+    return {name: alike[0].fitted.constants[name] for name in MODELS[key.op].shared_by_formats}
+
+
+def measured_ranges(model: KernelModel, call: KernelCall) -> dict[str, tuple[float, float]]:
+    """The least and the greatest value of the extents by which implementations differ in what they can do."""
+    found = {name: np.asarray(call.dims.get(name, model.optional.get(name, 0)), float) for name in model.supports}
+    return {name: (float(values.min()), float(values.max())) for name, values in found.items()}
 
 
 def gather_groups(groups: Iterable[Group], hardware: Mapping[str, Hardware]) -> Iterator[tuple[EngineStack, Group]]:
@@ -102,7 +117,7 @@ def gather_groups(groups: Iterable[Group], hardware: Mapping[str, Hardware]) -> 
         stack = EngineStack(hardware[group.key.device].id, engine, version)
         variants = parts.setdefault((stack, usable.key._replace(kernel="")), {})
         variants.setdefault(model.variant(group.key.kernel), []).append(usable)
-        if isinstance(model, Rowwise):
+        if isinstance(model, Rowwise) and as_quick_as_memory(model, usable, DeviceRates(hardware[group.key.device])):
             fused = as_elementwise(model, usable)
             parts.setdefault((stack, fused.key), {}).setdefault("", []).append(fused)
     for (stack, key), variants in parts.items():
@@ -115,10 +130,22 @@ def gather_groups(groups: Iterable[Group], hardware: Mapping[str, Hardware]) -> 
             yield stack, whole
 
 
+def as_quick_as_memory(model: Rowwise, group: Group, machine: DeviceRates) -> bool:
+    """Whether rows are of whole passes, the largest of which read and write at a good part of memory's rate: a kernel
+    that is held back by something else says nothing of other passes.
+    """
+    read, written = model.moved(group.call)
+    total: Floats = np.asarray(read + written, float)
+    large = total >= np.quantile(total, 0.9)
+    reached = float(np.median(total[large] / group.seconds[large])) / machine.bandwidth
+    return model.pass_of_its_own and reached > SLOW
+
+
 def as_elementwise(model: Rowwise, group: Group) -> Group:
     """Rows of one elementwise class as passes of any kind, which is what a graph's fused kernels are."""
     read, written = model.moved(group.call)
-    key = group.key._replace(op=Elementwise.kernel_class, kernel="")
+    dtype = group.key.dtype if BYTES[group.key.dtype] > 1 else "bf16"  # as it is read
+    key = group.key._replace(op=Elementwise.kernel_class, kernel="", dtype=dtype)
     return Group(key=key, rows=group.rows, dims={"read_bytes": read, "write_bytes": written}, seconds=group.seconds)
 
 
@@ -135,17 +162,22 @@ def prepare_rows(model: KernelModel, group: Group) -> Group:
     return Group(key=key, rows=taken.rows, dims=dims, seconds=taken.seconds)
 
 
-def fit(group: Group, machine: DeviceRates, options: Options | None = None) -> ClassFit:
-    """The fit of all rows, and its errors and interval from fits that have not seen a row's family."""
+def fit(
+    group: Group, machine: DeviceRates, options: Options | None = None, fixed: Mapping[str, float] | None = None
+) -> ClassFit:
+    """The fit of all rows, and its errors and interval from fits that have not seen a row's family. fixed: constants
+    that are known.
+    """
     model = MODELS[group.key.op]
     options = options or Options(**model.options)
-    options = options._replace(surfaces=options.surfaces and len(group.seconds) >= model.few)
+    options = options._replace(surfaces=options.surfaces and len(group.seconds) >= model.few, fixed=fixed or {})
     unseen = fitting.out_of_fold(model, group, machine, options)
     alone = fitting.out_of_fold(model, group, machine, options._replace(surfaces=False))
     fitted = fitting.fit(model, group, machine, options)
     known = np.isfinite(unseen)
     return ClassFit(
         key=group.key, fitted=fitted, families=model.families, local=model.local(group.call, machine),
+        measured=measured_ranges(model, group.call) if group.key.kernel else {},
         interval=intervals(model, group, machine, unseen) if known.any() else {},
         errors=fitting.errors(unseen, group.seconds) if known.any() else None,
         formula=fitting.errors(alone, group.seconds) if known.any() else None,
@@ -185,19 +217,30 @@ def write(
 ) -> list[Path]:
     """The calibration files below `folder`, each written whole or not at all; returns their paths.
 
-    force: replace files that exist. Raises OutputRefused, OutputFailure.
+    force: replace files that exist; classes of kernels that are in them and not among the new fits stay as they are.
+    Raises OutputRefused, OutputFailure.
     """
     written = []
     for stack, fits in found.items():
         path, beside = files_of(stack, folder)
         make_folder(path.parent)
+        kept = earlier_fits(path, {one.key.op for one in fits})
         surfaces = {one.name: one.fitted.surfaces for one in fits if one.fitted.surfaces}
+        surfaces |= {name: read_surfaces(str(beside), name) for data in kept if (name := str(data.get("surfaces", "")))}
         if surfaces:
             write_bytes(beside, packed(surfaces), force=force)
         heading = {"schema": "archsim.calibration/1", **stack._asdict()}
-        write_yaml(path, {**heading, **about, "fits": [fit_data(one) for one in fits]}, force=force)
+        write_yaml(path, {**heading, **about, "fits": [*kept, *(fit_data(one) for one in fits)]}, force=force)
         written.append(path)
     return written
+
+
+def earlier_fits(path: Path, ops: Set[str]) -> list[JsonObject]:
+    """The fits of a stack's file that are not of some classes; none where there is no file. Raises SpecError."""
+    if not path.is_file():
+        return []
+    found: list[JsonObject] = json.loads(json.dumps(read_document(path)["fits"]))
+    return [fit for fit in found if fit["op"] not in ops]
 
 
 def fit_data(one: ClassFit) -> JsonObject:
@@ -208,7 +251,8 @@ def fit_data(one: ClassFit) -> JsonObject:
     data["constants"] = dict(one.fitted.constants)
     if one.fitted.surfaces:
         data["surfaces"] = one.name
-    data |= {name: True for name in ("local", "usual") if getattr(one, name)}
+    data |= {"local": True} if one.local else {}
+    data |= {"measured": {name: list(ends) for name, ends in one.measured.items()}} if one.measured else {}
     data["interval"] = {name: list(ends) for name, ends in one.interval.items()}
     data["errors"] = {
         "held_out": f"whole families of {' x '.join(one.families)}", "rows": one.naive.rows,

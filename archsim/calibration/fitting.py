@@ -7,14 +7,15 @@ points suffice; surfaces by ridge regression on hat functions with a penalty on 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from archsim.accuracy.table import Group
-from archsim.calibration.least_squares import SOFT, minimise
+from archsim.calibration.least_squares import SOFT, loss, minimise
 from archsim.timing.classes.call import KernelCall
-from archsim.timing.classes.model import Fitted, KernelModel, bounded_kernel_seconds
+from archsim.timing.classes.model import HOST, Fitted, KernelModel, bounded_kernel_seconds
 from archsim.timing.classes.surface import Axis, Surface
 from archsim.timing.device import DeviceRates
 
@@ -24,6 +25,15 @@ if TYPE_CHECKING:
 PRIOR = 0.2
 """Standard deviation, in log, of the prior on each constant; it weighs as much as one row."""
 
+QUICK = 0.02
+"""Share of rows that are quicker than where the search for the host's time starts."""
+
+WORTH = 0.97
+"""What must be left of the loss for the host's time to stand."""
+
+LEAST_HOST_US = 12.0
+"""Microseconds that a loop takes to launch from the host, at the least: two launches and the framework's dispatch."""
+
 FOLDS = 5
 TAIL = 0.1
 """Share of rows outside each end of the interval."""
@@ -31,13 +41,14 @@ TAIL = 0.1
 
 class Options(NamedTuple):
     """How hard surfaces are held. ridge: towards zero. bend: against second differences. surfaces: fit any. free:
-    coordinates along which bends cost nothing.
+    coordinates along which bends cost nothing. fixed: constants that are known from elsewhere.
     """
 
     ridge: float = 0.5
     bend: float = 2.0
     surfaces: bool = True
     free: tuple[str, ...] = ()
+    fixed: Mapping[str, float] = MappingProxyType({})
 
 
 USUAL = Options()
@@ -45,7 +56,7 @@ USUAL = Options()
 
 def fit(model: KernelModel, group: Group, machine: DeviceRates, options: Options = USUAL) -> Fitted:
     """Constants and surfaces from all rows of a group."""
-    constants = fit_constants(model, group, machine)
+    constants = fit_constants(model, group, machine, options.fixed)
     fitted = Fitted(constants=constants)
     if not (options.surfaces and model.grids):
         return fitted
@@ -56,21 +67,45 @@ def fit(model: KernelModel, group: Group, machine: DeviceRates, options: Options
     return Fitted(constants=constants, surfaces=surfaces)
 
 
-def fit_constants(model: KernelModel, group: Group, machine: DeviceRates) -> dict[str, float]:
-    """Least squares in the logarithms of the constants, kept inside their physical ranges."""
-    names = list(model.constants)
-    low, high = (np.log([getattr(model.constants[n], end) for n in names]) for end in ("low", "high"))
-    centre = np.log([model.constants[n].usual for n in names])
+def fit_constants(
+    model: KernelModel, group: Group, machine: DeviceRates, fixed: Mapping[str, float] = MappingProxyType({})
+) -> dict[str, float]:
+    """Least squares in the logarithms of the constants, kept inside their physical ranges.
+
+    Where a class's rows may have been launched from the host, its time is sought too, from the quickest rows on; it
+    stands where rows are told clearly better with it.
+    """
+    found, left = _search(model, group, machine, fixed, HOST.usual)
+    if "host_us" not in model.constants or "host_us" in fixed:
+        return found
+    other, rest = _search(model, group, machine, fixed, 1e6 * float(np.quantile(group.seconds, QUICK)))
+    return other if rest < WORTH * left and other["host_us"] > LEAST_HOST_US else found
+
+
+def _search(
+    model: KernelModel, group: Group, machine: DeviceRates, fixed: Mapping[str, float], host_us: float
+) -> tuple[dict[str, float], float]:
+    """The constants that fit best, from the host's time given on, and the loss of the rows that remains."""
+    every = model.constants_of(group.key.dtype)
+    names = [name for name in every if name not in fixed and (name != "host_us" or host_us > HOST.usual)]
+    low, high = (np.log([getattr(every[n], end) for n in names]) for end in ("low", "high"))
+    centre = np.log([every[n].usual for n in names])
     truth = np.log(group.seconds)
+    known = {"host_us": HOST.usual, **fixed} if "host_us" in every else dict(fixed)
+
+    def rows(x: Floats) -> Floats:
+        values = {**known, **dict(zip(names, np.exp(x).tolist(), strict=True))}
+        rest: Floats = np.log(model.formula(group.call, machine, values)) - truth
+        return rest
 
     def residuals(x: Floats) -> Floats:
-        values = dict(zip(names, np.exp(x).tolist(), strict=True))
-        rest = np.log(model.formula(group.call, machine, values)) - truth
-        return np.concatenate([rest, (x - centre) / PRIOR * SOFT])
+        held = [name != "host_us" for name in names]
+        return np.concatenate([rows(x), ((x - centre) / PRIOR * SOFT)[held]])
 
-    start = np.log([model.constants[n].start or model.constants[n].usual for n in names])
-    found = np.exp(minimise(residuals, start, low, high)).tolist()
-    return {name: float(f"{value:.5g}") for name, value in zip(names, found, strict=True)}
+    start = np.log([host_us if n == "host_us" else every[n].start or every[n].usual for n in names])
+    x = minimise(residuals, np.clip(start, low, high), low, high)
+    values = {**known, **dict(zip(names, np.exp(x).tolist(), strict=True))}
+    return {name: float(f"{values[name]:.5g}") for name in every}, loss(rows(x))
 
 
 def fit_surfaces(model: KernelModel, at: Mapping[str, Floats], rest: Floats, options: Options) -> tuple[Surface, ...]:
@@ -210,7 +245,7 @@ def unidentified_constants(
 
     `least` is the length of what remains, in units of log time summed over rows as a root of squares.
     """
-    names = list(model.constants)
+    names = [name for name in model.constants_of(group.key.dtype) if name != "host_us"]
     here = np.log(model.formula(group.call, machine, constants))
     slopes = []
     for name in names:

@@ -20,6 +20,7 @@ from archsim.spec.hardware import Hardware
 from archsim.timing.calibration import Entry, FitQuery, Store
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.model import bounded_kernel_seconds
+from archsim.timing.kernel_timer import ELSEWHERE as OTHER_DEVICE
 from archsim.timing.kernel_timer import format_cost, level_of, nearest, split_engine, timer
 
 if TYPE_CHECKING:
@@ -28,16 +29,17 @@ if TYPE_CHECKING:
 MOST = 400
 """Rows of one group that are looked at, so that no group outweighs the others."""
 
-WAITING = 3e-6
-"""Host time in a group's kernels from which on it says more of the loop that timed it than of the device, in s."""
+WAITING = 3.0
+"""Host time of a group's rows from which on it says more of the loop that timed it than of the device, in us."""
 
 Keeps = Callable[[Entry, FitQuery], bool]
 
 WITHOUT: Mapping[str, Keeps] = {
     "engine": lambda e, w: e.device == w.device.id and e.engine != w.engine and format_cost(e, w) == 0,
     "format": lambda e, w: e.device == w.device.id and format_cost(e, w) > 0,
-    "device": lambda e, w: e.device != w.device.id and format_cost(e, w) == 0,
-    "far": lambda e, w: e.device != w.device.id and format_cost(e, w) > 0,
+    "device": lambda e, w: _elsewhere(e, w) and e.memory == w.device.memory and format_cost(e, w) == 0,
+    "class": lambda e, w: _elsewhere(e, w) and e.memory != w.device.memory and format_cost(e, w) == 0,
+    "far": lambda e, w: _elsewhere(e, w) and format_cost(e, w) > 0,
     "datasheet": lambda e, w: False,
 }
 """Entries that remain at each grade."""
@@ -58,13 +60,30 @@ def levels(groups: Iterable[Group], hardware: Mapping[str, Hardware], known: Sto
     return {name: {grade: _level(parts) for grade, parts in by.items()} for name, by in found.items()}
 
 
-class GradePredictions(NamedTuple):
-    """Rows of one group at one grade: predicted by constants alone and with surfaces, their regimes, and the truth."""
+class Carried(NamedTuple):
+    """What of an entry is carried over: its surfaces, and how far its constants."""
 
-    plain: Floats
-    full: Floats
+    surfaces: bool
+    trust: float
+
+
+HERE = (Carried(False, 1.0), Carried(True, 1.0))
+"""On the device of the entry: its constants, with or without surfaces."""
+
+ELSEWHERE = (*HERE, Carried(False, 0.5), Carried(False, 0.0))
+"""On another: also constants halfway to the usual ones of the class, and these alone."""
+
+
+class GradePredictions(NamedTuple):
+    """Rows of one group at one grade: predictions by what is carried over, their regimes, and the truth."""
+
+    by_carried: Mapping[Carried, Floats]
     regime: Ints
     truth: Floats
+
+
+def _elsewhere(entry: Entry, query: FitQuery) -> bool:
+    return entry.device not in ("", query.device.id) and not entry.local
 
 
 def _thin(group: Group) -> Group:
@@ -79,7 +98,7 @@ def _predict_by_grade(group: Group, hardware: Hardware, known: Store) -> dict[st
     clock = timer(hardware, key.engine)
     stack = split_engine(key.engine)
     query = FitQuery(clock.device, *stack, key.op, key.dtype, key.kv_dtype, model.variant(key.kernel))
-    if nearest(known, query).host_s > WAITING:
+    if nearest(known, query).fitted.constants.get("host_us", 0.0) > WAITING:
         return {}
     bound = fitting.roofline(model, group.call, clock.machine)
     found = {}
@@ -87,24 +106,27 @@ def _predict_by_grade(group: Group, hardware: Hardware, known: Store) -> dict[st
         left = replace(known, entries=tuple(e for e in known.entries if e.op == key.op and keeps(e, query)))
         if not left.entries and grade != "datasheet":
             continue
-        plain, full = (
-            bounded_kernel_seconds(model, group.call, clock.machine, nearest(left, query, surfaces=carried).fitted)
-            for carried in (False, True)
-        )
-        found[grade] = GradePredictions(plain, full, model.regime(group.call, bound / full), group.seconds)
+        by_carried = {}
+        for carried in ELSEWHERE if grade in OTHER_DEVICE else HERE:
+            fit = nearest(left, query, carried.surfaces, carried.trust).fitted
+            by_carried[carried] = bounded_kernel_seconds(model, group.call, clock.machine, fit)
+        regime = model.regime(group.call, bound / by_carried[HERE[0]])
+        found[grade] = GradePredictions(by_carried, regime, group.seconds)
     return found
 
 
 def _level(parts: list[GradePredictions]) -> JsonObject:
-    """The interval by regime, whether surfaces help, and the median error."""
-    plain, full, regime, truth = (np.concatenate(column) for column in zip(*parts, strict=True))
-    errors = [float(np.median(np.abs(predicted / truth - 1))) for predicted in (plain, full)]
-    carried = errors[1] <= errors[0]
-    best = full if carried else plain
+    """The interval by regime, what is best carried over, and the median error that it leaves."""
+    truth, regime = np.concatenate([p.truth for p in parts]), np.concatenate([p.regime for p in parts])
+    predicted = {each: np.concatenate([p.by_carried[each] for p in parts]) for each in parts[0].by_carried}
+    errors = {each: float(np.median(np.abs(values / truth - 1))) for each, values in predicted.items()}
+    carried = min(errors, key=lambda each: errors[each])
+    best = predicted[carried]
     interval = {}
     for code in range(4):
         here = regime == code
         here = here if here.sum() >= FEW else np.ones(len(truth), bool)
         low, high = fitting.quantiles(best[here], truth[here])
         interval[str(code)] = [round(min(low, 0.0), 3), round(max(high, 0.0), 3)]
-    return {"interval": interval, "surfaces": carried, "median": round(min(errors), 4)}
+    level: JsonObject = {"interval": interval, **carried._asdict(), "median": round(errors[carried], 4)}
+    return level

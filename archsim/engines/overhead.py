@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from archsim.base.json_types import JsonMapping
@@ -20,7 +21,8 @@ class EngineOverheads(NamedTuple):
     activation (QKV, gate and up) run as one GEMM. chunked_prefill_with_decode: prompts share steps with decodes.
     composition: what a composed step may be off beyond its kernels, as logarithms of both ends. overhead_s: host work
     of one step that the device waits for, with its 80 % interval. launch_s: host time of a launch where steps are not
-    captured as a graph (0: captured). accumulate: what products of 16-bit operands add up in.
+    captured as a graph (0: captured). accumulate: what products of 16-bit operands add up in. quantised_before: as in
+    the engine's document.
     """
 
     name: str = DEFAULT_ENGINE
@@ -34,6 +36,7 @@ class EngineOverheads(NamedTuple):
     overhead_high_s: float = 0.0
     launch_s: float = 0.0
     accumulate: Literal["fp16", "fp32"] = "fp32"
+    quantised_before: Mapping[str, str] = MappingProxyType({})
 
 
 def overheads_of(
@@ -55,7 +58,7 @@ def overheads_of(
     kernels = document.time.kernels
     return EngineOverheads(
         name=engine, kernels=kernels, version=version if kernels == engine else "",
-        fused_qkv=document.time.fused_qkv,
+        fused_qkv=document.time.fused_qkv, quantised_before=document.time.quantised_before,
         chunked_prefill_with_decode=document.scheduler.chunked_prefill_with_decode,
         launch_s=document.time.launch_us * 1e-6, accumulate=document.time.accumulate,
         composition=tuple(measured.get("composition", {}).get("interval", (0.0, 0.0))),

@@ -183,7 +183,9 @@ class Time(EngineSection):
     kernels: the engine whose measured kernels stand for this one's. accumulate: what its products of 16-bit operands
     add up in. fused_qkv: linear layers that read one activation
     (QKV, gate and up) are one GEMM. launch_us: host microseconds per kernel launch where steps are not captured as a
-    CUDA graph (0: captured). host_overhead: `archsim calibrate` fits the host's work per step, by version. fits: kernel
+    CUDA graph (0: captured). quantised_before: by weight format, what writes a product's activations in that format:
+    the `passes` before it (norms, activations), attention as well (`all`), or a `kernel` of its own, as in formats
+    that are not named. host_overhead: `archsim calibrate` fits the host's work per step, by version. fits: kernel
     classes that it fits to whole runs. The fitted numbers lie in `hardware/calibration/engines.yaml`.
     """
 
@@ -191,6 +193,7 @@ class Time(EngineSection):
     accumulate: Literal["fp16", "fp32"] = "fp32"
     fused_qkv: bool = True
     launch_us: float = Field(default=0.0, ge=0)
+    quantised_before: dict[str, Literal["kernel", "passes", "all"]] = Field(default_factory=dict)
     host_overhead: bool = False
     fits: tuple[KernelPrior, ...] = ()
 

@@ -35,9 +35,10 @@ class Entry(NamedTuple):
     """One fit: a class of kernels in one number format on one device, by one engine.
 
     kernel: the implementation, empty where all of an engine's are fitted together. local: says nothing of other
-    devices. usual: the implementation that stands for an engine where none is named. interval: by regime of the class,
-    or under "all", the log-residuals measured/predicted that a tenth of unseen shapes lie below and above. peak,
-    bandwidth, sustained, memory, family, vendor: of the device, by which the nearest is found where nothing was fitted.
+    devices. measured: of an implementation, the range of extents by which they differ in what they can do. interval:
+    by regime of the class, or under "all", the log-residuals measured/predicted that a tenth of unseen shapes lie below
+    and above. peak, bandwidth, sustained, memory, family, vendor: of the device, by which the nearest is found where
+    nothing was fitted.
     """
 
     device: str
@@ -49,7 +50,7 @@ class Entry(NamedTuple):
     kv_dtype: str = ""
     kernel: str = ""
     local: bool = False
-    usual: bool = False
+    measured: Mapping[str, tuple[float, float]] = MappingProxyType({})
     surfaces: tuple[str, str] | None = None
     interval: Mapping[str, tuple[float, float]] = MappingProxyType({})
     vendor: str = ""
@@ -63,18 +64,21 @@ class Entry(NamedTuple):
 class TransferError(NamedTuple):
     """Error of a class of kernels when the entry used was fitted on another engine, format or device.
 
-    interval: as of an entry. surfaces: whether the entry's surfaces lower the error. median: of the absolute error.
+    interval: as of an entry. surfaces: whether the entry's surfaces lower the error. trust: how far the entry's
+    constants stand, in log, between the class's usual ones (0) and its own (1): what one architecture's kernels reach
+    is a sample of what kernels reach, no law for the next. median: of the absolute error.
     """
 
     interval: Mapping[str, tuple[float, float]]
     surfaces: bool = True
+    trust: float = 1.0
     median: float | None = None
 
 
-Grade = Literal["fitted", "engine", "format", "family", "device", "far", "datasheet"]
+Grade = Literal["fitted", "engine", "format", "family", "device", "class", "far", "datasheet"]
 """What a fit shares with the call that it prices: "fitted": engine, format and device; "engine", "format": all but that
-one; "family": another device of the same architecture; "device": of another architecture; "far": nor the format;
-"datasheet": there is no fit."""
+one; "family": another device of the same architecture; "device": of another architecture with the same kind of memory;
+"class": with another kind of memory; "far": nor the format; "datasheet": there is no fit."""
 
 
 class DeviceTraits(NamedTuple):
@@ -112,15 +116,17 @@ class FitQuery(NamedTuple):
 
 class KernelFit(NamedTuple):
     """The fit that prices a class of calls. level: its transfer error. interval: of its own, by regime.
-    host_s: host time in a measured kernel, which a captured step does not wait for. ramp_s: the floor that remains.
+
+    dtype: the table's format that the fit is of, where a call's may be multiplied in several; else empty. measured: as
+    of an entry.
     """
 
     fitted: Fitted
     grade: Grade
     level: TransferError
     interval: Mapping[str, tuple[float, float]]
-    host_s: float = 0.0
-    ramp_s: float = 0.0
+    dtype: str = ""
+    measured: Mapping[str, tuple[float, float]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True, eq=False)
@@ -128,14 +134,14 @@ class Store:
     """Calibrations as one immutable value, handed to whoever times kernels.
 
     entries: all fits. levels: the transfer error by class and grade. engines: overheads by engine. fits: the
-    nearest fit of every query so far. A store equals only itself, so that it can key caches of what follows from it.
+    nearest fits of every query so far. A store equals only itself, so that it can key caches of what follows from it.
     """
 
     entries: tuple[Entry, ...]
     levels: Mapping[str, Mapping[str, TransferError]]
     engines: Mapping[str, JsonMapping]
     by_op: dict[str, list[Entry]] = field(init=False, repr=False)
-    fits: dict[FitQuery, KernelFit] = field(init=False, repr=False)
+    fits: dict[FitQuery, tuple[KernelFit, ...]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         by_op: dict[str, list[Entry]] = {}

@@ -34,6 +34,13 @@ class Duration(NamedTuple):
             self.expected * factor, self.low * factor, self.high * factor, self.ideal * factor, self.evidence
         )
 
+    def or_else(self, other: Duration, condition: object) -> Duration:
+        """The other where a condition holds."""
+        if isinstance(condition, (bool, int)):
+            return other if condition else self
+        expected, low, high, ideal = (where(condition, b, a) for a, b in zip(self[:4], other[:4], strict=True))
+        return Duration(expected, low, high, ideal, weakest((self.evidence, other.evidence)))
+
 
 def weakest(kinds: Iterable[Evidence]) -> Evidence:
     """The weakest of several kinds of evidence."""

@@ -12,9 +12,10 @@ Every extent of a call comes from the graph, and so do the bytes that it moves (
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
+from types import MappingProxyType
 from typing import NamedTuple
 
 from archsim.base.number import Num, absent, everywhere, maximum, minimum, nearest
@@ -52,11 +53,17 @@ class FusedCall(NamedTuple):
 
 
 def lower_to_calls(
-    kernels: Sequence[Kernel], traffics: Sequence[Traffic], step: Step, machine: DeviceRates, fused_qkv: bool = True
+    kernels: Sequence[Kernel],
+    traffics: Sequence[Traffic],
+    step: Step,
+    machine: DeviceRates,
+    fused_qkv: bool = True,
+    quantised_before: Mapping[str, str] = MappingProxyType({}),
 ) -> list[FusedCall]:
-    """The calls of the kernels of a rank, each with its HBM traffic. step: of the rank's replica. fused_qkv: whether
-    products of one activation are one GEMM.
+    """The calls of the kernels of a rank, each with its HBM traffic. step: of the rank's replica. fused_qkv,
+    quantised_before: of the engine's document.
     """
+    attended = {use.tensor.name for kernel in kernels if kernel.kind for op in kernel.ops for use in op.writes}
     gathered: dict[object, list[int]] = {}
     for position, kernel in enumerate(kernels):
         gathered.setdefault(fusion_key(kernel, fused_qkv) or position, []).append(position)
@@ -71,6 +78,7 @@ def lower_to_calls(
             main, passes = passes[:1], passes[1:]
         elif len(main) == 1 and main[0].kernel_class == "gemm":
             main = [_with_epilogue(main[0], together, moved, passes)]
+        main = [_with_quantising(call, together, quantised_before, attended) for call in main]
         calls.append(FusedCall(members, main, passes))
     return calls
 
@@ -166,6 +174,20 @@ def _with_epilogue(call: KernelCall, kernels: list[Kernel], moved: Traffic, pass
     own = nbytes(operand_of(products[0])) + sum([nbytes(op.writes[0]) for op in products])
     own = own + sum([each.dims["read_bytes"] + each.dims["write_bytes"] for each in passes])
     return call._replace(dims={**call.dims, "epilogue_bytes": maximum(moved.act - own, 0)})
+
+
+def _with_quantising(
+    call: KernelCall, kernels: list[Kernel], quantised_before: Mapping[str, str], attended: set[str]
+) -> KernelCall:
+    """A GEMM with the pass that writes its activations in the product's format, where nothing before it does. attended:
+    what attention and scans write.
+    """
+    product = product_of(kernels[0])
+    if call.kernel_class != "gemm" or product is None or not STORED[call.dtype].quantises:
+        return call
+    before = quantised_before.get(call.dtype)
+    done = before == "all" or (before == "passes" and operand_of(product).tensor.name not in attended)
+    return call if done else call._replace(dims={**call.dims, "quantise": 1})
 
 
 def _experts(kernels: list[Kernel], product: Op, weight: Use, moved: Traffic, machine: DeviceRates) -> KernelCall:
@@ -395,7 +417,7 @@ def table_dtype(stored: Format, machine: DeviceRates) -> str:
         return "w8a8_sq"
     if computed == "fp8":
         return "fp8_block" if min(stored.block) > 1 else "fp8" if stored.bits > 6.5 else _four_bits(stored)
-    return "nvfp4" if stored.block[0] == 16 else "mxfp4"
+    return "nvfp4" if stored.block[0] == 16 else "mxfp4"  # which the device may also multiply in wider formats
 
 
 def _four_bits(stored: Format) -> str:

@@ -7,9 +7,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from statistics import median
 from typing import Any
 
-from archsim.base.number import Num, exp, maximum, pick
+from archsim.base.number import Num, exp, maximum, minimum, pick
 from archsim.spec.hardware import Hardware
 from archsim.timing.architecture import ArchitectureFit, architecture_fit
 from archsim.timing.calibration import (
@@ -22,7 +23,7 @@ from archsim.timing.calibration import (
     TransferError,
     default_store,
 )
-from archsim.timing.classes.call import STORED, KernelCall
+from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.model import Fitted, KernelModel, default_constants, kernel_seconds
 from archsim.timing.device import DeviceRates
@@ -44,6 +45,18 @@ ALIKE = (
 )
 """Formats whose kernels behave alike, up to the bytes and the peak that the formula knows."""
 
+
+MULTIPLIED_AS = {"mxfp4": ("mxfp4", "w4a16_mxfp4", "w4a8_mxfp4_mxfp8")}
+"""Formats of kernel tables that weights of one stored format are multiplied in, as the implementation goes."""
+
+UNABLE = 1e6
+"""Factor by which an implementation that cannot run a call loses against one that can."""
+
+SAME = 1e-9
+"""Distances of fits that differ by less are equal."""
+
+ELSEWHERE: tuple[Grade, ...] = ("device", "class", "far")
+"""Grades at which a fit was made on another architecture."""
 
 REGIMES = 4
 """Regimes that intervals are told apart by."""
@@ -90,17 +103,31 @@ class Timer:
         return found
 
     def time(self, call: KernelCall) -> Duration:
-        """The call's time, or times, with the interval; never below the physical bound."""
+        """The call's time, or times, with the interval; never below the physical bound.
+
+        Where no implementation is named, the fastest of the engine's that can run the call: engines choose by shape, by
+        autotuning or by rules that were tuned.
+        """
         model = MODELS[call.kernel_class]
         call = model.prepare(call)
-        found = self.choose(model, call)
+        fits = self.choose(model, call)
+        best = self._time_by(fits[0], model, call)
+        if len(fits) > 1:
+            best_key = best.expected * (1 + UNABLE * (1 - able(fits[0], model, call)))
+            for fit in fits[1:]:
+                other = self._time_by(fit, model, call)
+                key = other.expected * (1 + UNABLE * (1 - able(fit, model, call)))
+                best, best_key = best.or_else(other, key < best_key), minimum(key, best_key)
+        return best
+
+    def _time_by(self, fit: KernelFit, model: KernelModel, call: KernelCall) -> Duration:
+        """The call's time by one fit."""
         compute, memory, link = model.bound(call, self.machine)
         floor = maximum(maximum(compute, memory), link)
-        time = maximum(kernel_seconds(model, call, self.machine, found.fitted), floor)
-        if found.host_s and not call.kernel:
-            time = maximum(time - found.host_s, floor + found.ramp_s)
-        low, high = interval(model, call, floor / time, found)
-        evidence = evidence_of(found.grade)
+        as_fitted = call._replace(dtype=fit.dtype) if fit.dtype else call
+        time = maximum(kernel_seconds(model, as_fitted, self.machine, fit.fitted), floor)
+        low, high = interval(model, call, floor / time, fit)
+        evidence = evidence_of(fit.grade)
         if not model.covers(call):  # carried over to a shape that no table holds
             low, high = low**WIDER, high**WIDER
             evidence = "datasheet" if evidence == "datasheet" else "transferred"
@@ -111,74 +138,119 @@ class Timer:
         """What whole runs say of the engine on the device's architecture."""
         return architecture_fit(self.store, self.engine, self.version, self.device.family)
 
-    def choose(self, model: KernelModel, call: KernelCall) -> KernelFit:
-        """The nearest fit of the store for the call's class, format and implementation."""
+    def choose(self, model: KernelModel, call: KernelCall) -> tuple[KernelFit, ...]:
+        """The nearest fits of the store for the call's class, format and implementation: one, or one of each
+        implementation where none is named.
+        """
         variant = model.variant(call.kernel)
         query = FitQuery(
             self.device, self.engine, self.version, call.kernel_class, call.dtype, call.kv_dtype, variant, self.own
         )
         fits = self.store.fits
         if query not in fits:
-            fits[query] = nearest(self.store, query)
+            fits[query] = implementations(self.store, query)
         return fits[query]
 
 
-def nearest(known: Store, query: FitQuery, surfaces: bool | None = None) -> KernelFit:
-    """The fit with the smallest `distance`; ties go to the most efficient kernel, since a slow kernel of one engine is
-    no evidence about another engine. Without any, default constants. surfaces: whether to carry them over to another
-    device; by default as the store's transfer errors say.
-    """
-    entries = known.by_op.get(query.op, [])
-    near = [
-        (cost, -efficiency_rank(entry), index)
-        for index, entry in enumerate(entries)
-        if (cost := distance(entry, query)) is not None
+def able(fit: KernelFit, model: KernelModel, call: KernelCall) -> Num:
+    """1 where an implementation was measured at the call's extents, as far as its class says that they matter."""
+    inside: Num = 1
+    for name, (low, high) in fit.measured.items():
+        value = call.dims.get(name, model.optional.get(name, 0))
+        inside = inside * ((value >= low) & (value <= high))
+    return inside
+
+
+def implementations(known: Store, query: FitQuery) -> tuple[KernelFit, ...]:
+    """The nearest fit, or the fits of each implementation of its engine on its device, where none is named."""
+    near = by_distance(known, query)
+    if not near or query.kernel:
+        return (nearest(known, query),)
+    entries = known.by_op[query.op]
+    first = entries[near[0][-1]]
+    alike = [
+        entry
+        for cost, _, index in near
+        if (entry := entries[index])[:3] == first[:3]
+        and abs(cost - kernel_cost(entry, query) - near[0][0] + kernel_cost(first, query)) < SAME
     ]
+    named = {entry.dtype for entry in alike if entry.kernel}
+    apart = [entry for entry in alike if entry.kernel or entry.dtype not in named]
+    return tuple(fit_of(known, query, entry) for entry in apart)
+
+
+def by_distance(known: Store, query: FitQuery) -> list[tuple[float, float, int]]:
+    """Distance, rank and position of every entry that says something of a query, the nearest first; ties go to the most
+    efficient kernel, since a slow kernel of one engine is no evidence about another engine.
+    """
+    return sorted(
+        (cost, -efficiency_rank(entry), index)
+        for index, entry in enumerate(known.by_op.get(query.op, []))
+        if (cost := distance(entry, query)) is not None
+    )
+
+
+def nearest(known: Store, query: FitQuery, surfaces: bool | None = None, trust: float | None = None) -> KernelFit:
+    """The nearest fit; without any, default constants. surfaces, trust: what to carry over to another device; by
+    default as the store's transfer errors say.
+    """
+    near = by_distance(known, query)
+    if near:
+        return fit_of(known, query, known.by_op[query.op][near[0][-1]], surfaces, trust)
     levels = known.levels.get(level_of(query.op, query.dtype), {})
-    if not near:
-        constants = scaled(dict(default_constants(MODELS[query.op]).constants), USUAL_SUSTAINED, sustained_by(query))
-        if query.device.runs is not None:
-            seen = {str(code): query.device.runs for code in range(REGIMES)}
-            return KernelFit(Fitted(constants=constants), "device", UNKNOWN, seen)
-        return KernelFit(Fitted(constants=constants), "datasheet", levels.get("datasheet", UNKNOWN), {})
-    entry = entries[min(near)[-1]]
+    constants = scaled(dict(default_constants(MODELS[query.op]).constants), USUAL_SUSTAINED, sustained_by(query))
+    if query.device.runs is not None:
+        seen = {str(code): query.device.runs for code in range(REGIMES)}
+        return KernelFit(Fitted(constants=constants), "device", UNKNOWN, seen)
+    return KernelFit(Fitted(constants=constants), "datasheet", levels.get("datasheet", UNKNOWN), {})
+
+
+def fit_of(
+    known: Store, query: FitQuery, entry: Entry, surfaces: bool | None = None, trust: float | None = None
+) -> KernelFit:
+    """An entry as the fit of a query. surfaces, trust: as of `nearest`."""
+    levels = known.levels.get(level_of(query.op, query.dtype), {})
     grade = grade_of(entry, query)
     level = levels.get(grade) or levels.get("device") or UNKNOWN
     carried = (grade in ("fitted", "family") or level.surfaces) if surfaces is None else surfaces
     # what an older fit lacks stands at its usual value
     constants = {**default_constants(MODELS[query.op]).constants, **entry.constants}
-    if grade in ("device", "far"):
-        constants = scaled(constants, entry.sustained, query.device.sustained)
+    if grade in ELSEWHERE and entry.device and entry.family != query.device.family:
+        constants = scaled(constants, entry.sustained, sustained_by(query))
+        usual = scaled(dict(default_constants(MODELS[query.op]).constants), USUAL_SUSTAINED, sustained_by(query))
+        constants = shrunk(constants, usual, level.trust if trust is None else trust)
+    if not query.kernel and MODELS[query.op].common_floor and entry.device:
+        constants["floor_us"] = min(constants["floor_us"], common_floor_us(known, entry))
     found = read_surfaces(*entry.surfaces) if entry.surfaces and carried else ()
-    host, ramp = host_time(known, entry, query)
-    return KernelFit(Fitted(constants=constants, surfaces=found), grade, level, own_interval(entry, grade), host, ramp)
+    return KernelFit(
+        Fitted(constants=constants, surfaces=found), grade, level, own_interval(entry, grade),
+        entry.dtype if entry.dtype in MULTIPLIED_AS.get(query.dtype, ()) else "", entry.measured,
+    )  # fmt: skip
+
+
+def shrunk(constants: Mapping[str, float], usual: Mapping[str, float], trust: float) -> dict[str, float]:
+    """Constants between the usual ones of their class and themselves, in log; the time of a measuring loop is its own,
+    whatever the device.
+    """
+    own = {name: value for name, value in constants.items() if name not in usual or name == "host_us"}
+    return {
+        name: usual[name] ** (1 - trust) * value**trust for name, value in constants.items() if name not in own
+    } | own
+
+
+def common_floor_us(known: Store, entry: Entry) -> float:
+    """The middle floor of all implementations of a class on an entry's device, in microseconds.
+
+    Loops that time one layer launch its kernels from the host and wait in between, so that the host's time is part of
+    their floor; unlike GEMM's, such rows rise with the work from the first byte on. A captured step has none of it.
+    """
+    floors = [each.constants["floor_us"] for each in known.by_op[entry.op] if each.device == entry.device]
+    return median(floors)
 
 
 def efficiency_rank(entry: Entry) -> float:
     """Sum of the logarithms of the shares of peak rates that a fit's kernels reach; 0 where its class has none."""
     return sum(math.log(min(entry.constants.get(name, 1.0), 1.0)) for name in MODELS[entry.op].shares)
-
-
-def host_time(known: Store, entry: Entry, query: FitQuery) -> tuple[float, float]:
-    """Seconds of a kernel's floor that no other kernels of the class and device have (of those that quantise, where it
-    does), and the rest: the loop that timed it launched several kernels from the host (dynamic scales, checks), where
-    a captured step launches none.
-    """
-    if not MODELS[entry.op].common_floor or not entry.device:
-        return 0.0, 0.0
-    own = STORED.get(entry.dtype, STORED["bf16"]).quantises
-    places = (entry.device, entry.dtype) if own else (query.device.id, entry.device)
-    floors = [
-        other.constants["floor_us"]
-        for other in known.by_op[entry.op]
-        if "floor_us" in other.constants
-        and ((other.device, other.dtype) == places if own else other.device in places)
-        and STORED.get(other.dtype, STORED["bf16"]).quantises == own
-    ]
-    if "floor_us" not in entry.constants:
-        return 0.0, 0.0
-    least = min(floors)
-    return (entry.constants["floor_us"] - least) * 1e-6, least * 1e-6
 
 
 def own_interval(entry: Entry, grade: Grade) -> Mapping[str, tuple[float, float]]:
@@ -229,7 +301,7 @@ def distance(entry: Entry, query: FitQuery) -> float | None:
     if query.engine:
         cost += 0.0 if entry.engine in (query.engine, query.own) else 0.7
         cost += 0.0 if entry.version == query.version else 0.01
-    return cost + (0.0 if entry.usual and not query.kernel else kernel_cost(entry, query))
+    return cost + kernel_cost(entry, query)
 
 
 def kernel_cost(entry: Entry, query: FitQuery) -> float:
@@ -259,7 +331,7 @@ def level_of(op: str, dtype: str) -> str:
 def format_cost(entry: Entry, query: FitQuery) -> float:
     """Another number format: nothing for 16 bits of either kind, little within a group, much across groups."""
     cost = 0.0 if entry.dtype else 0.05
-    if entry.dtype not in ("", query.dtype):
+    if entry.dtype not in ("", query.dtype, *MULTIPLIED_AS.get(query.dtype, ())):
         alike = [{entry.dtype, query.dtype} <= group for group in ALIKE]
         cost += 0.0 if alike[0] else 1.5 if any(alike) else 5.0
     if (entry.kv_dtype or "bf16") != (query.kv_dtype or "bf16"):
@@ -274,7 +346,8 @@ def grade_of(entry: Entry, query: FitQuery) -> Grade:
         return "device"
     if entry.device != query.device.id:
         near = entry.family == query.device.family and (not query.engine or entry.engine == query.engine)
-        return ("family" if near else "device") if same else "far"
+        other: Grade = "device" if entry.memory == query.device.memory else "class"
+        return ("family" if near else other) if same else "far"
     if not same:
         return "format"
     return "fitted" if not query.engine or entry.engine == query.engine else "engine"
@@ -282,7 +355,7 @@ def grade_of(entry: Entry, query: FitQuery) -> Grade:
 
 def evidence_of(grade: Grade) -> Evidence:
     """The contract's word for a grade."""
-    if grade in ("family", "device", "far"):
+    if grade in ("family", *ELSEWHERE):
         return "transferred"
     return "datasheet" if grade == "datasheet" else "calibrated"
 

@@ -134,7 +134,8 @@ class StepPricer:
         sums, traffics = TimeByKernelClass(self.timer), [cost.traffic for cost in costs]
         fused = []
         own = step.fullest(self.plan.dp)
-        for call in lower_to_calls(kernels, traffics, own, self.timer.machine, self.overheads.fused_qkv):
+        engine, machine = self.overheads, self.timer.machine
+        for call in lower_to_calls(kernels, traffics, own, machine, engine.fused_qkv, engine.quantised_before):
             fused.append(sums.add(call, [costs[i] for i in call.members]))
         return RankTime(
             costs=costs, fused=tuple(fused), by_class=sums.by_class, launches=sums.launches

@@ -100,17 +100,96 @@ def test_products_scale_with_what_both_devices_sustain() -> None:
     assert full.fitted.constants["matrix"] == 1.0
 
 
-def test_a_floor_that_no_other_engine_has_is_the_hosts() -> None:
-    """A captured step does not wait for it; a kernel of a table does."""
-    slow = entry(device="h200-sxm", constants={"floor_us": 60.0})
-    quick = entry(device="h200-sxm", engine="sglang", constants={"floor_us": 5.0})
+def test_a_loop_on_the_host_is_no_part_of_a_step() -> None:
+    """Rows of a table wait for it, whatever the device does meanwhile; a captured step has no such loop."""
+    slow = entry(device="h200-sxm", constants={"host_us": 60.0, "floor_us": 5.0})
+    clock = timer(load_hardware("h200-sxm"), "vllm", None, "0.24.0", Store(entries=(slow,), levels={}, engines={}))
     call = KernelCall("gemm", "bf16", dims={"m": 8, "n": 4096, "k": 4096})
-    known = Store(entries=(slow, quick), levels={}, engines={})
+    assert clock.time(call._replace(kernel="cutlass")).expected == pytest.approx(60e-6, rel=0.05)
+    assert 5e-6 < clock.time(call).expected < 25e-6
+    long = call._replace(dims={"m": 8192, "n": 8192, "k": 8192})
+    assert clock.time(long._replace(kernel="cutlass")).expected == pytest.approx(clock.time(long).expected, rel=0.01)
+
+
+def test_experts_floors_are_alike_in_a_step() -> None:
+    """What one implementation has beyond the middle of all is the time of the loop that measured it."""
+    floors = {"vllm": 80.0, "sglang": 20.0, "trtllm": 24.0}
+    known = Store(
+        entries=tuple(
+            entry(op="moe", device="h200-sxm", engine=name, constants={"floor_us": floor})
+            for name, floor in floors.items()
+        ),
+        levels={}, engines={},
+    )  # fmt: skip
     clock = timer(load_hardware("h200-sxm"), "vllm", None, "0.24.0", known)
-    alone, inside = clock.time(call._replace(kernel="cutlass")), clock.time(call)
-    assert alone.expected - inside.expected == pytest.approx(55e-6, rel=0.05)
-    compute, memory, _ = MODELS["gemm"].bound(call, clock.machine)
-    assert inside.expected >= 5e-6 + max(compute, memory)
+    call = KernelCall("moe", dims={"m": 1, "experts": 8, "topk": 1, "hidden": 64, "inter": 64, "tp": 1, "ep": 1})
+    assert clock.time(call).expected == pytest.approx(24e-6, rel=0.05)
+    assert clock.time(call._replace(kernel="mine/balanced")).expected == pytest.approx(80e-6, rel=0.05)
+
+
+def experts(kernel: str, **fields: object) -> Entry:
+    """An implementation of experts on an H200."""
+    return entry(op="moe", device="h200-sxm", kernel=kernel, **fields)
+
+
+def test_the_fastest_implementation_that_can_runs() -> None:
+    """By shape where none is named; a named one is that one, and one that was never measured there is left out."""
+    known = Store(
+        entries=(
+            experts("decode", constants={"floor_us": 10.0, "matrix": 0.1}, measured={"m": (1, 64)}),
+            experts("bulk", constants={"floor_us": 10.0, "matrix": 0.6, "memory": 0.3}, measured={"m": (1, 8192)}),
+            experts("two", constants={"floor_us": 3.0, "matrix": 0.9}, measured={"m": (1, 8192), "gated": (0, 0)}),
+        ),
+        levels={}, engines={},
+    )  # fmt: skip
+    clock = timer(load_hardware("h200-sxm"), "vllm", None, "0.24.0", known)
+
+    def call(m: float, kernel: str = "") -> KernelCall:
+        dims = {"m": m, "experts": 64, "topk": 4, "hidden": 4096, "inter": 2048, "tp": 1, "ep": 1, "warm": 0}
+        return KernelCall("moe", kernel=kernel, dims=dims)
+
+    few, many = clock.time(call(4)).expected, clock.time(call(4096)).expected
+    assert few == clock.time(call(4, "decode")).expected < clock.time(call(4, "bulk")).expected
+    assert many == clock.time(call(4096, "bulk")).expected
+    assert clock.time(call(4096, "two")).expected < many, "quicker, but for experts of two matrices alone"
+    both = clock.time(call(np.array([4.0, 4096.0])))
+    assert both.expected.tolist() == pytest.approx([few, many])
+    assert (both.low <= both.expected).all() and (both.expected <= both.high).all()
+
+
+def test_mxfp4_runs_in_the_format_that_is_fastest() -> None:
+    """Weights of one format are multiplied in 16 or in 8 bits, as the implementation goes."""
+    known = Store(
+        entries=(
+            experts("wide", dtype="w4a16_mxfp4", constants={"floor_us": 9.0, "matrix": 0.3, "tile": 1.0}),
+            experts("narrow", dtype="w4a8_mxfp4_mxfp8", constants={"floor_us": 14.0, "matrix": 0.6, "tile": 1.0}),
+        ),
+        levels={}, engines={},
+    )  # fmt: skip
+    clock = timer(load_hardware("h200-sxm"), "vllm", None, "0.24.0", known)
+    dims = {"experts": 8, "topk": 2, "hidden": 4096, "inter": 4096, "tp": 1, "ep": 1, "warm": 0}
+
+    def time(dtype: str, m: int) -> float:
+        return float(clock.time(KernelCall("moe", dtype, dims={"m": m, **dims})).expected)
+
+    for m in (1, 8192):
+        assert time("mxfp4", m) == pytest.approx(min(time("w4a16_mxfp4", m), time("w4a8_mxfp4_mxfp8", m)))
+    assert time("w4a16_mxfp4", 1) < time("w4a8_mxfp4_mxfp8", 1)
+    assert time("w4a16_mxfp4", 8192) > time("w4a8_mxfp4_mxfp8", 8192)
+
+
+@pytest.mark.parametrize("trust", [0.0, 0.5, 1.0])
+def test_what_one_architecture_reaches_is_trusted_as_far_as_measured(trust: float) -> None:
+    """A poor share is not carried whole to the next architecture; on its own it stands."""
+    usual = MODELS["gemm"].constants["memory"].usual
+    poor = entry(constants={"memory": 0.3, "host_us": 50.0})
+    level = TransferError(interval={str(i): (-0.3, 0.3) for i in range(4)}, trust=trust)
+    known = Store(entries=(poor,), levels={"gemm": {"device": level}}, engines={})
+    there = wanted(device=DEVICE._replace(id="b200-sxm", family="Blackwell", memory=poor.memory))
+    carried = nearest(known, there).fitted.constants
+    assert carried["memory"] == pytest.approx(0.3**trust * usual ** (1 - trust))
+    assert carried["host_us"] == 50.0
+    assert nearest(known, wanted()).fitted.constants["memory"] == 0.3
 
 
 @pytest.mark.parametrize("name", ["h100", "h200", "b200", "a40", "rtx-4090", "mi300x", "tpu-v5e", "apple-m2-ultra"])

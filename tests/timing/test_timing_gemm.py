@@ -186,3 +186,37 @@ def test_numbers_and_arrays_agree(dtype: str) -> None:
     together = bounded_kernel_seconds(MODEL, KernelCall("gemm", dtype, dims=dims), at, default_constants(MODEL))
     assert together == pytest.approx([time(product(*shape, dtype), at) for shape in shapes], rel=1e-12)
     assert STORED[dtype].weight <= 2
+
+
+def test_rows_that_quantise_are_told_apart_from_the_product() -> None:
+    """A table's floor and slope of two kernels become those of each, given the floor of 16-bit products."""
+    rng, at = np.random.default_rng(5), machine("h100-sxm")
+    m, n, k = (2.0 ** rng.integers(low, high, 300) for low, high in ((0, 14), (9, 14), (9, 14)))
+    truth = {**default_constants(MODEL).constants, "floor_us": 2.8, "quantise_us": 9.0, "quantise": 0.4}
+    key = Key("gemm", "H100-SXM", "fp8", "", "vllm", "scaled_mm")
+    call = MODEL.prepare(KernelCall("gemm", "fp8", kernel="scaled_mm", dims={"m": m, "n": n, "k": k}))
+    dims = {name: np.asarray(value, float) for name, value in call.dims.items()}
+    seconds = np.asarray(MODEL.formula(call, at, truth)) * rng.lognormal(sigma=0.03, size=300)
+    group = Group(key=key, rows=np.arange(300), dims=dims, seconds=seconds)
+    found = fitting.fit_constants(MODEL, group, at, {"floor_us": 2.8})
+    assert found["floor_us"] == 2.8
+    assert found["quantise_us"] == pytest.approx(9.0, rel=0.1)
+    assert found["quantise"] == pytest.approx(0.4, rel=0.2)
+    alone = KernelCall("gemm", "fp8", dims={"m": 8, "n": 4096, "k": 4096})
+    with_pass = alone._replace(dims={**alone.dims, "quantise": 1})
+    assert time(with_pass, at, **found) - time(alone, at, **found) == pytest.approx(9e-6, rel=0.15)
+
+
+@pytest.mark.parametrize("host", [0.0, 80.0])
+def test_a_hosts_loop_is_seen_where_there_is_one(host: float) -> None:
+    """Quick rows that all take as long are the host's; the floor of the device stays what it is."""
+    rng, at = np.random.default_rng(6), machine("h100-sxm")
+    m, n, k = (2.0 ** rng.integers(low, high, 400) for low, high in ((0, 14), (9, 14), (9, 14)))
+    dims = {"m": m, "n": n, "k": k, "warm": np.ones(400), "quantise": np.zeros(400)}
+    call = KernelCall("gemm", "bf16", dims=dims)
+    device = np.asarray(MODEL.formula(call, at, default_constants(MODEL).constants))
+    seconds = np.maximum(device, host * 1e-6) * rng.lognormal(sigma=0.03, size=400)
+    group = Group(key=Key("gemm", "H100-SXM", "bf16", "", "vllm", "x"), rows=np.arange(400), dims=dims, seconds=seconds)
+    found = fitting.fit_constants(MODEL, group, at)
+    assert found["host_us"] == pytest.approx(host or 0.1, rel=0.1)
+    assert found["floor_us"] < 6

@@ -27,6 +27,11 @@ PEAK = {
     "both": "with the checkpoint's weights beside them",
     "whole": "after the whole checkpoint is loaded",
 }
+QUANTISED = {
+    "kernel": "quantised by a kernel of their own",
+    "passes": "quantised by the norm or activation before",
+    "all": "quantised by the norm, activation or attention before",
+}
 LOGITS_ROWS = {"seqs": "max-num-seqs rows", "tokens": "all tokens of the step", "last": "the last positions"}
 WINDOWS = {"full": "the whole context", "cut": "the window", "chunk": "the window and the tokens of one step"}
 
@@ -87,6 +92,7 @@ def _keeps(rules: EngineMemoryRules) -> Iterator[tuple[str, str]]:
 def _time(rules: Engine) -> Iterator[tuple[str, str]]:
     yield "kernels", f"those measured of {rules.time.kernels}"
     yield "QKV, gate and up", "one GEMM" if rules.time.fused_qkv else "GEMMs of their own"
+    yield from ((f"{fmt} activations", QUANTISED[by]) for fmt, by in rules.time.quantised_before.items())
     launch = f"{rules.time.launch_us:g} µs each" if rules.time.launch_us else "captured as a CUDA graph"
     yield "kernel launches", launch
     for version, (value, low, high) in measured_overhead(rules.name, default_store().engines).items():

@@ -66,6 +66,7 @@ class AttnPrefill(KernelModel):
     )
     families: ClassVar[tuple[str, ...]] = ("heads", "kv_heads", "head_dim", "window")
     shares: ClassVar[tuple[str, ...]] = ("matrix", "memory")
+    supports: ClassVar[tuple[str, ...]] = ("head_dim",)
 
     def flops(self, call: KernelCall) -> Num:
         """2 FLOP for every pair that is seen and every element of its key and value."""
@@ -168,6 +169,7 @@ class AttnDecode(KernelModel):
     )
     families: ClassVar[tuple[str, ...]] = ("heads", "kv_heads", "head_dim", "window")
     shares: ClassVar[tuple[str, ...]] = ("matrix", "memory")
+    supports: ClassVar[tuple[str, ...]] = ("head_dim",)
 
     def prepare(self, call: KernelCall) -> KernelCall:
         """A row of a table, which names its kernel, was timed over and over on one cache."""

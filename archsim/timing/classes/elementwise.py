@@ -49,14 +49,15 @@ class Elementwise(KernelModel):
         return read * (read > beyond) + written * (written > beyond)
 
     def formula(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
-        """A floor, and memory or cache time."""
+        """A floor, and memory or cache time; what a graph says comes from memory or goes there does."""
         total = sum(self.moved(call))
         rate = machine.bandwidth * constants["memory"]
         time = constants["floor_us"] * 1e-6 + total / rate
         if not machine.cache_bytes:
             return time
         hit = 1 / (1 + (total / (constants["kept"] * machine.cache_bytes)) ** FADE)
-        return time - total / rate * hit * (1 - 1 / constants["faster"])
+        cached = maximum(total - call.dims.get("hbm_bytes", 0), 0)
+        return time - cached / rate * hit * (1 - 1 / constants["faster"])
 
     def coordinates(self, call: KernelCall, machine: DeviceRates) -> Mapping[str, Num]:
         """log2 of all bytes moved."""
@@ -64,7 +65,10 @@ class Elementwise(KernelModel):
 
 
 class Rowwise(Elementwise):
-    """The same over m tokens of n elements; subclasses state what one element of a row costs in traffic."""
+    """The same over m tokens of n elements; subclasses state what one element of a row costs in traffic.
+
+    pass_of_its_own: rows are times of whole kernels, which say what any fused pass takes.
+    """
 
     dims: ClassVar[tuple[str, ...]] = ("m", "n")
     families: ClassVar[tuple[str, ...]] = ("n",)
@@ -72,6 +76,7 @@ class Rowwise(Elementwise):
     rising: ClassVar[str] = "bytes"
     reads: ClassVar[float] = 1
     writes: ClassVar[float] = 1
+    pass_of_its_own: ClassVar[bool] = True
 
     def moved(self, call: KernelCall) -> tuple[Num, Num]:
         """Elements in and out, in the activations' format."""
@@ -86,6 +91,22 @@ class Rowwise(Elementwise):
         """Rows of the length given, as many as make up the bytes."""
         row = 2 ** at["row"] * BYTES.get(like.dtype, 2) * (self.reads + self.writes)
         return like._replace(dims={"m": 2 ** at["bytes"] / row, "n": 2 ** at["row"]})
+
+
+class Quantize(Rowwise):
+    """16-bit activations to 8 bits with a scale that is given; its dtype is what it writes."""
+
+    kernel_class: ClassVar[str] = "quantize"
+    reads: ClassVar[float] = 2
+
+
+class QuantizeScale(Rowwise):
+    """What finding the scale of the activations adds to `Quantize`: they are read once more, and it is written."""
+
+    kernel_class: ClassVar[str] = "quantize_scale"
+    reads: ClassVar[float] = 2
+    writes: ClassVar[float] = 0
+    pass_of_its_own: ClassVar[bool] = False
 
 
 class Norm(Rowwise):

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from archsim.base.number import Num, ceil_div, log2, maximum, minimum, where
-from archsim.timing.classes.call import KernelCall
-from archsim.timing.classes.model import Constant, KernelModel, resident
+from archsim.timing.classes.call import STORED, KernelCall
+from archsim.timing.classes.model import HOST, Constant, KernelModel, launched_from_host, resident
 from archsim.timing.classes.surface import Axis
 from archsim.timing.device import DeviceRates
 
@@ -28,6 +28,10 @@ COPIES = 6
 the time of skinny products at a sixth of the L40S's 96 MiB show it.
 """
 
+QUANTISING: Mapping[str, Constant] = {"quantise_us": Constant(2.2, 0.5, 30.0), "quantise": Constant(0.8, 0.1, 4.0)}
+"""Of the pass that writes a product's activations in its own format: the launches, and the share of memory bandwidth,
+more than 1 where the last-level cache holds both sides."""
+
 LIBRARIES = ("cublas/",)
 """Beginnings of kernel names that say where in a model a product stands, not how it is computed."""
 
@@ -38,18 +42,23 @@ class Gemm(KernelModel):
     matrix, memory: shares of the peaks that are reached. pad: how far edges are computed as whole tiles; wave: how
     far of that a last wave of tiles counts as a full one (both 0 to 1; kernels choose among tiles and splits, so a
     part of either is avoided). step_ns: time of one step along k within a tile, which no parallelism shortens. warm:
-    speed of the cache against memory. floor_us: ramp of one launch inside a captured graph.
+    speed of the cache against memory. floor_us: ramp of one launch inside a captured graph. host_us: of the loop that
+    timed a table's rows.
 
     Some engines have more: unpack: weights that a unit loads and unpacks in one cycle, where that holds a kernel back
     (llama.cpp's matrix-vector products on an A100). pass_rows: rows of one pass, each of which reads the weights.
     widen_rows: rows from which on weights are first widened to 16 bits in memory and multiplied there, with the share
     `widened` of the 16-bit peak (llama.cpp's switch from its own kernels to cuBLAS).
+
+    Rows in formats that quantise hold that pass too (`QUANTISING`), which a graph's call has by its extent `quantise`:
+    1 where a kernel of its own does it, 0 where what comes before writes the product's format. The floor of these
+    formats is that of 16-bit products of the same device and engine: rows cannot tell both apart.
     """
 
     kernel_class: ClassVar[str] = "gemm"
     dims: ClassVar[tuple[str, ...]] = ("m", "n", "k")
-    common_floor: ClassVar[bool] = True
-    optional: ClassVar[Mapping[str, float]] = {"warm": 0}
+    optional: ClassVar[Mapping[str, float]] = {"warm": 0, "quantise": 0}
+    shared_by_formats: ClassVar[tuple[str, ...]] = ("floor_us",)
     constants: ClassVar[Mapping[str, Constant]] = {
         "matrix": Constant(0.80, 0.2, 1.0),
         "memory": Constant(0.83, 0.2, 1.0),
@@ -58,18 +67,24 @@ class Gemm(KernelModel):
         "wave": Constant(0.5, 0.01, 1.0),
         "step_ns": Constant(0.3, 0.01, 20.0),
         "warm": Constant(2.0, 1.0, 6.0),
-        "floor_us": Constant(3.0, 0.5, 400.0),
+        "floor_us": Constant(3.0, 0.5, 10.0),
+        "host_us": HOST,
     }
     extra: ClassVar[Mapping[str, Constant]] = {
         "unpack": Constant(20.0, 0.5, 200.0),
         "pass_rows": Constant(512.0, 1.0, 1e6),
         "widen_rows": Constant(64.0, 1.0, 1e6),
         "widened": Constant(0.5, 0.05, 1.0),
+        **QUANTISING,
     }
     grids: ClassVar[tuple[tuple[Axis, ...], ...]] = ((Axis("m", 0, 1, 16), Axis("n", 5, 1.5, 9), Axis("k", 5, 1.5, 9)),)
     options: ClassVar[Mapping[str, Any]] = {"ridge": 0.2, "bend": 1.0}
     families: ClassVar[tuple[str, ...]] = ("n", "k")
     rising: ClassVar[str] = "m"
+
+    def constants_of(self, dtype: str) -> Mapping[str, Constant]:
+        """Formats that quantise have two more."""
+        return {**self.constants, **QUANTISING} if STORED.get(dtype, STORED["bf16"]).quantises else self.constants
 
     def flops(self, call: KernelCall) -> Num:
         """2mnk."""
@@ -97,7 +112,8 @@ class Gemm(KernelModel):
             busy = _busy(own, machine, constants)
             busy = where(m > most, maximum(busy, wide), busy)
         epilogue = call.dims.get("epilogue_bytes", 0) / (machine.bandwidth * constants["memory"])
-        return constants["floor_us"] * 1e-6 + busy + epilogue
+        busy = busy + epilogue + call.dims.get("quantise", 0) * _quantising(call, machine, constants)
+        return launched_from_host(call, constants["floor_us"] * 1e-6 + busy, constants.get("host_us", HOST.usual))
 
     def coordinates(self, call: KernelCall, machine: DeviceRates) -> Mapping[str, Num]:
         """log2 of the three extents."""
@@ -108,8 +124,11 @@ class Gemm(KernelModel):
         return like._replace(dims={name: 2 ** at[name] for name in self.dims})
 
     def prepare(self, call: KernelCall) -> KernelCall:
-        """A kernel that was timed by itself may have found its weights in the cache."""
-        return call._replace(dims={"warm": call.dims["m"] * 0 + 1.0, **call.dims}) if call.kernel else call
+        """A kernel timed by itself may have found its weights in the cache, and quantises if its format does."""
+        if not call.kernel:
+            return call
+        here = call.dims["m"] * 0 + 1.0
+        return call._replace(dims={"warm": here, "quantise": here * call.storage.quantises, **call.dims})
 
     def regime(self, call: KernelCall, share: Num) -> Num:
         """By rows: one request's token, a batch's, a chunk of a prompt, whole prompts."""
@@ -161,9 +180,15 @@ def _outputs(call: KernelCall, machine: DeviceRates, constants: Mapping[str, flo
 
 
 def _traffic(call: KernelCall, machine: DeviceRates, warm: float, passes: Num) -> Num:
-    """Bytes, at the speed of memory: weights once a pass, operands, results, and quantising where that comes first."""
+    """Bytes, at the speed of memory: weights once a pass, operands and results."""
     m, n, k, stored = call.dims["m"], call.dims["n"], call.dims["k"], call.storage
     weights = n * k * stored.weight
     held = resident(call, COPIES * weights, machine)
-    moved = weights * passes * (1 - held + held / warm) + m * (k * stored.read + n * OUT)
-    return moved + m * k * (2 + stored.read) if stored.quantises else moved
+    return weights * passes * (1 - held + held / warm) + m * (k * stored.read + n * OUT)
+
+
+def _quantising(call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
+    """Seconds of writing the activations in the product's format: 16 bits in, the format out, and the launches."""
+    moved = call.dims["m"] * call.dims["k"] * (2 + call.storage.read)
+    floor, share = (constants.get(name, QUANTISING[name].usual) for name in ("quantise_us", "quantise"))
+    return floor * 1e-6 + moved / (machine.bandwidth * share)

@@ -26,6 +26,13 @@ class Constant(NamedTuple):
     start: float = 0.0
 
 
+HOST = Constant(0.1, 0.1, 400.0)
+"""Microseconds of host work in one round of the loop that timed a table's rows; 0.1 where a graph was replayed."""
+
+HOST_SHARP = 8
+"""Exponent at which the slower of host and device decides."""
+
+
 class KernelModel(ABC):
     """One class of kernels. Subclasses are stateless and registered once each in `MODELS`.
 
@@ -33,10 +40,11 @@ class KernelModel(ABC):
     extra: more that some fits have. grids: each a surface's axes over `coordinates`; the correction is the sum of all
     surfaces. families: the extents that make up a shape family; errors are quoted on families unseen by the fit.
     rising: the coordinate of the first grid along which time never falls, where `probe` is given. few: rows below
-    which no surface is fitted. options: how surfaces are held, where not as usual. alternatives: implementations are
-    a choice of the engine's user, not of the shape, so that the most measured one stands for a graph's calls.
-    common_floor: kernels of every engine have about the same floor in a captured graph; more is the host's. shares:
-    constants that are shares of the device's rates and by which fits of several engines can be ranked.
+    which no surface is fitted. options: how surfaces are held, where not as usual. shared_by_formats: constants that
+    a format which quantises takes from the stack's 16-bit fit. shares: constants that are shares of the device's rates
+    and by which fits of several engines can be ranked. supports: extents that an implementation may not take at every
+    value: it counts as able to where it was measured. common_floor: the floors of all implementations are alike in a
+    captured step; what one has beyond their middle is its loop's.
     """
 
     kernel_class: ClassVar[str]
@@ -49,9 +57,14 @@ class KernelModel(ABC):
     rising: ClassVar[str] = ""
     few: ClassVar[int] = 60
     options: ClassVar[Mapping[str, Any]] = {}
-    alternatives: ClassVar[bool] = False
-    common_floor: ClassVar[bool] = False
+    shared_by_formats: ClassVar[tuple[str, ...]] = ()
     shares: ClassVar[tuple[str, ...]] = ()
+    supports: ClassVar[tuple[str, ...]] = ()
+    common_floor: ClassVar[bool] = False
+
+    def constants_of(self, dtype: str) -> Mapping[str, Constant]:
+        """What a fit in one number format finds."""
+        return self.constants
 
     def minimum_work(self, call: KernelCall, machine: DeviceRates) -> Work:
         """What the call cannot do without: of a graph's call the work of its kernels, as `roofline.work` states it.
@@ -154,6 +167,17 @@ def resident(call: KernelCall, size: Num, machine: DeviceRates) -> Num:
     Only tables of kernels say so, by the extent `warm` of 1; in a model other layers come between.
     """
     return call.dims.get("warm", 0) * l2_hit_fraction(size, machine)
+
+
+def launched_from_host(call: KernelCall, device_s: Num, host_us: float) -> Num:
+    """Seconds of a call that a loop may have launched from the host, which then waits for the slower of both.
+
+    Only rows of tables (extent `warm`) know such a loop; a model's step is captured or has its launches beside it.
+    """
+    if "warm" not in call.dims:
+        return device_s
+    host: Num = call.dims["warm"] * host_us * 1e-6
+    return (device_s**HOST_SHARP + host**HOST_SHARP) ** (1 / HOST_SHARP)
 
 
 def default_constants(model: KernelModel) -> Fitted:

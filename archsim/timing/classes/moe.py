@@ -107,7 +107,6 @@ class Moe(KernelModel):
     kernel_class: ClassVar[str] = "moe"
     dims: ClassVar[tuple[str, ...]] = ("m", "experts", "topk", "hidden", "inter")
     optional: ClassVar[Mapping[str, float]] = {"tp": 1, "ep": 1, "skew": SERVED, "gated": 1, "warm": 0}
-    alternatives: ClassVar[bool] = True
     constants: ClassVar[Mapping[str, Constant]] = {
         "matrix": Constant(0.65, 0.05, 1.0),
         "memory": Constant(0.80, 0.3, 1.0),
@@ -131,6 +130,8 @@ class Moe(KernelModel):
     options: ClassVar[Mapping[str, Any]] = {"ridge": 3.0, "bend": 8.0}
     families: ClassVar[tuple[str, ...]] = ("experts", "topk", "hidden", "inter")
     shares: ClassVar[tuple[str, ...]] = ("matrix", "memory")
+    supports: ClassVar[tuple[str, ...]] = ("m", "gated")
+    common_floor: ClassVar[bool] = True
 
     def prepare(self, call: KernelCall) -> KernelCall:
         """The call with `skew` and `gated` among its extents where its kernel's name states them."""
