@@ -74,9 +74,12 @@ def compare(
     """
     from archsim.comparison.compare import compare as compared
 
-    args = _given(options, o.CompareOptions)
+    weights = _several(options.get("weights"))
+    args = _given({**options, "weights": weights[0] if len(weights) == 1 else None}, o.CompareOptions)
     changes = args.get("set", ())
     opened = [_opened(model, changes if i else ()) for i, model in enumerate(_several(models))]
+    if len(weights) > 1:
+        opened = [(spec, form) for spec, _ in opened for form in weights]
     devices = [_device(one) for one in _several(hw)]
     specs, formats = [spec for spec, _ in opened], [hint for _, hint in opened]
     return compared(specs, devices, formats=formats, **_only(args, o.CompareArguments))
@@ -86,8 +89,12 @@ def diff(a: AnyModel, b: AnyModel, **options: Unpack[o.DiffOptions]) -> Differen
     """What sets two architectures apart, and what each decision changes by itself."""
     from archsim.evolution.diff import difference
 
-    args = _given(options, o.DiffOptions)
-    first, second = _stored(a, args.get("set_from", ())), _stored(b, args.get("set", ()))
+    weights = _several(options.get("weights"))
+    if len(weights) > 2:
+        raise UsageError(f"`weights` has a format for each of two models, not {len(weights)}")
+    args = _given({**options, "weights": None}, o.DiffOptions)
+    first = _stored(a, args.get("set_from", ()), weights[0] if weights else None)
+    second = _stored(b, args.get("set", ()), weights[-1] if weights else None)
     return difference(first, second, **_only(args, o.PairArguments))
 
 
@@ -236,12 +243,13 @@ def _opened(model: AnyModel, changes: str | Sequence[str] = ()) -> tuple[Model, 
     return spec, resolved.format_hint
 
 
-def _stored(model: AnyModel, changes: str | Sequence[str]) -> Model:
-    """The model in the format that its name implies."""
+def _stored(model: AnyModel, changes: str | Sequence[str], weights: str | None = None) -> Model:
+    """The model in a format, by default the one that its name implies."""
     from archsim.evolution.figures import stored_in
 
     spec, hint = _opened(model, changes)
-    return spec if hint is None else stored_in(spec, hint)
+    stored = weights or hint
+    return spec if stored is None else stored_in(spec, stored)
 
 
 def _device(hw: AnyDevice) -> Hardware:

@@ -160,8 +160,12 @@ class FitOptions(FitArguments, Changes):
     """Options of `archsim.fit`."""
 
 
-class CompareOptions(CompareArguments, Changes):
+class CompareOptions(RangeArguments, Changes, total=False):
     """Options of `archsim.compare`; `set` changes all models but the first."""
+
+    weights: Several | None  # formats, each of which every model is taken in
+    kv_cache_dtype: str | None
+    engine: str
 
 
 class SweepOptions(RangeArguments, Changes, total=False):
@@ -179,6 +183,7 @@ class DiffOptions(PairArguments, Changes, total=False):
     """Options of `archsim.diff`; `set` changes the second model, `set_from` the first."""
 
     set_from: str | Sequence[str]
+    weights: Several | None  # the format of both models, or of each
 
 
 class EvolveOptions(EvolveArguments, Changes, total=False):

@@ -12,7 +12,7 @@ from archsim.cli import pair_options as p
 from archsim.cli import sweep_options as s
 
 if TYPE_CHECKING:
-    from archsim.base.options import CompareArguments
+    from archsim.base.options import CompareOptions
     from archsim.comparison.compare import Comparison
 
 
@@ -27,7 +27,7 @@ def compare(
     batch: s.Batch = "1",
     input_len: s.InputLen = "2048",
     output_len: s.OutputLen = "256",
-    weights: o.Weights = None,
+    weights: p.Formats = None,
     kv_cache_dtype: o.KvDtype = None,
     engine: o.Engine = o.DEFAULT_ENGINE,
     set_: p.ChangesOfOthers = None,
@@ -49,12 +49,13 @@ def compare(
             hints=("`--hw h100` or several, `--hw h100,h200`", "`archsim diff A B` needs no device"),
         )
 
-    asked: CompareArguments = {
+    asked: CompareOptions = {
         "devices": devices, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "batch": batch, "input_len": input_len,
         "output_len": output_len, "weights": weights, "kv_cache_dtype": kv_cache_dtype, "engine": engine,
+        "set": tuple(set_ or ()),
     }  # fmt: skip
     changes = tuple(set_ or ())
-    answer = api.compare(models, hw, **asked, set=changes)
+    answer = api.compare(models, hw, **asked)
     from archsim.render.pages import compare as pages
     from archsim.render.pages.compare import rows
 

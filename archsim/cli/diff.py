@@ -16,6 +16,7 @@ def diff(
     a: p.First,
     b: p.Second,
     context_len: p.ContextLen = 8192,
+    weights: p.FormatsOfBoth = None,
     set_: p.ChangesOfSecond = None,
     set_from: p.ChangesOfFirst = None,
     exit_code: ExitCode = False,
@@ -30,7 +31,9 @@ def diff(
     from archsim import api
 
     changes = (*(set_from or ()), *(set_ or ()))
-    answer = api.diff(a, b, context_len=context_len, set=tuple(set_ or ()), set_from=tuple(set_from or ()))
+    answer = api.diff(
+        a, b, context_len=context_len, weights=weights, set=tuple(set_ or ()), set_from=tuple(set_from or ())
+    )
     from archsim.render.pages import diff as pages
 
     p.emit(

@@ -11,7 +11,10 @@ from archsim.cli import options as o
 from archsim.cli import output
 from archsim.cli.options import devices
 
-TOPIC = "MODEL with params, active, weights, kv_cache, flops or decode; an error code (E103); or a term (tpot)."
+TOPIC = (
+    "MODEL with params, active, weights, kv_cache, flops, decode (tpot) or prefill (ttft); a device; an error code "
+    "(E103); or a term (tpot)."
+)
 
 
 def explain(
@@ -19,13 +22,13 @@ def explain(
     hw: Annotated[
         str | None,
         typer.Option(
-            "--hw", "--gpu", metavar="HW", autocompletion=devices, help="With decode: the time on this device."
+            "--hw", "--gpu", metavar="HW", autocompletion=devices, help="With decode, prefill: the time on this device."
         ),
     ] = None,
     context_len: Annotated[
         int,
         typer.Option(
-            "--context-len", "--ctx", parser=o.tokens, metavar="N", help="Tokens of context for flops and decode."
+            "--context-len", "--ctx", parser=o.tokens, metavar="N", help="Tokens for flops, decode and prefill."
         ),
     ] = 2048,
     weights: o.Weights = None,
@@ -35,15 +38,17 @@ def explain(
     no_color: o.NoColor = False,
 ) -> None:
     """A figure's formula with its numbers and source, an error code, or a term."""
-    from archsim.render.pages.explain import look_up
+    from archsim.render.pages.explain import device_of, device_page, device_terms, look_up
 
     layout = "json" if json else format.value
     found = look_up(" ".join(topic))
-    if found is None:
+    if found is not None:
+        pages: list[Any] = [found.page() if layout in ("table", "md") else found.to_dict()]
+    elif (device := device_of(topic)) is not None:
+        pages = [device_page(device) if layout in ("table", "md") else device_terms(device)]
+    else:
         options: JsonObject = {"context": context_len, "weights": weights, "changes": tuple(set_ or ()), "hw": hw}
         pages = _formulas(topic, options, layout)
-    else:
-        pages = [found.page() if layout in ("table", "md") else found.to_dict()]
     for page in pages:
         if layout == "json":
             output.emit_json(page)
@@ -56,9 +61,9 @@ def explain(
 
 
 def _formulas(topic: list[str], options: JsonObject, layout: str) -> list[Any]:
-    from archsim.render.pages.explain import decode_terms, formula, formula_page
+    from archsim.render.pages.explain import formula, formula_page, time_terms
 
     answer, on = formula(topic, **options)
     if layout in ("json", "csv"):
-        return [answer.to_dict() | ({"time": decode_terms(on)} if on and on.decode else {})]
+        return [answer.to_dict() | ({"time": time_terms(on, answer.quantity)} if on else {})]
     return [formula_page(answer, on)]

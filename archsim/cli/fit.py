@@ -62,7 +62,8 @@ def fit(
     The answer is that of the engine: its memory fraction, page size and activations, at the version given.
     """
     names = [name.strip() for text in hw for name in text.split(",") if name.strip()]
-    answers = [_answer(model, name, context.params) for name in names]
+    forms: list[str | None] = [form.strip() for form in (weights or "").split(",") if form.strip()]
+    answers = [_answer(model, name, {**context.params, "weights": form}) for name in names for form in forms or [None]]
     _print(answers, (model, names), context.params)
     for answer in answers:
         output.warn(answer.warnings)

@@ -82,8 +82,8 @@ Check = Annotated[bool, typer.Option("--check", "--fail-if-not-fit", help="Exit 
 Weights = Annotated[
     str | None,
     typer.Option(
-        "--weights", "--quantization", "--quant", metavar="FMT", autocompletion=formats,
-        help="Weight format (see `archsim list formats`). Default: the checkpoint's own.",
+        "--weights", "--quantization", "--quant", metavar="FMT[,FMT]", autocompletion=formats,
+        help="Weight format (see `archsim list formats`); several give a table. Default: the checkpoint's own.",
     ),
 ]  # fmt: skip
 CacheK = Annotated[

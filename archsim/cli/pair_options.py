@@ -51,6 +51,20 @@ ChangesOfFirst = Annotated[
 ChangesOfOthers = Annotated[
     list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of all models but the first.")
 ]
+Formats = Annotated[
+    str | None,
+    typer.Option(
+        "--weights", "--quantization", "--quant", metavar="FMT[,FMT]", autocompletion=o.formats,
+        help="Weight formats: every model in each. Default: the checkpoint's own.",
+    ),
+]  # fmt: skip
+FormatsOfBoth = Annotated[
+    str | None,
+    typer.Option(
+        "--weights", "--quantization", "--quant", metavar="FMT[,FMT]", autocompletion=o.formats,
+        help="Weight format of both models, or of the first and of the second. Default: the checkpoint's own.",
+    ),
+]  # fmt: skip
 Format = Annotated[PageLayout, typer.Option("--format", help="What the answer is written as.")]
 
 

@@ -145,12 +145,13 @@ def sources_of(model: Model, quantity: str) -> list[str]:
 
 
 def explain(model: Model, quantity: str, context: int = 2048, weights: str | None = None) -> Explanation:
-    """The explanation of `params`, `active`, `weights`, `kv_cache`, `flops` or `decode`.
+    """The explanation of `params`, `active`, `weights`, `kv_cache`, `flops`, `decode` or `prefill`.
 
     context: tokens that FLOPs and decode are for. weights: format of the weights, default the checkpoint's
     own. Raises UnknownName for another quantity.
     """
     key = quantity.lower().replace("-", "_")
+    key = SAME.get(key, key)
     if key not in QUANTITIES:
         known = ", ".join(QUANTITIES)
         raise UnknownName(f"no formula for {quote(quantity)}", hints=(f"a model's formulas: {known}",))
@@ -224,11 +225,28 @@ def _decode(model: Model, context: int, formats: Formats) -> Explanation:
     return _explanation(model, "decode", "Bytes of a decode step", whole, parts, *notes)
 
 
+def _prefill(model: Model, context: int, formats: Formats) -> Explanation:
+    letters, graph = _prompt(model, context)
+    work: dict[str, Num] = {cls: c.flops(graph, cls) for cls in ("matmul", "attention", "conv")}
+    parts = [_formula(letters, cls, n, "FLOP") for cls, n in work.items() if n]
+    parts.append(_formula(letters, "weights", _weights_read(formats.apply(graph), letters), "B"))
+    whole = _formula(letters, "all", c.flops(graph), "FLOP")
+    notes = (
+        "the prompt of one sequence in one pass; a batch takes as many: time >= max(FLOP / peak, bytes / bandwidth)",
+        "1 MAC = 2 FLOP; pairs that the mask excludes are not counted; every weight is read once; the output head is "
+        "computed for the last token alone",
+    )
+    return _explanation(model, "prefill", "FLOPs of a prefill", whole, parts, *notes)
+
+
 QUANTITIES: dict[str, Callable[[Model, int, Formats], Explanation]] = {
     "params": _params, "active": _active, "weights": _weights, "kv_cache": _kv_cache, "flops": _flops,
-    "decode": _decode,
+    "decode": _decode, "prefill": _prefill,
 }  # fmt: skip
 """What can be explained of a model."""
+
+SAME = {"ttft": "prefill", "tpot": "decode", "kv": "kv_cache", "parameters": "params"}
+"""Other names of quantities."""
 
 
 def _weights_read(graph: Block, letters: Mapping[str, int]) -> Num:
@@ -257,6 +275,13 @@ def _step(model: Model, context: int) -> tuple[dict[str, int], Block]:
         return letters, lower(spec, step_for(spec, 1, 1, context - 1, context, absorbed=True))
     step = OneToken(seqs=(Seqs(1, 1, Poly.symbol("C") - 1, absorbed=True),))
     return {**letters, "C": context}, lower(spec, step)
+
+
+def _prompt(model: Model, context: int) -> tuple[dict[str, int], Block]:
+    """A prefill of T tokens; of an encoder-decoder, whose two sides cannot both be a letter, of so many."""
+    spec, letters = symbolic(model, keep=("W",))
+    length: Num = context if model.encoder is not None else Poly.symbol("T")
+    return {**letters, "T": context}, lower(spec, step_for(spec, 1, length))
 
 
 def _by_owner(

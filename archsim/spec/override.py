@@ -13,16 +13,28 @@ TOP_LEVEL = ("embedding", "final_norm", "head", "encoder", "mtp", "mlm_head", "w
 """First words of a path that begin at the document; any other dotted path begins at every layer that has it."""
 
 
+SAME = {
+    "n_layers": "layers.repeat", "num_layers": "layers.repeat", "num_hidden_layers": "layers.repeat",
+    "depth": "layers.repeat", "hidden_size": "d_model", "num_attention_heads": "attention.n_heads",
+    "num_key_value_heads": "attention.n_kv_heads", "head_dim": "attention.d_head", "intermediate_size": "ffn.d_ff",
+    "max_position_embeddings": "max_context", "tie_word_embeddings": "head.tied",
+}  # fmt: skip
+"""What a field is called elsewhere -> its path in a spec."""
+
+
 def apply(document: loader.Node, changes: Iterable[str]) -> loader.Node:
     """The document with each ``path=value`` assigned; values are read as YAML.
 
     ``d_model=4096`` and ``head.tied=true`` begin at the document, ``attention.n_kv_heads=4`` at every layer with
     an `attention`, ``layers.placement=post`` at every layer; ``layers.repeat=40`` is the depth of a model with one
-    group of layers. Call after the shared `layer` has been merged. Raises UsageError for a path that fits nowhere.
+    group of layers, and so are `n_layers` and other usual names (`SAME`). A mapping on the way that no layer has is
+    made: ``attention.mask.kind=sliding`` gives a mask to attention that has none. Call after the shared `layer` has
+    been merged. Raises UsageError for a path that fits nowhere.
     """
     for change in changes:
         path, separator, text = change.partition("=")
-        keys = path.strip().split(".")
+        path = SAME.get(path.strip(), path.strip())
+        keys = path.split(".")
         if not separator or not all(keys):
             raise UsageError(
                 f"`--set` wants FIELD=VALUE, not {quote(change)}", hints=("for example `--set d_model=4096`",)
@@ -30,8 +42,12 @@ def apply(document: loader.Node, changes: Iterable[str]) -> loader.Node:
         given = loader.parse_text(f"{keys[-1]}: {text}", "--set")
         targets, inner = _targets(document, keys, path)
         found = [holder for target in targets if (holder := _holder(target, inner)) is not None]
+        found = found or [holder for target in targets if (holder := _holder(target, inner, given)) is not None]
         if not found:
-            raise UsageError(f"`--set` {quote(path)}: {quote(keys[-2])} is not there to have a field")
+            raise UsageError(
+                f"`--set` {quote(path)}: {quote(keys[-2])} is no mapping, so it has no fields",
+                hints=(f"`--set '{'.'.join(keys[:-1])}={{kind: ...}}'` puts one in its place",),
+            )
         for holder in found:
             _assign(holder, keys[-1], given)
     return document
@@ -71,9 +87,14 @@ def _layers_with(holder: Any, key: str | None) -> list[Any]:
     return found + (_layers_with(encoder, key) if isinstance(encoder, dict) else [])
 
 
-def _holder(target: Any, keys: list[str]) -> Any:
-    """The mapping that the path's last field belongs to; None where something on the way is not there."""
+def _holder(target: Any, keys: list[str], given: loader.Node | None = None) -> Any:
+    """The mapping that the path's last field belongs to; None where there is none on the way. given: the assignment
+    for which mappings that are missing are made.
+    """
     for key in keys[:-1]:
+        if given is not None and target.get(key) is None:
+            mark = given.key_mark(keys[-1])
+            target.put(key, loader.Node(mark), (mark, mark))
         target = target.get(key)
         if not isinstance(target, dict):
             return None

@@ -13,12 +13,14 @@ from archsim.base.errors import NoSuchName, UsageError, did_you_mean
 from archsim.base.json_types import JsonObject
 from archsim.base.notes import NOTES
 from archsim.base.units import format_bytes, format_rate, format_seconds
+from archsim.render.command_line import command_line, try_section
 from archsim.render.glossary import ABSENT, EXPLAIN, SYNONYMS, TERMS
 from archsim.render.page import Page, Section, bullets, facts, row
 
 if TYPE_CHECKING:
     from archsim.explanation.formulas import Explanation, Formula
     from archsim.predict.estimate import Estimate
+    from archsim.spec.hardware import Hardware
 
 LONGEST_FORMULA = 1500
 
@@ -32,8 +34,8 @@ def formula_page(x: Explanation, on: Estimate | None = None) -> Page:
     sections = [whole, Section(title="Letters", rows=letters, align="lr")]
     if len(parts) > 1:
         sections.append(Section(title="Parts", rows=parts, align="lr"))
-    if on is not None and on.decode is not None and x.quantity == "decode":
-        sections.append(_time(on))
+    if on is not None:
+        sections.append(_time(on, x.quantity))
     sections += [bullets("Conventions", x.notes), bullets("Sources", x.sources)]
     return Page(head=(f"{x.model}: {x.quantity}",), sections=tuple(sections))
 
@@ -49,14 +51,17 @@ def _short(text: str) -> str:
     return text if len(text) <= LONGEST_FORMULA else text[: LONGEST_FORMULA - 1] + "…"
 
 
-def decode_terms(e: Estimate) -> JsonObject:
-    """What the time of a decode step on a device is made of, per device."""
-    phase = e.decode
-    assert phase is not None
+TIMED = {"decode": "decode", "prefill": "prefill"}
+"""Quantities whose time on a device is told."""
+
+
+def time_terms(e: Estimate, quantity: str) -> JsonObject:
+    """What the time of a decode step or a prefill on a device is made of, per device."""
+    phase = e.prefill if quantity == "prefill" or e.decode is None else e.decode
     bandwidth = e.hardware.bandwidth
     return {
         "devices": e.plan.devices,
-        "context": e.workload.context,
+        "context": e.workload.input_len if phase is e.prefill else e.workload.context,
         "weight_bytes": float(phase.total("weight_bytes")),
         "state_bytes": float(phase.total("state_bytes")),
         "activation_bytes": float(phase.total("act_bytes")),
@@ -69,10 +74,11 @@ def decode_terms(e: Estimate) -> JsonObject:
     }
 
 
-def _time(e: Estimate) -> Section:
-    t = decode_terms(e)
+def _time(e: Estimate, quantity: str) -> Section:
+    t = time_terms(e, quantity)
     sizes = " + ".join(format_bytes(t[f"{part}_bytes"]) for part in ("weight", "state", "activation"))
     bandwidth = format_rate(t["bandwidth_bytes_per_s"], "B/s")
+    over = "prompt" if quantity == "prefill" else "context"
     memory, ideal = format_seconds(t["memory_s"]), format_seconds(t["ideal_s"])
     lines = {
         "memory": f"(weights + caches + activations) / bandwidth = ({sizes}) / {bandwidth} = {memory}",
@@ -80,7 +86,7 @@ def _time(e: Estimate) -> Section:
         "links": format_seconds(t["communication_s"]) if t["communication_s"] else None,
         "speed of light": f"every kernel the larger of its two, links added: {ideal}",
         "expected": f"{format_seconds(t['expected_s'])} with measured kernel efficiency and launch overhead",
-        "for": f"each device, batch {e.workload.batch:,}, context of {t['context']:,} tokens",
+        "for": f"each device, batch {e.workload.batch:,}, {over} of {t['context']:,} tokens",
     }
     return facts(f"Time on {t['devices']:,} × {e.hardware.name}", lines.items())
 
@@ -113,13 +119,18 @@ class Topic:
 
 
 def look_up(text: str) -> Topic | None:
-    """The code or term that a topic names, if it names one."""
+    """The code or term that a topic names, if it names one; an `s` at its end does not matter."""
     code = text.strip().upper()
     if code in EXPLAIN:
         return Topic(name=code, kind="error code", text=EXPLAIN[code])
     if code in NOTES:
         return Topic(name=code, kind="assumption" if code[0] == "A" else "warning", text=NOTES[code])
     term = code.lower()
+    known = (SYNONYMS, TERMS, ABSENT)
+    if not any(term in words for words in known):
+        plain = term.replace("-", " ").replace("_", " ")
+        close = (plain, plain.removesuffix("s"), term + "s", term.removesuffix("s"))
+        term = next((word for word in close if any(word in words for words in known)), term)
     term = SYNONYMS.get(term, term)
     if term in ABSENT:
         return Topic(name=term, kind="not modelled", text=ABSENT[term])
@@ -142,7 +153,7 @@ def formula(
     try:
         model = load_model(name, changes)
     except NoSuchName as error:
-        raise _unknown_topic(name, error) from None
+        raise _unknown_topic(" ".join(topic), error) from None
     if len(rest) != 1:
         asked = f"one of {', '.join(QUANTITIES)}"
         raise UsageError(
@@ -151,13 +162,63 @@ def formula(
     if context < 1:
         raise UsageError(f"`--context-len` must be positive, not {context}")
     answer = explain(model, rest[0], context, weights)
-    if hw is None or answer.quantity != "decode":
+    if hw is None or answer.quantity not in TIMED:
         return answer, None
     from archsim.predict.estimate import estimate
     from archsim.spec.load import load_hardware
 
-    device = load_hardware(hw)
-    return answer, estimate(model, device, weights=weights, input_len=max(context - 1, 1), output_len=2)
+    device, prompt = load_hardware(hw), context if answer.quantity == "prefill" else max(context - 1, 1)
+    return answer, estimate(model, device, weights=weights, input_len=prompt, output_len=2)
+
+
+def device_of(topic: Sequence[str]) -> Hardware | None:
+    """The device that a topic names, if it names one."""
+    from archsim.spec.catalog import is_known
+    from archsim.spec.load import load_hardware
+
+    name = " ".join(topic)
+    return load_hardware(name) if is_known("hw", name) and not is_known("models", name) else None
+
+
+def device_page(hw: Hardware) -> Page:
+    """The roofline of a device with its numbers, and what follows for a model."""
+    data, bandwidth = hw.to_dict(), hw.bandwidth
+    rate = format_rate(bandwidth, "B/s")
+    ridges = tuple(
+        row(dtype, format_rate(peak, "FLOP/s"), f"/ {rate}", f"= {peak / bandwidth:,.4g} FLOP/B")
+        for dtype, peak in data["peaks_flops"].items()
+    )
+    example = 8e9 * 2
+    rules = [
+        ("a kernel", "time >= max(FLOP / peak, bytes / bandwidth): below the ridge memory limits it, above arithmetic"),
+        (
+            "a decode",
+            f"8 B parameters in bf16 are {format_bytes(example)}: {format_bytes(example)} / {rate} = "
+            f"{format_seconds(example / bandwidth)} per token at least",
+        ),
+        ("memory", f"{format_bytes(hw.memory_bytes)} for weights, caches, activations and runtime"),
+    ]
+    return Page(
+        head=(hw.name, "what bounds its times"),
+        sections=(
+            Section(title="Ridge", rows=ridges, align="lrll", header=("dense peak", "bandwidth", "intensity")),
+            facts("Bounds", rules),
+            try_section([
+                (command_line("show", hw.id), "all its figures with their sources"),
+                (command_line("estimate", "llama3-8b", hw=hw.id), "a model on it"),
+            ]),
+        ),
+    )  # fmt: skip
+
+
+def device_terms(hw: Hardware) -> JsonObject:
+    """The `archsim.explain/1` object of a device."""
+    peaks = hw.to_dict()["peaks_flops"]
+    return {
+        "schema": "archsim.explain/1", "topic": hw.id, "kind": "device", "peaks_flops": peaks,
+        "bandwidth_bytes_per_s": hw.bandwidth, "memory_bytes": hw.memory_bytes,
+        "ridge_flop_per_byte": {dtype: peak / hw.bandwidth for dtype, peak in peaks.items()},
+    }  # fmt: skip
 
 
 def _unknown_topic(name: str, error: NoSuchName) -> NoSuchName:

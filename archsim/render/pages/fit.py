@@ -199,14 +199,16 @@ def _next(f: Fit, asked: tuple[str, str], options: Mapping[str, object]) -> Sect
 
 
 def table(answers: Sequence[Fit]) -> Page:
-    """Several devices beside each other."""
+    """Several devices, weight formats or both beside each other."""
     first = answers[0]
+    formats = len({f.formats.name for f in answers}) > 1
     rows = []
     for f in answers:
         turned = f.inverse
         rows.append(
             row(
-                f"{f.plan.devices} × {f.hardware.id}", f.verdict, gib(f.budget.room),
+                f"{f.plan.devices} × {f.hardware.id}", *([f.formats.name] if formats else []), f.verdict,
+                gib(f.budget.room),
                 "" if f.kv_tokens is None else f"{f.kv_tokens:,}",
                 "" if f.longest is None else f"{f.longest:,}",
                 "" if f.concurrency is None else f"{f.concurrency:.2f}x",
@@ -214,6 +216,10 @@ def table(answers: Sequence[Fit]) -> Page:
             )
         )  # fmt: skip
     heads = ("", "for the cache", "KV tokens", "longest", "concurrency", "fewest", "weights")
+    heads = ("weights", *heads[:-1], "widest") if formats else heads
     _, asked = head(first)
-    section = Section(title="Device", rows=tuple(rows), align="llrrrrrl", header=heads, wrap=False)
+    asked = asked.partition(" · ")[2] if formats else asked
+    section = Section(
+        title="Device", rows=tuple(rows), align="l" * formats + "llrrrrrl", header=heads, wrap=False, keys=1 + formats
+    )
     return Page(head=(first.model.name, asked), sections=(section,))
