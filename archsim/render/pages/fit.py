@@ -215,8 +215,8 @@ def table(answers: Sequence[Fit]) -> Page:
                 str(turned.devices or "none") if turned else "", (turned.weights or "none") if turned else "",
             )
         )  # fmt: skip
-    heads = ("", "for the cache", "KV tokens", "longest", "concurrency", "fewest", "weights")
-    heads = ("weights", *heads[:-1], "widest") if formats else heads
+    common = ("", "for the cache", "KV tokens", "longest", "concurrency", "fewest")
+    heads = ("weights", *common, "widest") if formats else (*common, "weights")
     _, asked = head(first)
     asked = asked.partition(" · ")[2] if formats else asked
     section = Section(
