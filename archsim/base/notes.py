@@ -35,9 +35,9 @@ def notes_to_dict(assumptions: Iterable[Note], warnings: Iterable[Note]) -> dict
     return found
 
 
-URGENT = ("A11", "A28", "A29")
-"""Assumptions that a reader must see before the figures: a format or an engine that nobody named, and what
-of a checkpoint is left out."""
+URGENT = ("A11", "A19", "A28", "A29")
+"""Assumptions that a reader must see before the figures: a format or an engine that nobody named, rules older
+than the engine, and what of a checkpoint is left out."""
 
 
 def urgent(assumptions: Iterable[Note]) -> tuple[str, ...]:
@@ -85,6 +85,7 @@ NOTES: dict[str, str] = {
         "Kernel launches whose fitted time is below the roofline of their own work are priced at the roofline: how "
         "many there are, and their share of the time."
     ),
+    "A19": "The engine is newer than the rules that are known of it: those of the version named are used.",
     "A20": "The engine has no memory rules of its own: those of another engine are used.",
     "A21": "No version of the engine is given: the one named is assumed.",
     "A22": "The longest sequence that the engine is started for, where `--max-model-len` is not given.",

@@ -9,7 +9,7 @@ from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note
 from archsim.base.units import format_bytes
 from archsim.counts.formats import Formats
-from archsim.spec.model import Model
+from archsim.spec.model import Model, Tower
 
 
 def counted_towers(model: Model, parts: Collection[str]) -> dict[str, int]:
@@ -26,10 +26,10 @@ def counted_towers(model: Model, parts: Collection[str]) -> dict[str, int]:
 
 def text_part_only(model: Model, formats: Formats, parts: Collection[str] = ()) -> tuple[Note, ...]:
     """Says that the checkpoint holds more than what is counted; nothing where it does not."""
-    left = {name: params for name, params in model.tower_params.items() if name not in parts}
+    left = [tower for tower in model.towers if tower.name not in parts]
     if not left:
         return ()
-    words = " and ".join(_words(name, params, formats) for name, params in left.items())
+    words = " and ".join(_words(tower, formats) for tower in left)
     held = "which is" if len(left) == 1 else "which are"
     return (Note("A29", f"text part only: the checkpoint holds more, {words}, {held} not counted"),)
 
@@ -44,9 +44,10 @@ def towers_to_dict(model: Model, formats: Formats, parts: Collection[str]) -> Js
     }  # fmt: skip
 
 
-def _words(name: str, params: int | None, formats: Formats) -> str:
+def _words(tower: Tower, formats: Formats) -> str:
+    name, params = tower.name, tower.params
     article = "an" if name[0] in "aeiou" else "a"
     if params is None:
-        return f"{article} {name} tower of unknown size"
+        return f"{article} {name} tower of unknown size" + (f" ({tower.note})" if tower.note else "")
     size = format_bytes(formats.tower_bytes(params))
     return f"{article} {name} tower of {params:,} parameters ({size}; `--with {name}` of count and fit)"

@@ -70,14 +70,13 @@ class WorkloadSteps:
         room = load.input_len + load.output_len - load.context
         return Step.decode(load.batch, load.context, room=room, source=self._source)
 
-    @cached_property
-    def prefill_at_once(self) -> Step:
-        """The most of a prefill of more than `PREFILL_TOKENS` whose activations are alive together: a chunk, or where
-        prompts cannot be cut (no cache, or an encoder before it) as many whole ones as fit.
+    def prefill_at_once(self, replicas: int = 1) -> Step:
+        """The most of a prefill of more than `PREFILL_TOKENS` on a replica whose activations are alive together: a
+        chunk on each, or where prompts cannot be cut (no cache, or an encoder before it) as many whole ones as fit.
         """
         if self.model.cached and self.model.encoder is None:
-            return Step.prefill_chunk(PREFILL_TOKENS)
-        together = minimum(self.load.batch, maximum(1, PREFILL_TOKENS // self.load.input_len))
+            return Step.prefill_chunk(PREFILL_TOKENS, batch=replicas)
+        together = minimum(self.load.batch, replicas * maximum(1, PREFILL_TOKENS // self.load.input_len))
         return Step.prefill(together, self.load.input_len, self._source)
 
     @cached_property

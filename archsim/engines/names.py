@@ -48,9 +48,24 @@ def _notes(rules: Engine, version: str) -> Iterator[Note]:
     if rules.memory.as_ is not None:
         other = load_engine(rules.memory.as_.partition("@")[0]).title
         yield Note("A20", f"{rules.title} has no memory rules of its own: those of {other} are used")
+    if newer := _versions_beyond(rules.version, version):
+        text = f"the rules of {rules.title} {rules.version} are used for {version}, which is {newer} newer"
+        yield Note("A19", f"{text}: what changed since is not known here")
     if rules.before and not version:
         text = f"no version of {rules.title} given: {rules.version} is assumed; `--engine {rules.name}@VERSION`"
         yield Note("A21", text)
+
+
+def _versions_beyond(known: str, asked: str) -> str:
+    """By how much a version is newer than the newest that a document knows, in words; empty where it is not."""
+    last, wanted = version_of(known), version_of(asked)
+    if last is None or wanted is None or wanted[: len(last)] <= last:
+        return ""
+    if len(last) == 1:
+        return f"{wanted[0] - last[0]:,} builds"
+    what = "major" if wanted[0] > last[0] else "minor"
+    count = wanted[0] - last[0] if what == "major" else wanted[1] - last[1]
+    return f"{count} {what} version{'s' if count > 1 else ''}"
 
 
 def engine_and_version(text: str) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from archsim.base.number import Num, everywhere, maximum, nearest, product, some, where
+from archsim.base.number import Num, ceil_div, everywhere, maximum, nearest, product, some, where
 from archsim.counts.step_graphs import StepGraphs
 from archsim.counts.workload import PREFILL_TOKENS, WorkloadSteps
 from archsim.graph.graph import Block, Op, blocks, kept_with_graph
@@ -67,11 +67,12 @@ class PrefillActivations:
         return self._peaks[degrees]
 
     def _peak(self, plan: Plan) -> Num:
-        short = self.steps.load.prompt_tokens <= PREFILL_TOKENS
+        load = self.steps.load
+        short = ceil_div(load.batch, plan.dp) * load.input_len <= PREFILL_TOKENS  # on one replica
         whole = peak_activation_bytes(self.graphs.rank(self.steps.prefill, plan)) if some(short) else 0
         if everywhere(short):
             return nearest(whole)
-        piece = self.steps.prefill_at_once
+        piece = self.steps.prefill_at_once(plan.dp)
         graphs = StepGraphs.shared(self.graphs.model, self.graphs.formats) if piece.plain else self.graphs
         return nearest(where(short, whole, peak_activation_bytes(graphs.rank(piece, plan))))
 

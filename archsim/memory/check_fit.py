@@ -321,7 +321,7 @@ def _assumptions(request: FitRequest, memory: EngineMemoryModel, plan: Plan) -> 
     graphs = rules.memory.graphs
     if graphs is not None and not s.enforce_eager:
         where = "inside" if graphs.inside else "outside"
-        text = f"CUDA graphs {graphs.bytes}, seen from {graphs.low} to {graphs.high}, {where} the memory fraction"
+        text = f"captured graphs {graphs.bytes}, seen from {graphs.low} to {graphs.high}, {where} the memory fraction"
         yield Note("A25", text)
     if plan.dp > 1:
         yield Note("A26", "tokens and concurrency are those of one attention replica")

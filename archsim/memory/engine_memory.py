@@ -99,8 +99,8 @@ DEFAULTS = Settings()
 class DeviceMemory:
     """What one device holds while a workload runs: that of the pipeline stage that holds fewest tokens.
 
-    division: of the device by the engine. stage: its weights and caches. length: tokens of a request, source: those of
-    its source, of an encoder-decoder. requests: that must fit at once, on one attention replica. In a sweep these are
+    division: of the device by the engine. stage: its weights and caches. length: tokens of a request, and of
+    its source of an encoder-decoder. requests: that must fit at once, on one attention replica. In a sweep these are
     arrays, and `stage` is that of the last point.
     """
 
@@ -108,7 +108,6 @@ class DeviceMemory:
     stage: PipelineStage
     paging: Paging
     length: Num
-    source: Num | None
     requests: Num
     request_bytes: Num
 
@@ -311,12 +310,6 @@ class EngineMemoryModel:
         answer = 0 if self.model.architecture == "encoder" else self.load.output_len
         return self.tensors.settings.max_model_len or self.load.input_len + answer
 
-    @property
-    def source(self) -> Num | None:
-        """Tokens of a request's source, of an encoder-decoder."""
-        asked = self.model.encoder is None or self.tensors.settings.max_model_len is not None
-        return None if asked else self.load.input_len
-
     def on(self, plan: Plan) -> DeviceMemory:
         """The memory of the workload on a plan: of the stage that holds fewest tokens."""
         requests = ceil_div(self.load.batch, plan.dp)
@@ -330,10 +323,10 @@ class EngineMemoryModel:
     def of_stage(self, plan: Plan, stage: PipelineStage, requests: Num) -> DeviceMemory:
         """The memory of one stage's device with so many requests on a replica."""
         t = self.tensors
-        request = stage.request_bytes(self.length, t.paging, self.source)
+        request = stage.request_bytes(self.length, t.paging)
         division = replace(self.division(plan, self.activations(plan, self.length, requests)), weights=stage.weights)
         return DeviceMemory(
-            division=division, stage=stage, paging=t.paging, length=self.length, source=self.source,
+            division=division, stage=stage, paging=t.paging, length=self.length,
             requests=requests, request_bytes=request,
         )  # fmt: skip
 
@@ -404,7 +397,7 @@ class EngineMemoryModel:
         requests, t = ceil_div(running, plan.dp), self.tensors
         found: DeviceMemory | None = None
         for stage in t.stages(plan):
-            request = stage.request_bytes(self.steady_length, t.paging, self.source)
+            request = stage.request_bytes(self.steady_length, t.paging)
             memory = replace(self.of_stage(plan, stage, requests), request_bytes=request)
             found = memory if found is None else _tighter(found, memory)
         assert found is not None  # a plan has one stage at least
@@ -418,7 +411,7 @@ class EngineMemoryModel:
         for stage in t.stages(plan):
             own = replace(division, weights=stage.weights)
             room = own.room + (slack(own) if slack else 0)
-            each = stage.request_bytes(self.steady_length, t.paging, self.source)
+            each = stage.request_bytes(self.steady_length, t.paging)
             held.append(int(room // max(each, 1)))
         return max(min(held), 0)
 

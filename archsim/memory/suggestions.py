@@ -71,7 +71,19 @@ def candidate_changes(request: FitRequest, answer: Fit) -> Iterator[tuple[str, F
     for count in (2, 4, 8):
         if count > answer.plan.devices and count <= max(answer.hardware.max_domain, 1):
             bare = replace(request, devices=count, tp=None, pp=None, ep=None, dp=None)
-            yield f"--devices {count}", bare
+            yield from _more_devices(bare, count, answer)
+
+
+def _more_devices(request: FitRequest, count: int, answer: Fit) -> Iterator[tuple[str, FitRequest]]:
+    """So many devices; where they do not hold it, the widest weights in which they do."""
+    yield f"--devices {count}", request
+    if answer.fits or _fits(try_change(answer.model, answer.hardware, request)):
+        return
+    for name in formats_below(answer):
+        narrower = replace(request, weights=name)
+        if _fits(try_change(answer.model, answer.hardware, narrower)):
+            yield f"--devices {count} --weights {name}", narrower
+            return
 
 
 def _both(request: FitRequest, answer: Fit, weights: str) -> Iterator[tuple[str, FitRequest]]:

@@ -10,6 +10,7 @@ from archsim.engines.names import DEFAULT_ENGINE, EngineChoice
 from archsim.engines.overhead import EngineOverheads
 from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel
 from archsim.spec.engine import load_engine
+from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan, expert_counts, fullest_share
 from archsim.timing.step_time import PIECE, StepTime
@@ -91,7 +92,18 @@ MEASURED: Mapping[str, str] = {
 """What an engine's kernels are known from, by evidence."""
 
 
-def timed_by(overheads: EngineOverheads, phase: StepTime, engine: EngineChoice) -> Iterator[Note]:
+GRAPHS: Mapping[str, str] = {"NVIDIA": "CUDA graphs", "AMD": "HIP graphs"}
+"""What launches without host time are made of, by vendor."""
+
+
+def launches_of(overheads: EngineOverheads, hardware: Hardware) -> str:
+    """How kernels are launched, in words."""
+    if overheads.launch_s:
+        return f"{overheads.launch_s * 1e6:.2g} µs of host time a launch"
+    return GRAPHS.get(hardware.vendor, "launches without host time")
+
+
+def timed_by(overheads: EngineOverheads, phase: StepTime, engine: EngineChoice, hardware: Hardware) -> Iterator[Note]:
     """What expected times rest on: whose kernels, how engines launch them, the host's part; and what is assumed of
     the engine.
     """
@@ -99,9 +111,7 @@ def timed_by(overheads: EngineOverheads, phase: StepTime, engine: EngineChoice) 
     if phase.evidence in MEASURED:
         whose = f" of {load_engine(overheads.kernels).title}" if overheads.kernels else ""
         basis = f"kernels{whose} as {MEASURED[phase.evidence]}"
-    per_launch = overheads.launch_s
-    launches = f"{per_launch * 1e6:.2g} µs of host time a launch" if per_launch else "CUDA graphs"
-    yield Note("A08", f"expected times: {basis}, {launches}, sustained clocks")
+    yield Note("A08", f"expected times: {basis}, {launches_of(overheads, hardware)}, sustained clocks")
     if engine.name != DEFAULT_ENGINE:
         name, version = engine.name, engine.version
         shown = f"{name} {version}" if version else f"{name}, no version given"

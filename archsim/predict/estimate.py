@@ -174,7 +174,7 @@ def _answer(search: PlanSearch, found: ChosenPlan, auto: bool, store: Store) -> 
         chosen=auto and plan.devices > 1, near=near, overheads=pricer.overheads, store=store, tensors=memory.tensors,
         assumptions=(
             *formats.assumptions, *assumed(memory, plan, held),
-            *timed_by(pricer.overheads, prefill, engine),
+            *timed_by(pricer.overheads, prefill, engine, hardware),
             *lifted(prefill, decode),
             *search.rates.notes,
         ),

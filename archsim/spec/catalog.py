@@ -22,7 +22,7 @@ from archsim.base.diagnostics import quote
 from archsim.base.errors import NoSuchName, SpecError, UnknownName, UsageError
 from archsim.base.input_file import is_file, parse_json, read_text
 from archsim.base.json_types import JsonMapping, JsonObject
-from archsim.spec.spelling import may_drop_dots, normalise, without_dots, without_suffixes
+from archsim.spec.spelling import may_drop_dots, normalise, sees, without_dots, without_suffixes
 
 Kind = Literal["models", "hw", "formats", "engines"]
 BUILT_IN = "built-in"
@@ -42,12 +42,15 @@ LARGEST_PIPED = 4_000_000
 
 
 class Resolved(NamedTuple):
-    """What a name stands for: file, canonical name, and the weight format that the spelling implied."""
+    """What a name stands for: file, canonical name, and the weight format that the spelling implied. text_of: the name
+    asked for, where that is a vision-language model of which the catalog holds the text part.
+    """
 
     path: Path
     name: str
     format_hint: str | None
     origin: str
+    text_of: str = ""
 
 
 class Entry(NamedTuple):
@@ -125,7 +128,8 @@ def resolve(kind: Kind, name: str) -> Resolved:
         found = _find(shelves, spelling) if len(name) <= _LONGEST_NAME else None
         if found is not None:
             shelf, stem = found
-            return Resolved(path=Path(shelf.files[stem]), name=stem, format_hint=hint, origin=shelf.origin)
+            text_of = name if kind == "models" and sees(name) and not sees(stem) else ""
+            return Resolved(Path(shelf.files[stem]), stem, hint, shelf.origin, text_of)
         _refuse_undisclosed(shelves, spelling, name, kind)
     raise _unknown_name(kind, name, asked, shelves)
 

@@ -40,7 +40,17 @@ def open_model(name: str, changes: Iterable[str] = ()) -> tuple[Model, Resolved]
     resolved, changes = resolve("models", str(name)), tuple(changes)
     documents = _CHANGED if changes else _MODELS
     model = documents.get((resolved.path, changes), lambda reader: _validate(_extend(resolved.path, reader), changes))
-    return model, resolved
+    return (model if not resolved.text_of else _text_of(model, resolved.text_of)), resolved
+
+
+def _text_of(model: Model, name: str) -> Model:
+    """The model as the text part of a vision-language model: with a tower of unknown size."""
+    from archsim.spec.model import Tower
+
+    if "vision" in model.tower_params:
+        return model
+    note = f"{name.rsplit('/', 1)[-1]} is counted as {model.name}"
+    return model.model_copy(update={"towers": (*model.towers, Tower(name="vision", note=note))})
 
 
 def model_from(document: JsonObject, name: str = "document", changes: Iterable[str] = ()) -> Model:

@@ -21,6 +21,12 @@ SAME = {
 }  # fmt: skip
 """What a field is called elsewhere -> its path in a spec."""
 
+SETTLED = {
+    "extends": "another model is another first argument, or a spec of your own with `extends`",
+    "layer": "what layers share is merged into them before; `--set attention.n_kv_heads=4` changes every layer",
+}
+"""Fields that have done their work before changes are made, and what does what was meant."""
+
 
 def apply(document: loader.Node, changes: Iterable[str]) -> loader.Node:
     """The document with each ``path=value`` assigned; values are read as YAML.
@@ -39,6 +45,8 @@ def apply(document: loader.Node, changes: Iterable[str]) -> loader.Node:
             raise UsageError(
                 f"`--set` wants FIELD=VALUE, not {quote(change)}", hints=("for example `--set d_model=4096`",)
             )
+        if path.strip() in SETTLED:
+            raise UsageError(f"`--set {path.strip()}` would change nothing: {SETTLED[path.strip()]}")
         given = loader.parse_text(f"{keys[-1]}: {text}", "--set")
         targets, inner = _targets(document, keys, path)
         found = [holder for target in targets if (holder := _holder(target, inner)) is not None]

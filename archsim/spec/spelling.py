@@ -74,6 +74,11 @@ says otherwise."""
 _LONGEST_FIRST = sorted(SUFFIXES, key=lambda suffix: (-len(suffix), suffix))
 
 
+def sees(name: str) -> bool:
+    """Whether a name is one of a vision-language model: `Qwen2.5-VL-7B`."""
+    return "vl" in re.split(r"[-_ :/]", name.lower())
+
+
 def normalise(name: str) -> str:
     """`name` in lower case without `-`, `_`, spaces and an `org/` prefix; dots stay."""
     return name.rsplit("/", 1)[-1].lower().translate(_IGNORED)

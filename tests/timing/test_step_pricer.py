@@ -314,8 +314,8 @@ def test_an_estimate_is_its_two_steps() -> None:
 def test_what_of_a_long_prefill_is_alive_at_once() -> None:
     """A chunk where prompts can be cut, else as many whole prompts as fit."""
     long = Workload(batch=20, input_len=3000, output_len=10)
-    assert WorkloadSteps(load_model(DENSE), long).prefill_at_once == Step.prefill_chunk(PREFILL_TOKENS)
-    assert WorkloadSteps(load_model("t5-large"), long).prefill_at_once == Step.prefill(2, 3000, source=3000)
+    assert WorkloadSteps(load_model(DENSE), long).prefill_at_once() == Step.prefill_chunk(PREFILL_TOKENS)
+    assert WorkloadSteps(load_model("t5-large"), long).prefill_at_once() == Step.prefill(2, 3000, source=3000)
 
 
 def test_lifted_launches_are_counted() -> None:

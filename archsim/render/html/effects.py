@@ -225,6 +225,6 @@ def _implied(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
 EFFECTS: Mapping[str, Callable[[Estimate, Candidate, ReportRequest], str]] = {
     "A01": _light, "A02": _logits, "A03": _usable, "A04": _at_once, "A05": _mean, "A06": _experts, "A07": _stages,
     "A08": _times, "A09": _engine, "A10": _cache, "A11": _not_there, "A12": _units, "A13": _units, "A14": _units,
-    "A16": _lifted, "A20": _engine, "A21": _version, "A28": _implied,
+    "A16": _lifted, "A19": _version, "A20": _engine, "A21": _version, "A28": _implied,
 }  # fmt: skip
 """How the effect of an assumption is found, by its code."""
