@@ -7,7 +7,8 @@ be reworded, a code keeps its meaning. `archsim explain CODE` prints the paragra
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from archsim.base.data_class import dataclass
 
 
 @dataclass(frozen=True, slots=True)

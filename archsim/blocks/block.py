@@ -7,10 +7,11 @@ A block is one class that states its facts; every command reads them from there.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Annotated, ClassVar, NamedTuple
 
+from archsim.base.data_class import dataclass
 from archsim.base.number import divide
 from archsim.blocks import tiny
 from archsim.blocks.dispatch import Changes, Count, Fields, InvalidBlock, OneOf, Spec

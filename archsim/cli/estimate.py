@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from archsim.base.data_class import dataclass
 from archsim.cli import options as o
 from archsim.cli import output
 

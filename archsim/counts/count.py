@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from archsim.base.data_class import dataclass
 from archsim.base.diagnostics import quote
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from archsim.base.data_class import dataclass
 from archsim.base.errors import UsageError
 from archsim.base.notes import Note
 from archsim.blocks.layer import walk_layers

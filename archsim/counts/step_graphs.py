@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import Generic, TypeVar
 
+from archsim.base.data_class import dataclass
 from archsim.counts.formats import Formats
 from archsim.graph.graph import Block
 from archsim.graph.passes.shard import Mesh, shard, with_full_ranks

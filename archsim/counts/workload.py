@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from archsim.base.data_class import dataclass
 from archsim.base.number import Num, at_points, maximum, minimum
 from archsim.counts.count import check_positive
 from archsim.graph.step import Step

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from archsim.base.data_class import dataclass
 from archsim.base.diagnostics import quote
 from archsim.base.errors import NoSuchName
 from archsim.base.notes import Note

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import wraps
 from types import MappingProxyType
 from typing import Literal, TypeVar
 from weakref import WeakKeyDictionary
 
+from archsim.base.data_class import dataclass
 from archsim.base.json_types import JsonMapping
 from archsim.base.number import Num
 from archsim.graph.tensor import Tensor, Use

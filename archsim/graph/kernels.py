@@ -9,10 +9,11 @@ last-level cache. Products of one activation (Q, K and V; gate and up) can run a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import NamedTuple
 
+from archsim.base.data_class import dataclass
 from archsim.base.number import Num, above
 from archsim.graph.graph import Block, Node, Op, blocks, kept_with_graph
 from archsim.graph.tensor import Use, nbytes, numel

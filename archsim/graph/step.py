@@ -7,9 +7,10 @@ the graph has no phase flag.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
+from archsim.base.data_class import dataclass
 from archsim.base.errors import UsageError
 from archsim.base.number import Num, absent, ceil_div, divide, everywhere, maximum, minimum
 from archsim.base.poly import Poly

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from math import lcm
 from typing import Literal
 
+from archsim.base.data_class import dataclass
 from archsim.base.number import Num, ceil_div, divide, product
 
 Axes = dict[str, Num]

@@ -6,10 +6,11 @@ The one place that `estimate`, `fit`, `sweep` and serving ask whether something 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
+from archsim.base.data_class import dataclass
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
 from archsim.base.number import Num, ceil_div, maximum, product, where

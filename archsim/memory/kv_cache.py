@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from archsim.base.data_class import dataclass
 from archsim.base.number import Num, ceil_div, minimum
 from archsim.graph.graph import Block, map_tensors, ops
 from archsim.graph.tensor import FP32, Format, Tensor

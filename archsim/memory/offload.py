@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from archsim.base.data_class import dataclass
 from archsim.base.number import Num
 from archsim.counts.graph_counts import inventory
 from archsim.graph.graph import Block

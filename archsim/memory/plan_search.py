@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
+from archsim.base.data_class import dataclass
 from archsim.base.errors import AnswerNo, InvalidPlan, UsageError
 from archsim.base.number import Num
 from archsim.base.units import format_bytes

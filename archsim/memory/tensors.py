@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
+from archsim.base.data_class import dataclass
 from archsim.base.number import Num, nearest
 from archsim.counts.graph_counts import inventory
 from archsim.graph.graph import Block, blocks

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from archsim.base.data_class import dataclass
 from archsim.base.json_types import JsonObject
 from archsim.counts.workload import Workload, WorkloadSteps
 from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from archsim.base.data_class import dataclass
 from archsim.base.errors import ArchsimError
 from archsim.base.options import EstimateArguments
 from archsim.counts import graph_counts as c

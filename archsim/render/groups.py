@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
+from archsim.base.data_class import dataclass
 from archsim.base.json_types import JsonObject
 from archsim.graph.collectives import COLLECTIVES
 from archsim.predict.model_parts import part_of

@@ -8,8 +8,8 @@ band with the column that names its rows. Figures are never parted.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from archsim.base.data_class import dataclass
 from archsim.render.wrapping import columns, longest_word
 
 GAP = "  "

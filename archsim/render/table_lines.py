@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 
+from archsim.base.data_class import dataclass
 from archsim.base.diagnostics import inert, shorten
 from archsim.render.page import Cell, Row, Section, Style
 from archsim.render.table_layout import BAR, GAP, Layout, lay_out, unbroken

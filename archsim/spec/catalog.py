@@ -12,11 +12,11 @@ import difflib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from archsim.base.data_class import dataclass
 from archsim.base.derived import derived
 from archsim.base.diagnostics import quote
 from archsim.base.errors import NoSuchName, SpecError, UnknownName, UsageError

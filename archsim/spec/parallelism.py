@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from math import gcd
 from typing import Literal
 
+from archsim.base.data_class import dataclass
 from archsim.base.errors import InvalidPlan
 from archsim.blocks.layer import count_layers, walk_layers
 from archsim.spec.model import Model

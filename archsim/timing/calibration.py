@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+from archsim.base.data_class import dataclass
 from archsim.base.derived import derived
 from archsim.base.errors import SpecError
 from archsim.base.input_file import parse_json, read_text

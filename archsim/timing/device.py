@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, NamedTuple
 
+from archsim.base.data_class import dataclass
 from archsim.base.errors import UsageError
 from archsim.base.notes import Note
 from archsim.base.units import parse_quantity

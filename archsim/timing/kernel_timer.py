@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from statistics import median
 from typing import Any
 
+from archsim.base.data_class import dataclass
 from archsim.base.number import Num, exp, maximum, minimum, pick
 from archsim.spec.hardware import Hardware
 from archsim.timing.architecture import ArchitectureFit, architecture_fit

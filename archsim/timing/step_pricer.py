@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Protocol
 
+from archsim.base.data_class import dataclass
 from archsim.base.number import Num, absent, exp, maximum, some, total, where
 from archsim.counts.formats import Formats
 from archsim.counts.step_graphs import REMEMBERED_GRAPHS, StepGraphs, StepMemo

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from archsim.base.data_class import dataclass
 from archsim.base.number import Num, absent, as_array, maximum, total, where
 from archsim.graph.kernels import Kernel, Traffic
 from archsim.timing.device import DeviceRates

@@ -9,11 +9,12 @@ all-reduces a layer, one for parallel blocks, replicated key/value heads, and ML
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
 from math import prod
 from typing import Any
 
+from archsim.base.data_class import dataclass
 from archsim.base.json_types import JsonObject
 from archsim.base.number import Num, ceil_div, divide
 from archsim.base.poly import Poly
