@@ -25,9 +25,9 @@ from archsim.base.errors import ArchsimError
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.calibration.fitting import TAIL, Errors, errors, quantiles
 from archsim.calibration.least_squares import SOFT, Search, minimise
+from archsim.calibration.serving_fits import refit_serving, served_points
 from archsim.calibration.writing import write_yaml
-from archsim.engines.names import engine_and_version
-from archsim.engines.overhead import UNSTATED
+from archsim.engines.names import choose_engine, engine_and_version
 from archsim.spec.catalog import files
 from archsim.spec.engine import KernelPrior, load_engine
 from archsim.timing.calibration import Entry, Store, default_store
@@ -122,12 +122,13 @@ def predict_unseen(free: Sequence[Free], sample: Sample, known: Store) -> Floats
 
 
 # ---------------------------------------------------------------------- what is open
-def overhead(engine: str, version: str) -> Free:
-    """The host's work per step of one engine stack, in microseconds."""
+def overhead(engine: str, way: str) -> Free:
+    """The host's work per step of an engine that drives the device in a `way`, in microseconds, none for a sequence."""
 
     def put(known: Store, value: float) -> Store:
         profile = dict(known.engines.get(engine, {}))
-        profile["overhead_us"] = {**profile.get("overhead_us", {}), version: (value, value, value)}
+        work = {"step_us": (value, value, value), "sequence_us": (0.0, 0.0, 0.0)}
+        profile["host"] = {**profile.get("host", {}), way: work}
         return replace(known, engines={**known.engines, engine: profile})
 
     return Free(OVERHEAD[0], 5.0, 20_000.0, put, OVERHEAD[1])
@@ -202,11 +203,11 @@ def fit_kernels(engine: str, fits: Sequence[KernelPrior], sample: Sample, store:
     return result
 
 
-def fit_overhead(engine: str, version: str, sample: Sample, known: Store) -> tuple[list[float], JsonObject]:
+def fit_overhead(engine: str, way: str, sample: Sample, known: Store) -> tuple[list[float], JsonObject]:
     """The overhead of a stack in microseconds with its range over fits that lack a quarter of the families each, and
     the errors of these fits on the families that they lack.
     """
-    free = [overhead(engine, version)]
+    free = [overhead(engine, way)]
     whole = fit_numbers(free, sample, known)[0]
     families = sorted(set(sample.keys))
     held, parts = np.full(len(sample.rows), np.nan), [whole]
@@ -246,16 +247,19 @@ def refit(document: JsonMapping, tables: Sequence[Table], say: Callable[[str], N
     known = default_store()
     engines = {name: dict(measured) for name, measured in document["engines"].items()}
     lists = [table for table in tables if table.kind == "runs"]
-    served = of_serving([table for table in tables if table.kind == "serving"])
-    stacks = {**of_steps(lists), **served}
+    tables_served = [table for table in tables if table.kind == "serving"]
+    points = served_points(tables_served, known)
+    stacks = of_steps(lists)
     for name in files("engines"):
         opened = load_engine(name).time
         if fits := refitted_kernels(name, opened.fits, engines.get(name, {}).get("fits", ()), lists, known, say):
             engines.setdefault(name, {})["fits"] = fits
         for stack, sample in stacks.items():
-            if opened.host_overhead and stack[0] == name and len(sample.rows) >= FEWEST:
-                source = "serving points" if stack in served else "runs"
-                refit_overhead(engines.setdefault(name, {}), stack, sample, source, known, say)
+            told = {(point.engine, point.way) for point in points}
+            if stack[0] == name and stack[1] and stack not in told and len(sample.rows) >= FEWEST:
+                refit_overhead(engines.setdefault(name, {}), stack, sample, known, say)
+    refit_serving(engines, points, say)
+    served = of_serving(tables_served)
     result = {**document, "engines": engines}
     whole = dict(document.get("composition", {}))
     whole |= composition(result, list(served.values()), known) if served else {}
@@ -284,16 +288,17 @@ def refitted_kernels(
 
 
 def refit_overhead(
-    measured: JsonObject, stack: tuple[str, str], sample: Sample, source: str, known: Store, say: Callable[[str], None]
+    measured: JsonObject, stack: tuple[str, str], sample: Sample, known: Store, say: Callable[[str], None]
 ) -> None:
-    """Puts the host work per step of one engine version, and its errors, among what is measured of the engine."""
-    name, version = stack
-    key = version or UNSTATED
-    numbers, seen = fit_overhead(name, key, sample, known)
-    measured["overhead_us"] = {**measured.get("overhead_us", {}), key: numbers}
-    measured["overhead_errors"] = {**measured.get("overhead_errors", {}), key: {"of": source, **seen}}
-    shown = f"{name} {version or 'of no stated version'}"
-    say(f"{shown}: {numbers[0]:,.0f} us a step from {len(sample.rows)} {source}")
+    """Puts the host's work per step of an engine and way of which there are runs alone, and its errors, among what is
+    measured of the engine.
+    """
+    name, way = stack
+    numbers, seen = fit_overhead(name, way, sample, known)
+    work = {"step_us": numbers, "sequence_us": [0.0, 0.0, 0.0]}
+    measured["host"] = {**measured.get("host", {}), way: work}
+    measured["host_errors"] = {**measured.get("host_errors", {}), way: {"of": "runs", **seen}}
+    say(f"{name} {way}: {numbers[0]:,.0f} us a step from {len(sample.rows)} runs")
 
 
 def composition(document: JsonMapping, samples: Sequence[Sample], known: Store) -> JsonObject:
@@ -337,16 +342,16 @@ def beyond(rest: Floats, reach: Floats) -> float:
 
 
 def of_steps(tables: Sequence[Table]) -> dict[tuple[str, str], Sample]:
-    """Runs of a stated engine version in which steps of a known batch are nearly all of the time, by stack."""
+    """Runs of a stated engine version in which steps of a known batch are nearly all of the time, by engine and way."""
     found: dict[tuple[str, str], Sample] = {}
     for table in tables:
         stacks: dict[tuple[str, str], list[int]] = {}
         for i in range(len(table)):
             asked = table.question(i)
             if asked.get("definition") in STEPS and asked.get("batch") and _value(table, i):
-                name, _, version = engine_of(asked.get("engine"), asked.get("engine_version"))[0].partition("@")
-                if version:
-                    stacks.setdefault((name, version), []).append(i)
+                chosen = choose_engine(engine_of(asked.get("engine"), asked.get("engine_version"))[0])
+                if chosen.version:
+                    stacks.setdefault((chosen.name, chosen.rules.time.host), []).append(i)
         for stack, rows in stacks.items():
             found[stack] = _as_times(table, rows)
     return found

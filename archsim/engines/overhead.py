@@ -2,16 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from archsim.base.json_types import JsonMapping
-from archsim.base.version import version_of
+from archsim.base.number import Num
 from archsim.engines.names import DEFAULT_ENGINE
 
 if TYPE_CHECKING:
     from archsim.spec.engine import Engine
+
+
+Span = tuple[float, float, float]
+"""A value and the ends of its 80 % interval."""
+
+
+class HostWork(NamedTuple):
+    """What the host does for a step while the device waits, with its 80 % interval; it does not scale with the device.
+
+    step_s: for any step. sequence_s: beyond that for each sequence that runs. Each as (value, low, high) in seconds.
+    """
+
+    step_s: Span = (0.0, 0.0, 0.0)
+    sequence_s: Span = (0.0, 0.0, 0.0)
+
+    def time(self, sequences: Num, end: int = 0) -> Num:
+        """Seconds of a step of so many sequences on a replica. end: 0 the value, 1 low, 2 high."""
+        return self.step_s[end] + self.sequence_s[end] * sequences
+
+
+class FirstToken(NamedTuple):
+    """What stands between a request and its first token, as whole runs of an engine show it.
+
+    front_s: seconds before and after the engine's steps: HTTP, tokenizer, detokenizer, waiting for the first step.
+    own: factor on the turn of the request's own prompt, next to which others are admitted. line: share of the requests
+    that wait in the line of all prompts: those that start together, a tenth of a run that sends ten requests for each
+    in flight, or nearly all where answers of one length also end together. off: ends of the 80 % interval, in log.
+    """
+
+    front_s: float = 0.03
+    own: float = 1.0
+    line: float = 0.1
+    off: tuple[float, float] = (-0.6, 0.75)
+
+
+NO_HOST, FIRST_TOKEN = HostWork(), FirstToken()
+"""Of steps that wait for no host, and of engines of which nothing is known."""
 
 
 class EngineOverheads(NamedTuple):
@@ -19,10 +56,10 @@ class EngineOverheads(NamedTuple):
 
     kernels, version: the engine whose measured kernels stand for it. fused_qkv: linear layers that read the same
     activation (QKV, gate and up) run as one GEMM. chunked_prefill_with_decode: prompts share steps with decodes.
-    composition: what a composed step may be off beyond its kernels, as logarithms of both ends. overhead_s: host work
-    of one step that the device waits for, with its 80 % interval. launch_s: host time of a launch where steps are not
-    captured as a graph (0: captured). accumulate: what products of 16-bit operands add up in. quantised_before: as in
-    the engine's document.
+    composition: what a composed step may be off beyond its kernels, as logarithms of both ends. host: its work for a
+    step. launch_s: host time of a launch where steps are not captured as a graph (0: captured). accumulate: what
+    products of 16-bit operands add up in. quantised_before: as in the engine's document. first_token: what TTFT holds
+    beside steps.
     """
 
     name: str = DEFAULT_ENGINE
@@ -31,12 +68,11 @@ class EngineOverheads(NamedTuple):
     version: str = ""
     fused_qkv: bool = True
     composition: tuple[float, float] = (0.0, 0.0)
-    overhead_s: float = 0.0
-    overhead_low_s: float = 0.0
-    overhead_high_s: float = 0.0
+    host: HostWork = NO_HOST
     launch_s: float = 0.0
     accumulate: Literal["fp16", "fp32"] = "fp32"
     quantised_before: Mapping[str, str] = MappingProxyType({})
+    first_token: FirstToken = FIRST_TOKEN
 
 
 def overheads_of(
@@ -46,46 +82,48 @@ def overheads_of(
     measured: Mapping[str, JsonMapping],
     document: Engine | None = None,
 ) -> EngineOverheads:
-    """The overheads of an engine at a version: its document's, and the measured host work per step.
+    """The overheads of an engine at a version: its document's, and what calibrations measured of its host.
 
-    That is of the newest version not above the one asked for, else of the oldest known. measured: of all engines, as
-    calibrations state it. document: the engine's, where it is at hand.
+    measured: of all engines, as calibrations state it. document: the engine's, where it is at hand.
     """
     if document is None:
         from archsim.spec.engine import load_engine
 
         document = load_engine(engine, version)
-    kernels = document.time.kernels
+    kernels, own = document.time.kernels, measured.get(engine, {})
+    mixed = document.scheduler.chunked_prefill_with_decode
     return EngineOverheads(
         name=engine, kernels=kernels, version=version if kernels == engine else "",
         fused_qkv=document.time.fused_qkv, quantised_before=document.time.quantised_before,
-        chunked_prefill_with_decode=document.scheduler.chunked_prefill_with_decode,
+        chunked_prefill_with_decode=mixed,
         launch_s=document.time.launch_us * 1e-6, accumulate=document.time.accumulate,
         composition=tuple(measured.get("composition", {}).get("interval", (0.0, 0.0))),
-        **_overhead(measured_overhead(engine, measured), version),
+        host=_host_work(own, document.time.host), first_token=_first_token(own, mixed),
     )  # fmt: skip
 
 
-UNSTATED = "any"
-"""The version of runs that state none."""
+USUAL_HOST = HostWork((5e-4, 1.5e-4, 2e-3), (1e-5, 0.0, 5e-5))
+"""Of a serving engine of which no runs are known: half a millisecond a step, and ten microseconds a sequence."""
 
 
-def measured_overhead(engine: str, measured: Mapping[str, JsonMapping]) -> Mapping[str, tuple[float, float, float]]:
-    """Host work per step in microseconds by version, each with the ends of its interval, as fitted to whole runs."""
-    found: Mapping[str, tuple[float, float, float]] = measured.get(engine, {}).get("overhead_us", {})
-    return found
+def _host_work(own: JsonMapping, way: str) -> HostWork:
+    """The host's work for a step by an engine's way to drive the device."""
+    if not way:
+        return NO_HOST
+    found = own.get("host", {}).get(way)
+    return USUAL_HOST if found is None else HostWork(_seconds(found["step_us"]), _seconds(found["sequence_us"]))
 
 
-def _overhead(by_version: JsonMapping, version: str) -> dict[str, float]:
-    """Of the newest version not above the one asked for, else of the oldest; without a version, the middle value."""
-    if not by_version:
-        return {}
-    asked = version_of(version) if version else None
-    order = sorted(by_version, key=lambda text: version_of(text) or ())
-    below = [text for text in order if asked is not None and (version_of(text) or ()) <= asked]
-    if asked is None:
-        middle = sorted(by_version, key=lambda text: float(by_version[text][0]))[len(by_version) // 2]
-        value, low, high = by_version.get(UNSTATED) or by_version[middle]
-    else:
-        value, low, high = by_version[below[-1] if below else order[0]]
-    return {"overhead_s": value * 1e-6, "overhead_low_s": low * 1e-6, "overhead_high_s": high * 1e-6}
+def _seconds(span_us: Sequence[float]) -> Span:
+    value, low, high = (number * 1e-6 for number in span_us)
+    return value, low, high
+
+
+def _first_token(own: JsonMapping, mixed: bool) -> FirstToken:
+    """What was measured of an engine's first tokens; else usual figures: requests of one length that are not mixed with
+    decodes start and end together.
+    """
+    found = own.get("first_token")
+    if found is None:
+        return FIRST_TOKEN if mixed else FirstToken(line=1.0)
+    return FirstToken(found["front_ms"] * 1e-3, found["own"], found["line"], tuple(found["interval"]))

@@ -115,7 +115,9 @@ def timed_by(overheads: EngineOverheads, phase: StepTime, engine: EngineChoice, 
     if engine.name != DEFAULT_ENGINE:
         name, version = engine.name, engine.version
         shown = f"{name} {version}" if version else f"{name}, no version given"
-        host = f"; its host takes {overheads.overhead_s * 1e3:.2g} ms a step" if overheads.overhead_s else ""
+        work = overheads.host
+        each = f" and {work.sequence_s[0] * 1e6:.2g} µs a sequence" if work.sequence_s[0] else ""
+        host = f"; its host takes {work.step_s[0] * 1e3:.2g} ms a step{each}" if work.step_s[0] else ""
         other = engine.rules.memory.as_
         rules = f"the rules of {other}" if other else "its own rules"
         yield Note("A09", f"engine {shown}: memory by {rules}{host}")

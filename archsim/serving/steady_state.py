@@ -6,15 +6,17 @@ take the places of finished ones are prefilled in the same steps. With B request
     TPOT = t(B) + (B - 1) / osl · (t(B + prompt) - t(B))
 
 where t(B) is a decode step at the mean context and t(B + prompt) the step that also prefills one prompt. An engine that
-puts prompts before decodes and does not mix them lets all requests of one length finish, and start, together: each then
-waits for the prompts behind its own, (B - 1)/2 on average, and for no others. Either way B answers take osl · t(B) and
-B prompts; the share of prompts in that is the utilisation: near one, queues decide, and no closed form is right.
+puts prompts before decodes and does not mix them lets requests of one length finish, and start, together: each then
+waits for the prompts behind its own, (B - 1)/2 on average (public points of such an engine show 0.52 of the others).
+Either way B answers take osl · t(B) and B prompts; the share of prompts in that is the utilisation: near one, queues
+decide, and no closed form is right.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import exp
 
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
@@ -22,6 +24,7 @@ from archsim.base.notes import Note
 from archsim.counts.formats import Formats, choose_formats
 from archsim.counts.workload import Workload, checked_workload
 from archsim.engines.names import DEFAULT_ENGINE, choose_engine
+from archsim.engines.overhead import FIRST_TOKEN, FirstToken
 from archsim.graph.step import Step
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
@@ -43,6 +46,7 @@ class ServedLoad:
     replicas that share the requests. stages: of a pipeline, each with requests of its own.
     chunked_prefill_with_decode: whether prompts are prefilled in the same steps as decodes. encoder: whether a prompt
     is the source of an encoder-decoder, which runs before any decode. limit: why no more requests run, in words.
+    first_token: what TTFT holds beside steps.
     """
 
     concurrency: int
@@ -54,6 +58,7 @@ class ServedLoad:
     chunked_prefill_with_decode: bool = True
     encoder: bool = False
     limit: str = ""
+    first_token: FirstToken = FIRST_TOKEN
 
     @property
     def per_replica(self) -> float:
@@ -130,23 +135,34 @@ def steady_state_of(
     running = float(concurrency if most_running is None else min(concurrency, most_running))
     if not running > 0:
         raise UsageError(f"`most_running` must be above 0, not {most_running!r}")
-    load = ServedLoad(
+    return steady_state(pricer, served_load(pricer, concurrency, input_len, output_len, running, limit))
+
+
+def served_load(
+    pricer: StepPricer, concurrency: int, input_len: int, output_len: int, running: float, limit: str = ""
+) -> ServedLoad:
+    """The load of equal requests on the engine and plan of a pricer."""
+    return ServedLoad(
         concurrency=concurrency, running=running, input_len=input_len, output_len=output_len,
         replicas=pricer.plan.dp, stages=pricer.plan.pp, encoder=pricer.graphs.model.encoder is not None,
         chunked_prefill_with_decode=pricer.overheads.chunked_prefill_with_decode, limit=limit,
+        first_token=pricer.overheads.first_token,
     )  # fmt: skip
-    return steady_state(pricer, load)
 
 
 def steady_state(timer: StepTimer, load: ServedLoad) -> SteadyState:
     """The closed form, from a decode step and a step with one prompt on every replica."""
-    step = timer.price(load.decode)
+    return closed_form(load, *steps_of(timer, load))
+
+
+def steps_of(timer: StepTimer, load: ServedLoad) -> tuple[Duration, Duration, bool]:
+    """A decode step, the step that prefills one prompt on every replica, and whether that is beside the decodes."""
     mixed = load.chunked_prefill_with_decode and not load.encoder
     prompt = timer.price(Step.mixed(load.decode, load.prompt) if mixed else load.prompt)
-    return _closed_form(load, step.duration, prompt.duration, mixed)
+    return timer.price(load.decode).duration, prompt.duration, mixed
 
 
-def _closed_form(load: ServedLoad, step: Duration, prompt: Duration, mixed: bool) -> SteadyState:
+def closed_form(load: ServedLoad, step: Duration, prompt: Duration, mixed: bool) -> SteadyState:
     """The steady state of a decode step, and of the step that prefills one prompt, beside the decodes if `mixed`."""
     osl, requests = max(load.output_len, 1), load.per_replica
     others = (requests - 1) if load.chunked_prefill_with_decode else (requests - 1) / 2
@@ -169,23 +185,24 @@ def _closed_form(load: ServedLoad, step: Duration, prompt: Duration, mixed: bool
 def time_to_first_token(load: ServedLoad, step: Duration, prompt: Duration) -> Duration:
     """From sending to the first token, without a queue of requests that have no room.
 
-    An engine that mixes prompts with decodes spreads requests that started together; how far depends on how long it
-    has run. TTFT lies between "my prompt runs next" and "all prompts arrived together": the geometric mean is given,
-    and both ends.
+    Most requests come while others decode: their own prompt runs next, after the rest of the step under way. Those that
+    start together wait in the line of all prompts, half of it on average. How many do, and what else takes time, is
+    measured of whole runs (see `FirstToken`), and so is the interval.
     """
-    requests = load.per_replica
+    requests, shown = load.per_replica, load.first_token
     share = min(1.0, requests / max(load.output_len, 1))  # of steps that have a prompt
 
-    def own_turn(step_s: float, prompt_s: float) -> float:
-        """The rest of the step under way, E[t²] / 2E[t] over steps with and without a prompt, then the own prompt."""
+    def first(step_s: float, prompt_s: float) -> float:
+        """The own turn, E[t²] / 2E[t] over steps with and without a prompt before it, and the line's share."""
         mean, square = (share * prompt_s**n + (1 - share) * step_s**n for n in (1, 2))
-        return prompt_s + (square / mean / 2 if requests > 1 else 0.0)
+        own = prompt_s + (square / mean / 2 if requests > 1 else 0.0)
+        line = max(prompt_s * (requests + 1) / 2, own)
+        met = (shown.own - 1) * (1 - 1 / requests)  # nobody is met by a request that is alone
+        return shown.front_s + own * (1 + met) + (line - own) * shown.line
 
-    line = composed(lambda _, prompt_s: prompt_s * (requests + 1) / 2, step, prompt)  # half of them go first
-    own = composed(own_turn, step, prompt) if load.chunked_prefill_with_decode else line
-    return own._replace(
-        expected=(own.expected * max(line.expected, own.expected)) ** 0.5, high=max(line.high, own.high)
-    )
+    found = composed(first, step, prompt)
+    low, high = (found.expected * exp(end) for end in shown.off)
+    return found._replace(low=max(min(found.low, low), prompt.ideal), high=max(found.high, high), ideal=prompt.ideal)
 
 
 def composed(make: Callable[[float, float], float], step: Duration, prompt: Duration) -> Duration:
@@ -198,7 +215,8 @@ def _assumed(load: ServedLoad, mixed: bool) -> tuple[Note, ...]:
     how = "share steps with" if mixed else "run between the steps of"
     text = (
         f"prompts {how} running decodes; every request has {load.input_len:,} prompt and "
-        f"{load.output_len:,} answer tokens; no prefix is shared"
+        f"{load.output_len:,} answer tokens; no prefix is shared; {load.first_token.line:.0%} of the requests start "
+        "together, as in benchmarks"
     )
     return (Note("A15", text),)
 

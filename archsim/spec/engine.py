@@ -185,7 +185,9 @@ class Time(EngineSection):
     (QKV, gate and up) are one GEMM. launch_us: host microseconds per kernel launch where steps are not captured as a
     CUDA graph (0: captured). quantised_before: by weight format, what writes a product's activations in that format:
     the `passes` before it (norms, activations), attention as well (`all`), or a `kernel` of its own, as in formats
-    that are not named. host_overhead: `archsim calibrate` fits the host's work per step, by version. fits: kernel
+    that are not named. host: the way in which this version drives the device, such as `async` where the work for the
+    next step is done while one runs; `archsim calibrate` fits the host's work per step for each, and versions that
+    share it share the numbers. None is ever borrowed from another way. Empty: nothing is known of it. fits: kernel
     classes that it fits to whole runs. The fitted numbers lie in `hardware/calibration/engines.yaml`.
     """
 
@@ -194,7 +196,7 @@ class Time(EngineSection):
     fused_qkv: bool = True
     launch_us: float = Field(default=0.0, ge=0)
     quantised_before: dict[str, Literal["kernel", "passes", "all"]] = Field(default_factory=dict)
-    host_overhead: bool = False
+    host: str = ""
     fits: tuple[KernelPrior, ...] = ()
 
 

@@ -243,7 +243,7 @@ def build_index(folder: Path) -> JsonObject:
         path = folder / file
         beside[name] = json.loads(json.dumps(read(path)[name])) if path.is_file() else {}
     for engine, measured in beside["engines"].items():
-        measured.pop("overhead_errors", None)
+        measured.pop("host_errors", None)
         entries += _of_runs(engine, measured.pop("fits", ()))
     beside["engines"] = {name: measured for name, measured in beside["engines"].items() if measured}
     path = folder / "engines.yaml"

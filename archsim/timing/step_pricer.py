@@ -115,7 +115,8 @@ class StepPricer:
         runs = self.timer.architecture
         if runs is not None and runs.gap_s:
             time = time.plus(runs.gaps(time.rank.launches), "launch gaps", GAPS)
-        return add_host_overhead(time, self.overheads)
+        own = step.fullest(plan.dp)
+        return add_host_overhead(time, self.overheads, sum([seqs.batch for seqs in own.seqs]))
 
     def _roofline(self, step: Step) -> RankTime:
         """The kernels of the rank's graph at the device's peaks, without expected times."""
@@ -208,16 +209,18 @@ def usual_time(cost: KernelCost) -> Duration:
     return Duration(expected, expected * low, expected * high, cost.ideal_s)
 
 
-def add_host_overhead(time: StepTime, overheads: EngineOverheads) -> StepTime:
-    """The step with (a) the kernel launches that the device waits for where steps are not captured as a graph, (b) the
-    engine's own time per step, and (c) what a composed step may be off beyond its kernels: other fusions and schedules.
+def add_host_overhead(time: StepTime, overheads: EngineOverheads, sequences: Num = 1) -> StepTime:
+    """The step of so many sequences on a replica, with (a) the launches that the device waits for where steps are not
+    captured as a graph, (b) the host's own time, and (c) what a composed step may be off beyond its kernels: other
+    fusions and schedules.
     """
     waiting: Num = 0.0
     if overheads.launch_s:
         waiting = maximum(0.0, overheads.launch_s * time.rank.launches - time.in_turn_s)
-    value = overheads.overhead_s + waiting
+    host = overheads.host
+    value = host.time(sequences) + waiting
     if not absent(value):
-        low, high = overheads.overhead_low_s + waiting * 0.7, overheads.overhead_high_s + waiting * 1.4
+        low, high = host.time(sequences, 1) + waiting * 0.7, host.time(sequences, 2) + waiting * 1.4
         time = time.plus(Duration(value, low, high, evidence="calibrated"), "host", HOST)
     below, above = overheads.composition
     if not (below or above):

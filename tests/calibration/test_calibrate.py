@@ -112,15 +112,15 @@ def steps(path: Path) -> Path:
 def test_an_overhead_is_found_again(tmp_path: Path) -> None:
     """Runs that were predicted with 2 ms of host time per step give 2 ms, as times and as rates."""
     path = steps(tmp_path / "r.csv")
-    slower = overhead("vllm", "0.3.1").put(default_store(), 2000.0)
+    slower = overhead("vllm", "v0").put(default_store(), 2000.0)
     told = validate_files(path, store=slower).to_dict()["rows"]
     rows = [row | {"value": found["predicted"]} for row, found in zip(_rows(path), told, strict=True)]
     document = yaml.safe_load((OWN / "engines.yaml").read_text("utf-8"))
     document["engines"] = {"vllm": document["engines"]["vllm"]}
     found = engine_fits.refit(document, [read_table(t.write(tmp_path / "m.csv", rows))], lambda _: None)
-    value, low, high = found["engines"]["vllm"]["overhead_us"]["0.3.1"]
+    value, low, high = found["engines"]["vllm"]["host"]["v0"]["step_us"]
     assert value == pytest.approx(2000, rel=0.05) and low <= value <= high
-    seen = found["engines"]["vllm"]["overhead_errors"]["0.3.1"]
+    seen = found["engines"]["vllm"]["host_errors"]["v0"]
     assert (seen["of"], seen["rows"]) == ("runs", len(rows)) and seen["median"] < 0.02
 
 

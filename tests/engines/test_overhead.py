@@ -1,41 +1,54 @@
-"""What an engine does around its kernels: which measured version stands for the one asked for."""
+"""What an engine does around its kernels: whose host work stands for the version asked for, and what TTFT holds."""
 
 from __future__ import annotations
 
 import pytest
 
 from archsim.engines.names import choose_engine
-from archsim.engines.overhead import UNSTATED, overheads_of
+from archsim.engines.overhead import FIRST_TOKEN, USUAL_HOST, FirstToken, HostWork, overheads_of
 from archsim.spec.catalog import files
 
-BY_VERSION = {"0.6": (3000.0, 2000.0, 4000.0), "0.9": (1000.0, 800.0, 1500.0), "0.11": (500.0, 400.0, 700.0)}
-MEASURED = {"vllm": {"overhead_us": BY_VERSION}}
+WORK = {"step_us": (700.0, 500.0, 900.0), "sequence_us": (40.0, 30.0, 60.0)}
+ASYNC = {"step_us": (100.0, 50.0, 200.0), "sequence_us": (2.0, 1.0, 4.0)}
+MEASURED = {"vllm": {"host": {"in_turn": WORK, "async": ASYNC}}}
 
 
 @pytest.mark.parametrize(
-    ("version", "stands_for"),
-    [("0.6", "0.6"), ("0.8.5", "0.6"), ("0.9.2", "0.9"), ("0.10", "0.9"), ("0.24", "0.11"), ("0.5", "0.6")],
+    ("version", "step_us"), [("0.8.5", 700), ("0.12.0", 700), ("0.13", 700), ("0.14", 100), ("0.24", 100), ("", 100)]
 )
-def test_the_newest_version_not_above_the_one_asked_for(version: str, stands_for: str) -> None:
-    """0.10 is above 0.9 and below 0.11; where all are above, the oldest stands for it."""
-    found = overheads_of("vllm", version, measured=MEASURED)
-    microseconds = [1e6 * value for value in (found.overhead_s, found.overhead_low_s, found.overhead_high_s)]
-    assert microseconds == pytest.approx(BY_VERSION[stands_for])
+def test_versions_that_drive_the_device_alike_share_the_host_work(version: str, step_us: float) -> None:
+    """Not a number for each version; without a version the newest is assumed, as everywhere."""
+    host = overheads_of("vllm", version, measured=MEASURED).host
+    assert host.step_s[0] == pytest.approx(step_us * 1e-6)
 
 
-def test_without_a_version_the_middle_value_or_that_of_runs_that_state_none() -> None:
-    """Not the newest: nobody said that it is what ran."""
-    assert overheads_of("vllm", measured=MEASURED).overhead_s == pytest.approx(1000e-6)
-    unstated = {"vllm": {"overhead_us": {**BY_VERSION, UNSTATED: (42.0, 40.0, 44.0)}}}
-    assert overheads_of("vllm", measured=unstated).overhead_s == pytest.approx(42e-6)
+def test_nothing_is_borrowed_across_a_rewrite() -> None:
+    """vLLM 0.7 is another engine than 0.8: without runs of its own it has usual figures and a wide interval."""
+    host = overheads_of("vllm", "0.7.3", measured=MEASURED).host
+    assert host == USUAL_HOST and host.step_s[2] / host.step_s[1] > 5
 
 
-def test_nothing_measured_is_no_overhead() -> None:
+def test_host_work_grows_with_the_sequences() -> None:
+    host = overheads_of("vllm", "0.12", measured=MEASURED).host
+    assert [host.time(n) for n in (0, 1, 100)] == pytest.approx([700e-6, 740e-6, 4700e-6])
+    assert (host.time(100, 1), host.time(100, 2)) == pytest.approx((3500e-6, 6900e-6))
+
+
+def test_engines_without_a_host_wait_for_none() -> None:
     """And the spread of composed steps is that of the calibration, whatever the engine."""
-    found = overheads_of("vllm", "0.11", measured={"composition": {"interval": (-0.2, 0.3)}})
-    assert (found.overhead_s, found.overhead_low_s, found.overhead_high_s) == (0.0, 0.0, 0.0)
+    found = overheads_of("hf", measured={"composition": {"interval": (-0.2, 0.3)}})
+    assert found.host == HostWork()
     assert found.composition == (-0.2, 0.3)
     assert overheads_of("vllm", measured={}).composition == (0.0, 0.0)
+
+
+def test_first_tokens_are_those_that_runs_of_the_engine_show() -> None:
+    """Without runs, requests of one length start together where prompts are not mixed with decodes."""
+    shown = {"front_ms": 20.0, "own": 1.5, "line": 0.2, "interval": (-0.3, 0.4)}
+    found = overheads_of("vllm", measured={"vllm": {"first_token": shown}}).first_token
+    assert found == FirstToken(0.02, 1.5, 0.2, (-0.3, 0.4))
+    assert overheads_of("vllm", measured={}).first_token == FIRST_TOKEN
+    assert overheads_of("sglang", measured={}).first_token.line == 1.0
 
 
 @pytest.mark.parametrize("name", files("engines"))

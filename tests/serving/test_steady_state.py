@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from archsim.engines.overhead import FirstToken
 from archsim.graph.step import Step
 from archsim.serving.steady_state import BUSIEST, ServedLoad, SteadyState, steady_state
 from archsim.timing.duration import Duration
@@ -29,7 +30,8 @@ class LinearTimer:
         return StepTime.of(Duration(t, t / self.factor, t * self.factor, t / 2, "measured"))
 
 
-LOAD = ServedLoad(concurrency=16, running=16.0, input_len=200, output_len=300)
+ALONE = FirstToken(front_s=0.0, own=1.0, line=0.0, off=(0.0, 0.0))
+LOAD = ServedLoad(concurrency=16, running=16.0, input_len=200, output_len=300, first_token=ALONE)
 loads = st.builds(
     lambda n, prompt, answer, mixes: replace(
         LOAD, concurrency=n, running=float(n), input_len=prompt, output_len=answer, chunked_prefill_with_decode=mixes
@@ -112,11 +114,25 @@ def test_long_answers_hide_prompts() -> None:
 
 def test_prompts_first_or_beside() -> None:
     """Prompts that do not share steps read the weights once more, and each waits for half of the others."""
-    beside, first = (state(replace(LOAD, chunked_prefill_with_decode=mixes)) for mixes in (True, False))
+    line = replace(LOAD, first_token=ALONE._replace(line=1.0))
+    beside, first = (state(replace(line, chunked_prefill_with_decode=mixes)) for mixes in (True, False))
     assert first.tokens_per_s < beside.tokens_per_s
     prompt = LinearTimer().price(LOAD.prompt).expected_s
     assert first.ttft is not None and first.ttft.expected == pytest.approx(prompt * 17 / 2)
     assert "between" in str(first.assumptions[0]) and "share steps" in str(beside.assumptions[0])
+
+
+def test_first_tokens_hold_the_front_end_the_own_turn_and_a_share_of_the_line() -> None:
+    """Linear in each; the interval is at least that which runs of the engine show."""
+    own = state(LOAD).ttft
+    line = state(replace(LOAD, first_token=ALONE._replace(line=1.0))).ttft
+    shown = FirstToken(front_s=0.05, own=1.5, line=0.1, off=(-0.5, 0.7))
+    found = state(replace(LOAD, first_token=shown)).ttft
+    assert own is not None and line is not None and found is not None
+    met = 1 + 0.5 * 15 / 16
+    wanted = 0.05 + met * own.expected + 0.1 * (line.expected - own.expected)
+    assert found.expected == pytest.approx(wanted)
+    assert found.low <= found.expected * 0.607 and found.high >= found.expected * 2.01
 
 
 def test_no_time_to_first_token_where_a_queue_decides() -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from archsim.engines.overhead import overheads_of
 from archsim.spec.load import load_hardware
 from archsim.timing.calibration import DeviceTraits, Entry, FitQuery, Store, TransferError, default_store
 from archsim.timing.classes.call import KernelCall
@@ -230,16 +229,6 @@ def test_arrays_and_numbers_agree() -> None:
 def test_engines_of_tables(text: str, parts: tuple[str, str]) -> None:
     """Name and version."""
     assert split_engine(text) == parts
-
-
-def test_overhead_follows_the_version() -> None:
-    """The newest not above the one asked for, else the oldest; the middle one where none is asked for."""
-    profile = {"kernels": "vllm", "overhead_us": {"0.5.0": (900, 800, 1000), "0.10.0": (500, 400, 600)}}
-    known = Store(entries=(), levels={}, engines={"vllm": profile})
-    assert overheads_of("vllm", "0.9.1", measured=known.engines).overhead_s == pytest.approx(900e-6)
-    assert overheads_of("vllm", "0.24.0", measured=known.engines).overhead_s == pytest.approx(500e-6)
-    assert overheads_of("vllm", "0.4", measured=known.engines).overhead_s == pytest.approx(900e-6)
-    assert overheads_of("vllm", measured=known.engines).overhead_s in (900e-6, 500e-6)
 
 
 def test_stores_are_independent() -> None:

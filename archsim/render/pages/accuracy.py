@@ -104,7 +104,7 @@ def engines() -> str:
     hosts = [
         _unseen_errors(f"{name} {version.replace('any', 'of no stated version')}, {seen['of']}", seen)
         for name, own in measured.items()
-        for version, seen in own.get("overhead_errors", {}).items()
+        for version, seen in own.get("host_errors", {}).items()
         if seen["rows"]
     ]
     intro = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from archsim.engines.names import EngineChoice
-from archsim.engines.overhead import measured_overhead
+from archsim.engines.overhead import overheads_of
 from archsim.render.page import Page, Row, Section, bullets, facts, row
 from archsim.spec.engine import Engine, EngineMemoryRules
 from archsim.timing.calibration import default_store
@@ -95,8 +95,10 @@ def _time(rules: Engine) -> Iterator[tuple[str, str]]:
     yield from ((f"{fmt} activations", QUANTISED[by]) for fmt, by in rules.time.quantised_before.items())
     launch = f"{rules.time.launch_us:g} µs each" if rules.time.launch_us else "captured as a CUDA graph"
     yield "kernel launches", launch
-    for version, (value, low, high) in measured_overhead(rules.name, default_store().engines).items():
-        yield (f"host work a step, {version}", f"{value:,.0f} µs ({low:,.0f} to {high:,.0f}), fitted to runs")
+    work = overheads_of(rules.name, measured=default_store().engines, document=rules).host
+    for name, (value, low, high) in (("host work a step", work.step_s), ("  and a sequence", work.sequence_s)):
+        if value:
+            yield name, f"{value * 1e6:,.0f} µs ({low * 1e6:,.0f} to {high * 1e6:,.0f}), fitted to runs"
 
 
 def _scheduler(rules: Engine) -> Iterator[tuple[str, str]]:
