@@ -3,7 +3,7 @@ PYTHON ?= $(if $(wildcard .venv/bin/python),.venv/bin/python,python)
 WORKERS ?= auto
 PYTEST = $(PYTHON) -m pytest -n $(WORKERS)
 
-.PHONY: help test test-all lint fix types contracts golden docs check
+.PHONY: help test test-all lint fix types contracts golden docs fuzz check
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' Makefile | column -t -s '|'
 
@@ -33,5 +33,8 @@ golden: ## write the golden predictions and pages anew, and say what moved
 
 docs: ## run every example of the documentation
 	$(PYTEST) tests/docs
+
+fuzz: ## random files and options: no defect, no hang, no file lost
+	$(PYTHON) tests/fuzz.py --inputs 25000 --workers 2
 
 check: lint types contracts test-all ## everything that a change must pass, in the present environment

@@ -1,4 +1,4 @@
-"""What one untrusted file may cost: two million function calls, and 500 MB at its peak."""
+"""What one untrusted file may cost: two million function calls, and 500 MB at its peak; and files that cannot grow."""
 
 from __future__ import annotations
 
@@ -59,3 +59,14 @@ def _peak(reset: bool = False) -> int:
         if found := re.search(r"VmHWM:\s+(\d+) kB", STATUS.read_text()):
             return int(found[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+@contextmanager
+def small_files(most: int) -> Iterator[None]:
+    """Within, no file of this process can grow beyond `most` bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

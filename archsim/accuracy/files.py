@@ -15,7 +15,7 @@ from typing import Any
 
 from archsim.accuracy.rows import Kind
 from archsim.accuracy.table import open_text
-from archsim.base.diagnostics import quote
+from archsim.base.diagnostics import quote, shorten
 from archsim.base.errors import SpecError
 from archsim.base.input_file import parse_json, unusable
 from archsim.base.json_types import JsonObject
@@ -213,7 +213,7 @@ def _table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) ->
     known = [name for name in KNOWN[kind] if name in index and index[name] not in held.values()]
     return Table(
         kind=kind, name=path.name, ids=_ids(by_column[index["id"]] if "id" in index else [None] * count),
-        questions={name: list(by_column[index[name]]) for name in known},
+        questions={name: [_plain(value) for value in by_column[index[name]]] for name in known},
         measured={
             metric: _numbers(by_column[held[metric]]) if metric in held else [None] * count
             for metric in MEASURED[kind]
@@ -226,6 +226,11 @@ def _ids(own: Iterable[object]) -> list[str]:
     return [str(i) if name in (None, "") else str(name) for i, name in enumerate(own)]
 
 
+def _plain(value: object) -> object:
+    """A field as text or a plain value; a list or mapping, which no field is, as the text that will be refused."""
+    return shorten(str(value)) if isinstance(value, (list, dict)) else value
+
+
 def _numbers(column: Iterable[object]) -> list[float | None]:
     return [number(value) for value in column]
 
@@ -234,6 +239,6 @@ def number(value: Any) -> float | None:
     """A finite number of a field, or None."""
     try:
         found = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return found if found == found and abs(found) != float("inf") else None

@@ -12,7 +12,7 @@ from archsim.accuracy.files import Table
 from archsim.accuracy.naive_roofline import Needs, bounds, needs
 from archsim.accuracy.rows import Refused, Rows
 from archsim.accuracy.summary import Repeated, codes_of
-from archsim.accuracy.table import EXTENTS, Key
+from archsim.accuracy.table import EXTENTS, LARGEST_EXTENT, Key
 from archsim.accuracy.times import RunTimes
 from archsim.accuracy.validation import Validation
 from archsim.base.errors import ArchsimError
@@ -106,6 +106,8 @@ class _Memo(dict[Any, float]):
             found = float(field) if field not in ("", None) else np.nan
         except (TypeError, ValueError):
             found = np.nan
+        except OverflowError:
+            found = np.inf
         self[field] = found
         return found
 
@@ -134,9 +136,12 @@ def predict_rows(part: KeyRows, timers: Timers) -> tuple[Bools, KeyPredictions]:
     for name in needed.dims:
         values = call.dims.get(name)
         usable &= np.isfinite(values) & (values > 0) if values is not None else False
+    for values in part.dims.values():
+        usable &= ~(np.abs(values) > LARGEST_EXTENT)
     if not usable.any():
         return usable, NOTHING
-    dims = {name: np.where(usable, values, 1.0) for name, values in call.dims.items()}
+    some = int(np.argmax(usable))
+    dims = {name: np.where(usable, values, values[some]) for name, values in call.dims.items()}
     return usable, predict_call(clock, call._replace(dims=dims), usable)
 
 
@@ -208,7 +213,10 @@ def missing(part: KeyRows, usable: Bools) -> dict[int, str]:
             for name in dims
             if name not in part.dims or not (np.isfinite(part.dims[name][i]) and part.dims[name][i] > 0)
         ]
-        found[int(part.at[i])] = f"{part.key.op} needs {', '.join(bad)} as a positive number"
+        large = [name for name, values in part.dims.items() if abs(values[i]) > LARGEST_EXTENT]
+        why = f"{', '.join(large)} above {LARGEST_EXTENT:,}" if large else ""
+        needs_them = f"{part.key.op} needs {', '.join(bad)} as a positive number" if bad else ""
+        found[int(part.at[i])] = why or needs_them
     return found
 
 

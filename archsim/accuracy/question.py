@@ -17,6 +17,9 @@ from archsim.spec.load import load_hardware
 from archsim.spec.model import Model
 from archsim.spec.parallelism import expert_counts
 
+LARGEST = 10**9
+"""Of any whole number of a row: tokens, sequences, devices."""
+
 ANY = "any"
 """The device of a figure that needs none."""
 
@@ -169,6 +172,8 @@ def whole(row: JsonMapping, name: str) -> int | None:
         return None
     if found < 0 or found != int(found):
         raise UsageError(f"{name} must be a whole number, not {quote(str(row[name]))}")
+    if found > LARGEST:
+        raise UsageError(f"{name} must be at most {LARGEST:,}, not {quote(str(row[name]))}")
     return int(found)
 
 

@@ -29,6 +29,10 @@ EXTENTS = (
 """Columns that hold extents."""
 
 
+LARGEST_EXTENT = 2**50
+"""Beyond it products of several extents are no numbers any more."""
+
+
 class Key(NamedTuple):
     """What the rows of one group share."""
 

@@ -14,6 +14,8 @@ from archsim.base.errors import ArchsimError, Span
 MAX_WORD = 200
 MAX_LINE = 4000
 FRAME_WIDTH = 200
+MOST_LINES = 9
+"""Lines of a message; what does not fit is counted."""
 _RED, _CYAN, _BOLD, _RESET = "\x1b[1;31m", "\x1b[36m", "\x1b[1m", "\x1b[0m"
 
 
@@ -59,13 +61,22 @@ def render(error: ArchsimError, colour: bool = False) -> str:
         lines += ["", *_block(error.details)]
     if error.span is not None:
         lines += _frame(error.span, error.label, colour)
-    lines += _notes(error, colour)
-    if error.hints:
-        lines.append("")
+    hints = _hints(error, colour, MOST_LINES - len(lines) - bool(error.notes))
+    lines += _notes(error, colour, MOST_LINES - len(lines) - len(hints))
+    return "\n".join(lines + hints)
+
+
+def _hints(error: ArchsimError, colour: bool, room: int) -> list[str]:
+    """What to do next, below an empty line: at least two lines of it, as many as there is room for."""
+    paint = _paint if colour else _plain
+    found: list[str] = []
     for hint in error.hints:
         first, *rest = _block(hint) or [""]
-        lines += [f"{paint('hint:', _CYAN)} {first}", *rest]
-    return "\n".join(lines)
+        found += [f"{paint('hint:', _CYAN)} {first}", *rest]
+    most = max(room - 1, 2)
+    if len(found) > most and not error.details:  # the hints of an answer are a table
+        found = [*found[: most - 1], f"{found[most - 1]} (and {len(found) - most:,} more)"]
+    return ["", *found] if found else []
 
 
 def _plain(text: str, _code: str) -> str:
@@ -86,15 +97,25 @@ def _block(text: str) -> list[str]:
     return [_line(line) for line in text.split("\n")]
 
 
-def _notes(error: ArchsimError, colour: bool) -> list[str]:
+def _notes(error: ArchsimError, colour: bool, room: int) -> list[str]:
+    """The notes: as many as there is room for, at least one, and how many more there are."""
     paint = _paint if colour else _plain
-    if not error.notes:
-        return []
+    shown = [_line(note) for note in error.notes[: max(room, 1)]]
+    left = sum(_how_many(note) for note in error.notes[len(shown) :])
+    if left:
+        shown[-1] = f"and {left + _how_many(shown[-1]):,} more" if len(shown) > 1 else f"{shown[-1]}; and {left:,} more"
     if error.span is None:
-        return [f"{paint('note:', _CYAN)} {_line(note)}" for note in error.notes]
+        return [f"{paint('note:', _CYAN)} {note}" for note in shown]
     gutter = " " * (len(str(error.span.line)) + 1)
     bar, equals = paint("|", _CYAN), paint("= note:", _CYAN)
-    return [f"{gutter}{bar}", *(f"{gutter}{equals} {_line(note)}" for note in error.notes)]
+    head = [f"{gutter}{bar}"] if shown and len(shown) < room else []
+    return [*head, *(f"{gutter}{equals} {note}" for note in shown)]
+
+
+def _how_many(note: str) -> int:
+    """Findings in a note: one, or those of `and N more`."""
+    counted = re.fullmatch(r"and ([\d,]+) more", note)
+    return int(counted[1].replace(",", "")) if counted else 1
 
 
 def _frame(span: Span, label: str, colour: bool) -> list[str]:

@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError, core_schema
 if TYPE_CHECKING:
     from archsim.base.poly import Poly
 
-Count = Annotated[int, Field(strict=True, gt=0)]
+Count = Annotated[int, Field(strict=True, gt=0, le=10**9)]
 """A positive whole number."""
 
 KINDS: Mapping[str, Mapping[str, str]] = {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from archsim.accuracy.table import Group, Key, merge_groups
+from archsim.accuracy.table import LARGEST_EXTENT, Group, Key, merge_groups
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.base.output_file import make_folder, write_bytes
 from archsim.calibration import fitting
@@ -113,6 +113,8 @@ def gather_groups(groups: Iterable[Group], hardware: Mapping[str, Hardware]) -> 
         if model is None or group.key.device not in hardware:
             continue
         usable = prepare_rows(model, group)
+        if not len(usable.seconds):
+            continue
         engine, version = split_engine(group.key.engine)
         stack = EngineStack(hardware[group.key.device].id, engine, version)
         variants = parts.setdefault((stack, usable.key._replace(kernel="")), {})
@@ -153,7 +155,10 @@ def prepare_rows(model: KernelModel, group: Group) -> Group:
     """The rows that can be fitted, with the extents that the kernel's name implies."""
     usable = np.isfinite(group.seconds) & (group.seconds > 0)
     for name in model.dims:
-        usable &= np.isfinite(group.dims.get(name, np.full(len(usable), np.nan)))
+        values = group.dims.get(name, np.full(len(usable), np.nan))
+        usable &= np.isfinite(values) & (values > 0)
+    for values in group.dims.values():
+        usable &= ~(np.abs(values) > LARGEST_EXTENT)
     taken = group.take(usable)
     call = model.prepare(taken.call)
     count = len(taken.seconds)

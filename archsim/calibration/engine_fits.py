@@ -306,8 +306,11 @@ def composition(document: JsonMapping, samples: Sequence[Sample], known: Store) 
     fitted = replace(known, engines={**document["engines"], "composition": {}})
     predicted = np.concatenate([sample.predict(fitted, sample.rows) for sample in samples])
     measured = np.concatenate([sample.measured for sample in samples])
-    low, high = quantiles(predicted, measured)
-    return {"interval": [round(low, 3), round(high, 3)], "rows": len(measured)}
+    usable = np.isfinite(predicted) & np.isfinite(measured) & (measured > 0)
+    if not usable.any():
+        return {}
+    low, high = quantiles(predicted[usable], measured[usable])
+    return {"interval": [round(low, 3), round(high, 3)], "rows": int(usable.sum())}
 
 
 def spreads(document: JsonMapping, tables: Sequence[Table], known: Store) -> JsonObject:

@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NoReturn
@@ -36,6 +37,8 @@ def run() -> NoReturn:
     gc.set_threshold(200_000)  # collections while modules load find nothing to free
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # which it would look for in all packages
     signal.signal(signal.SIGTERM, _terminate)
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")  # what libraries warn of is no answer; tests take warnings as errors
     code = main(sys.argv[1:])
     gc.freeze()  # nor do those of the interpreter's exit: the process ends here
     sys.exit(code)

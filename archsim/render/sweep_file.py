@@ -17,7 +17,7 @@ from archsim.base.diagnostics import inert_json, quote
 from archsim.base.errors import UsageError
 from archsim.base.output_file import OutputFile, failures_of
 from archsim.render.flat import cell
-from archsim.sweeps.chunk import Chunk, plain, repeat_list
+from archsim.sweeps.chunk import BEYOND, Chunk, plain, repeat_list
 from archsim.sweeps.columns import BY_NAME
 
 GROUP = 65_536
@@ -108,8 +108,11 @@ class ParquetWriter:
             words = np.broadcast_to(value, chunk.shape).ravel()
             return self.arrow.array(words, self.arrow.string()).dictionary_encode()
         types = {"whole": np.int64, "number": np.float64, "truth": np.bool_}
-        flat: Any = np.broadcast_to(np.asarray(value).astype(types[kind]), chunk.shape).ravel()
-        return self.arrow.array(flat, mask=np.isnan(flat) if kind == "number" else None)
+        own: Any = np.asarray(value)
+        missing = ~(np.abs(own.astype(np.float64)) < (np.inf if kind == "number" else BEYOND))
+        flat: Any = np.where(missing, 0, own).astype(types[kind])
+        flat, missing = (np.broadcast_to(each, chunk.shape).ravel() for each in (flat, missing))
+        return self.arrow.array(flat, mask=missing)
 
     def _flush(self) -> None:
         if self.waiting:

@@ -30,7 +30,7 @@ class Reader:
         """The YAML file as a new mapping. Raises SpecError as `loader.read`."""
         data = loader.content(path)
         self.files.append((path, data))
-        return loader.parse_bytes(data, path)
+        return loader.parse_spec(data, path)
 
     def resolve(self, kind: Kind, name: str) -> Path:
         """The file of a name. Raises UnknownName, SpecError."""

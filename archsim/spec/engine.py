@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
-from archsim.base.errors import SpecError
+from archsim.base.errors import InvalidValue, SpecError
 from archsim.base.json_types import JsonObject
 from archsim.base.units import parse_quantity
 from archsim.base.version import version_of
@@ -161,6 +161,15 @@ class EngineMemoryRules(EngineSection):
     online: Online | None = None
     cache_formats: dict[str, str] = Field(default_factory=dict)
 
+    @field_validator("non_torch")
+    @classmethod
+    def _from_one_device_on(cls, entries: tuple[NonTorch, ...]) -> tuple[NonTorch, ...]:
+        """Entries by devices, the first one from a single device on."""
+        devices = [entry.devices for entry in entries]
+        if devices[:1] != [1] or devices != sorted(set(devices)):
+            raise InvalidValue("an engine states `non_torch` from 1 device on, in rising order of `devices`")
+        return entries
+
 
 class KernelPrior(EngineSection):
     """Constants of a kernel class without a table, which `archsim calibrate` fits to runs on a vendor's devices.
@@ -210,7 +219,7 @@ class Scheduler(EngineSection):
 
     chunked_prefill_with_decode: bool
     context: Literal["model", "workload"] | Count
-    limits: tuple[Limits, ...] = (Limits.model_construct(tokens=8192, seqs=256),)
+    limits: Annotated[tuple[Limits, ...], Field(min_length=1)] = (Limits.model_construct(tokens=8192, seqs=256),)
 
 
 class Parallelism(EngineSection):

@@ -100,10 +100,19 @@ def _extend(path: Path, reader: Reader, depth: int = 0) -> loader.Node:
         return document
     if depth >= MAX_EXTENDS:
         raise SpecError(f"`extends` is nested more than {MAX_EXTENDS} deep, or in a circle", code="E111")
-    base = _extend(reader.resolve("models", parent), reader, depth + 1)
+    base = _extend(_parent(parent, document, reader), reader, depth + 1)
     for own in IDENTITY:
         base.pop(own, None)
     return loader.merge(base, document)
+
+
+def _parent(name: str, document: loader.Node, reader: Reader) -> Path:
+    """The file that `extends` names: a spec in YAML, whatever else could be read as a model."""
+    path = None if name == "-" else reader.resolve("models", name)
+    if path is None or path.suffix.lower() not in (".yaml", ".yml"):
+        message = f"`extends` reads only specs in YAML, not {quote(name)}"
+        raise SpecError(message, code="E109", span=document.value_mark("extends").span())
+    return path
 
 
 OTHERS = {

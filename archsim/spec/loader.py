@@ -7,7 +7,9 @@ neither memory nor time. An alias shares the value of its anchor instead of copy
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
@@ -42,6 +44,43 @@ def read(path: str | os.PathLike[str]) -> Node:
     Raises SpecError: E109 for a file that cannot be a spec, E105 to E107 and E111 for what is wrong inside it.
     """
     return parse_bytes(content(path), path)
+
+
+def parse_spec(data: bytes, path: str | os.PathLike[str]) -> Node:
+    """As `parse_bytes`, of a file that should be a spec. Where it has no field of one, the error quotes none of it: a
+    spec may name (`extends`) files that are nobody's business. Raises SpecError.
+    """
+    if _has_spec_fields(data):
+        return parse_bytes(data, path)
+    try:
+        parse_bytes(data, path)
+    except SpecError as error:
+        reason = error.message if error.code in UNQUOTED else "no spec"
+        message = reason if reason.startswith("cannot use") else f"cannot use {quote(path, 200)}: {reason}"
+        raise SpecError(message, code=error.code) from None
+    raise unusable(path, "none of its fields is one of a spec", "`archsim schema model` lists the fields")
+
+
+SPEC_FIELDS = frozenset({
+    "schema", "d_model", "vocab_size", "layers", "layer", "max_context", "extends", "hf_ids", "final_norm", "embedding",
+    "lineage", "vendor", "arch", "compute", "memory", "fabric", "applies_to", "variant_of", "mixture", "scheduler",
+    "parallelism", "software_devices", "kv", "weights", "attention", "bytes", "encoder",
+})  # fmt: skip
+"""Fields that say that a document is a model, a device, a machine, a format or an engine."""
+
+KEY = re.compile(rb"""(?:^|[{,])\s*["']?([a-z_]{2,20})["']?[ \t]*:""", re.MULTILINE)
+UNQUOTED = frozenset({"E106", "E109", "E111"})
+"""Errors of a file as a whole, which say nothing of what stands in it."""
+
+
+def _has_spec_fields(data: bytes) -> bool:
+    """Whether a text has, at the beginning of a line or in braces, a key of a spec or one that is spelt nearly so."""
+    found = {
+        key.decode() for key in re.findall(rb"""(?:^|[{,])\s*["']?([a-z_]{2,20})["']?[ \t]*:""", data, re.MULTILINE)
+    }
+    if found & SPEC_FIELDS:
+        return True
+    return any(get_close_matches(key, SPEC_FIELDS, n=1, cutoff=0.8) for key in sorted(found)[:100])
 
 
 def content(path: str | os.PathLike[str]) -> bytes:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from archsim.base.diagnostics import shorten
 from archsim.base.json_types import JsonObject
 from archsim.blocks import tiny
 from archsim.blocks.dispatch import About, Count, Fields, InvalidBlock, Spec
-from archsim.blocks.layer import Layer, check_names, count_layers, walk_layers
+from archsim.blocks.layer import MAX_REPEAT, Layer, check_names, count_layers, walk_layers
 from archsim.blocks.norm import Norm
 
 
@@ -118,7 +119,7 @@ class Tower(Spec):
     """
 
     name: Literal["vision", "audio"]
-    params: Count | None = None
+    params: Annotated[int, Field(strict=True, gt=0, le=10**15)] | None = None
     note: str | None = None
 
     @classmethod
@@ -203,10 +204,19 @@ class Model(Spec):
     }  # fmt: skip
     limits = {"d_model": tiny.WIDTH}
 
+    @field_validator("weights")
+    @classmethod
+    def _with_default(cls, weights: dict[str, str]) -> dict[str, str]:
+        """What no class of the file names is stored in bf16."""
+        return {"default": "bf16", **weights}
+
     @model_validator(mode="after")
     def _consistent(self) -> Model:
         if not self.layers:
             raise InvalidBlock("a model has at least one layer: `layers` is empty")
+        for stack in (self.layers, self.encoder.layers if self.encoder is not None else ()):
+            if (depth := count_layers(stack)) > MAX_REPEAT:
+                raise InvalidBlock(f"{shorten(f'{depth:,}', 40)} layers are more than the limit of {MAX_REPEAT:,}")
         check_names(self.layers)
         check_names(self.encoder.layers if self.encoder is not None else ())
         if (self.architecture == "encoder-decoder") != (self.encoder is not None):

@@ -97,6 +97,10 @@ def cells(name: str, value: object) -> Any:
     return np.asarray(np.nan if value is None else value)
 
 
+BEYOND = 2.0**63
+"""The first whole number that a column of 64 bits does not hold."""
+
+
 def flat_list(name: str, value: object, shape: tuple[int, ...]) -> list[Any]:
     """A column's values, one for each point; what is no number is None."""
     size = int(np.prod(shape))
@@ -122,6 +126,8 @@ def plain(name: str, value: Any) -> Any:
     if isinstance(value, np.ndarray):
         flat = value.ravel()
         if kind != "number" and flat.dtype == np.float64:
+            if not np.all(np.abs(flat) < BEYOND):  # and where it is no number
+                return [int(v) if isfinite(v) else None for v in flat.tolist()]
             flat = flat.astype(np.int64)
         found = flat.tolist()
         if kind != "number" or np.isfinite(flat).all():

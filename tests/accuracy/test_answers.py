@@ -276,3 +276,14 @@ def test_rates_count_as_the_seconds_of_a_token() -> None:
     assert as_seconds("time_us", values).tolist() == [4e-6]
     assert as_seconds("ttft_ms", values).tolist() == [4e-3]
     assert np.isnan(as_seconds("weights_gb", values)).all()
+
+
+@pytest.mark.parametrize("value", [1e300, "1e308", 10**30, "9" * 400, "inf", -1, "many", [1], {"a": 1}])
+@pytest.mark.parametrize(("op", "name"), [("gemm", "m"), ("attn_decode", "seq_kv"), ("moe", "experts"),
+                                          ("nccl_all_reduce", "bytes"), ("norm", "n")])  # fmt: skip
+def test_an_impossible_extent_costs_its_row_alone(tmp_path: Path, op: str, name: str, value: object) -> None:
+    """It is refused with a reason, the others are answered, and no library warns."""
+    rows = [t.kernel(op), {**t.kernel(op), name: value}, t.kernel(op)]
+    answer = archsim.validate(t.write(tmp_path / "k.json", rows, "json")).to_dict()
+    assert [row["id"] for row in answer["rows"]] == ["0", "2"]
+    assert [row["id"] for row in answer["refused"]] == ["1"] and name in answer["refused"][0]["reason"]

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from bounded import small_files
 
 from archsim.base.errors import OutputFailure, OutputRefused
 from archsim.base.output_file import OutputFile, check_output, replacing, write_bytes, write_text
@@ -114,17 +112,6 @@ def test_a_lock_that_was_left_behind_is_no_hindrance(tmp_path: Path) -> None:
     (tmp_path / ".b.lock").write_text("mine")
     write_text(tmp_path / "b", "x")
     assert {p.name for p in tmp_path.iterdir()} == {"a", "b", ".b.lock"}
-
-
-@contextmanager
-def small_files(most: int) -> Iterator[None]:
-    """Within, no file of this process can grow beyond `most` bytes."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("before", [None, "old"])

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.base.test_output_file import small_files
+from bounded import small_files
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -143,3 +143,35 @@ def test_embeddings_per_layer_need_their_table() -> None:
     document = {"name": "x", "d_model": 64, "vocab_size": 10, "layers": [layer]}
     with pytest.raises(SpecError, match="per_layer"):
         model_from(document)
+
+
+SMALL = """
+name: x
+d_model: 64
+vocab_size: 128
+layers:
+  - {repeat: 2, norm: {kind: rmsnorm}, attention: {kind: gqa, n_heads: 4, n_kv_heads: 2, d_head: 16},
+     ffn: {kind: swiglu, d_ff: 128}}
+"""
+
+
+@pytest.mark.parametrize("weights", ["{}", "{linear: fp8}", "{default: bf16}"])
+def test_weights_without_a_default_are_bf16(weights: str, tmp_path: Path, archsim: Any) -> None:
+    """What no class names is stored in 16 bits, as where nothing is said."""
+    path = tmp_path / "m.yaml"
+    path.write_text(SMALL + f"weights: {weights}\n")
+    assert load_model(str(path)).weights["default"] == "bf16"
+    for words in (("count", str(path)), ("estimate", str(path), "--hw", "t4"), ("explain", str(path), "kv_cache")):
+        assert archsim(*words).code == 0
+
+
+def test_sizes_have_limits(tmp_path: Path) -> None:
+    """Far beyond any model; they keep a file from costing hours."""
+    path = tmp_path / "m.yaml"
+    path.write_text(SMALL.replace("d_model: 64", "d_model: 1000000000000"))
+    with pytest.raises(SpecError, match="1000000000"):
+        load_model(str(path))
+    inner = "{repeat: 10000, ffn: {kind: swiglu, d_ff: 128}}"
+    path.write_text(SMALL + f"  - {{repeat: 10000, layers: [{inner}]}}\n")
+    with pytest.raises(SpecError, match="100,000,002 layers are more than the limit of 10,000"):
+        load_model(str(path))

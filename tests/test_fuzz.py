@@ -1,0 +1,39 @@
+"""A sample of the random inputs of `fuzz.py`, and those that once were too much."""
+
+from __future__ import annotations
+
+import pytest
+from fuzz import Outcome, outcomes, show
+
+KNOWN = (479, 1283, 3110, 3676, 4965, 7179)
+"""Inputs that ended in a defect, a hang or a library's warning."""
+
+
+def bad(found: list[Outcome]) -> str:
+    """The inputs that did what must not be."""
+    return "\n".join(show(outcome) for outcome in found if outcome.wrong)
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("start", range(10**6, 10**6 + 60, 20))
+def test_a_few_inputs(start: int) -> None:
+    """On every change."""
+    found = list(outcomes(0, range(start, start + 20)))
+    assert not bad(found), bad(found)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("start", range(2 * 10**6, 2 * 10**6 + 500, 50))
+def test_more_inputs(start: int) -> None:
+    """Of every kind."""
+    found = list(outcomes(0, range(start, start + 50)))
+    assert not bad(found), bad(found)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_inputs_that_were_too_much() -> None:
+    """Each of them was a different cause."""
+    found = list(outcomes(0, KNOWN))
+    assert not bad(found), bad(found)
