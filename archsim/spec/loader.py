@@ -55,9 +55,7 @@ def parse_spec(data: bytes, path: str | os.PathLike[str]) -> Node:
     try:
         parse_bytes(data, path)
     except SpecError as error:
-        reason = error.message if error.code in UNQUOTED else "no spec"
-        message = reason if reason.startswith("cannot use") else f"cannot use {quote(path, 200)}: {reason}"
-        raise SpecError(message, code=error.code) from None
+        raise _without_text(error, path) from None
     raise unusable(path, "none of its fields is one of a spec", "`archsim schema model` lists the fields")
 
 
@@ -67,6 +65,19 @@ SPEC_FIELDS = frozenset({
     "parallelism", "software_devices", "kv", "weights", "attention", "bytes", "encoder",
 })  # fmt: skip
 """Fields that say that a document is a model, a device, a machine, a format or an engine."""
+
+
+def _without_text(error: SpecError, path: str | os.PathLike[str]) -> SpecError:
+    """The error with its place, and with nothing that stands in the file."""
+    if error.span is None:
+        return error
+    known = error.code in UNQUOTED
+    span = error.span._replace(text="")
+    return SpecError(
+        error.message if known else f"{quote(path, 200)} is no spec",
+        code=error.code, span=span, label=error.label if error.code == "E109" else "",
+    )  # fmt: skip
+
 
 KEY = re.compile(rb"""(?:^|[{,])\s*["']?([a-z_]{2,20})["']?[ \t]*:""", re.MULTILINE)
 UNQUOTED = frozenset({"E106", "E109", "E111"})

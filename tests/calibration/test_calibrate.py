@@ -187,3 +187,20 @@ def test_a_dry_refit_leaves_the_file(tmp_path: Path, archsim: Callable[..., Any]
     before = (OWN / "engines.yaml").read_text("utf-8")
     done = archsim("calibrate", "--from", str(path), "--out", str(tmp_path), "--dry-run")
     assert done.code == 0 and (tmp_path / "engines.yaml").read_text("utf-8") == before
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [t.point(0.0, 0.0), t.point(-1.0), t.point(isl=10**30)],
+        [t.kernel("norm", m="", n="") for _ in range(20)],
+        [t.kernel("gemm", m=1e300) for _ in range(20)],
+        [t.run(value=0.0), t.run(value="x"), t.run(isl="many")],
+    ],
+)
+def test_rows_that_nothing_can_be_fitted_to(rows: list[dict[str, Any]], tmp_path: Path, archsim: Any) -> None:
+    """An answer or an error in words, and nothing written."""
+    table = t.write(tmp_path / "t.csv", rows)
+    done = archsim("calibrate", "--from", str(table), "--dry-run", "--out", str(tmp_path / "c"))
+    assert done.code in (0, 3), done.err
+    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
