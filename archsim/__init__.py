@@ -13,7 +13,21 @@ from typing import TYPE_CHECKING, Any
 from archsim.base.version import VERSION
 
 if TYPE_CHECKING:
-    from archsim.api import claims, compare, count, diff, estimate, evolve, fit, report, survey, sweep, trace, validate
+    from archsim.api import (
+        claims,
+        compare,
+        count,
+        diff,
+        estimate,
+        evolve,
+        fit,
+        fits,
+        report,
+        survey,
+        sweep,
+        trace,
+        validate,
+    )
     from archsim.base.errors import ArchsimError
     from archsim.importers.opening import load_model
     from archsim.spec.load import load_hardware
@@ -29,6 +43,7 @@ _LAZY = {
     "estimate": "archsim.api",
     "evolve": "archsim.api",
     "fit": "archsim.api",
+    "fits": "archsim.api",
     "load_hardware": "archsim.spec.load",
     "load_model": "archsim.importers.opening",
     "report": "archsim.api",
@@ -48,6 +63,7 @@ __all__ = [
     "estimate",
     "evolve",
     "fit",
+    "fits",
     "load_hardware",
     "load_model",
     "report",

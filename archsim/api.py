@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from archsim.measure.model_check import ModelCheck
     from archsim.memory.check_fit import Fit
     from archsim.predict.estimate import Estimate
+    from archsim.predict.fits import Fits
     from archsim.predict.timeline import Trace
     from archsim.render.html.document import Report
     from archsim.spec.hardware import Hardware
@@ -63,6 +64,13 @@ def fit(model: AnyModel, hw: AnyDevice, **options: Unpack[o.FitOptions]) -> Fit:
     args = _given(options, o.FitOptions)
     spec, hint = _opened(model, args.get("set", ()))
     return fitted(spec, _device(hw), **_only(args, o.FitArguments, weights=hint))
+
+
+def fits(hw: AnyDevice, **options: Unpack[o.FitsOptions]) -> Fits:
+    """Which models of the catalog one device holds, in which weight formats, and how fast each decodes."""
+    from archsim.predict.fits import fits as held
+
+    return held(_device(hw), **_given(options, o.FitsOptions))
 
 
 def compare(

@@ -6,7 +6,7 @@ Defaults stand behind each option; an option that is None counts as not given.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Literal, TypedDict
 
 Range = str | int | Iterable[int]
@@ -158,6 +158,16 @@ class EstimateOptions(EstimateArguments, Changes):
 
 class FitOptions(FitArguments, Changes):
     """Options of `archsim.fit`."""
+
+
+class FitsOptions(TypedDict, total=False):
+    """Options of `archsim.fits`."""
+
+    context: int | None  # tokens of the request that must fit; the engine's default
+    engine: str
+    weights: str | None  # this format alone; the checkpoint's own and those that the engine offers
+    kv_cache_dtype: str | None
+    progress: Callable[[int, int], None]  # told how many models are done, and of how many
 
 
 class CompareOptions(RangeArguments, Changes, total=False):

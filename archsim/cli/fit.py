@@ -11,6 +11,7 @@ from archsim.base.json_types import JsonObject
 from archsim.cli import fit_options as f
 from archsim.cli import options as o
 from archsim.cli import output
+from archsim.cli.fit_catalog import print_catalog
 
 if TYPE_CHECKING:
     from archsim.memory.check_fit import Fit
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 def fit(
     context: typer.Context,
-    model: o.Model,
     hw: f.DevicesAsked,
+    model: f.ModelAsked = None,
     devices: f.Devices = None,
     tp: o.Tp = None,
     pp: o.Pp = None,
@@ -59,9 +60,13 @@ def fit(
 ) -> None:
     """Whether it starts, how many KV tokens are left, and which flag to turn.
 
-    The answer is that of the engine: its memory fraction, page size and activations, at the version given.
+    Without MODEL: every model of the catalog that the device holds, and how fast each decodes. The answer is that of
+    the engine: its memory fraction, page size and activations, at the version given.
     """
     names = [name.strip() for text in hw for name in text.split(",") if name.strip()]
+    if model is None:
+        print_catalog(names, context.params)
+        return
     forms: list[str | None] = [form.strip() for form in (weights or "").split(",") if form.strip()]
     answers = [_answer(model, name, {**context.params, "weights": form}) for name in names for form in forms or [None]]
     _print(answers, (model, names), context.params)
@@ -103,7 +108,7 @@ def _print(answers: Sequence[Fit], asked: tuple[str, list[str]], params: JsonObj
 def _document(answers: Sequence[Fit]) -> JsonObject:
     if len(answers) == 1:
         return answers[0].to_dict()
-    return {"schema": "archsim.fits/1", "answers": [answer.to_dict() for answer in answers]}
+    return {"schema": "archsim.fit_devices/1", "answers": [answer.to_dict() for answer in answers]}
 
 
 def _page(answer: Fit, asked: tuple[str, list[str]], params: JsonObject) -> Any:

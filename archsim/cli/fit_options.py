@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from archsim.base.errors import ArchsimError
-from archsim.cli.options import devices, formats, tokens
+from archsim.cli.options import devices, formats, models, tokens
 
 
 def rate(text: str | float) -> float:
@@ -29,6 +29,12 @@ def layers(text: str | int) -> int:
     return int(str(text)[:9])
 
 
+ModelAsked = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODEL", autocompletion=models, help="Catalog name, alias, Hugging Face id, or path; all without one."
+    ),
+]
 DevicesAsked = Annotated[
     list[str],
     typer.Option(
@@ -43,7 +49,7 @@ Devices = Annotated[
 Length = Annotated[
     int | None,
     typer.Option(
-        "--max-model-len", "--ctx", "--ctx-size", "-c", "--context-length", "--max-seq-len", "--num-ctx",
+        "--max-model-len", "--context", "--ctx", "--ctx-size", "-c", "--context-length", "--max-seq-len", "--num-ctx",
         parser=tokens, metavar="N", help="Tokens of the request that must fit; 32k means x 1024.",
     ),
 ]  # fmt: skip

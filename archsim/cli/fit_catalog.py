@@ -1,0 +1,46 @@
+"""`archsim fit --hw HW` without a model: what a device holds of the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from archsim.base.errors import UsageError
+from archsim.base.json_types import JsonObject
+from archsim.cli import options as o
+from archsim.cli import output
+
+OF_THE_CATALOG = frozenset({"max_model_len", "engine", "weights", "kv_cache_dtype"}) | frozenset({
+    "model", "hw", "check", "set_", "with_", "json", "format", "verbose", "quiet", "no_color",
+})  # fmt: skip
+"""Parameters that a question about all models may have."""
+
+
+def print_catalog(names: Sequence[str], params: JsonObject) -> None:
+    """What one device holds of the catalog."""
+    from archsim import api
+    from archsim.cli.sweep import Progress
+    from archsim.render.pages import fits as fits_page
+
+    defaults = {"batch": 1, "input_len": 2048, "output_len": 256, "n_cpu_moe": 0, "max_loras": 0, "max_lora_rank": 16}
+    more = [name for name, value in params.items()
+            if name not in OF_THE_CATALOG and value not in (None, False, defaults.get(name))]  # fmt: skip
+    if len(names) != 1 or more or params["set_"] or params["with_"]:
+        what = f"`--{more[0].replace('_', '-')}`" if more else "more than one device, or a changed spec,"
+        hint = "for example `archsim fit llama3.1-8b --hw h100`; without a model: `archsim fit --hw h100 --context 8k`"
+        raise UsageError(f"{what} needs a MODEL", hints=(hint,))
+    shown: list[Progress] = []
+
+    def progress(done: int, total: int) -> None:
+        shown.extend([] if shown else [Progress(total, "models")])
+        shown[0](done)
+
+    found = api.fits(
+        names[0], context=params["max_model_len"], engine=params["engine"], weights=params["weights"],
+        kv_cache_dtype=params["kv_cache_dtype"], progress=progress,
+    )  # fmt: skip
+    for line in shown:
+        line.end()
+    output.emit_answer(
+        o.Layout.json if params["json"] else params["format"], params["no_color"], found.to_dict,
+        lambda: fits_page.page(found, hw=names[0], verbose=params["verbose"]), rows=lambda: found.to_dict()["rows"],
+    )  # fmt: skip

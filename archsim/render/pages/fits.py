@@ -1,0 +1,47 @@
+"""`archsim fit --hw HW` without a model, as a page: what the device holds."""
+
+from __future__ import annotations
+
+from archsim.base.units import format_count, format_rate
+from archsim.predict.fits import FitRow, Fits, widest
+from archsim.render.command_line import command_line, try_section
+from archsim.render.page import Page, Row, Section, plural, row
+
+HEADER = ("parameters", "weights", "longest request", "decode, batch 1")
+
+
+def page(found: Fits, *, hw: str, verbose: bool = False) -> Page:
+    """The models that fit, largest first: in the widest weights that do, or in all with `verbose`. hw: as typed."""
+    fitting = [line for line in found.rows if line.fits]
+    shown = fitting if verbose else list(widest(found))
+    models, held = {line.model for line in found.rows}, {line.model for line in fitting}
+    length = "the engine's default length" if found.context is None else f"{found.context:,} tokens"
+    head = (f"What fits on one {found.hardware.name}", f"{found.engine} · one request of {length}")
+    below = [f"{len(held):,} of {plural(len(models), 'model')} fit"]
+    if len(shown) < len(fitting):
+        below.append(f"in the widest weights that fit; -v lists all {len(fitting):,} formats")
+    if found.refused:
+        below.append(f"{plural(len(found.refused), 'name')} without an answer, with reasons in `--json`")
+    section = Section(
+        title="Model", rows=tuple(map(_row, shown)), align="lrlrr", header=HEADER, below=tuple(below), wrap=False
+    )
+    return Page(head=head, sections=(section, *_next(shown, hw)))
+
+
+def _row(line: FitRow) -> Row:
+    longest = "no limit" if line.max_model_len is None else f"{line.max_model_len:,}"
+    speed = "" if line.tpot_s is None else format_rate(1 / line.tpot_s, "tok/s")
+    return row(line.model, format_count(line.params), line.weights, longest, speed)
+
+
+def _next(shown: list[FitRow], hw: str) -> list[Section]:
+    """Commands about the largest that fits."""
+    if not shown:
+        return []
+    first = shown[0]
+    return [
+        try_section([
+            (command_line("fit", first.model, hw=hw, weights=first.weights), "what is left, and what holds more"),
+            (command_line("estimate", first.model, hw=hw, weights=first.weights), "how fast it is"),
+        ])
+    ]  # fmt: skip

@@ -1,0 +1,60 @@
+"""`archsim fit --hw HW` without a model: every model and format of the catalog, as `fit` answers for it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import archsim as a
+from archsim.predict import fits as module
+from archsim.spec import catalog
+
+FEW = ("llama3.1-8b", "llama3-70b", "qwen2.5-0.5b", "gpt-oss-20b", "bert-base", "mamba-2.8b")
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A catalog of six models, and a name without a spec."""
+    entries = [entry for entry in catalog.names("models") if entry.name in FEW or entry.path is None][:7]
+    entries += [entry for entry in catalog.names("models") if entry.name in FEW and entry not in entries]
+    monkeypatch.setattr(module, "names", lambda kind: entries)
+
+
+@pytest.mark.parametrize("engine", ["generic", "vllm", "llamacpp"])
+def test_rows_are_those_of_fit(few: None, engine: str) -> None:
+    """Verdict, longest request and tokens; those that fit first, by parameters falling; one row a format."""
+    found = a.fits("rtx-4090", context=4096, engine=engine)
+    assert {row.model for row in found.rows} == set(FEW)
+    assert len({(row.model, row.weights) for row in found.rows}) == len(found.rows)
+    keys = [(not row.fits, -row.params) for row in found.rows]
+    assert keys == sorted(keys)
+    for row in found.rows:
+        plain = a.load_model(row.model).weights
+        weights = None if row.weights in plain.values() else row.weights
+        answer = a.fit(row.model, "rtx-4090", engine=engine, weights=weights, max_model_len=4096, suggest=False)
+        assert row.fits == answer.fits
+        if row.fits:
+            assert (row.max_model_len, row.kv_tokens) == (answer.longest, answer.kv_tokens)
+        assert (row.tpot_s is not None) == (row.fits and answer.model.cached)
+
+
+def test_the_object(archsim: Any, few: None) -> None:
+    """The keys of `archsim.fits/1`, and why a name has no row."""
+    result = archsim("fit", "--hw", "rtx-4090", "--context", "4k", "--engine", "llama.cpp", "--json")
+    assert result.code == 0
+    data = json.loads(result.out)
+    assert (data["schema"], data["hardware"]) == ("archsim.fits/1", "rtx-4090")
+    keys = {"model", "params", "weights", "fits", "max_model_len", "kv_tokens", "tpot_s"}
+    assert data["rows"] and all(set(row) == keys for row in data["rows"])
+    assert all(set(line) == {"model", "reason"} and line["reason"] for line in data["refused"])
+    assert {"llama3-70b", "gguf_q2_k"} <= {value for row in data["rows"] for value in row.values()}
+
+
+def test_the_page(archsim: Any, few: None) -> None:
+    """One line a model, in the widest weights that fit; a row a point in CSV."""
+    out = archsim("fit", "--hw", "rtx-4090").out
+    assert "What fits on one" in out and out.count("llama3.1-8b") == 1
+    assert "model,params,weights" in archsim("fit", "--hw", "rtx-4090", "--format", "csv").out
+    assert archsim("fit", "--hw", "rtx-4090,h100").code == 2
