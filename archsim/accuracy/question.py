@@ -27,10 +27,15 @@ VERSION = re.compile(r"[~v]?[0-9]+(\.[0-9x]+)+\S*")
 """A version as engines number them; a date or a year is none."""
 
 
+STATIC = re.compile(r"\bstatic batch", re.IGNORECASE)
+"""What sources write behind an engine's name where in-flight batching was off."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """What was run. model, device: as spelt. weights, kv: formats, None for the model's own. isl, osl, batch: None
     where not stated. definition: what was divided by what. memory_share, longest, total_gib: as the engine was told.
+    static: batches start and end together, with in-flight batching off.
     """
 
     model: str
@@ -51,6 +56,7 @@ class Run:
     memory_share: float | None = None
     longest: int | None = None
     total_gib: float | None = None
+    static: bool = False
     notes: tuple[str, ...] = ()
 
     @property
@@ -119,6 +125,7 @@ def run_of(row: JsonMapping) -> Run:
         definition=str(row.get("definition") or ""), **dict(stated),
         memory_share=real(row, "gpu_memory_utilization"), longest=whole(row, "max_model_len"),
         total_gib=real(row, "device_total_gib"), notes=notes,
+        static=STATIC.search(str(row.get("engine"))) is not None,
     )  # fmt: skip
 
 

@@ -100,16 +100,20 @@ def _all_over_wall(times: RunTimes, run: Run) -> Prediction:
 
 def _steady_rate(times: RunTimes, run: Run) -> Prediction:
     """Output tokens of the whole system while `batch` requests are always in flight, or, by an engine without a
-    scheduler, start and end together. Where the batch is the engine's own largest, how much memory it has left for
-    the cache is as uncertain as its own needs are.
+    scheduler or with in-flight batching off, start and end together. Where the batch is the engine's own largest, how
+    much memory it has left for the cache is as uncertain as its own needs are.
     """
-    if not capacity.queues(run.engine):
+    if not capacity.queues(run.engine) or (run.static and run.batch):
         return _generated_over_wall(times, run)
     if run.batch:
         return _steady_rate_of(times, run, *_load(run))
     _, isl, osl = _load(run, own_batch=True)
     whole = replace(run, isl=isl, osl=osl)
-    found = [_steady_rate_of(times, run, n, isl, osl) for n in capacity.largest_batches(whole)]
+    if run.static:  # caches are set aside for whole requests
+        sizes = capacity.largest_batches(replace(run, isl=isl + osl, osl=1))
+        found = [_generated_over_wall(times, replace(whole, batch=n)) for n in sizes]
+    else:
+        found = [_steady_rate_of(times, run, n, isl, osl) for n in capacity.largest_batches(whole)]
     least, middle, most = (span.expected for span in found)
     full = capacity.most_held(whole)
     fullest = times.served(run, full, isl, osl, full).tpot.inverse(full * run.replicas)

@@ -93,7 +93,7 @@ class RunTimes:
         """The estimate of a run's model, device, plan and formats for a batch of equal requests."""
         asked = replace(
             run, devices=1, metric="", definition="", isl=None, osl=None, batch=None, memory_share=None,
-            longest=None, total_gib=None, notes=(),
+            longest=None, total_gib=None, static=False, notes=(),
         )  # fmt: skip
         return self._estimate(asked, max(batch, 1), max(isl, 1), max(osl, 1))
 

@@ -287,3 +287,16 @@ def test_an_impossible_extent_costs_its_row_alone(tmp_path: Path, op: str, name:
     answer = archsim.validate(t.write(tmp_path / "k.json", rows, "json")).to_dict()
     assert [row["id"] for row in answer["rows"]] == ["0", "2"]
     assert [row["id"] for row in answer["refused"]] == ["1"] and name in answer["refused"][0]["reason"]
+
+
+def test_static_batches_set_whole_requests_aside(tmp_path: Path) -> None:
+    """With in-flight batching off, fewer requests run, together from the first prompt to the last token."""
+    shared = {"batch": None, "isl": 1024, "osl": 512, "device": "a100-sxm-80gb", "model": "llama2-13b"}
+    rows = [
+        t.run("throughput_tok_s", **shared, engine="TensorRT-LLM"),
+        t.run("throughput_tok_s", **shared, engine="TensorRT-LLM (static batching)"),
+        t.run("throughput_tok_s", **shared | {"batch": 16}, engine="TensorRT-LLM (static batching)"),
+        t.run("throughput_tok_s", **shared | {"batch": 16}, engine="TensorRT-LLM", definition="gen_over_wall"),
+    ]
+    flight, static, sixteen, wall = (float(row[2]) for row in _predictions(tmp_path, rows))
+    assert sixteen == wall and sixteen < static < flight
