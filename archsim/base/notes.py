@@ -36,7 +36,7 @@ def notes_to_dict(assumptions: Iterable[Note], warnings: Iterable[Note]) -> dict
     return found
 
 
-URGENT = ("A11", "A19", "A28", "A29")
+URGENT = ("A11", "A19", "A28", "A29", "A35")
 """Assumptions that a reader must see before the figures: a format or an engine that nobody named, rules older
 than the engine, and what of a checkpoint is left out."""
 
@@ -102,6 +102,7 @@ NOTES: dict[str, str] = {
     "A32": "What times of an evolution are of: one sequence on one device, whether it fits or not.",
     "A33": "Layers that only one of two models has: the first layers stay, and the pattern goes on.",
     "A34": "Parts that are named and not counted: prediction modules, towers, pre-training heads.",
+    "A35": "A word for a format means the scheme of its family that the checkpoint is stored in.",
     "W01": "Prompt and answer are longer than the context that the model was made for.",
     "W02": "The batch is smaller than the number of data-parallel replicas: some are idle.",
     "W03": "`--concurrency` is ignored: the KV cache has no room for one request, or the model does not decode.",

@@ -56,6 +56,9 @@ def choose_formats(
     """
     asked, notes = _for_model(model, None if weights in (None, "auto") else str(weights))
     asked = engine_file_type(model, asked, engine)
+    if own := own_scheme(model, asked):
+        text = f"the checkpoint of {model.name} is in {own}: that is what --weights {asked} means here"
+        asked, notes = None, [*notes, Note("A35", text)]
     name, chosen, tensors = _weights(model, asked, imatrix)
     sixteen = load_format("fp16" if chosen[DEFAULT].name == "fp16" else "bf16").format()
     kv = cache_format(kv_cache_dtype)
@@ -63,6 +66,19 @@ def choose_formats(
         kv, why = _usual_cache(engine, name if asked else None, sixteen)
         notes.append(Note("A10", f"KV cache in {kv.name} ({why} unless --kv-cache-dtype says otherwise)"))
     return Formats(name=name, weights=chosen, kv=kv, activations=sixteen, assumptions=tuple(notes), tensors=tensors)
+
+
+FAMILIES = {"fp8": frozenset({"fp8_block"})}
+"""A word for a format -> schemes of the same arithmetic that it can mean where a checkpoint is stored in them."""
+
+
+def own_scheme(model: Model, asked: str | None) -> str | None:
+    """The scheme that the model's checkpoint is stored in, where what is asked for is a word for its family: engines
+    load the scales that are there, and do not quantise anew. None where nothing stands for anything.
+    """
+    meant = FAMILIES.get(load_format(asked).name, frozenset()) if asked is not None else frozenset()
+    stored = {model.weights[role] for role in ("linear", "expert") if role in model.weights}
+    return min(stored) if stored and stored <= meant else None
 
 
 def engine_file_type(model: Model, asked: str | None, engine: str) -> str | None:
