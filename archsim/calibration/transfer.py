@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 MOST = 400
 """Rows of one group that are looked at, so that no group outweighs the others."""
 
+ENOUGH = 4
+"""Devices from which on both ends of an interval are told apart."""
+
 WAITING = 3.0
 """Host time of a group's rows from which on it says more of the loop that timed it than of the device, in us."""
 
@@ -75,8 +78,9 @@ ELSEWHERE = (*HERE, Carried(False, 0.5), Carried(False, 0.0))
 
 
 class GradePredictions(NamedTuple):
-    """Rows of one group at one grade: predictions by what is carried over, their regimes, and the truth."""
+    """Rows of one group at one grade: its device, predictions by what is carried over, their regimes, and the truth."""
 
+    device: str
     by_carried: Mapping[Carried, Floats]
     regime: Ints
     truth: Floats
@@ -111,7 +115,7 @@ def _predict_by_grade(group: Group, hardware: Hardware, known: Store) -> dict[st
             fit = nearest(left, query, carried.surfaces, carried.trust).fitted
             by_carried[carried] = bounded_kernel_seconds(model, group.call, clock.machine, fit)
         regime = model.regime(group.call, bound / by_carried[HERE[0]])
-        found[grade] = GradePredictions(by_carried, regime, group.seconds)
+        found[grade] = GradePredictions(key.device, by_carried, regime, group.seconds)
     return found
 
 
@@ -122,11 +126,51 @@ def _level(parts: list[GradePredictions]) -> JsonObject:
     errors = {each: float(np.median(np.abs(values / truth - 1))) for each, values in predicted.items()}
     carried = min(errors, key=lambda each: errors[each])
     best = predicted[carried]
+    even = _few(parts)
     interval = {}
     for code in range(4):
         here = regime == code
         here = here if here.sum() >= FEW else np.ones(len(truth), bool)
-        low, high = fitting.quantiles(best[here], truth[here])
+        low, high = _ends(best[here], truth[here], even)
         interval[str(code)] = [round(min(low, 0.0), 3), round(max(high, 0.0), 3)]
     level: JsonObject = {"interval": interval, **carried._asdict(), "median": round(errors[carried], 4)}
-    return level
+    return level | {"errors": _level_errors(parts, carried)}
+
+
+def _few(parts: list[GradePredictions]) -> bool:
+    """Whether errors are of few devices: those of one are about the opposite of another's, and a further device may lie
+    on either side.
+    """
+    return 1 < len({part.device for part in parts}) < ENOUGH
+
+
+def _ends(predicted: Floats, truth: Floats, even: bool) -> tuple[float, float]:
+    """Both ends of the interval. even: as wide on either side."""
+    if not even:
+        return fitting.quantiles(predicted, truth)
+    rest = np.abs(np.log(truth / predicted))
+    half = float(np.quantile(rest, 1 - 2 * fitting.TAIL))
+    return -half, half
+
+
+def _level_errors(parts: list[GradePredictions], carried: Carried) -> dict[str, float]:
+    """Error figures of a grade: rows, devices, median, p90, bias; the width of its interval, as a factor; and the share
+    of each device's rows inside the interval that the other devices show (of one device alone: its own).
+    """
+    predicted, truth = (np.concatenate(column) for column in ([p.by_carried[carried] for p in parts],
+                                                              [p.truth for p in parts]))  # fmt: skip
+    device = np.concatenate([np.full(len(p.truth), p.device) for p in parts])
+    inside, even = np.zeros(len(truth), bool), _few(parts)
+    for name in np.unique(device):
+        here = device == name
+        others = ~here if (~here).any() else here
+        low, high = _ends(predicted[others], truth[others], even)
+        rest = np.log(truth[here] / predicted[here])
+        inside[here] = (rest >= low) & (rest <= high)
+    low, high = _ends(predicted, truth, even)
+    found = fitting.errors(predicted, truth)
+    return {
+        "rows": found.rows, "devices": len(np.unique(device)), "median": round(found.median, 4),
+        "p90": round(found.p90, 4), "bias": round(found.bias, 4), "covered": round(float(inside.mean()), 3),
+        "width": round(float(np.exp(high - low)), 2),
+    }  # fmt: skip

@@ -242,6 +242,9 @@ def build_index(folder: Path) -> JsonObject:
     for name, file in (("levels", "transfer.yaml"), ("engines", "engines.yaml")):
         path = folder / file
         beside[name] = json.loads(json.dumps(read(path)[name])) if path.is_file() else {}
+    for by_grade in beside["levels"].values():
+        for level in by_grade.values():
+            level.pop("errors", None)
     for engine, measured in beside["engines"].items():
         measured.pop("host_errors", None)
         entries += _of_runs(engine, measured.pop("fits", ()))

@@ -125,7 +125,50 @@ def _unseen_errors(name: str, errors: JsonMapping) -> tuple[Any, ...]:
     return row(name, f"{errors['rows']:,}", *(v.share(errors[key]) for key in ("median", "mean", "p90")))
 
 
-PARTS: Sequence[Callable[[], str]] = (engines, calibrations)
+DISTANCES = {
+    "engine": "By another engine's fit on the same device",
+    "device": "From devices of another architecture with the same kind of memory",
+    "class": "From devices with another kind of memory",
+    "datasheet": "From no device: the usual constants of the class",
+}
+"""What a fit is carried over to, in order of distance."""
+
+CARRIED = ("shapes", "devices", "median", "p90", "bias", "in 80 %", "width")
+
+
+def transfers() -> str:
+    """Errors of what stands for a device, or an engine, that was not fitted, by class and distance."""
+    from archsim.spec.catalog import data_roots
+    from archsim.spec.loader import read
+
+    levels = read(data_roots("hardware")[-1] / "calibration" / "transfer.yaml")["levels"]
+    intro = (
+        "## Kernels, carried over",
+        "Every table was predicted without what it would otherwise use: its engine's own fits, or all fits of its "
+        "device. In 80 %: inside the interval that the other devices show; width: upper over lower end of the "
+        "interval; narrow: formats of less than 16 bits.",
+    )
+    tables = tuple(
+        Section(title=title, rows=tuple(rows), header=CARRIED, align="lrrrrrrr")
+        for grade, title in DISTANCES.items()
+        if (
+            rows := [
+                _carried(name, by[grade]["errors"]) for name, by in levels.items() if "errors" in by.get(grade, ())
+            ]
+        )
+    )
+    return "\n\n".join(intro) + "\n\n" + render(Page(head=(), sections=tables))
+
+
+def _carried(name: str, errors: JsonMapping) -> tuple[Any, ...]:
+    figures = [v.share(errors[key]) for key in ("median", "p90")]
+    return row(
+        name, f"{errors['rows']:,}", f"{errors['devices']}", *figures, f"{100 * errors['bias']:+.1f} %",
+        v.share(errors["covered"]), f"{errors['width']:.1f}×",
+    )  # fmt: skip
+
+
+PARTS: Sequence[Callable[[], str]] = (engines, transfers, calibrations)
 """What follows the runs, in this order: each gives Markdown under a heading of the second level, or nothing."""
 
 
