@@ -37,6 +37,7 @@ class Logits(StrEnum):
 class By(StrEnum):
     """What kernels are summed over; or the whole at several contexts."""
 
+    part = "part"
     op = "op"
     block = "block"
     phase = "phase"

@@ -32,14 +32,20 @@ class Group:
 
 def by_part(phase: StepTime) -> list[Group]:
     """The phase's kernels by part of the model, the longest first."""
+    return _sort_groups(_parts(phase), collective_counts=True)
+
+
+def _parts(phase: StepTime) -> dict[str, list[KernelTime]]:
     found: dict[str, list[KernelTime]] = {}
     for op in phase.ops:
         found.setdefault(part_of(op, phase.name), []).append(op)
-    return _sort_groups(found, collective_counts=True)
+    return found
 
 
 def by(phase: StepTime, what: str) -> list[Group]:
-    """The phase's kernels by op, block, kind or phase, the longest first."""
+    """The phase's kernels by part of the model, op, block, kind or phase, the longest first."""
+    if what == "part":
+        return _sort_groups(_parts(phase))
     if what == "phase":
         return [_sum_group(phase.name, list(phase.ops))]
     return _sort_groups(group(phase.ops, what))

@@ -33,7 +33,25 @@ def with_breakdown(e: Estimate, what: str | None) -> JsonObject:
         data["by"] = {what: [found.to_dict() for found in _contexts(e)]}
     elif what is not None:
         data["by"] = {phase.name: [g.to_dict() for g in by(phase, what)] for phase in _phases(e)}
+        if what in SHARES:
+            for phase in _phases(e):
+                data["phases"][phase.name][SHARES[what]] = shares(phase, what)
     return data
+
+
+SHARES = {"part": "parts", "op": "ops"}
+"""What a phase is broken down by -> the key of the phase that holds the shares."""
+
+
+def shares(phase: StepTime, what: str) -> list[JsonObject]:
+    """Seconds of each part or op, which add up to the phase: of a pipeline, to its time and not to that of its stages
+    one after another.
+    """
+    groups = by(phase, what)
+    ideal = float(phase.ideal_s) / (sum(g.ideal_s for g in groups) or 1.0)
+    return [
+        {what: g.name, "ideal_s": g.ideal_s * ideal, "expected_s": g.expected_s * float(phase.busy)} for g in groups
+    ]
 
 
 def as_rows(e: Estimate, what: str | None) -> list[JsonObject]:
