@@ -17,6 +17,7 @@ from archsim.accuracy.times import RunTimes
 from archsim.accuracy.validation import Validation
 from archsim.base.errors import ArchsimError
 from archsim.base.number import exp
+from archsim.base.progress import counted
 from archsim.spec.load import load_hardware
 from archsim.timing.calibration import Store
 from archsim.timing.classes.call import KernelCall
@@ -69,7 +70,7 @@ def validate_table(table: Table, times: RunTimes) -> Validation:
     evidence = np.full(count, "", dtype=object)
     reasons: dict[int, str] = {}
     timers = Timers(times.store)
-    for part in parts(table):
+    for part in counted(list(parts(table)), f"kernels of {table.name}"):
         try:
             usable, found = predict_rows(part, timers)
         except ArchsimError as error:

@@ -20,6 +20,7 @@ from archsim.accuracy.validation import Validation
 from archsim.base.diagnostics import quote
 from archsim.base.errors import ArchsimError, UsageError
 from archsim.base.json_types import JsonMapping
+from archsim.base.progress import counted
 
 if TYPE_CHECKING:
     from archsim.base.arrays import Ints
@@ -216,7 +217,7 @@ def validate_table(table: Table, times: RunTimes) -> Validation:
     """Every row predicted or refused with a reason."""
     found: list[RowPrediction] = []
     refused: list[Refused] = []
-    for row in range(len(table)):
+    for row in counted(range(len(table)), f"rows of {table.name}"):
         asked = table.question(row)
         try:
             found.append(predict_row(row, asked, times))

@@ -14,6 +14,7 @@ from archsim.accuracy.times import RunTimes
 from archsim.accuracy.validation import Validation
 from archsim.base.errors import ArchsimError, UsageError
 from archsim.base.json_types import JsonMapping
+from archsim.base.progress import counted
 
 ANSWERED = ("tpot_ms", "ttft_ms")
 DEGREES = ("tp_size", "pp_size", "attention_dp_size", "moe_ep_size")
@@ -23,7 +24,7 @@ def validate_table(table: Table, times: RunTimes) -> Validation:
     """Both metrics of every row predicted or refused with a reason."""
     found: list[RowPrediction] = []
     refused: list[Refused] = []
-    for row in range(len(table)):
+    for row in counted(range(len(table)), f"rows of {table.name}"):
         try:
             answers = list(predict_rows(row, table.question(row), times))
         except (ArchsimError, ArithmeticError, LookupError, TypeError, ValueError) as error:

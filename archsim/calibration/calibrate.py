@@ -13,6 +13,7 @@ import numpy as np
 from archsim.accuracy.table import LARGEST_EXTENT, Group, Key, merge_groups
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.base.output_file import make_folder, write_bytes
+from archsim.base.progress import counted
 from archsim.calibration import fitting
 from archsim.calibration.fitting import Errors, Options
 from archsim.calibration.writing import write_yaml
@@ -80,7 +81,8 @@ def calibrate(
 ) -> dict[EngineStack, list[ClassFit]]:
     """Fits for every stack of some tables. hardware: by the device names of the tables."""
     found: dict[EngineStack, list[ClassFit]] = {}
-    for stack, group in sorted(gather_groups(groups, hardware), key=lambda each: _quantises(each[1].key)):
+    ordered = sorted(gather_groups(groups, hardware), key=lambda each: _quantises(each[1].key))
+    for stack, group in counted(ordered, "groups of kernels"):
         machine = DeviceRates(hardware[group.key.device])
         fixed = known_constants(group.key, found.get(stack, ()))
         found.setdefault(stack, []).append(fit(group, machine, options, fixed))

@@ -9,6 +9,7 @@ import typer
 
 from archsim.cli import options as o
 from archsim.cli import output
+from archsim.cli.progress import progress
 
 
 def calibrate(
@@ -41,9 +42,10 @@ def calibrate(
     from archsim.render.flat import flatten
     from archsim.render.pages.calibrate import page
 
-    answer = calibrate_tables(
-        from_, out=out, dry_run=dry_run, borrowing=borrowing, title=title, source=source, hw=hw, force=force
-    )
+    with progress("fitting"):
+        answer = calibrate_tables(
+            from_, out=out, dry_run=dry_run, borrowing=borrowing, title=title, source=source, hw=hw, force=force
+        )
     stacks = answer.to_dict()["stacks"]
     output.emit_answer(
         "json" if json else format, no_color, answer.to_dict, lambda: page(answer),

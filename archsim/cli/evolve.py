@@ -10,6 +10,7 @@ from archsim.cli import options as o
 from archsim.cli import output
 from archsim.cli import pair_options as p
 from archsim.cli.options import devices
+from archsim.cli.progress import progress
 
 Device = Annotated[
     str,
@@ -55,10 +56,11 @@ def evolve(
     from archsim import api
 
     changes = (*(set_from or ()), *(set_ or ()))
-    answer = api.evolve(
-        a, b, hw, context_len=context_len, order=order, orders=orders, seed=seed, set=tuple(set_ or ()),
-        set_from=tuple(set_from or ()),
-    )  # fmt: skip
+    with progress("averaging"):
+        answer = api.evolve(
+            a, b, hw, context_len=context_len, order=order, orders=orders, seed=seed, set=tuple(set_ or ()),
+            set_from=tuple(set_from or ()),
+        )  # fmt: skip
     from archsim.render.pages import evolve as pages
 
     layout = p.PageLayout.json if json else format

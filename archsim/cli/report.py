@@ -12,6 +12,7 @@ from archsim.cli import options as o
 from archsim.cli import output
 from archsim.cli.options import devices as known_devices
 from archsim.cli.options import models as known_models
+from archsim.cli.progress import progress
 
 if TYPE_CHECKING:
     from archsim.base.options import ReportOptions
@@ -74,7 +75,8 @@ def report(
         "kv_cache_dtype": kv_cache_dtype, "engine": engine, "set": tuple(set_ or ()), "light": light, "stamp": stamp,
     }  # fmt: skip
     asked["command"] = _command(model, hw, asked)
-    answer = api.report(list(model), hw, **asked)
+    with progress("comparing"):
+        answer = api.report(list(model), hw, **asked)
     answer.write(out, force=force)
     if json:
         output.emit_json(answer.to_dict())

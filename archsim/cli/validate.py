@@ -10,6 +10,7 @@ import typer
 
 from archsim.cli import options as o
 from archsim.cli import output
+from archsim.cli.progress import progress
 
 if TYPE_CHECKING:
     from archsim.accuracy.validation import Several, Validation
@@ -72,7 +73,8 @@ def validate(
     check_output(html, force=force)
     check_output(write_report, force=force)
     most = _share(max_median_ape)
-    answer = api.validate(what, limit=limit, device=device, size=size)
+    with progress("predicting"):
+        answer = api.validate(what, limit=limit, device=device, size=size)
     layout = o.Layout.json if json else format
     view = _ValidateView(_names(by, answer), verbose, quiet, no_color)
     _write(answer, html, write_report, force)

@@ -14,6 +14,7 @@ from archsim.base.diagnostics import quote
 from archsim.base.errors import AnswerNo, UsageError
 from archsim.base.notes import Note, notes_to_dict
 from archsim.base.number import Num
+from archsim.base.progress import counted
 from archsim.counts.count import check_positive
 from archsim.counts.formats import choose_formats
 from archsim.counts.workload import Workload
@@ -225,7 +226,7 @@ def attribute(path: EvolutionPath, orders: Sequence[Sequence[str]]) -> Shares:
     means are rounded so that they still add up.
     """
     sums: dict[str, dict[str, Num]] = {}
-    for order in orders:
+    for order in counted(orders, "orders"):
         for step in path.steps(order):
             for name in step.decisions:
                 _add(sums.setdefault(name, {}), step.delta, len(step.decisions))

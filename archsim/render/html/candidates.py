@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from archsim.base.errors import AnswerNo, UsageError
 from archsim.base.json_types import JsonObject
+from archsim.base.progress import counted
 from archsim.engines.names import DEFAULT_ENGINE
 from archsim.predict.estimate import Estimate, estimate
 from archsim.predict.what_fits import narrower_formats
@@ -98,11 +100,9 @@ def study(models: Sequence[tuple[Model, str | None]], devices: Sequence[Hardware
             hints=("`archsim sweep` takes as many as you like",),
         )
     found = []
-    for model, implied in models:
-        for device in devices:
-            for weights in asked.weights:
-                answer, refusal = estimate_or_reason(model, device, asked, weights or implied)
-                found.append((answer, weights or implied, refusal))
+    for (model, implied), device, weights in counted([*product(models, devices, asked.weights)], "candidates"):
+        answer, refusal = estimate_or_reason(model, device, asked, weights or implied)
+        found.append((answer, weights or implied, refusal))
     several = (len(models) > 1, len(devices) > 1, len(asked.weights) > 1)
     listed = tuple(
         Candidate(number=i, label=label(answer, several), asked=weights, answer=answer, refusal=refusal)

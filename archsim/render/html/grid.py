@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from archsim.base.errors import ArchsimError
 from archsim.base.json_types import JsonObject
+from archsim.base.progress import counted
 from archsim.counts.step_graphs import StepGraphs
 from archsim.counts.workload import checked_workload
 from archsim.memory.engine_memory import EngineMemoryModel
@@ -90,7 +91,7 @@ def grid(study: Study, light: bool = False) -> Grid:
         GridRun(number=number, compared=compared, label=label, asked=weights, base=base,
             answers=(points := {(b, c): at(base, asked, weights, batch=b, input_len=c) for b, c in pairs}),
             most={c: _most(asked, base, c, points) for c in contexts})
-        for number, compared, label, weights, base in cases
+        for number, compared, label, weights, base in counted(cases, "curves")
     )  # fmt: skip
     formats = tuple(dict.fromkeys(run.base.formats.name for run in runs))
     return Grid(

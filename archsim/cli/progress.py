@@ -1,0 +1,83 @@
+"""A line that shows how far long work is: on a terminal only, on stderr, and once it takes a while."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from archsim.base.progress import heard_by
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+QUIET_S = 0.5
+"""Seconds before anything is shown."""
+
+
+@contextmanager
+def progress(what: str, quiet_s: float = QUIET_S) -> Iterator[None]:
+    """Show work within as a bar with what is done and how long it has taken, which goes away at the end.
+
+    what: the work, as in "comparing". `ARCHSIM_NO_PROGRESS` and a terminal that cannot move its cursor show nothing.
+    """
+    if not sys.stderr.isatty() or os.environ.get("ARCHSIM_NO_PROGRESS") or os.environ.get("TERM") == "dumb":
+        yield
+        return
+    line = _Line(what)
+    timer = threading.Timer(quiet_s, line.show)
+    timer.daemon = True
+    timer.start()
+    try:
+        with heard_by(line.hear):
+            yield
+    finally:
+        timer.cancel()
+        line.end()
+
+
+class _Line:
+    """The bar: hears of work from the start, and is drawn once `show` is called."""
+
+    def __init__(self, what: str) -> None:
+        self.what, self.state = what, (0, None, "")  # type: str, tuple[int, int | None, str]
+        self.bar: Progress | None = None
+        self.ended = False
+        self.lock = threading.Lock()
+
+    def hear(self, done: int, total: int | None, noun: str) -> None:
+        """Note how far the work is."""
+        self.state = (done, total, noun)
+        with self.lock:
+            self._update()
+
+    def show(self) -> None:
+        """Draw the bar from now on."""
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), TimeElapsedColumn())
+        with self.lock:
+            if self.ended:
+                return
+            self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self.bar.add_task(self.what, total=None)
+            self._update()
+            self.bar.start()
+
+    def _update(self) -> None:
+        if self.bar is None:
+            return
+        done, total, noun = self.state
+        of = f" {done:,} of {total:,} {noun}" if total else f" {done:,} {noun}" if done else ""
+        self.bar.update(self.bar.task_ids[0], description=self.what + of, completed=done, total=total)
+
+    def end(self) -> None:
+        """Take the line away."""
+        with self.lock:
+            self.ended = True
+            if self.bar is not None:
+                self.bar.stop()
