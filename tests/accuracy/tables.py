@@ -15,6 +15,18 @@ COLLECTIVES = ("nccl_all_reduce", "engine_all_reduce", "nccl_all_gather", "nccl_
 
 PHASES = (("prefill", 1024), ("decode", 1))
 
+EXCHANGED = ("moe_dispatch", "moe_combine")
+SPARSE = {"batch": 2, "seq_q": 4, "seq_kv": 40_000}
+
+MODULES: Mapping[str, Mapping[str, int]] = {
+    "mla": {"head_dim": 576, "hidden": 7168},
+    "dsa": {"head_dim": 576, "hidden": 7168, "topk": 2048},
+    "csa": {"head_dim": 512, "hidden": 7168, "topk": 1024},
+    "hca": {"head_dim": 512, "hidden": 7168},
+    "msa": {"head_dim": 128, "hidden": 6144, "topk": 2048},
+}
+"""Widths of the blocks that tables time as a whole."""
+
 EXTENTS: Mapping[str, Mapping[str, int]] = {
     "gemm": {"m": 64, "n": 4096, "k": 4096},
     "attn_prefill": {
@@ -31,7 +43,7 @@ EXTENTS: Mapping[str, Mapping[str, int]] = {
     "mla_decode": {"batch": 8, "seq_q": 1, "seq_kv": 4096, "heads": 16, "kv_heads": 1, "head_dim": 576, "tp": 8},
     "moe": {"m": 128, "experts": 64, "topk": 8, "hidden": 2048, "inter": 1024, "tp": 1, "ep": 1},
     **{op: {"n_gpus": 4, "bytes": 1 << 24} for op in COLLECTIVES},
-    **{op: {"m": 512, "n": 8192} for op in ("norm", "rope", "act", "add")},
+    **{op: {"m": 512, "n": 8192} for op in ("norm", "rope", "act", "add", "quantize", "quantize_scale")},
     "attn_encoder": {"batch": 2, "seq_q": 1024, "seq_kv": 1024, "heads": 16, "kv_heads": 16, "head_dim": 72},
     "mla_bmm": {"m": 64, "n": 512, "k": 128, "heads": 16},
     **{f"conv1d_{phase}": {"m": 2 * new, "n": 8192, "k": 4, "batch": 2, "seq_q": new} for phase, new in PHASES},
@@ -42,6 +54,18 @@ EXTENTS: Mapping[str, Mapping[str, int]] = {
     },
     **{op: {"m": 512, "k": 4, "hidden": 4096} for op in ("mhc_pre", "mhc_post")},
     "mlp": {"m": 64, "hidden": 7168, "inter": 2048},
+    **{op: {"m": 64, "experts": 256, "topk": 8, "hidden": 7168, "ep": 8, "n_gpus": 8} for op in EXCHANGED},
+    "moe_wideep": {"m": 512, "experts": 256, "topk": 8, "hidden": 7168, "inter": 2048, "tp": 1, "ep": 16},
+    "moe_mega": {"m": 64, "experts": 256, "topk": 8, "hidden": 7168, "inter": 2048, "tp": 1, "ep": 8, "n_gpus": 8},
+    **{f"{kind}_logits": {**SPARSE, "heads": 64, "head_dim": 128} for kind in ("dsa", "csa")},
+    **{f"{kind}_topk": {**SPARSE, "topk": 512} for kind in ("dsa", "csa")},
+    "dsa_attn": {**SPARSE, "heads": 64, "head_dim": 576, "topk": 2048},
+    "hca_attn": {**SPARSE, "heads": 64, "head_dim": 512},
+    **{
+        f"{kind}_module_{phase}": {"batch": 2, "seq_q": new, "seq_kv": 5000, "heads": 32, **widths}
+        for kind, widths in MODULES.items()
+        for phase, new in PHASES
+    },
 }
 """A plausible call of every class of kernels."""
 

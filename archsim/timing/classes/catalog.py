@@ -6,23 +6,27 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from archsim.timing.classes import (
     attention,
+    attention_modules,
     batched_product,
     collective,
     convolution,
     delta_rule,
     elementwise,
     encoder_attention,
+    expert_exchange,
     gemm,
     hyper_connections,
     mla,
     mlp,
     moe,
+    sparse_attention,
+    wide_experts,
 )
 from archsim.timing.classes.model import KernelModel
 
 MODULES = (
-    *(attention, batched_product, collective, convolution, delta_rule, elementwise, encoder_attention, gemm),
-    *(hyper_connections, mla, mlp, moe),
+    *(attention, attention_modules, batched_product, collective, convolution, delta_rule, elementwise),
+    *(encoder_attention, expert_exchange, gemm, hyper_connections, mla, mlp, moe, sparse_attention, wide_experts),
 )
 """Where time models are defined; importing them makes the subclasses known."""
 

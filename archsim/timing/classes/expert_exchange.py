@@ -1,0 +1,146 @@
+"""The all-to-all of expert parallelism: tokens to the ranks of their experts (`moe_dispatch`), results back
+(`moe_combine`), as DeepEP's kernels do (https://github.com/deepseek-ai/DeepEP) and those that engines build on it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+from archsim.base.number import Num, log2, maximum
+from archsim.graph.kernels import Traffic
+from archsim.timing.classes.call import KernelCall
+from archsim.timing.classes.collective import Hops, by_group
+from archsim.timing.classes.model import Constant, KernelModel
+from archsim.timing.classes.surface import Axis
+from archsim.timing.device import DeviceRates
+from archsim.timing.roofline import Work
+
+Rule = Callable[[Num, float, bool], Num]
+"""Of bytes over a level, its rate, and whether it is a network."""
+
+PICKED = ("_ll", "generation")
+"""Parts of kernel names that send a token once for every expert (low latency), not once for every rank."""
+
+SENT: Mapping[str, float] = {"fp8": 1 + 4 / 128, "nvfp4": 0.5 + 1 / 16}
+"""Bytes of one element on the way out in narrow formats."""
+
+EIGHT_BITS = "deepep"
+"""Beginning of names of kernels that send 8 bits where a table states no format: DeepEP's own, with scales for 128."""
+
+GROUPED = 0.5
+"""Share of the copies that is sure: routers may first pick few groups of experts (arXiv:2412.19437)."""
+
+
+class MoeDispatch(KernelModel):
+    """t = t0 + steps·step + |wire, multiprocessors|_p: m tokens of every rank to the ranks that hold their experts.
+
+    A token crosses a link once for every rank that has experts for it, or once for every expert. Wire: bytes over a
+    share `link` of NVLink's rate, `network` of the network's. Some kernels are given a number of multiprocessors
+    (`sms`), each of which copies `unit_gbps`, also to and from its `own` buffers; a step is one more rank to wait for.
+    """
+
+    kernel_class: ClassVar[str] = "moe_dispatch"
+    dims: ClassVar[tuple[str, ...]] = ("m", "topk", "hidden", "n_gpus")
+    optional: ClassVar[Mapping[str, float]] = {"sms": 0, "picked": 0, "stride": 1}
+    constants: ClassVar[Mapping[str, Constant]] = {
+        "floor_us": Constant(20.0, 1.0, 400.0),
+        "step_us": Constant(0.3, 0.005, 20.0),
+        "token_ns": Constant(1.0, 0.01, 1000.0),
+        "link": Constant(0.60, 0.05, 1.0),
+        "network": Constant(0.40, 0.05, 1.0),
+        "unit_gbps": Constant(16.0, 1.0, 100.0),
+        "own": Constant(1.0, 0.1, 10.0),
+        "overlap": Constant(3.0, 1.0, 8.0),
+    }
+    grids: ClassVar[tuple[tuple[Axis, ...], ...]] = (
+        (Axis("m", 0, 1, 18), Axis("span", 3, 1, 4)),
+        (Axis("m", 0, 3, 6), Axis("topk", 0, 1, 4)),
+        (Axis("m", 0, 3, 7), Axis("sms", 0, 1, 6)),
+    )
+    families: ClassVar[tuple[str, ...]] = ("hidden", "topk", "n_gpus")
+    few: ClassVar[int] = 30
+
+    def element_bytes(self, call: KernelCall) -> float:
+        """Bytes of one element on the way."""
+        return SENT.get(call.dtype, 2)
+
+    def prepare(self, call: KernelCall) -> KernelCall:
+        """Multiprocessors, the manner of sending and the format, as the kernel's name states them."""
+        if not call.kernel:
+            return call
+        found, zero = re.search(r" sms(\d+)", call.kernel), call.dims["m"] * 0
+        picked = any(part in call.kernel for part in PICKED)
+        stated = {"sms": zero + float(found.group(1) if found else 0), "picked": zero + float(picked)}
+        return call._replace(dtype=self.sent_dtype(call), dims={**stated, **call.dims})
+
+    def sent_dtype(self, call: KernelCall) -> str:
+        """The format that is sent; tables leave it open for kernels that send 8 bits."""
+        return "fp8" if call.dtype in ("", "bf16") and call.kernel.startswith(EIGHT_BITS) else call.dtype
+
+    def variant(self, kernel: str) -> str:
+        """The implementation; multiprocessors are an extent."""
+        return kernel.partition(" sms")[0]
+
+    def minimum_work(self, call: KernelCall, machine: DeviceRates) -> Work:
+        """Every token once to each rank that needs it, at the links' rates."""
+        sent = self._by_level(call, machine, lambda size, rate, network: size)
+        slowest = self._by_level(call, machine, lambda size, rate, network: size * GROUPED / rate)
+        return Work(traffic=Traffic(act=call.dims.get("hbm_bytes", 0)), comm_bytes=sent, comm_s=slowest)
+
+    def _by_level(self, call: KernelCall, machine: DeviceRates, rule: Rule) -> Num:
+        """The largest of what a rule says of each level: of bytes of one rank over it, its rate, and what it is."""
+        token = call.dims["m"] * call.dims["hidden"] * self.element_bytes(call)
+
+        def slowest(size: Num, hops: Hops) -> Num:
+            found: Num = size * 0.0
+            for hop in hops:
+                others = copies(call, hop.ranks)
+                found = maximum(found, rule(size * others, hop.rate, hop.medium == "network"))
+            return found
+
+        return by_group(call._replace(dims={**call.dims, "bytes": token}), machine, slowest)
+
+    def formula(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
+        """Links against multiprocessors, over the floor and the wait for every rank."""
+
+        def wire(size: Num, rate: float, network: bool) -> Num:
+            return size / (rate * constants["network" if network else "link"])
+
+        p, ranks, sms = constants["overlap"], call.dims["n_gpus"], call.dims.get("sms", 0)
+        handled = (
+            call.dims["m"] * call.dims["hidden"] * self.element_bytes(call) * (copies(call, ranks) + constants["own"])
+        )
+        copied = handled / (maximum(sms, 1) * constants["unit_gbps"] * 1e9) * (sms > 0)
+        tokens = call.dims["m"] * call.dims["topk"] * constants["token_ns"] * 1e-9
+        busy = (self._by_level(call, machine, wire) ** p + copied**p + tokens**p) ** (1 / p)
+        return (constants["floor_us"] + ranks * constants["step_us"]) * 1e-6 + busy
+
+    def coordinates(self, call: KernelCall, machine: DeviceRates) -> Mapping[str, Num]:
+        """log2 of tokens, ranks, experts of a token and multiprocessors."""
+        sms = log2(maximum(call.dims.get("sms", 0), 1))
+        ranks, topk = log2(call.dims["n_gpus"]), log2(call.dims["topk"])
+        return {"m": log2(maximum(call.dims["m"], 1)), "span": ranks, "topk": topk, "sms": sms}
+
+
+class MoeCombine(MoeDispatch):
+    """The results of a token's experts back to its rank, in 16 bits unless stated."""
+
+    kernel_class: ClassVar[str] = "moe_combine"
+
+    def element_bytes(self, call: KernelCall) -> float:
+        """Bytes of one element on the way: 16 bits, unless results are quantised too."""
+        return SENT["fp8"] if call.dtype == "fp8" else 2
+
+    def sent_dtype(self, call: KernelCall) -> str:
+        """As stated, else 16 bits."""
+        return call.dtype or "bf16"
+
+
+def copies(call: KernelCall, ranks: Num) -> Num:
+    """How often a token leaves its port among `ranks`: for each other port with one of its experts, or each expert."""
+    topk = call.dims["topk"]
+    distinct = (ranks - 1) * (1 - (1 - 1 / ranks) ** topk)
+    picked = topk * (ranks - 1) / ranks
+    return distinct + (picked - distinct) * call.dims.get("picked", 0)

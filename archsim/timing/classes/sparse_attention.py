@@ -1,0 +1,215 @@
+"""Kernels of sparse latent attention: an indexer's scores (`*_logits`), the selection of the best entries (`*_topk`)
+and attention over what is selected (`dsa_attn`) or over compressed entries (`hca_attn`).
+
+dsa: of DeepSeek-V3.2 and GLM-5, one entry a token. csa, hca: of DeepSeek-V4, an entry for 4 or 128 tokens. `seq_kv`
+counts tokens throughout, `seq_q` of them new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from archsim.base.number import Num, maximum, minimum
+from archsim.timing.classes.call import KernelCall
+from archsim.timing.classes.model import Constant
+from archsim.timing.classes.overlapped import TERMS, Overlapped, exponent
+from archsim.timing.classes.surface import Axis
+from archsim.timing.device import DeviceRates
+
+SCORE = 4
+"""Bytes of one score."""
+
+UNITS = 100
+"""Units of a device that lists none."""
+
+WINDOW = 128
+"""Tokens before a query that DeepSeek-V4 also attends to uncompressed."""
+
+
+def seen_entries(new: Num, length: Num, each: float = 1, most: Num | None = None) -> Num:
+    """Entries, of `each` tokens, that all new tokens of a sequence see together, at most `most` each."""
+    first, last = (length - new + 1) / each, length / each
+    if most is None:
+        return new * (first + last) / 2
+    growing = minimum(maximum((most - first) * each, 0), new)
+    return growing * (first + minimum(last, most)) / 2 + (new - growing) * minimum(most, last)
+
+
+class SparseKernel(Overlapped):
+    """What these kernels share; a row is one new token of one sequence."""
+
+    dims: ClassVar[tuple[str, ...]] = ("batch", "seq_q", "seq_kv")
+    tokens_per_entry: ClassVar[float] = 1
+    constants: ClassVar[Mapping[str, Constant]] = {
+        **TERMS, "memory": Constant(0.5, 0.02, 1.0), "row_us": Constant(1.0, 0.01, 100.0),
+    }  # fmt: skip
+    grids: ClassVar[tuple[tuple[Axis, ...], ...]] = (
+        (Axis("rows", 0, 1.5, 13), Axis("length", 0, 2, 11)),
+        (Axis("batch", 0, 2, 6), Axis("rows", 0, 3, 7), Axis("length", 0, 4, 6)),
+    )
+    families: ClassVar[tuple[str, ...]] = ("batch", "seq_q")
+
+    def rows(self, call: KernelCall) -> Num:
+        """New tokens of all sequences."""
+        return call.dims["batch"] * call.dims["seq_q"]
+
+    def scores(self, call: KernelCall) -> Num:
+        """Entries that all rows look at."""
+        each = seen_entries(call.dims["seq_q"], call.dims["seq_kv"], self.tokens_per_entry)
+        return call.dims["batch"] * each
+
+    def chain_s(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
+        """What a row costs its unit whatever its length."""
+        return self.rows(call) / (machine.units or UNITS) * constants["row_us"] * 1e-6
+
+    def coordinates(self, call: KernelCall, machine: DeviceRates) -> Mapping[str, Num]:
+        """log2 of rows, sequences and length."""
+        rows, batch = exponent(self.rows(call)), exponent(call.dims["batch"])
+        return {"rows": rows, "batch": batch, "length": exponent(call.dims["seq_kv"])}
+
+
+class DsaLogits(SparseKernel):
+    """The scores of all entries for every row, of `heads` index heads in 8 bits, written in 32."""
+
+    kernel_class: ClassVar[str] = "dsa_logits"
+    dims: ClassVar[tuple[str, ...]] = ("batch", "seq_q", "seq_kv", "heads", "head_dim")
+
+    def compute_dtype(self, call: KernelCall) -> str:
+        """Queries and keys are stored in 8 bits."""
+        return "fp8"
+
+    def flops(self, call: KernelCall) -> Num:
+        """2 for every index head and element of a pair."""
+        return 2 * self.scores(call) * call.dims["heads"] * call.dims["head_dim"]
+
+    def operand_bytes(self, call: KernelCall) -> Num:
+        """The keys of all entries with their scales."""
+        entries = call.dims["batch"] * call.dims["seq_kv"] / self.tokens_per_entry
+        return entries * (call.dims["head_dim"] + SCORE)
+
+    def activation_bytes(self, call: KernelCall) -> Num:
+        """Queries in, scores out."""
+        return self.rows(call) * call.dims["heads"] * call.dims["head_dim"] + self.scores(call) * SCORE
+
+
+class CsaLogits(DsaLogits):
+    """The same over entries of four tokens."""
+
+    kernel_class: ClassVar[str] = "csa_logits"
+    tokens_per_entry: ClassVar[float] = 4
+
+
+class DsaTopk(SparseKernel):
+    """The `topk` best of each row's scores: one pass over them, `close` times as long where they lie close together."""
+
+    kernel_class: ClassVar[str] = "dsa_topk"
+    dims: ClassVar[tuple[str, ...]] = ("batch", "seq_q", "seq_kv", "topk")
+    constants: ClassVar[Mapping[str, Constant]] = {**SparseKernel.constants, "close": Constant(2.0, 1.0, 5.0)}
+
+    optional: ClassVar[Mapping[str, float]] = {"warm": 0, "ordered": 0}
+    grids: ClassVar[tuple[tuple[Axis, ...], ...]] = (
+        (Axis("ordered", 0, 1, 2), Axis("rows", 0, 1.5, 13), Axis("length", 10, 1, 11)),
+        (Axis("batch", 0, 2, 6), Axis("rows", 0, 3, 7)),
+    )
+
+    def prepare(self, call: KernelCall) -> KernelCall:
+        """Which scores it was timed on: `ordered` where the best stand last, else they all lie close together."""
+        prepared = super().prepare(call)
+        if not call.kernel:
+            return prepared
+        last = call.dims["batch"] * 0 + float(call.kernel.endswith("top_last"))
+        return prepared._replace(dims={"ordered": last, **prepared.dims})
+
+    def variant(self, kernel: str) -> str:
+        """The implementation; the scores are an extent."""
+        return kernel.partition("/")[0]
+
+    def formula(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
+        """More passes over scores that lie close together."""
+        plain = super().formula(call, machine, constants)
+        return plain * (1 + (constants["close"] - 1) * (1 - call.dims.get("ordered", 0)))
+
+    def coordinates(self, call: KernelCall, machine: DeviceRates) -> Mapping[str, Num]:
+        """Also which scores they are."""
+        return {**super().coordinates(call, machine), "ordered": call.dims.get("ordered", 0)}
+
+    def activation_bytes(self, call: KernelCall) -> Num:
+        """Scores in, positions out."""
+        return (self.scores(call) + self.rows(call) * call.dims["topk"]) * SCORE
+
+    def row_bytes(self, call: KernelCall, machine: DeviceRates) -> Num:
+        """The scores beyond the last-level cache."""
+        return maximum(self.scores(call) * SCORE - machine.cache_bytes, 0)
+
+
+class CsaTopk(DsaTopk):
+    """The same over entries of four tokens."""
+
+    kernel_class: ClassVar[str] = "csa_topk"
+    tokens_per_entry: ClassVar[float] = 4
+
+
+class DsaAttn(SparseKernel):
+    """Attention of every row over its own `topk` entries: kernels multiply all places, also those that are empty."""
+
+    kernel_class: ClassVar[str] = "dsa_attn"
+    dims: ClassVar[tuple[str, ...]] = ("batch", "seq_q", "seq_kv", "heads", "head_dim", "topk")
+    optional: ClassVar[Mapping[str, float]] = {"warm": 0, "rotary": 64}
+
+    def compute_dtype(self, call: KernelCall) -> str:
+        """Entries are unpacked to 16 bits."""
+        return "bf16"
+
+    def places(self, call: KernelCall) -> Num:
+        """Places of one row that are multiplied."""
+        return call.dims["topk"]
+
+    def selected(self, call: KernelCall) -> Num:
+        """Entries that all rows attend to."""
+        each = seen_entries(call.dims["seq_q"], call.dims["seq_kv"], 1, call.dims["topk"])
+        return call.dims["batch"] * each
+
+    def _pair(self, call: KernelCall) -> Num:
+        """FLOP of one row and entry: a score over the whole entry, a sum over what is not rotary."""
+        return 2 * call.dims["heads"] * (2 * call.dims["head_dim"] - call.dims.get("rotary", 64))
+
+    def flops(self, call: KernelCall) -> Num:
+        """Entries that exist."""
+        return self.selected(call) * self._pair(call)
+
+    def computed_flops(self, call: KernelCall) -> Num:
+        """All places."""
+        return self.rows(call) * self.places(call) * self._pair(call)
+
+    def activation_bytes(self, call: KernelCall) -> Num:
+        """Queries, results and the entries gathered for each row."""
+        own = 2 * 2 * self.rows(call) * call.dims["heads"] * call.dims["head_dim"]
+        return own + self.rows(call) * self.places(call) * call.dims["head_dim"] * call.cache_bytes
+
+    def row_bytes(self, call: KernelCall, machine: DeviceRates) -> Num:
+        """Queries and results beyond the last-level cache."""
+        own = 2 * self.rows(call) * call.dims["heads"] * (2 * call.dims["head_dim"] - call.dims.get("rotary", 64))
+        return maximum(own - machine.cache_bytes, 0)
+
+
+class HcaAttn(DsaAttn):
+    """Attention over all compressed entries, of 128 tokens each, and the window."""
+
+    kernel_class: ClassVar[str] = "hca_attn"
+    dims: ClassVar[tuple[str, ...]] = ("batch", "seq_q", "seq_kv", "heads", "head_dim")
+    optional: ClassVar[Mapping[str, float]] = {"warm": 0, "rotary": 0}
+    tokens_per_entry: ClassVar[float] = 128
+
+    def _pair(self, call: KernelCall) -> Num:
+        """FLOP of one row and entry."""
+        return 4 * call.dims["heads"] * call.dims["head_dim"]
+
+    def selected(self, call: KernelCall) -> Num:
+        """Whole entries, and the tokens of the window that exist."""
+        window = call.dims["batch"] * seen_entries(call.dims["seq_q"], call.dims["seq_kv"], 1, WINDOW)
+        return maximum(self.scores(call) - self.rows(call), 0) + window
+
+    def places(self, call: KernelCall) -> Num:
+        """Places of one row: the window's, and the entries."""
+        return WINDOW + call.dims["seq_kv"] / self.tokens_per_entry
