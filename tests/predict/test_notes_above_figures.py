@@ -86,3 +86,11 @@ def test_hints_combine_devices_and_formats() -> None:
     changes = [change.change for change in found.suggestions]
     assert "--devices 2 --weights gguf_q4_k_m" in changes and "--weights gguf_iq2_xs" in changes
     assert all(change.verdict != "NO" for change in found.suggestions)
+
+
+def test_a_no_says_why_and_what_makes_it_fit(archsim: Any) -> None:
+    """gpt-oss-120b at 128k on an H100: vLLM sets 7 GiB aside for 1,024 sequences, and 256 of them leave enough."""
+    words = ("fit", "gpt-oss-120b", "--hw", "h100", "--engine", "vllm", "--ctx", "128k")
+    verdict = " ".join(archsim(*words).out.partition("Memory")[0].split())
+    assert "1,024 sequences" in verdict and "`--max-num-seqs 256` makes it fit" in verdict
+    assert archsim(*words, "--max-num-seqs", "256").out.partition("Memory")[0].count("FITS") == 1

@@ -70,7 +70,18 @@ def bare(f: Fit) -> str:
 def _verdict(f: Fit) -> Section:
     styles: dict[str, Style] = {"FITS": "good", "TIGHT": "note", "NO": "bad"}
     cell = Cell(f.verdict, styles[f.verdict])
-    return Section(title="", rows=(row(cell, _why(f)),), align="l")
+    return Section(title="", rows=(row(cell, _why(f)),), align="l", below=_what_takes_it(f))
+
+
+def _what_takes_it(f: Fit) -> tuple[str, ...]:
+    """Where the memory goes and the cheapest change that makes it fit; nothing where it fits."""
+    b = f.budget
+    if f.fits:
+        return ()
+    loaded, aside = b.weights + b.layout + b.extra, step_text(f.engine.rules, f.batched_tokens, f.seqs)
+    text = f"of {gib(b.limit)}, weights take {gib(loaded)} and {gib(b.activations)} are set aside for {aside}"
+    change = next(iter(f.suggestions), None)
+    return (text if change is None else f"{text}; `{change.change}` makes it fit",)
 
 
 def _why(f: Fit) -> str:
