@@ -111,3 +111,17 @@ def test_every_class_has_an_explained_code(cls: type[errors.ArchsimError]) -> No
     """Every error class has a code that `archsim explain` knows, and an exit code of the contract."""
     assert cls.default_code in EXPLAIN
     assert cls.exit_code in (1, 2, 3, 70, 74, 141)
+
+
+@pytest.mark.parametrize("notes", [0, 1, 2, 7, 1000])
+@pytest.mark.parametrize("hints", [0, 1, 2, 9])
+@pytest.mark.parametrize("framed", [False, True])
+def test_messages_have_less_than_ten_lines(notes: int, hints: int, framed: bool) -> None:
+    """What is left out is counted, and at least one note and two hints are shown."""
+    span = Span("f", 1, 1, 1, "text") if framed else None
+    listed = [f"note {i}" for i in range(notes)]
+    text = render(SpecError("m", span=span, notes=listed, hints=[f"hint {i}" for i in range(hints)]))
+    assert len(text.splitlines()) < 10
+    assert notes == 0 or "note 0" in text
+    assert hints < 2 or "hint 1" in text
+    assert notes < 1000 or "more" in text
