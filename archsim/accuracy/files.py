@@ -27,6 +27,7 @@ LARGEST_JSON = 32 * 2**20
 
 SIGNS: Mapping[Kind, tuple[frozenset[str], ...]] = {
     "kernels": (frozenset({"op", "device"}),),
+    "loaded": (frozenset({"arrival", "isl", "osl", "engine"}),),
     "serving": (frozenset({"isl", "osl", "concurrency"}), frozenset({"isl", "osl", "batch_size"})),
     "runs": (frozenset({"model", "metric"}),),
 }
@@ -34,6 +35,7 @@ SIGNS: Mapping[Kind, tuple[frozenset[str], ...]] = {
 
 MEASURED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
     "kernels": {"time_us": ("time_us",)},
+    "loaded": {name: (name,) for name in ("ttft_mean_ms", "ttft_p99_ms", "tpot_mean_ms", "output_tok_s")},
     "serving": {"tpot_ms": ("silicon_tpot_ms", "tpot_ms"), "ttft_ms": ("silicon_ttft_ms", "ttft_ms")},
     "runs": {"value": ("value", "measured")},
 }
@@ -50,6 +52,10 @@ KNOWN: Mapping[Kind, tuple[str, ...]] = {
         *("precision", "weights_dtype", "kv_dtype", "isl", "osl", "gemm_quant_mode", "moe_quant_mode"),
         *("batch_size", "concurrency", "tp_size", "pp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size"),
         "parallel_suspect",
+    ),
+    "loaded": (
+        *("id", "model", "device", "n_devices", "tp", "pp", "ep", "dp_attention", "disaggregated", "speculative"),
+        *("weights", "kv_dtype", "engine", "engine_version", "arrival", "concurrency", "isl", "osl", "lengths"),
     ),
     "runs": (
         *("id", "model", "device", "n_devices", "tp", "pp", "ep", "dp", "weights_dtype", "kv_dtype", "engine"),

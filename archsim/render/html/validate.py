@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 MOST = 5_000
 """Points that are drawn; more are sampled with a fixed seed."""
 
-PANELS = {"kernels": "op", "runs": "metric", "serving": "metric"}
+PANELS = {"kernels": "op", "runs": "metric", "serving": "metric", "loaded": "metric"}
 """The dimension of which each group has a plot of its own."""
 
-COLOURED = {"kernels": "device", "runs": "engine", "serving": "engine"}
+COLOURED = {"kernels": "device", "runs": "engine", "serving": "engine", "loaded": "engine"}
 """The dimension that marks and colours stand for."""
 
 FEWEST = 4

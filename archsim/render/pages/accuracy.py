@@ -40,7 +40,9 @@ def accuracy_table(answer: Validation) -> Page:
     """One kind of measurements with all groups."""
     page = v.page(answer, verbose=True)
     head, basis = v.head(answer)
-    named = {"kernels": "Kernels", "runs": "Public runs", "serving": "Serving points"}[answer.kind]
+    named = {"kernels": "Kernels", "runs": "Public runs", "serving": "Serving points", "loaded": "Runs under load"}[
+        answer.kind
+    ]
     return Page(head=(named, f"{head}; {basis}."), sections=page.sections)
 
 
