@@ -30,6 +30,9 @@ from archsim.timing.step_pricer import StepPricer, engine_overheads
 BLOCK = 65_536
 """Points priced at once: more, and their arrays leave a core's cache; fewer, and graphs are lowered more often."""
 
+MOST_POINTS = 1_000_000_000
+"""Points of one sweep at most: a core prices about a million a second, so that these take a quarter of an hour."""
+
 MOST_NAMED = 8
 """Names that a note lists."""
 
@@ -127,6 +130,8 @@ def sweep(
     axes = Axes(parse_range(batch, "batch"), parse_range(input_len, "input-len"), parse_range(output_len, "output-len"))
     degrees = list(_degrees(tp=tp, pp=pp, ep=ep, dp=dp))
     counts = _counts(devices)
+    named = len(models) * len(hardware) * len(weights) * len(kv_cache_dtype) * len(engine)
+    _check_size(axes, named * len(counts) * len(degrees))
     found: list[SweepSlice] = []
     refused: dict[str, ArchsimError] = {}
     notes: dict[str, None] = {}
@@ -156,6 +161,18 @@ def sweep(
         structures=tuple(found), axes=axes, columns=chosen(columns), where=condition, pareto=objectives(pareto),
         notes=(*notes, *(f"left out: {text}" for text in refused), *_strangers(found, condition)),
     )  # fmt: skip
+
+
+def _check_size(axes: Axes, structures: int) -> None:
+    """Refuses a sweep that nobody would wait for, before anything is priced. Raises UsageError with the number."""
+    points = axes.points * structures
+    if points <= MOST_POINTS:
+        return
+    parts = [(name.replace("_", "-"), len(values)) for name, values in zip(Axes._fields, axes, strict=True)]
+    crossed = " x ".join([f"{count:,} of --{name}" for name, count in parts if count > 1])
+    others = f" x {structures:,} combinations of the rest" if structures > 1 else ""
+    hint = "take wider steps (`128-32768*2` doubles, `1-10000+100` steps by 100), or sweep one range at a time"
+    raise UsageError(f"a sweep of {points:,} points ({crossed}{others}); at most {MOST_POINTS:,}", hints=(hint,))
 
 
 def _strangers(structures: list[SweepSlice], condition: Condition | None) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
     python benchmarks/speed/cold_start.py
 
-Bars: `estimate` <= 2.0, `--help` <= 1.1, each against `python -c "import typer, pydantic, rich.table, yaml"`.
+Bars: `estimate` <= 1.8, `--help` <= 1.1, each against `python -c "import typer, pydantic, rich.table, yaml"`.
 """
 
 from __future__ import annotations

@@ -546,3 +546,10 @@ def test_nothing_of_arrays_is_loaded_by_estimate(archsim_process: Any) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True,
     )  # fmt: skip
     assert done.stdout.split()[-1] == "False"
+
+
+def test_a_sweep_that_nobody_would_wait_for_is_refused(archsim: Any) -> None:
+    ranges = [part for name in ("batch", "input-len", "output-len") for part in (f"--{name}", "1-10000+1")]
+    result = archsim("sweep", "llama2-70b", "--hw", "h100", *ranges)
+    assert result.code == 2 and not result.out
+    assert "1,000,000,000,000 points" in result.err and "10,000 of --batch" in result.err
