@@ -66,6 +66,7 @@ PUBLIC: dict[str, tuple[Any, ...]] = {
     "estimate": ("gpt2-small", "h100"),
     "evolve": (*PAIR, None),
     "fit": ("gpt2-small", "h100"),
+    "fits": ("t4",),
     "load_hardware": ("h100",),
     "load_model": ("gpt2-small",),
     "report": ("gpt2-small", "h100"),

@@ -22,7 +22,7 @@ ASKED = {
         "estimate llama2-70b --hw h100 --by op", "estimate llama2-7b --hw t4 --by context",
         "estimate bert-base --hw t4", "estimate llama2-70b --hw h100 --devices 1",
     ),
-    "fit": ("fit llama2-70b --hw h100 --engine vllm -v", "fit llama3-8b --hw h100,a100,t4"),
+    "fit": ("fit llama2-70b --hw h100 --engine vllm -v", "fit llama3-8b --hw h100,a100,t4", "fit --hw t4"),
     "count": ("count deepseek-v3 -v",),
     "sweep": (
         "sweep llama3-8b mixtral-8x7b --hw h100,a100 --batch 1-4*2", "sweep llama3-8b --hw h100,a100 --batch 1-99+1"
