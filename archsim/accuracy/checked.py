@@ -11,6 +11,7 @@ from archsim.accuracy.rows import Kind
 from archsim.accuracy.times import RunTimes
 from archsim.accuracy.validation import Several, Validation, join_validations
 from archsim.base.errors import ArchsimError, SpecError, UsageError
+from archsim.base.input_file import is_file, is_folder, is_there
 from archsim.spec.catalog import data_roots
 from archsim.timing.calibration import Store
 
@@ -58,11 +59,11 @@ MODEL_FILES = (".gguf", ".safetensors", ".safetensors.index.json")
 def is_model(name: str, on_device: bool) -> bool:
     """Whether a name is that of a model, to be timed, rather than of a file of measurements."""
     path = Path(name)
-    if name.lower().endswith(MODEL_FILES) or (path / "config.json").is_file() or on_device:
+    if name.lower().endswith(MODEL_FILES) or is_file(path / "config.json") or on_device:
         return True
-    if path.is_dir():
+    if is_folder(path):
         return False
-    if not path.is_file():
+    if not is_there(path):
         return not (path.suffix in TABLES or path.name.endswith(".csv.gz"))
     try:
         read_table(path)

@@ -17,7 +17,7 @@ from archsim.accuracy.rows import Kind
 from archsim.accuracy.table import open_text
 from archsim.base.diagnostics import quote, shorten
 from archsim.base.errors import SpecError
-from archsim.base.input_file import parse_json, unusable
+from archsim.base.input_file import is_folder, parse_json, unusable
 from archsim.base.json_types import JsonObject
 
 MAX_HEADER = 1 << 16
@@ -115,7 +115,7 @@ def read_table(path: Path) -> Table:
 
 def tables(path: Path) -> list[Table]:
     """The tables of a file, or of every file of a folder that is one (others there are passed over)."""
-    if not path.is_dir():
+    if not is_folder(path):
         return [read_table(path)]
     found = []
     for file in sorted(p for p in path.rglob("*") if p.is_file()):

@@ -84,6 +84,22 @@ def is_file(path: str | os.PathLike[str]) -> bool:
         return False
 
 
+def is_folder(path: str | os.PathLike[str]) -> bool:
+    """Whether a path names a folder; False for one that is no path at all."""
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def is_there(path: str | os.PathLike[str]) -> bool:
+    """Whether there is anything of this name; False for one that is no path at all."""
+    try:
+        return os.path.exists(path)
+    except (OSError, ValueError):
+        return False
+
+
 def unusable(path: str | os.PathLike[str], reason: str, *hints: str) -> SpecError:
     """The error for a file that cannot be read."""
     return SpecError(f"cannot use {quote(os.fspath(path), 200)}: {reason}", code="E109", hints=hints)

@@ -15,7 +15,7 @@ from archsim.accuracy.files import read_table as read_table
 from archsim.accuracy.table import Group, open_text
 from archsim.base.diagnostics import inert, quote, shorten
 from archsim.base.errors import SpecError, UsageError
-from archsim.base.input_file import unusable
+from archsim.base.input_file import is_folder, is_there, unusable
 from archsim.base.json_types import JsonObject
 from archsim.base.output_file import check_output, make_folder
 from archsim.calibration.calibrate import (
@@ -210,9 +210,9 @@ def table_files(sources: Sequence[Path]) -> list[Path]:
     """The tables among files and folders. Raises UsageError where there is none."""
     files: list[Path] = []
     for path in sources:
-        if path.is_dir():
+        if is_folder(path):
             files += sorted(file for pattern in TABLES for file in path.glob(pattern))
-        elif path.exists():
+        elif is_there(path):
             files.append(path)
         else:
             raise UsageError(f"cannot read {quote(str(path), 200)}: no such file or folder")

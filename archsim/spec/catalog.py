@@ -20,7 +20,7 @@ from archsim.base.data_class import dataclass
 from archsim.base.derived import derived
 from archsim.base.diagnostics import quote
 from archsim.base.errors import NoSuchName, SpecError, UnknownName, UsageError
-from archsim.base.input_file import is_file, parse_json, read_text
+from archsim.base.input_file import is_file, is_there, parse_json, read_text
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.spec.spelling import may_drop_dots, normalise, sees, without_dots, without_suffixes
 
@@ -209,19 +209,11 @@ def _claim(owners: dict[str, str], spelling: str, stem: str) -> None:
 
 def _is_path(name: str) -> bool:
     separated = os.sep in name or "/" in name
-    return name.lower().endswith(_PATHS) or is_file(name) or (separated and _exists(name))
-
-
-def _exists(name: str) -> bool:
-    """Whether there is anything of this name; False for one that is no path at all."""
-    try:
-        return os.path.exists(name)
-    except (OSError, ValueError):
-        return False
+    return name.lower().endswith(_PATHS) or is_file(name) or (separated and is_there(name))
 
 
 def _from_path(name: str) -> Resolved:
-    if not _exists(name):
+    if not is_there(name):
         raise SpecError(f"cannot use {quote(name, 200)}: no such file", code="E109")
     path = Path(name)
     own = folder_name(path) if path.name == "config.json" else path.stem or path.resolve().name

@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from archsim.base.errors import SpecError
-from archsim.base.input_file import MAX_DEPTH, is_file, open_input, parse_json, read_input, read_text
+from archsim.base.input_file import (
+    MAX_DEPTH,
+    is_file,
+    is_folder,
+    is_there,
+    open_input,
+    parse_json,
+    read_input,
+    read_text,
+)
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:
@@ -44,7 +53,7 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path: Path) -> None:
 def test_names_that_are_no_paths() -> None:
     """An error in words, or no."""
     for name in ("a\0b", "x" * 5000):
-        assert not is_file(name)
+        assert not is_file(name) and not is_folder(name) and not is_there(name)
         with pytest.raises(SpecError):
             read_input(name, 10)
 

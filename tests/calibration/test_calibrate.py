@@ -204,3 +204,10 @@ def test_rows_that_nothing_can_be_fitted_to(rows: list[dict[str, Any]], tmp_path
     done = archsim("calibrate", "--from", str(table), "--dry-run", "--out", str(tmp_path / "c"))
     assert done.code in (0, 3), done.err
     assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
+
+
+@pytest.mark.parametrize("command", [("validate",), ("calibrate", "--from")])
+def test_a_name_that_is_no_path(command: tuple[str, ...], archsim: Any) -> None:
+    """An error in words."""
+    done = archsim(*command, "x" * 5000)
+    assert done.code in (2, 3) and "error" in done.err, done.err
