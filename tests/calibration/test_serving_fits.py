@@ -54,7 +54,7 @@ def test_the_host_and_the_first_token_are_found_again() -> None:
     assert first["front_ms"] == pytest.approx(50, rel=0.2)
     assert first["own"] == pytest.approx(1.4, rel=0.2)
     assert first["line"] == pytest.approx(0.15, rel=0.2)
-    assert engines["vllm"]["host_errors"]["async"]["median"] < 0.02
+    assert engines["vllm"]["host_errors"]["async"]["median"] < 0.03
     assert len(said) == 2
 
 

@@ -12,7 +12,7 @@ from archsim.base.errors import UsageError
 from archsim.counts.formats import choose_formats
 from archsim.counts.step_graphs import StepMemo
 from archsim.counts.workload import PREFILL_TOKENS, Workload, WorkloadSteps
-from archsim.engines.overhead import EngineOverheads
+from archsim.engines.overhead import NO_HOST, EngineOverheads, HostWork
 from archsim.graph.step import Seqs, Step
 from archsim.predict.estimate import estimate
 from archsim.serving.steady_state import steady
@@ -29,9 +29,7 @@ BARE = EngineOverheads()
 def pricer(model: str, device: str = "h100", plan: Plan | None = None, engine: str = "generic") -> StepPricer:
     """A pricer with the measured kernels of an engine, without its host."""
     spec = load_model(model)
-    overheads = engine_overheads(engine)._replace(
-        overhead_s=0.0, overhead_low_s=0.0, overhead_high_s=0.0, composition=(0.0, 0.0)
-    )
+    overheads = engine_overheads(engine)._replace(host=NO_HOST, composition=(0.0, 0.0))
     return StepPricer.of(spec, load_hardware(device), choose_formats(spec), overheads, plan or Plan())
 
 
@@ -260,15 +258,16 @@ def test_the_host_adds_its_work_and_the_launches_that_the_device_waits_for() -> 
     """Host work per step is added; launches count only where the host is slower than the kernels."""
     time = pricer(DENSE).price(Step.decode(1, 100))
     assert add_host_overhead(time, BARE) is time
-    added = add_host_overhead(time, replace_(BARE, overhead_s=1e-3, overhead_low_s=5e-4, overhead_high_s=2e-3))
-    assert added.expected_s == pytest.approx(time.expected_s + 1e-3, rel=1e-12)
+    host = HostWork(step_s=(1e-3, 5e-4, 2e-3), sequence_s=(1e-5, 1e-5, 1e-5))
+    added = add_host_overhead(time, replace_(BARE, host=host), sequences=3)
+    assert added.expected_s == pytest.approx(time.expected_s + 1.03e-3, rel=1e-12)
     assert added.ideal_s == time.ideal_s and added.high_s > time.high_s + 9e-4
     fast, slow = (add_host_overhead(time, replace_(BARE, launch_s=s)) for s in (1e-9, 1e-3))
     assert fast.expected_s == time.expected_s
     assert slow.expected_s == pytest.approx(1e-3 * time.rank.launches, rel=1e-12)
 
 
-def replace_(overheads: EngineOverheads, **changes: float) -> EngineOverheads:
+def replace_(overheads: EngineOverheads, **changes: float | HostWork) -> EngineOverheads:
     """The overheads with some changed."""
     return overheads._replace(**changes)  # type: ignore[arg-type]
 
