@@ -76,7 +76,7 @@ def gpt_fast() -> Timer:
 @pytest.mark.parametrize(("dtype", "own"), [("int8_wo", True), ("int4_wo", True), ("bf16", False)])
 def test_an_engine_takes_tables_but_for_what_its_own_runs_say(dtype: str, own: bool) -> None:
     """gpt-fast's weight-only products are its own, its 16-bit ones those of the engine whose tables stand for it."""
-    fit = gpt_fast().choose(MODELS["gemm"], KernelCall("gemm", dtype))
+    fit, *_ = gpt_fast().choose(MODELS["gemm"], KernelCall("gemm", dtype))
     fitted = [e.constants for e in default_store().by_op["gemm"] if e.engine == "gptfast" and e.dtype == dtype]
     assert bool(fitted) == own
     assert (fit.grade == "device") == own
