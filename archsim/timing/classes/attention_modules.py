@@ -73,7 +73,7 @@ class AttentionModule(KernelModel):
     linear, memory: shares of the peak and of the bandwidth that projections reach. matrix, cache: of attention; empty:
     share of the places without an entry that is multiplied. score, gather, select: of the indexer's products, its keys
     and the pass over its scores. stream: of the bandwidth, by what moves
-    activations. ramp_us: launches one after another in a captured graph. host_us: what the host needs to launch them.
+    activations. ramp_us: launches one after another in a captured graph. launch_us: what the host needs to launch them.
     """
 
     dims: ClassVar[tuple[str, ...]] = ("batch", "seq_q", "seq_kv", "heads", "hidden")
@@ -89,7 +89,7 @@ class AttentionModule(KernelModel):
         "select": Constant(0.40, 0.01, 1.0),
         "stream": Constant(0.30, 0.01, 1.0),
         "ramp_us": Constant(40.0, 2.0, 300.0),
-        "host_us": Constant(100.0, 2.0, 8000.0, start=1000.0),
+        "launch_us": Constant(100.0, 2.0, 8000.0, start=1000.0),
     }
     families: ClassVar[tuple[str, ...]] = ("heads", "hidden")
     few: ClassVar[int] = 30
@@ -164,7 +164,7 @@ class AttentionModule(KernelModel):
         device = device + found.flops / (machine.matrix_flops("fp8") * constants["score"])
         device = device + found.bytes / (at * constants["gather"])
         device = device + found.scores * 2 * SCORE / (at * constants["select"])
-        host = constants["host_us"] * 1e-6
+        host = constants["launch_us"] * 1e-6
         return (host**SHARP + device**SHARP) ** (1 / SHARP)
 
     def _projections_s(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
