@@ -21,7 +21,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A catalog of one file, and a cache folder of its own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(catalog, "_package_data", lambda: tmp_path)
-    (tmp_path / "one.yaml").write_text("size: 1\n", "utf-8")
+    (tmp_path / "one.yaml").write_text("vocab_size: 1\n", "utf-8")
     return tmp_path
 
 
@@ -39,16 +39,16 @@ def read(folder: Path, calls: list[Node]) -> object:
 
 def test_a_document_is_validated_once_for_all_processes(folder: Path) -> None:
     calls: list[Node] = []
-    assert read(folder, calls) == read(folder, calls) == (("size", 1),)
+    assert read(folder, calls) == read(folder, calls) == (("vocab_size", 1),)
     assert len(calls) == 1
 
 
 def test_a_changed_file_is_read_again(folder: Path) -> None:
     calls: list[Node] = []
     read(folder, calls)
-    (folder / "one.yaml").write_text("size: 2\n", "utf-8")
-    assert read(folder, calls) == (("size", 2),)
-    assert read(folder, calls) == (("size", 2),)
+    (folder / "one.yaml").write_text("vocab_size: 2\n", "utf-8")
+    assert read(folder, calls) == (("vocab_size", 2),)
+    assert read(folder, calls) == (("vocab_size", 2),)
     assert len(calls) == 2
 
 
@@ -68,7 +68,7 @@ def test_a_broken_record_is_made_anew(folder: Path, text: str) -> None:
     whole = json.loads(record.read_text("utf-8"))
     broken = json.loads(text)["data"] if "data" in text else None
     record.write_text(json.dumps({**whole, "data": broken}) if broken else text, "utf-8")
-    assert read(folder, calls) == (("size", 1),)
+    assert read(folder, calls) == (("vocab_size", 1),)
     assert len(calls) == 2
 
 
