@@ -243,11 +243,18 @@ def write(
 
 
 def earlier_fits(path: Path, ops: Set[str]) -> list[JsonObject]:
-    """The fits of a stack's file that are not of some classes; none where there is no file. Raises SpecError."""
-    if not path.is_file():
+    """The fits of a stack's file that are not of some classes; none where there is no calibration. Raises SpecError."""
+    if not states_schema(path, "archsim.calibration/"):
         return []
-    found: list[JsonObject] = json.loads(json.dumps(read_document(path)["fits"]))
+    found: list[JsonObject] = json.loads(json.dumps(read_document(path).get("fits", ())))
     return [fit for fit in found if fit["op"] not in ops]
+
+
+def states_schema(path: Path, name: str) -> bool:
+    """Whether a file is there and names a schema: one that does is kept or complained of, and anything else is no
+    document of ours, which `force` replaces.
+    """
+    return path.is_file() and name.encode() in path.read_bytes()
 
 
 def fit_data(one: ClassFit) -> JsonObject:

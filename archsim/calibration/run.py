@@ -23,9 +23,11 @@ from archsim.calibration.calibrate import (
     ClassFit,
     EngineStack,
     calibrate,
+    earlier_fits,
     files_of,
     fit_data,
     gather_groups,
+    states_schema,
     write,
 )
 from archsim.calibration.transfer import levels
@@ -36,8 +38,8 @@ from archsim.timing.calibration import default_store, folders, read_entries
 from archsim.timing.classes.catalog import MODELS
 
 FOLDER = Path("hardware/calibration")
-ENGINES, SCHEMA = "engines.yaml", "archsim.engines/2"
-"""The file of what whole runs say of engines, and the schema that it states."""
+ENGINES, FAMILY, SCHEMA = "engines.yaml", "archsim.engines/", "archsim.engines/2"
+"""The file of what whole runs say of engines, and the schema that it states, of any version and of this."""
 TRANSFER = "transfer.yaml"
 """The file of what it costs to use the fit of another device, engine or format."""
 HELD = "held"
@@ -119,13 +121,17 @@ def calibrate_tables(
 def _check_outputs(
     out: Path, groups: Sequence[Group], hardware: Mapping[str, Hardware], *, engines: bool, transfer: bool, force: bool
 ) -> None:
-    """Refuses, before anything is fitted, a folder with files that would be replaced without `force`."""
+    """Refuses, before anything is fitted, a folder with files that would be replaced without `force`, or with earlier
+    fits that cannot be read.
+    """
     stacks = dict.fromkeys(stack for stack, _ in gather_groups(groups, hardware))
     paths = [path for stack in stacks for path in files_of(stack, out)]
     paths += [out / name for name, wanted in ((ENGINES, engines), (TRANSFER, transfer and groups)) if wanted]
     for path in paths:
         if path.parent.is_dir():  # else it is made
             check_output(path, force=force)
+    for stack in stacks:
+        earlier_fits(files_of(stack, out)[0], set())
 
 
 class RunTables(NamedTuple):
@@ -184,7 +190,8 @@ def refit_engines(runs: RunTables, out: Path, dry_run: bool, *, force: bool = Fa
     from archsim.calibration.engine_fits import write as write_engines
     from archsim.spec.loader import read as read_document
 
-    path = next((p for p in (out / ENGINES, *(f / ENGINES for f in folders())) if p.is_file()), None)
+    places = (out / ENGINES, *(f / ENGINES for f in folders()))
+    path = next((place for place in places if states_schema(place, FAMILY)), None)
     known = json.loads(json.dumps(read_document(path))) if path else {"schema": SCHEMA, "engines": {}}
     lines: list[str] = []
     document = refit(known, runs.lists, lines.append) if runs.lists else known
