@@ -35,6 +35,10 @@ def test_estimate_goes_on_with_what_was_asked(archsim: Any, asked: tuple[str, ..
     first = answer(archsim, ["estimate", *asked])
     again = answer(archsim, suggested(archsim("estimate", *asked).out, "estimate"))
     again = {key: value for key, value in again.items() if key in first}
+    again["phases"] = {
+        name: {key: value for key, value in phase.items() if key != "ops"} if phase else None
+        for name, phase in again["phases"].items()
+    }
     assert again == first
 
 
