@@ -5,6 +5,7 @@ A document holds vendor facts only; measured efficiencies are separate data. All
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -233,6 +234,12 @@ class Hardware(Document):
     def working_set_bytes(self) -> int:
         """Bytes that the device may use by default: less than `memory_bytes` where a CPU shares them."""
         return int(parse_quantity(self.memory.working_set or self.memory.capacity, "B"))
+
+    @property
+    def release(self) -> float:
+        """When the device was released, as a year and its fraction to the month; 0 where unknown."""
+        stated = re.match(r"(\d{4})(?:-(\d\d))?", self.arch.released or "")
+        return int(stated[1]) + (int(stated[2] or 1) - 1) / 12 if stated else 0.0
 
     @cached_property
     def bandwidth(self) -> float:

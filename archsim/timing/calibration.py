@@ -38,8 +38,8 @@ class Entry(NamedTuple):
     kernel: the implementation, empty where all of an engine's are fitted together. local: says nothing of other
     devices. measured: of an implementation, the range of extents by which they differ in what they can do. interval:
     by regime of the class, or under "all", the log-residuals measured/predicted that a tenth of unseen shapes lie below
-    and above. peak, bandwidth, sustained, memory, family, vendor: of the device, by which the nearest is found where
-    nothing was fitted.
+    and above. released, sustained, memory, family, vendor: of the device, by which the nearest is found where nothing
+    was fitted; `released` is a year and its fraction, 0 where unknown.
     """
 
     device: str
@@ -56,8 +56,7 @@ class Entry(NamedTuple):
     interval: Mapping[str, tuple[float, float]] = MappingProxyType({})
     vendor: str = ""
     family: str = ""
-    peak: float = 0.0
-    bandwidth: float = 0.0
+    released: float = 0.0
     sustained: float = 0.0
     memory: str = ""
 
@@ -83,7 +82,8 @@ one; "family": another device of the same architecture; "device": of another arc
 
 
 class DeviceTraits(NamedTuple):
-    """What decides which device's fit stands for another: datasheet rates and descent. sustained: share of the peak
+    """What decides which device's fit stands for another: descent and kind of memory, not its rates, so that a faster
+    device of one kind never takes other kernels' constants. released: as of an entry. sustained: share of the peak
     that the best large product was measured at, 0 where unknown; narrow: the same of products in less than 16 bits,
     where it is known apart. runs: the interval, in log, that whole runs of the engine on the architecture showed, where
     they are all that is known.
@@ -92,8 +92,7 @@ class DeviceTraits(NamedTuple):
     id: str
     vendor: str
     family: str
-    peak: float
-    bandwidth: float
+    released: float = 0.0
     sustained: float = 0.0
     memory: str = ""
     narrow: float = 0.0
@@ -228,8 +227,7 @@ def build_index(folder: Path) -> JsonObject:
         shared = {
             "device": hardware.id, "engine": str(document["engine"]), "version": str(document["version"]),
             "vendor": hardware.vendor, "family": hardware.arch.family,
-            "peak": hardware.peak_flops("bf16").flops, "bandwidth": hardware.bandwidth,
-            "memory": hardware.memory.kind,
+            "released": hardware.release, "memory": hardware.memory.kind,
             "sustained": hardware.compute.sustained.get("bf16", 0.0),
         }  # fmt: skip
         for fit in document["fits"]:

@@ -56,6 +56,15 @@ UNABLE = 1e6
 SAME = 1e-9
 """Distances of fits that differ by less are equal."""
 
+STACKED = "HBM"
+"""Memory beside the die, with several times the bandwidth for each FLOP; kernels are laid out for one or the other."""
+
+GENERATION = 0.1
+"""Distance of devices for each year between their releases, which tells architectures apart that have no fits."""
+
+OLDEST = 9
+"""Years from which on two devices are no farther apart; also where a release is not known."""
+
 ELSEWHERE: tuple[Grade, ...] = ("device", "class", "far")
 """Grades at which a fit was made on another architecture."""
 
@@ -283,9 +292,10 @@ def scaled(constants: dict[str, float], here: float, there: float) -> dict[str, 
 def distance(entry: Entry, query: FitQuery) -> float | None:
     """Distance between an entry and a query; None where the entry says nothing about the device.
 
-    An entry without a device is of an engine whose runs were fitted across devices. A factor e in peak or bandwidth,
-    another architecture, another kind of memory and another engine are of one order, another group of formats is
-    worse; the implementation and the version break ties.
+    An entry without a device is of an engine whose runs were fitted across devices. Another architecture, its age and
+    another engine are of one order, stacked memory in place of chips on a board and another group of formats are worse;
+    the implementation and the version break ties. Peaks and bandwidth have no part in it: else a device with more of
+    either could take over the constants of slower kernels, and lose by it.
     """
     cost, device = 0.0, query.device
     if not entry.device:
@@ -295,14 +305,20 @@ def distance(entry: Entry, query: FitQuery) -> float | None:
     elif entry.device != device.id:
         if entry.vendor != device.vendor or entry.local:
             return None
-        cost += 1.0 + abs(math.log(device.peak / entry.peak)) + abs(math.log(device.bandwidth / entry.bandwidth))
+        cost += 1.0 + GENERATION * years_apart(entry.released, device.released)
         cost += 0.0 if entry.family == device.family else 1.0
-        cost += 0.0 if entry.memory == device.memory else 1.0
+        cost += 0.0 if entry.memory == device.memory else 0.2
+        cost += 0.0 if (entry.memory == STACKED) == (device.memory == STACKED) else 1.8
     cost += format_cost(entry, query)
     if query.engine:
         cost += 0.0 if entry.engine in (query.engine, query.own) else 0.7
         cost += 0.0 if entry.version == query.version else 0.01
     return cost + kernel_cost(entry, query)
+
+
+def years_apart(one: float, other: float) -> float:
+    """Years between two releases, at most `OLDEST`; 0: not known."""
+    return min(abs(one - other), OLDEST) if one and other else OLDEST
 
 
 def kernel_cost(entry: Entry, query: FitQuery) -> float:
@@ -384,15 +400,13 @@ def timer(
     store = store or default_store()
     name, stated = (engine, version) if version is not None else split_engine(engine)
     machine = rates or DeviceRates(hardware)
-    peak = machine.attention_flops("bf16")
     sustained = hardware.compute.sustained.get("bf16", 0.0)
     runs = architecture_fit(store, name, stated, hardware.arch.family)
     device = DeviceTraits(
         hardware.id,
         hardware.vendor,
         hardware.arch.family,
-        peak,
-        machine.bandwidth,
+        hardware.release,
         sustained,
         hardware.memory.kind,
         *((runs.narrow, runs.interval) if runs is not None else ()),

@@ -13,14 +13,14 @@ from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.kernel_timer import distance, nearest, split_engine, timer
 
-DEVICE = DeviceTraits("h200-sxm", "NVIDIA", "Hopper", 989e12, 4.8e12)
+DEVICE = DeviceTraits("h200-sxm", "NVIDIA", "Hopper", 2023.8)
 
 
 def entry(**fields: object) -> Entry:
     """A GEMM fit on an H100 by vllm, with some fields changed."""
     usual = {
         "device": "h100-sxm", "engine": "vllm", "version": "0.24.0", "op": "gemm", "dtype": "bf16",
-        "constants": {"matrix": 0.8}, "vendor": "NVIDIA", "family": "Hopper", "peak": 989e12, "bandwidth": 3.35e12,
+        "constants": {"matrix": 0.8}, "vendor": "NVIDIA", "family": "Hopper", "released": 2022.0,
         "interval": {str(i): (-0.1, 0.2) for i in range(4)},
     }  # fmt: skip
     return Entry(**{**usual, **fields})  # type: ignore[arg-type]
@@ -35,7 +35,7 @@ def wanted(**fields: object) -> FitQuery:
 @pytest.mark.parametrize(
     ("near", "far"),
     [
-        ({}, {"family": "Ampere", "device": "a100", "peak": 312e12, "bandwidth": 2.0e12}),
+        ({}, {"family": "Ampere", "device": "a100", "released": 2020.8}),
         ({}, {"engine": "trtllm"}),
         ({}, {"dtype": "fp8"}),
         ({"dtype": "fp16"}, {"dtype": "fp8_block"}),

@@ -1,0 +1,57 @@
+"""More of a device, or less work, never takes longer."""
+
+from __future__ import annotations
+
+import pytest
+
+from archsim.base.units import parse_quantity
+from archsim.counts.formats import choose_formats
+from archsim.graph.step import Step
+from archsim.spec.hardware import Hardware
+from archsim.spec.load import load_hardware, load_model
+from archsim.spec.parallelism import Plan
+from archsim.timing.step_pricer import StepPricer, engine_overheads
+
+
+def faster(hardware: Hardware, bandwidth: float, peak: float) -> Hardware:
+    """The device with its bandwidth and peaks multiplied; its name stays."""
+    rate = float(parse_quantity(hardware.memory.bandwidth, "B/s")) * bandwidth
+    memory = hardware.memory.model_copy(update={"bandwidth": f"{rate:.12g} B/s"})
+    peaks = {
+        dtype: entry.model_copy(
+            update={
+                unit: f"{float(parse_quantity(value, 'FLOP/s')) * peak:.12g} FLOP/s"
+                for unit, value in entry.model_dump(exclude_none=True, include={"matrix", "vector"}).items()
+            }
+        )
+        for dtype, entry in hardware.compute.peak.items()
+    }
+    compute = hardware.compute.model_copy(update={"peak": peaks})
+    copy = hardware.model_copy(update={"memory": memory, "compute": compute})
+    for derived in set(copy.__dict__) - set(Hardware.model_fields):
+        del copy.__dict__[derived]
+    return copy
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "llamacpp"])
+@pytest.mark.parametrize(
+    ("model", "weights", "device"),
+    [
+        ("minimax-text-01", "fp8", "rtx-3090"),
+        ("mixtral-8x7b", "bf16", "t4"),
+        ("llama3-8b", "bf16", "a30"),
+        ("qwen3-30b-a3b", "bf16", "h20"),
+    ],
+)
+def test_a_device_with_higher_rates_is_never_slower(model: str, weights: str, device: str, engine: str) -> None:
+    """The fit that stands for a device follows from what it is, so that no rate moves it to slower kernels."""
+    spec, hardware = load_model(model), load_hardware(device)
+    formats = choose_formats(spec, weights, None, engine=engine)
+    before = dict.fromkeys(("bandwidth", "peak"), (float("inf"),) * 3)
+    for by in (1.0, 1.3, 2.0, 4.0):
+        for name, scales in {"bandwidth": (by, 1.0), "peak": (1.0, by)}.items():
+            pricer = StepPricer.of(spec, faster(hardware, *scales), formats, engine_overheads(engine), Plan())
+            steps = Step.prefill(1, 64), Step.prefill(1, 4096), Step.decode(8, 2048)
+            now = tuple(pricer.price(step).expected_s for step in steps)
+            assert all(new <= old * (1 + 1e-9) for new, old in zip(now, before[name], strict=True)), (name, by)
+            before[name] = now
