@@ -229,6 +229,10 @@ class Attention(AttentionSpec):
         """Query heads are cut; key/value heads as far as they go."""
         return (self.n_heads,)
 
+    def replicated_heads(self) -> int:
+        """Key/value heads: each rank has as many of them, or each of them is on as many ranks."""
+        return self.kv_heads
+
     def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "attention") -> Tensor:
         """The mixing of tokens; returns a tensor over T and D."""
         mask, step = self.mask.mask(), ctx.step

@@ -103,6 +103,10 @@ class BlockSpec(Spec):
         """Extents that tensor parallelism must divide: of the axes of the block's weights that it cuts."""
         return _widths(self)
 
+    def replicated_heads(self) -> int:
+        """Heads of which ranks hold whole copies where there are more ranks than heads; 1: any number of ranks."""
+        return 1
+
 
 @lru_cache(maxsize=1024)
 def _widths(block: BlockSpec) -> tuple[int, ...]:

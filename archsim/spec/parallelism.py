@@ -10,6 +10,7 @@ from typing import Literal
 
 from archsim.base.data_class import dataclass
 from archsim.base.errors import InvalidPlan
+from archsim.blocks.block import BlockSpec
 from archsim.blocks.layer import count_layers, walk_layers
 from archsim.spec.model import Model
 
@@ -35,9 +36,12 @@ class Plan:
 
 
 def tp_degrees(model: Model, limit: int = 1024) -> tuple[int, ...]:
-    """Every tensor-parallel degree that divides the heads and feed-forward widths of all layers."""
+    """Every tensor-parallel degree that divides the heads and feed-forward widths of all layers, and that key/value
+    heads divide over, or are replicated on, evenly: engines start with no other.
+    """
     unit = tp_unit(model)
-    return tuple(n for n in range(1, min(unit, limit) + 1) if unit % n == 0)
+    degrees = (n for n in range(1, min(unit, limit) + 1) if unit % n == 0)
+    return tuple(n for n in degrees if uneven_heads(model, n) is None)
 
 
 def tp_unit(model: Model) -> int:
@@ -45,12 +49,24 @@ def tp_unit(model: Model) -> int:
     return gcd(*_widths(model))
 
 
+def uneven_heads(model: Model, tp: int) -> int | None:
+    """The number of key/value heads that some ranks would hold more of than others, None where all hold as many."""
+    heads = {block.replicated_heads() for block in _blocks(model)}
+    return next((n for n in sorted(heads) if n % tp and tp % n), None)
+
+
 def _widths(model: Model) -> Iterator[int]:
+    for block in _blocks(model):
+        yield from block.widths()
+
+
+def _blocks(model: Model) -> Iterator[BlockSpec]:
+    """The blocks of all layers that hold weights to be cut."""
     stacks = [model.layers] + ([model.encoder.layers] if model.encoder is not None else [])
     for layer in (leaf for stack in stacks for leaf in walk_layers(stack)):
         for block in (layer.attention, layer.mixer, layer.cross_attention, layer.ffn):
             if block is not None:
-                yield from block.widths()
+                yield block
 
 
 def expert_counts(model: Model) -> tuple[int, ...]:
@@ -71,11 +87,14 @@ def check(model: Model, plan: Plan) -> Plan:
 
 def check_degrees(model: Model, plan: Plan) -> None:
     """Refuses degrees that no number of devices makes valid for the model."""
-    if plan.tp > 1 and tp_unit(model) % plan.tp:
+    uneven = uneven_heads(model, plan.tp)
+    if tp_unit(model) % plan.tp or uneven is not None:
         shown = ", ".join(map(str, tp_degrees(model)[:12]))
+        reason = f"does not divide the heads and feed-forward widths of {model.name}"
+        if tp_unit(model) % plan.tp == 0:
+            reason = f"gives some ranks more of the {uneven} key/value heads of {model.name} than others"
         raise InvalidPlan(
-            f"tp {plan.tp} does not divide the heads and feed-forward widths of {model.name}",
-            hints=(f"valid degrees: {shown}", "pipeline stages split layers instead: `--pp`"),
+            f"tp {plan.tp} {reason}", hints=(f"valid degrees: {shown}", "pipeline stages split layers instead: `--pp`")
         )
     layers = count_layers(model.layers)
     if plan.pp > layers:

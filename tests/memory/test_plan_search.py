@@ -17,7 +17,7 @@ from archsim.graph.passes.shard import shard
 from archsim.predict.what_fits import what_fits
 from archsim.spec.load import load_hardware, load_model
 from archsim.spec.lower import lower
-from archsim.spec.parallelism import Plan, check, fullest_share
+from archsim.spec.parallelism import Plan, check, fullest_share, tp_degrees
 
 RACK = "gb200-nvl72-rack"
 
@@ -112,3 +112,17 @@ def test_a_plan_that_does_not_fit_is_answered_with_one_that_does() -> None:
     options: Any = {"devices": 64, "tp": 64, "batch": 1024}
     changes = [s.change for s in what_fits(load_model("deepseek-v3"), load_hardware(RACK), options)]
     assert "--tp 1 --dp 64 --ep 64" in changes
+
+
+def test_key_value_heads_are_shared_evenly() -> None:
+    """8 key/value heads on 6 ranks: the 96 query heads divide, but engines refuse to start so."""
+    assert archsim.estimate("glm-4.5", "h200").plan.tp == 8
+    with pytest.raises(InvalidPlan, match="of the 8 key/value heads") as refusal:
+        archsim.estimate("glm-4.5", "h200", tp=6)
+    assert refusal.value.hints[0] == "valid degrees: 1, 2, 4, 8, 16, 24, 32, 48, 96"
+
+
+def test_few_key_value_heads_are_replicated() -> None:
+    """As many copies of each head: 10 heads on 20 ranks, one head on any number."""
+    assert tp_degrees(load_model("phi-4"), 20) == (1, 2, 5, 10, 20)
+    assert 71 in tp_degrees(load_model("falcon-7b"))
