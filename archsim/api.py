@@ -76,7 +76,7 @@ def fits(hw: AnyDevice, **options: Unpack[o.FitsOptions]) -> Fits:
 def compare(
     models: AnyModel | Sequence[AnyModel], hw: AnyDevice | Sequence[AnyDevice], **options: Unpack[o.CompareOptions]
 ) -> Comparison:
-    """Models crossed with devices: figures and ratios against the first, where they differ, and how sure that is.
+    """Models crossed with devices: figures, ratios to the first, where they differ, and the confidence.
 
     Numbers may be ranges (`batch="1,8"`).
     """
@@ -153,7 +153,7 @@ def report(
 def sweep(
     models: AnyModel | Sequence[AnyModel], hw: AnyDevice | Sequence[AnyDevice], **options: Unpack[o.SweepOptions]
 ) -> Sweep:
-    """Models, devices and formats crossed, over ranges of workloads; every point equals `estimate`.
+    """Models, devices and formats crossed, over ranges of workloads; each row equals `estimate` at that point.
 
     The result's `chunks()` are priced as they are asked for.
     """

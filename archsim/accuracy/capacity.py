@@ -159,7 +159,7 @@ def _slack(memory: RunMemory, division: EngineMemory) -> tuple[int, int]:
 
 
 def peak(run: Run) -> Prediction:
-    """GiB allocated at the peak, summed over devices: weights, caches at full length, and the largest step."""
+    """GiB allocated at the peak, summed over devices: weights, the final KV cache, and the largest step."""
     memory = memory_of(run)
     batch, new, whole = run.batch or 1, max(run.isl or 1, 1), (run.isl or 0) + (run.osl or 0)
     rows = [_stage_peak(memory, stage, (batch, new, max(whole, 1))) for stage in memory.stages]

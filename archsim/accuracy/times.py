@@ -70,7 +70,7 @@ def compose(make: Callable[..., float], *parts: Prediction) -> Prediction:
 
 
 class Served(NamedTuple):
-    """Seconds of a steady state: TPOT, and TTFT or, where a queue decides it, why there is none.
+    """Seconds of a steady state: TPOT, and TTFT or the reason why there is none.
 
     wait: seconds in the queue by Little's law, waiting requests over requests a second; 0 without a queue.
     """
@@ -130,8 +130,8 @@ class RunTimes:
         return Served(Prediction.of(found.tpot), ttft, found.refusal or "", wait)
 
     def first_token(self, run: Run, batch: int, isl: int, osl: int, most: int | None) -> Prediction:
-        """TTFT, also where a queue decides it: then the wait by Little's law before the own prompt, with an interval
-        that reaches from no queue at all to twice the wait.
+        """TTFT, also near saturation: then the wait by Little's law before the own prompt, with an interval that
+        reaches from no queue at all to twice the wait.
         """
         state = self.served(run, batch, isl, osl, most)
         if state.ttft is not None:

@@ -47,8 +47,8 @@ def urgent(assumptions: Iterable[Note]) -> tuple[str, ...]:
 
 
 def past_context(tokens: int, limit: int, name: str) -> Note:
-    """The warning about a sequence beyond the context that a model was made for."""
-    return Note("W01", f"{tokens:,} tokens are more than the {limit:,} that {name} was made for")
+    """The warning about a sequence beyond the context length of a model."""
+    return Note("W01", f"{tokens:,} tokens exceed the context length of {name} ({limit:,})")
 
 
 NOTES: dict[str, str] = {
@@ -103,7 +103,7 @@ NOTES: dict[str, str] = {
     "A33": "Layers that only one of two models has: the first layers stay, and the pattern goes on.",
     "A34": "Parts that are named and not counted: prediction modules, towers, pre-training heads.",
     "A35": "A word for a format means the scheme of its family that the checkpoint is stored in.",
-    "W01": "Prompt and answer are longer than the context that the model was made for.",
+    "W01": "Prompt and answer together exceed the context length of the model.",
     "W02": "The batch is smaller than the number of data-parallel replicas: some are idle.",
     "W03": "`--concurrency` is ignored: the KV cache has no room for one request, or the model does not decode.",
     "W04": "A peak of the device document departs by 3 to 15 % from units x FLOP per clock x clock.",

@@ -35,7 +35,7 @@ def compare(
     format: p.Format = p.PageLayout.table,
     no_color: o.NoColor = False,
 ) -> None:
-    """Which is better, by how much, where the difference comes from, and how sure that is.
+    """Which is better, by how much, where the difference comes from, and with what confidence.
 
     Models are crossed with devices; the first of each is the baseline. Every number may be a range:
     each workload is compared for itself, degrees such as --tp 1,2 are candidates of their own.

@@ -58,7 +58,7 @@ def fit(
     quiet: o.Quiet = False,
     no_color: o.NoColor = False,
 ) -> None:
-    """Whether it starts, how many KV tokens are left, and which flag to turn.
+    """Whether it starts, how many KV tokens are left, and which flag to change.
 
     Without MODEL: every model of the catalog that the device holds, and how fast each decodes. The answer is that of
     the engine: its memory fraction, page size and activations, at the version given.

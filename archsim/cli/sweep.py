@@ -52,7 +52,7 @@ def sweep(
 ) -> None:
     """How it scales: models, devices and formats crossed, over ranges of workloads; Pareto sets.
 
-    Every point equals `archsim estimate`. With --out all points go to a file, which is written as they are priced;
+    Each row equals `archsim estimate` at that point. With --out all points go to a file, written as they are computed;
     without it a page of the best ones is printed. Ctrl-C keeps what is complete.
     """
     from archsim import api

@@ -31,9 +31,9 @@ class Format:
     Integers, never fractional bits: int4 with 16-bit scales per 128 is (128, 1) in 66 bytes, MXFP4 (32, 1) in
     17, fp8 with one fp32 scale per 128 x 128 tile is (128, 128) in 16,388. `scales` of them are scales and zero
     points: a block that a short row cuts off keeps all of those, but only the elements it has; without `scales`
-    it is filled up. `compute` names the dtype whose peak the arithmetic runs at. `beside`: bytes beside the
-    blocks of a matrix, for each output, for each input and for the matrix. `parts`: of so many copies of a
-    tensor, so many are stored in each format; `bytes` and `block` are then the average.
+    it is filled up. `compute` names the dtype whose peak the arithmetic runs at. `beside`: bytes stored
+    outside the blocks, such as scales: per output row, per input column, and per matrix. `parts`: of so many copies
+    of a tensor, so many are stored in each format; `bytes` and `block` are then the average.
     """
 
     name: str

@@ -82,7 +82,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inverse:
-    """The question turned round, everything else as asked. devices: the fewest that fit. weights: the widest
+    """Limits: the inverse questions, everything else as asked. devices: the fewest that fit. weights: the widest
     format that fits on the devices asked for. batch: requests of max_model_len at once. None: there is none.
     """
 
@@ -159,7 +159,7 @@ class Fit:
 
     @property
     def growth(self) -> int:
-        """Bytes of one more token while no window is full."""
+        """Bytes of one more token before any sliding window is full."""
         return self.memory.stage.growth
 
     @property

@@ -1,4 +1,4 @@
-"""Changes that would make it fit, or fit more, each really computed, and the question turned round."""
+"""Changes that would make it fit, or fit more, each really computed, and the limits (the inverse questions)."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def _weight_bytes(model: Model, formats: Formats) -> float:
     return float(c.weight_bytes(formats.apply(lower(model, step_for(model, 1, 1)))))
 
 
-# ---------------------------------------------------------------------- the question turned round
+# ---------------------------------------------------------------------- limits, the inverse questions
 def inverse(model: Model, hardware: Hardware, request: FitRequest, answer: Fit) -> Inverse:
     """Fewest devices, widest format that fits, largest batch."""
     free = replace(request, devices="auto", tp=None, pp=None, ep=None, dp=None)

@@ -89,7 +89,7 @@ class PipelineStage:
 
     @property
     def growth(self) -> int:
-        """Bytes of one more token while no window is full."""
+        """Bytes of one more token before any sliding window is full."""
         return round(sum(each for _, each in self._per_slot))
 
 

@@ -62,7 +62,7 @@ class Estimate:
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """Cache growth per token of one sequence on one device, while no window is full."""
+        """Cache growth per token of one sequence on one device, before any sliding window is full."""
         return self.memory.stage.growth
 
     @property
@@ -183,6 +183,13 @@ def _answer(search: PlanSearch, found: ChosenPlan, auto: bool, store: Store) -> 
     )  # fmt: skip
 
 
+def _no_steady_state(memory: EngineMemoryModel) -> str:
+    """Why there is no steady state of continuous batching."""
+    if memory.model.architecture == "encoder":
+        return "an encoder does not decode"
+    return f"the KV cache has no room for one request of {memory.length:,.0f} tokens"
+
+
 def _served(
     search: PlanSearch, chosen: ChosenPlan, concurrency: int, answer: Callable[[PlanSearch, ChosenPlan], Estimate]
 ) -> Estimate:
@@ -195,7 +202,7 @@ def _served(
     most = memory.running(plan, concurrency)
     if memory.model.architecture == "encoder" or most.requests < 1:
         alone = answer(search, chosen)
-        ignored = Note("W03", "no steady state: no request has room, or none decodes")
+        ignored = Note("W03", f"`--concurrency` is ignored: {_no_steady_state(memory)}")
         return replace(alone, warnings=(*alone.warnings, ignored))
     load = replace(memory.load, batch=most.requests)
     running = EngineMemoryModel(memory.tensors, load, memory.graphs)

@@ -124,8 +124,8 @@ def keep_memory() -> None:
 
 
 def evaluate(part: SweepSlice, axes: Axes, asked: Asked = EVERYTHING) -> Chunk:
-    """A block priced. One-token prompts run in other kernels, and without a past where the answer is one token too:
-    they are priced apart.
+    """The times and memory of a block. input_len 1 uses decode kernels, and output_len 1 has no past, so these grid
+    rows are priced separately.
     """
     if len(axes.input_len) > 1 and axes.input_len[0] == 1:
         parts = [axes._replace(input_len=box) for box in (axes.input_len[:1], axes.input_len[1:])]

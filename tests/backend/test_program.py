@@ -125,7 +125,7 @@ def test_every_op_runs_once(cached_model: Model) -> None:
 
 
 def test_products_of_one_input_are_one_product(zoo: dict[str, Model]) -> None:
-    """q, k and v are one product, up and gate another; a residual and the norm behind it one call."""
+    """q, k and v are one product, up and gate another; a residual and the norm after it one call."""
     program = Program(module(zoo["gqa"]), Shape(BATCH, 1, LENGTH))
     names = [tuple(path.rsplit(".", 1)[-1] for path in part.paths) for part in program.parts]
     assert ("q", "k", "v") in names

@@ -374,6 +374,14 @@ def test_generated_parts_are_what_the_code_says(page: str, part: str) -> None:
     assert generated(text) == text
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_sections_that_pages_select_exist(page: Path) -> None:
+    """Every name after `only:` begins a section of the output below it: a renamed section does not vanish silently."""
+    for fence in fences(page.read_text("utf-8")):
+        for name in filter(None, map(str.strip, (fence.mark("only") or "").split(","))):
+            assert re.search(rf"^{re.escape(name)}", fence.body, flags=re.M), name
+
+
 def test_the_glossary_can_be_parsed() -> None:
     """Every entry of the glossary is one line `- term: definition`, and no term stands twice."""
     lines = [line for line in (DOCS / "glossary.md").read_text("utf-8").splitlines() if line.startswith("- ")]

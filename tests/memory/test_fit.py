@@ -210,7 +210,7 @@ def test_offload() -> None:
 
 
 def test_suggestions_are_computed() -> None:
-    """Every suggestion really fits, with the tokens it says, and the question turned round agrees."""
+    """Every suggestion really fits, with the tokens it says, and the limits agree."""
     answer = archsim.fit("qwen3-32b", "rtx-4090", engine="vllm@0.11", max_model_len=16384)
     assert not answer.fits and answer.suggestions
     for change in answer.suggestions:

@@ -203,7 +203,7 @@ def test_differences_are_marked() -> None:
     """Of two models that differ in their heads, these lines are marked and the equal width is not."""
     text = api.report(["llama2-7b", "llama3-8b"], "h100", light=True).html
     marked = re.findall(r'class="diff">≠ ([^<]*)<', text)
-    assert "8 key/value heads" in marked and "inner width 14,336" in marked
+    assert "8 KV heads" in marked and "intermediate size 14,336" in marked
     assert not any("d_model" in line or "32 query heads" in line for line in marked)
     assert "≠" not in re.sub(r"marked with ≠", "", api.report("llama2-7b", "h100", light=True).html)
 
@@ -261,8 +261,8 @@ def test_marks_of_several_models_are_against_the_one_before() -> None:
     text = api.report(["llama2-7b", "llama3-8b", "llama3.1-8b"], "h100", light=True).html
     first, second, third = re.findall(r'<svg[^>]*class="plan">.*?</svg>', text, re.S)
     assert "≠" not in first
-    assert "≠ 8 key/value heads" in second
-    assert "≠ 8 key/value heads" not in third and "≠ position" in third
+    assert "≠ 8 KV heads" in second
+    assert "≠ 8 KV heads" not in third and "≠ position" in third
 
 
 def test_lineage() -> None:

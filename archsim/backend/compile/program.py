@@ -2,7 +2,7 @@
 
 A graph is unrolled once for a number of sequences, new tokens and past ones. Caches are buffers of the final
 size, into which new tokens are written in place; products of one input are one product; a residual and the norm
-behind it, a gate, a rotation are one kernel each. What no rule covers runs by the interpreter's own rule.
+after it, a gate, a rotation are one kernel each. What no rule covers runs by the interpreter's own rule.
 """
 
 from __future__ import annotations

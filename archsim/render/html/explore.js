@@ -214,7 +214,7 @@
   };
 
   const say = () => {
-    const at = point(), over = [...new Set(shown().filter(run => run.limit && contexts[state.c] > run.limit).map(run => `${run.model} was made for ${count(run.limit)} tokens`))];
+    const at = point(), over = [...new Set(shown().filter(run => run.limit && contexts[state.c] > run.limit).map(run => `${run.model} has a context length of ${count(run.limit)} tokens`))];
     const speeds = shown().map(run => `${run.label} ${!fits(run, at) ? "does not fit" : run.decode ? `${ms(run.decode.exp[at])} per token` : ms(run.prefill.exp[at])}`);
     $("shown").textContent = `${where()}${speeds.slice(0, 8).join("; ")}.${over.length ? ` Note: ${over.slice(0, 3).join("; ")}.` : ""}`;
   };

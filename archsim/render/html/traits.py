@@ -13,12 +13,12 @@ from archsim.render.html.markup import name_of
 from archsim.spec.model import Model
 
 WORDS = {
-    "n_heads": "query heads", "n_kv_heads": "key/value heads", "d_head": "head size", "d_head_v": "value head size",
-    "d_ff": "inner width", "q_rank": "query latent", "kv_rank": "cached latent", "d_nope": "unrotated size",
-    "d_rope": "rotated size", "d_v": "value size", "n_experts": "experts", "top_k": "experts per token",
-    "qk_norm": "norm of q and k", "d_state": "state size", "d_conv": "convolution width",
+    "n_heads": "query heads", "n_kv_heads": "KV heads", "d_head": "head_dim", "d_head_v": "v_head_dim",
+    "d_ff": "intermediate size", "q_rank": "q_lora_rank", "kv_rank": "kv_lora_rank", "d_nope": "qk_nope_head_dim",
+    "d_rope": "qk_rope_head_dim", "d_v": "v_head_dim", "n_experts": "experts", "top_k": "experts per token",
+    "qk_norm": "QK norm", "d_state": "state size", "d_conv": "convolution width",
 }  # fmt: skip
-"""Fields in words; others are said with spaces for underscores."""
+"""Fields in the words of papers and of `config.json`; others are said with spaces for underscores."""
 
 QUIET = ("kind", "eps")
 """Fields that no drawing needs."""
@@ -92,8 +92,8 @@ def _stack(layers: Sequence[Layer], depth: int, side: str) -> Iterator[Box]:
 
 
 def _wiring(layer: Layer) -> str:
-    words = {"post": "norm behind", "post_inside": "norm inside the branch", "pre+post": "norms on both sides",
-             "residual_after_norm": "stream from the norm"}  # fmt: skip
+    words = {"post": "post-norm", "post_inside": "post-norm inside the residual", "pre+post": "pre- and post-norm",
+             "residual_after_norm": "residual taken after the norm"}  # fmt: skip
     found = words.get(layer.placement, "")
     if layer.parallel:
         found = "attention and feed-forward in parallel"

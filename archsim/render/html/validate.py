@@ -31,6 +31,12 @@ FEWEST = 4
 UNITS = {"tok_s": "tokens/s", "_us": "µs", "_ms": "ms", "_s": "s", "_gb": "GiB", "_gib": "GiB", "_tokens": "tokens"}
 """Units by the endings of metrics."""
 
+BASIS = (
+    "Predictions are computed before measurements are read. Constants of some engines (kernels, host time) were fitted "
+    "to public runs, which may be among these: docs/validate.md"
+)
+"""What stands above every plot: what the predictions know of the measurements."""
+
 STYLE = COLOURS + "use,.key{fill-opacity:.55}h3{margin-top:1.4rem}"
 
 
@@ -48,7 +54,7 @@ def model_document(answer: ModelCheck) -> str:
 
 def _html_page(title: str, lines: Sequence[str], body: str) -> str:
     """A page around its body, with the marks that plots use."""
-    return html_document(title, ["No prediction has seen a measured value.", *lines], symbols() + body, STYLE)
+    return html_document(title, [BASIS, *lines], symbols() + body, STYLE)
 
 
 def _answer(answer: Validation) -> Iterable[str]:

@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 INTRO = """# Accuracy
 
 How far archsim's predictions are from published measurements. The page is made by
-`archsim validate --write-report reports/accuracy.md --force`, never by hand. No prediction sees a measured value. Below
-each table's own columns, the last one is what the datasheet roofline, the usual yardstick, would have said.
+`archsim validate --write-report reports/accuracy.md --force`, never by hand. A prediction is computed without the
+measured value beside it; what was fitted to public runs, these among them, is named below. The last column of each
+table is the error of the datasheet roofline, the usual yardstick.
 
 Four things are kept apart: public runs of whole models; what was fitted to whole runs or serving points, which is the
-kernels of engines that nobody has tabulated and the host's time per step (so that theirs in the first part are no
-test; their errors on what a fit had not seen are in the second); kernels on shapes that a fit had not seen; and
-campaigns on a device, predicted before they were measured. The intervals of throughputs and of peaks of memory have
-the spread of public runs in them: that 80 % lie inside says nothing of runs elsewhere.
+kernels of engines without published kernel tables and the host time per step (for those engines the first part is no
+test: the second has their errors on runs that the fit had not seen); kernels on shapes that a fit had not seen; and
+kernels carried over to another engine or device. The intervals of throughput and of peak memory include the spread of
+these public runs: that 80 % lie inside says nothing about runs elsewhere.
 """
 
 
@@ -175,14 +176,56 @@ PARTS: Sequence[Callable[[], str]] = (engines, transfers, calibrations)
 
 
 # ---------------------------------------------------------------------- README
+METRIC_NAMES = {
+    "decode_tok_s": "decode, tokens/s",
+    "throughput_tok_s": "throughput, tokens/s",
+    "prefill_tok_s": "prefill, tokens/s",
+    "ttft_ms": "time to first token",
+    "tpot_ms": "time per output token",
+    "peak_mem_gb": "peak memory",
+    "weights_gb": "weights in memory",
+    "kv_capacity_tokens": "tokens the KV cache holds",
+}
+"""Metrics of the public runs in words, times first: sizes are never averaged with times."""
+
+
+def fitted_to_runs(answer: Validation) -> str:
+    """Which engines' constants were fitted to public runs, and how many figures of the table are theirs."""
+    from archsim.spec.catalog import data_roots
+    from archsim.spec.engine import load_engine
+    from archsim.spec.loader import read
+
+    measured = read(data_roots("hardware")[-1] / "calibration" / "engines.yaml")["engines"]
+    rows = {name: found["rows"] for name, found in answer.by("engine").items()}
+
+    def listed(names: Iterable[str]) -> str:
+        return ", ".join(
+            f"{load_engine(name).title.replace(', ', ' ')} ({rows[name]})" for name in names if rows.get(name)
+        )
+
+    kernels = [name for name, own in measured.items() if "fits" in own]
+    hosts = [
+        name for name, own in measured.items() if any(e["of"] == "runs" for e in own.get("host_errors", {}).values())
+    ]
+    return (
+        "What was fitted to these runs: the kernels of engines without published kernel tables, with the number of "
+        f"their figures here: {listed(kernels)}; and the host time per step of {listed(hosts)} before 0.8. For these "
+        "engines the table shows how well the fit describes its own data; their errors on runs that the fit had not "
+        "seen are on the [accuracy page](reports/accuracy.md). The intervals of throughput and of peak memory were "
+        "widened by the spread of these runs. Other constants come from tables of single kernels, serving benchmarks "
+        "or datasheets, not from these runs."
+    )
+
+
 def summary(answer: Validation) -> str:
     """The short table of the README."""
-    groups = [("all", answer.summary), *answer.by("metric").items()]
+    groups = sorted(answer.by("metric").items(), key=lambda group: list(METRIC_NAMES).index(group[0]))
     lines = [
         "| | figures | median error | mean error | inside the 80 % interval | roofline's median error |",
         "| --- | --: | --: | --: | --: | --: |",
     ]
     for name, found in groups:
         cells = (found["median_ape"], found["mape"], found["coverage_80"], found["naive"]["median_ape"])
-        lines.append(f"| {name} | {found['rows']:,} | " + " | ".join(v.share(cell) for cell in cells) + " |")
-    return "\n".join(["", *lines, "", ""])
+        figures = " | ".join(v.share(cell) for cell in cells)
+        lines.append(f"| {METRIC_NAMES[name]} | {found['rows']:,} | {figures} |")
+    return "\n".join(["", *lines, "", fitted_to_runs(answer), "", ""])

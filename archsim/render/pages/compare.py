@@ -65,7 +65,7 @@ def _head(c: Comparison) -> tuple[str, ...]:
     for name in LOADS:
         values = dict.fromkeys(getattr(load, name) for load in c.by_workload)
         spans.append(LOAD_WORDS[name].format(", ".join(f"{value:,}" for value in values)))
-    return f"{models} on {devices}", " · ".join((*spans, f"against {label(c.first)}"))
+    return f"{models} on {devices}", " · ".join((*spans, f"baseline: {label(c.first)}"))
 
 
 def _notes(c: Comparison) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ def _notes(c: Comparison) -> tuple[str, ...]:
             m = x.answer.memory
             short = f"{format_bytes(m.needed)} needed, {format_bytes(m.usable)} usable"
             told.setdefault(label(x), []).append(f"{_workload_prefix(c, x.workload)}{short}")
-    parts = [f"{name} does not fit ({'; '.join(found)}): its times are as if it did" for name, found in told.items()]
+    parts = [f"{name} does not fit ({'; '.join(found)}): its times assume more memory" for name, found in told.items()]
     if any(c.base(x).answer is None for x in c.candidates) and any(x.answer for x in c.candidates):
         parts.append("the first has no answer, so there is no baseline")
     answers = (x.answer for x in c.candidates if x.answer is not None)

@@ -27,7 +27,7 @@ def page(
 
 
 def _convention(r: CountResult) -> str:
-    shapes = "tied weights once, buffers left out"
+    shapes = "tied weights count once, buffers do not count"
     return f"{shapes}; 1 MAC = 2 FLOP" + (f"; with {', '.join(r.extra)}" if r.extra else "")
 
 
@@ -38,7 +38,7 @@ def _params(r: CountResult) -> Section:
     match = stated if exact is None else "matches the published count" if exact == r.total else f"published: {exact:,}"
     rows = [_param("total", r.total, match)]
     if r.active != r.total:
-        rows.append(_param("active per token", r.active, "routed experts that a token does not use left out"))
+        rows.append(_param("active per token", r.active, "excludes routed experts that a token does not use"))
     rows.append(_param("embedding", r.embedding, "input, position and untied output tables"))
     rows.append(_param("non-embedding", r.total - r.embedding, ""))
     rows += [
@@ -71,8 +71,8 @@ def _flops(r: CountResult) -> Section:
 
     rows = [line(name, name) for name in ("matmul", "attention", "conv") if getattr(r.full, name)]
     rows.append(line("total", "total"))
-    rows.append(line("elementwise, apart", "elementwise"))
-    header = ("masked pairs left out", "full square", "per token")
+    rows.append(line("elementwise, not in total", "elementwise"))
+    header = ("causal or masked", "full square", "per token")
     return Section(title="FLOPs of one forward pass", rows=tuple(rows), align="lrrr", header=header)
 
 

@@ -1,4 +1,4 @@
-"""`archsim diff` as a page: the decisions that set two architectures apart, under what each of them changes."""
+"""`archsim diff` as a page: the design decisions in which two architectures differ, under what each changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from archsim.render.signed import absolute, scaled_count, signed_change
 TITLES = {
     "parameters": "Parameters",
     "flops": "FLOPs per token",
-    "cache": "Cache",
+    "cache": "KV cache and state",
     "storage": "Stored bytes",
     "wiring": "Wiring",
 }
@@ -28,7 +28,7 @@ def page(d: Difference, *, changes: Sequence[str] = ()) -> Page:
     changed = (f"changed: {', '.join(changes)}",) if changes else ()
     head = (
         f"{d.a.name} and {d.b.name}",
-        f"{plural(len(d.effects), 'decision')} apart · caches and FLOPs at {d.context_len:,} tokens",
+        f"{plural(len(d.effects), 'design decision')} between them · KV cache and FLOPs at {d.context_len:,} tokens",
         *changed,
     )
     if d.same:
@@ -58,7 +58,7 @@ def _section(d: Difference, group: str) -> Section | None:
     heads = (*(WORDS[name] for name in kept[1:]), "") if kept else ()
     return Section(
         title=TITLES[group], rows=tuple(lines), align="r" * len(kept) + "l", header=heads if kept[1:] else (),
-        aside="" if kept else "what no count depends on",
+        aside="" if kept else "no effect on the counts",
     )  # fmt: skip
 
 
@@ -85,7 +85,7 @@ def _long(name: str) -> str:
 def _basis(d: Difference) -> Section:
     alone = sum(e.delta["params"] or 0 for e in d.effects)
     text = (
-        f"each effect is that of one decision by itself, made in {d.a.name}; together they interact: the parameters of "
-        f"all would add up to {scaled_count(alone)}. `archsim evolve` has steps that add up"
+        f"each effect is that of the decision alone, applied to {d.a.name}. Effects interact: the parameters add up to "
+        f"{scaled_count(alone)}. The steps of `archsim evolve` add up exactly"
     )
     return footer([("Basis", text)])

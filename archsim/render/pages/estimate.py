@@ -133,7 +133,7 @@ def _size(e: Estimate, whole: Facts) -> Section:
         rows.insert(2, ("KV cache", f"{kv:,} B per token", e.formats.kv.name + windows))
     if e.params_active != e.params_total:
         active = format_count(e.params_active)
-        rows.insert(1, ("  active per token", active, "without the routed experts not chosen"))
+        rows.insert(1, ("  active per token", active, "excludes unused routed experts"))
     whole_model = not e.model.towers
     exact = tuple(row(name, value, _known(name, whole_model), remark) for name, value, remark in rows)
     return Section(title="Size", rows=exact, align="lr")

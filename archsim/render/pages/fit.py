@@ -145,7 +145,7 @@ def _cache(f: Fit) -> Section | None:
         each = f"{f.kv_bytes_per_token:,.0f} B per token"
         kind = "exact" if f.uniform else f"mean over {f.length:,} tokens; layers differ"
         lines.append(f"{each} on each device ({kind})")
-    return Section(title="In the engine's words", rows=tuple(row(line) for line in lines), wrap=False)
+    return Section(title="In vLLM's log lines", rows=tuple(row(line) for line in lines), wrap=False)
 
 
 def _offload(f: Fit) -> Section | None:

@@ -39,11 +39,11 @@ LIBRARIES = ("cublas/",)
 class Gemm(KernelModel):
     """t = t0 + |arithmetic, memory, serial|_p: the three overlap in part; a large p is a hard roofline.
 
-    matrix, memory: shares of the peaks that are reached. pad: how far edges are computed as whole tiles; wave: how
-    far of that a last wave of tiles counts as a full one (both 0 to 1; kernels choose among tiles and splits, so a
-    part of either is avoided). step_ns: time of one step along k within a tile, which no parallelism shortens. warm:
-    speed of the cache against memory. floor_us: ramp of one launch inside a captured graph. host_us: of the loop that
-    timed a table's rows.
+    matrix, memory: shares of the peaks that are reached. pad: fraction (0 to 1) of the padding of edge tiles that is
+    computed. wave: fraction (0 to 1) of the idle SM time in the last wave that is actually lost (kernels choose among
+    tiles and splits, so a part of either is avoided). step_ns: time of one step along k within a tile, which no
+    parallelism shortens. warm: speed of the cache against memory. floor_us: ramp of one launch inside a captured
+    graph. host_us: of the loop that timed a table's rows.
 
     Some engines have more: unpack: weights that a unit loads and unpacks in one cycle, where that holds a kernel back
     (llama.cpp's matrix-vector products on an A100). pass_rows: rows of one pass, each of which reads the weights.
