@@ -12,7 +12,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from archsim.accuracy.question import device_of, model_of, real, weights_of, whole
+from archsim.accuracy.loaded import run_of_load
+from archsim.accuracy.question import device_of, model_of, real, weights_of
 from archsim.base.errors import ArchsimError
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.calibration.engine_fits import Free, Sample, fit_numbers, predict_unseen, put_all, stated
@@ -22,9 +23,6 @@ from archsim.serving.steady_state import steady
 from archsim.timing.calibration import Store
 from archsim.timing.kernel_timer import WIDER
 
-SHORTER = 0.9
-"""Mean length over the nominal one where lengths are drawn evenly from 0.8 to 1 of it, as InferenceX does."""
-
 GAP = (3.0, 1.0)
 """Prior of the gap between launches in microseconds, and its spread in log: that of a CUDA graph's nodes is near 1."""
 
@@ -33,9 +31,6 @@ SHARE = (0.5, 0.7)
 
 FEWEST = 4
 """Rows below which an engine and an architecture have no fit."""
-
-NARROW = {"fp4": "mxfp4"}
-"""Formats that sources call by their arithmetic, as checkpoints for the architecture store them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,25 +73,25 @@ def _tpot(
 
 
 def loaded_runs(rows: Sequence[Mapping[str, str]]) -> Iterator[LoadedRun]:
-    """The rows of a table of loaded runs that say what ran: one pool, no speculation, a version and a mean TPOT."""
+    """The rows of a table of loaded runs that say what ran: those that `validate` answers, on tensor parallelism alone,
+    with a version and a mean TPOT.
+    """
     for row in rows:
-        tpot, requests = real(row, "tpot_mean_ms"), whole(row, "concurrency")
-        plain = row.get("disaggregated") != "yes" and row.get("speculative") in ("", "none")
-        if not (tpot and requests and plain and row.get("engine_version")):
-            continue
+        tpot = real(row, "tpot_mean_ms")
         try:
+            run = run_of_load(row)
             engine, _ = engine_and_version(row["engine"])
-            device_of(row["device"])
-            model_of(row["model"])
+            device_of(run.device)
+            model_of(run.model)
         except ArchsimError:
             continue
-        share = SHORTER if "0.8..1" in row.get("lengths", "") else 1.0
-        isl, osl = (max(1, round((real(row, name) or 1) * share)) for name in ("isl", "osl"))
-        yield LoadedRun(
-            model=row["model"], device=row["device"], engine=engine, version=row["engine_version"],
-            weights=NARROW.get(row["weights"], row["weights"] or None), tp=whole(row, "tp") or 1, isl=isl, osl=osl,
-            concurrency=requests, tpot_s=tpot / 1e3,
-        )  # fmt: skip
+        if not (tpot and run.batch and run.isl and run.osl and row.get("engine_version")):
+            continue
+        if (run.pp, run.dp, run.ep) == (1, 1, 1):
+            yield LoadedRun(
+                model=run.model, device=run.device, engine=engine, version=row["engine_version"], weights=run.weights,
+                tp=run.tp, isl=run.isl, osl=run.osl, concurrency=run.batch, tpot_s=tpot / 1e3,
+            )  # fmt: skip
 
 
 def sample_of(runs: Sequence[LoadedRun]) -> Sample:

@@ -117,11 +117,13 @@ def test_rows_that_do_not_say_what_ran_are_left_out() -> None:
         "model": "deepseek-ai/DeepSeek-R1-0528", "device": "mi300x", "engine": "sglang", "engine_version": "0.5.9",
         "weights": "fp8", "tp": "8", "concurrency": "4", "isl": "1000", "osl": "1000", "tpot_mean_ms": "20",
         "lengths": "random, uniform 0.8..1 of nominal", "speculative": "none", "disaggregated": "no",
+        "arrival": "closed loop",
     }  # fmt: skip
     (found,) = loaded_runs([row])
     assert (found.isl, found.osl, found.family) == (900, 900, "CDNA3")
     for change in ({"speculative": "mtp"}, {"disaggregated": "yes"}, {"engine_version": ""}, {"engine": "nobody"},
-                   {"tpot_mean_ms": ""}):  # fmt: skip
+                   {"tpot_mean_ms": ""}, {"dp_attention": "yes", "ep": "8"}, {"ep": "8"}, {"pp": "2"},
+                   {"arrival": "Poisson, 4 requests a second"}):  # fmt: skip
         assert not list(loaded_runs([{**row, **change}]))
 
 
