@@ -11,6 +11,7 @@ import pytest
 from archsim.base.errors import SpecError
 from archsim.counts.count import count
 from archsim.importers.hf.describe import from_config
+from archsim.importers.hf.ignored import Pattern, Rules
 from archsim.spec.load import model_from
 
 SMALL: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "small.json").read_text())
@@ -260,3 +261,24 @@ def test_mlx_modules_of_their_own() -> None:
     assert found["layers.moe.w_down"] == f"1*mlx_6bit+{n - 1}*mlx_4bit"
     assert found["layers.moe.w_router"] == f"1*mlx_8bit+{n - 1}*bf16"
     assert "layers.attention.w_q" not in found
+
+
+def test_long_lists_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each module is compared with the patterns that can mean it, not with all of a list of hundreds."""
+    compared: list[str] = []
+    means = Pattern.means
+    monkeypatch.setattr(Pattern, "means", lambda self, name: (compared.append(name), means(self, name))[1])
+    listed = [(f"model.layers.{i}.self_attn*", None) for i in range(1000)]
+    rules = Rules(listed)
+    found = [rules.of([f"model.layers.{i}.self_attn.q_proj"]) for i in range(1000)]
+    assert found == listed
+    assert len(compared) <= 4 * len(listed)  # model.layers.1 also begins model.layers.12
+
+
+@pytest.mark.parametrize("pattern", ["model.layers.1.mlp*", "*.mlp.up_proj", "*layers.[1]*", "re:.*\\.up_proj"])
+def test_patterns_begin_anywhere(pattern: str) -> None:
+    """With text, with any text, or as a regular expression; a module means what is inside of it."""
+    rules = Rules([(pattern, None)])
+    assert rules.of(["model.layers.1.mlp.up_proj"]) == (pattern, None)
+    assert rules.of(["model.layers.2.self_attn.q_proj"]) is None
+    assert rules.used == {pattern}

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import translate as fnmatch_translate
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError
@@ -73,27 +73,60 @@ Rule = tuple[str, str | None]
 """Modules by name or pattern, and the format that they take; None: they stay in the default."""
 
 
+class Pattern:
+    """A rule for modules by pattern: a regular expression (`re:` in front), or text in which `*` is any text."""
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        text = rule[0]
+        self.glob = not text.startswith("re:")
+        self._found = _compiled(text[3:]) if not self.glob else re.compile(fnmatch_translate(text)).match
+        self._inside = re.compile(fnmatch_translate(text + ".*")).match if self.glob else _never
+
+    @property
+    def start(self) -> str:
+        """What every name that it means begins with; empty for a regular expression, which may mean any."""
+        return re.split(r"[*?[]", self.rule[0], maxsplit=1)[0] if self.glob else ""
+
+    def means(self, name: str) -> bool:
+        """Whether it means a module, or what a module is part of."""
+        return self._found(name) is not None or self._inside(name) is not None
+
+
 class Rules:
-    """Rules in the order they apply: what stays, then names, then patterns."""
+    """Rules in the order they apply: what stays, then names, then patterns.
+
+    A module is looked up by its name, and by the beginnings of its name among patterns: lists of hundreds of rules cost
+    no more for each module than short ones.
+    """
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.names: dict[str, Rule] = {}
-        self.patterns: list[Rule] = []
-        for rule in sorted(rules, key=lambda rule: rule[1] is not None):
+        self.patterns: dict[str, list[tuple[int, Pattern]]] = {}
+        for place, rule in enumerate(sorted(rules, key=lambda rule: rule[1] is not None)):
             plain = not rule[0].startswith("re:") and "*" not in rule[0]
             if plain:
                 self.names.setdefault(_bare(rule[0]), rule)
             else:
-                self.patterns.append(rule)
+                pattern = Pattern(rule)
+                self.patterns.setdefault(pattern.start, []).append((place, pattern))
         self.used: set[str] = set()
 
     def of(self, modules: Sequence[str]) -> Rule | None:
         """The first rule that speaks of a module under one of its names."""
         named = [self.names[part] for name in modules for part in _spans(name) if part in self.names]
         usual = [name for name in modules if ONLY_NAMED not in name]
-        found = named + [rule for rule in self.patterns if any(_speaks(rule[0], name) for name in usual)]
+        found = named + [rule for _, rule in sorted(set(self._meant(usual)))]
         self.used.update(rule[0] for rule in found)
         return min(found, key=lambda rule: rule[1] is not None) if found else None
+
+    def _meant(self, names: Sequence[str]) -> Iterator[tuple[int, Rule]]:
+        """Rules by pattern that mean one of the names, with their places."""
+        for text in (each for name in names for each in (name, f"language_{name}")):
+            for end in range(len(text) + 1):
+                for place, pattern in self.patterns.get(text[:end], ()):
+                    if (pattern.glob or text in names) and pattern.means(text):
+                        yield place, pattern.rule
 
 
 def place_ignored(document: JsonMapping, rules: Sequence[Rule]) -> dict[str, str]:
@@ -163,14 +196,18 @@ def _spans(name: str) -> Iterator[str]:
             yield ".".join(parts[start:end])
 
 
-def _speaks(pattern: str, name: str) -> bool:
-    """Whether a regular expression (`re:` in front), or a pattern in which `*` is any text, means a module."""
-    if pattern.startswith("re:"):
-        try:
-            return NESTED.search(pattern) is None and re.match(pattern[3:], name) is not None
-        except (re.error, OverflowError, RecursionError):
-            return False
-    return any(fnmatchcase(text, p) for text in (name, f"language_{name}") for p in (pattern, pattern + ".*"))
+def _compiled(text: str) -> Callable[[str], object]:
+    """What matches a regular expression of a checkpoint; nothing for one that is none, or is not followed."""
+    if NESTED.search("re:" + text):
+        return _never
+    try:
+        return re.compile(text).match
+    except (re.error, OverflowError, RecursionError):
+        return _never
+
+
+def _never(name: str) -> None:
+    """A pattern that means no module."""
 
 
 def _parts(formats: Sequence[str]) -> str:
