@@ -55,6 +55,12 @@ def ceil_div(a: Num, b: Num) -> Num:
 
 
 @opaque
+def floor_div(a: Num, b: Num) -> Num:
+    """The largest whole number not above a / b."""
+    return a // b
+
+
+@opaque
 def exp(a: Num) -> Num:
     """Elementwise e^a."""
     return math.exp(a) if isinstance(a, (int, float)) else _numpy().exp(a)

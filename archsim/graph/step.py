@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from archsim.base.data_class import dataclass
 from archsim.base.errors import UsageError
-from archsim.base.number import Num, absent, ceil_div, divide, everywhere, maximum, minimum
+from archsim.base.number import Num, absent, ceil_div, divide, everywhere, floor_div, maximum, minimum
 from archsim.base.poly import Poly
 
 
@@ -115,14 +115,14 @@ def _windowed_pairs(n: Num, window: Num) -> Num:
 
 
 def _chunked_pairs(n: Num, chunk: Num) -> Num:
-    whole = n // chunk
+    whole = floor_div(n, chunk)
     return whole * _causal_pairs(chunk) + _causal_pairs(n - whole * chunk)
 
 
 def _block_sparse_pairs(rows: Num, block: int, vertical: int) -> Num:
     """Sum over v = 1..rows of the keys among the first v that lie in the last block of each `vertical` blocks."""
     period, lead = block * vertical, block * (vertical - 1)
-    whole = rows // period
+    whole = floor_div(rows, period)
     rest = rows - whole * period
     full = divide(block * period * whole * (whole - 1), 2) + whole * _causal_pairs(block - 1)
     return full + (rest + 1) * whole * block + _causal_pairs(maximum(rest - lead, 0))

@@ -9,6 +9,7 @@ from archsim.base.json_types import JsonObject
 from archsim.counts.workload import Workload, WorkloadSteps
 from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel
 from archsim.predict.estimate import Estimate, price_phases, pricer_for
+from archsim.timing.context_prices import prices_over_context
 from archsim.timing.step_time import StepTime
 
 SHORTEST, USUAL = 128, 131_072
@@ -48,8 +49,8 @@ def decode_times(e: Estimate, contexts: Sequence[int]) -> tuple[StepTime, ...]:
     """The decode step of the estimate's batch and plan at each context; none for an encoder."""
     if e.decode is None:
         return ()
-    pricer = pricer_for(e)
-    return tuple(pricer.price(_steps(e, context).decode).called("decode") for context in contexts)
+    steps = [_steps(e, context).decode for context in contexts]
+    return tuple(time.called("decode") for time in prices_over_context(pricer_for(e), steps))
 
 
 def at(e: Estimate, context: int) -> AtContext:

@@ -52,35 +52,54 @@ class FusedCall(NamedTuple):
         return [*self.main, *self.passes]
 
 
-def lower_to_calls(
-    kernels: Sequence[Kernel],
-    traffics: Sequence[Traffic],
-    step: Step,
-    machine: DeviceRates,
-    fused_qkv: bool = True,
-    quantised_before: Mapping[str, str] = MappingProxyType({}),
-) -> list[FusedCall]:
-    """The calls of the kernels of a rank, each with its HBM traffic. step: of the rank's replica. fused_qkv,
-    quantised_before: of the engine's document.
+class CallRules(NamedTuple):
+    """What calls follow from beside the graph. step: of the rank's replica. fused_qkv, quantised_before: of the
+    engine's document.
     """
-    attended = {use.tensor.name for kernel in kernels if kernel.kind for op in kernel.ops for use in op.writes}
+
+    step: Step
+    machine: DeviceRates
+    fused_qkv: bool = True
+    quantised_before: Mapping[str, str] = MappingProxyType({})
+
+
+def lower_to_calls(kernels: Sequence[Kernel], traffics: Sequence[Traffic], rules: CallRules) -> list[FusedCall]:
+    """The calls of the kernels of a rank, each with its HBM traffic."""
+    attended = attention_results(kernels)
+    return [
+        fused_call(members, [kernels[i] for i in members], [traffics[i] for i in members], rules, attended)
+        for members in fused_members(kernels, rules.fused_qkv)
+    ]
+
+
+def attention_results(kernels: Sequence[Kernel]) -> set[str]:
+    """Names of the tensors that attention and scans write."""
+    return {use.tensor.name for kernel in kernels if kernel.kind for op in kernel.ops for use in op.writes}
+
+
+def fused_members(kernels: Sequence[Kernel], fused_qkv: bool = True) -> list[list[int]]:
+    """Positions of the kernels that one implementation runs together."""
     gathered: dict[object, list[int]] = {}
     for position, kernel in enumerate(kernels):
         gathered.setdefault(fusion_key(kernel, fused_qkv) or position, []).append(position)
-    calls = []
-    for members in gathered.values():
-        together, moved = [kernels[i] for i in members], _sum([traffics[i] for i in members])
-        main, passes = main_calls(together, moved, step, machine), elementwise_calls(together)
-        if not main and product_of(together[0]) is not None:  # no time model: a roofline of the whole, passes included
-            passes = []
-        elif passes and not main:  # the passes are all there is, and move at least what the kernel does
-            passes = _with_traffic(passes, moved)
-            main, passes = passes[:1], passes[1:]
-        elif len(main) == 1 and main[0].kernel_class == "gemm":
-            main = [_with_epilogue(main[0], together, moved, passes)]
-        main = [_with_quantising(call, together, quantised_before, attended) for call in main]
-        calls.append(FusedCall(members, main, passes))
-    return calls
+    return list(gathered.values())
+
+
+def fused_call(
+    members: list[int], together: list[Kernel], traffics: Sequence[Traffic], rules: CallRules, attended: set[str]
+) -> FusedCall:
+    """The calls of kernels that run together. attended: as of `attention_results`."""
+    moved = _sum(traffics)
+    main, passes = main_calls(together, moved, rules.step, rules.machine), elementwise_calls(together)
+    if not main and product_of(together[0]) is not None:  # no time model: a roofline of the whole, passes included
+        passes = []
+    elif passes and not main:  # the passes are all there is, and move at least what the kernel does
+        passes = _with_traffic(passes, moved)
+        main, passes = passes[:1], passes[1:]
+    elif len(main) == 1 and main[0].kernel_class == "gemm":
+        main = [_with_epilogue(main[0], together, moved, passes)]
+    main = [_with_quantising(call, together, rules.quantised_before, attended) for call in main]
+    return FusedCall(members, main, passes)
 
 
 def _sum(parts: Sequence[Traffic]) -> Traffic:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from archsim.base.data_class import dataclass
 from archsim.base.number import Num, absent, exp, maximum, some, total, where
@@ -21,7 +21,7 @@ from archsim.timing.calibration import Store, default_store
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.device import DeviceRates
 from archsim.timing.duration import DEFAULT_INTERVAL, Duration, Evidence
-from archsim.timing.kernel_calls import FusedCall, lower_to_calls
+from archsim.timing.kernel_calls import CallRules, FusedCall, lower_to_calls
 from archsim.timing.kernel_timer import Timer
 from archsim.timing.kernel_timer import timer as timer_of
 from archsim.timing.roofline import DATASHEET, seconds
@@ -108,7 +108,12 @@ class StepPricer:
     def _price(self, step: Step) -> StepTime:
         plan = self.plan
         degrees = plan.tp, plan.ep, plan.dp
-        time = StepTime(rank=self.ranks.get(step, degrees, lambda: self._rank_time(step)), stages=plan.pp)
+        return self.with_kernels(step, self.ranks.get(step, degrees, lambda: self._rank_time(step)))
+
+    def with_kernels(self, step: Step, rank: RankTime) -> StepTime:
+        """The time of a step whose rank takes so long, with all that is beside the kernels of its graph."""
+        plan = self.plan
+        time = StepTime(rank=rank, stages=plan.pp)
         if plan.pp > 1:
             row, call = self._transfer(step)
             time = time.plus(self.timer.time(call).scaled(plan.pp - 1), call.kernel_class, row)
@@ -133,15 +138,18 @@ class StepPricer:
         """The kernels of the rank's graph."""
         costs = self._roofline(step).costs
         kernels: list[Kernel] = [kernel for kernel, _ in kernels_with_edges(self.graphs.rank(step, self.plan))]
-        sums, traffics = TimeByKernelClass(self.timer), [cost.traffic for cost in costs]
+        sums, traffics = TimeByKernelClass(), [cost.traffic for cost in costs]
         fused = []
-        own = step.fullest(self.plan.dp)
-        engine, machine = self.overheads, self.timer.machine
-        for call in lower_to_calls(kernels, traffics, own, machine, engine.fused_qkv, engine.quantised_before):
-            fused.append(sums.add(call, [costs[i] for i in call.members]))
-        return RankTime(
-            costs=costs, fused=tuple(fused), by_class=sums.by_class, launches=sums.launches
-        )  # fmt: skip
+        for call in lower_to_calls(kernels, traffics, self.call_rules(step)):
+            launch = launch_time(self.timer, call, [costs[i] for i in call.members])
+            sums.add(launch)
+            fused.append(launch.fused)
+        return RankTime(costs=costs, fused=tuple(fused), by_class=sums.by_class, launches=sums.launches)
+
+    def call_rules(self, step: Step) -> CallRules:
+        """What the calls of a step follow from beside its graph."""
+        engine, own = self.overheads, step.fullest(self.plan.dp)
+        return CallRules(own, self.timer.machine, engine.fused_qkv, engine.quantised_before)
 
     def _transfer(self, step: Step) -> tuple[KernelTime, KernelCall]:
         """All transfers of activations between pipeline stages, and one of them as a call."""
@@ -162,30 +170,45 @@ def engine_overheads(engine: str = DEFAULT_ENGINE, store: Store | None = None) -
     return overheads_of(*engine_and_version(engine), measured=(store or default_store()).engines)
 
 
+class LaunchTime(NamedTuple):
+    """All executions of a launch: as `StepTime`s keep it, how many kernels the host starts for it, and what each of its
+    calls adds to the time of its class of kernels: (class and evidence, executions, the time of one).
+    """
+
+    fused: FusedTime
+    launches: Num
+    parts: tuple[tuple[tuple[str, Evidence], Num, Duration], ...]
+
+
+def launch_time(timer: Timer, launch: FusedCall, members: Sequence[KernelCost]) -> LaunchTime:
+    """The time of all executions of a launch, never below its kernels' speed of light."""
+    count, ideal = members[0].count, sum([cost.ideal_s for cost in members])
+    found = [(call.kernel_class, timer.once(call)) for call in launch.calls] or [("other", usual_time(members[0]))]
+    launches = count * len(found)
+    each = sum([time.expected for _, time in found])
+    if some(each < ideal) and not absent(each):
+        count = count * maximum(1.0, ideal / maximum(each, LEAST))
+    parts = []
+    for kernel_class, time in found:
+        alike, time = (count, time) if isinstance(count, int) else (1, time.scaled(count))
+        parts.append(((kernel_class, time.evidence), alike, time))
+    return LaunchTime(FusedTime(launch.members, each, count), launches, tuple(parts))
+
+
 class TimeByKernelClass:
     """Sums the times of launches by class of kernels and evidence."""
 
-    def __init__(self, timer: Timer) -> None:
-        self.timer = timer
+    def __init__(self) -> None:
         self.sums: dict[tuple[str, Evidence], dict[int, list[Num]]] = {}  # by executions, which multiply at the end
         self.launches: Num = 0
 
-    def add(self, launch: FusedCall, members: Sequence[KernelCost]) -> FusedTime:
-        """The time of all executions of a launch, never below its kernels' speed of light."""
-        count, ideal = members[0].count, sum([cost.ideal_s for cost in members])
-        found = [(call.kernel_class, self.timer.once(call)) for call in launch.calls] or [
-            ("other", usual_time(members[0]))
-        ]
-        self.launches += count * len(found)
-        each = sum([time.expected for _, time in found])
-        if some(each < ideal) and not absent(each):
-            count = count * maximum(1.0, ideal / maximum(each, LEAST))
-        for kernel_class, time in found:
-            alike, time = (count, time) if isinstance(count, int) else (1, time.scaled(count))
-            sums = self.sums.setdefault((kernel_class, time.evidence), {}).setdefault(alike, [0, 0, 0])
+    def add(self, launch: LaunchTime) -> None:
+        """One more launch, with all its executions."""
+        self.launches += launch.launches
+        for kind, alike, time in launch.parts:
+            sums = self.sums.setdefault(kind, {}).setdefault(alike, [0, 0, 0])
             for i, value in enumerate(time[:3]):
                 sums[i] = sums[i] + value
-        return FusedTime(launch.members, each, count)
 
     @property
     def by_class(self) -> tuple[ClassTime, ...]:

@@ -20,7 +20,7 @@ from archsim.spec.lower import lower
 from archsim.spec.parallelism import Plan, tp_degrees
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.device import DeviceRates
-from archsim.timing.kernel_calls import FusedCall, lower_to_calls
+from archsim.timing.kernel_calls import CallRules, FusedCall, lower_to_calls
 from archsim.timing.roofline import Work, times, work
 from archsim.timing.step_pricer import StepPricer, engine_overheads
 
@@ -55,7 +55,7 @@ def _lowered(name: str, step: Step, tp: int) -> tuple[list[Work], list[FusedCall
     moved = traffics(graph, MACHINE.cache_bytes)
     kernels = [kernel for kernel, _ in found]
     works = [work(kernel, part, MACHINE) for kernel, part in zip(kernels, moved, strict=True)]
-    return works, lower_to_calls(kernels, moved, step, MACHINE)
+    return works, lower_to_calls(kernels, moved, CallRules(step, MACHINE))
 
 
 def _problems(name: str, tp: int) -> list[str]:
