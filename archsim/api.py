@@ -53,8 +53,9 @@ def estimate(model: AnyModel, hw: AnyDevice, **options: Unpack[o.EstimateOptions
     from archsim.predict.estimate import estimate as estimated
 
     args = _given(options, o.EstimateOptions)
+    (device,), args = _devices(hw, args)
     spec, hint = _opened(model, args.get("set", ()))
-    return estimated(spec, _device(hw), **_only(args, o.EstimateArguments, weights=hint))
+    return estimated(spec, device, **_only(args, o.EstimateArguments, weights=hint))
 
 
 def fit(model: AnyModel, hw: AnyDevice, **options: Unpack[o.FitOptions]) -> Fit:
@@ -62,8 +63,9 @@ def fit(model: AnyModel, hw: AnyDevice, **options: Unpack[o.FitOptions]) -> Fit:
     from archsim.memory.fit import fit as fitted
 
     args = _given(options, o.FitOptions)
+    (device,), args = _devices(hw, args)
     spec, hint = _opened(model, args.get("set", ()))
-    return fitted(spec, _device(hw), **_only(args, o.FitArguments, weights=hint))
+    return fitted(spec, device, **_only(args, o.FitArguments, weights=hint))
 
 
 def fits(hw: AnyDevice, **options: Unpack[o.FitsOptions]) -> Fits:
@@ -88,7 +90,7 @@ def compare(
     opened = [_opened(model, changes if i else ()) for i, model in enumerate(_several(models))]
     if len(weights) > 1:
         opened = [(spec, form) for spec, _ in opened for form in weights]
-    devices = [_device(one) for one in _several(hw)]
+    devices, args = _devices(hw, args)
     specs, formats = [spec for spec, _ in opened], [hint for _, hint in opened]
     return compared(specs, devices, formats=formats, **_only(args, o.CompareArguments))
 
@@ -143,9 +145,10 @@ def report(
     args = _given(options, o.ReportOptions)
     changes = args.get("set", ())
     changes = (changes,) if isinstance(changes, str) else tuple(changes)
+    devices, args = _devices(hw, args)
     return reported(
         [(getattr(model, "name", str(model)), *_opened(model, changes)) for model in _several(models)],
-        [(getattr(one, "id", str(one)), _device(one)) for one in _several(hw)],
+        list(zip(_labels(hw), devices, strict=True)),
         changes=changes, weights=_several(args.get("weights")), **_only(args, o.PageArguments),
     )  # fmt: skip
 
@@ -162,8 +165,9 @@ def sweep(
 
     args = _given(options, o.SweepOptions)
     named = [_opened(model, args.get("set", ())) for model in _several(models)]
+    devices, args = _devices(hw, args)
     return swept(
-        named, [_device(device) for device in _several(hw)], where=args.get("where"),
+        named, devices, where=args.get("where"),
         weights=_several(args.get("weights")) or (None,),
         kv_cache_dtype=_several(args.get("kv_cache_dtype")) or (None,),
         engine=_several(args.get("engine")) or (DEFAULT_ENGINE,), columns=_several(args.get("columns")),
@@ -179,8 +183,9 @@ def trace(model: AnyModel, hw: AnyDevice, phase: str = "decode", **options: Unpa
     from archsim.predict.timeline import trace as traced
 
     args = _given(options, o.EstimateOptions)
+    (device,), args = _devices(hw, args)
     spec, hint = _opened(model, args.get("set", ()))
-    return traced(spec, _device(hw), phase=phase, **_only(args, o.EstimateArguments, weights=hint))
+    return traced(spec, device, phase=phase, **_only(args, o.EstimateArguments, weights=hint))
 
 
 def claims(**options: Unpack[o.ClaimOptions]) -> Ledger:
@@ -206,7 +211,17 @@ def _given(options: Mapping[str, Any], kind: type[T]) -> T:
             raise UsageError(f"no option named {name!r}", hints=(f"known: {known}",))
         if name in NAMES and kind not in LISTED and not isinstance(value, str):
             raise UsageError(f"{name} is a name, not {value!r}")
+    if "store" in found:
+        _check_store(found["store"])
     return cast(T, found)
+
+
+def _check_store(store: object) -> None:
+    from archsim.timing.calibration import Store
+
+    if not isinstance(store, Store):
+        hint = "`archsim.timing.calibration.default_store()` is the one that archsim comes with"
+        raise UsageError(f"store is a Store of archsim.timing.calibration, not {store!r}", hints=(hint,))
 
 
 NAMES = ("weights", "kv_cache_dtype", "engine", "logits")
@@ -258,6 +273,33 @@ def _stored(model: AnyModel, changes: str | Sequence[str], weights: str | None =
     spec, hint = _opened(model, changes)
     stored = weights or hint
     return spec if stored is None else stored_in(spec, stored)
+
+
+def _devices(hw: AnyDevice | Sequence[AnyDevice], options: T) -> tuple[list[Hardware], T]:
+    """The devices, and the options with the number that a name states (`8xh100`).
+
+    Raises UsageError for several numbers, or for another than `devices` states.
+    """
+    from archsim.spec.catalog import one_count, split_count
+
+    given = cast(Mapping[str, object], options)
+    parts = [split_count(one) if isinstance(one, str) else (None, one) for one in _named(hw)]
+    stated = given.get("devices")
+    count = one_count([n for n, _ in parts if n], [] if stated is None else [str(stated)])
+    counted = given if count is None or stated is not None else {**given, "devices": count}
+    return [_device(cast("AnyDevice", name)) for _, name in parts], cast(T, counted)
+
+
+def _labels(hw: AnyDevice | Sequence[AnyDevice]) -> list[str]:
+    """The names that devices are asked for by, without a number."""
+    from archsim.spec.catalog import split_count
+
+    return [split_count(one)[1] if isinstance(one, str) else getattr(one, "id", str(one)) for one in _several(hw)]
+
+
+def _named(hw: AnyDevice | Sequence[AnyDevice]) -> list[object]:
+    """The devices that are asked for. A path is a name of its own, and so is what no list has."""
+    return _several(hw) if isinstance(hw, (str, Sequence, Set)) else [hw]
 
 
 def _device(hw: AnyDevice) -> Hardware:

@@ -7,7 +7,7 @@ Defaults stand behind each option; an option that is None counts as not given.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 Range = str | int | Iterable[int]
 """One number, several, or a range as text: `1,8,32`, `1-256+1` (step), `1-256*2` (factor)."""
@@ -55,6 +55,7 @@ class EstimateArguments(PlanArguments, total=False):
     output_len: int  # 256
     concurrency: int | None  # also the steady state of so many requests in flight
     objective: Literal["latency", "throughput"] | None  # "latency"; what plans on equally many devices are ranked by
+    store: Any  # calibrations, a `Store` of `archsim.timing.calibration`; those that archsim comes with
 
 
 class FitArguments(PlanArguments, total=False):

@@ -11,6 +11,7 @@ from typing import Any
 from typer.core import TyperCommand
 
 from archsim.base.diagnostics import quote
+from archsim.base.errors import UsageError
 from archsim.cli.words import CommandLineError, TypedWord, takes_several, words
 
 RANGES = re.compile(r"[0-9]+[kKmM]?([,+*-][0-9]*[kKmM]?)+")
@@ -55,29 +56,26 @@ def _from_hub(command: Any, args: Sequence[str]) -> list[str]:
 
 def _with_device_count(command: Any, args: Sequence[str]) -> list[str]:
     """`--hw 8xh100` as `--hw h100 --devices 8`, for commands that take a number of devices."""
-    from archsim.spec.catalog import split_count
+    from archsim.spec.catalog import one_count, split_count
 
     found = list(words(command, args))
     if not any(param.name == "devices" for param in command.params):
         return list(args)
     result: list[str] = []
-    counts: dict[int, str] = {}
+    counts: set[int] = set()
     for word in found:
         if word.param is None or word.param.name != "hw" or os.path.exists(word.value):
             result += word.args
             continue
         parts = [split_count(name) for name in word.value.split(",")]
-        counts |= {count: name for count, name in parts if count}
+        counts |= {count for count, _ in parts if count}
         result += [word.flag, ",".join(name for _, name in parts)] if any(n for n, _ in parts) else word.args
     stated = {word.value for word in found if word.param is not None and word.param.name == "devices"}
-    several = len(counts) > 1 or (counts and any(str(n) not in stated for n in counts) and stated)
-    if several:
-        numbers = " and ".join(sorted({str(n) for n in counts} | stated))
-        raise CommandLineError(
-            f"one number of devices at a time, not {numbers}",
-            hints=("`--devices N` counts for every device of `--hw`; ask once for each number",),
-        )
-    return [*result, "--devices", str(next(iter(counts)))] if counts and not stated else result
+    try:
+        count = one_count(counts, stated)
+    except UsageError as error:
+        raise CommandLineError(error.message, hints=error.hints) from error
+    return [*result, "--devices", str(count)] if count is not None and not stated else result
 
 
 def _refuse_several(command: Any, args: Sequence[str], ctx: Any) -> None:

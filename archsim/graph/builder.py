@@ -103,9 +103,9 @@ class Builder:
         """A table computed from positions alone (sinusoids), neither read nor learned."""
         return self.emit("map", name, (), self.tensor(name, axes), fn=fn, attrs=attrs)
 
-    def gather(self, name: str, table: Use, out: str, **attrs: object) -> Tensor:
-        """Look up rows of `table`; the Use says how many rows are touched."""
-        return self.emit("gather", name, (table,), self.tensor(name, out), attrs=attrs)
+    def gather(self, name: str, table: Use, out: str, *beside: Use, **attrs: object) -> Tensor:
+        """Look up rows of `table`; the Use says how many rows are touched. beside: vectors that stand for rows."""
+        return self.emit("gather", name, (table, *beside), self.tensor(name, out), attrs=attrs)
 
     def append(self, cache: Tensor, x: Operand, kept: Num | None = None, **attrs: object) -> None:
         """Write `x` behind what `cache` holds; only `kept` of the new tokens stay (default: all)."""

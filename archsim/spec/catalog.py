@@ -151,6 +151,21 @@ def split_count(name: str) -> tuple[int | None, str]:
     return None, name
 
 
+def one_count(counts: Iterable[int], stated: Iterable[str] = ()) -> int | None:
+    """The number of devices that names state (`8xh100`); None where none does. stated: what `--devices` says.
+
+    Raises UsageError where they differ.
+    """
+    found = set(counts)
+    every = {str(n) for n in found} | set(stated)
+    if found and len(every) > 1:
+        raise UsageError(
+            f"one number of devices at a time, not {' and '.join(sorted(every))}",
+            hints=("`--devices N` counts for every device of `--hw`; ask once for each number",),
+        )
+    return next(iter(found), None)
+
+
 def is_known(kind: Kind, name: str) -> bool:
     """Whether a name stands for something that can be used."""
     try:

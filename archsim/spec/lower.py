@@ -10,7 +10,7 @@ from archsim.blocks.layer import Layer, count_layers, lower_layers, walk_layers
 from archsim.graph.builder import Builder
 from archsim.graph.graph import Block
 from archsim.graph.step import Step
-from archsim.graph.tensor import Tensor
+from archsim.graph.tensor import Tensor, Use
 from archsim.spec.model import Embedding, Head, MlmHead, Model, Mtp
 
 PARTS = ("mtp", "mlm-head", "vision", "audio")
@@ -82,7 +82,8 @@ def _embed(b: Builder, e: Embedding, table: Tensor, step: Step, name: str) -> Te
     with b.part("embedding"), b.block(name):
         scale = b.sizes["D"] ** 0.5 if e.scale == "sqrt_d_model" else e.scale
         attrs = {} if scale is None else {"scale": scale}
-        x = b.gather("x", table.part(V=step.tokens), "T " + d, index="token", **attrs)
+        mask = [Use(b.weight("mask_token", d, "embedding_other"), {d: 0})] if e.mask_token else []
+        x = b.gather("x", table.part(V=step.tokens), "T " + d, *mask, index="token", **attrs)
         late = e.positions is not None and e.positions.after_projection
         x = x if late else _positions(b, e, x, step, d)
         if e.token_types is not None:
@@ -167,14 +168,20 @@ def _pool(b: Builder, x: Tensor, step: Step) -> None:
 
 
 def _mlm(b: Builder, spec: MlmHead, x: Tensor, table: Tensor) -> None:
-    d = "Df" if "Df" in table.axes else "D2"
     with b.part("MLM head"), b.block("mlm_head"):
-        h = b.map("h()", spec.activation, b.linear("dense", x, "D " + d, "T " + d, bias=True))
-        h = b.view("h_d", spec.norm.lower(b, "norm", h, d), "T " + ("Df" if d == "Df" else "D"))
+        h = _mlm_dense(b, spec, x, "Df" if "Df" in table.axes else "D2") if spec.dense else x
         w = table if spec.tied else b.weight("w_decoder", "V D", "head", ("D",))
         y = b.contract("decoder", h, w, "T V")
         if spec.bias:
             b.map("decoder+b", "add", y, b.weight("b_decoder", "V", "bias"))
+
+
+def _mlm_dense(b: Builder, spec: MlmHead, x: Tensor, d: str) -> Tensor:
+    """What stands before the decoder: a product to the width of the table (axis `d`), an activation, a norm."""
+    h = b.map("h()", spec.activation, b.linear("dense", x, "D " + d, "T " + d, bias=True))
+    if spec.norm is not None:
+        h = spec.norm.lower(b, "norm", h, d)
+    return b.view("h_d", h, "T " + ("Df" if d == "Df" else "D"))
 
 
 def _mtp(b: Builder, spec: Mtp, x: Tensor, table: Tensor, step: Step, ctx: Context) -> None:

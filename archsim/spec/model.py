@@ -72,7 +72,8 @@ class PerLayerEmbedding(Spec):
 class Embedding(Spec):
     """Input side. scale: factor on the vectors, or `sqrt_d_model`. rows: table rows where padded beyond the
     vocabulary. factor: width of the table where it is smaller than d_model (ALBERT, OPT-350m), with a projection
-    (`factor_bias`: a bias in it). token_types: segment table rows.
+    (`factor_bias`: a bias in it). token_types: segment table rows. mask_token: a learned vector that pre-training puts
+    in place of masked tokens (XLNet); it is stored and counted, and no step reads it.
     """
 
     rows: Count | None = None
@@ -80,6 +81,7 @@ class Embedding(Spec):
     norm: Norm | None = None
     positions: Positions | None = None
     token_types: Count | None = None
+    mask_token: bool = False
     factor: Count | None = None
     factor_bias: bool = False
     per_layer: PerLayerEmbedding | None = None
@@ -105,10 +107,13 @@ class Head(Spec):
 
 
 class MlmHead(Spec):
-    """The pre-training head of an encoder: dense, activation, norm, then the (tied) decoder with a bias."""
+    """The pre-training head of an encoder: dense, activation, norm, then the (tied) decoder with a bias. dense: without
+    it (XLNet), the decoder reads the last hidden state, and there is neither activation nor norm.
+    """
 
+    dense: bool = True
     activation: str = "gelu"
-    norm: Norm
+    norm: Norm | None = None
     tied: bool = True
     bias: bool = True
 

@@ -142,8 +142,9 @@ def _xlnet() -> Family:
         **dense("ffn.", {"up": "layer.{i}.ff.layer_1", "down": "layer.{i}.ff.layer_2"}),
     }  # fmt: skip
     return imported(
-        "XLNetModel", "xlnet", settings, {"embedding.tokens": "word_embedding.weight"}, table,
-        extra=lambda ids: {"token_type_ids": torch.zeros_like(ids)}, unused=frozenset(["mask_emb"]),
+        "XLNetModel", "xlnet", settings,
+        {"embedding.tokens": "word_embedding.weight", "embedding.mask_token": "mask_emb"}, table,
+        extra=lambda ids: {"token_type_ids": torch.zeros_like(ids)},
     )  # fmt: skip
 
 

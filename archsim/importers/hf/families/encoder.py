@@ -227,7 +227,9 @@ def albert(c: Config) -> Doc:
 @family("xlnet", vocab_size=32000, d_model=1024, n_layer=24, n_head=16, d_inner=4096, ff_activation="gelu",
         layer_norm_eps=1e-12)  # fmt: skip
 def xlnet(c: Config) -> Doc:
-    """XLNet, run both ways: relative positions and segments as keys. The vector for masked tokens is left out."""
+    """XLNet, run both ways: relative positions and segments as keys. Its pre-training head is the tied table with a
+    bias.
+    """
     c.skip("attn_type", "mem_len", "reuse_len", "use_mems_eval", "use_mems_train", "bi_data", "same_length",
            "summary_last_dropout", "start_n_top", "end_n_top", "untie_r", "d_head")  # fmt: skip
     c.only("attn_type", "bi")
@@ -240,5 +242,7 @@ def xlnet(c: Config) -> Doc:
         "architecture": "encoder",
         "d_model": d,
         "vocab_size": c.count("vocab_size"),
+        "embedding": {"mask_token": True},
+        "mlm_head": {"dense": False},
         **stack([("layers", layer)] * c.count("n_layer")),
     }
