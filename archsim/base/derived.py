@@ -38,7 +38,7 @@ def derived(folder: Path, sources: Iterable[str], make: Callable[[], JsonObject]
         kept = json.loads(path.read_text("utf-8"))
         if kept["stamp"] == stamp:
             return dict(kept["data"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         pass  # none yet, or not one of ours: it is made anew
     text = json.dumps({"stamp": stamp, "data": make()}, separators=(",", ":"), default=str)
     write_quietly(path, text)

@@ -22,7 +22,7 @@ from archsim.spec.node import Node, NodeList
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-CHECKING = ("spec", "blocks")
+CHECKING = ("base", "spec", "blocks")
 """Packages whose modules decide what a document means."""
 
 PLAIN = (str, int, float, bool, type(None))
@@ -41,7 +41,7 @@ def load(name: str) -> tuple[object, list[tuple[str, str, str]], list[tuple[str,
             return None
         names = [(str(kind), str(given), str(path)) for kind, given, path in record["names"]]
         return record["data"], names, [(str(path), text.encode()) for path, text in record["files"]]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None  # none yet, or not one of ours
 
 

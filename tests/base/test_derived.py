@@ -49,7 +49,7 @@ def test_made_once_and_again_after_a_change(tmp_path: Path) -> None:
     assert maker.times == 4
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"stamp": 1, "data": {}}', "null"])
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"stamp": 1, "data": {}}', "null", "[" * 100_000], ids=range(7))
 def test_a_damaged_cache_is_made_anew(tmp_path: Path, cache: Path, text: str) -> None:
     """Whatever lies there, the answer is right, and the file is right afterwards."""
     a = tmp_path / "a"

@@ -60,7 +60,10 @@ def test_changed_code_reads_again(folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert len(calls) == 2
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"code": 1}', "\x00", '{"data": {"os:system": [{}, []]}}'])
+DAMAGED = ("", "{}", "[]", "null", '{"code": 1}', "\x00", "[" * 100_000, '{"data": {"os:system": [{}, []]}}')
+
+
+@pytest.mark.parametrize("text", DAMAGED, ids=range(len(DAMAGED)))
 def test_a_broken_record_is_made_anew(folder: Path, text: str) -> None:
     calls: list[Node] = []
     read(folder, calls)
