@@ -206,10 +206,22 @@ def block_counts(graph: Block) -> tuple[BlockCount, ...]:
 
 def _inner_blocks(graph: Block, items: Sequence[c.Item]) -> Iterator[BlockCount]:
     """Every named block with all that is inside."""
+    held = _items_inside(items)
     for block, times in c.by_block(graph):
-        inside = [i for i in items if i.tensor.name.startswith(block.name + ".")]
+        inside = held.get(block.name, ())
         flops = c.flops(block) * times // block.times if block.times else 0
         yield _block_count(block.name, times, inside, flops)
+
+
+def _items_inside(items: Sequence[c.Item]) -> dict[str, list[c.Item]]:
+    """Items under every path that their names begin with, in one pass however many blocks there are."""
+    found: dict[str, list[c.Item]] = {}
+    for item in items:
+        end = item.tensor.name.find(".")
+        while end > 0:
+            found.setdefault(item.tensor.name[:end], []).append(item)
+            end = item.tensor.name.find(".", end + 1)
+    return found
 
 
 def _block_count(path: str, times: Num, items: Sequence[c.Item], flops: Num) -> BlockCount:

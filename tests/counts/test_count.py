@@ -5,10 +5,13 @@ from pathlib import Path
 import pytest
 
 from archsim.base.errors import UsageError
-from archsim.counts.count import CountResult, count
+from archsim.counts.count import CountResult, _items_inside, count
+from archsim.counts.graph_counts import by_block, inventory
+from archsim.graph.step import Step
 from archsim.spec.catalog import files, names
 from archsim.spec.format import load_format
 from archsim.spec.load import load_model
+from archsim.spec.lower import lower
 
 
 def counted(name: str, **options: object) -> CountResult:
@@ -184,3 +187,13 @@ def test_a_format_of_experts_without_a_counterpart_is_refused(tmp_path: Path) ->
     with pytest.raises(UsageError, match="has none"):
         counted("llama3-8b", weights=str(path))
     assert counted("mixtral-8x7b", weights=str(path)).weight_bytes < counted("mixtral-8x7b").weight_bytes
+
+
+def test_blocks_hold_what_is_under_their_paths() -> None:
+    """One pass over the tensors gives each block those whose names begin with its path and a dot, and no others."""
+    graph = lower(load_model("deepseek-v3"), Step.of(1, 1, 0))
+    items = inventory(graph)
+    held = _items_inside(items)
+    for block, _ in by_block(graph):
+        assert held.get(block.name, []) == [i for i in items if i.tensor.name.startswith(block.name + ".")]
+    assert sum(map(len, held.values())) <= len(items) * max(i.tensor.name.count(".") for i in items)
