@@ -97,7 +97,7 @@ def price_phases(pricer: StepPricer, steps: WorkloadSteps, decodes: bool = True)
     """Prefill, and the decode step where there is one. A prefill goes through a pipeline in pieces, so that all stages
     work at once; a decode step cannot.
     """
-    prefill = pricer.price(steps.prefill).called("prefill", pricer.prompt_tokens(steps.prefill))
+    prefill = pricer.prefill(steps.prefill)
     decode = pricer.price(steps.decode).called("decode") if decodes else None
     return prefill, decode
 

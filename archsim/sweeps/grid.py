@@ -89,7 +89,7 @@ class BlockPricer:
         tokens = pricer.prompt_tokens(step) if name == "prefill" else 0
         if needs == "ideal":
             return {f"{name}_ideal_s": pricer.ideal_s(step, tokens)}
-        time = pricer.price(step).called(name, tokens)
+        time = pricer.prefill(step) if name == "prefill" else pricer.price(step).called(name)
         values = {f"{name}_{end}_s": getattr(time, f"{end}_s") for end in ("ideal", "expected", "low", "high")}
         values[f"{name}_evidence"] = time.evidence_index
         if needs == "bound":

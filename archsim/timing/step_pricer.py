@@ -7,13 +7,13 @@ from dataclasses import field, replace
 from typing import NamedTuple, Protocol
 
 from archsim.base.data_class import dataclass
-from archsim.base.number import Num, absent, exp, maximum, some, total, where
+from archsim.base.number import Num, absent, exp, maximum, minimum, some, total, where
 from archsim.counts.formats import Formats
 from archsim.counts.step_graphs import REMEMBERED_GRAPHS, StepGraphs, StepMemo
 from archsim.engines.names import DEFAULT_ENGINE, engine_and_version
 from archsim.engines.overhead import EngineOverheads, overheads_of
 from archsim.graph.kernels import Kernel, kernels_with_edges, traffics
-from archsim.graph.step import Step
+from archsim.graph.step import Seqs, Step
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan
@@ -25,7 +25,7 @@ from archsim.timing.kernel_calls import CallRules, FusedCall, lower_to_calls
 from archsim.timing.kernel_timer import Timer
 from archsim.timing.kernel_timer import timer as timer_of
 from archsim.timing.roofline import DATASHEET, seconds
-from archsim.timing.step_time import ClassTime, FusedTime, KernelCost, KernelTime, RankTime, StepTime, pieces_of
+from archsim.timing.step_time import PIECE, ClassTime, FusedTime, KernelCost, KernelTime, RankTime, StepTime, pieces_of
 
 REMEMBERED_STEPS = 1024
 """Steps whose times one pricer keeps."""
@@ -95,6 +95,13 @@ class StepPricer:
         plan = self.plan
         return self.times.get(step, (plan.tp, plan.pp, plan.ep, plan.dp), lambda: self._price(step))
 
+    def prefill(self, step: Step) -> StepTime:
+        """The time of a prefill, which goes through a pipeline in pieces, so that all stages work at once."""
+        tokens = self.prompt_tokens(step)
+        whole_piece = self.plan.pp > 1 and some(tokens > PIECE)
+        piece_s = self.price(one_piece(step, tokens)).in_turn_s if whole_piece else 0
+        return self.price(step).called("prefill", tokens, piece_s)
+
     def ideal_s(self, step: Step, prompt_tokens: Num = 0) -> Num:
         """The speed of light alone, much faster than all of `price`. prompt_tokens: as of `StepTime.called`."""
         beside = (self._transfer(step)[0],) if self.plan.pp > 1 else ()
@@ -163,6 +170,19 @@ class StepPricer:
             comm_s=size / rate * hops,
         )  # fmt: skip
         return row, call
+
+
+def one_piece(prefill: Step, tokens: Num) -> Step:
+    """The part of a prefill that a pipeline takes up at a time: the first tokens of prompts that are longer than a
+    piece, some of several shorter ones. tokens: of the fullest replica.
+    """
+    share = minimum(1.0, PIECE / tokens)
+
+    def part(seqs: Seqs) -> Seqs:
+        new = minimum(seqs.new, PIECE)
+        return Seqs(maximum(1.0, seqs.batch * share * (seqs.new / new)), new, seqs.past, seqs.absorbed)
+
+    return replace(prefill, seqs=tuple(map(part, prefill.seqs)), source=tuple(map(part, prefill.source)))
 
 
 def engine_overheads(engine: str = DEFAULT_ENGINE, store: Store | None = None) -> EngineOverheads:

@@ -208,7 +208,8 @@ class StepTime:
 
     rank: the kernels of its graph. beside: what is not in the graph: a pipeline's transfers, the engine's host; extra:
     their times, and sources of error without a time. stages: of the pipeline. pieces: parts that a prefill is cut into,
-    which the stages work on at the same time; 0 where stages work one after another. name: what pages call the step.
+    which the stages work on at the same time; 0 where stages work one after another. piece_s: seconds of one piece
+    through all stages, 0 where there is none. name: what pages call the step.
     """
 
     rank: RankTime = RankTime()
@@ -216,6 +217,7 @@ class StepTime:
     extra: tuple[ClassTime, ...] = ()
     stages: int = 1
     pieces: Num = 0
+    piece_s: Num = 0
     name: str = "step"
 
     @classmethod
@@ -224,11 +226,11 @@ class StepTime:
         row = KernelTime(name, "step", ideal_s=whole.ideal, expected_s=whole.expected)
         return cls(beside=(row,), extra=(ClassTime("step", whole),), name=name)
 
-    def called(self, name: str, prompt_tokens: Num = 0) -> StepTime:
+    def called(self, name: str, prompt_tokens: Num = 0, piece_s: Num = 0) -> StepTime:
         """The same step under a name. prompt_tokens: of a prefill that is handed through the pipeline in pieces, so
-        that all stages work at once; a single step cannot be cut.
+        that all stages work at once; a single step cannot be cut. piece_s: as of a step.
         """
-        return replace(self, name=name, pieces=pieces_of(prompt_tokens))
+        return replace(self, name=name, pieces=pieces_of(prompt_tokens), piece_s=piece_s)
 
     @property
     def ops(self) -> tuple[KernelTime, ...]:
@@ -262,8 +264,15 @@ class StepTime:
 
     @property
     def busy(self) -> Num:
-        """Time of a pipeline over the sum of its stages' times."""
-        return 1 if absent(self.pieces) else (self.pieces + self.stages - 1) / (self.pieces * self.stages)
+        """Time of a pipeline over the sum of its stages' times.
+
+        Each piece reads the weights again, so that a part of a prefill may take more than its share of the time of the
+        whole: never less than a piece alone.
+        """
+        if absent(self.pieces):
+            return 1
+        filled = (self.pieces + self.stages - 1) / (self.pieces * self.stages)
+        return filled if absent(self.piece_s) else filled * maximum(1.0, self.pieces * self.piece_s / self.in_turn_s)
 
     @property
     def low_s(self) -> Num:

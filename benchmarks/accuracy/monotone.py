@@ -137,7 +137,7 @@ class Cell:
     def prefill(self, pricer: StepPricer, batch: Any, tokens: Any) -> Any:
         """Expected seconds of a prefill."""
         step = Step.prefill(batch, tokens, tokens if self.model.encoder is not None else None)
-        return np.asarray(pricer.price(step).called("prefill", pricer.prompt_tokens(step)).expected_s)
+        return np.asarray(pricer.prefill(step).expected_s)
 
     def decode(self, pricer: StepPricer, batch: Any, context: Any) -> Any:
         """Expected seconds of a decode step; of an encoder-decoder after a source of 512 tokens."""
@@ -190,6 +190,7 @@ def main() -> int:
     parser.add_argument("--cells", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--tolerance", type=float, default=0.001)
+    parser.add_argument("--verbose", action="store_true", help="list the cells with violations")
     args = parser.parse_args()
     tallies: dict[str, Tally] = {}
     for cell in cells(args.cells, args.seed):
@@ -202,6 +203,8 @@ def main() -> int:
             f"{kind:24} {tally.checks:8,} checks {tally.wrong:6,} violations in {len(tally.cells):4} cells"
             + (f"; worst {tally.worst:.2%}: {tally.where}" if tally.wrong else "")
         )
+        if args.verbose:
+            print(*(f"    {cell}" for cell in sorted(tally.cells)), sep="\n")
     return int(any(tally.wrong for tally in tallies.values()))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from archsim.base.units import parse_quantity
@@ -55,3 +56,36 @@ def test_a_device_with_higher_rates_is_never_slower(model: str, weights: str, de
             now = tuple(pricer.price(step).expected_s for step in steps)
             assert all(new <= old * (1 + 1e-9) for new, old in zip(now, before[name], strict=True)), (name, by)
             before[name] = now
+
+
+@pytest.mark.parametrize(
+    ("model", "weights", "device", "plan"),
+    [
+        ("llama4-maverick", "fp8", "a10", Plan(pp=4)),
+        ("glm-5", None, "gaudi-3", Plan(tp=2, pp=2)),
+        ("t5-large", None, "a100-sxm-80gb", Plan(pp=2)),
+    ],
+)
+def test_a_longer_prompt_takes_longer_through_a_pipeline(
+    model: str, weights: str | None, device: str, plan: Plan
+) -> None:
+    """Each piece reads the weights, so that cutting a prompt of many experts into more pieces does not speed it up."""
+    spec, hardware = load_model(model), load_hardware(device)
+    formats = choose_formats(spec, weights, None)
+    pricer = StepPricer.of(spec, hardware, formats, engine_overheads(), plan)
+    tokens = np.arange(1536, 8193, 128)
+    by_length = Step.prefill(1, tokens, tokens if spec.encoder is not None else None)
+    by_batch = Step.prefill(np.arange(1, 33), 512, 512 if spec.encoder is not None else None)
+    for step in (by_length, by_batch):
+        times = pricer.prefill(step).expected_s
+        assert np.all(times[1:] >= np.maximum.accumulate(times)[:-1] * (1 - 1e-3))
+
+
+def test_arrays_of_prefills_in_a_pipeline_equal_single_ones() -> None:
+    """Also where some prompts are shorter than a piece and others longer."""
+    spec, hardware = load_model("llama4-maverick"), load_hardware("a10")
+    pricer = StepPricer.of(spec, hardware, choose_formats(spec, "fp8", None), engine_overheads(), Plan(pp=4))
+    tokens = np.array([512, 2048, 3000, 5000])
+    together = pricer.prefill(Step.prefill(1, tokens)).expected_s
+    alone = [pricer.prefill(Step.prefill(1, int(n))).expected_s for n in tokens]
+    assert together == pytest.approx(alone, rel=1e-9)
