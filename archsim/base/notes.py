@@ -92,7 +92,7 @@ NOTES: dict[str, str] = {
     "A22": "The longest sequence that the engine is started for, where `--max-model-len` is not given.",
     "A23": "The tokens and sequences of the largest step, which the activations are of.",
     "A24": "Device memory of libraries outside the allocator (CUDA context, NCCL), and its observed range.",
-    "A25": "Device memory of captured CUDA graphs, and its observed range.",
+    "A25": "Device memory of captured graphs (CUDA graphs, HIP graphs on AMD), and its observed range.",
     "A26": "With attention data parallelism, tokens and concurrency are those of one replica.",
     "A27": "Towers of which only the parameter count is known: stored in the default format, cut over the ranks.",
     "A28": "Weights that one engine's files hold (GGUF, EXL2) imply that engine where none is named.",

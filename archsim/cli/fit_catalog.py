@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from archsim.base.errors import UsageError
@@ -26,7 +27,12 @@ def print_catalog(names: Sequence[str], params: JsonObject) -> None:
             if name not in OF_THE_CATALOG and value not in (None, False, defaults.get(name))]  # fmt: skip
     if len(names) != 1 or more or params["set_"] or params["with_"]:
         what = f"`--{more[0].replace('_', '-')}`" if more else "more than one device, or a changed spec,"
-        hint = "for example `archsim fit llama3.1-8b --hw h100`; without a model: `archsim fit --hw h100 --context 8k`"
+        if more == ["devices"]:
+            what = "a number of devices"
+        count = ["--devices", str(params["devices"])] if params["devices"] else []
+        asked = shlex.join(["archsim", "fit", "llama3.1-70b", "--hw", ",".join(names), *count])
+        alone = shlex.join(["archsim", "fit", "--hw", names[0], "--context", "8k"])
+        hint = f"for example `{asked}`; without a model: `{alone}`"
         raise UsageError(f"{what} needs a MODEL", hints=(hint,))
     shown: list[Progress] = []
 

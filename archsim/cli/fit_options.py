@@ -83,7 +83,7 @@ Block = Annotated[
         "--block-size", "--page-size", "--tokens-per-block", min=1, metavar="N", help="Tokens of a cache page."
     ),
 ]
-Eager = Annotated[bool, typer.Option("--enforce-eager", "--disable-cuda-graph", help="No CUDA graphs.")]
+Eager = Annotated[bool, typer.Option("--enforce-eager", "--disable-cuda-graph", help="No CUDA or HIP graphs.")]
 Check = Annotated[bool, typer.Option("--check", "--fail-if-not-fit", help="Exit code 1 if it does not fit.")]
 Weights = Annotated[
     str | None,

@@ -31,7 +31,8 @@ ANSWER = 256
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitRow:
     """One model in one weight format on one device. max_model_len, kv_tokens: as in `fit`, None where memory sets no
-    limit or there is no cache. tpot_s: expected seconds of a decode step at batch 1, None where it does not fit or does
+    limit or there is no cache. max_context: tokens that the model was made for; beyond_context: whether the request
+    that must fit is longer. tpot_s: expected seconds of a decode step at batch 1, None where it does not fit or does
     not decode.
     """
 
@@ -42,6 +43,8 @@ class FitRow:
     max_model_len: int | None
     kv_tokens: int | None
     tpot_s: float | None
+    max_context: int | None
+    beyond_context: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,13 +124,21 @@ def _row(model: Model, one: Block, hardware: Hardware, request: FitRequest) -> F
     params = int(c.params(one))
     if c.weight_bytes(formats.apply(one)) > visible_bytes(hardware, choose_engine(runs_on).rules):
         return FitRow(
-            model=model.name, params=params, weights=formats.name, fits=False, max_model_len=0, kv_tokens=0, tpot_s=None
+            model=model.name, params=params, weights=formats.name, fits=False, max_model_len=0, kv_tokens=0,
+            tpot_s=None, max_context=model.max_context,
+            beyond_context=_is_beyond(model, request.settings.max_model_len),
         )  # fmt: skip
     answer = check_fit(model, hardware, request)
     return FitRow(
         model=model.name, params=params, weights=answer.formats.name, fits=answer.fits, max_model_len=answer.longest,
         kv_tokens=answer.kv_tokens, tpot_s=_tpot(answer, runs_on) if answer.fits and model.cached else None,
+        max_context=model.max_context, beyond_context=_is_beyond(model, answer.length),
     )  # fmt: skip
+
+
+def _is_beyond(model: Model, length: int | None) -> bool:
+    """Whether a request is longer than what the model was made for."""
+    return length is not None and model.max_context is not None and length > model.max_context
 
 
 def _tpot(answer: Fit, engine: str) -> float:

@@ -46,10 +46,39 @@ def test_the_object(archsim: Any, few: None) -> None:
     assert result.code == 0
     data = json.loads(result.out)
     assert (data["schema"], data["hardware"]) == ("archsim.fits/1", "rtx-4090")
-    keys = {"model", "params", "weights", "fits", "max_model_len", "kv_tokens", "tpot_s"}
+    keys = {
+        "model",
+        "params",
+        "weights",
+        "fits",
+        "max_model_len",
+        "kv_tokens",
+        "tpot_s",
+        "max_context",
+        "beyond_context",
+    }
     assert data["rows"] and all(set(row) == keys for row in data["rows"])
     assert all(set(line) == {"model", "reason"} and line["reason"] for line in data["refused"])
     assert {"llama3-70b", "gguf_q2_k"} <= {value for row in data["rows"] for value in row.values()}
+
+
+def test_models_with_a_shorter_context_stand_apart(archsim: Any, few: None) -> None:
+    """BERT's 512 positions and the 8k of Llama 3 hold no 32k tokens, whatever the memory says."""
+    found = a.fits("h200", context=32768)
+    beyond = {row.model for row in found.rows if row.beyond_context}
+    assert beyond == {name for name in FEW if (a.load_model(name).max_context or 10**9) < 32768}
+    assert {"bert-base", "llama3-70b"} <= beyond
+    listed, apart = archsim("fit", "--hw", "h200", "--context", "32k").out.split("Too short a context")
+    assert "llama3-70b" not in listed and "llama3.1-8b" in listed
+    assert "llama3-70b" in apart and "8,192" in apart
+    assert "Too short a context" not in archsim("fit", "--hw", "h200", "--context", "256").out
+
+
+def test_a_number_of_devices_gets_the_next_command(archsim: Any, few: None) -> None:
+    """The question without a model is about one device."""
+    result = archsim("fit", "--hw", "2xh100")
+    assert result.code == 2 and "a number of devices needs a MODEL" in result.err
+    assert "archsim fit llama3.1-70b --hw h100 --devices 2" in " ".join(result.err.split())
 
 
 def test_the_page(archsim: Any, few: None) -> None:

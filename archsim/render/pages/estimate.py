@@ -159,7 +159,7 @@ def _memory(e: Estimate, whole: Facts) -> Section:
         ("weights", m.weights, ""),
         (kept, m.kv_cache, ""),
         ("activations", m.activations, f"modelled: {step}"),
-        ("runtime", m.runtime, f"modelled: {runtime_parts(m.division)}"),
+        ("runtime", m.runtime, f"modelled: {runtime_parts(m.division, e.hardware.vendor)}"),
     ]
     rows = [_memory_row(name, size, m.capacity, note) for name, size, note in parts if size or name == "weights"]
     free = Cell(format_bytes(abs(m.free)), "good" if m.fits else "bad")

@@ -9,7 +9,7 @@ from archsim.base.units import format_rate
 from archsim.memory.check_fit import Fit
 from archsim.render.command_line import command_line, try_section
 from archsim.render.page import Cell, Page, Row, Section, Style, bar, facts, percent, plural, row
-from archsim.render.pages.memory_rows import step_text
+from archsim.render.pages.memory_rows import graphs_name, step_text
 from archsim.render.provenance import basis
 
 MEANING = {
@@ -103,7 +103,7 @@ def _memory(f: Fit) -> Section:
         ("weights", b.weights, "text part" if towers_left(f) else "exact"), ("  padded layout", b.layout, "modelled"),
         ("adapters, other parts", b.extra, "modelled"),
         ("activations", b.activations, f"modelled: {step}" + beyond * static),
-        ("CUDA graphs", b.graphs, "modelled" + beyond * (not b.graphs_inside or static)),
+        (graphs_name(f.hardware.vendor), b.graphs, "modelled" + beyond * (not b.graphs_inside or static)),
         ("non-torch", b.non_torch, "modelled: context and libraries" + beyond * static),
     ]  # fmt: skip
     rows = [_part(name, size, b.visible, note) for name, size, note in parts if size or name == "weights"]

@@ -14,7 +14,8 @@ def page(found: Fits, *, hw: str, verbose: bool = False) -> Page:
     """The models that fit, largest first: in the widest weights that do, or in all with `verbose`. hw: as typed."""
     fitting = [line for line in found.rows if line.fits]
     shown = fitting if verbose else list(widest(found))
-    models, held = {line.model for line in found.rows}, {line.model for line in fitting}
+    models, held = {line.model for line in found.rows}, {line.model for line in fitting if not line.beyond_context}
+    within, beyond = ([line for line in shown if line.beyond_context is far] for far in (False, True))
     length = "the engine's default length" if found.context is None else f"{found.context:,} tokens"
     head = (f"What fits on one {found.hardware.name}", f"{found.engine} · one request of {length}")
     below = [f"{len(held):,} of {plural(len(models), 'model')} fit"]
@@ -23,9 +24,19 @@ def page(found: Fits, *, hw: str, verbose: bool = False) -> Page:
     if found.refused:
         below.append(f"{plural(len(found.refused), 'name')} without an answer, with reasons in `--json`")
     section = Section(
-        title="Model", rows=tuple(map(_row, shown)), align="lrlrr", header=HEADER, below=tuple(below), wrap=False
+        title="Model", rows=tuple(map(_row, within)), align="lrlrr", header=HEADER, below=tuple(below), wrap=False
     )
-    return Page(head=head, sections=(section, *_next(shown, hw)))
+    return Page(head=head, sections=(section, *_beyond(beyond), *_next(within, hw)))
+
+
+def _beyond(lines: list[FitRow]) -> list[Section]:
+    """The models that memory would hold at that length and that were not made for it."""
+    if not lines:
+        return []
+    text = "memory would hold the request, but it is longer than the context that these models were made for"
+    rows = tuple(row(line.model, format_count(line.params), line.weights, f"{line.max_context:,}") for line in lines)
+    header = (*HEADER[:2], "made for")
+    return [Section(title="Too short a context", rows=rows, align="lrlr", header=header, below=(text,), wrap=False)]
 
 
 def _row(line: FitRow) -> Row:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from archsim.memory.engine_rules import EngineMemory
+from archsim.predict.assumptions import GRAPHS
 from archsim.render.page import plural
 from archsim.spec.engine import Engine
 
@@ -14,8 +15,13 @@ def step_text(rules: Engine, tokens: int, seqs: int) -> str:
     return "peak of prefill"
 
 
-def runtime_parts(division: EngineMemory) -> str:
+def graphs_name(vendor: str) -> str:
+    """What a vendor calls steps that are captured once and launched as one."""
+    return GRAPHS.get(vendor, "captured graphs")
+
+
+def runtime_parts(division: EngineMemory, vendor: str) -> str:
     """What the process keeps beside weights, steps and caches: `context, libraries, CUDA graphs`."""
-    sizes = {"CUDA graphs": division.graphs, "padded weights": division.layout, "other parts": division.extra}
+    sizes = {graphs_name(vendor): division.graphs, "padded weights": division.layout, "other parts": division.extra}
     more = [name for name, size in sizes.items() if size]
     return ", ".join(("context", "libraries", *more)) if more else "context and libraries"
