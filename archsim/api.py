@@ -1,8 +1,8 @@
 """The Python interface: the commands as functions.
 
 Options are the commands' long flags in snake_case, listed with their types and defaults in `archsim.base.options`; each
-result has a `to_dict` that equals the command's `--json`. Models and devices may be given by name, path or as loaded
-objects.
+result has a `to_dict` that equals the command's `--json`, and prints as the command's page. Models and devices may be
+given by name, path or as loaded objects; a model also as the dict of its spec or config.json.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from archsim.base.errors import UsageError
 
 if TYPE_CHECKING:
     from archsim.accuracy.validation import Several, Validation
+    from archsim.base.json_types import JsonMapping
     from archsim.comparison.compare import Comparison
     from archsim.counts.count import CountResult
     from archsim.evolution.diff import Difference
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from archsim.spec.model import Model
     from archsim.sweeps.sweep import Sweep
 
-    AnyModel = Model | str | Path
+    AnyModel = Model | str | Path | JsonMapping
     AnyDevice = Hardware | str | Path
 
 T = TypeVar("T")
@@ -147,7 +148,7 @@ def report(
     changes = (changes,) if isinstance(changes, str) else tuple(changes)
     devices, args = _devices(hw, args)
     return reported(
-        [(getattr(model, "name", str(model)), *_opened(model, changes)) for model in _several(models)],
+        [(_name(model, "name"), *_opened(model, changes)) for model in _several(models)],
         list(zip(_labels(hw), devices, strict=True)),
         changes=changes, weights=_several(args.get("weights")), **_only(args, o.PageArguments),
     )  # fmt: skip
@@ -250,6 +251,11 @@ def _several(given: object) -> list[Any]:
     return [given]
 
 
+def _name(given: object, field: str) -> str:
+    """What was given as text, or the name of what was loaded."""
+    return str(given) if isinstance(given, (str, Path)) else str(getattr(given, field, given))
+
+
 def _opened(model: AnyModel, changes: str | Sequence[str] = ()) -> tuple[Model, str | None]:
     """The model, and the weight format that its name implies (`-FP8`)."""
     from archsim.spec.model import Model
@@ -258,8 +264,12 @@ def _opened(model: AnyModel, changes: str | Sequence[str] = ()) -> tuple[Model, 
         if changes:
             raise UsageError("`set` changes a spec while it is read: give the model by name or path")
         return model, None
+    if isinstance(model, Mapping):
+        from archsim.importers.opening import from_mapping
+
+        return from_mapping(model, [changes] if isinstance(changes, str) else changes), None
     if not isinstance(model, (str, Path)):
-        raise UsageError(f"a model is a name, a path or a loaded Model, not {model!r}")
+        raise UsageError(f"a model is a name, a path, a dict or a loaded Model, not {model!r}")
     from archsim.importers.opening import open_model
 
     spec, resolved = open_model(str(model), [changes] if isinstance(changes, str) else changes)
@@ -294,7 +304,7 @@ def _labels(hw: AnyDevice | Sequence[AnyDevice]) -> list[str]:
     """The names that devices are asked for by, without a number."""
     from archsim.spec.catalog import split_count
 
-    return [split_count(one)[1] if isinstance(one, str) else getattr(one, "id", str(one)) for one in _several(hw)]
+    return [split_count(one)[1] if isinstance(one, str) else _name(one, "id") for one in _several(hw)]
 
 
 def _named(hw: AnyDevice | Sequence[AnyDevice]) -> list[object]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from archsim.accuracy.rows import Kind, Refused, Rows
 from archsim.accuracy.summary import Labels, figures, groups_by_label, ranking, summarise
+from archsim.base.displayed import Tabular
 from archsim.base.json_types import JsonObject
 
 if TYPE_CHECKING:
@@ -23,8 +24,10 @@ PIECE = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Validation:
+class Validation(Tabular):
     """Predictions of one kind of file. files: what was read. notes: what predictions rest on."""
+
+    __repr__ = Tabular.__repr__
 
     kind: Kind
     rows: Rows
@@ -85,8 +88,10 @@ class Validation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Several:
+class Several(Tabular):
     """The answers of a folder that holds files of several kinds."""
+
+    __repr__ = Tabular.__repr__
 
     answers: tuple[Validation, ...]
 

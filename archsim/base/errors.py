@@ -67,6 +67,13 @@ class ArchsimError(Exception):
         self.label = label
         self.details = details
 
+    def __str__(self) -> str:
+        """The message with its place, its notes and what to do next, for tracebacks and notebooks."""
+        place = [] if self.span is None else [f"  --> {self.span.file}:{self.span.line}:{self.span.column}"]
+        notes = [f"note: {note}" for note in self.notes]
+        hints = [f"hint: {hint}" for hint in self.hints]
+        return "\n".join([self.message, *place, *([self.details] if self.details else []), *notes, *hints])
+
     def to_dict(self) -> JsonObject:
         """The error as `--json` prints it."""
         result: JsonObject = {
@@ -151,6 +158,10 @@ class InvalidValue(SpecError, ValueError):
     def __init__(self, message: str, *, field: str | None = None, **extra: Any) -> None:
         super().__init__(message, **extra)
         self.field = field
+
+    def __str__(self) -> str:
+        """The message alone: pydantic makes its own of it, and the loader adds the rest."""
+        return self.message
 
 
 class AnswerNo(ArchsimError):

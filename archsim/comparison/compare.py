@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from itertools import product
 from typing import NamedTuple, Unpack
 
+from archsim.base.displayed import Tabular
 from archsim.base.errors import AnswerNo, InvalidPlan, UsageError
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.base.options import CompareArguments
@@ -84,8 +85,10 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Tabular):
     """All candidates; the first one at each workload is the baseline of the others."""
+
+    __repr__ = Tabular.__repr__
 
     candidates: tuple[Candidate, ...]
 

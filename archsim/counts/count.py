@@ -7,6 +7,7 @@ from typing import Any
 
 from archsim.base.data_class import dataclass
 from archsim.base.diagnostics import quote
+from archsim.base.displayed import Tabular
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note
@@ -58,8 +59,10 @@ class Flops:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CountResult:
+class CountResult(Tabular):
     """Exact counts of a model; see `docs/concepts.md` for each convention."""
+
+    __repr__ = Tabular.__repr__
 
     model: Model
     formats: Formats

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from archsim.base.displayed import Tabular
 from archsim.base.number import Num
 from archsim.counts.count import check_positive
 from archsim.evolution.figures import ArchitectureCost, ArchitectureFigures
@@ -55,8 +56,10 @@ class Effect(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class Difference(Tabular):
     """Everything in which B differs from A. Effects of single decisions do not add up to the whole: they interact."""
+
+    __repr__ = Tabular.__repr__
 
     a: Model
     b: Model

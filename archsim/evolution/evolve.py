@@ -11,6 +11,7 @@ from math import factorial
 from typing import NamedTuple
 
 from archsim.base.diagnostics import quote
+from archsim.base.displayed import Tabular
 from archsim.base.errors import AnswerNo, UsageError
 from archsim.base.notes import Note, notes_to_dict
 from archsim.base.number import Num
@@ -42,8 +43,10 @@ class Attribution(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evolution:
+class Evolution(Tabular):
     """A path from A to B: `steps` add up to the difference of both ends in every figure."""
+
+    __repr__ = Tabular.__repr__
 
     a: Model
     b: Model

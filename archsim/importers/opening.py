@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError
 from archsim.base.input_file import is_file, parse_json, read_text
-from archsim.base.json_types import JsonObject
+from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.spec import load
 from archsim.spec.catalog import Resolved, folder_name
 
@@ -23,14 +23,30 @@ MAX_BYTES = 4 * 2**20
 """A config.json is a few kB; anything much larger is something else."""
 
 
-def load_model(name: str, changes: Iterable[str] = ()) -> Model:
+def load_model(name: str | Path | JsonMapping, changes: Iterable[str] = ()) -> Model:
     """The model of a catalog name or alias, of a spec file, of a config.json or the folder that holds one, of a GGUF
-    file, or of a safetensors file or index beside its config.json.
+    file, or of a safetensors file or index beside its config.json; or of what such a spec or config holds, as a dict.
 
     changes: `--set` assignments such as ``attention.n_kv_heads=4``, applied before validation.
     Raises UnknownName for a name nobody knows, SpecError for a file that describes no valid model.
     """
-    return open_model(name, changes)[0]
+    return from_mapping(name, changes) if isinstance(name, Mapping) else open_model(str(name), changes)[0]
+
+
+def from_mapping(document: JsonMapping, changes: Iterable[str] = ()) -> Model:
+    """The model of a spec, or of a config.json (which says its `model_type`), as Python holds it.
+
+    Raises SpecError with the line of its YAML for what is no valid spec.
+    """
+    described = dict(document)
+    if "layers" not in described and ("model_type" in described or "text_config" in described):
+        from archsim.importers.hf.describe import from_config
+
+        described = from_config(described)
+    elif "extends" in described:
+        hint = "load the other model by its name with `set`, or write the spec to a file"
+        raise SpecError("`extends` needs a file: a dict has no place to look from", code="E109", hints=(hint,))
+    return load.model_from(described, "dict", changes)
 
 
 def open_model(name: str, changes: Iterable[str] = ()) -> tuple[Model, Resolved]:

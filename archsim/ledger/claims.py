@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from archsim.base.diagnostics import quote
+from archsim.base.displayed import Tabular
 from archsim.base.errors import SpecError, UnknownName, UsageError
 from archsim.base.expression import Named, evaluate
 from archsim.base.json_types import JsonObject
@@ -221,8 +222,10 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ledger:
+class Ledger(Tabular):
     """All claims that were asked for."""
+
+    __repr__ = Tabular.__repr__
 
     claims: tuple[Judged, ...]
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from archsim.base.displayed import Tabular
 from archsim.base.json_types import JsonObject
 from archsim.ledger.choices import DENSE, Choices, choices
 from archsim.ledger.published_table import COLUMNS, StudyRow, TotalRow, compare, load_study, totals
@@ -38,8 +39,10 @@ class Adoption:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
+class Survey(Tabular):
     """The whole answer."""
+
+    __repr__ = Tabular.__repr__
 
     models: int
     designs: int

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal, Unpack
 
+from archsim.base.displayed import Tabular
 from archsim.base.errors import ArchsimError, UsageError
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.base.options import TimingArguments
@@ -68,8 +69,10 @@ class BlockTime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelCheck:
+class ModelCheck(Tabular):
     """The comparison. asked: the model's name; reduced: why not that one ran. hardware: whose times are predicted."""
+
+    __repr__ = Tabular.__repr__
 
     asked: str
     model: str

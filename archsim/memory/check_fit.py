@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from archsim.base.displayed import Tabular
 from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note, notes_to_dict, past_context
 from archsim.base.units import format_bytes
@@ -96,12 +97,14 @@ class Inverse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
+class Fit(Tabular):
     """Whether it fits. All bytes are of one device, that of the stage that holds fewest tokens.
 
     length: max_model_len asked for. longest: tokens of the longest request that fits; None where memory sets no limit.
     seqs, batched_tokens: of one step at most. load_peak: bytes while weights are loaded.
     """
+
+    __repr__ = Tabular.__repr__
 
     model: Model
     hardware: Hardware

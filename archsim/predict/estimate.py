@@ -7,6 +7,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from archsim.base.data_class import dataclass
+from archsim.base.displayed import Tabular
 from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note, notes_to_dict
 from archsim.counts import graph_counts as c
@@ -35,11 +36,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class Estimate(Tabular):
     """The answer: plan, memory, both phases, and every assumption behind them. chosen: whether archsim chose more than
     one device. near: other plans on as many devices, nearly as good. tensors: what the engine lays out on devices.
     overheads: of the engine at its version.
     """
+
+    __repr__ = Tabular.__repr__
 
     model: Model
     hardware: Hardware

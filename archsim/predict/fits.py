@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 
+from archsim.base.displayed import Tabular
 from archsim.base.errors import ArchsimError
 from archsim.base.json_types import JsonObject
 from archsim.counts import graph_counts as c
@@ -48,10 +49,12 @@ class FitRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fits:
+class Fits(Tabular):
     """The models of the catalog on one device: those that fit first, by parameters falling. refused: model and
     reason.
     """
+
+    __repr__ = Tabular.__repr__
 
     hardware: Hardware
     engine: str

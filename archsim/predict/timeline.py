@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, Unpack
 
+from archsim.base.displayed import Displayed
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.base.options import EstimateArguments
@@ -51,8 +52,10 @@ class Visit(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class Trace(Displayed):
     """The timeline of one phase of an estimate."""
+
+    __repr__ = Displayed.__repr__
 
     estimate: Estimate
     phase: StepTime

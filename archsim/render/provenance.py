@@ -23,9 +23,10 @@ def inputs(**names: str) -> list[str]:
 
 def basis(text: str, notes: Sequence[Note], files: Sequence[str], verbose: bool) -> list[Section]:
     """The last sections before the commands to try: assumptions in full where `verbose`, else their number; then what
-    the figures rest on, and the files.
+    the figures rest on, and the files: none where the answer was asked for in Python.
     """
-    known = f"{len(notes)} below" if verbose else f"-v lists {len(notes)}"
+    where = "-v lists" if files else "`.assumptions` has"
+    known = f"{len(notes)} below" if verbose else f"{where} {len(notes)}"
     rows = tuple(row(note.code, note.text) for note in notes)
     listed = [Section(title="Assumptions (`archsim explain CODE`)", rows=rows)] if verbose else []
     lines = [("Basis", f"{text} ({known})"), *(("" if i else "Inputs", name) for i, name in enumerate(files))]

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 from pydantic import Field, model_validator
 
+from archsim.base.displayed import Displayed
 from archsim.base.errors import InvalidPlan, InvalidValue, SpecError, UsageError
 from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note
@@ -132,7 +133,7 @@ class Document(Section):
         return Link(devices=devices, fabric=level, bytes_per_s_per_direction=float(rate))
 
 
-class Hardware(Document):
+class Hardware(Displayed, Document):
     """One device, the unit that holds a shard: a GPU, a die, a TPU chip, a CPU socket (`per` says which)."""
 
     schema_: Literal["archsim.hardware/1"] = Field(alias="schema")

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from archsim.base.diagnostics import shorten
+from archsim.base.displayed import Displayed
 from archsim.base.json_types import JsonObject
 from archsim.blocks import tiny
 from archsim.blocks.dispatch import About, Count, Fields, InvalidBlock, Spec
@@ -164,7 +165,7 @@ class Mtp(Spec):
         return f"{fields['n']} module" + ("s" if fields["n"] > 1 else "")
 
 
-class Model(Spec):
+class Model(Displayed, Spec):
     """A model: identity, widths, embedding, one stack of layers (and an encoder), head, provenance.
 
     `layer` holds what all layers share; each entry of `layers` is merged over it, so that a family is seen at a

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from archsim.base.diagnostics import quote
+from archsim.base.displayed import Tabular
 from archsim.base.errors import ArchsimError, InvalidPlan, UsageError
 from archsim.base.json_types import JsonObject
 from archsim.base.ranges import parse_range
@@ -44,11 +45,13 @@ Degrees = dict[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sweep:
+class Sweep(Tabular):
     """What is swept: structures, the grid that each is priced over, and what is kept of it.
 
     where: of the points. pareto: of those that fit; empty: all. notes: what was left out, one sentence each.
     """
+
+    __repr__ = Tabular.__repr__
 
     structures: tuple[SweepSlice, ...]
     axes: Axes

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar, Unpack
 
+from archsim.base.displayed import Displayed
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
 from archsim.base.options import LoadArguments
@@ -228,8 +229,10 @@ def _file(name: str) -> str:
 
 # ------------------------------------------------------------------ from names to the page
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(Displayed):
     """A page and what it is about."""
+
+    __repr__ = Displayed.__repr__
 
     study: Study
     html: str

@@ -13,16 +13,24 @@ from archsim.render.page import Page, Row, Section, footer, percent, plural, row
 
 
 def page(
-    r: CountResult, *, inputs: Sequence[str], asked: str, options: Mapping[str, object], verbose: bool = False
+    r: CountResult,
+    *,
+    inputs: Sequence[str] = (),
+    asked: str = "",
+    options: Mapping[str, object] = {},
+    verbose: bool = False,
 ) -> Page:
-    """The report. inputs: files behind it. asked: the model as the user spelt it. options: the others, by name."""
+    """The report. inputs: files behind it. asked: the model as the user spelt it, empty where no
+    command asked: then there is none to go on with. options: the others, by name.
+    """
     head = (
         f"{r.model.name}, {r.model.architecture}" + (f" ({r.model.org})" if r.model.org else ""),
         f"{r.formats.name} weights · batch {r.batch:,} · {r.input_len:,} tokens in",
     )
-    end = [("Basis", "everything here is counted from the spec; " + _convention(r)), ("Inputs", ", ".join(inputs))]
+    end = [("Basis", "everything here is counted from the spec; " + _convention(r))]
+    end += [("Inputs", ", ".join(inputs))] if inputs else []
     tables = _params(r), _bytes(r), _flops(r), _blocks(r, verbose)
-    sections = (*tables, footer(end), try_section(_next(asked, options)))
+    sections = (*tables, footer(end), *([try_section(_next(asked, options))] if asked else []))
     return Page(head=head, notes=urgent(r.assumptions), sections=sections)
 
 

@@ -35,20 +35,21 @@ def page(
     e: Estimate,
     whole: Facts,
     *,
-    inputs: Sequence[str],
-    asked: tuple[str, str],
-    options: Mapping[str, object],
+    inputs: Sequence[str] = (),
+    asked: tuple[str, str] | None = None,
+    options: Mapping[str, object] = {},
     changes: Sequence[str] = (),
     verbose: bool = False,
 ) -> Page:
-    """The report. inputs: files behind it. asked: model and device as spelt. options: the others, by name. changes:
-    `--set` assignments.
+    """The report. inputs: files behind it. asked: model and device as spelt, None where no command
+    asked: then there is none to go on with. options: the others, by name. changes: `--set` assignments.
     """
     speed = _speed(e, whole) if e.serving is None else _served_speed(e, e.serving, whole)
     sections = [_size(e, whole), _memory(e, whole), speed, _where(e), _headroom(e, whole), *_plans(e)]
     changed = [f"changed: {', '.join(changes)}"] if changes else []
     text = "exact = counted from the spec · modelled and expected = assumptions"
-    end = [*basis(text, e.assumptions, inputs, verbose), _next(e, asked, {**options, "set": tuple(changes)})]
+    end = basis(text, e.assumptions, inputs, verbose)
+    end += [_next(e, asked, {**options, "set": tuple(changes)})] if asked else []
     return Page(head=(*head(e), *changed), notes=_notes(e, whole), sections=(*sections, *end))
 
 

@@ -29,19 +29,20 @@ def gib(size: float) -> str:
 def page(
     f: Fit,
     *,
-    inputs: Sequence[str],
-    asked: tuple[str, str],
-    options: Mapping[str, object],
+    inputs: Sequence[str] = (),
+    asked: tuple[str, str] | None = None,
+    options: Mapping[str, object] = {},
     changes: Sequence[str] = (),
     verbose: bool = False,
 ) -> Page:
-    """The report. inputs: files behind it. asked: model and device as spelt. options: the others, by name. changes:
-    `--set` assignments.
+    """The report. inputs: files behind it. asked: model and device as spelt, None where no command
+    asked: then there is none to go on with. options: the others, by name. changes: `--set` assignments.
     """
     changed = [f"changed: {', '.join(changes)}"] if changes else []
     sections = [_verdict(f), _memory(f), _cache(f), _offload(f), _suggestions(f), _inverse(f)]
     text = "exact = counted from the spec · modelled = the engine's rules at that version"
-    end = [*basis(text, f.assumptions, inputs, verbose), _next(f, asked, {**options, "set": tuple(changes)})]
+    end = basis(text, f.assumptions, inputs, verbose)
+    end += [_next(f, asked, {**options, "set": tuple(changes)})] if asked else []
     return Page(
         head=(*head(f), *changed), notes=urgent(f.assumptions), sections=(*(s for s in sections if s is not None), *end)
     )

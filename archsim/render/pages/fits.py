@@ -10,8 +10,10 @@ from archsim.render.page import Page, Row, Section, plural, row
 HEADER = ("parameters", "weights", "longest request", "decode, batch 1")
 
 
-def page(found: Fits, *, hw: str, verbose: bool = False) -> Page:
-    """The models that fit, largest first: in the widest weights that do, or in all with `verbose`. hw: as typed."""
+def page(found: Fits, *, hw: str = "", verbose: bool = False) -> Page:
+    """The models that fit, largest first: in the widest weights that do, or in all with `verbose`. hw: as typed,
+    empty where no command asked.
+    """
     fitting = [line for line in found.rows if line.fits]
     shown = fitting if verbose else list(widest(found))
     models, held = {line.model for line in found.rows}, {line.model for line in fitting if not line.beyond_context}
@@ -20,13 +22,15 @@ def page(found: Fits, *, hw: str, verbose: bool = False) -> Page:
     head = (f"What fits on one {found.hardware.name}", f"{found.engine} · one request of {length}")
     below = [f"{len(held):,} of {plural(len(models), 'model')} fit"]
     if len(shown) < len(fitting):
-        below.append(f"in the widest weights that fit; -v lists all {len(fitting):,} formats")
+        where = "-v lists" if hw else "`.rows` has"
+        below.append(f"in the widest weights that fit; {where} all {len(fitting):,} formats")
     if found.refused:
-        below.append(f"{plural(len(found.refused), 'name')} without an answer, with reasons in `--json`")
+        where = "`--json`" if hw else "`.refused`"
+        below.append(f"{plural(len(found.refused), 'name')} without an answer, with reasons in {where}")
     section = Section(
         title="Model", rows=tuple(map(_row, within)), align="lrlrr", header=HEADER, below=tuple(below), wrap=False
     )
-    return Page(head=head, sections=(section, *_beyond(beyond), *_next(within, hw)))
+    return Page(head=head, sections=(section, *_beyond(beyond), *(_next(within, hw) if hw else ())))
 
 
 def _beyond(lines: list[FitRow]) -> list[Section]:

@@ -9,15 +9,13 @@ from archsim.base.units import format_count
 from archsim.blocks.layer import Layer
 from archsim.counts import graph_counts as c
 from archsim.counts.count import step_for
-from archsim.importers.opening import load_model
 from archsim.render.page import Page, Row, Section, bullets, facts, row
 from archsim.spec.lower import lower
 from archsim.spec.model import Model
 
 
-def model_page(name: str, file: str) -> Page:
-    """The page of a model; `file` is shown as its origin."""
-    model = load_model(name)
+def model_page(model: Model, file: str = "") -> Page:
+    """The page of a model. file: where it comes from, where that is known."""
     sections = [_identity(model), _size(model)]
     sections.append(Section(title="Layers", rows=tuple(_layer_rows(model.layers))))
     if model.encoder is not None:
@@ -29,7 +27,8 @@ def model_page(name: str, file: str) -> Page:
     )
     if sources:
         sections.append(Section(title="Sources", rows=sources))
-    return Page(head=(model.title or model.name,), sections=(*sections, facts("File", [(file, " ")])))
+    sections += [facts("File", [(file, " ")])] if file else []
+    return Page(head=(model.title or model.name,), sections=tuple(sections))
 
 
 def _identity(m: Model) -> Section:

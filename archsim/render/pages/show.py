@@ -130,16 +130,19 @@ def _place(found: NamedDocument) -> JsonObject:
 def page(found: NamedDocument) -> Page:
     """The document for people."""
     if found.kind == "hw":
-        return _system(found) if is_system(found) else _device(found)
+        from archsim.spec.load import load_hardware
+
+        return _system(found) if is_system(found) else device_page(load_hardware(found.name), found.file())
     if found.kind == "format":
         return _format(found)
     if found.kind == "engine":
         from archsim.render.pages.engine import engine_page
 
         return engine_page(_engine_rules(found), found.file())
+    from archsim.importers.opening import load_model
     from archsim.render.pages.model import model_page
 
-    return model_page(found.name, found.file())
+    return model_page(load_model(found.name), found.file())
 
 
 def _engine_rules(found: NamedDocument) -> EngineChoice:
@@ -153,10 +156,8 @@ def _engine_rules(found: NamedDocument) -> EngineChoice:
     return EngineChoice(name=rules.name, version="", rules=rules, notes=())
 
 
-def _device(found: NamedDocument) -> Page:
-    from archsim.spec.load import load_hardware
-
-    hw = load_hardware(found.name)
+def device_page(hw: Hardware, file: str = "") -> Page:
+    """The page of a device. file: where it comes from, where that is known."""
     data = hw.to_dict()
     peaks = tuple(row(dtype, format_rate(peak, "FLOP/s")) for dtype, peak in data["peaks_flops"].items())
     identity = {
@@ -175,7 +176,7 @@ def _device(found: NamedDocument) -> Page:
         *_prices(hw),
         *_notes(hw.notes),
         _sources(data["sources"]),
-        facts("File", [(found.file(), " ")]),
+        *([facts("File", [(file, " ")])] if file else []),
     ]
     return Page(head=(hw.name,), sections=tuple(sections))
 

@@ -1,0 +1,309 @@
+"""Every kind of answer with its page, its rows and what it is about: what `archsim.base.displayed` shows.
+
+An answer does not know how it was asked for: its page has no commands to go on with and no files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from archsim.base.json_types import JsonObject
+from archsim.render.page import Page, Section, facts
+
+if TYPE_CHECKING:
+    from archsim.accuracy.validation import Several, Validation
+    from archsim.comparison.compare import Comparison
+    from archsim.counts.count import CountResult
+    from archsim.evolution.diff import Difference
+    from archsim.evolution.evolve import Evolution
+    from archsim.ledger.claims import Ledger
+    from archsim.ledger.survey import Survey
+    from archsim.measure.model_check import ModelCheck
+    from archsim.memory.check_fit import Fit
+    from archsim.predict.estimate import Estimate
+    from archsim.predict.fits import Fits
+    from archsim.predict.timeline import Trace
+    from archsim.render.html.document import Report
+    from archsim.spec.hardware import Hardware
+    from archsim.spec.model import Model
+    from archsim.sweeps.sweep import Sweep
+
+MOST_POINTS = 100_000
+"""Points of a sweep that are priced for its page: a tenth of a second."""
+
+
+class HasDict(Protocol):
+    """What has the object of `--json`."""
+
+    def to_dict(self) -> JsonObject:
+        """That object."""
+
+
+A = TypeVar("A")
+
+
+@dataclass(frozen=True, slots=True)
+class View(Generic[A]):
+    """How one kind of answer is shown. rows: of its table, if it is one. documents: HTML that fills a frame."""
+
+    subject: Callable[[A], str]
+    pages: Callable[[A], Sequence[Page]]
+    rows: Callable[[A], Sequence[JsonObject]] | None = None
+    document: Callable[[A], str] | None = None
+
+
+def text(answer: object) -> str:
+    """The page as on a terminal, without a line end behind it."""
+    from archsim.render.terminal import render
+
+    return "\n".join(render(page) for page in _view(answer).pages(answer)).rstrip("\n")
+
+
+def markdown(answer: object) -> str:
+    """The page as Markdown."""
+    from archsim.render.markdown import render
+
+    return "\n".join(render(page) for page in _view(answer).pages(answer))
+
+
+def html(answer: object) -> str:
+    """The page as a piece of HTML; a report in a frame."""
+    from archsim.render.html.fragment import fragment, frame
+
+    view = _view(answer)
+    if view.document is not None:
+        return frame(view.document(answer), f"archsim report: {view.subject(answer)}")
+    return "".join(fragment(page) for page in view.pages(answer))
+
+
+def subject(answer: object) -> str:
+    """What it is about, in a few words that cost nothing to find."""
+    return _view(answer).subject(answer)
+
+
+def rows(answer: object) -> Sequence[JsonObject]:
+    """The rows of `--format csv`."""
+    found = _view(answer).rows
+    assert found is not None, f"{type(answer).__name__} is no table"
+    return found(answer)
+
+
+def _view(answer: object) -> View[Any]:
+    """The view of an answer's class or of one that it extends."""
+    return next(VIEWS[kind.__name__] for kind in type(answer).__mro__ if kind.__name__ in VIEWS)
+
+
+# ------------------------------------------------------------------ one model on a device
+def _pair(answer: Estimate | Fit) -> str:
+    return f"{answer.model.name} on {answer.plan.devices} × {answer.hardware.id}"
+
+
+def _estimate(answer: Estimate) -> list[Page]:
+    from archsim.predict.what_fits import facts
+    from archsim.render.pages.estimate import page
+
+    return [page(answer, facts(answer))]
+
+
+def _estimate_rows(answer: Estimate) -> list[JsonObject]:
+    from archsim.render.pages.breakdown import as_rows
+
+    return as_rows(answer, None)
+
+
+def _count(answer: CountResult) -> list[Page]:
+    from archsim.render.pages.count import page
+
+    return [page(answer, verbose=True)]
+
+
+def _flat(answer: CountResult | Fit) -> list[JsonObject]:
+    from archsim.render.flat import flatten
+
+    return [flatten(answer.to_dict())]
+
+
+def _fit(answer: Fit) -> list[Page]:
+    from archsim.render.pages.fit import page
+
+    return [page(answer)]
+
+
+def _fits(answer: Fits) -> list[Page]:
+    from archsim.render.pages.fits import page
+
+    return [page(answer)]
+
+
+def _listed(key: str) -> Callable[[HasDict], list[JsonObject]]:
+    """The rows under one key of the JSON."""
+    return lambda answer: list(answer.to_dict()[key])
+
+
+def _trace(answer: Trace) -> list[Page]:
+    from archsim.base.units import format_seconds
+    from archsim.render.page import plural
+    from archsim.render.pages.estimate import head
+
+    shape = facts("Timeline", [
+        ("step", f"{answer.phase.name}, {format_seconds(float(answer.phase.expected_s))} expected"),
+        ("slices", plural(len(answer.slices), "slice")),
+        ("to look at it", "`json.dump(trace.to_dict(), file)`, then open the file in ui.perfetto.dev"),
+    ])  # fmt: skip
+    return [Page(head=head(answer.estimate), notes=answer.notes, sections=(shape,))]
+
+
+# ------------------------------------------------------------------ several models
+def _comparison(answer: Comparison) -> list[Page]:
+    from archsim.render.pages.compare import page
+
+    return [page(answer)]
+
+
+def _comparison_rows(answer: Comparison) -> list[JsonObject]:
+    from archsim.render.pages.compare import rows
+
+    return rows(answer)
+
+
+def _candidates(answer: Comparison) -> str:
+    return ", ".join(dict.fromkeys(one.label for one in answer.candidates))
+
+
+def _ends(answer: Difference | Evolution) -> str:
+    return f"{answer.a.name} to {answer.b.name}"
+
+
+def _difference(answer: Difference) -> list[Page]:
+    from archsim.render.pages.diff import page
+
+    return [page(answer)]
+
+
+def _difference_rows(answer: Difference) -> list[JsonObject]:
+    from archsim.render.pages.diff import rows
+
+    return rows(answer)
+
+
+def _evolution(answer: Evolution) -> list[Page]:
+    from archsim.render.pages.evolve import page
+
+    return [page(answer)]
+
+
+def _evolution_rows(answer: Evolution) -> list[JsonObject]:
+    from archsim.render.pages.evolve import rows
+
+    return rows(answer)
+
+
+def _sweep(answer: Sweep) -> list[Page]:
+    """The page of its best points; of a sweep that takes a while, how to go through it."""
+    from archsim.render.pages.sweep import Best, page
+
+    if answer.points > MOST_POINTS:
+        told = "`chunks()` prices them block by block; `archsim sweep --out FILE` writes them as they are priced"
+        return [
+            Page(head=(f"{answer.points:,} points, none priced yet",), sections=(Section(title="", below=(told,)),))
+        ]
+    best = Best()
+    for chunk in answer.chunks():
+        best.add(chunk)
+    return [page(answer, best, answer.points)]
+
+
+def _report(answer: Report) -> list[Page]:
+    from archsim.render.page import row
+
+    found = [row(c.label, c.refusal or ("fits" if c.fits else "does not fit")) for c in answer.study.candidates]
+    told = "`.write(path)` writes the page, `.html` is its text"
+    return [Page(head=("Report",), sections=(Section(title="Candidates", rows=tuple(found), below=(told,)),))]
+
+
+# ------------------------------------------------------------------ predictions beside measurements, claims
+def _validation(answer: Validation) -> list[Page]:
+    from archsim.render.pages.validate import page
+
+    return [page(answer)]
+
+
+def _validation_rows(answer: Validation) -> list[JsonObject]:
+    return list(answer.rows.dicts())
+
+
+def _several(answer: Several) -> list[Page]:
+    return [page for one in answer.answers for page in _validation(one)]
+
+
+def _several_rows(answer: Several) -> list[JsonObject]:
+    return [line for one in answer.answers for line in one.rows.dicts()]
+
+
+def _model_check(answer: ModelCheck) -> list[Page]:
+    from archsim.render.pages.validate import model_page
+
+    return [model_page(answer)]
+
+
+def _ledger(answer: Ledger) -> list[Page]:
+    from archsim.render.pages.claims import page
+
+    return [page(answer)]
+
+
+def _ledger_rows(answer: Ledger) -> list[JsonObject]:
+    from archsim.render.pages.claims import rows
+
+    return rows(answer)
+
+
+def _survey(answer: Survey) -> list[Page]:
+    from archsim.render.pages.survey import page
+
+    return [page(answer)]
+
+
+def _survey_rows(answer: Survey) -> list[JsonObject]:
+    from archsim.render.pages.survey import rows
+
+    return rows(answer)
+
+
+# ------------------------------------------------------------------ documents
+def _model(answer: Model) -> list[Page]:
+    from archsim.render.pages.model import model_page
+
+    return [model_page(answer)]
+
+
+def _hardware(answer: Hardware) -> list[Page]:
+    from archsim.render.pages.show import device_page
+
+    return [device_page(answer)]
+
+
+VIEWS: Mapping[str, View[Any]] = {
+    "Estimate": View(_pair, _estimate, _estimate_rows),
+    "CountResult": View(lambda r: f"{r.model.name}, {r.total:,} parameters", _count, _flat),
+    "Fit": View(lambda f: f"{f.verdict}, {_pair(f)}", _fit, _flat),
+    "Fits": View(lambda f: f"the catalog on one {f.hardware.id}", _fits, _listed("rows")),
+    "Trace": View(lambda t: f"{t.phase.name} of {_pair(t.estimate)}", _trace),
+    "Comparison": View(_candidates, _comparison, _comparison_rows),
+    "Difference": View(_ends, _difference, _difference_rows),
+    "Evolution": View(_ends, _evolution, _evolution_rows),
+    "Sweep": View(lambda s: f"{s.points:,} points", _sweep, _listed("rows")),
+    "Report": View(
+        lambda r: ", ".join(c.label for c in r.study.candidates), _report, document=lambda report: str(report.html)
+    ),
+    "Validation": View(lambda v: f"{len(v.rows):,} {v.kind}", _validation, _validation_rows),
+    "Several": View(lambda s: f"{len(s.answers):,} kinds of file", _several, _several_rows),
+    "ModelCheck": View(lambda m: f"{m.asked} on {m.device}", _model_check, _listed("lines")),
+    "Ledger": View(lambda found: f"{len(found.claims):,} claims", _ledger, _ledger_rows),
+    "Survey": View(lambda s: f"{s.models:,} models", _survey, _survey_rows),
+    "Model": View(lambda m: f"{m.name}, {m.n_layers:,} layers, d_model {m.d_model:,}", _model),
+    "Hardware": View(lambda hw: str(hw.id), _hardware),
+}
+"""Name of an answer's class -> how it is shown. By name, so that none is imported before there is one."""
