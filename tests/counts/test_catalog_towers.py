@@ -1,0 +1,25 @@
+"""Catalog entries that are the text part of a larger checkpoint say so, alike in `count`, `estimate` and `fit`."""
+
+from __future__ import annotations
+
+import pytest
+
+import archsim as a
+
+TOWERS = {
+    "gemma3n-e2b": {"vision", "audio"}, "gemma3n-e4b": {"vision", "audio"}, "kimi-k2.5": {"vision"},
+    "llama4-scout": {"vision"}, "llama4-maverick": {"vision"}, "qwen3.5-397b-a17b": {"vision"},
+    "gemma3-4b": {"vision"}, "mistral-small-3.1-24b": {"vision"}, "mistral-small-3.2-24b": {"vision"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TOWERS)
+def test_checkpoints_with_towers(name: str) -> None:
+    """The towers are listed, with null where no size is known, and the text part stands as such."""
+    counted, answer = a.count(name), a.estimate(name, "b200")
+    towers = counted.to_dict()["params"]["towers"]
+    assert set(towers) == TOWERS[name]
+    assert answer.to_dict()["params"]["towers"] == towers
+    kept = a.fit(name, "b200", devices=answer.plan.devices, tp=answer.plan.tp, suggest=False)
+    assert kept.model.tower_params == towers
+    assert any("text part only" in note.text for note in answer.assumptions)
