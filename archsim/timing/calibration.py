@@ -134,7 +134,8 @@ class Store:
     """Calibrations as one immutable value, handed to whoever times kernels.
 
     entries: all fits. levels: the transfer error by class and grade. engines: overheads by engine. fits: the
-    nearest fits of every query so far. A store equals only itself, so that it can key caches of what follows from it.
+    nearest fits of every query so far; own_class: whether these say more than those of a wider class. A store equals
+    only itself, so that it can key caches of what follows from it.
     """
 
     entries: tuple[Entry, ...]
@@ -142,6 +143,7 @@ class Store:
     engines: Mapping[str, JsonMapping]
     by_op: dict[str, list[Entry]] = field(init=False, repr=False)
     fits: dict[FitQuery, tuple[KernelFit, ...]] = field(init=False, repr=False)
+    own_class: dict[FitQuery, bool] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         by_op: dict[str, list[Entry]] = {}
@@ -149,6 +151,7 @@ class Store:
             by_op.setdefault(entry.op, []).append(entry)
         object.__setattr__(self, "by_op", by_op)
         object.__setattr__(self, "fits", {})
+        object.__setattr__(self, "own_class", {})
 
 
 @cache

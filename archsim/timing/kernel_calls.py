@@ -4,7 +4,10 @@
    by side.
 2. All expert GEMMs of a layer are one grouped GEMM, which also deals out the rows that the router has chosen.
 3. Elementwise ops fuse into the preceding GEMM; norms, activations, RoPE and top-k are kernels of their own.
-4. The decodes of a step, with a few new tokens each (speculative verification), are one ragged attention kernel, and
+4. Products of one matrix per head (latent attention's absorption) are batched products; attention in which all tokens
+   of a sequence see each other, without a cache, is an encoder's.
+5. Causal convolutions of one mixer are one kernel over all their channels, which also activates its results.
+6. The decodes of a step, with a few new tokens each (speculative verification), are one ragged attention kernel, and
    its prompts, or chunks of them, another.
 
 Every extent of a call comes from the graph, and so do the bytes that it moves (`hbm_bytes`).
@@ -33,6 +36,17 @@ FREE = frozenset({"add", "scale", "clip", "mul", "gate", "softcap", "sigmoid", "
 
 VERIFIED = 16
 """New tokens of a sequence up to which they run in the decode kernel: drafts of speculative decoding are shorter."""
+
+CONVOLUTION = "causal_conv"
+"""The depthwise convolution along time that recurrent mixers begin with."""
+
+SCANS = {"gated_delta": ("gdn_prefill", "gdn_decode")}
+"""Scans with time models, by kind of kernel: of prompts, and of decodes."""
+
+WIDEST = 512
+"""Rows and columns of one head's matrix up to which heads run as a batched product; wider ones fill the device alone,
+as GEMMs do.
+"""
 
 
 class FusedCall(NamedTuple):
@@ -117,6 +131,8 @@ def fusion_key(kernel: Kernel, fused_qkv: bool) -> object | None:
     weight = weight_of(product)
     if weight is None:
         return None
+    if product.fn == CONVOLUTION:
+        return (kernel.loop, CONVOLUTION, product.name.rpartition(".")[0])
     rows = _dispatched(kernel)
     if rows is not None or weight.tensor.role == "expert":
         return ("experts", (rows or weight).tensor.name.rsplit(".", 1)[0])
@@ -138,12 +154,16 @@ def main_calls(kernels: list[Kernel], moved: Traffic, step: Step, machine: Devic
         beside = _side_products(first, machine)
         held = sum(call.dims["hbm_bytes"] for call in beside)
         return [*_attention(first, moved._replace(weight=moved.weight - held), step), *beside]
+    if first.kind in SCANS and not any(op.kind == "collective" for op in first.ops):
+        return _delta_rule(first, moved, step)
     if first.kind:  # scans, with the sums over ranks inside them
         return []
     opening = next((op for op in first.ops if op.kind == "collective"), None)
     if opening is not None:
         return [_collective(opening, moved)]
     product = product_of(first)
+    if product is not None and product.fn == CONVOLUTION:
+        return [_convolution(kernels, product, moved, step)]
     if product is None or product.cls == "conv":
         return []
     weight = weight_of(product)
@@ -179,8 +199,19 @@ def _gemm(kernels: list[Kernel], product: Op, weight: Use, moved: Traffic, machi
     inner = _extent(weight.axes, _summed(product, weight))
     rows = prod([n for axis, n in read.axes.items() if axis not in weight.axes])
     outer = sum(numel(weight_of(product_of(k))) for k in kernels) / inner  # type: ignore[arg-type]
+    each, batched = moved.weight / (outer * inner), _batched(product, weight)
+    heads = _extent(weight.axes, batched)
+    width = outer / heads
+    if batched and len(kernels) == 1 and everywhere(maximum(width, inner) <= WIDEST):
+        dims = {"m": rows, "n": width, "k": inner, "heads": heads, "hbm_bytes": moved.total}
+        return _product_call("mla_bmm", weight.tensor.format, dims, each, machine)
     dims = {"m": rows, "n": outer, "k": inner, "hbm_bytes": moved.total}
-    return _product_call("gemm", weight.tensor.format, dims, moved.weight / (outer * inner), machine)
+    return _product_call("gemm", weight.tensor.format, dims, each, machine)
+
+
+def _batched(op: Op, weight: Use) -> list[str]:
+    """Axes that a product with weights keeps: every head has a matrix of its own for its own rows."""
+    return [axis for axis in weight.axes if axis in operand_of(op).axes and axis in op.writes[0].axes]
 
 
 def _with_epilogue(call: KernelCall, kernels: list[Kernel], moved: Traffic, passes: list[KernelCall]) -> KernelCall:
@@ -235,6 +266,55 @@ def _product_call(
     return KernelCall(kernel_class, dtype, dims=dims)
 
 
+def _convolution(kernels: list[Kernel], product: Op, moved: Traffic, step: Step) -> KernelCall:
+    """Causal convolutions side by side; their channels add up."""
+    weights = [use for each in kernels if (op := product_of(each)) is not None and (use := weight_of(op)) is not None]
+    taps, rows = weights[0].axes["W"], operand_of(product).axes["T"]
+    batch, new, _, _ = _lengths(step.seqs)
+    dims = {
+        "m": rows, "n": sum([numel(use) for use in weights]) / taps, "k": taps, "batch": batch * rows / step.tokens,
+        "seq_q": new, "flops": sum([op_flops(op) for each in kernels for op in _products(each)]),
+        "hbm_bytes": moved.total, "held_bytes": moved.weight + moved.state,
+    }  # fmt: skip
+    return KernelCall("conv1d_decode" if all(map(_continues, step.seqs)) else "conv1d_prefill", dims=dims)
+
+
+def _continues(s: Seqs) -> bool:
+    """Whether sequences are under way and go on by few tokens, however long their past: only the taps' is kept."""
+    return everywhere(s.new <= 1) or (everywhere(s.new <= VERIFIED) and everywhere(s.past > 0))
+
+
+def _delta_rule(kernel: Kernel, moved: Traffic, step: Step) -> list[KernelCall]:
+    """One call for the decodes of a step and one for its prompts, which do the products of chunks."""
+    uses = [use for op in kernel.ops for use in op.reads]
+    state = next(use for use in uses if use.tensor.kind == "state")
+    sequences, *heads, depth, width = state.axes
+    keys = [_extent(u.axes, [a for a in heads if a in u.axes]) for u in uses if depth in u.axes and width not in u.axes]
+    fixed = {
+        "heads": _extent(state.axes, heads), "kv_heads": min(keys), "head_dim": state.axes[depth],
+        "head_dim_v": state.axes[width],
+    }  # fmt: skip
+    share, flops = state.axes[sequences] / step.n_seqs, sum([op_flops(op) for op in _products(kernel)])
+    groups = [tuple(s for s in step.seqs if _decodes(s) == decodes) for decodes in (False, True)]
+    calls: list[KernelCall] = []
+    for name, part in zip(SCANS[kernel.kind], groups, strict=True):
+        if not part:
+            continue
+        batch, new, _, _ = _lengths(part)
+        held = moved.state * (batch / step.n_seqs)
+        dims = {
+            **fixed, "batch": batch * share, "seq_q": new, "flops": 0 if calls else flops, "state_bytes": held,
+            "hbm_bytes": held + (moved.weight + moved.act) * (batch * new / step.tokens),
+        }  # fmt: skip
+        if len(part) > 1:
+            longest = part[0].new
+            for s in part[1:]:
+                longest = maximum(longest, s.new)
+            dims["longest"] = longest
+        calls.append(KernelCall(name, dims=dims))
+    return calls
+
+
 def _collective(op: Op, moved: Traffic) -> KernelCall:
     """Tables state the bytes of the whole that is gathered, else of one rank's buffer."""
     ranks, read, kind = op.attrs["group"], op.reads[0], COLLECTIVES[op.fn]
@@ -280,6 +360,14 @@ class _Attention(NamedTuple):
             value_dim=prod(n for a, n in mixed.writes[0].axes.items() if a not in pair and a != "T"),
             latent=mixed.reads[1].tensor.name == key.tensor.name, shared_key=len(per_head) > 1, pairs=pair["P"],
         )  # fmt: skip
+
+    @property
+    def encodes(self) -> bool:
+        """Whether all tokens of a sequence see each other, and nothing is cached."""
+        mask = self.mask
+        open_to_all = mask is not None and not (mask.causal or mask.window or mask.chunk or mask.top_k)
+        itself = everywhere(self.query.axes["T"] == self.key.axes["C"])
+        return open_to_all and itself and self.key.tensor.kind == "act" and not self.shared_key
 
 
 def _products(kernel: Kernel) -> list[Op]:
@@ -349,6 +437,8 @@ def _attention_call(spec: _Attention, part: tuple[Seqs, ...], counted: dict[str,
         "seq_q": new, "seq_kv": length, "kv_heads": spec.kv_heads, "head_dim": spec.score_dim,
         "head_dim_v": spec.value_dim, "causal": int(mask is not None and mask.causal), "window": window,
     }  # fmt: skip
+    if spec.encodes:
+        return KernelCall("attn_encoder", "bf16", cache, dims={**counted, **own})
     kernel_class = "attn_decode" if _decodes(part[0]) else "attn_prefill"
     return KernelCall(kernel_class, "bf16", cache, dims={**counted, **own})
 
@@ -398,7 +488,8 @@ def _extent(axes: Axes, names: Iterable[str]) -> Num:
 # ---------------------------------------------------------------------- elementwise kernels beside it
 def elementwise_calls(kernels: list[Kernel]) -> list[KernelCall]:
     """Elementwise kernels of their own: one for each function that does not ride along."""
-    if kernels[0].kind:
+    product = product_of(kernels[0])
+    if kernels[0].kind or (product is not None and product.fn == CONVOLUTION):  # which activates what it writes
         return []
     seen: dict[str, set[str]] = {}
     sides: dict[str, list[Num]] = {}

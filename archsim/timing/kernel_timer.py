@@ -119,6 +119,8 @@ class Timer:
         autotuning or by rules that were tuned.
         """
         model = MODELS[call.kernel_class]
+        if model.general and not self.knows(model, call):
+            return self.time(model.as_general(call))
         call = model.prepare(call)
         fits = self.choose(model, call)
         best = self._time_by(fits[0], model, call)
@@ -148,15 +150,28 @@ class Timer:
         """What whole runs say of the engine on the device's architecture."""
         return architecture_fit(self.store, self.engine, self.version, self.device.family)
 
+    def knows(self, model: KernelModel, call: KernelCall) -> bool:
+        """Whether a call's own class says more of it than the class `general`: some device of the vendor was measured,
+        and the engine has no fits to its own runs that are of the general class alone.
+        """
+        query, known = self._query(model, call), self.store.own_class
+        if query not in known:
+            own, wider = (nearest_entry(self.store, query._replace(op=op)) for op in (query.op, model.general))
+            known[query] = own is not None and (not own.device or wider is None or bool(wider.device))
+        return known[query]
+
+    def _query(self, model: KernelModel, call: KernelCall) -> FitQuery:
+        """What a fit is wanted for."""
+        return FitQuery(
+            self.device, self.engine, self.version, call.kernel_class, call.dtype, call.kv_dtype,
+            model.variant(call.kernel), self.own,
+        )  # fmt: skip
+
     def choose(self, model: KernelModel, call: KernelCall) -> tuple[KernelFit, ...]:
         """The nearest fits of the store for the call's class, format and implementation: one, or one of each
         implementation where none is named.
         """
-        variant = model.variant(call.kernel)
-        query = FitQuery(
-            self.device, self.engine, self.version, call.kernel_class, call.dtype, call.kv_dtype, variant, self.own
-        )
-        fits = self.store.fits
+        query, fits = self._query(model, call), self.store.fits
         if query not in fits:
             fits[query] = implementations(self.store, query)
         return fits[query]
@@ -189,6 +204,12 @@ def implementations(known: Store, query: FitQuery) -> tuple[KernelFit, ...]:
     return tuple(fit_of(known, query, entry) for entry in apart)
 
 
+def nearest_entry(known: Store, query: FitQuery) -> Entry | None:
+    """The entry that is nearest to a query, if any says something of it."""
+    near = by_distance(known, query)
+    return known.by_op[query.op][near[0][-1]] if near else None
+
+
 def by_distance(known: Store, query: FitQuery) -> list[tuple[float, float, int]]:
     """Distance, rank and position of every entry that says something of a query, the nearest first; ties go to the most
     efficient kernel, since a slow kernel of one engine is no evidence about another engine.
@@ -204,9 +225,9 @@ def nearest(known: Store, query: FitQuery, surfaces: bool | None = None, trust: 
     """The nearest fit; without any, default constants. surfaces, trust: what to carry over to another device; by
     default as the store's transfer errors say.
     """
-    near = by_distance(known, query)
-    if near:
-        return fit_of(known, query, known.by_op[query.op][near[0][-1]], surfaces, trust)
+    entry = nearest_entry(known, query)
+    if entry is not None:
+        return fit_of(known, query, entry, surfaces, trust)
     levels = known.levels.get(level_of(query.op, query.dtype), {})
     constants = scaled(dict(default_constants(MODELS[query.op]).constants), USUAL_SUSTAINED, sustained_by(query))
     if query.device.runs is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 import archsim
 from archsim.accuracy.table import Group, Key
 from archsim.calibration import fitting
+from archsim.spec.load import load_model
+from archsim.timing.classes import attention_modules
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.model import Fitted, bounded_kernel_seconds, default_constants, kernel_seconds
@@ -135,3 +138,39 @@ def time_of_rows(op: str, extents: dict[str, np.ndarray]) -> np.ndarray:
     model = MODELS[op]
     of = model.prepare(KernelCall(op, "bf16", "bf16", "", extents))
     return np.asarray(kernel_seconds(model, of, machine("h100-sxm"), default_constants(model)))
+
+
+def _latent(name: str) -> Any:
+    """The attention of a model's last layers."""
+    return load_model(name).layers[-1].attention
+
+
+def test_widths_of_latent_blocks_are_those_of_the_catalog() -> None:
+    """Rows of whole blocks state neither ranks nor head sizes; GLM-5 and DeepSeek-V3 have specs that do."""
+    glm, deepseek = (_latent(name) for name in ("glm-5", "deepseek-v3"))
+    assert (glm.q_rank, glm.d_nope, glm.d_v, glm.indexer.n_heads) == attention_modules.GLM
+    assert attention_modules.DEEPSEEK[:3] == (deepseek.q_rank, deepseek.d_nope, deepseek.d_v)
+    for each in (glm, deepseek):
+        assert (each.kv_rank, each.d_rope) == (attention_modules.LATENT, attention_modules.ROTARY)
+    assert glm.indexer.d_head == attention_modules.INDEX_WIDTH
+
+
+def test_widths_of_compressed_and_block_sparse_blocks_are_those_of_transformers() -> None:
+    """DeepSeek-V4 Flash, DeepSeek-V3.2 and MiniMax-M3 have no spec yet; transformers states their configurations."""
+    models = pytest.importorskip("transformers.models")
+    if not all(hasattr(models, name) for name in ("deepseek_v4", "deepseek_v32", "minimax_m3_vl")):
+        pytest.skip("transformers without these models")
+    flash = models.deepseek_v4.DeepseekV4Config()
+    hca = MODELS["hca_module_decode"]
+    call = KernelCall("hca_module_decode", dims={"hidden": float(flash.hidden_size)})
+    assert isinstance(hca, attention_modules.HcaModulePrefill) and hca.query_rank(call) == flash.q_lora_rank
+    assert flash.num_attention_heads // flash.o_groups == attention_modules.GROUP_HEADS
+    assert flash.o_lora_rank == attention_modules.GROUP_RANK
+    assert attention_modules.CsaModulePrefill.index_heads == flash.index_n_heads
+    assert flash.index_head_dim == attention_modules.INDEX_WIDTH and flash.sliding_window == attention_modules.WINDOW
+    sparse = models.deepseek_v32.DeepseekV32Config()
+    own = (sparse.q_lora_rank, sparse.qk_nope_head_dim, sparse.v_head_dim, sparse.index_n_heads)
+    assert own == attention_modules.DEEPSEEK
+    text = models.minimax_m3_vl.MiniMaxM3VLTextConfig()
+    assert text.num_attention_heads // text.num_key_value_heads == attention_modules.SHARING
+    assert text.index_block_size == attention_modules.BLOCK

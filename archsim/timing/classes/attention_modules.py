@@ -5,8 +5,10 @@ between them (norms, rotation, cache writes). Each part has its work and its sha
 test the composition; a graph is priced by its own kernels instead. Few tokens take as long as the host needs to
 launch the block, since these tables time it as the engine calls it.
 
-Widths that tables do not state are those of the models: DeepSeek-V3 and V3.2 (arXiv:2412.19437), GLM-5, DeepSeek-V4
-Flash and Pro, MiniMax-M3, told apart by `hidden`.
+Widths that tables do not state are those of the models, told apart by `hidden`: DeepSeek-V3 (arXiv:2412.19437) and
+V3.2, GLM-5, DeepSeek-V4 Flash and MiniMax-M3 as transformers 5.23.0 configures them (models/deepseek_v32, glm_moe_dsa,
+deepseek_v4, minimax_m3_vl). Of DeepSeek-V4 Pro it states heads and output groups; the rank of its queries, 1536, is
+that of DeepSeek-V3 and stands in no source at hand.
 """
 
 from __future__ import annotations
@@ -431,7 +433,7 @@ class MsaModulePrefill(AttentionModule):
         return maximum(call.dims["heads"] / SHARING, 1)
 
     def weights(self, call: KernelCall) -> Num:
-        """Queries, keys, values and outputs."""
+        """Queries, keys, values and outputs; the index heads' own, 4 % of these, are left to the constants."""
         return 2 * call.dims["hidden"] * call.dims["head_dim"] * (call.dims["heads"] + self.kv_heads(call))
 
     def flops(self, call: KernelCall) -> Num:
@@ -443,7 +445,9 @@ class MsaModulePrefill(AttentionModule):
         return 2 * call.dims["head_dim"]
 
     def indexer(self, call: KernelCall) -> Indexer:
-        """Scores of all tokens for every row and KV head, and their largest of each block."""
+        """Scores of all tokens for every row and KV head, and their largest of each block. Keys are counted for each KV
+        head of the rank, though all share one: with one KV head on a rank they are the same.
+        """
         pairs, kv = self.pair_count(call), self.kv_heads(call)
         keys = call.dims["batch"] * self.length(call) * call.dims["head_dim"] * kv * call.cache_bytes
         return Indexer(2 * pairs * kv * call.dims["head_dim"], pairs * kv / BLOCK, keys)

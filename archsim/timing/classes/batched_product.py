@@ -32,6 +32,12 @@ class MlaBmm(Overlapped):
         (Axis("m", 0, 1, 16), Axis("heads", 0, 1.75, 5), Axis("turn", -2, 4, 2)),
     )
     families: ClassVar[tuple[str, ...]] = ("heads",)
+    general: ClassVar[str] = "gemm"
+
+    def as_general(self, call: KernelCall) -> KernelCall:
+        """One product as wide as all heads are together."""
+        wide = {name: value for name, value in call.dims.items() if name != "heads"}
+        return call._replace(kernel_class=self.general, dims={**wide, "n": call.dims["n"] * call.dims["heads"]})
 
     def flops(self, call: KernelCall) -> Num:
         """2mnk for each head."""

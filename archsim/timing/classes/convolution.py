@@ -11,6 +11,7 @@ from archsim.timing.classes.model import Constant
 from archsim.timing.classes.overlapped import TERMS, Overlapped, exponent
 from archsim.timing.classes.surface import Axis
 from archsim.timing.device import DeviceRates
+from archsim.timing.roofline import Work
 
 UNITS = 100
 """Units of a device that lists none."""
@@ -40,8 +41,15 @@ class Conv1dPrefill(Overlapped):
         """No matrix unit is involved, and the taps are little work for the vector units."""
         return 0
 
+    def minimum_work(self, call: KernelCall, machine: DeviceRates) -> Work:
+        """A graph's call states the taps' arithmetic (`flops`), which vector units do."""
+        return super().minimum_work(call, machine)._replace(conv_flops=call.dims.get("flops", 0))
+
     def operand_bytes(self, call: KernelCall) -> Num:
-        """The taps of every channel, and the kept inputs."""
+        """The taps of every channel, and the kept inputs: the graph's own (`held_bytes`), else by the extents."""
+        stated = call.dims.get("held_bytes")
+        if stated is not None:
+            return stated
         kept = 2 * call.dims["batch"] * call.dims["n"] * (call.dims["k"] - 1) * WORD
         return call.dims["n"] * call.dims["k"] * WORD + kept
 

@@ -59,9 +59,13 @@ class DeltaRule(Overlapped):
         each = 2 * call.dims["kv_heads"] * d + heads * (2 * call.dims.get("head_dim_v", d) + gates)
         return call.dims["batch"] * call.dims["seq_q"] * each * WORD
 
+    def state_bytes(self, call: KernelCall) -> Num:
+        """The states in and out: the graph's own, else of the extents."""
+        return call.dims.get("state_bytes", 2 * STATE * self.elements(call))
+
     def row_bytes(self, call: KernelCall, machine: DeviceRates) -> Num:
         """Activations, and the states once in the narrower format, beyond the last-level cache."""
-        moved = self.activation_bytes(call) + self.elements(call) * NARROW
+        moved = DeltaRule.activation_bytes(self, call) + self.elements(call) * NARROW
         return maximum(moved - machine.cache_bytes, 0)
 
 
@@ -82,8 +86,8 @@ class GdnPrefill(DeltaRule):
     )
 
     def flops(self, call: KernelCall) -> Num:
-        """A prediction, a correction and a reading of the state for every token and head."""
-        return 6 * call.dims["seq_q"] * self.elements(call)
+        """A prediction, a correction and a reading of the state for every token and head; a graph states its own."""
+        return call.dims.get("flops", 6 * call.dims["seq_q"] * self.elements(call))
 
     def computed_flops(self, call: KernelCall) -> Num:
         """The products of pairs inside chunks, which the scan adds; a chunk is computed whole."""
@@ -92,9 +96,13 @@ class GdnPrefill(DeltaRule):
         return call.dims["batch"] * tokens * call.dims["heads"] * (6 * self.width(call) + pairs)
 
     def operand_bytes(self, call: KernelCall) -> Num:
-        """The states at both ends, and those of all chunks, written and read."""
-        chunks = ceil_div(call.dims["seq_q"], CHUNK)
-        return self.elements(call) * (2 * STATE + 2 * WORD * (chunks - 1))
+        """The states at both ends."""
+        return self.state_bytes(call)
+
+    def activation_bytes(self, call: KernelCall) -> Num:
+        """Those of all chunks besides, written and read."""
+        between = ceil_div(call.dims["seq_q"], CHUNK) - 1
+        return super().activation_bytes(call) + self.elements(call) * 2 * WORD * between
 
     def chain_s(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
         """The chunks of one sequence, one after another, and what is done for each sequence."""
@@ -122,12 +130,12 @@ class GdnDecode(DeltaRule):
     )
 
     def flops(self, call: KernelCall) -> Num:
-        """Elementwise sums over the state, on the vector units."""
-        return 0
+        """Elementwise sums over the state, on the vector units; a graph may verify drafts by products."""
+        return call.dims.get("flops", 0)
 
     def operand_bytes(self, call: KernelCall) -> Num:
-        """The states, in and out."""
-        return self.elements(call) * STATE * (1 + call.dims["seq_q"])
+        """The states, in and out, and out again for every further token."""
+        return self.state_bytes(call) + self.elements(call) * STATE * (call.dims["seq_q"] - 1)
 
     def chain_s(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
         """Tokens of a sequence, one after another."""

@@ -44,7 +44,8 @@ class KernelModel(ABC):
     a format which quantises takes from the stack's 16-bit fit. shares: constants that are shares of the device's rates
     and by which fits of several engines can be ranked. supports: extents that an implementation may not take at every
     value: it counts as able to where it was measured. common_floor: the floors of all implementations are alike in a
-    captured step; what one has beyond their middle is its loop's.
+    captured step; what one has beyond their middle is its loop's. general: the wider class that prices a call where no
+    device of the vendor was measured, or where the engine's own runs say something of that class alone.
     """
 
     kernel_class: ClassVar[str]
@@ -61,6 +62,7 @@ class KernelModel(ABC):
     shares: ClassVar[tuple[str, ...]] = ()
     supports: ClassVar[tuple[str, ...]] = ()
     common_floor: ClassVar[bool] = False
+    general: ClassVar[str] = ""
 
     def constants_of(self, dtype: str) -> Mapping[str, Constant]:
         """What a fit in one number format finds."""
@@ -116,6 +118,10 @@ class KernelModel(ABC):
     def prepare(self, call: KernelCall) -> KernelCall:
         """The call with what its kernel's name says as extents."""
         return call
+
+    def as_general(self, call: KernelCall) -> KernelCall:
+        """The same work as a call of the class `general`."""
+        return call._replace(kernel_class=self.general)
 
     def local(self, call: KernelCall, machine: DeviceRates) -> bool:
         """Whether these measurements say nothing of other devices, whatever these are."""
