@@ -493,6 +493,17 @@ def test_usage_errors(args: tuple[str, ...], words: str, archsim: Any, tmp_path:
     assert words in result.err and not list(tmp_path.iterdir())
 
 
+def test_the_report_ranks_as_compare_does() -> None:
+    """The confidence of a sentence is that of `archsim compare`: errors that both sides share cancel."""
+    from archsim.render.pages.compare import verdict
+
+    compared = api.compare(["llama2-7b", "llama3-8b"], "h100")
+    found = compared.ranking(compared.candidates[1])["decode"]
+    assert found is not None
+    [text] = answer.verdicts(api.report(["llama2-7b", "llama3-8b"], "h100", light=True).study)
+    assert verdict(found).rpartition(", ")[2] in text
+
+
 def test_command(archsim: Any, tmp_path: Path) -> None:
     """The file is written whole; stdout has the verdict, or with `--json` the estimates."""
     out = tmp_path / "sub" / "r.html"

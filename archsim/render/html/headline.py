@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 from archsim.base.notes import urgent
 from archsim.base.units import format_bytes, format_seconds
+from archsim.comparison.uncertainty import ratio, timing
 from archsim.engines.names import DEFAULT_ENGINE
 from archsim.memory.engine_memory import DeviceMemory
 from archsim.render.html.bars import interval_text
 from archsim.render.html.candidates import Candidate, Study
 from archsim.render.html.markup import Cell, paragraph, safe, significant, table
+from archsim.render.pages.compare import verdict
 from archsim.timing.step_time import StepTime
 
 HEAD = ("", "devices", "memory per device", "time to first token", "time per token", "tokens/s per user",
@@ -83,17 +85,18 @@ def _alone(c: Candidate) -> str:
 
 
 def _pair(first: Candidate, other: Candidate) -> str:
-    """The second against the first: memory, speed, and how sure the order is."""
+    """The second against the first: memory, speed, and the confidence."""
     a, b = slowest_wait(first), slowest_wait(other)
     if a.name != b.name:  # one of them writes nothing: what both do is to read the prompt
         a, b = first.answer.prefill, other.answer.prefill
-    ratio = float(a.expected_s) / float(b.expected_s)
+    speed = float(a.expected_s) / float(b.expected_s)
     per = "a token" if b.name == "decode" else "the prompt" if other.answer.decode is not None else "a pass"
-    words = f"{relative_speed(ratio)} than"
+    words = f"{relative_speed(speed)} than"
     times = f"{format_seconds(float(b.expected_s))} against {format_seconds(float(a.expected_s))} for {per}"
     counts = other.answer.plan.devices, first.answer.plan.devices
     spread = f" on {counts[0]} instead of {counts[1]} devices" if counts[0] != counts[1] else ""
-    return f"{other.label} is {words} {first.label}{spread}: {times}; {_sure(a, b)}. It needs {_needs(other)}."
+    sure = _confidence(first, other, a, b)
+    return f"{other.label} is {words} {first.label}{spread}: {times}; {sure}. It needs {_needs(other)}."
 
 
 def relative_speed(ratio: float) -> str:
@@ -102,9 +105,11 @@ def relative_speed(ratio: float) -> str:
     return f"{factor:.3g}x {word}" if factor >= 1.5 else f"{100 * (factor - 1):.2g} % {word}"
 
 
-def _sure(a: StepTime, b: StepTime) -> str:
-    apart = float(a.low_s) > float(b.high_s) or float(b.low_s) > float(a.high_s)
-    return "the 80 % intervals are apart" if apart else "the 80 % intervals overlap, so the order is not sure"
+def _confidence(first: Candidate, other: Candidate, a: StepTime, b: StepTime) -> str:
+    """How sure the order is, by the rule of `archsim compare`: errors that both sides share cancel."""
+    same = first.answer.hardware.id == other.answer.hardware.id
+    text = verdict(ratio(timing(b), timing(a), same))
+    return text if text.startswith("too close") else text.rpartition(", ")[2]
 
 
 def _needs(c: Candidate) -> str:

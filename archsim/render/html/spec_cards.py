@@ -52,7 +52,8 @@ def _model(m: Model, c: Candidate) -> Facts:
         "parameters": format_count(e.params_total),
         "active per token": format_count(e.params_active), "published as": name_of(published or "–"),
         "architecture": m.architecture, "layers": f"{m.n_layers:,}", "width": f"{m.d_model:,}",
-        "vocabulary": f"{m.vocab_size:,}", "made for": f"{m.max_context:,} tokens" if m.max_context else "not stated",
+        "vocabulary": f"{m.vocab_size:,}",
+        "context length": f"{m.max_context:,} tokens" if m.max_context else "not stated",
         "stored in": name_of(", ".join(f"{role} {fmt}" for role, fmt in m.weights.items()), 120),
     }  # fmt: skip
     if m.cached:

@@ -180,7 +180,7 @@ def _memory_row(name: str, size: int, capacity: int, note: str) -> Row:
 
 
 def _speed(e: Estimate, whole: Facts) -> Section:
-    rows = [_phase_row("prefill  (TTFT)", e.prefill)]
+    rows = [_phase_row("forward pass" if e.model.architecture == "encoder" else "prefill  (TTFT)", e.prefill)]
     m, load = e.metrics, e.workload
     if e.decode is not None:
         ideal = float(e.prefill.ideal_s) + float(e.decode.ideal_s) * (load.output_len - 1)
@@ -261,6 +261,8 @@ def _where(e: Estimate) -> Section:
     groups = by_part(phase)
     total = sum(g.expected_s for g in groups) or 1.0
     rows = tuple(_share_row(g, total) for g in groups if g.expected_s / total >= SMALLEST_SHARE)
+    if e.model.architecture == "encoder":
+        return Section(title="Where the time goes", rows=rows, align="lrlr", aside="expected time of a forward pass")
     of = "one step" if e.decode else "the prefill"
     return Section(title=f"Where {phase.name} time goes", rows=rows, align="lrlr", aside=f"expected time of {of}")
 
