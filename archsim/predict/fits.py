@@ -32,7 +32,7 @@ ANSWER = 256
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitRow:
     """One model in one weight format on one device. max_model_len, kv_tokens: as in `fit`, None where memory sets no
-    limit or there is no cache. max_context: tokens that the model was made for; beyond_context: whether the request
+    limit or there is no cache. max_context: the model's context length; beyond_context: whether the request
     that must fit is longer. tpot_s: expected seconds of a decode step at batch 1, None where it does not fit or does
     not decode.
     """
@@ -140,7 +140,7 @@ def _row(model: Model, one: Block, hardware: Hardware, request: FitRequest) -> F
 
 
 def _is_beyond(model: Model, length: int | None) -> bool:
-    """Whether a request is longer than what the model was made for."""
+    """Whether a request is longer than the model's context length."""
     return length is not None and model.max_context is not None and length > model.max_context
 
 
