@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,6 +40,8 @@ from archsim.timing.classes.catalog import MODELS
 FOLDER = Path("hardware/calibration")
 ENGINES, FAMILY, SCHEMA = "engines.yaml", "archsim.engines/", "archsim.engines/2"
 """The file of what whole runs say of engines, and the schema that it states, of any version and of this."""
+SERVED = "served.yaml"
+"""The file of errors of serving points and runs under load."""
 TRANSFER = "transfer.yaml"
 """The file of what it costs to use the fit of another device, engine or format."""
 HELD = "held"
@@ -126,7 +128,8 @@ def _check_outputs(
     """
     stacks = dict.fromkeys(stack for stack, _ in gather_groups(groups, hardware))
     paths = [path for stack in stacks for path in files_of(stack, out)]
-    paths += [out / name for name, wanted in ((ENGINES, engines), (TRANSFER, transfer and groups)) if wanted]
+    wanted = {ENGINES: engines, SERVED: engines, TRANSFER: transfer and bool(groups)}
+    paths += [out / name for name in wanted if wanted[name]]
     for path in paths:
         if path.parent.is_dir():  # else it is made
             check_output(path, force=force)
@@ -135,10 +138,13 @@ def _check_outputs(
 
 
 class RunTables(NamedTuple):
-    """Tables of whole runs. lists: run lists and serving tables. loaded: rows of tables of runs under load."""
+    """Tables of whole runs. lists: run lists and serving tables. loaded: rows of tables of runs under load.
+    measured: all of them, as they are validated.
+    """
 
     lists: list[Table]
     loaded: list[Mapping[str, str]]
+    measured: list[Table]
 
     def __bool__(self) -> bool:
         return bool(self.lists or self.loaded)
@@ -151,7 +157,7 @@ LOADED = frozenset({"arrival", "concurrency", "tpot_mean_ms", "engine", "device"
 def sorted_by_kind(paths: Sequence[Path]) -> tuple[list[Path], RunTables]:
     """Kernel tables by path, and tables of whole runs as they are; told apart by content."""
     kernels: list[Path] = []
-    runs = RunTables([], [])
+    runs = RunTables([], [], [])
     for path in paths:
         columns = columns_of(path)
         if kind_of(columns) == "kernels":
@@ -159,8 +165,10 @@ def sorted_by_kind(paths: Sequence[Path]) -> tuple[list[Path], RunTables]:
         elif set(columns) >= LOADED:
             with open_text(path) as stream:
                 runs.loaded.extend(csv.DictReader(stream))
+            runs.measured.append(read_table(path))
         else:
             runs.lists.append(read_table(path))
+            runs.measured.append(runs.lists[-1])
     return kernels, runs
 
 
@@ -188,17 +196,23 @@ def refit_engines(runs: RunTables, out: Path, dry_run: bool, *, force: bool = Fa
     from archsim.calibration.architecture_fits import refit_architectures
     from archsim.calibration.engine_fits import refit
     from archsim.calibration.engine_fits import write as write_engines
+    from archsim.calibration.served_errors import served_errors
     from archsim.spec.loader import read as read_document
 
     places = (out / ENGINES, *(f / ENGINES for f in folders()))
     path = next((place for place in places if states_schema(place, FAMILY)), None)
     known = json.loads(json.dumps(read_document(path))) if path else {"schema": SCHEMA, "engines": {}}
     lines: list[str] = []
-    document = refit(known, runs.lists, lines.append) if runs.lists else known
+    document: JsonObject = refit(known, runs.lists, lines.append) if runs.lists else known
     if runs.loaded:
         document = refit_architectures(document, runs.loaded, default_store(), lines.append)
     if not dry_run:
         write_engines(document, path, make_folder(out) / ENGINES, force=force)
+        measured: JsonObject = {**document["engines"], "composition": document.get("composition", {})}
+        store = replace(default_store(), engines=measured)
+        seen = served_errors(runs.measured, store)
+        if len(seen) > 1:
+            write_yaml(out / SERVED, seen, force=force)
     yield from lines
 
 

@@ -21,11 +21,11 @@ from archsim.accuracy.question import Run, device_of, model_of, weights_of
 from archsim.accuracy.serving import point_of
 from archsim.base.errors import ArchsimError
 from archsim.base.json_types import JsonObject
-from archsim.calibration.fitting import errors, quantiles
+from archsim.calibration.fitting import Errors, errors, quantiles
 from archsim.calibration.least_squares import SOFT, Search, minimise
 from archsim.counts.formats import choose_formats
 from archsim.engines.names import choose_engine
-from archsim.engines.overhead import FirstToken, HostWork, overheads_of
+from archsim.engines.overhead import FIRST_TOKEN, HostWork, overheads_of
 from archsim.serving.steady_state import ServedLoad, closed_form, served_load, steps_of
 from archsim.spec.parallelism import Plan
 from archsim.timing.calibration import Store
@@ -66,8 +66,9 @@ class ServedPoint:
         """TPOT in seconds."""
         return float(closed_form(self.load, *self.with_host(host), self.mixed).tpot.expected)
 
-    def ttft_with(self, host: HostWork, first: FirstToken) -> float:
+    def ttft_with(self, host: HostWork, front_s: float) -> float:
         """TTFT in seconds; NaN where it is refused."""
+        first = self.load.first_token._replace(front_s=front_s)
         state = closed_form(replace(self.load, first_token=first), *self.with_host(host), self.mixed)
         return float("nan") if state.ttft is None else float(state.ttft.expected)
 
@@ -129,8 +130,8 @@ class Number(NamedTuple):
 HOST = (Number(300e-6, 1.0, 1e-6, 20e-3), Number(10e-6, 1.0, 1e-7, 1e-3))
 """Seconds of the host for a step, and for each sequence."""
 
-FIRST = (Number(30e-3, 1.5, 1e-4, 1.0), Number(1.0, 0.3, 0.5, 4.0), Number(0.1, 1.5, 1e-3, 1.0))
-"""Front end in seconds, factor on the own turn, share that waits in the line."""
+FRONT = (Number(30e-3, 1.5, 1e-4, 1.0),)
+"""Front end in seconds."""
 
 ALONE = 1.5
 """Factor to the ends of the interval of a number that one model on one device speaks for."""
@@ -186,7 +187,7 @@ def left_out(
 
 
 def refit_serving(engines: dict[str, JsonObject], points: Sequence[ServedPoint], say: Callable[[str], None]) -> None:
-    """Puts the host's work and the first token's figures of every engine that has points among what is measured."""
+    """Puts the host's work and the front end of every engine that has points among what is measured."""
     for engine in dict.fromkeys(point.engine for point in points):
         own = engines.setdefault(engine, {})
         mine = [point for point in points if point.engine == engine]
@@ -212,8 +213,7 @@ def _refit_host(own: JsonObject, way: str, points: Sequence[ServedPoint], say: C
     own["host"] = {**own.get("host", {}), way: found}
     if np.isfinite(held).any():
         seen = errors(held, measured)
-        about = {"rows": seen.rows, **{name: round(getattr(seen, name), 4) for name in ("median", "mean", "p90")}}
-        own["host_errors"] = {**own.get("host_errors", {}), way: {"of": "serving points", **about}}
+        own["host_errors"] = {**own.get("host_errors", {}), way: {"of": "serving points", **_figures(seen)}}
     step, each = found["step_us"][0], found["sequence_us"][0]
     say(f"{points[0].engine} {way}: {step:,.0f} us a step and {each:,.1f} a sequence, from {len(points)} points")
 
@@ -227,44 +227,44 @@ def host_of(values: Sequence[float]) -> HostWork:
 def _refit_first_tokens(
     engines: dict[str, JsonObject], points: Sequence[ServedPoint], say: Callable[[str], None]
 ) -> None:
-    """Of each engine; an engine that one model and device speak for has at least the interval of all others together,
-    as nothing says how far it carries.
+    """The front end of each engine. Its interval is what points of a model and device were off that a fit had not seen;
+    an engine that one model and device speak for has at least the interval of all others together, as nothing says how
+    far it carries.
     """
-    rests: dict[str, Floats] = {}
-    known: dict[str, list[float]] = {}
+    held: dict[str, tuple[Floats, Floats]] = {}
+    known: dict[str, float] = {}
     for engine in dict.fromkeys(point.engine for point in points):
         mine = [p for p in points if p.engine == engine and np.isfinite(p.ttft)]
         hosts = {point.way: _host(engines[engine], point.way) for point in mine}
-        mine = [p for p in mine if np.isfinite(p.ttft_with(hosts[p.way], FirstToken()))]
+        mine = [p for p in mine if np.isfinite(p.ttft_with(hosts[p.way], FIRST_TOKEN.front_s))]
         if len(mine) < FEWEST:
             continue
         measured = np.array([point.ttft for point in mine])
 
         def predict(point: ServedPoint, values: Sequence[float], hosts: dict[str, HostWork] = hosts) -> float:
-            return point.ttft_with(hosts[point.way], first_token_of(values))
+            return point.ttft_with(hosts[point.way], values[0])
 
-        known[engine] = fit_points(FIRST, mine, measured, predict)
-        rests[engine] = measured / np.array([predict(point, known[engine]) for point in mine])
-    several = [e for e in rests if len({point.family for point in points if point.engine == e}) > 1]
-    for engine, (front, own, line) in known.items():
-        low, high = _ends(rests[engine])
-        for other in several if engine not in several else ():
-            low, high = min(low, _ends(rests[other])[0]), max(high, _ends(rests[other])[1])
+        numbers = fit_points(FRONT, mine, measured, predict)
+        _, unseen = left_out(FRONT, mine, measured, predict)
+        known[engine] = numbers[0]
+        seen = np.array([predict(point, numbers) for point in mine])
+        held[engine] = (unseen if np.isfinite(unseen).all() else seen), measured
+    several = [e for e in known if len({point.family for point in points if point.engine == e}) > 1]
+    for engine, front in known.items():
+        ends = [quantiles(*held[one]) for one in (engine, *(several if engine not in several else ()))]
+        low, high = min(0.0, *(end for end, _ in ends)), max(0.0, *(end for _, end in ends))
         engines[engine]["first_token"] = {
-            "front_ms": float(f"{1e3 * front:.3g}"), "own": round(own, 3), "line": round(line, 3),
-            "interval": [round(min(low, 0.0), 3), round(max(high, 0.0), 3)], "rows": len(rests[engine]),
+            "front_ms": float(f"{1e3 * front:.3g}"), "interval": [round(low, 3), round(high, 3)],
+            "errors": {
+                "held_out": "pairs of model and device" if engine in several else "none",
+                **_figures(errors(*held[engine])),
+            },
         }  # fmt: skip
-        say(f"{engine}: {1e3 * front:.0f} ms in front, {own:.2f} own turns, {line:.1%} of the line")
+        say(f"{engine}: {1e3 * front:.0f} ms in front of a first token, from {len(held[engine][0])} points")
 
 
-def first_token_of(values: Sequence[float]) -> FirstToken:
-    """What TTFT holds beside steps, from its three numbers."""
-    front, own, line = values
-    return FirstToken(front, own, line)
-
-
-def _ends(rest: Floats) -> tuple[float, float]:
-    return quantiles(np.ones(len(rest)), rest)
+def _figures(seen: Errors) -> JsonObject:
+    return {"rows": seen.rows, **{name: round(getattr(seen, name), 4) for name in ("median", "mean", "p90")}}
 
 
 def _host(own: JsonObject, way: str) -> HostWork:

@@ -33,16 +33,15 @@ class HostWork(NamedTuple):
 
 
 class FirstToken(NamedTuple):
-    """What stands between a request and its first token, as whole runs of an engine show it.
+    """What stands between a request and its first token.
 
-    front_s: seconds before and after the engine's steps: HTTP, tokenizer, detokenizer, waiting for the first step.
-    own: factor on the turn of the request's own prompt, next to which others are admitted. line: share of the requests
-    that wait in the line of all prompts: those that start together, a tenth of a run that sends ten requests for each
-    in flight, or nearly all where answers of one length also end together. off: ends of the 80 % interval, in log.
+    front_s: seconds before and after the engine's steps: HTTP, tokenizer, detokenizer, waiting for the first step;
+    measured of whole runs. line: share of the requests that wait in the line of all prompts: those that start together,
+    a tenth of a run that sends ten requests for each in flight, or all where prompts run between the steps of decodes,
+    as answers of one length then also end together. off: ends of the 80 % interval, in log.
     """
 
     front_s: float = 0.03
-    own: float = 1.0
     line: float = 0.1
     off: tuple[float, float] = (-0.6, 0.75)
 
@@ -120,10 +119,9 @@ def _seconds(span_us: Sequence[float]) -> Span:
 
 
 def _first_token(own: JsonMapping, mixed: bool) -> FirstToken:
-    """What was measured of an engine's first tokens; else usual figures: requests of one length that are not mixed with
-    decodes start and end together.
+    """What was measured of an engine's first tokens, else usual figures; requests of one length whose prompts are not
+    mixed with decodes start and end together.
     """
+    usual = FIRST_TOKEN if mixed else FIRST_TOKEN._replace(line=1.0)
     found = own.get("first_token")
-    if found is None:
-        return FIRST_TOKEN if mixed else FirstToken(line=1.0)
-    return FirstToken(found["front_ms"] * 1e-3, found["own"], found["line"], tuple(found["interval"]))
+    return usual._replace(front_s=found["front_ms"] * 1e-3, off=tuple(found["interval"])) if found else usual

@@ -186,8 +186,8 @@ def time_to_first_token(load: ServedLoad, step: Duration, prompt: Duration) -> D
     """From sending to the first token, without a queue of requests that have no room.
 
     Most requests come while others decode: their own prompt runs next, after the rest of the step under way. Those that
-    start together wait in the line of all prompts, half of it on average. How many do, and what else takes time, is
-    measured of whole runs (see `FirstToken`), and so is the interval.
+    start together wait in the line of all prompts, half of it on average. What else takes time is measured of whole
+    runs (see `FirstToken`), and so is the interval.
     """
     requests, shown = load.per_replica, load.first_token
     share = min(1.0, requests / max(load.output_len, 1))  # of steps that have a prompt
@@ -197,8 +197,7 @@ def time_to_first_token(load: ServedLoad, step: Duration, prompt: Duration) -> D
         mean, square = (share * prompt_s**n + (1 - share) * step_s**n for n in (1, 2))
         own = prompt_s + (square / mean / 2 if requests > 1 else 0.0)
         line = max(prompt_s * (requests + 1) / 2, own)
-        met = (shown.own - 1) * (1 - 1 / requests)  # nobody is met by a request that is alone
-        return shown.front_s + own * (1 + met) + (line - own) * shown.line
+        return shown.front_s + own + (line - own) * shown.line
 
     found = composed(first, step, prompt)
     low, high = (found.expected * exp(end) for end in shown.off)

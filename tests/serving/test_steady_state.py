@@ -30,7 +30,7 @@ class LinearTimer:
         return StepTime.of(Duration(t, t / self.factor, t * self.factor, t / 2, "measured"))
 
 
-ALONE = FirstToken(front_s=0.0, own=1.0, line=0.0, off=(0.0, 0.0))
+ALONE = FirstToken(front_s=0.0, line=0.0, off=(0.0, 0.0))
 LOAD = ServedLoad(concurrency=16, running=16.0, input_len=200, output_len=300, first_token=ALONE)
 loads = st.builds(
     lambda n, prompt, answer, mixes: replace(
@@ -126,11 +126,10 @@ def test_first_tokens_hold_the_front_end_the_own_turn_and_a_share_of_the_line() 
     """Linear in each; the interval is at least that which runs of the engine show."""
     own = state(LOAD).ttft
     line = state(replace(LOAD, first_token=ALONE._replace(line=1.0))).ttft
-    shown = FirstToken(front_s=0.05, own=1.5, line=0.1, off=(-0.5, 0.7))
+    shown = FirstToken(front_s=0.05, line=0.1, off=(-0.5, 0.7))
     found = state(replace(LOAD, first_token=shown)).ttft
     assert own is not None and line is not None and found is not None
-    met = 1 + 0.5 * 15 / 16
-    wanted = 0.05 + met * own.expected + 0.1 * (line.expected - own.expected)
+    wanted = 0.05 + own.expected + 0.1 * (line.expected - own.expected)
     assert found.expected == pytest.approx(wanted)
     assert found.low <= found.expected * 0.607 and found.high >= found.expected * 2.01
 

@@ -110,15 +110,22 @@ def engines() -> str:
         for version, seen in own.get("host_errors", {}).items()
         if seen["rows"]
     ]
+    fronts = [
+        _unseen_errors(name, seen)
+        for name, own in measured.items()
+        if (seen := own.get("first_token", {}).get("errors", {})).get("held_out", "none") != "none"
+    ]
     intro = (
         "## Fitted to runs, on what the fits had not seen",
         "Kernels: a few constants for each engine and vendor, tested on pairs of model and device that were left out. "
-        "Host: one time per step for each engine and version, tested on a quarter of the models, degrees and prompts.",
+        "Host: a time per step and one per sequence for each way to drive the device; first tokens: the front end of "
+        "each engine. Both were tested on pairs of model and device that were left out; an engine with a single pair "
+        "has no such error.",
     )
     header = ("figures", "median", "mean", "p90")
     tables = tuple(
         Section(title=title, rows=tuple(rows), align="lrrrr", header=header)
-        for title, rows in (("Kernels", kernels), ("Host", hosts))
+        for title, rows in (("Kernels", kernels), ("Host", hosts), ("First tokens", fronts))
         if rows
     )
     return "\n\n".join(intro) + "\n\n" + render(Page(head=(), sections=tables))
@@ -126,6 +133,49 @@ def engines() -> str:
 
 def _unseen_errors(name: str, errors: JsonMapping) -> tuple[Any, ...]:
     return row(name, f"{errors['rows']:,}", *(v.share(errors[key]) for key in ("median", "mean", "p90")))
+
+
+SERVED = ("figures", "median", "p90", "bias", "in 80 %", "width", "fitted on these rows")
+
+MEASURED_SERVED = {
+    "serving": (
+        "Serving points",
+        "Closed-loop points of public sweeps (aiconfigurator-core 0.12.0), by metric, engine, how its versions drive "
+        "the device, and device. Where the last column names something, it was fitted on the very rows of that line: "
+        "the line is in sample, and the errors of what was left out stand under *Fitted to runs*.",
+    ),
+    "loaded": (
+        "Runs under load",
+        "Closed-loop runs of public benchmarks. On vendors without kernel tables a gap between launches and a share of "
+        "the peak were fitted on the TPOT of these rows, by architecture; no other line was fitted on.",
+    ),
+}
+"""Heading and introduction by kind of table."""
+
+
+def served() -> str:
+    """Errors of serving points and of runs under load, with what was fitted on them."""
+    from archsim.spec.catalog import data_roots
+    from archsim.spec.loader import read
+
+    document = read(data_roots("hardware")[-1] / "calibration" / "served.yaml")
+    parts = []
+    for kind, (title, intro) in MEASURED_SERVED.items():
+        if kind in document:
+            lines = [_served(group) for group in document[kind]["groups"]]
+            table = Section(title="By metric, engine and device", rows=tuple(lines), header=SERVED, align="lrrrrrrl")
+            refused = f"{document[kind]['refused']:,} figures are refused."
+            parts.append(f"## {title}\n\n{intro} {refused}\n\n" + render(Page(head=(), sections=(table,))))
+    return "\n".join(parts)
+
+
+def _served(group: JsonMapping) -> tuple[Any, ...]:
+    name = " ".join(str(group[key]) for key in ("metric", "engine", "way", "device") if group[key])
+    return row(
+        name, f"{group['rows']:,.0f}", v.share(group["median"]), v.share(group["p90"]),
+        v.share(group["bias"], signed=True), v.share(group["covered"]), f"{group['width']:.1f}×",
+        group["fitted"] or "nothing",
+    )  # fmt: skip
 
 
 DISTANCES = {
@@ -171,7 +221,7 @@ def _carried(name: str, errors: JsonMapping) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-PARTS: Sequence[Callable[[], str]] = (engines, transfers, calibrations)
+PARTS: Sequence[Callable[[], str]] = (served, engines, transfers, calibrations)
 """What follows the runs, in this order: each gives Markdown under a heading of the second level, or nothing."""
 
 
