@@ -244,7 +244,7 @@ class Layout:
         """Pieces of a prefill that all stages work on at once: each (stage, piece) in a slot of equal length."""
         self._run(0.0)
         stages, pieces = self.phase.stages, max(1, round(self.phase.pieces))
-        slot = float(self.phase.total("expected_s")) / (stages * pieces)
+        slot = float(self.phase.expected_s) / (stages + pieces - 1)
         found: list[Slice] = []
         for stage in range(stages):
             own = [s for s in self.placed if s.stage == stage]

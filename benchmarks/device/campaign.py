@@ -17,6 +17,7 @@ from typing import Any
 import comparison as c
 
 from archsim.base.errors import ArchsimError
+from archsim.base.output_file import write_text
 from archsim.measure import runs as run_list
 from archsim.measure import table
 from archsim.measure.machine import catalog_name, driver_name, engine
@@ -40,7 +41,7 @@ def blind(args: argparse.Namespace) -> None:
         "schema": "archsim.blind/1", "utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "device": name,
         "commit": commit(), "constants_sha256": constants(), "kernels": kernels, "runs": runs,
     }  # fmt: skip
-    table.replace(args.out / "blind.json", json.dumps(made, indent=1) + "\n")
+    write_text(args.out / "blind.json", json.dumps(made, indent=1) + "\n", force=True)
     failed = sum("reason" in run for run in runs)
     print(f"{len(kernels)} kernels and {len(runs) - failed} of {len(runs)} runs predicted for {name}")
 
@@ -145,7 +146,7 @@ def again(args: argparse.Namespace) -> None:
         "kernels": predicted_kernels(args.work / "held.csv"),
         "runs": predicted_runs([p for p in points if p.key(name) in done], name, args.size),
     }
-    table.replace(args.work / "again.json", json.dumps(found, indent=1) + "\n")
+    write_text(args.work / "again.json", json.dumps(found, indent=1) + "\n", force=True)
 
 
 def report(args: argparse.Namespace) -> None:
@@ -162,7 +163,7 @@ def report(args: argparse.Namespace) -> None:
     lines += c.section("Whole models, with the fit of this device", c.run_table(runs, later, copy, peak))
     lines += c.section("Fused against unfused", c.fused_table(kernels))
     lines += c.section("Skipped", c.skipped_table(args.out / "skipped.csv"))
-    table.replace(args.out / "report.md", "\n".join(lines) + "\n")
+    write_text(args.out / "report.md", "\n".join(lines) + "\n", force=True)
     print(f"report: {args.out / 'report.md'}")
 
 

@@ -21,7 +21,7 @@ from archsim.predict.estimate import estimate
 @pytest.mark.parametrize(
     ("function", "kind", "own"),
     [(count, options.CountArguments, set()), (fit, options.FitArguments, set()),
-     (estimate, options.EstimateArguments, {"store"})],
+     (estimate, options.EstimateArguments, set())],
 )  # fmt: skip
 def test_options_are_those_of_the_function(function: Any, kind: Any, own: set[str]) -> None:
     """What the interface lists is what the function behind it takes."""

@@ -245,7 +245,7 @@ def test_report(new: New, tmp_path: Path) -> None:
     new.beside("report", "--hw", "h100", "-o", str(out))
     page = out.read_text("utf-8")
     assert new.title in page
-    assert "query latent 512" in page or new.name != "mfa"
+    assert "q_lora_rank 512" in page or new.name != "mfa"
 
 
 def test_trace(new: New) -> None:

@@ -506,11 +506,12 @@ def test_the_report_ranks_as_compare_does() -> None:
 
 def test_command(archsim: Any, tmp_path: Path) -> None:
     """The file is written whole; stdout has the verdict, or with `--json` the estimates."""
-    out = tmp_path / "sub" / "r.html"
+    out = tmp_path / "r.html"
     result = archsim("report", "llama2-7b", "--hw", "h100,a100", "--out", str(out), "--light", cwd=tmp_path)
     assert result.code == 0 and "x slower than" in result.out and f"{len(out.read_bytes()):,} bytes" in result.out
     assert "archsim report llama2-7b --hw h100,a100 --light --out FILE.html" in out.read_text("utf-8")
-    result = archsim("report", "llama2-7b", "--hw", "h100", "--out", str(out), "--light", "--json", cwd=tmp_path)
+    again = ("report", "llama2-7b", "--hw", "h100", "--out", str(out), "--light", "--json", "--force")
+    result = archsim(*again, cwd=tmp_path)
     assert json.loads(result.out)["schema"] == "archsim.report/1"
 
 
