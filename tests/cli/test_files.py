@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from bounded import small_files
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 
 WRITERS = {

@@ -14,6 +14,8 @@ from archsim.render.page import Page
 from archsim.render.terminal import render
 from archsim.render.wrapping import columns, fold_command, wrap
 
+pytestmark = pytest.mark.slow
+
 WIDTHS = (40, 60, 80, 100, 120, 200)
 
 ASKED = {

@@ -10,6 +10,8 @@ import archsim as a
 from archsim.base.errors import UsageError
 from archsim.timing.calibration import Store, default_store
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("name", ["8xh100", "h100x8", "8 x h100"])
 def test_a_number_of_devices_with_the_name(name: str) -> None:
