@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from archsim.accuracy.capacity import largest_batch
 from archsim.accuracy.files import Table
 from archsim.accuracy.placement import placed_run, require_weights
-from archsim.accuracy.question import Run, engine_of, experts_over, reason_of, text, whole
-from archsim.accuracy.rows import Refused
-from archsim.accuracy.runs import METRICS, RowPrediction, columns, regime
+from archsim.accuracy.question import Run, engine_of, experts_over, text, whole
+from archsim.accuracy.runs import METRICS, RowPrediction, regime
+from archsim.accuracy.serving import validate_points
 from archsim.accuracy.times import Prediction, RunTimes, Served, compose
 from archsim.accuracy.validation import Validation
-from archsim.base.errors import ArchsimError, UsageError
+from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonMapping
 
 ANSWERED = ("ttft_mean_ms", "ttft_p99_ms", "tpot_mean_ms", "output_tok_s")
@@ -26,22 +26,7 @@ NARROW = {"fp4": "mxfp4"}
 
 def validate_table(table: Table, times: RunTimes) -> Validation:
     """Every metric of every row predicted or refused with a reason."""
-    found: list[RowPrediction] = []
-    refused: list[Refused] = []
-    for row in range(len(table)):
-        try:
-            answers = list(predict_rows(row, table.question(row), times))
-        except (ArchsimError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-            answers = [reason_of(error)] * len(ANSWERED)
-        for metric, answer in zip(ANSWERED, answers, strict=True):
-            if isinstance(answer, RowPrediction):
-                found.append(answer)
-            else:
-                refused.append(Refused(table.ids[row], metric, answer))
-    return Validation(
-        kind="loaded", rows=columns(table, found), refused=tuple(refused), files=(table.name,),
-        notes=tuple(dict.fromkeys(note for asked in found for note in asked.notes)),
-    )  # fmt: skip
+    return validate_points(table, times, ANSWERED, predict_rows)
 
 
 def predict_rows(row: int, asked: JsonMapping, times: RunTimes) -> Iterator[RowPrediction | str]:

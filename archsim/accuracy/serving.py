@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from archsim.accuracy.capacity import largest_batch
 from archsim.accuracy.files import Table
@@ -22,20 +22,30 @@ DEGREES = ("tp_size", "pp_size", "attention_dp_size", "moe_ep_size")
 
 def validate_table(table: Table, times: RunTimes) -> Validation:
     """Both metrics of every row predicted or refused with a reason."""
+    return validate_points(table, times, ANSWERED, predict_rows)
+
+
+def validate_points(
+    table: Table, times: RunTimes, metrics: tuple[str, ...],
+    predict: Callable[[int, JsonMapping, RunTimes], Iterator[RowPrediction | str]],
+) -> Validation:  # fmt: skip
+    """Every metric of every row of a table of measured loads. predict: the predictions of a row in the order of
+    `metrics`, each or the reason why there is none.
+    """
     found: list[RowPrediction] = []
     refused: list[Refused] = []
     for row in counted(range(len(table)), f"rows of {table.name}"):
         try:
-            answers = list(predict_rows(row, table.question(row), times))
+            answers = list(predict(row, table.question(row), times))
         except (ArchsimError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-            answers = [reason_of(error)] * len(ANSWERED)
-        for metric, answer in zip(ANSWERED, answers, strict=True):
+            answers = [reason_of(error)] * len(metrics)
+        for metric, answer in zip(metrics, answers, strict=True):
             if isinstance(answer, RowPrediction):
                 found.append(answer)
             else:
                 refused.append(Refused(table.ids[row], metric, answer))
     return Validation(
-        kind="serving", rows=columns(table, found), refused=tuple(refused), files=(table.name,),
+        kind=table.kind, rows=columns(table, found), refused=tuple(refused), files=(table.name,),
         notes=tuple(dict.fromkeys(note for asked in found for note in asked.notes)),
     )  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -29,7 +30,7 @@ def guarded() -> Iterator[None]:
         sys.stdout, sys.stderr = before
 
 
-class _Stream:
+class _Stream(ABC):
     """A text stream, everything but writing as it was. None: a stream that was closed before the start."""
 
     def __init__(self, stream: Any) -> None:
@@ -55,8 +56,9 @@ class _Stream:
         """Hand on what is buffered."""
         self._do("flush")
 
+    @abstractmethod
     def _do(self, what: str, *arguments: str) -> Any:
-        raise NotImplementedError
+        """Call a method of the stream; what its failure means is each stream's own."""
 
 
 class Answer(_Stream):
