@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,11 +31,23 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Under `--fast`, tests that are marked slow are left out."""
+    """Under `--fast`, what is marked slow is left out, and of what is marked `sampled(n)` every n-th case is run."""
     if config.getoption("--fast"):
-        slow = [item for item in items if item.get_closest_marker("slow")]
-        config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if not item.get_closest_marker("slow")]
+        cases: Counter[str] = Counter()
+        passed = [item for item in items if item.get_closest_marker("slow") or not _in_sample(item, cases)]
+        config.hook.pytest_deselected(items=passed)
+        left_out = set(passed)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _in_sample(item: pytest.Item, cases: Counter[str]) -> bool:
+    """Whether a case of a function with many belongs to the sample; counts the cases met so far."""
+    mark = item.get_closest_marker("sampled")
+    if mark is None:
+        return True
+    name = item.nodeid.partition("[")[0]
+    cases[name] += 1
+    return cases[name] % int(mark.args[0]) == 1
 
 
 @dataclass(frozen=True)

@@ -57,12 +57,12 @@ def model_names() -> list[str]:
     return sorted(p.stem for p in (ROOT / "specs" / "models").glob("*.yaml") if not p.stem.startswith("_"))
 
 
-def predicted(device: str) -> dict[Key, Row]:
-    """The rows of one device, by model and device."""
+def predicted(device: str, models: Iterable[str] | None = None) -> dict[Key, Row]:
+    """The rows of one device, by model and device: of some models, or of the whole catalog."""
     import archsim
 
     hardware = archsim.load_hardware(device)
-    return {(name, device): _row(archsim.load_model(name), hardware) for name in model_names()}
+    return {(name, device): _row(archsim.load_model(name), hardware) for name in models or model_names()}
 
 
 def _row(model: object, hardware: object) -> Row:

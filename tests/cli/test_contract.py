@@ -235,6 +235,7 @@ def plain(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
 
+@pytest.mark.slow
 def test_content_does_not_depend_on_the_terminal(archsim: Any) -> None:
     """On a terminal there is colour, in lines of its width, and the same text; NO_COLOR, TERM=dumb and --no-color end
     colour.

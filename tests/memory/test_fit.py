@@ -74,6 +74,7 @@ MODELS = (
 )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("model", MODELS)
 def test_consistent(model: str, engine: str) -> None:

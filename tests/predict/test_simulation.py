@@ -133,6 +133,7 @@ def test_prompts_in_the_cache_are_hit_and_nothing_shared_is_as_without() -> None
         archsim.simulate(*SMALL, prefix_cache="maybe", **load)
 
 
+@pytest.mark.slow
 def test_drafts_cost_their_verification_and_save_what_is_accepted() -> None:
     """The same draws for a seed; acceptance 0 is slower than no drafts, 1 makes 4 tokens a step."""
     load: dict[str, Any] = {"rate": 5.0, "requests": 40, "input_len": 64, "output_len": 41, "replications": 1}

@@ -60,6 +60,7 @@ def _errors(name: str, count: int, seed: int) -> list[tuple[float, DRAWN]]:
     return sorted((abs(table.seconds(*step) / exact.seconds(*step) - 1), step) for step in steps)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", FAST)
 def test_a_table_holds_the_prices_of_steps(name: str) -> None:
     """A few dozen of the steps below."""
@@ -113,6 +114,7 @@ def test_classes_and_ends_are_those_of_the_step(name: str, step: tuple[int, int,
         assert sum(there.classes(*step).values()) == pytest.approx(there.seconds(*step), rel=1e-3)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["dense", "gated delta, experts"])
 def test_worlds_of_low_and_high_ends_lie_within_the_intervals_of_steps(name: str) -> None:
     """Errors of kernels go one way in all steps, so no step leaves its own interval, and few come far from its end."""

@@ -22,6 +22,7 @@ EXPLAINED = ["llama2-70b", "deepseek-v3", "gemma3-27b", "mixtral-8x7b", "gpt2-xl
 D, E, F, G, H, K, L, N, V, X, C = (Poly.symbol(x) for x in ("D", "E", "F", "G", "H", "K", "L", "N", "V", "X", "C"))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_polynomial_equals_the_count(name: str) -> None:
     """For every model of the catalog the polynomial at the model's numbers is the integer count."""
@@ -88,6 +89,7 @@ def test_two_flops_per_parameter() -> None:
     ("name", "quantity"),
     [(n, q) for n in EXPLAINED for q in QUANTITIES if (n, q) != ("bert-base", "decode")],  # an encoder has none
 )
+@pytest.mark.sampled(4)
 def test_explanation_adds_up(name: str, quantity: str) -> None:
     """Parts sum to the whole (where they are all of it), values are whole, and every letter has a meaning."""
     answer = explain(load_model(name), quantity, context=512)
@@ -99,6 +101,7 @@ def test_explanation_adds_up(name: str, quantity: str) -> None:
     assert answer.sources and answer.to_dict()["schema"] == "archsim.explain/1"
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_flops_equal_the_count(name: str) -> None:
     """The FLOP formula at context C equals what counting with numbers gives."""

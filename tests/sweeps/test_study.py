@@ -104,6 +104,7 @@ def test_lines_that_are_no_scenarios(line: str, says: str) -> None:
     assert "line 2" in caught.value.message
 
 
+@pytest.mark.slow
 def test_several_values_in_one_table(archsim: Any, tmp_path: Path) -> None:
     """A line a scenario, and a file of scenarios; what is for one load is refused."""
     words = ("gpt2-small", "--requests", "30", "--replications", "1", "--input-len", "64", "--output-len", "8")

@@ -26,6 +26,7 @@ ASKED: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("model", ASKED)
 def test_steps_over_context_are_those_one_by_one(model: str) -> None:
     """Windows, chunks, indexers, latents, pipelines, replicas that are not full: to the last digit."""

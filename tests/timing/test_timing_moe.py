@@ -180,6 +180,7 @@ def test_arrays_and_numbers_agree() -> None:
         assert table[i] == pytest.approx(time(alone, machine("l40s")))
 
 
+@pytest.mark.slow
 def test_a_fit_finds_unseen_models() -> None:
     """Rows made with other constants: shapes of models that the fit has not seen come out within 5 %."""
     rng, at = np.random.default_rng(1), machine("h100-sxm")
