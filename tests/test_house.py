@@ -16,6 +16,7 @@ import archsim
 from archsim import api
 
 
+@pytest.mark.slow
 def test_no_module_imports_itself_through_others() -> None:
     """Imports inside functions and for type checking alone count as well: none hides a circle."""
     assert house.circles() == []

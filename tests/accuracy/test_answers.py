@@ -52,6 +52,7 @@ def test_every_row_and_metric_is_answered_once(kind: str, tmp_path: Path) -> Non
     assert told["summary"]["rows"] == len(keys)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FILES)
 def test_predictions_are_blind(kind: str, tmp_path: Path) -> None:
     """Other, shuffled, absurd or absent measurements change no bit of any prediction."""

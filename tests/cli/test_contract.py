@@ -261,6 +261,7 @@ def test_closed_pipe_is_quiet() -> None:
     assert (process.returncode, process.stderr) == (141, b"")
 
 
+@pytest.mark.slow
 def test_ascii_terminal(archsim_process: Callable[..., Any]) -> None:
     """An encoding without the signs gets replacements instead of a traceback."""
     result = archsim_process(ESTIMATE, env={"PYTHONIOENCODING": "ascii"})
@@ -290,6 +291,7 @@ NOT_IMPORTED = {
 """Command line -> modules that it must not import when its output is piped, sub-modules included."""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("args", NOT_IMPORTED, ids=" ".join)
 def test_unneeded_modules_are_not_imported(args: tuple[str, ...]) -> None:
     """Cold start: heavy packages, slow parts of the standard library and the parts of other answers stay out."""

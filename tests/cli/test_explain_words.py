@@ -52,6 +52,7 @@ def test_every_label_of_a_page_is_explained(line: str, archsim: Any, monkeypatch
             assert not [label for label in plain if look_up(label) is None], section.title
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["llama3-8b", "deepseek-v3", "gemma3-27b", "bert-base", "t5-small", "mamba-2.8b"])
 @pytest.mark.parametrize("length", [1, 512, 5000])
 def test_the_formula_of_a_prefill_is_the_count(name: str, length: int, archsim: Any) -> None:

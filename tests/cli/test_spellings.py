@@ -175,6 +175,7 @@ def hub(tmp_path: Path) -> Iterator[dict[str, str]]:
     server.server_close()
 
 
+@pytest.mark.slow
 def test_hub_is_never_asked_unbidden(hub: dict[str, str], archsim_process: Any) -> None:
     """Without `--hub` an unknown name is an error that says what opens it, and nothing is sent."""
     result = archsim_process(["count", "some-org/New-Model-1B"], env=hub)
@@ -194,6 +195,7 @@ def test_hub_gives_one_file(hub: dict[str, str], archsim_process: Any) -> None:
     assert known.code == 0 and len(Hub.asked) == 1
 
 
+@pytest.mark.slow
 def test_hub_without_the_repository(hub: dict[str, str], archsim_process: Any) -> None:
     """A name that the Hub does not know is one clear error."""
     result = archsim_process(["count", "some-org/Nothing", "--hub"], env=hub)

@@ -77,6 +77,7 @@ def test_names_that_are_no_paths_stay_names(name: str) -> None:
         load_model(name)
 
 
+@pytest.mark.slow
 def test_importing_every_family_needs_no_framework() -> None:
     """Configurations are read without torch or transformers."""
     import subprocess

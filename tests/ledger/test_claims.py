@@ -35,6 +35,7 @@ def judged(**fields: Any) -> Judged:
     return judge(ARTICLE, Claim.model_validate({"id": "C999", "says": "something", **fields}))
 
 
+@pytest.mark.slow
 def test_every_claim_is_there_once(ledger: Ledger) -> None:
     """145 claims, C001 to C145, in order, each with a verdict and a reason."""
     assert [one.claim.id for one in ledger.claims] == [f"C{i:03}" for i in range(1, 146)]

@@ -41,6 +41,7 @@ def test_the_largest_load_holds_and_a_larger_one_does_not(what: str) -> None:
     assert shown["binding"].rpartition("_p")[0] in ("ttft", "tpot") and len(shown["tried"]) > 4
 
 
+@pytest.mark.slow
 def test_what_cannot_be_found_is_refused() -> None:
     """No level, no such quantity, a load that is given already, a target that one request alone misses."""
     for options in (

@@ -69,6 +69,7 @@ def test_nothing_is_loaded(html: str) -> None:
     assert not re.search(r"url\((?!#)|@import", html)
 
 
+@pytest.mark.sampled(4)
 def test_headings_and_regions(html: str) -> None:
     """One first heading, no level left out, every table in a region of its own name, every picture named."""
     found = Seen(html)

@@ -76,6 +76,7 @@ def test_the_published_exact_total_is_reproduced(name: str) -> None:
         assert params(one_token(name)) == published.exact
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_optional_parts_only_add(name: str) -> None:
     """Prediction modules and pre-training heads are lowered on request, and add parameters."""

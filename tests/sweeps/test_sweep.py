@@ -442,6 +442,7 @@ def _rows(**options: Any) -> list[dict[str, Any]]:
     return list(archsim.sweep(["llama2-70b", "bert-large"], ["h100", "a100"], **axes, **options).to_dict()["rows"])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout", ["json", "csv"])
 def test_stdout_holds_the_rows(archsim: Any, tmp_path: Path, layout: str) -> None:
     """Without a file, `--format` writes the same documents to stdout."""

@@ -56,6 +56,7 @@ def test_every_fit_is_complete(path: Path) -> None:
         assert low < high
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.name + "@" + path.parent.parent.name)
 def test_no_surface_lies_idle(path: Path) -> None:
     """Every surface beside a calibration belongs to one of its fits, and nothing else lies there."""

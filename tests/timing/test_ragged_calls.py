@@ -92,6 +92,7 @@ def test_decodes_beside_a_chunk_cost_what_they_cost_apart(name: str) -> None:
     assert _attention(mixed) == pytest.approx(apart, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_long_sequence_among_short_ones_is_seen() -> None:
     """One sequence of 32k tokens among 63 short ones takes no less than as many of the mean length."""
     clock = _pricer("llama3.1-8b")

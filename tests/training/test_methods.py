@@ -16,6 +16,7 @@ def answer(**options: Any) -> Any:
     return archsim.train("qwen3-0.6b", "rtx-4090", seq_len=512, global_batch=2, recompute="none", **options)
 
 
+@pytest.mark.slow
 def test_adapters_are_trained_alone() -> None:
     full, lora, qlora = (answer(method=method) for method in ("full", "lora", "qlora"))
     assert full.params[2] == full.params[0] == lora.params[0]
