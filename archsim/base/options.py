@@ -311,7 +311,7 @@ class TrainArguments(TypedDict, total=False):
     tokens: float | str | None  # of the whole run
     mfu_peak: str  # "bf16"
     goodput: float  # 0.9
-    price: float | None  # dollars per device and hour
+    price: float | str | None  # dollars per device and hour, a provider, "cheapest" or "table"
     method: str | None  # "full", "lora" or "qlora"
     rank: int | None  # of adapters: 16
     targets: str | tuple[str, ...] | None  # products with an adapter: "all"
@@ -349,7 +349,7 @@ class ScalingOptions(TypedDict, total=False):
     budget: float | str | None  # dollars to rent devices with
     hw: Any  # the device that they rent: a name, a path or a loaded `Hardware`
     mfu: float | None  # 0.4; model FLOP over the dense bf16 peak
-    price: float | None  # dollars per device and hour; the lowest rent on file
+    price: float | str | None  # as in `train`; the lowest rent on demand that is on file
     inference_tokens: float | str | None  # tokens to serve
     unique_tokens: float | str | None  # different tokens that there are
     law: Several  # all that apply

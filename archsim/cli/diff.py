@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from archsim.cli import options as o
-from archsim.cli import pair_options as p
+from archsim.cli.option_sets import pair as p
 
 ExitCode = Annotated[bool, typer.Option("--exit-code", help="Exit with 1 where the architectures differ.")]
 

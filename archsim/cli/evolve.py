@@ -8,7 +8,7 @@ import typer
 
 from archsim.cli import options as o
 from archsim.cli import output
-from archsim.cli import pair_options as p
+from archsim.cli.option_sets import pair as p
 from archsim.cli.options import devices
 from archsim.cli.progress import progress
 

@@ -18,11 +18,12 @@ class What(StrEnum):
     hw = "hw"
     formats = "formats"
     engines = "engines"
+    prices = "prices"
     runs = "runs"
 
 
 def list(
-    what: Annotated[What, typer.Argument(metavar="[models|hw|formats|engines|runs]")] = What.models,
+    what: Annotated[What, typer.Argument(metavar="[models|hw|formats|engines|prices|runs]")] = What.models,
     grep: Annotated[str, typer.Option(metavar="TEXT", help="Only entries with this in a name or alias.")] = "",
     where: Annotated[
         str | None, typer.Option(metavar="CONDITION", help="Only entries such as 'params < 10B and context >= 32k'.")
@@ -37,7 +38,7 @@ def list(
     quiet: o.Quiet = False,
     no_color: o.NoColor = False,
 ) -> None:
-    """Models, devices, formats, engines and measured runs that there are, with what one chooses them by."""
+    """Models, devices, formats, engines, prices and measured runs that there are, with what one chooses them by."""
     from archsim.render.pages.list import entries, page
 
     found = entries(what.value, grep, where, sort, reverse)

@@ -8,6 +8,7 @@ import typer
 
 from archsim.cli import options as o
 from archsim.cli import output
+from archsim.cli.option_sets.cost import Price
 
 Compute = Annotated[str | None, typer.Option("--compute", metavar="FLOP", help="Training FLOP, such as 5.76e23.")]
 Params = Annotated[str | None, typer.Option("--params", metavar="N", help="Parameters, such as 70B.")]
@@ -19,10 +20,6 @@ Hw = Annotated[
 ]
 Mfu = Annotated[
     float | None, typer.Option("--mfu", metavar="SHARE", help="Model FLOP over the dense bf16 peak. Default: 0.4.")
-]
-Price = Annotated[
-    float | None,
-    typer.Option("--price", metavar="USD", help="Dollars per device and hour. Default: the lowest rent on file."),
 ]
 Served = Annotated[
     str | None,

@@ -13,7 +13,7 @@ from archsim.cli import fit_options as f
 from archsim.cli import options as o
 from archsim.cli import output
 from archsim.cli import simulate_options as s
-from archsim.cli import sweep_options as several
+from archsim.cli.option_sets import sweep as several
 from archsim.cli.simulate_study import ASKED, is_study, print_study
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import typer
 
 from archsim.cli import options as o
 from archsim.cli import output
-from archsim.cli import pair_options as p
+from archsim.cli.option_sets import pair as p
 
 Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page with plots.")]
 All = Annotated[bool, typer.Option("-v", "--verbose", help="List every row of the study.")]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from archsim.cli import options as o
 from archsim.cli import output
-from archsim.cli import pair_options as p
-from archsim.cli import sweep_options as s
+from archsim.cli.option_sets import pair as p
+from archsim.cli.option_sets import sweep as s
 
 if TYPE_CHECKING:
     from archsim.base.options import SweepOptions

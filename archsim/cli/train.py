@@ -8,6 +8,7 @@ import typer
 
 from archsim.cli import options as o
 from archsim.cli import output
+from archsim.cli.option_sets.cost import Price
 
 Number = int | None
 Devices = Annotated[Number, typer.Option(min=1, metavar="N", help="Devices in all: tp x pp x cp x dp.")]
@@ -45,7 +46,6 @@ Stack = Annotated[str, typer.Option("--stack", metavar="NAME", help="Framework: 
 Tokens = Annotated[str | None, typer.Option("--tokens", metavar="D", help="Tokens of the whole run, such as 1.4T.")]
 MfuPeak = Annotated[str, typer.Option("--mfu-peak", metavar="PEAK", help="What MFU divides by: bf16, fp8 or FLOP/s.")]
 Goodput = Annotated[float, typer.Option("--goodput", metavar="SHARE", help="Share of the time that steps take.")]
-Price = Annotated[float | None, typer.Option("--price", metavar="USD", help="Dollars per device and hour.")]
 Method = Annotated[
     str | None, typer.Option("--method", metavar="NAME", help="full, or adapters: lora, or qlora on 4-bit weights.")
 ]

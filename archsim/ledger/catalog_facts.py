@@ -13,7 +13,7 @@ from archsim.base.errors import ArchsimError
 from archsim.base.json_types import JsonObject
 from archsim.spec.catalog import BUILT_IN, Entry, Kind
 
-CODE = ("base", "blocks", "graph", "spec", "counts", "ledger")
+CODE = ("base", "blocks", "graph", "spec", "cost", "counts", "ledger")
 """Packages that the figures are computed by."""
 
 
@@ -22,7 +22,7 @@ def catalog_facts(kind: Kind, entries: Iterable[Entry]) -> dict[str, JsonObject]
 
     models: `params`, `active`, `context`, `kv_bytes_per_token`, `released`, `year`. hw: `memory_bytes`,
     `bandwidth_bytes_per_s`, `peak_flops` (dense, of 16-bit floats where there are such), `peak_dtype`,
-    `usd_per_hour_low` and `usd_per_hour_high` of one device. formats: `bits_per_weight`, of most tensors.
+    `usd_per_hour_low` and `usd_per_hour_high` of one device on demand. formats: `bits_per_weight`, of most tensors.
     """
     compute = FACTS.get(kind)
     if compute is None:
@@ -34,8 +34,9 @@ def catalog_facts(kind: Kind, entries: Iterable[Entry]) -> dict[str, JsonObject]
     package = Path(__file__).resolve().parent.parent
     code = [str(path) for place in CODE for path in package.joinpath(place).glob("*.py")]
     folder = Path(next(iter(files.values()))).parent / f"facts-{kind}"
+    beside = [str(path) for path in BESIDE.get(kind, list)()]
     known = derived(
-        folder, [*files.values(), *code], lambda: {n: _or_nothing(compute, path) for n, path in files.items()}
+        folder, [*files.values(), *code, *beside], lambda: {n: _or_nothing(compute, path) for n, path in files.items()}
     )
     return {**known, **{entry.name: _or_nothing(compute, str(entry.path)) for entry in own}}
 
@@ -65,6 +66,8 @@ HALVES = ("bf16", "fp16")
 
 
 def _device(path: str) -> JsonObject:
+    from archsim.cost.price_choice import USUAL
+    from archsim.cost.price_table import prices_of
     from archsim.spec.hardware import peaks
     from archsim.spec.load import load_hardware
 
@@ -72,7 +75,8 @@ def _device(path: str) -> JsonObject:
     found = peaks(hardware)
     dtype = next((name for name in HALVES if name in found), max(found, key=lambda name: found[name], default=None))
     peak = found[dtype] if dtype else None
-    prices = [cost.usd_per_hour for cost in hardware.cost if cost.usd_per_hour]
+    listed = prices_of(hardware)
+    prices = [p.usd_per_device_hour for p in listed if p.terms == USUAL] or [p.usd_per_device_hour for p in listed]
     return {
         "memory_bytes": hardware.memory_bytes, "bandwidth_bytes_per_s": hardware.bandwidth, "peak_flops": peak,
         "peak_dtype": dtype, "usd_per_hour_low": min(prices, default=None),
@@ -88,3 +92,13 @@ def _format(path: str) -> JsonObject:
 
 FACTS: dict[str, Callable[[str], JsonObject]] = {"models": _model, "hw": _device, "formats": _format}
 """Kind -> the figures of one file."""
+
+
+def _prices() -> list[Path]:
+    from archsim.cost.price_table import table_file
+
+    return [table_file()]
+
+
+BESIDE: dict[str, Callable[[], list[Path]]] = {"hw": _prices}
+"""Kind -> files beside the documents that the figures follow from."""

@@ -15,7 +15,7 @@ decide, and no closed form is right.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp
 
 from archsim.base.errors import UsageError
@@ -46,7 +46,8 @@ class ServedLoad:
     replicas that share the requests. stages: of a pipeline, each with requests of its own.
     chunked_prefill_with_decode: whether prompts are prefilled in the same steps as decodes. encoder: whether a prompt
     is the source of an encoder-decoder, which runs before any decode. limit: why no more requests run, in words.
-    first_token: what TTFT holds beside steps.
+    first_token: what TTFT holds beside steps. cached_len: tokens of each prompt that a prefix cache holds, which are
+    read and not computed.
     """
 
     concurrency: int
@@ -59,6 +60,7 @@ class ServedLoad:
     encoder: bool = False
     limit: str = ""
     first_token: FirstToken = FIRST_TOKEN
+    cached_len: int = 0
 
     @property
     def per_replica(self) -> float:
@@ -75,7 +77,9 @@ class ServedLoad:
 
     @property
     def prompt(self) -> Step:
-        """One whole prompt on every replica."""
+        """One prompt on every replica, but for what its cache holds."""
+        if self.cached_len:
+            return Step.prefill_chunk(self.input_len - self.cached_len, self.cached_len, self.replicas)
         return Step.prefill(self.replicas, self.input_len, self._source)
 
     @property
@@ -86,7 +90,8 @@ class ServedLoad:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteadyState:
     """The steady state. running: requests that decode at the same time on all replicas. ttft: None where `refusal`
-    says why. utilisation: share of the engine's time that goes into prompts.
+    says why. utilisation: share of the engine's time that goes into prompts. request: seconds of the whole system for
+    each request that it answers.
     """
 
     concurrency: int
@@ -96,6 +101,7 @@ class SteadyState:
     refusal: str | None
     utilisation: float
     tokens_per_s: float
+    request: Duration
     assumptions: tuple[Note, ...] = ()
 
     def to_dict(self) -> JsonObject:
@@ -129,13 +135,16 @@ def steady(
 
 def steady_state_of(
     pricer: StepPricer, concurrency: int, input_len: int, output_len: int, most_running: float | None = None,
-    limit: str = "",
+    limit: str = "", cached_len: int = 0,
 ) -> SteadyState:  # fmt: skip
-    """The steady state of the model, engine and plan of a pricer. limit: what sets `most_running`, in words."""
+    """The steady state of the model, engine and plan of a pricer. limit: what sets `most_running`, in words.
+    cached_len: as of a `ServedLoad`.
+    """
     running = float(concurrency if most_running is None else min(concurrency, most_running))
     if not running > 0:
         raise UsageError(f"`most_running` must be above 0, not {most_running!r}")
-    return steady_state(pricer, served_load(pricer, concurrency, input_len, output_len, running, limit))
+    load = served_load(pricer, concurrency, input_len, output_len, running, limit)
+    return steady_state(pricer, replace(load, cached_len=cached_len))
 
 
 def served_load(
@@ -172,13 +181,14 @@ def closed_form(load: ServedLoad, step: Duration, prompt: Duration, mixed: bool)
         return max(prompt_s - step_s, 0.0) if mixed else prompt_s
 
     tpot = composed(lambda t, p: t + others / osl * added(t, p), step, prompt)
+    request = composed(lambda t, p: (osl * t + requests * added(t, p)) / load.running, step, prompt)
     prompts = requests * added(step.expected, prompt.expected)  # while every request makes its answer
     cycle = osl * step.expected + prompts
     refusal = refused(prompts / cycle, load)
     return SteadyState(
         concurrency=load.concurrency, running=load.running, tpot=tpot, refusal=refusal, utilisation=prompts / cycle,
         ttft=None if refusal else time_to_first_token(load, step, prompt), assumptions=_assumed(load, mixed),
-        tokens_per_s=load.running * osl / cycle,
+        tokens_per_s=load.running * osl / cycle, request=request,
     )  # fmt: skip
 
 
@@ -214,10 +224,16 @@ def _assumed(load: ServedLoad, mixed: bool) -> tuple[Note, ...]:
     how = "share steps with" if mixed else "run between the steps of"
     text = (
         f"prompts {how} running decodes; every request has {load.input_len:,} prompt and "
-        f"{load.output_len:,} answer tokens; no prefix is shared; {load.first_token.line:.0%} of the requests start "
+        f"{load.output_len:,} answer tokens; {_shared(load)}; {load.first_token.line:.0%} of the requests start "
         "together, as in benchmarks"
     )
     return (Note("A15", text),)
+
+
+def _shared(load: ServedLoad) -> str:
+    if load.cached_len:
+        return f"{load.cached_len:,} of the prompt tokens are in the cache"
+    return "no prefix is shared"
 
 
 def refused(utilisation: float, load: ServedLoad) -> str | None:

@@ -52,7 +52,7 @@ class TrainRequest:
     tokens: float | str | None = None
     mfu_peak: str = "bf16"
     goodput: float = 0.9
-    price: float | None = None
+    price: float | str | None = None
     search: bool = False
     method: str | None = None
     rank: int | None = None

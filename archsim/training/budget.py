@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
+from archsim.cost.price import GIVEN, Price
+from archsim.cost.price_choice import TABLE, choose_price
 from archsim.spec.hardware import Hardware
 
 MFU = 0.4
@@ -15,18 +16,17 @@ MFU = 0.4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Dollars for rented devices. usd_per_hour: of one device. mfu: model FLOP over the dense bf16 peak."""
+    """Dollars for rented devices. price: of one device and hour. mfu: model FLOP over the dense bf16 peak."""
 
     usd: float
     hardware: Hardware
-    usd_per_hour: float
-    price_from: str
+    price: Price
     mfu: float = MFU
 
     @property
     def device_hours(self) -> float:
         """Hours of one device that the money rents."""
-        return self.usd / self.usd_per_hour
+        return self.usd / self.price.usd_per_device_hour
 
     @property
     def flops(self) -> float:
@@ -36,40 +36,25 @@ class Budget:
     def to_dict(self) -> JsonObject:
         """As data."""
         return {
-            "usd": self.usd, "hardware": self.hardware.id, "usd_per_hour": self.usd_per_hour,
-            "price_from": self.price_from, "mfu": self.mfu, "device_hours": self.device_hours,
-            "peak_flops": self.hardware.peak_flops("bf16").flops, "flops": self.flops,
+            "usd": self.usd, "hardware": self.hardware.id, "usd_per_hour": self.price.usd_per_device_hour,
+            "price_from": price_from(self.price), "price": self.price.to_dict(), "mfu": self.mfu,
+            "device_hours": self.device_hours, "peak_flops": self.hardware.peak_flops("bf16").flops,
+            "flops": self.flops,
         }  # fmt: skip
 
 
-def budget(usd: float, hardware: Hardware, mfu: float | None = None, price: float | None = None) -> Budget:
-    """Money on a device. Without a price, the lowest rent that the device's document lists.
+def budget(usd: float, hardware: Hardware, mfu: float | None = None, price: float | str | None = None) -> Budget:
+    """Money on a device. price: as of `--price`; without one, the lowest rent on demand that is on file.
 
     Raises UsageError for a device without a rent, or an MFU that is no share.
     """
     share = MFU if mfu is None else mfu
     if not 0 < share <= 1:
         raise UsageError(f"an MFU is a share of the peak between 0 and 1, not {share:g}", hints=("40 % is 0.4",))
-    if price is not None:
-        return Budget(usd=usd, hardware=hardware, usd_per_hour=price, price_from="--price", mfu=share)
-    least = lowest_rent(hardware)
-    if least is None:
-        raise UsageError(f"no rent of {hardware.id} is known", hints=("give --price in dollars per device and hour",))
-    return Budget(usd=usd, hardware=hardware, usd_per_hour=least.usd_per_hour, price_from=least.source, mfu=share)
+    return Budget(usd=usd, hardware=hardware, price=choose_price(TABLE if price is None else price, hardware).price,
+                  mfu=share)  # fmt: skip
 
 
-class Rent(NamedTuple):
-    """What one device costs an hour, and who asks it."""
-
-    usd_per_hour: float
-    source: str
-
-
-def lowest_rent(hardware: Hardware) -> Rent | None:
-    """The lowest rent that the device's document lists."""
-    rents = [
-        Rent(cost.usd_per_hour, f"{cost.provider}, {cost.date}")
-        for cost in hardware.cost
-        if cost.usd_per_hour is not None
-    ]
-    return min(rents, default=None)
+def price_from(price: Price) -> str:
+    """Who asks a price, as `price_from` of the JSON says it."""
+    return price.source if price.provider == GIVEN else price.origin

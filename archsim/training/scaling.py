@@ -206,8 +206,7 @@ def _money(device: Hardware | None, options: ScalingOptions) -> Budget | None:
         return None
     if device is None:
         raise UsageError("a budget rents a device", hints=("name it with --hw, such as --hw h100",))
-    rent = None if price is None else amount(price, "price")
-    return budget(amount(dollars, "sum of money"), device, options.get("mfu"), rent)
+    return budget(amount(dollars, "sum of money"), device, options.get("mfu"), price)
 
 
 def scaling(asked: Asked, laws: Sequence[str] = ()) -> Scaling:

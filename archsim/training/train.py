@@ -11,8 +11,10 @@ from archsim.base.data_class import dataclass
 from archsim.base.displayed import Displayed
 from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note, notes_to_dict
+from archsim.cost.price import Price
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
+from archsim.training.budget import price_from
 from archsim.training.layout import Layout
 from archsim.training.pricer import Priced, Setup
 
@@ -61,8 +63,8 @@ class Metrics(NamedTuple):
 
 
 class TrainingRun(NamedTuple):
-    """A whole run. goodput: share of the time that steps of it take. price: dollars of a device and hour, price_from:
-    who asks it. outcome: what scaling laws say of the run, where they apply.
+    """A whole run. goodput: share of the time that steps of it take. price: of one device and hour. outcome: what
+    scaling laws say of the run, where they apply.
     """
 
     tokens: int
@@ -70,9 +72,8 @@ class TrainingRun(NamedTuple):
     step_s: float
     devices: int
     goodput: float
-    price: float | None = None
+    price: Price | None = None
     watts: float | None = None
-    price_from: str = ""
     outcome: Outcome | None = None
 
     @property
@@ -90,14 +91,21 @@ class TrainingRun(NamedTuple):
         """Hours of all devices."""
         return self.seconds / 3600 * self.devices
 
+    @property
+    def usd(self) -> float | None:
+        """Dollars for the devices, at a price; storage and staff are not in it."""
+        return None if self.price is None else self.device_hours * self.price.usd_per_device_hour
+
     def to_dict(self) -> JsonObject:
         """The contract's `run`."""
         hours = self.device_hours
         return {
             "tokens": self.tokens, "steps": self.steps, "days": self.seconds / DAY, "device_hours": hours,
-            "goodput": self.goodput, "usd": None if self.price is None else hours * self.price,
+            "goodput": self.goodput, "usd": self.usd,
             "mwh": None if self.watts is None else hours * self.watts / 1e6, "tco2e": None,
-            "price_usd_per_hour": self.price, "price_from": self.price_from or None,
+            "price_usd_per_hour": self.price.usd_per_device_hour if self.price else None,
+            "price_from": price_from(self.price) if self.price else None,
+            "price": self.price.to_dict() if self.price else None,
             "outcome": self.outcome._asdict() if self.outcome else None,
         }  # fmt: skip
 

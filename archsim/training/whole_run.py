@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from archsim.base.amounts import amount
-from archsim.training.budget import lowest_rent
+from archsim.cost.price import Price
+from archsim.cost.price_choice import choose_price
+from archsim.spec.hardware import Hardware
 from archsim.training.laws import DEFAULT_LAW, NamedLaw, Shape, law_named
 from archsim.training.pricer import Priced, TrainingPricer
 from archsim.training.scaling import REFUSED_BEYOND
@@ -13,15 +15,15 @@ from archsim.training.train import Outcome, TrainingRun
 
 
 class RunRequest(Protocol):
-    """What is asked of a run. price: dollars per device and hour."""
+    """What is asked of a run. price: dollars per device and hour, or what names a price."""
 
     @property
     def tokens(self) -> float | str | None:
         """Tokens of the whole run."""
 
     @property
-    def price(self) -> float | None:
-        """Dollars per device and hour."""
+    def price(self) -> float | str | None:
+        """Dollars per device and hour, a provider, `cheapest` or `table`."""
 
     @property
     def goodput(self) -> float:
@@ -29,15 +31,19 @@ class RunRequest(Protocol):
 
 
 def run_of(pricer: TrainingPricer, priced: Priced, asked: RunRequest, outcome: Outcome | None) -> TrainingRun | None:
-    """The whole run, where its tokens are given. Without a price, at the lowest rent that the device lists."""
+    """The whole run, where its tokens are given. Raises UsageError for a price that there is not."""
     if asked.tokens is None:
         return None
-    layout, rent = priced.choice.layout, lowest_rent(pricer.hardware)
-    price, source = (asked.price, "--price") if asked.price is not None or rent is None else rent
+    layout = priced.choice.layout
     return TrainingRun(
-        tokens_asked(asked.tokens), layout.tokens, priced.step.expected_s, layout.devices, asked.goodput, price,
-        pricer.hardware.tdp_w, "" if price is None else source, outcome,
+        tokens_asked(asked.tokens), layout.tokens, priced.step.expected_s, layout.devices, asked.goodput,
+        price_asked(asked, pricer.hardware), pricer.hardware.tdp_w, outcome,
     )  # fmt: skip
+
+
+def price_asked(asked: RunRequest, hardware: Hardware) -> Price | None:
+    """The price that is asked for on a device."""
+    return None if asked.price is None else choose_price(asked.price, hardware).price
 
 
 def tokens_asked(tokens: float | str) -> int:

@@ -33,7 +33,8 @@ def test_figures_of_devices_and_formats(archsim: Any) -> None:
     (h100,) = [e for e in listed(archsim, "hw") if e["name"] == "h100-sxm"]
     shown = json.loads(archsim("show", "h100", "--json").out)
     assert h100["memory_bytes"] == shown["memory_bytes"] and h100["peak_flops"] == shown["peaks_flops"]["bf16"]
-    prices = [cost["usd_per_hour"] for cost in shown["cost"] if "usd_per_hour" in cost]
+    rents = [e for e in listed(archsim, "prices", "--grep", "h100-sxm") if e["terms"] == "on-demand"]
+    prices = [e["usd_per_device_hour"] for e in rents if e["name"] == "h100-sxm"]
     assert (h100["usd_per_hour_low"], h100["usd_per_hour_high"]) == (min(prices), max(prices))
     bits = {e["name"]: e["bits_per_weight"] for e in listed(archsim, "formats")}
     assert (bits["bf16"], bits["fp8"], bits["gguf_q8_0"]) == (16, 8, 8.5)

@@ -20,7 +20,7 @@ from archsim.ledger.catalog_facts import catalog_facts
 from archsim.render.page import Page, Section, row
 from archsim.render.provenance import LARGEST, display_path
 from archsim.render.signed import scaled_count
-from archsim.spec.catalog import BUILT_IN, Entry, Kind, data_roots, names
+from archsim.spec.catalog import BUILT_IN, Entry, Kind, data_roots, is_built_in, names
 from archsim.spec.spelling import normalise
 
 AVAILABLE = "available"
@@ -30,7 +30,7 @@ RUN_FILES = (".yaml", ".csv", ".gz", ".json")
 
 SHORT = {
     "kv": "kv_bytes_per_token", "memory": "memory_bytes", "bandwidth": "bandwidth_bytes_per_s", "peak": "peak_flops",
-    "price": "usd_per_hour_low", "bits": "bits_per_weight",
+    "price": "usd_per_hour_low", "usd": "usd_per_device_hour", "bits": "bits_per_weight",
 }  # fmt: skip
 """Short names of figures in `--sort` and `--where`."""
 
@@ -47,7 +47,8 @@ def entries(
     the figure are left out. sort: a figure, or `name`; the largest first, entries without it last. reverse: the
     smallest first. Raises UsageError for a condition or a figure that there is not.
     """
-    listed = _runs() if what == "runs" else _catalog(cast(Kind, what))
+    own = OTHERS.get(what)
+    listed = own() if own else _catalog(cast(Kind, what))
     wanted = grep.lower()
     found = [e for e in listed if any(wanted in text.lower() for text in (e["name"], *e["aliases"]))]
     known = list(dict.fromkeys(name for e in listed for name in e if name not in PLACE))
@@ -101,7 +102,7 @@ def page(what: str, found: Sequence[JsonObject], verbose: bool = False) -> Page:
     ]
     head = () if rows else (f"no {what} found",)
     places = ("file, or why it is missing", "aliases") if verbose or not shown else ("",)
-    align = "l" + "r" * len(shown) + "l" * len(places)
+    align = "l" + ("rllll" if what == "prices" else "r" * len(shown)) + "l" * len(places)
     section = Section(title=what, rows=tuple(rows), align=align, header=(*shown, *places), wrap=False)
     return Page(head=head, sections=(section,) if rows else ())
 
@@ -141,6 +142,13 @@ COLUMNS: dict[str, dict[str, Callable[[JsonObject], str]]] = {
         "$ per hour": _price,
     },
     "formats": {"bits per weight": lambda e: f"{e['bits_per_weight']:.4g}"},
+    "prices": {
+        "$ per hour": lambda e: f"{e['usd_per_device_hour']:,.4g}",
+        "provider": lambda e: e["provider"],
+        "terms": lambda e: e["terms"],
+        "region": lambda e: e["region"] or "",
+        "date": lambda e: e["as_of"] or "undated",
+    },
 }
 """Kind -> title of a column and what it shows of an entry."""
 
@@ -189,8 +197,28 @@ def _runs() -> list[JsonObject]:
     return [found[name] for name in sorted(found)]
 
 
+def _prices() -> list[JsonObject]:
+    """Rents of the table by device, the lowest first. Other names of an entry are its provider, terms and region."""
+    from archsim.cost.price_table import price_table, table_file
+
+    path = table_file()
+    origin = BUILT_IN if is_built_in(path) else display_path(path, "")
+    entries = [
+        {
+            "name": price.device, "aliases": [price.provider, price.terms, *([price.region] if price.region else [])],
+            "status": AVAILABLE, "note": price.notes or None, "origin": origin, "file": str(path), **price.to_dict(),
+        }
+        for price in price_table()
+    ]  # fmt: skip
+    return sorted(entries, key=lambda e: (e["name"], e["usd_per_device_hour"]))
+
+
 def _run_folders() -> list[tuple[Path, str]]:
     folders = [(Path("runs"), "./runs"), (Path("reports/runs"), "./reports/runs")]
     for root in filter(None, os.environ.get("ARCHSIM_PATH", "").split(os.pathsep)):
         folders.append((Path(root) / "runs", "$ARCHSIM_PATH"))
     return [*folders, (data_roots("reports")[-1] / "runs", BUILT_IN)]
+
+
+OTHERS: dict[str, Callable[[], list[JsonObject]]] = {"runs": _runs, "prices": _prices}
+"""What is listed from other places than the catalog."""

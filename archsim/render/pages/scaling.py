@@ -121,10 +121,9 @@ def _served(answer: Scaling) -> Section:
 
 
 def _budget(money: Budget) -> Section:
-    rent = f"{money.usd_per_hour:,.2f} dollars per device and hour ({money.price_from})"
     return facts("Budget", [
         ("dollars", f"{money.usd:,.0f}"),
-        ("device", f"{money.hardware.name}, {rent}"),
+        ("device", f"{money.hardware.name}, at {money.price.in_words}"),
         ("device hours", f"{money.device_hours:,.0f}"),
         ("compute", f"{money.flops:.3g} FLOP at {percent(money.mfu)} of the dense bf16 peak"),
     ])  # fmt: skip

@@ -183,13 +183,14 @@ def device_page(hw: Hardware, file: str = "") -> Page:
 
 
 def _prices(hw: Hardware) -> list[Section]:
-    """What the device was rented or sold for, with dates."""
-    rows = [
-        row(cost.provider, *(f"{n:,.2f}" if n else "" for n in (cost.usd_per_hour, cost.usd)), cost.date or "")
-        for cost in hw.cost
-    ]
-    heads = ("$ per hour", "$ to buy", "date")
-    return [Section(title="Prices", rows=tuple(rows), align="lrrl", header=heads)] if rows else []
+    """What the device is rented for, on which terms and when, and what it was sold for."""
+    from archsim.cost.price_table import prices_of
+
+    rents = [row(p.provider, p.terms, f"{p.usd_per_device_hour:,.2f}", "", p.as_of or "undated") for p in prices_of(hw)]
+    bought = [row(cost.provider, "", "", f"{cost.usd:,.0f}", cost.date) for cost in hw.cost if cost.usd is not None]
+    heads = ("terms", "$ per hour", "$ to buy", "date")
+    rows = (*rents, *bought)
+    return [Section(title="Prices", rows=rows, align="llrrl", header=heads)] if rows else []
 
 
 def _memory_and_links(hw: Hardware) -> Section:

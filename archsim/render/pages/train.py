@@ -167,7 +167,7 @@ def _run(answer: Training) -> list[Section]:
         ("device-hours", f"{hours:,.0f}, steps taking {percent(run.goodput)} of the time"),
     ]
     if run.price is not None:
-        found.append(("dollars", f"{hours * run.price:,.0f}, at {run.price:g} an hour and device ({run.price_from})"))
+        found.append(("dollars", f"{run.usd:,.0f}, at {run.price.in_words}"))
     if run.watts is not None:
         found.append(("MWh", f"{hours * run.watts / 1e6:,.1f}, devices alone, at {run.watts:g} W"))
     return [facts("Run", [*found, *_outcome(run.outcome)])]

@@ -1,0 +1,1 @@
+"""Options that some commands share, one module for each subject."""
