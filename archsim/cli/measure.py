@@ -34,7 +34,13 @@ class Size(StrEnum):
 
 
 def measure(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the results.")] = Path("measured"),
+    here: Annotated[
+        bool, typer.Option("--here", help="Recognise this machine, probe its rates, write its device file.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of the results; default: measured. With --here the device file."),
+    ] = None,
     suite: Annotated[str, typer.Option(metavar="A,B|all", help="What to time; --list shows it.")] = "all",
     device: Annotated[Where | None, typer.Option(help="Default: cuda where there is one.")] = None,
     budget: Annotated[str, typer.Option(metavar="TIME", help="480s, 8m: when to stop.")] = "480s",
@@ -59,6 +65,10 @@ def measure(
     """
     from archsim.measure.plan import parse_budget
 
+    if here:
+        _here(out, force, _MeasureView(json, quiet, no_color))
+        return
+    out = out or Path("measured")
     started, seconds = time.monotonic(), parse_budget(budget)
     asked = _Asked(suite, device.value if device else None, size.value if size else None, model, hw)
     if list_:
@@ -115,6 +125,31 @@ class _MeasureView:
 
     def __init__(self, json: bool, quiet: bool, no_color: bool) -> None:
         self.json, self.quiet, self.no_color = json, quiet, no_color
+
+
+def _here(out: Path | None, force: bool, view: _MeasureView) -> None:
+    """Write the device file of this machine, and show what was found."""
+    from archsim.base.output_file import check_output
+    from archsim.measure.machine import need_torch
+
+    need_torch()
+    from archsim.calibration.writing import write_yaml
+    from archsim.measure.device_document import default_path, device_document
+    from archsim.measure.here import machine_facts
+    from archsim.measure.probe import probe_machine
+    from archsim.render.pages.here import here_data, here_page
+
+    facts = machine_facts()
+    path = out or default_path(facts.id)
+    check_output(path, force=force)
+    if not view.quiet:
+        sys.stderr.write(f"{facts.name}: probing bandwidth and products\n")
+    rates, noise = probe_machine(facts)
+    write_yaml(path, device_document(facts, rates, noise), force=force)
+    if view.json:
+        output.emit_json(here_data(facts, rates, noise, path))
+    else:
+        output.emit_page(here_page(facts, rates, noise, path), "table", view.no_color)
 
 
 def _list(asked: _Asked, json: bool, no_color: bool) -> None:

@@ -47,13 +47,16 @@ class Section(BaseModel):
 
 
 class DeviceSource(Section):
-    """Where figures come from. `covers` lists field paths; `memory` covers everything under `memory`."""
+    """Where figures come from. `covers` lists field paths; `memory` covers everything under `memory`. spread: of
+    measured figures, by field path: half the width of the middle 80 % of the repeats, as a share of the figure.
+    """
 
     title: str
     url: str | None = None
     date: str | None = None
     kind: Literal["vendor", "secondary", "measured", "derived", "price", "unverified"]
     covers: tuple[str, ...] = Field(min_length=1)
+    spread: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _has_address(self) -> DeviceSource:
@@ -132,7 +135,8 @@ class Compute(Section):
 class Memory(Section):
     """The memory that holds weights. `label` is what the box says, `capacity` what the driver reports.
 
-    `working_set` is the part that the device may use by default where it shares memory with a CPU.
+    `working_set` is the part that the device may use by default where it shares memory with a CPU. `one_thread`: of a
+    processor, the part of the bandwidth that a single thread draws.
     """
 
     type: str
@@ -141,6 +145,7 @@ class Memory(Section):
     bandwidth: Rate
     unified: bool = False
     working_set: Size | None = None
+    one_thread: Rate | None = None
 
     @property
     def kind(self) -> str:
@@ -149,13 +154,25 @@ class Memory(Section):
         return found[0] if found else self.type
 
 
+class CacheLevel(Section):
+    """One level of a processor's caches, all its parts together: size, bandwidth of all threads and of a single one."""
+
+    name: str
+    size: Size
+    bandwidth: Rate
+    one_thread: Rate | None = None
+
+
 class Cache(Section):
-    """On-chip memory: shared L2, scratchpad of one unit, last-level cache, large SRAM of accelerators."""
+    """On-chip memory: shared L2, scratchpad of one unit, last-level cache, large SRAM of accelerators. `levels`: of a
+    processor, from the innermost on, with the bandwidth that was measured of each.
+    """
 
     l2: Size | None = None
     smem_per_unit: Size | None = None
     llc: Size | None = None
     sram: Size | None = None
+    levels: tuple[CacheLevel, ...] = ()
 
 
 class Host(Section):
