@@ -20,6 +20,7 @@ import pytest
 from archsim import api
 from archsim.base.errors import UsageError
 from archsim.base.units import format_bytes, format_seconds
+from archsim.render.figures.curves import front
 from archsim.render.html import candidates as study
 from archsim.render.html import document, effects, grid
 from archsim.render.html import headline as answer
@@ -211,7 +212,7 @@ def test_differences_are_marked() -> None:
 def test_the_front_is_what_nothing_beats() -> None:
     """A point stays unless another is at least as good at both."""
     points = [(10.0, 1.0), (8.0, 5.0), (7.0, 4.0), (8.0, 3.0), (1.0, 9.0)]
-    assert trade.front(points) == [(10.0, 1.0), (8.0, 5.0), (1.0, 9.0)]
+    assert front(points) == [(10.0, 1.0), (8.0, 5.0), (1.0, 9.0)]
 
 
 @pytest.mark.parametrize(

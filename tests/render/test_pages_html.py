@@ -12,9 +12,9 @@ import pytest
 
 from archsim import api
 from archsim.ledger.survey import Adoption
+from archsim.render.figures.curves import front
 from archsim.render.html.page import document, grid
 from archsim.render.html.survey_svg import COLOURS, HATCHES
-from archsim.render.html.sweep_plot import front
 from archsim.render.page import Cell, Page, Section, bar, row
 from archsim.render.pages.survey import few, leading_choice
 from archsim.render.waterfall import waterfall

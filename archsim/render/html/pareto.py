@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from archsim.predict.estimate import Estimate
+from archsim.render.figures.curves import front
 from archsim.render.html.grid import Grid, GridRun
 from archsim.render.html.markup import figure, significant, table
 from archsim.render.html.plots import SHAPES, Frame, chart_svg, frame, line
@@ -77,20 +78,6 @@ def rates(run: GridRun, grid: Grid) -> list[Rate]:
     """Of every batch that fits at the report's context."""
     found = (rate_of(run.answers[batch, grid.at[1]]) for batch in grid.batches)
     return [rate for rate in found if rate is not None]
-
-
-P = TypeVar("P", bound=tuple[Any, ...])
-
-
-def front(points: Iterable[P]) -> list[P]:
-    """The points whose first two figures no other beats or equals at both, from the fastest for a user on; of equal
-    ones the first.
-    """
-    kept: list[P] = []
-    for point in sorted(points, key=lambda p: (-p[0], -p[1])):
-        if not kept or point[1] > kept[-1][1]:
-            kept.append(point)
-    return kept
 
 
 def _path(found: Frame, points: Iterable[tuple[float, float]]) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from archsim.base.units import format_rate
+from archsim.render.figures.curves import front
 from archsim.render.html.markup import details, figure, legend, name_of
 from archsim.render.html.page import grid
-from archsim.render.html.pareto import front
 from archsim.render.html.plots import INSIDE, SHAPES, Frame, chart_svg, frame, line, shape_of
 from archsim.render.html.validate_svg import sample, symbols
 from archsim.render.page import row

@@ -1,0 +1,1 @@
+"""Charts of results: one look, drawn by plotly."""

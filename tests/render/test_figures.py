@@ -1,0 +1,106 @@
+"""Charts show what results say: sums, names, colours, and nothing of plotly's own markup from outside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from archsim import api
+from archsim.render.figures import bars, curves, roofline, theme
+from archsim.render.figures.chart import Chart
+
+HOSTILE = "<b>@ink</b> %{x} <a href='javascript:alert(1)'>"
+
+
+@pytest.fixture(scope="module")
+def cases() -> list[bars.Case]:
+    """Two models on one device; one name is hostile."""
+    return [
+        bars.Case(label, api.estimate(model, "h100", batch=4))
+        for label, model in (("small", "gpt2-small"), (HOSTILE, "gpt2-medium"))
+    ]
+
+
+@pytest.fixture(scope="module")
+def charts(cases: list[bars.Case]) -> list[Chart]:
+    """Every kind of chart."""
+    rates = [
+        curves.RateCurve(c.label, [r for b in (1, 8) if (r := curves.rate_of(api.estimate(m, "h100", batch=b)))], 8)
+        for c, m in zip(cases, ("gpt2-small", "gpt2-medium"), strict=True)
+    ]
+    contexts = [curves.ContextCurve(c.label, [(512, 1e8), (1024, 2e8)], 3e8) for c in cases]
+    return [
+        bars.memory_bars(cases), bars.time_bars(cases, "prefill"), bars.time_bars(cases, "decode"),
+        curves.throughput_latency(rates), curves.cache_growth(contexts, 4), curves.largest_batches(contexts, (512, 4)),
+        curves.time_growth(contexts, 4), roofline.roofline(cases[0].estimate.hardware, cases),
+    ]  # fmt: skip
+
+
+def named(chart: Chart, kind: str) -> list[dict[str, Any]]:
+    """The traces of one kind."""
+    return [trace for trace in chart.traces if trace["type"] == kind]
+
+
+def test_memory_bars_add_up_to_what_is_needed(charts: list[Chart], cases: list[bars.Case]) -> None:
+    """The pieces of a bar are the whole memory."""
+    for i, case in enumerate(cases):
+        pieces = sum(trace["x"][i] for trace in named(charts[0], "bar"))
+        assert pieces == pytest.approx(float(case.estimate.memory.needed) / 1e9, rel=1e-12)
+
+
+def test_time_bars_add_up_to_the_expected_time(charts: list[Chart], cases: list[bars.Case]) -> None:
+    """The parts of a step are the whole step, in the unit of the axis."""
+    for chart, phase in ((charts[1], "prefill"), (charts[2], "decode")):
+        unit = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}[chart.layout["xaxis"]["title"]["text"].split()[0]]
+        for i, case in enumerate(cases):
+            pieces = unit * sum(trace["x"][i] for trace in named(chart, "bar"))
+            assert pieces == pytest.approx(float(getattr(case.estimate, phase).expected_s), rel=1e-9)
+
+
+def test_more_parts_than_colours_are_joined() -> None:
+    """The smallest parts become one, and the sum stays."""
+    case = bars.Case("x", api.estimate("deepseek-v3", "h200", batch=8))
+    chart = bars.time_bars([case], "decode")
+    pieces = named(chart, "bar")
+    assert len(pieces) <= theme.SERIES and case.estimate.decode is not None
+    assert sum(t["x"][0] for t in pieces) * 1e-3 == pytest.approx(float(case.estimate.decode.expected_s), rel=1e-9)
+
+
+def test_every_chart_is_one_that_plotly_takes(charts: list[Chart]) -> None:
+    """plotly itself checks names and values; ids differ, tables have as many cells as titles."""
+    assert len({chart.key for chart in charts}) == len(charts)
+    for chart in charts:
+        drawn = chart.figure("dark")
+        assert len(drawn.data) == len(chart.traces) and drawn.layout.title.text
+        assert all(len(row) == len(chart.table.head) for row in chart.table.rows) and chart.table.rows
+        assert chart.finding.endswith(".")
+
+
+def _colours(value: Any, key: str = "") -> list[str]:
+    if isinstance(value, dict):
+        return [found for name, one in value.items() for found in _colours(one, name)]
+    if isinstance(value, list):
+        return [found for one in value for found in _colours(one, key)]
+    return [value] if key.endswith("color") and isinstance(value, str) else []
+
+
+def test_colours_are_those_of_the_theme(charts: list[Chart]) -> None:
+    """No name of a colour is left, light and dark differ, and a text that looks like one stays."""
+    for chart in charts:
+        light, dark = chart.spec("light"), chart.spec("dark")
+        assert not [c for c in _colours(light) + _colours(dark) if not c.startswith(("#", "rgba("))]
+        assert _colours(light) != _colours(dark)
+    assert theme.coloured({"text": "@ink", "color": "@ink"}, "light") == {"text": "@ink", "color": "#1b1f24"}
+
+
+def test_names_from_outside_are_text(charts: list[Chart]) -> None:
+    """plotly reads a few tags in texts: a name brings none, and no template of numbers."""
+    shown = [str(chart.spec(titled=True)) for chart in charts]
+    assert all("&lt;b&gt;@ink&lt;/b&gt;" in text and "<a " not in text for text in shown)
+    assert not any("hovertemplate" in text for text in shown)
+
+
+def test_a_front_is_what_no_other_beats() -> None:
+    """From the fastest for a user on, each gives more of a device."""
+    assert curves.front([(1, 9), (2, 5), (2, 4), (3, 5), (3, 5), (4, 1)]) == [(4, 1), (3, 5), (1, 9)]
