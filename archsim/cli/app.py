@@ -23,6 +23,7 @@ COMMANDS = {
     "trace": "The predicted step as a Chrome/Perfetto trace, kernel by kernel.",
     "validate": "Prediction errors against measurements that the predictor does not see.",
     "report": "One HTML file that compares models on devices, with charts.",
+    "ui": "A page in the browser: pick a model, a device and a load, and see the answer while you drag.",
     "calibrate": "Fits the time model to measured kernels.",
     "measure": "Times kernels and whole models on this machine.",
     "train": "What a training run needs and takes: memory, step time, MFU, the layout, days and device-hours.",
@@ -100,7 +101,7 @@ MODELS = frozenset({"model", "models", "a", "topic"})
 
 def _everywhere() -> Any:
     """The options that all commands have, as those of a command that does nothing."""
-    from archsim.cli.everywhere import everywhere
+    from archsim.cli.options import everywhere
 
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
     single.command()(everywhere)

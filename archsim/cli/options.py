@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from archsim.cli.output import NARROWEST, WIDTH
 from archsim.engines.names import DEFAULT_ENGINE as DEFAULT_ENGINE
 
 
@@ -161,3 +162,30 @@ Format = Annotated[Layout, typer.Option("--format", help="What the answer is wri
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="List every assumption.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print the bare answer.")]
 NoColor = Annotated[bool, typer.Option("--no-color", help="No colour; NO_COLOR does the same.")]
+
+
+# ------------------------------------------------------------------ options of all commands
+def _set_width(columns: int | None) -> None:
+    WIDTH.set(columns)
+
+
+Width = Annotated[
+    int | None,
+    typer.Option(
+        "--width", min=NARROWEST, metavar="N", callback=_set_width, expose_value=False,
+        help="Columns of a line. Default: the terminal's; 100 in files and pipes.",
+    ),
+]  # fmt: skip
+
+
+Hub = Annotated[
+    bool,
+    typer.Option(
+        "--hub", expose_value=False,
+        help="Fetch the config.json of an unknown ORG/NAME from the Hugging Face Hub (with huggingface_hub).",
+    ),
+]  # fmt: skip
+
+
+def everywhere(width: Width = None, hub: Hub = False) -> None:
+    """Does nothing: its options are added to those of every command."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from archsim.base.diagnostics import quote
@@ -60,6 +60,20 @@ def model_from(document: JsonObject, name: str = "document", changes: Iterable[s
     return _validate(loader.parse_text(yaml.safe_dump(document, sort_keys=False), name), changes)
 
 
+def model_from_bytes(data: bytes, name: str, catalog_name: Callable[[str], str]) -> Model:
+    """The model of a spec that came from outside, as bytes; `name` stands for its file in messages.
+
+    No file is opened but those of the catalog: what the spec extends goes through `catalog_name`, which raises for a
+    name that it does not know. Raises SpecError, UnknownName.
+    """
+    document = loader.parse_spec(data, name)
+    _check_kind(document, name)
+    if isinstance(parent := document.get("extends"), str):
+        reader = Reader()
+        document = _merge_onto(_extend(reader.resolve("models", catalog_name(parent)), reader, 1), document)
+    return _validate(document, ())
+
+
 def _validate(document: loader.Node, changes: Iterable[str]) -> Model:
     from archsim.spec.model import Model, merge_layers
 
@@ -100,7 +114,11 @@ def _extend(path: Path, reader: Reader, depth: int = 0) -> loader.Node:
         return document
     if depth >= MAX_EXTENDS:
         raise SpecError(f"`extends` is nested more than {MAX_EXTENDS} deep, or in a circle", code="E111")
-    base = _extend(_parent(parent, document, reader), reader, depth + 1)
+    return _merge_onto(_extend(_parent(parent, document, reader), reader, depth + 1), document)
+
+
+def _merge_onto(base: loader.Node, document: loader.Node) -> loader.Node:
+    """The document with what it extends underneath."""
     for own in IDENTITY:
         base.pop(own, None)
     return loader.merge(base, document)
@@ -123,7 +141,7 @@ OTHERS = {
 """Beginning of a document's `schema` -> what it describes, and where it belongs."""
 
 
-def _check_kind(document: loader.Node, path: Path) -> None:
+def _check_kind(document: loader.Node, path: Path | str) -> None:
     """Refuses a file that describes something else, in one sentence."""
     schema = str(document.get("schema", ""))
     found = next((words for start, words in OTHERS.items() if schema.startswith(start)), None)

@@ -50,8 +50,8 @@ ASKED = {
 }  # fmt: skip
 """Command -> questions whose answers are pages."""
 
-NO_PAGE = {"report", "trace", "schema", "import", "calibrate", "measure"}
-"""Commands whose answer is a file, or whose page takes a device or minutes."""
+NO_PAGE = {"report", "trace", "schema", "import", "calibrate", "measure", "ui"}
+"""Commands whose answer is a file or a server, or whose page takes a device or minutes."""
 
 
 @pytest.fixture

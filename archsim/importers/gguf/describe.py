@@ -46,7 +46,11 @@ def from_gguf(path: Path) -> JsonObject:
     Raises SpecError for a file that cannot be read, an architecture that is not among those known, and for
     tensors that the architecture does not explain.
     """
-    header = read_gguf(path)
+    return document_of(read_gguf(path))
+
+
+def document_of(header: Header) -> JsonObject:
+    """The document of a header. Raises SpecError as `from_gguf`."""
     header.tensors = stack_layers(header.tensors)
     document = describe(header)
     return document | {"weights": formats_by_weight(document, header.tensors)}

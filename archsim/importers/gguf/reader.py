@@ -113,10 +113,20 @@ def _read_one(path: Path) -> Header:
             raise unusable(path, f"it cannot be read: {type(error).__name__}") from None
 
 
+def parse_gguf(data: bytes, name: str) -> Header:
+    """The header that the first bytes of a file hold; `name` stands for the file. Raises SpecError (E109)."""
+    if (found := _SHARD.fullmatch(name)) and int(found[3]) > 1:
+        hint = "the config.json of the model says the same in one file"
+        raise SpecError(f"{quote(name)} is one part of a split file", code="E109", hints=(hint,))
+    if len(data) < 24:
+        raise unusable(name, "no GGUF file")
+    return _Reader(data, min(len(data), MAX_HEADER), Path(name)).header()
+
+
 class _Reader:
     """One pass over one header."""
 
-    def __init__(self, data: mmap.mmap, size: int, path: Path) -> None:
+    def __init__(self, data: mmap.mmap | bytes, size: int, path: Path) -> None:
         self.data, self.size, self.path = data, size, path
         self.at = 4
         self.order = "<"

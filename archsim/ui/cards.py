@@ -1,0 +1,162 @@
+"""The answers in words: a verdict for each candidate with its main figures, and how candidates compare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dash import html
+from dash.development.base_component import Component
+
+from archsim.base.errors import ArchsimError
+from archsim.base.notes import urgent
+from archsim.base.units import format_bytes, format_count, format_rate, format_seconds, format_span
+from archsim.comparison.uncertainty import ratio, timing
+from archsim.predict.estimate import Estimate
+from archsim.render.page import plural
+from archsim.render.pages.compare import verdict
+from archsim.render.pages.estimate import plan_text
+from archsim.timing.step_time import StepTime
+from archsim.ui.answers import Answer
+
+LETTERS = "ABCD"
+"""What candidates are called beside their colour."""
+
+VERDICTS = {"FITS": "fits", "TIGHT": "tight", "NO": "does not fit"}
+
+LIMITS = {"compute": "arithmetic", "memory": "memory traffic", "communication": "the links between devices"}
+"""What limits a time, in words."""
+
+EVIDENCE = {
+    "measured": "measured here", "calibrated": "fitted on this device", "transferred": "fitted on its family",
+    "datasheet": "datasheet, not fitted",
+}  # fmt: skip
+"""What stands behind an expected time."""
+
+
+def cards(answers: Sequence[Answer]) -> list[Component]:
+    """A card for each candidate."""
+    return [_card(i, answer, len(answers) > 1) for i, answer in enumerate(answers)]
+
+
+def _card(number: int, answer: Answer, several: bool) -> Component:
+    letter = [html.Span(LETTERS[number], className="letter")] if several else []
+    body = _error(answer.error) if answer.estimate is None else _figures(answer.estimate)
+    shown = answer.estimate
+    where = plan_text(shown) if shown and shown.plan.devices > 1 else shown.hardware.name if shown else ""
+    title = html.H3([*letter, html.Span(answer.name, className="model")])
+    return html.Article([title, html.P(where, className="where"), *body], className=f"card side-{number}")
+
+
+def _error(error: ArchsimError | None) -> list[Component]:
+    if error is None:
+        return []
+    hints = [html.Li(hint) for hint in error.hints[:3]]
+    parts: list[Component] = [html.P([html.Span("no answer", className="badge bad"), error.message], className="fit")]
+    return [*parts, html.Ul(hints, className="hints")] if hints else parts
+
+
+def _figures(e: Estimate) -> list[Component]:
+    notes = [*urgent(e.assumptions), *(note.text for note in e.warnings)]
+    parts: list[Component] = [_fit(e), html.Dl([_figure(*row) for row in figures_of(e)], className="figures")]
+    return [*parts, *(html.P(note, className="note") for note in notes[:3])]
+
+
+def _fit(e: Estimate) -> Component:
+    m = e.memory
+    kind = {"FITS": "good", "TIGHT": "tight", "NO": "bad"}[m.verdict]
+    each = " on each device" if e.plan.devices > 1 else ""
+    used = f"{format_bytes(m.needed)} of {format_bytes(m.usable)} usable{each}"
+    return html.P([html.Span(VERDICTS[m.verdict], className=f"badge {kind}"), used + _room(e)], className="fit")
+
+
+def _room(e: Estimate) -> str:
+    """What is left over, in tokens of the cache, or what is missing."""
+    free = int(e.memory.free)
+    if free < 0:
+        return f": short by {format_bytes(-free)}"
+    grown = e.kv_bytes_per_token
+    return f", room for {format_count(free // grown)} more tokens" if grown else ""
+
+
+def figures_of(e: Estimate) -> Iterator[tuple[str, str, str]]:
+    """Words, figure and what stands behind it, of the figures that one decides by."""
+    m, served = e.metrics, e.serving
+    if served is not None:
+        first = served.ttft
+        yield (
+            "Time to first token",
+            format_seconds(first.expected) if first else "queueing",
+            (format_span(first.low, first.high) if first else "requests wait longer and longer"),
+        )
+        yield "Time per token", format_seconds(served.tpot.expected), format_span(served.tpot.low, served.tpot.high)
+        yield (
+            "Tokens/s in all",
+            format_rate(served.tokens_per_s, ""),
+            f"{served.running:,.0f} of {served.concurrency:,} run",
+        )
+    else:
+        yield "Time to first token", format_seconds(m["ttft_s"] or 0.0), _span(e.prefill)
+        if e.decode is not None:
+            yield "Time per token", format_seconds(m["tpot_s"] or 0.0), _span(e.decode)
+            yield "Tokens/s for one user", format_rate(m["tokens_per_s_per_user"] or 0.0, ""), _limit(e.decode)
+            if e.workload.batch > 1:
+                yield "Tokens/s in all", format_rate(m["tokens_per_s"] or 0.0, ""), f"batch {e.workload.batch:,}"
+    yield "Parameters", format_count(e.params_total), _active(e)
+    yield "Evidence", EVIDENCE[(e.decode or e.prefill).evidence], f"weights {e.formats.name}, cache {e.formats.kv.name}"
+
+
+def _active(e: Estimate) -> str:
+    if e.params_active == e.params_total:
+        return "all active"
+    return f"{format_count(e.params_active)} active"
+
+
+def _span(step: StepTime) -> str:
+    return format_span(float(step.low_s), float(step.high_s))
+
+
+def _limit(step: StepTime) -> str:
+    return f"limited by {LIMITS[step.bound]}"
+
+
+def _figure(words: str, figure: str, small: str) -> Component:
+    return html.Div([html.Dt(words), html.Dd([html.Strong(figure), html.Small(small)])])
+
+
+def sentence(answers: Sequence[Answer]) -> str:
+    """The verdict in a sentence: alone, or which candidate is fastest, with the confidence."""
+    made = [(i, answer.estimate) for i, answer in enumerate(answers) if answer.estimate is not None]
+    fits = [(i, e) for i, e in made if e.memory.fits]
+    if not made:
+        return "No candidate has an answer."
+    if not fits:
+        return "None of the candidates fits." if len(answers) > 1 else _alone(made[0][1])
+    if len(answers) == 1:
+        return _alone(fits[0][1])
+    if len(fits) == 1:
+        return f"Only {LETTERS[fits[0][0]]} fits."
+    return _ranking(fits)
+
+
+def _alone(e: Estimate) -> str:
+    step = e.decode or e.prefill
+    devices = plural(e.plan.devices, "device")
+    if not e.memory.fits:
+        missing = format_bytes(-int(e.memory.free))
+        return f"It does not fit on {devices}: {missing} short{' on each' if e.plan.devices > 1 else ''}."
+    what = "a token" if e.decode is not None else "a pass"
+    return f"It fits on {devices} and takes {format_seconds(float(step.expected_s))} for {what}."
+
+
+def _ranking(fits: Sequence[tuple[int, Estimate]]) -> str:
+    """The fastest against the next, by the rule of `archsim compare`: errors that both sides share cancel."""
+    steps = sorted(((e.decode or e.prefill, i, e) for i, e in fits), key=lambda item: float(item[0].expected_s))
+    (first, a, one), (second, b, other) = steps[:2]
+    if first.name != second.name:
+        return f"{LETTERS[a]} and {LETTERS[b]} answer different questions: one of them writes nothing."
+    sure = verdict(ratio(timing(first), timing(second), one.hardware.id == other.hardware.id))
+    per = "a token" if first.name == "decode" else "the prompt"
+    fast, slow = format_seconds(float(first.expected_s)), format_seconds(float(second.expected_s))
+    times = f"{fast} for {per}, {LETTERS[b]} takes {slow}"
+    confidence = f" ({sure.rpartition(', ')[2]})" if ", " in sure else f" ({sure})"
+    return f"{LETTERS[a]} is fastest: {times}{confidence}."

@@ -1,0 +1,102 @@
+"""One update of the page, from a query to what Dash is given."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from archsim import api
+from archsim.ui.answers import Answers, command_of
+from archsim.ui.choices import choices
+from archsim.ui.state import Candidate, Load, State, parse_state
+from archsim.ui.uploads import Uploads
+
+KNOWN = choices(built_in=True)
+
+
+def test_answers_are_those_of_the_estimator() -> None:
+    """One answer against the Python function, by its JSON."""
+    found = Answers(Uploads()).answer(Candidate(model="gpt2-small", hw="t4", engine="vllm"), Load(batch=3))
+    assert found.estimate is not None
+    expected = api.estimate("gpt2-small", "t4", engine="vllm", batch=3)
+    assert found.estimate.to_dict() == expected.to_dict()
+
+
+@pytest.mark.slow
+def test_random_choices_equal_the_command(archsim) -> None:
+    """Twenty states: the page's JSON is what its command line prints."""
+    rng, answers, equal = random.Random(2026), Answers(Uploads()), 0
+    while equal < 20:
+        candidate = Candidate(
+            model=rng.choice(KNOWN.models), hw=rng.choice(KNOWN.devices), devices=rng.choice([None, 1, 2, 8]),
+            weights=rng.choice(["", "fp8", "int4"]), engine=rng.choice(["generic", "vllm", "sglang", "llamacpp"]),
+        )  # fmt: skip
+        mode = rng.choice(["batch", "concurrency"])
+        load = Load(input_len=rng.randint(1, 9000), output_len=rng.randint(1, 900), mode=mode, batch=rng.randint(1, 64))
+        found, command = answers.answer(candidate, load), command_of(candidate, load)
+        done = archsim(*command.split()[1:], "--json")
+        printed = json.loads(done.out)
+        if found.estimate is None:
+            assert found.error is not None and printed["code"] == found.error.code, command
+            continue
+        assert found.estimate.to_dict() == printed, command
+        equal += 1
+
+
+def test_an_update_has_a_card_for_each_candidate() -> None:
+    """And one sentence, and the canonical link."""
+    pytest.importorskip("dash")
+    from archsim.ui.update import update, words_of
+
+    shown = update("model=gpt2-small&hw=t4&model2=gpt2-medium&hw2=t4&oops=1", KNOWN, Answers(Uploads()))
+    findings, sentence, cards = words_of(shown)
+    assert len(cards) == 2 and len(findings) == 1 and sentence.startswith("A is fastest")
+    assert parse_state(shown.query, KNOWN, {}) == (shown.state, ())
+    assert [c["model"] for c in shown.controls["candidates"]] == ["gpt2-small", "gpt2-medium"]
+
+
+def test_what_cannot_be_answered_says_why() -> None:
+    """An engine that the device does not run, and a model that does not fit."""
+    pytest.importorskip("dash")
+    from archsim.ui.update import update, words_of
+
+    shown = update("model=deepseek-v3&hw=t4&devices=1", KNOWN, Answers(Uploads()))
+    _, sentence, cards = words_of(shown)
+    assert "does not fit" in sentence and "does not fit" in json.dumps(cards[0].to_plotly_json(), default=str)
+
+
+def test_the_page_is_served_to_this_machine_alone() -> None:
+    """Another name of the address (DNS rebinding) and other pages' requests are refused."""
+    pytest.importorskip("dash")
+    from archsim.ui.server import Site, make_app
+
+    client = make_app(Site()).server.test_client()
+    assert client.get("/", base_url="http://127.0.0.1:8050").status_code == 200
+    for host in ("evil.example", "127.0.0.1.evil.example", "[::2]", "localhost.", "0.0.0.0"):
+        assert client.get("/", base_url=f"http://{host}:8050").status_code == 421, host
+    foreign = {"Origin": "http://evil.example"}
+    body = {"output": "..answered.data..", "inputs": []}
+    assert (
+        client.post("/_dash-update-component", json=body, headers=foreign, base_url="http://localhost").status_code
+        == 403
+    )
+    policy = client.get("/", base_url="http://localhost").headers["Content-Security-Policy"]
+    assert "unsafe-eval" not in policy and "default-src 'none'" in policy
+
+
+def test_the_command_needs_its_extra(archsim, monkeypatch) -> None:
+    """Without dash the error names the extra; options that do not go together are refused."""
+    from archsim.ui import start
+
+    monkeypatch.setattr(start, "find_spec", lambda name: None)
+    done = archsim("ui")
+    assert done.code == 2 and "archsim[ui]" in done.err and "Traceback" not in done.err
+    assert archsim("ui", "--host", "0.0.0.0").code == 2
+    assert archsim("ui", "--public", "--hub").code == 2
+
+
+def test_a_link_of_a_state_is_short() -> None:
+    """Of the usual one: nothing that is a default by itself but the model, device and engine."""
+    assert len(State().query()) < 120
