@@ -1,7 +1,7 @@
 """Names to files, for models, devices and formats.
 
 Folders are looked up in this order: `./specs` and `./hardware`, the entries of `$ARCHSIM_PATH`,
-`$XDG_DATA_HOME/archsim`, then the data that archsim comes with. A folder with an `index.json` is not parsed;
+`$XDG_DATA_HOME/archsim`, the data that archsim comes with, then those of installed packages (`base/plugins.py`). A folder with an `index.json` is not parsed;
 in others the file names count first, and only an unresolved name makes the names inside the files be read. What
 archsim comes with always has an index: a wheel brings it, a clone makes it at first use and keeps it in the cache.
 """
@@ -22,6 +22,7 @@ from archsim.base.diagnostics import quote
 from archsim.base.errors import NoSuchName, SpecError, UnknownName, UsageError
 from archsim.base.input_file import is_file, is_there, parse_json, read_text
 from archsim.base.json_types import JsonMapping, JsonObject
+from archsim.base.plugins import data_folders
 from archsim.spec.spelling import may_drop_dots, normalise, sees, without_dots, without_suffixes
 
 Kind = Literal["models", "hw", "formats", "engines", "recipes", "stacks"]
@@ -341,7 +342,7 @@ def _shelves(kind: Kind) -> list[_Shelf]:
     top = _TOP[kind]
     built_in = _built_in_roots(top)
     own = {os.path.realpath(folder) for folder, _ in built_in}
-    for folder, origin in [*_user_roots(top), *built_in]:
+    for folder, origin in [*_user_roots(top), *built_in, *data_folders(top)]:
         if not os.path.isdir(folder) or (real := os.path.realpath(folder)) in seen:
             continue
         seen.add(real)

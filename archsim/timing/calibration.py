@@ -21,6 +21,7 @@ from archsim.base.derived import derived
 from archsim.base.errors import SpecError
 from archsim.base.input_file import parse_json, read_text
 from archsim.base.json_types import JsonMapping, JsonObject
+from archsim.base.plugins import data_folders
 from archsim.spec.catalog import data_roots
 from archsim.timing.classes.model import Fitted
 from archsim.timing.surface_file import FILE as SURFACES
@@ -189,7 +190,7 @@ def read_entries(folder: Path) -> Store:
 def folders() -> Iterator[Path]:
     """The calibration folders that exist, in the order in which names are looked up."""
     seen: set[str] = set()
-    for root in data_roots("hardware"):
+    for root in (*data_roots("hardware"), *(folder for folder, _ in data_folders("hardware"))):
         real = os.path.realpath(root / "calibration")
         if real not in seen and os.path.isdir(real):
             seen.add(real)
@@ -213,7 +214,8 @@ def _index(folder: Path) -> JsonMapping:
 
 def _sources(folder: Path) -> list[str]:
     """What an index is made from: the folder's documents and the devices that they name."""
-    devices = [path for root in data_roots("hardware") for path in (root / "devices").glob("*.yaml")]
+    roots = (*data_roots("hardware"), *(folder for folder, _ in data_folders("hardware")))
+    devices = [path for root in roots for path in (root / "devices").glob("*.yaml")]
     return [__file__, *map(str, folder.rglob("*.yaml")), *map(str, devices)]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from archsim.base.diagnostics import quote
 from archsim.base.errors import ArchsimError, SpecError
 from archsim.base.json_types import JsonMapping, JsonObject
+from archsim.base.plugins import import_plugins
 from archsim.importers.hf.class_keys import without_effect
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.families import (
@@ -72,6 +73,8 @@ def from_config(config: JsonMapping, name: str | None = None) -> JsonObject:
     if not isinstance(config, Mapping):
         raise SpecError("a config.json is a mapping", code="E109")
     text, model_type = language_model(config)
+    if model_type not in READERS:
+        import_plugins("archsim.importers")
     if model_type not in READERS:
         raise _unknown_type(model_type)
     try:

@@ -14,6 +14,7 @@ from typing import Any
 import archsim
 from archsim.base.errors import ArchsimError
 from archsim.base.json_types import JsonObject
+from archsim.base.plugins import report
 from archsim.render.page import Page, Row, Section, facts, plural, row
 from archsim.spec.catalog import Entry, Kind, names
 
@@ -33,6 +34,7 @@ def diagnosis() -> JsonObject:
         "packages": {name: _version(name) for name in PACKAGES},
         "torch": {"importable": find_spec("torch") is not None, "cuda_driver": _cuda_driver()},
         "data": [root for kind in KINDS for root in _roots(kind, listed[kind])],
+        "plugins": report(),
         "settings": [_setting(name) for name in SETTINGS],
         "lint": lint(listed),
     }
@@ -99,6 +101,9 @@ def page(d: JsonObject) -> Page:
     versions = tuple(row(name, version or "not installed") for name, version in d["packages"].items())
     data = tuple(_root_row(root) for root in d["data"])
     settings = tuple(row(s["name"], s["value"] if s["value"] is not None else "-", s["origin"]) for s in d["settings"])
+    plugins = tuple(
+        row(f"{p['distribution']} {p['version']}", p["group"], p["value"], p["problem"] or "") for p in d["plugins"]
+    )
     torch = "importable" if d["torch"]["importable"] else "not installed: needed by on-device checks only"
     installation = {
         "archsim": d["archsim"]["version"],
@@ -112,6 +117,7 @@ def page(d: JsonObject) -> Page:
         facts("Installation", installation.items()),
         Section(title="Packages", rows=versions),
         Section(title="Data", rows=data, align="lr"),
+        *([Section(title="Plugins", rows=plugins)] if plugins else []),
         Section(title="Settings", rows=settings),
         _lint_section(d["lint"]),
     ]

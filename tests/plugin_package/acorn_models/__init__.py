@@ -1,0 +1,1 @@
+"""Data and an importer for archsim: what `docs/add-a-package.md` describes."""
