@@ -1,9 +1,10 @@
 """Names to files, for models, devices and formats.
 
 Folders are looked up in this order: `./specs` and `./hardware`, the entries of `$ARCHSIM_PATH`,
-`$XDG_DATA_HOME/archsim`, the data that archsim comes with, then those of installed packages (`base/plugins.py`). A folder with an `index.json` is not parsed;
-in others the file names count first, and only an unresolved name makes the names inside the files be read. What
-archsim comes with always has an index: a wheel brings it, a clone makes it at first use and keeps it in the cache.
+`$XDG_DATA_HOME/archsim`, the data that archsim comes with, then those of installed packages (`base/plugins.py`). A
+folder with an `index.json` is not parsed; in others the file names count first, and only an unresolved name makes the
+names inside the files be read. What archsim comes with always has an index: a wheel brings it, a clone makes it at
+first use and keeps it in the cache.
 """
 
 from __future__ import annotations
