@@ -60,7 +60,13 @@ def estimate(model: AnyModel, hw: AnyDevice, **options: Unpack[o.EstimateOptions
     args = _given(options, o.EstimateOptions)
     (device,), args = _devices(hw, args)
     spec, hint = _opened(model, args.get("set", ()))
-    return estimated(spec, device, **_only(args, o.EstimateArguments, weights=hint))
+    found = estimated(spec, device, **_only(args, o.EstimateArguments, weights=hint))
+    costs = _only(args, o.CostArguments)
+    if not costs:
+        return found
+    from archsim.predict.priced import with_cost
+
+    return with_cost(found, **costs)
 
 
 def fit(model: AnyModel, hw: AnyDevice, **options: Unpack[o.FitOptions]) -> Fit:
@@ -210,14 +216,14 @@ def simulate(model: AnyModel, hw: AnyDevice, **options: Unpack[o.SimulateOptions
     )  # fmt: skip
 
 
-def trace(model: AnyModel, hw: AnyDevice, phase: str = "decode", **options: Unpack[o.EstimateOptions]) -> Trace:
+def trace(model: AnyModel, hw: AnyDevice, phase: str = "decode", **options: Unpack[o.TraceOptions]) -> Trace:
     """The predicted step as a timeline of kernels; `to_dict()` is what chrome://tracing and Perfetto load.
 
     phase: "decode" or "prefill".
     """
     from archsim.predict.timeline import trace as traced
 
-    args = _given(options, o.EstimateOptions)
+    args = _given(options, o.TraceOptions)
     (device,), args = _devices(hw, args)
     spec, hint = _opened(model, args.get("set", ()))
     return traced(spec, device, phase=phase, **_only(args, o.EstimateArguments, weights=hint))

@@ -132,6 +132,10 @@ NOTES: dict[str, str] = {
         "the acceptance that was stated. Weights and cache of the drafter are not taken from the memory."
     ),
     "A48": "Tokens of images, and when and where their encoder runs.",
+    "A49": (
+        "What dollars per token are of: the paid hours that serve the load, and how the time of steps is shared "
+        "between prompts and answers."
+    ),
     "W01": "Prompt and answer together exceed the context length of the model.",
     "W02": "The batch is smaller than the number of data-parallel replicas: some are idle.",
     "W03": "`--concurrency` is ignored: the KV cache has no room for one request, or the model does not decode.",
@@ -146,4 +150,5 @@ NOTES: dict[str, str] = {
     "W12": "All requests of a closed loop have one length: they start and end together, which real ones do not.",
     "W13": "Some requests can never run: prompt and answer exceed the cache, or a step that must hold them whole.",
     "W14": "The recipe is made for adapters, and every weight is trained in it.",
+    "W15": "The price is old or has no date of its own, or the device may be taken away.",
 }

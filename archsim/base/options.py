@@ -54,6 +54,19 @@ class Calibrations(TypedDict, total=False):
     store: Any  # a `Store` of `archsim.timing.calibration`; the one that archsim comes with
 
 
+class CostArguments(TypedDict, total=False):
+    """What devices cost: rented at a price, or owned."""
+
+    price: float | str | None  # dollars per device and hour, a provider ("runpod:spot"), "cheapest" or "table"
+    utilization: float  # 1; share of the paid hours that serve the load
+    capex: float | None  # dollars for a device of one's own
+    years: float | None  # 3; over which it is written off
+    host_share: float | None  # 0.3; host, network and rack over the device
+    power_price: float | None  # dollars per kWh; electricity is left out
+    pue: float | None  # 1.2; electricity of the facility over that of its machines
+    break_even: float | str | None  # a price of tokens: dollars per million, or "IN,OUT"
+
+
 class EstimateArguments(PlanArguments, Calibrations, total=False):
     """A plan and a workload of equal requests."""
 
@@ -61,6 +74,7 @@ class EstimateArguments(PlanArguments, Calibrations, total=False):
     input_len: int  # 2048
     output_len: int  # 256
     concurrency: int | None  # also the steady state of so many requests in flight
+    cached_input: int  # 0; with `concurrency`, tokens of each prompt that a prefix cache holds
     image: str | None  # images of each request, as "1024x768x2"
     objective: Literal["latency", "throughput"] | None  # "latency"; what plans on equally many devices are ranked by
 
@@ -219,8 +233,12 @@ class CountOptions(CountArguments, Changes):
     """Options of `archsim.count`."""
 
 
-class EstimateOptions(EstimateArguments, Changes):
-    """Options of `archsim.estimate` and `archsim.trace`."""
+class EstimateOptions(EstimateArguments, CostArguments, Changes):
+    """Options of `archsim.estimate`."""
+
+
+class TraceOptions(EstimateArguments, Changes):
+    """Options of `archsim.trace`."""
 
 
 class FitOptions(FitArguments, Changes):

@@ -9,9 +9,10 @@ import typer
 from archsim.base.data_class import dataclass
 from archsim.cli import options as o
 from archsim.cli import output
+from archsim.cli.option_sets import cost as c
 
 if TYPE_CHECKING:
-    from archsim.base.options import EstimateArguments
+    from archsim.base.options import CostArguments, EstimateArguments
     from archsim.predict.estimate import Estimate
     from archsim.render.page import Page
 
@@ -35,7 +36,16 @@ def estimate(
         int | None,
         typer.Option(metavar="N", help="Also the steady state of N requests in flight (continuous batching)."),
     ] = None,
+    cached_input: c.CachedInput = 0,
     objective: o.Objective = None,
+    price: c.Price = None,
+    utilization: c.Utilization = None,
+    capex: c.Capex = None,
+    years: c.Years = None,
+    host_share: c.HostShare = None,
+    power_price: c.PowerPrice = None,
+    pue: c.Pue = None,
+    break_even: c.AgainstTokens = None,
     via: o.Via = None,
     set_: o.Changes = None,
     by: o.ByWhat = None,
@@ -56,13 +66,18 @@ def estimate(
     asked: EstimateArguments = {
         "devices": devices, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "batch": batch, "input_len": input_len,
         "output_len": output_len, "weights": weights, "kv_cache_dtype": kv_cache_dtype, "engine": engine,
-        "concurrency": concurrency, "image": image, "objective": objective.value if objective else None,
+        "concurrency": concurrency, "cached_input": cached_input, "image": image,
+        "objective": objective.value if objective else None,
     }  # fmt: skip
+    costs = c.given(
+        price=price, utilization=utilization, capex=capex, years=years, host_share=host_share,
+        power_price=power_price, pue=pue, break_even=break_even,
+    )  # fmt: skip
     view = _EstimateView(
         model, hw, asked, tuple(set_ or ()), o.Layout.json if json else format, by.value if by else None, verbose,
-        quiet,
+        quiet, costs,
     )  # fmt: skip
-    answer = api.estimate(model, hw, **asked, set=view.changes)
+    answer = api.estimate(model, hw, **asked, **costs, set=view.changes)
     _print(answer, view, no_color)
     output.warn(answer.warnings)
     if not answer.memory.fits:
@@ -81,6 +96,7 @@ class _EstimateView:
     by: str | None
     verbose: bool
     quiet: bool
+    costs: CostArguments
 
 
 def _print(answer: Estimate, view: _EstimateView, no_color: bool) -> None:
@@ -116,8 +132,8 @@ def _page(answer: Estimate, view: _EstimateView) -> Page:
     engine = answer.tensors.rules.name
     files = {"models": view.model, "hw": view.hw, **({"engines": engine} if engine != o.DEFAULT_ENGINE else {})}
     return page(
-        answer, facts(answer), inputs=inputs(**files), asked=(view.model, view.hw), options=dict(view.asked),
-        changes=view.changes, verbose=view.verbose,
+        answer, facts(answer), inputs=inputs(**files), asked=(view.model, view.hw),
+        options={**view.asked, **view.costs}, changes=view.changes, verbose=view.verbose,
     )  # fmt: skip
 
 

@@ -35,6 +35,7 @@ from archsim.timing.step_pricer import StepPricer
 from archsim.timing.step_time import StepTime
 
 if TYPE_CHECKING:
+    from archsim.predict.priced import PricedWork
     from archsim.serving.steady_state import SteadyState
 
 
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 class Estimate(Tabular):
     """The answer: plan, memory, both phases, and every assumption behind them. chosen: whether archsim chose more than
     one device. near: other plans on as many devices, nearly as good. tensors: what the engine lays out on devices.
-    overheads: of the engine at its version.
+    overheads: of the engine at its version. cached_input: tokens of each prompt that are in the cache.
     """
 
     __repr__ = Tabular.__repr__
@@ -64,6 +65,8 @@ class Estimate(Tabular):
     store: Store = field(default_factory=default_store, repr=False)
     serving: SteadyState | None = None
     encoder: EncoderTime | None = None
+    cached_input: int = 0
+    cost: PricedWork | None = None
     assumptions: tuple[Note, ...] = ()
     warnings: tuple[Note, ...] = ()
 
@@ -102,6 +105,7 @@ class Estimate(Tabular):
             },
             "memory": self.memory.to_dict(), "phases": phases, "metrics": self.metrics,
             **({"serving": self.serving.to_dict()} if self.serving else {}),
+            **({"cost": self.cost.to_dict()} if self.cost else {}),
             **notes_to_dict(self.assumptions, self.warnings),
         }  # fmt: skip
 
@@ -131,6 +135,7 @@ def estimate(
     kv_cache_dtype: str | None = None,
     engine: str = DEFAULT_ENGINE,
     concurrency: int | None = None,
+    cached_input: int = 0,
     image: str | None = None,
     objective: Objective | None = None,
     store: Store | None = None,
@@ -140,15 +145,17 @@ def estimate(
     devices: a number, or "auto" for the smallest usual group that holds it: a valid tensor-parallel degree or a
     power of two, then whole link domains. tp, pp, ep, dp: degrees to use; those not given are chosen. concurrency:
     also the steady state of so many requests in flight, on the devices that hold the batch: the batch is then that of
-    the requests that run, the others wait. image: size and number of the images of each request
-    (`1024x768x2`), whose tokens are added to its prompt, and whose encoder runs before. objective: what plans on
-    equally many devices are ranked by ("latency" unless given, see `Objective`). store: calibrations.
+    the requests that run, the others wait. cached_input: tokens of each prompt that a prefix cache holds then. image:
+    size and number of the images of each request (`1024x768x2`), whose tokens are added to its prompt, and whose
+    encoder runs before. objective: what plans on equally many devices are ranked by ("latency" unless given, see
+    `Objective`). store: calibrations.
     Raises InvalidPlan for degrees that do not divide the model, AnswerNo when no number of devices is enough.
     """
     if concurrency is not None:
         check_positive(concurrency=concurrency)
     if image is not None and concurrency is not None:
         raise UsageError("`--image` goes with a batch: with `--concurrency` the encoder's time is not known")
+    check_cached(cached_input, input_len, concurrency)
     work = ImageWork.of(model, Images.parse(image)) if image else None
     load = checked_workload(batch, input_len + (work.prompt_tokens if work else 0), output_len)
     runs_on = engine_for(model, weights, engine)
@@ -175,7 +182,9 @@ def estimate(
         assumptions = (*runs_on.assumptions, *text_part_only(model, formats), *made.assumptions)
         return replace(made, assumptions=assumptions, warnings=(*made.warnings, *runs_on.warnings))
 
-    return answer(search, found) if concurrency is None else _served(search, found, concurrency, answer)
+    if concurrency is None:
+        return answer(search, found)
+    return replace(_served(search, found, concurrency, cached_input, answer), cached_input=cached_input)
 
 
 def _answer(search: PlanSearch, found: ChosenPlan, auto: bool, store: Store) -> Estimate:
@@ -204,6 +213,17 @@ def _answer(search: PlanSearch, found: ChosenPlan, auto: bool, store: Store) -> 
     )  # fmt: skip
 
 
+def check_cached(cached_input: int, input_len: int, concurrency: int | None) -> None:
+    """Raises UsageError for cached prompt tokens without a steady state, or that leave nothing of the prompt."""
+    if not cached_input:
+        return
+    if concurrency is None:
+        raise UsageError("`--cached-input` goes with `--concurrency`: a single batch finds no earlier prompts")
+    if not 0 <= cached_input < input_len:
+        hint = "an engine computes at least the last token of a prompt"
+        raise UsageError(f"{cached_input:,} of {input_len:,} prompt tokens cannot be cached", hints=(hint,))
+
+
 def _no_steady_state(memory: EngineMemoryModel) -> str:
     """Why there is no steady state of continuous batching."""
     if memory.model.architecture == "encoder":
@@ -212,8 +232,9 @@ def _no_steady_state(memory: EngineMemoryModel) -> str:
 
 
 def _served(
-    search: PlanSearch, chosen: ChosenPlan, concurrency: int, answer: Callable[[PlanSearch, ChosenPlan], Estimate]
-) -> Estimate:
+    search: PlanSearch, chosen: ChosenPlan, concurrency: int, cached_input: int,
+    answer: Callable[[PlanSearch, ChosenPlan], Estimate],
+) -> Estimate:  # fmt: skip
     """The answer with the steady state of continuous batching. What is priced is the batch that runs: as many of the
     requests in flight as have room.
     """
@@ -230,7 +251,9 @@ def _served(
     found = answer(
         replace(search, memory=running), chosen._replace(memory=running.in_steady_state(plan, most.requests))
     )
-    state = steady_state_of(pricer_for(found), concurrency, load.input_len, load.output_len, most.requests, most.reason)
+    state = steady_state_of(
+        pricer_for(found), concurrency, load.input_len, load.output_len, most.requests, most.reason, cached_input
+    )
     return replace(found, serving=state, assumptions=(*found.assumptions, *state.assumptions))
 
 

@@ -13,14 +13,11 @@ if TYPE_CHECKING:
     from archsim.serving.steady_state import SteadyState
 
 
-def served_work(e: Estimate, cached_len: int = 0) -> ServedWork:
-    """Seconds per request: of the steady state where the estimate has one, else of its single batch.
-
-    cached_len: tokens of each prompt that the cache holds, as the steady state was made with.
-    """
+def served_work(e: Estimate) -> ServedWork:
+    """Seconds per request: of the steady state where the estimate has one, else of its single batch."""
     pricer = pricer_for(e)
     if e.serving is not None:
-        return _in_steady_state(e, e.serving, pricer, cached_len)
+        return _in_steady_state(e, e.serving, pricer)
     load, later = e.workload, max(e.workload.output_len - 1, 0)
     first = [float(x) for x in (e.prefill.expected_s, e.prefill.low_s, e.prefill.high_s)]
     if e.encoder is not None:
@@ -31,18 +28,17 @@ def served_work(e: Estimate, cached_len: int = 0) -> ServedWork:
     ]  # fmt: skip
     whole, low, high = ((a + b) / load.batch for a, b in zip(first, rest, strict=True))
     answer = load.output_len if e.decode is not None else 0
-    read_s = cached_read_s(pricer, load.input_len, cached_len) if e.decode is not None else 0.0
+    read_s = cached_read_s(pricer, load.input_len) if e.decode is not None else 0.0
     return ServedWork(
-        e.plan.devices, load.input_len, answer, whole, low, high, first[0] / load.batch / whole, cached_len,
-        read_s,
+        e.plan.devices, load.input_len, answer, whole, low, high, first[0] / load.batch / whole, cached_token_s=read_s,
     )  # fmt: skip
 
 
-def _in_steady_state(e: Estimate, state: SteadyState, pricer: StepPricer, cached_len: int) -> ServedWork:
+def _in_steady_state(e: Estimate, state: SteadyState, pricer: StepPricer) -> ServedWork:
     load, request = e.workload, state.request
     return ServedWork(
         e.plan.devices, load.input_len, load.output_len, request.expected, request.low, request.high,
-        state.utilisation, cached_len, cached_read_s(pricer, load.input_len, cached_len),
+        state.utilisation, e.cached_input, cached_read_s(pricer, load.input_len, e.cached_input),
     )  # fmt: skip
 
 

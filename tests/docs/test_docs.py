@@ -130,7 +130,7 @@ def environment(package: Path) -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("ARCHSIM_", "XDG_", "PYTEST_"))}
     return kept | {
         "PYTHONPATH": str(package), "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1",
-        "COLUMNS": "100", "XDG_DATA_HOME": str(package / "none"),
+        "COLUMNS": "100", "XDG_DATA_HOME": str(package / "none"), "SOURCE_DATE_EPOCH": "1795132800",
     }  # fmt: skip
 
 

@@ -1,10 +1,15 @@
-"""Options about prices, energy and emissions that several commands share."""
+"""Options about prices that several commands share."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
+
+from archsim.cli import options as o
+
+if TYPE_CHECKING:
+    from archsim.base.options import CostArguments
 
 Price = Annotated[
     str | None,
@@ -13,3 +18,43 @@ Price = Annotated[
         help="Dollars per device and hour, or a dated price on file (`archsim list prices`), such as runpod:spot.",
     ),
 ]  # fmt: skip
+Utilization = Annotated[
+    float | None,
+    typer.Option("--utilization", metavar="SHARE", help="Share of the paid hours that serve this load. Default: 1."),
+]
+Capex = Annotated[
+    float | None, typer.Option("--capex", metavar="USD", help="Instead of a rent: dollars for one device of your own.")
+]
+Years = Annotated[
+    float | None, typer.Option("--years", metavar="N", help="With --capex: written off over N years. Default: 3.")
+]
+HostShare = Annotated[
+    float | None,
+    typer.Option("--host-share", metavar="SHARE", help="With --capex: host, network, rack over it. Default: 0.3."),
+]
+PowerPrice = Annotated[
+    float | None, typer.Option("--power-price", metavar="USD", help="With --capex: electricity, dollars per kWh.")
+]
+Pue = Annotated[
+    float | None,
+    typer.Option("--pue", metavar="X", help="Electricity of the facility over that of its machines. Default: 1.2."),
+]
+AgainstTokens = Annotated[
+    str | None,
+    typer.Option(
+        "--break-even", metavar="USD[,USD]",
+        help="From which volume on it beats a price per million tokens (or prices in,out).",
+    ),
+]  # fmt: skip
+CachedInput = Annotated[
+    int,
+    typer.Option(
+        "--cached-input", parser=o.tokens, metavar="N",
+        help="With --concurrency: tokens of each prompt that a prefix cache holds.",
+    ),
+]  # fmt: skip
+
+
+def given(**options: float | str | None) -> CostArguments:
+    """The options that are given."""
+    return cast("CostArguments", {name: value for name, value in options.items() if value is not None})

@@ -45,7 +45,7 @@ def page(
     asked: then there is none to go on with. options: the others, by name. changes: `--set` assignments.
     """
     speed = _speed(e, whole) if e.serving is None else _served_speed(e, e.serving, whole)
-    sections = [_size(e, whole), _memory(e, whole), speed, _where(e), _headroom(e, whole), *_plans(e)]
+    sections = [_size(e, whole), _memory(e, whole), speed, *_cost(e), _where(e), _headroom(e, whole), *_plans(e)]
     changed = [f"changed: {', '.join(changes)}"] if changes else []
     text = "exact = counted from the spec · modelled and expected = assumptions"
     end = basis(text, e.assumptions, inputs, verbose)
@@ -269,6 +269,14 @@ def _rate_row(name: str, batch: float, ideal: float, expected: float, low: float
 
 def _step_rate_row(name: str, batch: float, step: StepTime) -> Row:
     return _rate_row(name, batch, *(float(t) for t in (step.ideal_s, step.expected_s, step.low_s, step.high_s)))
+
+
+def _cost(e: Estimate) -> Iterator[Section]:
+    """What it costs, where a price is asked for."""
+    if e.cost is not None:
+        from archsim.render.pages.cost import cost_sections
+
+        yield from cost_sections(e.cost)
 
 
 def _where(e: Estimate) -> Section:
