@@ -97,10 +97,8 @@ def test_help_and_version_as_others_spell_them(archsim: Any) -> None:
 @pytest.mark.parametrize(
     ("line", "topic"),
     [
-        ("estimate llama2-7b --hw h100 --price", "cost"),
         ("estimate llama2-7b --hw h100 --enable-prefix-caching", "prefix cache"),
         ("estimate llama2-7b --hw h100 --speculative-config x", "speculative decoding"),
-        ("estimate llama2-7b --hw h100 --energy", "energy"),
     ],
 )
 def test_what_is_not_modelled_says_what_is_nearest(line: str, topic: str, archsim: Any) -> None:
