@@ -35,7 +35,7 @@ from archsim.timing.step_pricer import StepPricer
 from archsim.timing.step_time import StepTime
 
 if TYPE_CHECKING:
-    from archsim.predict.priced import PricedWork
+    from archsim.cost.priced_work import PricedWork
     from archsim.serving.steady_state import SteadyState
 
 

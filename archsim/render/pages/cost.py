@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from archsim.base.amounts import short_amount
 from archsim.cost.break_even import BreakEven
+from archsim.cost.priced_work import PricedWork
 from archsim.cost.served_cost import ServedCost
-from archsim.predict.priced import PricedWork
 from archsim.render.page import Row, Section, percent, row
 
 
