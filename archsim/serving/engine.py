@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf, log
+from math import inf
 from typing import TYPE_CHECKING, Protocol
 
-from archsim.serving.record import BINS_PER_LOG, LEAST_GAP_S, OFFSET, RunRecord
+from archsim.serving.record import RunRecord
 from archsim.serving.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -40,11 +40,13 @@ class Replica:
     one_by_one: ask the scheduler for every step, also where it could only say that the same requests decode on.
     """
 
-    __slots__ = ("_horizon_s", "_next_sample", "_one_by_one", "arrivals", "now_s", "record", "scheduler", "times")
+    __slots__ = ("_ahead", "_horizon_s", "_next_sample", "_one_by_one", "arrivals", "now_s", "record", "scheduler",
+                 "times")  # fmt: skip
 
     def __init__(self, scheduler: Scheduler, times: StepTimes, arrivals: Arriving, *, one_by_one: bool = False) -> None:
         self.scheduler, self.times, self.arrivals, self._one_by_one = scheduler, times, arrivals, one_by_one
         self.record: RunRecord = scheduler.record
+        self._ahead = scheduler.policy.ahead
         self.now_s = self._horizon_s = 0.0
         self._next_sample = 1
         if self.record.warmup:
@@ -93,22 +95,25 @@ class Replica:
             else:
                 record.refused[request] = reason
                 arrivals.complete(request, ready_s)
-        record.most_waiting = max(record.most_waiting, len(scheduler.waiting))
+        if len(scheduler.waiting) > record.most_waiting:
+            record.most_waiting = len(scheduler.waiting)
 
     def _step(self) -> None:
         """The step that was scheduled."""
         scheduler, record, start_s = self.scheduler, self.record, self.now_s
-        for request in scheduler.started:
-            record.start_s[request] = start_s
         seconds = self.times.seconds(scheduler.decodes, scheduler.context, scheduler.chunks)
         used = record.total_blocks - scheduler.cache.free
         self._count(1, seconds, used * seconds, used)
-        record.prompt_steps += bool(scheduler.prompts)
-        self.now_s = end_s = start_s + seconds
-        self._horizon_s = start_s if scheduler.policy.ahead else end_s
+        if scheduler.prompts:
+            record.prompt_steps += 1
+            for request in scheduler.started:
+                record.start_s[request] = start_s
+        self.now_s = record.end_s = end_s = start_s + seconds
+        self._horizon_s = start_s if self._ahead else end_s
         for request in scheduler.complete(end_s):
             self.arrivals.complete(request, end_s)
-        self._sample(used)
+        if record.steps >= self._next_sample:
+            self._sample(used)
 
     def _decode_on(self, until_s: float) -> None:
         """Steps in which the same requests decode and nothing else happens: until one of them ends, a request arrives
@@ -118,8 +123,8 @@ class Replica:
         n, cached, tick, need, ending = scheduler.n, scheduler.cached, scheduler.tick, scheduler.need, scheduler.ending
         seconds, next_s, block, free = self.times.seconds, self.arrivals.next_s, cache.block, cache.free
         begin_s = now_s = self.now_s
-        start_s, weights, last = self._horizon_s, gaps.weights, len(gaps.weights) - 1
-        ahead, total, least, largest, used_s = scheduler.policy.ahead, cache.total, gaps.least, gaps.largest, 0.0
+        start_s, weights, (index, low, high) = self._horizon_s, gaps.weights, gaps.like
+        ahead, total, used_s = self._ahead, cache.total, 0.0
         first_tick, most = tick, tick + self._next_sample - record.steps
         while tick < most and now_s < until_s and next_s > (start_s if ahead else now_s):
             blocks = need[-tick % block]
@@ -132,33 +137,31 @@ class Replica:
             cached += n
             gap = now_s - start_s
             used_s += (total - free) * gap
-            index = int(log(gap) * BINS_PER_LOG + OFFSET) if gap > LEAST_GAP_S else 0
-            weights[index if index < last else last] += n
-            if gap < least:
-                least = gap
-            if gap > largest:
-                largest = gap
+            if not low <= gap <= high:
+                index, low, high = gaps.find(gap)
+            weights[index] += n
         steps, span_s = tick - first_tick, now_s - begin_s
         if not steps:
             return
-        gaps.least, gaps.largest = least, largest
         gaps.total_s += n * span_s
         cache.take(cache.free - free)
         scheduler.pass_steps(steps, now_s)
         self._count(steps, span_s, used_s, total - free)
-        self.now_s, self._horizon_s = now_s, start_s if ahead else now_s
-        self._sample(total - free)
+        self.now_s = record.end_s = now_s
+        self._horizon_s = start_s if ahead else now_s
+        if record.steps >= self._next_sample:
+            self._sample(total - free)
 
     def _count(self, steps: int, seconds: float, used_block_s: float, used: int) -> None:
         """Steps of the same running and waiting requests."""
         scheduler, record = self.scheduler, self.record
-        running, waiting = scheduler.active, len(scheduler.waiting)
+        running = scheduler.active
         record.steps += steps
         record.busy_s += seconds
         record.running_s += running * seconds
         record.used_block_s += used_block_s
-        if waiting:
-            record.waiting_s += waiting * seconds
+        if scheduler.waiting:
+            record.waiting_s += len(scheduler.waiting) * seconds
             record.limits[scheduler.blocked] = record.limits.get(scheduler.blocked, 0.0) + seconds
         if running > record.most_running:
             record.most_running = running
@@ -166,9 +169,7 @@ class Replica:
             record.most_used_blocks = used
 
     def _sample(self, used: int) -> None:
-        """The state now, if it is time for a sample."""
+        """The state now."""
         record = self.record
-        record.end_s = self.now_s
-        if record.steps >= self._next_sample:
-            record.samples.add(self.now_s, record, self.scheduler.active, len(self.scheduler.waiting), used)
-            self._next_sample = record.steps + record.samples.stride
+        record.samples.add(self.now_s, record, self.scheduler.active, len(self.scheduler.waiting), used)
+        self._next_sample = record.steps + record.samples.stride

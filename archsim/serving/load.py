@@ -58,7 +58,7 @@ class Arrivals:
     that still runs, or none is left. Equal times: the lower number first.
     """
 
-    __slots__ = ("_after", "_due", "_flying", "_free_s", "_limit", "_next_turn", "_roots", "_sent", "_think", "_times",
+    __slots__ = ("_due", "_flying", "_free_s", "_limit", "_next_turn", "_open", "_roots", "_sent", "_think", "_times",
                  "next_s")  # fmt: skip
 
     def __init__(self, requests: Requests) -> None:
@@ -73,12 +73,18 @@ class Arrivals:
         self._sent = self._flying = 0
         self._free_s = 0.0
         self._due: list[tuple[float, int]] = []
+        self._open = requests.concurrency is None and after is None  # nobody waits for another
         self.next_s = self._root_s() if requests else inf
 
     def pop(self) -> int:
         """The number of the request that arrives at `next_s`. Raises IndexError where none does."""
         if self.next_s == inf:
             raise IndexError("no request arrives")
+        if self._open:
+            index = self._sent
+            self._sent += 1
+            self.next_s = self._times[self._sent] if self._sent < len(self._times) else inf
+            return index
         first = self._root_s()
         if self._due and self._due[0] < (first, self._roots[self._sent] if first < inf else 0):
             index = heappop(self._due)[1]
@@ -91,6 +97,8 @@ class Arrivals:
 
     def complete(self, index: int, now_s: float) -> None:
         """The answer of a request has ended, or it was refused: its next turn, or another in its place, may come."""
+        if self._open:
+            return
         turn = self._next_turn.get(index)
         if turn is not None:
             think = 0.0 if self._think is None else self._think[turn]

@@ -24,6 +24,7 @@ from archsim.serving.arrival_times import (
     parse_profile,
     stretch,
 )
+from archsim.serving.block_runs import block_runs
 from archsim.serving.lengths import Lengths, parse_lengths
 from archsim.serving.load import Prompts, Requests, Run
 from archsim.serving.random_numbers import Stream
@@ -198,17 +199,9 @@ def _recorded(load: OfferedLoad, trace: Trace) -> Requests:
     times = array("d", (time / load.speedup for time in trace.arrival_s))
     prompts = None
     if trace.blocks is not None:
-        runs = [_runs(blocks, prompt, trace.block)
-                for blocks, prompt in zip(trace.blocks, trace.input_len, strict=True)]  # fmt: skip
+        runs = block_runs(trace.blocks, trace.input_len, trace.block)
         prompts = Prompts(runs=runs, answers=[-1] * len(runs), block=trace.block)
     return Requests(arrival_s=times, input_len=trace.input_len, output_len=trace.output_len, prompts=prompts)
-
-
-def _runs(blocks: tuple[int, ...], prompt: int, size: int) -> tuple[Run, ...]:
-    """Blocks as runs of tokens that add up to the prompt."""
-    runs = [(block, min(size, prompt - size * at)) for at, block in enumerate(blocks)]
-    rest = prompt - size * len(blocks)
-    return (*runs, *([(-1, rest)] if rest > 0 else []))
 
 
 def _single(load: OfferedLoad, stream: Streams) -> Requests:

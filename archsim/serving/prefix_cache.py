@@ -102,11 +102,9 @@ class PrefixCache(BlockCache):
         """As of `Cache`."""
         if self.room(request, hit, tokens) > self.free:
             return False
-        leaf = self._none.run
         if hit:
             match = self._longest(request, hit // self.block)
-            leaf = self._hold(match.run, match.part)
-        self._leaf[request], self._depth[request] = leaf, hit // self.block
+            self._leaf[request], self._depth[request] = self._hold(match.run, match.part), hit // self.block
         self.take(-(-tokens // self.block) - hit // self.block)
         return True
 
@@ -121,10 +119,11 @@ class PrefixCache(BlockCache):
     def take(self, blocks: int) -> None:
         """As of `Cache`: blocks that nobody can find, then those that were unused longest."""
         self.free -= blocks
-        first = min(blocks, self._unknown)
-        self._unknown -= first
-        if blocks > first:
-            self._reuse(blocks - first)
+        if blocks <= self._unknown:
+            self._unknown -= blocks
+        else:
+            kept, self._unknown = blocks - self._unknown, 0
+            self._reuse(kept)
 
     def store(self, request: int, computed: int) -> None:
         """As of `Cache`."""
@@ -133,6 +132,11 @@ class PrefixCache(BlockCache):
 
     def release(self, request: int, tokens: int, computed: int) -> None:
         """As of `Cache`: they stay until they are reused."""
+        if self._runs is None and not self._kept and request not in self._leaf:  # nobody can find any free block
+            blocks = -(-tokens // self.block)
+            self.free += blocks
+            self._unknown += blocks
+            return
         self._gave_way.discard(request)
         self._return(request, tokens, computed, own=False)
 
@@ -248,19 +252,22 @@ class PrefixCache(BlockCache):
         kept, self._match = self._kept, self._none
         while blocks:
             run = next(iter(kept))
-            if run.blocks > blocks:
+            if run.above is not None and run.blocks > blocks:
                 run.blocks -= blocks
                 return
-            blocks -= run.blocks
             kept.popitem(last=False)
             if run.above is not None:
                 del run.above.below[run.id]
+            elif run.blocks > blocks:  # the rest as well: nobody can find it
+                self._unknown += run.blocks - blocks
+                return
+            blocks -= run.blocks
 
     def _store(self, request: int, full: int, *, own: bool = True, ended: bool = False) -> int:
         """Of a request's first `full` blocks, those that others could ask for (`own`: or itself) can be found from now
         on. How many of them another request holds as well: with these it stops, unless it has `ended`.
         """
-        depth, leaf, twice = self._depth[request], self._leaf[request], 0
+        depth, leaf, twice = self._depth.get(request, 0), self._leaf.get(request, self._none.run), 0
         if depth >= full:
             return 0
         self._match = self._none
@@ -320,13 +327,15 @@ class PrefixCache(BlockCache):
         if own or self._runs is not None:
             twice = self._store(request, full, own=own, ended=True)
             self._pieces.pop(request, None)
-        run, depth = self._leaf.pop(request), self._depth.pop(request)
+        run, depth = self._leaf.pop(request, self._none.run), self._depth.pop(request, 0)
         kept, anonymous, self._match = self._kept, full - depth + twice, self._none
         self._unknown += held - full
         self.free += held - full + anonymous
         if anonymous:
             last = next(reversed(kept), None)
-            if last is None or last.above is not None:
+            if last is None:
+                self._unknown += anonymous
+            elif last.above is not None:
                 kept[CachedRun(-1, anonymous)] = None
             else:
                 last.blocks += anonymous

@@ -6,6 +6,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import accumulate
 from math import ceil, exp, inf, log
 
@@ -20,28 +21,56 @@ OFFSET = 1 - int(log(LEAST_GAP_S) * BINS_PER_LOG)
 
 _BINS = int(log(1e5) * BINS_PER_LOG) + OFFSET + 2
 
+_INSIDE = 1e-12
+"""How far from the ends of a bin rounding cannot change the bin."""
+
+
+@cache
+def _ends(index: int) -> tuple[float, float]:
+    """The ends of a bin, a little inside."""
+    if not index:
+        return 0.0, LEAST_GAP_S
+    low, high = (exp((end - OFFSET) / BINS_PER_LOG) for end in (index, index + 1))
+    return low * (1 + _INSIDE), high * (1 - _INSIDE)
+
 
 class Gaps:
     """Seconds between tokens of one request, of all requests together, in bins of 1 %; bin 0 holds zeros.
 
-    weights: gaps in each bin. least, largest, total_s: exact.
+    weights: gaps in each bin. least, largest, total_s: exact. like: a bin, and an interval in it: gaps between its ends
+    are added without a logarithm.
     """
 
-    __slots__ = ("largest", "least", "total_s", "weights")
+    __slots__ = ("largest", "least", "like", "total_s", "weights")
 
     def __init__(self) -> None:
         self.weights = [0] * _BINS
         self.least, self.largest, self.total_s = inf, 0.0, 0.0
+        self.like: tuple[int, float, float] = (0, 0.0, -1.0)
 
     def add(self, seconds: float, count: int = 1) -> None:
         """So many gaps of equal length."""
-        index = int(log(seconds) * BINS_PER_LOG + OFFSET) if seconds > LEAST_GAP_S else 0
-        self.weights[index if index < _BINS else -1] += count
+        index, low, high = self.like
+        if not low <= seconds <= high:
+            index = int(log(seconds) * BINS_PER_LOG + OFFSET) if seconds > LEAST_GAP_S else 0
+            index = index if index < _BINS else _BINS - 1
+            if seconds < self.least:
+                self.least = seconds
+            if seconds > self.largest:
+                self.largest = seconds
+        self.weights[index] += count
         self.total_s += seconds * count
+
+    def find(self, seconds: float) -> tuple[int, float, float]:
+        """The bin of a gap that will be added, and an interval in it, within the least and largest gap so far."""
+        index = min(int(log(seconds) * BINS_PER_LOG + OFFSET), _BINS - 1) if seconds > LEAST_GAP_S else 0
         if seconds < self.least:
             self.least = seconds
         if seconds > self.largest:
             self.largest = seconds
+        low, high = _ends(index)
+        self.like = (index, low if low > self.least else self.least, high if high < self.largest else self.largest)
+        return self.like
 
     @property
     def count(self) -> int:

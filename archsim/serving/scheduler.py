@@ -33,8 +33,7 @@ class Scheduler:
 
     __slots__ = (
         "_admission", "_behind", "_block", "_computed", "_due", "_expected", "_full", "_joined", "_made", "_paused_s",
-        "_per_decode",
-        "_token_s",
+        "_per_decode", "_sure", "_token_s",
         "blocked", "cache", "cached", "chunks", "context", "decodes", "ending", "gaps", "n", "need", "partial",
         "policy", "prompts", "record", "running", "runs_decodes", "started", "tick", "waiting",
     )  # fmt: skip
@@ -68,11 +67,15 @@ class Scheduler:
             policy, cache, record.input_len, record.output_len, self._made, self._left_tokens
         )
         self._expected = self._admission if isinstance(self._admission, ExpectedRoom) else None
+        self._sure = self._sure_room()
 
     # ------------------------------------------------------------------------------------------ requests
     def add(self, request: int) -> str | None:
         """A request waits from now on; the reason where it can never run."""
         prompt, answer = self.record.input_len[request], self.record.output_len[request]
+        if prompt + answer < self._sure:
+            self.waiting.append(request)
+            return None
         left_free = int(self.policy.watermark * self.cache.total) if self.policy.room == "prompt" else 0
         room = (self.cache.total - left_free) * self._block
         if -(-self._most_tokens(request) // self._block) > self.cache.total - left_free:
@@ -84,6 +87,11 @@ class Scheduler:
             return f"{tokens} exceed a step of {self.policy.budget:,}, and prompts are not cut"
         self.waiting.append(request)
         return None
+
+    def _sure_room(self) -> int:
+        """Prompts and answers of fewer tokens can run, whatever else there is."""
+        room = int((1 - self.policy.watermark) * self.cache.total - 1) * self._block
+        return min(room - self._block, self.policy.budget if self.policy.longest(1, 1) else room)
 
     def expects(self, request: int) -> bool:
         """Whether a request has room here already (see `DecodeScheduler`)."""
@@ -127,10 +135,10 @@ class Scheduler:
 
     def release(self) -> bool:
         """Requests that have ended give up their places and blocks; False where there are none."""
-        for request in self._due:
+        due, self._due = self._due, []
+        for request in due:
             self._leave(request)
-        found, self._due = bool(self._due), []
-        return found
+        return bool(due)
 
     def _leave(self, request: int) -> None:
         """The place and blocks of one that has ended."""
@@ -144,7 +152,8 @@ class Scheduler:
     def schedule(self) -> bool:
         """Decide the next step; False where there is nothing to compute."""
         policy = self.policy
-        self.chunks, self.prompts, self._full, self.started = [], [], [], []
+        if self.prompts:
+            self.chunks, self.prompts, self._full, self.started = [], [], [], []
         self.decodes = self.context = 0
         self.runs_decodes, self.blocked = False, ""
         if self._expected is not None:
@@ -157,23 +166,26 @@ class Scheduler:
             return bool(self.prompts or self.runs_decodes)
         gave_way = self._decode()
         if self.partial or self.waiting:
-            budget, lost = self._continue(policy.budget - self.decodes * self._per_decode)
-            if policy.admit_after_preemption or not (gave_way or lost):
+            budget, lost = policy.budget - self.decodes * self._per_decode, False
+            if self.partial:
+                budget, lost = self._continue(budget)
+            if self.waiting and (policy.admit_after_preemption or not (gave_way or lost)):
                 self._admit(budget)
-        return bool(self.prompts or self.runs_decodes)
+        return self.runs_decodes or bool(self.prompts)
 
     def _decode(self) -> bool:
         """One token for every request that decodes; True where others had to give way for their blocks."""
         gave_way = False
-        while self._blocks_needed() > self.cache.free:
+        while (blocks := self._blocks_needed()) > self.cache.free:
             if self._due and self.policy.gives_way == "fewest_tokens":
                 return False  # blocks of those that have ended are free at once
             self._give_way()
             gave_way = True
-        if self._expected is not None and self.n:
-            self._expect(self._expected, gave_way)
         if self.n:
-            self.cache.take(self._blocks_needed())
+            if self._expected is not None:
+                self._expect(self._expected, gave_way)
+            if blocks:
+                self.cache.take(blocks)
             self.runs_decodes = True
             self.decodes += self.n
             self.context += self.cached
@@ -365,30 +377,32 @@ class Scheduler:
         finished = self._advance(end_s) if self.runs_decodes else []
         if self._full:
             self._begin_decodes(end_s, finished)
-        record = self.record
-        for request in finished:
-            record.last_s[request] = end_s
-        record.finished += len(finished)
-        if self.policy.ahead:  # the step after this one was scheduled before this one's end
-            self.release()
+        if finished:
+            record = self.record
+            for request in finished:
+                record.last_s[request] = end_s
+            record.finished += len(finished)
+        if not self.policy.ahead:
             self._due = finished
-        else:
-            self._due = finished
+        if self._due:
             self.release()
+        self._due = finished if self.policy.ahead else []  # the step after this one was scheduled before its end
         return finished
 
     def _advance(self, end_s: float) -> list[int]:
         """One more token for every request that decodes; those that have ended."""
-        late = 0
-        for time, count in self._behind:
-            self.gaps.add(end_s - time, count)
-            late += count
-        if self.n > late:
-            self.gaps.add(end_s - self._token_s, self.n - late)
-        self._behind, self._token_s = [], end_s
+        others, record = self.n, self.record
+        if self._behind:
+            for time, count in self._behind:
+                self.gaps.add(end_s - time, count)
+                others -= count
+            self._behind = []
+        if others:
+            self.gaps.add(end_s - self._token_s, others)
+        self._token_s = end_s
         tokens, finished = self._advance_decodes()
-        self.record.output_tokens += tokens
-        self.record.decode_tokens += tokens
+        record.output_tokens += tokens
+        record.decode_tokens += tokens
         for request in finished:
             del self._joined[request]
         return finished
@@ -398,7 +412,9 @@ class Scheduler:
         tokens = self.n
         self.cached += tokens
         self.tick += 1
-        finished = self.ending.pop(self.tick, [])
+        if self.tick not in self.ending:
+            return tokens, []
+        finished = self.ending.pop(self.tick)
         for request in finished:
             self._remove_decode(request, self._ended_with(request))
         return tokens, finished

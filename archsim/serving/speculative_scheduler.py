@@ -36,13 +36,14 @@ class SpeculativeScheduler(Scheduler):
     __slots__ = ("_accepts", "_blocks_due", "_courses", "_drafts", "_steps", "_tokens_due")
 
     def __init__(self, policy: Policy, cache: Cache, record: RunRecord, accepts: AcceptedDrafts, drafts: int) -> None:
+        self._drafts = drafts
         super().__init__(policy, cache, record)
         if policy.mixes and policy.budget < policy.max_seqs * (drafts + 1):
             raise UsageError(
                 f"a step of {policy.budget:,} tokens has no room for {policy.max_seqs:,} sequences of {drafts + 1}",
                 hints=("lower --max-num-seqs, raise --max-num-batched-tokens, or draft less",),
             )
-        self._accepts, self._drafts, self._per_decode = accepts, drafts, drafts + 1
+        self._accepts, self._per_decode = accepts, drafts + 1
         self._courses: dict[int, Course] = {}
         self._steps: Counter[int] = Counter()  # of a request, before it gave way
         self._tokens_due: Counter[int] = Counter()  # by tick: tokens that requests make in the step that ends there
@@ -56,6 +57,10 @@ class SpeculativeScheduler(Scheduler):
     def _most_tokens(self, request: int) -> int:
         """With the drafts of the last step."""
         return super()._most_tokens(request) + self._drafts
+
+    def _sure_room(self) -> int:
+        """With the drafts of the last step."""
+        return super()._sure_room() - self._drafts
 
     def _blocks_needed(self) -> int:
         """Blocks that the next verify step takes."""

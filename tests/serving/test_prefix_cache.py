@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from reference_cache import Blocks
 from replica_runs import ENGINES, Fixed, Times, Watched, conserved, equal
 
+from archsim.serving.block_runs import block_runs
 from archsim.serving.cache import BlockCache, Cache
 from archsim.serving.engine import Replica
 from archsim.serving.load import Prompts
@@ -256,3 +257,31 @@ def test_a_tree_gives_up_whole_runs_and_keeps_one_copy() -> None:
             both.release(request, 40, 40)
         assert both.free == both.total and both.prefix(0, 40) == 32
     assert left == {PrefixCache: 32, RadixCache: 0}
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 3), st.integers(0, 4), st.integers(0, 7)),
+                min_size=2, max_size=14),
+       ENGINES, st.sampled_from([0.0, 7.0]))  # fmt: skip
+@settings(max_examples=80, deadline=None)
+def test_blocks_of_a_trace_that_always_stand_together_are_one_run(
+    said: list[tuple[int, int, int, int]], e: dict[str, int], apart: float
+) -> None:
+    """A run for each recorded block gives the same hits, times and preemptions. A prompt goes along with an earlier one
+    for some blocks, then alone, and ends with tokens of no block or within one.
+    """
+    size, blocks, lengths, runs = 8, list[tuple[int, ...]](), [], []
+    for index, (like, common, own, rest) in enumerate(said):
+        before = blocks[like % index] if index else ()
+        blocks.append((*before[: min(common, len(before))], *(100 * index + i for i in range(own + 1))))
+        lengths.append(size * len(blocks[-1]) + (rest if rest < 4 else -rest))
+    joined, single = block_runs(blocks, lengths, size), list[list[tuple[int, int]]]()
+    for own, prompt in zip(blocks, lengths, strict=True):
+        single.append([(block, min(size, prompt - size * at)) for at, block in enumerate(own)])
+        single[-1] += [(-1, prompt - size * len(own))] * (prompt > size * len(own))
+    assert sum(map(len, joined)) < sum(map(len, single)) or max(own for _, _, own, _ in said) == 0
+    total = max(e["blocks"] // 2, 2 + max(lengths) // e["block"] + 4)
+    policy = Policy(max_seqs=e["max_seqs"], budget=e["budget"], ahead=int(e["ahead"]))
+    for prompts in (joined, single):
+        cache = PrefixCache(total * e["block"], e["block"], lengths, Prompts(runs=prompts, answers=[-1] * len(prompts)))
+        runs.append(served(policy, cache, lengths, [5] * len(said), [apart * i for i in range(len(said))])[0])
+    assert equal(*runs) and list(runs[0].prefix_hit) == list(runs[1].prefix_hit)
