@@ -116,6 +116,7 @@ class Attention(AttentionSpec):
         "global_projections": "windows", "kv_from": "cache_sharing", "keys_as_values": "keys_as_values",
         "gate": "attention_gate", "inner_norm": "norm_place",
     }  # fmt: skip
+    axis_fields = {"H": "d_head", "Hv": "d_head"}
 
     @model_validator(mode="after")
     def _heads(self) -> Attention:

@@ -7,7 +7,7 @@ A block is one class that states its facts; every command reads them from there.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from functools import lru_cache
 from typing import Annotated, ClassVar, Literal, NamedTuple
@@ -91,9 +91,13 @@ NO_POSITION = Position.model_construct()
 
 
 class BlockSpec(Spec):
-    """A part of a layer that takes tokens of the model's width and returns as many."""
+    """A part of a layer that takes tokens of the model's width and returns as many.
+
+    axis_fields: axis of its weights in the graph -> the field that holds its size, for drawings.
+    """
 
     kind: str
+    axis_fields: ClassVar[Mapping[str, str]] = {}
 
     @property
     def label(self) -> str:

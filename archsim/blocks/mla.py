@@ -77,6 +77,7 @@ class Mla(AttentionSpec):
     words = {"bias": "q/k/v"}
     absent = {"q_rank": None, "indexer": None}
     kind_decision = "latent"
+    axis_fields = {"Q": "q_rank", "L": "kv_rank", "Hn": "d_nope", "Hr": "d_rope", "Hv": "d_v"}
     caches_heads = False
     rotated = "d_rope"
 

@@ -31,6 +31,9 @@ def compare(
     kv_cache_dtype: o.KvDtype = None,
     engine: o.Engine = o.DEFAULT_ENGINE,
     set_: p.ChangesOfOthers = None,
+    svg: p.Svg = None,
+    theme: o.Themed = o.Theme.auto,
+    force: o.Force = False,
     json: o.AsJson = False,
     format: p.Format = p.PageLayout.table,
     no_color: o.NoColor = False,
@@ -48,7 +51,8 @@ def compare(
             "no device to compare on",
             hints=("`--hw h100` or several, `--hw h100,h200`", "`archsim diff A B` needs no device"),
         )
-
+    if svg is not None:
+        output.check_drawing(svg, force=force)
     asked: CompareOptions = {
         "devices": devices, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "batch": batch, "input_len": input_len,
         "output_len": output_len, "weights": weights, "kv_cache_dtype": kv_cache_dtype, "engine": engine,
@@ -59,6 +63,11 @@ def compare(
     from archsim.render.pages import compare as pages
     from archsim.render.pages.compare import rows
 
+    if svg is not None:
+        from archsim.render.drawing.figure import models_svg
+
+        output.write_drawing(svg, lambda: models_svg([c.model for c in answer.candidates], theme.value), force=force)
+        return
     p.emit(
         answer,
         p.PageLayout.json if json else format,

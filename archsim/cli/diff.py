@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from archsim.cli import options as o
+from archsim.cli import output
 from archsim.cli.option_sets import pair as p
 
 ExitCode = Annotated[bool, typer.Option("--exit-code", help="Exit with 1 where the architectures differ.")]
@@ -20,6 +21,9 @@ def diff(
     set_: p.ChangesOfSecond = None,
     set_from: p.ChangesOfFirst = None,
     exit_code: ExitCode = False,
+    svg: p.Svg = None,
+    theme: o.Themed = o.Theme.auto,
+    force: o.Force = False,
     json: o.AsJson = False,
     format: p.Format = p.PageLayout.table,
     no_color: o.NoColor = False,
@@ -30,18 +34,25 @@ def diff(
     """
     from archsim import api
 
+    if svg is not None:
+        output.check_drawing(svg, force=force)
     changes = (*(set_from or ()), *(set_ or ()))
     answer = api.diff(
         a, b, context_len=context_len, weights=weights, set=tuple(set_ or ()), set_from=tuple(set_from or ())
     )
     from archsim.render.pages import diff as pages
 
-    p.emit(
-        answer,
-        p.PageLayout.json if json else format,
-        no_color,
-        lambda: pages.page(answer, changes=changes),
-        lambda: pages.rows(answer),
-    )
+    if svg is not None:
+        from archsim.render.drawing.figure import models_svg
+
+        output.write_drawing(svg, lambda: models_svg([answer.a, answer.b], theme.value), force=force)
+    else:
+        p.emit(
+            answer,
+            p.PageLayout.json if json else format,
+            no_color,
+            lambda: pages.page(answer, changes=changes),
+            lambda: pages.rows(answer),
+        )
     if exit_code and not answer.same:
         raise typer.Exit(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -155,6 +156,22 @@ KvDtype = Annotated[
 Changes = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of the spec, such as attention.n_kv_heads=4."),
+]
+
+
+class Theme(StrEnum):
+    """Colours of a drawing."""
+
+    auto = "auto"
+    light = "light"
+    dark = "dark"
+
+
+Svg = Annotated[
+    Path | None, typer.Option("--svg", metavar="FILE", help="Draw the architecture into an SVG file; `-`: to stdout.")
+]
+Themed = Annotated[
+    Theme, typer.Option("--theme", help="Colours of --svg: `auto` follows the reader's system; paper is always light.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Short for --format json.")]

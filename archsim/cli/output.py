@@ -12,6 +12,7 @@ from archsim.base.json_types import JsonObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
 
     from archsim.base.errors import ArchsimError
     from archsim.base.notes import Note
@@ -140,3 +141,28 @@ def use_colour(stream: TextIO, no_color: bool = False) -> bool:
 def _plain(value: object) -> Any:
     """What json does not know: tuples are lists already; paths and the like are text."""
     return value.item() if hasattr(value, "item") else str(value)
+
+
+STDOUT = "-"
+"""The file name that stands for stdout."""
+
+
+def check_drawing(path: Path, *, force: bool) -> None:
+    """Refuses a place where no drawing may be written, before the work for it is done."""
+    from archsim.base.output_file import check_output
+
+    if str(path) != STDOUT:
+        check_output(path, force=force)
+
+
+def write_drawing(path: Path, svg: Callable[[], str], *, force: bool) -> None:
+    """Write a drawing and say where it is; `-` writes it to stdout."""
+    from archsim.base.output_file import write_text
+
+    check_drawing(path, force=force)
+    text = svg()
+    if str(path) == STDOUT:
+        emit(text)
+        return
+    write_text(path, text, force=force)
+    emit(f"{path}: {len(text.encode()):,} bytes\n")

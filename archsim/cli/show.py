@@ -26,14 +26,23 @@ def show(
     ],
     kind: Annotated[Kind | None, typer.Option(help="What NAME is, where it could be several things.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Print the YAML file as it is.")] = False,
+    svg: o.Svg = None,
+    theme: o.Themed = o.Theme.auto,
+    force: o.Force = False,
     json: o.AsJson = False,
     format: o.Format = o.Layout.table,
     no_color: o.NoColor = False,
 ) -> None:
-    """One model, device, format or engine, with the file it comes from and its sources."""
+    """One model, device, format or engine, with the file it comes from and its sources.
+
+    With --svg a model is drawn: its layers, what is inside their blocks, parameters and shares of FLOP.
+    """
     from archsim.render.pages import show as show_page
 
     found = show_page.find(name, kind.value if kind else None)
+    if svg is not None:
+        output.write_drawing(svg, lambda: show_page.drawing(found, theme.value), force=force)
+        return
     if raw:
         output.emit(found.text())
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -64,6 +65,11 @@ FormatsOfBoth = Annotated[
         "--weights", "--quantization", "--quant", metavar="FMT[,FMT]", autocompletion=o.formats,
         help="Weight format of both models, or of the first and of the second. Default: the checkpoint's own.",
     ),
+]  # fmt: skip
+Svg = Annotated[
+    Path | None,
+    typer.Option("--svg", metavar="FILE", help="Draw the architectures side by side into an SVG file, with a ≠ where "
+                 "they differ; `-`: to stdout."),
 ]  # fmt: skip
 Format = Annotated[PageLayout, typer.Option("--format", help="What the answer is written as.")]
 

@@ -76,6 +76,7 @@ STEPS = "every second step of the controls"
 
 SAVINGS = (
     Saving("the table of all kernels", _details("long kernels")),
+    Saving("what is inside the blocks of the architectures", _details("long inside")),
     Saving("the steps from each architecture to the next", _details("stretch long")),
     Saving("kernels on the rooflines that take less than 1 % of their phase", _without('<g class="slight">.*?</g>')),
     Saving("the estimates as JSON, which `archsim report --json` gives", _details("long estimates")),
@@ -84,7 +85,7 @@ SAVINGS = (
     Saving("the words of single marks", _without("<title>.*?</title>")),
     Saving(STEPS, _thin),
     Saving(STEPS, _thin),
-    Saving("the rooflines", _no_rooflines),
     Saving("the drawings of the architectures", _without('<div class="plans">.*?</div>')),
+    Saving("the rooflines", _no_rooflines),
 )
 """What is left out, in this order, until a file is small enough."""

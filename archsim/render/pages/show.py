@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from archsim.base.diagnostics import inert, quote
-from archsim.base.errors import NoSuchName, UnknownName, did_you_mean
+from archsim.base.errors import NoSuchName, UnknownName, UsageError, did_you_mean
 from archsim.base.input_file import read_input
 from archsim.base.json_types import JsonObject
 from archsim.base.units import format_bytes, format_rate
@@ -18,6 +18,7 @@ from archsim.spec.loader import read
 
 if TYPE_CHECKING:
     from archsim.engines.names import EngineChoice
+    from archsim.render.drawing.palette import Theme
     from archsim.spec.format import FormatSpec
 
 DocumentKind = Literal["model", "hw", "format", "engine"]
@@ -116,6 +117,17 @@ def document(found: NamedDocument) -> JsonObject:
         "document": model.model_dump(mode="json", exclude_unset=True),
     }
     return data | {"sources": [source.model_dump(mode="json") for source in model.sources]} | _place(found)
+
+
+def drawing(found: NamedDocument, theme: Theme) -> str:
+    """A model as an SVG file. Raises UsageError for what is no model."""
+    if found.kind != "model":
+        noun = {"hw": "a device", "format": "a format", "engine": "an engine"}[found.kind]
+        raise UsageError(f"`--svg` draws models, and {quote(found.name)} is {noun}")
+    from archsim.importers.opening import load_model
+    from archsim.render.drawing.figure import model_svg
+
+    return model_svg(load_model(found.name), theme)
 
 
 def is_system(found: NamedDocument) -> bool:

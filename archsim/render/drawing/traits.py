@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from archsim.blocks.block import BlockSpec
+from archsim.blocks.block import AttentionSpec, BlockSpec, FfnSpec
 from archsim.blocks.dispatch import Spec
 from archsim.blocks.layer import Layer, count_layers
 from archsim.blocks.norm import Norm
 from archsim.render.html.markup import name_of
-from archsim.spec.model import Model
+from archsim.spec.model import Embedding, Model
 
 WORDS = {
     "n_heads": "query heads", "n_kv_heads": "KV heads", "d_head": "head_dim", "d_head_v": "v_head_dim",
     "d_ff": "intermediate size", "q_rank": "q_lora_rank", "kv_rank": "kv_lora_rank", "d_nope": "qk_nope_head_dim",
     "d_rope": "qk_rope_head_dim", "d_v": "v_head_dim", "n_experts": "experts", "top_k": "experts per token",
-    "qk_norm": "QK norm", "d_state": "state size", "d_conv": "convolution width",
+    "qk_norm": "QK norm", "n_key_heads": "key heads", "n_value_heads": "value heads", "d_key": "key head_dim",
+    "d_value": "value head_dim", "n_groups": "groups", "d_state": "state size", "d_conv": "convolution width",
 }  # fmt: skip
 """Fields in the words of papers and of `config.json`; others are said with spaces for underscores."""
 
@@ -50,18 +51,21 @@ def boxes(model: Model) -> list[Box]:
     found = []
     if model.encoder is not None:
         layers = list(_stack(model.encoder.layers, 0, "encoder "))
-        found += [Box(role="encoder", title="Encoder", kind="end"), *layers]
-    found += [Box(role="embedding", title="Embedding", lines=tuple(_embedding(model)), kind="end")]
+        inner = tuple(embedding_lines(model, model.encoder.embedding or Embedding()))
+        found += [Box(role="encoder embedding", title="Encoder embedding", lines=inner, kind="end"), *layers]
+    found += [
+        Box(role="embedding", title="Embedding", lines=tuple(embedding_lines(model, model.embedding)), kind="end")
+    ]
     found += _stack(model.layers, 0, "")
     if model.final_norm is not None:
-        found.append(_norm("final norm", model.final_norm, 0))
-    found.append(Box(role="output", title=_output(model), kind="end"))
+        found.append(norm_box("final norm", model.final_norm, 0))
+    found.append(Box(role="output", title=output_title(model), kind="end"))
     return found
 
 
-def _embedding(model: Model) -> Iterator[str]:
-    yield f"{model.vocab_size:,} tokens × {model.d_model:,}"
-    embedding = model.embedding
+def embedding_lines(model: Model, embedding: Embedding) -> Iterator[str]:
+    """The input side of a stack."""
+    yield f"{model.vocab_size:,} tokens × {embedding.factor or model.d_model:,}"
     if embedding.positions is not None:
         yield f"{embedding.positions.kind} positions"
     for name in ("norm", "scale", "factor", "token_types", "per_layer"):
@@ -69,7 +73,8 @@ def _embedding(model: Model) -> Iterator[str]:
             yield _line(name, getattr(embedding, name))
 
 
-def _output(model: Model) -> str:
+def output_title(model: Model) -> str:
+    """The output side."""
     if model.head is None:
         return "Pooler" if model.pooler else "Output: hidden states"
     return "Output head, tied" if model.head.tied else "Output head, untied"
@@ -84,14 +89,15 @@ def _stack(layers: Sequence[Layer], depth: int, side: str) -> Iterator[Box]:
             return
         own = name_of(layer.name, 24) if layer.name else "group" if layer.layers else "layer"
         what = f"{layer.repeat:,} × {own}" if layer.repeat > 1 else own
-        yield Box(role=f"{side}layers", title=f"{what}{_wiring(layer)}", depth=depth, opens=True)
+        yield Box(role=f"{side}layers", title=f"{what}{wiring(layer)}", depth=depth, opens=True)
         if layer.layers is not None:
             yield from _stack(layer.layers, depth + 1, side)
         else:
             yield from _leaf(layer, depth + 1, side)
 
 
-def _wiring(layer: Layer) -> str:
+def wiring(layer: Layer) -> str:
+    """How the blocks of a layer are joined to the stream, in brackets; empty for the usual way."""
     words = {"post": "post-norm", "post_inside": "post-norm inside the residual", "pre+post": "pre- and post-norm",
              "residual_after_norm": "residual taken after the norm"}  # fmt: skip
     found = words.get(layer.placement, "")
@@ -102,7 +108,7 @@ def _wiring(layer: Layer) -> str:
 
 def _leaf(layer: Layer, depth: int, side: str) -> Iterator[Box]:
     """One layer: norms, blocks, and where they join the stream."""
-    norm = None if layer.norm is None else _norm(f"{side}norm", layer.norm, depth)
+    norm = None if layer.norm is None else norm_box(f"{side}norm", layer.norm, depth)
     before, behind = layer.placement in ("pre", "pre+post", "residual_after_norm"), layer.placement == "post"
     if layer.parallel and norm is not None:
         yield norm
@@ -113,7 +119,7 @@ def _leaf(layer: Layer, depth: int, side: str) -> Iterator[Box]:
         bare = part == "attention" and layer.attention_norm is False
         if norm is not None and before and not layer.parallel and not bare:
             yield norm
-        yield _block(f"{side}{part.replace('_', ' ')}", block, depth)
+        yield part_box(f"{side}{part.replace('_', ' ')}", block, depth)
         if norm is not None and layer.placement in ("post_inside", "pre+post") and not layer.parallel:
             yield norm
         if not layer.parallel:
@@ -124,12 +130,14 @@ def _leaf(layer: Layer, depth: int, side: str) -> Iterator[Box]:
         yield Box(role="join", title="both added", kind="join", depth=depth)
 
 
-def _norm(role: str, norm: Norm, depth: int) -> Box:
+def norm_box(role: str, norm: Norm, depth: int) -> Box:
+    """A norm."""
     title = norm.names(norm.kind).title + ("" if norm.affine else ", no weights")
     return Box(role=role, title=title, kind="norm", depth=depth)
 
 
-def _block(role: str, block: BlockSpec, depth: int) -> Box:
+def part_box(role: str, block: BlockSpec, depth: int) -> Box:
+    """A block of a layer: its title, and a line for each field that the spec sets."""
     return Box(role=role, title=block.names(block.kind).title, lines=tuple(lines_of(block)),
                kind=role.rsplit(" ", 1)[-1], depth=depth)  # fmt: skip
 
@@ -140,21 +148,30 @@ def lines_of(block: Spec) -> list[str]:
     for key in sorted(block.model_fields_set - set(QUIET), key=list(type(block).model_fields).index):
         value = getattr(block, key)
         if value is not None and value is not False:
-            found.append(_line(key, value))
+            found.append(_line(key, value, _words(block, key)))
     return found
 
 
-def _line(key: str, value: object) -> str:
-    words = WORDS.get(key, key.replace("_", " "))
+def _words(block: Spec, key: str) -> str:
+    """What a field is called in a block; empty where it is called the same in all."""
+    if key == "n_heads" and not isinstance(block, AttentionSpec):
+        return "heads"
+    return "keys per query" if key == "top_k" and not isinstance(block, FfnSpec) else ""
+
+
+def _line(key: str, value: object, words: str = "") -> str:
+    words = words or WORDS.get(key, key.replace("_", " "))
     if value is True:
         return words
     if isinstance(value, Spec):
         inner = [str(getattr(value, "kind", ""))] if getattr(value, "kind", "") else []
-        return name_of(f"{words}: {', '.join([*inner, *lines_of(value)])}", 120)
+        return name_of(f"{words}: {', '.join([*inner, *lines_of(value)])}", 240)
     if isinstance(value, float) and value == int(value) and abs(value) < 1e15:
         value = int(value)
+    if isinstance(value, float):
+        return f"{words} {value:.4g}"
     if isinstance(value, int):
-        return f"{value:,} {words}" if words.split()[-1].endswith(("s", "token")) else f"{words} {value:,}"
+        return f"{value:,} {words}" if words.split()[-1].endswith(("s", "token", "query")) else f"{words} {value:,}"
     return name_of(f"{words} {value}", 120)
 
 
@@ -182,3 +199,11 @@ def news(before: Model, model: Model) -> set[tuple[str, str]]:
 
 def _lines(model: Model) -> set[tuple[str, str]]:
     return {(role, line) for role, lines in facets(model).items() for line in lines}
+
+
+def marks_of(models: Sequence[Model]) -> list[set[tuple[str, str]]]:
+    """The (role, line) pairs that are marked in each drawing: of two, what the other does not have, on both sides; of
+    more, what the drawing before does not have."""
+    if len(models) < 3:
+        return [differing(models)] * len(models) if models else []
+    return [news(models[i - 1], model) if i else set() for i, model in enumerate(models)]

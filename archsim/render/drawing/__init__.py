@@ -1,0 +1,1 @@
+"""Architectures as SVG pictures, made of the spec and its op graph alone."""
