@@ -76,6 +76,7 @@ class EstimateArguments(PlanArguments, Calibrations, total=False):
     concurrency: int | None  # also the steady state of so many requests in flight
     cached_input: int  # 0; with `concurrency`, tokens of each prompt that a prefix cache holds
     image: str | None  # images of each request, as "1024x768x2"
+    without: str | Collection[str]  # vision and audio towers that the engine does not load
     objective: Literal["latency", "throughput"] | None  # "latency"; what plans on equally many devices are ranked by
 
 
@@ -93,6 +94,7 @@ class FitArguments(PlanArguments, total=False):
     block_size: int | None
     enforce_eager: bool  # False
     parts: Collection[str]
+    without: str | Collection[str]  # vision and audio towers that the engine does not load
     max_loras: int  # 0
     max_lora_rank: int  # 16
     n_gpu_layers: int | None

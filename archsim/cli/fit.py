@@ -50,6 +50,7 @@ def fit(
     max_loras: f.Loras = 0,
     max_lora_rank: f.LoraRank = 16,
     with_: f.Parts = "",
+    without: o.Without = "",
     check: f.Check = False,
     set_: o.Changes = None,
     json: o.AsJson = False,

@@ -140,6 +140,9 @@ Image = Annotated[
         "--image", metavar="WxH[xN]", help="Images of each request, in pixels: 1024x768, or 1024x768x4 for four."
     ),
 ]
+Without = Annotated[
+    str, typer.Option("--without", metavar="TOWER,...", help="Encoders that are not in memory: vision, audio.")
+]
 OutputLen = Annotated[
     int, typer.Option("--output-len", "--osl", parser=tokens, metavar="N", help="Tokens to generate; 1k means x 1024.")
 ]

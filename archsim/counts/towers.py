@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from archsim.base.diagnostics import shorten
+from archsim.base.diagnostics import quote, shorten
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note
+from archsim.base.number import ceil_div
 from archsim.base.units import format_bytes
+from archsim.blocks.layer import count_layers, walk_layers
+from archsim.blocks.stage import ConvStage, LayersStage, PatchesStage
 from archsim.counts.formats import Formats
 from archsim.counts.graph_counts import params
 from archsim.graph.step import Step
@@ -19,6 +22,19 @@ SHOWN = 12
 
 ONE = Step.of(1, 64)
 """A step that any encoder can run: parameters are the same in all."""
+
+
+NAMES = ("vision", "audio")
+
+
+def checked_towers(names: str | Collection[str]) -> tuple[str, ...]:
+    """Towers of `--without`, a list or comma-separated. Raises UsageError for another name."""
+    given = names.split(",") if isinstance(names, str) else names
+    asked = [name.strip().lower() for name in given if name.strip()]
+    for name in asked:
+        if name not in NAMES:
+            raise UsageError(f"no tower {quote(name)}", hints=(f"known: {', '.join(NAMES)}",))
+    return tuple(asked)
 
 
 def tower_size(tower: Tower) -> int | None:
@@ -45,6 +61,66 @@ def counted_towers(model: Model, parts: Collection[str]) -> dict[str, int]:
                 raise UsageError(f"the size of the {name} tower of {model.name} is not known", hints=(hint,))
             found[name] = size
     return found
+
+
+def loaded_towers(model: Model, parts: Collection[str], without: Collection[str], usual: bool) -> tuple[Tower, ...]:
+    """The towers that an engine holds in memory. parts: those asked for. without: those left out. usual: whether the
+    engine loads the others, of which the size must be known. Raises UsageError for one that is asked for and whose size
+    is not known.
+    """
+    asked = counted_towers(model, parts)
+    return tuple(
+        tower
+        for tower in model.towers
+        if tower.name not in without and (tower.name in asked or (usual and tower_size(tower) is not None))
+    )
+
+
+def tower_bytes_per_device(tower: Tower, formats: Formats, tp: int) -> int:
+    """Bytes of a tower's weights on each of the devices that share it."""
+    return int(ceil_div(formats.tower_bytes(tower_size(tower) or 0), tower_tp(tower, tp)))
+
+
+def tower_tp(tower: Tower, tp: int) -> int:
+    """Devices that share a tower: those of the plan where they divide its heads, else each holds it whole."""
+    layers = [layer for stage in tower.stages for layer in walk_layers(getattr(stage, "layers", ()))]
+    heads = {layer.attention.n_heads for layer in layers if layer.attention is not None}
+    return tp if all(n % tp == 0 for n in heads) else 1
+
+
+def tower_depth(tower: Tower) -> tuple[int, int]:
+    """Layers of a tower, and their width; of an opaque one those of the ViT-L/14 that most had."""
+    stacks = [stage for stage in tower.stages if isinstance(stage, LayersStage)]
+    first = next((stage for stage in tower.stages if isinstance(stage, PatchesStage | ConvStage)), None)
+    if not stacks or first is None:
+        return 24, 1024
+    return sum(count_layers(stage.layers) for stage in stacks), int(first.d)
+
+
+def towers_in_memory(
+    model: Model, formats: Formats, loaded: Collection[Tower], without: Collection[str] = ()
+) -> tuple[Note, ...]:
+    """Says which towers the memory holds and which it does not, and which keys of the config no figure depends on."""
+    notes: list[Note] = []
+    if loaded:
+        sizes = " and ".join(
+            f"the {t.name} tower ({format_bytes(formats.tower_bytes(tower_size(t) or 0))})" for t in loaded
+        )
+        names = ",".join(t.name for t in loaded)
+        notes.append(Note("A27", f"weights in memory include {sizes}, as the engine loads it: not `--without {names}`"))
+    left = [tower for tower in model.towers if tower.name not in {t.name for t in loaded}]
+    if left:
+        words = " and ".join(_left_words(tower, formats, tower.name in without) for tower in left)
+        notes.append(Note("A29", f"memory leaves out {words}"))
+    return (*notes, *unused_keys(model))
+
+
+def _left_words(tower: Tower, formats: Formats, unwanted: bool) -> str:
+    size = tower_size(tower)
+    if size is None:
+        return f"the {tower.name} tower, whose size is not known" + (f" ({tower.note})" if tower.note else "")
+    why = "`--without`" if unwanted else f"in a file of its own, which `fit --with {tower.name}` counts"
+    return f"the {tower.name} tower ({format_bytes(formats.tower_bytes(size))}; {why})"
 
 
 def text_part_only(model: Model, formats: Formats, parts: Collection[str] = ()) -> tuple[Note, ...]:
@@ -83,4 +159,4 @@ def _words(tower: Tower, formats: Formats) -> str:
     if held is None:
         return f"{article} {name} tower of unknown size" + (f" ({tower.note})" if tower.note else "")
     size = format_bytes(formats.tower_bytes(held))
-    return f"{article} {name} tower of {held:,} parameters ({size}; `--with {name}` of count and fit)"
+    return f"{article} {name} tower of {held:,} parameters ({size}; `--with {name}` counts it)"

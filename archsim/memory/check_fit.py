@@ -12,7 +12,7 @@ from archsim.base.units import format_bytes
 from archsim.counts.count import step_for
 from archsim.counts.engine_formats import engine_for
 from archsim.counts.formats import Formats, choose_formats
-from archsim.counts.towers import text_part_only
+from archsim.counts.towers import tower_bytes_per_device, towers_in_memory
 from archsim.counts.workload import Workload
 from archsim.engines.names import DEFAULT_ENGINE, EngineChoice, choose_engine
 from archsim.memory.engine_memory import (
@@ -30,7 +30,7 @@ from archsim.memory.plan_search import PlanSearch
 from archsim.memory.tensors import pipeline_stages
 from archsim.spec.hardware import Hardware
 from archsim.spec.lower import lower
-from archsim.spec.model import Model
+from archsim.spec.model import Model, Tower
 from archsim.spec.parallelism import Plan
 from archsim.timing.device import DeviceRates
 
@@ -101,7 +101,8 @@ class Fit(Tabular):
     """Whether it fits. All bytes are of one device, that of the stage that holds fewest tokens.
 
     length: max_model_len asked for. longest: tokens of the longest request that fits; None where memory sets no limit.
-    seqs, batched_tokens: of one step at most. load_peak: bytes while weights are loaded.
+    seqs, batched_tokens: of one step at most. towers: vision and audio encoders in memory. load_peak: bytes while
+    weights are loaded.
     """
 
     __repr__ = Tabular.__repr__
@@ -119,6 +120,7 @@ class Fit(Tabular):
     batched_tokens: int
     seqs: int
     offload: Offload | None
+    towers: tuple[Tower, ...] = ()
     load_peak: int = 0
     assumptions: tuple[Note, ...] = ()
     warnings: tuple[Note, ...] = ()
@@ -221,7 +223,9 @@ class Fit(Tabular):
         b = self.budget
         return {
             "capacity_bytes": b.capacity, "visible_bytes": b.visible, "budget_bytes": b.limit,
-            "weights_bytes": b.weights, "layout_bytes": b.layout, "extra_bytes": b.extra,
+            "weights_bytes": b.weights,
+            "towers": {t.name: tower_bytes_per_device(t, self.formats, self.plan.tp) for t in self.towers},
+            "layout_bytes": b.layout, "extra_bytes": b.extra,
             "activation_bytes": b.activations, "cuda_graph_bytes": b.graphs,
             "cuda_graphs_in_budget": b.graphs_inside, "non_torch_bytes": b.non_torch,
             "kv_cache_bytes": self.kv_cache_bytes, "available_kv_bytes": b.room,
@@ -262,9 +266,10 @@ def check_fit(model: Model, hardware: Hardware, request: FitRequest) -> Fit:
         model=model, hardware=hardware, plan=plan, formats=formats, engine=engine, settings=request.settings,
         memory=held, batch=request.batch, length=length, longest=memory.longest(plan),
         batched_tokens=tensors.tokens, seqs=tensors.seqs, load_peak=peak,
-        offload=_offload(memory, plan, load),
+        offload=_offload(memory, plan, load), towers=tensors.towers,
         assumptions=(
-            *runs_on.assumptions, *text_part_only(model, formats, settings.parts), *formats.assumptions,
+            *runs_on.assumptions, *towers_in_memory(model, formats, tensors.towers, settings.without),
+            *formats.assumptions,
             *_assumptions(request, memory, plan),
         ),
         warnings=(*_warnings(memory, length, held.division, peak), *runs_on.warnings),
@@ -328,9 +333,6 @@ def _assumptions(request: FitRequest, memory: EngineMemoryModel, plan: Plan) -> 
         yield Note("A25", text)
     if plan.dp > 1:
         yield Note("A26", "tokens and concurrency are those of one attention replica")
-    if s.parts:
-        text = f"with {', '.join(s.parts)}: opaque towers in the default format, cut over the ranks"
-        yield Note("A27", text)
 
 
 def _warnings(memory: EngineMemoryModel, length: int, division: EngineMemory, peak: int) -> Iterator[Note]:

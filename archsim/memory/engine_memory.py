@@ -18,13 +18,14 @@ from archsim.counts import graph_counts as c
 from archsim.counts.count import step_for
 from archsim.counts.formats import Formats, cache_format
 from archsim.counts.step_graphs import StepGraphs, rank_mesh
-from archsim.counts.towers import counted_towers
+from archsim.counts.towers import loaded_towers, tower_bytes_per_device
 from archsim.counts.workload import Workload, WorkloadSteps
 from archsim.engines.names import EngineChoice
 from archsim.graph.graph import Block
 from archsim.graph.passes.shard import shard
 from archsim.graph.tensor import nbytes
 from archsim.memory.activations import PrefillActivations, step_bytes
+from archsim.memory.encoders import EncoderStep, encoder_share, largest_encoder_step
 from archsim.memory.engine_rules import EngineMemory, engine_memory, limits_of
 from archsim.memory.kv_cache import (
     LONGEST,
@@ -38,7 +39,7 @@ from archsim.memory.offload import OffloadRequest, host_split
 from archsim.memory.tensors import PipelineStage, layers_of, pipeline_stages
 from archsim.spec.hardware import Hardware
 from archsim.spec.lower import lower
-from archsim.spec.model import Model
+from archsim.spec.model import Model, Tower
 from archsim.spec.parallelism import Plan
 
 TIGHT = 0.10
@@ -54,7 +55,8 @@ Verdict = Literal["FITS", "TIGHT", "NO"]
 class Settings:
     """How the engine is run. Numbers of tokens and sequences; fractions of memory; None: the engine's default.
 
-    parts: optional modules to load. n_gpu_layers: layers on the device, the rest in host memory; cpu_moe: routed
+    parts: optional modules to load. without: vision and audio towers that are not loaded.
+    n_gpu_layers: layers on the device, the rest in host memory; cpu_moe: routed
     experts in host memory, n_cpu_moe: those of the first layers. cache_type_k, cache_type_v: formats of keys and of
     values, where they differ. host_bandwidth: B/s.
     """
@@ -67,6 +69,7 @@ class Settings:
     block_size: int | None = None
     enforce_eager: bool = False
     parts: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
     max_loras: int = 0
     max_lora_rank: int = 16
     n_gpu_layers: int | None = None
@@ -214,6 +217,7 @@ class EngineTensors:
         self._whole: dict[tuple[int, Num], Block] = {}
         self._ranks: dict[tuple[int, int, int], Block] = {}
         self._stages: dict[Plan, tuple[PipelineStage, ...]] = {}
+        self._encoders: dict[int, EncoderStep | None] = {}
 
     @cached_property
     def tokens(self) -> int:
@@ -229,6 +233,12 @@ class EngineTensors:
     def seqs_limit(self) -> int | None:
         """Sequences that the engine runs at once on one attention replica; None where it states no limit."""
         return self.settings.max_num_seqs or limits_of(self.rules, self.hardware).seqs
+
+    @cached_property
+    def towers(self) -> tuple[Tower, ...]:
+        """Vision and audio encoders that the engine holds in memory."""
+        s = self.settings
+        return loaded_towers(self.model, s.parts, s.without, self.rules.memory.towers == "loaded")
 
     @cached_property
     def paging(self) -> Paging:
@@ -269,15 +279,22 @@ class EngineTensors:
             graph, rule = self.rank(plan), self.rules.parallelism.pipeline
             split = host_split(graph, self.settings.offload, self.rules, self.model)
             layers = split.here if split is not None else layers_of(graph, plan.pp, self.rules, self.model)
-            self._stages[plan] = pipeline_stages(layers, plan.pp, rule)
+            towers = sum(tower_bytes_per_device(tower, self.formats, plan.tp) for tower in self.towers)
+            self._stages[plan] = pipeline_stages(layers, plan.pp, rule, towers)
         return self._stages[plan]
 
     def extra(self, plan: Plan) -> int:
-        """Bytes of optional towers and of slots for adapters on a device."""
+        """Bytes of slots for adapters on a device."""
         s = self.settings
-        towers = sum(self.formats.tower_bytes(n) for n in counted_towers(self.model, s.parts).values())
-        extra = ceil_div(towers, plan.tp) + lora_bytes(self.rank(plan), s.max_loras, s.max_lora_rank)
-        return int(ceil_div(extra, plan.pp))
+        return int(ceil_div(lora_bytes(self.rank(plan), s.max_loras, s.max_lora_rank), plan.pp))
+
+    def encoder_step(self, plan: Plan) -> EncoderStep | None:
+        """What the engine keeps free for vision encoders; None where it does not."""
+        if plan.tp not in self._encoders:
+            self._encoders[plan.tp] = largest_encoder_step(
+                self.model, self.formats, self.rules, self.towers, self.tokens, plan.tp
+            )
+        return self._encoders[plan.tp]
 
     def layout(self, plan: Plan) -> int:
         """Bytes that the engine's padded layouts add to weights on a device."""
@@ -349,8 +366,9 @@ class EngineMemoryModel:
         share = s.gpu_memory_utilization or s.mem_fraction_static
         latent = share is None and self.rules.memory.share.auto is not None and t.latent
         division = engine_memory(
-            self.rules, self.hardware, plan, share=share, tokens=t.tokens, eager=s.enforce_eager, latent=latent
-        )
+            self.rules, self.hardware, plan, share=share, tokens=t.tokens, eager=s.enforce_eager, latent=latent,
+            factor=encoder_share(self.rules, t.towers),
+        )  # fmt: skip
         return replace(division, layout=t.layout(plan), extra=t.extra(plan), activations=activations)
 
     def step_tokens(self, length: Num, requests: Num = 1) -> Num:
@@ -370,6 +388,12 @@ class EngineMemoryModel:
         t, rules = self.tensors, self.rules.memory.activations
         if rules.profile == "estimate":
             return self.prefill.on(plan)
+        step, encoders = self.step_activations(plan, length, requests), t.encoder_step(plan)
+        return step if encoders is None else maximum(encoders.inside, step + encoders.outputs)
+
+    def step_activations(self, plan: Plan, length: Num, requests: Num = 1) -> Num:
+        """Bytes of the language model's largest step."""
+        t, rules = self.tensors, self.rules.memory.activations
         tokens = self.step_tokens(length, requests)
         key = plan.tp, plan.dp, plan.ep
         if rules.profile == "chunk" and key in self._step_bytes:

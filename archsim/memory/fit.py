@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from archsim.base.errors import InvalidPlan
 from archsim.counts.count import check_positive, checked_parts
+from archsim.counts.towers import checked_towers
 from archsim.engines.names import DEFAULT_ENGINE
 from archsim.memory.check_fit import Fit, FitRequest, check_fit
 from archsim.memory.engine_memory import Settings
@@ -39,6 +40,7 @@ def fit(
     block_size: int | None = None,
     enforce_eager: bool = False,
     parts: Collection[str] = (),
+    without: str | Collection[str] = (),
     max_loras: int = 0,
     max_lora_rank: int = 16,
     n_gpu_layers: int | None = None,
@@ -63,7 +65,8 @@ def fit(
     settings = Settings(
         max_model_len=max_model_len, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens,
         block_size=block_size, gpu_memory_utilization=gpu_memory_utilization, mem_fraction_static=mem_fraction_static,
-        enforce_eager=enforce_eager, parts=checked_parts(parts), max_loras=max_loras, max_lora_rank=max_lora_rank,
+        enforce_eager=enforce_eager, parts=checked_parts(parts), without=checked_towers(without),
+        max_loras=max_loras, max_lora_rank=max_lora_rank,
         n_gpu_layers=n_gpu_layers, cpu_moe=cpu_moe, n_cpu_moe=n_cpu_moe, cache_type_k=cache_type_k,
         cache_type_v=cache_type_v, host_bandwidth=host_bandwidth,
     )  # fmt: skip

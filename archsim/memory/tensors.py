@@ -187,15 +187,17 @@ def layers_of(graph: Block, count: int, rules: Engine, model: Model) -> Layers:
     return Layers(weights=weights, caches=caches, first=first, last=last, last_caches=rest)
 
 
-def pipeline_stages(layers: Layers, count: int, rule: str) -> tuple[PipelineStage, ...]:
-    """What the device of every stage holds; stages that hold the same are listed once. rule: as in `layer_counts`."""
+def pipeline_stages(layers: Layers, count: int, rule: str, towers: int = 0) -> tuple[PipelineStage, ...]:
+    """What the device of every stage holds; stages that hold the same are listed once. rule: as in `layer_counts`.
+    towers: bytes of vision and audio encoders, which belong to the first stage.
+    """
     found: dict[tuple[int, tuple[tuple[str, Num], ...]], PipelineStage] = {}
     at = 0
     for i, size in enumerate(layer_counts(len(layers.weights), count, rule)):
         own = [*layers.weights[at : at + size], layers.first if i == 0 else ()]
         own.append(layers.last if i == count - 1 else ())
         kept = [*layers.caches[at : at + size], layers.last_caches if i == count - 1 else ()]
-        weights = round(sum(n * sum(c.bytes for c in layer) for layer, n in _alike(own)))
+        weights = round(sum(n * sum(c.bytes for c in layer) for layer, n in _alike(own))) + (towers if i == 0 else 0)
         stage = PipelineStage(weights=weights, caches=_summed(kept))
         key = stage.weights, tuple((c.tensor.name, c.copies) for c in stage.caches)
         found[key] = replace(stage, count=found[key].count + 1) if key in found else stage

@@ -7,12 +7,12 @@ from dataclasses import replace
 from archsim.base.data_class import dataclass
 from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note
-from archsim.blocks.layer import walk_layers
 from archsim.counts.formats import choose_formats
 from archsim.counts.images import ImageWork
+from archsim.counts.towers import tower_tp
 from archsim.engines.overhead import EngineOverheads
 from archsim.spec.hardware import Hardware
-from archsim.spec.model import Model, Tower
+from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan
 from archsim.timing.calibration import Store
 from archsim.timing.step_pricer import StepPricer
@@ -37,7 +37,7 @@ class EncoderTime:
         cut = f"cut over {self.tp} devices" if self.tp > 1 else "whole on each device, which encodes all images"
         text = (
             f"images: {self.work.tokens:,} tokens each, which are part of the prompt; the encoder runs before the "
-            f"prefill, {cut}, all images of the batch in one step; its weights are not part of the memory"
+            f"prefill, {cut}, all images of the batch in one step"
         )
         return (Note("A48", text),)
 
@@ -49,14 +49,8 @@ def encoder_time(
     from archsim.spec.tower import TowerModel
 
     own = TowerModel.of(model, work.tower)
-    tp = plan.tp if all(heads % plan.tp == 0 for heads in _heads(work.tower)) else 1
+    tp = tower_tp(work.tower, plan.tp)
     pricer = StepPricer.of(
         own, hardware, choose_formats(own, None, None), overheads, replace(plan, tp=tp, pp=1, ep=1, dp=1), store=store
     )
     return EncoderTime(work, pricer.price(work.step(batch)).called("encoder"), tp)
-
-
-def _heads(tower: Tower) -> set[int]:
-    """Heads of the encoder's layers."""
-    layers = [layer for stage in tower.stages for layer in walk_layers(getattr(stage, "layers", ()))]
-    return {layer.attention.n_heads for layer in layers if layer.attention is not None}

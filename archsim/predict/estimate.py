@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
@@ -17,11 +17,11 @@ from archsim.counts.engine_formats import engine_for
 from archsim.counts.formats import Formats, choose_formats
 from archsim.counts.images import Images, ImageWork
 from archsim.counts.step_graphs import StepGraphs
-from archsim.counts.towers import text_part_only, tower_params
+from archsim.counts.towers import checked_towers, tower_params, towers_in_memory
 from archsim.counts.workload import Workload, WorkloadSteps, checked_workload
 from archsim.engines.names import DEFAULT_ENGINE, choose_engine
 from archsim.engines.overhead import EngineOverheads, overheads_of
-from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel, EngineTensors
+from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel, EngineTensors, Settings
 from archsim.memory.plan_search import ChosenPlan, Objective, PlanSearch, RankedPlan
 from archsim.predict.assumptions import assumed, lifted, timed_by, warned
 from archsim.predict.encoder import EncoderTime, encoder_time
@@ -137,6 +137,7 @@ def estimate(
     concurrency: int | None = None,
     cached_input: int = 0,
     image: str | None = None,
+    without: str | Collection[str] = (),
     objective: Objective | None = None,
     store: Store | None = None,
 ) -> Estimate:
@@ -147,8 +148,8 @@ def estimate(
     also the steady state of so many requests in flight, on the devices that hold the batch: the batch is then that of
     the requests that run, the others wait. cached_input: tokens of each prompt that a prefix cache holds then. image:
     size and number of the images of each request (`1024x768x2`), whose tokens are added to its prompt, and whose
-    encoder runs before. objective: what plans on equally many devices are ranked by ("latency" unless given, see
-    `Objective`). store: calibrations.
+    encoder runs before. without: vision and audio towers that the engine does not load. objective: what plans on
+    equally many devices are ranked by ("latency" unless given, see `Objective`). store: calibrations.
     Raises InvalidPlan for degrees that do not divide the model, AnswerNo when no number of devices is enough.
     """
     if concurrency is not None:
@@ -163,7 +164,8 @@ def estimate(
     given = {k: v for k, v in {"tp": tp, "pp": pp, "ep": ep, "dp": dp}.items() if v is not None}
     check_positive(**given)
     chosen = choose_engine(runs_on.engine)
-    tensors = EngineTensors(model, hardware, formats, chosen)
+    settings = Settings(without=checked_towers(without))
+    tensors = EngineTensors(model, hardware, formats, chosen, settings)
     memory = EngineMemoryModel(tensors, load, StepGraphs.shared(model, formats))
     search = PlanSearch(memory, DeviceRates(hardware), store, objective or "latency", concurrency)
     start, fixed = search.start(**given), frozenset(given)
@@ -179,7 +181,11 @@ def estimate(
         if work is not None:
             first = encoder_time(model, hardware, made.overheads, made.plan, work, made.workload.batch, calibrations)
             made = replace(made, encoder=first, assumptions=(*first.notes, *made.assumptions))
-        assumptions = (*runs_on.assumptions, *text_part_only(model, formats), *made.assumptions)
+        assumptions = (
+            *runs_on.assumptions,
+            *towers_in_memory(model, formats, tensors.towers, settings.without),
+            *made.assumptions,
+        )
         return replace(made, assumptions=assumptions, warnings=(*made.warnings, *runs_on.warnings))
 
     if concurrency is None:

@@ -13,7 +13,7 @@ from archsim.counts.count import check_positive
 from archsim.counts.engine_formats import engine_for
 from archsim.counts.formats import Formats, choose_formats
 from archsim.counts.step_graphs import StepGraphs
-from archsim.counts.towers import text_part_only
+from archsim.counts.towers import towers_in_memory
 from archsim.counts.workload import Workload
 from archsim.engines.names import DEFAULT_ENGINE, EngineChoice, choose_engine
 from archsim.engines.overhead import NO_HOST, EngineOverheads, overheads_of
@@ -405,7 +405,10 @@ def serve(model: Model, hardware: Hardware, request: ServerRequest, load: Worklo
         captured=captured_of(tensors, policy, chosen.plan), fleet=request.fleet,
         micro_batch=tensors.tokens if tensors.rules.scheduler.batching.batch_tokens else 0,  # type: ignore[union-attr]
         chosen=str(request.devices) == "auto" and not request.degrees and chosen.plan.devices > 1,
-        assumptions=(*runs_on.assumptions, *engine.notes, *text_part_only(model, formats), *formats.assumptions),
+        assumptions=(
+            *runs_on.assumptions, *engine.notes, *towers_in_memory(model, formats, tensors.towers),
+            *formats.assumptions,
+        ),
         warnings=(*runs_on.warnings, *hardware.warnings),
     )  # fmt: skip
 

@@ -145,6 +145,33 @@ class Online(EngineSection):
     peak: Literal["whole", "both", "streamed"]
 
 
+class EncoderShare(EngineSection):
+    """Factor on the engine's own memory fraction for a model with a vision encoder: `factor`, times 1 less `slope` for
+    each `layers` x `width` squared that the encoder has beyond the first, within `least` and `most`.
+    """
+
+    factor: float = Field(gt=0, le=1)
+    slope: float = 0.0
+    layers: Count = 24
+    width: Count = 1024
+    least: float = 0.0
+    most: float = 1.0
+
+    def of(self, layers: int, width: int) -> float:
+        """The factor for an encoder of so many layers of this width."""
+        beyond = layers * width**2 / (self.layers * self.width**2) - 1
+        return self.factor * max(self.least, min(self.most, 1 - self.slope * beyond))
+
+
+class Encoders(EngineSection):
+    """What is kept free for vision encoders. profiled: their step over as many images of the largest size as the tokens
+    of a step hold, and what it gives, beside the step of the language model.
+    """
+
+    profiled: bool = False
+    share: EncoderShare | None = None
+
+
 class EngineSource(EngineSection):
     """Where values come from, and the fields it vouches for."""
 
@@ -159,8 +186,9 @@ class EngineMemoryRules(EngineSection):
     bytes that the driver keeps, by vendor. windows: caches of windowed layers kept in `full`, `cut` to the window, or
     to the window and one `chunk`. latent: MLA's latent kept, or keys and values expanded (naive). states: recurrent
     states in the formats that the model defines, or all in fp32. layout: factor on weights stored in a format.
-    embedding: where the input table lives. cache_formats: the cache format that checkpoints of a weight format ask
-    for, where the engine follows them.
+    embedding: where the input table lives. towers: whether vision and audio encoders are loaded with the language
+    model, or only where they are asked for. encoders: what is kept free for those that are loaded. cache_formats: the
+    cache format that checkpoints of a weight format ask for, where the engine follows them.
     """
 
     as_: str | None = Field(default=None, alias="as")
@@ -175,6 +203,8 @@ class EngineMemoryRules(EngineSection):
     states: Literal["model", "fp32"] = "model"
     layout: dict[str, float] = Field(default_factory=dict)
     embedding: Literal["device", "host"] = "device"
+    towers: Literal["loaded", "asked"] = "loaded"
+    encoders: Encoders = Encoders.model_construct()
     online: Online | None = None
     cache_formats: dict[str, str] = Field(default_factory=dict)
 

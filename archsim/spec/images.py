@@ -32,6 +32,11 @@ class ImageRule(Spec):
             raise InvalidBlock(f"`resize: {self.resize}` needs `{wanted}`", "E104")
         return self
 
+    @property
+    def largest(self) -> int:
+        """Side of a square image that takes most tokens."""
+        return self.edge or floor(sqrt(self.max_pixels or 1))
+
     def resized(self, width: int, height: int) -> tuple[int, int]:
         """Height and width in pixels that the encoder is given."""
         if self.resize == "fixed":

@@ -16,7 +16,7 @@ from archsim.predict.what_fits import Facts, Suggestion, degrees_text, narrower_
 from archsim.render.command_line import command_line, try_section
 from archsim.render.groups import Group, by_part
 from archsim.render.page import Cell, Page, Row, Section, Style, bar, facts, percent, plural, row, spark
-from archsim.render.pages.memory_rows import runtime_parts, step_text
+from archsim.render.pages.memory_rows import runtime_parts, step_text, towers_remark
 from archsim.render.provenance import basis
 from archsim.timing.duration import Duration
 from archsim.timing.step_time import StepTime
@@ -157,7 +157,7 @@ def _memory(e: Estimate, whole: Facts) -> Section:
     m, step = e.memory, step_text(e.tensors.rules, e.tensors.tokens, e.tensors.seqs)
     kept = "KV cache" if whole.kv_per_token else "recurrent state" if whole.state_bytes else "caches"
     parts = [
-        ("weights", m.weights, ""),
+        ("weights", m.weights, towers_remark(e.model, e.tensors.towers)),
         (kept, m.kv_cache, ""),
         ("activations", m.activations, f"modelled: {step}"),
         ("runtime", m.runtime, f"modelled: {runtime_parts(m.division, e.hardware.vendor)}"),

@@ -9,7 +9,7 @@ from archsim.base.units import format_rate
 from archsim.memory.check_fit import Fit
 from archsim.render.command_line import command_line, try_section
 from archsim.render.page import Cell, Page, Row, Section, Style, bar, facts, percent, plural, row
-from archsim.render.pages.memory_rows import graphs_name, step_text
+from archsim.render.pages.memory_rows import graphs_name, step_text, towers_remark
 from archsim.render.provenance import basis
 
 MEANING = {
@@ -101,7 +101,7 @@ def _memory(f: Fit) -> Section:
     b, step = f.budget, step_text(f.engine.rules, f.batched_tokens, f.seqs)
     static, beyond = b.meaning == "static", ", beyond the budget"
     parts = [
-        ("weights", b.weights, "text part" if towers_left(f) else "exact"), ("  padded layout", b.layout, "modelled"),
+        ("weights", b.weights, weights_known(f)), ("  padded layout", b.layout, "modelled"),
         ("adapters, other parts", b.extra, "modelled"),
         ("activations", b.activations, f"modelled: {step}" + beyond * static),
         (graphs_name(f.hardware.vendor), b.graphs, "modelled" + beyond * (not b.graphs_inside or static)),
@@ -120,9 +120,9 @@ def _memory(f: Fit) -> Section:
     )  # fmt: skip
 
 
-def towers_left(f: Fit) -> bool:
-    """Whether the checkpoint holds towers that are not counted."""
-    return not set(f.model.tower_names) <= set(f.settings.parts)
+def weights_known(f: Fit) -> str:
+    """How the weights are known, and which towers are among them."""
+    return towers_remark(f.model, f.towers) or "exact"
 
 
 def _part(name: str, size: int, whole: int, note: str) -> Row:

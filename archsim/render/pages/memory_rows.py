@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from archsim.memory.engine_rules import EngineMemory
 from archsim.predict.assumptions import GRAPHS
 from archsim.render.page import plural
 from archsim.spec.engine import Engine
+from archsim.spec.model import Model, Tower
 
 
 def step_text(rules: Engine, tokens: int, seqs: int) -> str:
@@ -13,6 +16,16 @@ def step_text(rules: Engine, tokens: int, seqs: int) -> str:
     if rules.memory.activations.profile == "chunk":
         return f"a step of {tokens:,} tokens, {plural(seqs, 'sequence')}"
     return "peak of prefill"
+
+
+def towers_remark(model: Model, loaded: Collection[Tower]) -> str:
+    """What the weights in memory hold of a model with towers; nothing of one without."""
+    if not model.towers:
+        return ""
+    if not loaded:
+        return "text part"
+    names = " and ".join(tower.name for tower in loaded)
+    return f"with the {names} {'tower' if len(loaded) == 1 else 'towers'}"
 
 
 def graphs_name(vendor: str) -> str:

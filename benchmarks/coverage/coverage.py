@@ -1,0 +1,133 @@
+"""What can be opened: every default config of the installed transformers, and folders of released configs.
+
+    python benchmarks/coverage/coverage.py [--configs FOLDER ...] [--only TYPE ...] [--no-trace] [--out FILE]
+
+Parameters that the importer counts are compared with those of the class in transformers, built on the `meta` device;
+types that the importer refuses are traced. Writes a page of tables: equal, different, refused by reason. About ten
+minutes, most of them traces.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from page import page
+from reference import Classes, classes, default_config, model_types
+from rows import Row
+
+from archsim.base.errors import ArchsimError
+from archsim.base.json_types import JsonMapping
+from archsim.counts.count import count
+from archsim.importers.hf.describe import from_config
+from archsim.spec.load import model_from
+from archsim.spec.model import Model
+
+OUT = Path(__file__).parents[2] / "reports" / "coverage.md"
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--configs", nargs="*", default=[], type=Path, metavar="FOLDER")
+    parser.add_argument("--only", nargs="*", default=[], metavar="TYPE")
+    parser.add_argument("--no-trace", action="store_true")
+    parser.add_argument("--out", type=Path, default=OUT)
+    args = parser.parse_args()
+    os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+    types = args.only or model_types()
+    rows = [row_of_type(name, not args.no_trace) for name in types]
+    released = [row_of_file(path) for folder in args.configs for path in config_files(folder)]
+    for row in [*rows, *released] if args.only else released:
+        print(row)
+    print(dict(Counter(row.verdict for row in rows)), dict(Counter(row.verdict for row in released)))
+    if not args.only:
+        args.out.write_text(page(rows, released), encoding="utf-8")
+
+
+def row_of_type(name: str, traces: bool) -> Row:
+    """The default config of a model type."""
+    config, error = default_config(name)
+    if config is None:
+        return Row(name, "no default", reason=error)
+    row = compared(name, config, classes(config))
+    return row.traced(*trace(config)) if traces and row.verdict != "equal" else row
+
+
+def row_of_file(path: Path) -> Row:
+    """A released config.json."""
+    config = json.loads(path.read_text(encoding="utf-8"))
+    plain = {key: value for key, value in config.items() if key not in ("auto_map", "quantization_config")}
+    return compared(path.parent.name if path.name == "config.json" else path.stem, config, classes(plain))
+
+
+def compared(name: str, config: JsonMapping, wanted: Classes) -> Row:
+    """The importer's count beside that of the class."""
+    known = max(wanted.totals.values(), default=None)
+    try:
+        counts, whole = imported(config)
+    except ArchsimError as error:
+        return Row(name, "refused", known, reason=str(error).splitlines()[0])
+    if not wanted.totals:
+        return Row(name, "no class", None, counts[0], reason=wanted.error)
+    verdict = "equal" if any(wanted.has(n) for n in counts) else "different"
+    towers = None if whole is None else wanted.has(whole)
+    return Row(name, verdict, known, counts[0], towers)
+
+
+def imported(config: JsonMapping) -> tuple[list[int], int | None]:
+    """Parameters of the language model, also with a head for masked tokens where it has one; and with all towers."""
+    model = model_from(from_config(config))
+    parts = [(), ("mlm-head",)] if model.mlm_head is not None else [()]
+    counts = [int(count(model, parts=part).total) for part in parts]
+    return counts, whole_of(model) if model.towers else None
+
+
+def whole_of(model: Model) -> int | None:
+    """Parameters with the towers; None where the size of one is not known."""
+    try:
+        return int(count(model, parts=model.tower_names).total)
+    except ArchsimError:
+        return None
+
+
+def trace(config: JsonMapping) -> tuple[int | None, str]:
+    """Parameters that a trace of the class accounts for, or why there is none."""
+    from archsim.tracing.build import from_transformers
+    from archsim.tracing.trace import trace as traced
+
+    try:
+        module = from_transformers(config)
+        traced(module)  # refuses what does not account for every parameter
+    except ArchsimError as error:
+        return None, str(error).splitlines()[0]
+    except Exception as error:
+        return None, f"{type(error).__name__}: {error}"[:150]
+    return sum(p.numel() for p in module.net.parameters()), ""
+
+
+def config_files(folder: Path) -> Iterator[Path]:
+    """Files of a folder that hold the config of a model."""
+    for path in sorted(folder.rglob("*config.json")):
+        try:
+            held = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            continue
+        if isinstance(held, dict) and "model_type" in held:
+            yield path
+
+
+def total(rows: Iterable[Row]) -> int:
+    """Rows that an importer or a trace counts as the class does."""
+    return sum(row.counted for row in rows)
+
+
+if __name__ == "__main__":
+    main()
