@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from threading import Lock
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, cast
 
 from archsim import api
 from archsim.base.data_class import dataclass
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from archsim.base.options import EstimateOptions
 
 V = TypeVar("V")
-MOST_KEPT = 512
+MOST_KEPT = 128
 """Answers that are kept; the one that was not asked for longest goes first."""
 
 
@@ -69,6 +69,23 @@ class Kept(Generic[V]):
             while len(self._values) > self._most:
                 self._values.popitem(last=False)
         return made
+
+
+class RunOptions(TypedDict):
+    """How a load is run."""
+
+    requests: int
+    replications: int
+    expected_only: bool
+
+
+class ServerOptions(TypedDict):
+    """What serves a load."""
+
+    devices: int | str
+    weights: str | None
+    kv_cache_dtype: str | None
+    engine: str
 
 
 class Answers:
@@ -136,11 +153,25 @@ def options_of(candidate: Candidate, load: Load) -> EstimateOptions:
     return cast("EstimateOptions", {name: value for name, value in given.items() if value is not None})
 
 
-def command_of(candidate: Candidate, load: Load, model: str | None = None) -> str:
-    """The command line that answers the same. model: the file that an uploaded model is in."""
-    name = model or candidate.model
-    options = {"hw": candidate.hw, **options_of(candidate, load)}
-    if load.mode == "rate":
-        options = {name: value for name, value in options.items() if name != "batch"} | {"rate": load.rate}
-        return command_line("simulate", name, **options)
-    return command_line("estimate", name, **options)
+RUN: RunOptions = {"requests": 400, "replications": 1, "expected_only": True}
+"""How long a load is simulated for the page."""
+
+
+def server_options(candidate: Candidate) -> ServerOptions:
+    """The options of `archsim simulate` that say what serves."""
+    return {
+        "devices": candidate.devices or "auto", "weights": candidate.weights or None,
+        "kv_cache_dtype": candidate.kv_cache_dtype or None, "engine": candidate.engine,
+    }  # fmt: skip
+
+
+def command_of(candidate: Candidate, load: Load, file: str | None = None) -> str:
+    """The command line that answers the same. file: where the spec of an uploaded model is saved."""
+    model = file or candidate.model
+    if load.mode != "rate":
+        return command_line("estimate", model, **{"hw": candidate.hw, **options_of(candidate, load)})
+    lengths_of = {"input_len": load.input_len, "output_len": load.output_len}
+    asked = {"hw": candidate.hw, **server_options(candidate), "rate": load.rate, **RUN}
+    return command_line("simulate", model, **asked) + "".join(
+        f" --{name.replace('_', '-')} {value}" for name, value in lengths_of.items()
+    )

@@ -27,8 +27,8 @@ LIMITS = {"compute": "arithmetic", "memory": "memory traffic", "communication": 
 """What limits a time, in words."""
 
 EVIDENCE = {
-    "measured": "measured here", "calibrated": "fitted on this device", "transferred": "fitted on its family",
-    "datasheet": "datasheet, not fitted",
+    "measured": "times measured here", "calibrated": "times fitted on this device",
+    "transferred": "times fitted on its family", "datasheet": "times from the datasheet, not fitted",
 }  # fmt: skip
 """What stands behind an expected time."""
 
@@ -58,7 +58,8 @@ def _error(error: ArchsimError | None) -> list[Component]:
 def _figures(e: Estimate) -> list[Component]:
     notes = [*urgent(e.assumptions), *(note.text for note in e.warnings)]
     parts: list[Component] = [_fit(e), html.Dl([_figure(*row) for row in figures_of(e)], className="figures")]
-    return [*parts, *(html.P(note, className="note") for note in notes[:3])]
+    parts += [html.P(note, className="note") for note in notes[:3]]
+    return [*parts, html.P(basis_of(e), className="basis")]
 
 
 def _fit(e: Estimate) -> Component:
@@ -101,14 +102,15 @@ def figures_of(e: Estimate) -> Iterator[tuple[str, str, str]]:
             yield "Tokens/s for one user", format_rate(m["tokens_per_s_per_user"] or 0.0, ""), _limit(e.decode)
             if e.workload.batch > 1:
                 yield "Tokens/s in all", format_rate(m["tokens_per_s"] or 0.0, ""), f"batch {e.workload.batch:,}"
-    yield "Parameters", format_count(e.params_total), _active(e)
-    yield "Evidence", EVIDENCE[(e.decode or e.prefill).evidence], f"weights {e.formats.name}, cache {e.formats.kv.name}"
 
 
-def _active(e: Estimate) -> str:
-    if e.params_active == e.params_total:
-        return "all active"
-    return f"{format_count(e.params_active)} active"
+def basis_of(e: Estimate) -> str:
+    """What the figures rest on: parameters, formats, and how near the measurements are."""
+    active = "" if e.params_active == e.params_total else f", {e.params_active / 1e9:.4g} B active"
+    size = f"{e.params_total / 1e9:.4g} B parameters{active}"
+    return (
+        f"{size} · weights {e.formats.name}, cache {e.formats.kv.name} · {EVIDENCE[(e.decode or e.prefill).evidence]}"
+    )
 
 
 def _span(step: StepTime) -> str:

@@ -13,6 +13,8 @@ from flask import Flask, Response, request
 LARGEST_REQUEST = 64 * 2**10
 """Bytes of a request at most, uploads aside."""
 UPLOAD = "/upload"
+ANY_PATH = "/<path:path>"
+"""Dash's rule for paths that nothing else answers: it would give the page for all of them."""
 
 LOCAL_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
 
@@ -86,6 +88,8 @@ def _check_origin(server: Flask, known: frozenset[str]) -> None:
             return _refusal(403, "requests of other pages are refused")
         if request.method not in ("GET", "HEAD", "POST"):
             return _refusal(405, "only GET and POST")
+        if request.url_rule is None or request.url_rule.rule == ANY_PATH:
+            return _refusal(404, "no such page")
         if request.path != UPLOAD and (request.content_length or 0) > LARGEST_REQUEST:
             return _refusal(413, f"more than {LARGEST_REQUEST:,} bytes")
         return None

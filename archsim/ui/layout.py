@@ -38,8 +38,8 @@ class LoadField(NamedTuple):
 
 
 LOADS = (
-    LoadField("input-len", "Context: tokens of a prompt", Load().input_len, 1, LONGEST_CONTEXT, 52),
-    LoadField("output-len", "Tokens to generate", Load().output_len, 1, LONGEST_CONTEXT, 40),
+    LoadField("input-len", "Prompt tokens (context)", Load().input_len, 1, LONGEST_CONTEXT, 52),
+    LoadField("output-len", "Answer tokens", Load().output_len, 1, LONGEST_CONTEXT, 40),
     LoadField("batch", "Requests in the batch", Load().batch, 1, LARGEST_LOAD, 40, True),
     LoadField("concurrency", "Requests in flight", Load().concurrency, 1, LARGEST_LOAD, 40, True),
     LoadField("rate", "Requests per second", Load().rate, 0.001, 10_000, 80, True),
@@ -64,13 +64,14 @@ def answer_places() -> Component:
     """What Dash draws: the places that answers are put into."""
     return html.Div([
         dcc.Location(id="url", refresh=False), dcc.Store(id="request"), dcc.Store(id="answered"),
+        dcc.Store(id="load-request"),
         html.Div(id="findings", role="alert"),
         html.H2(id="sentence", className="sentence"),
         html.P(id="spoken", role="status", className="unseen"),
         html.Div(id="cards", className="cards"),
         html.Div(id="load-panel"),
         html.Div([_chart(key) for key in CHARTS], className="charts"),
-        html.Section([html.H2("Architecture"), html.Div(id="drawings", className="drawings")]),
+        html.Div(id="drawings", className="drawings"),
         html.Section([html.H2("Take it with you"), html.Div(id="exports", className="exports")]),
     ])  # fmt: skip
 

@@ -21,6 +21,7 @@ def start(
     """
     check_options(host=host, hub=hub, public=public, hosts=hosts, proxies=proxies)
     check_installed()
+    from archsim.ui.idle import collect_when_idle
     from archsim.ui.server import Site, make_app, make_server
 
     app = make_app(Site(public=public, hub=hub, hosts=hosts))
@@ -31,6 +32,7 @@ def start(
         raise UsageError(
             f"port {port} of {host} cannot be used: {(error.strerror or '').lower()}", hints=(hint,)
         ) from None
+    collect_when_idle(app.server)
     say(f"http://{host}:{server.effective_port}")
     try:
         server.run()

@@ -67,6 +67,53 @@ def test_what_cannot_be_answered_says_why() -> None:
     assert "does not fit" in sentence and "does not fit" in json.dumps(cards[0].to_plotly_json(), default=str)
 
 
+def test_an_update_fills_every_place_of_the_page() -> None:
+    """As many values as the callback has outputs, and charts in the theme that was asked for."""
+    pytest.importorskip("dash")
+    from archsim.ui.callbacks import answer_request
+    from archsim.ui.layout import CHARTS
+
+    request = {"query": "model=gpt2-small&hw=t4&model2=gpt2-medium&hw2=h100", "theme": "dark", "width": 500, "at": 7}
+    answered, *rest = answer_request(request, KNOWN, Answers(Uploads()))
+    assert answered["at"] == 7 and len(rest) == 5 + 6 * len(CHARTS)
+    figures = dict(zip(CHARTS, rest[5::6], strict=True))
+    shown = [key for key, style in zip(CHARTS, rest[10::6], strict=True) if style == {}]
+    assert shown == ["memory", "prefill", "decode", "growth", "roof0", "roof1"]
+    assert all(figures[key]["layout"]["paper_bgcolor"] == "#0f1318" for key in shown)
+
+
+def test_files_to_take_along_are_those_of_the_commands() -> None:
+    """The estimate, the spec and the report; a candidate that is not there has none."""
+    pytest.importorskip("dash")
+    from archsim.ui.server import Site, make_app
+
+    client, query = make_app(Site()).server.test_client(), "model=gpt2-small&hw=t4&batch=2"
+    place = {"base_url": "http://localhost", "query_string": query}
+    found = client.get("/candidate/1/estimate.json", **place)
+    assert found.json == api.estimate("gpt2-small", "t4", engine="vllm", batch=2).to_dict()
+    assert "attachment" in found.headers["Content-Disposition"]
+    assert client.get("/candidate/1/model.yaml", **place).text.lstrip("# ").startswith(("name", "yaml", "GPT"))
+    for name in ("/candidate/2/model.yaml", "/candidate/0/model.yaml", "/candidate/1/passwd", "/candidate/1/..%2fx"):
+        assert client.get(name, **place).status_code == 404, name
+
+
+def test_a_rate_is_simulated() -> None:
+    """The table under load has the figures of `archsim simulate`."""
+    pytest.importorskip("dash")
+    from archsim.ui.load_panel import LoadRuns, cells_of, load_panel
+
+    answers = Answers(Uploads())
+    state, _ = parse_state("model=gpt2-small&hw=t4&rate=2&output-len=8&input-len=64", KNOWN, {})
+    runs = LoadRuns(answers)
+    assert load_panel(state, runs) is not None and load_panel(State(), runs) is None
+    expected = api.simulate(
+        "gpt2-small", "t4", engine="vllm", rate=2.0, input_len=64, output_len=8, requests=400, replications=1,
+        expected_only=True,
+    )  # fmt: skip
+    found = runs.of(answers.of(state)[0])
+    assert cells_of(found) == cells_of(expected) and found.to_dict()["metrics"] == expected.to_dict()["metrics"]
+
+
 def test_the_page_is_served_to_this_machine_alone() -> None:
     """Another name of the address (DNS rebinding) and other pages' requests are refused."""
     pytest.importorskip("dash")

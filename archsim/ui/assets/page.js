@@ -28,11 +28,19 @@
   }
   function next() {
     if (waiting === null || (since && Date.now() - since < PATIENCE)) return;
-    const request = Object.assign({ theme: theme(), at: Date.now() }, waiting);
+    const request = Object.assign({ theme: theme(), width: chartWidth(), at: Date.now() }, waiting);
     waiting = null;
     since = Date.now();
     lastQuery = request.query;
     set("request", { data: request });
+  }
+
+  // Pixels that a chart has: a half of the answers, or all of them where they stand in one column.
+  function chartWidth() {
+    const grid = document.querySelector(".charts");
+    if (!grid) return 640;
+    const columns = getComputedStyle(grid).gridTemplateColumns.split(" ").length;
+    return Math.round(grid.clientWidth / columns) - 60;
   }
 
   const say = (text) => set("spoken", { children: text });
@@ -168,7 +176,10 @@
         changed();
       }
     });
-    byId("copy-link").addEventListener("click", copy);
+    byId("copy-link").addEventListener("click", () => copy(location.href, "The link"));
+    document.addEventListener("click", (event) => {
+      if (event.target.dataset && event.target.dataset.copy) copy(event.target.dataset.copy, "The command");
+    });
     byId("theme-button").addEventListener("click", turn);
     window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { shown(); again(); });
     shown();
@@ -218,14 +229,14 @@
     shown();
     again();
   }
-  function copy() {
-    navigator.clipboard.writeText(location.href).then(
-      () => say("The link is in the clipboard."),
-      () => say("The browser does not let this page write to the clipboard: the link is in its address bar."));
+  function copy(text, what) {
+    navigator.clipboard.writeText(text).then(
+      () => say(`${what} is in the clipboard.`),
+      () => say("The browser does not let this page write to the clipboard."));
   }
 
   // ------------------------------------------------------------------ what Dash calls
-  let speaking = null;
+  let speaking = null, resting = null;
   function linked(search) {
     const text = (search || "").replace(/^\?/, "");
     if (text !== lastQuery) submit(text, true);
@@ -241,6 +252,8 @@
       history.replaceState(history.state, "", `${location.pathname}?${data.query}`);
       clearTimeout(speaking);
       speaking = setTimeout(() => say(sentence), 1000);
+      clearTimeout(resting);
+      resting = setTimeout(() => set("load-request", { data: { query: data.query } }), 400);
     }
     next();
     return none();

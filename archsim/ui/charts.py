@@ -1,0 +1,55 @@
+"""The charts of the page: those of `archsim.render.figures`, for the candidates that have an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from archsim.render.figures.bars import Case, memory_bars, time_bars
+from archsim.render.figures.chart import Chart, legend_height
+from archsim.render.figures.curves import ContextCurve, time_growth
+from archsim.render.figures.roofline import roofline
+from archsim.ui.answers import Answer, Answers
+from archsim.ui.cards import LETTERS
+
+WIDTH = 640
+"""Pixels across of a chart, where the browser does not say."""
+ENTRY, LETTER, LINE = 56, 7, 20
+"""Pixels of a legend: of an entry beside its name, of a letter, of a line."""
+
+
+def charts(given: Sequence[Answer], answers: Answers) -> dict[str, Chart]:
+    """Chart by its place on the page (`CHARTS` of layout.py); a place without one is left out."""
+    cases = [Case(_label(i, a, len(given)), a.estimate) for i, a in enumerate(given) if a.estimate is not None]
+    if not cases:
+        return {}
+    found = {"memory": memory_bars(cases), "prefill": time_bars(cases, "prefill")}
+    if any(case.estimate.decode is not None for case in cases):
+        found["decode"] = time_bars(cases, "decode")
+    curves = list(_curves(given, answers))
+    if curves:
+        found["growth"] = time_growth(curves, cases[0].estimate.workload.batch)
+    devices = {case.estimate.hardware.id: case.estimate.hardware for case in cases}
+    return found | {f"roof{i}": roofline(device, cases, key=f"roof{i}") for i, device in enumerate(devices.values())}
+
+
+def _label(number: int, answer: Answer, count: int) -> str:
+    return f"{LETTERS[number]}: {answer.label}" if count > 1 else answer.label
+
+
+def _curves(given: Sequence[Answer], answers: Answers) -> Iterator[ContextCurve]:
+    """Time per token over contexts, of each candidate that writes."""
+    for i, answer in enumerate(given):
+        contexts, times = answers.curve(answer)
+        points = [(context, float(time.expected_s)) for context, time in zip(contexts, times, strict=True)]
+        if points:
+            yield ContextCurve(_label(i, answer, len(given)), points)
+
+
+def height_of(chart: Chart, width: int) -> int:
+    """Pixels of a chart of so many across: as many lines more for its legend as names then take."""
+    if chart.layout.get("showlegend") is False:
+        return int(chart.layout["height"])
+    names = [str(trace.get("name", "")) for trace in chart.traces if trace.get("showlegend", True)]
+    columns = max(1, width // (ENTRY + LETTER * max(map(len, names), default=1)))
+    lines = -(-len(names) // columns)
+    return int(chart.layout["height"]) + max(0, LINE * lines - legend_height(names))
