@@ -61,12 +61,11 @@ def estimate(model: AnyModel, hw: AnyDevice, **options: Unpack[o.EstimateOptions
     (device,), args = _devices(hw, args)
     spec, hint = _opened(model, args.get("set", ()))
     found = estimated(spec, device, **_only(args, o.EstimateArguments, weights=hint))
-    costs = _only(args, o.CostArguments)
-    if not costs:
+    if not {*o.CostArguments.__annotations__, *o.EnergyArguments.__annotations__} & set(args):
         return found
-    from archsim.predict.priced import with_cost
+    from archsim.predict.priced import with_costs
 
-    return with_cost(found, **costs)
+    return with_costs(found, _only(args, o.CostArguments), _only(args, o.EnergyArguments))
 
 
 def fit(model: AnyModel, hw: AnyDevice, **options: Unpack[o.FitOptions]) -> Fit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from archsim.accuracy import kernels, loaded, runs, serving, training
+from archsim.accuracy import energy, kernels, loaded, runs, serving, training
 from archsim.accuracy.files import Table, read_table, tables
 from archsim.accuracy.request_log import LoggedServer, validate_log
 from archsim.accuracy.rows import Kind
@@ -47,6 +47,7 @@ def own_runs() -> list[Table]:
 PREDICTORS: Mapping[Kind, Callable[[Table, RunTimes], Validation]] = {
     "kernels": kernels.validate_table, "runs": runs.validate_table, "serving": serving.validate_table,
     "loaded": loaded.validate_table, "training": training.validate_table,
+    "energy": energy.validate_table,
 }  # fmt: skip
 
 

@@ -31,6 +31,7 @@ SIGNS: Mapping[Kind, tuple[frozenset[str], ...]] = {
     "requests": (frozenset({"t_s", "input", "output"}),),
     "serving": (frozenset({"isl", "osl", "concurrency"}), frozenset({"isl", "osl", "batch_size"})),
     "training": (frozenset({"model", "metric", "seq_len"}),),
+    "energy": (frozenset({"model", "device", "power_w"}), frozenset({"model", "device", "j_per_output_token"})),
     "runs": (frozenset({"model", "metric"}),),
 }
 """Columns that make a file of a kind: all of one set."""
@@ -44,6 +45,7 @@ MEASURED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
     "requests": {"ttft_ms": ("ttft_ms",), "e2e_ms": ("e2e_ms",)},
     "serving": {"tpot_ms": ("silicon_tpot_ms", "tpot_ms"), "ttft_ms": ("silicon_ttft_ms", "ttft_ms")},
     "training": {"value": ("value", "measured")},
+    "energy": {name: (name,) for name in ("power_w", "j_per_output_token")},
     "runs": {"value": ("value", "measured")},
 }
 """Metric -> columns that hold what was measured; the first that is there."""
@@ -71,6 +73,11 @@ KNOWN: Mapping[Kind, tuple[str, ...]] = {
         *("sequence_parallel", "tokens_trained", "metric", "unit", "source", "stack", "notes"),
     ),
     "requests": ("id", "t_s", "input", "output"),
+    "energy": (
+        *("id", "model", "device", "n_devices", "weights", "kv_dtype", "engine", "engine_version", "task", "tp", "ep"),
+        *("attention_dp", "dp", "pp", "max_num_seqs", "avg_batch", "avg_input_len", "isl", "avg_output_len", "osl"),
+        "arch",
+    ),
     "runs": (
         *("id", "model", "device", "n_devices", "tp", "pp", "ep", "dp", "weights_dtype", "kv_dtype", "engine"),
         *("engine_version", "metric", "isl", "osl", "batch", "definition", "quality", "gpu_memory_utilization"),
@@ -146,7 +153,7 @@ def tables(path: Path) -> list[Table]:
 HINT = (
     "a kernel table has `op` and `device`, a run list `model` and `metric`, "
     "a serving table `isl`, `osl` and `concurrency`, a log of requests `t_s`, `input` and `output`, a list of training "
-    "runs `model`, `metric` and `seq_len`"
+    "runs `model`, `metric` and `seq_len`, a table of power `model`, `device` and `power_w`"
 )
 
 

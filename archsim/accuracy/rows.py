@@ -13,7 +13,7 @@ from archsim.base.json_types import JsonObject
 if TYPE_CHECKING:
     from archsim.base.arrays import Bools, Floats, Ints
 
-Kind = Literal["kernels", "runs", "serving", "loaded", "training", "requests"]
+Kind = Literal["kernels", "runs", "serving", "loaded", "training", "requests", "energy"]
 
 
 class Refused(NamedTuple):

@@ -136,6 +136,10 @@ NOTES: dict[str, str] = {
         "What dollars per token are of: the paid hours that serve the load, and how the time of steps is shared "
         "between prompts and answers."
     ),
+    "A50": (
+        "What watts rest on: power is fitted on measured runs as a function of how busy the devices are; joules carry "
+        "the errors of power and time."
+    ),
     "W01": "Prompt and answer together exceed the context length of the model.",
     "W02": "The batch is smaller than the number of data-parallel replicas: some are idle.",
     "W03": "`--concurrency` is ignored: the KV cache has no room for one request, or the model does not decode.",

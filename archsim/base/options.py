@@ -63,8 +63,21 @@ class CostArguments(TypedDict, total=False):
     years: float | None  # 3; over which it is written off
     host_share: float | None  # 0.3; host, network and rack over the device
     power_price: float | None  # dollars per kWh; electricity is left out
-    pue: float | None  # 1.2; electricity of the facility over that of its machines
+    pue: float | None  # 1.2; as in `EnergyArguments`
     break_even: float | str | None  # a price of tokens: dollars per million, or "IN,OUT"
+
+
+class EnergyArguments(TypedDict, total=False):
+    """What devices draw, and under which limit."""
+
+    energy: bool  # False
+    power_limit: float | None  # watts of one device
+    pue: float | None  # 1.2; electricity of the facility over that of its machines
+    grid: float | None  # grams of CO2 per kWh
+
+
+class PaidArguments(CostArguments, EnergyArguments, total=False):
+    """What a load costs and draws."""
 
 
 class EstimateArguments(PlanArguments, Calibrations, total=False):
@@ -235,7 +248,7 @@ class CountOptions(CountArguments, Changes):
     """Options of `archsim.count`."""
 
 
-class EstimateOptions(EstimateArguments, CostArguments, Changes):
+class EstimateOptions(EstimateArguments, PaidArguments, Changes):
     """Options of `archsim.estimate`."""
 
 

@@ -44,6 +44,8 @@ SERVED = "served.yaml"
 """The file of errors of serving points and runs under load."""
 TRAINING = "training.yaml"
 """The file of what training runs say of the words of stacks."""
+POWER = "power.yaml"
+"""The file of what tables of watts say of devices."""
 TRANSFER = "transfer.yaml"
 """The file of what it costs to use the fit of another device, engine or format."""
 HELD = "held"
@@ -101,8 +103,9 @@ def calibrate_tables(
     usable = [g for g in groups if g.key.device in hardware and g.key.op in MODELS]
     if not dry_run:
         _check_outputs(out, usable, hardware, engines=bool(runs), transfer=borrowing, force=force)
-        if runs.training and out.is_dir():
-            check_output(out / TRAINING, force=force)
+        for name in [*([TRAINING] if runs.training else []), *([POWER] if runs.power else [])]:
+            if out.is_dir():
+                check_output(out / name, force=force)
     fits = calibrate(usable, hardware)
     skipped = reasons(groups, unknown)
     if kernels and not fits:
@@ -122,6 +125,9 @@ def calibrate_tables(
     if runs.training:
         engines += refit_stacks(runs.training, out, dry_run, force=force)
         written += [] if dry_run else [out / TRAINING]
+    if runs.power:
+        engines += refit_power(runs.power, out, dry_run, force=force)
+        written += [] if dry_run else [out / POWER]
     return Calibration(
         fits=fits, engines=engines, written=tuple(written), rows=sum(len(g.seconds) for g in groups), skipped=skipped
     )
@@ -146,13 +152,15 @@ def _check_outputs(
 
 class RunTables(NamedTuple):
     """Tables of whole runs. lists: run lists and serving tables. loaded: rows of tables of runs under load.
-    measured: all of them, as they are validated. training: lists of training runs, which say nothing of engines.
+    measured: all of them, as they are validated. training, power: lists of training runs and tables of watts, which say
+    nothing of engines.
     """
 
     lists: list[Table]
     loaded: list[Mapping[str, str]]
     measured: list[Table]
     training: list[Table]
+    power: list[Table]
 
     def __bool__(self) -> bool:
         return bool(self.lists or self.loaded)
@@ -165,7 +173,7 @@ LOADED = frozenset({"arrival", "concurrency", "tpot_mean_ms", "engine", "device"
 def sorted_by_kind(paths: Sequence[Path]) -> tuple[list[Path], RunTables]:
     """Kernel tables by path, and tables of whole runs as they are; told apart by content."""
     kernels: list[Path] = []
-    runs = RunTables([], [], [], [])
+    runs = RunTables([], [], [], [], [])
     for path in paths:
         columns = columns_of(path)
         if kind_of(columns) == "kernels":
@@ -176,6 +184,8 @@ def sorted_by_kind(paths: Sequence[Path]) -> tuple[list[Path], RunTables]:
             runs.measured.append(read_table(path))
         elif (read := read_table(path)).kind == "training":
             runs.training.append(read)
+        elif read.kind == "energy":
+            runs.power.append(read)
         else:
             runs.lists.append(read)
             runs.measured.append(read)
@@ -254,6 +264,17 @@ def refit_stacks(tables: Sequence[Table], out: Path, dry_run: bool, *, force: bo
         head = "# What the words of training stacks cost; written by `archsim calibrate --from` a list of runs.\n"
         write_yaml(make_folder(out) / TRAINING, fit.to_dict(), head, force=force)
     return fit.report()
+
+
+def refit_power(tables: Sequence[Table], out: Path, dry_run: bool, *, force: bool = False) -> tuple[str, ...]:
+    """What tables of watts say of devices, one line each; written to `power.yaml` of the folder."""
+    from archsim.calibration.power_fits import fit_power
+
+    document, lines = fit_power(tables)
+    if not dry_run:
+        head = "# Power over TDP by what a device does; written by `archsim calibrate --from` a table of watts.\n"
+        write_yaml(make_folder(out) / POWER, document, head, force=force)
+    return lines
 
 
 def write_transfer(

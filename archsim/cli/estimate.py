@@ -12,7 +12,7 @@ from archsim.cli import output
 from archsim.cli.option_sets import cost as c
 
 if TYPE_CHECKING:
-    from archsim.base.options import CostArguments, EstimateArguments
+    from archsim.base.options import EstimateArguments, PaidArguments
     from archsim.predict.estimate import Estimate
     from archsim.render.page import Page
 
@@ -47,6 +47,9 @@ def estimate(
     power_price: c.PowerPrice = None,
     pue: c.Pue = None,
     break_even: c.AgainstTokens = None,
+    energy: c.Energy = False,
+    grid: c.Grid = None,
+    power_limit: c.PowerLimit = None,
     via: o.Via = None,
     set_: o.Changes = None,
     by: o.ByWhat = None,
@@ -71,8 +74,8 @@ def estimate(
         "objective": objective.value if objective else None,
     }  # fmt: skip
     costs = c.given(
-        price=price, utilization=utilization, capex=capex, years=years, host_share=host_share,
-        power_price=power_price, pue=pue, break_even=break_even,
+        energy, price=price, utilization=utilization, capex=capex, years=years, host_share=host_share,
+        power_price=power_price, break_even=break_even, grid=grid, power_limit=power_limit, pue=pue,
     )  # fmt: skip
     view = _EstimateView(
         model, hw, asked, tuple(set_ or ()), o.Layout.json if json else format, by.value if by else None, verbose,
@@ -97,7 +100,7 @@ class _EstimateView:
     by: str | None
     verbose: bool
     quiet: bool
-    costs: CostArguments
+    costs: PaidArguments
 
 
 def _print(answer: Estimate, view: _EstimateView, no_color: bool) -> None:

@@ -1,33 +1,29 @@
 """How busy a device is: the sums over kernels that its power follows from.
 
-A kernel that takes t seconds, of which its bytes need m at the full bandwidth and its arithmetic c at the peak, has the
-memory share m/t and the compute share c/t. Power is linear in the memory share, in the root of the compute share and in
-their product, so energy is linear in four sums over all kernels of a step: t, m, sqrt(c t) and m sqrt(c/t). Time in
-which no kernel runs (the host, gaps, waiting for another stage) adds to t alone.
+Power is taken as linear in the shares of time in which the host is waited for, in which kernels are at what limits
+them, and in which collectives run, and in the root of the share of arithmetic, so that a few sums over the kernels of a
+step are enough, and the activity of a load is the sum of that of its steps.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from archsim.base.number import Num, maximum, total
+from archsim.base.number import Num, absent, maximum, total
 from archsim.timing.step_time import StepTime
-
-NO_TIME = 1e-30
-"""Seconds that stand for none where one divides."""
 
 
 class Activity(NamedTuple):
-    """Sums over the kernels of one device. seconds: from beginning to end. memory_s: in which the memory is busy at its
-    bandwidth. root_s, product_s: seconds weighted with the root of the compute share, and with that and the memory
-    share. link_s: in which the links are busy at their rate.
+    """Sums over the kernels of one device. seconds: from beginning to end. host_s: without a kernel. busy_s: in which
+    kernels would do their work at the peaks. compute_s: in which arithmetic would at its peak. collective_s: in which
+    collectives run, and devices wait for each other.
     """
 
     seconds: Num = 0.0
-    memory_s: Num = 0.0
-    root_s: Num = 0.0
-    product_s: Num = 0.0
-    link_s: Num = 0.0
+    host_s: Num = 0.0
+    busy_s: Num = 0.0
+    compute_s: Num = 0.0
+    collective_s: Num = 0.0
 
     def times(self, count: Num) -> Activity:
         """So many of these, one after another; a share of one."""
@@ -37,16 +33,16 @@ class Activity(NamedTuple):
         """This, then another."""
         return Activity(*(a + b for a, b in zip(self, other, strict=True)))
 
-    def with_idle(self, seconds: Num) -> Activity:
-        """This, then seconds without work."""
-        return self._replace(seconds=self.seconds + seconds)
+    def minus(self, other: Activity) -> Activity:
+        """What this has more than another."""
+        return self.plus(other.times(-1))
 
 
 def activity_of(step: StepTime) -> Activity:
-    """The activity of one device in a step. Stages of a pipeline share the work and all take the step's time."""
-    ops = step.rank.ops
-    memory = total(op.memory_s for op in ops)
-    root = total((op.compute_s * op.expected_s) ** 0.5 for op in ops)
-    product = total(op.memory_s * (op.compute_s / maximum(op.expected_s, NO_TIME)) ** 0.5 for op in ops)
-    link = total(op.comm_s for op in (*ops, *step.beside))
-    return Activity(step.expected_s, *(value / step.stages for value in (memory, root, product, link)))
+    """The activity of one device in a step. Stages of a pipeline share the work, and each waits for the others."""
+    ops, stages = step.rank.ops, step.stages
+    kernels = total(op.expected_s for op in ops) / stages
+    busy = total(maximum(op.memory_s, op.compute_s) for op in ops) / stages
+    compute = total(op.compute_s for op in ops) / stages
+    collective = total(op.expected_s for op in ops if not absent(op.comm_s)) / stages
+    return Activity(step.expected_s, step.expected_s - kernels, busy, compute, collective)

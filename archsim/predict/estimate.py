@@ -36,6 +36,7 @@ from archsim.timing.step_time import StepTime
 
 if TYPE_CHECKING:
     from archsim.cost.priced_work import PricedWork
+    from archsim.energy.energy_use import EnergyUse
     from archsim.serving.steady_state import SteadyState
 
 
@@ -67,6 +68,7 @@ class Estimate(Tabular):
     encoder: EncoderTime | None = None
     cached_input: int = 0
     cost: PricedWork | None = None
+    energy: EnergyUse | None = None
     assumptions: tuple[Note, ...] = ()
     warnings: tuple[Note, ...] = ()
 
@@ -106,6 +108,7 @@ class Estimate(Tabular):
             "memory": self.memory.to_dict(), "phases": phases, "metrics": self.metrics,
             **({"serving": self.serving.to_dict()} if self.serving else {}),
             **({"cost": self.cost.to_dict()} if self.cost else {}),
+            **({"energy": self.energy.to_dict(), "carbon": self.energy.carbon_dict()} if self.energy else {}),
             **notes_to_dict(self.assumptions, self.warnings),
         }  # fmt: skip
 

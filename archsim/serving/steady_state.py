@@ -83,6 +83,16 @@ class ServedLoad:
         return Step.prefill(self.replicas, self.input_len, self._source)
 
     @property
+    def is_mixed(self) -> bool:
+        """Whether prompts are prefilled beside decodes, in the same steps."""
+        return self.chunked_prefill_with_decode and not self.encoder
+
+    @property
+    def with_prompt(self) -> Step:
+        """The step that prefills one prompt on every replica, with the decodes beside it where steps are mixed."""
+        return Step.mixed(self.decode, self.prompt) if self.is_mixed else self.prompt
+
+    @property
     def _source(self) -> int | None:
         return self.input_len if self.encoder else None
 
@@ -166,9 +176,8 @@ def steady_state(timer: StepTimer, load: ServedLoad) -> SteadyState:
 
 def steps_of(timer: StepTimer, load: ServedLoad) -> tuple[Duration, Duration, bool]:
     """A decode step, the step that prefills one prompt on every replica, and whether that is beside the decodes."""
-    mixed = load.chunked_prefill_with_decode and not load.encoder
-    prompt = timer.price(Step.mixed(load.decode, load.prompt) if mixed else load.prompt)
-    return timer.price(load.decode).duration, prompt.duration, mixed
+    prompt = timer.price(load.with_prompt)
+    return timer.price(load.decode).duration, prompt.duration, load.is_mixed
 
 
 def closed_form(load: ServedLoad, step: Duration, prompt: Duration, mixed: bool) -> SteadyState:

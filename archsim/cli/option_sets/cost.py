@@ -9,7 +9,7 @@ import typer
 from archsim.cli import options as o
 
 if TYPE_CHECKING:
-    from archsim.base.options import CostArguments
+    from archsim.base.options import PaidArguments
 
 Price = Annotated[
     str | None,
@@ -39,6 +39,13 @@ Pue = Annotated[
     float | None,
     typer.Option("--pue", metavar="X", help="Electricity of the facility over that of its machines. Default: 1.2."),
 ]
+Energy = Annotated[bool, typer.Option("--energy", help="Watts, joules per token and kWh.")]
+Grid = Annotated[
+    float | None, typer.Option("--grid", metavar="G", help="Grams of CO2 per kWh, for emissions: 20 (hydro) to 900.")
+]
+PowerLimit = Annotated[
+    float | None, typer.Option("--power-limit", metavar="W", help="Watts of a device: what would draw more slows down.")
+]
 AgainstTokens = Annotated[
     str | None,
     typer.Option(
@@ -55,6 +62,7 @@ CachedInput = Annotated[
 ]  # fmt: skip
 
 
-def given(**options: float | str | None) -> CostArguments:
+def given(energy: bool = False, **options: float | str | None) -> PaidArguments:
     """The options that are given."""
-    return cast("CostArguments", {name: value for name, value in options.items() if value is not None})
+    stated = {name: value for name, value in options.items() if value is not None}
+    return cast("PaidArguments", {**({"energy": True} if energy else {}), **stated})

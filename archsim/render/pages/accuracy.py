@@ -42,7 +42,8 @@ def accuracy_table(answer: Validation) -> Page:
     page = v.page(answer, verbose=True)
     head, basis = v.head(answer)
     named = {"kernels": "Kernels", "runs": "Public runs", "serving": "Serving points", "loaded": "Runs under load",
-             "requests": "Logs of requests", "training": "Training runs"}[answer.kind]  # fmt: skip
+             "requests": "Logs of requests", "training": "Training runs",
+             "energy": "Power"}[answer.kind]  # fmt: skip
     return Page(head=(named, f"{head}; {basis}."), sections=page.sections)
 
 

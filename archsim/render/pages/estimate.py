@@ -272,11 +272,15 @@ def _step_rate_row(name: str, batch: float, step: StepTime) -> Row:
 
 
 def _cost(e: Estimate) -> Iterator[Section]:
-    """What it costs, where a price is asked for."""
+    """What it costs and draws, where that is asked for."""
     if e.cost is not None:
         from archsim.render.pages.cost import cost_sections
 
         yield from cost_sections(e.cost)
+    if e.energy is not None:
+        from archsim.render.pages.energy import energy_sections
+
+        yield from energy_sections(e.energy)
 
 
 def _where(e: Estimate) -> Section:

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 NOUNS = {
     "kernels": "kernel timing", "runs": "measured figure", "serving": "serving figure", "loaded": "figure",
-    "training": "training figure", "requests": "latency",
+    "training": "training figure", "requests": "latency", "energy": "figure of power",
 }  # fmt: skip
 TITLES = {
     "kernels": "Time", "runs": "Runs", "serving": "Serving", "loaded": "Under load", "training": "Training",
-    "requests": "Requests",
+    "requests": "Requests", "energy": "Power",
 }  # fmt: skip
 
 TABLES = {
@@ -33,6 +33,7 @@ TABLES = {
     "loaded": ("metric", "device", "engine", "model", "regime"),
     "training": ("metric", "regime", "engine", "source", "device"),
     "requests": ("metric",),
+    "energy": ("metric", "device", "engine", "model", "evidence"),
 }
 """Dimensions of the tables that are shown unless told."""
 
