@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from archsim.base.number import Num, minimum
 from archsim.blocks import tiny
+from archsim.blocks.attention_gate import Gate
 from archsim.blocks.block import AttentionSpec, Context, PositionBlock
 from archsim.blocks.dispatch import About, Changes, Count, Extent, Fields, InvalidBlock, Spec
 from archsim.blocks.mask import MaskSpec
@@ -53,18 +54,6 @@ class Temperature(Spec):
 
     floor_scale: float = Field(gt=0)
     attn_scale: float
-
-
-class Gate(Spec):
-    """A gate on the attention output, computed from the layer's input, per element or per head: its sigmoid, or its
-    softplus (Laguna).
-    """
-
-    kind: Literal["sigmoid", "softplus"] = "sigmoid"
-    per: Literal["element", "head"] = "element"
-
-    decisions = {"*": "attention_gate"}
-    brief = "{kind} for each {per}"
 
 
 class Attention(AttentionSpec):
@@ -250,7 +239,7 @@ class Attention(AttentionSpec):
             if self.global_projections:
                 o = self._global(b, x, o, ctx)
             if self.gate:
-                o = self._gated(b, x, o)
+                o = self.gate.lower(b, x, o, "K G Hv" if self.gate.per == "element" else "K G")
             if self.inner_norm:
                 o = self.inner_norm.lower(b, "inner_norm", o, "K G Hv")
             bias = "D" if (self.bias if self.out_bias is None else self.out_bias) else False
@@ -344,14 +333,6 @@ class Attention(AttentionSpec):
             sinks = (b.weight("sinks", "K G", "bias"),) if self.sinks else ()
             p = b.map("p", "softmax", s, *sinks, mask=mask)
             return b.contract("pv", p, v, "T K G Hv", cls="attention")
-
-    def _gated(self, b: Builder, x: Tensor, o: Tensor) -> Tensor:
-        assert self.gate is not None
-        heads = "K G Hv" if self.gate.per == "element" else "K G"
-        gate = b.linear("gate", x, "D " + heads, "T " + heads)
-        if self.gate.kind == "sigmoid":
-            return b.map("gated", "gate", o, gate)
-        return b.map("gated", "mul", o, b.map("gate()", self.gate.kind, gate))
 
     def _global_pairs(self, step: Step) -> Num:
         """Pairs of the global tokens' own queries, which the second projections serve."""

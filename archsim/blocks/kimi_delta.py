@@ -15,7 +15,8 @@ from archsim.graph.tensor import Tensor
 
 class KimiDelta(DeltaRule):
     """Kimi delta attention (arXiv:2510.26692): `n_heads` states of d_head x d_head, each row of which forgets by a gate
-    of its own; this gate and that of the output come through matrices of rank `gate_rank` (default: d_head).
+    of its own; this gate and that of the output come through matrices of rank `gate_rank` (default: d_head; `full`:
+    each is one matrix, as in Ling 2.6).
 
     Inside a chunk the products of keys and of queries with keys are counted as matrix products and the two triangular
     solves as vector work, as for the gated delta net; the implementation in transformers does it the other way around,
@@ -25,7 +26,7 @@ class KimiDelta(DeltaRule):
     kind: Literal["kimi_delta"] = "kimi_delta"
     n_heads: Count
     d_head: Count
-    gate_rank: Count | None = None
+    gate_rank: Count | Literal["full"] | None = None
 
     about = {"kimi_delta": About("kimi delta attention", label="KDA",
                                  paper="Kimi Linear: Moonshot AI 2025, arXiv:2510.26692, section 3")}  # fmt: skip
@@ -34,14 +35,20 @@ class KimiDelta(DeltaRule):
         """The mixing of tokens; returns a tensor over T and D."""
         step = ctx.step
         sizes: dict[str, Num] = {"N": self.n_heads, "J": 1, "H": self.d_head, "Hv": self.d_head, "W": self.d_conv}
-        sizes |= {"S": step.n_seqs, "Gr": self.gate_rank or self.d_head}
+        sizes |= {"S": step.n_seqs, "Gr": self.d_head if self.gate_rank in (None, "full") else self.gate_rank}
         with b.block(name, **sizes, P=chunk_pairs(step, self.chunk), C=padded(step, self.chunk)):
             q, k = self._branch(b, "q", x, "N H", ctx), self._branch(b, "k", x, "N H", ctx)
             v = self._branch(b, "v", x, "N J Hv", ctx)
             beta = b.map("beta()", "sigmoid", b.linear("beta", x, "D N J", "T N J"))
-            decay = b.linear("decay", b.linear("decay_down", x, "D Gr", "T Gr"), "Gr N J H", "T N J H")
+            decay = self._gate(b, "decay", x, "N J H")
             dt, a = b.weight("dt_bias", "N J H", "scalar"), b.weight("A_log", "N J", "scalar")
             decay = b.map("decay()", "softplus", decay, dt, a, decay=True)
-            z = b.linear("z", b.linear("z_down", x, "D Gr", "T Gr"), "Gr N J Hv", "T N J Hv")
+            z = self._gate(b, "z", x, "N J Hv")
             o = self.norm.lower(b, "norm", self._mix(b, q, k, v, beta, decay, step), "Hv")
             return b.linear("o", b.map("gated", "gate", o, z), "N J Hv D", "T D")
+
+    def _gate(self, b: Builder, name: str, x: Tensor, axes: str) -> Tensor:
+        """A gate for every channel, through a narrow matrix unless it is one whole one."""
+        if self.gate_rank == "full":
+            return b.linear(name, x, f"D {axes}", f"T {axes}")
+        return b.linear(name, b.linear(f"{name}_down", x, "D Gr", "T Gr"), f"Gr {axes}", f"T {axes}")

@@ -36,6 +36,7 @@ class Layer(Spec):
     the stream and on the branch (DeepNorm's alpha, MiniMax, Granite). shared_weights: all repetitions use one
     set of weights (ALBERT). attention_norm: false where attention has no norm of its own (ModernBERT's first);
     ffn_norm: false where the feed-forward block brings its own (Gemma 4's experts).
+    for_images: a layer that texts pass by, which attends to images alone (Llama 3.2 Vision): its weights are held.
     layer_scale: a learned factor on what each block adds, for every channel or one for all (arXiv:2103.17239).
     Attention and a mixer in one layer read the same input, and their outputs are added (Falcon-H1).
     """
@@ -56,6 +57,7 @@ class Layer(Spec):
     residual_scale: float = 1.0
     branch_scale: float = 1.0
     layer_scale: Literal["channel", "one"] | None = None
+    for_images: bool = False
     post_norm: Norm | None = None
     altup: AltUp | None = None
     laurel: Laurel | None = None
@@ -64,7 +66,7 @@ class Layer(Spec):
     letters = {"repeat": ("L", "layers")}
     decisions = {
         "shared_weights": "weight_sharing", "parallel": "parallel", "residual_scale": "residual",
-        "branch_scale": "residual", "layer_scale": "residual",
+        "branch_scale": "residual", "layer_scale": "residual", "for_images": "stacks",
         "altup": "altup", "laurel": "laurel", "per_layer_input": "per_layer",
         "attention": "mixing", "attention.kind": "attention", "mixer": "mixing", "cross_attention": "stacks",
         "cross_attention.kind": "attention", "ffn": "ffn", "*": "norm_place",
@@ -108,6 +110,10 @@ class Layer(Spec):
         return y
 
     def _one(self, b: Builder, x: Tensor, ctx: Context) -> Tensor:
+        if self.for_images:
+            with b.held():
+                self._serial(b, x, ctx)
+            return x
         if self.altup is not None:
             return self.altup.around(b, x, lambda active: self._serial(b, active, ctx), self.per_layer_input, ctx)
         if self.parallel:

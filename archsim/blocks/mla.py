@@ -8,6 +8,7 @@ from pydantic import Field
 
 from archsim.base.number import Num
 from archsim.blocks import tiny
+from archsim.blocks.attention_gate import Gate
 from archsim.blocks.block import AttentionSpec, Context
 from archsim.blocks.dispatch import About, Count, Fields, Spec
 from archsim.blocks.mask import MaskSpec
@@ -50,7 +51,7 @@ class LatentNorm(Norm):
 class Mla(AttentionSpec):
     """Queries (through a latent of q_rank, or directly) against keys that are `kv_rank` latent dimensions per
     token plus d_rope rotated ones shared by all heads; only those two are cached. position: null where those are not
-    rotated (Kimi Linear).
+    rotated (Kimi Linear). gate: on the heads' outputs (Ling 2.6).
 
     Two lowerings compute the same: naive expands every latent to per-head keys and values (prefill), absorbed
     moves the up-projections to the query and the output (decode).
@@ -68,14 +69,15 @@ class Mla(AttentionSpec):
     position: Rope | None = Field(default_factory=lambda: Rope(interleaved=True))
     mask: MaskSpec = Field(default_factory=MaskSpec)
     indexer: Indexer | None = None
+    gate: Gate | None = None
 
     about = {"mla": About("mla", "Latent attention", "MLA",
                           "multi-head latent attention: DeepSeek-V2, arXiv:2405.04434, section 2.1")}  # fmt: skip
     letters = {"d_nope": ("Hn", "non-rotary head size"), "d_rope": ("Hr", "rotary head size"),
                "d_v": ("Hv", "value head size")}  # fmt: skip
-    decisions = {"indexer": "indexer", "*": "latent_sizes"}
+    decisions = {"indexer": "indexer", "gate": "attention_gate", "*": "latent_sizes"}
     words = {"bias": "q/k/v"}
-    absent = {"q_rank": None, "indexer": None}
+    absent = {"q_rank": None, "indexer": None, "gate": None}
     kind_decision = "latent"
     axis_fields = {"Q": "q_rank", "L": "kv_rank", "Hn": "d_nope", "Hr": "d_rope", "Hv": "d_v"}
     caches_heads = False
@@ -124,6 +126,8 @@ class Mla(AttentionSpec):
                 o = self._attend(b, (q, q_rope), (latent, key), up, mask, chosen, *parts[0])
             else:
                 o = self._attend_apart(b, (q, q_rope), (latent, key), up, mask, chosen, parts)
+            if self.gate is not None:
+                o = self.gate.lower(b, x, o, "N Hv" if self.gate.per == "element" else "N")
             return b.linear("o", o, "N Hv D", "T D", bias=self.bias)
 
     def _attend_apart(

@@ -110,7 +110,7 @@ class Moe(FfnSpec):
     image_experts: as many experts again for image tokens (ERNIE 4.5 VL); they are held, and texts do not touch them.
     latent: width in which the routed experts work, between two projections that all tokens share (Nemotron 3).
     branch_norm: the `dense` network and the routed experts each have a norm before and behind, and the router sees the
-    input as it is: a layer with `ffn_norm: false` (Gemma 4).
+    input as it is: a layer with `ffn_norm: false` (Gemma 4). output_norm: of what all of them give (A.X K1).
     """
 
     kind: Literal["moe"] = "moe"
@@ -122,21 +122,29 @@ class Moe(FfnSpec):
     image_experts: ImageExpert | None = None
     latent: Count | None = None
     branch_norm: Norm | None = None
+    output_norm: Norm | None = None
     router: Router = Field(default_factory=Router)
     capacity: Count | None = None
     capacity_factor: float | None = None
 
     about = {"moe": About("moe", "Mixture of experts",
                           paper="mixture of experts: Shazeer et al. 2017, arXiv:1701.06538, section 2")}  # fmt: skip
-    words = {"latent": "", "branch_norm": "norms of the branches"}
+    words = {"latent": "", "branch_norm": "norms of the branches", "output_norm": "norm of the output"}
     letters = {"n_experts": ("E", "experts"), "top_k": ("k", "experts per token"), "latent": ("Dl", "width of experts")}
     decisions = {
         "n_experts": "expert_count", "top_k": "top_k", "expert": "experts", "shared": "shared_experts",
         "dense": "dense_beside", "image_experts": "image_experts", "latent": "latent_experts",
-        "branch_norm": "norm_place", "router": "router",
+        "branch_norm": "norm_place", "output_norm": "norm_place", "router": "router",
         "capacity": "capacity", "capacity_factor": "capacity",
     }  # fmt: skip
-    absent = {"shared": None, "dense": None, "image_experts": None, "latent": None, "branch_norm": None}
+    absent = {
+        "shared": None,
+        "dense": None,
+        "image_experts": None,
+        "latent": None,
+        "branch_norm": None,
+        "output_norm": None,
+    }
     kind_decision = "experts"
 
     @property
@@ -208,7 +216,7 @@ class Moe(FfnSpec):
                         y = b.map(name + "+", "add", y, self._beside(b, x, name, spec, ctx))
             if self.image_experts is not None:
                 self._hold(b, self.image_experts)
-            return y
+            return y if self.output_norm is None else self.output_norm.lower(b, "output_norm", y)
 
     def _normed(self, b: Builder, name: str, x: Tensor, branch: Callable[[Tensor], Tensor]) -> Tensor:
         """A branch, between two norms where branches have norms."""

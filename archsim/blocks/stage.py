@@ -22,7 +22,7 @@ from archsim.graph.builder import Builder
 from archsim.graph.step import Step
 from archsim.graph.tensor import Tensor
 
-Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
+Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "tanh"]
 
 
 class StageSpec(Spec):
@@ -58,6 +58,10 @@ class StageSpec(Spec):
         """The sequences that leave the stage."""
         return step
 
+    def before(self, step: Step) -> Step:
+        """The sequences that the stage needs for those that leave it."""
+        return step
+
 
 def given(x: Tensor | None) -> Tensor:
     """What a stage works on, which only the first stage of an encoder can do without."""
@@ -67,7 +71,9 @@ def given(x: Tensor | None) -> Tensor:
 
 
 class PatchesStage(StageSpec):
-    """Squares of `size` x `size` pixels in `channels` colours, of `frames` pictures in a row, each made one vector."""
+    """Squares of `size` x `size` pixels in `channels` colours, of `frames` pictures in a row, each made one vector.
+    norm: of the pixels (Gemma 4 12B).
+    """
 
     kind: Literal["patches"]
     d: Count
@@ -75,16 +81,20 @@ class PatchesStage(StageSpec):
     channels: Count = 3
     frames: Count = 1
     bias: bool = True
+    norm: Norm | None = None
 
     def lower(self, b: Builder, x: Tensor | None, step: Step) -> Tensor:
         """One product."""
         with b.scope(Ci=self.channels * self.size**2 * self.frames, D=self.d):
-            return b.linear("patch", b.tensor("pixels", "T Ci"), "Ci D", "T D", bias=self.bias)
+            pixels = b.tensor("pixels", "T Ci")
+            if self.norm is not None:
+                pixels = self.norm.lower(b, "pixels_norm", pixels, "Ci")
+            return b.linear("patch", pixels, "Ci D", "T D", bias=self.bias)
 
 
 class ConvStage(StageSpec):
     """A convolution along time: `kernel` neighbours become one vector of width `d`, one for every `stride`. channels:
-    of the sound (mel bins), where it is the first stage.
+    of the sound (mel bins), where it is the first stage. gated: times the sigmoid of a second convolution.
     """
 
     kind: Literal["conv"]
@@ -94,6 +104,7 @@ class ConvStage(StageSpec):
     channels: Count | None = None
     bias: bool = True
     activation: Activation | None = "gelu"
+    gated: bool = False
 
     def lower(self, b: Builder, x: Tensor | None, step: Step) -> Tensor:
         """One product over the columns of the convolution."""
@@ -103,12 +114,19 @@ class ConvStage(StageSpec):
         x = given(x)
         with b.scope(T=self.after(step).tokens, Ck=self.kernel, D=x.axes["D"], Do=self.d):
             columns = b.view("columns", x, "T Ck D")
-            y = b.linear("conv", columns, "Ck D Do", "T Do", bias="Do" if self.bias else False, role="conv")
+            bias = "Do" if self.bias else False
+            y = b.linear("conv", columns, "Ck D Do", "T Do", bias=bias, role="conv")
+            if self.gated:
+                y = b.map("gated", "gate", y, b.linear("gate", columns, "Ck D Do", "T Do", bias=bias, role="conv"))
             return b.map("conv()", self.activation, y) if self.activation else y
 
     def after(self, step: Step) -> Step:
         """One vector for every stride."""
         return _fewer(step, self.stride)
+
+    def before(self, step: Step) -> Step:
+        """`stride` for each."""
+        return replace(step, seqs=tuple(s._replace(new=s.new * self.stride) for s in step.seqs), grids=())
 
 
 class PositionsStage(StageSpec):
@@ -325,6 +343,13 @@ def _named(stages: Sequence[StageSpec]) -> Iterator[tuple[str, StageSpec]]:
         name = stage.name or stage.kind
         seen[name] = seen.get(name, 0) + 1
         yield (name if seen[name] == 1 else f"{name}{seen[name]}"), stage
+
+
+def step_before(stages: Sequence[StageSpec], step: Step) -> Step:
+    """The sequences that enter the stages for those of `step` to leave them."""
+    for stage in reversed(stages):
+        step = stage.before(step)
+    return step
 
 
 def tokens_after(stages: Sequence[StageSpec], step: Step) -> Num:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from archsim.base.number import Num
-from archsim.graph.graph import NOTHING, Block, Node, Op, OpClass, OpKind
+from archsim.graph.graph import NOTHING, Block, Node, Op, OpClass, OpKind, blocks
 from archsim.graph.tensor import BF16, FP32, Kind, Tensor, Use, split_axes
 
 Operand = Tensor | Use
@@ -131,6 +131,19 @@ class Builder:
             use = Use(w, {**w.axes, first_axis(w): 0})
             op = Op(kind="view", name=w.name + ".idle", reads=(use,), writes=())
             self._bodies[-1].append(op)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """What is built inside belongs to the model, and this step does not run it: its weights lie idle."""
+        self._bodies.append([])
+        try:
+            yield
+        finally:
+            inside = Block(name="", body=tuple(self._bodies.pop()))
+            reads = [
+                use.tensor for block in blocks(inside) for op in block.body if isinstance(op, Op) for use in op.reads
+            ]
+            self.idle(*{tensor.name: tensor for tensor in reads if tensor.kind == "weight"}.values())
 
     # ------------------------------------------------------------------ structure
     @contextmanager

@@ -7,11 +7,12 @@ from collections.abc import Collection
 from archsim.base.number import Num
 from archsim.blocks.block import Context
 from archsim.blocks.layer import Layer, count_layers, lower_layers, walk_layers
+from archsim.blocks.stage import lower_stages, step_before
 from archsim.graph.builder import Builder
 from archsim.graph.graph import Block
 from archsim.graph.step import Step
 from archsim.graph.tensor import Tensor, Use
-from archsim.spec.model import Embedding, Head, HeadDense, MlmHead, Model, Mtp
+from archsim.spec.model import Embedding, Head, HeadDense, MlmHead, Model, Mtp, Stack
 
 PARTS = ("mtp", "mlm-head", "vision", "audio")
 """Optional parts of a checkpoint that are left out of the count unless asked for."""
@@ -65,11 +66,23 @@ def _encode(b: Builder, model: Model, table: Tensor, step: Step) -> Tensor | Non
     if started:
         return None
     with b.block("encoder", T=source.tokens, S=source.n_seqs):
-        x = _embed(b, model.encoder.embedding or Embedding(), table, source, "embedding")
+        x = _source(b, model, model.encoder, table, source)
         x = _stack(b, x, Context(step=source, cached=False), model.encoder.layers, Embedding())
         if model.encoder.final_norm is not None:
             x = model.encoder.final_norm.lower(b, "final_norm", x)
     return x
+
+
+def _source(b: Builder, model: Model, encoder: Stack, table: Tensor, source: Step) -> Tensor:
+    """The vectors that the encoder's layers begin with: of tokens, or of what stages make of a sound or an image."""
+    if encoder.front:
+        with b.part("encoder front"), b.block("front", T=(frames := step_before(encoder.front, source)).tokens):
+            return lower_stages(b, None, encoder.front, frames)[0]
+    e = encoder.embedding or Embedding()
+    if encoder.own_table:
+        with b.block("embedding"):
+            table = b.weight("tokens", " ".join(table.axes), "embedding")
+    return _embed(b, e, table, source, "embedding")
 
 
 def _positive(past: Num) -> bool:
@@ -93,6 +106,10 @@ def _embed(b: Builder, e: Embedding, table: Tensor, step: Step, name: str) -> Te
             with b.scope(Ty=e.token_types):
                 segments = b.weight("token_types", "Ty " + d, "embedding_other")
             x = b.map("x_type", "add", x, b.gather("type", segments.part(), "T " + d, index="zero"))
+        for i, rows in enumerate(e.tables):
+            with b.scope(Ty=rows):
+                own = b.weight(f"table_{i}", "Ty " + d, "embedding_other")
+            x = b.map(f"x_table_{i}", "add", x, b.gather(f"entry_{i}", own.part(), "T " + d, index="zero"))
         if e.norm is not None:
             x = e.norm.lower(b, "norm", x, d)
         if e.factor is not None:

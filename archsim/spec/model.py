@@ -81,7 +81,8 @@ class Embedding(Spec):
     """Input side. scale: factor on the vectors, or `sqrt_d_model`. rows: table rows where padded beyond the
     vocabulary. input_rows: rows of the input table where the output table has fewer (tokens of images or sounds).
     factor: width of the table where it is smaller than d_model (ALBERT, OPT-350m), with a projection (`factor_bias`: a
-    bias in it). token_types: segment table rows. mask_token: a learned vector that pre-training puts in place of
+    bias in it). token_types: segment table rows. tables: rows of more tables, one vector of each is added for a token
+    (places on a page, columns and rows). mask_token: a learned vector that pre-training puts in place of
     masked tokens (XLNet); it is stored and counted, and no step reads it.
     """
 
@@ -91,6 +92,7 @@ class Embedding(Spec):
     norm: Norm | None = None
     positions: Positions | None = None
     token_types: Count | None = None
+    tables: tuple[Count, ...] = ()
     mask_token: bool = False
     factor: Count | None = None
     factor_bias: bool = False
@@ -99,7 +101,7 @@ class Embedding(Spec):
     letters = {"rows": ("Vp", "rows of the embedding"), "factor": ("Z", "width of the embedding")}
     decisions = {
         "rows": "vocabulary", "input_rows": "vocabulary", "norm": "embedding_norm", "positions": "position",
-        "token_types": "segments", "per_layer": "per_layer", "*": "embedding",
+        "token_types": "segments", "tables": "segments", "per_layer": "per_layer", "*": "embedding",
     }  # fmt: skip
     words = {"positions": "positions", "norm": ""}
 
@@ -177,14 +179,19 @@ class Tower(Spec):
 
 
 class Stack(Spec):
-    """Layers and what surrounds them: one of an encoder-decoder's two halves."""
+    """Layers and what surrounds them: the encoder of an encoder-decoder. front: stages that make vectors of a sound or
+    an image, in place of looking tokens up; the source is then as long as what leaves them. own_table: whether its
+    table of tokens is not that of the decoder (T5Gemma).
+    """
 
     layer: Layer | None = None
     layers: tuple[Layer, ...]
     final_norm: Norm | None = None
     embedding: Embedding | None = None
+    front: tuple[StageBlock, ...] = ()
+    own_table: bool = False
 
-    decisions = {"final_norm": "norm_place", "embedding": "embedding"}
+    decisions = {"final_norm": "norm_place", "embedding": "embedding", "own_table": "tying", "front": "stacks"}
 
 
 class Mtp(Spec):

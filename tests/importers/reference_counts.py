@@ -34,7 +34,8 @@ TYPES = """ernie data2vec-text big_bird bert-generation megatron-bert roberta-pr
     hy_v3 hyperclovax mellum minicpm3 youtu mistral4 aria_text cohere2_moe kolibri1 flint laguna cosmos3_edge_text
     molmo2_text muse_glimmer_text lfm3 glm4v_moe_text blenderbot-small mvp plbart bigbird_pegasus seamless_m4t nllb-moe
     longt5 led biogpt xglm ctrl moshi kyutai_speech_to_text roformer phi4_multimodal git
-    bitnet modernbert-decoder olmo_hybrid kimi_linear"""
+    bitnet modernbert-decoder olmo_hybrid kimi_linear layoutlm tapas flaubert clip_text_model xmod whisper
+    speech_to_text pop2piano trocr gpt_neox_japanese"""
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {name: ("", {}) for name in TYPES.split()}
 """model_type -> the class that counts (empty: that of the auto maps), and what its config has beside."""
 FAMILIES["nllb-moe"] = ("", {"num_experts": 4})
@@ -74,6 +75,32 @@ FAMILIES |= {
         "index_n_heads": 2, "index_head_dim": 16, "mlp_layer_types": ["dense"] + ["sparse"] * 3,
         "first_k_dense_replace": 1}),
 }  # fmt: skip
+GEMMA = {"vocab_size": 128, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "head_dim": 16,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "sliding_window": 16,
+         "query_pre_attn_scalar": 16, "layer_types": ["sliding_attention", "full_attention"]}  # fmt: skip
+HALF = ["sliding_attention", "full_attention"] * 2
+LATENT = {"num_key_value_heads": 4, "mlp_layer_types": ["dense"] + ["sparse"] * 3}
+FAMILIES |= {
+    "bailing_hybrid": ("", {
+        **LATENT, "layer_types": ["linear_attention"] * 3 + ["full_attention"], "linear_num_heads": 4,
+        "linear_head_dim": 16, "moe_intermediate_size": 48, "num_experts": 8, "num_experts_per_token": 2,
+        "num_expert_group": 1, "topk_group": 1, "q_lora_rank": None}),
+    "beam": ("", {"layer_types": HALF, "mlp_layer_types": ["dense"] + ["sparse"] * 3}),
+    "axk1": ("", {**LATENT, "head_dim": 8}),
+    "deepseek_ocr2_text": ("DeepseekOcr2TextModel", {**LATENT, "num_experts_per_tok": 2}),
+    "gemma4_unified_text": ("", {"layer_types": ["sliding_attention"] * 3 + ["full_attention"],
+                                 "per_layer_config": {"3": {"head_dim": 32}}}),
+    "mllama_text_model": ("MllamaForCausalLM", {"cross_attention_layers": [1, 3]}),
+    "blip_text_model": ("BlipTextLMHeadModel", {"encoder_hidden_size": 64}),
+    "moonshine": ("", {f"{side}_{key}": 4 for side in ("encoder", "decoder")
+                       for key in ("num_hidden_layers", "num_attention_heads", "num_key_value_heads")}),
+    "cpmant": ("", {"num_attention_heads": 4, "dim_head": 16, "dim_ff": 96, "prompt_types": 2, "prompt_length": 4,
+                    "segment_types": 4, "position_bias_num_buckets": 16}),
+    "ultrabert": ("", {"layer_types": HALF}),
+    "t5gemma": ("", {"encoder": GEMMA, "decoder": {**GEMMA, "cross_attention_hidden_size": 64}}),
+}  # fmt: skip
+FAMILIES["whisper"] = ("WhisperForConditionalGeneration", {})
+FAMILIES["flaubert"] = ("", {"emb_dim": 64, "n_layers": 4, "n_heads": 4})
 LISTS = ("layer_types", "mlp_layer_types", "layer_rope_theta", "rope_scaling_layers", "mlp_only_layers")
 OTHERS = ("vision_tower", "vision_model", "visual", "audio", "image", "codec", "embed_positions.weights", "speech")
 """Words in names of parameters that are no part of the language model."""
@@ -104,9 +131,11 @@ def parameters(model_type: str, named: str, config: dict[str, Any]) -> int:
 
     model_type = config["model_type"]
     built_config = transformers.CONFIG_MAPPING[model_type](**{k: v for k, v in config.items() if k != "model_type"})
-    encoder = model_type in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(
-        built_config, "is_encoder_decoder", 0
+    embeds = model_type in auto.MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES and model_type not in (
+        auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES | auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
     )
+    masked = model_type in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    encoder = (masked or embeds) and not getattr(built_config, "is_encoder_decoder", 0)
     maps = (auto.MODEL_MAPPING_NAMES,) if encoder else (
         auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES, auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
         auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES,

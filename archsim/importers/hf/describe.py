@@ -38,7 +38,9 @@ ENCODERS = (audio, pictures, qwen)
 """Importing these registers their families."""
 
 TEXT = {
-    "gemma3": "gemma3_text", "gemma3n": "gemma3n_text", "gemma4": "gemma4_text", "llama4": "llama4_text",
+    "gemma3": "gemma3_text", "gemma3n": "gemma3n_text", "gemma4": "gemma4_text",
+    "gemma4_unified": "gemma4_unified_text", "gemma4_unified_assistant": "gemma4_unified_text",
+    "deepseek_ocr2": "deepseek_ocr2_text", "llama4": "llama4_text",
     "mistral3": "mistral", "qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2", "qwen2_vl_text": "qwen2",
     "qwen2_5_vl_text": "qwen2", "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
     "qwen3_vl": "qwen3_vl_text", "qwen3_vl_moe": "qwen3_vl_moe_text", "kimi_k25": "kimi_k2",
@@ -48,6 +50,8 @@ TEXT = {
     "paddleocr_vl": "paddleocr_vl_text", "paddleocr_vl_text": "ernie4_5", "granite_docling_text": "granite",
     "granite4_vision_text": "granite", "hunyuan_vl_text": "hunyuan_v1_dense", "iquestcoder": "llama",
     "emu3_text_model": "llama", "molmo2": "molmo2_text", "cosmos3_edge": "cosmos3_edge_text",
+    "kosmos-2": "kosmos_2_text_model", "kosmos-2.5": "kosmos_2_5_text_model", "ultravbert": "ultrabert",
+    "blip": "blip_text_model",
     "muse_glimmer": "muse_glimmer_text", "step3p7": "step3p5", "minimax_m3_vl": "minimax_m3_vl_text",
     "mimo_v2": "mimo_v2_flash", "qwen2_5_omni": "qwen2", "qwen3_omni_moe": "qwen3_moe",
 }  # fmt: skip

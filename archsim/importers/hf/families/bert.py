@@ -6,7 +6,8 @@ from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.families.encoder import BERT, DEBERTA, bert, bert_like, camembert, encoder
 from archsim.importers.hf.families.registry import family
-from archsim.importers.hf.parts import activation, attention, glu, heads, layernorm, mlp, rmsnorm, rope
+from archsim.importers.hf.parts import activation, attention, glu, heads, layer_types, layernorm, mlp, rmsnorm, rope
+from archsim.importers.hf.pattern import Entry, stack
 
 Doc = JsonObject
 GELU_HEAD = "gelu"
@@ -186,6 +187,38 @@ def eurobert(c: Config) -> Doc:
     return _llama_encoder(c, rmsnorm(c), block) | {"mlm_head": {"dense": False, "tied": tied, "bias": False}}
 
 
+# UltrabertConfig
+@family("ultrabert", vocab_size=32000, hidden_size=4096, intermediate_size=11008, num_hidden_layers=32,
+        num_attention_heads=32, hidden_act="silu", max_position_embeddings=32768, rms_norm_eps=1e-6,
+        sliding_window=128)  # fmt: skip
+def ultrabert(c: Config) -> Doc:
+    """UltraBERT: LLaMA's layer looking both ways, in most layers over a window. Its pre-training head is left out."""
+    c.skip("prediction_head_size", "classifier_pooling", "num_labels", "tie_word_embeddings")
+    n, norm = c.count("num_hidden_layers"), rmsnorm(c)
+    bias = {"bias": True} if c.get("attention_bias") else {}
+    size = c.count("head_dim", default=c.count("hidden_size") // c.count("num_attention_heads"))
+    block = attention(c, **bias)
+    near = {"kind": "sliding", "window": c.count("sliding_window") + 1, "bidirectional": True}
+    ffn = glu(
+        activation(c, "hidden_act"), c.count("intermediate_size"), **({"bias": True} if c.get("mlp_bias") else {})
+    )
+    entries: list[Entry] = []
+    for kind in layer_types(c, n, ["full_attention" if i % 3 == 0 else "sliding_attention" for i in range(n)]):
+        far = kind == "full_attention"
+        own = block | {"position": _rope_of(c, size, kind), "mask": {"kind": "bidirectional"} if far else near}
+        entries.append(("global" if far else "local", {"norm": norm, "attention": own, "ffn": ffn}))
+    sizes = {"d_model": c.count("hidden_size"), "vocab_size": c.count("vocab_size")}
+    return {"architecture": "encoder", **sizes, "max_context": c.count("max_position_embeddings"),
+            "final_norm": norm, **stack(entries)}  # fmt: skip
+
+
+def _rope_of(c: Config, size: int, kind: str) -> Doc:
+    """Rotary positions, of one kind of layer where the config has them apart."""
+    given = c.get("rope_parameters")
+    nested = isinstance(given, dict) and kind in given
+    return rope(Config({"rope_parameters": given}, {}) if nested else c, size, kind if nested else None)
+
+
 # EsmcConfig
 @family("esmc", vocab_size=64, hidden_size=2560, intermediate_size=6912, num_hidden_layers=80,
         num_attention_heads=40, hidden_act="silu", max_position_embeddings=2048, layer_norm_eps=1e-5)  # fmt: skip
@@ -237,3 +270,87 @@ def _disentangled(c: Config, norm: Doc) -> Doc:
     given = {"norm": norm} if "layer_norm" in kinds else {}
     size = {"span": buckets, "max_distance": span} if buckets > 0 else {"span": span}
     return {"kind": "deberta", "shared": True, **size, **off, **given}
+
+
+# LayoutLMConfig
+@family("layoutlm", **BERT, max_2d_position_embeddings=1024)
+def layoutlm(c: Config) -> Doc:
+    """LayoutLM: BERT with vectors for the place and the size of a word on its page."""
+    doc = bert(c)
+    return doc | {"embedding": doc["embedding"] | {"tables": [c.count("max_2d_position_embeddings")] * 4}}
+
+
+# TapasConfig
+@family("tapas", **{**BERT, "max_position_embeddings": 1024, "type_vocab_size": None},
+        type_vocab_sizes=(3, 256, 256, 2, 256, 256, 10))  # fmt: skip
+def tapas(c: Config) -> Doc:
+    """TAPAS: BERT with vectors for columns, rows and ranks in a table."""
+    beside = ("aggregation", "answer", "allow_empty", "average", "cell", "disable_per", "huber", "init_cell", "max_num",
+              "num_aggregation", "positive_label", "reset_position", "select_one", "temperature", "use_", "no_agg",
+              "average_logits")  # fmt: skip
+    c.skip(*(key for key in c.data if key.startswith(beside)))
+    doc = bert_like(c, offset=0)
+    return doc | {"embedding": doc["embedding"] | {"tables": list(c.get("type_vocab_sizes"))}}
+
+
+XLM = {
+    "vocab_size": 30145, "emb_dim": 2048, "n_layers": 12, "n_heads": 16, "gelu_activation": True, "n_langs": 1,
+    "max_position_embeddings": 512, "layer_norm_eps": 1e-12, "use_lang_emb": True, "tie_word_embeddings": True,
+}  # fmt: skip
+
+
+# XLMConfig and FlaubertConfig
+@family("xlm", "flaubert", **XLM)
+def xlm(c: Config) -> Doc:
+    """XLM and FlauBERT: the original encoder, four times as wide inside; its head is the tied table with a bias."""
+    c.skip("embed_init_std", "end_n_top", "start_n_top", "lang_id", "mask_index", "unk_index", "bos_index", "eos_index",
+           "pad_index", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj",
+           "summary_activation", "layerdrop", "n_words", "share_inout_emb", "max_vocab", "min_count",
+           "sinusoidal_embeddings", "same_enc_dec", "amp", "fp16", "group_by_size", "input_length")  # fmt: skip
+    for key, value in (("asm", False), ("causal", False), ("is_encoder", True)):
+        c.only(key, value)
+    norm, n, d = layernorm(c), c.count("n_heads"), c.count("emb_dim")
+    embedding: Doc = {"norm": norm, "positions": {"kind": "learned", "max": c.count("max_position_embeddings")}}
+    if c.get("use_lang_emb") and (c.get("n_langs") or 1) > 1:
+        embedding["tables"] = [c.count("n_langs")]
+    ffn = mlp("gelu" if c.get("gelu_activation") else "relu", 4 * d, True)
+    doc = encoder(c, embedding, norm, heads(n, n, d // n, bias=True), ffn, c.count("n_layers"), "emb_dim")
+    doc = pre_norm(doc, norm) if c.get("pre_norm") else doc
+    if "final_norm" in doc:
+        del doc["final_norm"]
+    return doc | {"mlm_head": {"dense": False}}
+
+
+# CLIPTextConfig
+@family("clip_text_model", vocab_size=49408, hidden_size=512, intermediate_size=2048, num_hidden_layers=12,
+        num_attention_heads=8, hidden_act="quick_gelu", max_position_embeddings=77, layer_norm_eps=1e-5)  # fmt: skip
+def clip_text(c: Config) -> Doc:
+    """CLIP's text encoder, as image generators use it: causal, norms before the branches. Its projection is left out,
+    as by the class.
+    """
+    c.skip("projection_dim", "tie_word_embeddings")
+    act, norm, n = c.only("hidden_act", "quick_gelu", "gelu"), layernorm(c), c.count("num_attention_heads")
+    block = heads(n, n, c.count("hidden_size") // n, bias=True)
+    ffn = mlp("silu" if act == "quick_gelu" else "gelu", c.count("intermediate_size"), True)
+    embedding = {"positions": {"kind": "learned", "max": c.count("max_position_embeddings")}}
+    doc = pre_norm(encoder(c, embedding, norm, block, ffn, c.count("num_hidden_layers")), norm)
+    return doc | {"layers": [layer | {"attention": block} for layer in doc["layers"]]}
+
+
+# XmodConfig
+@family("xmod", **BERT, adapter_reduction_factor=2, adapter_layer_norm=False, adapter_reuse_layer_norm=True,
+        ln_before_adapter=True, languages=("en_XX",), pre_norm=False)  # fmt: skip
+def xmod(c: Config) -> Doc:
+    """X-MOD: RoBERTa with a small network for every language behind each layer, of which a text uses one."""
+    for key, value in (("pre_norm", False), ("adapter_layer_norm", False), ("ln_before_adapter", True)):
+        c.only(key, value)
+    c.skip("adapter_reuse_layer_norm", "default_language")
+    doc = camembert(c)
+    (layer,) = doc["layers"]
+    n, own = layer["repeat"], {k: v for k, v in layer.items() if k != "repeat"}
+    width, act = doc["d_model"] // c.count("adapter_reduction_factor"), activation(c, "hidden_act")
+    adapter: Doc = {"ffn": mlp(act, width, True)}
+    others = len(c.get("languages")) - 1
+    held = [adapter | {"name": "languages", "repeat": others, "for_images": True}] if others else []
+    group = [own | {"name": "layer"}, adapter | {"name": "language"}, *held]
+    return doc | {"layers": [{"repeat": n, "layers": group}]}

@@ -64,9 +64,15 @@ def kimi_linear(c: Config) -> Doc:
     c.only("use_grouped_topk", True, False)
     c.only("moe_layer_freq", 1)
     c = _new_names(c)
-    n, norm, act = layers(c), rmsnorm(c), activation(c, "hidden_act")
+    n = layers(c)
     full = {k: v for k, v in latent(c).items() if k != "position"} | {"position": None}
     types, mixer = _kimi_layers(c, n)
+    return _delta_and_latent(c, types, mixer, full)
+
+
+def _delta_and_latent(c: Config, types: list[str], mixer: Doc, full: Doc) -> Doc:
+    """Layers of delta and of latent attention, under dense networks first and experts then."""
+    n, norm, act = layers(c), rmsnorm(c), activation(c, "hidden_act")
     kinds = {LINEAR: ("linear", {"mixer": mixer}), FULL: ("full", {"attention": full})}
     width = c.count("moe_intermediate_size")
     router = SIGMOID | unnormalized(c) | grouped_router(c)
@@ -81,6 +87,34 @@ def kimi_linear(c: Config) -> Doc:
         name, own = kinds[kind]
         entries.append((name + ("_dense" if ffn == "dense" else ""), {"norm": norm, **own, "ffn": ffns[ffn]}))
     return decoder(c, entries, norm)
+
+
+# BailingHybridConfig
+@family("bailing_hybrid", vocab_size=157184, hidden_size=2560, intermediate_size=6144, moe_intermediate_size=768,
+        num_hidden_layers=42, num_attention_heads=32, num_key_value_heads=32, num_shared_experts=1,
+        routed_scaling_factor=2.5, kv_lora_rank=512, q_lora_rank=None, qk_rope_head_dim=64, v_head_dim=128,
+        qk_nope_head_dim=128, num_expert_group=8, topk_group=4, num_experts_per_token=8, moe_renormalize=True,
+        hidden_act="silu", model_max_length=262144, rms_norm_eps=1e-6, tie_word_embeddings=False, num_experts=512,
+        linear_head_dim=128, linear_num_heads=32, linear_conv_kernel_dim=4, first_k_dense_replace=2,
+        layer_group_size=6)  # fmt: skip
+def bailing_hybrid(c: Config) -> Doc:
+    """Ling and Ring 2.6: five layers of Kimi delta attention, whose gates are whole matrices, to one of latent
+    attention with a gate for each head.
+    """
+    c.skip("kda_lower_bound", "kda_safe_gate", "mtp_loss_scaling_factor", "num_nextn_predict_layers",
+           "short_conv_kernel_size", "rope_theta")  # fmt: skip
+    defaults = {new: c.get(old) for new, old in RENAMED.items() if c.get(old) is not None}
+    c = c.changed(**{key: value for key, value in defaults.items() if key not in c.data})
+    n = layers(c)
+    full = latent(c.changed(q_lora_rank=None)) | {"gate": {"per": "head"}}
+    step = c.count("layer_group_size")
+    types = layer_types(c, n, [FULL if (i + 1) % step == 0 else LINEAR for i in range(n)], BOTH)
+    sizes = {
+        "n_heads": c.count("linear_num_heads"), "d_head": c.count("linear_head_dim"),
+        "d_conv": c.count("linear_conv_kernel_dim"),
+    }  # fmt: skip
+    mixer = {"kind": "kimi_delta", **sizes, "gate_rank": "full", "norm": rmsnorm(c)}
+    return _delta_and_latent(c, types, mixer, full)
 
 
 RENAMED = {

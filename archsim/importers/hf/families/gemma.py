@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from archsim.base.json_types import JsonObject
+from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.families.llama import capped, d_head, layers, uniform
-from archsim.importers.hf.families.registry import family
+from archsim.importers.hf.families.registry import DEFAULTS, family
 from archsim.importers.hf.parts import (
     attention,
     decoder,
@@ -37,9 +37,28 @@ def gelu(c: Config, **more: object) -> Doc:
 
 
 def causal(c: Config) -> None:
-    """Gemma's bidirectional variants are other models."""
+    """Families without a bidirectional variant."""
     c.only("use_bidirectional_attention", False)
     c.only("attention_bias", False)
+
+
+def looking_both_ways(c: Config, doc: Doc) -> Doc:
+    """The document with masks that look both ways where the config says so; windows reach half as far to each side."""
+    c.only("attention_bias", False)
+    if not c.get("use_bidirectional_attention"):
+        return doc
+
+    def turned(block: Doc) -> Doc:
+        mask = block.get("mask")
+        near = {"kind": "sliding", "window": mask["window"] // 2 + 1, "bidirectional": True} if mask else None
+        return block | {"mask": near or {"kind": "bidirectional"}}
+
+    def changed(layer: Doc) -> Doc:
+        inner = {"layers": [changed(one) for one in layer["layers"]]} if "layers" in layer else {}
+        return layer | ({"attention": turned(layer["attention"])} if "attention" in layer else {}) | inner
+
+    own = {"layer": changed(doc["layer"])} if "layer" in doc else {}
+    return doc | own | {"layers": [changed(layer) for layer in doc["layers"]]}
 
 
 # GemmaConfig
@@ -47,9 +66,12 @@ def causal(c: Config) -> None:
         num_attention_heads=16, num_key_value_heads=16, head_dim=256, max_position_embeddings=8192,
         rms_norm_eps=1e-6, tie_word_embeddings=True)  # fmt: skip
 def gemma(c: Config) -> Doc:
-    """Gemma: wide heads, GeGLU, embedding scaled by the root of the width."""
-    causal(c)
-    return uniform(c, rmsnorm(c, offset=True), attention(c, position=rope(c, d_head(c))), gelu(c), embedding=SCALED)
+    """Gemma: wide heads, GeGLU, embedding scaled by the root of the width. PaliGemma's looks both ways over a prompt,
+    whose images and texts are all there before the answer.
+    """
+    c.skip("num_image_tokens")
+    block = attention(c, position=rope(c, d_head(c)))
+    return looking_both_ways(c, uniform(c, rmsnorm(c, offset=True), block, gelu(c), embedding=SCALED))
 
 
 # Gemma2Config
@@ -79,7 +101,14 @@ def gemma3(c: Config) -> Doc:
     step = c.count("sliding_window_pattern", "_sliding_window_pattern")
     types = layer_types(c, layers(c), every(layers(c), step, "full_attention", "sliding_attention"))
     blocks = {"full_attention": block | {"position": far}, "sliding_attention": block | _near(c) | {"position": near}}
+    if c.get("use_bidirectional_attention"):
+        return _embedder(_sandwich(c, blocks, types))
     return _sandwich(c, blocks, types)
+
+
+def _embedder(doc: Doc) -> Doc:
+    """The same as an encoder (EmbeddingGemma): without an output matrix."""
+    return {"architecture": "encoder", **{key: value for key, value in doc.items() if key != "head"}}
 
 
 def local_and_global(c: Config) -> tuple[Doc, Doc]:
@@ -103,13 +132,58 @@ def _near(c: Config) -> Doc:
 
 
 def _sandwich(c: Config, blocks: dict[str, Doc], types: Sequence[str]) -> Doc:
-    causal(c)
     norm = rmsnorm(c, offset=True)
     base = {"norm": norm, "placement": "pre+post"}
     kinds = {t: base | {"attention": block, "ffn": gelu(c)} for t, block in blocks.items()}
     names = {"full_attention": "global", "sliding_attention": "local"}
     output = head(c) | capped(c, "final_logit_softcapping")
-    return decoder(c, [(names[t], kinds[t]) for t in types], norm, embedding=SCALED, output=output)
+    doc = decoder(c, [(names[t], kinds[t]) for t in types], norm, embedding=SCALED, output=output)
+    return looking_both_ways(c, doc)
+
+
+# T5GemmaConfig
+@family("t5gemma", vocab_size=256000)
+def t5gemma(c: Config) -> Doc:
+    """T5Gemma: Gemma 2 on both sides, with a table of tokens for each."""
+    c.skip("classifier_dropout_rate", "dropout_rate")
+    source, doc = (
+        gemma2(Config(_gemma2_like(c, c.get(key) or {}), DEFAULTS["gemma2"])) for key in ("encoder", "decoder")
+    )
+    if source["d_model"] != doc["d_model"]:
+        raise c.error("encoder", "the encoder is not as wide as the decoder")
+    encoder = looking_both_ways(Config({"use_bidirectional_attention": True}, {}), source)
+    halves = {key: encoder[key] for key in ("layer", "layers", "final_norm") if key in encoder}
+    return {
+        **doc,
+        "architecture": "encoder-decoder",
+        "encoder": {"own_table": True, "embedding": SCALED, **halves},
+        **_with_cross_attention(doc),
+    }
+
+
+def _gemma2_like(c: Config, side: JsonMapping) -> Doc:
+    """The config of a side, with what the outer one says of both."""
+    names = ("vocab_size", "tie_word_embeddings")
+    more = ("cross_attention_hidden_size", "model_type", "is_decoder", "use_cache", "dropout_rate")
+    return {key: c.get(key) for key in names if c.get(key) is not None} | {
+        key: value for key, value in side.items() if key not in more and value is not None
+    }
+
+
+def _with_cross_attention(doc: Doc) -> Doc:
+    """Decoder layers that also attend to the encoder's output: as to themselves, without positions and windows."""
+
+    def crossed(layer: Doc) -> Doc:
+        if "layers" in layer:
+            return layer | {"layers": [crossed(one) for one in layer["layers"]]}
+        own = layer.get("attention") or doc.get("layer", {}).get("attention")
+        if own is None:
+            return layer
+        return layer | {"cross_attention": {k: v for k, v in own.items() if k not in ("position", "mask")}}
+
+    if "layer" in doc:
+        return {"layer": crossed(doc["layer"])}
+    return {"layers": [crossed(layer) for layer in doc["layers"]]}
 
 
 # Gemma3nTextConfig
@@ -203,6 +277,16 @@ def _table(c: Config, norm: Doc) -> Doc:
         "vocab_size": c.count("vocab_size_per_layer_input"),
         "norm": norm,
     }
+
+
+# Gemma4UnifiedTextConfig
+@family("gemma4_unified_text", vocab_size=262144, hidden_size=2304, intermediate_size=9216, num_hidden_layers=30,
+        num_attention_heads=8, num_key_value_heads=4, head_dim=256, global_head_dim=512, rms_norm_eps=1e-6,
+        max_position_embeddings=262144, sliding_window=1024, hidden_size_per_layer_input=0,
+        tie_word_embeddings=True)  # fmt: skip
+def gemma4_unified(c: Config) -> Doc:
+    """Gemma 4 12B: the same layers without embeddings of their own, under patches that no encoder looks at."""
+    return gemma4(c)
 
 
 # Gemma4TextConfig

@@ -145,6 +145,20 @@ def gpt_neox(c: Config) -> Doc:
     return decoder(c, [("layers", layer)] * c.count("num_hidden_layers"), norm)
 
 
+# GPTNeoXJapaneseConfig
+@family("gpt_neox_japanese", vocab_size=32000, hidden_size=2560, num_hidden_layers=32, num_attention_heads=32,
+        intermediate_multiple_size=4, hidden_act="gelu", max_position_embeddings=2048, layer_norm_eps=1e-5,
+        tie_word_embeddings=True)  # fmt: skip
+def gpt_neox_japanese(c: Config) -> Doc:
+    """GPT-NeoX in Japanese: one branch after the other, no biases but one behind the last layer's attention."""
+    d, n, norm = c.count("hidden_size"), c.count("num_attention_heads"), layernorm(c)
+    depth, width = c.count("num_hidden_layers"), int(d * c.number("intermediate_multiple_size"))
+    block = heads(n, n, d // n, position=rope(c, d // n))
+    layer = {"norm": norm, "attention": block, "ffn": mlp(activation(c, "hidden_act"), width, False)}
+    last = layer | {"attention": block | {"out_bias": True}}
+    return decoder(c, [("layers", layer)] * (depth - 1) + [("last", last)], norm)
+
+
 # OPTConfig
 @family("opt", vocab_size=50272, hidden_size=768, num_hidden_layers=12, ffn_dim=3072,
         max_position_embeddings=2048, do_layer_norm_before=True, num_attention_heads=12,

@@ -268,3 +268,17 @@ def rotated_layers(c: Config, n: int) -> list[bool]:
     flags = c.listed("no_rope_layers", n) if c.get("no_rope_layers") else None
     step = c.count("no_rope_layer_interval")
     return [bool(f) for f in flags] if flags else [(i + 1) % step != 0 for i in range(n)]
+
+
+# MllamaTextConfig
+@family("mllama_text_model", vocab_size=128256, hidden_size=4096, intermediate_size=14336, num_hidden_layers=40,
+        num_attention_heads=32, num_key_value_heads=8, hidden_act="silu", max_position_embeddings=131072,
+        rms_norm_eps=1e-5, tie_word_embeddings=False, cross_attention_layers=(3, 8, 13, 18, 23, 28, 33, 38),
+        rope_parameters={"rope_theta": 500000.0})  # fmt: skip
+def mllama(c: Config) -> Doc:
+    """Llama 3.2 Vision: LLaMA, and layers between that attend to images, which texts pass by."""
+    n, norm, across = layers(c), rmsnorm(c), set(c.get("cross_attention_layers"))
+    plain = {"norm": norm, "attention": rotary(c), "ffn": gated(c)}
+    looking = {"attention": attention(c, qk_norm=norm), "for_images": True, "layer_scale": "one"}
+    entries = [("images", plain | looking) if i in across else ("layers", plain) for i in range(n)]
+    return decoder(c, entries, norm, embedding={"input_rows": c.count("vocab_size") + 8})

@@ -596,3 +596,78 @@ def minimax_m3(c: Config) -> Doc:
     dense = glu("silu", c.count("dense_intermediate_size"), **clamped)
     kinds = {True: ("moe", base | {"ffn": experts}), False: ("dense", base | {"ffn": dense})}
     return decoder(c, [kinds[sparse] for sparse in sparse_layers(c, n)], norm)
+
+
+# DeepseekOcr2TextConfig
+@family("deepseek_ocr2_text", vocab_size=102400, hidden_size=4096, intermediate_size=11008, num_hidden_layers=32,
+        num_attention_heads=32, num_key_value_heads=32, hidden_act="silu", max_position_embeddings=2048,
+        rms_norm_eps=1e-6, tie_word_embeddings=False, moe_intermediate_size=1407, n_routed_experts=64,
+        n_shared_experts=2, routed_scaling_factor=1.0, topk_method="greedy")  # fmt: skip
+def deepseek_ocr2(c: Config) -> Doc:
+    """The language model of DeepSeek-OCR 2: LLaMA's attention over DeepSeek-V2's experts."""
+    c.only("topk_method", "greedy")
+    c.only("mlp_bias", False)
+    block = rotary(c, **biased(c, "attention_bias", bias=True))
+    return dense_then_experts(_dense_first(c), rmsnorm(c), block, {"normalize": False})
+
+
+def _dense_first(c: Config) -> Config:
+    """With the number of dense layers that a list of kinds begins with."""
+    sparse = sparse_layers(c, layers(c))
+    if sparse != sorted(sparse):
+        raise c.error("mlp_layer_types", "dense layers behind sparse ones are not supported")
+    return c.changed(first_k_dense_replace=sparse.count(False))
+
+
+# AXK1Config
+@family("axk1", vocab_size=163840, hidden_size=7168, intermediate_size=18432, num_hidden_layers=61,
+        num_attention_heads=64, num_key_value_heads=64, hidden_act="silu", max_position_embeddings=32768,
+        rms_norm_eps=1e-6, tie_word_embeddings=False, kv_lora_rank=512, q_lora_rank=1536, qk_nope_head_dim=128,
+        qk_rope_head_dim=64, v_head_dim=128, rope_interleave=True, moe_intermediate_size=2048, n_routed_experts=192,
+        n_shared_experts=1, num_experts_per_tok=8, n_group=8, topk_group=4, norm_topk_prob=True,
+        routed_scaling_factor=2.5, first_k_dense_replace=1)  # fmt: skip
+def axk1(c: Config) -> Doc:
+    """A.X K1: DeepSeek-V3's layer with a norm on what the experts give."""
+    norm = rmsnorm(c)
+    doc = dense_then_experts(_dense_first(c), norm, latent(c), SIGMOID)
+
+    def normed(layer: Doc) -> Doc:
+        ffn = layer.get("ffn", {})
+        return layer | ({"ffn": ffn | {"output_norm": norm}} if ffn.get("kind") == "moe" else {})
+
+    own = {"layer": normed(doc["layer"])} if "layer" in doc else {}
+    return doc | own | {"layers": [normed(layer) for layer in doc["layers"]]}
+
+
+# BeamConfig
+@family("beam", vocab_size=151936, hidden_size=5120, intermediate_size=20480, num_hidden_layers=52,
+        num_attention_heads=48, num_key_value_heads=8, head_dim=128, hidden_act="silu", max_position_embeddings=8192,
+        rms_norm_eps=1e-6, tie_word_embeddings=False, sliding_window=512, moe_intermediate_size=2560, num_experts=256,
+        num_experts_per_tok=8, norm_topk_prob=True, n_group=8, topk_group=4, routed_scaling_factor=2.5,
+        final_logit_softcapping=30.0, first_k_dense_replace=3)  # fmt: skip
+def beam(c: Config) -> Doc:
+    """Beam: norms on both sides of a branch, gated attention, local layers rotated and global ones not. The factors
+    that grow with depth and with the position are left out: they are no products.
+    """
+    n, norm, act = layers(c), rmsnorm(c), activation(c, "hidden_act")
+    router = SIGMOID | grouped_router(c)
+    experts = moe(n_experts(c), top_k(c), glu(act, c.count("moe_intermediate_size")), router)
+    block = attention(c, **biased(c, "attention_bias", bias=True), qk_norm=norm, gate={"per": "element", "bias": True})
+    near = {"position": _nested_rope(c), "mask": sliding(c.count("sliding_window"))}
+    usual = every(n, 6, "full_attention", LOCAL)
+    types = layer_types(c, n, [*usual[:-1], "full_attention"])
+    base = {"norm": norm, "placement": "pre+post"}
+    entries: list[Entry] = []
+    for kind, many in zip(types, sparse_layers(c, n), strict=True):
+        own = {"attention": block | (near if kind == LOCAL else {}), "ffn": experts if many else gated(c)}
+        entries.append((_place(kind) + ("" if many else "_dense"), base | own))
+    return decoder(c, entries, norm, output=head(c) | capped(c, "final_logit_softcapping"))
+
+
+def _nested_rope(c: Config) -> Doc:
+    """Positions of local layers, where the config has some for each kind."""
+    given = c.get("rope_parameters")
+    c.skip("rope_scaling")
+    if isinstance(given, dict) and LOCAL in given:
+        return rope(Config({"rope_parameters": given}, {}), d_head(c), LOCAL)
+    return rope(c, d_head(c))

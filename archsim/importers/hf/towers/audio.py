@@ -52,3 +52,12 @@ def qwen2_5_omni(c: Config, around: Around) -> list[Doc]:
     c.skip("max_source_positions", "n_window")
     pooled = [{"kind": "pool", "tokens": 2}, norm(layernorm(1e-5)), linear(c.count("output_dim"))]
     return [*whisper(c, table=False), *pooled, {"kind": "vectors", "n": 2}]
+
+
+# Gemma4UnifiedAudioConfig
+@encoder("audio", "gemma4_unified", audio_embed_dim=640)
+def gemma4_unified(c: Config, around: Around) -> list[Doc]:
+    """Gemma 4 12B: pieces of the waveform as they are, through one matrix."""
+    c.skip("rms_norm_eps")
+    one: Doc = {"kind": "conv", "d": around.width, "channels": c.count("audio_embed_dim"), "kernel": 1}
+    return [one | {"bias": False, "activation": None}]

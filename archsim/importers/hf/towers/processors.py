@@ -33,7 +33,7 @@ def image_rule(model_type: str, own: Config) -> JsonObject | None:
         return {"resize": "fixed", "edge": own.count("image_size")}
     if model_type == "mistral3":
         return {"resize": "longest", "factor": patch * 2, "edge": own.count("image_size"), "row_end": True}
-    if model_type == "gemma4":
+    if model_type in ("gemma4", "gemma4_unified"):
         side = patch * own.count("pooling_kernel_size")
         return {"resize": "budget", "factor": side, "max_pixels": SOFT_TOKENS * side**2}
     return None
