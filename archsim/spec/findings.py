@@ -199,17 +199,19 @@ def _pair_unknown_with_missing(findings: list[Finding]) -> list[Finding]:
 def _join_branches(findings: list[Finding]) -> list[Finding]:
     """The branches of a union fail one by one at the same value: one finding that names all of them."""
     result: list[Finding] = []
+    first: dict[tuple[str, int], int] = {}
     for finding in findings:
-        twin = next((f for f in result if f.code == finding.code and f.mark is finding.mark), None)
-        if twin is None or finding.code != "E102":
+        place = first.setdefault((finding.code, id(finding.mark)), len(result))
+        if place == len(result) or finding.code != "E102":
             result.append(finding)
             continue
+        twin = result[place]
         start, new, old = f"{quote(finding.key)} must be ", finding.message, twin.message
         if new != old and new.startswith(start) and old.startswith(start) and ", not " in old:
             head, tail = old.split(", not ", 1)
             wanted = new.removeprefix(start).split(", not ", 1)[0]
             message = old if wanted in head else f"{head} or {wanted}, not {tail}"
-            result[result.index(twin)] = replace(twin, message=message)
+            result[place] = replace(twin, message=message)
     return result
 
 

@@ -11,6 +11,7 @@ from archsim.render.figures.theme import Theme
 from archsim.ui.answers import Answers
 from archsim.ui.charts import WIDTH, charts, height_of
 from archsim.ui.choices import Choices
+from archsim.ui.drawings import drawings
 from archsim.ui.exports import exports
 from archsim.ui.layout import CHARTS
 from archsim.ui.load_panel import LoadRuns, load_panel
@@ -61,7 +62,7 @@ def answer_request(request: JsonObject, choices: Choices, answers: Answers) -> t
     width = wide if isinstance(wide := request.get("width"), int) and 200 <= wide <= 4000 else WIDTH
     drawn = charts(shown.answers, answers)
     taken = exports(shown.answers, shown.query, answers)
-    pictures: list[Component] = []
+    pictures = drawings(shown.answers, theme)
     return (
         answered,
         findings,

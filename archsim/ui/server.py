@@ -10,6 +10,7 @@ from archsim.base.data_class import dataclass
 from archsim.ui.answers import Answers
 from archsim.ui.callbacks import connect
 from archsim.ui.choices import choices
+from archsim.ui.drawings import connect_drawings
 from archsim.ui.exports import connect_exports
 from archsim.ui.guard import guard
 from archsim.ui.layout import answer_places, page_html
@@ -42,6 +43,7 @@ def make_app(site: Site) -> Dash:
     connect(app, names, answers)
     connect_uploads(app.server, names, answers.uploads)
     connect_exports(app.server, names, answers)
+    connect_drawings(app.server, names, answers)
     guard(app, public=site.public, hosts=site.hosts)
     return app
 

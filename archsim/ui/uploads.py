@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from threading import Lock
 
@@ -27,6 +27,8 @@ LARGEST = 32 * 2**20
 """Bytes of an upload at most: the page sends no more of a GGUF file than this, which holds its header."""
 LARGEST_TEXT = 2 * 2**20
 """Bytes of a config.json or a YAML spec at most."""
+MOST_VALUES = 20_000
+"""Values in an uploaded document at most; a spec has some hundreds."""
 MOST_LAYERS = 1_024
 """Layers of an uploaded model at most, so that an answer takes well below a second."""
 
@@ -86,7 +88,7 @@ def read_upload(data: bytes, name: str, choices: Choices) -> Upload:
     elif data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{":
         model, spec = _from_json(data, label, choices)
     else:
-        _check_formats(parse_bytes(data, label), choices)
+        _check(parse_bytes(data, label), label, choices)
         model, spec = load.model_from_bytes(data, label, lambda base: choices.model(base)[0]), data.decode("utf-8-sig")
     if model.n_layers > MOST_LAYERS:
         raise SpecError(f"{quote(label)} has {model.n_layers:,} layers, more than {MOST_LAYERS:,}", code="E110")
@@ -122,7 +124,7 @@ def _from_json(data: bytes, label: str, choices: Choices) -> tuple[Model, str]:
     if not isinstance(document, dict):
         raise SpecError(f"{quote(label)} holds no mapping", code="E109")
     if "layers" in document or not {"model_type", "text_config"} & document.keys():
-        _check_formats(document, choices)
+        _check(document, label, choices)
         text = data.decode("utf-8-sig")
         return load.model_from_bytes(data, label, lambda base: choices.model(base)[0]), text
     from archsim.importers.hf.describe import from_config
@@ -133,8 +135,24 @@ def _from_json(data: bytes, label: str, choices: Choices) -> tuple[Model, str]:
 def _from_document(document: JsonObject, label: str, choices: Choices) -> tuple[Model, str]:
     from archsim.importers.hf.text import spec_text
 
-    _check_formats(document, choices)
+    _check(document, label, choices)
     return load.model_from(document, label), spec_text(document, f"From {label}")
+
+
+def _check(document: Mapping[str, object], label: str, choices: Choices) -> None:
+    """Refuses a document that is larger than any spec, before it is validated, and formats that are no names."""
+    level: list[Mapping[str, object] | list[object]] = [document]
+    count = 0
+    while level:
+        count += sum(len(one) for one in level)
+        if count > MOST_VALUES:
+            raise SpecError(f"{quote(label)} has more than {MOST_VALUES:,} values", code="E111")
+        level = [inner for one in level for inner in _inside(one) if isinstance(inner, (Mapping, list))]
+    _check_formats(document, choices)
+
+
+def _inside(value: object) -> Iterable[object]:
+    return value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
 
 
 def _check_formats(document: Mapping[str, object], choices: Choices) -> None:

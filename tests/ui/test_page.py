@@ -93,6 +93,9 @@ def test_files_to_take_along_are_those_of_the_commands() -> None:
     assert found.json == api.estimate("gpt2-small", "t4", engine="vllm", batch=2).to_dict()
     assert "attachment" in found.headers["Content-Disposition"]
     assert client.get("/candidate/1/model.yaml", **place).text.lstrip("# ").startswith(("name", "yaml", "GPT"))
+    picture = client.get("/drawing.svg?model=gpt2-small&theme=dark", base_url="http://localhost")
+    assert picture.mimetype == "image/svg+xml" and "124,439,808" in picture.text
+    assert client.get("/drawing.svg?model=../x", base_url="http://localhost").status_code == 404
     for name in ("/candidate/2/model.yaml", "/candidate/0/model.yaml", "/candidate/1/passwd", "/candidate/1/..%2fx"):
         assert client.get(name, **place).status_code == 404, name
 
