@@ -60,7 +60,7 @@ class Answered(NamedTuple):
     @property
     def printed_flops(self) -> float:
         """FLOP of a token as the stack prints them."""
-        return self.flops.printed(self.run.stack.convention, self.run.recompute)
+        return self.flops.printed(self.run.stack.convention, self.priced.choice.recompute)
 
     def memory(self, reserved: bool) -> Prediction:
         """GiB of the fullest device at its peak."""
@@ -98,6 +98,13 @@ METRICS: Mapping[str, Figure] = {
 """Metrics of lists of training runs, in their units: rates per device, memory in GiB."""
 
 
+def _choice(run: TrainingRun, pricer: TrainingPricer) -> Choice:
+    """The layout with the least recomputation that fits; with the least of all where none does."""
+    choices = [Choice(run.layout, recompute) for recompute in run.recomputes]
+    fitting = (choice for choice in choices[1:] if pricer.memory(choice).fits)
+    return choices[0] if len(choices) == 1 or pricer.memory(choices[0]).fits else next(fitting, choices[0])
+
+
 @dataclass(slots=True)
 class TrainingTimes:
     """Prices runs; what several rows share is made once."""
@@ -110,7 +117,7 @@ class TrainingTimes:
         check_layout(run.model, run.layout)
         pricer = self.pricer(run)
         interval = pricer.factors.interval * (ASSUMED if run.assumed else 1.0)
-        return Answered(run, pricer.price(Choice(run.layout, run.recompute)), self.flops(run), interval)
+        return Answered(run, pricer.price(_choice(run, pricer)), self.flops(run), interval)
 
     def pricer(self, run: TrainingRun) -> TrainingPricer:
         """The pricer of a model, device and setup."""

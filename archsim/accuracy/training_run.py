@@ -35,13 +35,17 @@ BATCH_TOKENS = 4e6
 MOST_MICRO_BATCHES = 16_384
 """Of one step on one rank; training has tens to hundreds."""
 
+SOME_LAYERS = ("every:8", "every:4", "every:3", "every:2", "full")
+"""Shares of the layers that are recomputed whole, where a run does not say which."""
+
 NODE = 8
 """Devices of a sharding group under HSDP, where none is stated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingRun:
-    """What was run. tokens: of the whole training, where GPU hours are asked. assumed: what the row does not say."""
+    """What was run. recomputes: the least first, where that is open. tokens: of the whole
+    training, where GPU hours are asked. assumed: what the row does not say."""
 
     model: Model
     hardware: Hardware
@@ -49,7 +53,7 @@ class TrainingRun:
     stack: TrainingStack
     recipe: str
     optimizer: str = "adamw"
-    recompute: str = "none"
+    recomputes: tuple[str, ...] = ("none",)
     dialect: str = "fused"
     loss: str = "eager"
     method: str = "full"
@@ -71,14 +75,14 @@ def training_run(row: JsonMapping, models: JsonMapping) -> TrainingRun:
     model = described_model(name, dims, seq_len) if isinstance(dims, Mapping) else model_of(name)[0]
     hardware = device_of(re.sub(r"\s*\(.*\)$", "", str(row.get("device") or "")))
     notes = (text(row, "notes") or "").lower()
-    recompute, guessed = _recompute(row, stack)
+    recomputes, guessed = _recompute(row, stack)
     layout, assumed = _layout(_with_layout(row, model, seq_len), model, stack, seq_len)
     if not whole(row, "n_devices") and not whole(row, "dp"):
         assumed = (*assumed, f"layout of {layout.devices} devices, tp {layout.tp}, ZeRO {layout.zero}")
     eager = "no torch.compile" in notes or "eager" in notes
     return TrainingRun(
         model=model, hardware=hardware, layout=layout, stack=stack, recipe=_recipe(row, stack, notes),
-        optimizer="adamw-8bit" if "8-bit adam" in notes else "adamw", recompute=recompute,
+        optimizer="adamw-8bit" if "8-bit adam" in notes else "adamw", recomputes=recomputes,
         dialect="eager" if eager else stack.dialect, loss="eager" if eager else stack.loss, method=_method(notes),
         tokens=real(row, "tokens_trained"), assumed=(*assumed, *guessed),
     )  # fmt: skip
@@ -174,17 +178,22 @@ def _method(notes: str) -> str:
     return "qlora" if "qlora" in notes else "lora" if "lora" in notes else "full"
 
 
-def _recompute(row: JsonMapping, stack: TrainingStack) -> tuple[str, tuple[str, ...]]:
-    """What is recomputed, and that it is assumed where the row does not say."""
+def _recompute(row: JsonMapping, stack: TrainingStack) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What may be recomputed, the least first, and that it is assumed where the row does not say.
+
+    A run that was measured fitted its devices: where a row leaves open what it recomputed, it is the least that fits.
+    """
     stated = str(row.get("activation_checkpointing") or "").strip().lower()
     if stated.startswith("none") or stated == "false":
-        return "none", ()
+        return ("none",), ()
     if stated.startswith("full"):
-        return "full", ()
+        return ("full",), ()
     if "every other layer" in stated:
-        return "every:2", ()
+        return ("every:2",), ()
+    if stated.startswith("minimal") or (stated.startswith("selective") and "op" in stated):
+        return ("selective:op",), ()
+    selective = SOME_LAYERS if stack.selective == "layers" else (f"selective:{stack.selective}",)
     if stated.startswith("selective"):
-        return f"selective:{'op' if stack.recipe.startswith('fsdp') or 'op' in stated else 'attention'}", ()
-    if stated.startswith("minimal"):
-        return "selective:op", ()
-    return stack.recompute, (f"recompute {stack.recompute}",)
+        return selective, ()
+    order = ("none", *selective, "full")
+    return order[order.index(stack.recompute) :] if stack.recompute in order else order[1:], ("recompute not stated",)

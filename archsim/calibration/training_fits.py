@@ -72,19 +72,15 @@ CONSTANTS: tuple[Constant, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class TrainedPoint:
-    """One measured run. source, model: families that a fit is tested by."""
+    """One measured run. source, model: families that a fit is tested by. choice: its layout and recomputation."""
 
     id: str
     source: str
     model: str
     asked: JsonMapping
     run: TrainingRun
+    choice: Choice
     measured: float
-
-    @property
-    def choice(self) -> Choice:
-        """What was run, as the pricer takes it."""
-        return Choice(self.run.layout, self.run.recompute)
 
 
 def trained_points(tables: Sequence[Table]) -> list[TrainedPoint]:
@@ -97,11 +93,11 @@ def trained_points(tables: Sequence[Table]) -> list[TrainedPoint]:
                 continue
             try:
                 run = training_run(asked, table.models)
-                prices.answer(run)
+                choice = prices.answer(run).priced.choice
             except (ArchsimError, ArithmeticError, LookupError, ValueError):
                 continue
             source = str(asked.get("source") or run.stack.name)
-            found.append(TrainedPoint(table.ids[i], source, run.model.name, asked, run, measured))
+            found.append(TrainedPoint(table.ids[i], source, run.model.name, asked, run, choice, measured))
     return found
 
 

@@ -20,11 +20,12 @@ class Recipe(BaseModel):
     """Formats of training, each the name of a format document.
 
     weights: of trainable weights between steps. working: in which products read them and gathers move them, where that
-    is another copy. copies: further copies of matrices that products read. gradients: as they are accumulated; reduced:
-    as they cross the fabric. master: of the optimizer's own copy of weights; none where it updates the weights
-    themselves. moments: of the optimizer's moments. products: of the products of matrices in layers; experts' too.
-    frozen: of matrices of layers that are not trained. method: what of a model it is made to train, where that is not
-    asked.
+    is another copy. copies: further copies of matrices that products read; copies_alone: whether matrices of layers
+    are stored as these and not as `weights` too (`fp8_param_gather` of Megatron). gradients: as they are
+    accumulated; reduced: as they cross the fabric. master: of the optimizer's own copy of weights; none where it
+    updates the weights themselves. moments: of the optimizer's moments. products: of the products of matrices in
+    layers; experts' too. frozen: of matrices of layers that are not trained. method: what of a model it is made to
+    train, where that is not asked.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -36,6 +37,7 @@ class Recipe(BaseModel):
     weights: str
     working: str | None = None
     copies: tuple[str, ...] = ()
+    copies_alone: bool = False
     gradients: str
     reduced: str | None = None
     master: str | None = None
@@ -49,7 +51,7 @@ class Recipe(BaseModel):
     @property
     def gathered(self) -> str:
         """The format in which weights are gathered."""
-        return self.working or self.weights
+        return self.copies[0] if self.copies and self.copies_alone else self.working or self.weights
 
     @property
     def sent(self) -> str:

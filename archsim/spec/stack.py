@@ -68,9 +68,13 @@ class RunSource(_Part):
 class TrainingStack(_Part):
     """One framework. overlap: how much of each kind of communication runs behind kernels. network: `rails`, rings along
     the NICs of a node; `flat`, gathers that use one at a time. dialect, loss, recipe, micro_batch, zero, sp and
-    recompute: what a run has that does not say. gradients: whether they lie in buffers from the start, or are made by
-    the first backward of each step and dropped by the update (`zero_grad` of PyTorch). prints_memory: which peak of
-    PyTorch's allocator it prints."""
+    recompute: what a run has that does not say. selective: what selective recomputation runs once more, where a run
+    says no more than that: attention, all but every second product (`op`), or some of the layers whole.
+    gradient_sums: the format in which gradients are added up and sent, where it is not the recipe's. copies_alone:
+    recipes of which it stores matrices in the format of their products alone. gathers: what ZeRO 3 has whole at
+    once. gradients: whether they lie in buffers from the start, or are made by the first backward of each step and
+    dropped by the update (`zero_grad` of PyTorch). prints_memory: which peak of PyTorch's allocator it prints.
+    """
 
     schema_: Literal["archsim.stack/1"] = Field(alias="schema")
     name: str
@@ -88,6 +92,10 @@ class TrainingStack(_Part):
     zero: Annotated[int, Field(ge=0, le=3)] = 0
     sp: bool = False
     recompute: Literal["none", "full", "selective"] = "none"
+    selective: Literal["attention", "op", "layers"] = "attention"
+    gradient_sums: str | None = None
+    copies_alone: tuple[str, ...] = ()
+    gathers: Literal["layers", "matrices"] = "layers"
     prints_memory: Literal["allocated", "reserved"] = "reserved"
     convention: FlopConvention = FlopConvention.model_construct()
     runs: tuple[RunSource, ...] = ()

@@ -46,12 +46,15 @@ class RankMemory(NamedTuple):
 
 
 class MemoryRules(NamedTuple):
-    """What memory follows from beside the graphs. gradients_made: whether a step's only backward makes them."""
+    """What memory follows from beside the graphs. gradients_made: whether a step's only backward makes them.
+    by_matrix: whether ZeRO 3 gathers matrices one by one, not layers.
+    """
 
     layout: Layout
     recipe: Recipe
     optimizer: Optimizer
     gradients_made: bool = False
+    by_matrix: bool = False
 
 
 class Working(NamedTuple):
@@ -152,5 +155,8 @@ def gathered_bytes(rank: RankGraphs, held: Sequence[StageLayers], rules: MemoryR
     if rules.layout.pp > 1:
         whole = format_bytes_of(rules.recipe.sent) if rules.layout.micro_batches > 1 else 0.0
         return sum(stage.total(sizes.__getitem__) for stage in held) * (weight + whole) + largest * gradient
+    if rules.by_matrix:
+        weights = (w for stage in held for name in stage.pieces for w in piece_weights(rank, name))
+        largest = max((w.matrix.elements for w in weights), default=0.0)
     layers = sum(1 for stage in held for _ in range(sum(stage.pieces.values())))
     return largest * weight * min(GATHERED_LAYERS, layers) + largest * gradient

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from archsim.base.errors import UsageError
+from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note
 from archsim.graph.passes.adapters import Adapters, is_adapter
 from archsim.graph.passes.grad_plan import Trainable, everything
@@ -39,7 +40,7 @@ def tuning_of(
     Raises UsageError for an unknown method, and for a rank or targets where no adapters are trained; UnknownName.
     """
     known = None if method is None else method_named(method)
-    chosen = load_recipe(recipe or (RECIPES.get(known or "", stack.recipe)))
+    chosen = recipe_of(stack, recipe or RECIPES.get(known or "", stack.recipe))
     how: Method = known or ("lora" if chosen.method == "full" and (rank or targets) else chosen.method)
     if how == "full":
         if rank is not None or targets is not None:
@@ -48,8 +49,17 @@ def tuning_of(
             )
         return Tuning(how, chosen, warnings=_unused(chosen))
     if recipe is None and how != chosen.method:
-        chosen = load_recipe(RECIPES[how])
+        chosen = recipe_of(stack, RECIPES[how])
     return Tuning(how, chosen, _adapters(rank, targets), _defaults(rank, targets))
+
+
+def recipe_of(stack: TrainingStack, name: str) -> Recipe:
+    """A recipe as a stack runs it. Raises UnknownName, SpecError."""
+    recipe = load_recipe(name)
+    changes: JsonObject = {"copies_alone": True} if recipe.name in stack.copies_alone else {}
+    if stack.gradient_sums is not None:
+        changes |= {"gradients": stack.gradient_sums, "reduced": None}
+    return recipe.model_copy(update=changes) if changes else recipe
 
 
 def method_named(name: str) -> Method:

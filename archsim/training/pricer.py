@@ -167,7 +167,8 @@ class TrainingPricer:
         home = stage_homes(layout.schedule, layout.pp, layout.vpp)
         orders = short_orders(layout)
         made = self.setup.stack.gradients == "made" and layout.micro_batches == 1
-        rules = MemoryRules(layout, self.setup.recipe, self.setup.optimizer, made)
+        by_matrix = self.setup.stack.gathers == "matrices"
+        rules = MemoryRules(layout, self.setup.recipe, self.setup.optimizer, made, by_matrix)
         tied = self._tied(rank, stages)
         found = [
             rank_memory(

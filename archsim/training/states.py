@@ -40,11 +40,11 @@ class States(NamedTuple):
 
 
 class Bytes(NamedTuple):
-    """Bytes of one number in the formats of a recipe. copies: of all further copies of matrices."""
+    """Bytes of one number in the formats of a recipe. matrices: of those of layers, all copies included."""
 
     weights: float
+    matrices: float
     working: float
-    copies: float
     gradients: float
     master: float
     moments: float
@@ -53,10 +53,11 @@ class Bytes(NamedTuple):
     @classmethod
     def of(cls, recipe: Recipe) -> Bytes:
         """The recipe's formats in bytes; `working` is 0 where weights are read as they are stored."""
+        weights, copies = format_bytes_of(recipe.weights), sum(map(format_bytes_of, recipe.copies))
         return cls(
-            format_bytes_of(recipe.weights), format_bytes_of(recipe.working),
-            sum(map(format_bytes_of, recipe.copies)), format_bytes_of(recipe.gradients),
-            format_bytes_of(recipe.master), format_bytes_of(recipe.moments), format_bytes_of(recipe.frozen),
+            weights, copies if recipe.copies_alone else weights + copies, format_bytes_of(recipe.working),
+            format_bytes_of(recipe.gradients), format_bytes_of(recipe.master), format_bytes_of(recipe.moments),
+            format_bytes_of(recipe.frozen),
         )  # fmt: skip
 
 
@@ -76,11 +77,11 @@ def weight_states(weight: Weight, each: Bytes, optimizer: Optimizer, zero: int, 
     if not weight.trainable:
         stored = each.frozen if weight.matrix.role in HIDDEN else WIDE
         return States(elements * stored / by_weight)
-    copies = each.copies if weight.matrix.role in HIDDEN else 0.0
+    stored = each.matrices if weight.matrix.role in HIDDEN else each.weights
     working = each.working if zero < 3 else 0.0
     state = optimizer.state_bytes(weight.matrix, each.moments) + elements * each.master
     return States(
-        elements * (each.weights / by_weight + working + copies / by_weight),
+        elements * (stored / by_weight + working),
         elements * each.gradients / (shards if zero >= 2 else 1),
         state / (shards if zero >= 1 else 1),
     )

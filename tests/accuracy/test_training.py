@@ -77,9 +77,9 @@ def test_described_models_are_counted() -> None:
 def test_rows_become_layouts() -> None:
     """Stages of ZeRO, recomputation, recipes and defaults as rows state them."""
     run = training_run(ROW, MODELS)
-    assert (run.stack.name, run.layout.zero, run.recompute, run.recipe) == ("llm-foundry", 3, "none", "bf16")
+    assert (run.stack.name, run.layout.zero, run.recomputes, run.recipe) == ("llm-foundry", 3, ("none",), "bf16")
     shared = training_run({**ROW, "fsdp": "SHARD_GRAD_OP", "activation_checkpointing": "full"}, MODELS)
-    assert (shared.layout.zero, shared.recompute) == (2, "full")
+    assert (shared.layout.zero, shared.recomputes) == (2, ("full",))
     eight = training_run({**ROW, "precision": "fp8-te", "source": "nemo2407", "micro_batch": None}, MODELS)
     assert (eight.recipe, eight.layout.micro_batch, eight.assumed) == ("fp8-delayed", 1, ("micro-batch 1",))
     pipeline = training_run({**ROW, "pp": 4, "dp": 2, "micro_batch": 32, "source": "titan2412"}, MODELS)
@@ -87,6 +87,9 @@ def test_rows_become_layouts() -> None:
     hours = {"model": "tiny-gpt", "seq_len": 1024, "device": "a100-sxm-80gb", "metric": "gpu_hours"}
     usual = training_run(hours, MODELS).layout
     assert (usual.devices, usual.zero, usual.tokens) == (256, 3, 4_194_304)
+    assert training_run(hours, MODELS).recomputes == ("none", "selective:attention", "full")
+    some = training_run({**ROW, "source": "fms-fsdp", "activation_checkpointing": "selective"}, MODELS).recomputes
+    assert some[0] == "every:8" and some[-1] == "full"
     wide = training_run({**ROW, "dp": 64, "n_devices": 64, "cp": None, "global_batch": 16, "micro_batch": 1}, MODELS)
     assert (wide.layout.dp, wide.layout.cp) == (16, 4)
 
