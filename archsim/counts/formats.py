@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 
 from archsim.base.data_class import dataclass
 from archsim.base.errors import UsageError
@@ -11,8 +11,8 @@ from archsim.base.notes import Note
 from archsim.blocks.layer import walk_layers
 from archsim.engines.names import DEFAULT_ENGINE, choose_engine
 from archsim.graph.graph import Block
-from archsim.graph.passes.quantize import DEFAULT, quantize
-from archsim.graph.tensor import BF16, Format
+from archsim.graph.passes.quantize import DEFAULT, quantize, weight_format
+from archsim.graph.tensor import BF16, Format, Tensor
 from archsim.spec.format import FormatSpec, load_format, stored_format
 from archsim.spec.model import Model
 
@@ -36,6 +36,10 @@ class Formats:
     def apply(self, graph: Block) -> Block:
         """The graph with these formats."""
         return quantize(graph, self.weights, self.kv, self.activations, self.tensors)
+
+    def stored(self, weight: Tensor) -> Tensor:
+        """A weight in its format."""
+        return replace(weight, format=weight_format(weight, self.weights, self.tensors))
 
     def tower_bytes(self, params: int) -> int:
         """Bytes of an opaque tower, stored in the default format."""

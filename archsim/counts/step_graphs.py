@@ -59,15 +59,33 @@ class StepMemo(Generic[T]):
         return found[1]
 
 
-class StepGraphs:
-    """Graphs of one model in its formats. Each step is lowered once and then cut for any plan. parts: optional modules
-    that run as well, as of `spec.lower`.
+class LoweredSteps:
+    """Graphs of one model before formats are applied, which questions about several formats share. parts: optional
+    modules that run as well, as of `spec.lower`.
     """
 
-    def __init__(self, model: Model, formats: Formats, parts: Collection[str] = ()) -> None:
+    def __init__(self, model: Model, parts: Collection[str] = ()) -> None:
+        self.model, self.parts = model, parts
+        self._known = StepMemo[Block](REMEMBERED_GRAPHS)
+
+    def get(self, step: Step) -> Block:
+        """The graph of a step, kept where its numbers are plain ones."""
+        if not step.plain:
+            return lower(self.model, step, self.parts)
+        return self._known.get(step, None, lambda: lower(self.model, step, self.parts))
+
+
+class StepGraphs:
+    """Graphs of one model in its formats. Each step is lowered once and then cut for any plan. parts: optional modules
+    that run as well, as of `spec.lower`. lowered: graphs that are shared with other formats.
+    """
+
+    def __init__(
+        self, model: Model, formats: Formats, parts: Collection[str] = (), lowered: LoweredSteps | None = None
+    ) -> None:
         self.model = model
         self.formats = formats
-        self.parts = parts
+        self.lowered = lowered or LoweredSteps(model, parts)
         self._whole = StepMemo[Block](REMEMBERED_GRAPHS)
         self._ranks = StepMemo[Block](REMEMBERED_GRAPHS)
 
@@ -78,7 +96,7 @@ class StepGraphs:
 
     def whole(self, step: Step) -> Block:
         """The graph of a step on a single device."""
-        return self._whole.get(step, None, lambda: self.formats.apply(lower(self.model, with_sums(step), self.parts)))
+        return self._whole.get(step, None, lambda: self.formats.apply(self.lowered.get(with_sums(step))))
 
     def rank(self, step: Step, plan: Plan) -> Block:
         """The graph on the rank that has most to do; stages of a pipeline share it."""

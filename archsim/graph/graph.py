@@ -125,7 +125,11 @@ def map_tensors(graph: Block, change: Callable[[Tensor], Tensor]) -> Block:
         reads, writes = tuple(map(use, o.reads)), tuple(map(use, o.writes))
         if all(a is b for a, b in zip((*reads, *writes), (*o.reads, *o.writes), strict=True)):
             return (o,)
-        return (replace(o, reads=reads, writes=writes),)
+        made = Op(
+            kind=o.kind, name=o.name, reads=reads, writes=writes, cls=o.cls, fn=o.fn, rate=o.rate, attrs=o.attrs,
+            part=o.part,
+        )  # fmt: skip
+        return (made,)
 
     def block(b: Block) -> Block:
         return replace(b, carry=tuple((new(x), new(y)) for x, y in b.carry)) if b.carry else b

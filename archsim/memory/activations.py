@@ -86,6 +86,12 @@ def step_bytes(rules: Activations, model: Model, weights: str, graph: Block, tok
 
 
 def forward_bytes(graph: Block, element: int = 2) -> Num:
+    """The largest working set of a sub-layer, in elements of so many bytes."""
+    return forward_numbers(graph) * element
+
+
+@kept_with_graph
+def forward_numbers(graph: Block) -> Num:
     """The largest working set of a sub-layer: what its products write, alive until its end, beside its input and
     the residual stream.
 
@@ -99,7 +105,7 @@ def forward_bytes(graph: Block, element: int = 2) -> Num:
                 if set(use.axes) == {"T", "D"}:
                     stream = maximum(stream, numel(use))
         inside = maximum(inside, sum(numel(use) for op in _ops(block) for use in op.writes if _kept(op)))
-    return nearest(inside + 2 * stream) * element
+    return nearest(inside + 2 * stream)
 
 
 def _ops(block: Block) -> Iterator[Op]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from archsim.base.displayed import Tabular
 from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note, notes_to_dict, past_context
 from archsim.base.units import format_bytes
 from archsim.counts.count import step_for
-from archsim.counts.engine_formats import engine_for
+from archsim.counts.engine_formats import RunsOn, engine_for
 from archsim.counts.formats import Formats, choose_formats
+from archsim.counts.step_graphs import LoweredSteps, StepGraphs
 from archsim.counts.towers import tower_bytes_per_device, towers_in_memory
 from archsim.counts.workload import Workload
 from archsim.engines.names import DEFAULT_ENGINE, EngineChoice, choose_engine
@@ -26,7 +28,8 @@ from archsim.memory.engine_memory import (
 from archsim.memory.engine_rules import EngineMemory, non_torch_of
 from archsim.memory.kv_cache import LONGEST
 from archsim.memory.offload import Offload, host_split
-from archsim.memory.plan_search import PlanSearch
+from archsim.memory.other_weights import OtherWeights
+from archsim.memory.plan_search import ChosenPlan, PlanSearch
 from archsim.memory.tensors import pipeline_stages
 from archsim.spec.hardware import Hardware
 from archsim.spec.lower import lower
@@ -244,31 +247,61 @@ class Fit(Tabular):
         }  # fmt: skip
 
 
-def check_fit(model: Model, hardware: Hardware, request: FitRequest) -> Fit:
-    """The answer without suggestions."""
+class FitChoices(NamedTuple):
+    """What a request means for a model: the engine that runs it, its document, and the formats."""
+
+    runs_on: RunsOn
+    engine: EngineChoice
+    formats: Formats
+
+
+def fit_choices(model: Model, request: FitRequest) -> FitChoices:
+    """What a request means for a model. Raises UsageError, UnknownName."""
     runs_on = engine_for(model, request.weights, request.engine)
-    engine = choose_engine(runs_on.engine)
     formats = choose_formats(model, request.weights, request.kv_cache_dtype, engine=runs_on.engine)
+    return FitChoices(runs_on, choose_engine(runs_on.engine), formats)
+
+
+def request_memory(
+    lowered: LoweredSteps, hardware: Hardware, request: FitRequest, choices: FitChoices,
+    like: EngineMemoryModel | None = None,
+) -> EngineMemoryModel:  # fmt: skip
+    """The memory that a request is about. like: that of the same request in other weights, whose graphs are shared."""
+    model, (_, engine, formats) = lowered.model, choices
     load = Workload(batch=request.batch, input_len=request.input_len, output_len=request.output_len)
     length = default_length(model, engine, load, request.settings.max_model_len)
     settings = replace(request.settings, max_model_len=length)
-    tensors = EngineTensors(model, hardware, formats, engine, settings)
     load = replace(load, input_len=min(length, request.input_len))
-    memory = EngineMemoryModel(tensors, load)
-    search = PlanSearch(memory, DeviceRates(hardware))
+    if like is not None and OtherWeights.serves(like.tensors, formats, engine):
+        return EngineMemoryModel(OtherWeights(like.tensors, formats, engine), load, like.graphs)
+    tensors = EngineTensors(model, hardware, formats, engine, settings, lowered)
+    return EngineMemoryModel(tensors, load, StepGraphs(model, formats, lowered=None if settings.parts else lowered))
+
+
+def chosen_plan(memory: EngineMemoryModel, request: FitRequest) -> ChosenPlan:
+    """The plan that a request asks for. Raises InvalidPlan, AnswerNo."""
+    search = PlanSearch(memory, DeviceRates(memory.hardware))
     start, fixed = search.start(**request.degrees), frozenset(request.degrees)
     if request.devices == "auto" and not {"tp", "pp"} & fixed:
-        plan, held, _ = search.smallest(start, fixed)
-    else:
-        plan, held, _ = search.plan_on(request.devices, start, fixed)
+        return search.smallest(start, fixed)
+    return search.plan_on(request.devices, start, fixed)
+
+
+def check_fit(model: Model, hardware: Hardware, request: FitRequest) -> Fit:
+    """The answer without suggestions."""
+    choices = fit_choices(model, request)
+    runs_on, engine, formats = choices
+    memory = request_memory(LoweredSteps(model, request.settings.parts), hardware, request, choices)
+    tensors, length = memory.tensors, int(memory.length)
+    plan, held, _ = chosen_plan(memory, request)
     peak = load_peak(request, tensors, plan, held.division)
     return Fit(
         model=model, hardware=hardware, plan=plan, formats=formats, engine=engine, settings=request.settings,
         memory=held, batch=request.batch, length=length, longest=memory.longest(plan),
         batched_tokens=tensors.tokens, seqs=tensors.seqs, load_peak=peak,
-        offload=_offload(memory, plan, load), towers=tensors.towers,
+        offload=_offload(memory, plan, memory.load), towers=tensors.towers,
         assumptions=(
-            *runs_on.assumptions, *towers_in_memory(model, formats, tensors.towers, settings.without),
+            *runs_on.assumptions, *towers_in_memory(model, formats, tensors.towers, request.settings.without),
             *formats.assumptions,
             *_assumptions(request, memory, plan),
         ),

@@ -17,7 +17,7 @@ from archsim.base.number import Num, ceil_div, maximum, product, where
 from archsim.counts import graph_counts as c
 from archsim.counts.count import step_for
 from archsim.counts.formats import Formats, cache_format
-from archsim.counts.step_graphs import StepGraphs, rank_mesh
+from archsim.counts.step_graphs import LoweredSteps, StepGraphs, rank_mesh
 from archsim.counts.towers import loaded_towers, tower_bytes_per_device
 from archsim.counts.workload import Workload, WorkloadSteps
 from archsim.engines.names import EngineChoice
@@ -36,9 +36,8 @@ from archsim.memory.kv_cache import (
     with_expanded_latents,
 )
 from archsim.memory.offload import OffloadRequest, host_split
-from archsim.memory.tensors import PipelineStage, layers_of, pipeline_stages
+from archsim.memory.tensors import Layers, PipelineStage, TensorCopies, layers_of, pipeline_stages
 from archsim.spec.hardware import Hardware
-from archsim.spec.lower import lower
 from archsim.spec.model import Model, Tower
 from archsim.spec.parallelism import Plan
 
@@ -209,15 +208,24 @@ class EngineTensors:
     """What the devices of any plan hold of one model under an engine's rules, whatever the workload."""
 
     def __init__(
-        self, model: Model, hardware: Hardware, formats: Formats, engine: EngineChoice, settings: Settings = DEFAULTS
+        self,
+        model: Model,
+        hardware: Hardware,
+        formats: Formats,
+        engine: EngineChoice,
+        settings: Settings = DEFAULTS,
+        lowered: LoweredSteps | None = None,
     ) -> None:
         self.model, self.hardware, self.formats = model, hardware, formats
+        self.lowered = lowered or LoweredSteps(model, settings.parts)
         self.engine, self.settings = engine, settings
         self.rules = engine.rules
         self._whole: dict[tuple[int, Num], Block] = {}
         self._ranks: dict[tuple[int, int, int], Block] = {}
         self._stages: dict[Plan, tuple[PipelineStage, ...]] = {}
         self._encoders: dict[int, EncoderStep | None] = {}
+        self.held: dict[Plan, tuple[TensorCopies, ...]] = {}
+        self._divisions: dict[Plan, EngineMemory] = {}
 
     @cached_property
     def tokens(self) -> int:
@@ -259,7 +267,7 @@ class EngineTensors:
             stored = self._whole[key]
         else:
             step = step_for(self.model, plan.dp, tokens, source=source)
-            whole = self.formats.apply(lower(self.model, step, self.settings.parts))
+            whole = self.formats.apply(self.lowered.get(step))
             kinds = (self.settings.cache_type_k, self.settings.cache_type_v)
             stored = with_cache_formats(whole, self.rules, *map(cache_format, kinds))
             if isinstance(tokens, (int, float)):
@@ -276,12 +284,33 @@ class EngineTensors:
     def stages(self, plan: Plan) -> tuple[PipelineStage, ...]:
         """What the devices hold, distinct stages of the pipeline once; a partial offload leaves some on the host."""
         if plan not in self._stages:
-            graph, rule = self.rank(plan), self.rules.parallelism.pipeline
-            split = host_split(graph, self.settings.offload, self.rules, self.model)
-            layers = split.here if split is not None else layers_of(graph, plan.pp, self.rules, self.model)
-            towers = sum(tower_bytes_per_device(tower, self.formats, plan.tp) for tower in self.towers)
-            self._stages[plan] = pipeline_stages(layers, plan.pp, rule, towers)
+            self._stages[plan] = pipeline_stages(
+                self.layers(plan), plan.pp, self.rules.parallelism.pipeline, self.tower_bytes(plan)
+            )
         return self._stages[plan]
+
+    def tower_bytes(self, plan: Plan) -> int:
+        """Bytes of the towers that are loaded, on the device that has them."""
+        return sum(tower_bytes_per_device(tower, self.formats, plan.tp) for tower in self.towers)
+
+    def layers(self, plan: Plan) -> Layers:
+        """Weights and caches of the layers that devices hold."""
+        graph = self.rank(plan)
+        split = host_split(graph, self.settings.offload, self.rules, self.model)
+        return split.here if split is not None else layers_of(graph, plan.pp, self.rules, self.model)
+
+    def division(self, plan: Plan) -> EngineMemory:
+        """How a device is divided, before weights and activations."""
+        if plan not in self._divisions:
+            s = self.settings
+            share = s.gpu_memory_utilization or s.mem_fraction_static
+            latent = share is None and self.rules.memory.share.auto is not None and self.latent
+            division = engine_memory(
+                self.rules, self.hardware, plan, share=share, tokens=self.tokens, eager=s.enforce_eager, latent=latent,
+                factor=encoder_share(self.rules, self.towers),
+            )  # fmt: skip
+            self._divisions[plan] = replace(division, layout=self.layout(plan), extra=self.extra(plan))
+        return self._divisions[plan]
 
     def extra(self, plan: Plan) -> int:
         """Bytes of slots for adapters on a device."""
@@ -299,9 +328,13 @@ class EngineTensors:
     def layout(self, plan: Plan) -> int:
         """Bytes that the engine's padded layouts add to weights on a device."""
         factors = self.rules.memory.layout
-        items = [i for i in c.inventory(self.rank(plan)) if i.tensor.format.name in factors] if factors else ()
+        items = [i for i in self.weights(plan) if i.tensor.format.name in factors] if factors else ()
         extra = sum((factors[i.tensor.format.name] - 1) * float(nbytes(i.tensor) * i.copies) for i in items)
         return round(extra / plan.pp)
+
+    def weights(self, plan: Plan) -> list[c.Item]:
+        """The weights on one rank, in their formats."""
+        return c.inventory(self.rank(plan))
 
 
 def lora_bytes(graph: Block, slots: int, rank: int) -> int:
@@ -362,14 +395,7 @@ class EngineMemoryModel:
 
     def division(self, plan: Plan, activations: Num) -> EngineMemory:
         """How a device is divided beside the weights."""
-        t, s = self.tensors, self.tensors.settings
-        share = s.gpu_memory_utilization or s.mem_fraction_static
-        latent = share is None and self.rules.memory.share.auto is not None and t.latent
-        division = engine_memory(
-            self.rules, self.hardware, plan, share=share, tokens=t.tokens, eager=s.enforce_eager, latent=latent,
-            factor=encoder_share(self.rules, t.towers),
-        )  # fmt: skip
-        return replace(division, layout=t.layout(plan), extra=t.extra(plan), activations=activations)
+        return replace(self.tensors.division(plan), activations=activations)
 
     def step_tokens(self, length: Num, requests: Num = 1) -> Num:
         """Tokens of the step that activations are set aside for, with requests of up to `length` tokens."""

@@ -169,6 +169,11 @@ class Layers:
     last: Sequence[TensorCopies] = ()
     last_caches: Sequence[TensorCopies] = ()
 
+    @property
+    def all_weights(self) -> tuple[TensorCopies, ...]:
+        """Every weight that one device holds of all layers and of what is outside of them."""
+        return _summed([*self.weights, self.first, self.last])
+
 
 def layers_of(graph: Block, count: int, rules: Engine, model: Model) -> Layers:
     """The layers of a graph for so many stages: the first has the tables of the input, the last the head.

@@ -10,21 +10,23 @@ from archsim.base.errors import ArchsimError, UsageError
 from archsim.base.json_types import JsonObject
 from archsim.counts import graph_counts as c
 from archsim.counts.count import step_for
-from archsim.counts.engine_formats import engine_for
-from archsim.counts.formats import choose_formats
+from archsim.counts.step_graphs import LoweredSteps, StepGraphs
 from archsim.counts.workload import Workload, WorkloadSteps
 from archsim.engines.names import DEFAULT_ENGINE, choose_engine
-from archsim.graph.graph import Block
-from archsim.memory.check_fit import Fit, FitRequest, check_fit
-from archsim.memory.engine_memory import Settings
+from archsim.engines.overhead import overheads_of
+from archsim.graph.tensor import nbytes
+from archsim.memory.check_fit import FitRequest, chosen_plan, fit_choices, request_memory
+from archsim.memory.engine_memory import EngineMemoryModel, Settings
 from archsim.memory.engine_rules import visible_bytes
 from archsim.memory.plan_search import device_count
 from archsim.spec.catalog import Entry, names
 from archsim.spec.hardware import Hardware
 from archsim.spec.load import load_model
-from archsim.spec.lower import lower
 from archsim.spec.model import Model
-from archsim.timing.step_pricer import StepPricer, engine_overheads
+from archsim.spec.one_look import one_look
+from archsim.spec.parallelism import Plan
+from archsim.timing.calibration import default_store
+from archsim.timing.step_pricer import StepPricer
 
 ANSWER = 256
 """Tokens of the answer in a request, the rest of which is the prompt."""
@@ -100,12 +102,13 @@ def fits(
     entries = names("models")
     rows: list[FitRow] = []
     refused: list[tuple[str, str]] = []
-    for done, entry in enumerate(entries):
-        try:
-            rows += _rows_of(entry, hardware, request, weights)
-        except ArchsimError as error:
-            refused.append((entry.name, error.message))
-        progress(done + 1, len(entries))
+    with one_look():
+        for done, entry in enumerate(entries):
+            try:
+                rows += _rows_of(entry, hardware, request, weights)
+            except ArchsimError as error:
+                refused.append((entry.name, error.message))
+            progress(done + 1, len(entries))
     rows.sort(key=lambda row: (not row.fits, -row.params, row.model))
     title = choose_engine(engine).rules.name
     return Fits(
@@ -115,14 +118,13 @@ def fits(
 
 def _rows_of(entry: Entry, hardware: Hardware, request: FitRequest, only: str | None) -> list[FitRow]:
     """The rows of a model. Raises UnknownName for one without a spec."""
-    model = load_model(entry.name)
-    one = lower(model, step_for(model, 1, 1))
+    catalog = CatalogModel(LoweredSteps(load_model(entry.name)), hardware)
     offered = (None, *choose_engine(request.engine).rules.formats.weights) if only is None else tuple(only.split(","))
     found: dict[str, FitRow] = {}
     refusal: ArchsimError | None = None
     for weights in offered:
         try:
-            row = _row(model, one, hardware, replace(request, weights=weights))
+            row = catalog.row(replace(request, weights=weights))
         except ArchsimError as error:
             refusal = error
             continue
@@ -132,38 +134,54 @@ def _rows_of(entry: Entry, hardware: Hardware, request: FitRequest, only: str | 
     return list(found.values())
 
 
-def _row(model: Model, one: Block, hardware: Hardware, request: FitRequest) -> FitRow:
-    """A model in one format. Weights that are larger than the devices need no further question."""
-    runs_on = engine_for(model, request.weights, request.engine).engine
-    formats = choose_formats(model, request.weights, request.kv_cache_dtype, engine=runs_on)
-    params = int(c.params(one))
-    if c.weight_bytes(formats.apply(one)) > device_count(request.devices or 1) * visible_bytes(
-        hardware, choose_engine(runs_on).rules
-    ):
+class CatalogModel:
+    """A model on a device, asked about in one weight format after another: what does not hang on the weights is laid
+    out for the first and serves all.
+    """
+
+    def __init__(self, lowered: LoweredSteps, hardware: Hardware) -> None:
+        self.lowered, self.hardware, self.model = lowered, hardware, lowered.model
+        self._first: EngineMemoryModel | None = None
+
+    def row(self, request: FitRequest) -> FitRow:
+        """The model in one format. Weights that are larger than the devices need no further question."""
+        model, one = self.model, self.lowered.get(step_for(self.model, 1, 1))
+        choices = fit_choices(model, request)
+        params, weights = int(c.params(one)), choices.formats
+        away = "embedding" if choices.engine.rules.memory.embedding == "host" else ""
+        held = (item for item in c.inventory(one) if item.tensor.role != away)
+        stored = sum(nbytes(weights.stored(item.tensor), item.copies) for item in held)
+        if stored > device_count(request.devices or 1) * visible_bytes(self.hardware, choices.engine.rules):
+            return FitRow(
+                model=model.name, params=params, weights=weights.name, fits=False, max_model_len=0, kv_tokens=0,
+                tpot_s=None, max_context=model.max_context,
+                beyond_context=_is_beyond(model, request.settings.max_model_len),
+            )  # fmt: skip
+        alone = request.devices in (None, 1)
+        memory = request_memory(self.lowered, self.hardware, request, choices, self._first if alone else None)
+        self._first = self._first or memory
+        plan, held, _ = chosen_plan(memory, request)
         return FitRow(
-            model=model.name, params=params, weights=formats.name, fits=False, max_model_len=0, kv_tokens=0,
-            tpot_s=None, max_context=model.max_context,
-            beyond_context=_is_beyond(model, request.settings.max_model_len),
+            model=model.name, params=params, weights=weights.name, fits=bool(held.fits),
+            max_model_len=memory.longest(plan), kv_tokens=held.kv_tokens,
+            tpot_s=self._tpot(memory, plan) if held.fits and model.cached else None,
+            max_context=model.max_context, beyond_context=_is_beyond(model, int(memory.length)),
         )  # fmt: skip
-    answer = check_fit(model, hardware, request)
-    return FitRow(
-        model=model.name, params=params, weights=answer.formats.name, fits=answer.fits, max_model_len=answer.longest,
-        kv_tokens=answer.kv_tokens, tpot_s=_tpot(answer, runs_on) if answer.fits and model.cached else None,
-        max_context=model.max_context, beyond_context=_is_beyond(model, answer.length),
-    )  # fmt: skip
+
+    def _tpot(self, memory: EngineMemoryModel, plan: Plan) -> float:
+        """Expected seconds of a decode step of one request of the length that must fit."""
+        engine, formats, length = memory.tensors.engine, memory.tensors.formats, int(memory.length)
+        graphs = StepGraphs(self.model, formats, lowered=self.lowered)
+        overheads = overheads_of(engine.name, engine.version, measured=default_store().engines, document=engine.rules)
+        pricer = StepPricer.of(self.model, self.hardware, formats, overheads, plan, graphs=graphs)
+        output = min(ANSWER, max(length - 1, 1))
+        load = Workload(batch=1, input_len=max(length - output, 1), output_len=output)
+        return float(pricer.price(WorkloadSteps(self.model, load).decode).expected_s)
 
 
 def _is_beyond(model: Model, length: int | None) -> bool:
     """Whether a request is longer than the model's context length."""
     return length is not None and model.max_context is not None and length > model.max_context
-
-
-def _tpot(answer: Fit, engine: str) -> float:
-    """Expected seconds of a decode step of one request of the length that must fit."""
-    pricer = StepPricer.of(answer.model, answer.hardware, answer.formats, engine_overheads(engine), answer.plan)
-    output = min(ANSWER, max(answer.length - 1, 1))
-    load = Workload(batch=1, input_len=max(answer.length - output, 1), output_len=output)
-    return float(pricer.price(WorkloadSteps(answer.model, load).decode).expected_s)
 
 
 def widest(found: Fits) -> Iterator[FitRow]:

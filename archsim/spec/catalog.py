@@ -24,6 +24,7 @@ from archsim.base.errors import NoSuchName, SpecError, UnknownName, UsageError
 from archsim.base.input_file import is_file, is_there, parse_json, read_text
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.base.plugins import data_folders
+from archsim.spec.one_look import seen_once
 from archsim.spec.spelling import may_drop_dots, normalise, sees, without_dots, without_suffixes
 
 Kind = Literal["models", "hw", "formats", "engines", "recipes", "stacks"]
@@ -338,6 +339,10 @@ def _hub_hints(name: str) -> tuple[str, str]:
 
 def _shelves(kind: Kind) -> list[_Shelf]:
     """The data folders of `kind` that exist, the first one winning; each real folder once."""
+    return seen_once(("shelves", kind), lambda: _existing_shelves(kind))
+
+
+def _existing_shelves(kind: Kind) -> list[_Shelf]:
     result: list[_Shelf] = []
     seen: set[str] = set()
     top = _TOP[kind]

@@ -11,6 +11,7 @@ from typing import Generic, NamedTuple, TypeVar, cast
 from archsim.base.errors import ArchsimError
 from archsim.spec import kept_documents, loader
 from archsim.spec.catalog import Kind, is_built_in, resolve
+from archsim.spec.one_look import seen_once
 
 T = TypeVar("T")
 MOST = 256
@@ -66,7 +67,7 @@ class DocumentCache(Generic[T]):
     def get(self, key: Hashable, load: Callable[[Reader], T]) -> T:
         """The document of a key, loaded where there is none yet or one of its files has changed."""
         kept = self._documents.get(key)
-        if kept is not None and kept.reader.is_current():
+        if kept is not None and seen_once(kept.reader, kept.reader.is_current):
             return kept.value
         value, reader = self._load(key, load)
         self._documents.pop(key, None)

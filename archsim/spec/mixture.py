@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from archsim.graph.tensor import Format, mixed_format
@@ -28,24 +29,22 @@ def formats_of(spec: FormatSpec, model: Model, imatrix: bool | None = None) -> d
         if kept is not None and weight.tensor.role == "expert":
             result[weight.tensor.name] = kept
             continue
-        formats = [_one(mixture, weight, at, shape, with_imatrix, places) for at in weight.layers]
-        result[weight.tensor.name] = mixed_format(tuple((1, fmt) for fmt in formats))
+        result[weight.tensor.name] = _mixed(mixture, weight, shape, with_imatrix, places)
     return result
 
 
-def _one(mixture: Mixture, weight: Stored, layer: int, shape: Shape, imatrix: bool, places: list[int]) -> Format:
-    """The format of one copy of one weight."""
+def _mixed(mixture: Mixture, weight: Stored, shape: Shape, imatrix: bool, places: list[int]) -> Format:
+    """The format of one weight, over its copies."""
     if weight.cls in ("", "kept"):
         return stored_format(mixture.kept if weight.cls else mixture.vectors)
-    ordered = weight.cls in ORDERED and layer in places
-    at, count = (places.index(layer), len(places)) if ordered else (layer, shape.layers)
-    use = mixture.default
-    for rule in mixture.rules:
-        fits = _covers(rule, weight, shape) and in_layers(rule.layers, at, count)
-        if fits and _holds(rule, mixture, weight, shape, imatrix):
-            use = rule.use
-            break
-    return fitting(use, weight.inner)
+    rules = [rule for rule in mixture.rules if _covers(rule, weight, shape)]
+    rules = [rule for rule in rules if _holds(rule, mixture, weight, shape, imatrix)]
+    found: Counter[str] = Counter()
+    for layer in weight.layers:
+        ordered = weight.cls in ORDERED and layer in places
+        at, count = (places.index(layer), len(places)) if ordered else (layer, shape.layers)
+        found[next((rule.use for rule in rules if in_layers(rule.layers, at, count)), mixture.default)] += 1
+    return mixed_format(tuple((n, fitting(use, weight.inner)) for use, n in found.items()))
 
 
 def _covers(rule: Rule, weight: Stored, shape: Shape) -> bool:

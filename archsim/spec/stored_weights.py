@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from archsim.base.last_argument import kept_for_last_argument
 from archsim.base.number import product
 from archsim.graph.graph import Block, blocks, ops
 from archsim.graph.step import Step
@@ -48,6 +49,7 @@ class Shape:
     falcon: bool
 
 
+@kept_for_last_argument
 def stored_weights(model: Model) -> tuple[Shape, list[Stored]]:
     """All weights of a model, optional modules included, in the order of execution."""
     step = Step.of(1, 1, 0)

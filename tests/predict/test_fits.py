@@ -96,4 +96,14 @@ def test_the_page(archsim: Any, few: None) -> None:
     out = archsim("fit", "--hw", "rtx-4090").out
     assert "What fits on one" in out and out.count("llama3.1-8b") == 1
     assert "model,params,weights" in archsim("fit", "--hw", "rtx-4090", "--format", "csv").out
-    assert archsim("fit", "--hw", "rtx-4090,h100").code == 2
+
+
+def test_several_devices_side_by_side(archsim: Any, few: None) -> None:
+    """A column for each device: what it holds in its widest weights, a dash where it holds nothing."""
+    out = archsim("fit", "--hw", "rtx-4090,h100", "--context", "4k").out
+    (line,) = [line for line in out.splitlines() if line.strip().startswith("llama3-70b")]
+    assert line.split()[2:4] == ["–", "–"] and "fp8" in line and "tok/s" in line
+    data = json.loads(archsim("fit", "--hw", "rtx-4090,h100", "--context", "4k", "--json").out)
+    assert data["schema"] == "archsim.fits_devices/1"
+    assert [answer["hardware"] for answer in data["answers"]] == ["rtx-4090", "h100-sxm"]
+    assert data["answers"][0]["rows"] == a.fits("rtx-4090", context=4096).to_dict()["rows"]

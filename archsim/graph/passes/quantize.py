@@ -12,6 +12,11 @@ DEFAULT = "default"
 """The class that every weight without an entry of its own takes."""
 
 
+def weight_format(tensor: Tensor, weights: Mapping[str, Format], tensors: Mapping[str, Format] = NOTHING) -> Format:
+    """The format that a weight is stored in. weights, tensors: see `quantize`."""
+    return tensors.get(tensor.name) or weights.get(tensor.role, weights[DEFAULT])
+
+
 def quantize(
     graph: Block,
     weights: Mapping[str, Format],
@@ -31,7 +36,7 @@ def quantize(
 
     def change(tensor: Tensor) -> Tensor:
         if tensor.kind == "weight":
-            fmt = tensors.get(tensor.name) or weights.get(tensor.role, weights[DEFAULT])
+            fmt = weight_format(tensor, weights, tensors)
         elif tensor.kind == "act":
             fmt = activations
         elif tensor.role == "recurrent":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from archsim.base.units import format_count, format_rate
 from archsim.predict.fits import FitRow, Fits, widest
 from archsim.render.command_line import command_line, try_section
@@ -34,6 +36,35 @@ def page(found: Fits, *, hw: str = "", verbose: bool = False) -> Page:
     return Page(head=head, sections=(section, *_beyond(beyond), *(_next(within, hw, found.devices) if hw else ())))
 
 
+def side_by_side(found: Sequence[Fits]) -> Page:
+    """The models that any of several devices holds, largest first, each in the widest weights that fit."""
+    held = [{line.model: line for line in widest(answer) if not line.beyond_context} for answer in found]
+    every = {line.model: line for lines in held for line in lines.values()}
+    length = "the engine's default length" if found[0].context is None else f"{found[0].context:,} tokens"
+    header = ("parameters", *(title for answer in found for title in (answer.hardware.id, "decode")))
+    rows = tuple(
+        row(line.model, format_count(line.params), *(cell for lines in held for cell in _cells(lines.get(line.model))))
+        for line in sorted(every.values(), key=lambda line: (-line.params, line.model))
+    )
+    below = tuple(
+        f"{answer.hardware.id}: {len(lines):,} of {plural(len({line.model for line in answer.rows}), 'model')} fit"
+        for answer, lines in zip(found, held, strict=True)
+    )
+    count = f"{found[0].devices} of " if found[0].devices > 1 else ""
+    head = (f"What fits on {count}each device", f"{found[0].engine} · one request of {length} · decode at batch 1")
+    section = Section(title="Model", rows=rows, align="lr" + "lr" * len(found), header=header, below=below, wrap=False)
+    return Page(head=head, sections=(section,))
+
+
+def _cells(line: FitRow | None) -> tuple[str, str]:
+    """Weights and speed of one model on one device; dashes where nothing fits."""
+    return ("–", "–") if line is None else (line.weights, _speed(line))
+
+
+def _speed(line: FitRow) -> str:
+    return "" if line.tpot_s is None else format_rate(1 / line.tpot_s, "tok/s")
+
+
 def _beyond(lines: list[FitRow]) -> list[Section]:
     """The models that memory would hold at that length and that were not made for it."""
     if not lines:
@@ -46,8 +77,7 @@ def _beyond(lines: list[FitRow]) -> list[Section]:
 
 def _row(line: FitRow) -> Row:
     longest = "no limit" if line.max_model_len is None else f"{line.max_model_len:,}"
-    speed = "" if line.tpot_s is None else format_rate(1 / line.tpot_s, "tok/s")
-    return row(line.model, format_count(line.params), line.weights, longest, speed)
+    return row(line.model, format_count(line.params), line.weights, longest, _speed(line))
 
 
 def _next(shown: list[FitRow], hw: str, devices: int) -> list[Section]:
