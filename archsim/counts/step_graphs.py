@@ -94,6 +94,10 @@ class StepGraphs:
         """The graphs that all questions about a model in these formats share; for steps of numbers."""
         return _shared_graphs(_Structure(model.name, formats.name, model, formats))
 
+    def common(self) -> StepGraphs:
+        """The graphs that all questions about this model share; for steps of numbers."""
+        return StepGraphs.shared(self.model, self.formats)
+
     def whole(self, step: Step) -> Block:
         """The graph of a step on a single device."""
         return self._whole.get(step, None, lambda: self.formats.apply(self.lowered.get(with_sums(step))))
@@ -107,6 +111,14 @@ class StepGraphs:
         """The graph cut for a plan. Whole sequences of each kind are dealt out over the data ranks."""
         mesh, graph, filled = rank_mesh(self.model, plan), self.whole(step), step.filled(plan.dp)
         return shard(graph if filled is step else with_full_ranks(graph, self.whole(filled), mesh), mesh)
+
+
+class PopulationGraphs(StepGraphs):
+    """Graphs of a model whose numbers are columns (`archsim.spec.population`), which no other question shares."""
+
+    def common(self) -> StepGraphs:
+        """These graphs."""
+        return self
 
 
 def with_sums(step: Step) -> Step:

@@ -73,7 +73,7 @@ class PrefillActivations:
         if everywhere(short):
             return nearest(whole)
         piece = self.steps.prefill_at_once(plan.dp)
-        graphs = StepGraphs.shared(self.graphs.model, self.graphs.formats) if piece.plain else self.graphs
+        graphs = self.graphs.common() if piece.plain else self.graphs
         return nearest(where(short, whole, peak_activation_bytes(graphs.rank(piece, plan))))
 
 

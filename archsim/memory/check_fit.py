@@ -331,7 +331,7 @@ def load_peak(request: FitRequest, tensors: EngineTensors, plan: Plan, division:
     if native is None or online is None or online.peak == "streamed":
         return loaded
     before = EngineTensors(tensors.model, tensors.hardware, native, tensors.engine, tensors.settings)
-    wide = max(stage.weights for stage in before.stages(plan))
+    wide = int(max(stage.weights for stage in before.stages(plan)))
     return loaded + wide if online.peak == "both" else max(loaded, wide)
 
 

@@ -39,24 +39,24 @@ class PipelineStage:
     count: stages that hold the same.
     """
 
-    weights: int
+    weights: Num
     caches: tuple[TensorCopies, ...]
     count: int = 1
 
     @cached_property
-    def _constant(self) -> int:
+    def _constant(self) -> Num:
         """Bytes of a request's recurrent states, which do not grow with its length."""
-        return sum(round(c.bytes) for c in self.caches if not _grows(c.tensor))
+        return sum(nearest(c.bytes) for c in self.caches if not _grows(c.tensor))
 
     @cached_property
-    def _per_slot(self) -> tuple[tuple[int, float], ...]:
+    def _per_slot(self) -> tuple[tuple[int, Num], ...]:
         """(tokens that the layers keep of the longest request, bytes of one token in all of them), by kind of layer."""
-        found: dict[int, float] = {}
+        found: dict[int, Num] = {}
         for cache in self.caches:
             if _grows(cache.tensor):
                 stored = int(cache.tensor.axes["C"])
-                found[stored] = found.get(stored, 0.0) + float(cache.bytes) / stored
-        return tuple(sorted(found.items()))
+                found[stored] = found.get(stored, 0.0) + cache.bytes / stored
+        return tuple((stored, found[stored]) for stored in sorted(found))
 
     @property
     def grows(self) -> bool:
@@ -90,7 +90,7 @@ class PipelineStage:
     @property
     def growth(self) -> int:
         """Bytes of one more token before any sliding window is full."""
-        return round(sum(each for _, each in self._per_slot))
+        return int(nearest(sum(each for _, each in self._per_slot)))
 
 
 def _grows(tensor: Tensor) -> bool:

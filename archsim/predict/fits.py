@@ -149,8 +149,8 @@ class CatalogModel:
         choices = fit_choices(model, request)
         params, weights = int(c.params(one)), choices.formats
         away = "embedding" if choices.engine.rules.memory.embedding == "host" else ""
-        held = (item for item in c.inventory(one) if item.tensor.role != away)
-        stored = sum(nbytes(weights.stored(item.tensor), item.copies) for item in held)
+        here = (item for item in c.inventory(one) if item.tensor.role != away)
+        stored = sum(nbytes(weights.stored(item.tensor), item.copies) for item in here)
         if stored > device_count(request.devices or 1) * visible_bytes(self.hardware, choices.engine.rules):
             return FitRow(
                 model=model.name, params=params, weights=weights.name, fits=False, max_model_len=0, kv_tokens=0,

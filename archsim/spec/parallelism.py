@@ -127,8 +127,9 @@ def _check_experts(model: Model, ep: int) -> None:
 
 def fullest_share(model: Model, ep: int) -> Fraction:
     """Experts of the rank that holds most, over the mean of all `ep` ranks: 1 where they divide evenly."""
-    counts = expert_counts(model)
-    return max((Fraction(-(-n // ep) * ep, n) for n in counts), default=Fraction(1)) if ep > 1 else Fraction(1)
+    if ep == 1:
+        return Fraction(1)
+    return max((Fraction(-(-n // ep) * ep, n) for n in expert_counts(model)), default=Fraction(1))
 
 
 def plan_for(model: Model, devices: int, max_domain: int, given: Plan, fixed: frozenset[str]) -> Plan:

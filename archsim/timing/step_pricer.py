@@ -25,13 +25,20 @@ from archsim.timing.kernel_calls import CallRules, FusedCall, lower_to_calls
 from archsim.timing.kernel_timer import Timer
 from archsim.timing.kernel_timer import timer as timer_of
 from archsim.timing.roofline import DATASHEET, seconds
-from archsim.timing.step_time import PIECE, ClassTime, FusedTime, KernelCost, KernelTime, RankTime, StepTime, pieces_of
+from archsim.timing.step_time import (
+    LEAST,
+    PIECE,
+    ClassTime,
+    FusedTime,
+    KernelCost,
+    KernelTime,
+    RankTime,
+    StepTime,
+    pieces_of,
+)
 
 REMEMBERED_STEPS = 1024
 """Steps whose times one pricer keeps."""
-
-LEAST = 1e-30
-"""Seconds that are nothing, where one must not divide by nothing."""
 
 
 class StepTimer(Protocol):

@@ -14,6 +14,9 @@ from archsim.timing.device import DeviceRates
 from archsim.timing.duration import EVIDENCE, Duration, Evidence, prevailing_evidence
 from archsim.timing.roofline import BOUNDS, Bound, limit, seconds, times, work
 
+LEAST = 1e-30
+"""Seconds that are nothing, where one must not divide by nothing."""
+
 PIECE = 2048
 """Tokens of one piece of a prefill that a pipeline works on stage by stage: enough to hide that each reads weights."""
 
@@ -154,6 +157,8 @@ class RankTime:
             return [call.expected_s]
         parts = [self.costs[i].ideal_s for i in call.members]
         whole = sum(parts)
+        if not isinstance(whole, (int, float)):
+            return [call.expected_s * part / maximum(whole, LEAST) for part in parts]
         return [call.expected_s * (part / whole if whole else 1 / len(parts)) for part in parts]
 
     @cached_property

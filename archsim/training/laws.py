@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import NoSuchName, UsageError
+from archsim.base.number import Num
 from archsim.blocks.dispatch import InvalidBlock, Spec
 from archsim.spec import loader
 from archsim.spec.catalog import data_roots
@@ -88,7 +89,11 @@ class Loss(Spec):
 
     def at(self, shape: Shape) -> float:
         """The loss of a shape."""
-        return float(self.E + self.A / shape.params**self.alpha + self.B / shape.tokens**self.beta)
+        return float(self.of(shape.params, shape.tokens))
+
+    def of(self, params: Num, tokens: Num) -> Num:
+        """The loss of parameters and tokens; of arrays, of each."""
+        return self.E + self.A / params**self.alpha + self.B / tokens**self.beta
 
     @property
     def optimum(self) -> Optimum:

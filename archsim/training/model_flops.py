@@ -7,7 +7,10 @@ pass, whose gradient is two products of the same size each.
 from __future__ import annotations
 
 from archsim.base.data_class import dataclass
-from archsim.counts.count import count
+from archsim.base.number import Num
+from archsim.counts import graph_counts as c
+from archsim.counts.count import count, step_for
+from archsim.spec.lower import lower
 from archsim.spec.model import Model
 from archsim.spec.stack import FlopConvention
 
@@ -45,6 +48,16 @@ class ModelFlops:
         scores = {"full": self.attention_full, "causal": self.attention, "none": 0.0}[convention.attention]
         again = {"full": weights - self.head + scores, "selective:attention": scores}.get(recompute, 0.0)
         return float(weights + scores + (again / PASSES if convention.recomputed else 0.0))
+
+
+SEQUENCE = 4096
+"""Tokens of a training sequence where none are asked for, over which attention's share is counted."""
+
+
+def flops_per_token(model: Model, seq_len: int = SEQUENCE) -> Num:
+    """`model_flops(...).causal` alone; of a model whose numbers are columns, of each candidate."""
+    graph = lower(model, step_for(model, 1, seq_len, last=False))
+    return PASSES * c.flops(graph) / seq_len
 
 
 def model_flops(model: Model, seq_len: int) -> ModelFlops:

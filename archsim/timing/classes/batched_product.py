@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from archsim.base.number import Num, ceil_div, log2
+from archsim.base.number import Num, ceil_div, everywhere, log2, maximum, minimum
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.model import Constant
 from archsim.timing.classes.overlapped import TERMS, Overlapped
@@ -49,7 +49,8 @@ class MlaBmm(Overlapped):
 
     def covers(self, call: KernelCall) -> bool:
         """Tables hold the two products of DeepSeek-V3."""
-        return {call.dims["n"], call.dims["k"]} == {128, 512} if isinstance(call.dims["n"], (int, float)) else True
+        sides = call.dims["n"], call.dims["k"]
+        return everywhere((minimum(*sides) == 128) & (maximum(*sides) == 512))
 
     def operand_bytes(self, call: KernelCall) -> Num:
         """The weights of every head."""

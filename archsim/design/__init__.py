@@ -1,0 +1,1 @@
+"""The best spec for a budget, and the change that helps most."""
