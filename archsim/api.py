@@ -198,7 +198,8 @@ def sweep(
         weights=_several(args.get("weights")) or (None,),
         kv_cache_dtype=_several(args.get("kv_cache_dtype")) or (None,),
         engine=_several(args.get("engine")) or (DEFAULT_ENGINE,), columns=_several(args.get("columns")),
-        pareto=_several(args.get("pareto")), **_only(args, o.RangeArguments),
+        pareto=_several(args.get("pareto")), price=args.get("price"), utilization=args.get("utilization"),
+        **_only(args, o.RangeArguments),
     )  # fmt: skip
 
 
@@ -209,10 +210,16 @@ def simulate(model: AnyModel, hw: AnyDevice, **options: Unpack[o.SimulateOptions
     args = _given(options, o.SimulateOptions)
     (device,), args = _devices(hw, args)
     spec, hint = _opened(model, args.get("set", ()))
-    return simulated(
+    found = simulated(
         spec, device, _only(args, o.LoadOptions), _only(args, o.ServerArguments, weights=hint),
         _only(args, o.RunArguments),
     )  # fmt: skip
+    costs = _only(args, o.CostArguments)
+    if not costs:
+        return found
+    from archsim.predict.priced_run import with_run_cost
+
+    return with_run_cost(found, **costs)
 
 
 def trace(model: AnyModel, hw: AnyDevice, phase: str = "decode", **options: Unpack[o.TraceOptions]) -> Trace:

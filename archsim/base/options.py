@@ -260,7 +260,7 @@ class FitOptions(FitArguments, Changes):
     """Options of `archsim.fit`."""
 
 
-class SimulateOptions(ServerArguments, LoadOptions, RunArguments, Changes):
+class SimulateOptions(ServerArguments, LoadOptions, RunArguments, CostArguments, Changes):
     """Options of `archsim.simulate`."""
 
 
@@ -292,6 +292,8 @@ class SweepOptions(RangeArguments, Changes, total=False):
     columns: Several | None
     where: str | None
     pareto: Several | None
+    price: float | str | None  # of each device; columns of dollars
+    utilization: float | None  # 1; share of the paid hours that serve
 
 
 class DiffOptions(PairArguments, Changes, total=False):

@@ -13,6 +13,7 @@ from archsim.cli import fit_options as f
 from archsim.cli import options as o
 from archsim.cli import output
 from archsim.cli import simulate_options as s
+from archsim.cli.option_sets import cost as c
 from archsim.cli.option_sets import sweep as several
 from archsim.cli.simulate_study import ASKED, is_study, print_study
 
@@ -73,6 +74,12 @@ def simulate(
     goodput: s.Goodput = None,
     find: s.Find = None,
     check: s.Check = False,
+    price: c.Price = None,
+    utilization: c.Utilization = None,
+    capex: c.Capex = None,
+    years: c.Years = None,
+    host_share: c.HostShare = None,
+    break_even: c.AgainstTokens = None,
     seed: s.Seed = 0,
     replications: s.Replications = 5,
     exact: s.Exact = False,
@@ -107,9 +114,12 @@ def simulate(
 
     options = {name: value for name, value in context.params.items() if name not in VIEW}
     if is_study(hw, context.params):
+        if any(context.params[name] is not None for name in COSTS):
+            raise UsageError("`--price` and what goes with it are for one load at a time")
         if find or set_ or requests_out or timeline or html:
             text = "`--find`, `--set`, `--requests-out`, `--timeline` and `--html` are for one load at a time"
             raise UsageError(text)
+        options = {name: value for name, value in options.items() if name not in COSTS}
         print_study(model, hw, {**options, "first_wave": first_wave.value, "find": None}, context.params)
         return
     for file in (requests_out, timeline, html):
@@ -154,6 +164,9 @@ def _write_html(answer: Simulation, page: Page, path: Path, force: bool) -> None
     write_text(path, document(answer, page), force=force)
     sys.stderr.write(f"wrote {path}\n")
 
+
+COSTS = ("price", "utilization", "capex", "years", "host_share", "break_even")
+"""Parameters about dollars, which a study has none of."""
 
 VIEW = frozenset(ASKED) | frozenset(
     {

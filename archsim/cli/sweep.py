@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from archsim.cli import options as o
 from archsim.cli import output
+from archsim.cli.option_sets import cost as c
 from archsim.cli.option_sets import pair as p
 from archsim.cli.option_sets import sweep as s
 
@@ -43,6 +44,8 @@ def sweep(
     where: s.Where = None,
     pareto: s.Pareto = None,
     columns: s.Columns = None,
+    price: c.Price = None,
+    utilization: c.Utilization = None,
     out: s.Out = None,
     plot: s.Plot = None,
     force: o.Force = False,
@@ -60,7 +63,8 @@ def sweep(
     asked: SweepOptions = {
         "devices": devices, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "batch": batch, "input_len": input_len,
         "output_len": output_len, "weights": weights, "kv_cache_dtype": kv_cache_dtype, "engine": engine,
-        "where": where, "pareto": pareto, "columns": columns, "set": tuple(set_ or ()),
+        "where": where, "pareto": pareto, "columns": columns, "price": price, "utilization": utilization,
+        "set": tuple(set_ or ()),
     }  # fmt: skip
     layout = p.PageLayout.json if json else format
     swept = api.sweep(list(models), hw, **asked)

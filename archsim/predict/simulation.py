@@ -13,6 +13,7 @@ from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note, notes_to_dict, past_context
 from archsim.base.options import LoadOptions, RunArguments, ServerArguments
 from archsim.base.ranges import parse_range
+from archsim.cost.priced_work import PricedWork
 from archsim.counts.workload import Workload
 from archsim.engines.names import DEFAULT_ENGINE
 from archsim.memory.engine_memory import Settings
@@ -140,6 +141,7 @@ class Simulation(Tabular):
     record: RunRecord = field(repr=False)
     found: Found | None = None
     refused_requests: Mapping[int, str] = field(default_factory=dict)
+    cost: PricedWork | None = None
     assumptions: tuple[Note, ...] = ()
     warnings: tuple[Note, ...] = ()
 
@@ -200,6 +202,7 @@ class Simulation(Tabular):
             "throughput": {name: rate.to_dict() for name, rate in self.throughput().items()},
             "slo": self.observed.slo_json(), "state": self.state, "replicas": self.replicas, "series": self.series,
             "found": None if self.found is None else self.found.to_dict(),
+            **({"cost": self.cost.to_dict()} if self.cost else {}),
             "refused": [*self.observed.refused_json(), *(
                 {"metric": f"request {index}", "reason": reason} for index, reason in self.refused_requests.items())],
             "evidence": self.evidence, **notes_to_dict(self.assumptions, self.warnings),

@@ -56,7 +56,18 @@ COLUMNS: tuple[Column, ...] = (
 )
 """In the order of output."""
 
-BY_NAME = {column.name: column for column in COLUMNS}
+BOTH = ("prefill", "decode")
+COST_COLUMNS: tuple[Column, ...] = (
+    *(Column(name, "text") for name in ("price_provider", "price_terms", "price_as_of")),
+    Column("usd_per_device_hour", "number", better=-1),
+    Column("usd_per_hour", "number", better=-1),
+    *(Column(name, "number", "expected", -1, BOTH)
+      for name in ("usd_per_m_output", "usd_per_m_input", "usd_per_m_output_all_in")),
+    *(Column(f"usd_per_m_output_all_in_{end}", "number", "expected", -1, BOTH) for end in ("low", "high")),
+)  # fmt: skip
+"""Columns that a price is needed for."""
+
+BY_NAME = {column.name: column for column in (*COLUMNS, *COST_COLUMNS)}
 
 PRICED: tuple[Needs, ...] = ("", "ideal", "expected", "bound")
 """From the least to price to the most."""
@@ -73,9 +84,17 @@ def column(name: str) -> Column:
     return found
 
 
-def chosen(names: Iterable[str]) -> tuple[Column, ...]:
-    """The columns of these names, each once; all of them where none is named."""
-    return tuple(dict.fromkeys(column(name.strip()) for name in names if name.strip())) or COLUMNS
+def chosen(names: Iterable[str], priced: bool = False) -> tuple[Column, ...]:
+    """The columns of these names, each once; all of them where none is named. priced: whether a price is given."""
+    named = tuple(dict.fromkeys(column(name.strip()) for name in names if name.strip()))
+    return named or ((*COLUMNS, *COST_COLUMNS) if priced else COLUMNS)
+
+
+def check_priced(columns: Iterable[Column]) -> None:
+    """Raises UsageError for a column of dollars, which a price is needed for."""
+    missing = next((column.name for column in columns if column in COST_COLUMNS), None)
+    if missing is not None:
+        raise UsageError(f"`{missing}` needs a price", hints=("give --price 2.5, --price table or --price cheapest",))
 
 
 class Asked(NamedTuple):

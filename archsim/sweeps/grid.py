@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from archsim.base.number import Num
+from archsim.cost.price import Price
 from archsim.counts.formats import Formats
 from archsim.counts.workload import Workload, points_of
 from archsim.engines.overhead import EngineOverheads
@@ -25,7 +26,8 @@ from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan
 from archsim.sweeps.chunk import Axes, Chunk, Values, cells
-from archsim.sweeps.columns import BY_NAME, EVERYTHING, PRICED, Asked, Needs
+from archsim.sweeps.columns import BY_NAME, COST_COLUMNS, EVERYTHING, PRICED, Asked, Needs
+from archsim.sweeps.cost_columns import cost_columns
 from archsim.timing.duration import EVIDENCE
 from archsim.timing.roofline import BOUNDS
 from archsim.timing.step_pricer import StepPricer
@@ -38,12 +40,16 @@ CODES: Mapping[str, tuple[str, ...]] = {"bound": BOUNDS, "evidence": EVIDENCE}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepSlice:
-    """What does not vary within a block. plans: one, or with `auto` the candidates in order of size."""
+    """What does not vary within a block. plans: one, or with `auto` the candidates in order of size. price: of one
+    device and hour. utilization: share of the paid hours that serve.
+    """
 
     tensors: EngineTensors
     overheads: EngineOverheads
     plans: tuple[Plan, ...]
     auto: bool
+    price: Price | None = None
+    utilization: float = 1.0
 
     @property
     def model(self) -> Model:
@@ -112,6 +118,8 @@ def block_load(axes: Axes) -> Workload:
     return Workload(batch=batch, input_len=input_len, output_len=output_len)
 
 
+COST_NAMES = frozenset(column.name for column in COST_COLUMNS)
+
 SPARE = 32_000_000
 """Bytes below the largest that glibc takes from its own heap (32 MiB)."""
 
@@ -164,6 +172,8 @@ def _grid(part: SweepSlice, axes: Axes, asked: Asked) -> Values:
     wanted = [name for name in METRICS if name in asked.names]
     ttft, tpot = values.get("prefill_expected_s"), values.get("decode_expected_s")
     values |= metrics(load, ttft, tpot, values.get("devices"), wanted)
+    if not asked.names.isdisjoint(COST_NAMES):
+        values |= cost_columns(part.price, part.utilization, load, values)
     return part.names | load_columns(load) | _words(values)
 
 
@@ -232,7 +242,8 @@ HELD: Mapping[str, Callable[[Pick], Any]] = {
 def _plans(picks: list[Pick], asked: Asked) -> Values:
     """Degrees and memory of the plan chosen for each point."""
     masks = [pick.where for pick in picks]
-    wanted = asked.names | ({"devices"} if "tokens_per_s_per_device" in asked.names else set())
+    counted = not asked.names.isdisjoint({"tokens_per_s_per_device", *COST_NAMES})
+    wanted = asked.names | ({"devices"} if counted else set())
     return {name: _selected(masks, list(map(found, picks))) for name, found in HELD.items() if name in wanted}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from archsim.base.diagnostics import quote
@@ -11,6 +11,9 @@ from archsim.base.displayed import Tabular
 from archsim.base.errors import ArchsimError, InvalidPlan, UsageError
 from archsim.base.json_types import JsonObject
 from archsim.base.ranges import parse_range
+from archsim.cost.price import Price
+from archsim.cost.price_choice import choose_price
+from archsim.cost.served_cost import checked_share
 from archsim.counts.engine_formats import engine_for
 from archsim.counts.formats import Formats, choose_formats
 from archsim.counts.workload import Workload
@@ -21,7 +24,7 @@ from archsim.predict.estimate import price_phases
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
 from archsim.sweeps.chunk import Axes, Chunk
-from archsim.sweeps.columns import BY_NAME, COLUMNS, Asked, Column, chosen
+from archsim.sweeps.columns import BY_NAME, COLUMNS, Asked, Column, check_priced, chosen
 from archsim.sweeps.grid import SweepSlice, evaluate, keep_memory
 from archsim.sweeps.pareto import Front, Objective, objectives
 from archsim.sweeps.where import Condition
@@ -124,9 +127,12 @@ def sweep(
     columns: Iterable[str] = (),
     where: str | None = None,
     pareto: Iterable[str] = (),
+    price: str | float | None = None,
+    utilization: float | None = None,
 ) -> Sweep:
     """The sweep of every combination; ranges as in `parse_range`. models: each with the format that its name implies,
-    which stands where `weights` says None.
+    which stands where `weights` says None. price: of each device, as `choose_price` reads it; without one there are no
+    columns of dollars. utilization: share of the paid hours that serve.
 
     Combinations that no plan is valid for are left out and noted. Raises InvalidPlan where that leaves nothing.
     """
@@ -160,10 +166,43 @@ def sweep(
     if not found:
         raise next(iter(refused.values()), None) or UsageError("a sweep wants at least one model and one device")
     condition = Condition.of(where) if where else None
+    front, wanted = objectives(pareto), chosen(columns, price is not None)
+    slices, unpriced = _at_prices(found, price, utilization)
+    if price is None:
+        used = condition.columns if condition is not None else ()
+        check_priced([*wanted, *(objective.column for objective in front), *used])
     return Sweep(
-        structures=tuple(found), axes=axes, columns=chosen(columns), where=condition, pareto=objectives(pareto),
-        notes=(*notes, *(f"left out: {text}" for text in refused), *_strangers(found, condition)),
+        structures=tuple(slices), axes=axes, columns=wanted, where=condition, pareto=front,
+        notes=(*notes, *(f"left out: {text}" for text in refused), *unpriced, *_strangers(found, condition)),
     )  # fmt: skip
+
+
+def _at_prices(
+    slices: list[SweepSlice], price: str | float | None, utilization: float | None
+) -> tuple[list[SweepSlice], list[str]]:
+    """The slices with the prices of their devices, and what to mind about those. Raises UsageError where no device has
+    such a price.
+    """
+    if price is None:
+        if utilization is not None:
+            raise UsageError("`--utilization` goes with a price", hints=("give --price 2.5 or --price table",))
+        return slices, []
+    share = checked_share(1.0 if utilization is None else utilization, "--utilization")
+    prices: dict[str, Price] = {}
+    missing: dict[str, UsageError] = {}
+    for hardware in {s.hardware.id: s.hardware for s in slices}.values():
+        try:
+            prices[hardware.id] = choose_price(price, hardware).price
+        except UsageError as error:
+            missing[hardware.id] = error
+    if not prices:
+        raise next(iter(missing.values()))
+    said = [f"{name} at {one.in_words}" for name, one in prices.items()]
+    said += dict.fromkeys(filter(None, (one.warning() for one in prices.values())))
+    return (
+        [replace(s, price=prices.get(s.hardware.id), utilization=share) for s in slices],
+        [*(error.message for error in missing.values()), *said],
+    )
 
 
 def _check_size(axes: Axes, structures: int) -> None:

@@ -44,11 +44,19 @@ def page(
     """The report. inputs: files behind it. asked: model and device as spelt, None where no command asked. options: the
     others, by name.
     """
-    sections = [*_found(s), _latencies(s), _throughput(s), *_slo(s), _state(s), *_replicas(s), *_refused(s)]
+    sections = [*_found(s), _latencies(s), _throughput(s), *_slo(s), *_cost(s), _state(s), *_replicas(s), *_refused(s)]
     text = f"times are {EVIDENCE[s.evidence]}; intervals are 80 %, of the model and of sampling"
     end = basis(text, s.assumptions, inputs, verbose)
     end += [_next(asked, options)] if asked else []
     return Page(head=head(s), notes=urgent(s.assumptions), sections=(*sections, *end))
+
+
+def _cost(s: Simulation) -> Iterator[Section]:
+    """What the load costs, where a price is asked for."""
+    if s.cost is not None:
+        from archsim.render.pages.cost import cost_sections
+
+        yield from cost_sections(s.cost)
 
 
 def head(s: Simulation) -> tuple[str, ...]:

@@ -1,0 +1,68 @@
+"""Dollars in sweeps, simulations and training runs: those of `estimate`, and none without a price."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+import pytest
+
+import archsim as package
+
+SWEEP = ("sweep", "llama3.1-8b", "--hw", "h100,l4", "--batch", "1,8", "--output-len", "64,256")
+
+
+def test_rows_of_a_sweep_are_estimates(archsim: Any) -> None:
+    """Every column of dollars equals `estimate --price` at that point; each row names its price."""
+    result = archsim(*SWEEP, "--price", "table", "--utilization", "0.5", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(result.out)))
+    assert len(rows) == 8 and "h100-sxm at $" in result.err
+    for row in rows:
+        e = package.estimate(
+            "llama3.1-8b", row["hw"], batch=int(row["batch"]), output_len=int(row["output_len"]), price="table",
+            utilization=0.5,
+        )  # fmt: skip
+        found = e.to_dict()["cost"]
+        for name in ("usd_per_hour", "usd_per_m_output", "usd_per_m_input", "usd_per_m_output_all_in"):
+            assert float(row[name]) == pytest.approx(found[name], rel=1e-12)
+        assert float(row["usd_per_m_output_all_in_low"]) == pytest.approx(found["low"], rel=1e-12)
+        assert (row["price_provider"], row["price_terms"]) == (found["price"]["provider"], found["price"]["terms"])
+
+
+def test_a_sweep_without_a_price_has_no_dollars(archsim: Any) -> None:
+    """Neither columns nor objectives; a device without a price has empty cells."""
+    assert "usd" not in archsim(*SWEEP, "--format", "csv").out
+    refused = archsim(*SWEEP, "--pareto", "usd_per_m_output,tpot")
+    assert refused.code == 2 and "needs a price" in refused.err
+    front = archsim(*SWEEP, "--price", "2", "--pareto", "usd_per_m_output,tpot", "--format", "csv").out
+    assert front.count("\n") > 1
+    found = archsim("sweep", "llama3.1-8b", "--hw", "h100,arc-a770", "--price", "table", "--format", "json")
+    rows = {row["hw"]: row for row in json.loads(found.out)["rows"]}
+    assert rows["arc-a770"]["usd_per_hour"] is None and rows["h100-sxm"]["usd_per_hour"] > 0
+    assert "no price of arc-a770" in found.err
+
+
+def test_a_simulated_load_pays_for_idle_time(archsim: Any) -> None:
+    """Dollars of an hour over the requests of an hour, at any rate; at a service level, those of the load found."""
+    args = ("simulate", "llama3.1-8b", "--hw", "h100", "--requests", "150", "--replications", "2", "--expected-only")
+    few, many = (json.loads(archsim(*args, "--rate", rate, "--price", "2.5", "--json").out) for rate in ("0.5", "4"))
+    for found in (few, many):
+        rate = found["throughput"]["requests_per_s"]["value"]
+        assert found["cost"]["per_request"]["usd"] == pytest.approx(2.5 / 3600 / rate)
+        parts = found["cost"]["per_request"]
+        assert parts["input_usd"] + parts["cached_input_usd"] + parts["output_usd"] == pytest.approx(parts["usd"])
+    assert few["cost"]["usd_per_m_output"] > many["cost"]["usd_per_m_output"]
+    assert "cost" not in json.loads(archsim(*args, "--rate", "4", "--json").out)
+    assert "\nCost" in archsim(*args, "--rate", "4", "--price", "2.5").out
+    assert archsim(*args, "--rates", "1,2", "--price", "2").code == 2
+
+
+def test_training_runs_at_named_prices(archsim: Any) -> None:
+    """Device-hours times the price, with its provider and date; no dollars unasked."""
+    args = ("train", "llama3-8b", "--hw", "h100", "--dp", "8", "--zero", "1", "--recompute", "none", "--tokens", "1B")
+    run = json.loads(archsim(*args, "--price", "crusoe", "--json").out)["run"]
+    assert run["usd"] == run["device_hours"] * run["price"]["usd_per_device_hour"]
+    assert run["price"]["provider"] == "crusoe" and run["price"]["as_of"] in run["price_from"]
+    assert json.loads(archsim(*args, "--json").out)["run"]["usd"] is None
