@@ -25,7 +25,7 @@ STYLES = {"linear": "attention", "conv": "attention", "core": "cross", "part": "
 """Kind of a box -> how it looks."""
 
 FEWEST = 3
-"""Boxes below which a block has no picture of its own."""
+"""Boxes below which a block has no picture of its own; one with experts always has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,8 @@ def _insides(plan: Plan, stack: StackPlan, kind: LayerKind) -> Iterator[_Inside]
             continue
         spec = spec_of(kind.layer, step)
         flow = flow_of(step.block, by_part=isinstance(spec, FfnSpec) and spec.experts is not None)
-        if len([inner for inner in flow.steps.values() if inner.kind != "input"]) < FEWEST:
+        parts = any(inner.kind == "part" for inner in flow.steps.values())
+        if not parts and len([inner for inner in flow.steps.values() if inner.kind != "input"]) < FEWEST:
             continue
         amounts = {key: twins.of(inner.ops) for key, inner in flow.steps.items()}
         title = _title(stack.side, spec, step)

@@ -17,7 +17,8 @@ WORDS = {
     "d_ff": "intermediate size", "q_rank": "q_lora_rank", "kv_rank": "kv_lora_rank", "d_nope": "qk_nope_head_dim",
     "d_rope": "qk_rope_head_dim", "d_v": "v_head_dim", "n_experts": "experts", "top_k": "experts per token",
     "qk_norm": "QK norm", "n_key_heads": "key heads", "n_value_heads": "value heads", "d_key": "key head_dim",
-    "d_value": "value head_dim", "n_groups": "groups", "d_state": "state size", "d_conv": "convolution width",
+    "d_value": "value head_dim", "n_groups": "groups",
+    "factor": "width", "d_inner": "inner width", "d_state": "state size", "d_conv": "convolution width",
 }  # fmt: skip
 """Fields in the words of papers and of `config.json`; others are said with spaces for underscores."""
 
@@ -148,7 +149,8 @@ def lines_of(block: Spec) -> list[str]:
     for key in sorted(block.model_fields_set - set(QUIET), key=list(type(block).model_fields).index):
         value = getattr(block, key)
         if value is not None and value is not False:
-            found.append(_line(key, value, _words(block, key)))
+            line = _line(key, value, _words(block, key))
+            found += [line] if not line.endswith(": ") else []
     return found
 
 
@@ -170,6 +172,9 @@ def _line(key: str, value: object, words: str = "") -> str:
         value = int(value)
     if isinstance(value, float):
         return f"{words} {value:.4g}"
+    if value == 1 and isinstance(value, int):
+        words = words.replace("experts per", "expert per").removesuffix("s")
+        return f"1 {words}" if words != WORDS.get(key, key.replace("_", " ")) else f"{words} 1"
     if isinstance(value, int):
         return f"{value:,} {words}" if words.split()[-1].endswith(("s", "token", "query")) else f"{words} {value:,}"
     return name_of(f"{words} {value}", 120)

@@ -56,7 +56,7 @@ def root_step(plan: Plan, stack: StackPlan, step: Step, amount: Amount, marked: 
     part = next((op.part for op in step.ops if op.part), "")
     shared = _borrowed(plan, step.ops)
     same = "the table of the embedding" if model.encoder is None or part != "embedding" else "the same table"
-    said = [same] if shared and not amount.params else []
+    said = [same] if shared else []
     if part == "embedding" and step.name == "embedding":
         title = f"{stack.side.strip().capitalize()} embedding".strip().capitalize()
         box = Box(role=f"{stack.side}embedding", title=title, lines=tuple(embedding_lines(model, stack.embedding)))
@@ -125,9 +125,9 @@ def inner_step(plan: Plan, side: str, spec: BlockSpec | None, step: Step, amount
 
 ACTIVATIONS = {
     "relu": "ReLU", "relu2": "ReLU²", "gelu": "GELU", "gelu_tanh": "GELU", "silu": "SiLU", "sigmoid": "sigmoid",
-    "softplus": "softplus", "tanh": "tanh", "swiglu": "SiLU(gate) × up", "geglu": "GELU(gate) × up",
-    "geglu_tanh": "GELU(gate) × up", "reglu": "ReLU(gate) × up", "clamped_swiglu": "clamped SiLU(gate) × up",
-    "clamped_geglu": "clamped GELU(gate) × up", "xielu": "xIELU", "topk": "top-k", "softcap": "soft cap",
+    "softplus": "softplus", "tanh": "tanh", "swiglu": "× SiLU(gate)", "geglu": "× GELU(gate)",
+    "geglu_tanh": "× GELU(gate)", "reglu": "× ReLU(gate)", "clamped_swiglu": "× clamped SiLU(gate)",
+    "clamped_geglu": "× clamped GELU(gate)", "xielu": "xIELU", "topk": "top-k", "softcap": "soft cap",
 }  # fmt: skip
 
 
