@@ -6,36 +6,25 @@ from dash import ClientsideFunction, Dash, Input, Output, State, no_update
 from dash.development.base_component import Component
 
 from archsim.base.json_types import JsonObject
-from archsim.render.figures.chart import Chart
 from archsim.render.figures.theme import Theme
 from archsim.ui.answers import Answers
-from archsim.ui.charts import WIDTH, charts, height_of
+from archsim.ui.charts import WIDTH, charts, drawn
 from archsim.ui.choices import Choices
 from archsim.ui.drawings import drawings
 from archsim.ui.exports import exports
 from archsim.ui.layout import CHARTS
 from archsim.ui.load_panel import LoadRuns, load_panel
-from archsim.ui.parts import scrolled_table
 from archsim.ui.state import parse_state
-from archsim.ui.update import update, words_of
+from archsim.ui.update import Update, update, words_of
 
 
 def connect(app: Dash, choices: Choices, answers: Answers) -> None:
     """Register the callbacks."""
     _connect_browser(app)
 
-    places = [
-        Output(f"{key}-{part}", what)
-        for key in CHARTS
-        for part, what in (
-            ("chart", "figure"), ("chart", "style"), ("title", "children"), ("finding", "children"),
-            ("table", "children"), ("figure", "style"),
-        )
-    ]  # fmt: skip
-
     @app.callback(
         Output("answered", "data"), Output("findings", "children"), Output("sentence", "children"),
-        Output("cards", "children"), Output("drawings", "children"), Output("exports", "children"), *places,
+        Output("cards", "children"), Output("drawings", "children"), Output("exports", "children"),
         Input("request", "data"), prevent_initial_call=True,
     )  # fmt: skip
     def answer(request: JsonObject) -> tuple[object, ...]:
@@ -49,39 +38,32 @@ def connect(app: Dash, choices: Choices, answers: Answers) -> None:
 
 
 def answer_request(request: JsonObject, choices: Choices, answers: Answers) -> tuple[object, ...]:
-    """Everything that an update sets, in the order of the callback's outputs. request: query, theme, pixels across of a
-    chart, whether it is the link that the page was opened by, and when the browser sent it.
+    """Everything that an update sets, in the order of the callback's outputs.
+
+    request: query; charts, those that are wanted now (all where it is left out); theme; width, pixels across of a
+    chart; at, when the browser sent it; link, whether the page was opened by this query; rest, whether this is what is
+    left to draw once the controls rest: charts out of sight, drawings and files, which do not follow every step.
     """
     shown = update(str(request.get("query", "")), choices, answers)
-    findings, sentence, cards = words_of(shown)
-    answered = {
-        "query": shown.query, "controls": shown.controls, "link": bool(request.get("link")),
-        "at": request.get("at", 0),
-    }  # fmt: skip
-    theme: Theme = "dark" if request.get("theme") == "dark" else "light"
-    width = wide if isinstance(wide := request.get("width"), int) and 200 <= wide <= 4000 else WIDTH
-    drawn = charts(shown.answers, answers)
-    taken = exports(shown.answers, shown.query, answers)
-    pictures = drawings(shown.answers, theme)
-    return (
-        answered,
-        findings,
-        sentence,
-        cards,
-        pictures,
-        taken,
-        *(part for key in CHARTS for part in _chart(drawn.get(key), theme, width)),
-    )
+    answered: JsonObject = {name: request.get(name) for name in ("at", "link", "rest")}
+    answered |= {"query": shown.query, "controls": shown.controls, "charts": _charts(request, shown, answers)}
+    if not request.get("rest"):
+        return answered, *words_of(shown), no_update, no_update
+    pictures = drawings(shown.answers, _theme(request))
+    return answered, no_update, no_update, no_update, pictures, exports(shown.answers, shown.query, answers)
 
 
-def _chart(chart: Chart | None, theme: Theme, width: int) -> tuple[object, ...]:
-    """Figure and its height, title, finding, table, and whether the place is shown."""
-    if chart is None:
-        return *(no_update for _ in range(5)), {"display": "none"}
-    spec, height = chart.spec(theme), height_of(chart, width)
-    figure = {"data": spec["data"], "layout": {**spec["layout"], "height": height}}
-    numbers = scrolled_table(chart.title, chart.table.head, chart.table.rows)
-    return figure, {"height": f"{height}px"}, chart.title, chart.finding, numbers, {}
+def _charts(request: JsonObject, shown: Update, answers: Answers) -> JsonObject:
+    """The charts that are wanted, by place; None for a place that stays empty."""
+    wide, wanted = request.get("width"), request.get("charts", CHARTS)
+    width = wide if isinstance(wide, int) and 200 <= wide <= 4000 else WIDTH
+    made = charts(shown.answers, answers)
+    found: JsonObject = dict.fromkeys(key for key in CHARTS if key not in made)
+    return found | {key: drawn(made[key](), _theme(request), width) for key in made if key in wanted}
+
+
+def _theme(request: JsonObject) -> Theme:
+    return "dark" if request.get("theme") == "dark" else "light"
 
 
 def _connect_browser(app: Dash) -> None:

@@ -159,6 +159,7 @@ def _ranking(fits: Sequence[tuple[int, Estimate]]) -> str:
     sure = verdict(ratio(timing(first), timing(second), one.hardware.id == other.hardware.id))
     per = "a token" if first.name == "decode" else "the prompt"
     fast, slow = format_seconds(float(first.expected_s)), format_seconds(float(second.expected_s))
-    times = f"{fast} for {per}, {LETTERS[b]} takes {slow}"
-    confidence = f" ({sure.rpartition(', ')[2]})" if ", " in sure else f" ({sure})"
-    return f"{LETTERS[a]} is fastest: {times}{confidence}."
+    if sure.startswith("too close"):
+        return f"Too close to call: {LETTERS[a]} takes {fast} for {per}, {LETTERS[b]} {slow}."
+    confidence = f" ({sure.rpartition(', ')[2]})" if ", " in sure else ""
+    return f"{LETTERS[a]} is fastest: {fast} for {per}, {LETTERS[b]} takes {slow}{confidence}."

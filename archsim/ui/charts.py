@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
+from archsim.base.json_types import JsonObject
 from archsim.render.figures.bars import Case, memory_bars, time_bars
 from archsim.render.figures.chart import Chart, legend_height
 from archsim.render.figures.curves import ContextCurve, time_growth
 from archsim.render.figures.roofline import roofline
+from archsim.render.figures.theme import Theme
 from archsim.ui.answers import Answer, Answers
 from archsim.ui.cards import LETTERS
 
@@ -17,19 +20,24 @@ ENTRY, LETTER, LINE = 56, 7, 20
 """Pixels of a legend: of an entry beside its name, of a letter, of a line."""
 
 
-def charts(given: Sequence[Answer], answers: Answers) -> dict[str, Chart]:
-    """Chart by its place on the page (`CHARTS` of layout.py); a place without one is left out."""
+def charts(given: Sequence[Answer], answers: Answers) -> dict[str, Callable[[], Chart]]:
+    """Chart by its place on the page (`CHARTS` of layout.py), made when it is asked for; a place without one is left
+    out.
+    """
     cases = [Case(_label(i, a, len(given)), a.estimate) for i, a in enumerate(given) if a.estimate is not None]
     if not cases:
         return {}
-    found = {"memory": memory_bars(cases), "prefill": time_bars(cases, "prefill")}
+    found = {"memory": lambda: memory_bars(cases), "prefill": lambda: time_bars(cases, "prefill")}
     if any(case.estimate.decode is not None for case in cases):
-        found["decode"] = time_bars(cases, "decode")
-    curves = list(_curves(given, answers))
-    if curves:
-        found["growth"] = time_growth(curves, cases[0].estimate.workload.batch)
+        found |= {"decode": lambda: time_bars(cases, "decode"), "growth": lambda: _growth(given, cases, answers)}
     devices = {case.estimate.hardware.id: case.estimate.hardware for case in cases}
-    return found | {f"roof{i}": roofline(device, cases, key=f"roof{i}") for i, device in enumerate(devices.values())}
+    for i, device in enumerate(devices.values()):
+        found[f"roof{i}"] = partial(roofline, device, cases, key=f"roof{i}")
+    return found
+
+
+def _growth(given: Sequence[Answer], cases: Sequence[Case], answers: Answers) -> Chart:
+    return time_growth(list(_curves(given, answers)), cases[0].estimate.workload.batch)
 
 
 def _label(number: int, answer: Answer, count: int) -> str:
@@ -53,3 +61,12 @@ def height_of(chart: Chart, width: int) -> int:
     columns = max(1, width // (ENTRY + LETTER * max(map(len, names), default=1)))
     lines = -(-len(names) // columns)
     return int(chart.layout["height"]) + max(0, LINE * lines - legend_height(names))
+
+
+def drawn(chart: Chart, theme: Theme, width: int) -> JsonObject:
+    """A chart as page.js takes it: what plotly draws, its title and finding, and its numbers."""
+    spec = chart.spec(theme)
+    return {
+        "figure": {**spec, "layout": {**spec["layout"], "height": height_of(chart, width)}}, "title": chart.title,
+        "finding": chart.finding, "head": list(chart.table.head), "rows": [list(row) for row in chart.table.rows],
+    }  # fmt: skip

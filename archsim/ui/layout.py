@@ -46,6 +46,13 @@ LOADS = (
 )
 
 
+def plotly_version() -> str:
+    """The version of plotly.js, which stands in its address so that browsers keep it."""
+    from plotly.offline import get_plotlyjs_version
+
+    return str(get_plotlyjs_version())
+
+
 def page_html(choices: Choices, *, public: bool, hub: bool) -> str:
     """The page around Dash: its template with the names that can be picked."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -56,7 +63,7 @@ def page_html(choices: Choices, *, public: bool, hub: bool) -> str:
     return template.render(
         slots={name: Markup(f"{{%{name}%}}") for name in DASH}, choices=choices, loads=LOADS, modes=MODES,
         slots_of_candidates=range(MOST), letters=LETTERS, most_devices=MOST_DEVICES, usual=Candidate(),
-        public=public, hub=hub,
+        public=public, hub=hub, plotly=plotly_version(),
     )  # fmt: skip
 
 
@@ -77,8 +84,7 @@ def answer_places() -> Component:
 
 
 def _chart(key: str) -> Component:
-    graph = dcc.Graph(id=f"{key}-chart", config={"displaylogo": False, "responsive": True}, responsive=True)
-    twin = html.Details([html.Summary("The numbers as a table"), html.Div(id=f"{key}-table")])
-    return html.Figure([
-        html.H2(id=f"{key}-title"), html.Figcaption(id=f"{key}-finding"), graph, twin,
-    ], id=f"{key}-figure", className="chart", style={"display": "none"})  # fmt: skip
+    """The place of a chart, which page.js fills."""
+    twin = html.Details([html.Summary("The numbers as a table"), html.Div(id=f"{key}-table", className="scroll")])
+    parts = [html.H2(id=f"{key}-title"), html.Figcaption(id=f"{key}-finding"), html.Div(id=f"{key}-chart"), twin]
+    return html.Figure(parts, id=f"{key}-figure", className="chart", hidden=True)

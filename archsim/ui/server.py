@@ -14,6 +14,7 @@ from archsim.ui.drawings import connect_drawings
 from archsim.ui.exports import connect_exports
 from archsim.ui.guard import guard
 from archsim.ui.layout import answer_places, page_html
+from archsim.ui.plotly_route import connect_plotly
 from archsim.ui.uploads import Uploads
 from archsim.ui.uploads_route import connect_uploads
 
@@ -44,6 +45,7 @@ def make_app(site: Site) -> Dash:
     connect_uploads(app.server, names, answers.uploads)
     connect_exports(app.server, names, answers)
     connect_drawings(app.server, names, answers)
+    connect_plotly(app.server)
     guard(app, public=site.public, hosts=site.hosts)
     return app
 

@@ -52,7 +52,7 @@ def test_an_update_has_a_card_for_each_candidate() -> None:
 
     shown = update("model=gpt2-small&hw=t4&model2=gpt2-medium&hw2=t4&oops=1", KNOWN, Answers(Uploads()))
     findings, sentence, cards = words_of(shown)
-    assert len(cards) == 2 and len(findings) == 1 and sentence.startswith("A is fastest")
+    assert len(cards) == 2 and len(findings) == 1 and sentence.startswith("A is fastest: ")
     assert parse_state(shown.query, KNOWN, {}) == (shown.state, ())
     assert [c["model"] for c in shown.controls["candidates"]] == ["gpt2-small", "gpt2-medium"]
 
@@ -67,19 +67,26 @@ def test_what_cannot_be_answered_says_why() -> None:
     assert "does not fit" in sentence and "does not fit" in json.dumps(cards[0].to_plotly_json(), default=str)
 
 
-def test_an_update_fills_every_place_of_the_page() -> None:
-    """As many values as the callback has outputs, and charts in the theme that was asked for."""
+def test_an_update_has_the_charts_that_are_wanted() -> None:
+    """In the theme that was asked for; those out of sight, drawings and files follow when the controls rest."""
     pytest.importorskip("dash")
+    from dash import no_update
+
     from archsim.ui.callbacks import answer_request
     from archsim.ui.layout import CHARTS
 
-    request = {"query": "model=gpt2-small&hw=t4&model2=gpt2-medium&hw2=h100", "theme": "dark", "width": 500, "at": 7}
-    answered, *rest = answer_request(request, KNOWN, Answers(Uploads()))
-    assert answered["at"] == 7 and len(rest) == 5 + 6 * len(CHARTS)
-    figures = dict(zip(CHARTS, rest[5::6], strict=True))
-    shown = [key for key, style in zip(CHARTS, rest[10::6], strict=True) if style == {}]
-    assert shown == ["memory", "prefill", "decode", "growth", "roof0", "roof1"]
-    assert all(figures[key]["layout"]["paper_bgcolor"] == "#0f1318" for key in shown)
+    query = "model=gpt2-small&hw=t4&model2=gpt2-medium&hw2=h100"
+    request = {"query": query, "theme": "dark", "width": 500, "at": 7, "charts": ["memory", "roof0"]}
+    answers = Answers(Uploads())
+    answered, *_, drawings, files = answer_request(request, KNOWN, answers)
+    drawn = {key: chart for key, chart in answered["charts"].items() if chart is not None}
+    assert answered["at"] == 7 and sorted(drawn) == ["memory", "roof0"]
+    assert drawings is no_update and files is no_update
+    assert all(chart["figure"]["layout"]["paper_bgcolor"] == "#0f1318" for chart in drawn.values())
+    rest = {"query": query, "rest": True}
+    answered, *words, drawings, files = answer_request(rest, KNOWN, answers)
+    assert all(word is no_update for word in words) and len(drawings) == 2 and len(files) == 3
+    assert [key for key in CHARTS if answered["charts"][key] is None] == ["roof2", "roof3"]
 
 
 def test_files_to_take_along_are_those_of_the_commands() -> None:

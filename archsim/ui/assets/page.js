@@ -4,6 +4,7 @@
   "use strict";
   const MOST = 4, PATIENCE = 8000, SENT_OF_A_FILE = 32 * 1024 * 1024;
   const FIELDS = ["model", "hw", "devices", "weights", "kv", "engine"];
+  const CHARTS = ["memory", "prefill", "decode", "growth", "roof0", "roof1", "roof2", "roof3"];
   const KEYS = { kv: "kv-cache-dtype" };
   const whole = (value) => Math.max(1, Math.round(value));
   const significant = (value) => Number(value.toPrecision(2));
@@ -20,7 +21,7 @@
   const uploaded = {};  // label -> key
 
   // ------------------------------------------------------------------ requests
-  let since = 0, waiting = null, lastQuery = null, count = 1;
+  let since = 0, sent = [], waiting = null, lastQuery = null, count = 1;
 
   function submit(query, link) {
     waiting = { query: query, link: Boolean(link) };
@@ -28,11 +29,15 @@
   }
   function next() {
     if (waiting === null || (since && Date.now() - since < PATIENCE)) return;
-    const request = Object.assign({ theme: theme(), width: chartWidth(), at: Date.now() }, waiting);
+    const request = Object.assign(waiting, { charts: inSight() });
     waiting = null;
-    since = Date.now();
     lastQuery = request.query;
-    set("request", { data: request });
+    send(request);
+  }
+  function send(request) {
+    since = Date.now();
+    sent = request.charts;
+    set("request", { data: Object.assign({ theme: theme(), width: chartWidth(), at: Date.now() }, request) });
   }
 
   // Pixels that a chart has: a half of the answers, or all of them where they stand in one column.
@@ -235,8 +240,56 @@
       () => say("The browser does not let this page write to the clipboard."));
   }
 
+  // ------------------------------------------------------------------ charts
+  function inSight() {
+    const seen = CHARTS.filter((key) => {
+      const box = byId(`${key}-figure`);
+      if (!box || box.hidden) return false;
+      const place = box.getBoundingClientRect();
+      return place.bottom > 0 && place.top < window.innerHeight;
+    });
+    return seen.length || drawnOnce ? seen : CHARTS.slice(0, 2);
+  }
+  let drawnOnce = false;
+
+  function draw(charts) {
+    if (!window.Plotly) { setTimeout(() => draw(charts), 50); return; }
+    drawnOnce = true;
+    for (const [key, chart] of Object.entries(charts)) {
+      byId(`${key}-figure`).hidden = chart === null;
+      if (chart === null) continue;
+      byId(`${key}-title`).textContent = chart.title;
+      byId(`${key}-finding`).textContent = chart.finding;
+      const place = byId(`${key}-chart`);
+      place.style.height = `${chart.figure.layout.height}px`;
+      window.Plotly.react(place, chart.figure.data, chart.figure.layout, chart.figure.config);
+      const twin = byId(`${key}-table`), details = twin.parentElement;
+      const fill = () => twin.replaceChildren(...(details.open ? [table(chart)] : []));
+      details.ontoggle = fill;
+      fill();
+      twin.tabIndex = 0;
+      twin.setAttribute("role", "region");
+      twin.setAttribute("aria-label", `${chart.title}: numbers`);
+    }
+  }
+
+  function table(chart) {
+    const element = (name, text, scope) => {
+      const made = document.createElement(name);
+      if (text !== undefined) made.textContent = text;
+      if (scope) made.scope = scope;
+      return made;
+    };
+    const row = (cells) => { const made = element("tr"); made.append(...cells); return made; };
+    const whole = element("table"), head = element("thead"), body = element("tbody");
+    head.append(row(chart.head.map((text) => element(text ? "th" : "td", text, text ? "col" : ""))));
+    body.append(...chart.rows.map((cells) => row(cells.map((text, i) => element(i ? "td" : "th", text, i ? "" : "row")))));
+    whole.append(head, body);
+    return whole;
+  }
+
   // ------------------------------------------------------------------ what Dash calls
-  let speaking = null, resting = null;
+  let resting = null;
   function linked(search) {
     const text = (search || "").replace(/^\?/, "");
     if (text !== lastQuery) submit(text, true);
@@ -245,18 +298,29 @@
   function answered(data, sentence) {
     if (!data) return none();
     since = 0;
+    draw(data.charts);
+    if (data.rest) {
+      next();
+      return none();
+    }
     window.archsimUpdate = { query: data.query, took: Date.now() - data.at };
     if (data.link) place(data.controls);
-    if (waiting === null) {
-      lastQuery = query();
-      history.replaceState(history.state, "", `${location.pathname}?${data.query}`);
-      clearTimeout(speaking);
-      speaking = setTimeout(() => say(sentence), 1000);
-      clearTimeout(resting);
-      resting = setTimeout(() => set("load-request", { data: { query: data.query } }), 400);
+    if (waiting !== null) {
+      next();
+      return none();
     }
-    next();
+    lastQuery = query();
+    history.replaceState(history.state, "", `${location.pathname}?${data.query}`);
+    clearTimeout(resting);
+    resting = setTimeout(() => rest(data.query, sentence), 300);
     return none();
+  }
+  // Once the controls rest: what is out of sight, and what takes longer.
+  function rest(query, sentence) {
+    if (waiting !== null || since) return;
+    send({ query: query, rest: true, charts: CHARTS.filter((key) => !sent.includes(key)) });
+    set("load-request", { data: { query: query } });
+    setTimeout(() => say(sentence), 700);
   }
 
   window.dash_clientside = window.dash_clientside || {};
