@@ -351,6 +351,7 @@ class TrainArguments(TypedDict, total=False):
     rank: int | None  # of adapters: 16
     targets: str | tuple[str, ...] | None  # products with an adapter: "all"
     search: bool  # False: also where some degrees are given, choose the others
+    by: str | None  # "op", "block" or "kind": what each takes of a step
 
 
 class LayoutArguments(TypedDict, total=False):

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from archsim.base.errors import UsageError
+from archsim.base.json_types import JsonObject
 from archsim.cli import options as o
 from archsim.cli import output
 
@@ -18,6 +20,7 @@ class PhaseName(StrEnum):
 
     prefill = "prefill"
     decode = "decode"
+    train = "train"
 
 
 def trace(
@@ -44,12 +47,21 @@ def trace(
 ) -> None:
     """The predicted step as a Chrome/Perfetto trace: layers, kernels, collectives and the engine's work.
 
-    Load the file in https://ui.perfetto.dev or chrome://tracing. Times are the expected ones of `archsim estimate`.
+    Load the file in https://ui.perfetto.dev or chrome://tracing. Times are the expected ones of `archsim estimate`;
+    with `--phase train` of `archsim train`, whose other options take `--timeline FILE.json`.
     """
     from archsim import api
-    from archsim.base.output_file import check_output, write_text
+    from archsim.base.output_file import check_output
 
     check_output(out, force=force)
+    if phase is PhaseName.train:
+        _refuse_inference(weights, kv_cache_dtype, engine)
+        trained = api.train(
+            model, hw, devices=_number(devices), tp=tp, pp=pp, ep=ep, dp=dp, micro_batch=batch, seq_len=input_len,
+            set=tuple(set_ or ()),
+        )  # fmt: skip
+        _write(trained.timeline(), out, force, f"{trained.priced.step.expected_s:.4g} s")
+        return
     answer = api.trace(
         model, hw, phase=phase.value, devices=devices, tp=tp, pp=pp, ep=ep, dp=dp, batch=batch,
         input_len=input_len, output_len=output_len, weights=weights, kv_cache_dtype=kv_cache_dtype,
@@ -58,9 +70,35 @@ def trace(
     output.warn((*answer.estimate.warnings, *answer.notes))
     if not answer.estimate.memory.fits:
         output.warn(("it does not fit on so many devices; the times are as if it did",))
-    text = output.json_text(answer.to_dict())
+    text = f"{len(answer.slices):,} events, {answer.phase.expected_s * 1e3:.4g} ms"
+    _write(answer.to_dict(), out, force, text)
+
+
+def _write(trace: JsonObject, out: Path | None, force: bool, said: str) -> None:
+    from archsim.base.output_file import write_text
+
+    text = output.json_text(trace)
     if out is None:
         output.emit(text)
         return
     write_text(out, text, force=force)
-    sys.stderr.write(f"{len(answer.slices):,} events, {answer.phase.expected_s * 1e3:.4g} ms, in {out}\n")
+    sys.stderr.write(f"{said}, in {out}\n")
+
+
+def _number(devices: str) -> int | None:
+    if devices == "auto":
+        return None
+    if not devices.isdecimal():
+        raise UsageError(f"--devices is a number or `auto`, not {devices!r}")
+    return int(devices)
+
+
+def _refuse_inference(weights: str | None, kv_cache_dtype: str | None, engine: str) -> None:
+    """Formats and engines are of inference. Raises UsageError."""
+    given = {"--weights": weights, "--kv-cache-dtype": kv_cache_dtype}
+    named = [name for name, value in given.items() if value is not None]
+    named += ["--engine"] if engine != o.DEFAULT_ENGINE else []
+    if named:
+        raise UsageError(
+            f"{named[0]} does not go with --phase train", hints=("`archsim train --recipe` and `--stack`",)
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -53,6 +54,13 @@ Rank = Annotated[Number, typer.Option("--rank", min=1, metavar="N", help="Rank o
 Targets = Annotated[
     str | None, typer.Option("--targets", metavar="LIST", help="Products with an adapter: all, or q,v and so on.")
 ]
+By = Annotated[
+    str | None, typer.Option("--by", metavar="WHAT", help="What each op, block or kind of kernel takes of a step.")
+]
+Timeline = Annotated[
+    Path | None,
+    typer.Option("--timeline", metavar="FILE.json", help="The passes of every pipeline rank, for Perfetto."),
+]
 Search = Annotated[bool, typer.Option("--search", help="Choose the degrees that are not given, also where some are.")]
 
 
@@ -88,6 +96,9 @@ def train(
     goodput: Goodput = 0.9,
     price: Price = None,
     search: Search = False,
+    by: By = None,
+    timeline: Timeline = None,
+    force: o.Force = False,
     set_: o.Changes = None,
     json: o.AsJson = False,
     format: o.Format = o.Layout.table,
@@ -101,18 +112,22 @@ def train(
     full, and the exit code is 1.
     """
     from archsim import api
+    from archsim.base.output_file import check_output, write_text
     from archsim.render.pages import train as train_page
 
+    check_output(timeline, force=force)
     answer = api.train(
         model, hw, devices=devices, tp=tp, pp=pp, vpp=vpp, cp=cp, ep=ep, etp=etp, dp=dp, sp=sp, zero=zero, hsdp=hsdp,
         schedule=schedule, micro_batch=micro_batch, global_batch=global_batch, seq_len=seq_len, method=method,
         rank=rank, targets=targets, recipe=recipe, optimizer=optimizer, recompute=recompute, dialect=dialect, loss=loss,
         stack=stack, tokens=tokens, mfu_peak=mfu_peak, goodput=goodput, price=price, search=search,
-        set=tuple(set_ or ()),
+        by=by, set=tuple(set_ or ()),
     )  # fmt: skip
     output.emit_answer(
         o.Layout.json if json else format, no_color, answer.to_dict, lambda: train_page.page(answer, verbose),
         bare=(lambda: train_page.bare(answer)) if quiet else None,
     )  # fmt: skip
+    if timeline is not None:
+        write_text(timeline, output.json_text(answer.timeline()), force=force)
     if not answer.fits:
         raise typer.Exit(1)

@@ -18,6 +18,7 @@ from archsim.spec.hardware import Hardware
 from archsim.spec.lower import lower
 from archsim.spec.model import Model
 from archsim.spec.stack import load_stack
+from archsim.training.breakdown import step_parts
 from archsim.training.changes import effects, suggestions
 from archsim.training.layout import Layout, check_layout
 from archsim.training.methods import Tuning, tuning_of
@@ -54,6 +55,7 @@ class TrainRequest:
     goodput: float = 0.9
     price: float | str | None = None
     search: bool = False
+    by: str | None = None
     method: str | None = None
     rank: int | None = None
     targets: str | tuple[str, ...] | None = None
@@ -153,6 +155,7 @@ def _answer(pricer: TrainingPricer, priced: Priced, asked: TrainRequest, tuning:
         run=_run(pricer, priced, asked, (total, active, trained)),
         interval=pricer.factors.interval, tried=tried, suggestions=helpful,
         neighbours=tuple(each for each in found if each not in helpful), options=asked.options,
+        parts=step_parts(pricer, priced, asked.by) if asked.by is not None else (), pricer=pricer,
         assumptions=(*assumptions(pricer, priced, asked), *tuning.assumptions), warnings=tuning.warnings,
     )  # fmt: skip
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
 
 from archsim.spec.stack import StackFactors
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.duration import EVIDENCE, Duration, Evidence, prevailing_evidence
 from archsim.training.pass_times import NOTHING, CommKind, PassKernel, PassRules, forward_pass, pass_kernels
 from archsim.training.rank import FIRST, LAST, RankGraphs
+
+PassName = Literal["forward", "backward", "recompute"]
+PASSES: tuple[PassName, ...] = ("forward", "backward", "recompute")
 
 
 class Comm(NamedTuple):
@@ -49,10 +52,13 @@ class PieceTime(NamedTuple):
 
 
 class MicroBatch(NamedTuple):
-    """One micro-batch: pieces by layer name and by end, and what the times rest on."""
+    """One micro-batch: pieces by layer name and by end, what the times rest on, and the kernels of each pass, all
+    repetitions of a layer together.
+    """
 
     pieces: Mapping[str, PieceTime]
     evidence: Evidence
+    kernels: Mapping[PassName, Sequence[PassKernel]]
 
 
 def micro_batch_times(rank: RankGraphs, rules: PassRules) -> MicroBatch:
@@ -62,24 +68,25 @@ def micro_batch_times(rank: RankGraphs, rules: PassRules) -> MicroBatch:
     again = pass_kernels(rank.recompute, rules, NOTHING)
     runs = {name: rank.order.count(name) for name in set(rank.order)}
     sums = {home: _Sums() for home in (*runs, FIRST, LAST)}
-    for kernels, part in ((forward, "forward"), (backward, "backward"), (again, "recompute")):
-        for kernel in kernels:
+    kernels: dict[PassName, Sequence[PassKernel]] = {"forward": forward, "backward": backward, "recompute": again}
+    for part in PASSES:
+        for kernel in kernels[part]:
             home = rank.layer_of(kernel.name)
             sums[home].add(kernel, part, runs.get(home, 1), rules.factors)
     parts = [Duration(k.seconds, 0, 0, evidence=k.evidence) for k in (*forward, *backward, *again)]
     evidence = EVIDENCE[int(prevailing_evidence(parts))]
-    return MicroBatch({home: each.piece() for home, each in sums.items()}, evidence)
+    return MicroBatch({home: each.piece() for home, each in sums.items()}, evidence, kernels)
 
 
 class _Sums:
     """Adds the kernels of one piece up."""
 
     def __init__(self) -> None:
-        self.seconds = {"forward": 0.0, "backward": 0.0, "recompute": 0.0}
+        self.seconds: dict[PassName, float] = dict.fromkeys(PASSES, 0.0)
         self.weights_s = self.ideal_s = 0.0
         self.comm: dict[str, dict[CommKind, Comm]] = {"forward": {}, "backward": {}}
 
-    def add(self, kernel: PassKernel, part: str, runs: int, factors: StackFactors) -> None:
+    def add(self, kernel: PassKernel, part: PassName, runs: int, factors: StackFactors) -> None:
         """One kernel of a pass, of which all repetitions of the piece together run `runs` times as many."""
         seconds = kernel.seconds / runs
         self.ideal_s += kernel.ideal_s / runs

@@ -94,7 +94,7 @@ def training_step_time(
 ) -> TrainingStep:
     """The step of a layout."""
     layout, exchange = rules.layout, DataExchange(rules.timer, rules.layout, rules.recipe)
-    costs = [StageCost(stage, micro.pieces, sharded_comm(rank, stage, micro, exchange, rules)) for stage in stages]
+    costs = stage_costs(rank, micro, stages, exchange, rules)
     send = send_comm(rules)
     run = play(
         layout.schedule, layout.pp, layout.micro_batches, [cost.times() for cost in costs],
@@ -114,6 +114,13 @@ def training_step_time(
     ideal = sum(cost.stage.total(lambda name: micro.pieces[name].ideal_s) for cost in own) * share
     return TrainingStep(parts, {kind: comm[kind] for kind in KINDS if kind in comm and comm[kind].total_s}, ideal, run,
                         sum(rules.optimizer.flops(w.matrix) for w in weights if w.trainable))  # fmt: skip
+
+
+def stage_costs(
+    rank: RankGraphs, micro: MicroBatch, stages: Sequence[StageLayers], exchange: DataExchange, rules: StepRules
+) -> list[StageCost]:
+    """The stages with their communication under ZeRO 3."""
+    return [StageCost(stage, micro.pieces, sharded_comm(rank, stage, micro, exchange, rules)) for stage in stages]
 
 
 def _weights(rank: RankGraphs, stage: StageLayers) -> list[Weight]:

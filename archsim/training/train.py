@@ -9,14 +9,16 @@ from typing import NamedTuple
 
 from archsim.base.data_class import dataclass
 from archsim.base.displayed import Displayed
+from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note, notes_to_dict
 from archsim.cost.price import Price
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
+from archsim.training.breakdown import StepPart
 from archsim.training.budget import price_from
 from archsim.training.layout import Layout
-from archsim.training.pricer import Priced, Setup
+from archsim.training.pricer import Priced, Setup, TrainingPricer
 
 DAY = 86_400
 """Seconds of a day."""
@@ -128,7 +130,7 @@ class Suggestion(NamedTuple):
 class Training(Displayed):
     """The answer. tried: layouts that were looked at; more than one where archsim chose. interval: log of either end of
     the step's 80 % interval. suggestions: changes that would help; neighbours: other changes, and what they cost.
-    options: what was asked, by name.
+    options: what was asked, by name. parts: of the step, where they were asked. pricer: what made the answer.
     """
 
     __repr__ = Displayed.__repr__
@@ -151,6 +153,19 @@ class Training(Displayed):
     options: Mapping[str, object] = field(default_factory=dict)
     assumptions: tuple[Note, ...] = ()
     warnings: tuple[Note, ...] = ()
+    parts: tuple[StepPart, ...] = ()
+    pricer: TrainingPricer | None = field(default=None, repr=False, compare=False)
+
+    def timeline(self) -> JsonObject:
+        """The step as Perfetto and chrome://tracing load it: every pass of every pipeline rank.
+
+        Raises UsageError where there are more passes than a viewer shows, or where no pricer made the answer.
+        """
+        from archsim.training.step_timeline import step_timeline
+
+        if self.pricer is None:
+            raise UsageError("this answer was not made by a pricer")
+        return step_timeline(self.pricer, self.priced)
 
     @property
     def layout(self) -> Layout:
@@ -201,6 +216,7 @@ class Training(Displayed):
             "metrics": self.metrics.to_dict(), "run": self.run.to_dict() if self.run else None,
             "suggestions": [each.to_dict() for each in self.suggestions],
             "neighbours": [each.to_dict() for each in self.neighbours],
+            **({"parts": [each.to_dict() for each in self.parts]} if self.parts else {}),
             **notes_to_dict(self.assumptions, self.warnings),
         }  # fmt: skip
 

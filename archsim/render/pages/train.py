@@ -29,7 +29,15 @@ def seconds(value: float) -> str:
 
 def page(answer: Training, verbose: bool = False) -> Page:
     """The report."""
-    sections = [_verdict(answer), *_run(answer), _memory(answer), *_stages(answer), _time(answer), _metrics(answer)]
+    sections = [
+        _verdict(answer),
+        *_run(answer),
+        _memory(answer),
+        *_stages(answer),
+        _time(answer),
+        *_parts(answer),
+        _metrics(answer),
+    ]
     sections += _suggestions(answer)
     text = "exact = counted from the graph · modelled = kernels and schedule · fitted = a stack's overlap"
     return Page(
@@ -137,6 +145,36 @@ def _time(answer: Training) -> Section:
     return Section(
         title="Step", rows=tuple(rows), align="lrlr", aside=seconds(step.expected_s), below=below,
     )  # fmt: skip
+
+
+MOST_PARTS = 30
+"""Rows of the step's parts on the page; `--json` has all."""
+
+
+def _parts(answer: Training) -> list[Section]:
+    """What each group of kernels takes on the rank that works longest, where it was asked."""
+    if not answer.parts:
+        return []
+    shown = answer.parts[:MOST_PARTS]
+    rows = [
+        row(
+            part.name + (", communication" if part.communication else ""), seconds(part.forward_s),
+            seconds(part.backward_s), seconds(part.recompute_s), seconds(part.total_s),
+        )
+        for part in shown
+    ]  # fmt: skip
+    left = len(answer.parts) - len(shown)
+    below: tuple[str, ...] = (
+        (f"{left:,} more take {seconds(sum(part.total_s for part in answer.parts[MOST_PARTS:]))}",) if left else ()
+    )
+    if any(part.communication for part in shown):
+        below += ("communication is whole here, the part that runs behind kernels too",)
+    return [
+        Section(
+            title="Where the step goes", header=("forward", "backward", "recomputed", "step"), rows=tuple(rows),
+            align="lrrrr", below=below,
+        )
+    ]  # fmt: skip
 
 
 def _metrics(answer: Training) -> Section:
