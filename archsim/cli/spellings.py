@@ -45,8 +45,10 @@ HUB = "--hub"
 
 
 def _from_hub(command: Any, args: Sequence[str]) -> list[str]:
-    """With `--hub`, the file of every `org/name` that the catalog does not have, in place of its name."""
-    if HUB not in args or not any(HUB in param.opts for param in command.params):
+    """With `--hub`, the file of every `org/name` that the catalog does not have, in place of its name. A command with
+    a `--hub` of its own reads that itself.
+    """
+    if HUB not in args or not any(HUB in param.opts and not param.expose_value for param in command.params):
         return list(args)
     from archsim.importers.hub import fetched
 

@@ -45,7 +45,7 @@ def guard(app: Dash, *, public: bool, hosts: tuple[str, ...] = ()) -> None:
     server: Flask = app.server
     server.config["MAX_CONTENT_LENGTH"] = None
     known = LOCAL_NAMES | {host.lower() for host in hosts}
-    _check_origin(server, known if not public or hosts else frozenset())
+    _check_request(server, known if not public or hosts else frozenset())
     if public:
         _limit(server)
     policy = policy_of(app)
@@ -75,16 +75,17 @@ def _refusal(code: int, text: str) -> Response:
     return Response(text + "\n", code, mimetype="text/plain")
 
 
-def _check_origin(server: Flask, known: frozenset[str]) -> None:
-    """Refuse other names of this machine (DNS rebinding), other pages' requests, and large bodies."""
+def _check_request(server: Flask, known: frozenset[str]) -> None:
+    """Refuse other names of this machine (DNS rebinding) and other pages' requests, where names are known; unknown
+    paths and large bodies always.
+    """
 
     @server.before_request
     def check() -> Response | None:
         name = _host_name(request.host)
         if known and name not in known:
             return _refusal(421, f"this server does not answer for {name[:80]!r}")
-        origin = request.headers.get("Origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != request.host.lower():
+        if known and not _is_own_page(request.headers.get("Origin"), known):
             return _refusal(403, "requests of other pages are refused")
         if request.method not in ("GET", "HEAD", "POST"):
             return _refusal(405, "only GET and POST")
@@ -95,6 +96,15 @@ def _check_origin(server: Flask, known: frozenset[str]) -> None:
         return None
 
 
+def _is_own_page(origin: str | None, known: frozenset[str]) -> bool:
+    """Whether a request comes from this server's page, by what the browser says. A local page has one port as well."""
+    if origin is None:
+        return True
+    place = urlsplit(origin).netloc.lower()
+    name = _host_name(place)
+    return place == request.host.lower() if name in LOCAL_NAMES else name in known
+
+
 def _host_name(host: str) -> str:
     """The host without its port."""
     return host.lower().rpartition(":")[0] if ":" in host and not host.endswith("]") else host.lower()
@@ -102,19 +112,21 @@ def _host_name(host: str) -> str:
 
 UPDATES, UPLOADS = (8.0, 40.0), (0.2, 6.0)
 """Of one visitor: requests a second that are answered on average, and at once."""
+COMPUTED, SLOW = ("/report.html", "/candidate/", "/drawing.svg"), (UPLOAD, "/report.html")
+"""Files that are made when they are asked for, and what takes longest."""
 AT_ONCE = 4
 """Answers that are computed at the same time."""
 
 
 def _limit(server: Flask) -> None:
     """Refuse a visitor who asks too often, and everybody while the server has its hands full."""
-    updates, uploads, busy = Bucket(*UPDATES), Bucket(*UPLOADS), BoundedSemaphore(AT_ONCE)
+    updates, slow, busy = Bucket(*UPDATES), Bucket(*UPLOADS), BoundedSemaphore(AT_ONCE)
 
     @server.before_request
     def limit() -> Response | None:
-        if request.method != "POST":
+        if request.method != "POST" and not request.path.startswith(COMPUTED):
             return None
-        bucket = uploads if request.path == UPLOAD else updates
+        bucket = slow if request.path in SLOW else updates
         wait = bucket.take(request.remote_addr or "")
         if not wait and busy.acquire(timeout=5):
             request.environ["archsim.busy"] = busy

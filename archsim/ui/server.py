@@ -13,6 +13,7 @@ from archsim.ui.choices import choices
 from archsim.ui.drawings import connect_drawings
 from archsim.ui.exports import connect_exports
 from archsim.ui.guard import guard
+from archsim.ui.hub_route import connect_hub
 from archsim.ui.layout import answer_places, page_html
 from archsim.ui.plotly_route import connect_plotly
 from archsim.ui.uploads import Uploads
@@ -46,6 +47,8 @@ def make_app(site: Site) -> Dash:
     connect_exports(app.server, names, answers)
     connect_drawings(app.server, names, answers)
     connect_plotly(app.server)
+    if site.hub:
+        connect_hub(app.server, names, answers.uploads)
     guard(app, public=site.public, hosts=site.hosts)
     return app
 
@@ -55,6 +58,10 @@ META = [
     {"name": "description", "content": "What a transformer costs on an accelerator: memory, time, throughput."},
     {"name": "color-scheme", "content": "light dark"},
 ]
+
+
+MOST_BODY = 34 * 2**20
+"""Bytes of a request's body at most; nothing below is written to a file on its way."""
 
 
 def make_server(app: Dash, host: str = LOCAL, port: int = 8050, proxies: int = 0) -> Server:
@@ -67,7 +74,8 @@ def make_server(app: Dash, host: str = LOCAL, port: int = 8050, proxies: int = 0
     trusted = {"trusted_proxy": "*", "trusted_proxy_count": proxies, "trusted_proxy_headers": "x-forwarded-for"}
     made: Server = create_server(
         app.server, host=host, port=port, threads=4, ident=None, max_request_header_size=16_384,
-        max_request_body_size=34 * 2**20, channel_timeout=30, connection_limit=200, clear_untrusted_proxy_headers=True,
+        max_request_body_size=MOST_BODY, inbuf_overflow=MOST_BODY, outbuf_overflow=MOST_BODY, channel_timeout=30,
+        connection_limit=200, clear_untrusted_proxy_headers=True,
         **(trusted if proxies else {}),
     )  # fmt: skip
     return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from archsim.ui.choices import choices
 from archsim.ui.state import Candidate, Load, State, parse_state
 from archsim.ui.uploads import Uploads
 
+ROOT = Path(__file__).resolve().parents[2]
 KNOWN = choices(built_in=True)
 
 
@@ -143,6 +145,57 @@ def test_the_page_is_served_to_this_machine_alone() -> None:
     assert "unsafe-eval" not in policy and "default-src 'none'" in policy
 
 
+def test_a_public_page_has_limits() -> None:
+    """A visitor who asks too often is told to wait; a page that is called by a name is called by no other."""
+    pytest.importorskip("dash")
+    from archsim.ui.guard import UPDATES
+    from archsim.ui.server import Site, make_app
+
+    client = make_app(Site(public=True)).server.test_client()
+    codes = [client.get("/drawing.svg?model=x", base_url="https://a.hf.space").status_code for _ in range(60)]
+    assert (
+        codes[0] == 404
+        and codes.count(429) >= 60 - UPDATES[1] - 15
+        and "X-Frame-Options" not in client.get("/").headers
+    )
+    other = {"base_url": "https://a.hf.space", "environ_overrides": {"REMOTE_ADDR": "192.0.2.7"}}
+    assert client.get("/drawing.svg?model=x", **other).status_code == 404
+    assert client.post("/hub", json={"id": "a/b"}, **other).status_code == 404
+    named = make_app(Site(public=True, hosts=("page.example",))).server.test_client()
+    assert named.get("/", base_url="https://page.example").status_code == 200
+    assert named.get("/", base_url="https://other.example").status_code == 421
+
+
+def test_a_bucket_fills_again() -> None:
+    """Tokens come back with time, up to the burst, for each visitor by itself."""
+    pytest.importorskip("flask")
+    from archsim.ui.guard import Bucket
+
+    bucket = Bucket(rate=2, burst=3, most=2)
+    assert [bucket.take("a", now=0.0) for _ in range(4)] == [0, 0, 0, 0.5]
+    assert bucket.take("b", now=0.0) == 0 and bucket.take("a", now=0.25) == 0.25
+    assert bucket.take("a", now=0.5) == 0 and bucket.take("a", now=100.0) == 0
+
+
+def test_the_hub_is_asked_for_ids_alone(monkeypatch) -> None:
+    """What comes back is an upload; a path or an address is no id, and without `--hub` there is no such place."""
+    pytest.importorskip("dash")
+    from archsim.ui import hub_route
+    from archsim.ui.server import Site, make_app
+
+    asked = []
+    monkeypatch.setattr(hub_route, "config_of", lambda name: asked.append(name) or ROOT / "pyproject.toml")
+    client = make_app(Site(hub=True)).server.test_client()
+    for bad in ("../../etc", "a/b/c", "/etc/passwd", "http://x/y", "a/../b", "", None, 7):
+        answer = client.post("/hub", json={"id": bad}, base_url="http://localhost").json
+        assert "key" not in answer and "no id" in answer["message"]
+    assert asked == []
+    answer = client.post("/hub", json={"id": "org/name"}, base_url="http://localhost").json
+    assert asked == ["org/name"] and "key" not in answer
+    plain = make_app(Site()).server.test_client()
+    assert plain.post("/hub", json={"id": "org/name"}, base_url="http://localhost").status_code == 404
+
+
 def test_the_command_needs_its_extra(archsim, monkeypatch) -> None:
     """Without dash the error names the extra; options that do not go together are refused."""
     from archsim.ui import start
@@ -150,8 +203,9 @@ def test_the_command_needs_its_extra(archsim, monkeypatch) -> None:
     monkeypatch.setattr(start, "find_spec", lambda name: None)
     done = archsim("ui")
     assert done.code == 2 and "archsim[ui]" in done.err and "Traceback" not in done.err
-    assert archsim("ui", "--host", "0.0.0.0").code == 2
-    assert archsim("ui", "--public", "--hub").code == 2
+    for words in (("--host", "0.0.0.0"), ("--public", "--hub"), ("--proxies", "1"), ("--allow-host", "x")):
+        refused = archsim("ui", *words)
+        assert refused.code == 2 and "--public" in refused.err, words
 
 
 def test_a_link_of_a_state_is_short() -> None:
