@@ -58,7 +58,7 @@ class CostArguments(TypedDict, total=False):
     """What devices cost: rented at a price, or owned."""
 
     price: float | str | None  # dollars per device and hour, a provider ("runpod:spot"), "cheapest" or "table"
-    utilization: float  # 1; share of the paid hours that serve the load
+    utilization: float | None  # 1; share of the paid hours that serve the load
     capex: float | None  # dollars for a device of one's own
     years: float | None  # 3; over which it is written off
     host_share: float | None  # 0.3; host, network and rack over the device
@@ -133,8 +133,8 @@ class RangeArguments(TypedDict, total=False):
     output_len: Range  # 256
 
 
-class CompareArguments(RangeArguments, total=False):
-    """Ranges, in one choice of formats and engine."""
+class CompareArguments(RangeArguments, CostArguments, total=False):
+    """Ranges, in one choice of formats and engine; prices."""
 
     weights: str | None
     kv_cache_dtype: str | None
@@ -275,7 +275,7 @@ class FitsOptions(TypedDict, total=False):
     progress: Callable[[int, int], None]  # told how many models are done, and of how many
 
 
-class CompareOptions(RangeArguments, Changes, total=False):
+class CompareOptions(RangeArguments, CostArguments, Changes, total=False):
     """Options of `archsim.compare`; `set` changes all models but the first."""
 
     weights: Several | None  # formats, each of which every model is taken in
@@ -347,6 +347,8 @@ class TrainArguments(TypedDict, total=False):
     mfu_peak: str  # "bf16"
     goodput: float  # 0.9
     price: float | str | None  # dollars per device and hour, a provider, "cheapest" or "table"
+    grid: float | None  # grams of CO2 per kWh
+    pue: float | None  # 1.2; electricity of the facility over that of its machines
     method: str | None  # "full", "lora" or "qlora"
     rank: int | None  # of adapters: 16
     targets: str | tuple[str, ...] | None  # products with an adapter: "all"

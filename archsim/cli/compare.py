@@ -8,6 +8,7 @@ import typer
 
 from archsim.cli import options as o
 from archsim.cli import output
+from archsim.cli.option_sets import cost
 from archsim.cli.option_sets import pair as p
 from archsim.cli.option_sets import sweep as s
 
@@ -30,6 +31,11 @@ def compare(
     weights: p.Formats = None,
     kv_cache_dtype: o.KvDtype = None,
     engine: o.Engine = o.DEFAULT_ENGINE,
+    price: cost.Price = None,
+    utilization: cost.Utilization = None,
+    capex: cost.Capex = None,
+    years: cost.Years = None,
+    host_share: cost.HostShare = None,
     set_: p.ChangesOfOthers = None,
     svg: p.Svg = None,
     theme: o.Themed = o.Theme.auto,
@@ -56,7 +62,8 @@ def compare(
     asked: CompareOptions = {
         "devices": devices, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "batch": batch, "input_len": input_len,
         "output_len": output_len, "weights": weights, "kv_cache_dtype": kv_cache_dtype, "engine": engine,
-        "set": tuple(set_ or ()),
+        "set": tuple(set_ or ()), "price": price, "capex": capex, "years": years, "host_share": host_share,
+        "utilization": utilization,
     }  # fmt: skip
     changes = tuple(set_ or ())
     answer = api.compare(models, hw, **asked)

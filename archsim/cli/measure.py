@@ -52,6 +52,9 @@ def measure(
     ] = None,
     resume: Annotated[bool, typer.Option(help="Leave out points that DIR has already.")] = True,
     threads: Annotated[int, typer.Option(min=1, help="Processors that a CPU run is pinned to.")] = 1,
+    watts: Annotated[
+        bool, typer.Option("--watts", help="Also what the device draws, where it tells: 2 s more a point.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the FILE of --plan if it exists.")] = False,
     list_: Annotated[bool, typer.Option("--list", help="Show suites and their points.")] = False,
     json: o.AsJson = False,
@@ -76,7 +79,7 @@ def measure(
     elif plan is not None:
         _plan(asked, plan, seconds, json, force)
     else:
-        _measure(asked, out, (started, seconds), resume, threads, _MeasureView(json, quiet, no_color))
+        _measure(asked, out, (started, seconds), resume, threads, _MeasureView(json, quiet, no_color), watts)
 
 
 class _Asked:
@@ -192,8 +195,9 @@ def _plan(asked: _Asked, path: Path, seconds: float, json: bool, force: bool) ->
 
 
 def _measure(
-    asked: _Asked, out: Path, clock: tuple[float, float], resume: bool, threads: int, view: _MeasureView
-) -> None:
+    asked: _Asked, out: Path, clock: tuple[float, float], resume: bool, threads: int, view: _MeasureView,
+    watts: bool = False,
+) -> None:  # fmt: skip
     from archsim.measure.machine import choose_device, engine
     from archsim.measure.plan import make
     from archsim.measure.session import Session, done_before
@@ -208,7 +212,7 @@ def _measure(
     plan = make(asked.points(), clock[1], done, name, asked.size)
     _announce(plan, name, view)
     session = Session(plan, out, asked.device, name, engine(), _progress(view))
-    outcome = session.run(clock[1], asked.size == "small", threads, clock[0])
+    outcome = session.run(clock[1], asked.size == "small", threads, clock[0], watts)
     _answer(outcome, view)
 
 

@@ -9,7 +9,7 @@ import typer
 
 from archsim.cli import options as o
 from archsim.cli import output
-from archsim.cli.option_sets.cost import Price
+from archsim.cli.option_sets.cost import Grid, Price, Pue
 
 Number = int | None
 Devices = Annotated[Number, typer.Option(min=1, metavar="N", help="Devices in all: tp x pp x cp x dp.")]
@@ -95,6 +95,8 @@ def train(
     mfu_peak: MfuPeak = "bf16",
     goodput: Goodput = 0.9,
     price: Price = None,
+    grid: Grid = None,
+    pue: Pue = None,
     search: Search = False,
     by: By = None,
     timeline: Timeline = None,
@@ -120,7 +122,7 @@ def train(
         model, hw, devices=devices, tp=tp, pp=pp, vpp=vpp, cp=cp, ep=ep, etp=etp, dp=dp, sp=sp, zero=zero, hsdp=hsdp,
         schedule=schedule, micro_batch=micro_batch, global_batch=global_batch, seq_len=seq_len, method=method,
         rank=rank, targets=targets, recipe=recipe, optimizer=optimizer, recompute=recompute, dialect=dialect, loss=loss,
-        stack=stack, tokens=tokens, mfu_peak=mfu_peak, goodput=goodput, price=price, search=search,
+        stack=stack, tokens=tokens, mfu_peak=mfu_peak, goodput=goodput, price=price, grid=grid, pue=pue, search=search,
         by=by, set=tuple(set_ or ()),
     )  # fmt: skip
     output.emit_answer(

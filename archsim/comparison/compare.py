@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
-from typing import NamedTuple, Unpack
+from typing import NamedTuple, Unpack, cast
 
 from archsim.base.displayed import Tabular
 from archsim.base.errors import AnswerNo, InvalidPlan, UsageError
 from archsim.base.json_types import JsonMapping, JsonObject
-from archsim.base.options import CompareArguments
+from archsim.base.options import CompareArguments, CostArguments
 from archsim.base.ranges import parse_range
 from archsim.comparison.uncertainty import Ratio, Timing, add_times, ratio, timing
 from archsim.counts.workload import Workload
@@ -80,8 +80,17 @@ class Candidate:
         return {
             "params": e.params_total, "active_params": e.params_active, "weight_bytes": f.weight_bytes,
             "kv_bytes_per_token": f.kv_per_token, "flops_per_token": f.flops_per_token, "devices": e.plan.devices,
-            "memory_bytes_per_device": e.memory.needed, **m,
+            "memory_bytes_per_device": e.memory.needed, **m, **_dollars(e),
         }  # fmt: skip
+
+
+DOLLARS = ("usd_per_hour", "usd_per_m_input", "usd_per_m_output", "usd_per_m_output_all_in")
+"""Figures that a price gives."""
+
+
+def _dollars(e: Estimate) -> dict[str, float | None]:
+    """Dollars per hour and per million tokens, where a price is asked for."""
+    return {} if e.cost is None else {name: getattr(e.cost.cost, name) for name in DOLLARS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +174,8 @@ def compare(
     _check_number(len(models) * len(hardware) * len(plans), len(loads))
     hints = [*formats, *[None] * len(models)][: len(models)]
     names = _labels([model.name for model in models], hints)
-    plain = {name: value for name, value in options.items() if name not in (*LOADS, *DEGREES)}
+    costs = {name: value for name, value in options.items() if name in CostArguments.__annotations__}
+    plain = {name: value for name, value in options.items() if name not in (*LOADS, *DEGREES, *costs)}
     varied = [name for name in DEGREES if len({plan.get(name) for plan in plans}) > 1]
     found = []
     for load, device, plan in product(loads, hardware, plans):
@@ -173,7 +183,7 @@ def compare(
         for model, name, hint in zip(models, names, hints, strict=True):
             own = {} if plain.get("weights") or hint is None else {"weights": hint}
             asked = {**plain, **own, **asdict(load), **plan}
-            found.append(_candidate(name, model, device, load, told, asked))
+            found.append(_candidate(name, model, device, load, told, asked, costs))
     return Comparison(candidates=tuple(found))
 
 
@@ -203,13 +213,18 @@ def _plans(options: JsonMapping) -> Iterator[dict[str, int | str]]:
 
 
 def _candidate(
-    name: str, model: Model, hardware: Hardware, load: Workload, told: Mapping[str, int | str], options: JsonMapping
-) -> Candidate:
+    name: str, model: Model, hardware: Hardware, load: Workload, told: Mapping[str, int | str], options: JsonMapping,
+    costs: JsonMapping,
+) -> Candidate:  # fmt: skip
     answer, reason = None, ""
     try:
         answer = estimate(model, hardware, **options)
     except (AnswerNo, InvalidPlan) as error:
         reason = error.message
+    if answer is not None and costs:
+        from archsim.predict.priced import with_cost
+
+        answer = with_cost(answer, cast(CostArguments, costs))
     return Candidate(
         name=name, model=model, hardware=hardware, workload=load, degrees=told, answer=answer,
         facts=facts(answer) if answer else None, reason=reason,

@@ -63,10 +63,16 @@ def priced_work(
     UsageError for a price that there is not, and for options that go with a price alone.
     """
     choice = price_choice(hardware, watts, **asked)
-    cost = cost_of(work, choice.price, asked.get("utilization", 1.0))
+    cost = cost_of(work, choice.price, share_asked(asked))
     against = asked.get("break_even")
     even = None if against is None else BreakEven(cost, TokenPrice.parse(against))
     return PricedWork(cost, choice, even)
+
+
+def share_asked(asked: CostArguments) -> float:
+    """The share of paid hours that options state; all of them where they do not."""
+    share = asked.get("utilization")
+    return 1.0 if share is None else share
 
 
 def price_choice(hardware: Hardware, watts: float | None = None, **asked: Unpack[CostArguments]) -> PriceChoice:

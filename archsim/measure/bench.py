@@ -16,6 +16,7 @@ from torch import Tensor
 
 from archsim.base.json_types import JsonObject
 from archsim.graph.graph import Node
+from archsim.measure.energy_meter import POWER_S, energy_counter, mean_watts
 from archsim.measure.point import Timing
 
 Call = Callable[[], object]
@@ -39,9 +40,11 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, 
 
 
 class Bench:
-    """Times calls on one device. quick: shorter, for points of toy size."""
+    """Times calls on one device. quick: shorter, for points of toy size. watts: also what the device draws meanwhile,
+    where it tells, over `POWER_S` more seconds for each point.
+    """
 
-    def __init__(self, device: str, quick: bool = False) -> None:
+    def __init__(self, device: str, quick: bool = False, watts: bool = False) -> None:
         self.device, self.quick = device, quick
         self.cuda = device == "cuda"
         self.cache_bytes = CPU_L2
@@ -49,6 +52,8 @@ class Bench:
             self.cache_bytes = int(getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 0) or 50 << 20)
         self.held: JsonObject = {}
         self.rotated: int | None = None
+        self.counter = energy_counter(device) if watts else None
+        self.drawn: float | None = None
         torch.manual_seed(0)
 
     # ------------------------------------------------------------------ data
@@ -68,11 +73,18 @@ class Bench:
         return count
 
     def remark(self) -> str:
-        """Whether the last point's copies were too small to come from memory; forgets them."""
+        """Whether the last point's copies were too small to come from memory, and its watts; forgets them."""
         rotated, self.rotated = self.rotated, None
-        if not self.cuda or rotated is None or rotated > self.cache_bytes:
-            return ""
-        return f"{rotated / 1e6:.1f} MB of copies stay in the cache"
+        drawn, self.drawn = self.drawn, None
+        small = self.cuda and rotated is not None and rotated <= self.cache_bytes
+        said = [f"{(rotated or 0) / 1e6:.1f} MB of copies stay in the cache"] if small else []
+        return " ".join([*said, *([f"{drawn:.1f} W"] if drawn is not None else [])])
+
+    def _draw(self, run: Call) -> None:
+        """Measure what the device draws while a call is repeated."""
+        if self.counter is not None:
+            wait = torch.cuda.synchronize if self.cuda else _nothing
+            self.drawn = mean_watts(run, wait, self.counter, POWER_S)
 
     def free_bytes(self) -> int:
         """Device memory that is left; on a CPU as much as anyone asks for here."""
@@ -104,6 +116,7 @@ class Bench:
             for call in calls:
                 call()
             got.append((time.perf_counter_ns() - start) / 1e3 / len(calls))
+        self._draw(_sequence(calls))
         least = max(min(got), 1e-3)
         spread = 100 * (statistics.median(got) - least) / least
         return Timing(us=least, spread_pct=spread, calls=len(got) * len(calls))
@@ -126,6 +139,7 @@ class Bench:
             stop.record()
             stop.synchronize()
             got.append(start.elapsed_time(stop) * 1e3 / count)
+        self._draw(run)
         low, middle, high = statistics.quantiles(got, n=4)
         spread = 100 * (high - low) / max(middle, 1e-9)
         return Timing(us=statistics.median(got), spread_pct=spread, calls=len(got) * count, mode=mode)
@@ -175,6 +189,10 @@ class Bench:
         except Exception:
             return False
         return True
+
+
+def _nothing() -> None:
+    """What a CPU has to wait for."""
 
 
 def event() -> torch.cuda.Event:

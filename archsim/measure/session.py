@@ -82,8 +82,10 @@ class Session:
         self.progress = progress
         self.outcome = Outcome(out, name, engine, len(plan.points), plan.done)
 
-    def run(self, budget: float, quick: bool, threads: int | None, started: float | None = None) -> Outcome:
-        """Time points until `budget` seconds after `started` (a monotonic time; default: now)."""
+    def run(
+        self, budget: float, quick: bool, threads: int | None, started: float | None = None, watts: bool = False
+    ) -> Outcome:
+        """Time points until `budget` seconds after `started` (a monotonic time; default: now). watts: as of `Bench`."""
         from archsim.measure.bench import Bench, pinned
         from archsim.measure.machine import Clock, DeviceFile
 
@@ -94,7 +96,7 @@ class Session:
         gc.freeze()  # captures and clean-up collect garbage: what is loaded by now need not be looked at again
         try:
             with pinned(threads if self.device == "cpu" else None):
-                bench, clock = Bench(self.device, quick), Clock(self.device)
+                bench, clock = Bench(self.device, quick, watts), Clock(self.device)
                 self._points(bench, clock, store, began + budget)
         except KeyboardInterrupt:
             self.outcome.stopped = "interrupted"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from archsim.base.errors import UsageError
 from archsim.base.options import CostArguments, EnergyArguments
-from archsim.cost.priced_work import priced_work
+from archsim.cost.priced_work import priced_work, share_asked
 from archsim.predict.energy import owned_watts, with_energy
 from archsim.predict.estimate import Estimate
 from archsim.predict.served_work import served_work
@@ -32,7 +32,7 @@ def with_costs(e: Estimate, costs: CostArguments, energy: EnergyArguments) -> Es
 
 def with_cost(e: Estimate, asked: CostArguments) -> Estimate:
     """The estimate with what its load costs. Raises as `with_costs`."""
-    share = asked.get("utilization") or 1.0
+    share = share_asked(asked)
     watts = owned_watts(e, share) if asked.get("power_price") is not None else None
     priced = priced_work(served_work(e), e.hardware, watts, **asked)
     return replace(

@@ -54,6 +54,8 @@ class TrainRequest:
     mfu_peak: str = "bf16"
     goodput: float = 0.9
     price: float | str | None = None
+    grid: float | None = None
+    pue: float | None = None
     search: bool = False
     by: str | None = None
     method: str | None = None

@@ -13,6 +13,7 @@ from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note, notes_to_dict
 from archsim.cost.price import Price
+from archsim.energy.energy_use import EnergyUse
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
 from archsim.training.breakdown import StepPart
@@ -65,8 +66,8 @@ class Metrics(NamedTuple):
 
 
 class TrainingRun(NamedTuple):
-    """A whole run. goodput: share of the time that steps of it take. price: of one device and hour. outcome: what
-    scaling laws say of the run, where they apply.
+    """A whole run. goodput: share of the time that steps of it take. price: of one device and hour. energy:
+    what the devices draw, whose kWh are of the run. outcome: what scaling laws say of the run, where they apply.
     """
 
     tokens: int
@@ -75,7 +76,7 @@ class TrainingRun(NamedTuple):
     devices: int
     goodput: float
     price: Price | None = None
-    watts: float | None = None
+    energy: EnergyUse | None = None
     outcome: Outcome | None = None
 
     @property
@@ -98,18 +99,33 @@ class TrainingRun(NamedTuple):
         """Dollars for the devices, at a price; storage and staff are not in it."""
         return None if self.price is None else self.device_hours * self.price.usd_per_device_hour
 
+    @property
+    def tonnes(self) -> float | None:
+        """CO2 of the facility in tonnes, where grams per kWh are stated."""
+        grams = None if self.energy is None else self.energy.grams
+        return None if grams is None else grams.expected / 1e6
+
     def to_dict(self) -> JsonObject:
         """The contract's `run`."""
         hours = self.device_hours
         return {
             "tokens": self.tokens, "steps": self.steps, "days": self.seconds / DAY, "device_hours": hours,
             "goodput": self.goodput, "usd": self.usd,
-            "mwh": None if self.watts is None else hours * self.watts / 1e6, "tco2e": None,
+            "mwh": None if self.energy is None else self.energy.kwh.expected / 1000, "tco2e": self.tonnes,
+            "energy": None if self.energy is None else run_energy_dict(self.energy),
             "price_usd_per_hour": self.price.usd_per_device_hour if self.price else None,
             "price_from": price_from(self.price) if self.price else None,
             "price": self.price.to_dict() if self.price else None,
             "outcome": self.outcome._asdict() if self.outcome else None,
         }  # fmt: skip
+
+
+def run_energy_dict(use: EnergyUse) -> JsonObject:
+    """What a run draws: watts, and kWh of its devices, nodes and facility."""
+    found = use.to_dict()
+    kept = ("power_w_per_device", "power_w", "low_w", "high_w", "scope", "kwh", "pue", "evidence")
+    scopes = [{"scope": each["scope"], "kwh": each["kwh"]} for each in found["scopes"]]
+    return {**{name: found[name] for name in kept}, "scopes": scopes}
 
 
 class Suggestion(NamedTuple):

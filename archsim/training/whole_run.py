@@ -7,11 +7,14 @@ from typing import Protocol
 from archsim.base.amounts import amount
 from archsim.cost.price import Price
 from archsim.cost.price_choice import choose_price
+from archsim.energy.activity import Activity
+from archsim.energy.energy_use import USUAL_PUE, EnergyUse, Span, checked_factors
+from archsim.energy.power import power_model
 from archsim.spec.hardware import Hardware
 from archsim.training.laws import DEFAULT_LAW, NamedLaw, Shape, law_named
 from archsim.training.pricer import Priced, TrainingPricer
 from archsim.training.scaling import REFUSED_BEYOND
-from archsim.training.train import Outcome, TrainingRun
+from archsim.training.train import Outcome, TrainingRun, tokens_of
 
 
 class RunRequest(Protocol):
@@ -29,15 +32,44 @@ class RunRequest(Protocol):
     def goodput(self) -> float:
         """Share of the time that steps take."""
 
+    @property
+    def pue(self) -> float | None:
+        """Electricity of the facility over that of its machines."""
+
+    @property
+    def grid(self) -> float | None:
+        """Grams of CO2 per kWh."""
+
 
 def run_of(pricer: TrainingPricer, priced: Priced, asked: RunRequest, outcome: Outcome | None) -> TrainingRun | None:
     """The whole run, where its tokens are given. Raises UsageError for a price that there is not."""
     if asked.tokens is None:
         return None
     layout = priced.choice.layout
-    return TrainingRun(
+    run = TrainingRun(
         tokens_asked(asked.tokens), layout.tokens, priced.step.expected_s, layout.devices, asked.goodput,
-        price_asked(asked, pricer.hardware), pricer.hardware.tdp_w, outcome,
+        price_asked(asked, pricer.hardware), outcome=outcome,
+    )  # fmt: skip
+    return run._replace(energy=run_energy(pricer, priced, asked, run))
+
+
+def run_energy(pricer: TrainingPricer, priced: Priced, asked: RunRequest, run: TrainingRun) -> EnergyUse | None:
+    """What the devices of a run draw, by how busy its steps keep them; None where their power limit is not known."""
+    checked_factors(asked.pue, asked.grid)
+    if pricer.hardware.tdp_w is None:
+        return None
+    model, step = power_model(pricer.hardware), priced.step
+    seconds = step.expected_s
+    arithmetic = float(priced.graph.flops.executed) / tokens_of(priced) * run.tokens_per_step / run.devices
+    active = Activity(
+        seconds, 0.0, min(step.ideal_s, seconds), min(arithmetic / pricer.timer.machine.peak("bf16").flops, seconds),
+        sum(comm.exposed_s for comm in step.comm.values()),
+    )  # fmt: skip
+    watts = float(model.watts(active))
+    span = Span(watts, *(float(end) for end in model.interval(watts)))
+    return EnergyUse(
+        devices=run.devices, watts=span, joules=span.times(run.device_hours * 3600 / run.tokens),
+        kwh=span.times(run.device_hours / 1000), pue=asked.pue or USUAL_PUE, grid=asked.grid, evidence=model.evidence,
     )  # fmt: skip
 
 

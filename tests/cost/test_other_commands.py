@@ -65,4 +65,24 @@ def test_training_runs_at_named_prices(archsim: Any) -> None:
     run = json.loads(archsim(*args, "--price", "crusoe", "--json").out)["run"]
     assert run["usd"] == run["device_hours"] * run["price"]["usd_per_device_hour"]
     assert run["price"]["provider"] == "crusoe" and run["price"]["as_of"] in run["price_from"]
-    assert json.loads(archsim(*args, "--json").out)["run"]["usd"] is None
+    plain = json.loads(archsim(*args, "--json").out)["run"]
+    assert plain["usd"] is None and plain["tco2e"] is None
+    watts = plain["energy"]["power_w_per_device"]
+    assert 300 < watts <= 735 and plain["mwh"] == pytest.approx(plain["device_hours"] * watts / 1e6)
+    green = json.loads(archsim(*args, "--grid", "100", "--pue", "1.1", "--json").out)["run"]
+    assert green["tco2e"] == pytest.approx(plain["mwh"] * 1.425 * 1.1 * 0.1)
+
+
+def test_candidates_of_a_comparison_have_dollars(archsim: Any) -> None:
+    """Those of `estimate` at the price of each device; none without a price."""
+    args = ("compare", "llama3.1-8b", "--hw", "h100,l40s", "--batch", "4")
+    found = json.loads(archsim(*args, "--price", "table", "--json").out)["candidates"]
+    for candidate in found:
+        own = candidate["estimate"]["cost"]
+        assert candidate["figures"]["usd_per_m_output"] == own["usd_per_m_output"]
+        assert own["price"]["as_of"] or own["price"]["source"]
+    assert found[1]["ratios"]["usd_per_hour"] == pytest.approx(
+        found[1]["figures"]["usd_per_hour"] / found[0]["figures"]["usd_per_hour"]
+    )
+    page = archsim(*args, "--price", "2").out
+    assert "$/M in" in page and "$2 an hour and device" in page and "$" not in archsim(*args).out

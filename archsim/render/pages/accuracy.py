@@ -6,6 +6,7 @@ Everything on it is computed; to add a part, write a function that gives Markdow
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import expm1
 from typing import TYPE_CHECKING, Any
 
 from archsim.base.json_types import JsonMapping
@@ -211,6 +212,27 @@ def training() -> str:
     return f"## Training runs, by source\n\n{about}\n\n" + render(Page(head=(), sections=(section,)))
 
 
+def power() -> str:
+    """Errors of watts on architectures that the fit had not seen, by device."""
+    from archsim.energy.power import load_power_fits
+
+    rows = tuple(
+        row(
+            f"{fit.device}{f', {fit.engine} before {fit.before}' if fit.before else ''}", f"{fit.rows:,}",
+            f"{fit.architectures:,}", _mean_and_median(fit.left_out), "{:+.0%} to {:+.0%}".format(*map(expm1, fit.off)),
+        )
+        for fit in load_power_fits().fits
+    )  # fmt: skip
+    about = (
+        "Watts of devices that serve with vLLM, from predicted activity: mean and median error on architectures left "
+        "out of the fit, and the ends of the interval. Joules per token carry the error of the time as well: "
+        "`archsim validate` of a table of power gives both. Constants: `hardware/calibration/power.yaml`."
+    )
+    header = ("rows", "architectures", "architecture left out", "interval")
+    section = Section(title="Mean and median error", rows=rows, align="lrrrr", header=header)
+    return f"## Power, by device\n\n{about}\n\n" + render(Page(head=(), sections=(section,)))
+
+
 def _mean_and_median(figures: tuple[float, float]) -> str:
     return " / ".join(v.share(figure) for figure in figures)
 
@@ -267,7 +289,7 @@ def _carried(name: str, errors: JsonMapping) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-PARTS: Sequence[Callable[[], str]] = (served, training, engines, transfers, calibrations)
+PARTS: Sequence[Callable[[], str]] = (served, training, power, engines, transfers, calibrations)
 """What follows the runs, in this order: each gives Markdown under a heading of the second level, or nothing."""
 
 

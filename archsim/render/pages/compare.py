@@ -15,10 +15,13 @@ from archsim.comparison.uncertainty import Ratio
 from archsim.counts.workload import Workload
 from archsim.render.flat import flatten
 from archsim.render.page import Cell, Page, Row, Section, bar, footer, plural, row
+from archsim.render.pages.cost import paid_text, usd
 from archsim.render.signed import scaled_count, signed_change, times
 
 SIZES = ("params", "active_params", "weight_bytes", "kv_bytes_per_token", "flops_per_token")
 TIMES = ("devices", "memory_bytes_per_device", "ttft_s", "tpot_s", "e2e_s", "tokens_per_s_per_device")
+COSTS = ("usd_per_m_input", "usd_per_m_output")
+COST_HEADS = ("$/M in", "$/M out")
 SIZE_HEADS = ("params", "active", "weights", "KV/token", "FLOPs/token")
 TIME_HEADS = ("devices", "memory each", "TTFT", "TPOT", "end to end", "tok/s/device")
 LOAD_WORDS = {"batch": "batch {}", "input_len": "{} tokens in", "output_len": "{} out"}
@@ -131,12 +134,19 @@ def _times(c: Comparison, found: Sequence[Candidate], where: str) -> Section:
             *(format_seconds(f[key] or 0) if f[key] else "–" for key in ("ttft_s", "tpot_s", "e2e_s")),
             format_rate(f["tokens_per_s_per_device"] or 0, "").strip() if f["tokens_per_s_per_device"] else "–",
         ]  # fmt: skip
+        cells += [usd(f[key]) for key in COSTS if key in f]
         lines.append(row(label(x), *cells))
         if not x.fits:
             lines.append(row(Cell("  does not fit", "bad")))
         if x is not c.base(x) and c.base(x).answer is not None:
-            lines.append(_ratios(c, x, TIMES))
-    return Section(title=f"Expected time{where}", rows=tuple(lines), align="lrrrrrr", header=TIME_HEADS)
+            lines.append(_ratios(c, x, (*TIMES, *(key for key in COSTS if key in f))))
+    priced = [x.answer.cost for x in found if x.answer is not None and x.answer.cost is not None]
+    heads = (*TIME_HEADS, *(COST_HEADS if priced else ()))
+    below = tuple(dict.fromkeys(f"{x.hardware.id}: {paid_text(x.answer.cost.cost)}" for x in found
+                                if x.answer is not None and x.answer.cost is not None))  # fmt: skip
+    return Section(
+        title=f"Expected time{where}", rows=tuple(lines), align="l" + "r" * len(heads), header=heads, below=below
+    )
 
 
 def _ratios(c: Comparison, x: Candidate, names: Sequence[str]) -> Row:

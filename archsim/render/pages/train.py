@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from archsim.base.amounts import short_amount
 from archsim.base.notes import urgent
+from archsim.energy.energy_use import EnergyUse
 from archsim.render.command_line import command_line, try_section
 from archsim.render.page import Cell, Page, Section, bar, facts, percent, row
 from archsim.render.provenance import basis
@@ -206,9 +207,24 @@ def _run(answer: Training) -> list[Section]:
     ]
     if run.price is not None:
         found.append(("dollars", f"{run.usd:,.0f}, at {run.price.in_words}"))
-    if run.watts is not None:
-        found.append(("MWh", f"{hours * run.watts / 1e6:,.1f}, devices alone, at {run.watts:g} W"))
+    if run.energy is not None:
+        found += energy_facts(run.energy, run.tonnes)
     return [facts("Run", [*found, *_outcome(run.outcome)])]
+
+
+def energy_facts(use: EnergyUse, tonnes: float | None) -> list[tuple[str, str]]:
+    """Megawatt-hours of the devices, and of the facility with its range; tonnes of CO2 where the grid is stated."""
+    facility = use.in_scope(use.kwh, "facility").times(1e-3)
+    watts = f"{use.watts.expected:,.0f} W each (80 %: {use.watts.low:,.0f} to {use.watts.high:,.0f})"
+    found = [
+        ("MWh", f"{use.kwh.expected / 1000:,.1f}, devices alone, at {watts}"),
+        ("MWh of the facility", f"{facility.low:,.1f} to {facility.high:,.1f}: nodes 1.25 to 1.6 x, PUE {use.pue:g}"),
+    ]
+    grams = use.grams
+    if tonnes is not None and grams is not None:
+        span = f"({grams.low / 1e6:,.3g} to {grams.high / 1e6:,.3g})"
+        found.append(("tonnes of CO2", f"{tonnes:,.3g} {span}, facility at {use.grid:g} g/kWh"))
+    return found
 
 
 def _outcome(outcome: Outcome | None) -> list[tuple[str, str]]:
