@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archsim.base.errors import UsageError
@@ -25,6 +25,7 @@ works = st.builds(
 )  # fmt: skip
 
 
+@settings(deadline=None)
 @given(works, positive, st.floats(0.01, 1))
 def test_shares_add_up_to_the_bill(work: ServedWork, price: float, share: float) -> None:
     """Prompt, cached prompt and answer; per request and per million tokens."""
@@ -38,6 +39,7 @@ def test_shares_add_up_to_the_bill(work: ServedWork, price: float, share: float)
     assert math.isclose(cost.usd_per_m_total * (work.input_len + work.output_len) / 1e6, cost.usd_per_request)
 
 
+@settings(deadline=None)
 @given(works, positive, st.floats(0.01, 1))
 def test_cost_times_throughput_is_the_price(work: ServedWork, price: float, share: float) -> None:
     """Dollars per token x tokens of a paid hour = dollars of the hour; half the utilisation doubles them."""
@@ -75,6 +77,7 @@ def test_an_own_machine() -> None:
             Ownership(**{"capex": 1.0, **bad})
 
 
+@settings(deadline=None)
 @given(works, positive, st.tuples(positive, positive))
 def test_break_even_is_where_both_cost_as_much(work: ServedWork, price: float, tokens: tuple[float, float]) -> None:
     """Volume x price per token = cost of the devices; at that utilisation a million tokens cost the same."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archsim import load_hardware
@@ -23,6 +23,7 @@ activities = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(activities)
 def test_watts_lie_between_idle_and_the_limit(active: Activity) -> None:
     """Whatever a device does; twice as much of it draws the same."""
