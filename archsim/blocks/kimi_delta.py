@@ -16,7 +16,7 @@ from archsim.graph.tensor import Tensor
 class KimiDelta(DeltaRule):
     """Kimi delta attention (arXiv:2510.26692): `n_heads` states of d_head x d_head, each row of which forgets by a gate
     of its own; this gate and that of the output come through matrices of rank `gate_rank` (default: d_head; `full`:
-    each is one matrix, as in Ling 2.6).
+    each is one matrix, as in Ling 3.0).
 
     Inside a chunk the products of keys and of queries with keys are counted as matrix products and the two triangular
     solves as vector work, as for the gated delta net; the implementation in transformers does it the other way around,

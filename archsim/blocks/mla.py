@@ -51,7 +51,7 @@ class LatentNorm(Norm):
 class Mla(AttentionSpec):
     """Queries (through a latent of q_rank, or directly) against keys that are `kv_rank` latent dimensions per
     token plus d_rope rotated ones shared by all heads; only those two are cached. position: null where those are not
-    rotated (Kimi Linear). gate: on the heads' outputs (Ling 2.6).
+    rotated (Kimi Linear). gate: on the heads' outputs (Ling 3.0).
 
     Two lowerings compute the same: naive expands every latent to per-head keys and values (prefill), absorbed
     moves the up-projections to the query and the output (decode).

@@ -84,7 +84,19 @@ def import_document(name: str) -> tuple[Path, JsonObject] | None:
     from archsim.importers.hf.describe import from_config
 
     own = folder_name(config) if config.name == "config.json" else config.stem
-    return config, from_config(_read_json(config), own or None)
+    held = _read_json(config)
+    return config, _as_processed(config, from_config(held, own or None), str(held.get("model_type")))
+
+
+def _as_processed(config: Path, document: JsonObject, model_type: str) -> JsonObject:
+    """The document with the sizes of images that the preprocessor_config.json beside a config.json states."""
+    path = config.with_name("preprocessor_config.json")
+    if "towers" not in document or config.name != "config.json" or not is_file(path):
+        return document
+    from archsim.importers.hf.towers.processors import with_processor
+
+    processor = parse_json(path, read_text(path, MAX_BYTES))
+    return with_processor(document, processor, model_type) if isinstance(processor, dict) else document
 
 
 def _path(name: str) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from archsim.base.json_types import JsonMapping, JsonObject
 
@@ -23,12 +23,14 @@ SINUSOIDS = {"marian": "embed_positions", "pegasus": "embed_positions", "roforme
 
 @dataclass(frozen=True)
 class Classes:
-    """Parameters of every class of a config. totals: all. texts: without vision and sound. heads: of an output table
+    """Parameters of every class of a config. totals: all. texts: without vision and sound. languages: of modules that
+    are called language model, and of the output table. heads: of an output table
     that a base class lacks. fixed: of tables that never change.
     """
 
     totals: dict[str, int] = field(default_factory=dict)
     texts: dict[str, int] = field(default_factory=dict)
+    languages: dict[str, int] = field(default_factory=dict)
     heads: dict[str, int] = field(default_factory=dict)
     fixed: dict[str, int] = field(default_factory=dict)
     error: str = ""
@@ -37,7 +39,7 @@ class Classes:
         """Whether a class has so many parameters, of the whole or of its language model."""
         return any(
             n + self.fixed[name] in (held, held + self.heads[name])
-            for held_by in (self.totals, self.texts)
+            for held_by in (self.totals, self.texts, self.languages)
             for name, held in held_by.items()
         )
 
@@ -76,7 +78,7 @@ def classes(config: JsonMapping) -> Classes:
             add_class(found, name, CONFIG_MAPPING[model_type].from_dict(dict(config)))
         except Exception as error:
             errors.append(f"{name}: {error}"[:150].replace("\n", " "))
-    return Classes(found.totals, found.texts, found.heads, found.fixed, errors[0] if errors else "")
+    return replace(found, error=errors[0] if errors else "")
 
 
 def add_class(found: Classes, name: str, config: object) -> None:
@@ -94,6 +96,7 @@ def add_class(found: Classes, name: str, config: object) -> None:
     table = SINUSOIDS.get(config.model_type, " ")  # type: ignore[attr-defined]
     found.totals[name] = sum(sizes.values())
     found.texts[name] = found.totals[name] - others
+    found.languages[name] = sum(n for key, n in sizes.items() if "language_model" in key or key.startswith("lm_head"))
     headless = not any("lm_head" in key for key in sizes) and not getattr(text, "tie_word_embeddings", False)
     found.heads[name] = text.vocab_size * text.hidden_size if headless and has_sizes(text) else 0
     found.fixed[name] = sum(n for key, n in sizes.items() if table in key)

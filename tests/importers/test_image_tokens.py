@@ -92,3 +92,14 @@ def test_models_that_see_nothing() -> None:
     """Refused by name."""
     with pytest.raises(UsageError, match="no vision encoder"):
         a.count("llama3-8b", image="64x64")
+
+
+def test_a_processor_beside_the_config_says_how_large_images_get(tmp_path: Path) -> None:
+    """As checkpoints of Qwen2.5-VL have it: up to 16,384 tokens."""
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2_5_vl", "vision_config": {}}), "utf-8")
+    usual = ImageWork.of(a.load_model(tmp_path), Images(4000, 3000)).tokens
+    stated = {"min_pixels": 3136, "max_pixels": 12845056}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(stated), "utf-8")
+    assert usual <= 1280 < ImageWork.of(a.load_model(tmp_path), Images(4000, 3000)).tokens <= 16384
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({"size": {"longest_edge": 784 * 100}}), "utf-8")
+    assert ImageWork.of(a.load_model(tmp_path), Images(4000, 3000)).tokens <= 100

@@ -98,7 +98,7 @@ def _delta_and_latent(c: Config, types: list[str], mixer: Doc, full: Doc) -> Doc
         linear_head_dim=128, linear_num_heads=32, linear_conv_kernel_dim=4, first_k_dense_replace=2,
         layer_group_size=6)  # fmt: skip
 def bailing_hybrid(c: Config) -> Doc:
-    """Ling and Ring 2.6: five layers of Kimi delta attention, whose gates are whole matrices, to one of latent
+    """Ling 3.0: five layers of Kimi delta attention, whose gates are whole matrices, to one of latent
     attention with a gate for each head.
     """
     c.skip("kda_lower_bound", "kda_safe_gate", "mtp_loss_scaling_factor", "num_nextn_predict_layers",

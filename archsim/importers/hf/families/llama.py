@@ -185,6 +185,8 @@ def phi3(c: Config) -> Doc:
     if "scaling" in position and original:
         position["scaling"] = {"original_max": original} | position["scaling"]
     c.skip("attention_bias", "mlp_bias")
+    for key in ("full_attn_mod", "interpolate_factor"):  # of Phi-4-mini: every layer attends to everything
+        c.only(key, 1)
     return uniform(c, rmsnorm(c), attention(c, position=position) | window(c), gated(c))
 
 

@@ -1,8 +1,10 @@
-"""How the processors of families resize images, where no preprocessor_config.json is read: the defaults that their
-checkpoints ship with or, without any, those of the classes of transformers 5.23.
+"""How the processors of families resize images: the defaults of the classes of transformers 5.23, and what the
+preprocessor_config.json of a checkpoint says instead.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.importers.hf.config import Config
@@ -37,3 +39,29 @@ def image_rule(model_type: str, own: Config) -> JsonObject | None:
         side = patch * own.count("pooling_kernel_size")
         return {"resize": "budget", "factor": side, "max_pixels": SOFT_TOKENS * side**2}
     return None
+
+
+TWO_FRAMES = frozenset(["glm4v", "glm4v_moe", "glm46v"])
+"""Families whose limits are of two frames."""
+
+
+def with_processor(document: JsonObject, processor: JsonMapping, model_type: str) -> JsonObject:
+    """The document with the least and most pixels of a preprocessor_config.json, where its rule has such."""
+    frames = 2 if model_type in TWO_FRAMES else 1
+    size = processor.get("size")
+    edges = size if isinstance(size, Mapping) else {}
+    given = {
+        "min_pixels": processor.get("min_pixels", edges.get("shortest_edge")),
+        "max_pixels": processor.get("max_pixels", edges.get("longest_edge")),
+    }
+    stated = {
+        key: max(n // frames, 1) for key, n in given.items() if isinstance(n, int) and not isinstance(n, bool) and n > 0
+    }
+
+    def changed(tower: JsonObject) -> JsonObject:
+        rule = tower.get("images")
+        if not isinstance(rule, Mapping) or rule.get("resize") != "area" or not stated:
+            return tower
+        return tower | {"images": {**rule, **stated}}
+
+    return document | ({"towers": [changed(tower) for tower in document["towers"]]} if "towers" in document else {})
