@@ -127,6 +127,11 @@ def _figure(words: str, figure: str, small: str) -> Component:
 
 def sentence(answers: Sequence[Answer]) -> str:
     """The verdict in a sentence: alone, or which candidate is fastest, with the confidence."""
+    said = _sentence(answers)
+    return f"For one request by itself: {said}" if answers[0].load.mode == "rate" else said
+
+
+def _sentence(answers: Sequence[Answer]) -> str:
     made = [(i, answer.estimate) for i, answer in enumerate(answers) if answer.estimate is not None]
     fits = [(i, e) for i, e in made if e.memory.fits]
     if not made:
@@ -141,25 +146,36 @@ def sentence(answers: Sequence[Answer]) -> str:
 
 
 def _alone(e: Estimate) -> str:
-    step = e.decode or e.prefill
     devices = plural(e.plan.devices, "device")
     if not e.memory.fits:
         missing = format_bytes(-int(e.memory.free))
         return f"It does not fit on {devices}: {missing} short{' on each' if e.plan.devices > 1 else ''}."
     what = "a token" if e.decode is not None else "a pass"
-    return f"It fits on {devices} and takes {format_seconds(float(step.expected_s))} for {what}."
+    return f"It fits on {devices} and takes {format_seconds(_seconds(e))} for {what}."
+
+
+def _seconds(e: Estimate) -> float:
+    """What is waited for most often: a token, or a pass where nothing is written; under a load that of its batch."""
+    return e.serving.tpot.expected if e.serving is not None else float((e.decode or e.prefill).expected_s)
 
 
 def _ranking(fits: Sequence[tuple[int, Estimate]]) -> str:
     """The fastest against the next, by the rule of `archsim compare`: errors that both sides share cancel."""
-    steps = sorted(((e.decode or e.prefill, i, e) for i, e in fits), key=lambda item: float(item[0].expected_s))
-    (first, a, one), (second, b, other) = steps[:2]
-    if first.name != second.name:
+    (a, one), (b, other) = sorted(fits, key=lambda pair: _seconds(pair[1]))[:2]
+    if (one.decode is None) != (other.decode is None):
         return f"{LETTERS[a]} and {LETTERS[b]} answer different questions: one of them writes nothing."
-    sure = verdict(ratio(timing(first), timing(second), one.hardware.id == other.hardware.id))
-    per = "a token" if first.name == "decode" else "the prompt"
-    fast, slow = format_seconds(float(first.expected_s)), format_seconds(float(second.expected_s))
+    per = "a token" if one.decode is not None else "the prompt"
+    fast, slow = format_seconds(_seconds(one)), format_seconds(_seconds(other))
+    sure = _confidence(one, other)
     if sure.startswith("too close"):
         return f"Too close to call: {LETTERS[a]} takes {fast} for {per}, {LETTERS[b]} {slow}."
-    confidence = f" ({sure.rpartition(', ')[2]})" if ", " in sure else ""
-    return f"{LETTERS[a]} is fastest: {fast} for {per}, {LETTERS[b]} takes {slow}{confidence}."
+    return f"{LETTERS[a]} is fastest: {fast} for {per}, {LETTERS[b]} takes {slow}{sure and f' ({sure})'}."
+
+
+def _confidence(one: Estimate, other: Estimate) -> str:
+    """The confidence that the first is faster; empty where single steps have the other order."""
+    steps = one.decode or one.prefill, other.decode or other.prefill
+    if float(steps[0].expected_s) > float(steps[1].expected_s):
+        return ""
+    found = verdict(ratio(timing(steps[0]), timing(steps[1]), one.hardware.id == other.hardware.id))
+    return found if found.startswith("too close") else found.rpartition(", ")[2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from archsim.base.diagnostics import shorten
 from archsim.base.json_types import JsonObject
 from archsim.render.figures.bars import Case, memory_bars, time_bars
 from archsim.render.figures.chart import Chart, legend_height
@@ -16,8 +17,10 @@ from archsim.ui.cards import LETTERS
 
 WIDTH = 640
 """Pixels across of a chart, where the browser does not say."""
-ENTRY, LETTER, LINE = 56, 7, 20
+ENTRY, LETTER, LINE = 56, 7, 21
 """Pixels of a legend: of an entry beside its name, of a letter, of a line."""
+MOST_LETTERS = 24
+"""Of a name in a chart."""
 
 
 def charts(given: Sequence[Answer], answers: Answers) -> dict[str, Callable[[], Chart]]:
@@ -41,7 +44,9 @@ def _growth(given: Sequence[Answer], cases: Sequence[Case], answers: Answers) ->
 
 
 def _label(number: int, answer: Answer, count: int) -> str:
-    return f"{LETTERS[number]}: {answer.label}" if count > 1 else answer.label
+    """The model's name behind its letter: what it runs on stands on the card, and charts are narrow."""
+    name = shorten(answer.name, MOST_LETTERS)
+    return f"{LETTERS[number]}: {name}" if count > 1 else name
 
 
 def _curves(given: Sequence[Answer], answers: Answers) -> Iterator[ContextCurve]:
@@ -66,7 +71,9 @@ def height_of(chart: Chart, width: int) -> int:
 def drawn(chart: Chart, theme: Theme, width: int) -> JsonObject:
     """A chart as page.js takes it: what plotly draws, its title and finding, and its numbers."""
     spec = chart.spec(theme)
+    legend = {**spec["layout"].get("legend", {}), "maxheight": 1}
     return {
-        "figure": {**spec, "layout": {**spec["layout"], "height": height_of(chart, width)}}, "title": chart.title,
+        "figure": {**spec, "layout": {**spec["layout"], "height": height_of(chart, width), "legend": legend}},
+        "title": chart.title,
         "finding": chart.finding, "head": list(chart.table.head), "rows": [list(row) for row in chart.table.rows],
     }  # fmt: skip

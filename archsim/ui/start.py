@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from importlib.util import find_spec
 from ipaddress import ip_address
@@ -33,6 +34,7 @@ def start(
             f"port {port} of {host} cannot be used: {(error.strerror or '').lower()}", hints=(hint,)
         ) from None
     collect_when_idle(app.server)
+    logging.getLogger("waitress").setLevel(logging.ERROR)  # not how many requests wait for a thread
     say(f"http://{host}:{server.effective_port}")
     try:
         server.run()
