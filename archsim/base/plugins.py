@@ -66,7 +66,8 @@ def import_plugins(group: Group) -> None:
 @lru_cache(maxsize=4)
 def _installed(places: tuple[str, ...]) -> list[Plugin]:
     """All entry points, from the cache while no folder of packages has changed."""
-    folders = [place for place in places if os.path.isdir(place)]
+    here = os.getcwd()  # which changes all the time, and where nothing is installed
+    folders = [place for place in places if os.path.isdir(place) and os.path.abspath(place) != here]
     kept = derived(Path(sys.prefix) / "archsim-plugins", [*folders, __file__], lambda: {"plugins": _search()})
     return [Plugin(*map(str, one)) for one in kept["plugins"]]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from archsim.base.displayed import Displayed
 from archsim.base.errors import InvalidPlan, InvalidValue, SpecError, UsageError
@@ -101,6 +101,15 @@ OWN_FIELDS = ("aliases", "notes", "cost", "unverified")
 """Fields that a variant never takes over from the device it derives from."""
 
 
+def _plain(value: object) -> object:
+    """A section as mappings and lists, without what is not stated; pydantic's own way builds serializers first."""
+    if isinstance(value, BaseModel):
+        return {name: _plain(each) for name, each in value.__dict__.items() if each is not None}
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, tuple | list) else value
+
+
 class Document(Section):
     """What device and system documents share."""
 
@@ -114,7 +123,7 @@ class Document(Section):
     @cached_property
     def uncovered(self) -> tuple[str, ...]:
         """Field paths of numbers that no source covers."""
-        document = self.model_dump(include=set(SECTIONS), exclude_none=True)
+        document = {name: _plain(value) for name in SECTIONS if (value := getattr(self, name, None)) is not None}
         patterns = tuple(path for source in self.sources.values() for path in source.covers)
         return tuple(leaf for leaf in numeric_leaves(document) if not covers(patterns, leaf))
 

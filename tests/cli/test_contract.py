@@ -341,3 +341,18 @@ def test_show_a_system(archsim: Any) -> None:
     """A machine of several devices is shown with its fabric."""
     assert "8 × h100-sxm" in archsim("show", "dgx-h100").out
     assert json.loads(archsim("show", "dgx-h100", "--json").out)["schema"] == "archsim.system/1"
+
+
+@pytest.mark.slow
+def test_a_second_estimate_builds_no_validator() -> None:
+    """Documents of the catalog are kept: a command that starts again reads plain data."""
+    code = (
+        "import pydantic.main as m; from archsim.cli.main import main;"
+        "m.BaseModel.model_rebuild = classmethod(lambda cls, *a, **k: 1 / 0);"
+        "raise SystemExit(main(['estimate', 'llama2-70b', '--hw', 'h100']))"
+    )
+    words = [sys.executable, "-m", "archsim", "estimate", "llama2-70b", "--hw", "h100"]
+    settings = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run(words, cwd=ROOT, env=settings, check=True, capture_output=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=settings, capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
