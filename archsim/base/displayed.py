@@ -15,6 +15,7 @@ from archsim.base.json_types import JsonObject
 
 if TYPE_CHECKING:
     import pandas
+    from plotly.graph_objects import Figure
 
 VIEWS = "archsim.render.views"
 """The module that shows answers."""
@@ -37,6 +38,9 @@ class Views(Protocol):
 
     def rows(self, answer: object) -> Sequence[JsonObject]:
         """The rows of `--format csv`."""
+
+    def figure(self, answer: object, name: str, theme: str) -> Figure:
+        """One of its charts."""
 
 
 class Displayed:
@@ -71,7 +75,7 @@ class Printer(Protocol):
 
 
 class Tabular(Displayed):
-    """An answer that is a table too: the rows of `--format csv`."""
+    """An answer that is a table too: the rows of `--format csv`. Some have charts."""
 
     __slots__ = ()
 
@@ -87,6 +91,13 @@ class Tabular(Displayed):
             hint = "`pip install pandas`; `to_rows()` gives the same rows as a list of dicts"
             raise UsageError("`to_pandas` needs pandas, which is not installed", hints=(hint,)) from None
         return frames.DataFrame(self.to_rows())
+
+    def figure(self, name: str = "", *, theme: str = "light") -> Figure:
+        """A chart as a plotly `Figure`. name: which one, such as `memory`; by default the first. theme: light or dark.
+
+        Raises UsageError for another name, or where the answer has no chart.
+        """
+        return _views().figure(self, name, theme)
 
 
 def _views() -> Views:

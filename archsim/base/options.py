@@ -180,7 +180,8 @@ class LoadArguments(TypedDict, total=False):
 class PageArguments(LoadArguments, total=False):
     """What a report compares, and its page."""
 
-    light: bool  # False: pictures alone, without script
+    light: bool  # False; True: tables instead of charts, without script
+    plotlyjs: str  # "inline": plotly.js in the file; "directory": beside it; "cdn": from plotly's servers
     stamp: str  # a date or remark to show
     command: str  # the command line to show
 

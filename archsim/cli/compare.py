@@ -11,6 +11,7 @@ from archsim.cli import output
 from archsim.cli.option_sets import cost
 from archsim.cli.option_sets import pair as p
 from archsim.cli.option_sets import sweep as s
+from archsim.cli.option_sets.charts import Plotly, PlotlyJs
 
 if TYPE_CHECKING:
     from archsim.base.options import CompareOptions
@@ -42,6 +43,7 @@ def compare(
     force: o.Force = False,
     json: o.AsJson = False,
     format: p.Format = p.PageLayout.table,
+    plotlyjs: Plotly = PlotlyJs.inline,
     no_color: o.NoColor = False,
 ) -> None:
     """Which is better, by how much, where the difference comes from, and with what confidence.
@@ -68,7 +70,7 @@ def compare(
     changes = tuple(set_ or ())
     answer = api.compare(models, hw, **asked)
     from archsim.render.pages import compare as pages
-    from archsim.render.pages.compare import rows
+    from archsim.render.pages.compare import charts, rows
 
     if svg is not None:
         from archsim.render.drawing.figure import models_svg
@@ -81,6 +83,8 @@ def compare(
         no_color,
         lambda: pages.page(answer, changes=changes),
         lambda: rows(answer),
+        lambda: charts(answer),
+        plotlyjs,
     )
     found = [warning for c in answer.candidates if c.answer for warning in c.answer.warnings]
     output.warn(tuple(dict.fromkeys(found)))

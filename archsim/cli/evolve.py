@@ -9,6 +9,7 @@ import typer
 from archsim.cli import options as o
 from archsim.cli import output
 from archsim.cli.option_sets import pair as p
+from archsim.cli.option_sets.charts import Plotly, PlotlyJs
 from archsim.cli.options import devices
 from archsim.cli.progress import progress
 
@@ -46,6 +47,7 @@ def evolve(
     set_from: p.ChangesOfFirst = None,
     json: o.AsJson = False,
     format: p.Format = p.PageLayout.table,
+    plotlyjs: Plotly = PlotlyJs.inline,
     no_color: o.NoColor = False,
 ) -> None:
     """From one architecture to another, one decision at a time, and what each of them costs.
@@ -70,7 +72,8 @@ def evolve(
         no_color,
         lambda: pages.page(answer, changes=changes, drawn=layout is p.PageLayout.html),
         lambda: pages.rows(answer),
-        lambda: pages.figures(answer),
+        lambda: pages.charts(answer),
+        plotlyjs,
     )
     if layout in (p.PageLayout.json, p.PageLayout.csv):
         output.warn(answer.warnings)

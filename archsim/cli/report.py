@@ -10,6 +10,7 @@ import typer
 
 from archsim.cli import options as o
 from archsim.cli import output
+from archsim.cli.option_sets.charts import Plotly, PlotlyJs
 from archsim.cli.options import devices as known_devices
 from archsim.cli.options import models as known_models
 from archsim.cli.progress import progress
@@ -37,7 +38,7 @@ Weights = Annotated[
         "--weights", "--quantization", metavar="A,B", help="Weight formats to compare. Default: the checkpoint's own."
     ),
 ]
-Light = Annotated[bool, typer.Option("--light", help="Pictures alone: no controls, no script, at most 300 kB.")]
+Light = Annotated[bool, typer.Option("--light", help="Tables instead of charts: no script, at most 300 kB.")]
 Stamp = Annotated[
     str, typer.Option("--stamp", metavar="TEXT", help="A date or remark to show; without it no date is in the file.")
 ]  # fmt: skip
@@ -56,24 +57,27 @@ def report(
     engine: o.Engine = o.DEFAULT_ENGINE,
     set_: o.Changes = None,
     light: Light = False,
+    plotlyjs: Plotly = PlotlyJs.inline,
     stamp: Stamp = "",
     force: o.Force = False,
     json: o.AsJson = False,
     quiet: o.Quiet = False,
 ) -> None:
-    """One HTML file that compares models on devices, with interactive charts.
+    """One HTML file that compares models on devices: the answer, a table to decide on, and charts.
 
-    The file needs no network and no server. Every model is taken on every device in every format; the first is what
-    the others are compared with. Two runs write the same bytes.
+    By default the file needs no network and no server. Every model is taken on every device in every format. Two runs
+    write the same bytes.
     """
     from archsim import api
-    from archsim.base.output_file import check_output
+    from archsim.render.figures.plotlyjs import check_page
 
-    check_output(out, force=force)
+    check_page(out, plotlyjs.source, force=force)
     asked: ReportOptions = {
         "weights": weights, "devices": devices, "batch": batch, "input_len": input_len, "output_len": output_len,
         "kv_cache_dtype": kv_cache_dtype, "engine": engine, "set": tuple(set_ or ()), "light": light, "stamp": stamp,
     }  # fmt: skip
+    if plotlyjs is not PlotlyJs.inline:
+        asked["plotlyjs"] = plotlyjs.source
     asked["command"] = _command(model, hw, asked)
     with progress("comparing"):
         answer = api.report(list(model), hw, **asked)
@@ -81,9 +85,9 @@ def report(
     if json:
         output.emit_json(answer.to_dict())
     elif not quiet:
-        from archsim.render.html.headline import verdicts
+        from archsim.render.html.headline import verdict
 
-        lines = [*verdicts(answer.study), f"{out}: {len(answer.html.encode()):,} bytes"]
+        lines = [verdict(answer.study), f"{out}: {len(answer.html.encode()):,} bytes"]
         output.emit("\n".join(lines) + "\n")
     output.warn(tuple(dict.fromkeys(w for c in answer.study.candidates for w in c.answer.warnings)))
     if not any(c.fits for c in answer.study.candidates):

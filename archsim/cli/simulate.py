@@ -15,6 +15,7 @@ from archsim.cli import output
 from archsim.cli import simulate_options as s
 from archsim.cli.option_sets import cost as c
 from archsim.cli.option_sets import sweep as several
+from archsim.cli.option_sets.charts import Plotly, PlotlyJs
 from archsim.cli.simulate_study import ASKED, is_study, print_study
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ def simulate(
     requests_out: s.RequestsOut = None,
     timeline: s.Timeline = None,
     html: s.Html = None,
+    plotlyjs: Plotly = PlotlyJs.inline,
     force: o.Force = False,
     set_: o.Changes = None,
     json: o.AsJson = False,
@@ -125,12 +127,16 @@ def simulate(
     for file in (requests_out, timeline, html):
         if file is not None:
             check_output(file, force=force)
+    if html is not None:
+        from archsim.render.figures.plotlyjs import check_page
+
+        check_page(html, plotlyjs.source, force=force)
     if requests_out is not None:
         table_file.check_name(requests_out)
     answer = api.simulate(model, hw, set=tuple(set_ or ()), **{**options, "first_wave": first_wave.value})
     _write_data(answer, requests_out, timeline, force)
     if html is not None:
-        _write_html(answer, _page(answer, (model, hw), context.params), html, force)
+        _write_html(answer, _page(answer, (model, hw), context.params), html, plotlyjs, force)
     output.emit_answer(
         o.Layout.json if json else format, no_color, answer.to_dict, lambda: _page(answer, (model, hw), context.params),
         bare=(lambda: bare(answer)) if quiet else None, rows=lambda: answer.to_rows(),
@@ -156,12 +162,12 @@ def _write_data(answer: Simulation, requests_out: Path | None, timeline: Path | 
         sys.stderr.write(f"{len(drawn['traceEvents']):,} events in {timeline}: open it at ui.perfetto.dev\n")
 
 
-def _write_html(answer: Simulation, page: Page, path: Path, force: bool) -> None:
+def _write_html(answer: Simulation, page: Page, path: Path, plotlyjs: PlotlyJs, force: bool) -> None:
     """The page with its charts."""
-    from archsim.base.output_file import write_text
+    from archsim.render.figures.plotlyjs import write_page
     from archsim.render.html.simulate import document
 
-    write_text(path, document(answer, page), force=force)
+    write_page(path, document(answer, page, plotlyjs.source), plotlyjs.source, force=force)
     sys.stderr.write(f"wrote {path}\n")
 
 
@@ -176,6 +182,7 @@ VIEW = frozenset(ASKED) | frozenset(
         "requests_out",
         "timeline",
         "html",
+        "plotlyjs",
         "force",
         "set_",
         "json",

@@ -12,10 +12,12 @@ from archsim.cli import output
 from archsim.cli.option_sets import cost as c
 from archsim.cli.option_sets import pair as p
 from archsim.cli.option_sets import sweep as s
+from archsim.cli.option_sets.charts import Plotly, PlotlyJs
 
 if TYPE_CHECKING:
     from archsim.base.options import SweepOptions
-    from archsim.render.html.sweep_plot import Curves
+    from archsim.render.figures.plotlyjs import Source
+    from archsim.render.html.sweep_charts import Curves
     from archsim.render.pages.sweep import Asked, Best
     from archsim.sweeps.sweep import Sweep
 import os
@@ -48,6 +50,7 @@ def sweep(
     utilization: c.Utilization = None,
     out: s.Out = None,
     plot: s.Plot = None,
+    plotlyjs: Plotly = PlotlyJs.inline,
     force: o.Force = False,
     json: o.AsJson = False,
     format: p.Format = p.PageLayout.table,
@@ -69,7 +72,7 @@ def sweep(
     layout = p.PageLayout.json if json else format
     swept = api.sweep(list(models), hw, **asked)
     output.warn(swept.notes)
-    picture = _Picture(swept, plot, force, (models, {"hw": hw, **asked}))
+    picture = _Picture(swept, plot, force, (models, {"hw": hw, **asked}), plotlyjs.source)
     if out is not None:
         complete = _to_file(swept, out, force, picture)
     elif layout in (p.PageLayout.json, p.PageLayout.csv):
@@ -156,11 +159,12 @@ def _to_page(swept: Sweep, layout: p.PageLayout, no_color: bool, picture: _Pictu
 class _Picture:
     """What a page or a picture needs of the points, collected beside whatever else is done with them."""
 
-    def __init__(self, swept: Sweep, path: Path | None, force: bool, asked: Asked) -> None:
-        from archsim.base.output_file import check_output
+    def __init__(self, swept: Sweep, path: Path | None, force: bool, asked: Asked, source: Source) -> None:
+        if path is not None:
+            from archsim.render.figures.plotlyjs import check_page
 
-        check_output(path, force=force)
-        self.swept, self.path, self.force, self.asked = swept, path, force, asked
+            check_page(path, source, force=force)
+        self.swept, self.path, self.force, self.asked, self.source = swept, path, force, asked, source
         self._best: Best | None = None
         self._curves: Curves | None = None
         if path is not None:
@@ -175,7 +179,7 @@ class _Picture:
 
     def curves(self) -> Curves:
         """The points of the chart so far; asked for before the first block, as `best`."""
-        from archsim.render.html.sweep_plot import Curves
+        from archsim.render.html.sweep_charts import Curves
 
         self.best()
         self._curves = self._curves or Curves()
@@ -190,18 +194,18 @@ class _Picture:
     def html(self, points: int) -> str:
         """The page with its chart."""
         from archsim.render.html.page import document
-        from archsim.render.html.sweep_plot import picture
-        from archsim.render.html.validate_svg import COLOURS
+        from archsim.render.html.sweep_charts import sweep_charts
         from archsim.render.pages.sweep import page
 
-        return document(page(self.swept, self.best(), points, self.asked), picture(self.curves()), COLOURS)
+        shown = page(self.swept, self.best(), points, self.asked)
+        return document(shown, sweep_charts(self.curves()), self.source)
 
     def write(self, points: int) -> None:
         """The file of `--plot`, where one is wanted."""
         if self.path is not None:
-            from archsim.base.output_file import write_text
+            from archsim.render.figures.plotlyjs import write_page
 
-            write_text(self.path, self.html(points), force=self.force)
+            write_page(self.path, self.html(points), self.source, force=self.force)
 
 
 QUIET_S = 0.5

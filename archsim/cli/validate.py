@@ -12,6 +12,7 @@ from archsim.cli import fit_options as f
 from archsim.cli import options as o
 from archsim.cli import output
 from archsim.cli import simulate_options as s
+from archsim.cli.option_sets.charts import Plotly, PlotlyJs
 from archsim.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def validate(
     kv_tokens: s.KvTokens = None,
     chunked_prefill: s.Chunked = None,
     html: Html = None,
+    plotlyjs: Plotly = PlotlyJs.inline,
     write_report: Report = None,
     force: o.Force = False,
     max_median_ape: Most = None,
@@ -91,7 +93,10 @@ def validate(
     from archsim import api
     from archsim.base.output_file import check_output
 
-    check_output(html, force=force)
+    if html is not None:
+        from archsim.render.figures.plotlyjs import check_page
+
+        check_page(html, plotlyjs.source, force=force)
     check_output(write_report, force=force)
     most = _share(max_median_ape)
     with progress("predicting"):
@@ -99,7 +104,7 @@ def validate(
         answer = api.validate(what, limit=limit, device=device, size=size, **server)
     layout = o.Layout.json if json else format
     view = _ValidateView(_names(by, answer), verbose, quiet, no_color)
-    _write(answer, html, write_report, force)
+    _write(answer, html, plotlyjs, write_report, force)
     _print(answer, layout, view)
     _judge(answer, most, no_color)
 
@@ -154,7 +159,7 @@ def _names(by: str | None, answer: Answer) -> tuple[str, ...]:
     return names
 
 
-def _write(answer: Answer, html: Path | None, report: Path | None, force: bool) -> None:
+def _write(answer: Answer, html: Path | None, plotlyjs: PlotlyJs, report: Path | None, force: bool) -> None:
     """The files that were asked for, each whole or not at all."""
     if html is None and report is None:
         return
@@ -162,10 +167,13 @@ def _write(answer: Answer, html: Path | None, report: Path | None, force: bool) 
     from archsim.measure.model_check import ModelCheck
 
     if html is not None:
+        from archsim.render.figures.plotlyjs import write_page
         from archsim.render.html.validate import document, model_document
 
-        page = model_document(answer) if isinstance(answer, ModelCheck) else document(_answers(answer))
-        write_text(html, page, force=force)
+        if isinstance(answer, ModelCheck):
+            write_text(html, model_document(answer), force=force)
+        else:
+            write_page(html, document(_answers(answer), plotlyjs.source), plotlyjs.source, force=force)
     if report is not None:
         from archsim.render.pages.accuracy import accuracy
 

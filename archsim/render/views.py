@@ -13,6 +13,8 @@ from archsim.base.json_types import JsonObject
 from archsim.render.page import Page, Section, facts
 
 if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
     from archsim.accuracy.validation import Several, Validation
     from archsim.comparison.compare import Comparison
     from archsim.counts.count import CountResult
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from archsim.predict.fits import Fits
     from archsim.predict.simulation import Simulation
     from archsim.predict.timeline import Trace
+    from archsim.render.figures.chart import Chart
     from archsim.render.html.document import Report
     from archsim.spec.hardware import Hardware
     from archsim.spec.model import Model
@@ -49,12 +52,15 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, slots=True)
 class View(Generic[A]):
-    """How one kind of answer is shown. rows: of its table, if it is one. documents: HTML that fills a frame."""
+    """How one kind of answer is shown. rows: of its table, if it is one. document: HTML that fills a frame. charts: the
+    first is what is shown unless another is named.
+    """
 
     subject: Callable[[A], str]
     pages: Callable[[A], Sequence[Page]]
     rows: Callable[[A], Sequence[JsonObject]] | None = None
     document: Callable[[A], str] | None = None
+    charts: Callable[[A], Sequence[Chart]] | None = None
 
 
 def text(answer: object) -> str:
@@ -93,6 +99,20 @@ def rows(answer: object) -> Sequence[JsonObject]:
     return found(answer)
 
 
+def figure(answer: object, name: str = "", theme: str = "light") -> Figure:
+    """One of its charts as a plotly figure. Raises UsageError for a name or a theme that there is not."""
+    from archsim.base.errors import UsageError
+    from archsim.render.figures.theme import check_theme
+
+    made, kind = _view(answer).charts, type(answer).__name__
+    charts = {chart.key: chart for chart in made(answer)} if made is not None else {}
+    if not charts:
+        raise UsageError(f"this {kind} has no chart", hints=("`to_rows()` gives its numbers",))
+    if name and name not in charts:
+        raise UsageError(f"no chart of {kind} is named {name[:40]!r}", hints=(f"there are {', '.join(charts)}",))
+    return charts[name or next(iter(charts))].figure(check_theme(theme))
+
+
 def _view(answer: object) -> View[Any]:
     """The view of an answer's class or of one that it extends."""
     return next(VIEWS[kind.__name__] for kind in type(answer).__mro__ if kind.__name__ in VIEWS)
@@ -108,6 +128,15 @@ def _estimate(answer: Estimate) -> list[Page]:
     from archsim.render.pages.estimate import page
 
     return [page(answer, facts(answer))]
+
+
+def _estimate_charts(answer: Estimate) -> list[Chart]:
+    from archsim.render.figures.bars import Case, memory_bars, time_bars
+    from archsim.render.figures.roofline import roofline
+
+    cases = [Case(_pair(answer), answer)]
+    phases = ("decode", "prefill") if answer.decode is not None else ("prefill",)
+    return [*(time_bars(cases, phase) for phase in phases), memory_bars(cases), roofline(answer.hardware, cases)]
 
 
 def _estimate_rows(answer: Estimate) -> list[JsonObject]:
@@ -165,6 +194,12 @@ def _comparison(answer: Comparison) -> list[Page]:
     return [page(answer)]
 
 
+def _comparison_charts(answer: Comparison) -> list[Chart]:
+    from archsim.render.pages.compare import charts
+
+    return charts(answer)
+
+
 def _comparison_rows(answer: Comparison) -> list[JsonObject]:
     from archsim.render.pages.compare import rows
 
@@ -197,6 +232,12 @@ def _evolution(answer: Evolution) -> list[Page]:
     return [page(answer)]
 
 
+def _evolution_charts(answer: Evolution) -> list[Chart]:
+    from archsim.render.pages.evolve import charts
+
+    return charts(answer)
+
+
 def _evolution_rows(answer: Evolution) -> list[JsonObject]:
     from archsim.render.pages.evolve import rows
 
@@ -216,6 +257,15 @@ def _sweep(answer: Sweep) -> list[Page]:
     for chunk in answer.chunks():
         best.add(chunk)
     return [page(answer, best, answer.points)]
+
+
+def _sweep_charts(answer: Sweep) -> list[Chart]:
+    from archsim.render.html.sweep_charts import Curves, sweep_charts
+
+    curves = Curves()
+    for chunk in answer.chunks():
+        curves.add(chunk)
+    return sweep_charts(curves)
 
 
 def _report(answer: Report) -> list[Page]:
@@ -273,6 +323,12 @@ def _simulation(answer: Simulation) -> list[Page]:
     from archsim.render.pages.simulate import page
 
     return [page(answer)]
+
+
+def _simulation_charts(answer: Simulation) -> list[Chart]:
+    from archsim.render.figures.load import load_charts
+
+    return load_charts(answer)
 
 
 def _simulation_rows(answer: Simulation) -> list[JsonObject]:
@@ -335,15 +391,15 @@ def _hardware(answer: Hardware) -> list[Page]:
 
 
 VIEWS: Mapping[str, View[Any]] = {
-    "Estimate": View(_pair, _estimate, _estimate_rows),
+    "Estimate": View(_pair, _estimate, _estimate_rows, charts=_estimate_charts),
     "CountResult": View(lambda r: f"{r.model.name}, {r.total:,} parameters", _count, _flat),
     "Fit": View(lambda f: f"{f.verdict}, {_pair(f)}", _fit, _flat),
     "Fits": View(lambda f: f"the catalog on one {f.hardware.id}", _fits, _listed("rows")),
     "Trace": View(lambda t: f"{t.phase.name} of {_pair(t.estimate)}", _trace),
-    "Comparison": View(_candidates, _comparison, _comparison_rows),
+    "Comparison": View(_candidates, _comparison, _comparison_rows, charts=_comparison_charts),
     "Difference": View(_ends, _difference, _difference_rows),
-    "Evolution": View(_ends, _evolution, _evolution_rows),
-    "Sweep": View(lambda s: f"{s.points:,} points", _sweep, _listed("rows")),
+    "Evolution": View(_ends, _evolution, _evolution_rows, charts=_evolution_charts),
+    "Sweep": View(lambda s: f"{s.points:,} points", _sweep, _listed("rows"), charts=_sweep_charts),
     "Report": View(
         lambda r: ", ".join(c.label for c in r.study.candidates), _report, document=lambda report: str(report.html)
     ),
@@ -351,7 +407,7 @@ VIEWS: Mapping[str, View[Any]] = {
     "Several": View(lambda s: f"{len(s.answers):,} kinds of file", _several, _several_rows),
     "ModelCheck": View(lambda m: f"{m.asked} on {m.device}", _model_check, _listed("lines")),
     "Ledger": View(lambda found: f"{len(found.claims):,} claims", _ledger, _ledger_rows),
-    "Simulation": View(_simulation_subject, _simulation, _simulation_rows),
+    "Simulation": View(_simulation_subject, _simulation, _simulation_rows, charts=_simulation_charts),
     "Training": View(_training_subject, _training),
     "Scaling": View(_scaling_subject, _scaling, _scaling_rows),
     "Survey": View(lambda s: f"{s.models:,} models", _survey, _survey_rows),

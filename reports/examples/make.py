@@ -1,6 +1,6 @@
 """Writes the example reports: `python reports/examples/make.py [NAME...]`, all of them by default.
 
-Each is a light page of what `EXAMPLES` says; two runs write the same bytes.
+Each is a page of what `EXAMPLES` says that takes plotly.js from its servers; two runs write the same bytes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def page(name: str) -> str:
     """The text of one example."""
     models, hw, options = EXAMPLES[name]
     with chdir(FOLDER):  # the examples' own specs are named by their files
-        found = api.report(list(models), hw, light=True, command=f"python reports/examples/make.py {name}", **options)
+        found = api.report(
+            list(models), hw, plotlyjs="cdn", command=f"python reports/examples/make.py {name}", **options
+        )
     return str(found.html)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ import yaml
 from archsim.ledger.choices import choices
 from archsim.ledger.published_table import COLUMNS
 from archsim.ledger.survey import Survey, distinct, survey
-from archsim.render.html.survey_svg import BOTTOM, HEIGHT, TOP, stacked_bars
-from archsim.render.pages.survey import document
+from archsim.render.figures.shares import shares_by_year
+from archsim.render.html.survey import document
 from archsim.spec.load import load_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -158,18 +159,19 @@ def test_terminal(archsim: Any) -> None:
 
 
 def test_html(answer: Survey) -> None:
-    """Six plots as SVG, no script, no request, the same bytes twice."""
+    """Six charts, no request without `cdn`, the same bytes twice."""
     text = document(answer)
     assert text == document(answer)
-    assert text.count('role="img"') == 6
-    assert "default-src 'none'" in text and "<script" not in text and "://" not in text
+    assert text.count('class="chart"') == 6
+    assert "default-src 'none'" in text and not re.search(r"<(?:script|img|link)[^>]* (?:src|href)=", text)
     assert all(row.name in text for row in answer.rows)
 
 
-def test_plot_is_inert_and_whole() -> None:
-    """Names are escaped, and the bars of a year fill its height."""
-    drawn = stacked_bars('a "title" <b>', ["2024", "2025"], [2, 0], {"<script>": [1, 0], "b": [1, 0]})
-    assert "<script" not in drawn and "<b>" not in drawn and "&lt;script&gt;" in drawn
-    heights = [float(part.split('"')[0]) for part in drawn.split(' height="')[1:]]
-    assert sum(heights) == pytest.approx(HEIGHT - TOP - BOTTOM)
-    assert "2025" not in drawn
+def test_chart_is_inert_and_whole() -> None:
+    """Names are escaped, the bars of a year are all of it, and a year without designs has none."""
+    chart = shares_by_year(
+        ["2024", "2025"], [2, 0], {"<script>": [1, 0], "b": [1, 0]}, key="k", title="t", finding="f."
+    )
+    assert [trace["name"] for trace in chart.traces] == ["&lt;script&gt;", "b"]
+    assert sum(trace["y"][0] for trace in chart.traces) == pytest.approx(100)
+    assert all(trace["x"] == ["2024"] for trace in chart.traces)

@@ -64,7 +64,7 @@ def test_the_page_with_charts_needs_nothing_else(archsim: Any, tmp_path: Path) -
     path = tmp_path / "run.html"
     assert archsim(*ASKED, "--html", str(path), "--slo", "ttft=1", "--warmup", "0").code == 0
     text = path.read_text("utf-8")
-    assert text.count('class="plotly-graph-div"') == 3 and "connect-src 'none'" in text
+    assert text.count('class="chart"') == 3 and "connect-src 'none'" in text
     assert "Latency" in text and "service level" in text
     assert not re.findall(r'<(?:script|link|img|iframe)[^>]+(?:src|href)="', text)
     assert archsim(*ASKED, "--html", str(path)).code == 2

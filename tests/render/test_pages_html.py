@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -10,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from archsim import api
 from archsim.ledger.survey import Adoption
 from archsim.render.figures.curves import front
+from archsim.render.figures.shares import PATTERNS
+from archsim.render.figures.steps import step_chart
+from archsim.render.figures.theme import SERIES
 from archsim.render.html.page import document, grid
-from archsim.render.html.survey_svg import COLOURS, HATCHES
 from archsim.render.page import Cell, Page, Section, bar, row
 from archsim.render.pages.survey import few, leading_choice
-from archsim.render.waterfall import waterfall
 
 COMMANDS = {
     "compare": "compare gpt2-small gpt2-medium llama3-8b --hw t4,h100 --format html",
@@ -25,7 +26,7 @@ COMMANDS = {
     "diff": "diff llama2-70b deepseek-v3 --format html",
     "evolve": "evolve gpt2-small tinyllama-1.1b --orders 2 --format html",
     "sweep": "sweep gpt2-small llama3-8b --hw t4,h100 --batch 1-64*2 --format html",
-    "survey": "survey --html FILE",
+    "survey": "survey --html FILE --plotlyjs inline",
     "survey to stdout": "survey --format html",
     "claims": "claims --html FILE",
     "claims to stdout": "claims --format html",
@@ -61,12 +62,13 @@ def html(request: pytest.FixtureRequest, archsim_process: Any, tmp_path_factory:
 
 @pytest.mark.slow
 def test_nothing_is_loaded(html: str) -> None:
-    """The policy forbids everything, no script runs, and no element asks for anything."""
+    """The policy forbids everything but the page's own scripts by their hashes, and no element asks for anything."""
     assert "default-src 'none'" in html
     found = Seen(html)
-    assert not found.of("script")
+    running = [attrs for attrs in found.of("script") if attrs.get("type") != "application/json"]
+    assert len(running) == (2 if 'id="charts"' in html else 0)
     assert not [attrs for _, attrs in found.tags if {"src", "srcset", "xlink:href"} & attrs.keys()]
-    assert not re.search(r"url\((?!#)|@import", html)
+    assert not re.search(r"url\((?!#)|@import", re.sub(r"<script>.*?</script>", "", html, flags=re.S))
 
 
 @pytest.mark.sampled(4)
@@ -109,32 +111,20 @@ def test_text_of_a_page_is_escaped() -> None:
 
 
 # ---------------------------------------------------------------------- pictures
-def test_a_waterfall_stands_on_zero_and_meets_both_ends() -> None:
+def test_steps_stand_on_zero_and_meet_both_ends() -> None:
     """First and last bar begin at zero, each step where the one before ended; other steps are counted."""
     steps: list[tuple[str, dict[str, float]]] = [("a", {"params": 3e9}), ("b", {"params": 0}), ("c", {"params": -1e9})]
-    text = waterfall("params", "parameters", steps, ("A", "B"), 2e9)
-    spots = [
-        (kind, float(x), float(w))
-        for kind, x, w in re.findall(r'class="(\w+)" x="([\d.]+)" y="\d+" width="([\d.]+)"', text)
-    ]
-    assert [kind for kind, _, _ in spots] == ["whole", "up", "down", "whole"]
-    (_, x0, w0), (_, x1, w1), (_, x2, w2), (_, x3, w3) = spots
-    assert x0 == x3 == 0
-    assert x1 == pytest.approx(w0, abs=0.2)
-    assert x2 + w2 == pytest.approx(x1 + w1, abs=0.2)
-    assert w3 == pytest.approx(x2, abs=0.2)
-    assert "1 other step changes nothing" in text
-    assert "2.000 B to 4.000 B, most of all by a (+3.000 B)" in text
-    assert waterfall("params", "parameters", [("b", {"params": 0})], ("A", "B"), 2e9) == ""
+    chart = step_chart("params", "parameters", steps, ("A", "B"), 2e9, "k")
+    assert chart is not None
+    (trace,) = chart.traces
+    assert trace["base"] == [0, 2, 4, 0] and trace["x"] == [2, 3, 1, 4]
+    assert chart.finding == "2.000 B to 4.000 B, most of all by a (+3.000 B); 1 other step changes nothing."
+    assert step_chart("params", "parameters", [("b", {"params": 0})], ("A", "B"), 2e9, "k") is None
 
 
-def test_every_value_of_a_year_has_a_hatching() -> None:
-    """As many hatchings as colours, all different, and the page refers to none that it lacks."""
-    assert len(HATCHES) == len(set(HATCHES)) == COLOURS
-    from archsim.render.pages.survey import document as survey_page
-
-    text = survey_page(api.survey())
-    assert set(re.findall(r"url\(#(h\d)\)", text)) <= set(re.findall(r'<pattern id="(h\d)"', text))
+def test_every_value_of_a_year_has_a_pattern() -> None:
+    """As many patterns as colours, all different."""
+    assert len(PATTERNS) == len(set(PATTERNS)) == SERIES
 
 
 @pytest.mark.parametrize(
@@ -165,7 +155,10 @@ def test_a_plot_goes_with_any_layout(more: tuple[str, ...], archsim: Any, tmp_pa
     """`--plot` writes the page beside what else is asked for, and nothing over a file that exists."""
     path = tmp_path / "p.html"
     more = tuple(str(tmp_path / word) if "." in word else word for word in more)
-    words = ("sweep", "gpt2-small", "--hw", "t4", "--batch", "1-8*2", "--plot", str(path))
+    words = ("sweep", "gpt2-small", "--hw", "t4", "--batch", "1-8*2", "--plot", str(path),
+             "--plotlyjs", "cdn")  # fmt: skip
     assert archsim(*words, *more).code == 0
-    assert path.read_text("utf-8").count("<use ") > 3
+    text = path.read_text("utf-8")
+    shown = json.loads(re.findall(r'<script type="application/json" id="charts">(.*?)</script>', text, re.S)[0])
+    assert sum(len(trace["x"]) for trace in shown["charts"]["throughput"]["data"]) > 3
     assert archsim(*words, *more).code == 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,9 +12,11 @@ import typer
 from archsim.base.json_types import JsonObject
 from archsim.cli import options as o
 from archsim.cli import output
+from archsim.cli.option_sets.charts import PlotlyJs
 from archsim.cli.options import devices, models
 
 if TYPE_CHECKING:
+    from archsim.render.figures.chart import Chart
     from archsim.render.page import Page
 
 
@@ -80,13 +82,16 @@ def emit(
     no_color: bool,
     page: Callable[[], Page],
     rows: Callable[[], list[JsonObject]],
-    pictures: Callable[[], str] = str,
+    charts: Callable[[], Sequence[Chart]] = tuple,
+    plotlyjs: PlotlyJs = PlotlyJs.inline,
 ) -> None:
-    """Write an answer whose HTML is its page with pictures; only what the layout needs is made."""
+    """Write an answer whose HTML is its page with charts; only what the layout needs is made."""
 
     def html() -> str:
+        from archsim.render.figures.plotlyjs import check_page
         from archsim.render.html.page import document
 
-        return document(page(), pictures())
+        check_page(None, plotlyjs.source)
+        return document(page(), charts(), plotlyjs.source)
 
     output.emit_answer(layout, no_color, answer.to_dict, page, rows=rows, html=html)

@@ -61,7 +61,7 @@ def memory_bars(cases: Sequence[Case]) -> Chart:
     values = [_filled(case.estimate.memory) for case in cases]
     return Chart(
         key="memory", title="Memory of one device", finding=_memory_finding(cases), traces=tuple(traces),
-        layout=_bar_layout([c.label for c in cases], values, "GB of one device", [str(t["name"]) for t in traces]),
+        layout=bar_layout([c.label for c in cases], values, "GB of one device", [str(t["name"]) for t in traces]),
         table=Table(["", *MEMORY, "free", "usable", "fits"], [_memory_row(case) for case in cases]),
     )  # fmt: skip
 
@@ -80,11 +80,11 @@ def _memory_piece(number: int, name: str, cases: Sequence[Case], sizes: Sequence
 
 
 def _filled(m: DeviceMemory) -> str:
-    """`70.11 of 76.97 GB, 91 %`, or that it does not fit."""
+    """`70.11 of 76.97 GB`, and that it does not fit."""
     needed, usable = format_bytes(m.needed), format_bytes(m.usable)
     number, _, unit = needed.partition(" ")
     text = f"{number if usable.endswith(f' {unit}') else needed} of {usable}"
-    return f"{text}: does not fit" if not m.fits else f"{text}, {percent(m.needed / m.usable)}"
+    return text if m.fits else f"{text}: no fit"
 
 
 def _memory_finding(cases: Sequence[Case]) -> str:
@@ -130,7 +130,8 @@ def time_bars(cases: Sequence[Case], phase: str) -> Chart:
     parts = [part_times(step) for _, step in shown]
     names = _largest_parts(parts)
     scale, unit = _scale(max((float(step.high_s) for _, step in shown), default=1.0))
-    traces = [_time_piece(i, name, names, shown, parts, scale) for i, name in enumerate(names)]
+    colours = _part_colours(cases)
+    traces = [_time_piece(colours.get(name, SERIES - 1), name, names, shown, parts, scale) for name in names]
     rows = list(range(len(shown)))
     expected = [float(step.expected_s) / scale for _, step in shown]
     spans = [_span_words(case, step) for case, step in shown]
@@ -145,7 +146,7 @@ def time_bars(cases: Sequence[Case], phase: str) -> Chart:
     values = [format_seconds(float(step.expected_s)) for _, step in shown]
     return Chart(
         key=f"time-{phase}", title=PHASES[phase], finding=_time_finding(shown, parts, phase), traces=tuple(traces),
-        layout=_bar_layout([case.label for case, _ in shown], values, f"{unit} of one step", [*names, "x" * 30]),
+        layout=bar_layout([case.label for case, _ in shown], values, f"{unit} of one step", [*names, "x" * 30]),
         table=Table(["", "expected", "80 % interval", "speed of light", "limited by", "evidence", "parts"],
                     [_time_row(case, step, held) for (case, step), held in zip(shown, parts, strict=True)]),
     )  # fmt: skip
@@ -161,6 +162,22 @@ def _largest_parts(parts: Sequence[dict[str, PartTime]]) -> list[str]:
     ranked = sorted((name for name in shares if shares[name]), key=lambda name: (-shares[name], name))
     return ranked if len(ranked) <= SERIES else [*ranked[: SERIES - 1], OTHERS]
 
+
+def _part_colours(cases: Sequence[Case]) -> dict[str, int]:
+    """A colour for each part, the same in both phases; parts beyond the last but one share the last."""
+    both = [part_times(step) for c in cases for step in (c.estimate.decode, c.estimate.prefill) if step is not None]
+    shares: dict[str, float] = {}
+    for held in both:
+        total = sum(part.expected_s for part in held.values()) or 1.0
+        for name, part in held.items():
+            shares[SAME.get(name, name)] = shares.get(SAME.get(name, name), 0.0) + part.expected_s / total
+    ranked = sorted(shares, key=lambda name: (-shares[name], name))
+    numbers = {name: min(i, SERIES - 1) for i, name in enumerate(ranked)}
+    return numbers | {name: numbers[other] for name, other in SAME.items() if other in numbers}
+
+
+SAME = {"attention scores": "attention over cache"}
+"""Parts with one colour: the same kernel of both phases."""
 
 OTHERS = "other parts"
 
@@ -242,12 +259,12 @@ def _ticks(name: str, values: Sequence[float], rows: Sequence[int], colour: str,
     }  # fmt: skip
 
 
-def _bar_layout(labels: Sequence[str], values: Sequence[str], unit: str, names: Sequence[str]) -> JsonObject:
+def bar_layout(labels: Sequence[str], values: Sequence[str], unit: str, names: Sequence[str]) -> JsonObject:
     """Bars below one another, the name above each and its figure at the end of that line."""
     count = len(labels)
     above = {"xref": "paper", "yref": "y", "yanchor": "bottom", "showarrow": False, "font": {"color": "@ink"}}
     notes = [
-        {**above, "x": side, "xanchor": anchor, "y": i - THICK / 2 - 0.02, "text": text}
+        {**above, "x": side, "xanchor": anchor, "xshift": 4 * (1 - side), "y": i - THICK / 2 - 0.02, "text": text}
         for i, (label, value) in enumerate(zip(labels, values, strict=True))
         for side, anchor, text in ((0, "left", plain(label, 44)), (1, "right", f"<b>{plain(value)}</b>"))
     ]

@@ -112,9 +112,7 @@ def axis(title: str, **more: object) -> JsonObject:
 
 def log_axis(title: str, **more: object) -> JsonObject:
     """A logarithmic axis with a tick at 1, 2 and 5 of every decade, in words such as 20k."""
-    return axis(title, type="log", dtick="D2", tickformat="~s", minorloglabels="complete", **more) | {
-        "exponentformat": "SI"
-    }
+    return axis(title, **{"type": "log", "dtick": "D2", "tickformat": "~s", **more})
 
 
 def token_axis(title: str, values: Sequence[int]) -> JsonObject:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from math import log
 from typing import Any, NamedTuple, TypeVar
 
 from archsim.base.json_types import JsonObject
@@ -24,13 +25,18 @@ from archsim.render.figures.chart import (
 from archsim.render.figures.theme import series
 
 HEIGHT = 400
+NEAR = 0.09
+"""Share of the height of a chart below which two names would overlap."""
+
 DIRECT = 4
 """Curves that carry their names; more are told apart by the legend alone."""
 
 
 # ------------------------------------------------------------------ throughput against latency
 class Rate(NamedTuple):
-    """Both rates at one batch, the factors from them to the slow and the fast end of the interval, and the evidence."""
+    """Both rates at one batch, the factors from them to the slow and the fast end of the interval, the evidence, and
+    what else is to be said of the point.
+    """
 
     batch: int
     user: float
@@ -38,6 +44,7 @@ class Rate(NamedTuple):
     slow: float = 1.0
     fast: float = 1.0
     evidence: str = ""
+    note: str = ""
 
 
 class RateCurve(NamedTuple):
@@ -98,7 +105,7 @@ def _rates(number: int, curve: RateCurve, count: int) -> JsonObject:
             f"<b>{plain(curve.label)}</b>, batch {r.batch:,}", f"{format_number(r.user)} tokens/s of one user",
             f"{format_number(r.device)} tokens/s of one device", f"time per token {format_seconds(1 / r.user)}",
             "rate of a device = batch / time per token / devices",
-            f"basis: {EVIDENCE[r.evidence]}" if r.evidence else "",
+            f"basis: {EVIDENCE[r.evidence]}" if r.evidence else "", plain(r.note, 120),
         ) for r in curve.rates
     ]  # fmt: skip
     texts = [f"{r.batch:,}" for r in curve.rates]
@@ -177,13 +184,14 @@ class ContextCurve(NamedTuple):
 def cache_growth(curves: Sequence[ContextCurve], batch: int) -> Chart:
     """Bytes of the cache of one device against the context, and what is left for it."""
     traces: list[JsonObject] = []
+    named = _ends_apart(curves)
     for number, curve in enumerate(curves):
         words = [
             hover(f"<b>{plain(curve.label)}</b>, {c:,} tokens", f"cache of one device: {format_bytes(v)}",
                   f"{batch:,} × bytes of a sequence of that length", "basis: exact") for c, v in curve.points
         ]  # fmt: skip
         xs = [c for c, _ in curve.points]
-        traces.append(_curve(number, curve.label, xs, [v / 1e9 for _, v in curve.points], words, count=len(curves)))
+        traces.append(_curve(number, curve.label, xs, [v / 1e9 for _, v in curve.points], words, number in named))
         if curve.room and curve.room > 0 and xs:
             traces.append(_room(number, curve, xs))
     finding = _longest(curves, batch)
@@ -194,6 +202,7 @@ def cache_growth(curves: Sequence[ContextCurve], batch: int) -> Chart:
 def largest_batches(curves: Sequence[ContextCurve], at: tuple[int, int] | None = None) -> Chart:
     """The largest batch that fits at each context. at: context and batch that the rest of the page is about."""
     traces: list[JsonObject] = []
+    named = _ends_apart(curves)
     for number, curve in enumerate(curves):
         held = [(c, v) for c, v in curve.points if v > 0]
         words = [
@@ -201,7 +210,7 @@ def largest_batches(curves: Sequence[ContextCurve], at: tuple[int, int] | None =
                   "room for the cache / bytes of a sequence", "basis: exact sizes, modelled activations")
             for c, v in held
         ]  # fmt: skip
-        traces.append(_curve(number, curve.label, [c for c, _ in held], [v for _, v in held], words, count=len(curves)))
+        traces.append(_curve(number, curve.label, [c for c, _ in held], [v for _, v in held], words, number in named))
     if at is not None:
         traces.append(_rings([(float(at[0]), float(at[1]))], "the workload of this page"))
     best = max(curves, key=lambda curve: max((v for _, v in curve.points), default=0.0), default=None)
@@ -218,12 +227,13 @@ def largest_batches(curves: Sequence[ContextCurve], at: tuple[int, int] | None =
 def time_growth(curves: Sequence[ContextCurve], batch: int, phase: str = "decode") -> Chart:
     """Seconds of one step against the context."""
     name = "time per token" if phase == "decode" else "time to the first token"
+    named = _ends_apart(curves)
     why = f"batch {batch:,}" + ("; every cached token is read once a step" if phase == "decode" else "")
     traces = [
         _curve(number, curve.label, [c for c, _ in curve.points], [1e3 * v for _, v in curve.points], [
             hover(f"<b>{plain(curve.label)}</b>, {c:,} tokens", f"{name}: {format_seconds(v)}", why)
             for c, v in curve.points
-        ], count=len(curves)) for number, curve in enumerate(curves)
+        ], number in named) for number, curve in enumerate(curves)
     ]  # fmt: skip
     growth = [(curve.points[-1][1] / curve.points[0][1], curve) for curve in curves if len(curve.points) > 1]
     most = max(growth, key=lambda g: g[0], default=None)
@@ -246,7 +256,7 @@ def _context_chart(
     return Chart(
         key=key, title=title, finding=finding, traces=tuple(traces), table=table,
         layout=layout(HEIGHT + legend_height(named), token_axis("context (tokens of the prompt)", contexts),
-                      log_axis(unit), showlegend=len(curves) > 1),
+                      log_axis(unit, tickformat="~g"), showlegend=len(curves) > 1),
     )  # fmt: skip
 
 
@@ -284,12 +294,24 @@ def _room(number: int, curve: ContextCurve, xs: Sequence[int]) -> JsonObject:
     }  # fmt: skip
 
 
+def _ends_apart(curves: Sequence[ContextCurve]) -> set[int]:
+    """Curves that carry their names: a few, whose ends lie so far apart that the names do not overlap."""
+    ends = {i: curve.points[-1] for i, curve in enumerate(curves) if curve.points and curve.points[-1][1] > 0}
+    values = [value for curve in curves for _, value in curve.points if value > 0]
+    if not 1 < len(curves) <= DIRECT or not values:
+        return set()
+    room = NEAR * max(log(max(values) / min(values)), 0.1)
+    return {
+        i for i, (_, y) in ends.items() if all(j == i or abs(log(y / other)) > room for j, (_, other) in ends.items())
+    }
+
+
 def _curve(
-    number: int, label: str, xs: Sequence[float], ys: Sequence[float], words: Sequence[str], count: int = 0
+    number: int, label: str, xs: Sequence[float], ys: Sequence[float], words: Sequence[str], own_name: bool = False
 ) -> JsonObject:
-    """A line with a mark at each value. count: of all curves; a few carry their names at their ends."""
+    """A line with a mark at each value. own_name: it carries its name at its end."""
     named = {}
-    if 1 < count <= DIRECT:
+    if own_name:
         texts = ["" for _ in xs]
         if texts:
             texts[-1] = plain(label, 34)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from archsim.base.diagnostics import quote
-from archsim.base.errors import OutputRefused
-from archsim.base.output_file import write_text
+from archsim.base.errors import OutputRefused, UsageError
+from archsim.base.output_file import check_output, write_text
 
 Source = Literal["inline", "directory", "cdn"]
 SOURCES: tuple[Source, ...] = ("inline", "directory", "cdn")
@@ -68,7 +68,38 @@ def _version() -> str:
     return str(get_plotlyjs_version())
 
 
-def check_copy(page: Path) -> Path | None:
+def check_source(name: str) -> Source:
+    """One of the ways by its name. Raises UsageError."""
+    for source in SOURCES:
+        if name == source:
+            return source
+    raise UsageError(f"no way to plotly.js is named {quote(name)}", hints=(f"one of {', '.join(SOURCES)}",))
+
+
+def check_page(page: Path | str | None, source: Source, *, force: bool = False) -> None:
+    """Refuses a page that could not be written, before the work for it is done. page: None for stdout.
+
+    Raises OutputRefused, UsageError.
+    """
+    check_output(page, force=force)
+    if source == "directory":
+        if page is None:
+            raise UsageError("`--plotlyjs directory` goes with a file", hints=("`inline` or `cdn` for stdout",))
+        _missing_copy(Path(page))
+
+
+def write_page(page: Path | str, text: str, source: Source, *, force: bool = False) -> None:
+    """Writes a page, and with `directory` plotly.js beside it unless it is there.
+
+    Raises OutputRefused, OutputFailure.
+    """
+    copy = _missing_copy(Path(page)) if source == "directory" else None
+    if copy is not None:
+        write_text(copy, library())
+    write_text(page, text, force=force)
+
+
+def _missing_copy(page: Path) -> Path | None:
     """The place of plotly.js beside a page, where it has still to be written; None where it is there.
 
     Raises OutputRefused where another file has its name.
@@ -79,13 +110,6 @@ def check_copy(page: Path) -> Path | None:
     if path.is_file() and path.read_bytes() == library().encode():
         return None
     raise OutputRefused(
-        f"{quote(path)} is another version of plotly.js, or no plotly.js",
+        f"{quote(path.name)} beside the page is another version of plotly.js, or no plotly.js",
         hints=("move it away, or write the page into another folder", "`--plotlyjs inline` needs no copy"),
     )
-
-
-def write_copy(page: Path) -> None:
-    """plotly.js beside a page, unless it is there. Raises OutputRefused, OutputFailure."""
-    path = check_copy(page)
-    if path is not None:
-        write_text(path, library())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import sqrt
+from math import log10, sqrt
 from typing import NamedTuple
 
 from archsim.base.json_types import JsonObject
@@ -22,6 +22,9 @@ SMALLEST, LARGEST = 6.0, 34.0
 
 NAMED = 0.08
 """Share of the time from which on a kernel carries its name."""
+
+APART = (0.45, 0.22)
+"""Decades of intensity and of rate that two names must be apart."""
 
 SIGN = {"prefill": "square", "decode": "circle"}
 
@@ -59,13 +62,15 @@ def roofline(
     steps = [(i, case, s) for i, case in numbered for s in (case.estimate.prefill, case.estimate.decode) if s]
     low, high = _reach([step for _, _, step in steps], [peak / device.bandwidth for peak in peaks.values()])
     traces = [_roof(device, names, peak, low, high) for peak, names in _by_peak(peaks).items()]
-    traces += [trace for i, case, step in steps if (trace := _kernels(i, case, step)) is not None]
+    named = _named([step for _, _, step in steps])
+    traces += [trace for i, case, step in steps if (trace := _kernels(i, case, step, named)) is not None]
     if measured:
         traces.append(_measured(measured))
-    named = [str(trace["name"]) for trace in traces if trace.get("showlegend", True)]
+    legend = [str(trace["name"]) for trace in traces if trace.get("showlegend", True)]
     return Chart(
         key=key, title=f"Roofline of {device.name}", finding=_finding(device, shown, peaks), traces=tuple(traces),
-        layout=layout(HEIGHT + legend_height(named), log_axis("FLOP per byte"), log_axis("TFLOP/s of one device")),
+        layout=layout(HEIGHT + legend_height(legend), log_axis("FLOP per byte", tickformat="~g"),
+                      log_axis("TFLOP/s of one device", tickformat="~g")),
         table=_table(steps),
     )  # fmt: skip
 
@@ -109,8 +114,26 @@ def _roof(device: Hardware, names: Sequence[str], peak: float, low: float, high:
     }  # fmt: skip
 
 
-def _kernels(number: int, case: Case, step: StepTime) -> JsonObject | None:
-    """The kernels of one phase of one case."""
+def _place(op: KernelTime) -> tuple[float, float]:
+    """Decades of intensity and of rate."""
+    return log10(float(op.flops) / float(op.bytes)), log10(float(op.flops) / float(op.expected_s))
+
+
+def _named(steps: Sequence[StepTime]) -> set[tuple[float, float]]:
+    """Places of the kernels that carry their names: those that take most, no two so near that names would overlap."""
+    shares = [
+        (float(op.expected_s) / (float(step.total("expected_s")) or 1.0), _place(op))
+        for step in steps for op in arithmetic(step)
+    ]  # fmt: skip
+    kept: list[tuple[float, float]] = []
+    for share, (x, y) in sorted(shares, key=lambda found: -found[0]):
+        if share >= NAMED and all(abs(x - a) > APART[0] or abs(y - b) > APART[1] for a, b in kept):
+            kept.append((x, y))
+    return set(kept)
+
+
+def _kernels(number: int, case: Case, step: StepTime, named: set[tuple[float, float]]) -> JsonObject | None:
+    """The kernels of one phase of one case. named: places of those that carry their names."""
     ops = arithmetic(step)
     if not ops:
         return None
@@ -124,13 +147,23 @@ def _kernels(number: int, case: Case, step: StepTime) -> JsonObject | None:
         "type": "scatter", "mode": "markers+text", "name": f"{plain(case.label)}, {step.name}",
         "x": [float(op.flops) / float(op.bytes) for op in ops], "y": rates, "hoverinfo": "text",
         "hovertext": [_kernel_words(case, step, op, share) for op, share in held],
-        "text": [plain(op.path.rsplit(".", 1)[-1], 24) if share >= NAMED else "" for op, share in held],
+        "text": _labels(ops, named),
         "textposition": "bottom center", "textfont": {"size": 11, "color": series(number)},
         "marker": {"symbol": SIGN[step.name], "size": [_across(share) for _, share in held],
                    "color": series(number, 0.45), "line": {"color": series(number), "width": 1.2}},
         "error_y": {"type": "data", "symmetric": False, "array": [max(lift, 0.0) for lift in lifts],
                     "arrayminus": [0.0] * len(ops), "color": series(number, 0.6), "thickness": 1, "width": 0},
     }  # fmt: skip
+
+
+def _labels(ops: Sequence[KernelTime], named: set[tuple[float, float]]) -> list[str]:
+    """The names of kernels at the places that carry one; a place is named once."""
+    texts = []
+    for op in ops:
+        at = _place(op)
+        texts.append(plain(op.path.rsplit(".", 1)[-1], 24) if at in named else "")
+        named.discard(at)
+    return texts
 
 
 def _across(share: float) -> float:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
+from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
 
 Theme = Literal["light", "dark"]
@@ -31,6 +32,14 @@ THEMES: Mapping[Theme, Mapping[str, str]] = {"light": LIGHT, "dark": DARK}
 
 TOKEN = re.compile(r"@([a-z]+\d?)(?:/(0?\.\d+))?")
 """A colour's name, and how much of it covers what lies behind."""
+
+
+def check_theme(name: str) -> Theme:
+    """A theme by its name. Raises UsageError."""
+    for theme in THEMES:
+        if name == theme:
+            return theme
+    raise UsageError(f"no theme is named {name[:40]!r}", hints=(f"there are {', '.join(THEMES)}",))
 
 
 def series(number: int, cover: float | None = None) -> str:

@@ -15,8 +15,8 @@ from archsim.counts.workload import PREFILL_TOKENS
 from archsim.engines.names import DEFAULT_ENGINE
 from archsim.predict.estimate import Estimate
 from archsim.predict.model_parts import seconds_by_part
+from archsim.render.figures.roofline import compute_bound_share
 from archsim.render.html.candidates import Candidate, ReportRequest, at
-from archsim.render.html.grid import compute_bound_share
 from archsim.render.html.markup import figures, significant
 from archsim.timing.step_time import KernelTime, StepTime
 

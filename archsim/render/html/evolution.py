@@ -7,12 +7,13 @@ from itertools import pairwise
 
 from archsim.base.errors import ArchsimError
 from archsim.evolution.evolve import Evolution, evolve
+from archsim.render.figures.chart import Chart
+from archsim.render.figures.steps import step_charts
 from archsim.render.html.candidates import Study
-from archsim.render.html.markup import details, name_of, paragraph, table
+from archsim.render.html.markup import chart_html, details, name_of, paragraph, table
 from archsim.render.page import plural
 from archsim.render.pages.evolve import METRICS
 from archsim.render.signed import absolute, signed_change
-from archsim.render.waterfall import waterfalls
 from archsim.spec.model import Model
 
 WHOLE = ("params", "kv_bytes", "decode_s")
@@ -22,25 +23,31 @@ STRETCH = ("kv_bytes", "decode_s")
 """Figures of the way from one to the next that are drawn."""
 
 
-def evolution(study: Study) -> str:
-    """Waterfalls from the first model to the last, then from each to the next; nothing where there is one model."""
+Drawn = tuple[str, list[Chart]]
+"""HTML, and the charts that have their places in it."""
+
+
+def evolution(study: Study) -> Drawn:
+    """The way from the first model to the last, then from each to the next; nothing where there is one model."""
     models = list({m.name: m for m in study.models}.values())
     if len(models) < 2:
-        return ""
+        return "", []
     try:
         whole = _way(models[0], models[-1], study)
     except ArchsimError as error:
         ends = f"{name_of(models[0].name)} to {name_of(models[-1].name)}"
-        return paragraph(f"The way from {ends} could not be taken apart: {error.message}")
+        return paragraph(f"The way from {ends} could not be taken apart: {error.message}"), []
     if not whole.steps:
-        return ""
+        return "", []
     told = (
         f"One decision at a time from {_names(whole)[0]} to {_names(whole)[1]}; the steps add up to the whole "
         f"difference. Work and cache at {study.asked.input_len:,} tokens of one sequence; times of one "
         f"{study.devices[0].id}, whether it fits or not."
     )
-    parts = [paragraph(told), _draw(whole, WHOLE), details("Every step as a table", _twin(whole))]
-    return "".join([*parts, _milestones(models, study)] if len(models) > 2 else parts)
+    drawn, charts = _draw(whole, WHOLE, "steps", "h3")
+    text = paragraph(told) + drawn + details("Every step as a table", _twin(whole))
+    more, others = _milestones(models, study) if len(models) > 2 else ("", [])
+    return text + more, [*charts, *others]
 
 
 def _way(a: Model, b: Model, study: Study) -> Evolution:
@@ -51,10 +58,10 @@ def _names(e: Evolution) -> tuple[str, str]:
     return name_of(e.a.name), name_of(e.b.name)
 
 
-def _draw(e: Evolution, metrics: Sequence[str]) -> str:
-    """The waterfalls of some figures."""
-    drawn = waterfalls(e, _names(e), {metric: METRICS[metric] for metric in metrics})
-    return f'<div class="plots small">{drawn}</div>'
+def _draw(e: Evolution, metrics: Sequence[str], key: str, level: str = "h4") -> Drawn:
+    """The charts of some figures."""
+    charts = step_charts(e, _names(e), {metric: METRICS[metric] for metric in metrics}, key)
+    return f'<div class="plots">{"".join(chart_html(chart, level) for chart in charts)}</div>', charts
 
 
 def _twin(e: Evolution) -> str:
@@ -66,7 +73,7 @@ def _twin(e: Evolution) -> str:
 
 
 # ------------------------------------------------------------------ from each to the next
-def _milestones(models: Sequence[Model], study: Study) -> str:
+def _milestones(models: Sequence[Model], study: Study) -> Drawn:
     """The figures of every model in turn, and what was decided between each and the next."""
     ways, refused = [], []
     for a, b in pairwise(models):
@@ -75,9 +82,14 @@ def _milestones(models: Sequence[Model], study: Study) -> str:
         except ArchsimError as error:
             refused.append(paragraph(f"{name_of(a.name)} to {name_of(b.name)}: {error.message}"))
     if not ways:
-        return ""
-    stretches = "".join(details(_summary(e), _draw(e, STRETCH) + _twin(e), "stretch long") for e in ways if e.steps)
-    return "<h3>From each to the next</h3>" + _stations(ways, study) + "".join(refused) + stretches
+        return "", []
+    stretches, charts = "", []
+    for i, e in enumerate(e for e in ways if e.steps):
+        drawn, found = _draw(e, STRETCH, f"stretch-{i}")
+        charts += found
+        stretches += details(_summary(e), drawn + _twin(e), "stretch long")
+    body = "<h3>From each to the next</h3>" + _stations(ways, study) + "".join(refused)
+    return f'{body}<div class="stretches">{stretches}</div><!--stretches-->', charts
 
 
 def _stations(ways: Sequence[Evolution], study: Study) -> str:

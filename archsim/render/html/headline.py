@@ -1,28 +1,25 @@
-"""The answer first: a verdict for each candidate against the first, the best figures, and a short table."""
+"""The answer first: one sentence that ranks the candidates and says how sure that is, and one table to decide on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from archsim.base.notes import urgent
-from archsim.base.units import format_bytes, format_seconds
+from archsim.base.units import format_bytes, format_seconds, format_span
 from archsim.comparison.uncertainty import ratio, timing
 from archsim.engines.names import DEFAULT_ENGINE
 from archsim.memory.engine_memory import DeviceMemory
-from archsim.render.html.bars import interval_text
+from archsim.render.figures.bars import EVIDENCE
 from archsim.render.html.candidates import Candidate, Study
-from archsim.render.html.markup import Cell, paragraph, safe, significant, table
-from archsim.render.pages.compare import verdict
+from archsim.render.html.markup import Cell, list_names, paragraph, significant, table
+from archsim.render.pages.compare import verdict as certainty
 from archsim.timing.step_time import StepTime
 
-HEAD = ("", "devices", "memory per device", "time to first token", "time per token", "tokens/s per user",
-        "tokens/s per device", "evidence")  # fmt: skip
+HEAD = ("", "fits", "memory of a device", "devices", "time to first token", "time per token", "tokens/s of a device",
+        "evidence")  # fmt: skip
 
-EVIDENCE = {
-    "measured": "measured here", "calibrated": "fitted on the device", "transferred": "fitted on its family",
-    "datasheet": "not fitted",
-}  # fmt: skip
-"""What stands behind an expected time, in few words."""
+NAMED = 3
+"""Candidates behind the first that the sentence names."""
 
 
 def title(study: Study) -> str:
@@ -46,57 +43,74 @@ def workload(study: Study) -> str:
 
 def answer(study: Study) -> str:
     """The section."""
-    lines = "".join(f"<li>{safe(text)}</li>" for text in verdicts(study))
     notes = dict.fromkeys(text for c in study.candidates for text in urgent(c.answer.assumptions))
-    told = "".join(paragraph(text, "load") for text in notes)
-    parts = [paragraph(workload(study), "load"), told, f'<ul class="verdict">{lines}</ul>', _tiles(study)]
-    caption = "Expected figures; small: 80 % interval"
-    parts.append(table(caption, HEAD, [_row(c) for c in study.candidates], "answer-table"))
-    return "".join(parts)
+    caption = "Expected figures, best first; small: 80 % interval"
+    return "".join([
+        paragraph(verdict(study), "verdict"), *(paragraph(text, "load") for text in notes),
+        table(caption, HEAD, [_row(c, study) for c in ranked(study)], "answer-table"),
+    ])  # fmt: skip
 
 
-def verdicts(study: Study) -> Iterator[str]:
-    """One sentence for each candidate: alone, or against the first."""
-    first = next((c for c in study.candidates if c.fits), study.first)
-    if len(study.candidates) == 1 or not first.fits:
-        yield from (_alone(c) for c in study.candidates)
-        return
-    for other in study.candidates:
-        if not other.fits:
-            yield _alone(other)
-        elif other is not first:
-            yield _pair(first, other)
-    if sum(c.fits for c in study.candidates) == 1:
-        yield _alone(first)
+def verdict(study: Study) -> str:
+    """The finding in one sentence: the fastest, how far the next are behind and how sure that is, what does not fit."""
+    order = ranked(study)
+    able, out = [c for c in order if c.fits], [c for c in order if not c.fits]
+    if not able:
+        return _none(out)
+    best = able[0]
+    step, per = _waited(best, study)
+    time = format_seconds(float(step.expected_s))
+    if len(order) == 1:
+        return (
+            f"{best.label} fits ({memory_text(best.answer.memory)}) and takes {time} {per}, limited by {_bound(step)}."
+        )
+    behind = [_behind(best, c, study) for c in able[1 : NAMED + 1]]
+    more = len(able) - 1 - len(behind)
+    behind += [f"{more:,} more behind them"] if more > 0 else []
+    text = f"{best.label} is fastest, {time} {per}" if behind else f"Only {best.label} fits, {time} {per}"
+    text += f", ahead of {_listed(behind)}" if behind else ""
+    if not out:
+        return f"{text}."
+    return f"{text}; {list_names([c.label for c in out])} {'does' if len(out) == 1 else 'do'} not fit."
 
 
-def slowest_wait(c: Candidate) -> StepTime:
-    """The phase that is waited for most often: decode, or prefill where nothing is written."""
-    return c.answer.decode or c.answer.prefill
+def ranked(study: Study) -> list[Candidate]:
+    """The candidates that fit, the fastest first, then those that do not."""
+    return sorted(study.candidates, key=lambda c: (not c.fits, float(_waited(c, study)[0].expected_s), c.number))
 
 
-def _alone(c: Candidate) -> str:
-    phase = slowest_wait(c)
-    time = format_seconds(float(phase.expected_s))
-    what = "a token" if c.answer.decode is not None else "a pass"
-    if not c.fits:
-        return f"{c.label} does not fit: it needs {_needs(c)}."
-    return f"{c.label} fits ({_needs(c)}) and takes {time} for {what}, limited by {_bound(phase)}."
+def _none(out: Sequence[Candidate]) -> str:
+    """Nothing fits: the one that is closest."""
+    near = min(out, key=lambda c: float(c.answer.memory.needed / max(c.answer.memory.usable, 1)))
+    needs = f"it needs {memory_text(near.answer.memory)} usable" + _each(near)
+    if len(out) == 1:
+        return f"{near.label} does not fit: {needs}."
+    return f"None of the {len(out):,} candidates fits; {near.label} is closest: {needs}."
 
 
-def _pair(first: Candidate, other: Candidate) -> str:
-    """The second against the first: memory, speed, and the confidence."""
-    a, b = slowest_wait(first), slowest_wait(other)
-    if a.name != b.name:  # one of them writes nothing: what both do is to read the prompt
-        a, b = first.answer.prefill, other.answer.prefill
-    speed = float(a.expected_s) / float(b.expected_s)
-    per = "a token" if b.name == "decode" else "the prompt" if other.answer.decode is not None else "a pass"
-    words = f"{relative_speed(speed)} than"
-    times = f"{format_seconds(float(b.expected_s))} against {format_seconds(float(a.expected_s))} for {per}"
-    counts = other.answer.plan.devices, first.answer.plan.devices
-    spread = f" on {counts[0]} instead of {counts[1]} devices" if counts[0] != counts[1] else ""
-    sure = _confidence(first, other, a, b)
-    return f"{other.label} is {words} {first.label}{spread}: {times}; {sure}. It needs {_needs(other)}."
+def _behind(best: Candidate, other: Candidate, study: Study) -> str:
+    """`B (6.7 % slower, 71 % sure)`: the other against the best."""
+    a, b = _waited(best, study)[0], _waited(other, study)[0]
+    speed = relative_speed(float(a.expected_s) / float(b.expected_s))
+    return f"{other.label} ({speed}, {confidence(best, other, a, b)})"
+
+
+def _listed(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def confidence(first: Candidate, other: Candidate, a: StepTime, b: StepTime) -> str:
+    """How sure the order is, by the rule of `archsim compare`: errors that both sides share cancel."""
+    same = first.answer.hardware.id == other.answer.hardware.id
+    text = certainty(ratio(timing(b), timing(a), same))
+    return "too close to call" if text.startswith("too close") else text.rpartition(", ")[2]
+
+
+def _waited(c: Candidate, study: Study) -> tuple[StepTime, str]:
+    """What candidates are ranked by: the time per token where all write, else the time of the prompt."""
+    if c.answer.decode is not None and all(one.answer.decode is not None for one in study.candidates):
+        return c.answer.decode, "per token"
+    return c.answer.prefill, "for the prompt" if study.decodes else "a pass"
 
 
 def relative_speed(ratio: float) -> str:
@@ -105,17 +119,8 @@ def relative_speed(ratio: float) -> str:
     return f"{factor:.3g}x {word}" if factor >= 1.5 else f"{100 * (factor - 1):.2g} % {word}"
 
 
-def _confidence(first: Candidate, other: Candidate, a: StepTime, b: StepTime) -> str:
-    """How sure the order is, by the rule of `archsim compare`: errors that both sides share cancel."""
-    same = first.answer.hardware.id == other.answer.hardware.id
-    text = verdict(ratio(timing(b), timing(a), same))
-    return text if text.startswith("too close") else text.rpartition(", ")[2]
-
-
-def _needs(c: Candidate) -> str:
-    m = c.answer.memory
-    each = " on each device" if c.answer.plan.devices > 1 else ""
-    return f"{memory_text(m)} usable{each}"
+def _each(c: Candidate) -> str:
+    return " on each device" if c.answer.plan.devices > 1 else ""
 
 
 def memory_text(m: DeviceMemory) -> str:
@@ -129,46 +134,16 @@ def _bound(phase: StepTime) -> str:
     return {"compute": "arithmetic", "memory": "memory traffic", "communication": "the links"}[phase.bound]
 
 
-def _tiles(study: Study) -> str:
-    """Three figures, each of the candidate that is best at it."""
-    usable = [c for c in study.candidates if c.fits]
-    if not usable:
-        return ""
-    tiles = [_best(usable, "shortest time to the first token", "ttft_s")]
-    if study.decodes:
-        tiles += [
-            _best(usable, "shortest time per token", "tpot_s"),
-            _best(usable, "most tokens/s per device", "tokens_per_s_per_device"),
-        ]
-    return f'<dl class="tiles">{"".join(tiles)}</dl>\n'
-
-
-def _best(usable: list[Candidate], words: str, metric: str) -> str:
-    known = [(c, v) for c in usable if (v := c.answer.metrics[metric]) is not None]
-    if not known:
-        return ""
-    is_time = metric.endswith("_s")
-    best, value = (min if is_time else max)(known, key=lambda pair: pair[1])
-    shown = format_seconds(value) if is_time else f"{significant(value)} tokens/s"
-    phase = best.answer.prefill if metric == "ttft_s" else slowest_wait(best)
-    words = words if len(known) > 1 else words.split(" ", 1)[1]
-    return (
-        f"<div><dt>{safe(words)}</dt><dd><strong>{safe(shown)}</strong> "
-        f"<span>{safe(best.label)} · {safe(EVIDENCE[phase.evidence])}</span></dd></div>"
-    )
-
-
-def _row(c: Candidate) -> list[str | Cell]:
-    e, m = c.answer, c.answer.metrics
-    used = memory_text(e.memory)
-    rates = [significant(value) if (value := m[key]) is not None else "–"
-             for key in ("tokens_per_s_per_user", "tokens_per_s_per_device")]  # fmt: skip
-    memory: str | Cell = used if c.fits else Cell(f"{used}: does not fit", True)
+def _row(c: Candidate, study: Study) -> list[str | Cell]:
+    e = c.answer
+    rate = e.metrics["tokens_per_s_per_device"]
     return [
-        c.label, f"{e.plan.devices}", memory, _span(e.prefill), _span(e.decode) if e.decode else "–", *rates,
-        Cell(EVIDENCE[slowest_wait(c).evidence], left=True),
+        c.label, "yes" if c.fits else Cell("no", True), memory_text(e.memory), f"{e.plan.devices:,}", _span(e.prefill),
+        _span(e.decode) if e.decode else "–", significant(rate) if rate is not None else "–",
+        Cell(EVIDENCE[_waited(c, study)[0].evidence], left=True),
     ]  # fmt: skip
 
 
 def _span(phase: StepTime) -> Cell:
-    return Cell(format_seconds(float(phase.expected_s)), note=interval_text(phase))
+    span = format_span(float(phase.low_s), float(phase.high_s), "to")
+    return Cell(format_seconds(float(phase.expected_s)), note=span)

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 from archsim.base.errors import ArchsimError
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.predict.estimate import Estimate, estimate
+from archsim.render.figures.accuracy import Point, predicted_measured
+from archsim.render.figures.chart import Chart
+from archsim.render.figures.roofline import MeasuredStep
 from archsim.render.html.candidates import Study
-from archsim.render.html.markup import Cell, figure, figures, name_of, paragraph, table
+from archsim.render.html.markup import Cell, chart_html, details, figures, name_of, paragraph, table
 from archsim.render.page import plural
 
 if TYPE_CHECKING:
@@ -29,16 +32,6 @@ FEWEST = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredStep:
-    """A measured step: FLOP per byte of what it computes, and FLOP/s that it reached on one device."""
-
-    device: str
-    intensity: float
-    rate: float
-    words: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
     """What public runs say of a study. groups: error figures by model and device. points: (measured, predicted, group,
     words). urls: of each point, the page that published it. seen: measured steps of these models on these devices.
@@ -50,31 +43,41 @@ class Known:
     seen: tuple[MeasuredStep, ...] = ()
 
 
-@lru_cache(maxsize=1)
-def public_runs() -> tuple[tuple[Table, ...], tuple[Validation, ...]]:
-    """The run lists that archsim comes with, each with its predictions; none where there are none."""
+@lru_cache(maxsize=8)
+def public_runs(models: frozenset[str], devices: frozenset[str]) -> tuple[tuple[Table, ...], tuple[Validation, ...]]:
+    """The rows of archsim's own run lists that are of these models or devices, each with its prediction."""
     from archsim.accuracy.checked import own_runs, validate_table
     from archsim.accuracy.times import RunTimes
 
     try:
-        tables = tuple(own_runs())
+        listed = tuple(own_runs())
     except ArchsimError:
         return (), ()
+    shown = [(found, _rows_of(found, models, devices)) for found in listed]
+    tables = tuple(found.take(rows) for found, rows in shown if rows)
     times = RunTimes()
     return tables, tuple(validate_table(found, times) for found in tables)
+
+
+def _rows_of(found: Table, models: frozenset[str], devices: frozenset[str]) -> list[int]:
+    asked = (found.question(row) for row in range(len(found)))
+    return [
+        row for row, one in enumerate(asked)
+        if _model(str(one.get("model"))) in models or _device(str(one.get("device"))) in devices
+    ]  # fmt: skip
 
 
 def known_runs(study: Study) -> Known:
     """What public runs say about the models and devices of a study."""
     from archsim.accuracy.validation import join_validations
 
-    tables, answers = public_runs()
+    ours = frozenset(m.name for m in study.models), frozenset(d.id for d in study.devices)
+    tables, answers = public_runs(*ours)
     if not answers:
         return Known()
     rows = join_validations(list(answers)).rows
     models = [_model(name) for name in rows.labels["model"]]
     devices = [_device(name) for name in rows.labels["device"]]
-    ours = {m.name for m in study.models}, {d.id for d in study.devices}
     groups, points, shown = _group_errors(rows, models, devices, ours)
     pages = [_published_page(found.name) for found, a in zip(tables, answers, strict=True) for _ in range(len(a.rows))]
     seen = [s for t in tables for s in _steps(t, *ours)]
@@ -92,7 +95,7 @@ def _published_page(name: str) -> str:
 
 
 def _group_errors(
-    rows: Any, models: list[str], devices: list[str], ours: tuple[set[str], set[str]]
+    rows: Any, models: list[str], devices: list[str], ours: tuple[frozenset[str], frozenset[str]]
 ) -> tuple[Any, Any, list[int]]:
     """Error figures of the rows of our models, of our devices and of both; the rows of either as points, and which
     they are.
@@ -115,7 +118,9 @@ def _group_errors(
     return groups, points, shown
 
 
-def _masks(models: list[str], devices: list[str], ours: tuple[set[str], set[str]]) -> Iterator[tuple[str, Any]]:
+def _masks(
+    models: list[str], devices: list[str], ours: tuple[frozenset[str], frozenset[str]]
+) -> Iterator[tuple[str, Any]]:
     import numpy as np
 
     of_model, of_device = np.array(models, dtype=object), np.array(devices, dtype=object)
@@ -126,7 +131,6 @@ def _masks(models: list[str], devices: list[str], ours: tuple[set[str], set[str]
         yield f"{model} on any device", of_model == model
     for device in sorted(ours[1]):
         yield f"any model on {device}", of_device == device
-    yield "all public runs", np.ones(len(models), bool)
 
 
 @lru_cache(maxsize=512)
@@ -149,7 +153,7 @@ def _device(name: str) -> str:
         return ""
 
 
-def _steps(found: Table, models: set[str], devices: set[str]) -> Iterator[MeasuredStep]:
+def _steps(found: Table, models: frozenset[str], devices: frozenset[str]) -> Iterator[MeasuredStep]:
     """The measured steps of a table that are of our models on our devices."""
     for row in range(len(found)):
         asked = found.question(row)
@@ -205,15 +209,14 @@ def _seconds(definition: str, value: float, run: Any) -> float:
 
 
 # ------------------------------------------------------------------ the section
-def accuracy(found: Known) -> str:
-    """Errors on public runs, or that there are none."""
+def accuracy(found: Known, drawn: bool = True) -> tuple[str, list[Chart]]:
+    """Errors on public runs, or that there are none; the chart of them where it is drawn."""
     from archsim.render.pages.validate import share
 
-    own = [(title, f) for title, f in found.groups if title != "all public runs"]
-    if not own:
+    if not found.groups:
         return paragraph(
             "Not validated here: the run lists that archsim comes with hold no measurement of these models or devices."
-        )
+        ), []
     rows = [
         [title, f"{f['scored']:,}", share(f["median_ape"]), share(f["p90_ape"]), share(f["bias"]),
          share(f["coverage_80"]), share(f["naive"]["median_ape"])]
@@ -225,20 +228,20 @@ def accuracy(found: Known) -> str:
         "the same figures. Kernels of engines without tables, and the host's time per step, were fitted to such runs: "
         "the project's accuracy page has their errors on what the fits had not seen."
     )
-    return paragraph(text) + table("Errors on public runs", head, rows) + _scatter(found)
+    charts = [_scatter(found)] if drawn and len(found.points) >= FEWEST else []
+    shown = "".join(chart_html(chart, wide=True) for chart in charts)
+    listed = details("Every published run", _runs(found), "twin long") if found.points else ""
+    return paragraph(text) + table("Errors on public runs", head, rows) + shown + listed, charts
 
 
-def _scatter(found: Known) -> str:
-    from archsim.render.html.validate_svg import Point, key, scatter
-
-    if len(found.points) < FEWEST:
-        return ""
+def _scatter(found: Known) -> Chart:
     names = ["these models on these devices", "these models elsewhere", "other models on these devices"]
-    title = "Predicted against measured: times and rates in the runs' own units"
-    picture = key(names) + scatter([Point(*p) for p in found.points], "own unit", title)
     near = sum(abs(p[1] / p[0] - 1) <= NEAR for p in found.points)
     told = f"{near} of {plural(len(found.points), 'figure')} within {round(100 * NEAR)} % of what was measured."
-    return figure(picture, f"{told} {title}. Bands: 10 and 25 %.", _runs(found), kind="scatter")
+    return predicted_measured(
+        [Point(*p) for p in found.points], names, "the run's own unit", key="accuracy",
+        title="Predicted against measured: times and rates in the runs' own units", finding=told,
+    )  # fmt: skip
 
 
 def _runs(found: Known) -> str:

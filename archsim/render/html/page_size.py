@@ -7,19 +7,25 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from archsim.render.html.grid import Grid
+from archsim.render.figures.chart import Chart
 
-MOST, MOST_LIGHT = 6_000_000, 300_000
-"""Bytes of a file with controls and of one without."""
+MOST, MOST_LIGHT = 2_000_000, 300_000
+"""Bytes of a file beside plotly.js, and of one without charts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What a page is made of. sections: (key, title, content). grid: behind the controls; None without them."""
+    """What a page is made of. sections: (key, title, content). charts: those that have a place in them."""
 
     sections: tuple[tuple[str, str, str], ...]
-    grid: Grid | None
+    charts: tuple[Chart, ...] = ()
     left_out: tuple[str, ...] = ()
+
+    @property
+    def placed(self) -> tuple[Chart, ...]:
+        """The charts whose places are still there."""
+        body = "".join(text for _, _, text in self.sections)
+        return tuple(chart for chart in self.charts if f'id="chart-{chart.key}"' in body)
 
 
 class Saving(NamedTuple):
@@ -35,8 +41,7 @@ def fitting(parts: Parts) -> Iterator[Parts]:
     for words, without in SAVINGS:
         less = without(parts)
         if less != parts:
-            words_too = parts.left_out if words in parts.left_out else (*parts.left_out, words)
-            parts = replace(less, left_out=words_too)
+            parts = replace(less, left_out=(*parts.left_out, words))
             yield parts
 
 
@@ -54,38 +59,25 @@ def _details(kind: str) -> Callable[[Parts], Parts]:
     return _without(rf'<details class="{kind}">.*?</details>\n?')
 
 
-def _thin(parts: Parts) -> Parts:
-    """Every second batch and context, the report's own kept."""
-    if parts.grid is None:
-        return parts
-    batch, context = parts.grid.at
-    batches, contexts = _halve(parts.grid.batches, batch), _halve(parts.grid.contexts, context)
-    return replace(parts, grid=replace(parts.grid, batches=batches, contexts=contexts))
+def _no_words(parts: Parts) -> Parts:
+    bare = (replace(c, traces=tuple({k: v for k, v in t.items() if k != "hovertext"} for t in c.traces))
+            for c in parts.charts)  # fmt: skip
+    return replace(parts, charts=tuple(bare))
 
 
-def _halve(values: tuple[int, ...], kept: int) -> tuple[int, ...]:
-    at = values.index(kept)
-    return tuple(value for i, value in enumerate(values) if (i - at) % 2 == 0)
+def _no_section(name: str) -> Callable[[Parts], Parts]:
+    return lambda parts: replace(parts, sections=tuple(s for s in parts.sections if s[0] != name))
 
-
-def _no_rooflines(parts: Parts) -> Parts:
-    return replace(parts, sections=tuple(s for s in parts.sections if s[0] != "rooflines"))
-
-
-STEPS = "every second step of the controls"
 
 SAVINGS = (
-    Saving("the table of all kernels", _details("long kernels")),
+    Saving("the tables of all kernels and of other long charts", _details("twin long")),
     Saving("what is inside the blocks of the architectures", _details("long inside")),
-    Saving("the steps from each architecture to the next", _details("stretch long")),
-    Saving("kernels on the rooflines that take less than 1 % of their phase", _without('<g class="slight">.*?</g>')),
+    Saving("the steps from each architecture to the next", _without('<div class="stretches">.*?<!--stretches-->')),
     Saving("the estimates as JSON, which `archsim report --json` gives", _details("long estimates")),
     Saving("the list of sources", _details("long sources")),
     Saving("the numbers of the charts as tables", _details("twin")),
-    Saving("the words of single marks", _without("<title>.*?</title>")),
-    Saving(STEPS, _thin),
-    Saving(STEPS, _thin),
+    Saving("the words of single marks", _no_words),
     Saving("the drawings of the architectures", _without('<div class="plans">.*?</div>')),
-    Saving("the rooflines", _no_rooflines),
+    Saving("the rooflines", _no_section("rooflines")),
 )
 """What is left out, in this order, until a file is small enough."""

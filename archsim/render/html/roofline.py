@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from archsim.render.figures.roofline import MeasuredStep
 from archsim.render.html.grid import PHASES, Grid, GridRun, arithmetic, compute_bound_share, roof_of
 from archsim.render.html.markup import details, figure, figures, name_of, safe, table
-from archsim.render.html.measured import MeasuredStep
 from archsim.render.html.plots import SHAPES, Frame, chart_svg, frame
 from archsim.render.page import plural
 from archsim.spec.hardware import Hardware

@@ -1,14 +1,19 @@
-"""`archsim validate --html`: one page that needs nothing else, with scatter plots and the error tables."""
+"""`archsim validate --html`: one page with scatter plots and the error tables."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-from html import escape
 from typing import TYPE_CHECKING
 
+from archsim.base.units import format_number
+from archsim.render.figures.accuracy import Point, change, predicted_measured
+from archsim.render.figures.chart import Chart, Table
+from archsim.render.figures.plotlyjs import Source
+from archsim.render.figures.theme import SERIES
+from archsim.render.html.environment import part
+from archsim.render.html.markup import chart_html, paragraph
 from archsim.render.html.page import html_document, section_html
-from archsim.render.html.validate_svg import COLOURS, SHAPES, Point, key, scatter, symbols
 from archsim.render.page import Page, plural
 from archsim.render.pages import validate as v
 
@@ -28,6 +33,9 @@ COLOURED = {"kernels": "device"}
 FEWEST = 4
 """Points that a plot is drawn for; fewer are in the tables alone."""
 
+LISTED = 20
+"""Points that a table lists, the furthest off first."""
+
 UNITS = {"tok_s": "tokens/s", "_us": "µs", "_ms": "ms", "_s": "s", "_gb": "GiB", "_gib": "GiB", "_tokens": "tokens"}
 """Units by the endings of metrics."""
 
@@ -37,31 +45,27 @@ BASIS = (
 )
 """What stands above every plot: what the predictions know of the measurements."""
 
-STYLE = COLOURS + "use,.key{fill-opacity:.55}h3{margin-top:1.4rem}"
 
-
-def document(answers: Sequence[Validation]) -> str:
+def document(answers: Sequence[Validation], source: Source = "inline") -> str:
     """The page: an answer for each kind of file."""
     title = "Predicted and measured: " + ", ".join(f"{len(a.rows):,} {a.kind}" for a in answers)
-    return _html_page(title, (), "".join(part for answer in answers for part in _answer(answer)))
+    charts = [list(_charts(answer)) for answer in answers]
+    body = "".join(_answer(answer, drawn) for answer, drawn in zip(answers, charts, strict=True))
+    return html_document(title, [BASIS], body, charts=[chart for drawn in charts for chart in drawn], source=source)
 
 
 def model_document(answer: ModelCheck) -> str:
     """The page of one model that was instantiated and timed."""
     page = v.model_page(answer)
-    return _html_page(page.head[0], page.head[1:], _tables(page))
+    return html_document(page.head[0], [BASIS, *page.head[1:]], _tables(page))
 
 
-def _html_page(title: str, lines: Sequence[str], body: str) -> str:
-    """A page around its body, with the marks that plots use."""
-    return html_document(title, [BASIS, *lines], symbols() + body, STYLE)
-
-
-def _answer(answer: Validation) -> Iterable[str]:
+def _answer(answer: Validation, charts: Sequence[Chart]) -> str:
     head = v.head(answer)
-    yield f"<h2>{escape(head[0])}</h2>\n<p>{escape(verdict(answer))}</p>\n<p class='dim'>{escape(head[1])}</p>\n"
-    yield from _plots(answer)
-    yield _tables(v.page(answer, verbose=True))
+    drawn = "".join(chart_html(chart) for chart in charts)
+    plots = f'<div class="plots">\n{drawn}</div>\n' if charts else ""
+    said = paragraph(verdict(answer)) + paragraph(head[1], "dim")
+    return f"{part('heading')(2, head[0])}{said}{plots}{_tables(v.page(answer, verbose=True))}"
 
 
 def _tables(page: Page) -> str:
@@ -80,23 +84,26 @@ def verdict(answer: Validation) -> str:
     )
 
 
-def _plots(answer: Validation) -> Iterable[str]:
-    """A plot for each class of kernels or each metric, since their units differ."""
+def _charts(answer: Validation) -> Iterable[Chart]:
+    """A chart for each class of kernels or each metric, since their units differ."""
     names, panels = _panels(answer)
-    if not panels:
-        return
-    groups = answer.by(PANELS.get(answer.kind, "metric"))
-    yield key(names)
-    yield '<div class="plots">\n'
-    for panel, points in panels.items():
+    groups = answer.by(PANELS.get(answer.kind, "metric")) if panels else {}
+    for number, (panel, points) in enumerate(panels.items()):
         metric = panel if answer.kind != "kernels" else answer.rows.metrics[0]
-        finding = f"{panel}: median error {v.share(groups[panel]['median_ape'])}"
         count, all_ = len(points), groups[panel]["scored"]
         drawn = plural(count, "point") if count == all_ else f"{count:,} of {all_:,} points"
-        unit = next((name for ending, name in UNITS.items() if metric.endswith(ending)), metric)
-        caption = f"{escape(finding)}; {drawn}. Bands: 10 and 25 %."
-        yield f"<figure>{scatter(points, unit, finding)}<figcaption>{caption}</figcaption></figure>\n"
-    yield "</div>\n"
+        yield predicted_measured(
+            points, names, next((name for ending, name in UNITS.items() if metric.endswith(ending)), metric),
+            key=f"{answer.kind}-{number}".replace(" ", "-"), title=panel,
+            finding=f"Median error {v.share(groups[panel]['median_ape'])}; {drawn}.", table=_worst(points),
+        )  # fmt: skip
+
+
+def _worst(points: Sequence[Point]) -> Table:
+    """The points that are furthest off, as a table."""
+    ranked = sorted(points, key=lambda p: -abs(p.predicted / p.measured - 1))[:LISTED]
+    rows = [[p.words, format_number(p.measured), format_number(p.predicted), change(p)] for p in ranked]
+    return Table(["furthest off", "measured", "predicted", "error"], rows)
 
 
 def _panels(answer: Validation) -> tuple[list[str], dict[str, list[Point]]]:
@@ -104,7 +111,7 @@ def _panels(answer: Validation) -> tuple[list[str], dict[str, list[Point]]]:
     rows = answer.rows
     groups = rows.labels.get(COLOURED.get(answer.kind, "engine")) or [""] * len(rows)
     main = [name for name, found in answer.by(COLOURED.get(answer.kind, "engine")).items() if found["scored"]]
-    number = {name: i for i, name in enumerate(main[: len(SHAPES) - 1])}
+    number = {name: i for i, name in enumerate(main[: SERIES - 1])}
     usable = (rows.scored & (rows.predicted > 0)).tolist()
     places: dict[str, list[int]] = {}
     for i, panel in enumerate(rows.labels[PANELS.get(answer.kind, "metric")]):
@@ -115,7 +122,7 @@ def _panels(answer: Validation) -> tuple[list[str], dict[str, list[Point]]]:
     for panel in sorted(places, key=lambda name: (-len(places[name]), name)):
         listed = _thin(places[panel], MOST // len(places))
         found[panel] = [
-            Point(float(rows.measured[i]), float(rows.predicted[i]), number.get(groups[i], len(SHAPES) - 1),
+            Point(float(rows.measured[i]), float(rows.predicted[i]), number.get(groups[i], SERIES - 1),
                   rows.titles[i]) for i in listed
         ]  # fmt: skip
     return [*number, *(["others"] if len(main) > len(number) else [])], found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from math import floor, log10
+from typing import TYPE_CHECKING
 
 from archsim.base.diagnostics import shorten
 from archsim.base.json_types import JsonObject
@@ -17,6 +18,9 @@ from archsim.render.flat import flatten
 from archsim.render.page import Cell, Page, Row, Section, bar, footer, plural, row
 from archsim.render.pages.cost import paid_text, usd
 from archsim.render.signed import scaled_count, signed_change, times
+
+if TYPE_CHECKING:
+    from archsim.render.figures.chart import Chart
 
 SIZES = ("params", "active_params", "weight_bytes", "kv_bytes_per_token", "flops_per_token")
 TIMES = ("devices", "memory_bytes_per_device", "ttft_s", "tpot_s", "e2e_s", "tokens_per_s_per_device")
@@ -59,6 +63,16 @@ def label(x: Candidate) -> str:
     """What a candidate is called, with names that are not too long."""
     degrees = (f"{name} {value}" for name, value in x.degrees.items())
     return ", ".join((f"{shorten(x.name, NAME)} on {shorten(x.hardware.id, NAME)}", *degrees))
+
+
+def charts(c: Comparison) -> list[Chart]:
+    """Memory and both phases of the candidates at the first workload."""
+    from archsim.render.figures.bars import Case, memory_bars, time_bars
+
+    first = c.candidates[0].workload
+    cases = [Case(label(x), x.answer) for x in c.candidates if x.answer is not None and x.workload == first]
+    phases = [name for name in ("decode", "prefill") if any(getattr(case.estimate, name) for case in cases)]
+    return [memory_bars(cases), *(time_bars(cases, name) for name in phases)] if cases else []
 
 
 def _head(c: Comparison) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.evolution.evolve import Evolution
@@ -10,7 +11,9 @@ from archsim.evolution.figures import ArchitectureFigures
 from archsim.evolution.words import describe_change
 from archsim.render.page import Cell, Page, Row, Section, bar, footer, plural, row
 from archsim.render.signed import NOTHING, absolute, signed_change
-from archsim.render.waterfall import waterfalls
+
+if TYPE_CHECKING:
+    from archsim.render.figures.chart import Chart
 
 METRICS = {
     "params": "parameters",
@@ -41,10 +44,11 @@ def page(e: Evolution, *, changes: Sequence[str] = (), drawn: bool = False) -> P
     )
 
 
-def figures(e: Evolution) -> str:
-    """Waterfalls of the figures that change, as HTML."""
-    found = waterfalls(e, (e.a.name, e.b.name), METRICS)
-    return f'<h2>What each step changes</h2>\n<div class="plots">{found}</div>\n' if found else ""
+def charts(e: Evolution) -> list[Chart]:
+    """A chart for each figure that changes."""
+    from archsim.render.figures.steps import step_charts
+
+    return step_charts(e, (e.a.name, e.b.name), METRICS)
 
 
 def rows(e: Evolution) -> list[JsonObject]:

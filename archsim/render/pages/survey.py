@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from html import escape
 from typing import Any
 
 from archsim.base.json_types import JsonObject
 from archsim.ledger.published_table import StudyRow
 from archsim.ledger.survey import TITLES, Adoption, Survey
-from archsim.render.html.page import grid, html_document, section_html
-from archsim.render.html.survey_svg import STYLE, key, patterns, stacked_bars
 from archsim.render.page import Cell, Page, Section, row
 
 NAMED = 7
@@ -23,7 +20,7 @@ ENOUGH = 10
 def page(answer: Survey, verbose: bool = False) -> Page:
     """Adoption by year, the study's numbers, and its cells that differ; all of its rows where `verbose`."""
     sections = [_adoption(one) for one in answer.adoption]
-    sections += [_totals(answer), _differing(answer), _missing(answer)]
+    sections += [study_totals(answer), differing_cells(answer), _missing(answer)]
     if verbose:
         sections.append(_rows(answer))
     return Page(head=head(answer), sections=tuple(section for section in sections if section.rows))
@@ -56,7 +53,8 @@ def _adoption(one: Adoption) -> Section:
     return Section(title=TITLES[one.choice], rows=tuple(rows), header=one.years, align="l" + "r" * len(one.years))
 
 
-def _totals(answer: Survey) -> Section:
+def study_totals(answer: Survey) -> Section:
+    """What the study states, has in its own table, and what the specs say."""
     rows = []
     for total in answer.totals:
         computed = str(total.computed) + (f" to {total.computed + total.unknown}" if total.unknown else "")
@@ -71,7 +69,8 @@ def _cells(answer: Survey) -> Iterator[tuple[StudyRow, Any]]:
             yield one, cell
 
 
-def _differing(answer: Survey) -> Section:
+def differing_cells(answer: Survey) -> Section:
+    """The cells of the study that differ from the specs, each with its reason."""
     rows = [row(one.name, cell.column, f"{cell.stated}: {cell.reason}") for one, cell in _cells(answer)]
     below = [f"{one.name}: {one.note}" for one in answer.rows if one.note]
     rounded = ((one, cell) for one in answer.rows for cell in one.cells if cell.status == "rounded")
@@ -110,31 +109,6 @@ def bare(answer: Survey) -> str:
     return "".join(f"{total.id} {total.computed}\n" for total in answer.totals)
 
 
-def document(answer: Survey) -> str:
-    """A page that stands alone: plots with their tables, then the study row by row."""
-    parts = [f'{patterns()}<h2>Adoption by year</h2>\n<div class="plots">\n']
-    parts += [_figure(one) for one in answer.adoption]
-    parts.append(f"</div>\n<h2>{escape(answer.study['title'])}</h2>\n")
-    tables = (_totals(answer), _differing(answer), _missing(answer))
-    parts += [section_html(section._replace(sub=True)) for section in tables if section.rows]
-    parts.append(_all_rows(answer))
-    first, *lines = head(answer)
-    return html_document("What transformers chose, year by year", [first, *lines], "".join(parts), STYLE)
-
-
-def _figure(one: Adoption) -> str:
-    values, name = few(one), TITLES[one.choice]
-    finding = f"{name}: {leading_choice(one)}"
-    rows = [row(value, *(str(n) if n else "·" for n in counts)) for value, counts in values.items()]
-    rows.append(row(Cell("designs", "dim"), *(str(n) for n in one.designs)))
-    twin = grid(f"{name}, designs by year", ("", *one.years), rows, "l" + "r" * len(one.years))
-    return (
-        f"<figure><h3>{escape(name)}</h3>{stacked_bars(finding, one.years, one.designs, values)}{key(list(values))}"
-        f"<figcaption>{escape(finding)}</figcaption>"
-        f"<details><summary>Numbers: {escape(name)}, designs by year</summary>{twin}</details></figure>\n"
-    )
-
-
 def leading_choice(one: Adoption) -> str:
     """The finding: what leads, since when, and by how much in the last year with several designs."""
     years = [i for i, n in enumerate(one.designs) if n]
@@ -151,17 +125,3 @@ def leading_choice(one: Adoption) -> str:
     if since <= last:
         return f"{share}, the most frequent choice of every year since {one.years[since]}"
     return share
-
-
-def _all_rows(answer: Survey) -> str:
-    columns = answer.study["columns"]
-    listed = []
-    for one in answer.rows:
-        cells = [one.cell(column) for column in columns]
-        listed.append(row(one.name, *(_both(cell.stated, cell.computed, cell.status) for cell in cells)))
-    title = f"All {len(answer.rows)} rows: as printed, and from the specs where they differ"
-    return f"<h3>{escape(title)}</h3>\n{grid(title, ('model', *columns), listed)}"
-
-
-def _both(stated: str, computed: str | None, status: str) -> str:
-    return stated if status in ("same", "no spec") or computed is None else f"{stated} → {computed}"
