@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from pathlib import Path
 
 import pytest
 
@@ -65,3 +66,13 @@ def test_a_table_that_is_none_is_refused_with_its_line() -> None:
     for text, said in (("a,b\n", "lacks the column"), (head + "h100-sxm,a,spot,free,,,,\n", "line 2")):
         with pytest.raises(SpecError, match=said):
             parse_table(text, "prices.csv")
+
+
+def test_a_table_of_the_user_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`hardware/prices.csv` below the working folder is used instead of archsim's own."""
+    (tmp_path / "hardware").mkdir()
+    head = "device,provider,terms,usd_per_device_hour,region,as_of,source,notes\n"
+    (tmp_path / "hardware" / "prices.csv").write_text(head + "h100-sxm,me,on-demand,0.5,,2026-11,bill,\n")
+    monkeypatch.chdir(tmp_path)
+    assert [price.provider for price in price_table()] == ["me"]
+    assert choose_price("me", load_hardware("h100-sxm")).price.usd_per_device_hour == 0.5
