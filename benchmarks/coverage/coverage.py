@@ -12,9 +12,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -30,6 +31,15 @@ from archsim.importers.hf.describe import from_config
 from archsim.spec.load import model_from
 from archsim.spec.model import Model
 
+LONGEST = 240
+"""Seconds that a trace may take."""
+
+
+def too_long(*_: object) -> None:
+    """Ends a trace."""
+    raise TimeoutError(f"longer than {LONGEST} s")
+
+
 OUT = Path(__file__).parents[2] / "reports" / "coverage.md"
 
 
@@ -42,8 +52,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUT)
     args = parser.parse_args()
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+    signal.signal(signal.SIGALRM, too_long)
     types = args.only or model_types()
-    rows = [row_of_type(name, not args.no_trace) for name in types]
+    rows = []
+    for name in types:
+        rows.append(row_of_type(name, not args.no_trace))
+        print(f"{len(rows)}/{len(types)} {name}: {rows[-1].verdict}", file=sys.stderr, flush=True)
     released = [row_of_file(path) for folder in args.configs for path in config_files(folder)]
     for row in [*rows, *released] if args.only else released:
         print(row)
@@ -103,6 +117,7 @@ def trace(config: JsonMapping) -> tuple[int | None, str]:
     from archsim.tracing.build import from_transformers
     from archsim.tracing.trace import trace as traced
 
+    signal.alarm(LONGEST)
     try:
         module = from_transformers(config)
         traced(module)  # refuses what does not account for every parameter
@@ -110,6 +125,8 @@ def trace(config: JsonMapping) -> tuple[int | None, str]:
         return None, str(error).splitlines()[0]
     except Exception as error:
         return None, f"{type(error).__name__}: {error}"[:150]
+    finally:
+        signal.alarm(0)
     return sum(p.numel() for p in module.net.parameters()), ""
 
 
@@ -122,11 +139,6 @@ def config_files(folder: Path) -> Iterator[Path]:
             continue
         if isinstance(held, dict) and "model_type" in held:
             yield path
-
-
-def total(rows: Iterable[Row]) -> int:
-    """Rows that an importer or a trace counts as the class does."""
-    return sum(row.counted for row in rows)
 
 
 if __name__ == "__main__":

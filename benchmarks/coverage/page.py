@@ -17,6 +17,14 @@ VERDICTS = {
 }
 
 
+EXPLAINED = {
+    "qwen2_5_omni": "its class holds a talker and a vocoder besides, which are no part of what archsim counts",
+    "stepfun-ai--Step-3.7-Flash_config": "the class takes its default vocabulary, 81 rows fewer than the file's",
+    "stepfun-ai--Step-3.7-Flash-FP8_config": "the same",
+}
+"""Why a count is not that of the class."""
+
+
 def page(rows: Sequence[Row], released: Sequence[Row]) -> str:
     """The whole page."""
     import torch
@@ -46,7 +54,7 @@ def summary(rows: Sequence[Row]) -> list[str]:
     lines += [f"| of the others, counted by a trace (`--via transformers`) | {by_trace} |"] if by_trace else []
     lines += [f"| all | {len(rows)} |", ""]
     different = [row for row in rows if row.verdict == "different"]
-    lines += [f"- `{r.name}`: {r.counted_by_importer:,}, the class has {r.known:,}" for r in different]
+    lines += [f"- `{r.name}`: {r.counted_by_importer:,}, the class has {r.known:,}{why(r)}" for r in different]
     return [*lines, ""] if different else lines
 
 
@@ -55,9 +63,14 @@ def towers(rows: Sequence[Row]) -> list[str]:
     held = [row for row in rows if row.towers is not None]
     if not held:
         return []
-    wrong = [f"`{row.name}`" for row in held if not row.towers and row.verdict == "equal"]
+    wrong = [f"`{row.name}`{why(row)}" for row in held if not row.towers and row.verdict == "equal"]
     text = f"{len(held)} of them have encoders of images or sounds; {sum(bool(r.towers) for r in held)} sums with all "
     return [text + "encoders are those of the class" + (f", not {', '.join(wrong)}." if wrong else "."), ""]
+
+
+def why(row: Row) -> str:
+    """The explanation of a difference, where there is one."""
+    return f" ({EXPLAINED[row.name]})" if row.name in EXPLAINED else ""
 
 
 def refusals(rows: Sequence[Row]) -> list[str]:
