@@ -11,7 +11,6 @@ from archsim.base.json_types import JsonObject
 from archsim.base.progress import counted
 from archsim.engines.names import DEFAULT_ENGINE
 from archsim.predict.estimate import Estimate, estimate
-from archsim.predict.what_fits import narrower_formats
 from archsim.render.html.markup import name_of
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
@@ -139,9 +138,3 @@ def label(e: Estimate, several: tuple[bool, bool, bool]) -> str:
     words += [f"{count}{e.hardware.id}"] if several[1] or not several[0] or count else []
     words += [e.formats.name] if several[2] else []
     return name_of(" · ".join(words), LABEL + 30)
-
-
-def narrower(base: Estimate) -> list[str]:
-    """Two formats of the engine that are clearly narrower than the weights are now: the widest and the narrowest."""
-    found = narrower_formats(base)
-    return [found[0], found[-1]] if len(found) > 1 else found
