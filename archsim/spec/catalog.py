@@ -385,7 +385,7 @@ def _package_data() -> Path:
 
 def is_built_in(path: str | os.PathLike[str]) -> bool:
     """Whether a file belongs to the catalog that archsim brings along."""
-    return _package_data() in Path(path).parents
+    return _package_data() in Path(os.path.abspath(path)).parents
 
 
 def _built_in_roots(top: str) -> list[tuple[Path, str]]:

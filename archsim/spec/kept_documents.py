@@ -113,6 +113,8 @@ def _class(spelled: str) -> type[BaseModel]:
 
 
 def _path(name: str) -> Path:
+    """One file for each installation, so that two of different versions do not write over one another's."""
+    name = f"{os.path.dirname(__file__)} {name}"
     return cache_folder() / f"document-{zlib.crc32(name.encode()):08x}{zlib.adler32(name.encode()):08x}.json"
 
 
