@@ -27,14 +27,20 @@ def connect(app: Dash, choices: Choices, answers: Answers) -> None:
         Output("cards", "children"), Output("drawings", "children"), Output("exports", "children"),
         Input("request", "data"), prevent_initial_call=True,
     )  # fmt: skip
-    def answer(request: JsonObject) -> tuple[object, ...]:
-        return answer_request(request, choices, answers)
+    def answer(request: object) -> tuple[object, ...]:
+        return answer_request(_mapping(request), choices, answers)
 
     runs = LoadRuns(answers)
 
     @app.callback(Output("load-panel", "children"), Input("load-request", "data"), prevent_initial_call=True)
-    def under_load(request: JsonObject) -> Component | None:
-        return load_panel(parse_state(str(request.get("query", "")), choices, answers.uploads)[0], runs)
+    def under_load(request: object) -> Component | None:
+        query = str(_mapping(request).get("query", ""))
+        return load_panel(parse_state(query, choices, answers.uploads)[0], runs)
+
+
+def _mapping(request: object) -> JsonObject:
+    """What a browser sent, where it is what page.js sends."""
+    return request if isinstance(request, dict) else {}
 
 
 def answer_request(request: JsonObject, choices: Choices, answers: Answers) -> tuple[object, ...]:
@@ -55,11 +61,13 @@ def answer_request(request: JsonObject, choices: Choices, answers: Answers) -> t
 
 def _charts(request: JsonObject, shown: Update, answers: Answers) -> JsonObject:
     """The charts that are wanted, by place; None for a place that stays empty."""
-    wide, wanted = request.get("width"), request.get("charts", CHARTS)
+    wide, wanted = request.get("width"), request.get("charts")
     width = wide if isinstance(wide, int) and 200 <= wide <= 4000 else WIDTH
     made = charts(shown.answers, answers)
     found: JsonObject = dict.fromkeys(key for key in CHARTS if key not in made)
-    return found | {key: drawn(made[key](), _theme(request), width) for key in made if key in wanted}
+    return found | {
+        key: drawn(made[key](), _theme(request), width) for key in made if not isinstance(wanted, list) or key in wanted
+    }
 
 
 def _theme(request: JsonObject) -> Theme:

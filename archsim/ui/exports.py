@@ -12,14 +12,14 @@ from dash.development.base_component import Component
 from flask import Flask, Response, request
 
 from archsim import api
-from archsim.base.errors import ArchsimError
+from archsim.base.errors import ArchsimError, UnknownName, UsageError
 from archsim.spec.catalog import resolve
 from archsim.spec.loader import content
 from archsim.ui.answers import Answer, Answers, command_of
 from archsim.ui.cards import LETTERS
 from archsim.ui.choices import Choices
 from archsim.ui.parts import with_attributes
-from archsim.ui.state import MOST, State, parse_state
+from archsim.ui.state import State, parse_state
 
 FILES = ("estimate.json", "model.yaml", "report.html", "drawing.svg")
 """What can be fetched, each with the query of the page; the first two of a candidate by its number."""
@@ -59,17 +59,25 @@ def connect_exports(server: Flask, choices: Choices, answers: Answers) -> None:
     """Give out files: each is made of the query alone."""
 
     def state() -> State:
-        return parse_state(request.query_string.decode("ascii", "replace"), choices, answers.uploads)[0]
+        """What the link says. Raises UsageError for one that says something else than the page would show."""
+        found, findings = parse_state(request.query_string.decode("ascii", "replace"), choices, answers.uploads)
+        if findings:
+            raise UsageError("; ".join(findings))
+        return found
 
     @server.get("/candidate/<int:number>/<name>")
     def candidate_file(number: int, name: str) -> Response:
-        found = state().candidates
-        if not 1 <= number <= min(len(found), MOST) or name not in FILES[:2]:
-            return Response("no such file\n", 404, mimetype="text/plain")
-        answer = answers.answer(found[number - 1], state().load)
+        if name not in FILES[:2]:
+            return _refused("no such file", 404)
         make = estimate_json if name == "estimate.json" else model_yaml
         kind = "application/json" if name == "estimate.json" else "text/yaml"
-        return _given(lambda: make(answer, answers), kind, safe_name(name))
+        return _given(lambda: make(chosen(number), answers), kind, safe_name(name))
+
+    def chosen(number: int) -> Answer:
+        found = state()
+        if not 1 <= number <= len(found.candidates):
+            raise UnknownName(f"the link has no candidate {number}")
+        return answers.answer(found.candidates[number - 1], found.load)
 
     @server.get("/report.html")
     def report() -> Response:
@@ -80,10 +88,16 @@ def _given(make: Callable[[], str], kind: str, name: str) -> Response:
     """A file to save, or what is wrong as text."""
     try:
         text = make()
+    except UnknownName as error:
+        return _refused(str(error), 404)
     except ArchsimError as error:
-        return Response(f"{error}\n", 422, mimetype="text/plain")
+        return _refused(str(error), 422)
     headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{url_quote(name)}"}
     return Response(text, mimetype=kind, headers=headers)
+
+
+def _refused(text: str, code: int) -> Response:
+    return Response(text + "\n", code, mimetype="text/plain")
 
 
 def estimate_json(answer: Answer, _answers: Answers) -> str:

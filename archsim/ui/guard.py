@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import time
+import traceback
 from collections import OrderedDict
 from threading import BoundedSemaphore, Lock
 from urllib.parse import urlsplit
 
 from dash import Dash
 from flask import Flask, Response, request
+from werkzeug.exceptions import HTTPException
 
 LARGEST_REQUEST = 64 * 2**10
 """Bytes of a request at most, uploads aside."""
@@ -46,6 +49,7 @@ def guard(app: Dash, *, public: bool, hosts: tuple[str, ...] = ()) -> None:
     server.config["MAX_CONTENT_LENGTH"] = None
     known = LOCAL_NAMES | {host.lower() for host in hosts}
     _check_request(server, known if not public or hosts else frozenset())
+    _say_defects(server)
     if public:
         _limit(server)
     policy = policy_of(app)
@@ -94,6 +98,18 @@ def _check_request(server: Flask, known: frozenset[str]) -> None:
         if request.path != UPLOAD and (request.content_length or 0) > LARGEST_REQUEST:
             return _refusal(413, f"more than {LARGEST_REQUEST:,} bytes")
         return None
+
+
+def _say_defects(server: Flask) -> None:
+    """What a request breaks is answered in a line, without a traceback; `ARCHSIM_DEBUG=1` prints that."""
+
+    @server.errorhandler(Exception)
+    def failed(error: Exception) -> Response | HTTPException:
+        if isinstance(error, HTTPException):
+            return error
+        if os.environ.get("ARCHSIM_DEBUG") == "1":
+            traceback.print_exception(error)
+        return _refusal(500, f"internal error: {type(error).__name__}")
 
 
 def _is_own_page(origin: str | None, known: frozenset[str]) -> bool:

@@ -145,6 +145,28 @@ def test_the_page_is_served_to_this_machine_alone() -> None:
     assert "unsafe-eval" not in policy and "default-src 'none'" in policy
 
 
+def test_requests_that_make_no_sense_are_answered_in_a_line(capfd) -> None:
+    """By whoever sends them: no traceback, and nothing of the server's files."""
+    pytest.importorskip("dash")
+    from archsim.ui.callbacks import answer_request
+    from archsim.ui.server import Site, make_app
+
+    client = make_app(Site()).server.test_client()
+    for body in (b"", b"[]", b"{}", b"null", b"{" * 999, b'{"output": "x"}', b'{"output": "..url.search.."}'):
+        sent = {"data": body, "content_type": "application/json", "base_url": "http://localhost"}
+        found = client.post("/_dash-update-component", **sent)
+        assert found.status_code >= 400 and len(found.data) < 300, body
+    for path in ("/_dash-component-suites/dash/../../../etc/passwd", "/_dash-component-suites/os/path.py",
+                 "/assets/../server.py", "/assets/%2e%2e/server.py", "/etc/passwd"):  # fmt: skip
+        found = client.get(path, base_url="http://localhost")
+        assert found.status_code >= 400 and len(found.data) < 300, path
+    for odd in ({}, {"query": 5}, {"charts": 5}, {"charts": [[1]]}, {"width": "x"}, {"theme": {}}, {"rest": [1]}):
+        assert answer_request(odd, KNOWN, Answers(Uploads()))[0]["query"] == State().query()
+    bad = client.get("/candidate/1/model.yaml?model=no-such", base_url="http://localhost")
+    assert bad.status_code == 422 and "no model named" in bad.text
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_a_public_page_has_limits() -> None:
     """A visitor who asks too often is told to wait; a page that is called by a name is called by no other."""
     pytest.importorskip("dash")
