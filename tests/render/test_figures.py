@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from archsim import api
+from archsim.base.errors import UsageError
 from archsim.render.figures import bars, curves, roofline, theme
 from archsim.render.figures.chart import Chart
 
@@ -104,3 +110,47 @@ def test_names_from_outside_are_text(charts: list[Chart]) -> None:
 def test_a_front_is_what_no_other_beats() -> None:
     """From the fastest for a user on, each gives more of a device."""
     assert curves.front([(1, 9), (2, 5), (2, 4), (3, 5), (3, 5), (4, 1)]) == [(4, 1), (3, 5), (1, 9)]
+
+
+# ---------------------------------------------------------------------- who imports plotly, and what a browser draws
+@pytest.mark.slow
+@pytest.mark.parametrize("words", ["estimate gpt2-small --hw t4", "count gpt2-small", "fit gpt2-small --hw t4"])
+def test_plotly_is_not_imported_by_answers_in_text(words: str) -> None:
+    """Charts and pages cost nothing where none is made."""
+    code = (
+        "import sys\nfrom archsim.cli.main import run\n"
+        f"sys.argv = ['archsim', *{words.split()!r}]\n"
+        "try:\n    run()\nexcept SystemExit:\n    pass\n"
+        "print([name for name in ('plotly', 'jinja2') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.rstrip().endswith("[]")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
+def test_a_browser_draws_every_chart_and_says_nothing(tmp_path: Path) -> None:
+    """Opened from disk, offline, no script fails, the policy refuses nothing, and every chart is there."""
+    path = tmp_path / "r.html"
+    api.report("llama3.2-1b", "h100").write(path)
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
+               "--disable-background-networking", "--disable-component-update", "--enable-logging=stderr",
+               f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", path.as_uri()]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0 and not re.findall(r"CONSOLE.*", done.stderr)
+    charts = path.read_text("utf-8").count('class="chart"')
+    assert charts >= 8 and done.stdout.count('class="chart js-plotly-plot"') == charts
+
+
+def test_answers_have_figures(cases: list[bars.Case]) -> None:
+    """The first chart, one by its name, and a word where there is none."""
+    answer = cases[0].estimate
+    assert "Decode" in answer.figure().layout.title.text
+    assert answer.figure("memory", theme="dark").layout.paper_bgcolor == theme.DARK["paper"]
+    with pytest.raises(UsageError, match="no chart of Estimate is named 'x'"):
+        answer.figure("x")
+    with pytest.raises(UsageError, match="no theme"):
+        answer.figure(theme="blue")
+    with pytest.raises(UsageError, match="has no chart"):
+        api.count("gpt2-small").figure()
+    assert api.sweep("gpt2-small", "t4", batch="1,8").figure().layout.title.text
