@@ -40,6 +40,7 @@ from archsim.serving.front import NO_FRONT_END, FrontEnd, FrontQueue
 from archsim.serving.gang import Gang, GangSeconds, RankStep, slowest
 from archsim.serving.load import Arrivals, Requests
 from archsim.serving.micro_batches import MicroBatches
+from archsim.serving.pipeline import Pipeline, StageScheduler
 from archsim.serving.policy import Policy
 from archsim.serving.prefix_cache import CACHES
 from archsim.serving.random_numbers import Stream
@@ -223,10 +224,10 @@ class ServedEngine:
         routers = [fleet.routing.router(requests, stream) for stream in (draws, self.draws_of(draws))]
         records = pool_records(record)
 
-        def prefill(part: RunRecord, inbox: Arriving) -> Replica | Gang:
+        def prefill(part: RunRecord, inbox: Arriving) -> Replica | Gang | Pipeline:
             return self.replica(first, requests, part, inbox, partial(PrefillScheduler, whole=whole))
 
-        def decode(part: RunRecord, inbox: Arriving) -> Replica | Gang:
+        def decode(part: RunRecord, inbox: Arriving) -> Replica | Gang | Pipeline:
             return replace(second.server, front=NO_FRONT_END).replica(then, requests, part, inbox, DecodeScheduler)
 
         pools = (Pool(records[0], prefill, routers[0], self.shortest_s(first)),
@@ -238,11 +239,15 @@ class ServedEngine:
     def replica(
         self, times: StepTimes, requests: Requests, record: RunRecord, arrivals: Arriving,
         scheduler: SchedulerOf = Scheduler,
-    ) -> Replica | Gang:  # fmt: skip
+    ) -> Replica | Gang | Pipeline:  # fmt: skip
         """One replica with its front end, that takes what arrives of some requests."""
         entry = arrivals if self.front.nothing else FrontQueue(arrivals, self.front, record)
         if self.micro_batch:
-            times = MicroBatches(times, self.micro_batch)
+            times = MicroBatches(times, self.micro_batch, self.plan.pp)
+        if self.plan.pp > 1 and self.policy.in_flight != "one":
+            split = self.policy.in_flight == "split"
+            stages = StageScheduler.batches(self.policy, self.cache(requests), record, self.plan.pp, split=split)
+            return Pipeline(stages, times, entry)
         ranks = [scheduler(self.policy, self.cache(requests), record) for _ in range(self.plan.dp)]
         return Replica(ranks[0], times, entry) if len(ranks) == 1 else Gang(ranks, gang_seconds(times), entry)
 
@@ -273,7 +278,8 @@ class ServedEngine:
 
     def usual_steps(self, running: float, prompt: int, answer: int) -> UsualStep:
         """A step in which so many requests decode, beside a prompt (cut to a step)."""
-        batch, ranks, new = max(1, round(running / self.plan.dp)), self.plan.dp, self.tokens_of_decode
+        ranks, new = self.plan.dp, self.tokens_of_decode
+        batch = max(1, round(running / ranks / (self.plan.pp if self.policy.in_flight != "one" else 1)))
         beside = min(batch, self.policy.max_seqs - 1, (self.policy.budget - 1) // new)  # the prompt is one as well
         context, chunk = prompt + max(1, answer // 2), max(1, min(prompt, self.policy.budget - beside * new))
         decode, first = Step.decode(batch * ranks, context), Step.prefill(ranks, chunk)
@@ -390,7 +396,7 @@ def serve(model: Model, hardware: Hardware, request: ServerRequest, load: Worklo
             f"{int(memory.length):,} tokens",
             hints=("`archsim fit` says what would make it fit",),
         )
-    _check_plan(chosen.plan)
+    _check_plan(chosen.plan, request)
     store = request.store or default_store()
     overheads = overheads_of(engine.name, engine.version, measured=store.engines, document=engine.rules)
     pricer = StepPricer.of(model, hardware, formats, overheads, chosen.plan, graphs=memory.graphs, store=store)
@@ -429,13 +435,20 @@ def _drafter(
     return StepPricer.of(model, hardware, formats, overheads._replace(host=NO_HOST), plan, store=store)
 
 
-def _check_plan(plan: Plan) -> None:
-    """Raises UsageError for pipelines, several batches of which are in flight."""
-    if plan.pp > 1:
-        raise UsageError(
-            f"a server of {plan.pp} pipeline stages is not simulated yet",
-            hints=("`--tp` for the devices of a replica; `archsim estimate --concurrency` for the steady state",),
-        )
+def _check_plan(plan: Plan, request: ServerRequest) -> None:
+    """Raises UsageError for what is not simulated over the stages of a pipeline."""
+    if plan.pp == 1:
+        return
+    others = {
+        "data-parallel ranks": plan.dp > 1, "drafts": request.drafting is not None,
+        "pools for prompts and answers": request.fleet.decode_replicas > 0,
+    }  # fmt: skip
+    for name, asked in others.items():
+        if asked:
+            raise UsageError(
+                f"{name} over {plan.pp} pipeline stages are not simulated",
+                hints=("`--tp` for the devices of a replica, without `--pp`",),
+            )
 
 
 def captured_of(tensors: EngineTensors, policy: Policy, plan: Plan) -> Captured:
@@ -493,7 +506,7 @@ def batching_policy(
         chunked=chunked, longest_chunk=longest, room=batching.room, watermark=batching.watermark,
         expected=ExpectedAnswers(**ratio.model_dump()) if ratio else ExpectedAnswers(),
         gives_way=batching.gives_way, requeue=batching.requeue,
-        admit_after_preemption=batching.admit_after_preemption, ahead=batching.ahead,
+        admit_after_preemption=batching.admit_after_preemption, ahead=batching.ahead, in_flight=batching.in_flight,
     )  # fmt: skip
 
 

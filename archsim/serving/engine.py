@@ -57,6 +57,11 @@ class Replica:
         """The one."""
         return (self.scheduler,)
 
+    @property
+    def since_s(self) -> float:
+        """As of `Engine`: steps are run to their ends."""
+        return self.now_s
+
     def idle_until(self, to_s: float) -> None:
         """Nothing could run up to a time: it goes on from there."""
         if self.now_s < to_s:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from math import inf
+from math import inf, nextafter
 from typing import Protocol
 
 from archsim.base.errors import UsageError
@@ -88,6 +88,11 @@ class Engine(Protocol):
     def arrivals(self) -> Arriving: ...
     @property
     def schedulers(self) -> Sequence[Scheduler]: ...
+    @property
+    def since_s(self) -> float:
+        """When the oldest step that is under way began; `now_s` where none is."""
+        ...
+
     def run(self, until_s: float = inf) -> None: ...
     def idle_until(self, to_s: float) -> None: ...
 
@@ -189,7 +194,8 @@ class Pool:
         engine = member.engine
         sign_s = max(engine.arrivals.next_s, engine.now_s) + self.shortest_s
         if engine.now_s >= until_s and (steps := member.steps_to_end()):
-            sign_s = min(sign_s, engine.now_s + steps * self.shortest_s)
+            end_s = engine.since_s + steps * self.shortest_s
+            sign_s = min(sign_s, max(end_s, nextafter(engine.now_s, inf)))
         return sign_s
 
     def choose(self, request: int) -> Member:

@@ -54,6 +54,11 @@ class Gang:
         """Of all ranks."""
         return self.ranks
 
+    @property
+    def since_s(self) -> float:
+        """As of `Engine`: steps are run to their ends."""
+        return self.now_s
+
     def idle_until(self, to_s: float) -> None:
         """As of `Replica`."""
         if self.now_s < to_s:

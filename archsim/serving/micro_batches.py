@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,27 +14,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MicroBatches:
-    """Times of steps whose tokens run `size` at a time (llama.cpp's `--ubatch-size`)."""
+    """Times of steps whose tokens run `size` at a time (llama.cpp's `--ubatch-size`). stages: of a pipeline, which
+    work on several micro-batches of a step at the same time.
+    """
 
     times: StepTimes
     size: int
+    stages: int = 1
 
     def seconds(self, decodes: int, context: int, chunks: Sequence[Chunk]) -> float:
-        """As of `StepTimes`: the sum over the micro-batches."""
+        """As of `StepTimes`: the sum over the micro-batches; stages idle while the first comes and the last goes."""
         if decodes + sum([new for new, _ in chunks]) <= self.size:
             return self.times.seconds(decodes, context, chunks)
-        total, own, left = 0.0, list[Chunk](), self.size
+        times = [self.times.seconds(*part) for part in self._parts(decodes, context, chunks)]
+        return (sum(times) + (self.stages - 1) * max(times)) / self.stages
+
+    def _parts(
+        self, decodes: int, context: int, chunks: Sequence[Chunk]
+    ) -> Iterator[tuple[int, int, Sequence[Chunk]]]:  # fmt: skip
+        """The micro-batches of a step."""
+        own, left = list[Chunk](), self.size
         while decodes > self.size:
             part = context * self.size // decodes
-            total += self.times.seconds(self.size, part, ())
+            yield self.size, part, ()
             decodes, context = decodes - self.size, context - part
         left -= decodes
         for new, past in chunks:
             while new:
                 if not left:
-                    total += self.times.seconds(decodes, context, own)
+                    yield decodes, context, own
                     decodes, context, own, left = 0, 0, [], self.size
                 now = min(new, left)
                 own.append((now, past))
                 new, past, left = new - now, past + now, left - now
-        return total + (self.times.seconds(decodes, context, own) if decodes or own else 0.0)
+        if decodes or own:
+            yield decodes, context, own

@@ -25,7 +25,7 @@ class Policy:
     watermark: share of the blocks that an admission leaves free. gives_way: for a block, the request admitted last, or
     that with the fewest tokens of its answer; requeue: at which end of the queue it waits. admit_after_preemption:
     whether a step in which requests gave way admits others. ahead: steps that are scheduled while the one before them
-    runs.
+    runs. in_flight: of a pipeline, whether its batches share `max_seqs`, each has a part, or there is only one.
     """
 
     max_seqs: int
@@ -41,6 +41,7 @@ class Policy:
     requeue: Literal["head", "tail"] = "head"
     admit_after_preemption: bool = False
     ahead: int = 0
+    in_flight: Literal["shared", "split", "one"] = "shared"
 
     def __post_init__(self) -> None:
         for name in ("max_seqs", "budget"):

@@ -216,9 +216,9 @@ class Scheduler:
     def _admit(self, budget: int) -> None:
         """Requests that wait, in order, until one has no room."""
         policy, waiting, running, cache = self.policy, self.waiting, self.running, self.cache
-        longest = policy.longest_chunk
+        longest, most = policy.longest_chunk, self._most_running()
         while waiting:
-            if len(running) >= policy.max_seqs or budget <= 0:
+            if len(running) >= most or budget <= 0:
                 self.blocked = "sequences" if budget > 0 else "tokens"
                 return
             request = waiting[0]
@@ -238,6 +238,10 @@ class Scheduler:
             self._count_start(request, hit)
             self._compute(request, hit, new, tokens)
             budget -= new
+
+    def _most_running(self) -> int:
+        """Requests that run at most."""
+        return self.policy.max_seqs
 
     def _tokens(self, request: int) -> int:
         """Tokens to cache before a request that does not decode makes its next one: prompt, and answer so far."""
@@ -317,7 +321,7 @@ class Scheduler:
             self._due.remove(request)
             self._leave(request)
             return
-        held = self._drop_prompt(request) if request in self._computed else self._drop_decode(request)
+        held = self._owner(request)._drop(request)
         self._admission.leave(request)
         if self.policy.requeue == "head":
             self.waiting.appendleft(request)
@@ -326,6 +330,21 @@ class Scheduler:
         self.record.preemptions[request] += 1
         self.record.recomputed_tokens += held
         self.blocked = ""
+
+    def _owner(self, request: int) -> Scheduler:
+        """Who schedules a request that runs."""
+        return self
+
+    def _drop(self, request: int) -> int:
+        """Forget the cache of a request: tokens to compute again."""
+        if request in self._computed:
+            return self._drop_prompt(request)
+        if request in self._joined:
+            return self._drop_decode(request)
+        self._full.remove(request)  # its prompt is under way
+        tokens = self._tokens(request)
+        self.cache.give_way(request, tokens, tokens)
+        return tokens
 
     def _drop_prompt(self, request: int) -> int:
         """Forget a partial prompt: tokens to compute again."""

@@ -291,8 +291,9 @@ class Batching(EngineSection):
     others (`expected`). gives_way: for a block, the request admitted last, or that with the fewest tokens of its
     answer; it computes its cache again, after waiting at an end of the queue (requeue). watermark: share of the blocks
     that an admission leaves free. admit_after_preemption: whether a step in which requests gave way admits others.
-    ahead: 1 where a step is scheduled while the one before it runs. prefix: of the prefix cache; nothing where there is
-    none.
+    ahead: 1 where a step is scheduled while the one before it runs. in_flight: of a pipeline: as many batches as
+    stages, which share the limit of requests or split it, or only one batch. prefix: of the prefix cache; nothing where
+    there is none.
     """
 
     first: Literal["running", "prompts"] = "running"
@@ -308,6 +309,7 @@ class Batching(EngineSection):
     watermark: float = Field(default=0.0, ge=0, lt=1)
     admit_after_preemption: bool = False
     ahead: Literal[0, 1] = 0
+    in_flight: Literal["shared", "split", "one"] = "shared"
     prefix: PrefixCaching | None = None
 
 

@@ -28,6 +28,24 @@ def test_one_request_alone_takes_the_price_of_its_steps() -> None:
     assert mean_of(found, "queue_s") == 0.0
 
 
+def test_one_request_alone_takes_as_long_through_a_pipeline_as_its_steps() -> None:
+    """All stages, one after another; drafts are refused over them."""
+    options: dict[str, Any] = {
+        "input_len": 512,
+        "output_len": 16,
+        "replications": 1,
+        "warmup": 0,
+        "expected_only": True,
+    }
+    found = archsim.simulate(*SMALL, devices=2, pp=2, rate=0.1, requests=20, **options)
+    price = found.server.pricer.price
+    gaps = [float(price(Step.decode(1, 512 + i)).expected_s) for i in range(1, 16)]
+    assert isclose(mean_of(found, "ttft_s"), float(price(Step.prefill(1, 512)).expected_s), rel_tol=2e-3)
+    assert isclose(mean_of(found, "tpot_s"), sum(gaps) / len(gaps), rel_tol=1e-3)
+    with pytest.raises(UsageError, match="drafts over 2 pipeline stages"):
+        archsim.simulate(*SMALL, devices=2, pp=2, rate=1, requests=20, speculative="ngram:2", acceptance="0.5")
+
+
 def mean_of(found: Simulation, metric: str) -> float:
     """The mean of a metric, which is there."""
     value = found.observed.latencies[metric]["mean"]
