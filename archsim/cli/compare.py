@@ -9,6 +9,7 @@ import typer
 from archsim.cli import options as o
 from archsim.cli import output
 from archsim.cli.option_sets import cost
+from archsim.cli.option_sets import load
 from archsim.cli.option_sets import pair as p
 from archsim.cli.option_sets import sweep as s
 from archsim.cli.option_sets.charts import Plotly, PlotlyJs
@@ -37,6 +38,14 @@ def compare(
     capex: cost.Capex = None,
     years: cost.Years = None,
     host_share: cost.HostShare = None,
+    rate: load.Rates = None,
+    concurrency: load.Concurrencies = None,
+    slo: load.Slo = None,
+    find: load.Find = None,
+    length_spread: load.Spread = None,
+    requests: load.Requests = None,
+    replications: load.Replications = None,
+    jobs: load.Jobs = None,
     set_: p.ChangesOfOthers = None,
     svg: p.Svg = None,
     theme: o.Themed = o.Theme.auto,
@@ -49,10 +58,13 @@ def compare(
     """Which is better, by how much, where the difference comes from, and with what confidence.
 
     Models are crossed with devices; the first of each is the baseline. Every number may be a range:
-    each workload is compared for itself, degrees such as --tp 1,2 are candidates of their own.
+    each workload is compared for itself, degrees such as --tp 1,2 are candidates of their own. With --rate,
+    --concurrency or --slo the servers are simulated under load; with --slo alone, which of them holds more requests in
+    flight.
     """
     from archsim import api
     from archsim.base.errors import UsageError
+    from archsim.cli.loads import asks_for_loads, compare_loads, refuse_unless_loads
 
     if hw is None:
         raise UsageError(
@@ -68,6 +80,14 @@ def compare(
         "utilization": utilization,
     }  # fmt: skip
     changes = tuple(set_ or ())
+    loads = {
+        "find": None if find is None else find.value, "rate": rate, "concurrency": concurrency, "slo": slo,
+        "length_spread": length_spread, "requests": requests, "replications": replications, "jobs": jobs,
+    }  # fmt: skip
+    if asks_for_loads(loads):
+        compare_loads(list(models), hw, {**asked, **loads}, p.PageLayout.json if json else format, no_color)
+        return
+    refuse_unless_loads(loads)
     answer = api.compare(models, hw, **asked)
     from archsim.render.pages import compare as pages
     from archsim.render.pages.compare import charts, rows

@@ -23,7 +23,7 @@ OF_THE_CATALOG = frozenset({"devices", "max_model_len", "engine", "weights", "kv
 def print_catalog(names: Sequence[str], params: JsonObject) -> None:
     """What a device, or several, holds of the catalog."""
     from archsim import api
-    from archsim.cli.sweep import Progress
+    from archsim.cli.progress_line import Progress
     from archsim.render.pages import fits as fits_page
 
     defaults = {"batch": 1, "input_len": 2048, "output_len": 256, "n_cpu_moe": 0, "max_loras": 0, "max_lora_rank": 16}

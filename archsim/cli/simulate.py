@@ -12,8 +12,8 @@ from archsim.base.errors import UsageError
 from archsim.cli import fit_options as f
 from archsim.cli import options as o
 from archsim.cli import output
-from archsim.cli import simulate_options as s
 from archsim.cli.option_sets import cost as c
+from archsim.cli.option_sets import simulate as s
 from archsim.cli.option_sets import sweep as several
 from archsim.cli.option_sets.charts import Plotly, PlotlyJs
 from archsim.cli.simulate_study import ASKED, is_study, print_study

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsim.base.errors import UsageError
 from archsim.cli import options as o
 from archsim.cli import output
-from archsim.cli.sweep import Progress
+from archsim.cli.progress_line import Progress
 
 if TYPE_CHECKING:
     from archsim.base.json_types import JsonObject
@@ -34,7 +34,6 @@ def print_study(model: str, hw: str, options: Mapping[str, object], params: Json
     from archsim.render.pages import study as page
     from archsim.render.study_file import open_study
     from archsim.sweeps.scenarios import COLUMNS
-    from archsim.sweeps.study import study
 
     scenarios = _scenarios(model, hw, options, params)
     file = None
@@ -42,27 +41,37 @@ def print_study(model: str, hw: str, options: Mapping[str, object], params: Json
         file = open_study(Path(params["out"]), COLUMNS, resume=params["resume"], force=params["force"])
     left = [one for one in scenarios if file is None or one.key not in file.keys]
     rows: list[JsonObject] = []
-    shown, done = Progress(len(left), "scenarios") if len(left) > 1 else None, 0
-    for some in study(left, jobs=params["jobs"] or 1, ray=params["ray"]):
-        done += len(some)
+    for some in run_rows(left, params["jobs"] or 1, params["ray"]):
         if file is None:
             rows += some
         else:
             file.add(some)
-        if shown is not None:
-            shown(done)
-    if shown is not None:
-        shown.end()
     if file is not None:
         before = len(scenarios) - len(left)
         there = f", {before:,} were there" if before else ""
-        sys.stderr.write(f"{done:,} scenarios in {params['out']}{there}\n")
+        sys.stderr.write(f"{len(left):,} scenarios in {params['out']}{there}\n")
         return
     layout = o.Layout.json if params["json"] else params["format"]
     output.emit_answer(
         layout, params["no_color"], lambda: {"schema": "archsim.study/1", "rows": rows}, lambda: page.page(rows),
         rows=lambda: rows,
     )  # fmt: skip
+
+
+def run_rows(scenarios: Sequence[Scenario], jobs: int = 1, ray: str | None = None) -> Iterator[list[JsonObject]]:
+    """The rows of scenarios as they come, with a line of progress."""
+    from archsim.sweeps.study import study
+
+    shown, done = Progress(len(scenarios), "scenarios") if len(scenarios) > 1 else None, 0
+    try:
+        for some in study(scenarios, jobs=jobs, ray=ray):
+            done += len(some)
+            yield list(some)
+            if shown is not None:
+                shown(done)
+    finally:
+        if shown is not None:
+            shown.end()
 
 
 def _scenarios(model: str, hw: str, options: Mapping[str, object], params: JsonObject) -> list[Scenario]:
@@ -83,12 +92,12 @@ def _scenarios(model: str, hw: str, options: Mapping[str, object], params: JsonO
         if params[name]:
             if options.get(single) is not None:
                 raise UsageError(f"`--{name}` is several values of `--{single}`: give one of the two")
-            axes[single] = _numbers(params[name], name)
+            axes[single] = numbers(params[name], name)
     devices = [name.strip() for name in hw.split(",") if name.strip()]
     return crossed([model], devices, axes, options)
 
 
-def _numbers(text: str, name: str) -> Sequence[float]:
+def numbers(text: str, name: str) -> Sequence[float]:
     """Whole numbers as ranges, or decimals with commas between."""
     from archsim.base.ranges import parse_range
 

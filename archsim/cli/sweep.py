@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 from archsim.cli import options as o
 from archsim.cli import output
 from archsim.cli.option_sets import cost as c
+from archsim.cli.option_sets import load
 from archsim.cli.option_sets import pair as p
 from archsim.cli.option_sets import sweep as s
 from archsim.cli.option_sets.charts import Plotly, PlotlyJs
+from archsim.cli.progress_line import Progress
 
 if TYPE_CHECKING:
     from archsim.base.options import SweepOptions
@@ -20,10 +22,8 @@ if TYPE_CHECKING:
     from archsim.render.html.sweep_charts import Curves
     from archsim.render.pages.sweep import Asked, Best
     from archsim.sweeps.sweep import Sweep
-import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -43,6 +43,14 @@ def sweep(
     kv_cache_dtype: s.KvDtypes = None,
     engine: s.Engines = o.DEFAULT_ENGINE,
     set_: o.Changes = None,
+    rate: load.Rates = None,
+    concurrency: load.Concurrencies = None,
+    slo: load.Slo = None,
+    find: load.Find = None,
+    length_spread: load.Spread = None,
+    requests: load.Requests = None,
+    replications: load.Replications = None,
+    jobs: load.Jobs = None,
     where: s.Where = None,
     pareto: s.Pareto = None,
     columns: s.Columns = None,
@@ -59,9 +67,11 @@ def sweep(
     """How it scales: models, devices and formats crossed, over ranges of workloads; Pareto sets.
 
     Each row equals `archsim estimate` at that point. With --out all points go to a file, written as they are computed;
-    without it a page of the best ones is printed. Ctrl-C keeps what is complete.
+    without it a page of the best ones is printed. Ctrl-C keeps what is complete. With --rate, --concurrency or --slo
+    each point is simulated under load, as by `archsim simulate`.
     """
     from archsim import api
+    from archsim.cli.loads import asks_for_loads, print_loads, refuse_unless_loads
 
     asked: SweepOptions = {
         "devices": devices, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "batch": batch, "input_len": input_len,
@@ -69,6 +79,15 @@ def sweep(
         "where": where, "pareto": pareto, "columns": columns, "price": price, "utilization": utilization,
         "set": tuple(set_ or ()),
     }  # fmt: skip
+    loads = {
+        "find": None if find is None else find.value, "rate": rate, "concurrency": concurrency, "slo": slo,
+        "length_spread": length_spread, "requests": requests, "replications": replications, "jobs": jobs,
+    }  # fmt: skip
+    if asks_for_loads(loads):
+        view = {"out": out, "force": force, "json": json, "format": format, "no_color": no_color}
+        print_loads(list(models), hw, {**asked, **loads, "plot": plot}, view)
+        return
+    refuse_unless_loads(loads)
     layout = p.PageLayout.json if json else format
     swept = api.sweep(list(models), hw, **asked)
     output.warn(swept.notes)
@@ -206,40 +225,6 @@ class _Picture:
             from archsim.render.figures.plotlyjs import write_page
 
             write_page(self.path, self.html(points), self.source, force=self.force)
-
-
-QUIET_S = 0.5
-"""Seconds before anything is shown."""
-
-BETWEEN_S = 0.2
-"""Seconds between two lines."""
-
-
-class Progress:
-    """One line that is written over, only on a terminal and only once the work takes a while."""
-
-    def __init__(self, total: int, noun: str) -> None:
-        self.total, self.noun = total, noun
-        self.start = self.last = time.monotonic()
-        self.shown = False
-        self.wanted = sys.stderr.isatty() and not os.environ.get("ARCHSIM_NO_PROGRESS")
-
-    def __call__(self, done: int) -> None:
-        """Say how much is done."""
-        now = time.monotonic()
-        if not self.wanted or now - self.start < QUIET_S or now - self.last < BETWEEN_S:
-            return
-        self.last, self.shown = now, True
-        left = (now - self.start) * (self.total - done) / max(done, 1)
-        share = 100 * done / self.total
-        sys.stderr.write(f"\r\x1b[K{done:,} of {self.total:,} {self.noun}  {share:.0f} %  {left:.0f} s left")
-        sys.stderr.flush()
-
-    def end(self) -> None:
-        """Take the line away."""
-        if self.shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
 
 
 class Interrupt:

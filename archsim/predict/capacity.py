@@ -41,15 +41,24 @@ def simulated(
     for name in ("rate", "concurrency"):
         if load.get(name) is not None:
             raise UsageError(f"leave out `--{name}`: `--find {what}` answers with the load")
-    how = simulation.run_request(run)
+    how, offered = simulation.run_request(run), load_to_find(load, what)
+    usual = usual_request(offered.requests(how.seed, 0))
+    return at_largest(pools.serve_fleet(model, hardware, simulation.server_request(server), usual), offered, how, what)
+
+
+def load_to_find(load: LoadOptions, what: Quantity) -> OfferedLoad:
+    """The load whose size will be found. Raises UsageError."""
     if load.get("trace") is None:
-        load = cast(LoadOptions, {**load, what: 1})
-    elif what != "rate":
+        return offered_load(**cast(LoadOptions, {**load, what: 1}))
+    if what != "rate":
         raise UsageError("a trace says when requests arrive: `--find rate` finds how much faster it may run")
-    offered = offered_load(**load)
+    return offered_load(**load)
+
+
+def at_largest(served: ServedEngine, offered: OfferedLoad, how: RunRequest, what: Quantity) -> Simulation:
+    """The answer of a server at the largest load that holds. Raises AnswerNo where none does."""
     requests = offered.requests(how.seed, 0)
     usual = usual_request(requests)
-    served = pools.serve_fleet(model, hardware, simulation.server_request(server), usual)
     prompt, answer = int(usual.input_len), int(usual.output_len)
     times = served.times(longest_request(requests))
     runs = Runs(served, how, times, _usual_steps(served, prompt, answer))

@@ -18,6 +18,7 @@ from archsim.base.errors import ArchsimError, UsageError
 from archsim.base.json_types import JsonObject
 from archsim.base.options import LoadOptions, RunArguments, ServerArguments
 from archsim.importers.opening import open_model
+from archsim.predict.capacity import at_largest, load_to_find
 from archsim.predict.pools import serve_fleet
 from archsim.predict.served_engine import ServedEngine, usual_request
 from archsim.predict.simulation import Simulation, run_request, server_request, simulate_on
@@ -28,7 +29,7 @@ from archsim.spec.parallelism import Plan
 
 LOAD = frozenset(LoadOptions.__annotations__)
 SERVER = frozenset(ServerArguments.__annotations__) - {"store"}
-RUN = frozenset(RunArguments.__annotations__) - {"find"}
+RUN = frozenset(RunArguments.__annotations__)
 METRICS = ("ttft_s", "tpot_s", "itl_s", "e2e_s", "queue_s")
 STATISTICS = ("mean", "p50", "p90", "p99")
 RATES = ("requests_per_s", "output_tokens_per_s", "total_tokens_per_s", "output_tokens_per_s_per_device")
@@ -38,13 +39,17 @@ COLUMNS = (
     *(f"{metric}_{statistic}" for metric in METRICS for statistic in STATISTICS),
     *(f"{metric}_mean_{end}" for metric in ("ttft_s", "tpot_s") for end in ("low", "high")), *RATES,
     "running", "waiting", "kv_occupancy", "preemptions", "prefix_hit_share", "stationary", "limited_by",
-    "slo_attained", "goodput_requests_per_s", "slo_met", "evidence", "error",
+    "slo_attained", "goodput_requests_per_s", "slo_met",
+    *(f"largest_{what}{end}" for what in ("rate_per_s", "concurrency") for end in ("", "_low", "_high")),
+    "binding", "evidence", "error",
 )  # fmt: skip
-"""Columns of a row. options: those of the scenario, as JSON. error: why there is no answer."""
+"""Columns of a row. options: those of the scenario, as JSON. largest: load that meets the service level, where it was
+asked for, and what binds there; the other figures are then of this load. error: why there is no answer."""
 
 TEXT = frozenset(
-    {"key", "model", "hw", "engine", "version", "weights", "kv_cache", "options", "limited_by", "evidence", "error"}
-)
+    {"key", "model", "hw", "engine", "version", "weights", "kv_cache", "options", "limited_by", "binding", "evidence",
+     "error"}
+)  # fmt: skip
 TRUTH = frozenset({"stationary", "slo_met"})
 WHOLE = frozenset({"devices", "tp", "pp", "ep", "dp", "offered_concurrency", "requests", "seed"})
 """Columns of words, of yes or no, and of whole numbers; all others are numbers, None where one does not exist."""
@@ -69,6 +74,8 @@ class Scenario(NamedTuple):
         unknown = sorted(given.keys() - LOAD - SERVER - RUN)
         if unknown:
             raise UsageError(f"no option of `simulate` is called {unknown[0]!r}")
+        if given.get("find") not in (None, "rate", "concurrency"):
+            raise UsageError(f"a scenario finds a rate or a concurrency, not {given['find']!r}")
         return cls(model, hw, json.dumps(given, sort_keys=True))
 
     @property
@@ -174,9 +181,12 @@ class Servers:
         named = {"key": scenario.key, "model": scenario.model, "hw": scenario.hw, "options": scenario.options}
         try:
             asked = scenario.asked
-            load = offered_load(**cast(LoadOptions, {n: v for n, v in asked.items() if n in LOAD}))
+            given = cast(LoadOptions, {n: v for n, v in asked.items() if n in LOAD})
             how = run_request(cast(RunArguments, {n: v for n, v in asked.items() if n in RUN}))
-            answer = simulate_on(self.of(scenario, load, how.seed), load, how)
+            what = asked.get("find")
+            load = offered_load(**given) if what is None else load_to_find(given, what)
+            served = self.of(scenario, load, how.seed)
+            answer = simulate_on(served, load, how) if what is None else at_largest(served, load, how, what)
         except ArchsimError as error:
             return {**empty, **named, "error": error.message}
         return {**empty, **named, **figures(answer)}
@@ -206,5 +216,14 @@ def figures(answer: Simulation) -> JsonObject:
         "kv_occupancy": state["kv_occupancy"]["mean"],
         **{n: state[n] for n in ("preemptions", "prefix_hit_share", "stationary", "limited_by")},
         "slo_attained": value(slo.get("attained")), "slo_met": slo.get("met"),
-        "goodput_requests_per_s": value(slo.get("goodput_requests_per_s")), "evidence": data["evidence"],
+        "goodput_requests_per_s": value(slo.get("goodput_requests_per_s")), **_largest(data["found"] or {}),
+        "evidence": data["evidence"], "error": None,
     }  # fmt: skip
+
+
+def _largest(found: JsonObject) -> JsonObject:
+    """The largest load that was found, and what binds there."""
+    return {
+        f"largest_{what}{'_' * bool(end)}{end}": (found.get(what) or {}).get(end or "value")
+        for what in ("rate_per_s", "concurrency") for end in ("", "low", "high")
+    } | {"binding": found.get("binding")}  # fmt: skip

@@ -20,6 +20,9 @@ from archsim.base.errors import UsageError
 from archsim.base.expression import SCALARS, Evaluator, Operations
 from archsim.sweeps.columns import Column, column
 
+ColumnOf = Callable[[str], Column]
+"""The column of a name. Raises UsageError for a name that no column has."""
+
 LONGEST = 2000
 """Characters of a condition at most."""
 
@@ -36,25 +39,26 @@ class Condition:
     text: str
     tree: ast.expr
     columns: tuple[Column, ...]
+    column: ColumnOf = column
 
     @classmethod
-    def of(cls, text: str) -> Condition:
-        """The condition that a text states. Raises UsageError for what is no condition."""
+    def of(cls, text: str, column: ColumnOf = column) -> Condition:
+        """The condition that a text states over columns. Raises UsageError for what is no condition."""
         if len(text) > LONGEST:
             raise UsageError(f"a condition has at most {LONGEST} characters, not {len(text):,}")
         try:
             tree = ast.parse(text.strip(), mode="eval").body
-            columns = tuple(dict.fromkeys(_check(tree, text)))
+            columns = tuple(dict.fromkeys(_Check(text, column).columns(tree)))
         except (SyntaxError, ValueError, MemoryError, RecursionError):
             raise _refusal(text, "that is no expression" + ASSIGNED * bool(SINGLE.search(text))) from None
-        if _kind(tree) != "truth":
+        if _Check(text, column).kind(tree) != "truth":
             raise _refusal(text, "it says nothing that is true or false")
-        return cls(text, tree, columns)
+        return cls(text, tree, columns, column)
 
     def __call__(self, values: Mapping[str, Any]) -> Any:
         """Where the condition holds: an array over the block, or one truth."""
-        given = {name: values[column(name).name] for name in self.names}
-        numbers = {n: np.nan if v is None and column(n).kind != "text" else v for n, v in given.items()}
+        given = {name: values[self.column(name).name] for name in self.names}
+        numbers = {n: np.nan if v is None and self.column(n).kind != "text" else v for n, v in given.items()}
         with np.errstate(all="ignore"):
             return Evaluator(numbers, ARRAYS, deepest=LONGEST).value(self.tree)
 
@@ -69,7 +73,7 @@ class Condition:
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Compare):
                 sides = [part for side in (node.left, *node.comparators) for part in _members(side)]
-                named = [column(part.id) for part in sides if isinstance(part, ast.Name)]
+                named = [self.column(part.id) for part in sides if isinstance(part, ast.Name)]
                 texts = [part.value for part in sides if isinstance(part, ast.Constant)]
                 yield from ((c, text) for c in named for text in texts if isinstance(text, str))
 
@@ -83,59 +87,65 @@ def _refusal(text: str, why: str) -> UsageError:
     return UsageError(f"`--where` {quote(text)}: {why}", hints=hints)
 
 
-def _check(node: ast.expr, text: str) -> list[Column]:
-    """The columns that a tree speaks of; refuses every node and every mixture of kinds that has no meaning here."""
-    match node:
-        case ast.Name(id=name):
-            return [column(name)]
-        case ast.Constant(value=bool() | int() | float() | str()):
-            return []
-        case ast.BoolOp(values=parts) if all(_kind(part) == "truth" for part in parts):
-            return [c for part in parts for c in _check(part, text)]
-        case ast.UnaryOp(op=ast.Not(), operand=inner) if _kind(inner) == "truth":
-            return _check(inner, text)
-        case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=inner) if _kind(inner) == "number":
-            return _check(inner, text)
-        case ast.BinOp(left=a, op=op, right=b) if type(op) in ARRAYS and _kind(a) == _kind(b) == "number":
-            return _check(a, text) + _check(b, text)
-        case ast.Compare(left=a, ops=ops, comparators=others):
-            return _check_comparison([a, *others], ops, text)
-    raise _refusal(text, f"`{ast.unparse(node)}` is not understood")
-
-
 COMPARED = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
 
 
-def _check_comparison(sides: list[ast.expr], ops: list[ast.cmpop], text: str) -> list[Column]:
-    found = _check(sides[0], text)
-    for left, op, right in zip(sides, ops, sides[1:], strict=False):
-        listed = isinstance(op, (ast.In, ast.NotIn)) and isinstance(right, (ast.Tuple, ast.List))
-        members = right.elts if listed else [right]  # type: ignore[attr-defined]
-        ordered = isinstance(op, (ast.Lt, ast.LtE, ast.Gt, ast.GtE))
-        for member in members:
-            kinds = {_kind(left), _kind(member)}
-            if (
-                isinstance(left, (ast.Tuple, ast.List))
-                or len(kinds) > 1
-                or (ordered and kinds != {"number"})
-                or not (listed or type(op) in COMPARED)
-            ):
-                raise _refusal(text, f"`{ast.unparse(left)}` and `{ast.unparse(right)}` do not compare so")
-            found += _check(member, text)
-    return found
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """Finds the columns of a condition, and refuses every node and every mixture of kinds that has no meaning here."""
 
+    text: str
+    column: ColumnOf
 
-def _kind(node: ast.expr) -> str:
-    """truth, number or text."""
-    if isinstance(node, ast.Name):
-        kind = column(node.id).kind
-        return "number" if kind == "whole" else kind
-    if isinstance(node, ast.Constant):
-        return {bool: "truth", str: "text"}.get(type(node.value), "number")
-    truth = isinstance(node, (ast.BoolOp, ast.Compare)) or (
-        isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
-    )
-    return "truth" if truth else "number"
+    def columns(self, node: ast.expr) -> list[Column]:
+        """The columns that a tree speaks of."""
+        kind, columns = self.kind, self.columns
+        match node:
+            case ast.Name(id=name):
+                return [self.column(name)]
+            case ast.Constant(value=bool() | int() | float() | str()):
+                return []
+            case ast.BoolOp(values=parts) if all(kind(part) == "truth" for part in parts):
+                return [c for part in parts for c in columns(part)]
+            case ast.UnaryOp(op=ast.Not(), operand=inner) if kind(inner) == "truth":
+                return columns(inner)
+            case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=inner) if kind(inner) == "number":
+                return columns(inner)
+            case ast.BinOp(left=a, op=op, right=b) if type(op) in ARRAYS and kind(a) == kind(b) == "number":
+                return columns(a) + columns(b)
+            case ast.Compare(left=a, ops=ops, comparators=others):
+                return self._compared([a, *others], ops)
+        raise _refusal(self.text, f"`{ast.unparse(node)}` is not understood")
+
+    def _compared(self, sides: list[ast.expr], ops: list[ast.cmpop]) -> list[Column]:
+        found = self.columns(sides[0])
+        for left, op, right in zip(sides, ops, sides[1:], strict=False):
+            listed = isinstance(op, (ast.In, ast.NotIn)) and isinstance(right, (ast.Tuple, ast.List))
+            members = right.elts if listed else [right]  # type: ignore[attr-defined]
+            ordered = isinstance(op, (ast.Lt, ast.LtE, ast.Gt, ast.GtE))
+            for member in members:
+                kinds = {self.kind(left), self.kind(member)}
+                if (
+                    isinstance(left, (ast.Tuple, ast.List))
+                    or len(kinds) > 1
+                    or (ordered and kinds != {"number"})
+                    or not (listed or type(op) in COMPARED)
+                ):
+                    raise _refusal(self.text, f"`{ast.unparse(left)}` and `{ast.unparse(right)}` do not compare so")
+                found += self.columns(member)
+        return found
+
+    def kind(self, node: ast.expr) -> str:
+        """truth, number or text."""
+        if isinstance(node, ast.Name):
+            kind = self.column(node.id).kind
+            return "number" if kind == "whole" else kind
+        if isinstance(node, ast.Constant):
+            return {bool: "truth", str: "text"}.get(type(node.value), "number")
+        truth = isinstance(node, (ast.BoolOp, ast.Compare)) or (
+            isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
+        )
+        return "truth" if truth else "number"
 
 
 def _exists(value: object) -> Any:
