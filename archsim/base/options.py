@@ -219,6 +219,7 @@ class ServerArguments(PlanArguments, Calibrations, total=False):
     speculative: str | None  # "ngram:K", "mtp:K", "eagle:K" or "draft:MODEL,K"
     acceptance: str | float | None  # of drafts: "0.7", "0.8,0.6,0.5", tokens a step ("2.4") or "FILE.csv:COLUMN"
     exact: bool  # False: price every step instead of looking it up
+    front_end: str | None  # "none", "measured", or "MS[,US]": of a request and a prompt token, before the engine
     replicas: int | str | None  # 1; of the server; with find="replicas" the most that are tried
     router: str  # "round-robin"; random, least-requests, least-tokens, two-choices, prefix[:W], session
     disaggregate: str | None  # "P:D": replicas for prompts and for answers

@@ -62,6 +62,7 @@ def simulate(
     prefix_cache: s.PrefixCache = None,
     speculative: s.Speculative = None,
     acceptance: s.Acceptance = None,
+    front_end: s.FrontEnd = None,
     replicas: s.Replicas = None,
     router: s.Router = None,
     router_delay: s.RouterDelay = None,

@@ -26,6 +26,7 @@ PARTS = ("engine", "weights", "kv_cache_dtype", "router", "disaggregate", "repli
 def is_study(hw: str, params: Mapping[str, object]) -> bool:
     """Whether more than one scenario, or where rows go, is asked for."""
     several = any("," in str(params.get(name) or "") for name in PARTS) or "," in hw
+    several = several or ("-" in str(params.get("replicas") or "") and params.get("find") is None)
     return several or any(params.get(name) for name in ASKED)
 
 
@@ -76,6 +77,7 @@ def run_rows(scenarios: Sequence[Scenario], jobs: int = 1, ray: str | None = Non
 
 def _scenarios(model: str, hw: str, options: Mapping[str, object], params: JsonObject) -> list[Scenario]:
     from archsim.base.input_file import read_input
+    from archsim.base.ranges import parse_range
     from archsim.sweeps.scenarios import crossed, parse_scenarios
 
     if params["scenarios"]:
@@ -85,7 +87,9 @@ def _scenarios(model: str, hw: str, options: Mapping[str, object], params: JsonO
     axes: dict[str, Sequence[object]] = {}
     for name in PARTS:
         given = str(options.get(name) or "")
-        values = [value.strip() for value in given.split(",") if value.strip()]
+        values: Sequence[object] = [value.strip() for value in given.split(",") if value.strip()]
+        if name == "replicas" and given:
+            values = parse_range(given, name)
         if len(values) > 1:
             axes[name] = values
     for name, single in (("rates", "rate"), ("concurrencies", "concurrency")):

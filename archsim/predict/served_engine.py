@@ -22,6 +22,7 @@ from archsim.importers.opening import open_model
 from archsim.memory.engine_memory import DEFAULT_SEQS, DeviceMemory, EngineMemoryModel, EngineTensors, Settings
 from archsim.memory.engine_rules import limits_of
 from archsim.memory.plan_search import ChosenPlan, PlanSearch
+from archsim.predict.front_end import front_end_of
 from archsim.serving.acceptance import AcceptedDrafts, Drafting
 from archsim.serving.autoscaling import ScaledFleet
 from archsim.serving.cache import BlockCache, Cache
@@ -92,7 +93,8 @@ class ServerRequest:
     """What `simulate` is asked with beside the load, in the options' words. kv_tokens: of one replica's cache, in place
     of the memory plan's. chunked_prefill: on, off, or tokens of a prompt in one step at most. prefix_cache:
     on, off, or warm: on, and from the start with what several prompts begin with; None: as the engine has it. exact:
-    price every step. drafting: speculative decoding. fleet: how many of it there are.
+    price every step. front_end: the work before the engine (see `front_end.py`). drafting: speculative decoding. fleet:
+    how many of it there are.
     pools: where prompts and answers are computed apart.
     """
 
@@ -109,6 +111,7 @@ class ServerRequest:
     chunked_prefill: str | None = None
     prefix_cache: str | None = None
     exact: bool = False
+    front_end: str | None = None
     drafting: Drafting | None = None
     store: Store | None = None
     fleet: FleetPlan = ALONE
@@ -406,7 +409,7 @@ def serve(model: Model, hardware: Hardware, request: ServerRequest, load: Worklo
         model=model, hardware=hardware, plan=chosen.plan, formats=formats, engine=engine, policy=policy,
         memory=chosen.memory, kv_tokens=tokens, block=tensors.paging.block, pricer=pricer, exact=request.exact,
         prefix=prefix_use(tensors, request.prefix_cache) if found is not None else "off",
-        drafting=request.drafting,
+        drafting=request.drafting, front=front_end_of(request.front_end, engine.name, overheads, store),
         drafter=_drafter(request, hardware, overheads, chosen.plan, engine, store),
         captured=captured_of(tensors, policy, chosen.plan), fleet=request.fleet,
         micro_batch=tensors.tokens if tensors.rules.scheduler.batching.batch_tokens else 0,  # type: ignore[union-attr]

@@ -32,6 +32,7 @@ from archsim.predict.served_engine import (
 from archsim.serving.acceptance import Drafting, parse_drafting
 from archsim.serving.autoscaling import parse_autoscale
 from archsim.serving.fleet import FleetPlan
+from archsim.serving.front import FrontEnd
 from archsim.serving.interval import Interval
 from archsim.serving.load import Requests
 from archsim.serving.observation import Observation, observe
@@ -188,6 +189,9 @@ class Simulation(Tabular):
                     "room": policy.room, "watermark": policy.watermark, "ahead": policy.ahead, "block_size": s.block,
                     "prefix_cache": s.prefix,
                 },
+                "front_end": None if s.front.nothing else {
+                    "request_s": s.front.request_s, "token_s": s.front.token_s, "workers": s.front.workers,
+                },
                 "speculative": None if s.drafting is None else {
                     "method": s.drafting.method, "drafts": s.drafting.drafts, "model": s.drafting.model or None,
                     "accepted": list(s.drafting.accepted),
@@ -263,7 +267,7 @@ def server_request(asked: ServerArguments) -> ServerRequest:
         dp=asked.get("dp"), weights=asked.get("weights"), kv_cache_dtype=asked.get("kv_cache_dtype"),
         engine=asked.get("engine", DEFAULT_ENGINE), settings=settings, kv_tokens=asked.get("kv_tokens"),
         chunked_prefill=None if chunked is None else str(chunked),
-        prefix_cache=asked.get("prefix_cache"), exact=asked.get("exact", False),
+        prefix_cache=asked.get("prefix_cache"), exact=asked.get("exact", False), front_end=asked.get("front_end"),
         drafting=parse_drafting(asked.get("speculative"), asked.get("acceptance")),
         store=asked.get("store"), fleet=fleet_plan(asked), pools=pools_of(asked),
     )  # fmt: skip
@@ -419,9 +423,19 @@ def assumed(server: ServedEngine, load: OfferedLoad) -> list[Note]:
     return [
         Note("A23", steps),
         Note("A37", cache_of(server, load)),
-        Note("A38", "no network, no tokenizer: TTFT is that of the engine"),
+        Note("A38", front_in_words(server.front)),
         *([] if server.drafting is None else [Note("A47", drafts_of(server.drafting))]),
     ]  # fmt: skip
+
+
+def front_in_words(front: FrontEnd) -> str:
+    """What requests pass before the engine."""
+    if front.nothing:
+        return "no network, no tokenizer: TTFT is that of the engine"
+    return (
+        f"{1e3 * front.request_s:.3g} ms of each request and {1e6 * front.token_s:.3g} µs of each token of its prompt "
+        f"pass before the engine, {front.workers} requests at a time"
+    )
 
 
 def drafts_of(drafting: Drafting) -> str:

@@ -65,7 +65,12 @@ class Replica:
     def idle_until(self, to_s: float) -> None:
         """Nothing could run up to a time: it goes on from there."""
         if self.now_s < to_s:
-            self.now_s = self._horizon_s = to_s
+            self._wait(to_s)
+
+    def _wait(self, to_s: float) -> None:
+        """Nothing runs up to a time; requests may wait for room that others outside still take."""
+        self.record.waiting_s += len(self.scheduler.waiting) * (to_s - self.now_s)
+        self.now_s = self._horizon_s = to_s
 
     def run(self, until_s: float = inf) -> None:
         """Steps until all requests have ended, or up to the first one that would start at `until_s` or later."""
@@ -80,7 +85,7 @@ class Replica:
             elif scheduler.release() or self._horizon_s < self.now_s:
                 self._horizon_s = self.now_s
             elif arrivals.next_s < until_s:
-                self.now_s = self._horizon_s = arrivals.next_s
+                self._wait(arrivals.next_s)
             else:
                 return
 

@@ -62,7 +62,12 @@ class Gang:
     def idle_until(self, to_s: float) -> None:
         """As of `Replica`."""
         if self.now_s < to_s:
-            self.now_s = self._horizon_s = to_s
+            self._wait(to_s)
+
+    def _wait(self, to_s: float) -> None:
+        """Nothing runs up to a time; requests may wait for room that others outside still take."""
+        self.record.waiting_s += sum(map(_waiting, self.ranks)) * (to_s - self.now_s)
+        self.now_s = self._horizon_s = to_s
 
     def run(self, until_s: float = inf) -> None:
         """As of `Replica`."""
@@ -75,7 +80,7 @@ class Gang:
             elif sum(rank.release() for rank in self.ranks) or self._horizon_s < self.now_s:
                 self._horizon_s = self.now_s
             elif arrivals.next_s < until_s:
-                self.now_s = self._horizon_s = arrivals.next_s
+                self._wait(arrivals.next_s)
             else:
                 return
 

@@ -351,7 +351,8 @@ class RadixCache(PrefixCache):
     """SGLang's tree of token runs (`srt/mem_cache/radix_cache.py` of 0.5.23), in pages.
 
     As `PrefixCache`, but whole runs are given up at once, and of what two requests compute at the same time one copy
-    stays. What a step computes can be found in that step already, where SGLang enters it at its end.
+    stays. What a step computes can be found in that step already, where SGLang enters it at its end. A request that
+    gives way leaves its prompt in the tree, not what it made since (`release_req` of `schedule_batch.py`).
     """
 
     shares_twice = True
@@ -367,6 +368,11 @@ class RadixCache(PrefixCache):
             if run.above is not None:
                 del run.above.below[run.id]
         self._unknown -= blocks  # what is left of the last run
+
+    def give_way(self, request: int, tokens: int, computed: int) -> None:
+        """As of `Cache`: what the request computed as a prompt can be found again, what it made since cannot."""
+        known = max(self._input_len[request], self._depth.get(request, 0) * self.block)
+        super().give_way(request, tokens, min(computed, known))
 
     def _count_twice(self, blocks: int) -> int:
         """None: they are free at once."""

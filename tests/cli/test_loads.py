@@ -47,6 +47,12 @@ def test_compare_says_which_server_holds_more(archsim: Any, tmp_path: Path) -> N
     assert "requests in flight" in page.splitlines()[0]
 
 
+def test_several_replicas_make_a_study(archsim: Any) -> None:
+    """As a range too."""
+    result = archsim("simulate", "gpt2-small", "--hw", "t4", "--rate", "20", "--replicas", "1-3+1", *BASE, "--json")
+    assert [row["devices"] for row in json.loads(result.out)["rows"]] == [1, 2, 3]
+
+
 def test_the_better_of_two_and_of_none() -> None:
     """More is better of loads, less of times; intervals that overlap are said to."""
 

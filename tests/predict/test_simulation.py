@@ -46,6 +46,23 @@ def test_one_request_alone_takes_as_long_through_a_pipeline_as_its_steps() -> No
         archsim.simulate(*SMALL, devices=2, pp=2, rate=1, requests=20, speculative="ngram:2", acceptance="0.5")
 
 
+def test_the_front_end_comes_before_the_engine() -> None:
+    """As stated, or as runs under load say of the engine; the time of the engine stays."""
+    options: dict[str, Any] = {"rate": 0.1, "requests": 20, "input_len": 500, "output_len": 4, "replications": 1,
+                               "warmup": 0}  # fmt: skip
+    alone, stated = archsim.simulate(*SMALL, **options), archsim.simulate(*SMALL, front_end="20,10", **options)
+    assert isclose(mean_of(stated, "ttft_s"), mean_of(alone, "ttft_s") + 0.025)
+    assert isclose(mean_of(stated, "ttft_engine_s"), mean_of(alone, "ttft_s"))
+    measured = archsim.simulate("llama3.1-8b", "h100", engine="vllm", front_end="measured", **options)
+    front = measured.to_dict()["engine"]["front_end"]  # type: ignore[index,call-overload]
+    longer = mean_of(measured, "ttft_s") - mean_of(measured, "ttft_engine_s")
+    assert front["request_s"] > 0 and isclose(longer, front["request_s"] + 500 * front["token_s"])
+    assert alone.to_dict()["engine"]["front_end"] is None  # type: ignore[index,call-overload]
+    for wrong in ("fast", "-1", "1,2,3", "nan"):
+        with pytest.raises(UsageError, match="--front-end"):
+            archsim.simulate(*SMALL, front_end=wrong, **options)
+
+
 def mean_of(found: Simulation, metric: str) -> float:
     """The mean of a metric, which is there."""
     value = found.observed.latencies[metric]["mean"]
@@ -152,6 +169,15 @@ def test_prompts_in_the_cache_are_hit_and_nothing_shared_is_as_without() -> None
 
 
 @pytest.mark.slow
+def test_sglang_finds_prompts_in_its_tree() -> None:
+    """By default; `off` computes them all."""
+    options: dict[str, Any] = {"rate": 5.0, "requests": 100, "input_len": 50, "shared_prefix": 200, "output_len": 8,
+                               "replications": 1, "engine": "sglang"}  # fmt: skip
+    shares = [archsim.simulate("llama3.1-8b", "h100", prefix_cache=way, **options).state["prefix_hit_share"]
+              for way in (None, "off")]  # fmt: skip
+    assert 0.75 < shares[0] < 0.8 and shares[1] == 0  # type: ignore[operator]
+
+
 def test_drafts_cost_their_verification_and_save_what_is_accepted() -> None:
     """The same draws for a seed; acceptance 0 is slower than no drafts, 1 makes 4 tokens a step."""
     load: dict[str, Any] = {"rate": 5.0, "requests": 40, "input_len": 64, "output_len": 41, "replications": 1}

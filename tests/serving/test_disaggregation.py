@@ -104,6 +104,13 @@ def test_nothing_is_lost_between_the_pools(
             assert record.last_s[i] > record.first_s[i] + fleet.transfer_s[i]
     spans = sum(b - a for a, b in zip(record.first_s, record.last_s, strict=True))
     assert isclose(record.gaps.total_s + record.warmup_gaps.total_s, spans, rel_tol=1e-9, abs_tol=1e-6)
+    in_first, in_second = (sum(part.running_s + part.waiting_s for part in record.parts if part.name == name)
+                           for name in ("prefill", "decode"))  # fmt: skip
+    prompts = sum(first - ready for first, ready in zip(record.first_s, record.ready_s, strict=True))
+    assert isclose(in_first, prompts, rel_tol=1e-9, abs_tol=1e-6)  # Little's law
+    there = sum(record.last_s[i] - record.first_s[i] - fleet.transfer_s[i] for i in range(len(record))
+                if record.output_len[i] > 1)  # fmt: skip
+    assert in_second <= there + sum(max(0.0, time) for time in fleet.transfer_s) + 1e-6
 
 
 def test_one_request_prefills_travels_and_decodes() -> None:

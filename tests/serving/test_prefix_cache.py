@@ -231,6 +231,17 @@ def test_a_full_cache_keeps_the_most_common_runs_when_it_is_warm() -> None:
         assert cache.free == cache.total
 
 
+def test_a_request_that_gives_way_finds_its_prompt_in_a_tree() -> None:
+    """And with blocks by hash what it made since as well: 40 tokens of a prompt and 16 of its answer."""
+    for kind, found in ((PrefixCache, 56), (RadixCache, 40)):
+        cache = kind(400, 8, [40])
+        assert cache.admit(0, 0, 40)
+        cache.store(0, 40)
+        cache.take(2)
+        cache.give_way(0, 56, 56)
+        assert cache.free == cache.total and cache.prefix(0, 57) == found
+
+
 def test_a_tree_gives_up_whole_runs_and_keeps_one_copy() -> None:
     """Blocks are reused one by one from the end of a run; a tree frees the run. Two requests that compute the same
     prompt at the same time hold it twice, or once.

@@ -105,7 +105,9 @@ PrefixCache = Annotated[
 Replicas = Annotated[
     str | None,
     typer.Option(
-        "--replicas", metavar="N|RANGE", help="Replicas of the server; with --find replicas the most that are tried."
+        "--replicas",
+        metavar="N|RANGE",
+        help="Replicas of the server, several make a study; with --find replicas the most that are tried.",
     ),
 ]
 Router = Annotated[
@@ -149,6 +151,13 @@ Acceptance = Annotated[
     typer.Option(
         "--acceptance", metavar="A",
         help="Of drafts: a probability (0.7), shares by position (0.8,0.6,0.5), tokens a step (2.4), FILE.csv:COLUMN.",
+    ),
+]  # fmt: skip
+FrontEnd = Annotated[
+    str | None,
+    typer.Option(
+        "--front-end", metavar="none|measured|MS[,US]",
+        help="Work before the engine: none (default), as runs under load say, or ms a request and us a prompt token.",
     ),
 ]  # fmt: skip
 Slo = Annotated[

@@ -1,0 +1,37 @@
+"""The work in front of an engine, as `simulate` is asked for it: as measured of runs under load, or as stated."""
+
+from __future__ import annotations
+
+from math import isfinite
+
+from archsim.base.diagnostics import quote
+from archsim.base.errors import UsageError
+from archsim.engines.overhead import EngineOverheads, FrontWork, front_work_of
+from archsim.serving.front import NO_FRONT_END, FrontEnd
+from archsim.timing.calibration import Store
+
+
+def front_end_of(asked: str | None, engine: str, overheads: EngineOverheads, store: Store) -> FrontEnd:
+    """The front end that `--front-end` says: `none`, `measured`, or milliseconds of a request and microseconds of each
+    token of its prompt. Raises UsageError.
+    """
+    text = "none" if asked is None else str(asked).strip().lower()
+    if text == "none":
+        return NO_FRONT_END
+    if text == "measured":
+        return front_end(front_work_of(store.engines.get(engine, {}), overheads.first_token))
+    try:
+        request_ms, token_us = (*map(float, text.split(",")), 0.0)[:2]
+    except ValueError:
+        request_ms = token_us = -1.0
+    if text.count(",") > 1 or not all(0 <= value < 1e6 and isfinite(value) for value in (request_ms, token_us)):
+        raise UsageError(
+            f"`--front-end` is none, measured, or MS[,US]: milliseconds of a request and microseconds of a token, not "
+            f"{quote(text)}"
+        )
+    return front_end(FrontWork(request_ms * 1e-3, token_us * 1e-6))
+
+
+def front_end(work: FrontWork) -> FrontEnd:
+    """What requests pass, as the simulation has it."""
+    return FrontEnd(request_s=work.request_s, token_s=work.token_s, workers=work.workers)
