@@ -84,7 +84,7 @@ def print_loads(models: Sequence[str], hw: str, asked: Mapping[str, object], vie
     from archsim.sweeps.load_columns import holds, load_condition
     from archsim.sweeps.scenarios import COLUMNS
 
-    for name in ("pareto", "columns", "plot"):
+    for name in ("pareto", "columns", "plot", "price"):
         if asked.get(name) is not None:
             raise UsageError(f"`--{name}` is not of simulated loads")
     if asked.get("set"):
