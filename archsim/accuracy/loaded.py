@@ -15,12 +15,14 @@ from archsim.accuracy.placement import placed_run, require_weights
 from archsim.accuracy.question import Run, engine_of, experts_over, real, text, whole
 from archsim.accuracy.runs import METRICS, RowPrediction, regime
 from archsim.accuracy.serving import validate_points
+from archsim.accuracy.stated_acceptance import StatedAcceptance, TpotMs
 from archsim.accuracy.times import Prediction, RunTimes, Served, compose
 from archsim.accuracy.validation import Validation
 from archsim.base.errors import ArchsimError, UsageError
 from archsim.base.json_types import JsonMapping
 from archsim.base.options import LoadOptions
 from archsim.memory.engine_memory import Settings
+from archsim.serving.acceptance import Drafting
 
 ANSWERED = ("ttft_mean_ms", "ttft_p50_ms", "ttft_p99_ms", "tpot_mean_ms", "tpot_p50_ms", "output_tok_s")
 
@@ -43,25 +45,45 @@ SHORTEST = 0.8
 
 def validate_table(table: Table, times: RunTimes) -> Validation:
     """Every metric of every row predicted or refused with a reason."""
-    servers = LoadedServers(times.store)
+    servers, stated = LoadedServers(times.store), StatedAcceptance(table)
 
     def predict(row: int, asked: JsonMapping, times: RunTimes) -> Iterator[RowPrediction | str]:
-        return predict_rows(row, asked, times, servers)
+        drafting = None if not has_drafts(asked) else drafting_of(row, asked, servers, stated)
+        return predict_rows(row, asked, times, servers, drafting)
 
     return validate_points(table, times, ANSWERED, predict)
 
 
+def has_drafts(row: JsonMapping) -> bool:
+    """Whether a row is of speculative decoding."""
+    return (text(row, "speculative") or "none") != "none"
+
+
+def drafting_of(row: int, asked: JsonMapping, servers: LoadedServers, stated: StatedAcceptance) -> Drafting:
+    """The drafts of a row, accepted as in the row that states it. Raises UsageError for that row."""
+
+    def tpot_ms(asked: JsonMapping) -> TpotMs:
+        run, load, settings = placed_run(run_of_load(asked, drafts=True)), load_of(asked), settings_of(asked)
+        return lambda drafting: servers.expected(run, load, settings, drafting)["tpot_mean_ms"]
+
+    if stated.states(row, asked):
+        raise UsageError("its TPOT says how many drafts are accepted in the rows of its group")
+    return stated.drafting(asked, tpot_ms)
+
+
 def predict_rows(
-    row: int, asked: JsonMapping, times: RunTimes, servers: LoadedServers
+    row: int, asked: JsonMapping, times: RunTimes, servers: LoadedServers, drafting: Drafting | None = None
 ) -> Iterator[RowPrediction | str]:
     """The prediction of each metric, or why there is none. Raises ArchsimError where there is none at all."""
-    run = placed_run(run_of_load(asked))
+    run = placed_run(run_of_load(asked, drafts=drafting is not None))
     require_weights(run)
     notes = run.notes
     try:
-        answers: Mapping[str, Prediction | None] = servers.figures(run, load_of(asked), settings_of(asked))
+        answers: Mapping[str, Prediction | None] = servers.figures(run, load_of(asked), settings_of(asked), drafting)
         why: Mapping[str, str] = {}
     except ArchsimError as error:
+        if drafting is not None:
+            raise
         answers, why = steady_figures(run, asked, times, error.message)
         notes = (*notes, f"by the closed form of the steady state, not simulated: {error.message}")
     for metric in ANSWERED:
@@ -108,13 +130,13 @@ def _rate(state: Served, running: int, answer: int) -> Prediction:
     return compose(lambda first, each: first + (answer - 1) * each, state.ttft, state.tpot).inverse(running * answer)
 
 
-def run_of_load(row: JsonMapping) -> Run:
-    """The server of a row of a table of loaded runs; its mean load as of a steady state, where it is one. Raises
-    UsageError for what is not predicted.
+def run_of_load(row: JsonMapping, *, drafts: bool = False) -> Run:
+    """The server of a row of a table of loaded runs; its mean load as of a steady state, where it is one. drafts: also
+    of rows with speculative decoding. Raises UsageError for what is not predicted.
     """
     if text(row, "disaggregated") == "yes":
         raise UsageError("prefill and decode on devices of their own are not modelled")
-    if (text(row, "speculative") or "none") != "none":
+    if has_drafts(row) and not drafts:
         raise UsageError("speculative decoding is not modelled: how many drafts are accepted is not known")
     isl, osl = (_length(row, name) for name in ("isl", "osl"))
     if not (isl and osl):

@@ -23,6 +23,7 @@ from archsim.predict.served_engine import (
     serve,
     usual_request,
 )  # fmt: skip
+from archsim.serving.acceptance import Drafting
 from archsim.serving.front import FrontEnd
 from archsim.serving.load import Requests
 from archsim.serving.observe import Measured, measure
@@ -102,34 +103,53 @@ class LoadedServers:
     kept: dict[tuple[object, ...], LoadedServer] = field(default_factory=dict)
     answers: dict[tuple[object, ...], Mapping[str, Prediction]] = field(default_factory=dict)
 
-    def figures(self, run: Run, load: LoadOptions, settings: Settings) -> Mapping[str, Prediction]:
-        """What is predicted of a load by metric. run: its server. Raises ArchsimError where it cannot be simulated."""
-        asked = load_key(run, load, settings)
+    def expected(self, run: Run, load: LoadOptions, settings: Settings, drafting: Drafting) -> dict[str, float]:
+        """What is expected of a load by metric, with drafts. Raises as `figures`."""
+        server, requests = self.ready(run, load, settings, drafting)
+        return printed_figures(measure(server.run(requests, self._front(server))))
+
+    def _front(self, server: LoadedServer) -> FrontWork:
+        """What runs under load say of the way to its engine."""
+        own = self.store.engines.get(server.engine.engine.name, {})
+        return front_work_of(own, server.engine.pricer.overheads.first_token)
+
+    def figures(
+        self, run: Run, load: LoadOptions, settings: Settings, drafting: Drafting | None = None
+    ) -> Mapping[str, Prediction]:
+        """What is predicted of a load by metric. run: its server; drafting: of it. Raises ArchsimError where it cannot
+        be simulated.
+        """
+        asked = (*load_key(run, load, settings), drafting)
         if asked not in self.answers:
-            server, requests = self.ready(run, load, settings)
-            name, overheads = server.engine.engine.name, server.engine.pricer.overheads
-            front = front_work_of(self.store.engines.get(name, {}), overheads.first_token)
-            found = server.figures(requests, front)
+            server, requests = self.ready(run, load, settings, drafting)
+            name = server.engine.engine.name
+            found = server.figures(requests, self._front(server))
             known, together = known_errors(self.store.engines, name), load.get("rate") == inf
             self.answers[asked] = {metric: joined(span, *loaded_error(known, metric, together))
                                    for metric, span in found.items()}  # fmt: skip
         return self.answers[asked]
 
-    def ready(self, run: Run, load: LoadOptions, settings: Settings) -> tuple[LoadedServer, Requests]:
-        """The server of a load, and the load's requests; a server whose steps reach far enough is used again."""
+    def ready(
+        self, run: Run, load: LoadOptions, settings: Settings, drafting: Drafting | None = None
+    ) -> tuple[LoadedServer, Requests]:
+        """The server of a load, and the load's requests; a server whose steps reach far enough is used again, whatever
+        its drafts are accepted.
+        """
         requests = offered_load(**load).requests()
         longest = 1 << (longest_request(requests) - 1).bit_length()
-        key = (_server_key(run), settings, longest)
+        key = (_server_key(run), settings, longest, str(drafting))
         if key not in self.kept:
             while len(self.kept) >= REMEMBERED:
                 del self.kept[next(iter(self.kept))]
-            engine = self._serve(run, settings, requests)
+            engine = self._serve(run, settings, requests, drafting)
             self.kept[key] = LoadedServer(engine, engine.times(longest))
-        return self.kept[key], requests
+        found = self.kept[key]
+        return replace(found, engine=replace(found.engine, drafting=drafting)), requests
 
-    def _serve(self, run: Run, settings: Settings, requests: Requests) -> ServedEngine:
+    def _serve(self, run: Run, settings: Settings, requests: Requests, drafting: Drafting | None) -> ServedEngine:
         """The server of a run."""
-        model, hardware, asked = model_of(run.model)[0], device_of(run.device), _request(run, settings, self.store)
+        model, hardware = model_of(run.model)[0], device_of(run.device)
+        asked = replace(_request(run, settings, self.store), drafting=drafting)
         usual = usual_request(requests)
         try:
             return serve(model, hardware, asked, usual)

@@ -121,7 +121,7 @@ def test_shorter_requests_are_quicker_in_the_closed_form(tmp_path: Path) -> None
     ("changes", "reason"),
     [
         ({"disaggregated": "yes"}, "not modelled"),
-        ({"speculative": "mtp"}, "speculative"),
+        ({"speculative": "mtp"}, "how many drafts are accepted"),
         ({"arrival": "open loop (Poisson)"}, "need a rate"),
         ({"concurrency": ""}, "concurrency"),
         ({"isl": 0}, "isl and osl"),
