@@ -8,8 +8,7 @@ import typer
 
 from archsim.cli import options as o
 from archsim.cli import output
-from archsim.cli.option_sets import cost
-from archsim.cli.option_sets import load
+from archsim.cli.option_sets import cost, load
 from archsim.cli.option_sets import pair as p
 from archsim.cli.option_sets import sweep as s
 from archsim.cli.option_sets.charts import Plotly, PlotlyJs

@@ -49,6 +49,8 @@ def load_scenarios(models: Sequence[str], hw: str, asked: Mapping[str, object]) 
 
     if str(asked.get("batch") or "1") != "1":
         raise UsageError("`--batch` is not of simulated loads: `--concurrency` says how many requests are in flight")
+    if asked.get("price") is not None:
+        raise UsageError("`--price` is not of simulated loads: `archsim simulate --price` has dollars of one")
     if asked.get("rate") is not None and asked.get("concurrency") is not None:
         raise UsageError("give `--rate` or `--concurrency`, not both")
     axes: dict[str, Sequence[object]] = {}
@@ -84,7 +86,7 @@ def print_loads(models: Sequence[str], hw: str, asked: Mapping[str, object], vie
     from archsim.sweeps.load_columns import holds, load_condition
     from archsim.sweeps.scenarios import COLUMNS
 
-    for name in ("pareto", "columns", "plot", "price"):
+    for name in ("pareto", "columns", "plot"):
         if asked.get(name) is not None:
             raise UsageError(f"`--{name}` is not of simulated loads")
     if asked.get("set"):
