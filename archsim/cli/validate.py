@@ -11,8 +11,8 @@ import typer
 from archsim.cli import fit_options as f
 from archsim.cli import options as o
 from archsim.cli import output
-from archsim.cli.option_sets.charts import Plotly, PlotlyJs
 from archsim.cli.option_sets import simulate as s
+from archsim.cli.option_sets.charts import Plotly, PlotlyJs
 from archsim.cli.progress import progress
 
 if TYPE_CHECKING:
