@@ -14,9 +14,11 @@ from archsim.base.version import VERSION
 
 if TYPE_CHECKING:
     from archsim.api import (
+        advise,
         claims,
         compare,
         count,
+        design,
         diff,
         estimate,
         evolve,
@@ -39,9 +41,11 @@ __version__ = VERSION
 
 _LAZY = {
     "ArchsimError": "archsim.base.errors",
+    "advise": "archsim.api",
     "claims": "archsim.api",
     "compare": "archsim.api",
     "count": "archsim.api",
+    "design": "archsim.api",
     "diff": "archsim.api",
     "estimate": "archsim.api",
     "evolve": "archsim.api",
@@ -62,9 +66,11 @@ _LAZY = {
 __all__ = [
     "ArchsimError",
     "__version__",
+    "advise",
     "claims",
     "compare",
     "count",
+    "design",
     "diff",
     "estimate",
     "evolve",

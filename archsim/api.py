@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from archsim.accuracy.request_log import LoggedServer
     from archsim.accuracy.validation import Several, Validation
     from archsim.base.json_types import JsonMapping
+    from archsim.candidates.advise import Advise
+    from archsim.candidates.answer import Design
     from archsim.comparison.compare import Comparison
     from archsim.counts.count import CountResult
     from archsim.evolution.diff import Difference
@@ -264,6 +266,36 @@ def scaling(compute: float | str | None = None, **options: Unpack[o.ScalingOptio
     args = _given(options, o.ScalingOptions)
     device = _device(args["hw"]) if "hw" in args else None
     return answered(question(compute, device, args), _several(args.get("law")))
+
+
+def design(hw: AnyDevice, **options: Unpack[o.DesignOptions]) -> Design:
+    """The best spec for a device, a context and a budget, the front, and the plateau that a law cannot tell apart."""
+    from archsim.candidates.design import design as designed
+
+    args = _given(options, o.DesignOptions)
+    like = _opened(cast("AnyModel", args["like"]))[0] if args.get("like") is not None else None
+    given = _only(args, o.DesignArguments)
+    if "train_hw" in given:
+        given["train_hw"] = _device(cast("AnyDevice", given["train_hw"]))
+    return designed(_device(hw), like, **given)
+
+
+def advise(model: AnyModel, hw: AnyDevice, **options: Unpack[o.AdviseOptions]) -> Advise:
+    """Every single change of a model on a device, exactly counted and priced, ranked by what it gains."""
+    from archsim.candidates.advise import advise as advised
+    from archsim.candidates.design import request_lengths
+    from archsim.cost.price_choice import choose_price
+
+    args = _given(options, o.AdviseOptions)
+    (device,), args = _devices(hw, args)
+    given, price = _several(args.get("set")), args.get("price")
+    asked = _only(args, o.EstimateArguments, weights=_opened(model, given)[1])
+    asked.update(request_lengths(args.get("context"), asked))  # type: ignore[typeddict-item]
+    return advised(
+        lambda changes: _opened(model, (*given, *changes))[0], device, asked,
+        objective=args.get("objective_of", "tpot"), pairs=args.get("pairs", False),
+        price=None if price is None else choose_price(price, device).price,
+    )  # fmt: skip
 
 
 def survey() -> Survey:

@@ -6,7 +6,7 @@ Defaults stand behind each option; an option that is None counts as not given.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
 Range = str | int | Iterable[int]
@@ -394,6 +394,53 @@ class ScalingOptions(TypedDict, total=False):
     unique_tokens: float | str | None  # different tokens that there are
     law: Several  # all that apply
     extrapolate: bool  # False
+
+
+class DesignArguments(TypedDict, total=False):
+    """Options of the search behind `archsim.design`. Amounts are numbers or text such as "8B" and "1e23", times and
+    sizes text such as "25ms" and "20GB"."""
+
+    context: int  # 8192; prompt and answer together
+    output_len: int  # 256
+    batch: int  # 1
+    weights: Several | None  # formats to try; bf16
+    kv_cache_dtype: str | None
+    engine: str  # generic
+    params: float | str | None  # parameters: "6B-8B", or one number within 5 %
+    active: float | str | None  # the same of active parameters
+    memory: str | None  # at most
+    tpot: str | None
+    ttft: str | None
+    sure: bool  # False; limits hold for the upper end of the interval
+    train_flops: float | str | None  # training budget
+    tokens: float | str | None  # training tokens, whatever they take
+    train_usd: float | str | None  # dollars for rented devices
+    train_hw: object  # the device that they rent; the one that serves
+    law: str  # besiroglu2024
+    extrapolate: bool  # False
+    objective: Several | None  # loss, params, tpot, ttft, memory, kv, cost: the first first
+    vary: Several | Mapping[str, object]  # "d_model=2048-8192+256", ...
+    fix: Several | Mapping[str, object]  # "d_head=128", ...
+    attention: Several | None  # full, window, window:1024:5/6, mla, mla:512
+    ffn: Several | None  # dense, moe
+    allow_mqa: bool  # False; any number of heads to a key/value head
+    sample: int | None  # begin with so many combinations, not with all
+    price: float | str | None  # of a device and hour
+
+
+class DesignOptions(DesignArguments, total=False):
+    """Options of `archsim.design`."""
+
+    like: object  # a model whose norms, positions, activations and tables candidates have
+
+
+class AdviseOptions(EstimateArguments, Changes, total=False):
+    """Options of `archsim.advise`, and those of `estimate`."""
+
+    context: int  # 8192; prompt and answer together
+    objective_of: str  # tpot, ttft, memory, cost, context or train: what changes are ranked by
+    price: float | str | None  # of a device and hour
+    pairs: bool  # False; also pairs of the best eight
 
 
 class ReportOptions(PageArguments, Changes, total=False):

@@ -27,6 +27,8 @@ COMMANDS = {
     "calibrate": "Fits the time model to measured kernels.",
     "measure": "Times kernels and whole models on this machine.",
     "train": "What a training run needs and takes: memory, step time, MFU, the layout, days and device-hours.",
+    "design": "The best spec for a device, a context and a budget, and the plateau around it.",
+    "advise": "Which single change helps a model most, in milliseconds, gigabytes and dollars.",
     "scaling": "What scaling laws say: the model and tokens of a compute budget, the loss of a run.",
     "survey": "Design choices of the catalog's models by year, and a published study of 53 models recounted.",
     "claims": "Numeric claims of articles, recomputed and judged by one rule.",

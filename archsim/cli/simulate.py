@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from archsim.base.errors import UsageError
-from archsim.cli import fit_options as f
 from archsim.cli import options as o
 from archsim.cli import output
 from archsim.cli.option_sets import cost as c
+from archsim.cli.option_sets import fit as f
 from archsim.cli.option_sets import simulate as s
 from archsim.cli.option_sets import sweep as several
 from archsim.cli.option_sets.charts import Plotly, PlotlyJs

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from archsim.cli import fit_options as f
 from archsim.cli import options as o
 from archsim.cli import output
+from archsim.cli.option_sets import fit as f
 from archsim.cli.option_sets import simulate as s
 from archsim.cli.option_sets.charts import Plotly, PlotlyJs
 from archsim.cli.progress import progress

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
     from archsim.accuracy.validation import Several, Validation
+    from archsim.candidates.advise import Advise
+    from archsim.candidates.answer import Design
     from archsim.comparison.compare import Comparison
     from archsim.counts.count import CountResult
     from archsim.evolution.diff import Difference
@@ -347,6 +349,30 @@ def _training(answer: Training) -> list[Page]:
     return [page(answer)]
 
 
+def _design(answer: Design) -> list[Page]:
+    from archsim.render.pages.design import page
+
+    return [page(answer)]
+
+
+def _design_rows(answer: Design) -> list[JsonObject]:
+    from archsim.render.pages.design import rows
+
+    return rows(answer)
+
+
+def _advise(answer: Advise) -> list[Page]:
+    from archsim.render.pages.advise import page
+
+    return [page(answer)]
+
+
+def _advise_rows(answer: Advise) -> list[JsonObject]:
+    from archsim.render.pages.advise import rows
+
+    return rows(answer)
+
+
 def _scaling_subject(answer: Scaling) -> str:
     from archsim.render.pages.scaling import title
 
@@ -394,6 +420,8 @@ VIEWS: Mapping[str, View[Any]] = {
     "Estimate": View(_pair, _estimate, _estimate_rows, charts=_estimate_charts),
     "CountResult": View(lambda r: f"{r.model.name}, {r.total:,} parameters", _count, _flat),
     "Fit": View(lambda f: f"{f.verdict}, {_pair(f)}", _fit, _flat),
+    "Design": View(lambda d: f"a search for one {d.question.hardware.id}", _design, _design_rows),
+    "Advise": View(lambda d: f"changes of {d.model.name} on {d.hardware.id}", _advise, _advise_rows),
     "Fits": View(lambda f: f"the catalog on one {f.hardware.id}", _fits, _listed("rows")),
     "Trace": View(lambda t: f"{t.phase.name} of {_pair(t.estimate)}", _trace),
     "Comparison": View(_candidates, _comparison, _comparison_rows, charts=_comparison_charts),

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import archsim as a
+from archsim.candidates.space import Space, axes_of
+from archsim.candidates.structure import Structure, structures
 from archsim.counts import graph_counts as c
 from archsim.counts.count import step_for
 from archsim.counts.formats import choose_formats
 from archsim.counts.step_graphs import PopulationGraphs, StepGraphs
 from archsim.counts.workload import Workload
-from archsim.design.space import Space, axes_of
-from archsim.design.structure import Structure, structures
 from archsim.engines.names import choose_engine
 from archsim.memory.engine_memory import EngineMemoryModel, EngineTensors
 from archsim.memory.population_memory import PopulationTensors

@@ -9,9 +9,9 @@ import numpy as np
 
 from archsim.base.arrays import Array
 from archsim.base.json_types import JsonObject
-from archsim.design.evaluate import Evaluator, Rows, Searched, joined
-from archsim.design.question import Objective, Question
-from archsim.design.space import CHUNK, Space
+from archsim.candidates.evaluate import Evaluator, Rows, Searched, joined
+from archsim.candidates.question import Objective, Question
+from archsim.candidates.space import CHUNK, Space
 from archsim.sweeps.pareto import front
 
 ALL_BELOW = 30_000_000

@@ -11,7 +11,7 @@ import numpy as np
 from archsim.base.arrays import Array
 from archsim.base.errors import UsageError
 from archsim.base.ranges import parse_range
-from archsim.design.structure import Structure, Values
+from archsim.candidates.structure import Structure, Values
 
 CHUNK = 100_000
 """Combinations that are looked at together."""

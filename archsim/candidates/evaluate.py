@@ -13,14 +13,14 @@ import numpy as np
 from archsim.base.arrays import Array
 from archsim.base.json_types import JsonObject
 from archsim.base.number import Num
+from archsim.candidates.question import Limits, Question, TrainingBudget
+from archsim.candidates.space import Space
 from archsim.cost.served_cost import ServedCost, ServedWork
 from archsim.counts import graph_counts as c
 from archsim.counts.count import step_for
 from archsim.counts.engine_formats import engine_for
 from archsim.counts.formats import Formats, choose_formats
 from archsim.counts.step_graphs import PopulationGraphs
-from archsim.design.question import Limits, Question, TrainingBudget
-from archsim.design.space import Space
 from archsim.engines.names import choose_engine
 from archsim.engines.overhead import overheads_of
 from archsim.memory.engine_memory import EngineMemoryModel

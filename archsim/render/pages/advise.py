@@ -1,0 +1,109 @@
+"""`archsim advise` as a page: one line for each change, with its price in every measure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from typing import cast
+
+from archsim.base.units import format_bytes
+from archsim.candidates.advise import Advice, Advise, Figures
+from archsim.candidates.caveats import load_caveats
+from archsim.render.command_line import command_line, try_section
+from archsim.render.page import Page, Row, Section, facts, row
+
+COLUMNS = {
+    "tpot_s": "TPOT", "ttft_s": "TTFT", "kv_bytes": "cache", "memory_bytes": "memory", "max_context": "longest",
+    "params": "parameters", "usd_per_m_output": "cost", "train_flops_per_token": "training",
+}  # fmt: skip
+"""Measures in the order of the table."""
+
+MOST_PAIRS = 10
+"""Pairs on a page; `-v` shows all."""
+
+NEEDS = {"training": "from scratch", "continued": "continued training", "none": "nothing"}
+
+
+def page(answer: Advise, *, model: str = "", hw: str = "", verbose: bool = False) -> Page:
+    """The model as it is, its changes, and what is known of their price in quality. model, hw: as typed."""
+    options = answer.options
+    context = int(str(options["input_len"])) + int(str(options["output_len"]))
+    head = (
+        f"What would help {answer.model.name} on {answer.hardware.name}",
+        f"{context:,} tokens of context, batch {options.get('batch', 1)} · ranked by {answer.objective}",
+    )
+    names = [name for name in COLUMNS if answer.base.values.get(name) is not None]
+    sections = [_base(answer.base), _changes("Change", answer.changes, answer.base, names)]
+    if answer.pairs:
+        shown = answer.pairs if verbose else answer.pairs[:MOST_PAIRS]
+        sections.append(_changes("Two at once", shown, answer.base, names))
+    known = load_caveats()
+    choices = dict.fromkeys(a.change.choice for a in answer.changes if a.change.choice in known)
+    sections.append(facts("What is known of quality", [(known[name].choice, known[name].text) for name in choices]))
+    if answer.refused:
+        sections.append(facts("Not possible", answer.refused))
+    if hw and answer.changes:
+        sections.append(_next(answer, model, hw))
+    return Page(head=head, sections=tuple(sections))
+
+
+def _base(base: Figures) -> Section:
+    """The model as it is."""
+    lines = [
+        ("TPOT", f"{1e3 * (base.values['tpot_s'] or 0):,.2f} ms, {1e3 * base.low_s:,.2f} to {1e3 * base.high_s:,.2f}")
+    ]
+    lines.append(("TTFT", f"{1e3 * (base.values['ttft_s'] or 0):,.1f} ms"))
+    lines += [(COLUMNS[name], format_bytes(base.values[name] or 0)) for name in ("kv_bytes", "memory_bytes")]
+    if not base.fits:
+        lines.append(("fits", "no: the requests need more memory than there is"))
+    return facts("As it is", lines)
+
+
+def _changes(title: str, changes: Iterable[Advice], base: Figures, names: list[str]) -> Section:
+    """One line for each change: what every measure becomes, over what it was."""
+    lines, missing = [], set()
+    for advice in changes:
+        lines.append(_line(advice, base, names))
+        if advice.kernel:
+            missing.add(advice.figures.missing)
+    below = [
+        f"kernel: no `{name}` kernel was measured on this device; its bound ranks the line, not the time shown"
+        for name in sorted(missing)
+    ]
+    header = (*(COLUMNS[name] for name in names), "needs", "")
+    return Section(title=title, rows=tuple(lines), header=header, align="l" + "r" * len(names) + "ll",
+                   below=tuple(below), wrap=False)  # fmt: skip
+
+
+def _line(advice: Advice, base: Figures, names: list[str]) -> Row:
+    ratios = advice.ratios(base)
+    marks = [word for word, holds in (("kernel", advice.kernel), ("does not fit", not advice.figures.fits)) if holds]
+    return row(
+        advice.change.name, *(_percent(ratios[name]) for name in names), NEEDS[advice.change.needs], ", ".join(marks)
+    )  # fmt: skip
+
+
+def _percent(ratio: float | None) -> str:
+    if ratio is None:
+        return ""
+    change = 100 * (ratio - 1)
+    return "0 %" if abs(change) < 0.05 else f"{change:+,.0f} %" if abs(change) >= 9.95 else f"{change:+,.1f} %"
+
+
+def _next(answer: Advise, model: str, hw: str) -> Section:
+    """The best change as a command."""
+    best = answer.changes[0].change
+    options: dict[str, object] = {name: answer.options[name] for name in ("input_len", "output_len", "devices")}
+    asked = {**options, **best.options}
+    again = command_line("estimate", model, hw=hw, **asked)
+    sets = "".join(f" --set {shlex.quote(text)}" for text in best.sets)
+    return try_section([(again + sets, "the best change by itself")])
+
+
+def rows(answer: Advise) -> list[dict[str, object]]:
+    """One flat row for each change."""
+    return [
+        {"change": a.change.name, "needs": a.change.needs, "kernel": a.kernel, "gain": a.gain,
+         **cast("dict[str, object]", a.figures.to_dict())}
+        for a in (*answer.changes, *answer.pairs)
+    ]  # fmt: skip

@@ -1,0 +1,79 @@
+"""`archsim advise`: every line is two estimates, a pair is two changes at once, a missing kernel is named."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import archsim as a
+
+LOAD = {"devices": 1, "input_len": 32768 - 256, "output_len": 256}
+
+
+@pytest.fixture(scope="module")
+def advice() -> Any:
+    """Llama 3 8B on a card, with pairs."""
+    return a.advise("llama3-8b", "rtx-4090", context=32768, devices=1, pairs=True)
+
+
+def again(change: Any) -> Any:
+    """The estimate of a change, as one types it."""
+    return a.estimate("llama3-8b", "rtx-4090", set=change.sets, **{**LOAD, **change.options})
+
+
+@pytest.mark.slow
+def test_every_line_is_two_estimates(advice: Any) -> None:
+    """Figures of the changed model by itself, ratios to those of the model as it is."""
+    base = a.estimate("llama3-8b", "rtx-4090", **LOAD)
+    assert advice.base.values["tpot_s"] == base.metrics["tpot_s"] and len(advice.changes) >= 12
+    for line in advice.changes:
+        e = again(line.change)
+        assert line.figures.values["tpot_s"] == e.metrics["tpot_s"]
+        assert line.figures.values["memory_bytes"] == e.memory.needed
+        assert line.ratios(advice.base)["tpot_s"] == e.metrics["tpot_s"] / base.metrics["tpot_s"]
+
+
+@pytest.mark.slow
+def test_a_pair_is_both_changes_at_once(advice: Any) -> None:
+    """Its figures are those of both `--set` together; changes of the same field make no pair."""
+    assert len(advice.pairs) >= 10
+    for pair in advice.pairs[:3]:
+        assert again(pair.change).metrics["tpot_s"] == pair.figures.values["tpot_s"]
+        one, other = pair.change.name.split(" + ", 1)
+        by_name = {line.change.name: line.change for line in advice.changes}
+        if one in by_name and other in by_name:
+            assert set(pair.change.sets) == {*by_name[one].sets, *by_name[other].sets}
+
+
+@pytest.mark.slow
+def test_gains_fall_and_caveats_are_there(advice: Any) -> None:
+    """Best first; each line has a field of caveats, with sources where there are any."""
+    gains = [line.gain for line in advice.changes]
+    assert gains == sorted(gains, reverse=True)
+    for entry in advice.to_dict()["changes"]:
+        assert isinstance(entry["caveats"], list) and entry["needs"] in ("training", "continued", "none")
+        assert all(one["sources"] for one in entry["caveats"])
+    assert sum(bool(entry["caveats"]) for entry in advice.to_dict()["changes"]) >= 10
+
+
+def test_a_missing_kernel_does_not_judge_an_architecture() -> None:
+    """Latent attention on a card without a kernel of its own is ranked by its bound, and the line says so."""
+    lines = a.advise("llama3-8b", "rtx-4090", context=131072, devices=1).changes
+    (latent,) = [line for line in lines if "latent" in line.change.name]
+    assert latent.kernel and latent.figures.missing == "mla_decode" and latent.gain > 0
+    assert latent.figures.values["tpot_s"] > 2 * latent.figures.ideal_s
+    assert not any(line.kernel for line in lines if line is not latent)
+
+
+@pytest.mark.slow
+def test_objectives_and_refusals(archsim: Any) -> None:
+    """A cost needs a price; an encoder does not decode; `--json` is the object."""
+    for args in (("llama3-8b", "--objective", "cost"), ("bert-base",)):
+        assert archsim("advise", args[0], "--hw", "rtx-4090", *args[1:]).code == 2
+    data = json.loads(archsim("advise", "llama3.2-1b", "--hw", "rtx-4090", "--objective", "cost", "--price", "0.4",
+                              "--json").out)  # fmt: skip
+    assert data["schema"] == "archsim.advise/1" and data["changes"][0]["effect"]["usd_per_m_output"] < 1
+    out = archsim("advise", "llama3-8b", "--hw", "rtx-4090", "--context", "128k").out
+    assert "kernel: no `mla_decode` kernel" in out and "What is known of quality" in out
