@@ -11,7 +11,8 @@ from __future__ import annotations
 import argparse
 import shutil
 import statistics
-import threading
+import subprocess
+import sys
 import time
 
 CASES = {
@@ -27,12 +28,15 @@ CASES = {
 def updates(query: str, count: int) -> list[float]:
     """Seconds of each update on the server, from the request to the JSON of the answer."""
     from dash._utils import to_json
+    from flask import Flask
 
     from archsim.ui.answers import Answers
     from archsim.ui.callbacks import answer_request
     from archsim.ui.choices import choices
+    from archsim.ui.idle import collect_when_idle
     from archsim.ui.uploads import Uploads
 
+    collect_when_idle(Flask("updates"))
     known, answers, found = choices(built_in=True), Answers(Uploads()), []
     for i in range(count + 3):
         started = time.perf_counter()
@@ -45,17 +49,17 @@ def browse(count: int) -> None:
     """First page and drags in headless Chromium."""
     from playwright.sync_api import sync_playwright
 
-    from archsim.ui.server import Site, make_app, make_server
-
-    server = make_server(make_app(Site()), port=0)
-    threading.Thread(target=server.run, daemon=True).start()
+    command = [sys.executable, "-m", "archsim", "ui", "--port", "0"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    address = next(word for word in server.stdout.readline().split() if word.startswith("http"))
     flags = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=flags)
         for name, query in CASES.items():
             page = browser.new_context(viewport={"width": 1400, "height": 900}).new_page()
             started = time.perf_counter()
-            page.goto(f"http://127.0.0.1:{server.effective_port}/?{query}")
+            page.goto(f"{address}/?{query}")
             page.wait_for_selector("#memory-chart .bars", timeout=60_000)
             first = time.perf_counter() - started
             page.wait_for_timeout(1500)
@@ -69,6 +73,7 @@ def browse(count: int) -> None:
                 times.append(page.evaluate("window.archsimUpdate.took") / 1e3)
             print(f"{name}: first page {first:.2f} s; update in the browser {line(times)}")
         browser.close()
+    server.terminate()
 
 
 def line(times: list[float]) -> str:
