@@ -50,7 +50,7 @@ def _part(one: JsonObject, name: str) -> str:
 
 
 def verdict(answer: LoadComparison) -> str:
-    """Which holds more, and how sure that is."""
+    """Which holds more, and whether the intervals tell them apart."""
     if not answer.order:
         return "no candidate has an answer"
     names = labels(answer)
