@@ -60,6 +60,7 @@ def test_every_package_says_what_lives_in_it() -> None:
 
 PAIR = ("gpt2-small", "gpt2-medium")
 PUBLIC: dict[str, tuple[Any, ...]] = {
+    "advise": ("llama3.2-1b", "rtx-4090"),
     "claims": (),
     "compare": (PAIR, "h100"),
     "count": ("gpt2-small",),
@@ -71,6 +72,7 @@ PUBLIC: dict[str, tuple[Any, ...]] = {
     "load_hardware": ("h100",),
     "load_model": ("gpt2-small",),
     "report": ("gpt2-small", "h100"),
+    "design": ("rtx-4090",),
     "scaling": (1e21,),
     "simulate": ("gpt2-small", "h100"),
     "survey": (),

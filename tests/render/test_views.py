@@ -36,6 +36,10 @@ MADE: dict[str, Any] = {
     "ModelCheck": lambda: _check(),
     "Ledger": archsim.claims,
     "Survey": archsim.survey,
+    "Design": lambda: archsim.design(
+        "rtx-4090", train_flops=1e22, tpot="15ms", vary=["d_model=2048,4096", "n_layers=24,32"], fix=["d_head=128"]
+    ),
+    "Advise": lambda: archsim.advise("llama3.2-1b", "rtx-4090", devices=1),
     "Scaling": lambda: archsim.scaling(compute=1e21),
     "Simulation": lambda: archsim.simulate(SMALL, DEVICE, concurrency=2, requests=20, replications=1),
     "Training": lambda: archsim.train(SMALL, "h100", devices=1, micro_batch=1, global_batch=1, seq_len=256),
