@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from archsim.evolution.evolve import Evolution
     from archsim.ledger.claims import Ledger
     from archsim.ledger.survey import Survey
+    from archsim.measure.cpu_check import CpuCheck
     from archsim.measure.model_check import ModelCheck
     from archsim.memory.check_fit import Fit
     from archsim.predict.estimate import Estimate
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from archsim.sweeps.sweep import Sweep
     from archsim.training.scaling import Scaling
     from archsim.training.train import Training
+
+    Checked = Validation | Several | ModelCheck | CpuCheck
 
     AnyModel = Model | str | Path | JsonMapping
     AnyDevice = Hardware | str | Path
@@ -132,7 +135,7 @@ def evolve(
     return evolved(first, second, device, **_only(args, o.EvolveArguments, orders=8))
 
 
-def validate(what: str | Path | None = None, **options: Unpack[o.ValidateOptions]) -> Validation | Several | ModelCheck:
+def validate(what: str | Path | None = None, **options: Unpack[o.ValidateOptions]) -> Checked:
     """Predictions beside measurements: of a kernel table, a run list, serving points or a folder of them; of the public
     runs that archsim comes with; or of a model, instantiated and timed on this machine's `device`.
     """
@@ -143,8 +146,10 @@ def validate(what: str | Path | None = None, **options: Unpack[o.ValidateOptions
 
     if what is not None and is_model(str(what), "device" in args):
         from archsim.measure.model_check import check_model
+        from archsim.measure.on_this_processor import check_here
 
-        return check_model(str(what), **_only(args, o.TimingArguments))
+        found = check_here(str(what), _only(args, o.TimingArguments))
+        return found or check_model(str(what), **_only(args, o.TimingArguments))
     server = _logged_server(args)
     return validate_files(None if what is None else Path(what), server=server, **_only(args, o.FileArguments))
 

@@ -164,6 +164,8 @@ class TimingArguments(TypedDict, total=False):
     input_len: int | None
     dtype: str | None
     threads: int  # 1
+    out: str | None  # folder of plan and results, on a processor that was measured
+    budget: float  # 120 seconds, on such a processor
 
 
 class LoadArguments(TypedDict, total=False):

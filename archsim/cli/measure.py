@@ -15,8 +15,14 @@ from archsim.cli import options as o
 from archsim.cli import output
 
 if TYPE_CHECKING:
+    from archsim.measure.here import MachineFacts
     from archsim.measure.plan import Plan
     from archsim.measure.session import Outcome
+
+
+BUDGET, HERE_BUDGET = "480s", "5m"
+LAST_CACHE = 32 << 20
+"""Bytes that a last cache is taken to have where the system does not tell."""
 
 
 class Where(StrEnum):
@@ -35,7 +41,7 @@ class Size(StrEnum):
 
 def measure(
     here: Annotated[
-        bool, typer.Option("--here", help="Recognise this machine, probe its rates, write its device file.")
+        bool, typer.Option("--here", help="Write this machine's device file, time a processor's kernels, and fit them.")
     ] = False,
     out: Annotated[
         Path | None,
@@ -43,7 +49,9 @@ def measure(
     ] = None,
     suite: Annotated[str, typer.Option(metavar="A,B|all", help="What to time; --list shows it.")] = "all",
     device: Annotated[Where | None, typer.Option(help="Default: cuda where there is one.")] = None,
-    budget: Annotated[str, typer.Option(metavar="TIME", help="480s, 8m: when to stop.")] = "480s",
+    budget: Annotated[
+        str | None, typer.Option(metavar="TIME", help="480s, 8m: when to stop; default: 8m, with --here 5m.")
+    ] = None,
     size: Annotated[Size | None, typer.Option(help="small: toy sizes. Default: full on cuda, small on cpu.")] = None,
     model: Annotated[str | None, typer.Option(metavar="NAME,...", help="Models of the suite `model`.")] = None,
     hw: Annotated[str | None, typer.Option("--hw", metavar="HW", help="The device's name in the results.")] = None,
@@ -68,11 +76,12 @@ def measure(
     """
     from archsim.measure.plan import parse_budget
 
+    started, seconds = time.monotonic(), parse_budget(budget or (HERE_BUDGET if here else BUDGET))
     if here:
-        _here(out, force, _MeasureView(json, quiet, no_color))
+        probe_only = suite == "probe"
+        _here(out, force, (started, 0.0 if probe_only else seconds), _MeasureView(json, quiet, no_color))
         return
     out = out or Path("measured")
-    started, seconds = time.monotonic(), parse_budget(budget)
     asked = _Asked(suite, device.value if device else None, size.value if size else None, model, hw)
     if list_:
         _list(asked, json, no_color)
@@ -130,9 +139,11 @@ class _MeasureView:
         self.json, self.quiet, self.no_color = json, quiet, no_color
 
 
-def _here(out: Path | None, force: bool, view: _MeasureView) -> None:
-    """Write the device file of this machine, and show what was found."""
-    from archsim.base.output_file import check_output
+def _here(out: Path | None, force: bool, clock: tuple[float, float], view: _MeasureView) -> None:
+    """Write the device file of this machine, time kernels until the budget ends, and fit them. A device file that is
+    there is kept, unless it is to be replaced, so that a run that was cut off goes on.
+    """
+    from archsim.base.output_file import check_output, make_folder
     from archsim.measure.machine import need_torch
 
     need_torch()
@@ -144,15 +155,51 @@ def _here(out: Path | None, force: bool, view: _MeasureView) -> None:
 
     facts = machine_facts()
     path = out or default_path(facts.id)
-    check_output(path, force=force)
-    if not view.quiet:
-        sys.stderr.write(f"{facts.name}: probing bandwidth and products\n")
-    rates, noise = probe_machine(facts)
-    write_yaml(path, device_document(facts, rates, noise), force=force)
-    if view.json:
-        output.emit_json(here_data(facts, rates, noise, path))
+    if clock[1] and path.is_file() and not force:
+        _note(f"{path} is kept; --force probes again", view)
     else:
-        output.emit_page(here_page(facts, rates, noise, path), "table", view.no_color)
+        check_output(path, force=force)
+        _note(f"{facts.name}: probing bandwidth and products", view)
+        rates, noise = probe_machine(facts)
+        make_folder(path.parent)
+        write_yaml(path, device_document(facts, rates, noise), force=force)
+        if view.json and not clock[1]:
+            output.emit_json(here_data(facts, rates, noise, path))
+        elif not view.json:
+            output.emit_page(here_page(facts, rates, noise, path), "table", view.no_color)
+    if clock[1]:
+        _kernels_here(facts, path, clock, view)
+
+
+def _kernels_here(facts: MachineFacts, path: Path, clock: tuple[float, float], view: _MeasureView) -> None:
+    """Time a processor's kernels into `measured/NAME`, and fit them beside the device file."""
+    from archsim.base.errors import SpecError
+    from archsim.calibration.run import calibrate_tables
+    from archsim.measure.cpu_shapes import cpu_points
+    from archsim.measure.machine import engine
+    from archsim.measure.plan import make
+    from archsim.measure.session import KERNELS, Session, done_before
+
+    folder = Path("measured") / facts.id
+    plan = make(cpu_points(facts.last_cache or LAST_CACHE), clock[1], done_before(folder), facts.id, "full")
+    _announce(plan, facts.id, view)
+    outcome = Session(plan, folder, "cpu", facts.id, engine(), _progress(view)).run(
+        clock[1], False, facts.threads, clock[0]
+    )
+    _answer(outcome, view)
+    hardware = path.parent.parent if path.parent.name == "devices" else Path("hardware")
+    try:
+        fits = calibrate_tables([folder / KERNELS], out=hardware / "calibration", hw=str(path), force=True)
+    except SpecError as error:
+        _note(f"too few kernels for a fit: {error}; run again to go on", view)
+        return
+    for written in fits.written:
+        _note(f"fitted: {written}", view)
+
+
+def _note(text: str, view: _MeasureView) -> None:
+    if not view.quiet:
+        sys.stderr.write(text + "\n")
 
 
 def _list(asked: _Asked, json: bool, no_color: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeGuard
 
 import typer
 
@@ -17,9 +17,11 @@ from archsim.cli.progress import progress
 
 if TYPE_CHECKING:
     from archsim.accuracy.validation import Several, Validation
+    from archsim.base.options import TimingArguments
+    from archsim.measure.cpu_check import CpuCheck
     from archsim.measure.model_check import ModelCheck
 
-    Answer = Validation | Several | ModelCheck
+    Answer = Validation | Several | ModelCheck | CpuCheck
 
 What = Annotated[
     str | None,
@@ -35,6 +37,15 @@ On = Annotated[
 Size = Annotated[
     str | None,
     typer.Option("--size", metavar="small|full", help="Of a model: its kinds of layers at toy width, or it."),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", metavar="DIR", help="Of a model on a measured processor: folder of the blind plan and the results."
+    ),
+]
+Budget = Annotated[
+    str | None, typer.Option("--budget", metavar="TIME", help="Of such a model: when to stop timing; default: 2m.")
 ]
 Served = Annotated[
     str | None, typer.Option("--model", metavar="MODEL", help="Of a log of requests: the model that answered.")
@@ -58,6 +69,8 @@ def validate(
     what: What = None,
     device: On = None,
     size: Size = None,
+    out: Out = None,
+    budget: Budget = None,
     model: Served = None,
     hw: Where = None,
     devices: o.Devices = "auto",
@@ -101,7 +114,8 @@ def validate(
     most = _share(max_median_ape)
     with progress("predicting"):
         server = {name: context.params[name] for name in SERVER} if model or hw else {}
-        answer = api.validate(what, limit=limit, device=device, size=size, **server)
+        timing = _timing(device, size, out, budget, weights if device is not None else None)
+        answer = api.validate(what, limit=limit, **timing, **server)
     layout = o.Layout.json if json else format
     view = _ValidateView(_names(by, answer), verbose, quiet, no_color)
     _write(answer, html, plotlyjs, write_report, force)
@@ -114,6 +128,22 @@ SERVER = (
     *("max_num_batched_tokens", "gpu_memory_utilization", "kv_tokens", "chunked_prefill"),
 )
 """Parameters that describe the server that wrote a log of requests."""
+
+
+def _timing(
+    device: str | None, size: str | None, out: Path | None, budget: str | None, weights: str | None
+) -> TimingArguments:
+    """How a model is timed here. Raises UsageError for a budget that is none."""
+    found: TimingArguments = {"device": device, "size": size}
+    if out is not None:
+        found["out"] = str(out)
+    if weights is not None:
+        found["dtype"] = weights
+    if budget is not None:
+        from archsim.measure.plan import parse_budget
+
+        found["budget"] = parse_budget(budget)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +220,8 @@ def _print(answer: Answer, layout: o.Layout, view: _ValidateView) -> None:
 
     if isinstance(answer, ModelCheck):
         _print_model(answer, layout, view)
+    if _is_cpu_check(answer):
+        _print_cpu(answer, layout, view)
     for i, one in enumerate(_answers(answer)):
         if layout is o.Layout.csv:
             from archsim.render.flat import to_csv
@@ -203,6 +235,20 @@ def _print(answer: Answer, layout: o.Layout, view: _ValidateView) -> None:
             continue
         output.emit("\n" * bool(i))
         output.emit_page(validate_page.page(one, view.by, view.verbose), layout, view.no_color)
+
+
+def _is_cpu_check(answer: Answer) -> TypeGuard[CpuCheck]:
+    """Whether models were timed on a measured processor."""
+    return type(answer).__name__ == "CpuCheck"
+
+
+def _print_cpu(answer: CpuCheck, layout: o.Layout, view: _ValidateView) -> None:
+    """Models on this processor."""
+    from archsim.render.pages.cpu_check import cpu_check_page
+
+    output.emit_answer(
+        layout, view.no_color, answer.to_dict, lambda: cpu_check_page(answer), rows=lambda: list(answer.rows)
+    )
 
 
 def _print_model(answer: ModelCheck, layout: o.Layout, view: _ValidateView) -> None:

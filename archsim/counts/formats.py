@@ -16,6 +16,9 @@ from archsim.graph.tensor import BF16, Format, Tensor
 from archsim.spec.format import FormatSpec, load_format, stored_format
 from archsim.spec.model import Model
 
+WIDE = "fp32"
+"""The format of modules that compute and cache in it, where an engine's document says so."""
+
 CONVERTIBLE = ("linear", "expert", "head", "embedding")
 """Weight classes that a format document can apply to."""
 
@@ -66,6 +69,8 @@ def choose_formats(
     notes = [*model.remarks, *notes]
     name, chosen, tensors = _weights(model, asked, imatrix)
     sixteen = load_format("fp16" if chosen[DEFAULT].name == "fp16" else "bf16").format()
+    if name == WIDE and choose_engine(engine).rules.formats.activations == "weights":
+        sixteen = load_format(WIDE).format()
     kv = cache_format(kv_cache_dtype)
     _check_cache(kv, engine)
     if kv is None:

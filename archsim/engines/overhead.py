@@ -58,7 +58,7 @@ class EngineOverheads(NamedTuple):
     composition: what a composed step may be off beyond its kernels, as logarithms of both ends. host: its work for a
     step. launch_s: host time of a launch where steps are not captured as a graph (0: captured). accumulate: what
     products of 16-bit operands add up in. quantised_before: as in the engine's document. first_token: what TTFT holds
-    beside steps.
+    beside steps. cpu: how the engine runs a graph on a processor: as in its document.
     """
 
     name: str = DEFAULT_ENGINE
@@ -72,6 +72,7 @@ class EngineOverheads(NamedTuple):
     accumulate: Literal["fp16", "fp32"] = "fp32"
     quantised_before: Mapping[str, str] = MappingProxyType({})
     first_token: FirstToken = FIRST_TOKEN
+    cpu: Literal["", "eager", "compiled"] = ""
 
 
 def overheads_of(
@@ -98,6 +99,7 @@ def overheads_of(
         launch_s=document.time.launch_us * 1e-6, accumulate=document.time.accumulate,
         composition=tuple(measured.get("composition", {}).get("interval", (0.0, 0.0))),
         host=_host_work(own, document.time.host), first_token=_first_token(own, mixed),
+        cpu=document.time.cpu,
     )  # fmt: skip
 
 

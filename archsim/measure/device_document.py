@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -67,9 +66,8 @@ def notes(facts: MachineFacts, noise: Noise) -> list[str]:
 
 
 def default_path(name: str) -> Path:
-    """`./hardware/devices/NAME.yaml` in a clone, else `./NAME.yaml`."""
-    clone = Path("hardware/devices")
-    return (clone if clone.is_dir() and os.access(clone, os.W_OK) else Path()) / f"{name}.yaml"
+    """`./hardware/devices/NAME.yaml`, where a clone has its devices and `--hw NAME` looks first anywhere."""
+    return Path("hardware/devices") / f"{name}.yaml"
 
 
 def _named_caches(facts: MachineFacts) -> list[tuple[str, int]]:

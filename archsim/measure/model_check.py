@@ -30,6 +30,8 @@ STAND_IN = "cpu"
 """The device that stands for a processor that the catalog does not know."""
 
 ITEM = {"fp32": 4, "bf16": 2, "fp16": 2}
+PLANNED = ("out", "budget")
+"""Options of a check that follows a plan, which this one does not."""
 STEP = 0.25
 """Half-width, as a share, of the memory of a step's activations."""
 
@@ -117,7 +119,8 @@ def check_model(name: str, **options: Unpack[TimingArguments]) -> ModelCheck:
             f"timing {name} on a device needs {missing}, which is not installed",
             hints=("pip install 'archsim[torch]'", "a file of measurements needs neither"),
         ) from None
-    return compared(measure_model(model, **options))
+    timing = {key: value for key, value in options.items() if key not in PLANNED}
+    return compared(measure_model(model, **timing))  # type: ignore[arg-type]
 
 
 def compared(seen: Measured) -> ModelCheck:

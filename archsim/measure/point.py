@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 DIMS = (
     "m", "n", "k", "batch", "seq_q", "seq_kv", "heads", "kv_heads", "head_dim", "window", "experts", "topk",
-    "hidden", "inter", "tp", "ep", "n_gpus", "bytes",
+    "hidden", "inter", "tp", "ep", "n_gpus", "bytes", "threads",
 )  # fmt: skip
 """Sizes of a kernel table, in its order."""
 

@@ -16,6 +16,7 @@ from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.base.output_file import make_folder, write_text
 from archsim.measure import runs as run_list
 from archsim.measure import table
+from archsim.measure.cpu_shapes import CPU_SUITES
 from archsim.measure.plan import Plan
 from archsim.measure.point import Key, Point, Result, Skip
 from archsim.measure.table import TEMPORARY, Lines
@@ -137,6 +138,8 @@ class Session:
 
         try:
             result = run(bench, point)
+            if bench.disturbed and point.suite in CPU_SUITES:
+                raise Skip(f"{TEMPORARY}other processes took processors away in every round")
         except Skip as reason:
             self._skip(store, point, str(reason))
         except Exception as error:  # one point's failure must not cost the others

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from archsim.evolution.evolve import Evolution
     from archsim.ledger.claims import Ledger
     from archsim.ledger.survey import Survey
+    from archsim.measure.cpu_check import CpuCheck
     from archsim.measure.model_check import ModelCheck
     from archsim.memory.check_fit import Fit
     from archsim.predict.estimate import Estimate
@@ -303,6 +304,12 @@ def _model_check(answer: ModelCheck) -> list[Page]:
     return [model_page(answer)]
 
 
+def _cpu_check(answer: CpuCheck) -> list[Page]:
+    from archsim.render.pages.cpu_check import cpu_check_page
+
+    return [cpu_check_page(answer)]
+
+
 def _ledger(answer: Ledger) -> list[Page]:
     from archsim.render.pages.claims import page
 
@@ -434,6 +441,7 @@ VIEWS: Mapping[str, View[Any]] = {
     "Validation": View(lambda v: f"{len(v.rows):,} {v.kind}", _validation, _validation_rows),
     "Several": View(lambda s: f"{len(s.answers):,} kinds of file", _several, _several_rows),
     "ModelCheck": View(lambda m: f"{m.asked} on {m.device}", _model_check, _listed("lines")),
+    "CpuCheck": View(lambda c: f"{c.model} on {c.device}", _cpu_check, _listed("rows")),
     "Ledger": View(lambda found: f"{len(found.claims):,} claims", _ledger, _ledger_rows),
     "Simulation": View(_simulation_subject, _simulation, _simulation_rows, charts=_simulation_charts),
     "Training": View(_training_subject, _training),

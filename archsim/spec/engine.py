@@ -243,8 +243,10 @@ class Time(EngineSection):
     the `passes` before it (norms, activations), attention as well (`all`), or a `kernel` of its own, as in formats
     that are not named. host: the way in which this version drives the device, such as `async` where the work for the
     next step is done while one runs; `archsim calibrate` fits the host's work per step for each, and versions that
-    share it share the numbers. None is ever borrowed from another way. Empty: nothing is known of it. fits: kernel
-    classes that it fits to whole runs. The fitted numbers lie in `hardware/calibration/engines.yaml`.
+    share it share the numbers. None is ever borrowed from another way. Empty: nothing is known of it. cpu: how it runs
+    a graph on a processor: operator by operator (`eager`), with row-wise functions as one kernel each (`compiled`), or
+    as on any other device (empty). fits: kernel classes that it fits to whole runs. The fitted numbers lie in
+    `hardware/calibration/engines.yaml`.
     """
 
     kernels: str
@@ -253,6 +255,7 @@ class Time(EngineSection):
     launch_us: float = Field(default=0.0, ge=0)
     quantised_before: dict[str, Literal["kernel", "passes", "all"]] = Field(default_factory=dict)
     host: str = ""
+    cpu: Literal["", "eager", "compiled"] = ""
     fits: tuple[KernelPrior, ...] = ()
 
 
@@ -364,7 +367,8 @@ class Formats(EngineSection):
 
     weights: for suggestions, the widest first; kv_cache: a narrow one; caches: all that caches can be in, empty where
     any. native: the engine's file type for checkpoints
-    whose experts are published in a format, where it only runs files of its own. files_of: other engines whose files it
+    whose experts are published in a format, where it only runs files of its own. activations: `weights` where a module
+    of wide numbers computes and caches in them, else 16 bits. files_of: other engines whose files it
     reads too. own_files_alone: whether every narrow format has to be one of its own files.
     """
 
@@ -372,6 +376,7 @@ class Formats(EngineSection):
     kv_cache: str = "fp8"
     caches: tuple[str, ...] = ()
     native: dict[str, str] = Field(default_factory=dict)
+    activations: Literal["sixteen", "weights"] = "sixteen"
     files_of: tuple[str, ...] = ()
     own_files_alone: bool = False
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import field
 from typing import Literal, NamedTuple
 
 from archsim.base.data_class import dataclass
 from archsim.base.errors import UsageError
 from archsim.base.notes import Note
+from archsim.base.number import Num, everywhere
 from archsim.base.units import parse_quantity
 from archsim.spec.hardware import Hardware, Peak
 from archsim.spec.hardware_schema import Level
@@ -34,13 +36,21 @@ class Hop(NamedTuple):
     medium: Literal["link", "host", "network"] = "link"
 
 
+class Stream(NamedTuple):
+    """A level of memory that kernels stream from. size: bytes of a cache, 0 of memory itself. rate: B/s."""
+
+    size: int
+    rate: float
+
+
 @dataclass(slots=True, eq=False)
 class DeviceRates:
     """The rates that kernels of a device are priced with. Peaks are looked up once each, fallbacks are noted.
 
     accumulate: what the engine's products in 16 bits add up in; fp16 is twice as fast as fp32 on GeForce cards.
     vector_flops: of the vector unit, in FLOP/s. bandwidth: HBM in B/s. cache_bytes: last-level cache. units: SMs, CUs
-    or cores that tiles are spread over, 0 where unlisted. cycles: clock cycles of all units in a second.
+    or cores that tiles are spread over, 0 where unlisted. cycles: clock cycles of all units in a second. streams: of a
+    processor, its caches from the innermost on, as far as their rates are listed, and memory.
     """
 
     hardware: Hardware
@@ -53,6 +63,7 @@ class DeviceRates:
     cache_bytes: int = field(init=False)
     units: int = field(init=False)
     cycles: float = field(init=False)
+    streams: tuple[Stream, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         vector, units = self.hardware.vector_peak, self.hardware.compute.units
@@ -60,6 +71,30 @@ class DeviceRates:
         self.vector_flops, self.bandwidth = vector.flops, self.hardware.bandwidth
         self.cache_bytes, self.units = self.hardware.l2_bytes or 0, units.count if units else 0
         self.cycles = self._cycles(vector.flops)
+        caches = [(level.size, level.bandwidth) for level in self.hardware.cache.levels]
+        found = [Stream(int(parse_quantity(size, "B")), parse_quantity(rate, "B/s")) for size, rate in caches]
+        self.streams = (*found, Stream(0, self.bandwidth))
+
+    @property
+    def is_processor(self) -> bool:
+        """Whether kernels run on the cores of a CPU."""
+        units = self.hardware.compute.units
+        return self.hardware.per == "socket" and units is not None and units.kind == "core"
+
+    @property
+    def has_cache_rates(self) -> bool:
+        """Whether the rates of its caches are listed, so that what stays in one can be priced."""
+        return len(self.streams) > 1
+
+    def holding(self, held: Num) -> DeviceRates:
+        """The same processor while a step touches `held` bytes before it comes to the same ones again: what fits into a
+        cache comes back at that cache's rate, and activations that fit do not go to memory.
+        """
+        rates = copy(self)
+        fitting = [level for level in self.streams if everywhere(held < level.size)]
+        rates.bandwidth = fitting[0].rate if fitting else self.bandwidth
+        rates.cache_bytes = max(level.size for level in self.streams)
+        return rates
 
     def _cycles(self, vector_flops: float) -> float:
         """Unit cycles in a second; without a listed clock those of units of 128 lanes that add and multiply."""

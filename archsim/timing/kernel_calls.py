@@ -336,7 +336,7 @@ def _collective(op: Op, moved: Traffic) -> KernelCall:
 
 
 # ---------------------------------------------------------------------- attention
-class _Attention(NamedTuple):
+class AttentionSpec(NamedTuple):
     """What an attention kernel's products say, whatever sequences it runs on.
 
     heads, kv_heads: on this rank. score_dim, value_dim: elements that one query-key pair multiplies for its score, of
@@ -356,7 +356,7 @@ class _Attention(NamedTuple):
     pairs: Num
 
     @classmethod
-    def of(cls, kernel: Kernel) -> _Attention:
+    def of(cls, kernel: Kernel) -> AttentionSpec:
         """Read off the kernel's contractions: those over pairs give scores, the last one the values."""
         products = _products(kernel)
         scores, mixed = [op for op in products if "P" in op.writes[0].axes], products[-1]
@@ -411,7 +411,7 @@ def _side_products(kernel: Kernel, machine: DeviceRates) -> list[KernelCall]:
 
 def _attention(kernel: Kernel, moved: Traffic, step: Step) -> list[KernelCall]:
     """One ragged call for the decodes in the step and one for the prompts: they run in different kernels."""
-    spec = _Attention.of(kernel)
+    spec = AttentionSpec.of(kernel)
     parts = _ragged_parts(spec, step)
     mask, whole = spec.mask or CAUSAL, Step(seqs=tuple(s for part in parts for s in part), masked=step.masked)
 
@@ -432,7 +432,7 @@ def _attention(kernel: Kernel, moved: Traffic, step: Step) -> list[KernelCall]:
     return [call(part) if mean else _by_kind(part, call) for part, mean in zip(parts, by_mean, strict=True)]
 
 
-def _attention_call(spec: _Attention, part: tuple[Seqs, ...], counted: dict[str, Num]) -> KernelCall:
+def _attention_call(spec: AttentionSpec, part: tuple[Seqs, ...], counted: dict[str, Num]) -> KernelCall:
     """The call for sequences of one kind, by their mean lengths, and the longest one of decodes."""
     batch, new, length, longest = _lengths(part)
     if spec.encodes and spec.mask is not None and spec.mask.chunk:  # windows are sequences of their own
@@ -478,7 +478,7 @@ def _decodes(s: Seqs) -> bool:
     return everywhere(s.new <= 1) or (everywhere(s.new <= VERIFIED) and everywhere(s.past > s.new))
 
 
-def _ragged_parts(spec: _Attention, step: Step) -> list[tuple[Seqs, ...]]:
+def _ragged_parts(spec: AttentionSpec, step: Step) -> list[tuple[Seqs, ...]]:
     """The sequences that the kernel runs on this rank, decodes and prompts apart. Where source and target differ, equal
     ones of the kernel's own extents; an encoder beside a shorter target has no share to go by.
     """

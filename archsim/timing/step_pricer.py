@@ -12,6 +12,7 @@ from archsim.counts.formats import Formats
 from archsim.counts.step_graphs import REMEMBERED_GRAPHS, StepGraphs, StepMemo
 from archsim.engines.names import DEFAULT_ENGINE, engine_and_version
 from archsim.engines.overhead import EngineOverheads, overheads_of
+from archsim.graph.graph import Block
 from archsim.graph.kernels import Kernel, kernels_with_edges, traffics
 from archsim.graph.step import Seqs, Step
 from archsim.spec.hardware import Hardware
@@ -19,6 +20,7 @@ from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan
 from archsim.timing.calibration import Store, default_store
 from archsim.timing.classes.call import KernelCall
+from archsim.timing.cpu_calls import cpu_calls
 from archsim.timing.device import DeviceRates
 from archsim.timing.duration import DEFAULT_INTERVAL, Duration, Evidence
 from archsim.timing.kernel_calls import CallRules, FusedCall, lower_to_calls
@@ -143,18 +145,24 @@ class StepPricer:
 
         def costs() -> RankTime:
             graph = self.graphs.rank(step, plan)
-            found = zip(kernels_with_edges(graph), traffics(graph, machine.cache_bytes), strict=True)
-            return RankTime(costs=tuple(KernelCost.of(kernel, moved, machine) for (kernel, _), moved in found))
+            rates = machine.holding(step_bytes(graph)) if machine.has_cache_rates else machine
+            found = zip(kernels_with_edges(graph), traffics(graph, rates.cache_bytes), strict=True)
+            return RankTime(costs=tuple(KernelCost.of(kernel, moved, rates) for (kernel, _), moved in found))
 
         return self.rooflines.get(step, (plan.tp, plan.ep, plan.dp), costs)
 
     def _rank_time(self, step: Step) -> RankTime:
         """The kernels of the rank's graph."""
         costs = self._roofline(step).costs
-        kernels: list[Kernel] = [kernel for kernel, _ in kernels_with_edges(self.graphs.rank(step, self.plan))]
-        sums, traffics = TimeByKernelClass(), [cost.traffic for cost in costs]
+        graph = self.graphs.rank(step, self.plan)
+        kernels: list[Kernel] = [kernel for kernel, _ in kernels_with_edges(graph)]
+        sums, form = TimeByKernelClass(), self.overheads.cpu if self.timer.machine.is_processor else ""
         fused = []
-        for call in lower_to_calls(kernels, traffics, self.call_rules(step)):
+        if form:
+            calls = cpu_calls(kernels, self.call_rules(step), form, step_bytes(graph))
+        else:
+            calls = lower_to_calls(kernels, [cost.traffic for cost in costs], self.call_rules(step))
+        for call in calls:
             launch = launch_time(self.timer, call, [costs[i] for i in call.members])
             sums.add(launch)
             fused.append(launch.fused)
@@ -177,6 +185,12 @@ class StepPricer:
             comm_s=size / rate * hops,
         )  # fmt: skip
         return row, call
+
+
+def step_bytes(graph: Block) -> Num:
+    """Bytes of weights and caches that a step reads: what lies between two reads of the same one by two steps."""
+    moved = zip(kernels_with_edges(graph), traffics(graph, 0), strict=True)
+    return sum([kernel.times * (each.weight + each.state) for (kernel, _), each in moved])
 
 
 def one_piece(prefill: Step, tokens: Num) -> Step:

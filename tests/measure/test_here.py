@@ -101,12 +101,12 @@ def test_measure_here_writes_a_device_file(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(probe, "SIDES", (32,))
     monkeypatch.setattr(probe, "LARGEST", 1 << 20)
     path = tmp_path / "mine.yaml"
-    result = CliRunner().invoke(app, ["measure", "--here", "--out", str(path), "--json", "-q"])
+    result = CliRunner().invoke(app, ["measure", "--here", "--suite", "probe", "--out", str(path), "--json", "-q"])
     assert result.exit_code == 0, result.output
     answer = json.loads(result.stdout)
     assert answer["file"] == str(path)
     assert {"bandwidth/memory", "peak/fp32", "operator"} <= {rate["what"] for rate in answer["rates"]}
     device = Hardware.model_validate(yaml.safe_load(path.read_text()))
     assert device.bandwidth > 0
-    again = CliRunner().invoke(app, ["measure", "--here", "--out", str(path), "-q"])
+    again = CliRunner().invoke(app, ["measure", "--here", "--suite", "probe", "--out", str(path), "-q"])
     assert again.exit_code != 0  # a file that exists stays, unless --force

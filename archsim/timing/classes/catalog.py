@@ -10,6 +10,7 @@ from archsim.timing.classes import (
     batched_product,
     collective,
     convolution,
+    cpu,
     delta_rule,
     elementwise,
     encoder_attention,
@@ -25,7 +26,7 @@ from archsim.timing.classes import (
 from archsim.timing.classes.model import KernelModel
 
 MODULES = (
-    *(attention, attention_modules, batched_product, collective, convolution, delta_rule, elementwise),
+    *(attention, attention_modules, batched_product, collective, convolution, cpu, delta_rule, elementwise),
     *(encoder_attention, expert_exchange, gemm, hyper_connections, mla, mlp, moe, sparse_attention, wide_experts),
 )
 """Where time models are defined; importing them makes the subclasses known."""

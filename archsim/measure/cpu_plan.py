@@ -1,0 +1,163 @@
+"""What is predicted of models on the present processor before anything of them is timed: cases, and the blind plan."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from archsim.base.json_types import JsonObject
+from archsim.base.output_file import write_text
+from archsim.base.version import VERSION
+from archsim.counts.count import count
+from archsim.counts.formats import choose_formats
+from archsim.counts.step_graphs import StepGraphs
+from archsim.graph.passes.quantize import DEFAULT
+from archsim.graph.step import Seqs, Step
+from archsim.memory.activations import peak_activation_bytes
+from archsim.spec.hardware import Hardware
+from archsim.spec.model import Model
+from archsim.spec.parallelism import Plan
+from archsim.timing.calibration import Store, default_store, folders
+from archsim.timing.step_pricer import StepPricer, engine_overheads, step_bytes
+from archsim.timing.step_time import StepTime
+
+ENGINES = {"eager": "torch", "compiled": "torchcompile"}
+PROMPTS = (128, 512, 16, 2048)
+DECODES = ((1, 128), (8, 512), (1, 1024), (32, 256), (1, 4096))
+"""Batch and cached tokens."""
+LONGEST_S = 4.0
+"""Cases that are predicted to take longer are left out: seven rounds of one would take half a minute."""
+
+
+class Case(NamedTuple):
+    """One forward pass of a model: batch sequences of `new` tokens after `past` ones; form: `eager` or `compiled`."""
+
+    model: str
+    dtype: str
+    form: str
+    phase: str
+    batch: int
+    new: int
+    past: int
+
+    @property
+    def id(self) -> str:
+        """The case in one word."""
+        return "/".join(map(str, self))
+
+
+def cases(model: Model, name: str, dtype: str) -> list[Case]:
+    """The cases of a model, the most telling first; lengths beyond its context are left out. Only decoders have a
+    program whose functions can be compiled one by one.
+    """
+    longest = model.max_context or 1 << 20
+    forms = tuple(ENGINES) if model.architecture == "decoder" and model.encoder is None else ("eager",)
+    found = []
+    for i in range(max(len(PROMPTS), len(DECODES))):
+        for form in forms:
+            if i < len(PROMPTS) and PROMPTS[i] <= longest:
+                found.append(Case(name, dtype, form, "prefill", 1, PROMPTS[i], 0))
+            if i < len(DECODES) and model.architecture != "encoder" and DECODES[i][1] < longest:
+                found.append(Case(name, dtype, form, "decode", DECODES[i][0], 1, DECODES[i][1]))
+    return found
+
+
+class Predictor:
+    """Predicts cases of one model on one processor. It is given no measurement."""
+
+    def __init__(self, model: Model, hardware: Hardware, dtype: str, store: Store | None = None) -> None:
+        self.model, self.hardware, self.dtype = model, hardware, dtype
+        self.store = store or default_store()
+
+    def step_of(self, case: Case) -> Step:
+        """The pass as a step: every pair below the diagonal, logits of the last token."""
+        source = (Seqs(case.batch, case.past or case.new, 0),) if self.model.encoder is not None else ()
+        return Step.of(case.batch, case.new, case.past, absorbed=case.past > 0, source=source)
+
+    def pricer(self, form: str) -> StepPricer:
+        """The pricer of a form."""
+        engine = ENGINES[form]
+        formats = choose_formats(self.model, self.dtype, engine=engine)
+        overheads = engine_overheads(engine, self.store)
+        return StepPricer.of(self.model, self.hardware, formats, overheads, Plan(), store=self.store)
+
+    def price(self, case: Case) -> StepTime:
+        """The time of a case."""
+        return self.pricer(case.form).price(self.step_of(case))
+
+    def row(self, case: Case) -> JsonObject:
+        """A case with its prediction: seconds, the ends of the 80 % interval, the naive roofline, bytes at the peak."""
+        time, step = self.price(case), self.step_of(case)
+        formats = choose_formats(self.model, self.dtype, engine=ENGINES[case.form])
+        graph = StepGraphs(self.model, formats).rank(step, Plan())
+        parts = {part.kernel_class: float(part.time.expected) for part in time.by_class}
+        return {
+            "id": case.id, **case._asdict(), "predicted_s": float(time.expected_s), "low_s": float(time.low_s),
+            "high_s": float(time.high_s), "roofline_s": self._roofline_s(time), "evidence": time.evidence,
+            "activation_bytes": float(peak_activation_bytes(graph)), "read_bytes": float(step_bytes(graph)),
+            **self._held(case),
+            "by_class_s": parts,
+        }  # fmt: skip
+
+    def _held(self, case: Case) -> JsonObject:
+        """Bytes of the parameters and of the caches after the pass."""
+        formats = choose_formats(self.model, self.dtype, engine=ENGINES[case.form])
+        length = case.past + case.new
+        counted = count(self.model, batch=case.batch, input_len=length)
+        cache = counted.kv_bytes * formats.kv.bytes / 2
+        return {
+            "weight_bytes_predicted": counted.total * formats.weights[DEFAULT].bytes, "cache_bytes_predicted": cache
+        }  # fmt: skip
+
+    def _roofline_s(self, time: StepTime) -> float:
+        """max(FLOP / peak, bytes / bandwidth) of the whole step."""
+        peak = self.hardware.peak_flops(self.dtype).flops
+        return max(float(time.flops) / peak, float(time.bytes) / self.hardware.bandwidth)
+
+
+def plan_document(rows: Sequence[JsonObject], hardware: Hardware) -> JsonObject:
+    """The blind plan: predictions, and what they were made from."""
+    return {
+        "schema": "archsim.cpu-plan/1", "archsim": VERSION, "commit": _commit(), "device": hardware.id,
+        "device_sha256": _digest(json.dumps(hardware.to_dict(), sort_keys=True, default=str)),
+        "constants_sha256": _digest("".join(_constants(hardware.id))), "rows": list(rows),
+    }  # fmt: skip
+
+
+def write_plan(path: Path, document: JsonObject, *, force: bool = False) -> str:
+    """Write the plan; its SHA-256, which whoever reads the results compares."""
+    text = json.dumps(document, indent=1) + "\n"
+    write_text(path, text, force=force)
+    return _digest(text)
+
+
+def plan_of(path: Path) -> tuple[JsonObject, str]:
+    """A plan that was written before, and its SHA-256."""
+    text = path.read_text(encoding="utf-8")
+    return json.loads(text), _digest(text)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _constants(device: str) -> Iterator[str]:
+    """The calibration documents of a device."""
+    for folder in folders():
+        for path in sorted((folder / device).glob("*/calibration.yaml")):
+            yield path.read_text(encoding="utf-8")
+
+
+def _commit() -> str | None:
+    with suppress(OSError, subprocess.SubprocessError):
+        here = Path(__file__).parent
+        done = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, timeout=5, check=True
+        )
+        return done.stdout.strip()
+    return None

@@ -1,0 +1,306 @@
+"""Kernels of a processor: products, attention, passes, experts, scans, and the level of memory that feeds them.
+
+A processor differs from a GPU in what decides: weights that a step leaves in a cache come back at that level's rate,
+every operator costs the dispatcher's time, small tensors run on one thread, and what is serial does not shrink with
+threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from archsim.base.number import Num, log2, maximum, minimum
+from archsim.timing.classes.call import BYTES, KernelCall
+from archsim.timing.classes.model import Constant, KernelModel
+from archsim.timing.classes.surface import Axis
+from archsim.timing.device import DeviceRates
+
+KEPT = 0.75
+"""Share of a cache that serves what is read over and over: the rest holds what else a step touches."""
+
+FADE = 4
+"""How fast hits fade once what is read again outgrows a cache."""
+
+GRAIN = 32768
+"""Elements of a tensor up to which PyTorch runs an elementwise operator on one thread (at::internal::GRAIN_SIZE)."""
+
+FLOOR = Constant(5.0, 0.5, 200.0)
+MEMORY = Constant(0.6, 0.1, 1.0)
+CACHED = Constant(0.5, 0.03, 1.0)
+SERIAL = Constant(0.05, 0.001, 0.5)
+
+
+class CpuKernel(KernelModel):
+    """What kernels of a processor share. held: bytes that are touched before an operand is read again, which decide the
+    cache that it comes from. threads: that run it, 0 for all that the device's rates are of.
+
+    floor_us: an operator's way through the dispatcher, and its results' allocation. memory, cached: shares of the rates
+    of memory and of the caches. serial: share of the work that one thread does alone (Amdahl).
+    """
+
+    optional: ClassVar[Mapping[str, float]] = {"threads": 0, "bytes": 0}
+    shares: ClassVar[tuple[str, ...]] = ("memory",)
+
+    def local(self, call: KernelCall, machine: DeviceRates) -> bool:
+        """Libraries and caches of one processor say little of another's."""
+        return True
+
+    def streamed_bytes(self, call: KernelCall) -> Num:
+        """Bytes of weights or caches that are read once."""
+        return 0
+
+    def held_bytes(self, call: KernelCall) -> Num:
+        """Bytes that lie between two reads of an operand: stated, or the operand itself."""
+        return maximum(call.dims.get("bytes", 0), self.streamed_bytes(call))
+
+    def bound(self, call: KernelCall, machine: DeviceRates) -> tuple[Num, Num, Num]:
+        """Arithmetic at the peak, operands at the rate of the level that they come from."""
+        compute = self.flops(call) / machine.matrix_flops(self.compute_dtype(call))
+        return compute, stream_s(self.streamed_bytes(call), self.held_bytes(call), machine), 0.0
+
+    def regime(self, call: KernelCall, share: Num) -> Num:
+        """Of dispatch, of cache and memory, of arithmetic: by the share of the bound in the time."""
+        return (share > 0.15) * 1 + (share > 0.4) * 1 + (share > 0.7) * 1
+
+
+def stream_s(size: Num, held: Num, machine: DeviceRates, memory: float = 1.0, cached: float = 1.0) -> Num:
+    """Seconds of reading `size` bytes that come from the caches as far as `held` bytes fit into them."""
+    rest: Num = 1.0
+    time: Num = 0.0
+    for level in machine.streams:
+        hit = 1 / (1 + (held / (KEPT * level.size)) ** FADE) if level.size else 1.0
+        share = cached if level.size else memory
+        time = time + size * rest * hit / (level.rate * share)
+        rest = rest * (1 - hit)
+    return time
+
+
+def fewer_threads(call: KernelCall, machine: DeviceRates, serial: float) -> Num:
+    """Factor on the time of arithmetic and traffic where fewer threads run than the device's rates are of."""
+    whole = max(machine.units, 1)
+    threads = call.dims.get("threads", 0)
+    some = threads + (threads == 0) * whole
+    return _speedup(whole, serial) / _speedup(some, serial)
+
+
+def _speedup(threads: Num, serial: float) -> Num:
+    return threads / (1 + serial * (threads - 1))
+
+
+class CpuGemm(CpuKernel):
+    """t = floor + |2nk(m + half_rows)/(matrix · peak), streams|_p.
+
+    half_rows: rows that a product's set-up is worth: weights are packed or reordered for each call. overlap: p, how far
+    arithmetic and streams overlap.
+    """
+
+    kernel_class: ClassVar[str] = "cpu_gemm"
+    dims: ClassVar[tuple[str, ...]] = ("m", "n", "k")
+    families: ClassVar[tuple[str, ...]] = ("n", "k")
+    constants: ClassVar[Mapping[str, Constant]] = {
+        "floor_us": FLOOR, "matrix": Constant(0.85, 0.1, 1.0), "half_rows": Constant(2.0, 0.02, 64.0),
+        "memory": MEMORY, "cached": CACHED, "overlap": Constant(2.0, 1.0, 8.0), "serial": SERIAL,
+    }  # fmt: skip
+    grids: ClassVar[tuple[tuple[Axis, ...], ...]] = (
+        (Axis("m", 0, 1, 13), Axis("k", 7, 3, 4)), (Axis("m", 0, 1, 13), Axis("held", 18, 3, 6)),
+    )  # fmt: skip
+    options: ClassVar[Mapping[str, float]] = {"ridge": 0.2, "bend": 0.5}
+    few: ClassVar[int] = 40
+
+    def flops(self, call: KernelCall) -> Num:
+        """2mnk."""
+        return 2 * call.dims["m"] * call.dims["n"] * call.dims["k"]
+
+    def streamed_bytes(self, call: KernelCall) -> Num:
+        """The weights."""
+        return call.dims["n"] * call.dims["k"] * call.storage.weight
+
+    def formula(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
+        """A floor, and arithmetic and streams that overlap in part."""
+        m, n, k, p = call.dims["m"], call.dims["n"], call.dims["k"], constants["overlap"]
+        peak = machine.matrix_flops(call.storage.compute) * constants["matrix"]
+        compute = 2 * n * k * (m + constants["half_rows"]) / peak
+        weights = stream_s(
+            self.streamed_bytes(call), self.held_bytes(call), machine, constants["memory"], constants["cached"]
+        )
+        moved = m * (k + n) * call.storage.read
+        streams = weights + stream_s(moved, moved, machine, constants["memory"], constants["cached"])
+        busy = (compute**p + streams**p) ** (1 / p)
+        return constants["floor_us"] * 1e-6 + busy * fewer_threads(call, machine, constants["serial"])
+
+    def coordinates(self, call: KernelCall, machine: DeviceRates) -> Mapping[str, Num]:
+        """log2 of rows, of the sum's length, and of what is touched between two reads of the weights."""
+        return {"m": log2(call.dims["m"]), "k": log2(call.dims["k"]), "held": log2(self.held_bytes(call))}
+
+
+class CpuExperts(CpuKernel):
+    """The product of rows with their own experts' matrices, one expert after another; m: (token, expert) pairs.
+
+    t = floor + hits · each + |arithmetic, streams|_p + rows that are sorted, cut and put back (`moved` passes).
+    """
+
+    kernel_class: ClassVar[str] = "cpu_experts"
+    dims: ClassVar[tuple[str, ...]] = ("m", "n", "k", "experts")
+    families: ClassVar[tuple[str, ...]] = ("n", "k", "experts")
+    constants: ClassVar[Mapping[str, Constant]] = {
+        "floor_us": Constant(40.0, 5.0, 400.0), "each_us": Constant(5.0, 0.5, 60.0),
+        "matrix": Constant(0.7, 0.1, 1.0), "half_rows": Constant(2.0, 0.02, 64.0), "memory": MEMORY, "cached": CACHED,
+        "overlap": Constant(2.0, 1.0, 8.0), "moved": Constant(3.0, 1.0, 20.0),
+    }  # fmt: skip
+
+    def hits(self, call: KernelCall) -> Num:
+        """Experts with at least one row: expected where rows fall evenly, or stated."""
+        if "hits" in call.dims:
+            return call.dims["hits"]
+        experts = call.dims["experts"]
+        return experts * (1 - (1 - 1 / experts) ** call.dims["m"])
+
+    def flops(self, call: KernelCall) -> Num:
+        """2mnk: each row meets one matrix."""
+        return 2 * call.dims["m"] * call.dims["n"] * call.dims["k"]
+
+    def streamed_bytes(self, call: KernelCall) -> Num:
+        """The matrices of the experts that are hit."""
+        return self.hits(call) * call.dims["n"] * call.dims["k"] * call.storage.weight
+
+    def formula(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
+        """One product for each expert that is hit."""
+        m, n, k, p, hits = call.dims["m"], call.dims["n"], call.dims["k"], constants["overlap"], self.hits(call)
+        peak = machine.matrix_flops(call.storage.compute) * constants["matrix"]
+        compute = 2 * n * k * (m + hits * constants["half_rows"]) / peak
+        shares = constants["memory"], constants["cached"]
+        streams = stream_s(self.streamed_bytes(call), self.held_bytes(call), machine, *shares)
+        rows = m * (n + k) * call.storage.read * constants["moved"]
+        fixed = (constants["floor_us"] + hits * constants["each_us"]) * 1e-6
+        return fixed + (compute**p + streams**p) ** (1 / p) + stream_s(rows, rows, machine, *shares)
+
+
+class CpuAttention(CpuKernel):
+    """scaled_dot_product_attention: t = floor + |products and softmax, keys and values|_p.
+
+    matrix: share of the peak of its products. pair_ns: one thread's time for the softmax of one query-key pair of a
+    head. head_us: of setting up one head's block of queries, by one thread.
+    """
+
+    kernel_class: ClassVar[str] = "cpu_attention"
+    dims: ClassVar[tuple[str, ...]] = ("batch", "heads", "kv_heads", "head_dim", "seq_q", "seq_kv")
+    families: ClassVar[tuple[str, ...]] = ("heads", "kv_heads", "head_dim")
+    optional: ClassVar[Mapping[str, float]] = {"threads": 0, "bytes": 0, "window": 0}
+    constants: ClassVar[Mapping[str, Constant]] = {
+        "floor_us": Constant(12.0, 1.0, 200.0), "matrix": Constant(0.4, 0.02, 1.0),
+        "pair_ns": Constant(0.4, 0.01, 20.0), "head_us": Constant(0.5, 0.01, 20.0),
+        "memory": MEMORY, "cached": CACHED, "overlap": Constant(1.5, 1.0, 8.0),
+    }  # fmt: skip
+    grids: ClassVar[tuple[tuple[Axis, ...], ...]] = (
+        (Axis("new", 0, 3, 5), Axis("keys", 4, 2, 6)), (Axis("new", 0, 6, 3), Axis("dim", 5, 1, 4)),
+    )  # fmt: skip
+    options: ClassVar[Mapping[str, float]] = {"ridge": 0.2, "bend": 0.5}
+    few: ClassVar[int] = 30
+
+    def pairs(self, call: KernelCall) -> Num:
+        """Query-key pairs of one head that are computed: stated, else those below the diagonal; a window is a mask over
+        all of them.
+        """
+        if "pairs" in call.dims:
+            return call.dims["pairs"]
+        new, keys = call.dims["seq_q"], call.dims["seq_kv"]
+        return call.dims["batch"] * new * (keys - (new - 1) / 2)
+
+    def flops(self, call: KernelCall) -> Num:
+        """Two products over every pair."""
+        width = call.dims["head_dim"] + call.dims.get("head_dim_v", call.dims["head_dim"])
+        return 2 * call.dims["heads"] * width * self.pairs(call)
+
+    def streamed_bytes(self, call: KernelCall) -> Num:
+        """Keys and values."""
+        width = call.dims["head_dim"] + call.dims.get("head_dim_v", call.dims["head_dim"])
+        return call.dims["batch"] * call.dims["seq_kv"] * call.dims["kv_heads"] * width * BYTES.get(call.dtype, 4)
+
+    def formula(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
+        """A floor, a part for each head, and arithmetic beside the streams."""
+        p, units = constants["overlap"], max(machine.units, 1)
+        heads = call.dims["batch"] * call.dims["heads"]
+        compute = self.flops(call) / (machine.matrix_flops(call.storage.compute) * constants["matrix"])
+        softmax = self.pairs(call) * call.dims["heads"] * constants["pair_ns"] * 1e-9 / units
+        streams = stream_s(
+            self.streamed_bytes(call), self.held_bytes(call), machine, constants["memory"], constants["cached"]
+        )
+        fixed = (constants["floor_us"] + heads * constants["head_us"] / units) * 1e-6
+        return fixed + ((compute + softmax) ** p + streams**p) ** (1 / p)
+
+    def coordinates(self, call: KernelCall, machine: DeviceRates) -> Mapping[str, Num]:
+        """log2 of new tokens, of keys, and of a head's width."""
+        dims = call.dims
+        return {"new": log2(dims["seq_q"]), "keys": log2(dims["seq_kv"]), "dim": log2(dims["head_dim"])}
+
+
+class CpuElementwise(CpuKernel):
+    """A function of rows, as one operator or as a sequence of them: t = floor + passes · bytes / rate.
+
+    Extents: m rows of n elements; bytes: operands and results of the whole function. floor_us: the way of all its
+    operators through the dispatcher. passes: bytes that they move between them, over those of the function. Tensors
+    that fit in a cache are still there from what wrote them; small ones run on one thread.
+    """
+
+    kernel_class: ClassVar[str] = "cpu_elementwise"
+    dims: ClassVar[tuple[str, ...]] = ("m", "n", "bytes")
+    optional: ClassVar[Mapping[str, float]] = {"threads": 0}
+    families: ClassVar[tuple[str, ...]] = ("n",)
+    constants: ClassVar[Mapping[str, Constant]] = {
+        "floor_us": Constant(10.0, 0.5, 400.0), "passes": Constant(2.0, 0.2, 60.0), "memory": MEMORY, "cached": CACHED,
+    }  # fmt: skip
+    few: ClassVar[int] = 4
+
+    def streamed_bytes(self, call: KernelCall) -> Num:
+        """Nothing that has to come from anywhere: what a pass reads has just been written."""
+        return 0
+
+    def bound(self, call: KernelCall, machine: DeviceRates) -> tuple[Num, Num, Num]:
+        """Its bytes at the rate of the cache that holds them."""
+        moved = call.dims["bytes"]
+        return 0.0, stream_s(moved, moved, machine) * 0.5, 0.0
+
+    def formula(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
+        """A floor, and all passes at the rate of the cache that holds a pass."""
+        moved = call.dims["bytes"]
+        time = stream_s(moved, moved, machine, constants["memory"], constants["cached"]) * constants["passes"]
+        elements = moved / BYTES.get(call.dtype, 4)
+        alone = minimum(maximum(2 - elements / GRAIN, 0.0), 1.0)  # one thread below the grain, all of them at twice it
+        return constants["floor_us"] * 1e-6 + time * (1 + alone * (max(machine.units, 1) - 1))
+
+
+class CpuScan(CpuKernel):
+    """A recurrence that PyTorch runs token by token: t = floor + tokens · step + passes over the states of all tokens.
+
+    Extents: batch, seq_q tokens, heads channels of head_dim states each.
+    """
+
+    kernel_class: ClassVar[str] = "cpu_scan"
+    dims: ClassVar[tuple[str, ...]] = ("batch", "seq_q", "heads", "head_dim")
+    families: ClassVar[tuple[str, ...]] = ("heads", "head_dim")
+    constants: ClassVar[Mapping[str, Constant]] = {
+        "floor_us": Constant(40.0, 5.0, 400.0), "step_us": Constant(10.0, 1.0, 200.0),
+        "passes": Constant(8.0, 1.0, 80.0), "state_passes": Constant(4.0, 0.5, 40.0),
+        "memory": MEMORY, "cached": CACHED,
+    }  # fmt: skip
+
+    def streamed_bytes(self, call: KernelCall) -> Num:
+        """The states of all tokens, once."""
+        return 4 * call.dims["batch"] * call.dims["seq_q"] * call.dims["heads"] * call.dims["head_dim"]
+
+    def bound(self, call: KernelCall, machine: DeviceRates) -> tuple[Num, Num, Num]:
+        """The states at the rate of the cache that holds them."""
+        moved = self.streamed_bytes(call)
+        return 0.0, stream_s(moved, moved, machine), 0.0
+
+    def formula(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
+        """Operators of each token on one state, and operators on all of them at once; states are in fp32."""
+        tokens, shares = call.dims["seq_q"], (constants["memory"], constants["cached"])
+        state = 4 * call.dims["batch"] * call.dims["heads"] * call.dims["head_dim"]
+        alone = 1 + (state / 4 < GRAIN) * (max(machine.units, 1) - 1)
+        each = (
+            constants["step_us"] * 1e-6 + constants["state_passes"] * stream_s(state, state, machine, *shares) * alone
+        )
+        whole = tokens * state * constants["passes"]
+        return constants["floor_us"] * 1e-6 + tokens * each + stream_s(whole, tokens * state, machine, *shares)

@@ -1,0 +1,167 @@
+"""How graph kernels map to what PyTorch runs on a processor: an operator, or a short sequence of them, for each op.
+
+Products of one activation are one linear layer with its biases, attention is one scaled_dot_product_attention; every
+other op of the graph is a function of its own (`eager`). With row-wise functions compiled, norms, gates and rotations
+are one kernel each, a residual sum in front of a norm is part of it, and the rest stays as it is (`compiled`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+
+from archsim.base.number import Num, some
+from archsim.graph.graph import Op
+from archsim.graph.kernels import Kernel, operand_of, product_of, weight_of
+from archsim.graph.tensor import Tensor, Use, nbytes, numel
+from archsim.timing.classes.call import KernelCall
+from archsim.timing.kernel_calls import AttentionSpec, CallRules, FusedCall, fused_members, table_dtype
+
+VIEWS = frozenset({"view", "select"})
+"""Kinds of op that only rename numbers."""
+
+COMPILED = frozenset({"rmsnorm", "swiglu", "geglu", "geglu_tanh", "rope"})
+"""Functions that `archsim.backend.fused` compiles."""
+
+NORMS = frozenset({"rmsnorm"})
+"""Norms that take the residual sum before them along when they are compiled."""
+
+TWO = 2
+
+
+def cpu_calls(kernels: Sequence[Kernel], rules: CallRules, form: str, held: Num) -> list[FusedCall]:
+    """The calls of the kernels of a step. form: `eager` or `compiled`. held: bytes of weights and caches that the step
+    reads, which lie between two reads of each.
+    """
+    lowering = _Lowering(kernels, rules, form, held)
+    return [
+        FusedCall(members, list(lowering.calls([kernels[i] for i in members])), [])
+        for members in fused_members(kernels, rules.fused_qkv)
+    ]
+
+
+class _Lowering:
+    """What the calls of one step follow from."""
+
+    def __init__(self, kernels: Sequence[Kernel], rules: CallRules, form: str, held: Num) -> None:
+        self.machine, self.compiled, self.held = rules.machine, form == "compiled", held
+        self.sequences = rules.step.n_seqs
+        every = [op for kernel in kernels for op in kernel.ops]
+        self.writers = {use.tensor.name: op for op in every for use in op.writes}
+        self.readers: dict[str, list[Op]] = {}
+        for op in every:
+            for use in op.reads:
+                self.readers.setdefault(use.tensor.name, []).append(op)
+
+    def calls(self, together: Sequence[Kernel]) -> Iterator[KernelCall]:
+        """The calls of kernels that run together, and of the functions in and behind each."""
+        for kernel in together:
+            if kernel.kind == "attention":
+                yield self._attention(kernel)
+        products = [op for k in together if not k.kind and (op := product_of(k)) is not None and weight_of(op)]
+        linear = [op for op in products if not _is_experts(op)]
+        if linear:
+            yield self._linear(linear)
+        yield from (self._experts(op) for op in products if _is_experts(op))
+        for kernel in together:
+            for op in kernel.ops:
+                if kernel.kind != "attention":
+                    yield from self._function(op)
+
+    def _linear(self, products: Sequence[Op]) -> KernelCall:
+        """Weights of one activation side by side."""
+        weights = [weight for op in products if (weight := weight_of(op)) is not None]
+        read, made = operand_of(products[0]), products[0].writes[0]
+        inner = prod([n for axis, n in weights[0].axes.items() if axis not in made.axes])
+        rows = prod([n for axis, n in read.axes.items() if axis not in weights[0].axes])
+        dims = {"m": rows, "n": sum(map(numel, weights)) / inner, "k": inner}
+        return self._call("cpu_gemm", weights[0].tensor, dims, "linear")
+
+    def _experts(self, op: Op) -> KernelCall:
+        """Rows with their own experts' matrices."""
+        weight, made = weight_of(op), op.writes[0]
+        assert weight is not None
+        inner = prod([n for axis, n in weight.axes.items() if axis not in made.axes and axis != "E"])
+        rows = made.axes["M"]
+        experts, hits = weight.tensor.axes["E"], weight.axes["E"]
+        dims = {"m": rows, "n": numel(made) / rows, "k": inner, "experts": experts, "hits": hits}
+        return self._call("cpu_experts", weight.tensor, dims, "one by one")
+
+    def _call(self, kernel_class: str, weight: Tensor, dims: dict[str, Num], kernel: str) -> KernelCall:
+        dtype = table_dtype(weight.format, self.machine)
+        return KernelCall(kernel_class, dtype, kernel=kernel, dims={**dims, "bytes": self.held})
+
+    def _attention(self, kernel: Kernel) -> KernelCall:
+        """One call over all sequences, at their mean lengths."""
+        spec = AttentionSpec.of(kernel)
+        new, keys = spec.query.axes["T"] / self.sequences, spec.key.axes["C"] / self.sequences
+        dims: dict[str, Num] = {
+            "batch": self.sequences, "seq_q": new, "seq_kv": keys, "heads": spec.heads, "kv_heads": spec.kv_heads,
+            "head_dim": spec.score_dim, "head_dim_v": spec.value_dim, "bytes": self.held,
+        }  # fmt: skip
+        mask = spec.mask
+        if mask is None or not mask.causal or (mask.window and some(mask.window < keys)):
+            dims["pairs"] = self.sequences * new * keys  # the mask is a tensor, and all pairs are computed
+        dtype = _dtype(spec.query)
+        return KernelCall("cpu_attention", dtype, dtype, "sdpa", dims)
+
+    def _function(self, op: Op) -> Iterator[KernelCall]:
+        """A function of rows; nothing for views, biases of products, and sums that a compiled norm takes along."""
+        if op.kind in VIEWS or op.kind == "contract" or not op.writes or self._is_bias(op):
+            return
+        if op.kind == "scan":
+            yield self._scan(op)
+            return
+        name = op.fn or op.kind
+        if self.compiled and name == "add" and self._joins_norm(op):
+            return
+        acts = [use for use in (*op.reads, *op.writes) if use.tensor.kind != "weight"]
+        if op.kind == "append":  # of a cache only the new rows are touched
+            acts = [op.reads[0], op.reads[0]]
+        moved, made = sum(map(nbytes, acts)), op.writes[0] if op.kind != "append" else op.reads[0]
+        if self.compiled and name in COMPILED:
+            summed = name in NORMS and self._follows_sum(op)
+            name, moved = f"compiled {'add_' * summed}{name}", moved * (1 + summed)
+        width = list(made.axes.values())[-1]
+        dims = {"m": numel(made) / width, "n": width, "bytes": moved}
+        yield KernelCall("cpu_elementwise", _dtype(made), kernel=name, dims=dims)
+
+    def _scan(self, op: Op) -> KernelCall:
+        """A recurrence over the states of all tokens."""
+        made = op.writes[0].axes
+        tokens, states = made.get("T", 1), list(made.values())[-1]
+        width = numel(op.writes[0]) / tokens / states
+        dims = {"batch": self.sequences, "seq_q": tokens / self.sequences, "heads": width, "head_dim": states}
+        return KernelCall("cpu_scan", "fp32", kernel=op.fn, dims=dims)
+
+    def _is_bias(self, op: Op) -> bool:
+        """Whether a sum adds a weight to a product's result, which the linear layer does."""
+        if op.fn != "add" or len(op.reads) != TWO or op.reads[1].tensor.kind != "weight":
+            return False
+        writer = self.writers.get(op.reads[0].tensor.name)
+        return writer is not None and writer.kind == "contract"
+
+    def _is_sum(self, op: Op | None) -> bool:
+        return op is not None and op.fn == "add" and len(op.reads) == TWO and not op.attrs
+
+    def _joins_norm(self, op: Op) -> bool:
+        """Whether a residual sum is read by one norm, in this layer or, carried on, in the next."""
+        readers = self.readers.get(op.writes[0].tensor.name, [])
+        norms = [reader for reader in readers if reader.fn in NORMS]
+        return self._is_sum(op) and (len(norms) == 1 or not readers)
+
+    def _follows_sum(self, op: Op) -> bool:
+        """Whether what a norm reads is a residual sum, of this layer or of the one before."""
+        source = op.reads[0].tensor.name
+        return self._is_sum(self.writers.get(source)) or source not in self.writers
+
+
+def _is_experts(op: Op) -> bool:
+    """Whether a product's rows each meet the matrix of their own expert."""
+    weight = weight_of(op)
+    return weight is not None and "E" in weight.axes and "M" in op.writes[0].axes
+
+
+def _dtype(use: Use) -> str:
+    """The tables' name of an activation's format."""
+    return "fp32" if use.tensor.format.bits > 16 else "bf16"
