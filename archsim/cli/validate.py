@@ -202,6 +202,10 @@ def _write(answer: Answer, html: Path | None, plotlyjs: PlotlyJs, report: Path |
 
         if isinstance(answer, ModelCheck):
             write_text(html, model_document(answer), force=force)
+        elif _is_cpu_check(answer):
+            from archsim.render.html.cpu_check import cpu_document
+
+            write_page(html, cpu_document(answer, plotlyjs.source), plotlyjs.source, force=force)
         else:
             write_page(html, document(_answers(answer), plotlyjs.source), plotlyjs.source, force=force)
     if report is not None:

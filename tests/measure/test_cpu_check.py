@@ -151,6 +151,7 @@ def test_a_budget_leaves_cases_for_the_next_run(tmp_path: Path, calls: list[str]
 
 
 def test_page_and_data_of_a_check(tmp_path: Path, calls: list[str]) -> None:
+    from archsim.render.html.cpu_check import cpu_document
     from archsim.render.page import Page
     from archsim.render.pages.cpu_check import cpu_check_page
 
@@ -159,4 +160,5 @@ def test_page_and_data_of_a_check(tmp_path: Path, calls: list[str]) -> None:
     assert data["plan_sha256"] == found.plan_sha256
     assert data["all"]["rows"] == len(found.rows)
     assert isinstance(cpu_check_page(found), Page)
+    assert "Time of a pass" in cpu_document(found)
     assert json.loads("".join(found.json()))["schema"] == "archsim.cpu-check/1"
