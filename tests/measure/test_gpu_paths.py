@@ -81,7 +81,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
         monkeypatch.setattr(torch.cuda, name, value)
     plain = Bench.__init__
 
-    def init(self: Bench, device: str, quick: bool = False) -> None:
+    def init(self: Bench, device: str, quick: bool = False, watts: bool = False) -> None:
         plain(self, "cpu", quick=True)
         self.cuda, self.cache_bytes = True, 50 * MIB
 
