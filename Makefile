@@ -3,7 +3,7 @@ PYTHON ?= $(if $(wildcard .venv/bin/python),.venv/bin/python,python)
 WORKERS ?= auto
 PYTEST = $(PYTHON) -m pytest -n $(WORKERS)
 
-.PHONY: help test test-all lint fix types contracts golden docs fuzz check
+.PHONY: help test test-all lint fix types contracts golden docs site fuzz check
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' Makefile | column -t -s '|'
 
@@ -33,6 +33,9 @@ golden: ## write the golden predictions and pages anew, and say what moved
 
 docs: ## run every example of the documentation
 	$(PYTEST) tests/docs
+
+site: ## the site in build/site, with strict links; needs the extra `docs`
+	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict
 
 fuzz: ## random files and options: no defect, no hang, no file lost
 	$(PYTHON) tests/fuzz.py --inputs 25000 --workers 2

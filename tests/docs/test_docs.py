@@ -10,7 +10,8 @@ What a page may hold, and what happens to it (in this order, in an empty folder 
   paragraphs that begin with these words are shown, and `...` for others;
 - all `python` blocks are run as one program; those with `>>>` as doctests.
 
-`python tests/docs/test_docs.py` rewrites every compared output and the generated parts from the present code.
+`python tests/docs/test_docs.py` rewrites every compared output and the generated parts from the present code, of the
+pages named behind it or of all.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -412,9 +413,9 @@ def test_the_model_page_lists_every_kind() -> None:
     assert listed == {family: set(kinds) for family, kinds in KINDS.items()}
 
 
-def refresh() -> None:
+def refresh(pages: Sequence[Path]) -> None:
     """Rewrite compared outputs and generated parts from the present code."""
-    for page in PAGES:
+    for page in pages:
         page.write_text(generated(page.read_text("utf-8")), "utf-8")
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
@@ -449,4 +450,4 @@ def trimmed(lines: list[str], only: tuple[str, ...]) -> list[str]:
 
 
 if __name__ == "__main__":
-    refresh()
+    refresh([Path(name).resolve() for name in sys.argv[1:]] or PAGES)
