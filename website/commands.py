@@ -51,7 +51,8 @@ def prose(text: str) -> str:
 def table(title: str, params: list[Any]) -> str:
     """A heading and a row for each parameter; empty without any."""
     rows = "".join(f"| {spelled(param)} | {meaning(param)} |\n" for param in params)
-    return f"## {title}\n\n| name | meaning |\n| --- | --- |\n{rows}\n" if rows else ""
+    head = f'## {title}\n\n<div class="options" markdown="1">\n\n| name | meaning |\n| --- | --- |\n'
+    return f"{head}{rows}\n</div>\n\n" if rows else ""
 
 
 def spelled(param: Any) -> str:

@@ -111,7 +111,8 @@ def relinked(found: re.Match[str], place: str, page: str) -> str:
 def figures(body: str, page: str) -> str:
     """The drawings that the commands of one console block write."""
     return "".join(
-        f'\n<figure class="drawing" markdown="span">\n[![Drawing: {escape(line[2:])}]({place}){{ loading=lazy }}]({place})\n'
+        f'\n<figure class="drawing" markdown="span">\n'
+        f"[![Drawing: {escape(line[2:])}]({place}){{ loading=lazy }}]({place})\n"
         "<figcaption>Drawn by the command above; a click opens it alone.</figcaption>\n</figure>\n"
         for line in body.splitlines()
         if line.startswith("$ archsim") and (found := DRAWING.search(line))

@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -40,6 +41,7 @@ from archsim.spec.load import load_model
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
+PICTURE = DOCS / "images/terminal.svg"
 PAGES = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
 DECISIONS = tuple(sorted((DOCS / "decisions").glob("*.md")))
 TEXTS = (*PAGES, *DECISIONS, ROOT / "CHANGELOG.md")
@@ -314,7 +316,15 @@ def accuracy() -> str:
     import archsim
     from archsim.render.pages.accuracy import summary
 
-    return summary(archsim.validate())
+    return summary(archsim.validate()).replace("](reports/", "](../reports/")
+
+
+def headline() -> str:
+    """Of the table of errors, the median of each time beside that of the datasheet roofline."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in accuracy().splitlines() if "tok" in line]
+    lines = [f"| {name} | {figures} | {median} | {roofline} |" for name, figures, median, _, _, roofline in rows[:5]]
+    head = "| | measured figures | archsim, median error | datasheet roofline |\n| --- | --: | --: | --: |"
+    return "\n".join(["", head, *lines, "", ""])
 
 
 def devices() -> str:
@@ -347,6 +357,7 @@ MADE = {
     "terms": terms,
     "formulas": formulas,
     "accuracy": accuracy,
+    "headline": headline,
     "devices": devices,
 }
 """Name of a generated part -> what makes it."""
@@ -365,7 +376,8 @@ def generated(text: str) -> str:
         ("docs/glossary", "terms"),
         ("docs/formulas", "formulas"),
         ("docs/devices", "devices"),
-        ("README", "accuracy"),
+        ("docs/validate", "accuracy"),
+        ("README", "headline"),
     ],
 )
 def test_generated_parts_are_what_the_code_says(page: str, part: str) -> None:
@@ -421,11 +433,20 @@ def refresh(pages: Sequence[Path]) -> None:
             folder = Path(name)
             package = prepare(page, folder)
             text = page.read_text("utf-8")
-            for fence in reversed(list(fences(text))):
-                if fence.lang == "console" and fence.mark("not compared") is None:
-                    body = "".join(printed(c, fence, folder, package) for c in commands(fence.body))
-                    text = text[: fence.start] + body + text[fence.start + len(fence.body) :]
+            made = [(f, rewritten(f, folder, package)) for f in fences(text) if f.lang == "console"]
+            for fence, body in reversed(made):
+                text = text[: fence.start] + body + text[fence.start + len(fence.body) :]
             page.write_text(text, "utf-8")
+
+
+def rewritten(fence: Fence, folder: Path, package: Path) -> str:
+    """A console block with what its commands print now; of one that is not compared, programs alone are run."""
+    if fence.mark("not compared") is None:
+        return "".join(printed(command, fence, folder, package) for command in commands(fence.body))
+    for command in commands(fence.body):
+        if command.line.startswith("python "):  # it may write what later blocks read
+            run_command(command, folder, package)
+    return fence.body
 
 
 def printed(command: Command, fence: Fence, folder: Path, package: Path) -> str:
@@ -449,5 +470,16 @@ def trimmed(lines: list[str], only: tuple[str, ...]) -> list[str]:
     return "\n\n".join(shown).split("\n")
 
 
+def test_the_picture_of_the_terminal_is_what_the_terminal_shows() -> None:
+    """The README's picture has the lines that the command prints now."""
+    assert PICTURE.read_text("utf-8") == terminal()
+
+
+def terminal() -> str:
+    """The picture as `reports/pictures.py` makes it."""
+    return str(runpy.run_path(str(ROOT / "reports/pictures.py"))["terminal"]())
+
+
 if __name__ == "__main__":
     refresh([Path(name).resolve() for name in sys.argv[1:]] or PAGES)
+    PICTURE.write_text(terminal(), "utf-8")

@@ -1,4 +1,4 @@
-"""The answer first: one sentence that ranks the candidates and says how sure that is, and one table to decide on."""
+"""The answer first: one sentence that ranks the candidates with its confidence, and one table to decide on."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def answer(study: Study) -> str:
 
 
 def verdict(study: Study) -> str:
-    """The finding in one sentence: the fastest, how far the next are behind and how sure that is, what does not fit."""
+    """The finding in one sentence: the fastest, how far and how surely the next are behind, what does not fit."""
     order = ranked(study)
     able, out = [c for c in order if c.fits], [c for c in order if not c.fits]
     if not able:
