@@ -183,7 +183,8 @@ def report(
     return reported(
         [(_name(model, "name"), *_opened(model, changes)) for model in _several(models)],
         list(zip(_labels(hw), devices, strict=True)),
-        changes=changes, weights=_several(args.get("weights")), **_only(args, o.PageArguments),
+        changes=changes, weights=_several(args.get("weights")), costs=_only(args, o.CostArguments),
+        **_only(args, o.PageArguments),
     )  # fmt: skip
 
 

@@ -445,7 +445,7 @@ class AdviseOptions(EstimateArguments, Changes, total=False):
     pairs: bool  # False; also pairs of the best eight
 
 
-class ReportOptions(PageArguments, Changes, total=False):
+class ReportOptions(PageArguments, CostArguments, Changes, total=False):
     """Options of `archsim.report`."""
 
     weights: Several | None  # formats to compare

@@ -10,6 +10,7 @@ import typer
 
 from archsim.cli import options as o
 from archsim.cli import output
+from archsim.cli.option_sets import cost
 from archsim.cli.option_sets.charts import Plotly, PlotlyJs
 from archsim.cli.options import devices as known_devices
 from archsim.cli.options import models as known_models
@@ -55,6 +56,11 @@ def report(
     output_len: o.OutputLen = 256,
     kv_cache_dtype: o.KvDtype = None,
     engine: o.Engine = o.DEFAULT_ENGINE,
+    price: cost.Price = None,
+    utilization: cost.Utilization = None,
+    capex: cost.Capex = None,
+    years: cost.Years = None,
+    host_share: cost.HostShare = None,
     set_: o.Changes = None,
     light: Light = False,
     plotlyjs: Plotly = PlotlyJs.inline,
@@ -65,8 +71,8 @@ def report(
 ) -> None:
     """One HTML file that compares models on devices: the answer, a table to decide on, and charts.
 
-    By default the file needs no network and no server. Every model is taken on every device in every format. Two runs
-    write the same bytes.
+    By default the file needs no network and no server. Every model is taken on every device in every format. With
+    --price or --capex the table has dollars per million output tokens. Two runs write the same bytes.
     """
     from archsim import api
     from archsim.render.figures.plotlyjs import check_page
@@ -74,7 +80,9 @@ def report(
     check_page(out, plotlyjs.source, force=force)
     asked: ReportOptions = {
         "weights": weights, "devices": devices, "batch": batch, "input_len": input_len, "output_len": output_len,
-        "kv_cache_dtype": kv_cache_dtype, "engine": engine, "set": tuple(set_ or ()), "light": light, "stamp": stamp,
+        "kv_cache_dtype": kv_cache_dtype, "engine": engine, "set": tuple(set_ or ()), "price": price,
+        "utilization": utilization, "capex": capex, "years": years, "host_share": host_share, "light": light,
+        "stamp": stamp,
     }  # fmt: skip
     if plotlyjs is not PlotlyJs.inline:
         asked["plotlyjs"] = plotlyjs.source

@@ -26,6 +26,7 @@ from archsim.render.html import headline as answer
 from archsim.render.html import lineage as descent
 from archsim.render.html import page_size as fitting
 from archsim.render.html.markup import link, safe
+from archsim.render.pages.cost import usd
 
 pytestmark = pytest.mark.slow
 
@@ -618,3 +619,36 @@ def _device(name: str) -> Any:
     from archsim import load_hardware
 
     return load_hardware(name)
+
+
+# ---------------------------------------------------------------------- prices
+def test_no_price_no_dollars(light: Page) -> None:
+    """Nothing is priced unless a price is asked for."""
+    assert "USD" not in light.text and "per million" not in light.text
+
+
+def test_a_price_gives_a_column_of_dollars() -> None:
+    """The bill by output tokens of `estimate --price`, with the price's provider, terms, date and source; none of what
+    does not fit.
+    """
+    asked = {"batch": 8, "utilization": 0.5, "devices": 1}
+    found = api.report(["llama2-7b", "llama2-70b"], "h100,l40s", light=True, price="runpod:on-demand", **asked)
+    text = unescape(found.html)
+    assert "USD per million output tokens" in text and "50.0 % of the paid hours serve this load" in text
+    for device in ("h100", "l40s"):
+        cost = api.estimate("llama2-7b", device, price="runpod:on-demand", **asked).cost.cost
+        assert f"<td>{usd(cost.usd_per_m_output_all_in)} <small>{usd(cost.low)} to {usd(cost.high)}" in text
+        row = text.partition("<caption>Prices")[2].partition(f'<th scope="row">{cost.price.device}')[2][:600]
+        assert f"{cost.price.usd_per_device_hour:,.4g}<" in row
+        assert all(part in row for part in ("runpod", "on-demand", cost.price.as_of, cost.price.source))
+    assert text.count("<mark>no</mark>") == text.partition("<caption>Prices")[0].count("<td>–</td>") == 2
+    assert found.to_dict()["estimates"][0]["cost"]["utilization"] == 0.5
+
+
+def test_prices_are_asked_for_as_of_estimate() -> None:
+    """The range of the whole table; a share without a price is refused; a model that writes nothing pays by prompts."""
+    text = unescape(api.report("llama3.2-1b", "h100", light=True, price="table").html)
+    assert re.search(r"h100-sxm: on-demand \$[\d.]+ \(\w+\) to \$[\d.]+ \(\w+\), \d+ providers", text)
+    with pytest.raises(UsageError, match="goes with a price"):
+        api.report("llama3.2-1b", "h100", light=True, utilization=0.5)
+    assert "USD per million prompt tokens" in api.report("bert-base", "t4", light=True, price=1, input_len=512).html

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 
 from archsim.base.errors import AnswerNo, UsageError
 from archsim.base.json_types import JsonObject
+from archsim.base.options import CostArguments
 from archsim.base.progress import counted
 from archsim.engines.names import DEFAULT_ENGINE
 from archsim.predict.estimate import Estimate, estimate
@@ -24,7 +25,9 @@ LABEL = 34
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportRequest:
-    """The question: names as spelt and the workload. weights: formats to compare, None for a checkpoint's own."""
+    """The question: names as spelt and the workload. weights: formats to compare, None for a checkpoint's own.
+    costs: a price, where one is stated.
+    """
 
     models: tuple[str, ...]
     hw: tuple[str, ...]
@@ -36,6 +39,7 @@ class ReportRequest:
     kv_cache_dtype: str | None = None
     engine: str = DEFAULT_ENGINE
     changes: tuple[str, ...] = ()
+    costs: CostArguments = field(default_factory=CostArguments)
 
     def options(self, weights: str | None, **changed: object) -> JsonObject:
         """What `estimate` is asked with."""
@@ -101,7 +105,7 @@ def study(models: Sequence[tuple[Model, str | None]], devices: Sequence[Hardware
     found = []
     for (model, implied), device, weights in counted([*product(models, devices, asked.weights)], "candidates"):
         answer, refusal = estimate_or_reason(model, device, asked, weights or implied)
-        found.append((answer, weights or implied, refusal))
+        found.append((_priced(answer, asked.costs), weights or implied, refusal))
     several = (len(models) > 1, len(devices) > 1, len(asked.weights) > 1)
     listed = tuple(
         Candidate(number=i, label=label(answer, several), asked=weights, answer=answer, refusal=refusal)
@@ -122,6 +126,15 @@ def estimate_or_reason(
         return estimate(model, device, devices=asked.devices, **options), ""
     except AnswerNo as error:
         return estimate(model, device, devices=1, **options), error.message
+
+
+def _priced(answer: Estimate, costs: CostArguments) -> Estimate:
+    """The estimate with its dollars, where a price is stated."""
+    if not costs:
+        return answer
+    from archsim.predict.priced import with_cost
+
+    return with_cost(answer, costs)
 
 
 def at(base: Estimate, asked: ReportRequest, weights: str | None, **changed: object) -> Estimate:

@@ -11,7 +11,7 @@ from typing import TypeVar, Unpack
 from archsim.base.displayed import Displayed
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
-from archsim.base.options import LoadArguments
+from archsim.base.options import CostArguments, LoadArguments
 from archsim.base.version import VERSION
 from archsim.render.figures.chart import Chart
 from archsim.render.figures.plotlyjs import Source, check_source, write_page
@@ -154,11 +154,12 @@ def report(
     stamp: str = "",
     command: str = "",
     plotlyjs: str = "inline",
+    costs: CostArguments | None = None,
     **asked: Unpack[LoadArguments],
 ) -> Report:
     """The page. models: name as given, model, and the format that the name implies; hw: name and device. light: no
-    charts. stamp, command: shown on the page. plotlyjs: where plotly.js comes from. Raises UsageError where there is
-    nothing to compare.
+    charts. stamp, command: shown on the page. plotlyjs: where plotly.js comes from. costs: a price, where one is
+    stated. Raises UsageError where there is nothing to compare, and for a price that there is not.
     """
     source = check_source(plotlyjs)
     models, hw = _once(models), _once(hw)
@@ -166,7 +167,7 @@ def report(
         raise UsageError("a report is about at least one model and one device")
     question = ReportRequest(
         models=tuple(name for name, _, _ in models), hw=tuple(name for name, _ in hw), changes=changes,
-        weights=tuple(dict.fromkeys(weights)) or (None,), **asked,
+        weights=tuple(dict.fromkeys(weights)) or (None,), costs=costs or {}, **asked,
     )  # fmt: skip
     found = study([(model, hint) for _, model, hint in models], [device for _, device in hw], question)
     return Report(study=found, source=source,

@@ -18,6 +18,7 @@ from archsim.predict.model_parts import seconds_by_part
 from archsim.render.figures.roofline import compute_bound_share
 from archsim.render.html.candidates import Candidate, ReportRequest, at
 from archsim.render.html.markup import figures, significant
+from archsim.render.pages.cost import usd
 from archsim.timing.step_time import KernelTime, StepTime
 
 UNKNOWN = "no figure: nothing on this page could be computed without it"
@@ -66,6 +67,14 @@ def _step(e: Estimate) -> tuple[str, StepTime]:
 
 
 # ------------------------------------------------------------------ one for each kind of assumption
+def _paid(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
+    if e.cost is None:
+        return UNKNOWN
+    cost = e.cost.cost
+    value = cost.usd_per_m_output_all_in or cost.usd_per_m_total
+    return f"with half of that share, ${usd(2 * value)} per million tokens instead of ${usd(value)}"
+
+
 def _cache(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
     if not e.memory.kv_cache:
         return "nothing: there is no cache"
@@ -225,6 +234,6 @@ def _implied(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
 EFFECTS: Mapping[str, Callable[[Estimate, Candidate, ReportRequest], str]] = {
     "A01": _light, "A02": _logits, "A03": _usable, "A04": _at_once, "A05": _mean, "A06": _experts, "A07": _stages,
     "A08": _times, "A09": _engine, "A10": _cache, "A11": _not_there, "A12": _units, "A13": _units, "A14": _units,
-    "A16": _lifted, "A19": _version, "A20": _engine, "A21": _version, "A28": _implied,
+    "A16": _lifted, "A19": _version, "A20": _engine, "A21": _version, "A28": _implied, "A49": _paid,
 }  # fmt: skip
 """How the effect of an assumption is found, by its code."""

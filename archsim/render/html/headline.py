@@ -12,11 +12,11 @@ from archsim.memory.engine_memory import DeviceMemory
 from archsim.render.figures.bars import EVIDENCE
 from archsim.render.html.candidates import Candidate, Study
 from archsim.render.html.markup import Cell, list_names, paragraph, significant, table
+from archsim.render.html.prices import cost_cells, cost_head, prices
 from archsim.render.pages.compare import verdict as certainty
 from archsim.timing.step_time import StepTime
 
-HEAD = ("", "fits", "memory of a device", "devices", "time to first token", "time per token", "tokens/s of a device",
-        "evidence")  # fmt: skip
+HEAD = ("", "fits", "memory of a device", "devices", "time to first token", "time per token", "tokens/s of a device")
 
 NAMED = 3
 """Candidates behind the first that the sentence names."""
@@ -45,9 +45,10 @@ def answer(study: Study) -> str:
     """The section."""
     notes = dict.fromkeys(text for c in study.candidates for text in urgent(c.answer.assumptions))
     caption = "Expected figures, best first; small: 80 % interval"
+    head = (*HEAD, *cost_head(study), "evidence")
     return "".join([
         paragraph(verdict(study), "verdict"), *(paragraph(text, "load") for text in notes),
-        table(caption, HEAD, [_row(c, study) for c in ranked(study)], "answer-table"),
+        table(caption, head, [_row(c, study) for c in ranked(study)], "answer-table"), prices(study),
     ])  # fmt: skip
 
 
@@ -140,7 +141,7 @@ def _row(c: Candidate, study: Study) -> list[str | Cell]:
     return [
         c.label, "yes" if c.fits else Cell("no", True), memory_text(e.memory), f"{e.plan.devices:,}", _span(e.prefill),
         _span(e.decode) if e.decode else "–", significant(rate) if rate is not None else "–",
-        Cell(EVIDENCE[_waited(c, study)[0].evidence], left=True),
+        *cost_cells(c, study), Cell(EVIDENCE[_waited(c, study)[0].evidence], left=True),
     ]  # fmt: skip
 
 
