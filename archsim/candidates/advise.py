@@ -10,6 +10,7 @@ from typing import cast
 from archsim.base.displayed import Tabular
 from archsim.base.errors import ArchsimError, UsageError
 from archsim.base.json_types import JsonObject
+from archsim.base.notes import Note
 from archsim.base.options import EstimateArguments
 from archsim.candidates.caveats import caveats
 from archsim.candidates.changes import Change, changes_of
@@ -98,7 +99,9 @@ class Advice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advise(Tabular):
-    """The changes of a model on a device, best first. refused: changes that could not be priced, and why."""
+    """The changes of a model on a device, best first. refused: changes that could not be priced, and why. price: of a
+    device and hour. warnings: of the estimate of the model as it is.
+    """
 
     __repr__ = Tabular.__repr__
 
@@ -110,6 +113,8 @@ class Advise(Tabular):
     changes: tuple[Advice, ...]
     pairs: tuple[Advice, ...]
     refused: tuple[tuple[str, str], ...]
+    price: Price | None = None
+    warnings: tuple[Note, ...] = ()
 
     def to_dict(self) -> JsonObject:
         """The `archsim.advise/1` object."""
@@ -119,6 +124,9 @@ class Advise(Tabular):
             "changes": [advice.to_dict(self.base) for advice in self.changes],
             "pairs": [advice.to_dict(self.base) for advice in self.pairs],
             "refused": [{"name": name, "reason": reason} for name, reason in self.refused],
+            "price": None if self.price is None else self.price.to_dict(),
+            "warnings": [str(note) for note in self.warnings],
+            "warning_codes": [note.code for note in self.warnings],
         }  # fmt: skip
 
 
@@ -162,7 +170,7 @@ def advise(
         double.sort(key=lambda advice: -advice.gain)
     return Advise(
         model=model, hardware=hardware, objective=objective, options=dict(options), base=base, changes=tuple(found),
-        pairs=tuple(double), refused=tuple(refused),
+        pairs=tuple(double), refused=tuple(refused), price=price, warnings=first.warnings,
     )  # fmt: skip
 
 

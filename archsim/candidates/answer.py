@@ -121,7 +121,8 @@ class Design(Tabular):
                 "constraints": question.limits.to_dict(),
                 "objectives": [objective.name for objective in question.objectives],
                 "training": None if training is None else {
-                    "law": training.name, "flops": training.flops, "tokens": training.tokens},
+                    "law": training.name, "flops": training.flops, "tokens": training.tokens,
+                    "rent": None if training.rent is None else training.rent.to_dict()},
                 "price": None if question.price is None else question.price.to_dict(),
             },
             "searched": {
@@ -298,6 +299,14 @@ def _assumptions(question: Question, found: Found) -> tuple[str, ...]:
             f"losses by {question.training.name}, a law of dense decoders on web text: it says nothing of benchmarks, "
             "of recall over long contexts or of stability; of experts only the active parameters count"
         )
+    if question.training is not None and question.training.rent is not None:
+        rent = question.training.rent
+        said.append(
+            f"training: {rent.device_hours:,.0f} hours of one {rent.hardware.id} at {rent.price.in_words}, with "
+            f"{100 * rent.mfu:g} % of its bf16 peak"
+        )
+    if question.price is not None:
+        said.append(f"cost of serving: {question.price.in_words}")
     if found.sampled:
         said.append("a sample of the space, and steps from its front until it stayed")
     return tuple(said)

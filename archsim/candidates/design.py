@@ -86,12 +86,17 @@ def _limits(given: DesignArguments) -> Limits:
 
 
 def _between(text: str | float | None, name: str) -> tuple[float, float] | None:
-    """From one number of parameters to another: `6B-8B`; of one number, what is within 5 % of it."""
+    """From one number of parameters to another: `6B-8B`; of one number, what is within 5 % of it. Raises UsageError."""
     if text is None:
         return None
     low, dash, high = str(text).partition("-")
     first = amount(low, f"number of parameters (`--{name}`)")
-    return (first, amount(high, f"number of parameters (`--{name}`)")) if dash else (0.95 * first, 1.05 * first)
+    if not dash:
+        return 0.95 * first, 1.05 * first
+    last = amount(high, f"number of parameters (`--{name}`)")
+    if last < first:
+        raise UsageError(f"`--{name} {text}` ends below its start", hints=(f"write `--{name} {high}-{low}`",))
+    return first, last
 
 
 def _training(hardware: Hardware, given: DesignArguments) -> TrainingBudget | None:
@@ -105,10 +110,12 @@ def _training(hardware: Hardware, given: DesignArguments) -> TrainingBudget | No
     if law.loss is None:
         raise UsageError(f"{name} gives no loss of any shape", hints=(f"`--law {DEFAULT_LAW}` does",))
     compute = amount(flops, "amount of FLOP") if flops is not None else None
+    rent = None
     if dollars is not None:
-        compute = budget(amount(dollars, "sum of money"), cast(Hardware, given.get("train_hw", hardware))).flops
+        rent = budget(amount(dollars, "sum of money"), cast(Hardware, given.get("train_hw", hardware)))
+        compute = rent.flops
     return TrainingBudget(
-        name=name, law=law, flops=compute, tokens=None if tokens is None else amount(tokens, "number of tokens"),
+        name=name, law=law, flops=compute, rent=rent, tokens=None if tokens is None else amount(tokens, "number of tokens"),
         extrapolate=given.get("extrapolate", False),
     )  # fmt: skip
 

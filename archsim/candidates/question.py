@@ -12,6 +12,7 @@ from archsim.cost.price import Price
 from archsim.counts.workload import Workload
 from archsim.engines.names import EngineChoice
 from archsim.spec.hardware import Hardware
+from archsim.training.budget import Budget
 from archsim.training.laws import Law
 
 OUTPUT = 256
@@ -71,13 +72,16 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingBudget:
-    """What pays for training: FLOP, or tokens whatever they take. law: that turns size and tokens into a loss."""
+    """What pays for training: FLOP, or tokens whatever they take. law: that turns size and tokens into a loss. rent:
+    the dollars that the FLOP were computed from, None where none were given.
+    """
 
     name: str
     law: Law
     flops: float | None = None
     tokens: float | None = None
     extrapolate: bool = False
+    rent: Budget | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

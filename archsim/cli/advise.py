@@ -63,6 +63,7 @@ def advise(
         kv_cache_dtype=kv_cache_dtype, engine=engine, objective_of=objective.value, price=price, pairs=pairs,
         set=tuple(set_ or ()),
     )  # fmt: skip
+    output.warn(answer.warnings)
     output.emit_answer(
         o.Layout.json if json else format, no_color, answer.to_dict,
         lambda: advise_page.page(answer, model=model, hw=hw, verbose=verbose), rows=lambda: advise_page.rows(answer),

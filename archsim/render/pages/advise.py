@@ -9,6 +9,7 @@ from typing import cast
 from archsim.base.units import format_bytes
 from archsim.candidates.advise import Advice, Advise, Figures
 from archsim.candidates.caveats import load_caveats
+from archsim.cost.price import Price
 from archsim.render.command_line import command_line, try_section
 from archsim.render.page import Page, Row, Section, facts, row
 
@@ -33,7 +34,7 @@ def page(answer: Advise, *, model: str = "", hw: str = "", verbose: bool = False
         f"{context:,} tokens of context, batch {options.get('batch', 1)} · ranked by {answer.objective}",
     )
     names = [name for name in COLUMNS if answer.base.values.get(name) is not None]
-    sections = [_base(answer.base), _changes("Change", answer.changes, answer.base, names)]
+    sections = [_base(answer.base, answer.price), _changes("Change", answer.changes, answer.base, names)]
     if answer.pairs:
         shown = answer.pairs if verbose else answer.pairs[:MOST_PAIRS]
         sections.append(_changes("Two at once", shown, answer.base, names))
@@ -47,13 +48,15 @@ def page(answer: Advise, *, model: str = "", hw: str = "", verbose: bool = False
     return Page(head=head, sections=tuple(sections))
 
 
-def _base(base: Figures) -> Section:
+def _base(base: Figures, price: Price | None) -> Section:
     """The model as it is."""
     lines = [
         ("TPOT", f"{1e3 * (base.values['tpot_s'] or 0):,.2f} ms, {1e3 * base.low_s:,.2f} to {1e3 * base.high_s:,.2f}")
     ]
     lines.append(("TTFT", f"{1e3 * (base.values['ttft_s'] or 0):,.1f} ms"))
     lines += [(COLUMNS[name], format_bytes(base.values[name] or 0)) for name in ("kv_bytes", "memory_bytes")]
+    if price is not None:
+        lines.append(("price", price.in_words))
     if not base.fits:
         lines.append(("fits", "no: the requests need more memory than there is"))
     return facts("As it is", lines)
@@ -93,9 +96,7 @@ def _percent(ratio: float | None) -> str:
 def _next(answer: Advise, model: str, hw: str) -> Section:
     """The best change as a command."""
     best = answer.changes[0].change
-    options: dict[str, object] = {name: answer.options[name] for name in ("input_len", "output_len", "devices")}
-    asked = {**options, **best.options}
-    again = command_line("estimate", model, hw=hw, **asked)
+    again = command_line("estimate", model, hw=hw, **{**answer.options, **best.options})
     sets = "".join(f" --set {shlex.quote(text)}" for text in best.sets)
     return try_section([(again + sets, "the best change by itself")])
 

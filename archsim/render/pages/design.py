@@ -77,7 +77,7 @@ def _best(answer: Design, best: Candidate) -> Section:
     lines += [(TITLES[name], text) for name in FIGURES[2:] if (text := _figure(figures, name))]
     near = [f"{name} ({100 * distance:,.0f} %)" for name, distance in answer.known]
     if near:
-        lines.append(("nearest known", ", ".join(near)))
+        lines.append(("nearest known", f"{', '.join(near)}: the largest difference of a size"))
     return facts("Best", lines)
 
 
@@ -100,7 +100,7 @@ def _plateau(plateau: Plateau) -> Section:
     sizes = [
         name for name in plateau.ranges if name in ("d_model", "n_layers", "n_heads", "n_kv_heads", "d_ff", "params")
     ]
-    rows = [row(name, _range(name, plateau.ranges[name])) for name in sizes]
+    rows = [row(TITLES.get(name, name), _range(name, plateau.ranges[name])) for name in sizes]
     rows += [row(TITLES[name], _range(name, plateau.ranges[name])) for name in ("tpot_s", "memory_bytes", "kv_bytes")]
     rows += [row(f"least {TITLES[name]}", f"{one.label}: {_figure(one.figures, name)}")
              for name, one in plateau.first.items()]  # fmt: skip

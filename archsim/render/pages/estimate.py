@@ -280,7 +280,7 @@ def _cost(e: Estimate) -> Iterator[Section]:
     if e.energy is not None:
         from archsim.render.pages.energy import energy_sections
 
-        yield from energy_sections(e.energy)
+        yield from energy_sections(e.energy, "per output token" if e.decode is not None else "per input token")
 
 
 def _where(e: Estimate) -> Section:
