@@ -115,7 +115,8 @@ def _training(hardware: Hardware, given: DesignArguments) -> TrainingBudget | No
         rent = budget(amount(dollars, "sum of money"), cast(Hardware, given.get("train_hw", hardware)))
         compute = rent.flops
     return TrainingBudget(
-        name=name, law=law, flops=compute, rent=rent, tokens=None if tokens is None else amount(tokens, "number of tokens"),
+        name=name, law=law, flops=compute, rent=rent,
+        tokens=None if tokens is None else amount(tokens, "number of tokens"),
         extrapolate=given.get("extrapolate", False),
     )  # fmt: skip
 

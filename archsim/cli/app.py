@@ -68,7 +68,7 @@ class Lazy(TyperGroup):
 
             from archsim.base.diagnostics import quote
             from archsim.base.errors import UnknownName, did_you_mean
-            from archsim.cli.absent import nearest
+            from archsim.render.absent import nearest
 
             close = difflib.get_close_matches(args[0][:100].lower(), COMMANDS, n=3, cutoff=0.6)
             hints = (*nearest(args[0]), *did_you_mean(close), "`archsim --help` lists all commands")

@@ -132,7 +132,7 @@ def _absent_hints(text: str) -> tuple[str, ...]:
     """What archsim has instead, where an unknown option is about something that it does not model."""
     if not text.lower().startswith("no such option"):
         return ()
-    from archsim.cli.absent import nearest
+    from archsim.render.absent import nearest
 
     return nearest(text)
 

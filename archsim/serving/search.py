@@ -99,12 +99,13 @@ class Found:
 
 @dataclass(slots=True)
 class _Search:
-    """Points of one replication at one end of the step times, each run once."""
+    """Points of one replication at one end of the step times, each run once. whole: whether sizes are whole numbers."""
 
     run: Run
     slo: Slo
     replication: int = 0
     end: End = 0
+    whole: bool = False
     points: dict[float, Measured] = field(default_factory=dict)
     probes: list[Probe] = field(default_factory=list)
 
@@ -121,6 +122,11 @@ class _Search:
         if not known:
             self.probes.append(found)
         return found
+
+    def between(self, low: float, high: float) -> float:
+        """The answer between a size that holds and one that does not; of neighbouring whole numbers the lower."""
+        middle = sqrt(low * high)
+        return middle if not self.whole else float(int(low if int(high) - int(low) <= 1 else middle))
 
     def without(self, name: str) -> _Search | None:
         """The same points under the other targets, each at its own percentile: runs count what meets all of them.
@@ -176,15 +182,16 @@ def _find_largest(
     quantity: Literal["rate_per_s", "concurrency"],
 ) -> Found:  # fmt: skip
     """The largest size that holds."""
-    first = _Search(run, slo)
+    whole = quantity == "concurrency"
+    first = _Search(run, slo, whole=whole)
     _check_count(first, guess)
     value = _largest_rate(first, guess)
     if value is None:
         return Found(quantity=quantity, size=None, binding=_worst(first), tried=first.probes)
     slope = _slope(first, value)
-    others = [_near(_Search(run, slo, number), value, slope) for number in range(1, replications)]
-    values = [value, *(other for other in others if other is not None)]
-    model = [_near(_Search(run, slo, 0, end), value, slope) or 0.0 for end in (-1, 1)] if ends else []
+    others = [_near(_Search(run, slo, number, whole=whole), value, slope) for number in range(1, replications)]
+    values = [float(int(value)) if whole else value, *(other for other in others if other is not None)]
+    model = [_near(_Search(run, slo, 0, end, whole), value, slope) or 0.0 for end in (-1, 1)] if ends else []
     above = first.probe(_above(first, value))
     name = None if above.met else above.binding
     return Found(
@@ -244,7 +251,7 @@ def _largest_rate(search: _Search, guess: float) -> float | None:
 def _near(search: _Search, guess: float, slope: float | None) -> float | None:
     """The largest rate that holds, more coarsely. slope: of the score over the logarithm of the rate, where known."""
     low, high = _ends(search, guess, slope, COARSE)
-    return low if low is None or high is None else sqrt(low * high)
+    return low if low is None or high is None else search.between(low, high)
 
 
 def _ends(search: _Search, guess: float, slope: float | None, precision: float) -> tuple[float | None, float | None]:
@@ -319,7 +326,7 @@ def _next_rate(search: _Search, name: str, value: float) -> tuple[str, float] | 
     if rest is None:
         return None
     low, high = _ends(rest, value, None, COARSE)
-    return None if low is None or high is None else (rest.probe(high).binding, sqrt(low * high))
+    return None if low is None or high is None else (rest.probe(high).binding, rest.between(low, high))
 
 
 def _fewest(search: _Search, guess: float, most: int) -> int | None:
