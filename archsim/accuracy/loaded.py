@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from math import inf
 
 from archsim.accuracy.capacity import largest_batch
@@ -82,7 +83,7 @@ def predict_rows(
         answers: Mapping[str, Prediction | None] = servers.figures(run, load_of(asked), settings_of(asked), drafting)
         why: Mapping[str, str] = {}
     except ArchsimError as error:
-        if drafting is not None:
+        if drafting is not None or run.decode is not None:
             raise
         answers, why = steady_figures(run, asked, times, error.message)
         notes = (*notes, f"by the closed form of the steady state, not simulated: {error.message}")
@@ -134,25 +135,38 @@ def run_of_load(row: JsonMapping, *, drafts: bool = False) -> Run:
     """The server of a row of a table of loaded runs; its mean load as of a steady state, where it is one. drafts: also
     of rows with speculative decoding. Raises UsageError for what is not predicted.
     """
-    if text(row, "disaggregated") == "yes":
-        raise UsageError("prefill and decode on devices of their own are not modelled")
     if has_drafts(row) and not drafts:
         raise UsageError("speculative decoding is not modelled: how many drafts are accepted is not known")
     isl, osl = (_length(row, name) for name in ("isl", "osl"))
     if not (isl and osl):
         raise UsageError("a run under load needs isl and osl, each above 0")
     engine, notes = engine_of(row.get("engine"), row.get("engine_version"))
-    tp, pp = (whole(row, name) or 1 for name in ("tp", "pp"))
-    model, weights = str(row.get("model") or ""), text(row, "weights")
-    ep = experts_over(model, tp if text(row, "ep") == "yes" else whole(row, "ep") or 1)
+    weights = text(row, "weights")
+    run = Run(
+        model=str(row.get("model") or ""), device=str(row.get("device") or ""), engine=engine, notes=notes,
+        weights=NARROW.get(weights or "", weights), kv=text(row, "kv_dtype"), batch=in_flight(row), isl=isl, osl=osl,
+    )  # fmt: skip
+    if text(row, "disaggregated") == "yes":
+        return replace(_pool_of(run, row, "prefill"), decode=_pool_of(run, row, "decode"))
+    return _with_plan(run, row, "", whole(row, "n_devices"))
+
+
+def _with_plan(run: Run, row: JsonMapping, pool: str, devices: int | None) -> Run:
+    """A run with the degrees that columns of this prefix state. devices: None: those of the degrees."""
+    tp, pp = (whole(row, f"{pool}{name}") or 1 for name in ("tp", "pp"))
+    ep = experts_over(run.model, tp if text(row, f"{pool}ep") == "yes" else whole(row, f"{pool}ep") or 1)
     dp = 1
     if text(row, "dp_attention") == "yes" and ep > 1:
         tp, dp = 1, tp  # tp counts all devices of the attention's replicas
-    return Run(
-        model=model, device=str(row.get("device") or ""), tp=tp, pp=pp, dp=dp, ep=ep, engine=engine, notes=notes,
-        devices=whole(row, "n_devices") or tp * pp * dp, weights=NARROW.get(weights or "", weights),
-        kv=text(row, "kv_dtype"), batch=in_flight(row), isl=isl, osl=osl,
-    )  # fmt: skip
+    return replace(run, tp=tp, pp=pp, dp=dp, ep=ep, devices=devices or tp * pp * dp)
+
+
+def _pool_of(run: Run, row: JsonMapping, pool: str) -> Run:
+    """The workers of a pool, each on equally many devices. Raises UsageError where they are not stated so."""
+    devices, workers = whole(row, f"{pool}_devices"), whole(row, f"{pool}_workers") or 1
+    if not devices or devices % workers:
+        raise UsageError(f"a disaggregated run needs {pool}_devices, above 0 and the same for each of {pool}_workers")
+    return replace(_with_plan(run, row, f"{pool}_", devices // workers), workers=workers)
 
 
 def _length(row: JsonMapping, name: str) -> int:

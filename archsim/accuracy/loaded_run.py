@@ -8,22 +8,26 @@ from math import inf
 
 from archsim.accuracy.question import Run, device_of, model_of, weights_of
 from archsim.accuracy.times import Prediction, joined
-from archsim.base.errors import AnswerNo, UsageError
+from archsim.base.errors import AnswerNo, InvalidPlan, UsageError
 from archsim.base.json_types import JsonMapping
 from archsim.base.options import LoadOptions
+from archsim.base.units import parse_quantity
 from archsim.engines.overhead import FrontWork, front_work_of
 from archsim.memory.engine_memory import Settings
+from archsim.predict.pools import serve_fleet, with_drafting
 from archsim.predict.served_engine import (
-    ScaledSteps,
+    Pools,
     ServedEngine,
     ServerRequest,
+    TimesOfPools,
     at_end,
+    at_light,
     evidence_of,
     longest_request,
-    serve,
     usual_request,
 )  # fmt: skip
 from archsim.serving.acceptance import Drafting
+from archsim.serving.fleet import FleetPlan
 from archsim.serving.front import FrontEnd
 from archsim.serving.load import Requests
 from archsim.serving.observe import Measured, measure
@@ -32,7 +36,7 @@ from archsim.serving.record import RunRecord
 from archsim.serving.scheduler import Chunk
 from archsim.serving.step_times import StepTimes
 from archsim.timing.calibration import Store
-from archsim.timing.duration import Evidence
+from archsim.timing.duration import Evidence, weakest
 
 REMEMBERED = 8
 """Servers whose tables of steps are kept."""
@@ -59,6 +63,13 @@ class FirstUse:
         return self.times.seconds(decodes, context, chunks) + extra
 
 
+def first_use(times: StepTimes, left_s: float) -> StepTimes:
+    """The same with a longer first step; of two pools, of the first."""
+    if isinstance(times, TimesOfPools):
+        return TimesOfPools(FirstUse(times.first, left_s), times.then)
+    return FirstUse(times, left_s)
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedServer:
     """One server for loads of up to some length of a request, with its table of steps."""
@@ -70,7 +81,7 @@ class LoadedServer:
         """One run behind a front end. times: of its steps; None: expected. Raises UsageError where nothing can run."""
         times = times or self.times
         if front.first_use_s and self.engine.plan.dp == 1:
-            times = FirstUse(times, front.first_use_s)
+            times = first_use(times, front.first_use_s)
         way = FrontEnd(request_s=front.request_s, token_s=front.token_s, workers=front.workers)
         record = replace(self.engine, front=way).run(requests, times)
         if not record.finished:
@@ -82,10 +93,13 @@ class LoadedServer:
         record = self.run(requests, front)
         usual = usual_request(requests)
         running = record.running_s / record.busy_s if record.busy_s else 1.0
-        steps = self.engine.usual_steps(running, int(usual.input_len), int(usual.output_len))
-        others = (at_end(self.times, steps, -1), at_end(self.times, steps, 1), ScaledSteps(self.times, *steps.ideal))
+        pools = (self.engine, self.engine if self.engine.decode is None else self.engine.decode.server)
+        steps, then = (one.usual_steps(running, int(usual.input_len), int(usual.output_len)) for one in pools)
+        ends = (at_end(self.times, steps, -1, then), at_end(self.times, steps, 1, then))
+        others = (*ends, at_light(self.times, steps, then))
         runs = [record, *(self.run(requests, front, times) for times in others)]
-        found, evidence = [printed_figures(measure(run)) for run in runs], evidence_of(steps)
+        found = [printed_figures(measure(run)) for run in runs]
+        evidence = weakest([evidence_of(steps), evidence_of(then)])
         return {name: _span([one[name] for one in found], evidence) for name, value in found[0].items() if value > 0}
 
 
@@ -144,7 +158,7 @@ class LoadedServers:
             engine = self._serve(run, settings, requests, drafting)
             self.kept[key] = LoadedServer(engine, engine.times(longest))
         found = self.kept[key]
-        return replace(found, engine=replace(found.engine, drafting=drafting)), requests
+        return replace(found, engine=with_drafting(found.engine, drafting)), requests
 
     def _serve(self, run: Run, settings: Settings, requests: Requests, drafting: Drafting | None) -> ServedEngine:
         """The server of a run."""
@@ -152,10 +166,12 @@ class LoadedServers:
         asked = replace(_request(run, settings, self.store), drafting=drafting)
         usual = usual_request(requests)
         try:
-            return serve(model, hardware, asked, usual)
+            return serve_fleet(model, hardware, asked, usual)
         except AnswerNo:  # it did run: engines start only where the cache holds the longest request that they take
+            if run.decode is not None:  # whose cache is too small is not known
+                raise
             held = settings.max_model_len or longest_request(requests)
-            return serve(model, hardware, replace(asked, kv_tokens=held), usual)
+            return serve_fleet(model, hardware, replace(asked, kv_tokens=held), usual)
 
 
 def known_errors(engines: Mapping[str, JsonMapping], engine: str) -> JsonMapping:
@@ -190,13 +206,34 @@ def load_key(run: Run, load: LoadOptions, settings: Settings) -> tuple[object, .
 
 def _server_key(run: Run) -> Run:
     """The run without its load."""
-    return replace(run, batch=None, isl=None, osl=None, notes=())
+    decode = None if run.decode is None else _server_key(run.decode)
+    return replace(run, batch=None, isl=None, osl=None, notes=(), decode=decode)
 
 
 def _request(run: Run, settings: Settings, store: Store) -> ServerRequest:
     """The server of a run as `simulate` is asked for it."""
-    return ServerRequest(
+    asked = ServerRequest(
         devices=run.tp * run.pp * run.dp, tp=run.tp, pp=run.pp, ep=run.ep, dp=run.dp,
         weights=weights_of(run.model, run.weights), kv_cache_dtype=run.kv, engine=run.engine, settings=settings,
         store=store,
     )  # fmt: skip
+    if run.decode is None:
+        return asked
+    return replace(asked, fleet=fleet_of(run, run.decode), pools=pools_of(run, run.decode))
+
+
+def fleet_of(prefill: Run, decode: Run) -> FleetPlan:
+    """The replicas of both pools."""
+    return FleetPlan(replicas=prefill.workers * prefill.replicas, decode_replicas=decode.workers * decode.replicas)
+
+
+def pools_of(prefill: Run, decode: Run) -> Pools:
+    """How those that decode differ. Where no fabric of the device joins all of them, caches travel as fast as the host
+    is reached: no adapter of a network is faster.
+    """
+    hardware, link = device_of(prefill.device), None
+    try:
+        hardware.link(sum(run.workers * run.devices for run in (prefill, decode)))
+    except InvalidPlan:
+        link = None if hardware.host is None else float(parse_quantity(hardware.host.per_direction, "B/s"))
+    return Pools(decode_plan={"devices": decode.tp * decode.pp * decode.dp, **decode.degrees}, link=link)

@@ -19,6 +19,8 @@ def placed_run(run: Run) -> Run:
     """The run with the attention replicas that its degrees imply. Raises InvalidPlan where no replicas make them a
     plan.
     """
+    if run.decode is not None:
+        return replace(placed_run(replace(run, decode=None)), decode=placed_run(run.decode))
     ranks = run.tp * run.dp
     if ranks % run.ep == 0 and (run.dp > 1 or run.replicas == 1 or weights_fit(run)):
         return run
@@ -35,6 +37,8 @@ def placed_run(run: Run) -> Run:
 
 def require_weights(run: Run) -> None:
     """Raises AnswerNo where a device's part of the weights is larger than its memory: such a plan cannot have run."""
+    if run.decode is not None:
+        require_weights(run.decode)
     memory = memory_of(_any_load(run))
     weights, capacity = memory.stage.weights, hardware_of(run).memory_bytes
     if weights > capacity:
@@ -56,4 +60,6 @@ def weights_fit(run: Run) -> bool:
 
 def _any_load(run: Run) -> Run:
     """The run without what weights do not depend on, so that rows of one plan share the answer."""
-    return replace(run, metric="", definition="", isl=None, osl=None, batch=None, longest=None, notes=())
+    return replace(
+        run, metric="", definition="", isl=None, osl=None, batch=None, longest=None, notes=(), workers=1, decode=None
+    )

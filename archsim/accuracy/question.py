@@ -35,7 +35,8 @@ STATIC = re.compile(r"\bstatic batch", re.IGNORECASE)
 class Run:
     """What was run. model, device: as spelt. weights, kv: formats, None for the model's own. isl, osl, batch: None
     where not stated. definition: what was divided by what. memory_share, longest, total_gib: as the engine was told.
-    static: batches start and end together, with in-flight batching off.
+    static: batches start and end together, with in-flight batching off. workers: how many there are of it. decode: what
+    makes the answers, where this run computes prompts alone.
     """
 
     model: str
@@ -57,6 +58,8 @@ class Run:
     longest: int | None = None
     total_gib: float | None = None
     static: bool = False
+    workers: int = 1
+    decode: Run | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -117,12 +120,12 @@ def run_of(row: JsonMapping) -> Run:
     engine, notes = engine_of(row.get("engine"), row.get("engine_version"))
     tp, pp, dp = degrees_of(row, engine)
     ep = experts_over(str(row.get("model", "")), whole(row, "ep") or 1)
-    stated = ((name, whole(row, name)) for name in ("isl", "osl", "batch"))
     return Run(
         model=str(row.get("model", "")), device=str(row.get("device", "")), tp=tp, pp=pp, dp=dp,
         ep=ep, engine=engine, devices=whole(row, "n_devices") or pp * max(tp * dp, ep),
         weights=text(row, "weights_dtype"), kv=text(row, "kv_dtype"), metric=str(row.get("metric", "")),
-        definition=str(row.get("definition") or ""), **dict(stated),
+        definition=str(row.get("definition") or ""),
+        isl=whole(row, "isl"), osl=whole(row, "osl"), batch=whole(row, "batch"),
         memory_share=real(row, "gpu_memory_utilization"), longest=whole(row, "max_model_len"),
         total_gib=real(row, "device_total_gib"), notes=notes,
         static=STATIC.search(str(row.get("engine"))) is not None,
@@ -146,6 +149,11 @@ def engine_of(name: object, version: object) -> tuple[str, tuple[str, ...]]:
     try:
         known = engine_and_version(spelt)[0]
     except UnknownName:
+        layer, _, own = spelt.rpartition("-")
+        if layer:  # `dynamo-sglang`: the version may be that of either
+            found, _ = engine_of(own, None)
+            if found != DEFAULT_ENGINE:
+                return found, (f"{quote(spelt)}: predicted as {found}, of no version in particular",)
         return DEFAULT_ENGINE, (f"no engine named {quote(spelt)}: predicted as no engine in particular",)
     stated = str(version or "").strip()
     return (f"{known}@{stated.lstrip('~v')}" if VERSION.fullmatch(stated) else known), ()

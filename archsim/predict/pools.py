@@ -15,6 +15,7 @@ from archsim.counts.count import step_for
 from archsim.counts.formats import Formats
 from archsim.counts.workload import Workload
 from archsim.predict.served_engine import DecodeSide, Pools, ServedEngine, ServerRequest, serve
+from archsim.serving.acceptance import Drafting
 from archsim.spec.hardware import Hardware
 from archsim.spec.load import load_hardware
 from archsim.spec.lower import lower
@@ -92,6 +93,13 @@ def with_ratio(server: ServedEngine, ratio: tuple[int, int]) -> ServedEngine:
     return replace(server, fleet=replace(server.fleet, replicas=ratio[0], decode_replicas=ratio[1]))
 
 
+def with_drafting(server: ServedEngine, drafting: Drafting | None) -> ServedEngine:
+    """The same server with drafts of the same kind, of which others are accepted."""
+    if server.decode is None:
+        return replace(server, drafting=drafting)
+    return replace(server, decode=replace(server.decode, server=replace(server.decode.server, drafting=drafting)))
+
+
 def with_plan(request: ServerRequest, plan: dict[str, int]) -> ServerRequest:
     """The server with another plan; what is not said of it stays."""
     if not plan:
@@ -106,14 +114,12 @@ def serve_in_pools(
     model: Model, hardware: Hardware, request: ServerRequest, pools: Pools, load: Workload
 ) -> ServedEngine:
     """A server of two pools. Raises as `serve`."""
-    if request.drafting is not None:
-        raise UsageError(
-            "drafts on separate pools are not simulated", hints=("leave out --speculative or --disaggregate",)
-        )
     devices_of = (hardware, pools.decode_hardware or hardware)
     plans = (pools.prefill_plan, pools.decode_plan)
+    asked = (replace(request, drafting=None), request)  # prompts have no drafts
     first, second = (
-        serve(model, device, with_plan(request, plan), load) for device, plan in zip(devices_of, plans, strict=True)
+        serve(model, device, with_plan(one, plan), load)
+        for one, device, plan in zip(asked, devices_of, plans, strict=True)
     )
     if first.formats.kv.name != second.formats.kv.name:
         raise UsageError("both pools keep their caches in one format")

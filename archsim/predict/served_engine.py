@@ -32,6 +32,7 @@ from archsim.serving.disaggregation import (
     DisaggregatedFleet,
     Links,
     PrefillScheduler,
+    SpeculativeDecodeScheduler,
     pool_records,
 )
 from archsim.serving.engine import Arriving, Replica
@@ -183,6 +184,11 @@ class ServedEngine:
         return makers[drafting.method](self.pricer, drafting.drafts, limits)
 
     @property
+    def decodes_with(self) -> Drafting | None:
+        """Speculative decoding, of the replicas that make answers."""
+        return self.drafting if self.decode is None else self.decode.server.drafting
+
+    @property
     def tokens_of_decode(self) -> int:
         """Tokens of a step that one decode takes."""
         return 1 if self.drafting is None else self.drafting.drafts + 1
@@ -225,13 +231,13 @@ class ServedEngine:
         then = times.then if isinstance(times, TimesOfPools) else times
         whole = [length == 1 for length in requests.output_len]
         routers = [fleet.routing.router(requests, stream) for stream in (draws, self.draws_of(draws))]
-        records = pool_records(record)
+        records, decodes = pool_records(record), second.server.decode_scheduler_of(draws)
 
         def prefill(part: RunRecord, inbox: Arriving) -> Replica | Gang | Pipeline:
             return self.replica(first, requests, part, inbox, partial(PrefillScheduler, whole=whole))
 
         def decode(part: RunRecord, inbox: Arriving) -> Replica | Gang | Pipeline:
-            return replace(second.server, front=NO_FRONT_END).replica(then, requests, part, inbox, DecodeScheduler)
+            return replace(second.server, front=NO_FRONT_END).replica(then, requests, part, inbox, decodes)
 
         pools = (Pool(records[0], prefill, routers[0], self.shortest_s(first)),
                  DecodePool(records[1], decode, routers[1], second.server.shortest_s(then)))  # fmt: skip
@@ -258,8 +264,14 @@ class ServedEngine:
         """Makes the scheduler of one data-parallel rank."""
         if self.drafting is None:
             return Scheduler
-        accepts = AcceptedDrafts(self.drafting.accepted, Stream.of(draws.key, "acceptance"))
-        return partial(SpeculativeScheduler, accepts=accepts, drafts=self.drafting.drafts)
+        return partial(SpeculativeScheduler, accepts=_accepted(self.drafting, draws), drafts=self.drafting.drafts)
+
+    def decode_scheduler_of(self, draws: Stream) -> SchedulerOf:
+        """The same of a rank that makes answers alone."""
+        if self.drafting is None:
+            return DecodeScheduler
+        accepts = _accepted(self.drafting, draws)
+        return partial(SpeculativeDecodeScheduler, accepts=accepts, drafts=self.drafting.drafts)
 
     def shortest_s(self, times: StepTimes) -> float:
         """No step takes less."""
@@ -291,6 +303,11 @@ class ServedEngine:
         alone, mixed = (float(time.ideal / time.expected) for time in times)
         evidence = weakest([time.evidence for time in times])
         return UsualStep(beside, beside * (context - 1), [(chunk, 0)], (alone, mixed), evidence)
+
+
+def _accepted(drafting: Drafting, draws: Stream) -> AcceptedDrafts:
+    """The drafts that a replica accepts."""
+    return AcceptedDrafts(drafting.accepted, Stream.of(draws.key, "acceptance"))
 
 
 SchedulerOf = Callable[[Policy, Cache, RunRecord], Scheduler]
@@ -345,12 +362,14 @@ class ScaledSteps:
         return self.times.seconds(decodes, context, chunks) * (self.prompts if chunks else self.decode)
 
 
-def at_end(times: StepTimes, like: UsualStep, end: End) -> StepTimes:
-    """Times in a world in which a step like this one is at an end of its 80 % interval; errors of steps go together."""
+def at_end(times: StepTimes, like: UsualStep, end: End, then: UsualStep | None = None) -> StepTimes:
+    """Times in a world in which a step like this one is at an end of its 80 % interval; errors of steps go together.
+    then: a usual step of the second of two pools; None: the same.
+    """
     if end == 0:
         return times
     if isinstance(times, TimesOfPools):
-        return TimesOfPools(at_end(times.first, like, end), at_end(times.then, like, end))
+        return TimesOfPools(at_end(times.first, like, end), at_end(times.then, then or like, end))
     name: Literal["low", "high"] = "low" if end < 0 else "high"
     step = (like.decodes, like.context, like.chunks)
     if isinstance(times, StepTable):
@@ -364,6 +383,13 @@ def at_end(times: StepTimes, like: UsualStep, end: End) -> StepTimes:
         return ScaledSteps(times, *factors)
     assert isinstance(times, ExactSteps)
     return ExactSteps(times.pricer, new=times.new, captured=times.captured, end=name)
+
+
+def at_light(times: StepTimes, steps: UsualStep, then: UsualStep) -> StepTimes:
+    """Times with steps at the speed of light. then: a usual step of the second of two pools."""
+    if isinstance(times, TimesOfPools):
+        return TimesOfPools(ScaledSteps(times.first, *steps.ideal), ScaledSteps(times.then, *then.ideal))
+    return ScaledSteps(times, *steps.ideal)
 
 
 def gang_seconds(times: StepTimes) -> GangSeconds:

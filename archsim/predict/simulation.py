@@ -192,9 +192,9 @@ class Simulation(Tabular):
                 "front_end": None if s.front.nothing else {
                     "request_s": s.front.request_s, "token_s": s.front.token_s, "workers": s.front.workers,
                 },
-                "speculative": None if s.drafting is None else {
-                    "method": s.drafting.method, "drafts": s.drafting.drafts, "model": s.drafting.model or None,
-                    "accepted": list(s.drafting.accepted),
+                "speculative": None if s.decodes_with is None else {
+                    "method": s.decodes_with.method, "drafts": s.decodes_with.drafts,
+                    "model": s.decodes_with.model or None, "accepted": list(s.decodes_with.accepted),
                 },
             },
             "fleet": {
@@ -357,7 +357,8 @@ def state_of(
         return fmean(getattr(record, of) for record in records)
 
     uses = [cache_use(record) for record in records]
-    decoded = mean("decode_tokens") if server.drafting is None else mean("verified") * server.tokens_of_decode
+    drafting = server.decodes_with
+    decoded = mean("decode_tokens") if drafting is None else mean("verified") * (drafting.drafts + 1)
     hits = sum(record.hit_tokens for record in records)
     prompts = hits + sum(record.prompt_tokens - record.recomputed_tokens for record in records)
     return {
@@ -424,7 +425,7 @@ def assumed(server: ServedEngine, load: OfferedLoad) -> list[Note]:
         Note("A23", steps),
         Note("A37", cache_of(server, load)),
         Note("A38", front_in_words(server.front)),
-        *([] if server.drafting is None else [Note("A47", drafts_of(server.drafting))]),
+        *([] if server.decodes_with is None else [Note("A47", drafts_of(server.decodes_with))]),
     ]  # fmt: skip
 
 

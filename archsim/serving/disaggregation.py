@@ -13,12 +13,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf, nextafter
 
+from archsim.serving.acceptance import AcceptedDrafts
 from archsim.serving.cache import Cache
 from archsim.serving.engine import Arriving
 from archsim.serving.fleet import Fleet, Member, Pool
 from archsim.serving.policy import Policy
 from archsim.serving.record import Gaps, RunRecord
 from archsim.serving.scheduler import Scheduler
+from archsim.serving.speculative_scheduler import SpeculativeScheduler
 
 RESERVED, ARRIVED = 1, 2
 """Kinds of events: the second side has room for a cache; a cache has arrived there."""
@@ -65,12 +67,14 @@ class DecodeScheduler(Scheduler):
     """Takes room for prompts that were computed elsewhere, and decodes them when their caches have arrived.
 
     incoming: those without room, in order. reserve: is called with each that gets it.
-    """
-
-    __slots__ = ("_arrived", "_reserved", "_stuck", "incoming", "reserve")
+    """  # without __slots__: classes with slots of their own cannot be joined
 
     def __init__(self, policy: Policy, cache: Cache, record: RunRecord) -> None:
         super().__init__(policy, cache, record)
+        self._expect_none()
+
+    def _expect_none(self) -> None:
+        """Nothing is on its way."""
         self.incoming: deque[int] = deque()
         self.reserve: Callable[[int], None] = lambda request: None
         self._arrived: deque[int] = deque()
@@ -104,19 +108,17 @@ class DecodeScheduler(Scheduler):
             self._start(self._arrived.popleft())
         found = super().schedule()
         self._stuck = False
+        if self._expected is not None and self.incoming:
+            self._expected.open([(request, True) for request in (*self._reserved, *self._arrived)])
         while self.incoming and not self._stuck:
             self._stuck = not self._take_room(self.incoming[0])
         return found
 
     def _start(self, request: int) -> None:
         """A request whose prompt and first token are here decodes from the next step on."""
-        held = self.record.input_len[request]
         self.running[request] = None
         self._made[request], self._joined[request] = 1, self.tick
-        self.ending.setdefault(self.tick + self.record.output_len[request] - 1, []).append(request)
-        self.need[(held - self.tick) % self._block] += 1
-        self.n += 1
-        self.cached += held
+        self._begin_decode(request, self.record.input_len[request], self.record.output_len[request] - 1)
         self._behind.append((self.record.first_s[request], 1))
 
     def _take_room(self, request: int) -> bool:
@@ -129,6 +131,14 @@ class DecodeScheduler(Scheduler):
         self._reserved.add(request)
         self.reserve(request)
         return True
+
+
+class SpeculativeDecodeScheduler(DecodeScheduler, SpeculativeScheduler):
+    """As `DecodeScheduler`; its decodes verify drafts."""
+
+    def __init__(self, policy: Policy, cache: Cache, record: RunRecord, accepts: AcceptedDrafts, drafts: int) -> None:
+        SpeculativeScheduler.__init__(self, policy, cache, record, accepts, drafts)
+        self._expect_none()
 
 
 @dataclass(slots=True)

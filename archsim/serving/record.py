@@ -254,7 +254,7 @@ class RunRecord:
 
 SUMS = (
     "steps", "prompt_steps", "busy_s", "output_tokens", "decode_tokens", "prompt_tokens", "recomputed_tokens",
-    "hit_tokens", "finished", "running_s", "waiting_s", "used_block_s", "most_running", "most_waiting",
+    "hit_tokens", "finished", "running_s", "waiting_s", "used_block_s", "verified", "most_running", "most_waiting",
     "most_used_blocks", "total_blocks",
 )  # fmt: skip
 """What of a fleet is the sum over its replicas."""

@@ -13,7 +13,9 @@ from accuracy import tables as t
 import archsim
 from archsim.accuracy.loaded import load_of, run_of_load, settings_of
 from archsim.accuracy.loaded_run import LoadedServers, printed_figures
+from archsim.accuracy.placement import placed_run
 from archsim.engines.overhead import FrontWork
+from archsim.serving.acceptance import Drafting
 from archsim.serving.observe import measure
 from archsim.timing.calibration import default_store
 
@@ -117,10 +119,44 @@ def test_shorter_requests_are_quicker_in_the_closed_form(tmp_path: Path) -> None
     assert predicted(told, "0") == predicted(told, "1")
 
 
+POOLS = {
+    "disaggregated": "yes", "engine": "somebody-vllm", "prefill_devices": 2, "prefill_tp": 1, "prefill_workers": 2,
+    "decode_devices": 2, "decode_tp": 2, "decode_workers": 1,
+}  # fmt: skip
+
+
+def test_pools_are_those_of_the_columns() -> None:
+    """Each with its degrees, workers and replicas; the engine is the one that a layer above it names."""
+    wide = {"prefill_ep": "", "decode_devices": 16, "decode_tp": 8, "decode_ep": 8, "decode_workers": 2,
+            "dp_attention": "yes", "model": "deepseek-v3"}  # fmt: skip
+    run = placed_run(run_of_load(ROW | POOLS))
+    assert run.decode is not None and run.engine == "vllm" and "of no version" in run.notes[0]
+    assert (run.tp, run.workers, run.replicas, run.decode.tp, run.decode.workers) == (1, 2, 1, 2, 1)
+    second = run_of_load(ROW | POOLS | wide).decode
+    assert second is not None
+    assert (second.tp, second.dp, second.ep, second.devices, second.workers) == (1, 8, 8, 8, 2)
+
+
+@pytest.mark.slow
+def test_pools_are_simulated_with_and_without_drafts(tmp_path: Path) -> None:
+    """Answers of a pool of their own wait for no prompts; drafts that are accepted make them quicker."""
+    mixed = {"n_devices": 2, "tp": 2, "concurrency": 16}
+    told = answer(tmp_path, mixed, POOLS | {"concurrency": 16})
+    assert not told["refused"]
+    assert predicted(told, "1")["tpot_mean_ms"] < predicted(told, "0")["tpot_mean_ms"]
+    servers, run = LoadedServers(default_store()), placed_run(run_of_load(ROW | POOLS))
+    server, _ = servers.ready(run, load_of(ROW), settings_of(ROW))
+    assert (server.engine.fleet.replicas, server.engine.fleet.decode_replicas, server.engine.devices) == (2, 1, 4)
+    none, all_of_them = (servers.expected(run, load_of(ROW), settings_of(ROW), Drafting("eagle", 3, (share,) * 3))
+                         for share in (0.0, 1.0))  # fmt: skip
+    assert 2 < none["tpot_mean_ms"] / all_of_them["tpot_mean_ms"] <= 4
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"disaggregated": "yes"}, "not modelled"),
+        ({"disaggregated": "yes"}, "needs prefill_devices"),
+        ({"disaggregated": "yes", "prefill_devices": 3, "prefill_workers": 2}, "the same for each of prefill_workers"),
         ({"speculative": "mtp"}, "how many drafts are accepted"),
         ({"arrival": "open loop (Poisson)"}, "need a rate"),
         ({"concurrency": ""}, "concurrency"),

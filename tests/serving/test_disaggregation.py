@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from archsim.serving.acceptance import AcceptedDrafts
 from archsim.serving.cache import BlockCache
 from archsim.serving.disaggregation import (
     DecodePool,
@@ -18,6 +19,7 @@ from archsim.serving.disaggregation import (
     DisaggregatedFleet,
     Links,
     PrefillScheduler,
+    SpeculativeDecodeScheduler,
     pool_records,
 )
 from archsim.serving.engine import Arriving, Replica
@@ -45,6 +47,7 @@ def run(load: Sequence[tuple[float, int, int]], counts: tuple[int, int] = (1, 1)
         rate: float = inf, policies: tuple[Policy, Policy] | None = None, blocks: int = 40,
         first_blocks: int = 40, ranks: int = 1,
         times: tuple[Times, Times] | None = None, concurrency: int | None = None, warmup: int = 0,
+        drafts: tuple[float, ...] = (),
         ) -> DisaggregatedFleet:  # fmt: skip
     """A fleet after its run; a token of cache is one byte."""
     columns = [list(column) for column in zip(*sorted(load), strict=True)]
@@ -59,7 +62,13 @@ def run(load: Sequence[tuple[float, int, int]], counts: tuple[int, int] = (1, 1)
         made: list[Scheduler] = []
         for _ in range(ranks):
             cache = BlockCache((blocks if kind else first_blocks) * 4, 4)
-            made.append(DecodeScheduler(after, cache, part) if kind else PrefillScheduler(before, cache, part, whole))
+            if not kind:
+                made.append(PrefillScheduler(before, cache, part, whole))
+            elif drafts:
+                accepts = AcceptedDrafts(drafts, Stream.of(0, "acceptance"))
+                made.append(SpeculativeDecodeScheduler(after, cache, part, accepts, len(drafts)))
+            else:
+                made.append(DecodeScheduler(after, cache, part))
         return Replica(made[0], paces[kind], arrivals) if ranks == 1 else Gang(made, slowest(paces[kind]), arrivals)
 
     routers = [parse_router(router).router(requests, Stream.of(0, name)) for name in ("routing", "decode routing")]
@@ -68,6 +77,27 @@ def run(load: Sequence[tuple[float, int, int]], counts: tuple[int, int] = (1, 1)
     fleet = DisaggregatedFleet(Arrivals(requests), record, prefill, decode, counts, Links(rate, rate), float)
     fleet.run()
     return fleet
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_drafts_are_verified_where_answers_are_made(ranks: int) -> None:
+    """All of them accepted: as many times quicker as a step makes tokens; nothing is lost."""
+    load = [(float(i), 10, 33) for i in range(6)]
+    plain, drafted, in_vain = (run(load, ranks=ranks, drafts=shares, blocks=60).record
+                               for shares in ((), (1.0,) * 3, (0.0,) * 3))  # fmt: skip
+    for record in (plain, drafted, in_vain):
+        assert record.finished == len(load) and record.output_tokens == sum(record.output_len)
+    times = [record.last_s[0] - record.first_s[0] for record in (plain, drafted, in_vain)]
+    assert times[1] < times[0] / 3
+    assert drafted.verified == len(load) * 8 and in_vain.verified == len(load) * 32
+
+
+def test_room_that_was_expected_is_counted_anew() -> None:
+    """Answers that have ended need none: the last of many requests waits no longer than the first."""
+    policy = Policy(max_seqs=4, budget=32, room="expected")
+    fleet = run([(60.0 * i, 8, 40) for i in range(30)], policies=(policy, policy))
+    assert fleet.record.finished == 30
+    assert fleet.transfer_s[29] == pytest.approx(fleet.transfer_s[0], abs=1.5)
 
 
 LOADS = st.lists(

@@ -67,7 +67,7 @@ def head(s: Simulation) -> tuple[str, ...]:
     rules, version = s.server.engine.rules, s.server.engine.version
     parts = [f"{s.server.formats.name} weights", f"{s.server.formats.kv.name} KV cache"]
     parts += [] if rules.name == DEFAULT_ENGINE else [f"{rules.title} {version or rules.version}".strip()]
-    parts += [] if s.server.drafting is None else [f"speculative {s.server.drafting}"]
+    parts += [] if s.server.decodes_with is None else [f"speculative {s.server.decodes_with}"]
     runs = "" if w["replications"] == 1 else f", {w['replications']} times"
     requests = f"{w['requests']:,} requests{runs}, {w['measured_requests']:,} measured"
     lengths = [f"{name} {w[key]['mean']:,.0f} tokens (p99 {w[key]['p99']:,})"
