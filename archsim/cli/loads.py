@@ -37,7 +37,8 @@ def refuse_unless_loads(asked: Mapping[str, object]) -> None:
     for name in ("find", "length_spread", "requests", "replications", "jobs"):
         if asked.get(name) is not None:
             raise UsageError(
-                f"`--{name.replace('_', '-')}` is of simulated loads", hints=("give --rate, --concurrency or --slo",)
+                f"`--{name.replace('_', '-')}` goes with simulated loads",
+                hints=("give --rate, --concurrency or --slo",),
             )
 
 
@@ -45,12 +46,15 @@ def load_scenarios(models: Sequence[str], hw: str, asked: Mapping[str, object]) 
     """Every server at every load. Without a rate or a concurrency the largest number of requests in flight that meets
     the service level is asked for. Raises UsageError.
     """
+    from archsim.serving.slo import parse_slo
     from archsim.sweeps.scenarios import crossed
 
+    if asked.get("slo") is not None:
+        parse_slo(str(asked["slo"]))
     if str(asked.get("batch") or "1") != "1":
-        raise UsageError("`--batch` is not of simulated loads: `--concurrency` says how many requests are in flight")
+        raise UsageError("`--batch` does not go with simulated loads: give `--concurrency`, the requests in flight")
     if asked.get("price") is not None:
-        raise UsageError("`--price` is not of simulated loads: `archsim simulate --price` has dollars of one")
+        raise UsageError("`--price` does not go with simulated loads: `archsim simulate --price` prices one load")
     if asked.get("rate") is not None and asked.get("concurrency") is not None:
         raise UsageError("give `--rate` or `--concurrency`, not both")
     axes: dict[str, Sequence[object]] = {}
@@ -88,9 +92,9 @@ def print_loads(models: Sequence[str], hw: str, asked: Mapping[str, object], vie
 
     for name in ("pareto", "columns", "plot"):
         if asked.get(name) is not None:
-            raise UsageError(f"`--{name}` is not of simulated loads")
+            raise UsageError(f"`--{name}` does not go with simulated loads")
     if asked.get("set"):
-        raise UsageError("`--set` is not of simulated loads: give a file of the changed model")
+        raise UsageError("`--set` does not go with simulated loads: give a file of the changed model")
     condition = None if asked.get("where") is None else load_condition(str(asked["where"]))
     scenarios = load_scenarios(models, hw, asked)
     file = open_study(Path(view["out"]), COLUMNS, resume=False, force=view["force"]) if view["out"] else None
@@ -123,7 +127,7 @@ def compare_loads(
     from archsim.render.pages.loads import page
 
     if asked.get("set"):
-        raise UsageError("`--set` is not of simulated loads: give a file of the changed model")
+        raise UsageError("`--set` does not go with simulated loads: give a file of the changed model")
     scenarios = load_scenarios(models, hw, asked)
     for name in ("rate", "concurrency"):
         if len({str(scenario.asked.get(name)) for scenario in scenarios}) > 1:

@@ -11,7 +11,7 @@ from queues import fleet_run
 
 from archsim.base.errors import UsageError
 from archsim.serving.observe import Measured
-from archsim.serving.search import End, find_rate, find_replicas
+from archsim.serving.search import End, find_concurrency, find_rate, find_replicas
 from archsim.serving.slo import Slo, parse_slo
 
 SCALE = {-1: 0.9, 0: 1.0, 1: 1.14}
@@ -41,6 +41,20 @@ def test_the_rate_is_that_of_the_closed_form() -> None:
     assert found.size.value == pytest.approx(rho, rel=0.03) and found.binding == "ttft_p90"
     assert found.size.low < found.size.value / 1.08 and found.size.high > found.size.value * 1.06
     assert calls["runs"] < 60
+
+
+def test_the_number_in_flight_is_one_that_holds() -> None:
+    """Whole numbers between replications are not rounded up to one that was seen to miss the level."""
+    slo, calls = parse_slo("ttft=3", goodput=0.9), Counter[str]()
+
+    def of_25(size: float, replication: int, end: End) -> Measured:
+        """A server that serves requests in flight as one with a 25th of them a second."""
+        return one_server(size / 25, replication, end, slo=slo, calls=calls)
+
+    found = find_concurrency(of_25, slo, guess=20.0, replications=1, ends=False)
+    assert found.size is not None
+    tried = {probe.size: probe.met for probe in found.tried}
+    assert tried[found.size.value] and not tried[found.size.value + 1]
 
 
 def test_the_next_binding_is_what_remains() -> None:
