@@ -52,15 +52,17 @@ def printed_figures(measured: Measured) -> dict[str, float]:
 
 @dataclass(slots=True)
 class FirstUse:
-    """Times of a run whose first step takes `left_s` longer."""
+    """Times of a run whose first step with a prompt takes `left_s` longer."""
 
     times: StepTimes
     left_s: float
 
     def seconds(self, decodes: int, context: int, chunks: Sequence[Chunk]) -> float:
         """As of `StepTimes`."""
-        extra, self.left_s = self.left_s, 0.0
-        return self.times.seconds(decodes, context, chunks) + extra
+        seconds = self.times.seconds(decodes, context, chunks)
+        if chunks:
+            seconds, self.left_s = seconds + self.left_s, 0.0
+        return seconds
 
 
 def first_use(times: StepTimes, left_s: float) -> StepTimes:

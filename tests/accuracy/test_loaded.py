@@ -4,6 +4,7 @@ reason.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from accuracy import tables as t
 
 import archsim
 from archsim.accuracy.loaded import load_of, run_of_load, settings_of
-from archsim.accuracy.loaded_run import LoadedServers, printed_figures
+from archsim.accuracy.loaded_run import FirstUse, LoadedServers, printed_figures
 from archsim.accuracy.placement import placed_run
 from archsim.engines.overhead import FrontWork
 from archsim.serving.acceptance import Drafting
@@ -135,6 +136,17 @@ def test_pools_are_those_of_the_columns() -> None:
     second = run_of_load(ROW | POOLS | wide).decode
     assert second is not None
     assert (second.tp, second.dp, second.ep, second.devices, second.workers) == (1, 8, 8, 8, 2)
+
+
+def test_the_first_step_is_longer_not_the_shortest() -> None:
+    """Fleets look at their replicas by the shortest step: it holds nothing of a first use."""
+
+    class Steps:
+        def seconds(self, decodes: int, context: int, chunks: Sequence[tuple[int, int]]) -> float:
+            return 1.0
+
+    times = FirstUse(Steps(), 5.0)
+    assert [times.seconds(1, 1, chunks) for chunks in ((), [(8, 0)], [(8, 0)], ())] == [1.0, 6.0, 1.0, 1.0]
 
 
 @pytest.mark.slow
