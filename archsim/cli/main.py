@@ -44,6 +44,17 @@ def run() -> NoReturn:
     sys.exit(code)
 
 
+def run_on_files() -> NoReturn:
+    """`archsim-hook COMMAND [OPTION...] -- FILE...`; exits with the highest code of all files, 2 without `--`."""
+    words = sys.argv[1:]
+    if "--" not in words or not words[0].isidentifier():
+        sys.stderr.write("archsim-hook COMMAND [OPTION...] -- FILE...: end the hook's `args` with `--`\n")
+        sys.exit(2)
+    end = words.index("--")
+    command, options, files = words[0], words[1:end], words[end + 1 :]
+    sys.exit(max((main([command, *options, "--", file]) for file in files), default=0))
+
+
 def _terminate(number: int, frame: object) -> NoReturn:
     """End as after Ctrl-C: half files are removed on the way out."""
     sys.exit(128 + number)

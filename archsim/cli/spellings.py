@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from typer.core import TyperCommand
@@ -125,6 +125,10 @@ def _lower(text: str) -> str:
     return text[:1].lower() + text[1:].rstrip(".")
 
 
+NOT_WITH: Mapping[str, Sequence[str]] = {"batch": ("--concurrency", "--max-concurrency")}
+"""Options that a grid over another leaves out: a number in flight stands for the batch."""
+
+
 def _elsewhere(names: Sequence[str], option: str, ctx: Any, args: Sequence[str]) -> tuple[str, ...]:
     """The hint with the same question put to the first command that takes several of an option."""
     command = ctx.command
@@ -132,7 +136,9 @@ def _elsewhere(names: Sequence[str], option: str, ctx: Any, args: Sequence[str])
         other = ctx.parent.command.get_command(ctx.parent, name)
         several = option == "models" or any(p.name == option and takes_several(p) for p in other.params)
         if name != command.name and several:
-            kept = [part for word in words(command, args) if _takes(other, word) for part in word.args]
+            left_out = NOT_WITH.get(option, ())
+            given = [word for word in words(command, args) if word.flag not in left_out]
+            kept = [part for word in given if _takes(other, word) for part in word.args]
             kept += ["--hw", EXAMPLES["hw"]] * (not any(word.flag in HW for word in words(command, args)))
             return (f"`{shlex.join(['archsim', name, *kept])}` takes several",)
     return ("ask once for each",)

@@ -13,12 +13,12 @@ from archsim.base.errors import ArchsimError, UsageError
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.base.output_file import make_folder
 from archsim.importers.opening import open_model
+from archsim.measure.checked_rows import CheckedRow, checked_object
 from archsim.measure.cpu_figures import errors, errors_by, orders
 from archsim.measure.cpu_plan import LONGEST_S, Case, Predictor, cases, plan_document, plan_of, write_plan
 from archsim.measure.table import Lines
 from archsim.spec.hardware import Hardware
 
-SCHEMA = "archsim.cpu-check/1"
 PLAN, ROWS = "plan-{model}-{dtype}.json", "models.jsonl"
 HEADER = '{"schema": "archsim.cpu-rows/1"}'
 DTYPES = ("fp32", "bf16")
@@ -49,18 +49,31 @@ class CpuCheck(Tabular):
         return errors_by(self.rows, ("phase", "form"))
 
     def to_dict(self) -> JsonObject:
-        """The `archsim.cpu-check/1` object."""
+        """The `archsim.validate/1` object of kind `model`; `cases` has everything that was measured of each."""
+        found = [row for case in self.rows for row in checked_rows(case)]
         return {
-            "schema": SCHEMA, "kind": "cpu", "model": self.model, "device": self.device, "dtype": self.dtype,
+            **checked_object(found), "model": self.model, "device": self.device, "dtype": self.dtype,
             "plan": str(self.plan), "plan_sha256": self.plan_sha256, "left": self.left,
             "seconds": round(self.seconds, 1),
             "all": errors(self.rows), "figures": self.figures, "order": orders(self.rows, work_of),
-            "rows": list(self.rows),
+            "cases": list(self.rows),
         }  # fmt: skip
 
     def json(self) -> Iterator[str]:
         """The same as JSON text."""
         yield json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def checked_rows(case: JsonMapping) -> Iterator[CheckedRow]:
+    """The time of a case, and its peak of live tensor bytes where both sides of that are known."""
+    about = case["phase"], case["batch"], case["past"] or case["new"], case["form"]
+    yield CheckedRow(
+        case["id"], f"{case['phase']}_s", case.get("measured_s"), case["predicted_s"], case["low_s"], case["high_s"],
+        "calibrated", *about,
+    )  # fmt: skip
+    peak = case.get("predicted_peak_bytes")
+    if peak is not None:
+        yield CheckedRow(case["id"], "peak_bytes", case["peak_bytes"], peak, None, None, "modelled", *about)
 
 
 def work_of(row: JsonMapping) -> tuple[object, ...]:

@@ -16,6 +16,7 @@ from archsim.base.options import TimingArguments
 from archsim.counts.count import CountResult, count, flops_of, step_for
 from archsim.counts.formats import choose_formats
 from archsim.importers.opening import open_model
+from archsim.measure.checked_rows import CheckedRow, checked_object
 from archsim.predict.estimate import Estimate, estimate
 from archsim.spec.lower import lower
 from archsim.spec.model import Model
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 Verdict = Literal["equal", "differs", "inside", "outside", "not predicted", "not measured"]
 
-SCHEMA = "archsim.validate-model/1"
+LINE = ("what", "unit", "predicted", "measured", "low", "high", "evidence")
 STAND_IN = "cpu"
 """The device that stands for a processor that the catalog does not know."""
 
@@ -47,6 +48,22 @@ class Line:
     low: float | None = None
     high: float | None = None
     evidence: str = "exact"
+    phase: PhaseTime | None = None
+
+    def row(self, name: str) -> CheckedRow | None:
+        """The row of a time or a peak; None of a count. name: of the model."""
+        if self.phase is None:
+            return None
+        x, metric = self.phase, "peak_bytes" if self.unit == "B" else f"{self.phase.name}_s"
+        length = x.past or x.new
+        return CheckedRow(
+            f"{name}/{x.name}/{x.batch}/{length}", metric, self.measured, self.predicted, self.low, self.high,
+            self.evidence, x.name, x.batch, length,
+        )  # fmt: skip
+
+    def to_dict(self) -> JsonObject:
+        """The figure without its phase, of which the name says enough."""
+        return {name: getattr(self, name) for name in LINE} | {"verdict": self.verdict}
 
     @property
     def verdict(self) -> Verdict:
@@ -94,12 +111,13 @@ class ModelCheck(Tabular):
         return all(line.verdict != "differs" for line in self.lines)
 
     def to_dict(self) -> JsonObject:
-        """The `archsim.validate-model/1` object."""
-        lines = [{**asdict(line), "verdict": line.verdict} for line in self.lines]
+        """The `archsim.validate/1` object of kind `model`; `lines` has the counts too."""
+        lines = [line.to_dict() for line in self.lines]
+        rows = [row for line in self.lines if (row := line.row(self.model)) is not None]
         parts = [asdict(part) for part in self.parts]
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("lines", "parts")}
-        return {"schema": SCHEMA, "kind": "model", "exact": self.exact, **plain, "notes": list(self.notes),
-                "lines": lines, "parts": parts}  # fmt: skip
+        return {**checked_object(rows), "exact": self.exact, **plain, "notes": list(self.notes), "lines": lines,
+                "parts": parts}  # fmt: skip
 
     def json(self) -> Iterator[str]:
         """The same as JSON text."""
@@ -172,7 +190,7 @@ def phase_lines(seen: Measured, phase: PhaseTime, told: Estimate | None) -> Iter
     found: JsonMapping = priced.to_dict() if priced is not None else {}
     yield Line(
         what=f"{phase.name} time", unit="s", predicted=found.get("expected_s"), measured=phase.seconds,
-        low=found.get("low_s"), high=found.get("high_s"), evidence=found.get("evidence", "none"),
+        low=found.get("low_s"), high=found.get("high_s"), evidence=found.get("evidence", "none"), phase=phase,
     )  # fmt: skip
     if told is not None and phase.name == "prefill":
         own = told.memory
@@ -180,7 +198,7 @@ def phase_lines(seen: Measured, phase: PhaseTime, told: Estimate | None) -> Iter
         whole = own.weights + own.kv_cache + step
         yield Line(
             what="peak memory", unit="B", predicted=whole, measured=phase.allocated, low=whole - STEP * step,
-            high=whole + 2 * STEP * step, evidence="modelled",
+            high=whole + 2 * STEP * step, evidence="modelled", phase=phase,
         )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from archsim.candidates.advise import Advise
     from archsim.candidates.answer import Design
     from archsim.comparison.compare import Comparison
+    from archsim.comparison.loaded import LoadComparison
     from archsim.counts.count import CountResult
     from archsim.evolution.diff import Difference
     from archsim.evolution.evolve import Evolution
@@ -423,6 +424,12 @@ def _hardware(answer: Hardware) -> list[Page]:
     return [device_page(answer)]
 
 
+def _loads(answer: LoadComparison) -> list[Page]:
+    from archsim.render.pages.loads import page
+
+    return [page(answer)]
+
+
 VIEWS: Mapping[str, View[Any]] = {
     "Estimate": View(_pair, _estimate, _estimate_rows, charts=_estimate_charts),
     "CountResult": View(lambda r: f"{r.model.name}, {r.total:,} parameters", _count, _flat),
@@ -431,6 +438,7 @@ VIEWS: Mapping[str, View[Any]] = {
     "Advise": View(lambda d: f"changes of {d.model.name} on {d.hardware.id}", _advise, _advise_rows),
     "Fits": View(lambda f: f"the catalog on one {f.hardware.id}", _fits, _listed("rows")),
     "Trace": View(lambda t: f"{t.phase.name} of {_pair(t.estimate)}", _trace),
+    "LoadComparison": View(lambda c: f"{len(c.rows):,} candidates under load", _loads, _listed("candidates")),
     "Comparison": View(_candidates, _comparison, _comparison_rows, charts=_comparison_charts),
     "Difference": View(_ends, _difference, _difference_rows),
     "Evolution": View(_ends, _evolution, _evolution_rows, charts=_evolution_charts),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from archsim.cli.hook import run
+from archsim.cli.main import run_on_files
 
 SMALL, LARGE = "specs/models/llama3-8b.yaml", "specs/models/llama2-70b.yaml"
 FIT = ("fit", "--hw", "h100", "--check", "-q")
@@ -22,7 +22,7 @@ def test_the_worst_file_counts(words: tuple[str, ...], code: int, monkeypatch: A
     """Every file is looked at; the exit code is the highest, and 2 for a command line without `--`."""
     monkeypatch.setattr(sys, "argv", ["archsim-hook", *words])
     with pytest.raises(SystemExit) as ended:
-        run()
+        run_on_files()
     assert ended.value.code == code
     out = capfd.readouterr().out
     assert code > 1 or out.count("\n") == len(words) - words.index("--") - 1

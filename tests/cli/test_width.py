@@ -45,6 +45,8 @@ ASKED = {
     "list": ("list", "list hw", "list formats", "list engines", "list runs"),
     "show": ("show llama3-8b", "show h100", "show gguf_q4_k_m", "show vllm"),
     "explain": ("explain deepseek-v3 params", "explain llama3-8b decode --hw h100", "explain E103", "explain tpot"),
+    "design": ("design --hw rtx-4090 --params 1B-3B --context 8k",),
+    "advise": ("advise llama3-8b --hw h100",),
     "doctor": ("doctor",),
     "validate": ("validate reports/runs/exllamav2.yaml",),
 }  # fmt: skip

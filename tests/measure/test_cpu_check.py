@@ -161,4 +161,8 @@ def test_page_and_data_of_a_check(tmp_path: Path, calls: list[str]) -> None:
     assert data["all"]["rows"] == len(found.rows)
     assert isinstance(cpu_check_page(found), Page)
     assert "Time of a pass" in cpu_document(found)
-    assert json.loads("".join(found.json()))["schema"] == "archsim.cpu-check/1"
+    told = json.loads("".join(found.json()))
+    assert (told["schema"], told["kind"]) == ("archsim.validate/1", "model")
+    assert {row["metric"] for row in told["rows"]} >= {"prefill_s", "decode_s"}
+    assert all({"phase", "batch", "input_len"} <= row.keys() for row in told["rows"])
+    assert told["summary"]["rows"] == len(told["rows"])

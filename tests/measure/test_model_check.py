@@ -68,7 +68,7 @@ def test_the_command_says_the_same_in_every_form(tmp_path: Path, archsim: Callab
     """JSON, page and HTML; the exit code is 0 where every count is right."""
     result = archsim("validate", "qwen2.5-0.5b", "--device", "cpu", "--json")
     told = json.loads(result.out)
-    assert (result.code, told["schema"], told["exact"]) == (0, "archsim.validate-model/1", True)
+    assert (result.code, told["schema"], told["exact"]) == (0, "archsim.validate/1", True)
     out = tmp_path / "model.html"
     shown = archsim("validate", "qwen2.5-0.5b", "--html", str(out))
     assert shown.code == 0

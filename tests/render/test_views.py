@@ -27,6 +27,7 @@ MADE: dict[str, Any] = {
     "Fits": lambda: archsim.fits(DEVICE, context=1024, weights="bf16"),
     "Trace": lambda: archsim.trace(SMALL, DEVICE),
     "Comparison": lambda: archsim.compare([SMALL, "gpt2-medium"], DEVICE),
+    "LoadComparison": lambda: _loads(),
     "Difference": lambda: archsim.diff(SMALL, "gpt2-medium"),
     "Evolution": lambda: archsim.evolve(SMALL, "tinyllama-1.1b", DEVICE, orders=1),
     "Sweep": lambda: archsim.sweep(SMALL, DEVICE, batch="1,8"),
@@ -34,6 +35,7 @@ MADE: dict[str, Any] = {
     "Validation": lambda: archsim.validate(limit=5),
     "Several": lambda: _several(),
     "ModelCheck": lambda: _check(),
+    "CpuCheck": lambda: _cpu_check(),
     "Ledger": archsim.claims,
     "Survey": archsim.survey,
     "Design": lambda: archsim.design(
@@ -49,10 +51,33 @@ MADE: dict[str, Any] = {
 """Every kind of answer, as Python gets it."""
 
 
+def _loads() -> Any:
+    from archsim.comparison.loaded import LoadComparison
+    from archsim.sweeps.scenarios import COLUMNS
+
+    base = dict.fromkeys(COLUMNS, 1.0) | {"hw": "t4", "devices": 1, "largest_rate_per_s": 4.0}
+    return LoadComparison([{**base, "model": SMALL}, {**base, "model": "gpt2-medium", "largest_rate_per_s": 2.0}])
+
+
 def _several() -> Any:
     from archsim.accuracy.validation import Several
 
     return Several(answers=(archsim.validate(limit=5),))  # type: ignore[arg-type]
+
+
+def _cpu_check() -> Any:
+    from archsim.measure.cpu_check import CpuCheck
+
+    case = {
+        "id": "a", "model": SMALL, "form": "eager", "dtype": "fp32", "phase": "prefill",
+        "batch": 1, "new": 8,
+        "past": 0, "predicted_s": 1.0, "low_s": 0.8, "high_s": 1.2, "roofline_s": 0.2, "measured_s": 1.1,
+        "spread": 0.01,
+    }  # fmt: skip
+    return CpuCheck(
+        model=SMALL, device="cpu-x", dtype="fp32", plan=Path("plan.json"), plan_sha256="0" * 64, rows=(case,), left=0,
+        seconds=1.0,
+    )  # fmt: skip
 
 
 def _check() -> ModelCheck:
