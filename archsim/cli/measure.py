@@ -158,10 +158,10 @@ def _here(out: Path | None, force: bool, clock: tuple[float, float], view: _Meas
     if clock[1] and path.is_file() and not force:
         _note(f"{path} is kept; --force probes again", view)
     else:
+        make_folder(path.parent)
         check_output(path, force=force)
         _note(f"{facts.name}: probing bandwidth and products", view)
         rates, noise = probe_machine(facts)
-        make_folder(path.parent)
         write_yaml(path, device_document(facts, rates, noise), force=force)
         if view.json and not clock[1]:
             output.emit_json(here_data(facts, rates, noise, path))
