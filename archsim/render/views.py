@@ -291,6 +291,12 @@ def _validation_rows(answer: Validation) -> list[JsonObject]:
     return list(answer.rows.dicts())
 
 
+def _validation_charts(answer: Validation) -> list[Chart]:
+    from archsim.render.html.validate import validation_charts
+
+    return list(validation_charts(answer))
+
+
 def _several(answer: Several) -> list[Page]:
     return [page for one in answer.answers for page in _validation(one)]
 
@@ -299,10 +305,20 @@ def _several_rows(answer: Several) -> list[JsonObject]:
     return [line for one in answer.answers for line in one.rows.dicts()]
 
 
+def _several_charts(answer: Several) -> list[Chart]:
+    return [chart for one in answer.answers for chart in _validation_charts(one)]
+
+
 def _model_check(answer: ModelCheck) -> list[Page]:
     from archsim.render.pages.validate import model_page
 
     return [model_page(answer)]
+
+
+def _cpu_check_charts(answer: CpuCheck) -> list[Chart]:
+    from archsim.render.html.cpu_check import cpu_charts
+
+    return cpu_charts(answer)
 
 
 def _cpu_check(answer: CpuCheck) -> list[Page]:
@@ -411,6 +427,12 @@ def _survey_rows(answer: Survey) -> list[JsonObject]:
     return rows(answer)
 
 
+def _survey_charts(answer: Survey) -> list[Chart]:
+    from archsim.render.html.survey import survey_charts
+
+    return survey_charts(answer)
+
+
 # ------------------------------------------------------------------ documents
 def _model(answer: Model) -> list[Page]:
     from archsim.render.pages.model import model_page
@@ -446,15 +468,15 @@ VIEWS: Mapping[str, View[Any]] = {
     "Report": View(
         lambda r: ", ".join(c.label for c in r.study.candidates), _report, document=lambda report: str(report.html)
     ),
-    "Validation": View(lambda v: f"{len(v.rows):,} {v.kind}", _validation, _validation_rows),
-    "Several": View(lambda s: f"{len(s.answers):,} kinds of file", _several, _several_rows),
+    "Validation": View(lambda v: f"{len(v.rows):,} {v.kind}", _validation, _validation_rows, charts=_validation_charts),
+    "Several": View(lambda s: f"{len(s.answers):,} kinds of file", _several, _several_rows, charts=_several_charts),
     "ModelCheck": View(lambda m: f"{m.asked} on {m.device}", _model_check, _listed("lines")),
-    "CpuCheck": View(lambda c: f"{c.model} on {c.device}", _cpu_check, _listed("rows")),
+    "CpuCheck": View(lambda c: f"{c.model} on {c.device}", _cpu_check, _listed("rows"), charts=_cpu_check_charts),
     "Ledger": View(lambda found: f"{len(found.claims):,} claims", _ledger, _ledger_rows),
     "Simulation": View(_simulation_subject, _simulation, _simulation_rows, charts=_simulation_charts),
     "Training": View(_training_subject, _training),
     "Scaling": View(_scaling_subject, _scaling, _scaling_rows),
-    "Survey": View(lambda s: f"{s.models:,} models", _survey, _survey_rows),
+    "Survey": View(lambda s: f"{s.models:,} models", _survey, _survey_rows, charts=_survey_charts),
     "Model": View(lambda m: f"{m.name}, {m.n_layers:,} layers, d_model {m.d_model:,}", _model),
     "Hardware": View(lambda hw: str(hw.id), _hardware),
 }

@@ -154,3 +154,13 @@ def test_answers_have_figures(cases: list[bars.Case]) -> None:
     with pytest.raises(UsageError, match="has no chart"):
         api.count("gpt2-small").figure()
     assert api.sweep("gpt2-small", "t4", batch="1,8").figure().layout.title.text
+    assert api.survey().figure("attention").layout.title.text == "<b>Attention</b>"
+
+
+def test_a_validation_has_a_figure_for_each_metric() -> None:
+    """Its marks are the rows that have both figures."""
+    answer = api.validate(limit=60)
+    found = answer.figure()
+    marks = [trace for trace in found.data if trace.mode == "markers"]
+    assert 4 <= sum(len(trace.x) for trace in marks) <= answer.rows.scored.sum()
+    assert found.layout.title.text

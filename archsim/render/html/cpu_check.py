@@ -22,13 +22,13 @@ BASIS = "Predictions follow from kernels that were timed alone, and were written
 def cpu_document(answer: CpuCheck, source: Source = "inline") -> str:
     """The page of one check."""
     page = cpu_check_page(answer)
-    charts = _charts(answer)
+    charts = cpu_charts(answer)
     drawn = "".join(chart_html(chart) for chart in charts)
     tables = "".join(section_html(section._replace(sub=True)) for section in page.sections)
     return html_document(page.head[0], [BASIS, *page.head[1:]], drawn + tables, charts=charts, source=source)
 
 
-def _charts(answer: CpuCheck) -> list[Chart]:
+def cpu_charts(answer: CpuCheck) -> list[Chart]:
     """The scatter of all cases that were timed; none where no case was."""
     rows = [row for row in answer.rows if row.get("measured_s")]
     if not rows:

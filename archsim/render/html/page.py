@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -61,10 +63,28 @@ def html_document(
     library = plotly_script(source) if charts else None
     told = [(f"archsim {VERSION}", "dim"), *((line, "") for line in lines), *kinds]
     return render(
-        "page.html.j2", title=name_of(title, 200), lines=told, body=ready(body), contents=list(contents),
+        "page.html.j2", title=name_of(title, 200), lines=told, body=ready(distinct_regions(body)),
+        contents=list(contents),
         style=ready(file_text("page.css").rstrip() + OWN + style), policy=_policy(library, script), library=library,
         charts=chart_data(charts), script=script,
     )  # fmt: skip
+
+
+REGION = re.compile(r'role="region" aria-label="([^"]*)"')
+"""A table that scrolls, and its name for who cannot see it."""
+
+
+def distinct_regions(body: str) -> str:
+    """The body with numbers in the names of tables that are named alike, so that a screen reader's list of them tells
+    them apart.
+    """
+    seen: Counter[str] = Counter()
+
+    def named(found: re.Match[str]) -> str:
+        seen[found[1]] += 1
+        return found[0] if seen[found[1]] == 1 else f'{found[0][:-1]} ({seen[found[1]]})"'
+
+    return REGION.sub(named, body)
 
 
 def _policy(library: Script | None, script: str) -> str:

@@ -15,7 +15,7 @@ from archsim.render.pages.survey import differing_cells, few, head, leading_choi
 
 def document(answer: Survey, source: Source = "inline") -> str:
     """The page."""
-    charts = [_chart(number, one) for number, one in enumerate(answer.adoption)]
+    charts = survey_charts(answer)
     drawn = "".join(chart_html(chart) for chart in charts)
     tables = [section for section in (study_totals(answer), differing_cells(answer)) if section.rows]
     body = "".join([
@@ -27,9 +27,14 @@ def document(answer: Survey, source: Source = "inline") -> str:
     return html_document("What transformers chose, year by year", [first, *lines], body, charts=charts, source=source)
 
 
-def _chart(number: int, one: Adoption) -> Chart:
+def survey_charts(answer: Survey) -> list[Chart]:
+    """A chart for each choice, named after it."""
+    return [_chart(one) for one in answer.adoption]
+
+
+def _chart(one: Adoption) -> Chart:
     finding = leading_choice(one)
-    return shares_by_year(one.years, one.designs, few(one), key=f"adoption-{number}", title=TITLES[one.choice],
+    return shares_by_year(one.years, one.designs, few(one), key=one.choice, title=TITLES[one.choice],
                           finding=f"{finding[:1].upper()}{finding[1:]}.")  # fmt: skip
 
 

@@ -49,7 +49,7 @@ BASIS = (
 def document(answers: Sequence[Validation], source: Source = "inline") -> str:
     """The page: an answer for each kind of file."""
     title = "Predicted and measured: " + ", ".join(f"{len(a.rows):,} {a.kind}" for a in answers)
-    charts = [list(_charts(answer)) for answer in answers]
+    charts = [list(validation_charts(answer)) for answer in answers]
     body = "".join(_answer(answer, drawn) for answer, drawn in zip(answers, charts, strict=True))
     return html_document(title, [BASIS], body, charts=[chart for drawn in charts for chart in drawn], source=source)
 
@@ -84,7 +84,7 @@ def verdict(answer: Validation) -> str:
     )
 
 
-def _charts(answer: Validation) -> Iterable[Chart]:
+def validation_charts(answer: Validation) -> Iterable[Chart]:
     """A chart for each class of kernels or each metric, since their units differ."""
     names, panels = _panels(answer)
     groups = answer.by(PANELS.get(answer.kind, "metric")) if panels else {}

@@ -1,0 +1,90 @@
+"""Reports in a real browser: nothing is asked of others, nothing goes wrong, and axe finds nothing, light and dark."""
+
+from __future__ import annotations
+
+import runpy
+import shutil
+from collections.abc import Iterator
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from archsim import api
+
+pytestmark = pytest.mark.slow
+CHROMIUM = shutil.which("chromium")
+if CHROMIUM is None:
+    pytest.skip("needs Chromium", allow_module_level=True)
+playwright = pytest.importorskip("playwright.sync_api")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+
+FOLDER = Path(__file__).resolve().parents[2] / "reports" / "examples"
+EXAMPLES = runpy.run_path(str(FOLDER / "make.py"))["EXAMPLES"]
+FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync")  # fmt: skip
+UNFOLD = "document.querySelectorAll('details').forEach((one) => { one.open = true })"
+DRAWN = "[...document.querySelectorAll('.chart')].every((one) => one.querySelector('.main-svg'))"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Headless Chromium."""
+    with playwright.sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        yield found
+        found.close()
+
+
+def example(name: str) -> str:
+    """An example of the repository with plotly.js in the page."""
+    models, hw, options = EXAMPLES[name]
+    with chdir(FOLDER):
+        return api.report(list(models), hw, **options).html
+
+
+def simulated() -> str:
+    """A load."""
+    from archsim.render.html.simulate import document
+    from archsim.render.pages.simulate import page
+
+    answer = api.simulate("llama3.2-1b", "l4", rate=4, slo="ttft=0.5,tpot=0.05", requests=200, replications=2)
+    return document(answer, page(answer))
+
+
+def surveyed() -> str:
+    """The choices of the catalog by year."""
+    from archsim.render.html.survey import document
+
+    return document(api.survey())
+
+
+PAGES: dict[str, Any] = {
+    **{name: (lambda name=name: example(name)) for name in EXAMPLES}, "simulate": simulated, "survey": surveyed,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_in_the_browser(browser: Any, tmp_path: Path, name: str) -> None:
+    """Every chart is drawn, with everything unfolded; the only request is for the file; nothing is wider than it."""
+    file = tmp_path / "page.html"
+    file.write_text(PAGES[name](), "utf-8")
+    for scheme in ("light", "dark"):
+        tab = browser.new_context(viewport={"width": 1400, "height": 900}, color_scheme=scheme).new_page()
+        said: list[str] = []
+        tab.on("console", lambda message, said=said: said.append(f"{message.type}: {message.text}"))
+        tab.on("pageerror", lambda error, said=said: said.append(str(error)))
+        tab.on("request", lambda asked, said=said: said.append(asked.url))
+        tab.goto(file.as_uri())
+        tab.evaluate(UNFOLD)
+        for _ in range(300):
+            if tab.evaluate(DRAWN):
+                break
+            tab.wait_for_timeout(100)
+        assert tab.evaluate(DRAWN) and tab.evaluate("document.querySelectorAll('.chart .main-svg').length") > 0
+        found = [(one["id"], one["nodes"][0]["html"][:200]) for one in axe.run(tab).response["violations"]]
+        assert found == []
+        assert [text for text in said if not text.startswith(("data:", "blob:"))] == [file.as_uri()]
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 1400
+        tab.context.close()
