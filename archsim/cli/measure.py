@@ -152,10 +152,12 @@ def _here(out: Path | None, force: bool, clock: tuple[float, float], view: _Meas
     from archsim.measure.here import machine_facts
     from archsim.measure.probe import probe_machine
     from archsim.render.pages.here import here_data, here_page
+    from archsim.spec.load import load_hardware
 
     facts = machine_facts()
     path = out or default_path(facts.id)
     if clock[1] and path.is_file() and not force:
+        load_hardware(str(path))
         _note(f"{path} is kept; --force probes again", view)
     else:
         make_folder(path.parent)
