@@ -157,8 +157,9 @@ def test_rows_of_a_table_were_timed_over_and_over(tmp_path: Path) -> None:
 
 
 def test_every_class_of_the_tables_has_a_roofline() -> None:
-    """The fixtures cover all classes that can be predicted."""
-    assert set(CLASSES) | set(MODELS) - {"elementwise"} == set(t.EXTENTS)
+    """The fixtures cover all classes that can be predicted; those of processors have tables of their own."""
+    own = {name for name in MODELS if name.startswith("cpu_")}
+    assert set(CLASSES) | set(MODELS) - {"elementwise"} - own == set(t.EXTENTS)
 
 
 def test_definitions_agree_with_one_another(tmp_path: Path) -> None:

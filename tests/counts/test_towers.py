@@ -38,10 +38,13 @@ def config(tmp_path: Path) -> Path:
 
 
 def test_pages_say_that_the_checkpoint_holds_more(archsim: Any, config: Path) -> None:
-    """Count, estimate and fit, above the figures; memory of the whole is never called exact."""
-    for command in (("count",), ("estimate", "--hw", "h100"), ("fit", "--hw", "h100")):
-        page = archsim(command[0], str(config), *command[1:]).out
-        assert page.index(TEXT) < page.index("8,190,735,360" if command[0] != "fit" else "FITS")
+    """Count above the figures, estimate and fit beside the weights in memory, which hold the tower."""
+    page = archsim("count", str(config)).out
+    assert page.index(TEXT) < page.index("8,190,735,360")
+    for command in ("estimate", "fit"):
+        page = archsim(command, str(config), "--hw", "h100").out
+        assert "with the vision tower" in page
+        assert "with the vision tower" not in archsim(command, str(config), "--hw", "h100", "--without", "vision").out
         for line in page.splitlines():
             assert "exact" not in line or not line.strip().startswith(("weights", "parameters"))
 
@@ -54,8 +57,11 @@ def test_data_say_it_too(config: Path) -> None:
     estimate = a.estimate(config, "h100").to_dict()
     assert estimate["params"]["towers"] == {"vision": SIZE}
     assert a.count(config, parts=["vision"]).total == 8_767_123_696
-    for answer in (counted, estimate, a.fit(config, "h100", suggest=False).to_dict()):
-        assert any(TEXT in text for text in answer["assumptions"])
+    assert any(TEXT in text for text in counted["assumptions"])
+    fit = a.fit(config, "h100", suggest=False).to_dict()
+    for answer, device in ((estimate, estimate["memory"]["per_device"]), (fit, fit["per_device"])):
+        assert any("include the vision tower" in text for text in answer["assumptions"])
+        assert device["weights_bytes"] == 2 * (8_190_735_360 + SIZE)
 
 
 def test_a_tower_of_unknown_size(config: Path) -> None:
@@ -76,7 +82,7 @@ def test_a_tower_of_known_size(archsim: Any) -> None:
     assert whole["params"]["total"] - plain["params"]["total"] == 416866032
     assert plain["towers"]["vision"] == {"params": 416866032, "bytes": 833732064, "counted": False}
     assert whole["towers"]["vision"]["counted"]
-    assert "416,866,032" in archsim("fit", "gemma3-27b", "--hw", "h100").out
+    assert "with the vision tower" in archsim("fit", "gemma3-27b", "--hw", "h100").out
     assert TEXT not in archsim("fit", "gemma3-27b", "--hw", "h100", "--with", "vision").out
 
 

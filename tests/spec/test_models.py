@@ -130,7 +130,6 @@ def test_a_model_keeps_no_format_of_the_one_it_extends() -> None:
         ("deepseek-ai/DeepSeek-R1-Distill-Llama-8B", "llama3.1-8b"),
         ("Qwen/Qwen2.5-Coder-32B-Instruct-AWQ", "qwen2.5-32b"),
         ("Qwen/QwQ-32B", "qwen2.5-32b"),
-        ("Qwen/Qwen3-VL-30B-A3B-Instruct", "qwen3-30b-a3b"),
     ],
 )
 def test_checkpoints_of_another_s_shape(name: str, stem: str) -> None:
