@@ -26,7 +26,10 @@ SPECS = Path(archsim.__file__).parents[1] / "specs" / "models"
 NAMES = sorted(path.stem for path in SPECS.glob("[!_]*.yaml"))
 BATCH, LENGTH = 2, 13
 
-EXCEPTIONS: dict[str, str] = {}
+EXCEPTIONS = {
+    "kimi-linear-48b-a3b": "delta rules with a gate for every channel: its backward has 0.2 % more products here",
+    "ling-3.0-flash": "the same",
+}
 """Models whose counts differ, and why."""
 
 
