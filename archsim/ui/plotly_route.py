@@ -7,7 +7,7 @@ from gzip import compress
 
 from flask import Flask, Response, request
 
-from archsim.render.figures.plotlyjs import NAME, library
+from archsim.render.figures.plotlyjs import NAME, source_text
 
 AGE = "public, max-age=31536000, immutable"
 
@@ -24,5 +24,5 @@ def connect_plotly(server: Flask) -> None:
 
 @lru_cache(maxsize=2)
 def _text(packed: bool) -> bytes:
-    text = library().encode()
+    text = source_text().encode()
     return compress(text, 6) if packed else text

@@ -96,7 +96,7 @@ def light() -> Page:
 # ---------------------------------------------------------------------- one file
 def test_sizes(full: Page, light: Page) -> None:
     """At most 700 kB beside plotly.js, and 300 kB without charts."""
-    assert len(full.text.encode()) - len(plotlyjs.library().encode()) <= 700_000
+    assert len(full.text.encode()) - len(plotlyjs.source_text().encode()) <= 700_000
     assert len(light.text.encode()) <= 300_000
 
 
@@ -138,7 +138,7 @@ def test_plotly_from_its_servers_is_named_by_its_hash() -> None:
     page = Page(text)
     (script,) = [attrs for attrs, _ in page.scripts if "src" in attrs]
     assert re.fullmatch(r"https://cdn\.plot\.ly/plotly-[\d.]+\.min\.js", script["src"])
-    assert script["integrity"] == plotlyjs.digest(plotlyjs.library()) and script["crossorigin"] == "anonymous"
+    assert script["integrity"] == plotlyjs.digest(plotlyjs.source_text()) and script["crossorigin"] == "anonymous"
     (policy,) = [m["content"] for m in page.all("meta") if m.get("http-equiv") == "Content-Security-Policy"]
     assert re.findall(r"https?://[^ ;]*", policy) == [script["src"]] and len(text.encode()) <= 700_000
 
@@ -148,7 +148,7 @@ def test_a_copy_beside_the_page_is_reused_and_another_refused(tmp_path: Path) ->
     report = api.report("llama3.2-1b", "h100", plotlyjs="directory")
     report.write(tmp_path / "a.html")
     copy = tmp_path / plotlyjs.NAME
-    assert copy.read_text("utf-8") == plotlyjs.library() and 'src="plotly.min.js"' in report.html
+    assert copy.read_text("utf-8") == plotlyjs.source_text() and 'src="plotly.min.js"' in report.html
     before = copy.stat().st_mtime_ns
     report.write(tmp_path / "b.html")
     assert copy.stat().st_mtime_ns == before

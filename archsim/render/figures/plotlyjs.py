@@ -42,7 +42,7 @@ def plotly_script(source: Source) -> Script:
     if source == "cdn":
         url = f"https://cdn.plot.ly/plotly-{_version()}.min.js"
         return Script(url=url, integrity=found, allowed=url)
-    return Script(text=library(), allowed=f"'{found}'")
+    return Script(text=source_text(), allowed=f"'{found}'")
 
 
 def digest(text: str) -> str:
@@ -50,7 +50,7 @@ def digest(text: str) -> str:
     return "sha256-" + b64encode(sha256(text.encode()).digest()).decode()
 
 
-def library() -> str:
+def source_text() -> str:
     """The text of plotly.js as plotly for Python ships it."""
     from plotly.offline import get_plotlyjs
 
@@ -59,7 +59,7 @@ def library() -> str:
 
 @lru_cache(maxsize=1)
 def _digest() -> str:
-    return digest(library())
+    return digest(source_text())
 
 
 def _version() -> str:
@@ -95,7 +95,7 @@ def write_page(page: Path | str, text: str, source: Source, *, force: bool = Fal
     """
     copy = _missing_copy(Path(page)) if source == "directory" else None
     if copy is not None:
-        write_text(copy, library())
+        write_text(copy, source_text())
     write_text(page, text, force=force)
 
 
@@ -107,7 +107,7 @@ def _missing_copy(page: Path) -> Path | None:
     path = page.parent / NAME
     if not path.exists():
         return path
-    if path.is_file() and path.read_bytes() == library().encode():
+    if path.is_file() and path.read_bytes() == source_text().encode():
         return None
     raise OutputRefused(
         f"{quote(path.name)} beside the page is another version of plotly.js, or no plotly.js",
