@@ -22,7 +22,9 @@ def start(
     """
     check_options(host=host, hub=hub, public=public, hosts=hosts, proxies=proxies)
     check_installed()
+    from archsim.ui.choices import choices
     from archsim.ui.idle import collect_when_idle
+    from archsim.ui.prepare import prepare
     from archsim.ui.server import Site, make_app, make_server
 
     app = make_app(Site(public=public, hub=hub, hosts=hosts))
@@ -35,6 +37,7 @@ def start(
         ) from None
     collect_when_idle(app.server)
     logging.getLogger("waitress").setLevel(logging.ERROR)  # not how many requests wait for a thread
+    prepare(choices(built_in=public))
     say(f"http://{host}:{server.effective_port}")
     try:
         server.run()

@@ -9,11 +9,18 @@ another load, so that nothing is found in a cache but what stays the same while 
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 CASES = {
     "llama3.1-8b": "model=llama3.1-8b&hw=h100-sxm",
@@ -23,6 +30,18 @@ CASES = {
         "&model4=llama3.1-70b&hw4=h200-sxm"
     ),
 }
+
+STAMPS = """
+const stamps = window.stamps = {}, places = {answer: "#cards .card", chart: "#prefill-chart .bars"};
+function look() {
+  for (const [name, place] of Object.entries(places)) {
+    if (!stamps[name] && document.querySelector(place)) stamps[name] = performance.now();
+  }
+  if (!stamps.chart) requestAnimationFrame(look);
+}
+look();
+"""
+"""Notes when the first answer and the charts in sight are on the page, in milliseconds since it was asked for."""
 
 
 def updates(query: str, count: int) -> list[float]:
@@ -46,34 +65,45 @@ def updates(query: str, count: int) -> list[float]:
 
 
 def browse(count: int) -> None:
-    """First page and drags in headless Chromium."""
+    """First page and drags in headless Chromium, of the command itself in a process of its own."""
     from playwright.sync_api import sync_playwright
 
-    command = [sys.executable, "-m", "archsim", "ui", "--port", "0"]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    address = next(word for word in server.stdout.readline().split() if word.startswith("http"))
     flags = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
-    with sync_playwright() as driver:
+    with running() as address, sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=flags)
         for name, query in CASES.items():
             page = browser.new_context(viewport={"width": 1400, "height": 900}).new_page()
-            started = time.perf_counter()
+            page.add_init_script(STAMPS)
             page.goto(f"{address}/?{query}")
-            page.wait_for_selector("#memory-chart .bars", timeout=60_000)
-            first = time.perf_counter() - started
+            page.wait_for_function("() => window.stamps && window.stamps.chart", timeout=60_000)
+            answered, first = (page.evaluate(f"() => window.stamps.{name}") / 1e3 for name in ("answer", "chart"))
             page.wait_for_timeout(1500)
             page.focus("#input-len-slider")
-            times = []
-            for _ in range(count):
-                before = page.evaluate("window.archsimUpdate.query")
-                page.keyboard.press("ArrowLeft")
-                while page.evaluate("window.archsimUpdate.query") == before:
-                    page.wait_for_timeout(5)
-                times.append(page.evaluate("window.archsimUpdate.took") / 1e3)
-            print(f"{name}: first page {first:.2f} s; update in the browser {line(times)}")
+            times = [drag(page) for _ in range(count)]
+            print(f"{name}: answer {answered:.2f} s, first page {first:.2f} s; update in the browser {line(times)}")
         browser.close()
-    server.terminate()
+
+
+def drag(page: Page) -> float:
+    """Seconds from a step of the slider to its answer, drawn."""
+    before = page.evaluate("window.archsimUpdate.query")
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_function("before => window.archsimUpdate.query !== before", arg=before)
+    return float(page.evaluate("window.archsimUpdate.took")) / 1e3
+
+
+@contextmanager
+def running() -> Iterator[str]:
+    """`archsim ui` on a free port; its address."""
+    command = [sys.executable, "-m", "archsim", "ui", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
+        assert server.stdout is not None
+        found = re.search(r"http://[0-9.:]+", server.stdout.readline())
+        assert found is not None
+        try:
+            yield found[0]
+        finally:
+            server.terminate()
 
 
 def line(times: list[float]) -> str:

@@ -251,11 +251,32 @@
     return seen.length || drawnOnce ? seen : CHARTS.slice(0, 2);
   }
   let drawnOnce = false;
+  const drawn = {};  // key of a chart -> what it shows
+
+  // plotly.js takes a second to start: the first answer is on the page before it.
+  function startPlotly() {
+    const script = document.createElement("script");
+    script.src = byId("plotly").href;
+    return new Promise((ready, failed) => {
+      script.onload = ready;
+      script.onerror = failed;
+      document.head.append(script);
+    });
+  }
+  const painted = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+  let plotly = null;
 
   function draw(charts) {
-    if (!window.Plotly) { setTimeout(() => draw(charts), 50); return; }
+    if (!window.Plotly) {
+      plotly = plotly || painted().then(startPlotly);
+      plotly.then(() => draw(charts));
+      return;
+    }
     drawnOnce = true;
     for (const [key, chart] of Object.entries(charts)) {
+      const shows = JSON.stringify(chart);
+      if (drawn[key] === shows) continue;
+      drawn[key] = shows;
       byId(`${key}-figure`).hidden = chart === null;
       if (chart === null) continue;
       byId(`${key}-title`).textContent = chart.title;
