@@ -19,7 +19,7 @@ from archsim.accuracy.training_run import TrainingRun, training_run
 from archsim.base.errors import ArchsimError
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.calibration.least_squares import minimise
-from archsim.counts.training_graph import training_step
+from archsim.counts.training_graph import training_step_of
 from archsim.spec.parallelism import expert_counts
 from archsim.spec.stack import RunErrors, StackFits
 from archsim.training.costs import micro_batch_times
@@ -126,7 +126,7 @@ def _reprice(pricer: TrainingPricer, fits: StackFits) -> None:
     device = pricer.hardware
     pricer.factors = pricer.setup.stack.factors(device.id, device.arch.family, fits, bool(expert_counts(pricer.model)))
     for key, (rank, _, working) in list(pricer.ranks.items()):
-        step = training_step(rank.layout.micro_batch, rank.layout.seq_len)
+        step = training_step_of(pricer.model, rank.layout.micro_batch, rank.layout.seq_len)
         rules = PassRules(pricer.timer, pricer.factors, step, rank.formats, rank.packed)
         pricer.ranks[key] = (rank, micro_batch_times(rank, rules), working)
 

@@ -64,6 +64,11 @@ class TrainingGraph:
         return max(sizes, default=0)
 
 
+def training_step_of(model: Model, batch: Num, length: Num) -> Step:
+    """`training_step` of a model; an encoder-decoder's sources are as long as its targets."""
+    return training_step(batch, length, source=length if model.encoder is not None else None)
+
+
 def training_step(batch: Num, length: Num, *, masked: bool = True, source: Num | None = None) -> Step:
     """`batch` sequences of `length` tokens, logits at every position. source: as in `Step.prefill`."""
     return replace(Step.prefill(batch, length, source), masked=masked, last=False)

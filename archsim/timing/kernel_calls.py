@@ -271,8 +271,9 @@ def _product_call(
 
 
 def _convolution(kernels: list[Kernel], product: Op, moved: Traffic, step: Step) -> KernelCall:
-    """Causal convolutions side by side; their channels add up."""
-    weights = [use for each in kernels if (op := product_of(each)) is not None and (use := weight_of(op)) is not None]
+    """Causal convolutions side by side; their channels add up. That of a weight's gradient writes what others read."""
+    products = [op for each in kernels if (op := product_of(each)) is not None]
+    weights = [weight_of(op) or op.writes[0] for op in products]
     taps, rows = weights[0].axes["W"], operand_of(product).axes["T"]
     batch, new, _, _ = _lengths(step.seqs)
     dims = {

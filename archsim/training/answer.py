@@ -10,10 +10,9 @@ from archsim.base.errors import InvalidPlan, UsageError
 from archsim.base.notes import Note
 from archsim.base.units import parse_quantity
 from archsim.counts import graph_counts as c
-from archsim.counts.count import check_positive
+from archsim.counts.count import check_positive, step_for
 from archsim.graph.passes.adapters import is_adapter, with_adapters
 from archsim.graph.passes.checkpoint import recompute_of
-from archsim.graph.step import Step
 from archsim.spec.hardware import Hardware
 from archsim.spec.lower import lower
 from archsim.spec.model import Model
@@ -23,7 +22,7 @@ from archsim.training.changes import effects, suggestions
 from archsim.training.layout import Layout, check_layout
 from archsim.training.methods import Tuning, tuning_of
 from archsim.training.optimizers import load_optimizer
-from archsim.training.pricer import Choice, Priced, Setup, TrainingPricer
+from archsim.training.pricer import TRAINED_PARTS, Choice, Priced, Setup, TrainingPricer
 from archsim.training.search import Fixed, candidates, search
 from archsim.training.train import Metrics, Training, TrainingRun, tokens_of
 
@@ -144,7 +143,7 @@ def _given(pricer: TrainingPricer, model: Model, layout: Layout, devices: int, a
 def _answer(pricer: TrainingPricer, priced: Priced, asked: TrainRequest, tuning: Tuning, tried: int) -> Training:
     """The answer on a layout."""
     model = pricer.model
-    one = lower(model, Step.of(1, 1, 0))
+    one = lower(model, step_for(model, 1, 1), TRAINED_PARTS)
     total, active = int(c.params(one)), int(c.active_params(one))
     adapters = pricer.setup.adapters
     trained = total if adapters is None else int(c.params(with_adapters(one, adapters), where=is_adapter))
@@ -197,6 +196,8 @@ def assumptions(pricer: TrainingPricer, priced: Priced, asked: TrainRequest) -> 
         notes.append(Note("A39", text))
     if "seq_len" not in asked.fields:
         notes.append(Note("A39", f"sequences have {layout.seq_len:,} tokens unless --seq-len says otherwise"))
+    if pricer.model.encoder is not None:
+        notes.append(Note("A39", "sources are as long as targets; a step's tokens are those of the targets"))
     notes.append(
         Note("A40", f"kernels, overlap and defaults are those of the stack {setup.stack.name} ({setup.stack.title})")
     )

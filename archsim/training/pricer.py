@@ -8,7 +8,7 @@ from math import exp
 from typing import NamedTuple, TypeVar
 
 from archsim.base.data_class import dataclass
-from archsim.counts.training_graph import TrainingGraph, training_graph, training_step
+from archsim.counts.training_graph import TrainingGraph, training_graph, training_step_of
 from archsim.engines.names import DEFAULT_ENGINE
 from archsim.graph.passes.adapters import Adapters
 from archsim.graph.passes.grad_plan import Trainable, everything
@@ -35,6 +35,9 @@ from archsim.training.states import Weight
 from archsim.training.step import StepRules, TrainingStep, training_step_time
 
 T = TypeVar("T")
+
+TRAINED_PARTS = ("mlm-head",)
+"""Optional modules that training runs where a model has them: what an encoder's loss is taken of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,8 +143,9 @@ class TrainingPricer:
         return _known(
             self.graphs, (batch, layout.seq_len, recompute),
             lambda: training_graph(
-                self.model, training_step(batch, layout.seq_len), trainable=self.setup.trainable,
+                self.model, training_step_of(self.model, batch, layout.seq_len), trainable=self.setup.trainable,
                 dialect=self.setup.dialect, loss=self.setup.loss, recompute=recompute, adapters=self.setup.adapters,
+                parts=TRAINED_PARTS,
             ),
         )  # fmt: skip
 
@@ -155,7 +159,7 @@ class TrainingPricer:
         layout = choice.layout
         graph = self.graph(layout, choice.recompute)
         rank = rank_graphs(graph, layout, self.setup)
-        step = training_step(layout.micro_batch, layout.seq_len)
+        step = training_step_of(self.model, layout.micro_batch, layout.seq_len)
         rules = PassRules(self.timer, self.factors, step, rank.formats, rank.packed)
         return rank, micro_batch_times(rank, rules), Working.of(rank)
 

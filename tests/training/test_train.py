@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -109,3 +110,33 @@ def test_no_law_of_dense_models_for_experts_or_adapters() -> None:
         name = str(options.pop("model"))
         run = archsim.train(name, "h200", tokens="1T", tp=1, recompute="full", **options).run  # type: ignore[arg-type]
         assert run is not None and run.outcome is None
+
+
+CATALOG = sorted(path.stem for path in (Path(archsim.__file__).parents[1] / "specs" / "models").glob("[!_]*.yaml"))
+WITHOUT_HEAD = ("modernbert-base",)
+"""Encoders whose spec has no head to take a loss of."""
+
+
+@pytest.mark.sampled(24)
+@pytest.mark.parametrize("name", CATALOG)
+def test_every_model_of_the_catalog_can_be_trained(name: str) -> None:
+    if name in WITHOUT_HEAD:
+        with pytest.raises(UsageError, match="no output over the vocabulary"):
+            archsim.train(name, "h100", devices=1, seq_len=512, global_batch=1)
+        return
+    _trains(name)
+
+
+@pytest.mark.parametrize("name", ["t5-base", "mamba-2.8b", "bert-base"])
+def test_other_architectures_are_trained(name: str) -> None:
+    """Encoder-decoders, convolutions with their gradients, and encoders with their head."""
+    _trains(name)
+
+
+def _trains(name: str) -> None:
+    answer = archsim.train(name, "h100", devices=1, seq_len=512, global_batch=1, recompute="none")
+    data: dict[str, Any] = answer.to_dict()
+    assert data["step"]["expected_s"] >= data["step"]["ideal_s"] > 0
+    forward, backward = data["flops"]["forward"], data["flops"]["backward"]
+    assert 1.8 * forward < backward < 3.5 * forward
+    assert data["params"]["trainable"] == data["params"]["total"] > 0
