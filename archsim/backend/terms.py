@@ -162,13 +162,17 @@ def masked_softmax(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor
 
 
 def hidden_pairs(run: Run, op: Op, keys: int) -> Tensor | None:
-    """The pairs that a softmax leaves out, over (T, C), or (S, T, C) where an indexer chooses; None without a mask."""
+    """The pairs that a softmax leaves out: over (T, C), or (S, T, C) where an indexer chooses keys, or those after
+    key/value and query heads where it chooses blocks; None without a mask.
+    """
     mask: Mask | None = op.attrs["mask"]
     if mask is None:
         return None
     new, device = run.tokens.shape[1], run.tokens.device
     hidden = run.table((mask, run.past, new, keys), lambda: ~allowed_pairs(mask, run.past, new, keys, device))
-    if mask.top_k:
+    if mask.top_k and mask.block:
+        hidden = hidden | ~_top_blocks(run.values[op.attrs["index"]], ~hidden, mask)
+    elif mask.top_k:
         hidden = hidden | ~_top_keys(run.values[op.attrs["index"]], ~hidden, mask.top_k)
     return hidden
 
@@ -178,3 +182,21 @@ def _top_keys(scores: Tensor, seen: Tensor, top_k: int) -> Tensor:
     ranked = scores.float().masked_fill(~seen, float("-inf"))
     best = ranked.sort(dim=-1, descending=True, stable=True).indices[..., :top_k]
     return torch.zeros_like(ranked).scatter(-1, best, 1.0) > 0
+
+
+def _top_blocks(scores: Tensor, seen: Tensor, mask: Mask) -> Tensor:
+    """The keys (K, 1, S, T, C) of the blocks that an indexer scores highest for each query; all queries are the latest
+    ones, and their last blocks are among them.
+    """
+    new, keys = scores.shape[-2:]
+    blocks = -(-keys // mask.block)
+    ranked = torch.nn.functional.pad(
+        scores.float().masked_fill(~seen, float("-inf")), (0, blocks * mask.block - keys), value=float("-inf")
+    )
+    best = torch.unflatten(ranked, -1, (blocks, mask.block)).amax(-1)
+    own = torch.arange(keys - new, keys, device=scores.device) // mask.block
+    last = (own[:, None] - torch.arange(mask.local, device=scores.device)).clamp(min=0)
+    best = best.scatter(-1, last.expand(*best.shape[:-1], -1), float("inf"))
+    chosen = best.topk(min(mask.top_k // mask.block, blocks), dim=-1).indices
+    kept = torch.zeros_like(best).scatter(-1, chosen, 1.0).repeat_interleave(mask.block, dim=-1)[..., :keys] > 0
+    return kept.unsqueeze(1)

@@ -11,6 +11,7 @@ from archsim.base.number import Num, minimum
 from archsim.blocks import tiny
 from archsim.blocks.attention_gate import Gate
 from archsim.blocks.block import AttentionSpec, Context, PositionBlock
+from archsim.blocks.block_indexer import BlockIndexer
 from archsim.blocks.dispatch import About, Changes, Count, Extent, Fields, InvalidBlock, Spec
 from archsim.blocks.mask import MaskSpec
 from archsim.blocks.norm import Norm
@@ -66,7 +67,7 @@ class Attention(AttentionSpec):
     is read instead of an own one. global_projections: the `global_tokens` of a mask that looks both ways see all tokens
     through q, k and v of their own (Longformer); without such tokens they lie idle. keys_as_values: one projection
     gives keys and values, which part behind it: norm and rotation of the keys (Gemma 4's global layers). inner_norm: of
-    the heads' outputs before the last projection (BitNet).
+    the heads' outputs before the last projection (BitNet). indexer: chooses blocks of keys (MiniMax-M3).
     """
 
     kind: Literal["mha", "gqa", "mqa"]
@@ -90,6 +91,7 @@ class Attention(AttentionSpec):
     global_projections: bool = False
     keys_as_values: bool = False
     inner_norm: Norm | None = None
+    indexer: BlockIndexer | None = None
 
     about = {
         "mha": About("mha", "Multi-head attention", "MHA",
@@ -103,7 +105,7 @@ class Attention(AttentionSpec):
     decisions = {
         "n_kv_heads": "sharing", "qkv_bias": "biases", "out_bias": "biases", "qk_norm": "qk_norm",
         "global_projections": "windows", "kv_from": "cache_sharing", "keys_as_values": "keys_as_values",
-        "gate": "attention_gate", "inner_norm": "norm_place",
+        "gate": "attention_gate", "inner_norm": "norm_place", "indexer": "indexer",
     }  # fmt: skip
     axis_fields = {"H": "d_head", "Hv": "d_head"}
 
@@ -129,6 +131,8 @@ class Attention(AttentionSpec):
             raise InvalidBlock("`keys_as_values`: keys and values are as wide as each other")
         if self.global_projections and self.mask.mask().causal:
             raise InvalidBlock("`global_projections` need a mask that looks both ways, such as `bidirectional: true`")
+        if self.indexer is not None and self.mask != MaskSpec():
+            raise InvalidBlock("`indexer` chooses among all keys before a query, so it goes with a causal mask alone")
         return self
 
     @property
@@ -229,13 +233,14 @@ class Attention(AttentionSpec):
 
     def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "attention") -> Tensor:
         """The mixing of tokens; returns a tensor over T and D."""
-        mask, step = self.mask.mask(), ctx.step
+        mask, step = self.indexer.mask() if self.indexer else self.mask.mask(), ctx.step
         local = step.pairs(mask) - self._global_pairs(step) if step.masked else step.pairs(mask)
         with b.block(name, **self.sizes(), C=step.stored(mask), P=local):
             q = self._project(b, "q", x)
             keys = self._keys_values(b, x, ctx, mask)
             self.encoding.project(b, ctx, lambda kind, rows, out: self._rows(b, kind, rows, out))
-            o = self.core(b, q, *keys, ctx, mask)
+            index = self.indexer.lower(b, x, ctx, self.encoding) if self.indexer else ""
+            o = self.core(b, q, *keys, ctx, mask, index)
             if self.global_projections:
                 o = self._global(b, x, o, ctx)
             if self.gate:
@@ -321,8 +326,10 @@ class Attention(AttentionSpec):
         values = b.view("v", raw, f"T {HEADS['v']}")
         return self._finished(b, "k", raw), self._finished(b, "v", values)
 
-    def core(self, b: Builder, q: Tensor, k: Operand, v: Operand, ctx: Context, mask: Mask | None) -> Tensor:
-        """softmax(q kᵀ) v: one fused kernel wherever one exists."""
+    def core(
+        self, b: Builder, q: Tensor, k: Operand, v: Operand, ctx: Context, mask: Mask | None, index: str = ""
+    ) -> Tensor:
+        """softmax(q kᵀ) v: one fused kernel wherever one exists. index: scores that keys are chosen by."""
         scale = self.softmax_scale()
         with b.block("core", kernel="attention"):
             s = b.contract("qk", q, k, "K G P", cls="attention", scale=scale)
@@ -331,7 +338,7 @@ class Attention(AttentionSpec):
             if mask is not None:
                 s = self.encoding.scores(b, s, q, k, ctx, scale)
             sinks = (b.weight("sinks", "K G", "bias"),) if self.sinks else ()
-            p = b.map("p", "softmax", s, *sinks, mask=mask)
+            p = b.map("p", "softmax", s, *sinks, mask=mask, **({"index": index} if index else {}))
             return b.contract("pv", p, v, "T K G Hv", cls="attention")
 
     def _global_pairs(self, step: Step) -> Num:

@@ -38,7 +38,8 @@ class Mask:
     without causal a symmetric band of `window` keys to each side. chunk: only keys of the query's own chunk.
     global_tokens: that many first tokens see and are seen by all. top_k: keys kept per query by an indexer.
     prefix: that many first tokens see each other both ways. block, vertical: before the window, the last of
-    every `vertical` blocks of `block` keys is seen too (block-sparse attention).
+    every `vertical` blocks of `block` keys is seen too (block-sparse attention). block with top_k: keys are kept in
+    whole blocks, the `local` last ones always.
     """
 
     causal: bool = True
@@ -49,6 +50,7 @@ class Mask:
     prefix: int = 0
     block: int = 0
     vertical: int = 0
+    local: int = 0
 
     def stored(self, past: Num, new: Num) -> Num:
         """Cached tokens that the next step can still need."""
@@ -79,6 +81,8 @@ class Mask:
                 whole = floor_div(length, self.chunk)
                 return whole * self.chunk**2 + (length - whole * self.chunk) * (length - whole * self.chunk)
             return self._band(length) if self.window else new * length
+        if self.top_k and self.block:
+            return _chosen_pairs(length, self) - _chosen_pairs(past, self)
         if self.window or self.chunk or self.top_k:
             limit = self.window or self.chunk or self.top_k
             count = _chunked_pairs if self.chunk else _windowed_pairs
@@ -121,6 +125,14 @@ def _windowed_pairs(n: Num, window: Num) -> Num:
 def _chunked_pairs(n: Num, chunk: Num) -> Num:
     whole = floor_div(n, chunk)
     return whole * _causal_pairs(chunk) + _causal_pairs(n - whole * chunk)
+
+
+def _chosen_pairs(n: Num, mask: Mask) -> Num:
+    """Pairs of n queries that keep whole blocks: all keys at first, then the query's own block up to itself and full
+    ones before it.
+    """
+    rows = maximum(n - mask.top_k, 0)
+    return _causal_pairs(n - rows) + rows * (mask.top_k - mask.block) + _chunked_pairs(rows, mask.block)
 
 
 def _block_sparse_pairs(rows: Num, block: int, vertical: int) -> Num:

@@ -1,10 +1,11 @@
 """What can be opened: every default config of the installed transformers, and folders of released configs.
 
-    python benchmarks/coverage/coverage.py [--configs FOLDER ...] [--only TYPE ...] [--no-trace] [--out FILE]
+    python benchmarks/coverage/coverage.py [--configs FOLDER ...] [--only TYPE ...] [--no-trace] [--rows FILE]
+                                           [--out FILE]
 
 Parameters that the importer counts are compared with those of the class in transformers, built on the `meta` device;
-types that the importer refuses are traced. Writes a page of tables: equal, different, refused by reason. About ten
-minutes, most of them traces.
+types that the importer refuses are traced. Writes a page of tables: equal, different, refused by reason. About an
+hour, most of it traces; with `--rows`, rows are kept as they come and a run that was stopped goes on where it was.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from page import page
 from reference import Classes, classes, default_config, model_types
-from rows import Row
+from rows import KeptRows, Row
 
 from archsim.base.errors import ArchsimError
 from archsim.base.json_types import JsonMapping
@@ -32,12 +33,12 @@ from archsim.spec.load import model_from
 from archsim.spec.model import Model
 
 LONGEST = 240
-"""Seconds that a trace may take."""
+"""Seconds of a processor that a trace may take."""
 
 
 def too_long(*_: object) -> None:
     """Ends a trace."""
-    raise TimeoutError(f"longer than {LONGEST} s")
+    raise TimeoutError(f"longer than {LONGEST} s of a processor")
 
 
 OUT = Path(__file__).parents[2] / "reports" / "coverage.md"
@@ -49,16 +50,21 @@ def main() -> None:
     parser.add_argument("--configs", nargs="*", default=[], type=Path, metavar="FOLDER")
     parser.add_argument("--only", nargs="*", default=[], metavar="TYPE")
     parser.add_argument("--no-trace", action="store_true")
+    parser.add_argument("--rows", type=Path, metavar="FILE")
     parser.add_argument("--out", type=Path, default=OUT)
     args = parser.parse_args()
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
-    signal.signal(signal.SIGALRM, too_long)
-    types = args.only or model_types()
+    signal.signal(signal.SIGPROF, too_long)
+    types, kept = args.only or model_types(), KeptRows(args.rows)
     rows = []
     for name in types:
-        rows.append(row_of_type(name, not args.no_trace))
+        row = kept.row(f"type {name}", lambda name=name: row_of_type(name))
+        if not args.no_trace and row.verdict != "equal":
+            row = kept.row(f"trace {name}", lambda row=row: with_trace(row))
+        rows.append(row)
         print(f"{len(rows)}/{len(types)} {name}: {rows[-1].verdict}", file=sys.stderr, flush=True)
-    released = [row_of_file(path) for folder in args.configs for path in config_files(folder)]
+    paths = [path for folder in args.configs for path in config_files(folder)]
+    released = [kept.row(f"file {path.resolve()}", lambda path=path: row_of_file(path)) for path in paths]
     for row in [*rows, *released] if args.only else released:
         print(row)
     print(dict(Counter(row.verdict for row in rows)), dict(Counter(row.verdict for row in released)))
@@ -66,13 +72,16 @@ def main() -> None:
         args.out.write_text(page(rows, released), encoding="utf-8")
 
 
-def row_of_type(name: str, traces: bool) -> Row:
+def row_of_type(name: str) -> Row:
     """The default config of a model type."""
     config, error = default_config(name)
-    if config is None:
-        return Row(name, "no default", reason=error)
-    row = compared(name, config, classes(config))
-    return row.traced(*trace(config)) if traces and row.verdict != "equal" else row
+    return Row(name, "no default", reason=error) if config is None else compared(name, config, classes(config))
+
+
+def with_trace(row: Row) -> Row:
+    """The row of a model type with what a trace of its default config gives."""
+    config, _ = default_config(row.name)
+    return row if config is None else row.traced(*trace(config))
 
 
 def row_of_file(path: Path) -> Row:
@@ -117,7 +126,7 @@ def trace(config: JsonMapping) -> tuple[int | None, str]:
     from archsim.tracing.build import from_transformers
     from archsim.tracing.trace import trace as traced
 
-    signal.alarm(LONGEST)
+    signal.setitimer(signal.ITIMER_PROF, LONGEST)
     try:
         module = from_transformers(config)
         traced(module)  # refuses what does not account for every parameter
@@ -126,7 +135,7 @@ def trace(config: JsonMapping) -> tuple[int | None, str]:
     except Exception as error:
         return None, f"{type(error).__name__}: {error}"[:150]
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
     return sum(p.numel() for p in module.net.parameters()), ""
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -29,3 +32,21 @@ class Row:
     def counted(self) -> bool:
         """Whether the importer or a trace counts what the class has."""
         return self.verdict == "equal" or self.traced_as is not None
+
+
+class KeptRows:
+    """Rows in a file of JSON lines, one for each name; without a file nothing is kept."""
+
+    def __init__(self, path: Path | None) -> None:
+        lines = path.read_text(encoding="utf-8").splitlines() if path is not None and path.exists() else []
+        self.path = path
+        self.rows = {held["of"]: Row(**held["row"]) for held in map(json.loads, lines)}
+
+    def row(self, of: str, make: Callable[[], Row]) -> Row:
+        """The row that is kept, else a new one, which is written at once."""
+        if of not in self.rows:
+            self.rows[of] = make()
+            if self.path is not None:
+                with self.path.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps({"of": of, "row": asdict(self.rows[of])}) + "\n")
+        return self.rows[of]

@@ -54,6 +54,7 @@ def _attentions() -> dict[str, Model]:
     norm = {"kind": "rmsnorm"}
     sources = {"name": "own", "repeat": 2, "norm": RMS, "attention": attention(), "ffn": SWIGLU}
     return {
+        "block_indexer": one(indexer={"d_head": 6, "block": 2, "n_blocks": 2}),
         "mha": one("mha"), "gqa": one(), "mqa": one("mqa"), "bias": one(bias=True),
         "qkv_bias": one(qkv_bias={"q": True, "v": True}, out_bias=True), "d_head_v": one(d_head_v=6),
         "qk_norm": one(qk_norm=norm), "qk_norm_all": one(qk_norm=norm | {"over": "all"}),

@@ -16,6 +16,8 @@ MASKS = [
     Mask(window=1),
     Mask(chunk=6),
     Mask(top_k=7),
+    Mask(top_k=8, block=4, local=1),
+    Mask(top_k=6, block=2, local=2),
     Mask(prefix=9),
     Mask(causal=False, window=3),
     Mask(causal=False, window=4, global_tokens=3),
@@ -47,6 +49,9 @@ def counted(mask: Mask, past: int, new: int) -> int:
     total = past + new
     rows = [[allowed(mask, q, k) for k in range(total)] for q in range(past, total)]
     pairs = [sum(row) for row in rows]
+    if mask.top_k and mask.block:  # the query's own block up to itself, and whole ones before it
+        most = [mask.top_k - mask.block + q % mask.block + 1 for q in range(past, total)]
+        return sum(min(n, own) for n, own in zip(pairs, most, strict=True))
     return sum(min(n, mask.top_k) for n in pairs) if mask.top_k else sum(pairs)
 
 

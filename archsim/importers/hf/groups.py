@@ -26,7 +26,8 @@ def format_for(q: Config, key: str, known: Mapping[Any, str], value: object) -> 
 
 # ---------------------------------------------------------------------- TensorRT Model Optimizer
 MODELOPT = {"FP8": "fp8", "FP8_PER_CHANNEL_PER_TOKEN": "fp8_channel", "FP8_PB_WO": "fp8_block", "NVFP4": "nvfp4",
-            "NVFP4_AWQ": "nvfp4", "W4A16_NVFP4": "nvfp4_w4a16", "W4A16_AWQ": "awq_int4"}  # fmt: skip
+            "NVFP4_AWQ": "nvfp4", "W4A16_NVFP4": "nvfp4_w4a16", "W4A16_AWQ": "awq_int4",
+            "MXFP8": "mxfp8"}  # fmt: skip
 
 MIXED = "MIXED_PRECISION"
 """The algorithm of checkpoints whose modules are listed one by one."""

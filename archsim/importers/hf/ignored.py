@@ -49,11 +49,17 @@ HOMES: Mapping[str, tuple[str, ...]] = {
         for home in ("mlp", "block_sparse_moe", "feed_forward", "mixer")
         for experts in ("experts.0", ONLY_NAMED)
     ),
-    "shared": ("mlp.shared_expert", "mlp.shared_experts", "feed_forward.shared_expert", "mixer.shared_experts"),
+    "shared": (
+        "mlp.shared_expert",
+        "mlp.shared_experts",
+        "feed_forward.shared_expert",
+        "mixer.shared_experts",
+        "block_sparse_moe.shared_experts",
+    ),
     "dense": ("mlp",),
-    "indexer": ("self_attn.indexer",),
+    "indexer": ("self_attn.indexer", "self_attn.index_"),
 }
-"""Name of a block here to the names that it has in checkpoints."""
+"""Name of a block here to the names that it has in checkpoints; `_` at the end: the first letters of its modules."""
 
 OUTSIDE: Mapping[str, tuple[str, ...]] = {
     "embedding": ("model.embed_tokens", "embed_tokens"),
@@ -142,6 +148,7 @@ def place_ignored(document: JsonMapping, rules: Sequence[Rule]) -> tuple[dict[st
     followed.
     """
     formats: dict[str, str] = dict(document["weights"])
+    rules = of_one_expert(rules)
     every = [w for w in stored_weights(model_from(dict(document)))[1] if w.tensor.role in ROLES]
     last = max((i for w in every for i in w.layers), default=0)
     known, named = Rules(rules), dict[str, str]()
@@ -158,6 +165,23 @@ def place_ignored(document: JsonMapping, rules: Sequence[Rule]) -> tuple[dict[st
                 f"config key `quantization_config`: no module {quote(pattern)} among the model's matrices", code="E102"
             )
     return _shortest(formats, named, every), [pattern for pattern, _ in lost]
+
+
+def of_one_expert(rules: Sequence[Rule]) -> list[Rule]:
+    """The rules, those for each expert of a layer as one. Raises SpecError for experts in different formats."""
+    found: dict[str, Rule] = {}
+    for name, own in rules:
+        first = EXPERT.sub(".experts.0.", name)
+        if found.setdefault(first, (first, own))[1] != own:
+            raise SpecError(
+                f"config key `quantization_config`: {quote(name)} is in another format than an expert beside it",
+                code="E102",
+            )
+    return list(found.values())
+
+
+EXPERT = re.compile(r"\.experts\.\d+\.")
+"""One of the experts in the name of a module."""
 
 
 def _given(rule: Rule | None, usual: str, default: str) -> str:
@@ -189,7 +213,8 @@ def _modules(weight: Stored, layer: int) -> list[str]:
     if weight.tensor.role == "router":
         return [f"model.layers.{layer}.{block}.{leaf}" for block in HOMES["ffn"] for leaf in ("gate", "router")]
     leaves = PARTS.get(name, (name.removeprefix("w_") + "_proj", "in_proj"))
-    return [f"model.layers.{layer}.{block}.{leaf}" for block in home for leaf in leaves]
+    homes = [block if block.endswith("_") else f"{block}." for block in home]
+    return [f"model.layers.{layer}.{block}{leaf}" for block in homes for leaf in leaves]
 
 
 def _bare(pattern: str) -> str:

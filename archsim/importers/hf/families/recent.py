@@ -12,6 +12,7 @@ from archsim.importers.hf.families.llama import (
     d_head,
     gated,
     layers,
+    mtp,
     phi3,
     plain,
     qwen3,
@@ -574,28 +575,85 @@ def _step_attention(c: Config, kind: str, norm: Doc) -> Doc:
 
 
 # MiniMaxM3VLTextConfig
-@family("minimax_m3_vl_text", vocab_size=200064, hidden_size=6144, intermediate_size=3072, num_hidden_layers=60,
-        num_attention_heads=64, num_key_value_heads=4, head_dim=128, hidden_act="silu",
+@family("minimax_m3_vl_text", "minimax_m3", vocab_size=200064, hidden_size=6144, intermediate_size=3072,
+        num_hidden_layers=60, num_attention_heads=64, num_key_value_heads=4, head_dim=128, hidden_act="silu",
         max_position_embeddings=524288, rms_norm_eps=1e-06, tie_word_embeddings=False,
         dense_intermediate_size=12288, num_local_experts=128, num_experts_per_tok=4,
         shared_intermediate_size=3072, routed_scaling_factor=2.0, rotary_dim=64, swiglu_alpha=1.702,
-        swiglu_limit=7.0, rope_parameters={"rope_theta": 5000000.0})  # fmt: skip
+        swiglu_limit=7.0, rope_parameters={"rope_theta": 5000000.0}, index_n_heads=4, index_head_dim=128,
+        index_block_size=128, index_topk_blocks=16, index_local_blocks=1)  # fmt: skip
 def minimax_m3(c: Config) -> Doc:
-    """MiniMax-M3 where every layer attends to everything; blocks chosen by index heads are not supported."""
-    c.skip(
-        "index_block_size", "index_head_dim", "index_local_blocks", "index_n_heads", "index_topk_blocks", "hidden_act"
-    )
+    """MiniMax-M3: most layers attend to blocks of keys that index heads choose; experts with a clamped gate."""
+    c.skip("hidden_act", "first_k_dense_replace", "partial_rotary_factor", "moe_intermediate_size")
+    for key, value in M3_AS_RELEASED.items():
+        c.only(key, value)
     n, norm = layers(c), rmsnorm(c, offset=True)
-    layer_types(c, n, ["full_attention"] * n, ("full_attention",))
     clamped = {"clamp": c.number("swiglu_limit"), "alpha": c.number("swiglu_alpha")}
     expert, shared = (glu("silu", c.count(key), **clamped) for key in ("intermediate_size", "shared_intermediate_size"))
     router = SIGMOID | {"scale": c.number("routed_scaling_factor")}
     experts = moe(n_experts(c), top_k(c), expert, router, shared=shared)
     position = rope(c, d_head(c)) | {"dim": c.count("rotary_dim")}
-    base = {"norm": norm, "attention": attention(c, qk_norm=norm, position=position)}
+    block = attention(c, qk_norm=norm, position=position)
     dense = glu("silu", c.count("dense_intermediate_size"), **clamped)
-    kinds = {True: ("moe", base | {"ffn": experts}), False: ("dense", base | {"ffn": dense})}
-    return decoder(c, [kinds[sparse] for sparse in sparse_layers(c, n)], norm)
+    entries: list[Entry] = []
+    chosen, sparse = _chosen_blocks(c, n, norm), _sparse_mlps(c, n)
+    for indexer, routed in zip(chosen, sparse, strict=True):
+        own = {"norm": norm, "attention": block | indexer, "ffn": experts if routed else dense}
+        entries.append((("moe" if routed else "dense") + ("_blocks" if indexer else ""), own))
+    c.skip("num_nextn_predict_layers")
+    return decoder(c, entries, norm) | mtp(c.get("num_mtp_modules"), entries[-1][1])
+
+
+M3_AS_RELEASED = {
+    "use_gemma_norm": True, "attention_output_gate": False, "use_qk_norm": True, "qk_norm_type": "per_head",
+    "n_shared_experts": 1, "scoring_func": "sigmoid", "use_routing_bias": True,
+}  # fmt: skip
+"""Keys of the released files that the class takes for granted."""
+
+M3_INDEX = {
+    "index_n_heads": "sparse_num_index_heads", "index_head_dim": "sparse_index_dim",
+    "index_block_size": "sparse_block_size", "index_topk_blocks": "sparse_topk_blocks",
+    "index_local_blocks": "sparse_local_block",
+}  # fmt: skip
+"""Keys of the class, and what they are called in a released file's `sparse_attention_config`."""
+
+
+def _chosen_blocks(c: Config, n: int, norm: Doc) -> list[Doc]:
+    """The indexer of every layer, where it has one."""
+    nested = c.child("sparse_attention_config")
+    frequency = None
+    if nested is not None:
+        c = c.changed(**{flat: nested.get(key) for flat, key in M3_INDEX.items() if key in nested.data})
+        frequency = nested.listed("sparse_attention_freq", n)
+        nested.only("use_sparse_attention", True)
+        nested.only("sparse_score_type", "max")
+        nested.only("sparse_init_block", 0)
+        _without_index_values(nested, n, frequency)
+    usual = ["minimax_m3_sparse" if sparse else "full_attention" for sparse in frequency or [0] * n]
+    types = layer_types(c, n, usual, ("full_attention", "minimax_m3_sparse"))
+    heads, keys = c.count("index_n_heads"), c.count("num_key_value_heads")
+    if "minimax_m3_sparse" in types and heads != keys:
+        raise c.error("index_n_heads", f"{heads} index heads for {keys} key/value heads; only as many are supported")
+    indexer = {
+        "d_head": c.count("index_head_dim"), "block": c.count("index_block_size"),
+        "n_blocks": c.count("index_topk_blocks"), "local": c.count("index_local_blocks"), "norm": norm,
+    }  # fmt: skip
+    return [{"indexer": indexer} if kind == "minimax_m3_sparse" else {} for kind in types]
+
+
+def _without_index_values(nested: Config, n: int, frequency: list[int] | None) -> None:
+    """Refuses index heads with values of their own, which no released layer has."""
+    disabled = nested.listed("sparse_disable_index_value", n)
+    if disabled is not None and any(s and not d for s, d in zip(frequency or [0] * n, disabled, strict=True)):
+        raise nested.error("sparse_disable_index_value", "index heads with values of their own are not supported")
+
+
+def _sparse_mlps(c: Config, n: int) -> list[bool]:
+    """Which layers have experts: by the list of kinds, or by the released files' flags."""
+    flags = c.listed("moe_layer_freq", n)
+    if flags is None or c.data.get("mlp_layer_types") is not None:
+        return sparse_layers(c, n)
+    return [bool(flag) for flag in flags]
 
 
 # DeepseekOcr2TextConfig

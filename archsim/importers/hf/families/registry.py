@@ -35,7 +35,6 @@ REFUSED = {
     "hy_v4": "its layers cannot be expressed",
     "jetmoe": "mixtures of attention heads cannot be expressed",
     "longcat_flash": "experts that pass their input through, and two attentions per layer, cannot be expressed",
-    "minimax_m3": "its block-sparse attention with index heads cannot be expressed",
     "reformer": "attention by hashing cannot be expressed",
     "rwkv": "its WKV recurrence and token shift are no block that specs have",
     "rwkv5": "its WKV recurrence and token shift are no block that specs have",

@@ -150,12 +150,22 @@ def kimi(c: Config, around: Around) -> list[Doc]:
     ]
 
 
+MERGED_BY = ("spatial_merge_size", "temporal_patch_size")
+"""Keys that released files of MiniMax-M3 have in a mapping of their own."""
+
+
 # MiniMaxM3VLVisionConfig
 @encoder("vision", "minimax_m3_vl", hidden_size=1280, intermediate_size=5120, num_hidden_layers=32,
          num_attention_heads=16, num_channels=3, patch_size=14, temporal_patch_size=2, spatial_merge_size=2,
          hidden_act="gelu", layer_norm_eps=1e-5)  # fmt: skip
 def minimax(c: Config, around: Around) -> list[Doc]:
     """MiniMax-M3: projected before and after the merge."""
+    c.only("rope_mode", "3d")
+    c.skip("vision_segment_max_frames")
+    nested = c.child("img_token_compression_config")
+    if nested is not None:
+        nested.only("image_token_compression_method", "patch_merge")
+        c = c.changed(**{key: nested.get(key) for key in MERGED_BY if key in nested.data})
     d, n = c.count("hidden_size"), c.count("num_attention_heads")
     first = layernorm(c.number("layer_norm_eps"))
     inner = around.config.count("projector_hidden_size", default=6144)
