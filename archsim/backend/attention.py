@@ -9,12 +9,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from archsim.backend.axes import Dims, align, arrange, dims_of
-from archsim.backend.run import Run, Value, kernel
+from archsim.backend.run import RULES, Run, Value, kernel
 from archsim.backend.terms import allowed_pairs
 from archsim.backend.trained_kernels import train_attention
 from archsim.base.json_types import JsonObject
 from archsim.graph.graph import Block, Op
 from archsim.graph.step import Mask
+
+BOTH_WAYS = Mask(causal=False)
+"""A mask that lets every pair through."""
 
 
 @kernel("attention")
@@ -25,6 +28,7 @@ def run_fused_attention(run: Run, block: Block) -> bool:
     if not run.fused or not _plain(block, sinks=_has_flash(run)):
         return False
     *scores, read = [op for op in _ops(block) if op.kind == "contract"]
+    biases = [op for op in _ops(block) if op.kind == "gather"]
     (softmax,) = [op for op in _ops(block) if op.fn == "softmax"]
     heads = _heads(dims_of(softmax.writes[0].tensor.axes))
     keys = [run.read(op.reads[1]) for op in scores]
@@ -36,7 +40,9 @@ def run_fused_attention(run: Run, block: Block) -> bool:
     v = v.expand(*k.shape[:-1], -1)
     mask, scale = softmax.attrs["mask"], scores[0].attrs["scale"]
     sinks = run.read(softmax.reads[1]).x.flatten() if len(softmax.reads) > 1 else None
-    if sinks is not None or (_has_flash(run) and _is_banded(mask, k.shape[2]) and q.shape[-1] == v.shape[-1]):
+    if biases:
+        y = _attend_biased(run, mask, (q, k, v), scale, [_bias(run, op, heads) for op in biases])
+    elif sinks is not None or (_has_flash(run) and _is_banded(mask, k.shape[2]) and q.shape[-1] == v.shape[-1]):
         y = _flash(mask, q, k, v, scale, sinks)
     else:
         y = _attend(run, mask, q, k, v, scale)
@@ -54,13 +60,40 @@ def _ops(block: Block) -> list[Op]:
 def _plain(block: Block, sinks: bool) -> bool:
     """Whether the body is products, their sum, and a softmax without an indexer's choice, or sinks unless allowed."""
     for op in _ops(block):
-        if op.kind == "contract" or (op.fn == "add" and "term" not in op.attrs):
+        if op.kind == "contract" or op.attrs.get("index") == "t5" or (op.fn == "add" and _adds_scores(op)):
             continue
         if op.fn != "softmax" or (op.attrs["mask"] and op.attrs["mask"].top_k):
             return False
         if len(op.reads) > 1 and not (sinks and _is_banded(op.attrs["mask"], 0)):
             return False
     return len(_ops(block)) == len(block.body)
+
+
+def _adds_scores(op: Op) -> bool:
+    """Whether a sum is of scores, or of scores and a number for each head and pair."""
+    return bool(op.attrs.get("term", "pair") == "pair")
+
+
+def _bias(run: Run, op: Op, heads: Dims) -> Tensor:
+    """(1 or S, heads, T, C): what is added to the scores of every pair."""
+    RULES[op.kind](run, op)
+    use = op.writes[0]
+    bias = run.values.pop(use.tensor.name)
+    return arrange(bias, dims_of(use.tensor.axes), ("S", *heads, "T", "C")).flatten(1, len(heads))
+
+
+def _attend_biased(
+    run: Run, mask: Mask | None, operands: tuple[Tensor, Tensor, Tensor], scale: float, biases: list[Tensor]
+) -> Tensor:
+    """Attention with numbers added to the scores, which the kernel takes as its mask."""
+    q, k, v = operands
+    bias = biases[0] if len(biases) == 1 else torch.stack(biases).sum(0)
+    if mask is not None and mask != BOTH_WAYS and not (q.shape[2] == 1 and _only_causal(mask, k.shape[2])):
+        seen = allowed_pairs(mask, run.past, q.shape[2], k.shape[2], q.device)
+        bias = bias.masked_fill(~seen, -torch.inf)
+    return functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=bias.to(q.dtype), scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+    )
 
 
 def _heads(dims: Dims) -> Dims:
@@ -96,7 +129,7 @@ def _repeat_kv(xs: list[Tensor]) -> list[Tensor]:
 def _attend(run: Run, mask: Mask | None, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     new, keys = q.shape[2], k.shape[2]
     options: JsonObject = {"scale": scale, "enable_gqa": q.shape[1] != k.shape[1]}
-    if mask is None or (_only_causal(mask, keys) and new == 1):
+    if mask is None or mask == BOTH_WAYS or (_only_causal(mask, keys) and new == 1):
         return functional.scaled_dot_product_attention(q, k, v, **options)
     if _only_causal(mask, keys) and new == keys:
         return functional.scaled_dot_product_attention(q, k, v, is_causal=True, **options)

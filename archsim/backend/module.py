@@ -130,6 +130,11 @@ class Net(nn.Module):
             self._graphs[step] = graph if self.rewrite is None else self.rewrite(graph)
         return self._graphs[step]
 
+    def step(self, batch: int, new: int, past: int, *, last: bool = True) -> Step:
+        """A pass of equal sequences, in which an encoder reads as many tokens as the prompt has or as were cached."""
+        source = (Seqs(batch, past or new, 0),) if self.model.encoder is not None else ()
+        return Step.of(batch, new, past, masked=False, last=last, absorbed=self.absorbed, source=source)
+
     def forward(
         self, tokens: Tensor, cache: Cache | None = None, source: Tensor | None = None, last: bool = False
     ) -> Tensor | Encoded:

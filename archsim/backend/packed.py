@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from torch import Tensor
 from archsim.backend.axes import Dims, dims_of
 from archsim.backend.module import Net
 from archsim.graph.graph import Op, ops
-from archsim.graph.step import Step
+from archsim.graph.step import Seqs
 
 
 class Linear(NamedTuple):
@@ -139,10 +140,12 @@ class Packed:
 
 def _read_otherwise(net: Net) -> frozenset[str]:
     """Weights that some form of the model reads by other ops than plain products."""
-    steps = [Step.of(1, 1, 1, absorbed=absorbed) for absorbed in (False, True)]
-    graphs = [net.graph(step) for step in (*steps, Step.of(1, 2, 0))]
+    shapes = [(1, 2, 0)] if net.model.architecture == "encoder" else [(1, 1, 1), (1, 2, 0)]
+    steps = [
+        replace(net.step(*shape), seqs=(Seqs(*shape, absorbed),)) for shape in shapes for absorbed in (False, True)
+    ]
     found: set[str] = set()
-    for graph in graphs:
+    for graph in map(net.graph, steps):
         for op, _ in ops(graph):
             if linear(op) is None:
                 found |= {use.tensor.name for use in op.reads if use.tensor.kind == "weight"}

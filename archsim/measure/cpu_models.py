@@ -68,7 +68,7 @@ class ModelOnCpu:
 
     def _has_program(self) -> bool:
         try:
-            Program(build(self.model, "meta"), Shape(1, 1, 4), device="meta")
+            Program(build(self.model, "meta"), Shape(1, 4, 0), device="meta")
         except Unsupported:
             return False
         return True

@@ -52,11 +52,8 @@ class Case(NamedTuple):
 
 
 def cases(model: Model, name: str, dtype: str) -> list[Case]:
-    """The cases of a model, the most telling first; lengths beyond its context are left out. Only decoders have a
-    program whose functions can be compiled one by one.
-    """
-    longest = model.max_context or 1 << 20
-    forms = tuple(ENGINES) if model.architecture == "decoder" and model.encoder is None else ("eager",)
+    """The cases of a model, the most telling first; lengths beyond its context are left out."""
+    longest, forms = model.max_context or 1 << 20, tuple(ENGINES)
     found = []
     for i in range(max(len(PROMPTS), len(DECODES))):
         for form in forms:

@@ -171,7 +171,7 @@ class _Loop:
 
     def _has_program(self) -> bool:
         try:
-            Program(build(self.model, META), Shape(1, 1, 4), device=META)
+            Program(build(self.model, META), Shape(1, 4, 0), device=META)
         except Unsupported:
             return False
         return True

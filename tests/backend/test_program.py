@@ -17,7 +17,6 @@ from archsim.backend.module import Net, build
 from archsim.backend.packed import Packed
 from archsim.backend.run import Cache
 from archsim.graph.graph import ops
-from archsim.graph.step import Step
 from archsim.spec.load import load_model
 from archsim.spec.model import Model
 from archsim.spec.tiny import tiny
@@ -73,10 +72,10 @@ def ids(model: Model, batch: int, length: int) -> Tensor:
     return torch.randint(model.vocab_size, (batch, length))
 
 
-def after_prefill(net: Net, tokens: Tensor) -> tuple[dict[Any, Tensor], Tensor]:
+def after_prefill(net: Net, tokens: Tensor, source: Tensor | None = None) -> tuple[dict[Any, Tensor], Tensor]:
     """The caches that the module leaves behind all tokens but the last, and its logits of the last."""
     cache = Cache()
-    net(tokens[:, :-1], cache=cache, last=True)
+    net(tokens[:, :-1], cache=cache, last=True, source=source)
     states = {slot: x.clone() for slot, x in cache.states.items()}
     return states, net(tokens[:, -1:], cache=cache, last=True)  # type: ignore[return-value]
 
@@ -87,7 +86,7 @@ def test_prefill(cached_model: Model) -> None:
     program = programmed(net, Shape(BATCH, LENGTH, 0))
     tokens = ids(cached_model, BATCH, LENGTH)
     program.tokens.copy_(tokens)
-    torch.testing.assert_close(program(), net(tokens, last=True), **CLOSE)
+    torch.testing.assert_close(program(), net(tokens, last=True, source=program.source), **CLOSE)
 
 
 @pytest.mark.parametrize(("kernels", "batch"), [(EAGER, BATCH), (ONE_ROW, 1), (ONE_ROW, BATCH)])
@@ -96,7 +95,7 @@ def test_decode(cached_model: Model, kernels: Kernels, batch: int) -> None:
     net = module(cached_model)
     program = programmed(net, Shape(batch, 1, LENGTH - 1), kernels)
     tokens = ids(cached_model, batch, LENGTH)
-    states, wanted = after_prefill(net, tokens)
+    states, wanted = after_prefill(net, tokens, program.source)
     program.adopt(states)
     program.tokens.copy_(tokens[:, -1:])
     torch.testing.assert_close(program(), wanted, **CLOSE)
@@ -120,8 +119,20 @@ def test_every_op_runs_once(cached_model: Model) -> None:
     for part in program.parts:
         for path in part.paths:
             found[path] = found.get(path, 0) + 1
-    graph = net.graph(Step.of(*shape, masked=False))
+    graph = net.graph(net.step(*shape))
     assert found == {op.name: times for op, times in ops(graph)}
+
+
+@pytest.mark.parametrize("name", ["bert", "longformer_idle", "xlnet"])
+def test_encoders(zoo: dict[str, Model], name: str) -> None:
+    """An encoder's program ends in what its last part makes: the pooled token, or logits of masked tokens."""
+    net = module(zoo[name])
+    program = Program(net, Shape(BATCH, LENGTH, 0))
+    found = net(program.tokens)
+    wanted = found.logits if found.logits is not None else found.pooled[:, None]
+    torch.testing.assert_close(program(), wanted, **CLOSE)
+    with pytest.raises(Unsupported, match="no step after a prompt"):
+        Program(net, Shape(BATCH, 1, LENGTH))
 
 
 def test_products_of_one_input_are_one_product(zoo: dict[str, Model]) -> None:

@@ -55,10 +55,12 @@ class Compiler:
         """The interpreter's own rule, with its values handed over by name."""
         instruction, run = self.code[place], self.program.run
         node, reads, writes = instruction.node, instruction.reads, instruction.writes
-        kernel = KERNELS.get(names_kernel(instruction))
+        kernel, program = KERNELS.get(names_kernel(instruction)), self.program
+        encodes = "encoder" in instruction.index
 
         def call(values: Values) -> None:
             run.index = instruction.index
+            run.tokens = program.source if encodes and program.source is not None else program.tokens
             for name, number in reads.items():
                 run.values[name] = given(values, number)
             if isinstance(node, Op):
@@ -78,7 +80,7 @@ class Compiler:
 
     def _append(self, place: int, op: Op) -> bool:
         """New keys and values into their buffers."""
-        if op.kind != "append" or "C" not in op.writes[0].tensor.axes or op.attrs.get("source"):
+        if op.kind != "append" or "C" not in op.writes[0].tensor.axes:
             return False
         instruction, run = self.code[place], self.program.run
         (number,) = instruction.reads.values()

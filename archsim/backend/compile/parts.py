@@ -75,6 +75,8 @@ class StaticRun(Run):
             return Run.state(self, tensor, copy)
         if slot in self.fresh:
             return self.fresh[slot]
+        if slot not in self.buffers and slot in self.cache.states:
+            return self.cache.states[slot]  # of a source, adopted from an earlier pass
         return self.buffer(tensor, slot)
 
     def buffer(self, tensor: Named, slot: Slot) -> Tensor:
@@ -112,6 +114,7 @@ class Target(Protocol):
     packed: Packed
     run: StaticRun
     tokens: Tensor
+    source: Tensor | None
 
     def rotation(self, rope: Rope, width: int) -> tuple[Tensor, Tensor]:
         """Cosines and sines of the new positions."""

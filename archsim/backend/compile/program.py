@@ -22,7 +22,6 @@ from archsim.backend.run import Cache, Slot
 from archsim.backend.unroll import unroll
 from archsim.blocks.rope import Rope
 from archsim.graph.graph import ops
-from archsim.graph.step import Step
 
 
 class Unsupported(Exception):
@@ -30,7 +29,10 @@ class Unsupported(Exception):
 
 
 class Program:
-    """One step of `net` at a fixed shape. `tokens` and all caches keep their places from call to call."""
+    """One step of `net` at a fixed shape. `tokens` and all caches keep their places from call to call.
+
+    source: what the encoder of an encoder-decoder reads, as many tokens as the prompt has or as were cached.
+    """
 
     def __init__(
         self,
@@ -48,11 +50,14 @@ class Program:
         place = device if device is not None else next(net.parameters()).device
         self.tokens = torch.zeros(shape.batch, shape.new, dtype=torch.long, device=place)
         self.tokens.random_(0, net.model.vocab_size)
-        step = Step.of(*shape, masked=False, last=last, absorbed=net.absorbed)
-        unrolled = unroll(net.graph(step))
+        self.source: Tensor | None = None
+        if net.model.encoder is not None:
+            self.source = torch.zeros(shape.batch, shape.past or shape.new, dtype=torch.long, device=place)
+            self.source.random_(0, net.model.vocab_size)
+        unrolled = unroll(net.graph(net.step(*shape, last=last)))
         self.run = StaticRun(
             weights=net.copy_of, cache=Cache(length=shape.past), tokens=self.tokens, width=net.model.d_model,
-            layers=net.model.layers, past=shape.past, dtype=net.dtype, fused=True, fast=True,
+            layers=net.model.layers, past=shape.past, dtype=net.dtype, fused=True, fast=True, source=self.source,
         )  # fmt: skip
         self.parts, self.result = Compiler(self, unrolled).compiled()
         self._values: Values = [None] * unrolled.values
@@ -101,11 +106,11 @@ class Program:
 
 def _check(net: Net, shape: Shape) -> None:
     """Refuse what the buffers cannot stand for."""
-    if net.model.architecture != "decoder" or net.model.encoder is not None:
-        raise Unsupported(f"a program runs decoders, and {net.model.name} is none")
     if shape.past and shape.new != 1:
         raise Unsupported("several new tokens after past ones")
-    graph = net.graph(Step.of(*shape, masked=False, absorbed=net.absorbed))
+    if shape.past and net.model.architecture == "encoder":
+        raise Unsupported(f"{net.model.name} is an encoder, which has no step after a prompt")
+    graph = net.graph(net.step(*shape))
     for op, _ in ops(graph):
         mask = op.attrs.get("mask")
         if mask is not None and (mask.top_k or mask.chunk):
