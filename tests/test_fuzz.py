@@ -11,7 +11,7 @@ def bad(found: list[Outcome]) -> str:
     return "\n".join(show(outcome) for outcome in found if outcome.wrong)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("start", range(10**6, 10**6 + 60, 20))
 def test_a_few_inputs(start: int) -> None:

@@ -27,11 +27,13 @@ def test_folders_can_be_read_at_a_glance() -> None:
     assert not {folder: count for folder, count in house.folders().items() if count > 40}
 
 
+@pytest.mark.slow
 def test_a_class_name_means_one_thing() -> None:
     """No two classes of one package level have one name."""
     assert not house.class_names_twice()
 
 
+@pytest.mark.slow
 def test_functions_are_short() -> None:
     """Ninety of a hundred have at most 30 lines; at most fifteen have more than 60, one idea each."""
     lengths = [length for length, _ in house.function_lengths()]
@@ -39,6 +41,7 @@ def test_functions_are_short() -> None:
     assert sum(length > 60 for length in lengths) <= 15, house.function_lengths()[:16]
 
 
+@pytest.mark.slow
 def test_types_say_something() -> None:
     """`Any` stands only where a value truly is any."""
     assert house.uses_of_any() <= 300

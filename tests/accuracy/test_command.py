@@ -102,6 +102,7 @@ def test_what_is_nothing_known(name: str, code: int, says: str, tmp_path: Path, 
     assert says in result.err
 
 
+@pytest.mark.slow
 def test_a_folder_of_several_kinds(table: Path, archsim: Callable[..., Any]) -> None:
     """One answer for each kind."""
     t.write(table.parent / "runs.json", [t.run()], "json")

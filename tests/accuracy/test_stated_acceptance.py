@@ -32,6 +32,7 @@ def test_the_acceptance_gives_the_measured_time() -> None:
     assert accepted_as("eagle", 50.0, tpot_ms).mean < 0.01 and accepted_as("eagle", 1.0, tpot_ms).mean > 2.95
 
 
+@pytest.mark.slow
 def test_one_row_of_a_group_states_it_for_the_others(tmp_path: Path) -> None:
     """The first with a TPOT; the row itself is refused, and so are rows without any."""
     path = tmp_path / "runs.csv"

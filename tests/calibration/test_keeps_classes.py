@@ -50,6 +50,7 @@ def calibration_text(text: str, tmp_path: Path, archsim: Callable[..., Any], *mo
     return done, path.read_text("utf-8")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("text", ["mine", "a: [", "{}", ""])
 def test_what_is_no_calibration_is_replaced(text: str, tmp_path: Path, archsim: Callable[..., Any]) -> None:
     """A file of that name that states no such schema has no fits to keep."""

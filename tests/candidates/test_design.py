@@ -37,6 +37,7 @@ def check_candidate(candidate: Any, question: Any) -> None:
     assert e.memory.fits
 
 
+@pytest.mark.slow
 def test_the_best_and_the_front_are_estimated_alike() -> None:
     """Integers equal, times within 1e-12."""
     answer = a.design("rtx-4090", train_flops=1e22, tpot="20ms", **SMALL)
@@ -65,6 +66,7 @@ def test_nothing_is_an_answer_too(archsim: Any) -> None:
     assert result.code == 1 and "no candidate is fast enough" in result.out
 
 
+@pytest.mark.slow
 def test_neighbours_say_why_they_lost() -> None:
     """Each step away from the best has a reason, and one that is better in all objectives would be the best."""
     answer = a.design("rtx-4090", train_flops=1e22, tpot="10ms", **SMALL)
@@ -129,6 +131,7 @@ def test_a_sample_finds_the_best_of_all() -> None:
         assert min(near) <= 1.01 * candidate.figures["tpot_s"]
 
 
+@pytest.mark.slow
 def test_the_front_is_that_of_brute_force() -> None:
     """No candidate of the whole table beats one of the front in every objective, and none is left out."""
     answer = a.design("rtx-4090", train_flops=1e22, objective="loss,tpot,memory", **SMALL)

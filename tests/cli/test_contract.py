@@ -86,6 +86,7 @@ def test_encoder_has_no_decode(archsim: Any) -> None:
     assert data["metrics"]["tpot_s"] is None
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("what", ["models", "hw", "formats", "engines", "runs"])
 def test_list_json(what: str, archsim: Any) -> None:
     """Entries have name, aliases, status and file; files exist."""

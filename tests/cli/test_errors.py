@@ -38,6 +38,7 @@ def clean(result: Any) -> None:
     assert "internal error" not in result.err + result.out
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", BAD)
 @pytest.mark.parametrize("command", ["count", "estimate", "show"])
 def test_bad_spec(name: str, command: str, archsim: Any, tmp_path: Path) -> None:

@@ -223,6 +223,7 @@ def test_report_files_are_inert(attack: str, archsim: Any, tmp_path: Path, files
     html(re.sub(r"<pre\b.*?</pre>", "", out.read_text("utf-8"), flags=re.S))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("attack", ["formula", "signs", "terminal", "long"])
 @pytest.mark.parametrize("kind", ["csv", "json"])
 def test_sweep_files_are_inert(attack: str, kind: str, archsim: Any, tmp_path: Path, files: Any) -> None:
@@ -244,6 +245,7 @@ def test_names_on_the_command_line_are_inert(attack: str, archsim: Any) -> None:
     assert len(result.err) < 5000
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_lists_are_inert(attack: str, archsim: Any, tmp_path: Path) -> None:
     """Own specs and devices in the lists of what there is."""

@@ -18,6 +18,7 @@ from archsim.sweeps.scenarios import COLUMNS
 BASE = ("--input-len", "64", "--output-len", "8", "--requests", "40", "--replications", "1")
 
 
+@pytest.mark.slow
 def test_a_sweep_over_rates_keeps_what_meets_a_condition(archsim: Any) -> None:
     """On the percentile of the simulated requests; each row equals `simulate`."""
     result = archsim("sweep", "gpt2-small", "--hw", "t4,l4", "--rate", "2,20", *BASE, "--format", "json")
@@ -32,6 +33,7 @@ def test_a_sweep_over_rates_keeps_what_meets_a_condition(archsim: Any) -> None:
     assert json.loads(some.out)["rows"] == [row for row in rows if row["ttft_s_p50"] <= limit]
 
 
+@pytest.mark.slow
 def test_compare_says_which_server_holds_more(archsim: Any, tmp_path: Path) -> None:
     """The largest number of requests in flight that `simulate --find` finds for each."""
     line = ("--slo", "tpot=0.003,p=50", "--length-spread", "0.8", *BASE)

@@ -82,6 +82,7 @@ def test_refusals(words: tuple[str, ...], code: int, archsim: Any) -> None:
     assert result.err
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("words", "code"),
     [
@@ -106,6 +107,7 @@ def test_what_does_not_fit_is_said(words: tuple[str, ...], code: int, layout: st
         assert re.search("does not fit|Not answered", result.out)
 
 
+@pytest.mark.slow
 def test_three_models_on_two_devices_stay_within_a_terminal(archsim: Any) -> None:
     """No line is wider than the page, and a ranking is on one line."""
     result = archsim("compare", "llama2-70b", "deepseek-v3", "qwen3-235b-a22b", "--hw", "h100,h200")

@@ -26,6 +26,7 @@ def suggestion(err: str) -> list[str]:
 
 
 # ---------------------------------------------------------------------- devices with their number
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("hw", ["8xh100", "h100x8", "8*H100", "8 x h100", "8×h100"])
 @pytest.mark.parametrize("flag", ["--hw", "--gpu"])
 def test_devices_with_their_number(hw: str, flag: str, archsim: Any) -> None:

@@ -42,6 +42,7 @@ def test_estimate_goes_on_with_what_was_asked(archsim: Any, asked: tuple[str, ..
     assert again == first
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "asked",
     (

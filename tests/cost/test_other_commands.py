@@ -14,6 +14,7 @@ import archsim as package
 SWEEP = ("sweep", "llama3.1-8b", "--hw", "h100,l4", "--batch", "1,8", "--output-len", "64,256")
 
 
+@pytest.mark.slow
 def test_rows_of_a_sweep_are_estimates(archsim: Any) -> None:
     """Every column of dollars equals `estimate --price` at that point; each row names its price."""
     result = archsim(*SWEEP, "--price", "table", "--utilization", "0.5", "--format", "csv")
@@ -44,6 +45,7 @@ def test_a_sweep_without_a_price_has_no_dollars(archsim: Any) -> None:
     assert "no price of arc-a770" in found.err
 
 
+@pytest.mark.slow
 def test_a_simulated_load_pays_for_idle_time(archsim: Any) -> None:
     """Dollars of an hour over the requests of an hour, at any rate; at a service level, those of the load found."""
     args = ("simulate", "llama3.1-8b", "--hw", "h100", "--requests", "150", "--replications", "2", "--expected-only")

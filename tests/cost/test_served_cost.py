@@ -39,6 +39,7 @@ def test_shares_add_up_to_the_bill(work: ServedWork, price: float, share: float)
     assert math.isclose(cost.usd_per_m_total * (work.input_len + work.output_len) / 1e6, cost.usd_per_request)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(works, positive, st.floats(0.01, 1))
 def test_cost_times_throughput_is_the_price(work: ServedWork, price: float, share: float) -> None:

@@ -171,6 +171,7 @@ def test_a_format_of_experts_changes_a_dense_model(weights: str) -> None:
     assert counted("gpt-oss-20b", weights=weights).formats.name == "mxfp4"
 
 
+@pytest.mark.slow
 def test_every_format_converts_something() -> None:
     """No weight format leaves a dense model as it is."""
     plain = counted("llama3-8b").weight_bytes

@@ -17,6 +17,7 @@ from archsim.spec.load import load_model
 GGUF = [name for name in files("formats") if name.startswith("gguf_")]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("weights", ["gguf_q4_k_m", "Q8_0", "iq2_xs"])
 @pytest.mark.parametrize("engine", ["generic", "llama.cpp", "ollama"])
 def test_gguf_runs_in_llama_cpp_everywhere(weights: str, engine: str) -> None:

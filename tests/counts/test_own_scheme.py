@@ -9,6 +9,7 @@ from archsim.counts.formats import choose_formats, own_scheme
 from archsim.spec.load import load_model
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("engine", ["generic", "vllm", "sglang"])
 def test_fp8_of_a_block_scaled_checkpoint_is_its_blocks(engine: str) -> None:
     """The same weights and times as the checkpoint's own, in one line; never another kernel in silence."""

@@ -31,6 +31,7 @@ def test_document(name: str) -> None:
     assert stated <= covered, stated - covered
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_versions(name: str) -> None:
     """Every set of rules that a document holds is valid, from the newest to the oldest."""

@@ -226,6 +226,7 @@ def test_a_changed_spec() -> None:
     assert back.steps[0].delta["kv_bytes"] == -e.steps[0].delta["kv_bytes"]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("model", "change", "decision"),
     [
@@ -288,6 +289,7 @@ def test_an_encoder_and_a_decoder(a: str, b: str, order: str, h100: Hardware) ->
     assert "stacks" in {name for step in e.steps for name in step.decisions}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("a", "b", "decision", "words"),
     [

@@ -55,6 +55,7 @@ def counted(mask: Mask, past: int, new: int) -> int:
     return sum(min(n, mask.top_k) for n in pairs) if mask.top_k else sum(pairs)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mask", [m for m in MASKS if m.causal and not m.prefix], ids=str)
 @given(lengths)
 def test_pairs_of_causal_masks(mask: Mask, length: tuple[int, int]) -> None:
@@ -70,6 +71,7 @@ def test_pairs_of_whole_sequences(mask: Mask, new: int) -> None:
     assert mask.pairs(0, new) == counted(mask, 0, new)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("mask", MASKS, ids=str)
 @given(lengths)
 def test_cache_numbers(mask: Mask, length: tuple[int, int]) -> None:

@@ -51,6 +51,7 @@ def only_layer(config: dict[str, Any]) -> dict[str, Any]:
     return layer  # type: ignore[no-any-return]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_a_config_and_the_catalog_agree(path: Path) -> None:
     """The config of a catalog entry has the entry's parameters, layers and context."""
@@ -100,6 +101,7 @@ def reference(config: dict[str, Any]) -> int:
     return sum(p.numel() for name, p in built.named_parameters() if left_out not in name)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", COUNTED)
 def test_small_models_have_the_parameters_that_the_reference_had(name: str) -> None:
     """Families that vary another one's layer, by counts that were taken once."""
@@ -117,6 +119,7 @@ def test_xlnet_large_has_its_mask_vector_and_the_bias_of_its_head(parts: tuple[s
     assert count(model(config), parts=parts).total == params
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", SMALL)
 def test_an_unknown_key_is_refused_by_name(name: str) -> None:
     """A key that nobody understands is an error, in every family."""

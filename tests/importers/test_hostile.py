@@ -38,6 +38,7 @@ HARMLESS = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_keys_that_could_change_the_cost_are_named(path: Path) -> None:
     """Each alone, and all together."""
@@ -49,6 +50,7 @@ def test_keys_that_could_change_the_cost_are_named(path: Path) -> None:
             from_config(changed)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_harmless_keys_pass(path: Path) -> None:
     """Keys that no cost depends on leave the document as it is."""

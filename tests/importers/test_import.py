@@ -23,7 +23,7 @@ SMALL: dict[str, dict[str, Any]] = {
 QWEN = str(HERE / "configs" / "qwen3-0.6b.json")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("config", [*SMALL.values(), *(json.loads(p.read_text()) for p in CONFIGS)])
 def test_the_text_is_the_document(config: dict[str, Any], tmp_path: Path) -> None:
     """What is written reads back as the same document and the same model."""
@@ -35,6 +35,7 @@ def test_the_text_is_the_document(config: dict[str, Any], tmp_path: Path) -> Non
     assert load_model(str(path)) == model_from(document)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_the_text_is_readable(path: Path) -> None:
     """No line is too long, and a model is no longer than the catalog's specs are."""

@@ -58,6 +58,7 @@ def test_nothing_is_typed_by_hand(path: Path) -> None:
     assert not set(VERDICTS) & found
 
 
+@pytest.mark.slow
 def test_verdicts_are_computed(ledger: Ledger) -> None:
     """Each verdict but `uncheckable` follows from checks, or from the catalog's word on a model without a spec."""
     for one in ledger.claims:

@@ -74,7 +74,7 @@ MODELS = (
 )
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("model", MODELS)
 def test_consistent(model: str, engine: str) -> None:

@@ -69,6 +69,7 @@ def test_layers_that_are_left_over(rule: str, layers: int, stages: int, expected
     assert layer_counts(43, 10, "before_last") == [4, 4, 4, 4, 4, 4, 5, 5, 5, 4]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("engine", ["generic", "vllm", "vllm@0.7", "sglang", "trtllm"])
 @pytest.mark.parametrize("model", ["llama3.2-3b", "llama3.1-70b", "deepseek-v3", "mamba-2.8b", "gemma3n-e2b"])
 def test_stages_hold_the_whole_model(model: str, engine: str) -> None:

@@ -83,6 +83,7 @@ def test_arrays_are_the_numbers(engine: str, model: str, plan: Plan) -> None:
             assert values[at] == pytest.approx(getattr(one, name), rel=1e-12, abs=2), (name, b, i, o)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "llamacpp"])
 def test_a_sweep_is_the_estimate(engine: str) -> None:
     """With an engine named, a sweep chooses the plans and holds the bytes that `estimate` does."""

@@ -26,6 +26,7 @@ def degrees(plan: Plan) -> tuple[int, int, int, int]:
     return plan.tp, plan.pp, plan.ep, plan.dp
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("devices", [64, 72])
 def test_a_rack_runs_deepseek_with_attention_replicas(devices: int) -> None:
     """One replica of the attention on each GPU and the experts over the whole link domain, also where 256 experts do

@@ -25,6 +25,7 @@ ASKED: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("model", ASKED)
 def test_a_context_is_an_estimate(model: str) -> None:
     """Each point equals `estimate` with that prompt and one token of output."""

@@ -144,6 +144,7 @@ def _peaks(device: object) -> list[float]:
     return [value for value in device.to_dict()["peaks_flops"].values() if value]  # type: ignore[attr-defined]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("field", ["batch", "input_len", "output_len"])
 def test_time_grows_with_work(field: str) -> None:
     """More sequences or longer ones never take less time."""
@@ -230,6 +231,7 @@ def test_context_warnings(model: str, input_len: int, output_len: int, warned: b
     assert any(note.code == "W01" for note in answer.warnings) == warned
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("engine", "weights", "asked", "cache"),
     [

@@ -98,6 +98,7 @@ def test_the_page(archsim: Any, few: None) -> None:
     assert "model,params,weights" in archsim("fit", "--hw", "rtx-4090", "--format", "csv").out
 
 
+@pytest.mark.slow
 def test_several_devices_side_by_side(archsim: Any, few: None) -> None:
     """A column for each device: what it holds in its widest weights, a dash where it holds nothing."""
     out = archsim("fit", "--hw", "rtx-4090,h100", "--context", "4k").out

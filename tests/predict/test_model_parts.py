@@ -26,7 +26,7 @@ def phases(name: str, **options: int) -> list[StepTime]:
     return [phase for phase in (e.prefill, e.decode) if phase is not None]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize("name", NAMES[::6])
 def test_parts_add_up(name: str) -> None:
     """The parts of a phase add up to its kernels."""

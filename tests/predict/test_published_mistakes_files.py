@@ -76,6 +76,7 @@ def test_layers_without_cache(tmp_path: Path) -> None:
     assert archsim.count(path, input_len=64).kv_bytes == 4 * MIB
 
 
+@pytest.mark.slow
 def test_cache_and_state_of_a_hybrid_model(tmp_path: Path) -> None:
     """https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/1862: about 75 GB at 262,144 tokens in 8 bits;
     the log says 16384.00 MiB of cache and 598.50 MiB for 4 sequences' states, about 47 GB in all."""

@@ -17,6 +17,7 @@ from archsim.serving.steady_state import steady
 SMALL = ("gpt2-small", "h100")
 
 
+@pytest.mark.slow
 def test_one_request_alone_takes_the_price_of_its_steps() -> None:
     """Zero load: TTFT is the prompt's step, TPOT the mean over the contexts of the answer."""
     found = archsim.simulate(*SMALL, rate=0.1, requests=20, input_len=512, output_len=64, replications=1, warmup=0)
@@ -70,6 +71,7 @@ def mean_of(found: Simulation, metric: str) -> float:
     return value.value
 
 
+@pytest.mark.slow
 def test_tables_answer_as_the_pricer_does() -> None:
     """`exact` prices every step."""
     options: dict[str, Any] = {"concurrency": 4, "requests": 30, "input_len": "uniform:100-300", "output_len": 8,
@@ -178,6 +180,7 @@ def test_sglang_finds_prompts_in_its_tree() -> None:
     assert 0.75 < shares[0] < 0.8 and shares[1] == 0  # type: ignore[operator]
 
 
+@pytest.mark.slow
 def test_drafts_cost_their_verification_and_save_what_is_accepted() -> None:
     """The same draws for a seed; acceptance 0 is slower than no drafts, 1 makes 4 tokens a step."""
     load: dict[str, Any] = {"rate": 5.0, "requests": 40, "input_len": 64, "output_len": 41, "replications": 1}

@@ -40,6 +40,7 @@ def test_a_trace_lasts_as_long_as_its_phase(drawn: Any) -> None:
     assert min(s.start for s in drawn.slices) == 0.0
 
 
+@pytest.mark.sampled(6)
 def test_kernels_add_up(drawn: Any) -> None:
     """Every execution of every kernel is there: counts, and times where stages do not share the work."""
     counts: dict[str, int] = defaultdict(int)
@@ -76,6 +77,7 @@ def test_slices_of_a_track_nest_or_follow(drawn: Any, unit: float) -> None:
             open_.append(start + took)
 
 
+@pytest.mark.sampled(6)
 def test_events_are_of_the_format(drawn: Any) -> None:
     """Complete events and names of tracks, as the Trace Event Format states them: microseconds, whole numbers for
     processes and threads. No process is 0, threads differ between processes, and nothing is of no length.

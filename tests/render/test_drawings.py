@@ -67,6 +67,7 @@ def check(name: str) -> None:
     assert found > 10
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", KINDS)
 def test_kinds_of_architectures(name: str) -> None:
     """One of each."""

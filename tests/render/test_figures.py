@@ -157,6 +157,7 @@ def test_answers_have_figures(cases: list[bars.Case]) -> None:
     assert api.survey().figure("attention").layout.title.text == "<b>Attention</b>"
 
 
+@pytest.mark.slow
 def test_a_validation_has_a_figure_for_each_metric() -> None:
     """Its marks are the rows that have both figures."""
     answer = api.validate(limit=60)

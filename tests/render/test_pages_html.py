@@ -71,7 +71,7 @@ def test_nothing_is_loaded(html: str) -> None:
     assert not re.search(r"url\((?!#)|@import", re.sub(r"<script>.*?</script>", "", html, flags=re.S))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.slow
 def test_headings_and_regions(html: str) -> None:
     """One first heading, no level left out, every table in a region of its own name, every picture named."""
     found = Seen(html)

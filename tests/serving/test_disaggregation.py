@@ -106,6 +106,7 @@ LOADS = st.lists(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(LOADS, st.tuples(st.integers(1, 3), st.integers(1, 3)), st.sampled_from([3.0, 40.0, inf]), st.integers(35, 60),
        st.sampled_from([0, 1]), st.sampled_from([None, 2]), st.sampled_from([1, 2]),
        st.sampled_from(["round-robin", "least-requests"]),

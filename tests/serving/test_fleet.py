@@ -69,6 +69,7 @@ def requests_of(load: Sequence[tuple[float, int, int]], **options: object) -> Re
     return Requests(arrival_s=times, input_len=prompts, output_len=answers, **options)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @given(
     LOADS, SHAPES, st.sampled_from([0, 1]), st.sampled_from([None, 1, 3]), st.booleans(), st.sampled_from([0.0, 0.7])
 )

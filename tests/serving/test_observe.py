@@ -127,6 +127,7 @@ def test_a_load_above_capacity_has_no_percentiles(rho: float, replications: int)
     assert observe([queue_run(rho, 0)], endless=False).latencies["ttft_s"]["p50"] is not None
 
 
+@pytest.mark.slow
 def test_no_false_alarm_at_loads_that_are_served() -> None:
     """At most one in forty groups of five runs at 80 % of capacity is called unstable."""
     runs = [queue_run(0.8, seed, count=1000) for seed in range(200)]

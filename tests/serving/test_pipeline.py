@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import isclose
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from replica_runs import ENGINES, LOADS, Fixed, Times, conserved
@@ -102,6 +103,7 @@ def test_one_stage_is_a_replica(load: list[tuple[float, int, int]], e: dict[str,
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 @given(LOADS, ENGINES, st.integers(2, 4), st.booleans(), st.sampled_from(["last", "fewest_tokens"]))
 @settings(max_examples=120, deadline=None)
 def test_nothing_is_lost_over_several_stages(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference_cache import Blocks
@@ -112,6 +113,7 @@ class Driver:
 STEPS = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 20), st.integers(0, 9)), max_size=80)
 
 
+@pytest.mark.slow
 @given(st.lists(WORDS, min_size=2, max_size=8), STEPS, st.sampled_from([1, 2, 3, 4]), st.integers(15, 40))
 @settings(max_examples=150, deadline=None)
 def test_runs_hit_what_blocks_one_by_one_hit(

@@ -149,6 +149,7 @@ def test_golden_schedules(name: str) -> None:
     assert steps_of(load, **engine) == steps  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_one_server_waits_as_queueing_theory_says() -> None:
     """M/D/1: one sequence at a time, equal prompts, one token each: the mean wait is rho S / 2(1 - rho)."""
 

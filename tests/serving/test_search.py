@@ -84,6 +84,7 @@ def test_a_percentile_needs_enough_requests() -> None:
         find_rate(partial(one_server, slo=slo, calls=Counter[str](), count=500), slo, guess=1.0)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("guess", [1, 7, 40])
 def test_the_fewest_replicas_are_found_from_anywhere(guess: int) -> None:
     """The same as trying one after another."""

@@ -45,6 +45,7 @@ def served(
     return record, times
 
 
+@pytest.mark.slow
 @given(LOADS, ENGINES, st.lists(st.floats(0, 1), min_size=1, max_size=4), st.booleans())
 @settings(max_examples=80, deadline=None)
 def test_nothing_is_lost_or_made_twice(

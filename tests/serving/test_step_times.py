@@ -60,7 +60,7 @@ def _errors(name: str, count: int, seed: int) -> list[tuple[float, DRAWN]]:
     return sorted((abs(table.seconds(*step) / exact.seconds(*step) - 1), step) for step in steps)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", FAST)
 def test_a_table_holds_the_prices_of_steps(name: str) -> None:
     """A few dozen of the steps below."""
@@ -95,6 +95,7 @@ def test_an_empty_step_is_refused() -> None:
         _table("dense").seconds(0, 0, [])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ["dense", "latent", "gated delta, experts"])
 @pytest.mark.parametrize("step", [(40, 80_000, []), (40, 80_000, [(700, 300), (90, 0)]), (0, 0, [(2000, 0)])])
 def test_classes_and_ends_are_those_of_the_step(name: str, step: tuple[int, int, Sequence[Chunk]]) -> None:
@@ -154,6 +155,7 @@ def test_graphs_of_engines(engine: str, version: str, sizes: list[int], beyond: 
     assert max(Captured.of(load_engine("vllm").scheduler.captured, 16, 256).decodes) == 32
 
 
+@pytest.mark.slow
 def test_a_gang_waits_for_its_fullest_rank() -> None:
     """Ranks with equal loads are one rank; an idle one changes nothing; the longer attention and tokens decide."""
     table = _table("replicas, experts")

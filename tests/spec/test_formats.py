@@ -160,6 +160,7 @@ def test_importance_matrix() -> None:
     assert size("fp8", True) == size("fp8", False)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda p: p.stem)
 def test_every_document(path: Path) -> None:
     """Loads, has a source, and names only formats that there are."""

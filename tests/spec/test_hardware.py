@@ -92,6 +92,7 @@ def test_catalog_is_complete() -> None:
     assert (len(DEVICES), len(SYSTEMS)) == (127, 13)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("path", DEVICES, ids=lambda path: path.stem)
 def test_device_document(path: Path) -> None:
     """A device file is named after its id, points editors at its schema and leaves no doubt unmentioned."""
@@ -101,6 +102,7 @@ def test_device_document(path: Path) -> None:
     assert [note.code for note in device.warnings] == (["W11"] if device.announced else [])
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("device", HARDWARE.values(), ids=HARDWARE)
 def test_every_number_has_a_source(device: Hardware) -> None:
     """Each number is covered by a source; what only an unverified source covers is listed as unverified."""
@@ -114,6 +116,7 @@ def _part(device: Hardware, path: str) -> bool:
     return any(field.startswith(path + ".") for field in device.unverified)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("device", HARDWARE.values(), ids=HARDWARE)
 def test_sources_are_public(device: Hardware) -> None:
     """Sources have web addresses, and neither they nor the notes name files of one machine."""
@@ -122,6 +125,7 @@ def test_sources_are_public(device: Hardware) -> None:
     assert not re.search(r"(\.\./|/home/|/tmp/|file:)", device.model_dump_json())
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("device", HARDWARE.values(), ids=HARDWARE)
 def test_unverified_fields_exist(device: Hardware) -> None:
     """`unverified` names fields that the document has."""
@@ -156,6 +160,7 @@ def test_known_devices(name: str, facts: tuple[float, int, float, float, int, in
     assert (found["max_domain"], found["tdp_w"]) == (domain, watts)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("device", HARDWARE.values(), ids=HARDWARE)
 def test_peaks_follow_from_the_clock(device: Hardware) -> None:
     """Where units, clock and FLOP per clock are given, they reproduce the peak within 3 %."""
@@ -167,6 +172,7 @@ def test_most_gpus_have_a_formula() -> None:
     assert sum(bool(device.formula_ratios) for device in HARDWARE.values()) >= 56
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("device", HARDWARE.values(), ids=HARDWARE)
 def test_contract(device: Hardware) -> None:
     """`to_dict` has the keys of `archsim.hardware/1`, raw numbers, and is JSON."""

@@ -331,6 +331,7 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(st.data())
 def test_mutations_load_or_fail_cleanly(data: st.DataObject) -> None:

@@ -189,6 +189,7 @@ def test_points_priced_together_equal_points_alone(devices: str, monkeypatch: py
         assert_equal(row, alone)
 
 
+@pytest.mark.slow
 def test_one_phase_alone_changes_no_number() -> None:
     """What only one phase is priced for."""
     asked: dict[str, Any] = {"batch": "1-256*4", "input_len": "1,100-9000+900"}
@@ -442,7 +443,7 @@ def _rows(**options: Any) -> list[dict[str, Any]]:
     return list(archsim.sweep(["llama2-70b", "bert-large"], ["h100", "a100"], **axes, **options).to_dict()["rows"])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["json", "csv"])
 def test_stdout_holds_the_rows(archsim: Any, tmp_path: Path, layout: str) -> None:
     """Without a file, `--format` writes the same documents to stdout."""
@@ -529,6 +530,7 @@ def _until(condition: Callable[[], bool], seconds: float = 60) -> Iterator[None]
 
 
 # ---------------------------------------------------------------------- the page
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "more",
     [(), ("--batch", "1-512+1"), ("--pareto", "tokens_per_s_per_device,tpot"), ("--where", "batch > 1"),

@@ -107,6 +107,7 @@ def test_more_work_takes_no_less(op: str, device: str, factor: float, data: st.D
     assert time(call(op, **more), machine(device)) >= time(call(op), machine(device)) * (1 - 1e-9)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("op", sorted(CALLS))
 def test_constants_are_found_again(op: str) -> None:
     """Shapes far apart, timed by known constants, give those times again at shapes between them."""

@@ -36,6 +36,7 @@ def test_the_index_has_every_fit() -> None:
     assert sorted(stated) == sorted(made) == sorted(used)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.name + "@" + path.parent.parent.name)
 def test_every_fit_is_complete(path: Path) -> None:
     """Constants of its class inside their ranges, errors on unseen families, an interval, its surfaces, its source."""

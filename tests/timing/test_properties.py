@@ -72,6 +72,7 @@ def test_formats_change_bytes_and_nothing_else(model: Model) -> None:
     assert quantize(graph, {"default": Format(name="bf16", bytes=2)}) is not None
 
 
+@pytest.mark.slow
 @FAST
 @given(models(), st.integers(1, 4))
 def test_ranks_together_do_all_the_work(model: Model, batch: int) -> None:
@@ -83,6 +84,7 @@ def test_ranks_together_do_all_the_work(model: Model, batch: int) -> None:
         assert c.weight_bytes(rank) <= c.weight_bytes(graph) + 2 * tp * model.d_model * 2
 
 
+@pytest.mark.slow
 @FAST
 @given(models(), st.integers(1, 8))
 def test_arrays_and_integers_agree(model: Model, batch: int) -> None:

@@ -73,6 +73,7 @@ def test_groups_of_equal_sequences_are_one_batch(model: str) -> None:
     assert clock.price(two).ideal_s == pytest.approx(clock.price(one).ideal_s, rel=1e-12)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("model", "plan"), [
     ("llama3.1-8b", Plan(tp=2, pp=2)), ("mixtral-8x7b", Plan(tp=4, dp=2, ep=8)), ("mamba-2.8b", Plan()),
     ("t5-large", Plan(tp=2)), ("deepseek-v3", Plan(tp=8)),

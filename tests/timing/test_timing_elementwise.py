@@ -114,6 +114,7 @@ def test_a_table_costs_what_its_rows_cost(op: str) -> None:
     assert found.tolist() == pytest.approx(single)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("op", OPS)
 def test_a_fit_to_rounded_times_rises(op: str) -> None:
     """Times in whole microseconds, as public profiles state them: within 4 % on widths unseen, and never falling."""

@@ -21,6 +21,7 @@ LAYOUTS = (
 )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("options", LAYOUTS, ids=lambda options: "-".join(f"{k}{v}" for k, v in options.items()))
 def test_kernels_add_up_to_the_step(options: dict[str, Any]) -> None:
     """However they are grouped: to the passes of the rank that works longest, and to its communication."""

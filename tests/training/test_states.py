@@ -38,6 +38,7 @@ def test_shards_of_data_ranks() -> None:
     assert per_parameter("bf16", dp=64, zero=3, hsdp=8) == 16 / 8
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_no_stage_of_zero_holds_more_than_the_one_before(recipe: str, optimizer: str) -> None:

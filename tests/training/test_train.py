@@ -94,6 +94,7 @@ def test_the_page_names_what_decides() -> None:
     assert given.to_dict()["price_from"] == "--price"
 
 
+@pytest.mark.slow
 def test_changes_are_estimates() -> None:
     """A suggestion costs what the changed run is answered with."""
     asked: dict[str, Any] = {"dp": 8, "micro_batch": 1, "global_batch": 64}
@@ -117,7 +118,7 @@ WITHOUT_HEAD = ("modernbert-base",)
 """Encoders whose spec has no head to take a loss of."""
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(60)
 @pytest.mark.parametrize("name", CATALOG)
 def test_every_model_of_the_catalog_can_be_trained(name: str) -> None:
     if name in WITHOUT_HEAD:
