@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import field
 
 from archsim.base.data_class import dataclass
 from archsim.base.errors import UsageError
@@ -40,9 +40,13 @@ class Formats:
         """The graph with these formats."""
         return quantize(graph, self.weights, self.kv, self.activations, self.tensors)
 
+    def format_of(self, weight: Tensor) -> Format:
+        """The format that a weight is stored in."""
+        return weight_format(weight, self.weights, self.tensors)
+
     def stored(self, weight: Tensor) -> Tensor:
         """A weight in its format."""
-        return replace(weight, format=weight_format(weight, self.weights, self.tensors))
+        return weight.stored_as(self.format_of(weight))
 
     def tower_bytes(self, params: int) -> int:
         """Bytes of an opaque tower, stored in the default format."""

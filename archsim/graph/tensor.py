@@ -94,6 +94,12 @@ class Tensor:
     role: str = ""
     inner: tuple[str, ...] = ()
 
+    def stored_as(self, fmt: Format) -> Tensor:
+        """The tensor in a format; itself where it is in it."""
+        if fmt == self.format:
+            return self
+        return Tensor(name=self.name, axes=self.axes, kind=self.kind, format=fmt, role=self.role, inner=self.inner)
+
     def part(self, copy: tuple[int, ...] | None = None, **extents: Num) -> Use:
         """What an op touches when it needs only `extents` of these axes (window, rows, experts)."""
         return Use(self, {**self.axes, **extents}, copy)

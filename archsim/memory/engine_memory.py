@@ -36,7 +36,7 @@ from archsim.memory.kv_cache import (
     with_expanded_latents,
 )
 from archsim.memory.offload import OffloadRequest, host_split
-from archsim.memory.tensors import Layers, PipelineStage, TensorCopies, layers_of, pipeline_stages
+from archsim.memory.tensors import HeldWeights, Layers, PipelineStage, layers_of, pipeline_stages
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model, Tower
 from archsim.spec.parallelism import Plan
@@ -224,7 +224,7 @@ class EngineTensors:
         self._ranks: dict[tuple[int, int, int], Block] = {}
         self._stages: dict[Plan, tuple[PipelineStage, ...]] = {}
         self._encoders: dict[int, EncoderStep | None] = {}
-        self.held: dict[Plan, tuple[TensorCopies, ...]] = {}
+        self._held: dict[Plan, HeldWeights] = {}
         self._divisions: dict[Plan, EngineMemory] = {}
 
     @cached_property
@@ -299,6 +299,12 @@ class EngineTensors:
         split = host_split(graph, self.settings.offload, self.rules, self.model)
         return split.here if split is not None else layers_of(graph, plan.pp, self.rules, self.model)
 
+    def held(self, plan: Plan) -> HeldWeights:
+        """The weights that one device holds of all layers and of what is outside of them."""
+        if plan not in self._held:
+            self._held[plan] = HeldWeights(each=self.layers(plan).all_weights)
+        return self._held[plan]
+
     def division(self, plan: Plan) -> EngineMemory:
         """How a device is divided, before weights and activations."""
         if plan not in self._divisions:
@@ -361,6 +367,7 @@ class EngineMemoryModel:
         self.steps = WorkloadSteps(self.model, load)
         self.prefill = PrefillActivations(self.graphs, self.steps)
         self._step_bytes: dict[tuple[int, int, int], Num] = {}
+        self._room: dict[tuple[Plan, Num], list[tuple[PipelineStage, Num]]] = {}
 
     @property
     def one_token(self) -> Block:
@@ -499,11 +506,18 @@ class EngineMemoryModel:
 
     def holds(self, plan: Plan, length: int) -> bool:
         """Whether one request of `length` tokens fits on every stage."""
-        division = self.division(plan, self.activations(plan, length))
-        return all(
-            stage.request_bytes(length, self.tensors.paging) <= replace(division, weights=stage.weights).room
-            for stage in self.tensors.stages(plan)
-        )
+        paging = self.tensors.paging
+        return all(stage.request_bytes(length, paging) <= room for stage, room in self._rooms(plan, length))
+
+    def _rooms(self, plan: Plan, length: int) -> list[tuple[PipelineStage, Num]]:
+        """Every stage and the bytes that its device has for the cache beside a step of one request."""
+        constant = self.rules.memory.activations.profile == "estimate"
+        key = plan, 0 if constant else self.step_tokens(length)
+        if key not in self._room:
+            division = self.division(plan, self.activations(plan, length))
+            stages = self.tensors.stages(plan)
+            self._room[key] = [(stage, replace(division, weights=stage.weights).room) for stage in stages]
+        return self._room[key]
 
     def longest(self, plan: Plan) -> int | None:
         """Tokens of the longest single request that fits, found by bisection; None where memory sets no limit: nothing

@@ -10,7 +10,7 @@ from archsim.counts.formats import Formats
 from archsim.engines.names import EngineChoice
 from archsim.graph.graph import Block
 from archsim.memory.engine_memory import EngineTensors
-from archsim.memory.tensors import PipelineStage, TensorCopies
+from archsim.memory.tensors import PipelineStage
 from archsim.spec.parallelism import Plan
 
 
@@ -47,13 +47,6 @@ class OtherWeights(EngineTensors):
     def stages(self, plan: Plan) -> tuple[PipelineStage, ...]:
         """What the devices hold: on one device what it holds of `like`, in other weights."""
         if plan not in self._stages and plan.devices == 1:
-            held = (replace(weight, tensor=self.formats.stored(weight.tensor)) for weight in self._held(plan))
-            stored = round(sum(weight.bytes for weight in held)) + self.tower_bytes(plan)
+            stored = round(self._like.held(plan).bytes_in(self.formats)) + self.tower_bytes(plan)
             self._stages[plan] = tuple(replace(stage, weights=stored) for stage in self._like.stages(plan))
         return super().stages(plan)
-
-    def _held(self, plan: Plan) -> tuple[TensorCopies, ...]:
-        """The weights on the device, as `like` has them."""
-        if plan not in self._like.held:
-            self._like.held[plan] = self._like.layers(plan).all_weights
-        return self._like.held[plan]

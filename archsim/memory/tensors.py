@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
 from archsim.base.data_class import dataclass
 from archsim.base.number import Num, nearest
+from archsim.counts.formats import Formats
 from archsim.counts.graph_counts import inventory
 from archsim.graph.graph import Block, blocks
 from archsim.graph.tensor import Tensor, nbytes
@@ -139,6 +140,30 @@ def owner_of(name: str, names: set[str]) -> str | None:
         if path in names:
             return path
     return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldWeights:
+    """The weights on a device, and what they take in any format."""
+
+    each: tuple[TensorCopies, ...]
+
+    @cached_property
+    def alike(self) -> tuple[TensorCopies, ...]:
+        """Weights of one role and shape as copies of a single one: formats that go by roles store them alike."""
+        copies: dict[Hashable, Num] = {}
+        first: dict[Hashable, Tensor] = {}
+        for weight in self.each:
+            tensor = weight.tensor
+            key = tensor.role, tuple(tensor.axes.items()), tensor.inner
+            first.setdefault(key, tensor)
+            copies[key] = copies.get(key, 0) + weight.copies
+        return tuple(TensorCopies(tensor, copies[key]) for key, tensor in first.items())
+
+    def bytes_in(self, formats: Formats) -> Num:
+        """Bytes of all of them in these formats."""
+        weights = self.each if formats.tensors else self.alike
+        return sum(nbytes(formats.stored(weight.tensor)) * weight.copies for weight in weights)
 
 
 # ---------------------------------------------------------------------- pipeline stages

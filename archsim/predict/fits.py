@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 
 from archsim.base.displayed import Tabular
 from archsim.base.errors import ArchsimError, UsageError
@@ -14,11 +15,14 @@ from archsim.counts.step_graphs import LoweredSteps, StepGraphs
 from archsim.counts.workload import Workload, WorkloadSteps
 from archsim.engines.names import DEFAULT_ENGINE, choose_engine
 from archsim.engines.overhead import overheads_of
-from archsim.graph.tensor import nbytes
-from archsim.memory.check_fit import FitRequest, chosen_plan, fit_choices, request_memory
+from archsim.graph.graph import Block
+from archsim.graph.step import Step
+from archsim.memory.check_fit import FitChoices, FitRequest, chosen_plan, fit_choices, request_memory
 from archsim.memory.engine_memory import EngineMemoryModel, Settings
 from archsim.memory.engine_rules import visible_bytes
+from archsim.memory.other_weights import OtherWeights
 from archsim.memory.plan_search import device_count
+from archsim.memory.tensors import HeldWeights, TensorCopies
 from archsim.spec.catalog import Entry, names
 from archsim.spec.hardware import Hardware
 from archsim.spec.load import load_model
@@ -26,6 +30,7 @@ from archsim.spec.model import Model
 from archsim.spec.one_look import one_look
 from archsim.spec.parallelism import Plan
 from archsim.timing.calibration import default_store
+from archsim.timing.step_by_format import StepByFormat
 from archsim.timing.step_pricer import StepPricer
 
 ANSWER = 256
@@ -136,47 +141,98 @@ def _rows_of(entry: Entry, hardware: Hardware, request: FitRequest, only: str | 
 
 class CatalogModel:
     """A model on a device, asked about in one weight format after another: what does not hang on the weights is laid
-    out for the first and serves all.
+    out once for each engine and serves all formats that it runs.
     """
 
     def __init__(self, lowered: LoweredSteps, hardware: Hardware) -> None:
         self.lowered, self.hardware, self.model = lowered, hardware, lowered.model
-        self._first: EngineMemoryModel | None = None
+        self._laid_out: list[_LaidOut] = []
 
     def row(self, request: FitRequest) -> FitRow:
         """The model in one format. Weights that are larger than the devices need no further question."""
-        model, one = self.model, self.lowered.get(step_for(self.model, 1, 1))
-        choices = fit_choices(model, request)
-        params, weights = int(c.params(one)), choices.formats
-        away = "embedding" if choices.engine.rules.memory.embedding == "host" else ""
-        here = (item for item in c.inventory(one) if item.tensor.role != away)
-        stored = sum(nbytes(weights.stored(item.tensor), item.copies) for item in here)
-        if stored > device_count(request.devices or 1) * visible_bytes(self.hardware, choices.engine.rules):
+        model, choices = self.model, fit_choices(self.model, request)
+        rules, weights = choices.engine.rules, choices.formats
+        stored = self._inventory(rules.memory.embedding).bytes_in(weights)
+        if stored > device_count(request.devices or 1) * visible_bytes(self.hardware, rules):
             return FitRow(
-                model=model.name, params=params, weights=weights.name, fits=False, max_model_len=0, kv_tokens=0,
+                model=model.name, params=self.params, weights=weights.name, fits=False, max_model_len=0, kv_tokens=0,
                 tpot_s=None, max_context=model.max_context,
                 beyond_context=_is_beyond(model, request.settings.max_model_len),
             )  # fmt: skip
-        alone = request.devices in (None, 1)
-        memory = request_memory(self.lowered, self.hardware, request, choices, self._first if alone else None)
-        self._first = self._first or memory
+        laid_out = self._like(request, choices)
+        like = None if laid_out is None else laid_out.memory
+        memory = request_memory(self.lowered, self.hardware, request, choices, like)
+        if laid_out is None:
+            laid_out = _LaidOut(memory, self.lowered)
+            self._laid_out.append(laid_out)
         plan, held, _ = chosen_plan(memory, request)
         return FitRow(
-            model=model.name, params=params, weights=weights.name, fits=bool(held.fits),
+            model=model.name, params=self.params, weights=weights.name, fits=bool(held.fits),
             max_model_len=memory.longest(plan), kv_tokens=held.kv_tokens,
-            tpot_s=self._tpot(memory, plan) if held.fits and model.cached else None,
+            tpot_s=laid_out.tpot(memory, plan) if held.fits and model.cached else None,
             max_context=model.max_context, beyond_context=_is_beyond(model, int(memory.length)),
         )  # fmt: skip
 
-    def _tpot(self, memory: EngineMemoryModel, plan: Plan) -> float:
-        """Expected seconds of a decode step of one request of the length that must fit."""
-        engine, formats, length = memory.tensors.engine, memory.tensors.formats, int(memory.length)
-        graphs = StepGraphs(self.model, formats, lowered=self.lowered)
+    @cached_property
+    def params(self) -> int:
+        """Parameters of the model."""
+        return int(c.params(self._one_token))
+
+    @cached_property
+    def _one_token(self) -> Block:
+        return self.lowered.get(step_for(self.model, 1, 1))
+
+    def _inventory(self, embedding: str) -> HeldWeights:
+        """The weights that devices hold. embedding: where the input table is, as in the engine's document."""
+        if embedding not in self._inventories:
+            away = "embedding" if embedding == "host" else ""
+            here = (item for item in c.inventory(self._one_token) if item.tensor.role != away)
+            self._inventories[embedding] = HeldWeights(each=tuple(TensorCopies(i.tensor, i.copies) for i in here))
+        return self._inventories[embedding]
+
+    @cached_property
+    def _inventories(self) -> dict[str, HeldWeights]:
+        return {}
+
+    def _like(self, request: FitRequest, choices: FitChoices) -> _LaidOut | None:
+        """What was laid out for the same engine, caches and activations, on a single device."""
+        if request.devices not in (None, 1):
+            return None
+        formats, engine = choices.formats, choices.engine
+        return next((x for x in self._laid_out if OtherWeights.serves(x.memory.tensors, formats, engine)), None)
+
+
+class _LaidOut:
+    """A model on a single device under one engine's rules, and its decode step. memory: in the first format."""
+
+    def __init__(self, memory: EngineMemoryModel, lowered: LoweredSteps) -> None:
+        self.memory, self.lowered = memory, lowered
+        self._step: StepByFormat | None = None
+
+    def tpot(self, memory: EngineMemoryModel, plan: Plan) -> float:
+        """Expected seconds of a decode step of one request of the length that must fit, in the formats of `memory`."""
+        if self._step is not None:
+            return float(self._step.price(memory.tensors.formats).expected_s)
+        pricer, step = self._pricer(memory, plan), _decode(memory)
+        if plan.devices == 1 and StepByFormat.serves(pricer):
+            self._step = StepByFormat(pricer, step)
+            return self.tpot(memory, plan)
+        return float(pricer.price(step).expected_s)
+
+    def _pricer(self, memory: EngineMemoryModel, plan: Plan) -> StepPricer:
+        tensors, model = memory.tensors, memory.model
+        engine, formats = tensors.engine, tensors.formats
+        graphs = StepGraphs(model, formats, lowered=self.lowered)
         overheads = overheads_of(engine.name, engine.version, measured=default_store().engines, document=engine.rules)
-        pricer = StepPricer.of(self.model, self.hardware, formats, overheads, plan, graphs=graphs)
-        output = min(ANSWER, max(length - 1, 1))
-        load = Workload(batch=1, input_len=max(length - output, 1), output_len=output)
-        return float(pricer.price(WorkloadSteps(self.model, load).decode).expected_s)
+        return StepPricer.of(model, memory.hardware, formats, overheads, plan, graphs=graphs)
+
+
+def _decode(memory: EngineMemoryModel) -> Step:
+    """The decode step of one request of the length that must fit."""
+    length = int(memory.length)
+    output = min(ANSWER, max(length - 1, 1))
+    load = Workload(batch=1, input_len=max(length - output, 1), output_len=output)
+    return WorkloadSteps(memory.model, load).decode
 
 
 def _is_beyond(model: Model, length: int | None) -> bool:

@@ -214,6 +214,10 @@ def names(kind: Kind) -> list[Entry]:
 
 def files(kind: Kind) -> dict[str, Path]:
     """The file of every name, without reading any of them: file names alone, the first folder winning."""
+    return seen_once(("files", kind), lambda: _files_by_name(kind))
+
+
+def _files_by_name(kind: Kind) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for shelf in _shelves(kind):
         for stem, path in shelf.files.items():

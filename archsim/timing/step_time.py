@@ -53,6 +53,12 @@ class KernelCost(NamedTuple):
             kernel.main.part,
         )  # fmt: skip
 
+    def moving(self, moved: Traffic, machine: DeviceRates) -> KernelCost:
+        """The same arithmetic with other traffic."""
+        memory_s = moved.total / machine.bandwidth
+        ideal_s = seconds(self.compute_s, memory_s, self.comm_s)
+        return self._replace(traffic=moved, memory_s=memory_s, ideal_s=ideal_s)
+
     def time(self, expected_s: Num) -> KernelTime:
         """All executions of the kernel; expected_s: seconds of all of them."""
         n, moved = self.count, self.traffic
