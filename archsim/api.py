@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from archsim.candidates.advise import Advise
     from archsim.candidates.answer import Design
     from archsim.comparison.compare import Comparison
+    from archsim.comparison.training import TrainingComparison
     from archsim.counts.count import CountResult
     from archsim.evolution.diff import Difference
     from archsim.evolution.evolve import Evolution
@@ -35,9 +37,11 @@ if TYPE_CHECKING:
     from archsim.predict.simulation import Simulation
     from archsim.predict.timeline import Trace
     from archsim.render.html.document import Report
+    from archsim.render.html.training_report import TrainingReport
     from archsim.spec.hardware import Hardware
     from archsim.spec.model import Model
     from archsim.sweeps.sweep import Sweep
+    from archsim.sweeps.training_runs import TrainingSweep
     from archsim.training.scaling import Scaling
     from archsim.training.train import Training
 
@@ -252,16 +256,62 @@ def claims(**options: Unpack[o.ClaimOptions]) -> Ledger:
 
 def train(model: AnyModel, hw: AnyDevice, **options: Unpack[o.TrainOptions]) -> Training:
     """Memory, step time, throughput and cost of training a model on a device."""
-    from archsim.training.answer import TrainRequest
+    from archsim.training.answer import request_of
     from archsim.training.answer import train as answered
 
     args = _given(options, o.TrainOptions)
     (device,), args = _devices(hw, args)
-    spec, _ = _opened(model, args.get("set", ()))
-    fields = _only(args, o.LayoutArguments)
-    usual = {"optimizer": "adamw", "stack": "generic", "mfu_peak": "bf16", "goodput": 0.9, "search": False}
-    asked: dict[str, object] = {name: value for name, value in args.items() if usual.get(name) != value and value != ()}
-    return answered(spec, device, TrainRequest(fields=fields, options=asked, **_only(args, o.TrainArguments)))
+    changes = args.get("set", ())
+    spec, _ = _opened(model, changes)
+    asked = request_of({**_only(args, o.LayoutArguments), **_only(args, o.TrainArguments)})
+    return answered(spec, device, replace(asked, options={**asked.options, "set": changes}) if changes else asked)
+
+
+def sweep_training(
+    models: AnyModel | Sequence[AnyModel], hw: AnyDevice | Sequence[AnyDevice], **options: Unpack[o.TrainSweepOptions]
+) -> TrainingSweep:
+    """Training runs crossed: models, devices, and options of `train` that are ranges or lists (`micro_batch="1-8*2"`,
+    `stack="megatron-core,torchtitan"`). Each row equals `train` there.
+    """
+    from archsim.sweeps.training_runs import training_sweep
+
+    args = _given(options, o.TrainSweepOptions)
+    named, devices, runs = _training_runs(models, hw, args)
+    return training_sweep(
+        named, devices, runs, columns=_several(args.get("columns")), where=args.get("where"),
+        pareto=_several(args.get("pareto")),
+    )  # fmt: skip
+
+
+def compare_training(
+    models: AnyModel | Sequence[AnyModel], hw: AnyDevice | Sequence[AnyDevice], **options: Unpack[o.TrainRunsOptions]
+) -> TrainingComparison:
+    """Training runs beside each other, the first as the baseline; options as in `sweep_training`."""
+    from archsim.comparison.training import compare_training as compared
+    from archsim.sweeps.training_runs import crossed_runs
+
+    return compared(crossed_runs(*_training_runs(models, hw, _given(options, o.TrainRunsOptions))))
+
+
+def report_training(
+    models: AnyModel | Sequence[AnyModel], hw: AnyDevice | Sequence[AnyDevice], *, plotlyjs: str = "inline",
+    **options: Unpack[o.TrainRunsOptions],
+) -> TrainingReport:  # fmt: skip
+    """A page that compares training runs: `.html` is its text, `.write(path)` writes it."""
+    from archsim.render.html.training_report import training_report
+
+    return training_report(compare_training(models, hw, **options), plotlyjs)
+
+
+def _training_runs(
+    models: AnyModel | Sequence[AnyModel], hw: AnyDevice | Sequence[AnyDevice], options: Mapping[str, Any]
+) -> tuple[list[tuple[str, Model]], list[Hardware], dict[str, object]]:
+    """Models with their names, devices, and the options of the runs."""
+    devices, args = _devices(hw, options)
+    changes = args.get("set", ())
+    named = [(_name(model, "name"), _opened(model, changes)[0]) for model in _several(models)]
+    kept = o.TrainRunsOptions.__annotations__.keys() - {"set"}
+    return named, devices, {name: value for name, value in args.items() if name in kept}
 
 
 def scaling(compute: float | str | None = None, **options: Unpack[o.ScalingOptions]) -> Scaling:

@@ -383,6 +383,43 @@ class TrainOptions(TrainArguments, LayoutArguments, Changes):
     """Options of `archsim.train`."""
 
 
+class TrainRunsOptions(Changes, total=False):
+    """Options of `archsim.compare_training`: those of `train`. Numbers may be ranges; names may be several."""
+
+    devices: Range | None
+    tp: Range | None
+    pp: Range | None
+    vpp: Range | None
+    cp: Range | None
+    ep: Range | None
+    dp: Range | None
+    micro_batch: Range | None
+    global_batch: Range | None
+    seq_len: Range | None
+    zero: Range | None
+    schedule: Several | None
+    recompute: Several | None
+    recipe: Several | None
+    optimizer: Several | None
+    stack: Several | None
+    method: Several | None
+    loss: str | None
+    dialect: str | None
+    rank: int | None
+    targets: str | tuple[str, ...] | None
+    tokens: float | str | None
+    price: float | str | None
+    goodput: float
+
+
+class TrainSweepOptions(TrainRunsOptions, total=False):
+    """Options of `archsim.sweep_training`."""
+
+    columns: Several | None  # all
+    where: str | None  # a condition over columns, such as "fits and mfu > 0.4"
+    pareto: Several | None  # columns of which nothing beats what stays
+
+
 class ScalingOptions(TypedDict, total=False):
     """Options of `archsim.scaling`. Amounts are numbers, or text such as "70B", "1.4T" and "5.76e23"."""
 

@@ -11,9 +11,11 @@ from archsim.cli import output
 from archsim.cli.option_sets import cost, load
 from archsim.cli.option_sets import pair as p
 from archsim.cli.option_sets import sweep as s
+from archsim.cli.option_sets import training as t
 from archsim.cli.option_sets.charts import Plotly, PlotlyJs
 
 if TYPE_CHECKING:
+    from archsim.base.json_types import JsonObject
     from archsim.base.options import CompareOptions
     from archsim.comparison.compare import Comparison
 
@@ -45,6 +47,17 @@ def compare(
     requests: load.Requests = None,
     replications: load.Replications = None,
     jobs: load.Jobs = None,
+    phase: t.Phased = t.Phase.inference,
+    micro_batch: t.MicroBatch = None,
+    global_batch: t.GlobalBatch = None,
+    seq_len: t.SeqLen = None,
+    zero: t.Zero = None,
+    recompute: t.Recompute = None,
+    recipe: t.Recipe = None,
+    optimizer: t.Optimizer = None,
+    stack: t.Stack = None,
+    method: t.Method = None,
+    tokens: t.Tokens = None,
     set_: p.ChangesOfOthers = None,
     svg: p.Svg = None,
     theme: o.Themed = o.Theme.auto,
@@ -59,11 +72,12 @@ def compare(
     Models are crossed with devices; the first of each is the baseline. Every number may be a range:
     each workload is compared for itself, degrees such as --tp 1,2 are candidates of their own. With --rate,
     --concurrency or --slo the servers are simulated under load; with --slo alone, which of them holds more requests in
-    flight.
+    flight. With --phase train training runs are compared, as `archsim train` answers them.
     """
     from archsim import api
     from archsim.base.errors import UsageError
     from archsim.cli.loads import asks_for_loads, compare_loads, refuse_unless_loads
+    from archsim.cli.training_runs import known_counts, print_comparison, refuse_mixed
 
     if hw is None:
         raise UsageError(
@@ -83,6 +97,25 @@ def compare(
         "find": None if find is None else find.value, "rate": rate, "concurrency": concurrency, "slo": slo,
         "length_spread": length_spread, "requests": requests, "replications": replications, "jobs": jobs,
     }  # fmt: skip
+    training: JsonObject = {
+        "micro_batch": micro_batch, "global_batch": global_batch, "seq_len": seq_len, "zero": zero,
+        "recompute": recompute, "recipe": recipe, "optimizer": optimizer, "stack": stack, "method": method,
+        "tokens": tokens,
+    }  # fmt: skip
+    refuse_mixed(phase, training, {
+        **loads, "batch": batch if batch != "1" else None,
+        "input_len": input_len if input_len != "2048" else None,
+        "output_len": output_len if output_len != "256" else None, "weights": weights,
+        "kv_cache_dtype": kv_cache_dtype, "engine": engine if engine != o.DEFAULT_ENGINE else None,
+        "utilization": utilization, "capex": capex, "svg": svg,
+    })  # fmt: skip
+    if phase is t.Phase.train:
+        runs = {
+            **training, "devices": known_counts(devices), "tp": tp, "pp": pp, "ep": ep, "dp": dp, "price": price,
+            "set": changes or None,
+        }  # fmt: skip
+        print_comparison(list(models), hw, runs, p.PageLayout.json if json else format, no_color, plotlyjs)
+        return
     if asks_for_loads(loads):
         compare_loads(list(models), hw, {**asked, **loads}, p.PageLayout.json if json else format, no_color)
         return

@@ -11,12 +11,15 @@ import typer
 from archsim.cli import options as o
 from archsim.cli import output
 from archsim.cli.option_sets import cost
+from archsim.cli.option_sets import sweep as s
+from archsim.cli.option_sets import training as t
 from archsim.cli.option_sets.charts import Plotly, PlotlyJs
 from archsim.cli.options import devices as known_devices
 from archsim.cli.options import models as known_models
 from archsim.cli.progress import progress
 
 if TYPE_CHECKING:
+    from archsim.base.json_types import JsonObject
     from archsim.base.options import ReportOptions
 
 Models = Annotated[
@@ -61,6 +64,21 @@ def report(
     capex: cost.Capex = None,
     years: cost.Years = None,
     host_share: cost.HostShare = None,
+    tp: s.Tp = None,
+    pp: s.Pp = None,
+    ep: s.Ep = None,
+    dp: s.Dp = None,
+    phase: t.Phased = t.Phase.inference,
+    micro_batch: t.MicroBatch = None,
+    global_batch: t.GlobalBatch = None,
+    seq_len: t.SeqLen = None,
+    zero: t.Zero = None,
+    recompute: t.Recompute = None,
+    recipe: t.Recipe = None,
+    optimizer: t.Optimizer = None,
+    stack: t.Stack = None,
+    method: t.Method = None,
+    tokens: t.Tokens = None,
     set_: o.Changes = None,
     light: Light = False,
     plotlyjs: Plotly = PlotlyJs.inline,
@@ -72,11 +90,31 @@ def report(
     """One HTML file that compares models on devices: the answer, a table to decide on, and charts.
 
     By default the file needs no network and no server. Every model is taken on every device in every format. With
-    --price or --capex the table has dollars per million output tokens. Two runs write the same bytes.
+    --price or --capex the table has dollars per million output tokens. Two runs write the same bytes. With --phase
+    train the page compares training runs, as `archsim compare --phase train` does.
     """
     from archsim import api
+    from archsim.cli.training_runs import known_counts, refuse_mixed, write_report
     from archsim.render.figures.plotlyjs import check_page
 
+    training: JsonObject = {
+        "micro_batch": micro_batch, "global_batch": global_batch, "seq_len": seq_len, "zero": zero,
+        "recompute": recompute, "recipe": recipe, "optimizer": optimizer, "stack": stack, "method": method,
+        "tokens": tokens,
+    }  # fmt: skip
+    refuse_mixed(phase, {**training, "tp": tp, "pp": pp, "ep": ep, "dp": dp}, {
+        "batch": batch if batch != 1 else None, "input_len": input_len if input_len != 2048 else None,
+        "output_len": output_len if output_len != 256 else None, "weights": weights,
+        "kv_cache_dtype": kv_cache_dtype, "engine": engine if engine != o.DEFAULT_ENGINE else None,
+        "utilization": utilization, "capex": capex, "light": light or None, "stamp": stamp or None,
+    })  # fmt: skip
+    if phase is t.Phase.train:
+        runs = {
+            **training, "devices": known_counts(devices), "tp": tp, "pp": pp, "ep": ep, "dp": dp, "price": price,
+            "set": tuple(set_ or ()) or None,
+        }  # fmt: skip
+        write_report(list(model), hw, runs, out, {"plotlyjs": plotlyjs, "force": force, "json": json, "quiet": quiet})
+        return
     check_page(out, plotlyjs.source, force=force)
     asked: ReportOptions = {
         "weights": weights, "devices": devices, "batch": batch, "input_len": input_len, "output_len": output_len,

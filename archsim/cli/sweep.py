@@ -13,10 +13,12 @@ from archsim.cli.option_sets import cost as c
 from archsim.cli.option_sets import load
 from archsim.cli.option_sets import pair as p
 from archsim.cli.option_sets import sweep as s
+from archsim.cli.option_sets import training as t
 from archsim.cli.option_sets.charts import Plotly, PlotlyJs
 from archsim.cli.progress_line import Progress
 
 if TYPE_CHECKING:
+    from archsim.base.json_types import JsonObject
     from archsim.base.options import SweepOptions
     from archsim.render.figures.plotlyjs import Source
     from archsim.render.html.sweep_charts import Curves
@@ -51,6 +53,17 @@ def sweep(
     requests: load.Requests = None,
     replications: load.Replications = None,
     jobs: load.Jobs = None,
+    phase: t.Phased = t.Phase.inference,
+    micro_batch: t.MicroBatch = None,
+    global_batch: t.GlobalBatch = None,
+    seq_len: t.SeqLen = None,
+    zero: t.Zero = None,
+    recompute: t.Recompute = None,
+    recipe: t.Recipe = None,
+    optimizer: t.Optimizer = None,
+    stack: t.Stack = None,
+    method: t.Method = None,
+    tokens: t.Tokens = None,
     where: s.Where = None,
     pareto: s.Pareto = None,
     columns: s.Columns = None,
@@ -68,10 +81,12 @@ def sweep(
 
     Each row equals `archsim estimate` at that point. With --out all points go to a file, written as they are computed;
     without it a page of the best ones is printed. Ctrl-C keeps what is complete. With --rate, --concurrency or --slo
-    each point is simulated under load, as by `archsim simulate`.
+    each point is simulated under load, as by `archsim simulate`; with --phase train each is a training run, as by
+    `archsim train`.
     """
     from archsim import api
     from archsim.cli.loads import asks_for_loads, print_loads, refuse_unless_loads
+    from archsim.cli.training_runs import known_counts, print_sweep, refuse_mixed
 
     asked: SweepOptions = {
         "devices": devices, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "batch": batch, "input_len": input_len,
@@ -83,6 +98,26 @@ def sweep(
         "find": None if find is None else find.value, "rate": rate, "concurrency": concurrency, "slo": slo,
         "length_spread": length_spread, "requests": requests, "replications": replications, "jobs": jobs,
     }  # fmt: skip
+    training: JsonObject = {
+        "micro_batch": micro_batch, "global_batch": global_batch, "seq_len": seq_len, "zero": zero,
+        "recompute": recompute, "recipe": recipe, "optimizer": optimizer, "stack": stack, "method": method,
+        "tokens": tokens,
+    }  # fmt: skip
+    refuse_mixed(phase, training, {
+        **loads, "batch": batch if batch != "1" else None,
+        "input_len": input_len if input_len != "2048" else None,
+        "output_len": output_len if output_len != "256" else None, "weights": weights,
+        "kv_cache_dtype": kv_cache_dtype, "engine": engine if engine != o.DEFAULT_ENGINE else None,
+        "utilization": utilization,
+    })  # fmt: skip
+    if phase is t.Phase.train:
+        runs = {
+            **training, "devices": known_counts(devices), "tp": tp, "pp": pp, "ep": ep, "dp": dp, "price": price,
+            "columns": columns, "where": where, "pareto": pareto, "set": tuple(set_ or ()) or None,
+        }  # fmt: skip
+        view = {"out": out, "force": force, "json": json, "format": format, "no_color": no_color, "plot": plot}
+        print_sweep(list(models), hw, runs, view)
+        return
     if asks_for_loads(loads):
         view = {"out": out, "force": force, "json": json, "format": format, "no_color": no_color}
         print_loads(list(models), hw, {**asked, **loads, "plot": plot}, view)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from archsim.candidates.answer import Design
     from archsim.comparison.compare import Comparison
     from archsim.comparison.loaded import LoadComparison
+    from archsim.comparison.training import TrainingComparison
     from archsim.counts.count import CountResult
     from archsim.evolution.diff import Difference
     from archsim.evolution.evolve import Evolution
@@ -34,9 +35,11 @@ if TYPE_CHECKING:
     from archsim.predict.timeline import Trace
     from archsim.render.figures.chart import Chart
     from archsim.render.html.document import Report
+    from archsim.render.html.training_report import TrainingReport
     from archsim.spec.hardware import Hardware
     from archsim.spec.model import Model
     from archsim.sweeps.sweep import Sweep
+    from archsim.sweeps.training_runs import TrainingSweep
     from archsim.training.scaling import Scaling
     from archsim.training.train import Training
 
@@ -452,6 +455,28 @@ def _loads(answer: LoadComparison) -> list[Page]:
     return [page(answer)]
 
 
+def _training_comparison(answer: TrainingComparison) -> list[Page]:
+    from archsim.render.pages.training_runs import compare_page
+
+    return [compare_page(answer)]
+
+
+def _training_comparison_charts(answer: TrainingComparison) -> list[Chart]:
+    from archsim.render.pages.training_runs import charts
+
+    return charts(answer.rows)
+
+
+def _training_sweep(answer: TrainingSweep) -> list[Page]:
+    from archsim.render.pages.training_runs import sweep_page
+
+    return [sweep_page(answer, answer.kept(answer.priced()), len(answer.runs))]
+
+
+def _training_report(answer: TrainingReport) -> list[Page]:
+    return _training_comparison(answer.comparison)
+
+
 VIEWS: Mapping[str, View[Any]] = {
     "Estimate": View(_pair, _estimate, _estimate_rows, charts=_estimate_charts),
     "CountResult": View(lambda r: f"{r.model.name}, {r.total:,} parameters", _count, _flat),
@@ -462,6 +487,16 @@ VIEWS: Mapping[str, View[Any]] = {
     "Trace": View(lambda t: f"{t.phase.name} of {_pair(t.estimate)}", _trace),
     "LoadComparison": View(lambda c: f"{len(c.rows):,} candidates under load", _loads, _listed("candidates")),
     "Comparison": View(_candidates, _comparison, _comparison_rows, charts=_comparison_charts),
+    "TrainingComparison": View(
+        lambda c: f"{len(c.rows):,} training runs",
+        _training_comparison,
+        _listed("candidates"),
+        charts=_training_comparison_charts,
+    ),
+    "TrainingSweep": View(lambda s: f"{len(s.runs):,} training runs", _training_sweep, _listed("rows")),
+    "TrainingReport": View(
+        lambda r: f"{len(r.comparison.rows):,} training runs", _training_report, document=lambda r: str(r.html)
+    ),
     "Difference": View(_ends, _difference, _difference_rows),
     "Evolution": View(_ends, _evolution, _evolution_rows, charts=_evolution_charts),
     "Sweep": View(lambda s: f"{s.points:,} points", _sweep, _listed("rows"), charts=_sweep_charts),

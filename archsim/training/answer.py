@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, MutableMapping
 from dataclasses import field, replace
 
 from archsim.base.data_class import dataclass
+from archsim.base.diagnostics import quote
 from archsim.base.errors import InvalidPlan, UsageError
+from archsim.base.json_types import JsonMapping
 from archsim.base.notes import Note
+from archsim.base.options import LayoutArguments, TrainArguments
 from archsim.base.units import parse_quantity
 from archsim.counts import graph_counts as c
 from archsim.counts.count import check_positive, step_for
@@ -63,10 +66,32 @@ class TrainRequest:
     options: Mapping[str, object] = field(default_factory=dict)
 
 
-def train(model: Model, hardware: Hardware, asked: TrainRequest) -> Training:
+def request_of(options: JsonMapping) -> TrainRequest:
+    """What options of `archsim.train` ask for. Raises UsageError for one that it does not have."""
+    given = {name: value for name, value in options.items() if value is not None}
+    run, layout = TrainArguments.__annotations__, LayoutArguments.__annotations__
+    unknown = sorted(given.keys() - run.keys() - layout.keys())
+    if unknown:
+        raise UsageError(f"no option of `train` is called {quote(unknown[0])}")
+    asked = {name: value for name, value in given.items() if USUAL.get(name) != value}
+    fields = {name: value for name, value in given.items() if name in layout}
+    return TrainRequest(fields=fields, options=asked, **{name: given[name] for name in given if name in run})
+
+
+USUAL: Mapping[str, object] = {
+    "optimizer": "adamw", "stack": "generic", "mfu_peak": "bf16", "goodput": 0.9, "search": False,
+}  # fmt: skip
+"""Options with a value of their own where they are not given."""
+
+
+def train(
+    model: Model, hardware: Hardware, asked: TrainRequest, *,
+    pricers: MutableMapping[Hashable, TrainingPricer] | None = None, changes: bool = True,
+) -> Training:  # fmt: skip
     """Memory, time and throughput of a training run. Degrees that are not given are chosen, the fastest that fits.
 
-    Raises InvalidPlan for degrees that the model does not allow, UsageError for options that cannot be.
+    pricers: of earlier runs, which runs of one model, device and setup share. changes: whether changes that would help
+    are looked for. Raises InvalidPlan for degrees that the model does not allow, UsageError for options that cannot be.
     """
     stack = load_stack(asked.stack)
     tuning = tuning_of(stack, asked.method, asked.recipe, asked.rank, asked.targets)
@@ -79,7 +104,7 @@ def train(model: Model, hardware: Hardware, asked: TrainRequest) -> Training:
         dialect=asked.dialect or stack.dialect, trainable=tuning.trainable, adapters=tuning.adapters,
         loss=asked.loss or stack.loss,
     )  # fmt: skip
-    pricer = TrainingPricer.of(model, hardware, setup)
+    pricer = _shared(pricers, model, hardware, setup, asked)
     layout, devices = start_layout(model, asked)
     chosen = asked.search or not any(name in asked.fields for name in DEGREES)
     if devices == 1 or not chosen:
@@ -88,7 +113,22 @@ def train(model: Model, hardware: Hardware, asked: TrainRequest) -> Training:
         fixed = Fixed(asked.fields, asked.recompute)
         result = search(pricer, candidates(model, devices, hardware.max_domain, layout, fixed))
         priced, tried = result.best, result.tried
-    return _answer(pricer, priced, asked, tuning, tried)
+    return _answer(pricer, priced, asked, tuning, tried, changes)
+
+
+def _shared(
+    pricers: MutableMapping[Hashable, TrainingPricer] | None, model: Model, hardware: Hardware, setup: Setup,
+    asked: TrainRequest,
+) -> TrainingPricer:  # fmt: skip
+    """The pricer of runs that differ in nothing but their layout."""
+    if pricers is None:
+        return TrainingPricer.of(model, hardware, setup)
+    targets = asked.targets if asked.targets is None else str(asked.targets)
+    key = (id(model), id(hardware), setup.recipe.name, asked.optimizer, setup.stack.name, setup.dialect, setup.loss,
+           asked.method, asked.rank, targets)  # fmt: skip
+    if key not in pricers:
+        pricers[key] = TrainingPricer.of(model, hardware, setup)
+    return pricers[key]
 
 
 def start_layout(model: Model, asked: TrainRequest) -> tuple[Layout, int]:
@@ -140,14 +180,16 @@ def _given(pricer: TrainingPricer, model: Model, layout: Layout, devices: int, a
     return search(pricer, choices).best
 
 
-def _answer(pricer: TrainingPricer, priced: Priced, asked: TrainRequest, tuning: Tuning, tried: int) -> Training:
+def _answer(
+    pricer: TrainingPricer, priced: Priced, asked: TrainRequest, tuning: Tuning, tried: int, changes: bool
+) -> Training:
     """The answer on a layout."""
     model = pricer.model
     one = lower(model, step_for(model, 1, 1), TRAINED_PARTS)
     total, active = int(c.params(one)), int(c.active_params(one))
     adapters = pricer.setup.adapters
     trained = total if adapters is None else int(c.params(with_adapters(one, adapters), where=is_adapter))
-    found = effects(pricer, priced)
+    found = effects(pricer, priced) if changes else ()
     helpful = suggestions(priced, found)
     return Training(
         model=model, hardware=pricer.hardware, setup=pricer.setup, priced=priced,
