@@ -11,6 +11,7 @@ from math import inf
 
 from archsim.accuracy.capacity import largest_batch
 from archsim.accuracy.files import Table
+from archsim.accuracy.launch_flags import cuts_prompts, engine_by_flags, settings_of_flags
 from archsim.accuracy.loaded_run import LoadedServers
 from archsim.accuracy.placement import placed_run, require_weights
 from archsim.accuracy.question import Run, engine_of, experts_over, real, text, whole
@@ -19,6 +20,7 @@ from archsim.accuracy.serving import validate_points
 from archsim.accuracy.stated_acceptance import StatedAcceptance, TpotMs
 from archsim.accuracy.times import Prediction, RunTimes, Served, compose
 from archsim.accuracy.validation import Validation
+from archsim.base.diagnostics import quote
 from archsim.base.errors import ArchsimError, UsageError
 from archsim.base.json_types import JsonMapping
 from archsim.base.options import LoadOptions
@@ -140,11 +142,12 @@ def run_of_load(row: JsonMapping, *, drafts: bool = False) -> Run:
     isl, osl = (_length(row, name) for name in ("isl", "osl"))
     if not (isl and osl):
         raise UsageError("a run under load needs isl and osl, each above 0")
-    engine, notes = engine_of(row.get("engine"), row.get("engine_version"))
+    engine, notes = run_engine(row)
     weights = text(row, "weights")
     run = Run(
         model=str(row.get("model") or ""), device=str(row.get("device") or ""), engine=engine, notes=notes,
         weights=NARROW.get(weights or "", weights), kv=text(row, "kv_dtype"), batch=in_flight(row), isl=isl, osl=osl,
+        cut=cuts_prompts(engine.partition("@")[0], text(row, "flags") or ""),
     )  # fmt: skip
     if text(row, "disaggregated") == "yes":
         return replace(_pool_of(run, row, "prefill"), decode=_pool_of(run, row, "decode"))
@@ -211,17 +214,23 @@ def load_of(row: JsonMapping) -> LoadOptions:
     return load | LoadOptions(rate=rate, arrival="poisson" if "Poisson" in arrival else "constant")
 
 
-FLAG = re.compile(r"--(max-num-seqs|max-num-batched-tokens|max-model-len|block-size)[= ]([0-9]{1,9})(?![0-9.])")
-SHARE = re.compile(r"--gpu-memory-utilization[= ](0?[.][0-9]{1,6})(?![0-9.])")
-
-
 def settings_of(row: JsonMapping) -> Settings:
     """What the engine's flags say of its limits."""
-    flags = text(row, "flags") or ""
-    found = {name: int(value) for name, value in FLAG.findall(flags) if int(value)}
-    share = SHARE.search(flags)
-    return Settings(
-        max_num_seqs=found.get("max-num-seqs"), max_num_batched_tokens=found.get("max-num-batched-tokens"),
-        max_model_len=found.get("max-model-len"), block_size=found.get("block-size"),
-        gpu_memory_utilization=float(share[1]) if share else None, enforce_eager="--enforce-eager" in flags,
-    )  # fmt: skip
+    return settings_of_flags(_engine_name(row), text(row, "flags") or "")
+
+
+def _engine_name(row: JsonMapping) -> str:
+    """The engine of a row, without its version."""
+    return run_engine(row)[0].partition("@")[0]
+
+
+def run_engine(row: JsonMapping) -> tuple[str, tuple[str, ...]]:
+    """The engine of a row and its version: the one whose flags it was started with; without a version, what was out on
+    the day of the run.
+    """
+    named, version, day = str(row.get("engine") or ""), row.get("engine_version"), text(row, "date") or ""
+    meant = engine_by_flags(named, text(row, "flags") or "")
+    if meant == named:
+        return engine_of(named, version, day)
+    engine, notes = engine_of(meant, None, day)
+    return engine, (*notes, f"{quote(named)} with flags of {meant}: predicted as {engine}") if named else notes

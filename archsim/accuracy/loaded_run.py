@@ -217,7 +217,7 @@ def _request(run: Run, settings: Settings, store: Store) -> ServerRequest:
     asked = ServerRequest(
         devices=run.tp * run.pp * run.dp, tp=run.tp, pp=run.pp, ep=run.ep, dp=run.dp,
         weights=weights_of(run.model, run.weights), kv_cache_dtype=run.kv, engine=run.engine, settings=settings,
-        store=store,
+        chunked_prefill=run.cut, store=store,
     )  # fmt: skip
     if run.decode is None:
         return asked

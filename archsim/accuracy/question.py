@@ -9,7 +9,7 @@ from functools import lru_cache
 from archsim.base.diagnostics import quote
 from archsim.base.errors import ArchsimError, UnknownName, UsageError
 from archsim.base.json_types import JsonMapping
-from archsim.engines.names import DEFAULT_ENGINE, choose_engine, engine_and_version
+from archsim.engines.names import DEFAULT_ENGINE, choose_engine, engine_and_version, version_of_day
 from archsim.importers.opening import open_model
 from archsim.spec.format import load_format, stored_format
 from archsim.spec.hardware import Hardware
@@ -27,6 +27,9 @@ VERSION = re.compile(r"[~v]?[0-9]+(\.[0-9x]+)+\S*")
 """A version as engines number them; a date or a year is none."""
 
 
+DAY = re.compile(r"20[0-9]{2}-[01][0-9]-[0-3][0-9]")
+"""A day as tables write it, with or without a time behind it."""
+
 STATIC = re.compile(r"\bstatic batch", re.IGNORECASE)
 """What sources write behind an engine's name where in-flight batching was off."""
 
@@ -35,8 +38,8 @@ STATIC = re.compile(r"\bstatic batch", re.IGNORECASE)
 class Run:
     """What was run. model, device: as spelt. weights, kv: formats, None for the model's own. isl, osl, batch: None
     where not stated. definition: what was divided by what. memory_share, longest, total_gib: as the engine was told.
-    static: batches start and end together, with in-flight batching off. workers: how many there are of it. decode: what
-    makes the answers, where this run computes prompts alone.
+    static: batches start and end together, with in-flight batching off. cut: `--chunked-prefill` as it was started.
+    workers: how many there are of it. decode: what makes the answers, where this run computes prompts alone.
     """
 
     model: str
@@ -58,6 +61,7 @@ class Run:
     longest: int | None = None
     total_gib: float | None = None
     static: bool = False
+    cut: str | None = None
     workers: int = 1
     decode: Run | None = None
     notes: tuple[str, ...] = ()
@@ -143,20 +147,25 @@ def degrees_of(row: JsonMapping, engine: str) -> tuple[int, int, int]:
     return tp, pp, dp
 
 
-def engine_of(name: object, version: object) -> tuple[str, tuple[str, ...]]:
-    """An engine and its version as `--engine` takes them; one that nobody knows is none in particular."""
+def engine_of(name: object, version: object, day: str = "") -> tuple[str, tuple[str, ...]]:
+    """An engine and its version as `--engine` takes them; one that nobody knows is none in particular. day: of the run;
+    without a version, the newest that was out then is meant.
+    """
     spelt = str(name or DEFAULT_ENGINE).strip()
     try:
         known = engine_and_version(spelt)[0]
     except UnknownName:
         layer, _, own = spelt.rpartition("-")
         if layer:  # `dynamo-sglang`: the version may be that of either
-            found, _ = engine_of(own, None)
+            found, _ = engine_of(own, None, day)
             if found != DEFAULT_ENGINE:
-                return found, (f"{quote(spelt)}: predicted as {found}, of no version in particular",)
+                which = found if "@" in found else f"{found}, of no version in particular"
+                return found, (f"{quote(spelt)}: predicted as {which}",)
         return DEFAULT_ENGINE, (f"no engine named {quote(spelt)}: predicted as no engine in particular",)
     stated = str(version or "").strip()
-    return (f"{known}@{stated.lstrip('~v')}" if VERSION.fullmatch(stated) else known), ()
+    if not VERSION.fullmatch(stated):
+        stated = version_of_day(known, day[:10]) if DAY.match(day) else ""
+    return (f"{known}@{stated.lstrip('~v')}" if stated else known), ()
 
 
 def reason_of(error: Exception) -> str:

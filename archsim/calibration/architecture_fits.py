@@ -6,6 +6,7 @@ launches for each version of the engine. Errors are of devices that a fit has no
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -16,6 +17,7 @@ from archsim.accuracy.loaded import run_of_load
 from archsim.accuracy.question import device_of, model_of, real, weights_of
 from archsim.base.errors import ArchsimError
 from archsim.base.json_types import JsonMapping, JsonObject
+from archsim.base.version import version_of
 from archsim.calibration.engine_fits import Free, Sample, fit_numbers, predict_unseen, put_all, stated
 from archsim.calibration.fitting import errors, quantiles
 from archsim.engines.names import engine_and_version
@@ -31,6 +33,12 @@ SHARE = (0.5, 0.7)
 
 FEWEST = 4
 """Rows below which an engine and an architecture have no fit."""
+
+OWN_GAP = 12
+"""Rows of a version below which it has the gap of the one before it."""
+
+ALIKE = 1.6
+"""Gaps of neighbouring versions that differ by less are one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,22 +82,22 @@ def _tpot(
 
 def loaded_runs(rows: Sequence[Mapping[str, str]]) -> Iterator[LoadedRun]:
     """The rows of a table of loaded runs that say what ran: those that `validate` answers, on tensor parallelism alone,
-    with a version and a mean TPOT.
+    with a version or the day of the run, and a TPOT (the median of requests where no mean is stated).
     """
     for row in rows:
-        tpot = real(row, "tpot_mean_ms")
+        tpot = real(row, "tpot_mean_ms") or real(row, "tpot_p50_ms")
         try:
             run = run_of_load(row)
-            engine, _ = engine_and_version(row["engine"])
+            engine, version = engine_and_version(run.engine)
             device_of(run.device)
             model_of(run.model)
         except ArchsimError:
             continue
-        if not (tpot and run.batch and run.isl and run.osl and row.get("engine_version")):
+        if not (tpot and run.batch and run.isl and run.osl and version) or run.decode is not None:
             continue
         if (run.pp, run.dp, run.ep) == (1, 1, 1):
             yield LoadedRun(
-                model=run.model, device=run.device, engine=engine, version=row["engine_version"], weights=run.weights,
+                model=run.model, device=run.device, engine=engine, version=version, weights=run.weights,
                 tp=run.tp, isl=run.isl, osl=run.osl, concurrency=run.batch, tpot_s=tpot / 1e3,
             )  # fmt: skip
 
@@ -137,13 +145,30 @@ def open_numbers(engine: str, family: str, versions: Sequence[str]) -> list[Free
     return [*gaps, Free(SHARE[0], 0.05, 1.0, share, SHARE[1])]
 
 
+def versions_of(runs: Sequence[LoadedRun]) -> list[str]:
+    """Versions with a gap of their own: those with many runs, else that with most."""
+    count = Counter(run.version for run in runs)
+    return sorted(version for version, n in count.items() if n >= min(OWN_GAP, max(count.values())))
+
+
+def generations(gaps: Mapping[str, float]) -> list[str]:
+    """The versions with which the gap changes."""
+    kept: list[str] = []
+    for version in sorted(gaps, key=lambda text: version_of(text) or ()):
+        if not kept or not 1 / ALIKE < gaps[version] / gaps[kept[-1]] < ALIKE:
+            kept.append(version)
+    return kept
+
+
 def fit_architecture(engine: str, family: str, runs: Sequence[LoadedRun], known: Store) -> JsonObject:
     """The profile of an engine on an architecture, with the interval and the errors of unseen devices; of one device
     alone the errors of the fit itself, and an interval wider than they are.
     """
-    versions = sorted({run.version for run in runs})
-    free, sample = open_numbers(engine, family, versions), sample_of(runs)
+    sample = sample_of(runs)
     bare = put_profile(known, engine, family, {"launch_gap_us": {}, "interval": [0.0, 0.0]})
+    free = open_numbers(engine, family, versions_of(runs))
+    gaps = profile(put_all(free, fit_numbers(free, sample, bare), bare), engine, family)["launch_gap_us"]
+    free = open_numbers(engine, family, generations(gaps))
     fitted = put_all(free, fit_numbers(free, sample, bare), bare)
     several = len(set(sample.keys)) > 1
     held = predict_unseen(free, sample, bare) if several else sample.predict(fitted, sample.rows)

@@ -68,6 +68,14 @@ def _versions_beyond(known: str, asked: str) -> str:
     return f"{count} {what} version{'s' if count > 1 else ''}"
 
 
+def version_of_day(name: str, day: str) -> str:
+    """The newest version of an engine that was out on a day (`2026-05-16`); empty where its document knows none."""
+    from archsim.spec.engine import load_engine
+
+    out = [version for version, released in load_engine(name).released.items() if released <= day]
+    return max(out, key=lambda version: version_of(version) or (), default="")
+
+
 def engine_and_version(text: str) -> tuple[str, str]:
     """An engine's name, and the version named with it (empty: none), as in `vLLM 0.9`, `vllm==1.0` or `vllm@v0.6`.
 

@@ -385,8 +385,8 @@ class Engine(EngineSection):
     """Everything that is known of one engine at one version.
 
     version: the newest that the document knows; empty where nothing depends on it. aliases: other spellings. flags: how
-    the engine's own command line calls a setting. before: changes for versions below a version, applied from the
-    newest to the oldest.
+    the engine's own command line calls a setting. released: versions and the days on which they came out. before:
+    changes for versions below a version, applied from the newest to the oldest.
     """
 
     schema_: Literal["archsim.engine/2"] = Field(alias="schema")
@@ -400,6 +400,9 @@ class Engine(EngineSection):
     scheduler: Scheduler
     parallelism: Parallelism = Parallelism.model_construct()
     formats: Formats = Formats.model_construct()
+    released: dict[str, Annotated[str, Field(pattern=r"^20[0-9]{2}-[01][0-9]-[0-3][0-9]$")]] = Field(
+        default_factory=dict
+    )
     before: dict[str, JsonObject] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
     sources: dict[str, EngineSource] = Field(default_factory=dict)

@@ -58,6 +58,11 @@ SUFFIXES: dict[str, str | None] = {
 """Suffix of a checkpoint name to the weight format that it implies, None where it implies none. A bare `-4bit` is the
 convention of mlx-community. Versions (`-v0.1`) are not here: they name other checkpoints."""
 
+PUBLISHED = {("qwen", "fp8"): "fp8_block", ("zai-org", "fp8"): "fp8_channel"}
+"""Publisher and suffix to the format of the publisher's own files, where it is not what the suffix means in general: as
+`quantization_config` in their config.json says (Qwen: `weight_block_size` [128, 128]; GLM: a scale for each output
+channel)."""
+
 WITHIN = ("instruct", "chat", "it", "thinking", "vl")
 """Words that do not change the language model's shape, wherever they stand: `Qwen2.5-VL-72B`, `Instruct-v0.3`."""
 
@@ -98,11 +103,13 @@ def without_suffixes(name: str) -> Iterator[tuple[str, str | None]]:
     """`name` with one more known suffix removed each time, and the weight format that those imply; then the same
     without a date, and without words that change nothing wherever they stand."""
     hint: str | None = None
-    rest = re.sub(r"[_ :]", "-", name.rsplit("/", 1)[-1].lower())
+    publisher, _, own = name.lower().rpartition("/")
+    rest = re.sub(r"[_ :]", "-", own)
     ends = [(rest, hint)]
     while (found := _last(rest)) is not None:
-        rest, implied = found
-        hint = hint or implied
+        shorter, implied = found
+        hint = hint or PUBLISHED.get((publisher, rest[len(shorter) + 1 :]), implied)
+        rest = shorter
         ends.append((rest, hint))
     yield from ends if ":" in name else ends[1:]
     for rest, hint in ends:

@@ -12,7 +12,8 @@ import pytest
 from accuracy import tables as t
 
 import archsim
-from archsim.accuracy.loaded import load_of, run_of_load, settings_of
+from archsim.accuracy.launch_flags import cuts_prompts, settings_of_flags
+from archsim.accuracy.loaded import load_of, run_engine, run_of_load, settings_of
 from archsim.accuracy.loaded_run import FirstUse, LoadedServers, printed_figures
 from archsim.accuracy.placement import placed_run
 from archsim.engines.overhead import FrontWork
@@ -181,3 +182,25 @@ def test_what_has_no_answer_is_refused(changes: dict[str, Any], reason: str, tmp
     told = answer(tmp_path, changes)
     assert not told["rows"] and len(told["refused"]) == len(METRICS)
     assert all(reason in row["reason"] for row in told["refused"])
+
+
+def test_an_engine_is_the_one_whose_flags_it_was_started_with() -> None:
+    """A row that says one engine and has the flags of another alone is of the other, as of the day of the run."""
+    row = {"engine": "sglang", "engine_version": "0.5.9", "date": "2026-03-15"}
+    assert run_engine(row | {"flags": "--reasoning-parser=x --max-model-len=32768"})[0] == "vllm@0.17.0"
+    assert run_engine(row | {"flags": "--context-length=32768"})[0] == "sglang@0.5.9"
+    assert run_engine(row | {"flags": "--port 8000"})[0] == "sglang@0.5.9"
+
+
+def test_a_run_without_a_version_is_of_the_newest_of_its_day() -> None:
+    """Also behind another program's name; a day that is none says nothing."""
+    assert run_engine({"engine": "sglang", "date": "2025-12-14"})[0] == "sglang@0.5.6"
+    assert run_engine({"engine": "mori-sglang", "date": "2026-03-01T10:00"})[0] == "sglang@0.5.9"
+    assert run_engine({"engine": "sglang", "date": "last week"})[0] == "sglang"
+    assert run_engine({"engine": "sglang", "engine_version": "0.5.12", "date": "2025-12-14"})[0] == "sglang@0.5.12"
+
+
+def test_prompts_are_cut_where_the_command_says_so() -> None:
+    assert cuts_prompts("trtllm", "trtllm-serve M --max_seq_len=40960 --enable_chunked_prefill") == "on"
+    assert settings_of_flags("trtllm", "trtllm-serve M --max_seq_len=40960").max_model_len == 40960
+    assert cuts_prompts("trtllm", "trtllm-serve M") is None

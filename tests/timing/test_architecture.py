@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 import yaml
 
-from archsim.calibration.architecture_fits import LoadedRun, fit_architecture, loaded_runs, profile, put_profile
+from archsim.calibration.architecture_fits import (
+    LoadedRun,
+    fit_architecture,
+    generations,
+    loaded_runs,
+    profile,
+    put_profile,
+)
 from archsim.counts.formats import choose_formats
 from archsim.graph.step import Step
 from archsim.spec.load import load_hardware, load_model
@@ -79,6 +86,11 @@ def test_other_engines_borrow_the_gaps_alone() -> None:
 def test_the_newest_version_not_above_stands(version: str, gap: float) -> None:
     """Versions count as numbers."""
     assert gap_of({"0.5.12": 3.0, "0.5.9": 2.0}, version) == gap
+
+
+def test_versions_with_nearly_the_same_gap_share_it() -> None:
+    """The oldest of them stands; versions are in the order of their numbers."""
+    assert generations({"0.5.9": 11.0, "0.5.12": 4.0, "0.5.10": 9.0, "0.5.6": 6.0}) == ["0.5.6", "0.5.9", "0.5.12"]
 
 
 def test_gaps_are_a_part_of_the_step() -> None:
