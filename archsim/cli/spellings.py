@@ -27,6 +27,42 @@ EXAMPLES = {"hw": "h100", "out": "FILE.html"}
 """Values that show how an option is written that is missing."""
 
 
+MEANT: Mapping[str, tuple[str, ...]] = {
+    "context": ("--context", "--context-len", "--input-len"),
+    "ctx": ("--context", "--context-len", "--input-len"),
+    "ctx-size": ("--context", "--context-len", "--input-len"),
+    "max-model-len": ("--context", "--context-len", "--input-len"),
+    "context-length": ("--context", "--context-len", "--input-len"),
+    "context-len": ("--context", "--input-len"),
+    "seq-len": ("--context", "--input-len"),
+    "prompt": ("--input-len", "--context"),
+    "max-tokens": ("--output-len",),
+    "max-num-seqs": ("--max-num-seqs", "--concurrency", "--batch"),
+    "batch-size": ("--batch", "--concurrency"),
+    "users": ("--concurrency", "--batch"),
+    "qps": ("--rate", "--concurrency"),
+    "rps": ("--rate", "--concurrency"),
+    "rate": ("--concurrency",),
+    "gpus": ("--devices",),
+    "num-gpus": ("--devices",),
+    "n-gpus": ("--devices",),
+    "dtype": ("--weights",),
+    "precision": ("--weights",),
+    "quant": ("--weights",),
+    "kv-cache": ("--kv-cache-dtype",),
+    "kv-dtype": ("--kv-cache-dtype",),
+    "backend": ("--engine",),
+    "framework": ("--engine",),
+    "cost": ("--price",),
+}
+"""What other tools call an option, and ours for it, the nearest first."""
+
+
+def option_meant(name: str, options: Sequence[str]) -> str | None:
+    """What a command has for an option that other tools have, of all its `options`; None if it has nothing."""
+    return next((ours for ours in MEANT.get(name.lstrip("-"), ()) if ours in options), None)
+
+
 class Command(TyperCommand):
     """A command that takes natural spellings, and points to the command that does what another was asked."""
 

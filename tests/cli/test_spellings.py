@@ -112,6 +112,23 @@ def test_what_is_not_modelled_says_what_is_nearest(line: str, topic: str, archsi
     assert "The nearest" in said or "`archsim simulate" in said
 
 
+@pytest.mark.parametrize(
+    ("line", "ours"),
+    [
+        ("estimate llama2-7b --hw h100 --context 4096", "--input-len"),
+        ("fit llama2-7b --hw h100 --seq-len 4096", "--context"),
+        ("estimate llama2-7b --hw h100 --dtype fp8", "--weights"),
+        ("estimate llama2-7b --hw h100 --users 8", "--concurrency"),
+        ("simulate llama2-7b --hw h100 --qps 8", "--rate"),
+    ],
+)
+def test_options_of_other_tools_name_ours(line: str, ours: str, archsim: Any) -> None:
+    """An option that another tool has under another name is pointed to."""
+    result = archsim(*line.split())
+    assert result.code == 2 and f"`{ours}` is what this command has for it" in result.err
+    assert "Possible options" not in result.err
+
+
 def test_absent_topics_are_not_terms() -> None:
     """Nothing is both explained and absent, and every other word for a topic leads to one."""
     assert not set(ABSENT) & set(TERMS)

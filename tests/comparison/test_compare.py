@@ -112,7 +112,7 @@ def test_nothing_to_compare() -> None:
         (Ratio(0.5, 0.4, 0.6, 1.0), "faster, > 99 % sure"),
         (Ratio(1.2, 1.05, 1.4, 0.05), "slower, 95 % sure"),
         (Ratio(1.1, 0.9, 1.3, 0.2), "probably slower, 80 % sure"),
-        (Ratio(1.01, 0.8, 1.3, 0.47), "too close to call (53 % slower)"),
+        (Ratio(1.01, 0.8, 1.3, 0.47), "too close to call (53 % likely slower)"),
     ],
 )
 def test_verdicts(found: Ratio, words: str) -> None:

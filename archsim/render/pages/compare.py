@@ -214,7 +214,7 @@ def verdict(found: Ratio) -> str:
         return f"{word}, > 99 % sure"
     share = f"{100 * sure:.0f} %"
     if sure < LIKELY:
-        return f"too close to call ({share} {word})"
+        return f"too close to call ({share} likely {word})"
     return f"{word}, {share} sure" if sure >= SURE else f"probably {word}, {share} sure"
 
 
