@@ -120,7 +120,8 @@ def judge(given: Input, code: int, out: str, err: str, before: dict[Path, bytes]
         return "a traceback or a library's warning"
     if lost := [path.name for path, data in before.items() if after.get(path) != data]:
         return f"a file changed: {', '.join(lost)}"
-    more = [path.name for path in after if path not in before]
+    asked = {Path(word).name for word in given.words if "\0" not in word} if code in (0, 1) else set()
+    more = [path.name for path in after if path not in before and path.name not in asked]
     if more and not (given.words[0] in ("report", "measure") and code in (0, 1)):
         return f"a file left behind: {', '.join(more)}"
     message = err[err.rindex("error") :] if code in (2, 3) and "error" in err else ""

@@ -329,6 +329,37 @@ def of_options(rng: Random) -> Input:
     return Input(tuple(words), {}, "options")
 
 
+SURFACE = ROOT / "tests" / "cli" / "surface.json"
+BEGUN = {
+    "estimate": "estimate M --hw h100", "fit": "fit M --hw t4", "count": "count M",
+    "simulate": "simulate M --hw h100 --rate 2 --requests 40", "sweep": "sweep M --hw t4",
+    "compare": "compare M gpt2-small --hw t4", "diff": "diff M gpt2-small", "evolve": "evolve M gpt2-small --hw t4",
+    "trace": "trace M --hw t4", "train": "train M --hw a100 --devices 8", "advise": "advise M --hw t4",
+    "design": "design --hw t4 --memory 2GB --context 1k --params 100M", "scaling": "scaling --compute 1e22",
+    "show": "show M", "explain": "explain M decode --hw t4", "claims": "claims --id C002", "list": "list models",
+    "import": "import M", "survey": "survey",
+}  # fmt: skip
+"""How a command line of each command may begin."""
+MORE_ARGUMENTS = (
+    "cheapest", "table", "runpod:spot", "2.5", "ttft=0.5,tpot=0.03", "ttft=", "p99:ttft=1", "gamma:2", "burst:1x2",
+    "uniform:1-100", "normal:100,20", "measured", "3,1", "ngram:4", "mtp:1", "draft:gpt2-small", "0.7", "rate",
+    "concurrency", "full", "selective", "lora", "qlora", "adamw", "adam8bit", "megatron", "1:1", "2x4", "400W", "DE",
+    "time", "tpot", "memory", "light", "cdn", "inline", "spec.yaml", "r.html", "rows.csv", "1e12", "20T", "1024x1024x2",
+)  # fmt: skip
+
+
+def of_surface(rng: Random) -> Input:
+    """A command with some of its own options, whose values may mean nothing."""
+    surface = json.loads(SURFACE.read_text("utf-8"))
+    command = rng.choice(sorted(BEGUN))
+    words = [word.replace("M", rng.choice(MODELS)) if word == "M" else word for word in BEGUN[command].split(" ")]
+    passed_over = {"--hub", "--ray", "--jobs"}  # the network, and processes of their own
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        option = rng.choice([name for name in surface[command] if name not in passed_over])
+        words += [option, rng.choice(ARGUMENTS + MORE_ARGUMENTS)] if rng.random() < 0.8 else [option]
+    return Input(tuple(words), {}, "surface")
+
+
 def with_model(rng: Random, name: str) -> tuple[str, ...]:
     """A command about the model in a file."""
     words = rng.choice((
@@ -341,8 +372,8 @@ def with_model(rng: Random, name: str) -> tuple[str, ...]:
 
 
 KINDS: tuple[tuple[Callable[[Random], Input], int], ...] = (
-    (of_model, 30), (of_device, 10), (of_config, 15), (of_gguf, 7), (of_safetensors, 6), (of_table, 12), (of_engine, 5),
-    (of_format, 5), (of_options, 10),
+    (of_model, 20), (of_device, 10), (of_config, 15), (of_gguf, 7), (of_safetensors, 6), (of_table, 12), (of_engine, 5),
+    (of_format, 5), (of_options, 10), (of_surface, 10),
 )  # fmt: skip
 """Kind of input -> its share in a hundred."""
 

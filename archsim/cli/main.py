@@ -136,21 +136,20 @@ def _usage(error: Exception) -> CommandLineError | None:
     for theirs, ours in WORDS.items():
         text = text.replace(theirs, ours)
     text = shorten(inert(text), 1000).rstrip(".")
-    meant = _option_meant(text, context)
+    options = [name for param in context.command.params for name in param.opts] if context is not None else []
+    meant = _option_meant(text, options)
     if meant is not None:
         text = f"{text.partition(' (')[0]}: `{meant}` is what this command has for it"
     hints = (*_absent_hints(text), f"`{command} --help` lists what there is")
     return CommandLineError(text[:1].lower() + text[1:], hints=hints)
 
 
-def _option_meant(text: str, context: Any) -> str | None:
+def _option_meant(text: str, options: Sequence[str]) -> str | None:
     """Ours for an option of other tools that a command does not have."""
     from archsim.cli.spellings import option_meant
 
     found = re.match(r"no such option: (--[\w-]+)", text, flags=re.IGNORECASE)
-    if found is None or context is None:
-        return None
-    return option_meant(found[1], [name for param in context.command.params for name in param.opts])
+    return option_meant(found[1], options) if found else None
 
 
 def _absent_hints(text: str) -> tuple[str, ...]:
