@@ -13,6 +13,7 @@ from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.base.options import CompareArguments, CostArguments
 from archsim.base.ranges import parse_range
 from archsim.comparison.uncertainty import Ratio, Timing, add_times, ratio, timing
+from archsim.cost.served_cost import ServedCost
 from archsim.counts.workload import Workload
 from archsim.predict.estimate import Estimate, estimate
 from archsim.predict.model_parts import seconds_by_part
@@ -93,6 +94,27 @@ def _dollars(e: Estimate) -> dict[str, float | None]:
     return {} if e.cost is None else {name: getattr(e.cost.cost, name) for name in DOLLARS}
 
 
+def cost_ratio(a: Estimate, b: Estimate) -> Ratio | None:
+    """The whole bill of A's load per token over that of B, prices being exact; None where one has no price. Under a
+    stated concurrency the errors are those of single requests.
+    """
+    if a.cost is None or b.cost is None:
+        return None
+    bills = [_bill(e.cost.cost) for e in (a, b) if e.cost is not None]
+    times = [found for e in (a, b) if (found := _timing(e, "end to end")) is not None]
+    if len(times) < 2 or not all(bills):
+        return None
+    seconds = [float(sum(part.time.expected for part in one.shares)) for one in times]
+    factor = bills[0] / bills[1] * seconds[1] / seconds[0]
+    return ratio(times[0], times[1], a.hardware.id == b.hardware.id, factor=factor)
+
+
+def _bill(cost: ServedCost) -> float:
+    """Dollars per million tokens of answers, of what writes none of prompts."""
+    all_in = cost.usd_per_m_output_all_in
+    return float(cost.usd_per_m_input if all_in is None else all_in)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison(Tabular):
     """All candidates; the first one at each workload is the baseline of the others."""
@@ -130,6 +152,11 @@ class Comparison(Tabular):
         times = {name: (_timing(candidate.answer, name), _timing(base.answer, name)) for name in PHASES}
         return {name: ratio(this, first, same) if this and first else None for name, (this, first) in times.items()}
 
+    def cost_ratio(self, candidate: Candidate) -> Ratio | None:
+        """The bill per token over that of the first, where a price is asked for."""
+        base = self.base(candidate).answer
+        return None if candidate.answer is None or base is None else cost_ratio(candidate.answer, base)
+
     def parts(self, candidate: Candidate, phase: str) -> list[Part]:
         """Where the time of a phase differs from that of the first, the largest difference first."""
         base = self.base(candidate).answer
@@ -145,6 +172,7 @@ class Comparison(Tabular):
 
     def _candidate(self, c: Candidate) -> JsonObject:
         ranked = {name: r.to_dict() if r else None for name, r in self.ranking(c).items()}
+        dollars = self.cost_ratio(c)
         differ = {
             phase: [{**part._asdict(), "delta_s": part.delta_s} for part in self.parts(c, phase)]
             for phase in ("prefill", "decode")
@@ -154,7 +182,7 @@ class Comparison(Tabular):
             "workload": asdict(c.workload),
             "against": self.base(c).label, "fits": c.fits, "reason": c.reason or None,
             "figures": c.figures, "ratios": self.ratios(c),
-            "time_ratio": ranked, "difference": differ,
+            "time_ratio": ranked, **({"cost_ratio": dollars.to_dict()} if dollars else {}), "difference": differ,
             "estimate": c.answer.to_dict() if c.answer else None,
         }  # fmt: skip
 

@@ -87,11 +87,12 @@ def add_times(a: Timing, b: Timing) -> Timing:
     return Timing((*a.shares, *b.shares), sizes)
 
 
-def ratio(a: Timing, b: Timing, same_device: bool, common: float = COMMON) -> Ratio:
+def ratio(a: Timing, b: Timing, same_device: bool, common: float = COMMON, factor: float = 1.0) -> Ratio:
     """The time of A over that of B; both must take some time. common: share of the variance of errors of different
-    kernels of a class that both have in common on the same device.
+    kernels of a class that both have in common on the same device. factor: exact, of what a second of A costs over one
+    of B: the ratio is then one of costs, `faster` the probability that A is the cheaper one.
     """
-    middle = log(_total(a.shares) / _total(b.shares))
+    middle = log(factor * _total(a.shares) / _total(b.shares))
     parts = sqrt(common) if same_device else 0.0
     one, two = (errors(x.shares) for x in (a, b))
     alike = (shared(a, b), shared(b, a)) if same_device else (0.0, 0.0)

@@ -60,28 +60,55 @@ def model_from(document: JsonObject, name: str = "document", changes: Iterable[s
     return _validate(loader.parse_text(yaml.safe_dump(document, sort_keys=False), name), changes)
 
 
-def model_from_bytes(data: bytes, name: str, catalog_name: Callable[[str], str]) -> Model:
+def model_from_bytes(data: bytes, name: str, catalog_name: Callable[[str], str], changes: Iterable[str] = ()) -> Model:
     """The model of a spec that came from outside, as bytes; `name` stands for its file in messages.
 
     No file is opened but those of the catalog: what the spec extends goes through `catalog_name`, which raises for a
     name that it does not know. Raises SpecError, UnknownName.
     """
+    return _validate(_from_bytes(data, name, catalog_name), changes)
+
+
+def document_from_bytes(
+    data: bytes, name: str, catalog_name: Callable[[str], str], changes: Iterable[str] = ()
+) -> loader.Node:
+    """`whole_document` of such a spec. Raises as `model_from_bytes`."""
+    return _completed(_from_bytes(data, name, catalog_name), changes)
+
+
+def _from_bytes(data: bytes, name: str, catalog_name: Callable[[str], str]) -> loader.Node:
     document = loader.parse_spec(data, name)
     _check_kind(document, name)
     if isinstance(parent := document.get("extends"), str):
         reader = Reader()
         document = _merge_onto(_extend(reader.resolve("models", catalog_name(parent)), reader, 1), document)
-    return _validate(document, ())
+    return document
 
 
-def _validate(document: loader.Node, changes: Iterable[str]) -> Model:
-    from archsim.spec.model import Model, merge_layers
+def whole_document(name: str, changes: Iterable[str] = ()) -> loader.Node:
+    """The document of a catalog name, alias or path by itself: what it extends and what its layers share merged in.
+    Raises as `load_model`.
+    """
+    return _completed(_extend(resolve("models", str(name)).path, Reader()), changes)
+
+
+def _completed(document: loader.Node, changes: Iterable[str]) -> loader.Node:
+    """The document with what its layers share merged into them, and changed."""
+    from archsim.spec.model import merge_layers
 
     merge_layers(document, loader.merge)
     if changes := tuple(changes):
         from archsim.spec.override import apply
 
         apply(document, changes)
+    document.pop("extends", None)
+    return document
+
+
+def _validate(document: loader.Node, changes: Iterable[str]) -> Model:
+    from archsim.spec.model import Model
+
+    _completed(document, changes)
     model = loader.validate(document, Model, document="model")
     _check_formats(document)
     return model

@@ -18,7 +18,7 @@ from archsim.spec.load import load_hardware, load_model
 from archsim.spec.model import Model
 from archsim.timing.step_time import StepTime
 from archsim.ui.state import Candidate, Load, State
-from archsim.ui.uploads import Uploads
+from archsim.ui.uploads import Uploads, check_layers
 
 if TYPE_CHECKING:
     from archsim.base.options import EstimateOptions
@@ -86,6 +86,7 @@ class ServerOptions(TypedDict):
     weights: str | None
     kv_cache_dtype: str | None
     engine: str
+    tp: int | None
 
 
 class Answers:
@@ -109,10 +110,16 @@ class Answers:
         key = (candidate, tuple(sorted(options_of(candidate, load).items())))
         return self._answers.get(key, lambda: self._made(candidate, load))
 
-    def model(self, key: str) -> Model:
-        """A model of the catalog or an upload. Raises ArchsimError."""
+    def model(self, key: str, changes: tuple[str, ...] = ()) -> Model:
+        """A model of the catalog or an upload, with fields changed. Raises ArchsimError."""
         upload = self.uploads.get(key)
-        return upload.model if upload is not None else self._models.get(key, lambda: load_model(key))
+        if upload is not None and not changes:
+            return upload.model
+        made = self._models.get(
+            (key, changes), lambda: upload.changed(changes) if upload is not None else load_model(key, changes)
+        )
+        check_layers(made)
+        return made
 
     def device(self, name: str) -> Hardware:
         """A device of the catalog. Raises ArchsimError."""
@@ -130,7 +137,7 @@ class Answers:
     def _made(self, candidate: Candidate, load: Load) -> Answer:
         model: Model | None = None
         try:
-            model = self.model(candidate.model)
+            model = self.model(candidate.model, candidate.changes)
             made = api.estimate(model, self.device(candidate.hw), **options_of(candidate, load))
         except ArchsimError as error:
             return Answer(candidate=candidate, load=load, model=model, estimate=None, error=error)
@@ -145,10 +152,10 @@ def options_of(candidate: Candidate, load: Load) -> EstimateOptions:
     the requests see of each other is simulated (`load_panel`).
     """
     given: dict[str, object] = {
-        "devices": candidate.devices or "auto", "weights": candidate.weights or None,
-        "kv_cache_dtype": candidate.kv_cache_dtype or None, "engine": candidate.engine, "input_len": load.input_len,
-        "output_len": load.output_len, "batch": load.batch if load.mode == "batch" else 1,
+        **server_options(candidate), "input_len": load.input_len, "output_len": load.output_len,
+        "batch": load.batch if load.mode == "batch" else 1,
         "concurrency": load.concurrency if load.mode == "concurrency" else None,
+        "price": candidate.price if load.mode != "rate" and candidate.price else None,
     }  # fmt: skip
     return cast("EstimateOptions", {name: value for name, value in given.items() if value is not None})
 
@@ -161,7 +168,7 @@ def server_options(candidate: Candidate) -> ServerOptions:
     """The options of `archsim simulate` that say what serves."""
     return {
         "devices": candidate.devices or "auto", "weights": candidate.weights or None,
-        "kv_cache_dtype": candidate.kv_cache_dtype or None, "engine": candidate.engine,
+        "kv_cache_dtype": candidate.kv_cache_dtype or None, "engine": candidate.engine, "tp": candidate.tp,
     }  # fmt: skip
 
 
@@ -169,9 +176,11 @@ def command_of(candidate: Candidate, load: Load, file: str | None = None) -> str
     """The command line that answers the same. file: where the spec of an uploaded model is saved."""
     model = file or candidate.model
     if load.mode != "rate":
-        return command_line("estimate", model, **{"hw": candidate.hw, **options_of(candidate, load)})
+        asked = {"hw": candidate.hw, **options_of(candidate, load), "set": candidate.changes}
+        return command_line("estimate", model, **asked)
     lengths_of = {"input_len": load.input_len, "output_len": load.output_len}
-    asked = {"hw": candidate.hw, **server_options(candidate), "rate": load.rate, **RUN}
+    asked = {"hw": candidate.hw, **server_options(candidate), "price": candidate.price, "set": candidate.changes}
+    asked |= {"rate": load.rate, **RUN}
     return command_line("simulate", model, **asked) + "".join(
         f" --{name.replace('_', '-')} {value}" for name, value in lengths_of.items()
     )

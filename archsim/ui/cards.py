@@ -12,8 +12,10 @@ from archsim.base.notes import urgent
 from archsim.base.units import format_bytes, format_count, format_rate, format_seconds, format_span
 from archsim.comparison.uncertainty import ratio, timing
 from archsim.predict.estimate import Estimate
+from archsim.render.cheapest import bill, cheapest
 from archsim.render.page import plural
 from archsim.render.pages.compare import verdict
+from archsim.render.pages.cost import usd
 from archsim.render.pages.estimate import plan_text
 from archsim.timing.step_time import StepTime
 from archsim.ui.answers import Answer
@@ -44,6 +46,7 @@ def _card(number: int, answer: Answer, several: bool) -> Component:
     shown = answer.estimate
     where = plan_text(shown) if shown and shown.plan.devices > 1 else shown.hardware.name if shown else ""
     title = html.H3([*letter, html.Span(answer.name, className="model")])
+    where += f" · {', '.join(answer.candidate.changes)}" if answer.candidate.changes else ""
     return html.Article([title, html.P(where, className="where"), *body], className=f"card side-{number}")
 
 
@@ -57,7 +60,8 @@ def _error(error: ArchsimError | None) -> list[Component]:
 
 def _figures(e: Estimate) -> list[Component]:
     notes = [*urgent(e.assumptions), *(note.text for note in e.warnings)]
-    parts: list[Component] = [_fit(e), html.Dl([_figure(*row) for row in figures_of(e)], className="figures")]
+    rows = [*figures_of(e), *_dollars(e)]
+    parts: list[Component] = [_fit(e), html.Dl([_figure(*row) for row in rows], className="figures")]
     parts += [html.P(note, className="note") for note in notes[:3]]
     return [*parts, html.P(basis_of(e), className="basis")]
 
@@ -104,6 +108,17 @@ def figures_of(e: Estimate) -> Iterator[tuple[str, str, str]]:
                 yield "Tokens/s in all", format_rate(m["tokens_per_s"] or 0.0, ""), f"batch {e.workload.batch:,}"
 
 
+def _dollars(e: Estimate) -> Iterator[tuple[str, str, str]]:
+    """What tokens cost, where a price is stated: the whole bill, and the price behind it."""
+    value = bill(e, e.decode is not None)
+    if value is None or e.cost is None or e.cost.cost.price is None:
+        return
+    price = e.cost.cost.price
+    tokens = "output" if e.decode is not None else "prompt"
+    asked = f"${price.usd_per_device_hour:,.4g} an hour and device"
+    yield f"$ per million {tokens} tokens", usd(value), ", ".join(filter(None, (asked, price.provider, price.as_of)))
+
+
 def basis_of(e: Estimate) -> str:
     """What the figures rest on: parameters, formats, and how near the measurements are."""
     active = "" if e.params_active == e.params_total else f", {e.params_active / 1e9:.4g} B active"
@@ -139,10 +154,17 @@ def _sentence(answers: Sequence[Answer]) -> str:
     if not fits:
         return "None of the candidates fits." if len(answers) > 1 else _alone(made[0][1])
     if len(answers) == 1:
-        return _alone(fits[0][1])
+        return _with_cost(_alone(fits[0][1]), fits)
     if len(fits) == 1:
-        return f"Only {LETTERS[fits[0][0]]} fits."
-    return _ranking(fits)
+        return _with_cost(f"Only {LETTERS[fits[0][0]]} fits.", fits)
+    return _with_cost(_ranking(fits), fits)
+
+
+def _with_cost(text: str, fits: Sequence[tuple[int, Estimate]]) -> str:
+    """A sentence, and what is said of cost where a price is stated."""
+    decodes = all(e.decode is not None for _, e in fits)
+    ranked = [(LETTERS[i], e) for i, e in sorted(fits, key=lambda pair: _seconds(pair[1]))]
+    return " ".join(filter(None, (text, cheapest(ranked, decodes))))
 
 
 def _alone(e: Estimate) -> str:

@@ -14,6 +14,7 @@ from flask import Flask, Response, request
 from archsim import api
 from archsim.base.errors import ArchsimError, UnknownName, UsageError
 from archsim.spec.catalog import resolve
+from archsim.spec.load import whole_document
 from archsim.spec.loader import content
 from archsim.ui.answers import Answer, Answers, command_of
 from archsim.ui.cards import LETTERS
@@ -109,22 +110,33 @@ def estimate_json(answer: Answer, _answers: Answers) -> str:
 
 
 def model_yaml(answer: Answer, answers: Answers) -> str:
-    """The spec of a candidate's model: the catalog's file, or what was made of the upload."""
-    upload = answers.uploads.get(answer.candidate.model)
-    return upload.spec if upload else content(resolve("models", answer.candidate.model).path).decode("utf-8")
+    """The spec of a candidate's model: the catalog's file, or what was made of the upload; with its changes merged in.
+    Raises ArchsimError for changes that make no model.
+    """
+    key, changes = answer.candidate.model, answer.candidate.changes
+    upload = answers.uploads.get(key)
+    if not changes:
+        return upload.spec if upload else content(resolve("models", key).path).decode("utf-8")
+    from archsim.importers.hf.text import spec_text
+
+    answers.model(key, changes)
+    document = upload.document(changes) if upload else whole_document(key, changes)
+    return spec_text(document, f"{answer.name} with {', '.join(changes)}")
 
 
 def report_html(state: State, answers: Answers) -> str:
     """The report of every model on every device. Raises ArchsimError, as `archsim report`."""
     first, load = state.candidates[0], state.load
-    models = list(dict.fromkeys(c.model for c in state.candidates))
+    models = list(dict.fromkeys((c.model, c.changes) for c in state.candidates))
+    prices = {c.price for c in state.candidates if c.price}
     devices = list(dict.fromkeys(c.hw for c in state.candidates))
     counts = {c.devices for c in state.candidates}
     count = counts.pop() if len(counts) == 1 else None
     made = api.report(
-        [answers.model(m) for m in models], [answers.device(d) for d in devices], devices=count or "auto",
+        [answers.model(*m) for m in models], [answers.device(d) for d in devices], devices=count or "auto",
         weights=list(dict.fromkeys(c.weights for c in state.candidates if c.weights)) or None,
         kv_cache_dtype=first.kv_cache_dtype or None, engine=first.engine, input_len=load.input_len,
         output_len=load.output_len, batch=load.batch if load.mode == "batch" else 1,
+        price=prices.pop() if len(prices) == 1 else None,
     )  # fmt: skip
     return made.html

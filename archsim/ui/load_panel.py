@@ -11,6 +11,7 @@ from archsim import api
 from archsim.base.errors import ArchsimError
 from archsim.base.units import format_rate, format_seconds
 from archsim.predict.simulation import Simulation
+from archsim.render.pages.cost import usd
 from archsim.ui.answers import RUN, Answer, Answers, Kept, server_options
 from archsim.ui.cards import LETTERS
 from archsim.ui.parts import scrolled_table
@@ -21,6 +22,7 @@ LONGEST_PROMPT, LONGEST_ANSWER = 131_072, 8_192
 
 HEAD = ("", "time to first token", "90 of 100 within", "time per token", "90 of 100 within", "tokens/s", "running",
         "verdict")  # fmt: skip
+DOLLARS = "$ per million output tokens"
 
 
 class LoadRuns:
@@ -37,10 +39,11 @@ class LoadRuns:
     def _run(self, answer: Answer) -> Simulation | ArchsimError:
         candidate, load = answer.candidate, answer.load
         try:
-            model, device = self.answers.model(candidate.model), self.answers.device(candidate.hw)
+            model = self.answers.model(candidate.model, candidate.changes)
+            device = self.answers.device(candidate.hw)
             return api.simulate(
-                model, device, rate=load.rate, input_len=load.input_len, output_len=load.output_len, **RUN,
-                **server_options(candidate),
+                model, device, rate=load.rate, input_len=load.input_len, output_len=load.output_len,
+                price=candidate.price or None, **RUN, **server_options(candidate),
             )  # fmt: skip
         except ArchsimError as error:
             return error
@@ -56,17 +59,23 @@ def load_panel(state: State, runs: LoadRuns) -> Component | None:
         most = f"The page simulates up to {LONGEST_PROMPT:,} prompt tokens and {LONGEST_ANSWER:,} to generate"
         return html.Section([title, html.P(f"{most}; `archsim simulate` takes more.")], className="panel")
     about = f"{RUN['requests']} requests at random moments, followed one by one through the engine's scheduler."
-    rows = [_row(i, answer, runs.of(answer)) for i, answer in enumerate(runs.answers.of(state))]
+    head = (*HEAD, DOLLARS) if any(candidate.price for candidate in state.candidates) else HEAD
+    rows = [_row(i, answer, runs.of(answer), len(head)) for i, answer in enumerate(runs.answers.of(state))]
     return html.Section(
-        [title, html.P(about, className="hint"), scrolled_table("Under load", HEAD, rows)], className="panel"
+        [title, html.P(about, className="hint"), scrolled_table("Under load", head, rows)], className="panel"
     )
 
 
-def _row(number: int, answer: Answer, found: Simulation | ArchsimError) -> list[Component | str]:
+def _row(number: int, answer: Answer, found: Simulation | ArchsimError, columns: int) -> list[Component | str]:
     name = f"{LETTERS[number]}: {answer.label}"
     if isinstance(found, ArchsimError):
-        return [name, html.Td(found.message, colSpan=str(len(HEAD) - 1), className="words")]
-    return [name, *cells_of(found)]
+        return [name, html.Td(found.message, colSpan=str(columns - 1), className="words")]
+    return [name, *cells_of(found), *([_dollars(found)] if columns > len(HEAD) else [])]
+
+
+def _dollars(found: Simulation) -> str:
+    """The whole bill by output tokens, idle time included; a dash without a price."""
+    return usd(found.cost.cost.usd_per_m_output_all_in) if found.cost is not None else "–"
 
 
 def cells_of(found: Simulation) -> Sequence[str]:

@@ -6,13 +6,16 @@ in 2, the third's in 3. A key that is not there has its default; what a link say
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, TypeVar
 from urllib.parse import parse_qsl, urlencode
+from urllib.parse import quote as quote_url
 
 from archsim.base.data_class import dataclass
 from archsim.base.diagnostics import quote, shorten
 from archsim.base.errors import ArchsimError
+from archsim.ui.changes import BETWEEN, read_changes
 from archsim.ui.choices import Choices
 
 MOST = 4
@@ -32,7 +35,8 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """A model on devices. devices: None for the fewest that hold it. weights, kv_cache_dtype: empty for the
-    checkpoint's own and for the engine's default.
+    checkpoint's own and for the engine's default. tp: None for the degree that archsim picks. price: as `--price`,
+    empty for none. changes: of the model's spec, each as `--set` takes it.
     """
 
     model: str = "llama3.1-8b"
@@ -41,6 +45,9 @@ class Candidate:
     weights: str = ""
     kv_cache_dtype: str = ""
     engine: str = "vllm"
+    tp: int | None = None
+    price: str = ""
+    changes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +75,7 @@ class State:
         for i, candidate in enumerate(self.candidates):
             end = str(i + 1) if i else ""
             pairs += [(key + end, text) for key, text in _candidate_pairs(candidate)]
-        return urlencode([*pairs, *_load_pairs(self.load)], safe="@/:")
+        return urlencode([*pairs, *_load_pairs(self.load)], safe="@/:", quote_via=quote_url)
 
 
 Finding = str
@@ -94,6 +101,12 @@ def _candidate_pairs(candidate: Candidate) -> Iterator[tuple[str, str]]:
     if candidate.kv_cache_dtype:
         yield "kv-cache-dtype", candidate.kv_cache_dtype
     yield "engine", candidate.engine
+    if candidate.tp is not None:
+        yield "tp", str(candidate.tp)
+    if candidate.price:
+        yield "price", candidate.price
+    if candidate.changes:
+        yield "set", BETWEEN.join(candidate.changes)
 
 
 def _load_pairs(load: Load) -> Iterator[tuple[str, str]]:
@@ -135,6 +148,9 @@ class _Reader:
             weights=self.value(f"weights{end}", hint, self.optional(self.choices.format)),
             kv_cache_dtype=self.value(f"kv-cache-dtype{end}", "", self.optional(self.choices.format)),
             engine=self.value(f"engine{end}", usual.engine, self.choices.engine),
+            tp=self.value(f"tp{end}", None, _devices),
+            price=self.value(f"price{end}", "", read_price),
+            changes=self.value(f"set{end}", (), read_changes),
         )
 
     def model(self, text: str) -> tuple[str, str]:
@@ -174,9 +190,22 @@ class _Reader:
             reason, hints = error.message, error.hints
         except ValueError as error:
             reason, hints = str(error), ()
-        instead = "" if usual in (None, "") else f"{usual[0] if isinstance(usual, tuple) else usual} is shown instead"
+        instead = (
+            "" if usual in (None, "", ()) else f"{usual[0] if isinstance(usual, tuple) else usual} is shown instead"
+        )
         self.findings.append(shorten("; ".join(filter(None, (f"{key}: {reason}", *hints, instead))), 400))
         return usual
+
+
+_PRICE = re.compile(r"\$?[0-9]{1,6}(\.[0-9]{1,6})?|[a-z][a-z0-9 ._-]{0,39}(:[a-z][a-z-]{0,19})?")
+
+
+def read_price(text: str) -> str:
+    """Dollars per device and hour, or a name that the table of prices is asked for."""
+    lowered = text.strip().lower()
+    if lowered and _PRICE.fullmatch(lowered) is None:
+        raise ValueError(f"dollars per device and hour, a provider or `cheapest`, not {quote(text, 40)}")
+    return lowered.removeprefix("$")
 
 
 def _devices(text: str) -> int | None:

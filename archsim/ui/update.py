@@ -11,6 +11,7 @@ from dash.development.base_component import Component
 from archsim.base.json_types import JsonObject
 from archsim.ui.answers import Answer, Answers
 from archsim.ui.cards import cards, sentence
+from archsim.ui.changes import BETWEEN
 from archsim.ui.choices import Choices
 from archsim.ui.state import State, parse_state
 
@@ -37,7 +38,7 @@ def controls_of(state: State) -> JsonObject:
     return {
         "candidates": [
             {"model": c.model, "hw": c.hw, "devices": c.devices, "weights": c.weights, "kv": c.kv_cache_dtype,
-             "engine": c.engine.partition("@")[0]}
+             "engine": c.engine.partition("@")[0], "tp": c.tp, "price": c.price, "set": f"{BETWEEN} ".join(c.changes)}
             for c in state.candidates
         ],
         "mode": load.mode, "input-len": load.input_len, "output-len": load.output_len, "batch": load.batch,

@@ -41,6 +41,19 @@ class Upload:
     label: str
     model: Model
     spec: str
+    choices: Choices
+
+    def changed(self, changes: tuple[str, ...]) -> Model:
+        """The model with fields of its spec changed. Raises ArchsimError."""
+        model = load.model_from_bytes(self.spec.encode(), self.label, self._catalog_name, changes)
+        return _renamed(model, self.label)
+
+    def document(self, changes: tuple[str, ...]) -> JsonObject:
+        """The spec with fields changed. Raises ArchsimError."""
+        return load.document_from_bytes(self.spec.encode(), self.label, self._catalog_name, changes)
+
+    def _catalog_name(self, base: str) -> str:
+        return self.choices.model(base)[0]
 
 
 class Uploads(Mapping[str, Upload]):
@@ -90,10 +103,15 @@ def read_upload(data: bytes, name: str, choices: Choices) -> Upload:
     else:
         _check(parse_bytes(data, label), label, choices)
         model, spec = load.model_from_bytes(data, label, lambda base: choices.model(base)[0]), data.decode("utf-8-sig")
-    if model.n_layers > MOST_LAYERS:
-        raise SpecError(f"{quote(label)} has {model.n_layers:,} layers, more than {MOST_LAYERS:,}", code="E110")
+    check_layers(model)
     key = f"upload-{hashlib.sha256(data).hexdigest()[:16]}"
-    return Upload(key=key, label=label, model=_renamed(model, label), spec=spec)
+    return Upload(key=key, label=label, model=_renamed(model, label), spec=spec, choices=choices)
+
+
+def check_layers(model: Model) -> None:
+    """Raises SpecError for a model of so many layers that its answer would take long."""
+    if model.n_layers > MOST_LAYERS:
+        raise SpecError(f"{quote(model.name)} has {model.n_layers:,} layers, more than {MOST_LAYERS:,}", code="E110")
 
 
 def file_label(name: str) -> str:

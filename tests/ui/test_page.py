@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import random
+import shlex
 from pathlib import Path
 
 import pytest
 
 from archsim import api
+from archsim.base.errors import SpecError
 from archsim.ui.answers import Answers, command_of
 from archsim.ui.choices import choices
 from archsim.ui.state import Candidate, Load, State, parse_state
-from archsim.ui.uploads import Uploads
+from archsim.ui.uploads import Uploads, read_upload
 
 ROOT = Path(__file__).resolve().parents[2]
 KNOWN = choices(built_in=True)
@@ -34,11 +36,13 @@ def test_random_choices_equal_the_command(archsim) -> None:
         candidate = Candidate(
             model=rng.choice(KNOWN.models), hw=rng.choice(KNOWN.devices), devices=rng.choice([None, 1, 2, 8]),
             weights=rng.choice(["", "fp8", "int4"]), engine=rng.choice(["generic", "vllm", "sglang", "llamacpp"]),
+            tp=rng.choice([None, None, 2]), price=rng.choice(["", "2.5", "cheapest"]),
+            changes=rng.choice([(), (), ("max_context=4096",)]),
         )  # fmt: skip
         mode = rng.choice(["batch", "concurrency"])
         load = Load(input_len=rng.randint(1, 9000), output_len=rng.randint(1, 900), mode=mode, batch=rng.randint(1, 64))
         found, command = answers.answer(candidate, load), command_of(candidate, load)
-        done = archsim(*command.split()[1:], "--json")
+        done = archsim(*shlex.split(command)[1:], "--json")
         printed = json.loads(done.out)
         if found.estimate is None:
             assert found.error is not None and printed["code"] == found.error.code, command
@@ -107,6 +111,41 @@ def test_files_to_take_along_are_those_of_the_commands() -> None:
     assert client.get("/drawing.svg?model=../x", base_url="http://localhost").status_code == 404
     for name in ("/candidate/2/model.yaml", "/candidate/0/model.yaml", "/candidate/1/passwd", "/candidate/1/..%2fx"):
         assert client.get(name, **place).status_code == 404, name
+
+
+def test_a_changed_model_is_taken_along(tmp_path: Path) -> None:
+    """Its spec in YAML is the model with the changes, of the catalog and of an upload; its drawing is another."""
+    pytest.importorskip("dash")
+    from archsim.ui.server import Site, make_app
+
+    client, query = make_app(Site()).server.test_client(), "model=llama3.1-8b&hw=h100-sxm&set=attention.n_kv_heads%3D4"
+    text = client.get("/candidate/1/model.yaml", base_url="http://localhost", query_string=query).text
+    (tmp_path / "changed.yaml").write_text(text)
+    expected = api.count("llama3.1-8b", set="attention.n_kv_heads=4")
+    assert api.count(str(tmp_path / "changed.yaml")).to_dict()["params"] == expected.to_dict()["params"]
+    picture = client.get("/drawing.svg?model=llama3.1-8b&set=attention.n_kv_heads=4", base_url="http://localhost")
+    assert f"{expected.total:,}" in picture.text
+    uploads = Uploads()
+    uploads.add(read_upload(text.encode(), "changed.yaml", KNOWN))
+    (key,) = uploads
+    changed = Answers(uploads).model(key, ("attention.n_kv_heads=8",))
+    assert api.count(changed).total == api.count("llama3.1-8b").total
+    with pytest.raises(SpecError, match="more than 1,024"):
+        Answers(uploads).model(key, ("layers.repeat=5000",))
+
+
+def test_a_price_is_part_of_the_answer() -> None:
+    """The card has dollars, the sentence the cheapest, the command its option."""
+    pytest.importorskip("dash")
+    from archsim.ui.update import update, words_of
+
+    query = "model=gpt2-small&hw=t4&price=0.5&model2=gpt2-small&hw2=h100-sxm&price2=2.5&set2=layers.repeat%3D4"
+    shown = update(query, KNOWN, Answers(Uploads()))
+    findings, sentence, cards = words_of(shown)
+    assert findings == [] and "the cheapest, $" in sentence
+    assert "per million output tokens" in json.dumps(cards[0].to_plotly_json(), default=str)
+    second = shown.state.candidates[1]
+    assert command_of(second, shown.state.load).endswith("--price 2.5 --set layers.repeat=4")
 
 
 def test_a_rate_is_simulated() -> None:

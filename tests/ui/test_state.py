@@ -23,7 +23,9 @@ def random_state(known: Choices, rng: random.Random) -> State:
         Candidate(
             model=rng.choice(known.models), hw=rng.choice(known.devices), devices=rng.choice([None, 1, 2, 8]),
             weights=rng.choice(["", "exl2_4.5bpw", rng.choice(known.formats)]), engine=rng.choice(known.engines),
-            kv_cache_dtype=rng.choice(["", "fp8"]),
+            kv_cache_dtype=rng.choice(["", "fp8"]), tp=rng.choice([None, 2]),
+            price=rng.choice(["", "2.5", "runpod:spot"]),
+            changes=rng.choice([(), ("attention.n_kv_heads=4", "attention.mask={kind: sliding, window: 4096}")]),
         )
         for _ in range(rng.randint(1, MOST))
     )  # fmt: skip
@@ -48,9 +50,10 @@ def test_every_state_survives_its_link(known: Choices) -> None:
 def test_every_field_stands_in_the_link(known: Choices) -> None:
     """A field that is changed changes the link."""
     changes = {"model": "gpt2-small", "hw": "rtx-4090", "devices": 4, "weights": "fp8", "kv_cache_dtype": "fp8"}
-    assert {*changes, "engine"} == set(Candidate.__annotations__)
+    more = {"engine": "sglang", "tp": 2, "price": "cheapest", "changes": ("layers.repeat=4",)}
+    assert {*changes, *more} == set(Candidate.__annotations__)
     usual = State().query()
-    for name, value in {**changes, "engine": "sglang"}.items():
+    for name, value in {**changes, **more}.items():
         changed = State(candidates=(Candidate(**{name: value}),))
         assert changed.query() != usual and parse_state(changed.query(), known, {})[0] == changed
 
@@ -83,6 +86,15 @@ BAD = [
     ("input-len=", "a whole number from 1"),
     ("rate=nan", "requests a second"),
     ("rate=inf", "requests a second"),
+    ("tp=0", "a whole number from 1"),
+    ("price=/etc/passwd", "dollars per device and hour"),
+    ("price=-1", "dollars per device and hour"),
+    ("price=1e400", "dollars per device and hour"),
+    ("set=d_model", "FIELD=VALUE"),
+    ("set=weights.params%3D/etc/passwd", "a control of their own"),
+    ("set=extends%3D../secret", "another choice above"),
+    ("set=../x%3D1", "FIELD=VALUE"),
+    ("set=" + "a%3D1;" * 9, "at most 8 changes"),
     ("colour=red", "does not know"),
     ("model5=gpt2-small", "does not know"),
     ("x" * 5000, "longer than"),

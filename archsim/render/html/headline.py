@@ -9,6 +9,7 @@ from archsim.base.units import format_bytes, format_seconds, format_span
 from archsim.comparison.uncertainty import ratio, timing
 from archsim.engines.names import DEFAULT_ENGINE
 from archsim.memory.engine_memory import DeviceMemory
+from archsim.render.cheapest import cheapest
 from archsim.render.figures.bars import EVIDENCE
 from archsim.render.html.candidates import Candidate, Study
 from archsim.render.html.markup import Cell, list_names, paragraph, significant, table
@@ -53,7 +54,9 @@ def answer(study: Study) -> str:
 
 
 def verdict(study: Study) -> str:
-    """The finding in one sentence: the fastest, how far and how surely the next are behind, what does not fit."""
+    """The finding: the fastest, how far and how surely the next are behind, what does not fit; and the cheapest, where
+    a price is stated.
+    """
     order = ranked(study)
     able, out = [c for c in order if c.fits], [c for c in order if not c.fits]
     if not able:
@@ -64,15 +67,22 @@ def verdict(study: Study) -> str:
     if len(order) == 1:
         return (
             f"{best.label} fits ({memory_text(best.answer.memory)}) and takes {time} {per}, limited by {_bound(step)}."
+            f"{_cost(study, able)}"
         )
     behind = [_behind(best, c, study) for c in able[1 : NAMED + 1]]
     more = len(able) - 1 - len(behind)
     behind += [f"{more:,} more behind them"] if more > 0 else []
     text = f"{best.label} is fastest, {time} {per}" if behind else f"Only {best.label} fits, {time} {per}"
     text += f", ahead of {_listed(behind)}" if behind else ""
-    if not out:
-        return f"{text}."
-    return f"{text}; {list_names([c.label for c in out])} {'does' if len(out) == 1 else 'do'} not fit."
+    if out:
+        text += f"; {list_names([c.label for c in out])} {'does' if len(out) == 1 else 'do'} not fit"
+    return f"{text}.{_cost(study, able)}"
+
+
+def _cost(study: Study, able: Sequence[Candidate]) -> str:
+    """What follows on cost, behind a space."""
+    text = cheapest([(c.label, c.answer) for c in able], study.decodes)
+    return f" {text}" if text else ""
 
 
 def ranked(study: Study) -> list[Candidate]:

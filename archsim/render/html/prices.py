@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from archsim.cost.priced_work import PricedWork
+from archsim.render.cheapest import bill
 from archsim.render.html.candidates import Candidate, Study
 from archsim.render.html.markup import Cell, paragraph, table
 from archsim.render.page import percent
@@ -22,8 +23,7 @@ def cost_cells(c: Candidate, study: Study) -> list[Cell]:
     """The whole bill by output tokens with its 80 % interval; a dash of what cannot run or writes nothing."""
     if c.answer.cost is None:
         return []
-    cost = c.answer.cost.cost
-    value = cost.usd_per_m_output_all_in if study.decodes else cost.usd_per_m_input
+    cost, value = c.answer.cost.cost, bill(c.answer, study.decodes)
     if not c.fits or value is None:
         return [Cell("–")]
     span = f"{usd(cost.low)} to {usd(cost.high)}" if study.decodes and cost.low is not None else ""

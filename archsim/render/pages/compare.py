@@ -177,6 +177,9 @@ def _sure(c: Comparison, found: Sequence[Candidate], where: str) -> Section:
             if ratio is not None:
                 value, span = interval(ratio)
                 lines.append(row(f"  {name}", value, span, verdict(ratio)))
+        if (dollars := c.cost_ratio(x)) is not None:
+            value, span = interval(dollars)
+            lines.append(row("  dollars per token", value, span, verdict(dollars, CHEAPER)))
     return Section(
         title=f"{SURE_TITLE}{where}", rows=tuple(lines), align="lrrl", header=("ratio", "80 % interval", "")
     )  # fmt: skip
@@ -205,11 +208,15 @@ def interval(found: Ratio) -> tuple[str, str]:
     return value, f"{low} – {high}"
 
 
-def verdict(found: Ratio) -> str:
+FASTER, CHEAPER = ("faster", "slower"), ("cheaper", "dearer")
+"""What a ratio below one means, and one above: of times, and of dollars."""
+
+
+def verdict(found: Ratio, words: tuple[str, str] = FASTER) -> str:
     """The ranking in words."""
     if found.value == 1 and found.low == found.high:
         return "the same"
-    sure, word = (found.faster, "faster") if found.value < 1 else (1 - found.faster, "slower")
+    sure, word = (found.faster, words[0]) if found.value < 1 else (1 - found.faster, words[1])
     if sure >= CERTAIN:
         return f"{word}, > 99 % sure"
     share = f"{100 * sure:.0f} %"

@@ -3,7 +3,8 @@
 (function () {
   "use strict";
   const MOST = 4, PATIENCE = 8000, SENT_OF_A_FILE = 32 * 1024 * 1024;
-  const FIELDS = ["model", "hw", "devices", "weights", "kv", "engine"];
+  const FIELDS = ["model", "hw", "devices", "weights", "kv", "engine", "tp", "price", "set"];
+  const FOLDED = ["tp", "price", "set"];
   const CHARTS = ["memory", "prefill", "decode", "growth", "roof0", "roof1", "roof2", "roof3"];
   const KEYS = { kv: "kv-cache-dtype" };
   const whole = (value) => Math.max(1, Math.round(value));
@@ -66,6 +67,7 @@
   // ------------------------------------------------------------------ controls to a query, and back
   function valueOf(slot, field) {
     const text = control(slot, field).value.trim();
+    if (field === "set") return text.split(";").map((part) => part.trim()).filter(Boolean).join(";");
     return field === "model" && uploaded[text] ? uploaded[text] : text;
   }
   const mode = () => document.querySelector("input[name=mode]:checked").value;
@@ -105,6 +107,7 @@
       if (field === "model" && one.label) uploaded[one.label] = value;
       if (box.tagName === "SELECT" && ![...box.options].some((option) => option.value === value)) box.add(new Option(value));
       box.value = field === "model" && one.label ? one.label : value;
+      if (value && FOLDED.includes(field)) box.closest("details").open = true;
     }));
     document.querySelector(`input[name=mode][value=${controls.mode}]`).checked = true;
     for (const name of Object.keys(SCALES)) { byId(name).value = controls[name]; slide(name); }
