@@ -276,11 +276,11 @@
       return;
     }
     drawnOnce = true;
+    for (const [key, chart] of Object.entries(charts)) byId(`${key}-figure`).hidden = chart === null;
     for (const [key, chart] of Object.entries(charts)) {
       const shows = JSON.stringify(chart);
       if (drawn[key] === shows) continue;
       drawn[key] = shows;
-      byId(`${key}-figure`).hidden = chart === null;
       if (chart === null) continue;
       byId(`${key}-title`).textContent = chart.title;
       byId(`${key}-finding`).textContent = chart.finding;
