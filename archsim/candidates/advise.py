@@ -22,6 +22,7 @@ from archsim.predict.served_work import served_work
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
 from archsim.spec.one_look import one_look
+from archsim.timing.calibration import default_store
 from archsim.timing.step_time import StepTime
 from archsim.training.model_flops import flops_per_token
 
@@ -30,6 +31,9 @@ MISSING_KERNEL = 5.0
 
 UNSURE = ("transferred", "datasheet")
 """Evidence that is not from the device itself."""
+
+TIMED = ("tpot_s", "usd_per_m_output")
+"""Measures that follow from the time of a decode step."""
 
 PAIRED = 8
 """Best changes that are tried in pairs."""
@@ -66,17 +70,18 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """A change and what comes of it. gain: share by which the objective gets better; where a kernel is missing, the
-    share by which its bound does.
+    """A change and what comes of it. gain: share by which the objective gets better. by_bound: whether that is the
+    share by which its bound does, since a kernel is missing, of the change or of the model as it is.
     """
 
     change: Change
     figures: Figures
     gain: float
+    by_bound: bool = False
 
     @property
     def kernel(self) -> bool:
-        """Whether a kernel is missing, so that the bound ranks it."""
+        """Whether a kernel of the changed model is missing."""
         return bool(self.figures.missing)
 
     def ratios(self, base: Figures) -> dict[str, float | None]:
@@ -85,13 +90,15 @@ class Advice:
         for name, was in base.values.items():
             now = self.figures.values.get(name)
             found[name] = None if was in (None, 0) or now is None else now / was
+        found["tpot_ideal_s"] = self.figures.ideal_s / base.ideal_s
         return found
 
     def to_dict(self, base: Figures) -> JsonObject:
         """One entry of `changes`."""
         return {
             "name": self.change.name, "set": list(self.change.typed), "needs": self.change.needs, "gain": self.gain,
-            "effect": self.ratios(base), "figures": self.figures.to_dict(), "kernel": self.kernel,
+            "by_bound": self.by_bound, "effect": self.ratios(base), "figures": self.figures.to_dict(),
+            "kernel": self.kernel,
             "missing_kernel": self.figures.missing or None,
             "caveats": caveats(self.change.choice.split("+")) if self.change.choice else [],
         }  # fmt: skip
@@ -99,8 +106,9 @@ class Advice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advise(Tabular):
-    """The changes of a model on a device, best first. refused: changes that could not be priced, and why. price: of a
-    device and hour. warnings: of the estimate of the model as it is.
+    """The changes of a model on a device: those that times rank, then those that bounds do, each best first. refused:
+    changes that could not be priced, and why. price: of a device and hour. warnings: of the estimate of the model as it
+    is.
     """
 
     __repr__ = Tabular.__repr__
@@ -159,7 +167,7 @@ def advise(
                 found.append(pricing.advice(change, base, objective))
             except ArchsimError as error:
                 refused.append((change.name, error.message))
-        found.sort(key=lambda advice: -advice.gain)
+        found.sort(key=_rank)
         both = [pair for one, other in combinations(found[:PAIRED], 2) if (pair := one.change.beside(other.change))]
         double = []
         for pair in both if pairs else ():
@@ -167,7 +175,7 @@ def advise(
                 double.append(pricing.advice(pair, base, objective))
             except ArchsimError as error:
                 refused.append((pair.name, error.message))
-        double.sort(key=lambda advice: -advice.gain)
+        double.sort(key=_rank)
     return Advise(
         model=model, hardware=hardware, objective=objective, options=dict(options), base=base, changes=tuple(found),
         pairs=tuple(double), refused=tuple(refused), price=price, warnings=first.warnings,
@@ -191,7 +199,8 @@ class _Pricing:
     def advice(self, change: Change, base: Figures, objective: str) -> Advice:
         """A change, priced."""
         figures = self.figures(self.answer(change.sets, change.options))
-        return Advice(change=change, figures=figures, gain=_gain(base, figures, objective))
+        by_bound = bool(base.missing or figures.missing) and RANKED[objective][0] in TIMED
+        return Advice(change=change, figures=figures, gain=_gain(base, figures, objective, by_bound), by_bound=by_bound)
 
     def figures(self, e: Estimate) -> Figures:
         """The measures of an estimate."""
@@ -206,28 +215,37 @@ class _Pricing:
         decode = e.decode
         return Figures(
             values=values, ideal_s=float(decode.ideal_s), low_s=float(decode.low_s), high_s=float(decode.high_s),
-            fits=bool(e.memory.fits), missing=missing_kernel(decode),
+            fits=bool(e.memory.fits), missing=missing_kernel(decode, self.hardware),
         )  # fmt: skip
 
 
-def missing_kernel(step: StepTime) -> str:
-    """The class of kernels that takes most of a step which is far above its bound on evidence from elsewhere; empty
-    where none does.
+def missing_kernel(step: StepTime, hardware: Hardware) -> str:
+    """The class of kernels that takes most of a step which is far above its bound, on evidence from other devices or
+    from a single engine: another engine's kernel may be as near to its bound as others are. Empty where none does.
     """
     if float(step.expected_s) < MISSING_KERNEL * float(step.ideal_s) or not step.by_class:
         return ""
     most = max(step.by_class, key=lambda part: float(part.time.expected))
-    unsure = most.time.evidence in UNSURE and float(most.time.expected) > 0.5 * float(step.expected_s)
-    return str(most.kernel_class) if unsure else ""
+    if float(most.time.expected) <= 0.5 * float(step.expected_s):
+        return ""
+    engines = {
+        entry.engine for entry in default_store().by_op.get(most.kernel_class, []) if entry.device == hardware.id
+    }
+    return str(most.kernel_class) if most.time.evidence in UNSURE or len(engines) == 1 else ""
 
 
-def _gain(base: Figures, figures: Figures, objective: str) -> float:
-    """Share by which the objective gets better. A longest context without a limit is the largest gain."""
+def _rank(advice: Advice) -> tuple[bool, float]:
+    """Those whose times are known before those that bounds rank."""
+    return advice.by_bound, -advice.gain
+
+
+def _gain(base: Figures, figures: Figures, objective: str, by_bound: bool) -> float:
+    """Share by which the objective, or its bound, gets better; the largest for a longest context without a limit."""
     name, sign = RANKED[objective]
     was, now = base.values[name], figures.values[name]
     if name == "max_context":
         return float("inf") if now is None and was is not None else (now or 0) / (was or 1) - 1 if was else 0.0
-    if figures.missing and name in ("tpot_s", "usd_per_m_output"):
+    if by_bound:
         was, now = base.ideal_s, figures.ideal_s
     assert was is not None and now is not None
     return sign * (1 - now / was)

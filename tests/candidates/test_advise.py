@@ -50,8 +50,8 @@ def test_a_pair_is_both_changes_at_once(advice: Any) -> None:
 @pytest.mark.slow
 def test_gains_fall_and_caveats_are_there(advice: Any) -> None:
     """Best first; each line has a field of caveats, with sources where there are any."""
-    gains = [line.gain for line in advice.changes]
-    assert gains == sorted(gains, reverse=True)
+    ranks = [(line.by_bound, -line.gain) for line in advice.changes]
+    assert ranks == sorted(ranks)
     for entry in advice.to_dict()["changes"]:
         assert isinstance(entry["caveats"], list) and entry["needs"] in ("training", "continued", "none")
         assert all(one["sources"] for one in entry["caveats"])
@@ -65,6 +65,36 @@ def test_a_missing_kernel_does_not_judge_an_architecture() -> None:
     assert latent.kernel and latent.figures.missing == "mla_decode" and latent.gain > 0
     assert latent.figures.values["tpot_s"] > 2 * latent.figures.ideal_s
     assert not any(line.kernel for line in lines if line is not latent)
+    assert lines[-1] is latent and latent.by_bound  # a group of its own, behind those that times rank
+
+
+@pytest.mark.slow
+def test_one_engines_kernel_is_no_evidence_about_latent_attention() -> None:
+    """A100 has measured rows of one engine's latent decode alone, which reads the cache 40 times slower than memory."""
+    lines = a.advise("qwen3-30b-a3b", "a100-sxm-80gb", context=32768, devices=1).changes
+    (latent,) = [line for line in lines if "latent" in line.change.name]
+    assert latent.by_bound and latent.figures.missing == "mla_decode"
+    assert (
+        latent.gain
+        == 1
+        - latent.figures.ideal_s / a.advise("qwen3-30b-a3b", "a100-sxm-80gb", context=32768, devices=1).base.ideal_s
+    )
+
+
+@pytest.mark.slow
+def test_memory_ranks_a_change_whose_kernel_is_missing() -> None:
+    """Its bytes are exact: the bound of its time has no say."""
+    lines = a.advise("llama3-8b", "rtx-4090", context=131072, devices=1, objective_of="memory").changes
+    assert not any(line.by_bound for line in lines) and any(line.kernel for line in lines)
+
+
+@pytest.mark.slow
+def test_what_is_proposed_first_fits_and_was_measured(archsim: Any) -> None:
+    """Neither a change that only its bound ranks nor one that does not fit, while another helps."""
+    out = archsim("advise", "llama3-8b", "--hw", "rtx-4090", "--context", "128k").out
+    assert "Change, by bound" in out and "--devices 2" in out.rsplit("Try", 1)[1]
+    out = archsim("advise", "deepseek-v2", "--hw", "a100-sxm-80gb", "--devices", "8").out
+    assert "the best change by its bound" in out and "\nChange, by bound" in out and "\nChange  " not in out
 
 
 @pytest.mark.slow
@@ -76,4 +106,4 @@ def test_objectives_and_refusals(archsim: Any) -> None:
                               "--json").out)  # fmt: skip
     assert data["schema"] == "archsim.advise/1" and data["changes"][0]["effect"]["usd_per_m_output"] < 1
     out = archsim("advise", "llama3-8b", "--hw", "rtx-4090", "--context", "128k").out
-    assert "kernel: no `mla_decode` kernel" in out and "What is known of quality" in out
+    assert "no `mla_decode` kernel" in out and "What is known of quality" in out

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 from archsim.base.units import format_bytes
-from archsim.candidates.advise import Advice, Advise, Figures
+from archsim.candidates.advise import TIMED, Advice, Advise, Figures
 from archsim.candidates.caveats import load_caveats
 from archsim.cost.price import Price
 from archsim.render.command_line import command_line, try_section
@@ -34,17 +34,17 @@ def page(answer: Advise, *, model: str = "", hw: str = "", verbose: bool = False
         f"{context:,} tokens of context, batch {options.get('batch', 1)} · ranked by {answer.objective}",
     )
     names = [name for name in COLUMNS if answer.base.values.get(name) is not None]
-    sections = [_base(answer.base, answer.price), _changes("Change", answer.changes, answer.base, names)]
+    sections = [_base(answer.base, answer.price), *_groups("Change", answer.changes, answer.base, names)]
     if answer.pairs:
         shown = answer.pairs if verbose else answer.pairs[:MOST_PAIRS]
-        sections.append(_changes("Two at once", shown, answer.base, names))
+        sections += _groups("Two at once", shown, answer.base, names)
     known = load_caveats()
     choices = dict.fromkeys(a.change.choice for a in answer.changes if a.change.choice in known)
     sections.append(facts("What is known of quality", [(known[name].choice, known[name].text) for name in choices]))
     if answer.refused:
         sections.append(facts("Not possible", answer.refused))
-    if hw and answer.changes:
-        sections.append(_next(answer, model, hw))
+    if hw and (best := _best(answer)):
+        sections.append(_next(answer, best, model, hw))
     return Page(head=head, sections=tuple(sections))
 
 
@@ -62,25 +62,48 @@ def _base(base: Figures, price: Price | None) -> Section:
     return facts("As it is", lines)
 
 
-def _changes(title: str, changes: Iterable[Advice], base: Figures, names: list[str]) -> Section:
-    """One line for each change: what every measure becomes, over what it was."""
-    lines, missing = [], set()
+def _groups(title: str, changes: Iterable[Advice], base: Figures, names: list[str]) -> list[Section]:
+    """The changes that times rank, and apart from them those that bounds rank."""
+    groups: dict[bool, list[Advice]] = {False: [], True: []}
     for advice in changes:
-        lines.append(_line(advice, base, names))
-        if advice.kernel:
-            missing.add(advice.figures.missing)
-    below = [
-        f"kernel: no `{name}` kernel was measured on this device; its bound ranks the line, not the time shown"
-        for name in sorted(missing)
-    ]
-    header = (*(COLUMNS[name] for name in names), "needs", "")
-    return Section(title=title, rows=tuple(lines), header=header, align="l" + "r" * len(names) + "ll",
-                   below=tuple(below), wrap=False)  # fmt: skip
+        groups[advice.by_bound].append(advice)
+    timed = [_changes(title, groups[False], base, names)] if groups[False] else []
+    return timed + ([_by_bound(title, groups[True], base, names)] if groups[True] else [])
+
+
+def _changes(title: str, changes: Sequence[Advice], base: Figures, names: list[str]) -> Section:
+    """One line for each change: what every measure becomes, over what it was."""
+    missing = {advice.figures.missing for advice in changes if advice.kernel}
+    below = [f"kernel: {_not_measured(name)}, so that its times say little" for name in sorted(missing)]
+    return _table(title, changes, base, {name: COLUMNS[name] for name in names}, below)
+
+
+def _by_bound(title: str, changes: Sequence[Advice], base: Figures, names: list[str]) -> Section:
+    """One line for each change that its bound ranks: bounds in place of times and dollars."""
+    shown = {"tpot_ideal_s": "TPOT bound", **{name: COLUMNS[name] for name in names if name not in TIMED}}
+    classes = {base.missing, *(advice.figures.missing for advice in changes)} - {""}
+    below = [f"{_not_measured(name)}: the lines are ranked by the bound of TPOT" for name in sorted(classes)]
+    return _table(f"{title}, by bound", changes, base, shown, below)
+
+
+def _not_measured(kernel_class: str) -> str:
+    return f"no `{kernel_class}` kernel, or one engine's alone, was measured on this device"
+
+
+def _table(
+    title: str, changes: Iterable[Advice], base: Figures, shown: Mapping[str, str], below: Iterable[str]
+) -> Section:  # fmt: skip
+    """Changes by measures. shown: measures and the titles of their columns."""
+    return Section(
+        title=title, rows=tuple(_line(advice, base, list(shown)) for advice in changes),
+        header=(*shown.values(), "needs", ""), align="l" + "r" * len(shown) + "ll", below=tuple(below), wrap=False,
+    )  # fmt: skip
 
 
 def _line(advice: Advice, base: Figures, names: list[str]) -> Row:
     ratios = advice.ratios(base)
-    marks = [word for word, holds in (("kernel", advice.kernel), ("does not fit", not advice.figures.fits)) if holds]
+    kernel = advice.kernel and not advice.by_bound
+    marks = [word for word, holds in (("kernel", kernel), ("does not fit", not advice.figures.fits)) if holds]
     return row(
         advice.change.name, *(_percent(ratios[name]) for name in names), NEEDS[advice.change.needs], ", ".join(marks)
     )  # fmt: skip
@@ -93,12 +116,20 @@ def _percent(ratio: float | None) -> str:
     return "0 %" if abs(change) < 0.05 else f"{change:+,.0f} %" if abs(change) >= 9.95 else f"{change:+,.1f} %"
 
 
-def _next(answer: Advise, model: str, hw: str) -> Section:
+def _best(answer: Advise) -> Advice | None:
+    """The best change that helps and fits, of those that times rank if there is one; where none fits, the best that
+    helps.
+    """
+    helps = [advice for advice in answer.changes if advice.gain > 0]
+    return next((advice for advice in helps if advice.figures.fits), helps[0] if helps else None)
+
+
+def _next(answer: Advise, best: Advice, model: str, hw: str) -> Section:
     """The best change as a command."""
-    best = answer.changes[0].change
-    again = command_line("estimate", model, hw=hw, **{**answer.options, **best.options})
-    sets = "".join(f" --set {shlex.quote(text)}" for text in best.sets)
-    return try_section([(again + sets, "the best change by itself")])
+    again = command_line("estimate", model, hw=hw, **{**answer.options, **best.change.options})
+    sets = "".join(f" --set {shlex.quote(text)}" for text in best.change.sets)
+    why = "the best change by its bound" if best.by_bound else "the best change by itself"
+    return try_section([(again + sets, why if best.figures.fits else f"{why}, which does not fit either")])
 
 
 def rows(answer: Advise) -> list[dict[str, object]]:
