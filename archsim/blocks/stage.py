@@ -326,7 +326,7 @@ def _fewer(step: Step, n: int) -> Step:
 
 def lower_stages(b: Builder, x: Tensor | None, stages: Sequence[StageSpec], step: Step) -> tuple[Tensor, Step]:
     """One stage after another: what leaves the last, and its sequences."""
-    for name, stage in _named(stages):
+    for name, stage in stage_names(stages):
         with b.block(name):
             y = stage.lower(b, x, step)
         step = stage.after(step)
@@ -336,7 +336,7 @@ def lower_stages(b: Builder, x: Tensor | None, stages: Sequence[StageSpec], step
     return given(x), step
 
 
-def _named(stages: Sequence[StageSpec]) -> Iterator[tuple[str, StageSpec]]:
+def stage_names(stages: Sequence[StageSpec]) -> Iterator[tuple[str, StageSpec]]:
     """Stages under names of their own."""
     seen: dict[str, int] = {}
     for stage in stages:

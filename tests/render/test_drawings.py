@@ -84,11 +84,14 @@ def test_every_model_of_the_catalog() -> None:
 
 def test_parts_beside_the_total() -> None:
     """Prediction modules and encoders whose size is known are drawn apart, and add up to the count with them."""
-    for name, parts in (("deepseek-v3", ("mtp",)), ("gemma3-27b", ("vision",)), ("bert-base", ("mlm-head",))):
+    apart = {"deepseek-v3": "mtp", "gemma3-27b": "vision", "bert-base": "mlm-head", "qwen3-vl-30b-a3b": "vision"}
+    for name, part in apart.items():
         model = load_model(name)
         text = model_svg(model)
         drawn = sum(map(int, re.findall(r'data-(?:params|beside)="(\d+)"', text)))
-        assert drawn == count(model, parts=parts).total, name
+        assert drawn == count(model, parts=(part,)).total, name
+    for words in ("Vision encoder: 538,631,408", "Patch embedding", "27 layers", "vectors among those of the text"):
+        assert words in text, words
 
 
 def test_words_of_the_field() -> None:

@@ -27,11 +27,13 @@ MOST_KINDS = 8
 
 @dataclass(slots=True)
 class Column:
-    """A drawn stack. spine: where the stream runs; links: heights at which the encoder's output enters; ends: the
-    bottom of its last box."""
+    """A drawn stack. spine: where the stream runs; links: heights at which the encoder's output enters; entry: where
+    the stream enters the layers.
+    """
 
     picture: Picture
     spine: float
+    entry: float
     links: list[float] = field(default_factory=list)
 
 
@@ -65,6 +67,7 @@ def column(plan: Plan, stack: StackPlan, marked: Marks, title: str = "") -> Colu
     if title:
         pen.heading(title)
     pen.roots(stack.before)
+    entry = pen.y + 8
     top = pen.open(stack) if stack.kinds else 0.0
     for frame in frames:
         like = likes[id(frame)]
@@ -76,7 +79,7 @@ def column(plan: Plan, stack: StackPlan, marked: Marks, title: str = "") -> Colu
     if stack.kinds:
         pen.close(top)
     pen.roots(stack.after)
-    return Column(pen.canvas.done(left + right, pen.y + 4), left, pen.links)
+    return Column(pen.canvas.done(left + right, pen.y + 4), left, entry, pen.links)
 
 
 STYLES = {"attention": "attention", "cross_attention": "cross", "mixer": "mixer", "ffn": "ffn"}

@@ -12,6 +12,7 @@ from archsim.render.drawing.column import BOX, Column, column
 from archsim.render.drawing.palette import Theme, style
 from archsim.render.drawing.panel import Panel, panels
 from archsim.render.drawing.plan import Plan
+from archsim.render.drawing.towers import tower_columns
 from archsim.render.drawing.traits import marks_of, output_title, part_box
 from archsim.render.drawing.words import Marks
 from archsim.spec.model import Model
@@ -28,6 +29,8 @@ def main_picture(plan: Plan, marked: Marks = ()) -> Picture:
     stacks = [column(plan, plan.main, marked, "Decoder" if encoder else "")]
     if encoder is not None:
         stacks.insert(0, column(plan, encoder, marked, "Encoder"))
+    towers = tower_columns(plan.model)
+    stacks = [*towers, *stacks]
     width = sum(stack.picture.width for stack in stacks) + GAP * (len(stacks) - 1)
     top = _heading(canvas, plan, width)
     x = 0.0
@@ -35,8 +38,12 @@ def main_picture(plan: Plan, marked: Marks = ()) -> Picture:
         canvas.group(x, top, stack.picture)
         x += stack.picture.width + GAP
     height = top + max(stack.picture.height for stack in stacks)
-    if len(stacks) == 2:
-        height = _link(canvas, stacks[0], stacks[1], top, height)
+    places = _places(stacks)
+    if encoder is not None:
+        first = len(towers)
+        height = _link(canvas, stacks[first], stacks[first + 1], places[first : first + 2], top, height)
+    for i, tower in enumerate(towers):
+        height = _enter(canvas, tower, stacks[len(towers)], (places[i], places[len(towers)]), top, height)
     height = _beside(canvas, plan, width, height)
     return canvas.done(width, height)
 
@@ -56,18 +63,40 @@ def _heading(canvas: Canvas, plan: Plan, width: float) -> float:
     return y + 10
 
 
-def _link(canvas: Canvas, encoder: Column, decoder: Column, top: float, height: float) -> float:
+def _places(stacks: Sequence[Column]) -> list[float]:
+    """The left of each column."""
+    found = [0.0]
+    for stack in stacks[:-1]:
+        found.append(found[-1] + stack.picture.width + GAP)
+    return found
+
+
+def _enter(
+    canvas: Canvas, tower: Column, stack: Column, lefts: tuple[float, float], top: float, height: float
+) -> float:
+    """The line from the end of an encoder of images or sounds to where its vectors join those of the text."""
+    left, right = lefts
+    start, lane = top + tower.picture.height, right - GAP / 2
+    x, y = right + stack.spine, top + stack.entry
+    canvas.wire(f"M{left + tower.spine:.1f} {start - 4:.1f}V{start + 12:.1f}H{lane:.1f}V{y:.1f}H{x - 7:.1f}", "k")
+    canvas.put(f'<path class="tip" d="M{x - 1:.1f} {y:.1f}l-6-3.5v7z"/>')
+    canvas.text(left + tower.spine, start + 27, "vectors among those of the text", "s m")
+    return max(height, start + 34)
+
+
+def _link(canvas: Canvas, encoder: Column, decoder: Column, lefts: Sequence[float], top: float, height: float) -> float:
     """The line from the encoder's end into every cross-attention."""
+    left, offset = lefts
     start = top + encoder.picture.height
-    lane = encoder.picture.width + GAP / 2
-    offset = encoder.picture.width + GAP
+    lane = offset - GAP / 2
     edge = offset + decoder.spine - BOX / 2
-    canvas.wire(f"M{encoder.spine:.1f} {start - 4:.1f}V{start + 12:.1f}H{lane:.1f}V{top + min(decoder.links):.1f}", "k")
+    spine = left + encoder.spine
+    canvas.wire(f"M{spine:.1f} {start - 4:.1f}V{start + 12:.1f}H{lane:.1f}V{top + min(decoder.links):.1f}", "k")
     for link in decoder.links:
         y = top + link
         canvas.wire(f"M{lane:.1f} {y:.1f}H{edge - 6:.1f}", "k")
         canvas.put(f'<path class="tip" d="M{edge:.1f} {y:.1f}l-6-3.5v7z"/>')
-    canvas.text(encoder.spine, start + 27, "keys and values of the cross-attention", "s m")
+    canvas.text(spine, start + 27, "keys and values of the cross-attention", "s m")
     return max(height, start + 34)
 
 
@@ -86,11 +115,11 @@ def beside(model: Model) -> list[tuple[list[Line], int | None]]:
     """Boxes of what is not in the total, with their parameters where they are known."""
     found: list[tuple[list[Line], int | None]] = []
     for tower in model.towers:
+        if tower.stages:
+            continue  # a column of its own
         size = tower_size(tower)
-        stages = ", ".join(stage.names(stage.kind).words for stage in tower.stages)
         said = f"{size:,} parameters" if size else "of unknown size"
-        lines = [Line(f"{tower.name.capitalize()} encoder", bold=True), Line(f"{said}, not in the total")]
-        found.append(([*lines, *([Line(stages, dim=True)] if stages else [])], size))
+        found.append(([Line(f"{tower.name.capitalize()} encoder", bold=True), Line(f"{said}, not in the total")], size))
     if model.mtp is not None:
         size = _extra(model, "mtp")
         words = f"{model.mtp.n} module{'s' if model.mtp.n > 1 else ''}: {size:,} parameters, not in the total"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from archsim.blocks.layer import Layer, count_layers, layer_name
@@ -22,7 +22,9 @@ TOKENS = 2048
 
 @dataclass(frozen=True)
 class StackPlan:
-    """A stack of layers and what stands before and behind it. side: `encoder ` of an encoder-decoder's encoder."""
+    """A stack of layers and what stands before and behind it. side: `encoder ` of an encoder-decoder's encoder.
+    titles: name of a block before or behind the layers -> its title and sizes, where the spec says them.
+    """
 
     layers: tuple[Layer, ...]
     kinds: Sequence[LayerKind]
@@ -31,6 +33,7 @@ class StackPlan:
     embedding: Embedding
     prefix: str = ""
     side: str = ""
+    titles: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
     def depth(self) -> int:
