@@ -76,10 +76,10 @@ def geglu_tanh(gate: Tensor, up: Tensor) -> Tensor:
     return functional.gelu(gate, approximate="tanh") * up
 
 
-def clamped_swiglu(gate: Tensor, up: Tensor, limit: float, alpha: float) -> Tensor:
-    """gate · sigmoid(alpha · gate) · (up + 1), both clamped."""
+def clamped_swiglu(gate: Tensor, up: Tensor, limit: float, alpha: float, offset: float) -> Tensor:
+    """gate · sigmoid(alpha · gate) · (up + offset), both clamped."""
     gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
-    return gate * torch.sigmoid(gate * alpha) * (up + 1)
+    return gate * torch.sigmoid(gate * alpha) * (up + offset)
 
 
 GATES: dict[str, Callable[..., Tensor]] = {
@@ -94,7 +94,9 @@ def can_gate(fn: str, attrs: JsonMapping) -> bool:
 
 def gate_arguments(fn: str, attrs: JsonMapping) -> tuple[float, ...]:
     """The numbers that a gate takes behind its two tensors."""
-    return (float(attrs["clamp"]), float(attrs.get("alpha", 1.702))) if fn == "clamped_swiglu" else ()
+    if fn != "clamped_swiglu":
+        return ()
+    return float(attrs["clamp"]), float(attrs.get("alpha", 1.702)), float(attrs.get("up_offset", 1.0))
 
 
 def _gate(fn: str, attrs: JsonMapping, gate: Tensor, up: Tensor) -> Tensor:

@@ -20,8 +20,16 @@ KEEP_INPUTS = frozenset({
 NORMS = frozenset({"rmsnorm", "layernorm", "l2norm"})
 
 
-def fused_map(op: Op) -> Map | None:
-    """The fused implementation of a map; None where PyTorch's own operation keeps no more."""
+ALWAYS_FUSED = frozenset({"hyper_mixing", "hyper_collapse", "hyper_expand", "hyper_head"})
+"""Functions that run as one kernel in every implementation."""
+
+
+def fused_map(op: Op, dialect: str) -> Map | None:
+    """The fused implementation of a map in a dialect; None where PyTorch's own operation runs, or keeps no more."""
+    if op.fn in ALWAYS_FUSED:
+        return _inputs_alone
+    if dialect != "fused":
+        return None
     if op.fn in NORMS:
         return _norm
     if op.fn == "combine":

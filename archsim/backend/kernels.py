@@ -58,7 +58,7 @@ def _map(run: Run, op: Op) -> None:
     pairs = any("M" in use.tensor.axes for use in op.reads)
     operands = [_by_pair(run, run.read(use)) if pairs else run.read(use) for use in op.reads]
     out = dims_of(op.writes[0].tensor.axes)
-    function = fused_map(op) if run.dialect == "fused" else None
+    function = fused_map(op, run.dialect) if run.dialect else None
     run.write(op.writes[0], (function or MAPS[op.fn])(run, op, operands, out))
 
 

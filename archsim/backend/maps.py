@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from archsim.backend import moe
+from archsim.backend import hyper, moe
 from archsim.backend.axes import Dims, align
 from archsim.backend.rope import cosines, rotated, turn
 from archsim.backend.run import Run, Value
@@ -81,6 +81,17 @@ def _concat(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
     return torch.cat([first, second[:, first.shape[1] :]], dim=1)
 
 
+def _join(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
+    """Keys behind keys."""
+    return torch.cat([v.x for v in operands], dim=1)
+
+
+def _head_sum(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
+    """Scores (heads, S, T, C) times the weights (S, T, heads) of a token's heads, summed over them."""
+    scores, weights = operands[0].x, operands[1].x
+    return (scores * weights.permute(2, 0, 1).unsqueeze(-1)).sum(0)
+
+
 def _sinusoid(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
     """Sines and cosines of positions: interleaved for tokens (arXiv:1706.03762), halves for distances (R)."""
     width = int(op.writes[0].tensor.axes[out[-1]])
@@ -136,7 +147,8 @@ def _clamped_swiglu(attrs: Attrs, gate: Tensor, up: Tensor) -> Tensor:
     """gate·sigmoid(alpha·gate)·(up + 1) with both clamped (gpt-oss; Phi-3-small's GeGELU likewise)."""
     limit, alpha = attrs["clamp"], attrs.get("alpha", 1.702)
     gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
-    return gate * torch.sigmoid(gate * alpha) * (up + 1)
+    offset: float = attrs.get("up_offset", 1.0)
+    return gate * torch.sigmoid(gate * alpha) * (up + offset)
 
 
 def _xielu(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
@@ -163,9 +175,14 @@ def _softcap(attrs: Attrs, x: Tensor) -> Tensor:
 
 
 def _rope(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
+    """Tokens turned by their positions, or back (`inverse`); entries of `every` tokens by that of their first."""
     x, rope = operands[0].x, op.attrs["rope"]
-    dim, new = rotated(x, rope), x.shape[1]
-    table = run.table((rope, dim, run.past, new), lambda: cosines(rope, dim, run.past, new, x.device))
+    every: int = op.attrs.get("every", 1)
+    dim, new, past = rotated(x, rope), x.shape[1], run.past // every
+    table = run.table((rope, dim, past, new, every), lambda: cosines(rope, dim, past, new, x.device, every))
+    if op.attrs.get("inverse"):
+        cos, sin = table
+        table = torch.stack([cos, -sin])
     return turn(x, rope, table)
 
 
@@ -212,6 +229,9 @@ MAPS: dict[str, Map] = {
     "scale": _scale,
     "concat": _concat,
     "sinusoid": _sinusoid,
+    "join": _join,
+    "head_sum": _head_sum,
+    **hyper.MAPS,
     "softmax": masked_softmax,
     "softcap": _align(_softcap),
     "rmsnorm": _norm("rmsnorm"),

@@ -25,7 +25,10 @@ def choose(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
         logits = torch.tanh(logits / router.softcap) * router.softcap
     if router.choice == "expert":
         return _experts_choose(run, logits, router, op.attrs)
-    weights, expert = _tokens_choose(logits, bias, router, op.attrs["top_k"])
+    if router.by_token and bias is not None:
+        weights, expert = _looked_up(run, logits, bias, router)
+    else:
+        weights, expert = _tokens_choose(logits, bias, router, op.attrs["top_k"])
     if factors is not None:
         weights = weights * factors[expert]
     token = torch.arange(logits.shape[0], device=logits.device)[:, None].expand_as(expert).flatten()
@@ -53,7 +56,19 @@ def _limit_capacity(run: Run, weights: Tensor, experts: int, capacity: int) -> T
 
 
 def _scores(logits: Tensor, router: Router) -> Tensor:
+    if router.score == "sqrt_softplus":
+        return functional.softplus(logits).sqrt()
     return logits.softmax(-1) if router.score == "softmax" else logits.sigmoid()
+
+
+def _looked_up(run: Run, logits: Tensor, table: Tensor, router: Router) -> tuple[Tensor, Tensor]:
+    """Weights and ids (tokens, top_k): a table (vocabulary, top_k) holds the experts of every token."""
+    tokens = run.tokens.flatten()
+    expert = table[tokens.where(tokens < table.shape[0], 0)].long() % logits.shape[1]
+    weights = _scores(logits, router).gather(1, expert)
+    if router.normalize:
+        weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
+    return weights * router.scale, expert
 
 
 def _tokens_choose(logits: Tensor, bias: Tensor | None, router: Router, top_k: int) -> tuple[Tensor, Tensor]:

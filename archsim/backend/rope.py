@@ -88,11 +88,11 @@ def rotated(x: Tensor, rope: Rope) -> int:
     return min(rope.dim or x.shape[-1], x.shape[-1])
 
 
-def cosines(rope: Rope, dim: int, past: int, new: int, device: torch.device) -> Tensor:
-    """Cosines and sines (2, T, dim / 2) of `new` positions after `past`."""
+def cosines(rope: Rope, dim: int, past: int, new: int, device: torch.device, every: int = 1) -> Tensor:
+    """Cosines and sines (2, T, dim / 2) of `new` positions after `past`, both counted in steps of `every`."""
     length = past + new
-    angle, factor = frequencies(rope, dim, length)
-    turns = torch.arange(past, length, dtype=torch.float32)[:, None] * angle
+    angle, factor = frequencies(rope, dim, length * every)
+    turns = torch.arange(past, length, dtype=torch.float32)[:, None] * every * angle
     turns = turns.to(device)
     return torch.stack([torch.cos(turns) * factor, torch.sin(turns) * factor])
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from archsim.backend.axes import align, contract, dims_of
+from archsim.backend.hyper import compress
 from archsim.backend.run import Run, kernel, state_of
 from archsim.graph.graph import Block, Op
 
@@ -102,5 +103,7 @@ def rg_lru(run: Run, op: Op) -> tuple[Tensor, Tensor]:
     return h.to(run.dtype), last
 
 
-SCANS: dict[str, Callable[[Run, Op], tuple[Tensor, Tensor]]] = {"selective_scan": selective_scan, "rg_lru": rg_lru}
+SCANS: dict[str, Callable[[Run, Op], tuple[Tensor, Tensor]]] = {
+    "selective_scan": selective_scan, "rg_lru": rg_lru, "compress": compress,
+}  # fmt: skip
 """Recurrences that run as one op. Those of lightning and delta-rule blocks run with the whole block."""

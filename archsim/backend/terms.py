@@ -168,6 +168,9 @@ def hidden_pairs(run: Run, op: Op, keys: int) -> Tensor | None:
     mask: Mask | None = op.attrs["mask"]
     if mask is None:
         return None
+    entries: Mask | None = op.attrs.get("entries")
+    if entries is not None:
+        return _beside_entries(run, op, mask, entries, keys)
     new, device = run.tokens.shape[1], run.tokens.device
     hidden = run.table((mask, run.past, new, keys), lambda: ~allowed_pairs(mask, run.past, new, keys, device))
     if mask.top_k and mask.block:
@@ -200,3 +203,17 @@ def _top_blocks(scores: Tensor, seen: Tensor, mask: Mask) -> Tensor:
     chosen = best.topk(min(mask.top_k // mask.block, blocks), dim=-1).indices
     kept = torch.zeros_like(best).scatter(-1, chosen, 1.0).repeat_interleave(mask.block, dim=-1)[..., :keys] > 0
     return kept.unsqueeze(1)
+
+
+def _beside_entries(run: Run, op: Op, near: Mask, entries: Mask, keys: int) -> Tensor:
+    """The pairs left out over keys of tokens and, behind them, entries that are complete, or chosen by an indexer."""
+    new, device = run.tokens.shape[1], run.tokens.device
+    complete = (run.past + new) // entries.ratio
+    tokens = ~allowed_pairs(near, run.past, new, keys - complete, device)
+    first = torch.arange(run.past + 1, run.past + new + 1, device=device)[:, None] // entries.ratio
+    seen = torch.arange(complete, device=device) < first
+    if not entries.top_k:
+        return torch.cat([tokens, ~seen], dim=-1)
+    scores = run.values[op.attrs["index"]]
+    kept = _top_keys(scores, seen, min(entries.top_k, complete)) & seen if complete else scores > 0
+    return torch.cat([tokens.expand(kept.shape[0], -1, -1), ~kept], dim=-1)

@@ -124,7 +124,7 @@ class BlockSpec(Spec):
 def _widths(block: BlockSpec) -> tuple[int, ...]:
     from archsim.graph.passes.shard import cut_extents  # `count` of a model needs no sharding: cold start
 
-    b, ctx = Builder(T=1, D=1, S=1), Context(Step.of())
+    b, ctx = Builder(T=1, D=1, S=1, V=1), Context(Step.of())
     block.declare(b, ctx)
     block.lower(b, b.tensor("x", "T D"), ctx)
     return cut_extents(b.graph())

@@ -25,6 +25,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "gqa": "archsim.blocks.attention:Attention",
         "mqa": "archsim.blocks.attention:Attention",
         "mla": "archsim.blocks.mla:Mla",
+        "compressed": "archsim.blocks.compressed:CompressedAttention",
     },
     "mixer": {
         "mamba": "archsim.blocks.mamba:Mamba",

@@ -38,7 +38,8 @@ class Ffn(FfnSpec):
     """down(act(up x)) for `mlp`, down(act(gate x) * up x) for the gated kinds: 2·d·F or 3·d·F parameters.
 
     inner_norm: of what the last matrix reads (BitNet). bias: of all matrices; out_bias: of the last, where that is
-    another matter (GTE). clamp: limit of gpt-oss' clamped SwiGLU or Phi-3-small's GeGELU; alpha: its sigmoid's slope.
+    another matter (GTE). clamp: limit of gpt-oss' clamped SwiGLU or Phi-3-small's GeGELU; alpha: its sigmoid's slope;
+    up_offset: what is added to the clamped `up`, 1 in those, 0 in DeepSeek-V4.
     sparsity: share of activations that Gemma 3n zeroes, which changes results and no count. xIELU has two learned
     scalars and no gated form.
     """
@@ -50,6 +51,7 @@ class Ffn(FfnSpec):
     out_bias: bool | None = None
     clamp: float | None = None
     alpha: float | None = None
+    up_offset: float | None = None
     sparsity: float | None = None
     inner_norm: Norm | None = None
 
@@ -71,8 +73,9 @@ class Ffn(FfnSpec):
         for name in ("clamp", "sparsity"):
             if getattr(self, name) is not None and not self.gated:
                 raise InvalidBlock(f"`{name}` belongs to a gate, which `kind: mlp` does not have")
-        if self.alpha is not None and self.clamp is None:
-            raise InvalidBlock("`alpha` is the slope of a clamped gate, so it needs `clamp`")
+        for name in ("alpha", "up_offset"):
+            if getattr(self, name) is not None and self.clamp is None:
+                raise InvalidBlock(f"`{name}` belongs to a clamped gate, so it needs `clamp`")
         return self
 
     @property
@@ -109,7 +112,7 @@ class Ffn(FfnSpec):
 
     def activate(self, b: Builder, up: Tensor, gate: Tensor | None) -> Tensor:
         """The activation of `up`, multiplied in when there is a `gate`."""
-        attrs: dict[str, Any] = {"clamp": self.clamp, "alpha": self.alpha, "sparsity": self.sparsity}
+        attrs: dict[str, Any] = {name: getattr(self, name) for name in ("clamp", "alpha", "up_offset", "sparsity")}
         attrs = {k: v for k, v in attrs.items() if v is not None}
         if gate is None:
             scalars = (b.weight("xielu", "Sc", "scalar"),) if self.act == "xielu" else ()

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from archsim.blocks.block import AttentionBlock, BlockSpec, Context, FfnBlock, MixerBlock
 from archsim.blocks.dispatch import Fields, InvalidBlock, Spec
+from archsim.blocks.hyper import HyperConnections
 from archsim.blocks.norm import Norm
 from archsim.blocks.streams import AltUp, Laurel, PerLayerInput
 from archsim.graph.builder import Builder
@@ -37,6 +38,7 @@ class Layer(Spec):
     set of weights (ALBERT). attention_norm: false where attention has no norm of its own (ModernBERT's first);
     ffn_norm: false where the feed-forward block brings its own (Gemma 4's experts).
     for_images: a layer that texts pass by, which attends to images alone (Llama 3.2 Vision): its weights are held.
+    hyper: several residual streams around every block (DeepSeek-V4), the same in all layers of a stack.
     layer_scale: a learned factor on what each block adds, for every channel or one for all (arXiv:2103.17239).
     Attention and a mixer in one layer read the same input, and their outputs are added (Falcon-H1).
     """
@@ -60,6 +62,7 @@ class Layer(Spec):
     for_images: bool = False
     post_norm: Norm | None = None
     altup: AltUp | None = None
+    hyper: HyperConnections | None = None
     laurel: Laurel | None = None
     per_layer_input: PerLayerInput | None = None
 
@@ -67,7 +70,7 @@ class Layer(Spec):
     decisions = {
         "shared_weights": "weight_sharing", "parallel": "parallel", "residual_scale": "residual",
         "branch_scale": "residual", "layer_scale": "residual", "for_images": "stacks",
-        "altup": "altup", "laurel": "laurel", "per_layer_input": "per_layer",
+        "altup": "altup", "hyper": "hyper_connections", "laurel": "laurel", "per_layer_input": "per_layer",
         "attention": "mixing", "attention.kind": "attention", "mixer": "mixing", "cross_attention": "stacks",
         "cross_attention.kind": "attention", "ffn": "ffn", "*": "norm_place",
     }  # fmt: skip
@@ -90,6 +93,8 @@ class Layer(Spec):
             raise InvalidBlock(f"a group of layers has no `{own[0]}` of its own; put it into one of its layers")
         if self.layers is None and not own:
             raise InvalidBlock("a layer needs `attention`, `mixer` or `ffn` (or `layers`, as a group)", "E104")
+        if self.hyper is not None and (self.placement != "pre" or self.parallel or self.altup is not None):
+            raise InvalidBlock("`hyper` goes with `placement: pre` alone, without `parallel` and `altup`")
         if self.parallel and own and ("ffn" not in own or not {"attention", "mixer"} & set(own)):
             raise InvalidBlock("`parallel` adds up attention (or a mixer) and `ffn`: a layer needs both")
         return self
@@ -133,6 +138,10 @@ class Layer(Spec):
 
     def _branch(self, b: Builder, x: Tensor, ctx: Context, part: str) -> Tensor:
         """x plus one sub-block, normed where the placement says."""
+        if self.hyper is not None:
+            return self.hyper.around(
+                b, f"{part}_hyper", x, lambda one: self._apply(b, self._norm(b, part + "_norm", one), ctx, part)
+            )
         stream = x
         h = (
             self._norm(b, part + "_norm", x)

@@ -13,7 +13,7 @@ from archsim.blocks.block import Context, Experts, FfnSpec
 from archsim.blocks.dispatch import CLASS, About, Changes, Count, Fields, InvalidBlock, Spec
 from archsim.blocks.ffn import Ffn
 from archsim.blocks.norm import Norm
-from archsim.graph.builder import Builder
+from archsim.graph.builder import Builder, Operand
 from archsim.graph.step import Step
 from archsim.graph.tensor import Tensor
 
@@ -35,16 +35,18 @@ def experts_hit(n_experts: Num, top_k: Num, tokens: Num) -> Num:
 
 
 class Router(Spec):
-    """How experts are chosen. score: softmax or sigmoid of the logits. order: scores are taken before the top-k
-    or over the chosen logits only (gpt-oss, Mixtral's equals either). normalize: weights of the chosen sum to 1.
-    groups, top_groups: experts are chosen from the best groups only. scale: factor on the weights. bias: learned
-    logit bias. selection_bias: a bias that only the choice sees (balancing without an auxiliary loss, updated by
-    rule, not by gradient: a buffer, unless checkpoints count it as a `parameter`, as Trinity's do). choice:
-    tokens pick experts, or experts pick tokens. input_scaled: the weight multiplies the expert's input (Llama 4).
-    input_norm: a norm of the router's own; expert_scale: a learned factor on the weight of each expert (Gemma 4).
+    """How experts are chosen. score: softmax, sigmoid or root of the softplus of the logits. order: scores are taken
+    before the top-k or over the chosen logits only (gpt-oss, Mixtral's equals either). normalize: weights of the
+    chosen sum to 1. groups, top_groups: experts are chosen from the best groups only. scale: factor on the weights.
+    bias: learned logit bias. selection_bias: a bias that only the choice sees (balancing without an auxiliary loss,
+    updated by rule, not by gradient: a buffer, unless checkpoints count it as a `parameter`, as Trinity's do).
+    choice: tokens pick experts, or experts pick tokens. input_scaled: the weight multiplies the expert's input (Llama
+    4). input_norm: a norm of the router's own; expert_scale: a learned factor on the weight of each expert (Gemma 4).
+    by_token: a table that is not learned says which experts a token of the vocabulary goes to; the scores are their
+    weights alone (DeepSeek-V4's first layers).
     """
 
-    score: Literal["softmax", "sigmoid"] = "softmax"
+    score: Literal["softmax", "sigmoid", "sqrt_softplus"] = "softmax"
     order: Literal["score_then_topk", "topk_then_score"] = "score_then_topk"
     normalize: bool = True
     groups: Count = 1
@@ -58,6 +60,7 @@ class Router(Spec):
     softcap: float | None = None
     input_norm: Norm | None = None
     expert_scale: bool = False
+    by_token: bool = False
 
     decisions = {"*": "router"}
 
@@ -251,9 +254,13 @@ class Moe(FfnSpec):
             x = r.input_norm.lower(b, "router_norm", x)
         logits = b.linear("router", x, "D Er", "T Er", bias="Er" if r.bias else False, role="router")
         role = "bias" if r.selection_bias == "parameter" else "buffer"
-        chosen = (b.weight("selection_bias", "Er", role),) if r.selection_bias else ()
+        chosen: tuple[Operand, ...] = (b.weight("selection_bias", "Er", role),) if r.selection_bias else ()
         scales = (b.weight("expert_scale", "Er", "scalar"),) if r.expert_scale else ()
         attrs = {"router": r, "top_k": self.top_k, "capacity": self.capacity}
+        if r.by_token:
+            with b.scope(Tk=self.top_k, V=b.sizes["V"]):
+                table = b.weight("experts_of_tokens", "V Tk", "buffer")
+            chosen = (table.part(V=b.sizes["T"]),)
         return b.map("top_k", "topk", logits, *chosen, *scales, axes="M", **attrs)
 
     def _experts(self, b: Builder, x: Tensor, weights: Tensor, hit: Num) -> Tensor:

@@ -30,6 +30,7 @@ TITLES: Mapping[str, str] = {
     "latent": "latent attention",
     "latent_sizes": "latent sizes",
     "query_latent": "query latent",
+    "compression": "entries of several tokens",
     "indexer": "sparse attention",
     "keys_as_values": "keys as values",
     "cache_sharing": "caches shared by layers",
@@ -50,6 +51,7 @@ TITLES: Mapping[str, str] = {
     "router": "router",
     "capacity": "expert capacity",
     "altup": "parallel streams",
+    "hyper_connections": "hyper-connections",
     "laurel": "low-rank residual",
     "per_layer": "per-layer embeddings",
     "weight_sharing": "weights shared by layers",
@@ -82,8 +84,8 @@ HIDDEN: Mapping[str, frozenset[str]] = dict.fromkeys(
 )
 """Field -> the fields that say the same where they change too."""
 
-WHOLE = frozenset({"mtp", "towers", "weights", "mlm_head", "per_layer", "per_layer_input", "altup", "laurel", "router",
-                   "indexer", "gate", "scaling", "mask", "temperature"})  # fmt: skip
+WHOLE = frozenset({"mtp", "towers", "weights", "mlm_head", "per_layer", "per_layer_input", "altup", "hyper", "laurel",
+                   "router", "indexer", "gate", "scaling", "mask", "temperature"})  # fmt: skip
 """Fields that are taken whole from one side."""
 
 

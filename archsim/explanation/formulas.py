@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import UnknownName, UsageError
-from archsim.base.number import Num, minimum, opaque
+from archsim.base.number import Num, floor_div, minimum, opaque
 from archsim.base.poly import Poly
 from archsim.blocks.layer import walk_layers
 from archsim.counts import graph_counts as c
@@ -111,6 +111,11 @@ class OneToken(Step):
             return Step.pairs(self, mask)
         if mask.chunk:
             return in_chunk(length, mask.chunk)
+        if mask.ratio:
+            entries = floor_div(length, mask.ratio)
+            return minimum(entries, mask.top_k) if mask.top_k else entries
+        if mask.top_k and mask.block:
+            return minimum(length, mask.top_k - mask.block + in_chunk(length, mask.block))
         limit = mask.window or mask.top_k
         return minimum(length, limit) if limit else length
 

@@ -22,7 +22,8 @@ ELEMENTWISE_RATE = {
     "relu": 1, "relu2": 2, "gelu": 8, "gelu_tanh": 8, "silu": 4, "sigmoid": 4, "tanh": 4, "softplus": 4,
     "xielu": 8, "swiglu": 5, "geglu": 9, "geglu_tanh": 9, "reglu": 2, "clamped_swiglu": 8, "clamped_geglu": 9,
     "rope": 3, "topk": 5, "gate": 5, "dispatch": 0, "combine": 2, "concat": 0, "clip": 1, "altup_correct": 3,
-    "altup_split": 4, "altup_merge": 4, "sinusoid": 2,
+    "altup_split": 4, "altup_merge": 4, "sinusoid": 2, "join": 0, "head_sum": 2,
+    "repeat_streams": 0, "hyper_mixing": 6, "hyper_collapse": 8, "hyper_expand": 3, "hyper_head": 8,
 }  # fmt: skip
 """Vector FLOP per output element, by the operations written out: a convention, reported apart from FLOPs."""
 
@@ -110,7 +111,8 @@ class Builder:
     def append(self, cache: Tensor, x: Operand, kept: Num | None = None, **attrs: object) -> None:
         """Write `x` behind what `cache` holds; only `kept` of the new tokens stay (default: all)."""
         rows = x.axes.get("T")
-        touched = {} if rows is None or "C" not in cache.axes else {"C": rows if kept is None else kept}
+        rows = kept if kept is not None else rows
+        touched = {} if rows is None or "C" not in cache.axes else {"C": rows}
         self.emit("append", cache.name.rsplit(".", 1)[-1] + "+", (x,), cache.part(**touched), attrs=attrs)
 
     def view(self, name: str, x: Operand, out: str, **attrs: object) -> Tensor:

@@ -39,7 +39,8 @@ class Mask:
     global_tokens: that many first tokens see and are seen by all. top_k: keys kept per query by an indexer.
     prefix: that many first tokens see each other both ways. block, vertical: before the window, the last of
     every `vertical` blocks of `block` keys is seen too (block-sparse attention). block with top_k: keys are kept in
-    whole blocks, the `local` last ones always.
+    whole blocks, the `local` last ones always. ratio: keys are entries of so many tokens, and a query sees those that
+    are complete.
     """
 
     causal: bool = True
@@ -51,10 +52,13 @@ class Mask:
     block: int = 0
     vertical: int = 0
     local: int = 0
+    ratio: int = 0
 
     def stored(self, past: Num, new: Num) -> Num:
-        """Cached tokens that the next step can still need."""
+        """Cached tokens (or entries) that the next step can still need."""
         length = past + new
+        if self.ratio:
+            return floor_div(length, self.ratio)
         if self.causal and not (self.global_tokens or self.vertical):
             if self.window:
                 return minimum(length, self.window)
@@ -71,11 +75,17 @@ class Mask:
 
     def reached(self, past: Num, new: Num) -> Num:
         """Tokens that an implementation without skipping goes over: what the cache holds before, and the new ones."""
-        return self.stored(past, 0) + new
+        return self.stored(past, new) if self.ratio else self.stored(past, 0) + new
+
+    def appended(self, past: Num, new: Num) -> Num:
+        """New tokens that stay in the cache, or entries that they complete."""
+        return self.stored(past, new) - self.stored(past, 0) if self.ratio else minimum(new, self.stored(past, new))
 
     def pairs(self, past: Num, new: Num) -> Num:
         """(query, key) pairs of one sequence that the mask allows."""
         length = past + new
+        if self.ratio:
+            return _entry_pairs(length, self.ratio, self.top_k) - _entry_pairs(past, self.ratio, self.top_k)
         if not self.causal:
             if self.chunk:
                 whole = floor_div(length, self.chunk)
@@ -125,6 +135,14 @@ def _windowed_pairs(n: Num, window: Num) -> Num:
 def _chunked_pairs(n: Num, chunk: Num) -> Num:
     whole = floor_div(n, chunk)
     return whole * _causal_pairs(chunk) + _causal_pairs(n - whole * chunk)
+
+
+def _entry_pairs(n: Num, ratio: int, most: int) -> Num:
+    """Pairs of n queries and the entries of `ratio` tokens that are complete, at most `most` of each query."""
+    rows = minimum(n, most * ratio) if most else n
+    whole = floor_div(rows, ratio)
+    pairs = divide(ratio * whole * (whole - 1), 2) + whole * (rows - ratio * whole + 1)
+    return pairs + (n - rows) * most
 
 
 def _chosen_pairs(n: Num, mask: Mask) -> Num:
@@ -266,8 +284,8 @@ class Step:
         return self._sum(lambda s: s.batch * mask.stored(s.past + self.room, s.new))
 
     def appended(self, mask: Mask = CAUSAL) -> Num:
-        """New tokens that stay in the cache."""
-        return self._sum(lambda s: s.batch * minimum(s.new, mask.stored(s.past, s.new)))
+        """New tokens that stay in the cache, or entries that they complete."""
+        return self._sum(lambda s: s.batch * mask.appended(s.past, s.new))
 
     def read(self, mask: Mask = CAUSAL) -> Num:
         """Tokens whose keys and values are read."""

@@ -138,6 +138,10 @@ def _stack(b: Builder, x: Tensor, ctx: Context, layers: tuple[Layer, ...], e: Em
             layer.attention.declare(b, ctx)
     if e.per_layer is not None:
         ctx.shared["per_layer"] = (_per_layer_inputs(b, x, ctx, layers, e),)
+    hyper = next((layer.hyper for layer in leaves if layer.hyper is not None), None)
+    if hyper is not None:
+        with b.scope(A=hyper.n):
+            return hyper.merge(b, lower_layers(b, hyper.spread(b, x), ctx, layers))
     altup = next((layer.altup for layer in leaves if layer.altup is not None), None)
     if altup is None:
         return lower_layers(b, x, ctx, layers)

@@ -199,8 +199,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-ANSWERS: dict[Untyped, bool | int] = {torch.Tensor.__bool__: False, torch.Tensor.item: 0}
-"""What is said of masks and positions when a module asks for their values: that none is masked, and none special."""
+ANSWERS: dict[Untyped, bool | int] = {
+    torch.Tensor.__bool__: False, torch.Tensor.item: 0, torch.Tensor.__contains__: False,
+}  # fmt: skip
+"""What is said of tokens, masks and positions when a module asks for their values: that none is masked, and none
+special.
+"""
 
 
 class Functions(TorchFunctionMode):

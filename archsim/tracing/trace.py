@@ -35,9 +35,46 @@ class Pair(NamedTuple):
     points: tuple[Point, Point]
 
 
+class Uneven(UsageError):
+    """A third capture does other work than follows from two."""
+
+
 def trace(module: Module) -> TracedModel:
     """The model of a module. Raises UsageError where no forward pass can be captured."""
-    pair = _prompts(module)
+    points = _points(module)
+    try:
+        return _traced(module, points)
+    except Uneven:  # windows and chunks that only longer texts fill
+        longer = tuple(Point(p.batch, LONGER * p.new) for p in points)
+        if _most_tokens(module) < sum(p.new for p in longer):
+            raise
+        return _traced(module, (longer[0], longer[1]))
+
+
+LONGER = 4
+"""How much longer the texts of a second try are."""
+
+
+def _most_tokens(module: Module) -> int:
+    """Tokens that a module has positions for; many where it does not say."""
+    limit = getattr(module.config, "max_position_embeddings", None)
+    return limit if isinstance(limit, int) and limit > 0 else 2**20
+
+
+def _points(module: Module) -> tuple[Point, Point]:
+    """Where a module is captured: at shorter lengths where it has few positions."""
+    first, second = POINTS
+    while second.new > max(_most_tokens(module), SHORTEST):
+        first, second = Point(first.batch, first.new // 2), Point(second.batch, second.new // 2)
+    return first, second
+
+
+SHORTEST = 32
+
+
+def _traced(module: Module, points: tuple[Point, Point]) -> TracedModel:
+    """The model of a module, from captures at two points."""
+    pair = _prompts(module, points)
     caches = _caches(module, pair)
     prefill = _template(module, pair, caches)
     _check(module, prefill[0], pair)
@@ -45,10 +82,10 @@ def trace(module: Module) -> TracedModel:
     return _model(module, prefill[0], decode, prefill[1], bool(caches))
 
 
-def _prompts(module: Module) -> Pair:
+def _prompts(module: Module, points: tuple[Point, Point]) -> Pair:
     try:
-        first, second = (_run(module, point) for point in POINTS)
-        return Pair(first, second, POINTS)
+        first, second = (_run(module, point) for point in points)
+        return Pair(first, second, points)
     except TooManyOperations:
         first, second = (_run(module, point) for point in SHORT)
         return Pair(first, second, SHORT)
@@ -67,14 +104,14 @@ def _run(module: Module, point: Point, cache: tuple[str, Untyped] | None = None)
 
 def _check(module: Module, prefill: BlockTemplate, pair: Pair) -> None:
     """Refuses a template that does not count what a third capture does, at another length."""
-    limit = getattr(module.config, "max_position_embeddings", None) or 2 * pair.points[1].new
+    limit = _most_tokens(module)
     longer, between = pair.points[0].new + pair.points[1].new, pair.points[1].new - pair.points[0].new // 2
-    point = Point(1, longer if isinstance(limit, int) and limit >= longer else between)
+    point = Point(1, longer if limit >= longer else between)
     wanted = captured_flops(_run(module, point).root)
     found = flops(graph_of(prefill, Step.of(point.batch, point.new, masked=False, last=False)))
     if found != wanted:
         text = f"the FLOPs of {module.name} at {point.new} tokens are {wanted:,}, not the {found:,} that follow from"
-        raise UsageError(f"{text} {pair.points[0].new} and {pair.points[1].new} tokens")
+        raise Uneven(f"{text} {pair.points[0].new} and {pair.points[1].new} tokens")
 
 
 # ---------------------------------------------------------------------- caches

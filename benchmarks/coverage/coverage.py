@@ -75,7 +75,11 @@ def main() -> None:
 def row_of_type(name: str) -> Row:
     """The default config of a model type."""
     config, error = default_config(name)
-    return Row(name, "no default", reason=error) if config is None else compared(name, config, classes(config))
+    return (
+        Row(name, "no default", reason=error)
+        if config is None
+        else compared(name, config, classes(config, default=True))
+    )
 
 
 def with_trace(row: Row) -> Row:

@@ -62,8 +62,10 @@ def default_config(model_type: str) -> tuple[JsonObject | None, str]:
         return None, f"{type(error).__name__}: {error}"[:150].replace("\n", " ")
 
 
-def classes(config: JsonMapping) -> Classes:
-    """Parameters of the classes that read a config, of the auto maps."""
+def classes(config: JsonMapping, default: bool = False) -> Classes:
+    """Parameters of the classes that read a config, of the auto maps. default: it is the one that its class makes,
+    whose tuples JSON does not have.
+    """
     from transformers import CONFIG_MAPPING
     from transformers.models.auto import modeling_auto
 
@@ -75,7 +77,8 @@ def classes(config: JsonMapping) -> Classes:
         if name is None:
             continue
         try:
-            add_class(found, name, CONFIG_MAPPING[model_type].from_dict(dict(config)))
+            made = CONFIG_MAPPING[model_type]
+            add_class(found, name, made() if default else made.from_dict(dict(config)))
         except Exception as error:
             errors.append(f"{name}: {error}"[:150].replace("\n", " "))
     return replace(found, error=errors[0] if errors else "")

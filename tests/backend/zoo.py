@@ -47,6 +47,26 @@ def moe(expert: dict[str, Any] = EXPERT, **fields: Any) -> dict[str, Any]:
     return {"kind": "moe", "n_experts": 6, "top_k": 2, "expert": expert} | fields
 
 
+def compressed(**fields: Any) -> dict[str, Any]:
+    """Attention over a window and entries."""
+    base = {"kind": "compressed", "n_heads": 4, "d_head": 8, "q_rank": 6, "out_groups": 2, "out_rank": 5,
+            "position": ROPE | {"dim": 4, "interleaved": True}, "mask": {"kind": "sliding", "window": 3}}  # fmt: skip
+    return base | fields
+
+
+def _compressed() -> dict[str, Model]:
+    chosen = {"ratio": 2, "overlap": True, "indexer": {"n_heads": 2, "d_head": 6, "top_k": 2}}
+    by_token = moe(router={"by_token": True, "score": "sqrt_softplus"})
+    hyper = {"n": 3, "iterations": 3}
+    return {
+        "compressed_window": decoder(layer(attention=compressed())),
+        "compressed_heavy": decoder(layer(attention=compressed(ratio=3))),
+        "compressed_sparse": decoder(layer(attention=compressed(**chosen))),
+        "hyper": decoder(layer(hyper=hyper, attention=attention())),
+        "moe_by_token": decoder(layer(attention=attention(), ffn=by_token)),
+    }
+
+
 def _attentions() -> dict[str, Model]:
     def one(kind: str = "gqa", **fields: Any) -> Model:
         return decoder(layer(attention=attention(kind, **fields)))
@@ -246,6 +266,6 @@ def _encoders() -> dict[str, Model]:
 
 
 ZOO: dict[str, Model] = {
-    **_attentions(), **_positions(), **_ffns(), **_moes(), **_mixers(), **_wirings(), **_encoders()
+    **_attentions(), **_compressed(), **_positions(), **_ffns(), **_moes(), **_mixers(), **_wirings(), **_encoders()
 }  # fmt: skip
 """Every model by the name of what it is there for."""

@@ -67,7 +67,9 @@ def test_every_block_is_there() -> None:
     for family in FAMILIES:
         assert class_names(family) <= definitions.keys()
     choices = definitions["Layer"]["properties"]["attention"]["anyOf"][0]["oneOf"]
-    assert [choice["$ref"].rsplit("/", 1)[1] for choice in choices] == ["Attention", "Mla", "PartialAttention"]
+    assert [choice["$ref"].rsplit("/", 1)[1] for choice in choices] == [
+        "Attention", "CompressedAttention", "Mla", "PartialAttention"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ class Compiler:
 
     def _rope(self, place: int, op: Op) -> bool:
         """A rotation by tables made beforehand."""
-        if op.kind != "map" or op.fn != "rope":
+        if op.kind != "map" or op.fn != "rope" or op.attrs.get("inverse"):
             return False
         instruction, rope = self.code[place], op.attrs["rope"]
         dims = dims_of(op.reads[0].tensor.axes)

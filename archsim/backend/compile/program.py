@@ -115,3 +115,5 @@ def _check(net: Net, shape: Shape) -> None:
         mask = op.attrs.get("mask")
         if mask is not None and (mask.top_k or mask.chunk):
             raise Unsupported("an indexer's choice, or attention in chunks")
+        if op.fn == "compress":
+            raise Unsupported("entries that stand for several tokens")

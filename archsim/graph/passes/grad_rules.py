@@ -93,7 +93,7 @@ def solve(work: OpGradient) -> list[Op]:
 
 
 gradient_rule("map:cross_entropy")(elementwise)
-for function in ("selective_scan", "rg_lru", "gated_delta", "decay"):
+for function in ("selective_scan", "rg_lru", "gated_delta", "decay", "compress"):
     gradient_rule(f"scan:{function}")(elementwise)
 
 

@@ -15,6 +15,7 @@ from archsim.importers.hf.families import (
     bart,
     bert,
     deepseek,
+    deepseek_v4,
     delta,
     dense,
     encoder,
@@ -33,7 +34,23 @@ from archsim.importers.hf.towers import audio, pictures, qwen
 from archsim.importers.hf.towers.registry import stages
 from archsim.importers.hf.weights import weights
 
-MODULES = (bart, bert, deepseek, delta, dense, encoder, gemma, gpt, hybrid, llama, moe, recent, seq2seq, states)
+MODULES = (
+    bart,
+    bert,
+    deepseek,
+    deepseek_v4,
+    delta,
+    dense,
+    encoder,
+    gemma,
+    gpt,
+    hybrid,
+    llama,
+    moe,
+    recent,
+    seq2seq,
+    states,
+)
 ENCODERS = (audio, pictures, qwen)
 """Importing these registers their families."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from archsim.importers.hf.config import Config, quote_value
-from archsim.importers.hf.groups import compressed, format_for, matrices, mlx, modelopt
+from archsim.importers.hf.groups import MODELOPT, compressed, format_for, matrices, mlx, modelopt
 from archsim.importers.hf.ignored import Rule
 
 DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
@@ -43,6 +43,7 @@ def weights(c: Config) -> Read:
     if name not in DTYPES:
         raise c.error("torch_dtype", f"unknown {quote_value(name)}; known: {', '.join(DTYPES)}")
     result = {"default": DTYPES[name]}
+    c.skip("expert_dtype")
     key = "quantization" if c.data.get("quantization") is not None else "quantization_config"
     c.skip("quantization", "quantization_config")
     quantised = c.child(key)
@@ -50,6 +51,10 @@ def weights(c: Config) -> Read:
         return result, []
     formats, rules = _reader(quantised)(quantised)
     ignored = [(str(module), None) for key in IGNORED for module in _list(quantised, key)]
+    if OF_EXPERTS in quantised.data:  # the list is about the experts' format, which no other module has
+        ignored = []
+    elif c.only("expert_dtype", "fp4", "bf16", "bfloat16") == "fp4":
+        formats["expert"] = "mxfp4"
     quantised.skip(*BESIDE & quantised.data.keys())
     return result | formats, [*ignored, *rules]
 
@@ -125,12 +130,20 @@ def _dynamic(q: Config) -> list[Rule]:
     return rules
 
 
+OF_EXPERTS = "moe_quant_algo"
+"""Key of checkpoints in 8-bit floats whose experts have been quantised once more, by Model Optimizer."""
+
+
 def _fp8(q: Config) -> Read:
-    """8-bit floats: one scale per tensor, or per tile of 128 x 128."""
+    """8-bit floats: one scale per tensor, or per tile of 128 x 128; experts in a format of their own."""
     block = q.get("weight_block_size")
     if block is not None and block != [128, 128]:
         raise q.error("weight_block_size", f"no format for {quote_value(block)}; known: [128, 128]")
-    return matrices("fp8_block" if block else "fp8"), []
+    formats = matrices("fp8_block" if block else "fp8")
+    if OF_EXPERTS in q.data:
+        q.skip("config_groups", "group_size", "quant_algo", "quantized_layers")
+        formats["expert"] = format_for(q, OF_EXPERTS, MODELOPT, q.get(OF_EXPERTS))
+    return formats, []
 
 
 def _fbgemm(q: Config) -> Read:
