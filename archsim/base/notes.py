@@ -117,6 +117,7 @@ NOTES: dict[str, str] = {
         "Times of requests are those of the engine: from its queue to the step that makes a token. Network, HTTP and "
         "tokenizer come on top."
     ),
+    "A51": "What figures of training are of, where architectures are compared: one sequence on one device.",
     "A39": "The length of training sequences and the sequences of a step, where they are not given.",
     "A40": "Training kernels, what communication runs behind them and the recipe are those of a stack.",
     "A45": (

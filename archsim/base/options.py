@@ -145,6 +145,7 @@ class PairArguments(TypedDict, total=False):
     """What two architectures are compared at."""
 
     context_len: int  # 8192
+    phase: str  # "inference"; "train" for what training takes too
 
 
 class EvolveArguments(PairArguments, total=False):
@@ -357,6 +358,8 @@ class TrainArguments(TypedDict, total=False):
     rank: int | None  # of adapters: 16
     targets: str | tuple[str, ...] | None  # products with an adapter: "all"
     search: bool  # False: also where some degrees are given, choose the others
+    objective: str  # "time"; "memory", "cost" and "energy", of a token, which may take fewer devices
+    offload: str | None  # what lies on the host: "optimizer", "activations", or both
     by: str | None  # "op", "block" or "kind": what each takes of a step
 
 
@@ -407,6 +410,8 @@ class TrainRunsOptions(Changes, total=False):
     dialect: str | None
     rank: int | None
     targets: str | tuple[str, ...] | None
+    offload: str | None
+    objective: str
     tokens: float | str | None
     price: float | str | None
     goodput: float

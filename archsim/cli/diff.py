@@ -9,6 +9,7 @@ import typer
 from archsim.cli import options as o
 from archsim.cli import output
 from archsim.cli.option_sets import pair as p
+from archsim.cli.option_sets.training import Phase, TrainContext
 
 ExitCode = Annotated[bool, typer.Option("--exit-code", help="Exit with 1 where the architectures differ.")]
 
@@ -17,6 +18,7 @@ def diff(
     a: p.First,
     b: p.Second,
     context_len: p.ContextLen = 8192,
+    phase: TrainContext = Phase.inference,
     weights: p.FormatsOfBoth = None,
     set_: p.ChangesOfSecond = None,
     set_from: p.ChangesOfFirst = None,
@@ -38,8 +40,9 @@ def diff(
         output.check_drawing(svg, force=force)
     changes = (*(set_from or ()), *(set_ or ()))
     answer = api.diff(
-        a, b, context_len=context_len, weights=weights, set=tuple(set_ or ()), set_from=tuple(set_from or ())
-    )
+        a, b, context_len=context_len, phase=phase.value, weights=weights, set=tuple(set_ or ()),
+        set_from=tuple(set_from or ()),
+    )  # fmt: skip
     from archsim.render.pages import diff as pages
 
     if svg is not None:

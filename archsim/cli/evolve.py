@@ -10,6 +10,7 @@ from archsim.cli import options as o
 from archsim.cli import output
 from archsim.cli.option_sets import pair as p
 from archsim.cli.option_sets.charts import Plotly, PlotlyJs
+from archsim.cli.option_sets.training import Phase, TrainContext
 from archsim.cli.options import devices
 from archsim.cli.progress import progress
 
@@ -40,6 +41,7 @@ def evolve(
     b: p.Second,
     hw: Device = "h100-sxm",
     context_len: p.ContextLen = 8192,
+    phase: TrainContext = Phase.inference,
     order: Order = "story",
     orders: Orders = 8,
     seed: Seed = 0,
@@ -53,14 +55,16 @@ def evolve(
     """From one architecture to another, one decision at a time, and what each of them costs.
 
     Every step is a model that can be built; the steps add up to the whole difference. Where a decision is possible
-    only after another, it waits for it.
+    only after another, it waits for it. With --phase train: what each decision did to the FLOPs, the memory and the
+    time of training.
     """
     from archsim import api
 
     changes = (*(set_from or ()), *(set_ or ()))
     with progress("averaging"):
         answer = api.evolve(
-            a, b, hw, context_len=context_len, order=order, orders=orders, seed=seed, set=tuple(set_ or ()),
+            a, b, hw, context_len=context_len, phase=phase.value,
+            order=order, orders=orders, seed=seed, set=tuple(set_ or ()),
             set_from=tuple(set_from or ()),
         )  # fmt: skip
     from archsim.render.pages import evolve as pages

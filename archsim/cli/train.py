@@ -61,6 +61,17 @@ Timeline = Annotated[
     Path | None,
     typer.Option("--timeline", metavar="FILE.json", help="The passes of every pipeline rank, for Perfetto."),
 ]
+Objective = Annotated[
+    str,
+    typer.Option(
+        "--objective", metavar="WHAT",
+        help="What layouts are chosen by: time, memory, or cost or energy of a token, which may take fewer devices.",
+    ),
+]  # fmt: skip
+Offload = Annotated[
+    str | None,
+    typer.Option("--offload", metavar="WHAT", help="Kept on the host: optimizer, activations, or both: A,B."),
+]
 Search = Annotated[bool, typer.Option("--search", help="Choose the degrees that are not given, also where some are.")]
 
 
@@ -98,6 +109,8 @@ def train(
     grid: Grid = None,
     pue: Pue = None,
     search: Search = False,
+    objective: Objective = "time",
+    offload: Offload = None,
     by: By = None,
     timeline: Timeline = None,
     force: o.Force = False,
@@ -123,7 +136,7 @@ def train(
         schedule=schedule, micro_batch=micro_batch, global_batch=global_batch, seq_len=seq_len, method=method,
         rank=rank, targets=targets, recipe=recipe, optimizer=optimizer, recompute=recompute, dialect=dialect, loss=loss,
         stack=stack, tokens=tokens, mfu_peak=mfu_peak, goodput=goodput, price=price, grid=grid, pue=pue, search=search,
-        by=by, set=tuple(set_ or ()),
+        objective=objective, offload=offload, by=by, set=tuple(set_ or ()),
     )  # fmt: skip
     output.emit_answer(
         o.Layout.json if json else format, no_color, answer.to_dict, lambda: train_page.page(answer, verbose),

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 from archsim.base.displayed import Tabular
 from archsim.base.number import Num
 from archsim.counts.count import check_positive
+from archsim.evolution.evolve import trains_in
 from archsim.evolution.figures import ArchitectureCost, ArchitectureFigures
 from archsim.evolution.mix import ArchitectureMix
 from archsim.evolution.path import EvolutionPath
@@ -24,6 +25,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 """What a change may change -> the figures that show it; one that changes none of them is wiring."""
 
 COUNTED = tuple(name for names in GROUPS.values() for name in names)
+TRAINED = ("train_flops_per_token", "train_bytes")
+"""What training takes, which is counted where it is asked for."""
 
 
 class Effect(NamedTuple):
@@ -43,6 +46,7 @@ class Effect(NamedTuple):
         if self.measured is None:
             return ("wiring",)
         found = [name for name, figures in GROUPS.items() if any(self.delta[figure] for figure in figures)]
+        found += ["training"] if any(self.delta.get(figure) for figure in TRAINED) else []
         if len(found) > 1 and "storage" in found and "parameters" in found:
             found.remove("storage")  # bytes that follow from parameters
         return tuple(found) or ("wiring",)
@@ -85,10 +89,10 @@ class Difference(Tabular):
         }  # fmt: skip
 
 
-def difference(a: Model, b: Model, *, context_len: int = 8192) -> Difference:
-    """What sets B apart from A."""
+def difference(a: Model, b: Model, *, context_len: int = 8192, phase: str = "inference") -> Difference:
+    """What sets B apart from A. phase: `train` for what training takes too."""
     check_positive(context_len=context_len)
-    path = EvolutionPath(ArchitectureMix(a, b), ArchitectureCost(context_len=context_len))
+    path = EvolutionPath(ArchitectureMix(a, b), ArchitectureCost(context_len=context_len, trains=trains_in(phase)))
     whole = frozenset(path.decisions)
     effects = tuple(_effect(path, name, whole) for name in path.decisions)
     first, last = path.end(frozenset()).figures, path.end(whole).figures
@@ -109,8 +113,9 @@ def _effect(path: EvolutionPath, name: str, whole: frozenset[str]) -> Effect:
 
 
 def _counted(figures: ArchitectureFigures) -> dict[str, Num]:
-    return {name: getattr(figures, name) for name in COUNTED}
+    return {name: value for name in (*COUNTED, *TRAINED) if (value := getattr(figures, name)) is not None}
 
 
 def _difference(last: ArchitectureFigures, first: ArchitectureFigures) -> dict[str, Num]:
-    return {name: getattr(last, name) - getattr(first, name) for name in COUNTED}
+    one, two = _counted(first), _counted(last)
+    return {name: two[name] - one[name] for name in two if name in one}

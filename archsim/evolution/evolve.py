@@ -104,11 +104,13 @@ def evolve(
     order: str = "story",
     orders: int = 0,
     seed: int = 0,
+    phase: str = "inference",
 ) -> Evolution:
     """The path from A to B.
 
     hardware: of the times; none without one. order: `story`, `reverse`, `random:SEED`, or decisions that come first.
-    orders: how many the attribution averages over; 0 for none. Raises AnswerNo for pairs between which no path of
+    orders: how many the attribution averages over; 0 for none.
+    phase: `train` for figures of training too. Raises AnswerNo for pairs between which no path of
     single decisions leads, UsageError for options that mean nothing.
     """
     check_positive(context_len=context_len)
@@ -116,7 +118,8 @@ def evolve(
         raise UsageError(f"`--orders` is a number up to {MOST_ORDERS:,}, not {orders!r}")
     both = "encoder" not in (a.architecture, b.architecture)
     path = EvolutionPath(
-        ArchitectureMix(a, b), ArchitectureCost(context_len=context_len, hardware=hardware, decodes=both)
+        ArchitectureMix(a, b),
+        ArchitectureCost(context_len=context_len, hardware=hardware, decodes=both, trains=trains_in(phase)),
     )
     whole = frozenset(path.decisions)
     first, last = path.end(frozenset()).figures, path.end(whole).figures
@@ -128,7 +131,9 @@ def evolve(
     return Evolution(
         a=a, b=b, hardware=hardware, context_len=context_len, order=order, first=first, last=last, steps=steps,
         changes=path.mix.changes, attribution=attribution,
-        assumptions=assumed(hardware, context_len, path.decisions, a, b),
+        assumptions=(
+            *assumed(hardware, context_len, path.decisions, a, b), *assumed_training(path.cost.trains, context_len)
+        ),
         warnings=(*_unlike(path.cost, a, first), *_unlike(path.cost, b, last), *_too_big(hardware, a, b)),
     )  # fmt: skip
 
@@ -155,6 +160,22 @@ def assumed(
         parts = "prediction modules, towers and pre-training heads are named and not counted, as in `count`"
         notes.append(Note("A34", parts))
     return tuple(notes)
+
+
+def trains_in(phase: str) -> bool:
+    """Whether figures of training are asked for. Raises UsageError for a phase that there is not."""
+    if phase not in ("inference", "train"):
+        raise UsageError(f"`--phase` is inference or train, not {quote(phase)}")
+    return phase == "train"
+
+
+def assumed_training(trains: bool, context_len: int) -> tuple[Note, ...]:
+    """What figures of training mean."""
+    text = (
+        f"training: forward and backward of one sequence of {context_len:,} tokens on one device; memory of its peak "
+        "with weights and gradients in bf16, AdamW in fp32 (16 bytes a parameter), nothing recomputed or shared out"
+    )
+    return (Note("A51", text),) if trains else ()
 
 
 def _unlike(cost: ArchitectureCost, model: Model, figures: ArchitectureFigures) -> list[Note]:
@@ -229,13 +250,15 @@ def attribute(path: EvolutionPath, orders: Sequence[Sequence[str]]) -> Shares:
     means are rounded so that they still add up.
     """
     sums: dict[str, dict[str, Num]] = {}
+    figures: dict[str, None] = {}
     for order in counted(orders, "orders"):
         for step in path.steps(order):
+            figures |= dict.fromkeys(step.delta)
             for name in step.decisions:
                 _add(sums.setdefault(name, {}), step.delta, len(step.decisions))
     names = [name for name in path.decisions if name in sums]
-    shares: Shares = {name: dict.fromkeys(ArchitectureFigures._fields) for name in names}
-    for figure in ArchitectureFigures._fields:
+    shares: Shares = {name: dict.fromkeys(figures) for name in names}
+    for figure in figures:
         known = [name for name in names if figure in sums[name]]
         means = _whole([sums[name][figure] / len(orders) for name in known])
         for name, mean in zip(known, means, strict=True):

@@ -25,7 +25,8 @@ class ArchitectureFigures(NamedTuple):
     step with a full context (an encoder: of the input over its tokens, cut to a whole number), masked pairs left out.
     kv_bytes: caches that grow with the length, windows applied; state_bytes: those that do not. decode_s: one step with
     a full context; prefill_s: a prompt of that length, both expected times on one device; None where there is no
-    device, or no decode step at either end.
+    device, or no decode step at either end. train_...: of a training step of one sequence (see `TrainingNeeds`), None
+    unless asked for, and of encoders without a head to take a loss of.
     """
 
     params: Num
@@ -36,24 +37,38 @@ class ArchitectureFigures(NamedTuple):
     state_bytes: Num
     decode_s: Num | None
     prefill_s: Num | None
+    train_flops_per_token: Num | None = None
+    train_bytes: Num | None = None
+    train_step_s: Num | None = None
 
     def minus(self, other: ArchitectureFigures) -> dict[str, Num | None]:
-        """Each figure less that of another."""
+        """Each figure less that of another; those of training where either has them."""
         pairs = zip(self._fields, self, other, strict=True)
-        return {name: None if a is None or b is None else a - b for name, a, b in pairs}
+        return {
+            name: None if a is None or b is None else a - b
+            for name, a, b in pairs
+            if name not in TRAINING or not (a is None and b is None)
+        }
 
     def to_dict(self) -> dict[str, Num | None]:
-        """Raw numbers."""
-        return self._asdict()
+        """Raw numbers; those of training where they were asked for."""
+        return {name: value for name, value in self._asdict().items() if name not in TRAINING or value is not None}
+
+
+TRAINING = ("train_flops_per_token", "train_bytes", "train_step_s")
+"""Figures of training, which are found where they are asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchitectureCost:
-    """Prices models at one context length, on one device or without times. decodes: whether a decode step is timed."""
+    """Prices models at one context length, on one device or without times. decodes: whether a decode step is timed.
+    trains: whether training is looked at too.
+    """
 
     context_len: int
     hardware: Hardware | None = None
     decodes: bool = True
+    trains: bool = False
 
     def __call__(self, model: Model) -> ArchitectureFigures:
         """The costs of a model. Raises a ValueError for a spec that cannot be built."""
@@ -79,8 +94,16 @@ class ArchitectureCost:
         return ArchitectureFigures(
             params=c.params(prefill), active_params=c.active_params(one), weight_bytes=c.weight_bytes(prefill),
             flops_per_token=work, kv_bytes=c.state_bytes(prefill) - state, state_bytes=state,
-            decode_s=times[0], prefill_s=times[1],
+            decode_s=times[0], prefill_s=times[1], **self._training(model),
         )  # fmt: skip
+
+    def _training(self, model: Model) -> dict[str, Num | None]:
+        """The figures of training, where they are asked for and the model has a loss."""
+        if not self.trains or (model.architecture == "encoder" and model.mlm_head is None):
+            return {}
+        from archsim.training.one_device import training_needs  # loaded where training is asked for
+
+        return dict(zip(TRAINING, training_needs(model, self.context_len, self.hardware), strict=True))
 
 
 def stored_in(model: Model, weights: str) -> Model:

@@ -20,6 +20,9 @@ SHOWN: Mapping[str, Callable[[float], str]] = {
     "state_bytes": format_bytes,
     "decode_s": format_seconds,
     "prefill_s": format_seconds,
+    "train_flops_per_token": format_flops,
+    "train_bytes": format_bytes,
+    "train_step_s": format_seconds,
 }
 """Figure -> how it is written."""
 

@@ -28,7 +28,7 @@ softmax of their own, with the scores in memory."""
 
 Elementwise = Literal["fused", "eager"]
 Overlap = Literal["none", "some", "hidden"]
-Communication = Literal["tp", "cp", "ep", "pp", "dp", "fsdp"]
+Communication = Literal["tp", "cp", "ep", "pp", "dp", "fsdp", "host"]
 
 
 class _Part(BaseModel):

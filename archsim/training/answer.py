@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, MutableMapping
 from dataclasses import field, replace
+from math import prod
 
 from archsim.base.data_class import dataclass
 from archsim.base.diagnostics import quote
@@ -24,9 +25,11 @@ from archsim.training.breakdown import step_parts
 from archsim.training.changes import effects, suggestions
 from archsim.training.layout import Layout, check_layout
 from archsim.training.methods import Tuning, tuning_of
+from archsim.training.objective import objective_named
+from archsim.training.offload import Offload, offload_of
 from archsim.training.optimizers import load_optimizer
 from archsim.training.pricer import TRAINED_PARTS, Choice, Priced, Setup, TrainingPricer
-from archsim.training.search import Fixed, candidates, search
+from archsim.training.search import Fixed, candidates, divisors, search
 from archsim.training.train import Metrics, Training, TrainingRun, tokens_of
 
 USUAL_LENGTH = 4096
@@ -59,6 +62,8 @@ class TrainRequest:
     grid: float | None = None
     pue: float | None = None
     search: bool = False
+    offload: str | None = None
+    objective: str = "time"
     by: str | None = None
     method: str | None = None
     rank: int | None = None
@@ -80,6 +85,7 @@ def request_of(options: JsonMapping) -> TrainRequest:
 
 USUAL: Mapping[str, object] = {
     "optimizer": "adamw", "stack": "generic", "mfu_peak": "bf16", "goodput": 0.9, "search": False,
+    "objective": "time",
 }  # fmt: skip
 """Options with a value of their own where they are not given."""
 
@@ -106,12 +112,17 @@ def train(
     )  # fmt: skip
     pricer = _shared(pricers, model, hardware, setup, asked)
     layout, devices = start_layout(model, asked)
+    objective, offload = objective_named(asked.objective), offload_of(asked.offload)
     chosen = asked.search or not any(name in asked.fields for name in DEGREES)
     if devices == 1 or not chosen:
-        priced, tried = _given(pricer, model, layout, devices, asked), 1
+        priced, tried = _given(pricer, model, layout, devices, asked, offload), 1
     else:
-        fixed = Fixed(asked.fields, asked.recompute)
-        result = search(pricer, candidates(model, devices, hardware.max_domain, layout, fixed))
+        fixed = Fixed(asked.fields, asked.recompute, offload)
+        counts = (
+            [n for n in divisors(devices) if n % known_degrees(asked.fields) == 0] if objective.fewer else [devices]
+        )
+        choices = (c for n in reversed(counts) for c in candidates(model, n, hardware.max_domain, layout, fixed))
+        result = search(pricer, choices, objective=objective)
         priced, tried = result.best, result.tried
     return _answer(pricer, priced, asked, tuning, tried, changes)
 
@@ -135,9 +146,7 @@ def start_layout(model: Model, asked: TrainRequest) -> tuple[Layout, int]:
     """The layout with what is given, and the number of devices."""
     given = dict(asked.fields)
     check_positive(**{name: n for name, n in given.items() if type(n) is int and name not in ("zero", "hsdp")})
-    known = 1
-    for name in ("tp", "pp", "cp", "dp"):
-        known *= int(str(given.get(name, 1)))
+    known = known_degrees(given)
     devices = asked.devices or known
     check_positive(devices=devices)
     if devices % known:
@@ -154,7 +163,14 @@ def start_layout(model: Model, asked: TrainRequest) -> tuple[Layout, int]:
     return Layout(**given), devices  # type: ignore[arg-type]
 
 
-def _given(pricer: TrainingPricer, model: Model, layout: Layout, devices: int, asked: TrainRequest) -> Priced:
+def known_degrees(fields: Mapping[str, object]) -> int:
+    """Devices that the degrees which are given take together."""
+    return prod(int(str(fields.get(name, 1))) for name in ("tp", "pp", "cp", "dp"))
+
+
+def _given(
+    pricer: TrainingPricer, model: Model, layout: Layout, devices: int, asked: TrainRequest, offload: Offload
+) -> Priced:
     """The layout as given: what is left of the devices are data ranks, or pipeline stages where data ranks
     are given.
     """
@@ -175,9 +191,9 @@ def _given(pricer: TrainingPricer, model: Model, layout: Layout, devices: int, a
         layout = replace(layout, schedule="interleaved")
     layout = check_layout(model, layout)
     if asked.recompute is not None:
-        return pricer.price(Choice(layout, asked.recompute))
-    choices = [Choice(layout, recompute) for recompute in ("none", "selective", "full")]
-    return search(pricer, choices).best
+        return pricer.price(Choice(layout, asked.recompute, offload))
+    choices = [Choice(layout, recompute, offload) for recompute in ("none", "selective", "full")]
+    return search(pricer, choices, objective=objective_named(asked.objective)).best
 
 
 def _answer(
@@ -196,7 +212,7 @@ def _answer(
         recipe_name=pricer.setup.recipe.name, optimizer_name=asked.optimizer, stack_name=pricer.setup.stack.name,
         method=tuning.method, params=(total, active, trained), metrics=metrics_of(pricer, priced, asked.mfu_peak),
         run=_run(pricer, priced, asked, (total, active, trained)),
-        interval=pricer.factors.interval, tried=tried, suggestions=helpful,
+        interval=pricer.factors.interval, tried=tried, objective=asked.objective, suggestions=helpful,
         neighbours=tuple(each for each in found if each not in helpful), options=asked.options,
         parts=step_parts(pricer, priced, asked.by) if asked.by is not None else (), pricer=pricer,
         assumptions=(*assumptions(pricer, priced, asked), *tuning.assumptions), warnings=tuning.warnings,

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from archsim.base.errors import InvalidPlan
+from archsim.base.errors import InvalidPlan, UsageError
 from archsim.training.layout import check_layout
+from archsim.training.offload import KINDS, offload_text
 from archsim.training.pricer import Choice, Priced, TrainingPricer
 from archsim.training.train import Suggestion
 
@@ -40,6 +41,14 @@ def changes(choice: Choice) -> Iterator[Change]:
         yield Change("--sp", choice._replace(layout=replace(layout, sp=True)))
 
 
+def moved_out(choice: Choice) -> Iterator[Change]:
+    """More that lies on the host: of use where memory is short."""
+    for kind in KINDS:
+        if kind not in choice.offload:
+            offload = choice.offload | {kind}
+            yield Change(f"--offload {offload_text(offload)}", choice._replace(offload=offload))
+
+
 def _shifts(choice: Choice, name: str, other: str) -> Iterator[Change]:
     """Half of one degree and twice another, and the other way round."""
     layout = choice.layout
@@ -55,10 +64,12 @@ def _shifts(choice: Choice, name: str, other: str) -> Iterator[Change]:
 def effects(pricer: TrainingPricer, priced: Priced) -> tuple[Suggestion, ...]:
     """What each change of one option does to memory and time."""
     found = []
-    for change in changes(priced.choice):
+    more = () if priced.memory.fits else moved_out(priced.choice)
+    for change in (*changes(priced.choice), *more):
         try:
-            other = pricer.price(Choice(check_layout(pricer.model, change.choice.layout), change.choice.recompute))
-        except InvalidPlan:
+            layout = check_layout(pricer.model, change.choice.layout)
+            other = pricer.price(change.choice._replace(layout=layout))
+        except (InvalidPlan, UsageError):  # no such layout, or no link to the host
             continue
         found.append(
             Suggestion(

@@ -10,6 +10,7 @@ from archsim.graph.passes.loss import TRANSIENT
 from archsim.graph.tensor import nbytes, numel
 from archsim.spec.recipe import Recipe, format_bytes_of
 from archsim.training.layout import Layout
+from archsim.training.offload import NOTHING, Offload
 from archsim.training.optimizers import Optimizer
 from archsim.training.pipeline import most_alive
 from archsim.training.rank import FIRST, LAST, RankGraphs, working_bytes
@@ -22,6 +23,10 @@ RESERVED = 1.06
 
 GATHERED_LAYERS = 2
 """Layers that ZeRO 3 has whole at once: the one that runs and the next, whose gather runs behind it."""
+
+
+UNDER_WAY = 2
+"""Layers whose saved tensors are on the device where the host keeps them: the one that runs, and one on its way."""
 
 
 class RankMemory(NamedTuple):
@@ -55,6 +60,7 @@ class MemoryRules(NamedTuple):
     optimizer: Optimizer
     gradients_made: bool = False
     by_matrix: bool = False
+    offload: Offload = NOTHING
 
 
 class Working(NamedTuple):
@@ -124,6 +130,11 @@ def rank_memory(
     layers_bytes = {s: stages[s % n].total(sizes.__getitem__) for s in {slot[1] for slot in order}}
     alive = most_alive(order, {s: round(size) for s, size in layers_bytes.items()})
     loss = kept.last if any(stage.last for stage in held) else 0.0
+    if "activations" in rules.offload:
+        largest = max((kept.layers[name] for stage in held for name in stage.layers), default=0.0)
+        alive = min(alive, round(loss + UNDER_WAY * largest))
+    if "optimizer" in rules.offload:
+        states = states._replace(optimizer=0.0)
     names = [name for stage in held for name in stage.layers]
     at_loss = working.most([LAST]) + working.logits if loss else 0.0
     in_layers = max((working.most([name]) + kept.anew.get(name, 0.0) for name in names), default=0.0)

@@ -26,13 +26,14 @@ from archsim.timing.kernel_timer import timer as timer_of
 from archsim.training.costs import MicroBatch, micro_batch_times
 from archsim.training.layout import Layout
 from archsim.training.memory import MemoryRules, RankMemory, Working, rank_memory
+from archsim.training.offload import NOTHING, Offload, host_rate
 from archsim.training.optimizers import HIDDEN, Optimizer
 from archsim.training.pass_times import PassRules
 from archsim.training.rank import RankGraphs, rank_graphs, replicas_of_mesh
 from archsim.training.schedules import SCHEDULES, Order, directions, stage_homes
 from archsim.training.stages import StageLayers, stage_layers
 from archsim.training.states import Weight
-from archsim.training.step import StepRules, TrainingStep, training_step_time
+from archsim.training.step import Host, StepRules, TrainingStep, training_step_time
 
 T = TypeVar("T")
 
@@ -66,10 +67,11 @@ class Setup:
 
 
 class Choice(NamedTuple):
-    """A layout and what is recomputed in it."""
+    """A layout, what is recomputed in it, and what lies on the host."""
 
     layout: Layout
     recompute: str = "none"
+    offload: Offload = NOTHING
 
 
 class Held(NamedTuple):
@@ -172,7 +174,7 @@ class TrainingPricer:
         orders = short_orders(layout)
         made = self.setup.stack.gradients == "made" and layout.micro_batches == 1
         by_matrix = self.setup.stack.gathers == "matrices"
-        rules = MemoryRules(layout, self.setup.recipe, self.setup.optimizer, made, by_matrix)
+        rules = MemoryRules(layout, self.setup.recipe, self.setup.optimizer, made, by_matrix, choice.offload)
         tied = self._tied(rank, stages)
         found = [
             rank_memory(
@@ -188,7 +190,10 @@ class TrainingPricer:
         """Memory and time of a choice."""
         layout = choice.layout
         rank, micro, _ = self.rank(choice)
-        rules = StepRules(layout, self.setup.recipe, self.setup.optimizer, self.timer, self.factors, self.model.d_model)
+        host = Host(choice.offload, host_rate(self.hardware)) if choice.offload else None
+        rules = StepRules(
+            layout, self.setup.recipe, self.setup.optimizer, self.timer, self.factors, self.model.d_model, host
+        )
         step = training_step_time(rank, micro, stage_layers(rank.order, layout.stages), rules)
         held = memory or self.memory(choice)
         return Priced(choice, held, step, micro, self.graph(layout, choice.recompute))

@@ -11,6 +11,8 @@ from archsim.base.errors import InvalidPlan
 from archsim.spec.model import Model
 from archsim.spec.parallelism import expert_counts, tp_degrees
 from archsim.training.layout import Layout, check_layout
+from archsim.training.objective import OBJECTIVES, Objective, Score
+from archsim.training.offload import NOTHING, Offload
 from archsim.training.pricer import Choice, Held, Priced, TrainingPricer
 
 MICRO_BATCHES = (1, 2, 4, 8)
@@ -20,10 +22,13 @@ LONG = 32_768
 
 
 class Fixed(NamedTuple):
-    """What was asked for: fields of a layout by name, and what is recomputed, None where that is free."""
+    """What was asked for: fields of a layout by name, what is recomputed, None where that is free, and what lies on the
+    host.
+    """
 
     fields: Mapping[str, object]
     recompute: str | None = None
+    offload: Offload = NOTHING
 
 
 def divisors(n: int) -> list[int]:
@@ -67,7 +72,7 @@ def _with_details(model: Model, devices: int, layout: Layout, fixed: Fixed) -> I
         except InvalidPlan:
             continue
         for recompute in [fixed.recompute] if fixed.recompute else RECOMPUTE:
-            yield Choice(made, recompute)
+            yield Choice(made, recompute, fixed.offload)
 
 
 def _schedules(layout: Layout, given: Mapping[str, object]) -> list[tuple[str, int]]:
@@ -86,17 +91,20 @@ class Found(NamedTuple):
     tried: int
 
 
-def search(pricer: TrainingPricer, choices: Iterable[Choice], prune: bool = True) -> Found:
-    """The fastest layout that fits, else the one that needs least memory. prune: what cannot win is not played.
+def search(
+    pricer: TrainingPricer, choices: Iterable[Choice], prune: bool = True, objective: Objective = OBJECTIVES["time"]
+) -> Found:
+    """The best layout that fits, else the one that needs least memory. prune: what cannot win is not played.
 
     Raises InvalidPlan where there is no layout at all.
     """
-    best: Priced | None = None
+    best: tuple[Score, Priced] | None = None
     smallest: Choice | None = None
     least, tried, front, held = float("inf"), 0, list[Priced](), None
+    by_memory = objective is OBJECTIVES["memory"]
     for choice in choices:
         tried += 1
-        if prune and choice.layout == held:  # it fits with less that is computed twice
+        if prune and choice.layout == held and not by_memory:  # it fits with less that is computed twice
             continue
         memory = _memory(pricer, choice)
         if memory is None:
@@ -106,19 +114,19 @@ def search(pricer: TrainingPricer, choices: Iterable[Choice], prune: bool = True
         if not memory.fits:
             continue
         held = choice.layout
-        if prune and best is not None and pricer.least_seconds(choice) >= best.step.expected_s:
+        if prune and best is not None and objective.least(pricer, choice, memory) > best[0][0]:
             continue
         priced = pricer.price(choice, memory)
         front.append(priced)
-        if best is None or priced.step.expected_s < best.step.expected_s:
-            best = priced
-    if best is None and smallest is not None:
-        best = pricer.price(smallest)
-    if best is None:
+        score = objective.score(pricer, priced)
+        if best is None or score < best[0]:
+            best = score, priced
+    chosen = best[1] if best is not None else pricer.price(smallest) if smallest is not None else None
+    if chosen is None:
         raise InvalidPlan(
             "no layout is possible on these devices", hints=("give --global-batch, or fewer degrees, or other devices",)
         )
-    return Found(best, pareto(front), tried)
+    return Found(chosen, pareto(front), tried)
 
 
 def _memory(pricer: TrainingPricer, choice: Choice) -> Held | None:

@@ -13,6 +13,7 @@ from archsim.training.costs import Comm, MicroBatch, PieceTime
 from archsim.training.data_exchange import DataExchange, Payload, hidden
 from archsim.training.layout import Layout
 from archsim.training.memory import piece_weights
+from archsim.training.offload import Offload
 from archsim.training.optimizers import NEWTON_SCHULZ_STEPS, Optimizer
 from archsim.training.pass_times import CommKind
 from archsim.training.pipeline import PICOSECONDS, Run, StageTimes, play
@@ -21,7 +22,7 @@ from archsim.training.schedules import directions, stage_homes
 from archsim.training.stages import StageLayers
 from archsim.training.states import Weight, rank_states
 
-KINDS: tuple[CommKind, ...] = ("tp", "cp", "ep", "pp", "fsdp", "dp")
+KINDS: tuple[CommKind, ...] = ("tp", "cp", "ep", "pp", "fsdp", "dp", "host")
 """Kinds of communication, as they are printed."""
 
 
@@ -53,6 +54,17 @@ class TrainingStep(NamedTuple):
         return sum(self.parts) + sum(comm.exposed_s for comm in self.comm.values())
 
 
+class Host(NamedTuple):
+    """What lies on the host, and bytes per second and direction between it and a device."""
+
+    offload: Offload
+    rate: float
+
+    def trip(self, size: float, work_s: float) -> Comm:
+        """So many bytes one way beside so much work, which hides them."""
+        return hidden(Comm(size / self.rate, 0.0, size), 0.0, work_s)
+
+
 class StepRules(NamedTuple):
     """What the time of a step follows from beside its micro-batches."""
 
@@ -62,14 +74,19 @@ class StepRules(NamedTuple):
     timer: Timer
     factors: StackFactors
     width: int  # numbers of a token that cross a stage boundary
+    host: Host | None = None
 
 
 class StageCost(NamedTuple):
-    """One stage for one micro-batch: its pieces, and the gathers and scatters of ZeRO 3."""
+    """One stage for one micro-batch: its pieces, the gathers and scatters of ZeRO 3, and the ways of saved tensors to
+    the host and back.
+    """
 
     stage: StageLayers
     pieces: Mapping[str, PieceTime]
     sharded: Comm = Comm()
+    out: Comm = Comm()
+    back: Comm = Comm()
 
     @property
     def forward_s(self) -> float:
@@ -84,8 +101,9 @@ class StageCost(NamedTuple):
     def times(self) -> StageTimes:
         """As the pipeline plays them; communication of ZeRO 3 goes with the backward."""
         weights = self.stage.total(lambda name: self.pieces[name].weights_s)
-        forward = self.stage.total(lambda name: self.pieces[name].forward_total_s)
-        backward = self.stage.total(lambda name: self.pieces[name].backward_total_s) + self.sharded.exposed_s
+        forward = self.stage.total(lambda name: self.pieces[name].forward_total_s) + self.out.exposed_s
+        backward = self.stage.total(lambda name: self.pieces[name].backward_total_s)
+        backward += self.sharded.exposed_s + self.back.exposed_s
         return StageTimes.of(forward, backward, weights)
 
 
@@ -109,6 +127,7 @@ def training_step_time(
         comm["pp"] = Comm(send.total_s * crossings, 0.0, send.sent * crossings)
     weights = [w for cost in own for w in _weights(rank, cost.stage)]
     payload, update = Payload.of(weights), optimizer_seconds(weights, rules)
+    comm["host"] = comm.get("host", Comm()).plus(states_comm(weights, update, rules))
     comm["dp"] = data_comm(payload, own, exchange, rules)
     parts = parts._replace(optimizer_s=update, bubble_s=run.bubble_s(busiest))
     ideal = sum(cost.stage.total(lambda name: micro.pieces[name].ideal_s) for cost in own) * share
@@ -119,8 +138,39 @@ def training_step_time(
 def stage_costs(
     rank: RankGraphs, micro: MicroBatch, stages: Sequence[StageLayers], exchange: DataExchange, rules: StepRules
 ) -> list[StageCost]:
-    """The stages with their communication under ZeRO 3."""
-    return [StageCost(stage, micro.pieces, sharded_comm(rank, stage, micro, exchange, rules)) for stage in stages]
+    """The stages with their communication under ZeRO 3 and with the host."""
+    return [
+        StageCost(
+            stage,
+            micro.pieces,
+            sharded_comm(rank, stage, micro, exchange, rules),
+            *saved_comm(rank, stage, micro, rules),
+        )
+        for stage in stages
+    ]
+
+
+def saved_comm(rank: RankGraphs, stage: StageLayers, micro: MicroBatch, rules: StepRules) -> tuple[Comm, Comm]:
+    """Saved tensors of the layers of a stage: to the host behind its forward, back before its backward needs them."""
+    host = rules.host
+    if host is None or "activations" not in host.offload:
+        return Comm(), Comm()
+    out, back = Comm(), Comm()
+    for name, times in stage.layers.items():
+        size, piece = rank.kept.layers[name], micro.pieces[name]
+        out = out.plus(host.trip(size, piece.forward_s), times)
+        back = back.plus(host.trip(size, piece.backward_s + piece.recompute_s), times)
+    return out, back
+
+
+def states_comm(weights: Sequence[Weight], update_s: float, rules: StepRules) -> Comm:
+    """Optimizer states through the device and back, both ways at once, once a step."""
+    host = rules.host
+    if host is None or "optimizer" not in host.offload:
+        return Comm()
+    trained = [weight for weight in weights if weight.trainable]
+    size = rank_states(trained, rules.recipe, rules.optimizer, rules.layout).optimizer
+    return host.trip(size, update_s)
 
 
 def _weights(rank: RankGraphs, stage: StageLayers) -> list[Weight]:
@@ -146,6 +196,8 @@ def _parts(own: Sequence[StageCost], share: float) -> tuple[StepParts, dict[Comm
             )  # fmt: skip
         if cost.sharded.total_s:
             comm["fsdp"] = comm.get("fsdp", Comm()).plus(cost.sharded, share)
+        if cost.out.total_s:
+            comm["host"] = comm.get("host", Comm()).plus(cost.out, share).plus(cost.back, share)
     return parts, comm
 
 

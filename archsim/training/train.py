@@ -19,6 +19,7 @@ from archsim.spec.model import Model
 from archsim.training.breakdown import StepPart
 from archsim.training.budget import price_from
 from archsim.training.layout import Layout
+from archsim.training.offload import offload_text
 from archsim.training.pricer import Priced, Setup, TrainingPricer
 
 DAY = 86_400
@@ -144,7 +145,8 @@ class Suggestion(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training(Displayed):
-    """The answer. tried: layouts that were looked at; more than one where archsim chose. interval: log of either end of
+    """The answer. objective: what the layout was chosen by. tried: layouts that were looked at; more than one where
+    archsim chose. interval: log of either end of
     the step's 80 % interval. suggestions: changes that would help; neighbours: other changes, and what they cost.
     options: what was asked, by name. parts: of the step, where they were asked. pricer: what made the answer.
     """
@@ -164,6 +166,7 @@ class Training(Displayed):
     run: TrainingRun | None
     interval: float
     tried: int = 1
+    objective: str = "time"
     suggestions: tuple[Suggestion, ...] = ()
     neighbours: tuple[Suggestion, ...] = ()
     options: Mapping[str, object] = field(default_factory=dict)
@@ -243,6 +246,7 @@ class Training(Displayed):
         return {
             **{name: getattr(x, name) for name in names}, "grad_accum": x.micro_batches, "recipe": self.recipe_name,
             "optimizer": self.optimizer_name, "recompute": self.priced.choice.recompute,
+            "offload": offload_text(self.priced.choice.offload), "objective": self.objective,
             "dialect": self.setup.dialect, "loss": self.setup.loss, "stack": self.stack_name, "method": self.method,
         }  # fmt: skip
 

@@ -56,21 +56,29 @@ def run_of(pricer: TrainingPricer, priced: Priced, asked: RunRequest, outcome: O
 def run_energy(pricer: TrainingPricer, priced: Priced, asked: RunRequest, run: TrainingRun) -> EnergyUse | None:
     """What the devices of a run draw, by how busy its steps keep them; None where their power limit is not known."""
     checked_factors(asked.pue, asked.grid)
+    span = step_watts(pricer, priced)
+    if span is None:
+        return None
+    return EnergyUse(
+        devices=run.devices, watts=span, joules=span.times(run.device_hours * 3600 / run.tokens),
+        kwh=span.times(run.device_hours / 1000), pue=asked.pue or USUAL_PUE, grid=asked.grid,
+        evidence=power_model(pricer.hardware).evidence,
+    )  # fmt: skip
+
+
+def step_watts(pricer: TrainingPricer, priced: Priced) -> Span | None:
+    """What one device draws during a step, by how busy it is; None where its power limit is not known."""
     if pricer.hardware.tdp_w is None:
         return None
-    model, step = power_model(pricer.hardware), priced.step
+    model, step, layout = power_model(pricer.hardware), priced.step, priced.choice.layout
     seconds = step.expected_s
-    arithmetic = float(priced.graph.flops.executed) / tokens_of(priced) * run.tokens_per_step / run.devices
+    arithmetic = float(priced.graph.flops.executed) / tokens_of(priced) * layout.tokens / layout.devices
     active = Activity(
         seconds, 0.0, min(step.ideal_s, seconds), min(arithmetic / pricer.timer.machine.peak("bf16").flops, seconds),
         sum(comm.exposed_s for comm in step.comm.values()),
     )  # fmt: skip
     watts = float(model.watts(active))
-    span = Span(watts, *(float(end) for end in model.interval(watts)))
-    return EnergyUse(
-        devices=run.devices, watts=span, joules=span.times(run.device_hours * 3600 / run.tokens),
-        kwh=span.times(run.device_hours / 1000), pue=asked.pue or USUAL_PUE, grid=asked.grid, evidence=model.evidence,
-    )  # fmt: skip
+    return Span(watts, *(float(end) for end in model.interval(watts)))
 
 
 def price_asked(asked: RunRequest, hardware: Hardware) -> Price | None:

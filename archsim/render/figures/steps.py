@@ -15,6 +15,8 @@ from archsim.render.signed import absolute, signed_change
 UNITS = {
     "params": (1e9, "10⁹ parameters"), "flops_per_token": (1e9, "GFLOP per token"), "kv_bytes": (1e9, "GB of cache"),
     "decode_s": (1e-3, "ms of a decode step"), "prefill_s": (1e-3, "ms of the prompt"),
+    "train_flops_per_token": (1e9, "GFLOP per training token"), "train_bytes": (1e9, "GB in training"),
+    "train_step_s": (1e-3, "ms of a training step"),
 }  # fmt: skip
 """Figure -> the size of its unit, and the axis."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from archsim.base.json_types import JsonObject
-from archsim.evolution.diff import GROUPS, Difference, Effect
+from archsim.evolution.diff import GROUPS, TRAINED, Difference, Effect
 from archsim.render.page import Page, Row, Section, footer, plural, row
 from archsim.render.signed import absolute, scaled_count, signed_change
 
@@ -13,13 +13,15 @@ TITLES = {
     "parameters": "Parameters",
     "flops": "FLOPs per token",
     "cache": "KV cache and state",
+    "training": "Training",
     "storage": "Stored bytes",
     "wiring": "Wiring",
 }
 
 WORDS = {
     "params": "total", "active_params": "active", "flops_per_token": "per token", "kv_bytes": "KV cache",
-    "state_bytes": "state", "weight_bytes": "weights",
+    "state_bytes": "state", "weight_bytes": "weights", "train_flops_per_token": "FLOPs a token",
+    "train_bytes": "training memory",
 }  # fmt: skip
 
 
@@ -48,12 +50,12 @@ def rows(d: Difference) -> list[JsonObject]:
 
 def _section(d: Difference, group: str) -> Section | None:
     """The decisions that change one kind of figure, the largest first."""
-    figures = GROUPS.get(group, ())
+    figures = TRAINED if group == "training" else GROUPS.get(group, ())
     found = [e for e in d.effects if group in e.groups]
     if not found:
         return None
-    found.sort(key=lambda e: -abs(e.delta[figures[0]] or 0) if figures else 0)
-    kept = [name for name in figures if any(e.delta[name] for e in found)]
+    found.sort(key=lambda e: -abs(e.delta.get(figures[0]) or 0) if figures else 0)
+    kept = [name for name in figures if any(e.delta.get(name) for e in found)]
     lines = [_line(e, kept) for e in found]
     heads = (*(WORDS[name] for name in kept[1:]), "") if kept else ()
     return Section(
@@ -64,7 +66,7 @@ def _section(d: Difference, group: str) -> Section | None:
 
 def _line(e: Effect, figures: Sequence[str]) -> Row:
     where = {"a": "", "b": " (undone in the second)", None: " (possible only together with others)"}
-    return row(*(signed_change(name, e.delta[name]) for name in figures), e.change + where[e.measured])
+    return row(*(signed_change(name, e.delta.get(name)) for name in figures), e.change + where[e.measured])
 
 
 def _whole(d: Difference) -> Section:
@@ -77,9 +79,11 @@ def _whole(d: Difference) -> Section:
 
 
 def _long(name: str) -> str:
-    return {"params": "parameters", "active_params": "active per token", "flops_per_token": "FLOPs per token"}.get(
-        name, WORDS[name]
-    )
+    long = {
+        "params": "parameters", "active_params": "active per token", "flops_per_token": "FLOPs per token",
+        "train_flops_per_token": "FLOPs per training token",
+    }  # fmt: skip
+    return long.get(name, WORDS[name])
 
 
 def _basis(d: Difference) -> Section:

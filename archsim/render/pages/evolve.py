@@ -26,14 +26,35 @@ METRICS = {
 
 HEADS = ("params", "FLOPs/token", "KV cache", "decode", "prefill", "")
 
+TRAINING_METRICS = {
+    "params": "parameters",
+    "train_flops_per_token": "FLOPs of a training token",
+    "train_bytes": "memory in training",
+    "train_step_s": "a training step",
+}
+"""The same where training was asked for."""
+
+TRAINING_HEADS = ("params", "FLOPs/token", "memory", "step", "")
+
+
+def trained(e: Evolution) -> bool:
+    """Whether training was asked for."""
+    return e.last.train_bytes is not None
+
+
+def metrics_of(e: Evolution) -> Mapping[str, str]:
+    """The figures that are shown, and their titles."""
+    return TRAINING_METRICS if trained(e) else METRICS
+
 
 def page(e: Evolution, *, changes: Sequence[str] = (), drawn: bool = False) -> Page:
     """The report. changes: `--set` assignments. drawn: whether pictures stand beside it."""
     where = f" on one {e.hardware.id}" if e.hardware else ""
+    what = "training on " * trained(e)
     changed = (f"changed: {', '.join(changes)}",) if changes else ()
     head = (
         f"{e.a.name} to {e.b.name}, one decision at a time",
-        f"one sequence of {e.context_len:,} tokens{where} · order: {e.order} · {plural(len(e.steps), 'step')}",
+        f"{what}one sequence of {e.context_len:,} tokens{where} · order: {e.order} · {plural(len(e.steps), 'step')}",
         *changed,
     )
     notes = tuple(note.text for note in e.warnings)
@@ -48,7 +69,7 @@ def charts(e: Evolution) -> list[Chart]:
     """A chart for each figure that changes."""
     from archsim.render.figures.steps import step_charts
 
-    return step_charts(e, (e.a.name, e.b.name), METRICS)
+    return step_charts(e, (e.a.name, e.b.name), metrics_of(e))
 
 
 def rows(e: Evolution) -> list[JsonObject]:
@@ -66,13 +87,19 @@ def _after(costs: ArchitectureFigures) -> JsonObject:
 
 
 def _steps(e: Evolution) -> Section:
-    lines = [_line("from", e.first, e.a.name)]
-    lines += [_delta(str(i), step.delta, e.change(step)) for i, step in enumerate(e.steps, start=1)]
-    lines.append(_line("to", e.last, e.b.name))
-    return Section(title="Step", rows=tuple(lines), align="lrrrrrl", header=HEADS)
+    shown = metrics_of(e)
+    lines = [_line("from", e.first, e.a.name, shown)]
+    lines += [_delta(str(i), step.delta, e.change(step), shown) for i, step in enumerate(e.steps, start=1)]
+    lines.append(_line("to", e.last, e.b.name, shown))
+    return Section(title="Step", rows=tuple(lines), align="l" + "r" * len(shown) + "l", header=_heads(e))
 
 
-FALLS = {"decode_s": "Decode time", "params": "Parameters"}
+def _heads(e: Evolution) -> tuple[str, ...]:
+    return TRAINING_HEADS if trained(e) else HEADS
+
+
+FALLS = {"train_step_s": "Training step", "train_bytes": "Training memory", "decode_s": "Decode time",
+         "params": "Parameters"}  # fmt: skip
 """Figures whose waterfall is drawn as text, the first of them that there is."""
 
 
@@ -100,30 +127,33 @@ def _attribution(e: Evolution) -> tuple[Section, ...]:
     found = e.attribution
     if found is None:
         return ()
-    lines = [_delta("", delta, describe_change(name, e.changes)) for name, delta in _largest(found.shares)]
+    shown = metrics_of(e)
+    lines = [_delta("", delta, describe_change(name, e.changes), shown) for name, delta in _largest(found.shares)]
     what = "all" if found.complete else "sampled"
     orders = f"mean change over {found.orders:,} {what} orders"
     rest = "" if found.complete else f", seed {found.seed}; `--orders N` for more"
     below = (f"{orders}{rest}; over all orders it is Shapley's value",)
-    return (Section(title="Mean", rows=tuple(lines), align="lrrrrrl", header=HEADS, below=below),)
+    align = "l" + "r" * len(shown) + "l"
+    return (Section(title="Mean", rows=tuple(lines), align=align, header=_heads(e), below=below),)
 
 
 def _largest(shares: Mapping[str, JsonMapping]) -> list[tuple[str, JsonMapping]]:
     """The shares by how much they change the decode time, or parameters where there is none."""
 
     def size(item: tuple[str, JsonMapping]) -> tuple[float, float]:
-        return -abs(item[1]["decode_s"] or 0.0), -abs(item[1]["params"] or 0)
+        most = item[1].get("train_step_s") or item[1].get("train_bytes") or item[1]["decode_s"]
+        return -abs(most or 0.0), -abs(item[1]["params"] or 0)
 
     return sorted(shares.items(), key=size)
 
 
-def _line(name: str, costs: ArchitectureFigures, what: str) -> Row:
-    cells = (Cell(absolute(metric, getattr(costs, metric)), "title") for metric in METRICS)
+def _line(name: str, costs: ArchitectureFigures, what: str, shown: Mapping[str, str]) -> Row:
+    cells = (Cell(absolute(metric, getattr(costs, metric)), "title") for metric in shown)
     return row(Cell(name, "title"), *cells, Cell(what, "title"))
 
 
-def _delta(name: str, delta: JsonMapping, what: str) -> Row:
-    return row(name, *(signed_change(metric, delta[metric]) for metric in METRICS), what)
+def _delta(name: str, delta: JsonMapping, what: str, shown: Mapping[str, str]) -> Row:
+    return row(name, *(signed_change(metric, delta.get(metric)) for metric in shown), what)
 
 
 def _basis(e: Evolution) -> Section:

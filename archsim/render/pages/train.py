@@ -10,11 +10,13 @@ from archsim.energy.energy_use import EnergyUse
 from archsim.render.command_line import command_line, try_section
 from archsim.render.page import Cell, Page, Section, bar, facts, percent, row
 from archsim.render.provenance import basis
+from archsim.training.objective import OBJECTIVES
+from archsim.training.offload import offload_text
 from archsim.training.train import Outcome, Training
 
 COMM_NAMES = {
     "tp": "tensor parallel", "cp": "context parallel", "ep": "expert parallel", "pp": "pipeline", "fsdp": "ZeRO 3",
-    "dp": "data parallel",
+    "dp": "data parallel", "host": "host link",
 }  # fmt: skip
 
 
@@ -69,7 +71,8 @@ def head(answer: Training) -> tuple[str, ...]:
         f"Training {answer.model.name} on {where}",
         " · ".join([", ".join(degrees) or "one device", choice]),
         f"{answer.recipe_name} · {answer.optimizer_name} · recompute {answer.priced.choice.recompute} · "
-        f"stack {answer.stack_name}",
+        + (f"offload {offload_text(answer.priced.choice.offload)} · " if answer.priced.choice.offload else "")
+        + f"stack {answer.stack_name}",
     )
 
 
@@ -94,7 +97,8 @@ def _reason(answer: Training) -> tuple[str, ...]:
     if not (answer.chosen and answer.fits):
         return ()
     step_s = answer.priced.step.expected_s
-    found = [f"the layout is the fastest of {answer.tried:,} that archsim looked at"]
+    words = OBJECTIVES[answer.objective].words
+    found = [f"the layout {words} of {answer.tried:,} that archsim looked at"]
     slower = sorted((each for each in answer.neighbours if each.fits and each.step_s >= 0), key=lambda e: e.step_s)
     found += [f"`{each.change}`: {each.step_s / step_s:+.1%} time" for each in slower[:2]]
     found += [f"`{each.change}`: does not fit" for each in answer.neighbours if not each.fits][:1]
@@ -115,7 +119,7 @@ def _memory(answer: Training) -> Section:
     low, high = gib(held.low), gib(held.high)
     return Section(
         title="Memory per device", rows=tuple(rows), align="lrlr", aside=f"{gib(held.capacity)}",
-        below=(f"80 % interval {low} to {high}; the allocator keeps about {gib(most.reserved)}",),
+        below=(f"80 % interval {low} to {high}; the allocator reserves about {gib(most.reserved + held.runtime)}",),
     )  # fmt: skip
 
 

@@ -39,7 +39,9 @@ def sweep_page(swept: TrainingSweep, rows: Sequence[JsonObject], count: int) -> 
     failed = dict.fromkeys(f"{labels([one])[0]}: {one['error']}" for one in rows if one["error"])
     below = (*((left,) if left else ()), *list(failed)[:3])
     sections = (_runs(shown, labels(shown), [""] * len(shown), below),) if shown or below else ()
-    return Page(head=(f"Training, {plural(count, 'run')}{what}", found), sections=sections)
+    names, devices = (", ".join(dict.fromkeys(one[key] for one in answered)) for key in ("model", "hw"))
+    where = (f"{names} on {devices}",) if answered else ()
+    return Page(head=(f"Training, {plural(count, 'run')}{what}", *where, found), sections=sections)
 
 
 def _rank(one: JsonObject) -> tuple[bool, float]:
