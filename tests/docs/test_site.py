@@ -74,6 +74,13 @@ def test_a_page_asks_no_other_server(site: Path, name: str) -> None:
     assert reader.found == []
 
 
+def test_pages_can_be_heard(site: Path) -> None:
+    """The search has a name, and no heading of a table is empty."""
+    for name in ("", "accuracy", "cookbook"):
+        text = page(site, name)
+        assert 'role="dialog" aria-label="Search"' in text and not re.search(r"<th[^>]*></th>", text), name
+
+
 def test_the_cookbook_answers_twenty_questions() -> None:
     """Each by a command whose output is compared and holds a figure."""
     parts = re.split(r"^## ", COOKBOOK, flags=re.M)[1:]
