@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +31,10 @@ WORDS = {"tpot_s": "TPOT", "ttft_s": "TTFT", "memory_bytes": "memory", "kv_bytes
 
 QUANTITIES = ("params", "active", "memory_bytes", "weights_bytes", "kv_bytes", "tpot_s", "ttft_s", "loss", "tokens",
               "train_flops", "usd_per_m_output")  # fmt: skip
+
+
+COUNTS = ("params", "active", "memory_bytes", "weights_bytes", "kv_bytes")
+"""Quantities that are whole numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,11 +148,11 @@ class Design(Tabular):
         return {"law": self.question.training.name, "low": self.loss_range[0], "high": self.loss_range[1]}
 
 
-def answer_of(question: Question, found: Found, seconds: float) -> Design:
-    """The answer that the candidates left by a search make."""
+def answer_of(question: Question, found: Found, seconds: float, openings: Callable[[], Iterable[str]]) -> Design:
+    """The answer that the candidates left by a search make. openings: what to ask instead, where nothing is left."""
     table = found.table()
     if not table:
-        return Design(question=question, found=found, seconds=seconds, warnings=(_nothing(found),))
+        return Design(question=question, found=found, seconds=seconds, warnings=(_nothing(found), *openings()))
     order = best_rows(table, question.objectives)
     best = _row(table, int(order[0]))
     part, rows = _part(found, table, int(order[0]))
@@ -176,9 +180,15 @@ def candidate_of(part: Part, rows: Rows) -> Candidate:
         choices.append("precision")
     return Candidate(
         structure=structure.name, weights=formats.name, document=population.document_of(0), numbers=numbers,
-        figures={name: float(rows[name][0]) if name in rows else None for name in QUANTITIES},
+        figures={name: _number(name, rows[name][0]) if name in rows else None for name in QUANTITIES},
         choices=(*choices, "depth", "ffn_width"),
     )  # fmt: skip
+
+
+def _number(name: str, value: float) -> float:
+    """A quantity as data: counts and dimensions are whole numbers."""
+    whole = name in COUNTS or np.issubdtype(np.asarray(value).dtype, np.integer)
+    return int(value) if whole else float(value)
 
 
 def _row(table: Rows, index: int) -> Rows:
@@ -198,7 +208,9 @@ def _plateau(question: Question, found: Found, table: Rows) -> Plateau | None:
         return None
     chosen = np.flatnonzero(near_best(table, first, WITHIN_NATS))
     names = [name for name in table if name not in ("part", "place", "beyond", "position")]
-    ranges = {name: (float(table[name][chosen].min()), float(table[name][chosen].max())) for name in names}
+    ranges = {
+        name: (_number(name, table[name][chosen].min()), _number(name, table[name][chosen].max())) for name in names
+    }
     best = {
         objective.name: candidate_of(*_part(found, table, int(chosen[_argbest(table, objective, chosen)])))
         for objective in others

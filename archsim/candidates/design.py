@@ -13,6 +13,7 @@ from archsim.base.ranges import parse_range
 from archsim.base.units import parse_quantity
 from archsim.candidates.answer import Design, answer_of
 from archsim.candidates.base_spec import spec_like, usual_spec
+from archsim.candidates.openings import openings
 from archsim.candidates.question import OUTPUT, Limits, Question, TrainingBudget, objective
 from archsim.candidates.search import search
 from archsim.candidates.space import Rules, Space, axes_of, checked_names
@@ -46,7 +47,8 @@ def design(hardware: Hardware, like: Model | None = None, **options: object) -> 
     start = time.perf_counter()
     with one_look():
         found = search(question, base, spaces, given.get("sample"))
-        return answer_of(question, found, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        return answer_of(question, found, seconds, lambda: openings(question, base, spaces, given.get("sample"), found))
 
 
 def request_lengths(context: int | None, asked: Mapping[str, object]) -> dict[str, int]:

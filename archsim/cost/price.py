@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime
 from typing import NamedTuple
 
 from archsim.base.json_types import JsonObject
+from archsim.base.notes import Note
 
 OLD_DAYS = 180
 """Age from which a price is called old: rents of one device moved by a factor of two within three months of 2026."""
@@ -60,6 +61,12 @@ class Price(NamedTuple):
         if self.terms == "spot":
             said.append("a spot device may be taken away at any time")
         return f"the price of {self.provider}: {'; '.join(said)}" if said else ""
+
+    @property
+    def warnings(self) -> tuple[Note, ...]:
+        """What to mind about it, as a page and JSON say it."""
+        said = self.warning()
+        return (Note("W15", said),) if said else ()
 
     def to_dict(self) -> JsonObject:
         """As data."""

@@ -31,8 +31,7 @@ class PricedWork(NamedTuple):
     @property
     def warnings(self) -> tuple[Note, ...]:
         """What to mind about the price."""
-        said = self.choice.price.warning()
-        return (Note("W15", said),) if said else ()
+        return self.choice.price.warnings
 
     @property
     def assumptions(self) -> tuple[Note, ...]:

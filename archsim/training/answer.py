@@ -207,15 +207,17 @@ def _answer(
     trained = total if adapters is None else int(c.params(with_adapters(one, adapters), where=is_adapter))
     found = effects(pricer, priced) if changes else ()
     helpful = suggestions(priced, found)
+    run = _run(pricer, priced, asked, (total, active, trained))
+    price = run.price if run is not None else None
     return Training(
         model=model, hardware=pricer.hardware, setup=pricer.setup, priced=priced,
         recipe_name=pricer.setup.recipe.name, optimizer_name=asked.optimizer, stack_name=pricer.setup.stack.name,
         method=tuning.method, params=(total, active, trained), metrics=metrics_of(pricer, priced, asked.mfu_peak),
-        run=_run(pricer, priced, asked, (total, active, trained)),
-        interval=pricer.factors.interval, tried=tried, objective=asked.objective, suggestions=helpful,
+        run=run, interval=pricer.factors.interval, tried=tried, objective=asked.objective, suggestions=helpful,
         neighbours=tuple(each for each in found if each not in helpful), options=asked.options,
         parts=step_parts(pricer, priced, asked.by) if asked.by is not None else (), pricer=pricer,
-        assumptions=(*assumptions(pricer, priced, asked), *tuning.assumptions), warnings=tuning.warnings,
+        assumptions=(*assumptions(pricer, priced, asked), *tuning.assumptions),
+        warnings=(*tuning.warnings, *(price.warnings if price is not None else ())),
     )  # fmt: skip
 
 

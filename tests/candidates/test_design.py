@@ -64,6 +64,11 @@ def test_nothing_is_an_answer_too(archsim: Any) -> None:
     """Where no candidate keeps the limits the page says where they were lost; exit code 1."""
     result = archsim("design", "--hw", "rtx-4090", "--tpot", "1ms", "--fix", "d_model=4096", "--fix", "n_layers=32")
     assert result.code == 1 and "no candidate is fast enough" in result.out
+    typed = result.out.split("`--tpot ")[1].split("`")[0]  # the next step, which opens the limit
+    again = archsim("design", "--hw", "rtx-4090", "--tpot", typed, "--fix", "d_model=4096", "--fix", "n_layers=32")
+    assert again.code == 0 and "Best" in again.out
+    large = archsim("design", "--hw", "rtx-4090", "--params", "30B-40B", "--vary", "d_model=2048-4096+1024")
+    assert large.code == 1 and "without `--params`" in large.out
 
 
 @pytest.mark.slow
@@ -97,6 +102,10 @@ def test_other_structures_are_searched(archsim: Any, tmp_path: Path) -> None:
     data = json.loads(result.out)
     assert data["schema"] == "archsim.design/1" and data["best"]["caveats"]
     best = data["best"]
+    assert all(
+        isinstance(best[name], int) for name in ("params", "active", "memory_bytes", "weights_bytes", "kv_bytes")
+    )
+    assert all(isinstance(end, int) for end in data["plateau"]["ranges"]["d_model"])
     again = json.loads(
         archsim("estimate", str(file), "--hw", "h100", "--devices", "1", "--input-len", str(32768 - 256),
                 "--output-len", "256", "--weights", best["weights"], "--json").out
