@@ -65,6 +65,16 @@ def settings_of_flags(engine: str, command: str) -> Settings:
     )  # fmt: skip
 
 
+DRAFTS = re.compile(r"""(?:--speculative-num-steps[= ]|"num_speculative_tokens":\s*)([0-9]{1,2})(?![0-9])""")
+"""How many tokens are drafted one after another: SGLang's flag, and vLLM's in its JSON."""
+
+
+def drafts_of(command: str) -> int | None:
+    """Drafts of a step as a command says."""
+    found = DRAFTS.search(command)
+    return int(found[1]) or None if found else None
+
+
 def cuts_prompts(engine: str, command: str) -> str | None:
     """`--chunked-prefill` as a command says it: on, or nothing."""
     return "on" if names_of_flags(engine).get("chunked", "") in flags_of(command) else None

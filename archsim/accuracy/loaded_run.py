@@ -12,6 +12,7 @@ from archsim.base.errors import AnswerNo, InvalidPlan, UsageError
 from archsim.base.json_types import JsonMapping
 from archsim.base.options import LoadOptions
 from archsim.base.units import parse_quantity
+from archsim.engines.names import choose_engine
 from archsim.engines.overhead import FrontWork, front_work_of
 from archsim.memory.engine_memory import Settings
 from archsim.predict.pools import serve_fleet, with_drafting
@@ -35,6 +36,7 @@ from archsim.serving.offered_load import offered_load
 from archsim.serving.record import RunRecord
 from archsim.serving.scheduler import Chunk
 from archsim.serving.step_times import StepTimes
+from archsim.spec.model import Model
 from archsim.timing.calibration import Store
 from archsim.timing.duration import Evidence, weakest
 
@@ -127,7 +129,7 @@ class LoadedServers:
     def _front(self, server: LoadedServer) -> FrontWork:
         """What runs under load say of the way to its engine."""
         own = self.store.engines.get(server.engine.engine.name, {})
-        return front_work_of(own, server.engine.pricer.overheads.first_token)
+        return front_work_of(own, server.engine.pricer.overheads.first_token, server.engine.hardware.vendor)
 
     def figures(
         self, run: Run, load: LoadOptions, settings: Settings, drafting: Drafting | None = None
@@ -172,8 +174,14 @@ class LoadedServers:
         except AnswerNo:  # it did run: engines start only where the cache holds the longest request that they take
             if run.decode is not None:  # whose cache is too small is not known
                 raise
-            held = settings.max_model_len or longest_request(requests)
+            held = settings.max_model_len or started_length(run.engine, model) or longest_request(requests)
             return serve_fleet(model, hardware, replace(asked, kv_tokens=held), usual)
+
+
+def started_length(engine: str, model: Model) -> int:
+    """The longest request that an engine takes where nothing limits it; 0 where that is the workload's."""
+    context = choose_engine(engine).rules.scheduler.context
+    return context if isinstance(context, int) else (model.max_context or 0 if context == "model" else 0)
 
 
 def known_errors(engines: Mapping[str, JsonMapping], engine: str) -> JsonMapping:

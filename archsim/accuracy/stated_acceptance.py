@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from archsim.accuracy.files import Table
+from archsim.accuracy.launch_flags import drafts_of
 from archsim.accuracy.question import text
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonMapping
@@ -39,7 +40,7 @@ class StatedAcceptance:
     """Acceptance by group, found when it is first asked for."""
 
     table: Table
-    known: dict[tuple[str, ...], Drafting] = field(default_factory=dict)
+    known: dict[tuple[str, ...], float] = field(default_factory=dict)
 
     def states(self, row: int, asked: JsonMapping) -> bool:
         """Whether a row is the one that states its group's acceptance."""
@@ -49,14 +50,15 @@ class StatedAcceptance:
         """Drafts of a row's group. tpot_ms: what a row's TPOT is under some acceptance. Raises UsageError where no row
         states a TPOT, or its way to draft is not known.
         """
-        group = _group(asked)
+        group, method = _group(asked), METHODS.get(text(asked, "speculative") or "")
+        row, measured = self._first(asked)
+        if method is None or row < 0:
+            raise UsageError("how many drafts are accepted is not known: no row of the group has a TPOT")
         if group not in self.known:
-            row, measured = self._first(asked)
-            method = METHODS.get(text(asked, "speculative") or "")
-            if method is None or row < 0:
-                raise UsageError("how many drafts are accepted is not known: no row of the group has a TPOT")
-            self.known[group] = accepted_as(method, measured, tpot_ms(self.table.question(row)))
-        return self.known[group]
+            stating = self.table.question(row)
+            tpot = tpot_ms(stating)
+            self.known[group] = accepted_share(measured, lambda share: tpot(geometric(method, share, _drafts(stating))))
+        return geometric(method, self.known[group], _drafts(asked))
 
     def _first(self, asked: JsonMapping) -> tuple[int, float]:
         """The first row of a group with a TPOT, and that TPOT; -1 where there is none."""
@@ -74,17 +76,23 @@ def _group(asked: JsonMapping) -> tuple[str, ...]:
     return tuple(text(asked, name) or "" for name in (*GROUP, "speculative"))
 
 
-def accepted_as(method: Method, measured_ms: float, tpot_ms: TpotMs) -> Drafting:
-    """The geometric acceptance with which a TPOT is the measured one; none or all where it is beyond them."""
+def _drafts(asked: JsonMapping) -> int:
+    """Drafts of a step: as the command of a row says, else the usual number."""
+    return drafts_of(text(asked, "flags") or "") or DRAFTS
+
+
+def accepted_share(measured_ms: float, tpot_ms: Callable[[float], float]) -> float:
+    """The share of drafts with which a TPOT is the measured one; none or all where it is beyond them."""
     low, high = 0.0, 1.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        if tpot_ms(_geometric(method, middle)) > measured_ms:
+        if tpot_ms(middle) > measured_ms:
             low = middle
         else:
             high = middle
-    return _geometric(method, (low + high) / 2)
+    return (low + high) / 2
 
 
-def _geometric(method: Method, share: float) -> Drafting:
-    return Drafting(method, DRAFTS, tuple(share**position for position in range(1, DRAFTS + 1)))
+def geometric(method: Method, share: float, drafts: int = DRAFTS) -> Drafting:
+    """Drafts each of which is accepted with the same chance, once those before it are."""
+    return Drafting(method, drafts, tuple(share**position for position in range(1, drafts + 1)))

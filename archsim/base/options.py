@@ -218,6 +218,7 @@ class ServerArguments(PlanArguments, Calibrations, total=False):
     block_size: int | None  # tokens of a block of the cache
     kv_tokens: int | None  # of one replica's cache; the memory plan's
     chunked_prefill: str | int | None  # "on", "off", or tokens of a prompt in a step at most
+    admission: str | None  # "chunk", "prompt", "answer" or "expected": room that a request needs; the engine's rule
     prefix_cache: str | None  # "on", "off", or "warm": what several prompts begin with is cached from the start
     speculative: str | None  # "ngram:K", "mtp:K", "eagle:K" or "draft:MODEL,K"
     acceptance: str | float | None  # of drafts: "0.7", "0.8,0.6,0.5", tokens a step ("2.4") or "FILE.csv:COLUMN"
@@ -230,6 +231,7 @@ class ServerArguments(PlanArguments, Calibrations, total=False):
     decode_plan: str | None
     decode_hw: str | None  # of replicas for answers; the same device
     kv_link: str | float | None  # "50 GB/s": of each device; that of the fabric
+    kv_transfer: str | None  # "after": when a prompt is computed; "layers": each layer when it is
     autoscale: str | None  # "MIN-MAX:SIGNAL=TARGET[,delay=S]"; signals: requests, waiting, kv
     router_delay: float | None  # 0; seconds that the router takes for each request
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import exp, log
 
 import numpy as np
 
@@ -151,13 +152,21 @@ def versions_of(runs: Sequence[LoadedRun]) -> list[str]:
     return sorted(version for version, n in count.items() if n >= min(OWN_GAP, max(count.values())))
 
 
-def generations(gaps: Mapping[str, float]) -> list[str]:
-    """The versions with which the gap changes."""
-    kept: list[str] = []
+def pooled(gaps: Mapping[str, float], runs: Mapping[str, int]) -> dict[str, float]:
+    """Gaps of neighbouring versions that are alike as one, the mean of their logarithms by runs: it stands from the
+    oldest of them on.
+    """
+    groups: list[list[str]] = []
     for version in sorted(gaps, key=lambda text: version_of(text) or ()):
-        if not kept or not 1 / ALIKE < gaps[version] / gaps[kept[-1]] < ALIKE:
-            kept.append(version)
-    return kept
+        if groups and 1 / ALIKE < gaps[version] / gaps[groups[-1][0]] < ALIKE:
+            groups[-1].append(version)
+        else:
+            groups.append([version])
+    found = {}
+    for group in groups:
+        count = sum(runs[version] for version in group)
+        found[group[0]] = float(f"{exp(sum(runs[version] * log(gaps[version]) for version in group) / count):.4g}")
+    return found
 
 
 def fit_architecture(engine: str, family: str, runs: Sequence[LoadedRun], known: Store) -> JsonObject:
@@ -167,15 +176,15 @@ def fit_architecture(engine: str, family: str, runs: Sequence[LoadedRun], known:
     sample = sample_of(runs)
     bare = put_profile(known, engine, family, {"launch_gap_us": {}, "interval": [0.0, 0.0]})
     free = open_numbers(engine, family, versions_of(runs))
-    gaps = profile(put_all(free, fit_numbers(free, sample, bare), bare), engine, family)["launch_gap_us"]
-    free = open_numbers(engine, family, generations(gaps))
     fitted = put_all(free, fit_numbers(free, sample, bare), bare)
     several = len(set(sample.keys)) > 1
     held = predict_unseen(free, sample, bare) if several else sample.predict(fitted, sample.rows)
     low, high = (end * (1 if several else WIDER) for end in quantiles(held, sample.measured))
     seen = stated(errors(held, sample.measured))
+    found = profile(fitted, engine, family)
+    found["launch_gap_us"] = pooled(found["launch_gap_us"], Counter(run.version for run in runs))
     return {
-        **profile(fitted, engine, family), "interval": [round(min(low, 0.0), 3), round(max(high, 0.0), 3)],
+        **found, "interval": [round(min(low, 0.0), 3), round(max(high, 0.0), 3)],
         "errors": {"held_out": "devices" if several else "none", **seen},
     }  # fmt: skip
 

@@ -8,6 +8,7 @@ sources are off.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, hypot, inf, log
@@ -56,6 +57,11 @@ class LoadedPoint:
     measured: Mapping[str, float]
     together: bool
     made: dict[FrontWork, dict[str, float]]
+
+    @property
+    def vendor(self) -> str:
+        """Of the devices."""
+        return self.server.engine.hardware.vendor
 
     @property
     def prompt(self) -> float:
@@ -116,25 +122,46 @@ def refit_loaded(
     groups: list[JsonObject] = []
     for engine in sorted({point.engine for point in points}):
         mine = [point for point in points if point.engine == engine]
-        if len(mine) < FEWEST:
+        fronts = fronts_of(mine)
+        if not fronts:
             continue
-        front = front_of(mine)
         sources = list(dict.fromkeys(point.family for point in mine))
-        unseen = {source: front_of(rest) for source in sources
-                  if len(rest := [point for point in mine if point.family != source]) >= FEWEST}  # fmt: skip
-        held = [Held(point, point.simulated(unseen.get(point.family, front))) for point in mine]
-        seen = [Held(point, point.simulated(front)) for point in mine]
+        unseen = {source: found for source in sources
+                  if (found := fronts_of([point for point in mine if point.family != source]))}  # fmt: skip
+        held = [Held(point, point.simulated(front_at(unseen.get(point.family, fronts), point))) for point in mine]
+        seen = [Held(point, point.simulated(front_at(fronts, point))) for point in mine]
         own = engines.setdefault(engine, {})
-        own["front_end"] = {
-            "request_us": _rounded(front.request_s * 1e6), "token_us": _rounded(front.token_s * 1e6),
-            "workers": front.workers, "first_use_ms": _rounded(front.first_use_s * 1e3),
-            "runs": len(mine), "sources": len(sources),
-        }  # fmt: skip
+        own["front_end"] = {vendor: stated_front(front, mine, vendor) for vendor, front in fronts.items()}
         own["loaded"] = intervals_of(seen)
         groups += errors_of(seen, held, own["loaded"], {source[0] for source in unseen})
-        say(f"{engine}: {1e3 * front.request_s:.0f} ms and {1e6 * front.token_s:.2g} us a token in the front end, "
-            f"{front.first_use_s:.1f} s at the start, from {len(mine)} runs under load")  # fmt: skip
+        for vendor, front in fronts.items():
+            say(f"{engine} on {vendor}: {1e3 * front.request_s:.0f} ms and {1e6 * front.token_s:.2g} us a token in the "
+                f"front end, {front.first_use_s:.1f} s at the start, of {len(mine)} runs under load")  # fmt: skip
     return {"groups": groups}
+
+
+def fronts_of(points: Sequence[LoadedPoint]) -> dict[str, FrontWork]:
+    """The front end by vendor of the devices, the one with most runs first: host and software differ, and what is
+    compiled when it is first used.
+    """
+    count = Counter(point.vendor for point in points)
+    return {vendor: front_of([point for point in points if point.vendor == vendor])
+            for vendor, runs in count.most_common() if runs >= FEWEST}  # fmt: skip
+
+
+def front_at(fronts: Mapping[str, FrontWork], point: LoadedPoint) -> FrontWork:
+    """That of the run's vendor, else the one with most runs."""
+    return fronts.get(point.vendor) or next(iter(fronts.values()))
+
+
+def stated_front(front: FrontWork, points: Sequence[LoadedPoint], vendor: str) -> JsonObject:
+    """A front end as the file of engines has it."""
+    mine = [point for point in points if point.vendor == vendor]
+    return {
+        "request_us": _rounded(front.request_s * 1e6), "token_us": _rounded(front.token_s * 1e6),
+        "workers": front.workers, "first_use_ms": _rounded(front.first_use_s * 1e3),
+        "runs": len(mine), "sources": len({point.family for point in mine}),
+    }  # fmt: skip
 
 
 def _rounded(value: float) -> float:

@@ -11,15 +11,17 @@ from archsim.serving.front import NO_FRONT_END, FrontEnd
 from archsim.timing.calibration import Store
 
 
-def front_end_of(asked: str | None, engine: str, overheads: EngineOverheads, store: Store) -> FrontEnd:
+def front_end_of(
+    asked: str | None, engine: str, overheads: EngineOverheads, store: Store, vendor: str = ""
+) -> FrontEnd:
     """The front end that `--front-end` says: `none`, `measured`, or milliseconds of a request and microseconds of each
-    token of its prompt. Raises UsageError.
+    token of its prompt. vendor: of the devices. Raises UsageError.
     """
     text = "none" if asked is None else str(asked).strip().lower()
     if text == "none":
         return NO_FRONT_END
     if text == "measured":
-        return front_end(front_work_of(store.engines.get(engine, {}), overheads.first_token))
+        return front_end(front_work_of(store.engines.get(engine, {}), overheads.first_token, vendor))
     try:
         request_ms, token_us = (*map(float, text.split(",")), 0.0)[:2]
     except ValueError:

@@ -24,6 +24,10 @@ from archsim.spec.model import Model
 DEGREES = ("devices", "tp", "pp", "ep", "dp")
 
 
+WAYS = ("after", "layers")
+"""When caches travel: after the prompt is computed, or each layer when it is."""
+
+
 def parse_ratio(text: str) -> tuple[int, int]:
     """Replicas for prompts and for answers, of `--disaggregate P:D`. Raises UsageError."""
     parts = [part.strip() for part in str(text).split(":")]
@@ -59,17 +63,20 @@ def parse_link(text: str | float | None) -> float | None:
 def pools_of(asked: ServerArguments) -> Pools | None:
     """The two pools that options describe; None where all replicas are alike. Raises UsageError, SpecError."""
     if asked.get("disaggregate") is None:
-        for name in ("prefill_plan", "decode_plan", "decode_hw", "kv_link"):
+        for name in ("prefill_plan", "decode_plan", "decode_hw", "kv_link", "kv_transfer"):
             if asked.get(name) is not None:
                 raise UsageError(f"`--{name.replace('_', '-')}` belongs to `--disaggregate P:D`")
         return None
     if asked.get("replicas") is not None:
         raise UsageError("leave out `--replicas`: `--disaggregate P:D` says how many there are")
-    device = asked.get("decode_hw")
+    device, way = asked.get("decode_hw"), str(asked.get("kv_transfer") or WAYS[0])
+    if way not in WAYS:
+        raise UsageError(f"`--kv-transfer` is {' or '.join(WAYS)}, not {quote(way)}")
     return Pools(
         decode_hardware=load_hardware(device) if isinstance(device, str) else device,
         prefill_plan=parse_plan(asked.get("prefill_plan"), "prefill-plan"),
         decode_plan=parse_plan(asked.get("decode_plan"), "decode-plan"), link=parse_link(asked.get("kv_link")),
+        by_layer=way == WAYS[1],
     )  # fmt: skip
 
 
@@ -127,7 +134,8 @@ def serve_in_pools(
     if link is None:
         devices = first.plan.devices * fleet.replicas + second.plan.devices * fleet.decode_replicas
         link = min(_link_of(device, devices) for device in devices_of)
-    side = DecodeSide(second, link, prompt_bytes(model, second.formats))
+    layers = model.n_layers if pools.by_layer else 1
+    side = DecodeSide(second, link, prompt_bytes(model, second.formats), layers)
     others = tuple(warning for warning in second.warnings if warning not in first.warnings)
     return replace(first, decode=side, warnings=(*first.warnings, *others))
 

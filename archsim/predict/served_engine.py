@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, NamedTuple, cast, get_args
 
+from archsim.base.diagnostics import quote
 from archsim.base.errors import AnswerNo, UsageError
 from archsim.base.notes import Note
 from archsim.counts.count import check_positive
@@ -80,19 +81,22 @@ UNBOUNDED = 2**40
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pools:
     """How replicas for answers differ from those for prompts. decode_hardware: None: the same. plans: degrees by name;
-    empty: the server's. link: bytes per second of each device; None: of the fabric that joins all of them.
+    empty: the server's. link: bytes per second of each device; None: of the fabric that joins all of them. by_layer:
+    whether each layer of a cache is sent when it is computed.
     """
 
     decode_hardware: Hardware | None = None
     prefill_plan: dict[str, int] = field(default_factory=dict)
     decode_plan: dict[str, int] = field(default_factory=dict)
     link: float | None = None
+    by_layer: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerRequest:
     """What `simulate` is asked with beside the load, in the options' words. kv_tokens: of one replica's cache, in place
-    of the memory plan's. chunked_prefill: on, off, or tokens of a prompt in one step at most. prefix_cache:
+    of the memory plan's. chunked_prefill: on, off, or tokens of a prompt in one step at most. admission: the
+    cache that must be free before a request starts, in place of the engine's rule. prefix_cache:
     on, off, or warm: on, and from the start with what several prompts begin with; None: as the engine has it. exact:
     price every step. front_end: the work before the engine (see `front_end.py`). drafting: speculative decoding. fleet:
     how many of it there are.
@@ -110,6 +114,7 @@ class ServerRequest:
     settings: Settings = field(default_factory=Settings)
     kv_tokens: int | None = None
     chunked_prefill: str | None = None
+    admission: str | None = None
     prefix_cache: str | None = None
     exact: bool = False
     front_end: str | None = None
@@ -243,7 +248,9 @@ class ServedEngine:
                  DecodePool(records[1], decode, routers[1], second.server.shortest_s(then)))  # fmt: skip
         links = Links(second.link * self.plan.devices, second.link * second.server.plan.devices)
         counts = (fleet.replicas, fleet.decode_replicas)
-        return DisaggregatedFleet(Arrivals(requests), record, *pools, counts, links, second.size, delay_s=fleet.delay_s)
+        return DisaggregatedFleet(
+            Arrivals(requests), record, *pools, counts, links, second.size, layers=second.layers, delay_s=fleet.delay_s
+        )
 
     def replica(
         self, times: StepTimes, requests: Requests, record: RunRecord, arrivals: Arriving,
@@ -317,12 +324,13 @@ SchedulerOf = Callable[[Policy, Cache, RunRecord], Scheduler]
 @dataclass(frozen=True, slots=True)
 class DecodeSide:
     """Where answers are made. link: bytes per second that a device sends or receives caches with. size: bytes of the
-    cache of a prompt of so many tokens.
+    cache of a prompt of so many tokens. layers: parts in which it is sent while the prompt is computed; 1: afterwards.
     """
 
     server: ServedEngine
     link: float
     size: Callable[[int], float]
+    layers: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,7 +424,7 @@ def serve(model: Model, hardware: Hardware, request: ServerRequest, load: Worklo
     engine = choose_engine(runs_on.engine)
     formats = choose_formats(model, request.weights, request.kv_cache_dtype, engine=runs_on.engine)
     tensors = EngineTensors(model, hardware, formats, engine, request.settings)
-    policy = policy_of(tensors, request.chunked_prefill)
+    policy = policy_of(tensors, request.chunked_prefill, request.admission)
     memory = EngineMemoryModel(tensors, load, StepGraphs.shared(model, formats))
     chosen = _chosen(PlanSearch(memory, DeviceRates(hardware), request.store), request)
     if not chosen.memory.fits and request.kv_tokens is None:
@@ -435,7 +443,8 @@ def serve(model: Model, hardware: Hardware, request: ServerRequest, load: Worklo
         model=model, hardware=hardware, plan=chosen.plan, formats=formats, engine=engine, policy=policy,
         memory=chosen.memory, kv_tokens=tokens, block=tensors.paging.block, pricer=pricer, exact=request.exact,
         prefix=prefix_use(tensors, request.prefix_cache) if found is not None else "off",
-        drafting=request.drafting, front=front_end_of(request.front_end, engine.name, overheads, store),
+        drafting=request.drafting, front=front_end_of(
+            request.front_end, engine.name, overheads, store, hardware.vendor),
         drafter=_drafter(request, hardware, overheads, chosen.plan, engine, store),
         captured=captured_of(tensors, policy, chosen.plan), fleet=request.fleet,
         micro_batch=tensors.tokens if tensors.rules.scheduler.batching.batch_tokens else 0,  # type: ignore[union-attr]
@@ -497,7 +506,11 @@ WIDE = 4
 """Devices from which on an engine captures larger batches (`graphs_wide` of its limits)."""
 
 
-def policy_of(tensors: EngineTensors, chunked_prefill: str | None = None) -> Policy:
+ROOMS = {"chunk": "chunk", "prompt": "prompt", "answer": "prompt_and_answer", "expected": "expected"}
+"""`--admission` -> the rule of an engine document."""
+
+
+def policy_of(tensors: EngineTensors, chunked_prefill: str | None = None, admission: str | None = None) -> Policy:
     """The rules of an engine's document, with its limits on this device. Raises UsageError where it has none."""
     rules = tensors.rules.scheduler
     batching = rules.batching
@@ -513,6 +526,11 @@ def policy_of(tensors: EngineTensors, chunked_prefill: str | None = None) -> Pol
     context = tensors.model.max_context or 0
     tokens = tensors.settings.max_num_batched_tokens or batching.batch_tokens or tensors.tokens
     seqs = tensors.seqs_limit or min(batching.seqs or DEFAULT_SEQS, tensors.tokens)
+    if admission is not None:
+        if str(admission).lower() not in ROOMS:
+            raise UsageError(f"`--admission` is {', '.join(ROOMS)}, not {quote(str(admission))}")
+        batching = batching.model_copy(update={"room": ROOMS[str(admission).lower()]})
+        rules = rules.model_copy(update={"batching": batching})
     policy = batching_policy(rules, seqs, tokens, context, chunked_prefill)
     if not policy.chunked and tensors.rules.memory.activations.least_step:  # a prompt runs whole
         return replace(policy, budget=max(tokens, context))

@@ -219,7 +219,7 @@ def decode_json(decode: DecodeSide, fleet: FleetPlan) -> JsonObject:
     return {
         "replicas": fleet.decode_replicas, "hardware": server.hardware.id, "devices": plan.devices, "tp": plan.tp,
         "ep": plan.ep, "dp": plan.dp, "weights": server.formats.name, "kv_tokens": server.kv_tokens,
-        "kv_link_bytes_per_s": decode.link,
+        "kv_link_bytes_per_s": decode.link, "kv_transfer_parts": decode.layers,
     }  # fmt: skip
 
 
@@ -266,7 +266,7 @@ def server_request(asked: ServerArguments) -> ServerRequest:
         devices=asked.get("devices", "auto"), tp=asked.get("tp"), pp=asked.get("pp"), ep=asked.get("ep"),
         dp=asked.get("dp"), weights=asked.get("weights"), kv_cache_dtype=asked.get("kv_cache_dtype"),
         engine=asked.get("engine", DEFAULT_ENGINE), settings=settings, kv_tokens=asked.get("kv_tokens"),
-        chunked_prefill=None if chunked is None else str(chunked),
+        chunked_prefill=None if chunked is None else str(chunked), admission=asked.get("admission"),
         prefix_cache=asked.get("prefix_cache"), exact=asked.get("exact", False), front_end=asked.get("front_end"),
         drafting=parse_drafting(asked.get("speculative"), asked.get("acceptance")),
         store=asked.get("store"), fleet=fleet_plan(asked), pools=pools_of(asked),

@@ -163,6 +163,10 @@ class Links:
         self.transfers: dict[int, Transfer] = {}
         self._of: dict[tuple[str, int], dict[int, None]] = {}
 
+    def sending(self, sender: int) -> int:
+        """Transfers of a replica that are under way."""
+        return len(self._of.get(("send", sender), ()))
+
     def start(self, request: int, sender: int, receiver: int, size: float, now_s: float) -> list[int]:
         """A transfer begins: requests whose transfers end at another time than was known."""
         self.transfers[request] = Transfer(sender, receiver, size, now_s)
@@ -207,14 +211,16 @@ class DecodePool(Pool):
 
 
 class DisaggregatedFleet(Fleet):
-    """Two pools. size: bytes of the cache of a prompt of so many tokens. transfer_s: from the first token of a request
-    until its cache has arrived; -1 where it was not sent.
+    """Two pools. size: bytes of the cache of a prompt of so many tokens. layers: parts in which a cache is sent, each
+    when it is computed; 1: all of it when the prompt is. transfer_s: from the first token of a request until its cache
+    has arrived; -1 where it was not sent.
     """
 
     def __init__(self, arrivals: Arriving, record: RunRecord, prefill: Pool, decode: Pool, counts: tuple[int, int],
-                 links: Links, size: Callable[[int], float], *, delay_s: float = 0.0) -> None:  # fmt: skip
+                 links: Links, size: Callable[[int], float], *, layers: int = 1,
+                 delay_s: float = 0.0) -> None:  # fmt: skip
         super().__init__(arrivals, prefill, counts[0], delay_s=delay_s, waits=True)
-        self.record, self.decode, self.links, self.size = record, decode, links, size
+        self.record, self.decode, self.links, self.size, self.layers = record, decode, links, size, layers
         self.transfer_s = record.transfer_s = array("d", [-1.0]) * len(record)
         self._prefilled_by: dict[int, Member] = {}
         decode.samples = self.pool.samples
@@ -236,7 +242,7 @@ class DisaggregatedFleet(Fleet):
         """An event, now."""
         if kind == RESERVED:
             sender = self._prefilled_by[request]
-            size = self.size(self.record.input_len[request])
+            size = self._left_to_send(request, sender)
             self._note_ends(self.links.start(request, sender.number, member.number, size, self.now_s), member)
         elif kind == ARRIVED:
             self._arrive(request)
@@ -246,6 +252,16 @@ class DisaggregatedFleet(Fleet):
             if request in self.record.refused:
                 self._release(request)
             self.end(request, member)
+
+    def _left_to_send(self, request: int, sender: Member) -> float:
+        """Bytes of a cache that are not sent yet when room for it is known. Layers are sent while the prompt runs where
+        room is asked for as it begins: it is then known that much earlier. The last layer is never sent before.
+        """
+        record, size = self.record, self.size(self.record.input_len[request])
+        first_s = record.first_s[request]
+        ahead_s = max(0.0, (first_s - record.start_s[request]) - (self.now_s - first_s)) if self.layers > 1 else 0.0
+        rate = min(self.links.send / (1 + self.links.sending(sender.number)), self.links.receive)
+        return max(size / self.layers, size - rate * ahead_s) if ahead_s else size
 
     def end(self, request: int, member: Member) -> None:
         """A request has ended, or was refused."""

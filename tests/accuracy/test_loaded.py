@@ -12,13 +12,14 @@ import pytest
 from accuracy import tables as t
 
 import archsim
-from archsim.accuracy.launch_flags import cuts_prompts, settings_of_flags
+from archsim.accuracy.launch_flags import cuts_prompts, drafts_of, settings_of_flags
 from archsim.accuracy.loaded import load_of, run_engine, run_of_load, settings_of
-from archsim.accuracy.loaded_run import FirstUse, LoadedServers, printed_figures
+from archsim.accuracy.loaded_run import FirstUse, LoadedServers, printed_figures, started_length
 from archsim.accuracy.placement import placed_run
 from archsim.engines.overhead import FrontWork
 from archsim.serving.acceptance import Drafting
 from archsim.serving.observe import measure
+from archsim.spec.load import load_model
 from archsim.timing.calibration import default_store
 
 ROW: dict[str, Any] = {
@@ -204,3 +205,17 @@ def test_prompts_are_cut_where_the_command_says_so() -> None:
     assert cuts_prompts("trtllm", "trtllm-serve M --max_seq_len=40960 --enable_chunked_prefill") == "on"
     assert settings_of_flags("trtllm", "trtllm-serve M --max_seq_len=40960").max_model_len == 40960
     assert cuts_prompts("trtllm", "trtllm-serve M") is None
+
+
+def test_drafts_are_as_many_as_the_command_says() -> None:
+    """Of SGLang and of vLLM; nothing where it does not say."""
+    assert drafts_of("sglang --speculative-num-steps 4 --speculative-eagle-topk 4") == 4
+    assert drafts_of('vllm serve M --speculative-config={"method":"mtp","num_speculative_tokens":1}') == 1
+    assert drafts_of("vllm serve M") is None
+
+
+def test_a_cache_that_an_engine_started_with_holds_its_longest_request() -> None:
+    """That of the model where nothing limits it, or what the engine takes by itself."""
+    spec = load_model("llama3.1-8b")
+    assert started_length("vllm@0.11.0", spec) == spec.max_context
+    assert started_length("llamacpp", spec) == 4096

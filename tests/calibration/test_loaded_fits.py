@@ -49,13 +49,19 @@ def test_a_known_front_end_is_fitted(tmp_path: Path) -> None:
     assert front.first_use_s == pytest.approx(TRUE.first_use_s, rel=0.1)
     engines: dict[str, Any] = {}
     groups = refit_loaded(engines, points, lambda line: None)["groups"]
-    assert front_work_of(engines["vllm"], FirstToken()).request_s == pytest.approx(TRUE.request_s, rel=0.1)
+    assert front_work_of(engines["vllm"], FirstToken(), "NVIDIA").request_s == pytest.approx(TRUE.request_s, rel=0.1)
     assert {group["metric"] for group in groups} == set(METRICS)
     assert all(group["median"] < 0.05 and group["left_out"] is None for group in groups)
 
 
 def test_an_engine_without_runs_has_the_front_end_of_the_closed_form_and_the_widest_interval() -> None:
     assert front_work_of({}, FirstToken(front_s=0.05)).request_s == 0.05
+    fronts = {name: {"request_us": 1e3 * n, "token_us": 0, "workers": 1, "first_use_ms": 0, "runs": n}
+              for n, name in ((20, "AMD"), (5, "NVIDIA"))}  # fmt: skip
+    for vendor, milliseconds in (("AMD", 20), ("NVIDIA", 5), ("Intel", 20)):
+        assert front_work_of({"front_end": fronts}, FirstToken(), vendor).request_s == pytest.approx(
+            1e-3 * milliseconds
+        )
     engines = {
         "a": {"loaded": {"ttft_mean_ms": {"interval": [0.1, 0.5]}}},
         "b": {"loaded": {"ttft_mean_ms": {"interval": [0.3, 0.2], "together": [0.9, 0.9]}}},

@@ -98,10 +98,29 @@ def test_pools_for_prompts_and_answers() -> None:
     assert wide.server.decode is not None and wide.server.decode.server.plan.tp == 2 and wide.server.devices == 3
 
 
+def test_a_cache_that_is_sent_by_layers_is_on_its_way_while_the_prompt_runs() -> None:
+    """What is left to send is what the prompt's time did not suffice for, and at least the last layer."""
+    load: dict[str, Any] = {**LOAD, "rate": 2.0, "requests": 40, "input_len": 300, "disaggregate": "1:1"}
+    size = 2 * 12 * 768 * 2 * 300  # bytes of keys and values of 300 tokens of gpt2-small
+
+    def gaps(link: str) -> tuple[float, float]:
+        found = (json.loads(text(**load, kv_link=link, kv_transfer=way)) for way in ("after", "layers"))
+        after, layers = (19 * one["metrics"]["tpot_s"]["mean"]["value"] for one in found)
+        return after, layers
+
+    after, layers = gaps("100 GB/s")
+    assert 0 < after - layers <= size / 100e9 * 11 / 12 * 1.001
+    after, layers = gaps("1 MB/s")
+    assert 0 < after - layers < 0.1 * after
+    with pytest.raises(UsageError, match="kv-transfer"):
+        text(**load, kv_transfer="now")
+
+
 def test_pools_that_cannot_be_are_refused() -> None:
     """With what to write instead."""
     for options, words in (({"disaggregate": "3"}, "as 1:3"), ({"disaggregate": "0:2"}, "as 1:3"),
-                           ({"kv_link": "50 GB/s"}, "belongs to"), ({"disaggregate": "1:1", "kv_link": "x"}, "kv-link"),
+                           ({"kv_link": "50 GB/s"}, "belongs to"), ({"kv_transfer": "layers"}, "belongs to"),
+                           ({"disaggregate": "1:1", "kv_link": "x"}, "kv-link"),
                            ({"disaggregate": "1:1", "decode_plan": "tp=x"}, "decode-plan"),
                            ({"disaggregate": "1:1", "replicas": 2}, "leave out")):  # fmt: skip
         with pytest.raises(UsageError, match=words):

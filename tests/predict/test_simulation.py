@@ -64,6 +64,20 @@ def test_the_front_end_comes_before_the_engine() -> None:
             archsim.simulate(*SMALL, front_end=wrong, **options)
 
 
+def test_admission_replaces_the_rule_of_the_engine() -> None:
+    """TensorRT-LLM keeps room for whole answers; with room for the prompt alone more requests start, and give way."""
+    options: dict[str, Any] = {"rate": float("inf"), "requests": 60, "input_len": 300, "output_len": 200, "warmup": 0,
+                               "replications": 1, "kv_tokens": 4096, "engine": "trtllm"}  # fmt: skip
+    kept, given = (archsim.simulate("llama3.1-8b", "h100", **options, admission=way) for way in ("answer", "chunk"))
+    own = archsim.simulate("llama3.1-8b", "h100", **options)
+    state = [found.to_dict()["state"] for found in (own, kept, given)]
+    assert state[0] == state[1]
+    assert state[1]["preemptions"] == 0 < state[2]["preemptions"]  # type: ignore[index,call-overload,operator]
+    assert state[1]["running"]["max"] < state[2]["running"]["max"]  # type: ignore[index,call-overload,operator]
+    with pytest.raises(UsageError, match="--admission"):
+        archsim.simulate("llama3.1-8b", "h100", **options, admission="all")
+
+
 def mean_of(found: Simulation, metric: str) -> float:
     """The mean of a metric, which is there."""
     value = found.observed.latencies[metric]["mean"]

@@ -140,6 +140,19 @@ DecodeHw = Annotated[str | None, typer.Option("--decode-hw", metavar="HW", help=
 KvLink = Annotated[
     str | None, typer.Option("--kv-link", metavar="RATE", help="What each device sends of caches: '50 GB/s'.")
 ]
+KvTransfer = Annotated[
+    str | None,
+    typer.Option(
+        "--kv-transfer", metavar="WHEN", help="Caches travel `after` the prompt (default), or `layers` as computed."
+    ),
+]  # fmt: skip
+Admission = Annotated[
+    str | None,
+    typer.Option(
+        "--admission", metavar="ROOM",
+        help="Free cache that a request waits for: chunk, prompt, answer, expected. Default: the engine's rule.",
+    ),
+]  # fmt: skip
 Speculative = Annotated[
     str | None,
     typer.Option(
