@@ -427,6 +427,8 @@ def serve(model: Model, hardware: Hardware, request: ServerRequest, load: Worklo
     policy = policy_of(tensors, request.chunked_prefill, request.admission)
     memory = EngineMemoryModel(tensors, load, StepGraphs.shared(model, formats))
     chosen = _chosen(PlanSearch(memory, DeviceRates(hardware), request.store), request)
+    if request.kv_tokens is not None and request.kv_tokens > UNBOUNDED:
+        raise UsageError(f"`--kv-tokens` is at most {UNBOUNDED:,}, not {quote(str(request.kv_tokens), 40)}")
     if not chosen.memory.fits and request.kv_tokens is None:
         raise AnswerNo(
             f"{model.name} does not fit {chosen.plan.devices} × {hardware.name} with one request of "

@@ -64,6 +64,12 @@ def test_the_front_end_comes_before_the_engine() -> None:
             archsim.simulate(*SMALL, front_end=wrong, **options)
 
 
+def test_a_cache_beyond_any_machine_is_refused() -> None:
+    """It would not fit a counter."""
+    with pytest.raises(UsageError, match="--kv-tokens"):
+        archsim.simulate(*SMALL, rate=1, requests=5, kv_tokens=10**40)
+
+
 def test_admission_replaces_the_rule_of_the_engine() -> None:
     """TensorRT-LLM keeps room for whole answers; with room for the prompt alone more requests start, and give way."""
     options: dict[str, Any] = {"rate": float("inf"), "requests": 60, "input_len": 300, "output_len": 200, "warmup": 0,
