@@ -21,8 +21,9 @@ from archsim.accuracy.loaded import ANSWERED, load_of, run_of_load, settings_of
 from archsim.accuracy.loaded_run import LoadedServer, LoadedServers, load_key, loaded_error, printed_figures
 from archsim.accuracy.placement import placed_run, require_weights
 from archsim.accuracy.question import text
-from archsim.base.errors import ArchsimError
+from archsim.base.errors import ArchsimError, UsageError
 from archsim.base.json_types import JsonObject
+from archsim.base.options import LoadOptions
 from archsim.base.progress import counted
 from archsim.calibration.serving_fits import Number, fit_points
 from archsim.engines.overhead import FrontWork
@@ -99,6 +100,8 @@ def _point(table: Table, i: int, servers: LoadedServers, known: dict[tuple[objec
     family = (text(asked, "source") or "", "")
     found = {name: float(column[i] or 0.0) for name, column in table.measured.items()}
     measured = {name: value for name, value in found.items() if value > 0}
+    if contradicts(load, measured, run.osl or 0):
+        raise UsageError("by Little's law far fewer requests were in flight than the row states")
     key = load_key(run, load, settings)
     if key in known:
         return replace(known[key], family=family, measured=measured)
@@ -111,6 +114,22 @@ def _point(table: Table, i: int, servers: LoadedServers, known: dict[tuple[objec
         measured=measured, together=load.get("rate") == inf, made={},
     )  # fmt: skip
     return known[key]
+
+
+FEWER = 0.3
+"""Share of the requests in flight that a row states, below which its own figures contradict it."""
+
+
+def contradicts(load: LoadOptions, measured: Mapping[str, float], answer: int) -> bool:
+    """Whether throughput and latency of a row say by Little's law that far fewer requests were in flight than its load
+    keeps there. answer: its mean tokens.
+    """
+    names = ("output_tok_s", "ttft_mean_ms", "tpot_mean_ms")
+    kept = min(load.get("concurrency") or 0, load.get("requests") or 0)
+    if not (kept and answer and all(name in measured for name in names)):
+        return False
+    rate, first, each = (measured[name] for name in names)
+    return rate / answer * (first + (answer - 1) * each) * 1e-3 < FEWER * kept
 
 
 def refit_loaded(

@@ -11,7 +11,8 @@ import pytest
 from archsim.accuracy.files import Table, read_table
 from archsim.accuracy.loaded import load_of, run_of_load, settings_of
 from archsim.accuracy.loaded_run import LoadedServers, known_errors, loaded_error, printed_figures
-from archsim.calibration.loaded_fits import front_of, loaded_points, refit_loaded
+from archsim.base.options import LoadOptions
+from archsim.calibration.loaded_fits import contradicts, front_of, loaded_points, refit_loaded
 from archsim.engines.overhead import FirstToken, FrontWork, front_work_of
 from archsim.serving.observe import measure
 from archsim.timing.calibration import default_store
@@ -70,3 +71,13 @@ def test_an_engine_without_runs_has_the_front_end_of_the_closed_form_and_the_wid
     assert loaded_error(known_errors(engines, "b"), "ttft_mean_ms", together=True) == (0.9, 0.9)
     assert loaded_error(known_errors(engines, "c"), "ttft_mean_ms", together=False) == (0.3, 0.5)
     assert loaded_error({}, "ttft_mean_ms", together=False) == (0.0, 0.0)
+
+
+def test_rows_whose_figures_deny_their_load_are_left_out() -> None:
+    """By Little's law: 1 request a second that takes 8 s is 8 in flight, not 100."""
+    load = LoadOptions(concurrency=512, requests=100)
+    measured = {"output_tok_s": 100.0, "ttft_mean_ms": 1000.0, "tpot_mean_ms": 70.0}
+    assert contradicts(load, measured, 100)
+    assert not contradicts(load, measured | {"output_tok_s": 1000.0}, 100)
+    assert not contradicts(LoadOptions(rate=1.0, requests=100), measured, 100)
+    assert not contradicts(load, {"output_tok_s": 100.0}, 100)

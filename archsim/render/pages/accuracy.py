@@ -167,6 +167,8 @@ def served() -> str:
             lines = [_served(group) for group in document[kind]["groups"]]
             table = Section(title="By metric, engine and device", rows=tuple(lines), header=SERVED, align="lrrrrrrl")
             refused = f"{document[kind]['refused']:,} figures are refused."
+            if "without" in document[kind]:
+                refused += f" The figures are without those of runs with {document[kind]['without']}."
             sections = (table, *_loaded_fits(document[kind].get("fits", ())))
             parts.append(f"## {title}\n\n{intro} {refused}\n\n" + render(Page(head=(), sections=sections)))
     return "\n".join(parts)
