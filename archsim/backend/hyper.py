@@ -60,8 +60,9 @@ def _head(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
 
 
 def _repeat(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
-    """As many streams as there are, all alike."""
-    return operands[0].x.unsqueeze(2).expand(-1, -1, int(op.writes[0].tensor.axes["A"]), -1)
+    """As many streams (or halves of the heads) as there are, all alike."""
+    x = operands[0].x.unsqueeze(2)
+    return x.expand(-1, -1, int(op.writes[0].tensor.axes["A"]), *x.shape[3:])
 
 
 MAPS: dict[str, Callable[[Run, Op, list[Value], Dims], Tensor]] = {

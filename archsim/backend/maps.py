@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from archsim.backend import hyper, moe
+from archsim.backend import differential, hyper, moe
 from archsim.backend.axes import Dims, align
 from archsim.backend.rope import cosines, rotated, turn
 from archsim.backend.run import Run, Value
@@ -232,6 +232,7 @@ MAPS: dict[str, Map] = {
     "join": _join,
     "head_sum": _head_sum,
     **hyper.MAPS,
+    **differential.MAPS,
     "softmax": masked_softmax,
     "softcap": _align(_softcap),
     "rmsnorm": _norm("rmsnorm"),

@@ -26,6 +26,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "mqa": "archsim.blocks.attention:Attention",
         "mla": "archsim.blocks.mla:Mla",
         "compressed": "archsim.blocks.compressed:CompressedAttention",
+        "differential": "archsim.blocks.differential:DifferentialAttention",
     },
     "mixer": {
         "mamba": "archsim.blocks.mamba:Mamba",

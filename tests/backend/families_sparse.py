@@ -9,6 +9,7 @@ from backend_parity import (
     COMMON,
     HEAD_NORMS,
     NORMS,
+    SWIGLU,
     UNTIED,
     D,
     Entry,
@@ -169,10 +170,25 @@ def deepseek_v4(kinds: list[str]) -> Family:
     )  # fmt: skip
 
 
+def _value_half(half: int) -> Callable[[Tensor], Tensor]:
+    """The rows of one half of the value heads, as (in, out)."""
+    return lambda w: w.chunk(2)[half].T
+
+
+def _diffllama() -> Family:
+    """Two attentions, one subtracted from the other, with a share that grows with the depth."""
+    a = LAYERS + "self_attn."
+    own: dict[str, Entry] = {f"w_{n}": f"{a}{n}_proj.weight" for n in ("q", "k", "o")}
+    own |= {f"w_v_{half}": (a + "v_proj.weight", _value_half(i)) for i, half in enumerate(("first", "second"))}
+    own |= {f"lambda_{n}": f"{a}lambda_{n}" for n in ("q1", "k1", "q2", "k2")}
+    return imported("DiffLlamaForCausalLM", "diffllama", COMMON, UNTIED, renamed(own, "attention.", ""), NORMS, SWIGLU)
+
+
 WINDOWED, SPARSE, HEAVY = "sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"
 
 FAMILIES: dict[str, Family] = {
     "minimax-m3": _minimax_m3(),
+    "diffllama": _diffllama(),
     "deepseek-v4-sparse": deepseek_v4([WINDOWED, SPARSE, SPARSE]),
     "deepseek-v4-heavy": deepseek_v4([HEAVY, HEAVY]),
 }

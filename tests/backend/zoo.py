@@ -62,6 +62,7 @@ def _compressed() -> dict[str, Model]:
         "compressed_window": decoder(layer(attention=compressed())),
         "compressed_heavy": decoder(layer(attention=compressed(ratio=3))),
         "compressed_sparse": decoder(layer(attention=compressed(**chosen))),
+        "differential": decoder(layer(attention=attention(kind="differential", n_kv_heads=2))),
         "hyper": decoder(layer(hyper=hyper, attention=attention())),
         "moe_by_token": decoder(layer(attention=attention(), ffn=by_token)),
     }

@@ -68,7 +68,7 @@ def test_every_block_is_there() -> None:
         assert class_names(family) <= definitions.keys()
     choices = definitions["Layer"]["properties"]["attention"]["anyOf"][0]["oneOf"]
     assert [choice["$ref"].rsplit("/", 1)[1] for choice in choices] == [
-        "Attention", "CompressedAttention", "Mla", "PartialAttention"
+        "Attention", "CompressedAttention", "DifferentialAttention", "Mla", "PartialAttention"
     ]  # fmt: skip
 
 

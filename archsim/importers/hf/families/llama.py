@@ -284,3 +284,19 @@ def mllama(c: Config) -> Doc:
     looking = {"attention": attention(c, qk_norm=norm), "for_images": True, "layer_scale": "one"}
     entries = [("images", plain | looking) if i in across else ("layers", plain) for i in range(n)]
     return decoder(c, entries, norm, embedding={"input_rows": c.count("vocab_size") + 8})
+
+
+# DiffLlamaConfig
+@family("diffllama", vocab_size=32000, hidden_size=2048, intermediate_size=8192, num_hidden_layers=16,
+        num_attention_heads=32, hidden_act="silu", max_position_embeddings=2048, rms_norm_eps=1e-5,
+        tie_word_embeddings=False, attention_bias=False)  # fmt: skip
+def diffllama(c: Config) -> Doc:
+    """LLaMA with differential attention."""
+    c.skip("lambda_std_dev")
+    n_heads = c.count("num_attention_heads")
+    block = {
+        "kind": "differential", "n_heads": n_heads, "n_kv_heads": c.count("num_key_value_heads", default=n_heads),
+        "d_head": d_head(c), **biased(c, "attention_bias", bias=True), "eps": c.number("rms_norm_eps"),
+        "position": rope(c, d_head(c)),
+    }  # fmt: skip
+    return uniform(c, rmsnorm(c), block, gated(c))
