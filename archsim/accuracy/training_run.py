@@ -128,6 +128,7 @@ def _layout(row: JsonMapping, model: Model, stack: TrainingStack, seq_len: int) 
     batch = whole(row, "global_batch")
     if batch and whole(row, "cp") is None and dp > batch:
         dp, cp = batch, cp * dp // batch  # more ranks than sequences: the rest cut sequences
+    vpp = whole(row, "vpp") or (2 if pp > 1 and "interleaved" in (text(row, "notes") or "").lower() else 1)
     micro = whole(row, "micro_batch")
     if micro is None:
         micro = stack.micro_batch
@@ -135,12 +136,13 @@ def _layout(row: JsonMapping, model: Model, stack: TrainingStack, seq_len: int) 
     batch = batch or _batch(row, micro, dp)
     if pp > 1 and batch // (micro * dp) < pp:  # what a rank is given at once, which a pipeline cuts
         micro = stack.micro_batch
+        if stack.pipeline_cut == "stages":
+            micro = max(batch // (dp * pp * vpp), 1)
         assumed.append(f"micro-batch {micro} in a pipeline")
     while batch % (micro * dp) and micro > 1:
         micro -= 1
     if batch > MOST_MICRO_BATCHES * micro * dp:
         raise UsageError(f"more than {MOST_MICRO_BATCHES:,} micro-batches a step on one rank")
-    vpp = whole(row, "vpp") or 1
     zero = whole(row, "zero_stage")
     if zero is not None and zero > 3:
         raise UsageError(f"{zero} is no stage of ZeRO: 0 to 3")

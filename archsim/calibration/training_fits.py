@@ -19,11 +19,8 @@ from archsim.accuracy.training_run import TrainingRun, training_run
 from archsim.base.errors import ArchsimError
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.calibration.least_squares import minimise
-from archsim.counts.training_graph import training_step_of
 from archsim.spec.parallelism import expert_counts
 from archsim.spec.stack import RunErrors, StackFits
-from archsim.training.costs import micro_batch_times
-from archsim.training.pass_times import PassRules
 from archsim.training.pricer import Choice, Held, TrainingPricer
 
 if TYPE_CHECKING:
@@ -125,10 +122,8 @@ def _reprice(pricer: TrainingPricer, fits: StackFits) -> None:
     """The times of a pricer's micro-batches with other factors."""
     device = pricer.hardware
     pricer.factors = pricer.setup.stack.factors(device.id, device.arch.family, fits, bool(expert_counts(pricer.model)))
-    for key, (rank, _, working) in list(pricer.ranks.items()):
-        step = training_step_of(pricer.model, rank.layout.micro_batch, rank.layout.seq_len)
-        rules = PassRules(pricer.timer, pricer.factors, step, rank.formats, rank.packed)
-        pricer.ranks[key] = (rank, micro_batch_times(rank, rules), working)
+    for key in pricer.times:
+        pricer.times[key] = pricer.timed(pricer.ranks[key][0])
 
 
 def with_constants(fits: StackFits, values: Sequence[float]) -> StackFits:

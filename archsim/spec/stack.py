@@ -73,7 +73,9 @@ class TrainingStack(_Part):
     gradient_sums: the format in which gradients are added up and sent, where it is not the recipe's. copies_alone:
     recipes of which it stores matrices in the format of their products alone. gathers: what ZeRO 3 has whole at
     once. gradients: whether they lie in buffers from the start, or are made by the first backward of each step and
-    dropped by the update (`zero_grad` of PyTorch). prints_memory: which peak of PyTorch's allocator it prints.
+    dropped by the update (`zero_grad` of PyTorch). pipeline_cut: into what a pipeline cuts the sequences of a data rank
+    where a run does not say: micro-batches of `micro_batch`, or as many as it has stages. prints_memory: which peak of
+    PyTorch's allocator it prints.
     """
 
     schema_: Literal["archsim.stack/1"] = Field(alias="schema")
@@ -89,6 +91,7 @@ class TrainingStack(_Part):
     gradients: Literal["buffers", "made"] = "buffers"
     recipe: str = "bf16"
     micro_batch: Annotated[int, Field(gt=0)] = 1
+    pipeline_cut: Literal["micro_batch", "stages"] = "micro_batch"
     zero: Annotated[int, Field(ge=0, le=3)] = 0
     sp: bool = False
     recompute: Literal["none", "full", "selective"] = "none"

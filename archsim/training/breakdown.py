@@ -49,7 +49,7 @@ def step_parts(pricer: TrainingPricer, priced: Priced, by: str) -> tuple[StepPar
     """
     if by not in GROUPINGS:
         raise UsageError(f"nothing is grouped by {by!r}", hints=(f"--by {' | '.join(GROUPINGS)}",))
-    rank, micro, _ = pricer.rank(priced.choice)
+    rank, micro = pricer.rank(priced.choice)[0], priced.micro
     runs = _runs_on_the_busiest(rank, priced)
     groups: dict[tuple[bool, str], dict[PassName, list[PassKernel]]] = {}
     for name in PASSES:

@@ -7,9 +7,11 @@ times what is left; only the beginning and the end are played.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple
 
-from archsim.training.schedules import BACKWARD, FORWARD, INPUTS, SCHEDULES, WEIGHTS, Order, Pass, Schedule
+from archsim.training.schedules import BACKWARD, FORWARD, INPUTS, SCHEDULES, WEIGHTS, Order, Pass, Schedule, Slot
 
 PICOSECONDS = 10**12
 """Of one second."""
@@ -74,9 +76,9 @@ def play(name: str, ranks: int, micro_batches: int, stages: Sequence[StageTimes]
 
     send: picoseconds from a stage to the next on another rank. Raises InvalidPlan for numbers that it cannot run.
     """
-    played = _enough(name, ranks, micro_batches, 2 * ranks + 2)
+    played = _enough(name, ranks, micro_batches, 4 * ranks if name == "interleaved" else 2 * ranks + 2)
     while True:
-        schedule = SCHEDULES[name](ranks, played, vpp)
+        schedule = schedule_of(name, ranks, played, vpp)
         times = list(stages) * (len(schedule.home) // len(stages))
         ends = _ends(schedule, times, send)
         left = (micro_batches - played) // schedule.unit
@@ -98,7 +100,10 @@ def timeline(
         for kind, stage, i in order:
             took = lasting[kind][stage]
             if kind != WEIGHTS:
-                now = (ends.forward if kind == FORWARD else ends.backward)[stage][i] - took
+                ended, sent = (
+                    (ends.forward, ends.forward_sent) if kind == FORWARD else (ends.backward, ends.backward_sent)
+                )
+                now = ended[stage][i] - sent[stage] - took
             found.append(TimedPass(rank, PASSES[kind], stage, i, now, now + took))
             now += took
     return found
@@ -130,10 +135,14 @@ def _enough(name: str, ranks: int, m: int, least: int) -> int:
 
 
 class Ends(NamedTuple):
-    """When forwards and backwards of each stage end, by micro-batch, and when each rank is done."""
+    """When what forwards and backwards of each stage give is where it is read, by micro-batch; how much later than
+    their ends that is, for each stage; and when each rank is done.
+    """
 
     forward: list[list[int]]
     backward: list[list[int]]
+    forward_sent: list[int]
+    backward_sent: list[int]
     ranks: list[int]
 
 
@@ -141,33 +150,52 @@ def _ends(schedule: Schedule, times: Sequence[StageTimes], send: int) -> Ends:
     """The times at which every pass ends; a rank runs its order as soon as what it waits for is there."""
     orders, before, after, home, _, _ = schedule
     p, lasting = len(orders), _lasting(times)
-    count = max(max(slot[2] for slot in order) for order in orders) + 1
+    count = max(slot[2] for slot in orders[0]) + 1
     forward, backward = [[-1] * count for _ in home], [[-1] * count for _ in home]
-    fed, back = ([send if s >= 0 and home[s] != home[i] else 0 for i, s in enumerate(of)] for of in (before, after))
-    clock, position, work = [0] * p, [0] * p, list(range(p - 1, -1, -1))
+    there, unread = [0] * count, [0] * count
+    inputs = [forward[s] if s >= 0 else there for s in before]
+    gradients = [backward[s] if s >= 0 else forward[i] for i, s in enumerate(after)]
+    sent = [_sending(before, home, send), _sending(after, home, send)]
+    # By kind of pass (forward, whole backward, gradients of inputs, of weights): what it waits for, and what it gives.
+    waits = (inputs, gradients, gradients, [there] * len(home))
+    gives = (forward, backward, backward, [unread] * len(home))
+    later = (sent[0], sent[1], sent[1], [0] * len(home))
+    clock, left, held = [0] * p, [iter(order) for order in orders], [tuple[Slot, ...]()] * p
+    work, listed, done = list(range(p - 1, -1, -1)), [True] * p, [False] * p
     while work:
         r = work.pop()
-        now, order = clock[r], orders[r]
-        start = k = position[r]
-        while k < len(order):
-            kind, stage, i = order[k]
-            if kind == FORWARD:
-                ready = forward[before[stage]][i] + fed[stage] if before[stage] >= 0 else 0
-                if ready < fed[stage]:
-                    break
-                now = forward[stage][i] = (ready if ready > now else now) + lasting[FORWARD][stage]
-            elif kind == WEIGHTS:
-                now += lasting[WEIGHTS][stage]
-            else:
-                ready = (backward[after[stage]][i] if after[stage] >= 0 else forward[stage][i]) + back[stage]
-                if ready < back[stage]:
-                    break
-                now = backward[stage][i] = (ready if ready > now else now) + lasting[kind][stage]
-            k += 1
-        clock[r], position[r] = now, k
-        if k > start:
-            work += [(r - 1) % p, (r + 1) % p]
-    return Ends(forward, backward, clock)
+        listed[r] = False
+        now, stuck = clock[r], tuple[Slot, ...]()
+        for slot in chain(held[r], left[r]):
+            kind, stage, i = slot
+            ready = waits[kind][stage][i]
+            if ready < 0:
+                stuck = (slot,)
+                break
+            now = (ready if ready > now else now) + lasting[kind][stage]
+            gives[kind][stage][i] = now + later[kind][stage]
+        moved = stuck != held[r] or not (stuck or done[r])
+        clock[r], held[r], done[r] = now, stuck, not stuck
+        for other in ((r - 1) % p, (r + 1) % p) if moved else ():
+            if not listed[other]:
+                listed[other] = True
+                work.append(other)
+    return Ends(forward, backward, sent[0], sent[1], clock)
+
+
+def _sending(waits_for: Sequence[int], home: Sequence[int], send: int) -> list[int]:
+    """How long what each stage gives travels to the stage that waits for it: nothing on the same rank."""
+    found = [0] * len(home)
+    for stage, other in enumerate(waits_for):
+        if other >= 0 and home[other] != home[stage]:
+            found[other] = send
+    return found
+
+
+@lru_cache(maxsize=8)
+def schedule_of(name: str, ranks: int, micro_batches: int, vpp: int) -> Schedule:
+    """The orders of a schedule, which layouts with as many stages share. Raises InvalidPlan."""
+    return SCHEDULES[name](ranks, micro_batches, vpp)
 
 
 def _lasting(times: Sequence[StageTimes]) -> dict[int, list[int]]:

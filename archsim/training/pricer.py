@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import field
+from functools import lru_cache
 from math import exp
 from typing import NamedTuple, TypeVar
 
@@ -120,8 +121,8 @@ class Priced(NamedTuple):
 
 @dataclass(slots=True)
 class TrainingPricer:
-    """Prices any layout of a model, a device and a setup. graphs by micro-batch and recomputation; ranks and
-    their times by what cuts a micro-batch.
+    """Prices any layout of a model, a device and a setup. graphs by micro-batch and recomputation; ranks, their times
+    and the states of their pieces by what cuts a micro-batch. Layouts that do not fit are not timed.
     """
 
     model: Model
@@ -130,7 +131,8 @@ class TrainingPricer:
     timer: Timer
     factors: StackFactors
     graphs: dict[Hashable, TrainingGraph] = field(default_factory=dict)
-    ranks: dict[Hashable, tuple[RankGraphs, MicroBatch, Working]] = field(default_factory=dict)
+    ranks: dict[Hashable, tuple[RankGraphs, Working]] = field(default_factory=dict)
+    times: dict[Hashable, MicroBatch] = field(default_factory=dict)
 
     @classmethod
     def of(cls, model: Model, hardware: Hardware, setup: Setup) -> TrainingPricer:
@@ -151,24 +153,27 @@ class TrainingPricer:
             ),
         )  # fmt: skip
 
-    def rank(self, choice: Choice) -> tuple[RankGraphs, MicroBatch, Working]:
-        """A rank's graphs, the times of its pieces, and the most that its passes make and drop."""
-        x = choice.layout
-        key = (x.tp, x.cp, x.ep, x.etp, x.sp, x.micro_batch, x.seq_len, choice.recompute)
-        return _known(self.ranks, key, lambda: self._rank(choice))
+    def rank(self, choice: Choice) -> tuple[RankGraphs, Working]:
+        """A rank's graphs, and the most that its passes make and drop."""
+        return _known(self.ranks, rank_key(choice), lambda: self._rank(choice))
 
-    def _rank(self, choice: Choice) -> tuple[RankGraphs, MicroBatch, Working]:
-        layout = choice.layout
-        graph = self.graph(layout, choice.recompute)
-        rank = rank_graphs(graph, layout, self.setup)
-        step = training_step_of(self.model, layout.micro_batch, layout.seq_len)
-        rules = PassRules(self.timer, self.factors, step, rank.formats, rank.packed)
-        return rank, micro_batch_times(rank, rules), Working.of(rank)
+    def _rank(self, choice: Choice) -> tuple[RankGraphs, Working]:
+        rank = rank_graphs(self.graph(choice.layout, choice.recompute), choice.layout, self.setup)
+        return rank, Working.of(rank)
+
+    def micro_batch(self, choice: Choice) -> MicroBatch:
+        """The times of the pieces of a rank."""
+        return _known(self.times, rank_key(choice), lambda: self.timed(self.rank(choice)[0]))
+
+    def timed(self, rank: RankGraphs) -> MicroBatch:
+        """The times of its pieces, with the factors as they are now."""
+        step = training_step_of(self.model, rank.layout.micro_batch, rank.layout.seq_len)
+        return micro_batch_times(rank, PassRules(self.timer, self.factors, step, rank.formats, rank.packed))
 
     def memory(self, choice: Choice) -> Held:
         """Memory of every rank of the pipeline."""
         layout = choice.layout
-        rank, _, working = self.rank(choice)
+        rank, working = self.rank(choice)
         stages = stage_layers(rank.order, layout.stages)
         home = stage_homes(layout.schedule, layout.pp, layout.vpp)
         orders = short_orders(layout)
@@ -183,13 +188,12 @@ class TrainingPricer:
             )
             for r in range(layout.pp)
         ]  # fmt: skip
-        runtime = size(non_torch_of(load_engine(DEFAULT_ENGINE), layout.devices).bytes)
-        return Held(tuple(found), self.hardware.working_set_bytes, runtime, self.factors.memory)
+        return Held(tuple(found), self.hardware.working_set_bytes, runtime_bytes(layout.devices), self.factors.memory)
 
     def price(self, choice: Choice, memory: Held | None = None) -> Priced:
         """Memory and time of a choice."""
         layout = choice.layout
-        rank, micro, _ = self.rank(choice)
+        rank, micro = self.rank(choice)[0], self.micro_batch(choice)
         host = Host(choice.offload, host_rate(self.hardware)) if choice.offload else None
         rules = StepRules(
             layout, self.setup.recipe, self.setup.optimizer, self.timer, self.factors, self.model.d_model, host
@@ -201,7 +205,7 @@ class TrainingPricer:
     def least_seconds(self, choice: Choice) -> float:
         """A step takes no less: what the busiest stage works on all micro-batches."""
         layout = choice.layout
-        rank, micro, _ = self.rank(choice)
+        rank, micro = self.rank(choice)[0], self.micro_batch(choice)
         home = stage_homes(layout.schedule, layout.pp, layout.vpp)
         stages = stage_layers(rank.order, layout.stages)
         busy = [0.0] * layout.pp
@@ -215,6 +219,18 @@ class TrainingPricer:
         if len(stages) == 1 or self.model.head is None or not self.model.head.tied:
             return ()
         return tuple(w for w in rank.weights.first if w.matrix.role == "embedding")
+
+
+def rank_key(choice: Choice) -> Hashable:
+    """What cuts a micro-batch."""
+    x = choice.layout
+    return x.tp, x.cp, x.ep, x.etp, x.sp, x.micro_batch, x.seq_len, choice.recompute
+
+
+@lru_cache(maxsize=64)
+def runtime_bytes(devices: int) -> int:
+    """What a process holds beside its tensors."""
+    return size(non_torch_of(load_engine(DEFAULT_ENGINE), devices).bytes)
 
 
 def short_orders(layout: Layout) -> list[Order]:

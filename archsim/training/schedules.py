@@ -67,18 +67,14 @@ def interleaved(p: int, m: int, vpp: int = 2) -> Schedule:
         )
     each, count = p * vpp, m * vpp
 
-    def slot(k: int, forward: bool, r: int) -> Slot:
-        chunk = k % each // p
-        stage = (chunk if forward else vpp - 1 - chunk) * p + r
-        return (FORWARD if forward else BACKWARD, stage, k // each * p + k % p)
-
+    turns = [(k % each // p, k // each * p + k % p) for k in range(count)]  # stages of a rank, micro-batches
     orders = []
     for r in range(p):
         warm = count if m == p else min((p - r - 1) * 2 + (vpp - 1) * p, count)
-        order = [slot(k, True, r) for k in range(warm)]
-        for k in range(count - warm):
-            order += [slot(warm + k, True, r), slot(k, False, r)]
-        orders.append(order + [slot(k, False, r) for k in range(count - warm, count)])
+        forwards = [(FORWARD, own * p + r, i) for own, i in turns]
+        backwards = [(BACKWARD, (vpp - 1 - own) * p + r, i) for own, i in turns]
+        both = [slot for pair in zip(forwards[warm:], backwards, strict=False) for slot in pair]
+        orders.append(forwards[:warm] + both + backwards[count - warm :])
     return _chain(orders, [s % p for s in range(each)], unit=p)
 
 

@@ -51,7 +51,7 @@ def step_timeline(pricer: TrainingPricer, priced: Priced) -> JsonObject:
 def _passes(pricer: TrainingPricer, priced: Priced) -> list[TimedPass]:
     """Every pass of every rank."""
     layout, setup = priced.choice.layout, pricer.setup
-    rank, micro, _ = pricer.rank(priced.choice)
+    rank, micro = pricer.rank(priced.choice)[0], priced.micro
     rules = StepRules(layout, setup.recipe, setup.optimizer, pricer.timer, pricer.factors, pricer.model.d_model)
     exchange = DataExchange(pricer.timer, layout, setup.recipe)
     costs = stage_costs(rank, micro, stage_layers(rank.order, layout.stages), exchange, rules)

@@ -6,10 +6,12 @@ import random
 from itertools import pairwise
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from archsim.base.errors import InvalidPlan
 from archsim.training.pipeline import StageTimes, _ends, most_alive, play, timeline
-from archsim.training.schedules import SCHEDULES, stages_per_rank
+from archsim.training.schedules import BACKWARD, FORWARD, INPUTS, SCHEDULES, WEIGHTS, stages_per_rank
 
 UNIT = 1000
 EQUAL = StageTimes(UNIT, 2 * UNIT, UNIT)
@@ -66,6 +68,49 @@ def test_skipping_the_steady_phase_changes_nothing(name: str) -> None:
         schedule = SCHEDULES[name](p, m, vpp)
         whole = _ends(schedule, stages * (len(schedule.home) // len(stages)), send)
         assert play(name, p, m, stages, send, vpp).total == max(whole.ranks)
+
+
+def plain_ends(name: str, p: int, m: int, vpp: int, stages: list[StageTimes], send: int) -> list[int]:
+    """When each rank is done, by going over all ranks until nothing more can run."""
+    schedule = SCHEDULES[name](p, m, vpp)
+    times = stages * (len(schedule.home) // len(stages))
+    ends: dict[tuple[str, int, int], int] = {}
+    clock, at = [0] * p, [0] * p
+    while any(at[r] < len(schedule.orders[r]) for r in range(p)):
+        for r, order in enumerate(schedule.orders):
+            while at[r] < len(order):
+                kind, stage, i = order[at[r]]
+                t = times[stage]
+                other = schedule.before[stage] if kind == FORWARD else schedule.after[stage]
+                key = ("F" if kind == FORWARD or other < 0 else "B", other if other >= 0 else stage, i)
+                free = kind == WEIGHTS or (kind == FORWARD and other < 0)
+                if not free and key not in ends:
+                    break
+                away = not free and other >= 0 and schedule.home[other] != r
+                lasting = {FORWARD: t.forward, BACKWARD: t.backward, INPUTS: t.backward - t.weights, WEIGHTS: t.weights}
+                clock[r] = max(clock[r], 0 if free else ends[key] + send * away) + lasting[kind]
+                if kind != WEIGHTS:
+                    ends["F" if kind == FORWARD else "B", stage, i] = clock[r]
+                at[r] += 1
+    return clock
+
+
+@given(
+    st.sampled_from(sorted(SCHEDULES)), st.integers(1, 3), st.integers(1, 3), st.integers(0, 2**32), st.integers(0, 9)
+)
+@settings(max_examples=60, deadline=None)
+def test_ranks_are_done_when_a_plain_player_says(name: str, half: int, vpp: int, seed: int, send: int) -> None:
+    p, vpp = 2 * half, stages_per_rank(name, vpp)
+    draw, m = random.Random(seed), 2 * p * draw_count(seed)
+    stages = [StageTimes(draw.randint(0, 9), draw.randint(5, 19), draw.randint(0, 5)) for _ in range(p * vpp)]
+    schedule = SCHEDULES[name](p, m, vpp)
+    found = _ends(schedule, stages * (len(schedule.home) // len(stages)), send).ranks
+    assert found == plain_ends(name, p, m, vpp, stages, send)
+
+
+def draw_count(seed: int) -> int:
+    """Twice so many micro-batches as ranks."""
+    return 1 + seed % 3
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
