@@ -12,8 +12,8 @@ from archsim.cli import output
 from archsim.cli.options import devices
 
 TOPIC = (
-    "MODEL with params, active, weights, kv_cache, flops, decode (tpot) or prefill (ttft); a device; an error code "
-    "(E103); or a term (tpot)."
+    "MODEL with params, active, weights, kv_cache, flops, decode (tpot), prefill (ttft) or train; a device; an error "
+    "code (E103); or a term (tpot)."
 )
 
 

@@ -14,6 +14,7 @@ from archsim.blocks.layer import walk_layers
 from archsim.counts import graph_counts as c
 from archsim.counts.count import cache_stops_growing, step_for
 from archsim.counts.formats import Formats, choose_formats
+from archsim.counts.training_graph import training_graph, training_step_of
 from archsim.graph.graph import Block, ops
 from archsim.graph.step import CAUSAL, Mask, Seqs, Step
 from archsim.graph.tensor import Tensor, Use, nbytes, numel
@@ -134,6 +135,7 @@ CONTEXT_LETTERS = {"C": "tokens of context", "T": "tokens of the input"}
 
 PAPERS = {
     "flops": "FLOPs per token: Kaplan et al. 2020, arXiv:2001.08361, section 2.1",
+    "train": "training FLOPs: PaLM, arXiv:2204.02311, appendix B; saved tensors: arXiv:2205.05198",
     "decode": "roofline: Williams et al., CACM 52(4), 2009; Pope et al. 2022, arXiv:2211.05102, section 2",
 }
 """Quantity -> the paper that defines it."""
@@ -244,13 +246,41 @@ def _prefill(model: Model, context: int, formats: Formats) -> Explanation:
     return _explanation(model, "prefill", "FLOPs of a prefill", whole, parts, *notes)
 
 
+def _train(model: Model, context: int, formats: Formats) -> Explanation:
+    letters_model, letters = symbolic(model, keep=("W",))
+    length: Num = context if model.encoder is not None else Poly.symbol("T")
+    letters = {**letters, "T": context}
+    graph = training_graph(letters_model, training_step_of(letters_model, 1, length), parts=("mlm-head",))
+    flops = graph.flops
+    parts = [
+        _formula(letters, "forward", flops.forward, "FLOP"), _formula(letters, "backward", flops.backward, "FLOP"),
+        _formula(letters, "run twice", flops.recompute, "FLOP"),
+        _formula(letters, "without masks", flops.model_full, "FLOP"),
+        _formula(letters, "kept for the backward", graph.saved_bytes, "B"),
+        _formula(letters, "states", c.params(graph.forward) * STATE_BYTES, "B"),
+    ]  # fmt: skip
+    whole = _formula(letters, "all", flops.model_causal, "FLOP")
+    notes = (
+        f"forward and backward of one sequence of {context:,} tokens; 1 MAC = 2 FLOP; MFU with causal attention counts "
+        "these, MFU with full attention those without masks, HFU what runs twice too (attention scores, recomputation)",
+        "kept: tensors that the backward reads, in 16 bits with fused kernels and PyTorch's cross entropy, nothing "
+        f"recomputed; states: {STATE_BYTES} bytes a parameter (bf16 weights and gradients, AdamW in fp32)",
+        "memory, time and layouts of a run: `archsim train`",
+    )
+    return _explanation(model, "train", "FLOPs of training", whole, parts, *notes)
+
+
+STATE_BYTES = 16
+"""Of a parameter in mixed precision: weight 2, gradient 2, master weight and both moments 4 each (arXiv:1910.02054)."""
+
+
 QUANTITIES: dict[str, Callable[[Model, int, Formats], Explanation]] = {
     "params": _params, "active": _active, "weights": _weights, "kv_cache": _kv_cache, "flops": _flops,
-    "decode": _decode, "prefill": _prefill,
+    "decode": _decode, "prefill": _prefill, "train": _train,
 }  # fmt: skip
 """What can be explained of a model."""
 
-SAME = {"ttft": "prefill", "tpot": "decode", "kv": "kv_cache", "parameters": "params"}
+SAME = {"ttft": "prefill", "tpot": "decode", "kv": "kv_cache", "parameters": "params", "training": "train"}
 """Other names of quantities."""
 
 

@@ -9,6 +9,7 @@ import pytest
 from archsim.base.poly import Poly
 from archsim.counts import graph_counts as c
 from archsim.counts.count import step_for
+from archsim.counts.training_graph import training_graph, training_step_of
 from archsim.explanation.formulas import QUANTITIES, explain
 from archsim.graph.step import Step
 from archsim.spec.load import load_model
@@ -128,3 +129,14 @@ def test_weights_equal_the_count() -> None:
 def test_numbers_in_place_of_letters() -> None:
     """The second line of an explanation is the first with numbers."""
     assert (2 * D * F + L).text({"D": 3, "F": 5, "L": 7}) == "2·3·5 + 7"
+
+
+@pytest.mark.parametrize("name", ["llama3-8b", "deepseek-v3", "mamba-2.8b", "nemotron3-nano-30b-a3b", "t5-base"])
+def test_training_in_letters_is_what_the_graph_counts(name: str) -> None:
+    model = load_model(name)
+    found = explain(model, "train", 640)
+    graph = training_graph(model, training_step_of(model, 1, 640), parts=("mlm-head",))
+    parts = {part.part: part.value for part in found.parts}
+    assert found.whole.value == graph.flops.model_causal == parts["forward"] + parts["backward"]
+    assert parts["kept for the backward"] == graph.saved_bytes
+    assert parts["without masks"] == graph.flops.model_full and parts["run twice"] == graph.flops.recompute

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from archsim.base.number import Num, divide
+from archsim.base.number import Num, divide, opaque
 from archsim.graph.builder import ELEMENTWISE_RATE
 from archsim.graph.graph import NOTHING, Op
 from archsim.graph.passes.grad_rule import OpGradient, gradient_rule
@@ -69,11 +69,17 @@ def elementwise(work: OpGradient) -> list[Op]:
     return [_with_rate(op, 2 * work.op.rate * numel(work.op.writes[0]))]
 
 
+@opaque
+def per_element(flop: Num, size: Num) -> Num:
+    """FLOP of one element; of sizes in letters left as it stands."""
+    return divide(flop, size)
+
+
 def _with_rate(op: Op, flop: Num) -> Op:
     size = numel(op.writes[0])
     return Op(
         kind=op.kind, name=op.name, reads=op.reads, writes=op.writes, cls=op.cls, fn=op.fn,
-        rate=divide(flop, size), attrs=op.attrs, part=op.part,
+        rate=per_element(flop, size), attrs=op.attrs, part=op.part,
     )  # fmt: skip
 
 
