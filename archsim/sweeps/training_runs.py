@@ -123,7 +123,14 @@ def values_of(name: str, given: object) -> Sequence[object]:
         listed = list(given)  # type: ignore[call-overload]
     if not listed:
         raise UsageError(f"`--{name.replace('_', '-')}` names nothing")
-    return [int(str(value)) if name == "zero" and str(value).isdecimal() else value for value in listed]
+    return [zero_of(value) for value in listed] if name == "zero" else listed
+
+
+def zero_of(value: object) -> int:
+    """A stage of ZeRO. Raises UsageError for anything else."""
+    if str(value) not in ("0", "1", "2", "3"):
+        raise UsageError(f"`--zero` is 0 to 3, several with commas between, not {quote(value)}")
+    return int(str(value))
 
 
 @dataclass(slots=True)

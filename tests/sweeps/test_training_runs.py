@@ -54,6 +54,9 @@ def test_what_cannot_be_asked() -> None:
         archsim.sweep_training("llama3-8b", "h100", pareto="stack")
     with pytest.raises(UsageError, match="is no range"):
         archsim.sweep_training("llama3-8b", "h100", micro_batch="some")
+    for zero in ("x", "4", "1-3"):
+        with pytest.raises(UsageError, match="`--zero` is 0 to 3"):
+            archsim.sweep_training("llama3-8b", "h100", zero=zero)
     with pytest.raises(UsageError, match="more than"):
         archsim.sweep_training("llama3-8b", "h100", global_batch="1-100000+1")
     with pytest.raises(UsageError, match="no option named 'batch'"):

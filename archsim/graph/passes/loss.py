@@ -43,7 +43,7 @@ def with_loss(graph: Block, loss: str) -> tuple[Block, list[Tensor]]:
     logits = next((tensor for tensor in outputs if "V" in tensor.axes), None)
     if logits is None:
         raise UsageError("this model has no output over the vocabulary to take a loss of", code="E161",
-                         hints=("an encoder has one with `--with mlm-head`",))  # fmt: skip
+                         hints=("an encoder has one where its spec states an `mlm_head`",))  # fmt: skip
     tokens = Tensor("loss.tokens", {"T": logits.axes["T"]}, "act", FP32)
     op = Op(kind="map", name="loss.cross_entropy", reads=(logits.part(),), writes=(tokens.part(),), fn="cross_entropy",
             rate=RATE * logits.axes["V"], attrs={"implementation": loss}, part="output head")  # fmt: skip
