@@ -71,7 +71,7 @@ def _against(answer: TrainingComparison, index: int) -> str:
 
 
 def verdict(answer: TrainingComparison) -> str:
-    """Which takes the least time for a token, and how sure that is."""
+    """Which takes the least time for a token, with its certainty."""
     order, names = answer.order, labels(answer.rows)
     if not order:
         return "none of the runs has an answer"
