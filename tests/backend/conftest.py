@@ -39,6 +39,7 @@ FILES = (
     "families_2026",
     "families_delta",
     "families_sparse",
+    "families_wider",
 )
 _beside("parity")  # the families below import it by the name it gets here
 FAMILIES: dict[str, Any] = {name: family for file in FILES for name, family in _beside(file).FAMILIES.items()}

@@ -190,7 +190,8 @@ def eurobert(c: Config) -> Doc:
 # UltrabertConfig
 @family("ultrabert", vocab_size=32000, hidden_size=4096, intermediate_size=11008, num_hidden_layers=32,
         num_attention_heads=32, hidden_act="silu", max_position_embeddings=32768, rms_norm_eps=1e-6,
-        sliding_window=128)  # fmt: skip
+        sliding_window=128, rope_parameters={"sliding_attention": {"rope_theta": 10000.0},
+                                             "full_attention": {"rope_theta": 2560000.0}})  # fmt: skip
 def ultrabert(c: Config) -> Doc:
     """UltraBERT: LLaMA's layer looking both ways, in most layers over a window. Its pre-training head is left out."""
     c.skip("prediction_head_size", "classifier_pooling", "num_labels", "tie_word_embeddings")
@@ -198,12 +199,12 @@ def ultrabert(c: Config) -> Doc:
     bias = {"bias": True} if c.get("attention_bias") else {}
     size = c.count("head_dim", default=c.count("hidden_size") // c.count("num_attention_heads"))
     block = attention(c, **bias)
-    near = {"kind": "sliding", "window": c.count("sliding_window") + 1, "bidirectional": True}
+    near = {"kind": "sliding", "window": c.count("sliding_window"), "bidirectional": True}
     ffn = glu(
         activation(c, "hidden_act"), c.count("intermediate_size"), **({"bias": True} if c.get("mlp_bias") else {})
     )
     entries: list[Entry] = []
-    for kind in layer_types(c, n, ["full_attention" if i % 3 == 0 else "sliding_attention" for i in range(n)]):
+    for kind in layer_types(c, n, ["sliding_attention" if (i + 1) % 3 else "full_attention" for i in range(n)]):
         far = kind == "full_attention"
         own = block | {"position": _rope_of(c, size, kind), "mask": {"kind": "bidirectional"} if far else near}
         entries.append(("global" if far else "local", {"norm": norm, "attention": own, "ffn": ffn}))
