@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 from archsim.graph.graph import Block, ops
@@ -52,7 +52,8 @@ class RankMemory(NamedTuple):
 
 class MemoryRules(NamedTuple):
     """What memory follows from beside the graphs. gradients_made: whether a step's only backward makes them.
-    by_matrix: whether ZeRO 3 gathers matrices one by one, not layers.
+    by_matrix: whether ZeRO 3 gathers matrices one by one, not layers. known: states of pieces of ranks, which
+    live as long as it does.
     """
 
     layout: Layout
@@ -61,6 +62,7 @@ class MemoryRules(NamedTuple):
     gradients_made: bool = False
     by_matrix: bool = False
     offload: Offload = NOTHING
+    known: dict[Hashable, States] | None = None
 
 
 class Working(NamedTuple):
@@ -103,6 +105,18 @@ def piece_weights(rank: RankGraphs, name: str) -> tuple[Weight, ...]:
     return ends[name] if name in ends else rank.weights.layers[name]
 
 
+def piece_states(rank: RankGraphs, name: str, rules: MemoryRules) -> States:
+    """Model states of a layer, or of an end."""
+    x, known = rules.layout, rules.known
+    key = (id(rank), name, x.zero, x.shards, x.expert_shards)
+    if known is not None and key in known:
+        return known[key]
+    found = rank_states(piece_weights(rank, name), rules.recipe, rules.optimizer, x)
+    if known is not None:
+        known[key] = found
+    return found
+
+
 def stage_states(
     rank: RankGraphs, held: Sequence[StageLayers], rules: MemoryRules, tied: Sequence[Weight] = ()
 ) -> States:
@@ -110,7 +124,7 @@ def stage_states(
     total = States()
     for stage in held:
         for name, times in stage.pieces.items():
-            own = rank_states(piece_weights(rank, name), rules.recipe, rules.optimizer, rules.layout)
+            own = piece_states(rank, name, rules)
             total = total.plus(States(*(part * times for part in own)))
         if stage.last and not stage.first:
             total = total.plus(rank_states(tied, rules.recipe, rules.optimizer, rules.layout))

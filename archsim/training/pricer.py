@@ -30,10 +30,11 @@ from archsim.training.memory import MemoryRules, RankMemory, Working, rank_memor
 from archsim.training.offload import NOTHING, Offload, host_rate
 from archsim.training.optimizers import HIDDEN, Optimizer
 from archsim.training.pass_times import PassRules
+from archsim.training.pipeline import schedule_of
 from archsim.training.rank import RankGraphs, rank_graphs, replicas_of_mesh
-from archsim.training.schedules import SCHEDULES, Order, directions, stage_homes
+from archsim.training.schedules import Order, directions, stage_homes
 from archsim.training.stages import StageLayers, stage_layers
-from archsim.training.states import Weight
+from archsim.training.states import States, Weight
 from archsim.training.step import Host, StepRules, TrainingStep, training_step_time
 
 T = TypeVar("T")
@@ -133,6 +134,7 @@ class TrainingPricer:
     graphs: dict[Hashable, TrainingGraph] = field(default_factory=dict)
     ranks: dict[Hashable, tuple[RankGraphs, Working]] = field(default_factory=dict)
     times: dict[Hashable, MicroBatch] = field(default_factory=dict)
+    states: dict[Hashable, States] = field(default_factory=dict)
 
     @classmethod
     def of(cls, model: Model, hardware: Hardware, setup: Setup) -> TrainingPricer:
@@ -179,7 +181,9 @@ class TrainingPricer:
         orders = short_orders(layout)
         made = self.setup.stack.gradients == "made" and layout.micro_batches == 1
         by_matrix = self.setup.stack.gathers == "matrices"
-        rules = MemoryRules(layout, self.setup.recipe, self.setup.optimizer, made, by_matrix, choice.offload)
+        rules = MemoryRules(
+            layout, self.setup.recipe, self.setup.optimizer, made, by_matrix, choice.offload, self.states
+        )
         tied = self._tied(rank, stages)
         found = [
             rank_memory(
@@ -237,7 +241,7 @@ def short_orders(layout: Layout) -> list[Order]:
     """The orders of all ranks, for as few micro-batches as keep as many tensors alive as all do."""
     ranks, m = layout.pp, layout.micro_batches
     few = m if layout.schedule == "gpipe" else min(m, 4 * ranks)
-    return SCHEDULES[layout.schedule](ranks, few, layout.vpp).orders
+    return schedule_of(layout.schedule, ranks, few, layout.vpp).orders
 
 
 def _known(known: dict[Hashable, T], key: Hashable, make: Callable[[], T]) -> T:
