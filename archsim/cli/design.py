@@ -12,7 +12,7 @@ from archsim.cli import options as o
 from archsim.cli import output
 
 if TYPE_CHECKING:
-    from archsim.candidates.answer import Design
+    from archsim.candidates.answer import Candidate, Design
 
 Like = Annotated[
     str | None,
@@ -63,6 +63,9 @@ Sample = Annotated[
 ]
 Price = Annotated[str | None, typer.Option("--price", metavar="USD|NAME", help="Price of a device and hour.")]
 Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the best spec here, as YAML.")]
+Emit = Annotated[
+    Path | None, typer.Option("--emit", metavar="DIR", help="Write the specs of the front into this folder, as YAML.")
+]
 
 
 def design(
@@ -96,6 +99,7 @@ def design(
     sample: Sample = None,
     price: Price = None,
     out: Out = None,
+    emit: Emit = None,
     force: o.Force = False,
     json: o.AsJson = False,
     format: o.Format = o.Layout.table,
@@ -115,7 +119,9 @@ def design(
     check_output(out, force=force)
     answer = api.design(hw, **_merged(given, space))
     if out is not None and answer.best is not None:
-        _write(answer, out, force)
+        _write(answer, answer.best, out, force)
+    if emit is not None:
+        _write_front(answer, emit, force)
     output.emit_answer(
         o.Layout.json if json else format, no_color, answer.to_dict,
         lambda: design_page.page(answer, hw=hw, written="" if out is None else str(out), verbose=verbose),
@@ -151,13 +157,25 @@ def _merged(given: JsonObject, file: Path | None) -> JsonObject:
     return {**found, **document, **typed}
 
 
-def _write(answer: Design, out: Path, force: bool) -> None:
-    """The best spec as YAML, with the question that it answers."""
+def _write(answer: Design, candidate: Candidate, out: Path, force: bool) -> None:
+    """A spec as YAML, with the question that it answers."""
     import yaml
 
     from archsim.base.output_file import write_text
     from archsim.render.pages.design import title
 
-    assert answer.best is not None
-    document = {**answer.best.document, "name": out.stem}
+    document = {**candidate.document, "name": out.stem}
     write_text(out, f"# {title(answer)}\n{yaml.safe_dump(document, sort_keys=False)}", force=force)
+
+
+def _write_front(answer: Design, folder: Path, force: bool) -> None:
+    """The specs of the front, the best first; none where one of the files may not be written."""
+    from archsim.base.output_file import check_output, failures_of
+
+    with failures_of(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    files = {folder / f"design-{i:02}.yaml": candidate for i, candidate in enumerate(answer.front, 1)}
+    for file in files:
+        check_output(file, force=force)
+    for file, candidate in files.items():
+        _write(answer, candidate, file, force)

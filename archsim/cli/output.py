@@ -131,6 +131,14 @@ def warn(messages: Iterable[Note | str]) -> None:
         _complain(f"{title}: {inert(str(message))}")
 
 
+def note(messages: Iterable[str]) -> None:
+    """Write on stderr what figures rest on, one line each."""
+    from archsim.base.diagnostics import inert
+
+    for message in messages:
+        _complain(f"note: {inert(message)}")
+
+
 def use_colour(stream: TextIO, no_color: bool = False) -> bool:
     """Whether colour is wanted: on a terminal only, unless NO_COLOR, TERM=dumb or --no-color say no."""
     if no_color or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":

@@ -126,6 +126,7 @@ def sweep(
     layout = p.PageLayout.json if json else format
     swept = api.sweep(list(models), hw, **asked)
     output.warn(swept.notes)
+    output.note(swept.prices)
     picture = _Picture(swept, plot, force, (models, {"hw": hw, **asked}), plotlyjs.source)
     if out is not None:
         complete = _to_file(swept, out, force, picture)
@@ -162,7 +163,7 @@ def _to_file(swept: Sweep, path: Path, force: bool, picture: _Picture) -> bool:
     """All rows into a file, which holds what is complete if the sweep is interrupted."""
     from archsim.render.sweep_file import SweepFile
 
-    target = SweepFile(path, swept.names, swept.notes, force)
+    target = SweepFile(path, swept.names, swept.everything_said, force)
     rows = [0]
 
     def take(chunk: Any) -> None:
@@ -186,7 +187,7 @@ def _to_stdout(swept: Sweep, layout: p.PageLayout, picture: _Picture) -> bool:
 
     writer: Writer
     if layout is p.PageLayout.json:
-        writer = JsonWriter(sys.stdout, swept.names, swept.notes)
+        writer = JsonWriter(sys.stdout, swept.names, swept.everything_said)
     else:
         writer = CsvWriter(sys.stdout, swept.names)
     complete, _ = _run(swept, writer.write, picture)

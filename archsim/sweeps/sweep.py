@@ -51,7 +51,8 @@ Degrees = dict[str, int]
 class Sweep(Tabular):
     """What is swept: structures, the grid that each is priced over, and what is kept of it.
 
-    where: of the points. pareto: of those that fit; empty: all. notes: what was left out, one sentence each.
+    where: of the points. pareto: of those that fit; empty: all. notes: what was left out and what to mind, one sentence
+    each. prices: what each device costs, by which terms.
     """
 
     __repr__ = Tabular.__repr__
@@ -62,6 +63,12 @@ class Sweep(Tabular):
     where: Condition | None = None
     pareto: tuple[Objective, ...] = ()
     notes: tuple[str, ...] = ()
+    prices: tuple[str, ...] = ()
+
+    @property
+    def everything_said(self) -> tuple[str, ...]:
+        """What files say above their rows: the notes, and the prices."""
+        return (*self.notes, *self.prices)
 
     @property
     def points(self) -> int:
@@ -105,7 +112,7 @@ class Sweep(Tabular):
     def to_dict(self) -> JsonObject:
         """The `archsim.sweep/1` object. All rows are in memory: for large sweeps take `chunks`."""
         rows = [row for chunk in self.chunks() for row in chunk.rows()]
-        names, notes = list(self.names), list(self.notes)
+        names, notes = list(self.names), list(self.everything_said)
         return {"schema": "archsim.sweep/1", "columns": names, "rows": rows, "notes": notes}
 
 
@@ -167,26 +174,27 @@ def sweep(
         raise next(iter(refused.values()), None) or UsageError("a sweep wants at least one model and one device")
     condition = Condition.of(where) if where else None
     front, wanted = objectives(pareto), chosen(columns, price is not None)
-    slices, unpriced = _at_prices(found, price, utilization)
+    slices, unpriced, prices = _at_prices(found, price, utilization)
     if price is None:
         used = condition.columns if condition is not None else ()
         check_priced([*wanted, *(objective.column for objective in front), *used])
     return Sweep(
         structures=tuple(slices), axes=axes, columns=wanted, where=condition, pareto=front,
         notes=(*notes, *(f"left out: {text}" for text in refused), *unpriced, *_strangers(found, condition)),
+        prices=prices,
     )  # fmt: skip
 
 
 def _at_prices(
     slices: list[SweepSlice], price: str | float | None, utilization: float | None
-) -> tuple[list[SweepSlice], list[str]]:
-    """The slices with the prices of their devices, and what to mind about those. Raises UsageError where no device has
-    such a price.
+) -> tuple[list[SweepSlice], list[str], tuple[str, ...]]:
+    """The slices with the prices of their devices, what to mind about those, and the prices in words. Raises UsageError
+    where no device has such a price.
     """
     if price is None:
         if utilization is not None:
             raise UsageError("`--utilization` goes with a price", hints=("give --price 2.5 or --price table",))
-        return slices, []
+        return slices, [], ()
     share = checked_share(1.0 if utilization is None else utilization, "--utilization")
     prices: dict[str, Price] = {}
     missing: dict[str, UsageError] = {}
@@ -197,11 +205,11 @@ def _at_prices(
             missing[hardware.id] = error
     if not prices:
         raise next(iter(missing.values()))
-    said = [f"{name} at {one.in_words}" for name, one in prices.items()]
-    said += dict.fromkeys(filter(None, (one.warning() for one in prices.values())))
+    old = dict.fromkeys(note.text for one in prices.values() for note in one.warnings)
     return (
         [replace(s, price=prices.get(s.hardware.id), utilization=share) for s in slices],
-        [*(error.message for error in missing.values()), *said],
+        [*(error.message for error in missing.values()), *old],
+        tuple(f"{name} at {one.in_words}" for name, one in prices.items()),
     )
 
 

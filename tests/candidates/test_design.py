@@ -115,6 +115,20 @@ def test_other_structures_are_searched(archsim: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_front_is_written_as_specs(archsim: Any, tmp_path: Path) -> None:
+    """One file for each candidate shown, which `count` takes; nothing is replaced without --force."""
+    folder = tmp_path / "new" / "front"
+    args = ("design", "--hw", "l40s", "--vary", "d_model=2048,3072", "--vary", "n_layers=16,24", "--fix", "d_head=128",
+            "--emit", str(folder), "--json")  # fmt: skip
+    data = json.loads(archsim(*args).out)
+    files = sorted(folder.iterdir())
+    assert len(files) == len(data["front"]) >= 2
+    for file, candidate in zip(files, data["front"], strict=True):
+        assert json.loads(archsim("count", str(file), "--json").out)["params"]["total"] == candidate["params"]
+    assert archsim(*args).code == 2 and archsim(*args, "--force").code == 0
+
+
+@pytest.mark.slow
 def test_a_file_states_the_space(archsim: Any, tmp_path: Path) -> None:
     """Options of a YAML file; what is typed goes before it, what is no option is refused."""
     file = tmp_path / "space.yaml"

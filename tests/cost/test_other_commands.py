@@ -88,3 +88,12 @@ def test_candidates_of_a_comparison_have_dollars(archsim: Any) -> None:
     )
     page = archsim(*args, "--price", "2").out
     assert "$/M in" in page and "$2 an hour and device" in page and "$" not in archsim(*args).out
+
+
+def test_a_sweep_states_prices_without_a_warning(archsim: Any) -> None:
+    """What a device costs is a note; a warning is what to mind about the price."""
+    found = archsim("sweep", "llama3.1-8b", "--hw", "l40s", "--price", "1.5", "--columns", "hw,usd_per_hour")
+    assert found.code == 0 and "note: l40s at $1.5" in found.err and "warning: l40s" not in found.err
+    assert "usd_per_hour" in found.out and "1.5" in found.out
+    cheap = archsim("sweep", "llama3.1-8b", "--hw", "l40s", "--price", "cheapest", "--json")
+    assert any("l40s at" in line for line in json.loads(cheap.out)["notes"])

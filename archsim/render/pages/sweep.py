@@ -163,14 +163,19 @@ KEYS = frozenset({"model", "hw", "weights", "kv_cache", "engine", *AXES})
 ALWAYS = frozenset({"batch", "devices", "fits", "ttft_s", "tpot_s", "tokens_per_s"})
 
 
+NARROW = 10
+"""Columns up to which all that were chosen are shown."""
+
+
 def _points(lines: list[Line], swept: Sweep) -> Section:
-    """All points; columns that never change are left to the heading."""
+    """All points; columns that never change are left to the heading, unless few were chosen."""
     ranged = {name for name, values in zip(AXES, swept.axes, strict=True) if len(values) > 1}
     kept = ALWAYS | ranged
     shown = [n for n in SHOWN if n in swept.names and (n in kept or len({x[n] for x in lines}) > 1)]
     objectives = [o.column.name for o in swept.pareto if o.column.name not in SHOWN]
     shown += [name for name in objectives if name in swept.names]
-    keys = 1 + max(i for i, name in enumerate(shown, start=1) if name in KEYS)
+    shown = list(swept.names) if len(swept.names) <= NARROW else shown
+    keys = 1 + max((i for i, name in enumerate(shown, start=1) if name in KEYS), default=0)
     same = [str(lines[0][n]) for n in ("model", "hw", "weights") if n in swept.names and n not in shown]
     rows = tuple(row("", *(_cell(name, line[name]) for name in shown)) for line in lines)
     align = "l" + "".join("l" if BY_NAME[name].kind == "text" else "r" for name in shown)
