@@ -21,7 +21,7 @@ LARGEST = 256 * 2**20
 
 EXTENTS = (
     *("m", "n", "k", "batch", "seq_q", "seq_kv", "heads", "kv_heads", "head_dim", "window", "experts", "topk"),
-    *("hidden", "inter", "tp", "ep", "n_gpus", "bytes", "threads"),
+    *("hidden", "inter", "tp", "ep", "n_gpus", "bytes", "threads", "between"),
 )
 """Columns that hold extents."""
 

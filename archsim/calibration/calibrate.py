@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -162,6 +162,8 @@ def prepare_rows(model: KernelModel, group: Group) -> Group:
     for values in group.dims.values():
         usable &= ~(np.abs(values) > LARGEST_EXTENT)
     taken = group.take(usable)
+    filled = {n: np.where(np.isfinite(x), x, model.optional.get(n, np.nan)) for n, x in taken.dims.items()}
+    taken = replace(taken, dims=filled)
     call = model.prepare(taken.call)
     count = len(taken.seconds)
     dims = {name: np.broadcast_to(np.asarray(value, float), (count,)) for name, value in call.dims.items()}

@@ -181,9 +181,16 @@ def _kernels_here(facts: MachineFacts, path: Path, clock: tuple[float, float], v
     from archsim.measure.machine import engine
     from archsim.measure.plan import make
     from archsim.measure.session import KERNELS, Session, done_before
+    from archsim.spec.load import load_hardware
 
     folder = Path("measured") / facts.id
-    plan = make(cpu_points(facts.last_cache or LAST_CACHE), clock[1], done_before(folder), facts.id, "full")
+    plan = make(
+        cpu_points(facts.last_cache or LAST_CACHE, load_hardware(str(path))),
+        clock[1],
+        done_before(folder),
+        facts.id,
+        "full",
+    )
     _announce(plan, facts.id, view)
     outcome = Session(plan, folder, "cpu", facts.id, engine(), _progress(view)).run(
         clock[1], False, facts.threads, clock[0]

@@ -17,7 +17,7 @@ APART = 0.15
 """Variants whose measured times differ by less are not told apart."""
 
 FUSIONS = (
-    ("residual and norm", ("add", "rmsnorm"), "compiled add_rmsnorm"), ("norm", ("rmsnorm",), "compiled rmsnorm"),
+    ("residual and norm", ("add_rmsnorm",), "compiled add_rmsnorm"), ("norm", ("rmsnorm",), "compiled rmsnorm"),
     ("gate and activation", ("swiglu",), "compiled swiglu"), ("rotation", ("rope",), "compiled rope"),
     ("gate and activation, GELU", ("geglu_tanh",), "compiled geglu_tanh"),
 )  # fmt: skip
@@ -100,9 +100,15 @@ def fusions(rows: Sequence[JsonMapping]) -> list[JsonObject]:
     """
     by_key: dict[tuple[object, ...], JsonMapping] = {}
     for row in rows:
-        by_key[row["kernel"], row["dtype"], row["dims"].get("m"), row["dims"].get("n"), row["dims"].get("k")] = row
+        dims = row["dims"]
+        by_key[row["kernel"], row["dtype"], *(dims.get(name) for name in ("m", "n", "k")), _octave(dims)] = row
     found = [*_fused(by_key), *_narrowed(by_key)]
     return [row for row in found if row["pairs"]]
+
+
+def _octave(dims: JsonMapping) -> int:
+    """Between which powers of two the bytes lie that are touched between two calls."""
+    return int(dims.get("between") or 0).bit_length()
 
 
 def _fused(by_key: Mapping[tuple[object, ...], JsonMapping]) -> Iterator[JsonObject]:

@@ -17,7 +17,6 @@ from archsim.backend.packed import Packed
 from archsim.backend.run import Cache
 from archsim.base.json_types import JsonObject
 from archsim.graph.kernels import kernels, weight_of
-from archsim.graph.step import Step
 from archsim.measure.bench import DTYPES, Bench, Stamps, pinned
 from archsim.measure.cpu_plan import Case
 from archsim.measure.model_run import cpu_peak
@@ -34,7 +33,7 @@ ORDER = ("cpu_gemm", "cpu_experts", "cpu_attention", "cpu_scan", OTHER)
 
 def class_by_path(net: Net, case: Case) -> dict[str, str]:
     """The class of kernels of each op of a step that is no row-wise function, by its path."""
-    step = Step.of(case.batch, case.new, case.past, masked=False, absorbed=net.absorbed)
+    step = net.step(case.batch, case.new, case.past)
     found: dict[str, str] = {}
     for kernel in kernels(net.graph(step)):
         for op in kernel.ops:

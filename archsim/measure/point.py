@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 DIMS = (
     "m", "n", "k", "batch", "seq_q", "seq_kv", "heads", "kv_heads", "head_dim", "window", "experts", "topk",
-    "hidden", "inter", "tp", "ep", "n_gpus", "bytes", "threads",
+    "hidden", "inter", "tp", "ep", "n_gpus", "bytes", "threads", "between",
 )  # fmt: skip
 """Sizes of a kernel table, in its order."""
 
@@ -22,6 +22,7 @@ class Point:
     op, dtype, kv_dtype, dims: as in a kernel table. kernel: the back end that runs it. l2: whether weights and
     caches come from memory (`cold`) or may lie in the last-level cache (`warm`). rank: 0 is the most informative.
     seconds: expected cost, preparation included. held: kept out of fits. model: of a whole-model run, its name.
+    within: the pass through a layer that the call is timed in, and `ops` those that it runs there.
     """
 
     suite: str
@@ -35,6 +36,8 @@ class Point:
     seconds: float = 0.15
     held: bool = False
     model: str = ""
+    within: object = None
+    ops: frozenset[str] = frozenset()
 
     def __getitem__(self, name: str) -> int:
         """A size."""

@@ -110,7 +110,7 @@ class Session:
         return self.outcome
 
     def _points(self, bench: Bench, clock: Callable[[], int | None], store: OutputFiles, deadline: float) -> None:
-        pace = Pace()
+        pace, within = Pace(), None
         for number, point in enumerate(self.plan.points):
             left = deadline - time.monotonic()
             if pace.expected(point) > left:
@@ -120,12 +120,15 @@ class Session:
                     return
                 self.outcome.left += 1  # too long for what is left; a shorter one may fit
                 continue
-            if self._fatal(store, point):
+            fresh = point.within is None or point.within is not within
+            within = point.within
+            if fresh and self._fatal(store, point):
                 continue
             began = time.monotonic()
             self.progress(f"[{number + 1}/{len(self.plan.points)}] {left:.0f} s left · {point.text()}")
             alive = self._one(bench, clock, store, point)
-            (self.out / RUNNING).unlink(missing_ok=True)
+            if fresh:
+                (self.out / RUNNING).unlink(missing_ok=True)
             pace.learn(point, time.monotonic() - began)
             if not alive:
                 self.outcome.left += len(self.plan.points) - number - 1

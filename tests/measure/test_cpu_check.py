@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from archsim.measure import cpu_figures, cpu_shapes
+from archsim.measure import cpu_figures, cpu_layers, cpu_shapes
 from archsim.measure.cpu_plan import Case, Predictor, cases, plan_document, plan_of, write_plan
 from archsim.spec.hardware import Hardware
 from archsim.spec.load import load_hardware, open_model
@@ -50,7 +50,7 @@ def test_savings_of_fusions_are_of_the_same_extents() -> None:
         return {"op": "cpu_elementwise", "kernel": kernel, "dtype": "fp32", "dims": dims, "measured_s": measured,
                 "predicted_s": predicted}  # fmt: skip
 
-    rows = [row("add", 1.0, 1.0), row("rmsnorm", 3.0, 2.0), row("compiled add_rmsnorm", 1.0, 1.5)]
+    rows = [row("add_rmsnorm", 4.0, 3.0), row("compiled add_rmsnorm", 1.0, 1.5)]
     rows.append(row("compiled add_rmsnorm", 1.0, 1.5, m=8))  # without partners
     (found,) = cpu_figures.fusions(rows)
     assert found["fusion"] == "residual and norm"
@@ -62,22 +62,38 @@ def test_savings_of_fusions_are_of_the_same_extents() -> None:
 
 
 def test_held_sizes_are_not_those_of_the_fit() -> None:
-    for points in cpu_shapes.cpu_points(32 << 20).values():
-        held = {
-            (p.dims.get("n"), p.dims.get("k"), p.dims.get("heads"), p.dims.get("experts")) for p in points if p.held
-        }
-        fit = {
-            (p.dims.get("n"), p.dims.get("k"), p.dims.get("heads"), p.dims.get("experts")) for p in points if not p.held
-        }
-        assert held
-        assert fit
-        assert not held & fit
+    """Of stacks whole layers are kept out, of products alone whole sites."""
+    layers = {layer.name: layer.held for layer in cpu_layers.LAYERS}
+    assert len(layers) == len(cpu_layers.LAYERS)
+    assert {layer.kind for layer in cpu_layers.LAYERS if layer.held} <= {
+        layer.kind for layer in cpu_layers.LAYERS if not layer.held
+    }
+    assert not set(cpu_shapes.SITES) & set(cpu_shapes.HELD_SITES)
+    widths = {held: {dict(x.sizes)["d"] for x in cpu_layers.LAYERS if x.held == held} for held in (True, False)}
+    assert not widths[True] & widths[False]
 
 
 def test_operands_said_to_come_from_memory_outgrow_the_cache() -> None:
     cache = 32 << 20
-    for point in cpu_shapes.cpu_points(cache)["cpu_gemm"]:
-        assert point["bytes"] >= 2 * cache or point.l2 == "warm" or point["bytes"] > 128 * point["n"] * point["k"]
+    for point in cpu_shapes.products(cache):
+        assert point["bytes"] >= 2 * cache or point["bytes"] > 128 * point["n"] * point["k"] * 0.5
+
+
+@pytest.mark.parametrize("layer", cpu_layers.LAYERS[:1], ids=lambda layer: layer.name)
+def test_calls_of_a_stack_are_those_of_its_program(layer: cpu_layers.Layer) -> None:
+    """Every priced call has parts of the program of its own, so that each can be timed."""
+    from archsim.backend.compile.parts import Shape
+    from archsim.backend.compile.program import Program
+    from archsim.backend.module import build
+    from archsim.timing.device import DeviceRates
+
+    one = cpu_layers.Pass(layer, 2, (1, 4, 0), "eager", "fp32")
+    net = build(cpu_layers.model_of(layer, 2, "fp32"), "meta")
+    parts = {frozenset(part.paths) for part in Program(net, Shape(*one.shape), device="meta").parts}
+    calls = cpu_layers.calls_of(one, DeviceRates(device()))
+    assert {call.call.kernel for call in calls} >= {"linear", "sdpa", "add_rmsnorm", "rope", "swiglu", "append"}
+    for call in calls:
+        assert any(paths & set(call.ops) for paths in parts), call
 
 
 def test_cases_fit_the_context_and_the_architecture() -> None:

@@ -10,6 +10,8 @@ import pytest
 from archsim.accuracy.table import Group, Key
 from archsim.calibration.fitting import fit_constants
 from archsim.counts.formats import choose_formats
+from archsim.counts.step_graphs import StepGraphs
+from archsim.graph.kernels import kernels
 from archsim.graph.step import Step
 from archsim.spec.hardware import Hardware
 from archsim.spec.load import open_model
@@ -19,7 +21,9 @@ from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.cpu import GRAIN
 from archsim.timing.classes.model import default_constants, kernel_seconds
+from archsim.timing.cpu_calls import calls_by_op
 from archsim.timing.device import DeviceRates
+from archsim.timing.kernel_calls import CallRules
 from archsim.timing.step_pricer import StepPricer, engine_overheads
 
 GEMM = KernelCall("cpu_gemm", "fp32", dims={"m": 1, "n": 1024, "k": 1024, "bytes": 1 << 30})
@@ -66,6 +70,29 @@ def test_a_small_step_is_all_dispatch() -> None:
     assert seconds(tiny) == pytest.approx(floor, rel=0.02)
 
 
+def test_a_call_costs_more_where_its_code_has_gone_from_the_caches() -> None:
+    call = KernelCall("cpu_elementwise", "fp32", dims={"m": 1, "n": 64, "bytes": 512})
+    warm, near, far = (seconds(call, between=size) for size in (0, 4 << 20, 1 << 28))
+    constants = MODELS["cpu_elementwise"].constants
+    assert near - warm == pytest.approx(constants["near_us"].usual * 1e-6, rel=0.05)
+    assert far - near == pytest.approx(constants["far_us"].usual * 1e-6, rel=0.05)
+
+
+def test_distances_follow_the_order_of_calls() -> None:
+    """A second rotation comes right behind the first; norms have the products of half a layer between them."""
+    spec, _ = open_model("smollm2-135m")
+    formats = choose_formats(spec, "fp32", engine="torch")
+    step = Step.decode(1, 128)
+    graph = StepGraphs(spec, formats).rank(step, Plan())
+    calls = calls_by_op(kernels(graph), CallRules(step, DeviceRates(processor())), "eager", 0)
+    between = {
+        name: [c.call.dims["between"] for c in calls if c.call.kernel == name] for name in ("rope", "add_rmsnorm")
+    }
+    assert between["rope"][1] == 0
+    assert between["rope"][0] > 4 * 3 * 576 * 1536
+    assert 4 * 576 * 576 < between["add_rmsnorm"][1] < between["rope"][0]
+
+
 def test_fewer_threads_are_slower_but_not_in_proportion() -> None:
     one, four = seconds(GEMM, m=512, threads=1), seconds(GEMM, m=512, threads=4)
     assert 2.5 * four < one < 4 * four
@@ -97,7 +124,8 @@ def test_constants_are_found_again() -> None:
     rng = np.random.default_rng(0)
     model, machine = MODELS["cpu_gemm"], DeviceRates(processor())
     true = {
-        "floor_us": 9.0, "matrix": 0.6, "half_rows": 5.0, "memory": 0.35, "cached": 0.3, "overlap": 2.0, "serial": 0.05
+        "floor_us": 9.0, "near_us": 10.0, "far_us": 20.0, "matrix": 0.6, "half_rows": 5.0, "memory": 0.35,
+        "cached": 0.3, "overlap": 2.0, "serial": 0.05,
     }  # fmt: skip
     count = 200
     dims = {
@@ -130,10 +158,18 @@ def test_a_model_is_priced_from_kernels_of_a_processor() -> None:
     assert parts["cpu_gemm"] > 0.5 * sum(parts.values())
 
 
-def test_compiled_functions_save_passes_and_nothing_else() -> None:
-    eager, compiled = (price("smollm2-135m", engine, Step.prefill(1, 512)) for engine in ("torch", "torchcompile"))
-    assert compiled["cpu_elementwise"] < eager["cpu_elementwise"]
-    assert compiled["cpu_gemm"] == eager["cpu_gemm"]
+def test_compiled_functions_are_kernels_of_their_own() -> None:
+    """Norms, gates and rotations are; products and attention stay what they are."""
+    spec, _ = open_model("smollm2-135m")
+    step = Step.prefill(1, 512)
+    graph = StepGraphs(spec, choose_formats(spec, "fp32", engine="torch")).rank(step, Plan())
+    rules = CallRules(step, DeviceRates(processor()))
+    eager, compiled = (
+        {one.call.kernel for one in calls_by_op(kernels(graph), rules, form, 0)} for form in ("eager", "compiled")
+    )
+    functions = {"add_rmsnorm", "rope", "swiglu"}
+    assert eager - compiled == functions
+    assert compiled - eager == {f"compiled {name}" for name in functions}
 
 
 def test_narrow_weights_read_less() -> None:

@@ -16,7 +16,7 @@ from archsim.render.pages.cpu_check import case_name, cpu_check_page
 if TYPE_CHECKING:
     from archsim.measure.cpu_check import CpuCheck
 
-BASIS = "Predictions follow from kernels that were timed alone, and were written before the model was built."
+BASIS = "Predictions were written before the model was built."
 
 
 def cpu_document(answer: CpuCheck, source: Source = "inline") -> str:

@@ -45,8 +45,15 @@ def cpu_check_page(answer: CpuCheck) -> Page:
         ("left for the next run", str(answer.left) if answer.left else None),
         ("not timed", "; ".join(f"{r['id']}: {r['skipped']}" for r in answer.rows if r.get("skipped")) or None),
     ])  # fmt: skip
-    head = (f"{answer.model} on {answer.device}, in {answer.dtype}", "predicted from kernels that were timed alone")
+    head = (f"{answer.model} on {answer.device}, in {answer.dtype}", _basis(answer))
     return Page(head=head, sections=tuple(s for s in (table, errors, parts, memory, found) if s.rows))
+
+
+def _basis(answer: CpuCheck) -> str:
+    """What the predictions were made from."""
+    if any(row.get("evidence") == "datasheet" for row in answer.rows):
+        return "predicted without kernels of this machine; `archsim measure --here` times them"
+    return "predicted from calls that were timed in layers of other shapes"
 
 
 def case_name(each: JsonMapping) -> str:

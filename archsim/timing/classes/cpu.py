@@ -25,7 +25,12 @@ FADE = 4
 GRAIN = 32768
 """Elements of a tensor up to which PyTorch runs an elementwise operator on one thread (at::internal::GRAIN_SIZE)."""
 
+KEY_BLOCK = 512
+"""Keys that attention works on at a time; a block that the diagonal crosses is computed whole."""
+
 FLOOR = Constant(5.0, 0.5, 200.0)
+NEAR = Constant(10.0, 0.1, 400.0)
+FAR = Constant(20.0, 0.1, 800.0)
 MEMORY = Constant(0.6, 0.1, 1.0)
 CACHED = Constant(0.5, 0.03, 1.0)
 SERIAL = Constant(0.05, 0.001, 0.5)
@@ -35,11 +40,15 @@ class CpuKernel(KernelModel):
     """What kernels of a processor share. held: bytes that are touched before an operand is read again, which decide the
     cache that it comes from. threads: that run it, 0 for all that the device's rates are of.
 
-    floor_us: an operator's way through the dispatcher, and its results' allocation. memory, cached: shares of the rates
-    of memory and of the caches. serial: share of the work that one thread does alone (Amdahl).
+    between: bytes that are touched before the same code runs again.
+
+    floor_us: an operator's way through the interpreter and the dispatcher, and its results' allocation, with all of it
+    in the caches nearest to the cores. near_us, far_us: what is added where it has gone from those, and where it has
+    gone from the last cache too. memory, cached: shares of the rates of memory and of the caches. serial: share of the
+    work that one thread does alone (Amdahl).
     """
 
-    optional: ClassVar[Mapping[str, float]] = {"threads": 0, "bytes": 0}
+    optional: ClassVar[Mapping[str, float]] = {"threads": 0, "bytes": 0, "between": 0}
     shares: ClassVar[tuple[str, ...]] = ("memory",)
 
     def local(self, call: KernelCall, machine: DeviceRates) -> bool:
@@ -49,6 +58,14 @@ class CpuKernel(KernelModel):
     def streamed_bytes(self, call: KernelCall) -> Num:
         """Bytes of weights or caches that are read once."""
         return 0
+
+    def fixed_s(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
+        """Seconds of a call that does nothing: from the caches nearest to the cores, from the last one, from memory."""
+        between, time = call.dims.get("between", 0), constants["floor_us"]
+        caches = [level.size for level in machine.streams if level.size]
+        for size, name in zip((caches[0], caches[-1]) if caches else (), ("near_us", "far_us"), strict=False):
+            time = time + constants[name] * (1 - _hit(between, size))
+        return time * 1e-6
 
     def held_bytes(self, call: KernelCall) -> Num:
         """Bytes that lie between two reads of an operand: stated, or the operand itself."""
@@ -64,12 +81,17 @@ class CpuKernel(KernelModel):
         return (share > 0.15) * 1 + (share > 0.4) * 1 + (share > 0.7) * 1
 
 
+def _hit(held: Num, size: float) -> Num:
+    """Share of what is read again after `held` bytes that a cache of `size` bytes still holds."""
+    return 1 / (1 + (held / (KEPT * size)) ** FADE)
+
+
 def stream_s(size: Num, held: Num, machine: DeviceRates, memory: float = 1.0, cached: float = 1.0) -> Num:
     """Seconds of reading `size` bytes that come from the caches as far as `held` bytes fit into them."""
     rest: Num = 1.0
     time: Num = 0.0
     for level in machine.streams:
-        hit = 1 / (1 + (held / (KEPT * level.size)) ** FADE) if level.size else 1.0
+        hit = _hit(held, level.size) if level.size else 1.0
         share = cached if level.size else memory
         time = time + size * rest * hit / (level.rate * share)
         rest = rest * (1 - hit)
@@ -99,8 +121,9 @@ class CpuGemm(CpuKernel):
     dims: ClassVar[tuple[str, ...]] = ("m", "n", "k")
     families: ClassVar[tuple[str, ...]] = ("n", "k")
     constants: ClassVar[Mapping[str, Constant]] = {
-        "floor_us": FLOOR, "matrix": Constant(0.85, 0.1, 1.0), "half_rows": Constant(2.0, 0.02, 64.0),
-        "memory": MEMORY, "cached": CACHED, "overlap": Constant(2.0, 1.0, 8.0), "serial": SERIAL,
+        "floor_us": FLOOR, "near_us": NEAR, "far_us": FAR, "matrix": Constant(0.85, 0.1, 1.0),
+        "half_rows": Constant(2.0, 0.02, 64.0), "memory": MEMORY, "cached": CACHED, "serial": SERIAL,
+        "overlap": Constant(2.0, 1.0, 8.0),
     }  # fmt: skip
     grids: ClassVar[tuple[tuple[Axis, ...], ...]] = (
         (Axis("m", 0, 1, 13), Axis("k", 7, 3, 4)), (Axis("m", 0, 1, 13), Axis("held", 18, 3, 6)),
@@ -127,7 +150,7 @@ class CpuGemm(CpuKernel):
         moved = m * (k + n) * call.storage.read
         streams = weights + stream_s(moved, moved, machine, constants["memory"], constants["cached"])
         busy = (compute**p + streams**p) ** (1 / p)
-        return constants["floor_us"] * 1e-6 + busy * fewer_threads(call, machine, constants["serial"])
+        return self.fixed_s(call, machine, constants) + busy * fewer_threads(call, machine, constants["serial"])
 
     def coordinates(self, call: KernelCall, machine: DeviceRates) -> Mapping[str, Num]:
         """log2 of rows, of the sum's length, and of what is touched between two reads of the weights."""
@@ -144,7 +167,7 @@ class CpuExperts(CpuKernel):
     dims: ClassVar[tuple[str, ...]] = ("m", "n", "k", "experts")
     families: ClassVar[tuple[str, ...]] = ("n", "k", "experts")
     constants: ClassVar[Mapping[str, Constant]] = {
-        "floor_us": Constant(40.0, 5.0, 400.0), "each_us": Constant(5.0, 0.5, 60.0),
+        "floor_us": Constant(40.0, 5.0, 400.0), "near_us": NEAR, "far_us": FAR, "each_us": Constant(5.0, 0.5, 60.0),
         "matrix": Constant(0.7, 0.1, 1.0), "half_rows": Constant(2.0, 0.02, 64.0), "memory": MEMORY, "cached": CACHED,
         "overlap": Constant(2.0, 1.0, 8.0), "moved": Constant(3.0, 1.0, 20.0),
     }  # fmt: skip
@@ -166,13 +189,13 @@ class CpuExperts(CpuKernel):
 
     def formula(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
         """One product for each expert that is hit."""
-        m, n, k, p, hits = call.dims["m"], call.dims["n"], call.dims["k"], constants["overlap"], self.hits(call)
+        m, n, k, p, hit = call.dims["m"], call.dims["n"], call.dims["k"], constants["overlap"], self.hits(call)
         peak = machine.matrix_flops(call.storage.compute) * constants["matrix"]
-        compute = 2 * n * k * (m + hits * constants["half_rows"]) / peak
+        compute = 2 * n * k * (m + hit * constants["half_rows"]) / peak
         shares = constants["memory"], constants["cached"]
         streams = stream_s(self.streamed_bytes(call), self.held_bytes(call), machine, *shares)
         rows = m * (n + k) * call.storage.read * constants["moved"]
-        fixed = (constants["floor_us"] + hits * constants["each_us"]) * 1e-6
+        fixed = self.fixed_s(call, machine, constants) + hit * constants["each_us"] * 1e-6
         return fixed + (compute**p + streams**p) ** (1 / p) + stream_s(rows, rows, machine, *shares)
 
 
@@ -186,9 +209,9 @@ class CpuAttention(CpuKernel):
     kernel_class: ClassVar[str] = "cpu_attention"
     dims: ClassVar[tuple[str, ...]] = ("batch", "heads", "kv_heads", "head_dim", "seq_q", "seq_kv")
     families: ClassVar[tuple[str, ...]] = ("heads", "kv_heads", "head_dim")
-    optional: ClassVar[Mapping[str, float]] = {"threads": 0, "bytes": 0, "window": 0}
+    optional: ClassVar[Mapping[str, float]] = {"threads": 0, "bytes": 0, "window": 0, "between": 0}
     constants: ClassVar[Mapping[str, Constant]] = {
-        "floor_us": Constant(12.0, 1.0, 200.0), "matrix": Constant(0.4, 0.02, 1.0),
+        "floor_us": Constant(12.0, 1.0, 200.0), "near_us": NEAR, "far_us": FAR, "matrix": Constant(0.4, 0.02, 1.0),
         "pair_ns": Constant(0.4, 0.01, 20.0), "head_us": Constant(0.5, 0.01, 20.0),
         "memory": MEMORY, "cached": CACHED, "overlap": Constant(1.5, 1.0, 8.0),
     }  # fmt: skip
@@ -199,13 +222,13 @@ class CpuAttention(CpuKernel):
     few: ClassVar[int] = 30
 
     def pairs(self, call: KernelCall) -> Num:
-        """Query-key pairs of one head that are computed: stated, else those below the diagonal; a window is a mask over
-        all of them.
+        """Query-key pairs of one head that are computed: stated, else those below the diagonal, in whole blocks of keys
+        (kvSplitSize of aten/src/ATen/native/cpu/FlashAttentionKernel.cpp); a window is a mask over all of them.
         """
         if "pairs" in call.dims:
             return call.dims["pairs"]
         new, keys = call.dims["seq_q"], call.dims["seq_kv"]
-        return call.dims["batch"] * new * (keys - (new - 1) / 2)
+        return call.dims["batch"] * new * minimum(keys, keys - (new - 1) / 2 + KEY_BLOCK / 2)
 
     def flops(self, call: KernelCall) -> Num:
         """Two products over every pair."""
@@ -226,7 +249,7 @@ class CpuAttention(CpuKernel):
         streams = stream_s(
             self.streamed_bytes(call), self.held_bytes(call), machine, constants["memory"], constants["cached"]
         )
-        fixed = (constants["floor_us"] + heads * constants["head_us"] / units) * 1e-6
+        fixed = self.fixed_s(call, machine, constants) + heads * constants["head_us"] / units * 1e-6
         return fixed + ((compute + softmax) ** p + streams**p) ** (1 / p)
 
     def coordinates(self, call: KernelCall, machine: DeviceRates) -> Mapping[str, Num]:
@@ -245,10 +268,11 @@ class CpuElementwise(CpuKernel):
 
     kernel_class: ClassVar[str] = "cpu_elementwise"
     dims: ClassVar[tuple[str, ...]] = ("m", "n", "bytes")
-    optional: ClassVar[Mapping[str, float]] = {"threads": 0}
+    optional: ClassVar[Mapping[str, float]] = {"threads": 0, "between": 0}
     families: ClassVar[tuple[str, ...]] = ("n",)
     constants: ClassVar[Mapping[str, Constant]] = {
-        "floor_us": Constant(10.0, 0.5, 400.0), "passes": Constant(2.0, 0.2, 60.0), "memory": MEMORY, "cached": CACHED,
+        "floor_us": Constant(10.0, 0.5, 400.0), "near_us": NEAR, "far_us": FAR, "passes": Constant(2.0, 0.2, 60.0),
+        "memory": MEMORY, "cached": CACHED,
     }  # fmt: skip
     few: ClassVar[int] = 4
 
@@ -267,7 +291,7 @@ class CpuElementwise(CpuKernel):
         time = stream_s(moved, moved, machine, constants["memory"], constants["cached"]) * constants["passes"]
         elements = moved / BYTES.get(call.dtype, 4)
         alone = minimum(maximum(2 - elements / GRAIN, 0.0), 1.0)  # one thread below the grain, all of them at twice it
-        return constants["floor_us"] * 1e-6 + time * (1 + alone * (max(machine.units, 1) - 1))
+        return self.fixed_s(call, machine, constants) + time * (1 + alone * (max(machine.units, 1) - 1))
 
 
 class CpuScan(CpuKernel):
@@ -280,7 +304,7 @@ class CpuScan(CpuKernel):
     dims: ClassVar[tuple[str, ...]] = ("batch", "seq_q", "heads", "head_dim")
     families: ClassVar[tuple[str, ...]] = ("heads", "head_dim")
     constants: ClassVar[Mapping[str, Constant]] = {
-        "floor_us": Constant(40.0, 5.0, 400.0), "step_us": Constant(10.0, 1.0, 200.0),
+        "floor_us": Constant(40.0, 5.0, 400.0), "near_us": NEAR, "far_us": FAR, "step_us": Constant(10.0, 1.0, 200.0),
         "passes": Constant(8.0, 1.0, 80.0), "state_passes": Constant(4.0, 0.5, 40.0),
         "memory": MEMORY, "cached": CACHED,
     }  # fmt: skip
@@ -303,4 +327,6 @@ class CpuScan(CpuKernel):
             constants["step_us"] * 1e-6 + constants["state_passes"] * stream_s(state, state, machine, *shares) * alone
         )
         whole = tokens * state * constants["passes"]
-        return constants["floor_us"] * 1e-6 + tokens * each + stream_s(whole, tokens * state, machine, *shares)
+        return (
+            self.fixed_s(call, machine, constants) + tokens * each + stream_s(whole, tokens * state, machine, *shares)
+        )
