@@ -33,7 +33,7 @@ from fuzz_inputs import Input, make
 from archsim.cli.main import main
 
 HANG_S = 20
-CODES = (0, 1, 2, 3)
+CODES = (0, 1, 2, 3, 74)
 LINES = 10
 SENTINEL = {"keep.yaml": b"mine\n", "reports/accuracy.md": b"mine\n"}
 """Files that no command has to do with."""
