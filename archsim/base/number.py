@@ -46,11 +46,12 @@ def maximum(a: Num, b: Num) -> Num:
     return _numpy().maximum(a, b)
 
 
-@opaque
 def ceil_div(a: Num, b: Num) -> Num:
-    """The smallest whole number not below a / b."""
+    """The smallest whole number not below a / b. As if `opaque`, which takes longer than the division of two int."""
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
         return -(-a // b)
+    if type(a) is Poly or type(b) is Poly:
+        return Poly.call(ceil_div, (a, b))
     return _numpy().ceil(a / b)  # the same for whole numbers below 2^52, and much faster
 
 

@@ -84,8 +84,12 @@ def ops(node: Node, times: Num = 1) -> Iterator[tuple[Op, Num]]:
     if isinstance(node, Op):
         yield node, times
         return
+    inside = times * node.times
     for child in node.body:
-        yield from ops(child, times * node.times)
+        if isinstance(child, Op):
+            yield child, inside
+        else:
+            yield from ops(child, inside)
 
 
 def blocks(node: Node) -> Iterator[Block]:
@@ -93,7 +97,8 @@ def blocks(node: Node) -> Iterator[Block]:
     if isinstance(node, Block):
         yield node
         for child in node.body:
-            yield from blocks(child)
+            if isinstance(child, Block):
+                yield from blocks(child)
 
 
 def rewrite(

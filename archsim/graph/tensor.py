@@ -9,7 +9,7 @@ from math import lcm
 from typing import Literal
 
 from archsim.base.data_class import dataclass
-from archsim.base.number import Num, ceil_div, divide, product
+from archsim.base.number import Num, ceil_div, divide
 
 Axes = dict[str, Num]
 Kind = Literal["weight", "state", "act"]
@@ -96,7 +96,7 @@ class Tensor:
 
     def stored_as(self, fmt: Format) -> Tensor:
         """The tensor in a format; itself where it is in it."""
-        if fmt == self.format:
+        if fmt is self.format or fmt == self.format:
             return self
         return Tensor(name=self.name, axes=self.axes, kind=self.kind, format=fmt, role=self.role, inner=self.inner)
 
@@ -149,10 +149,17 @@ def _stored_bytes(x: Tensor | Use, tensor: Tensor, fmt: Format) -> Num:
         return numel(x) * fmt.bytes
     if not tensor.inner:
         return divide(numel(x) * fmt.bytes, fmt.elements)
-    batch = {"E"} if tensor.role == "expert" else set()
-    inner = product(n for a, n in x.axes.items() if a in tensor.inner)
-    outer = product(n for a, n in x.axes.items() if a not in tensor.inner and a not in batch)
-    copies = product(n for a, n in x.axes.items() if a in batch and a not in tensor.inner)
+    batch = "E" if tensor.role == "expert" else ""
+    inner: Num = 1
+    outer: Num = 1
+    copies: Num = 1
+    for axis, extent in x.axes.items():
+        if axis in tensor.inner:
+            inner = inner * extent
+        elif axis == batch:
+            copies = copies * extent
+        else:
+            outer = outer * extent
     count = ceil_div(inner, fmt.block[0]) * ceil_div(outer, fmt.block[1])
     if fmt.scales:
         blocks = count * fmt.scales + ceil_div(inner * outer * (fmt.bytes - fmt.scales), fmt.elements)

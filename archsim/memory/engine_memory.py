@@ -513,11 +513,12 @@ class EngineMemoryModel:
         """Every stage and the bytes that its device has for the cache beside a step of one request."""
         constant = self.rules.memory.activations.profile == "estimate"
         key = plan, 0 if constant else self.step_tokens(length)
-        if key not in self._room:
+        rooms = self._room.get(key)
+        if rooms is None:
             division = self.division(plan, self.activations(plan, length))
             stages = self.tensors.stages(plan)
-            self._room[key] = [(stage, replace(division, weights=stage.weights).room) for stage in stages]
-        return self._room[key]
+            rooms = self._room[key] = [(stage, replace(division, weights=stage.weights).room) for stage in stages]
+        return rooms
 
     def longest(self, plan: Plan) -> int | None:
         """Tokens of the longest single request that fits, found by bisection; None where memory sets no limit: nothing

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from archsim.graph.graph import NOTHING, Block, map_tensors
 from archsim.graph.tensor import BF16, FP32, Format, Tensor
@@ -43,6 +42,6 @@ def quantize(
             fmt = tensor.format if tensor.format is FP32 else activations
         else:
             fmt = kv
-        return tensor if fmt is tensor.format else replace(tensor, format=fmt)
+        return tensor if fmt is tensor.format else tensor.stored_as(fmt)
 
     return map_tensors(graph, change)
