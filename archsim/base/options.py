@@ -133,8 +133,8 @@ class RangeArguments(TypedDict, total=False):
     output_len: Range  # 256
 
 
-class CompareArguments(RangeArguments, CostArguments, total=False):
-    """Ranges, in one choice of formats and engine; prices."""
+class CompareArguments(RangeArguments, PaidArguments, total=False):
+    """Ranges, in one choice of formats and engine; prices and energy."""
 
     weights: str | None
     kv_cache_dtype: str | None
@@ -282,7 +282,7 @@ class FitsOptions(TypedDict, total=False):
     progress: Callable[[int, int], None]  # told how many models are done, and of how many
 
 
-class CompareOptions(RangeArguments, CostArguments, Changes, total=False):
+class CompareOptions(RangeArguments, PaidArguments, Changes, total=False):
     """Options of `archsim.compare`; `set` changes all models but the first."""
 
     weights: Several | None  # formats, each of which every model is taken in

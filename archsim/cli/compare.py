@@ -39,6 +39,8 @@ def compare(
     capex: cost.Capex = None,
     years: cost.Years = None,
     host_share: cost.HostShare = None,
+    energy: cost.Energy = False,
+    power_limit: cost.PowerLimit = None,
     rate: load.Rates = None,
     concurrency: load.Concurrencies = None,
     slo: load.Slo = None,
@@ -90,7 +92,7 @@ def compare(
         "devices": devices, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "batch": batch, "input_len": input_len,
         "output_len": output_len, "weights": weights, "kv_cache_dtype": kv_cache_dtype, "engine": engine,
         "set": tuple(set_ or ()), "price": price, "capex": capex, "years": years, "host_share": host_share,
-        "utilization": utilization,
+        "utilization": utilization, "energy": energy, "power_limit": power_limit,
     }  # fmt: skip
     changes = tuple(set_ or ())
     loads = {
@@ -108,6 +110,7 @@ def compare(
         "output_len": output_len if output_len != "256" else None, "weights": weights,
         "kv_cache_dtype": kv_cache_dtype, "engine": engine if engine != o.DEFAULT_ENGINE else None,
         "utilization": utilization, "capex": capex, "svg": svg,
+        "energy": energy or None, "power_limit": power_limit,
     })  # fmt: skip
     if phase is t.Phase.train:
         runs = {

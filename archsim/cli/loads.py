@@ -128,6 +128,10 @@ def compare_loads(
 
     if asked.get("set"):
         raise UsageError("`--set` does not go with simulated loads: give a file of the changed model")
+    for name in ("energy", "power_limit"):
+        if asked.get(name):
+            flag = "--" + name.replace("_", "-")
+            raise UsageError(f"`{flag}` does not go with simulated loads", hints=("leave out --rate and --slo",))
     scenarios = load_scenarios(models, hw, asked)
     for name in ("rate", "concurrency"):
         if len({str(scenario.asked.get(name)) for scenario in scenarios}) > 1:

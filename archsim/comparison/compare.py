@@ -10,7 +10,7 @@ from typing import NamedTuple, Unpack, cast
 from archsim.base.displayed import Tabular
 from archsim.base.errors import AnswerNo, InvalidPlan, UsageError
 from archsim.base.json_types import JsonMapping, JsonObject
-from archsim.base.options import CompareArguments, CostArguments
+from archsim.base.options import CompareArguments, CostArguments, EnergyArguments, PaidArguments
 from archsim.base.ranges import parse_range
 from archsim.comparison.uncertainty import Ratio, Timing, add_times, ratio, timing
 from archsim.cost.served_cost import ServedCost
@@ -81,7 +81,7 @@ class Candidate:
         return {
             "params": e.params_total, "active_params": e.params_active, "weight_bytes": f.weight_bytes,
             "kv_bytes_per_token": f.kv_per_token, "flops_per_token": f.flops_per_token, "devices": e.plan.devices,
-            "memory_bytes_per_device": e.memory.needed, **m, **_dollars(e),
+            "memory_bytes_per_device": e.memory.needed, **m, **_dollars(e), **_energy(e),
         }  # fmt: skip
 
 
@@ -92,6 +92,12 @@ DOLLARS = ("usd_per_hour", "usd_per_m_input", "usd_per_m_output", "usd_per_m_out
 def _dollars(e: Estimate) -> dict[str, float | None]:
     """Dollars per hour and per million tokens, where a price is asked for."""
     return {} if e.cost is None else {name: getattr(e.cost.cost, name) for name in DOLLARS}
+
+
+def _energy(e: Estimate) -> dict[str, float | None]:
+    """Watts of one device, and joules of all devices per output token, where energy is asked for."""
+    use = e.energy
+    return {} if use is None else {"power_w_per_device": use.watts.expected, "j_per_output_token": use.joules.expected}
 
 
 def cost_ratio(a: Estimate, b: Estimate) -> Ratio | None:
@@ -202,7 +208,7 @@ def compare(
     _check_number(len(models) * len(hardware) * len(plans), len(loads))
     hints = [*formats, *[None] * len(models)][: len(models)]
     names = _labels([model.name for model in models], hints)
-    costs = {name: value for name, value in options.items() if name in CostArguments.__annotations__}
+    costs = {name: value for name, value in options.items() if name in PaidArguments.__annotations__}
     plain = {name: value for name, value in options.items() if name not in (*LOADS, *DEGREES, *costs)}
     varied = [name for name in DEGREES if len({plan.get(name) for plan in plans}) > 1]
     found = []
@@ -250,9 +256,11 @@ def _candidate(
     except (AnswerNo, InvalidPlan) as error:
         reason = error.message
     if answer is not None and costs:
-        from archsim.predict.priced import with_cost
+        from archsim.predict.priced import with_costs
 
-        answer = with_cost(answer, cast(CostArguments, costs))
+        energy = {name: costs[name] for name in EnergyArguments.__annotations__ if name in costs}
+        paid = {name: costs[name] for name in CostArguments.__annotations__ if name in costs}
+        answer = with_costs(answer, cast(CostArguments, paid), cast(EnergyArguments, energy))
     return Candidate(
         name=name, model=model, hardware=hardware, workload=load, degrees=told, answer=answer,
         facts=facts(answer) if answer else None, reason=reason,

@@ -46,3 +46,8 @@ def activity_of(step: StepTime) -> Activity:
     compute = total(op.compute_s for op in ops) / stages
     collective = total(op.expected_s for op in ops if not absent(op.comm_s)) / stages
     return Activity(step.expected_s, step.expected_s - kernels, busy, compute, collective)
+
+
+def batch_activity(prefill: Activity, decode: Activity | None, output_len: Num) -> Activity:
+    """What a device does for a single batch, from its prompt to its last token. decode: of one step."""
+    return prefill if decode is None else prefill.plus(decode.times(maximum(output_len - 1, 0)))

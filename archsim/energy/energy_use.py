@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
+from archsim.base.number import Num
 from archsim.timing.duration import Evidence
 
 NODE = (1.25, 1.6)
@@ -89,6 +90,11 @@ def checked_factors(pue: float | None, grid: float | None) -> None:
     if grid is not None and not 0 <= grid < 1e5:
         hint = "20 (hydro) to 900 (coal) in the literature"
         raise UsageError(f"`--grid` is grams of CO2 per kWh, not {grid:g}", hints=(hint,))
+
+
+def joules_per_token(watts: Num, devices: Num, seconds: Num, tokens: Num) -> Num:
+    """What all devices draw for each token of a request that takes the whole system so many seconds. watts: of one."""
+    return watts * (devices * seconds) / tokens
 
 
 def run_kwh(device_hours: float, watts: float) -> float:

@@ -28,15 +28,15 @@ SLOWED = KernelTime("power limit", "gaps", part="power limit")
 
 @dataclass(frozen=True, slots=True)
 class PowerLimit:
-    """A limit in watts of one device. Raises UsageError below what the device draws with nothing to do."""
+    """A limit in watts of one device. Raises UsageError where the device draws as much with nothing to do."""
 
     model: DevicePowerModel
     watts: float
 
     def __post_init__(self) -> None:
         if not self.model.idle_w < self.watts:
-            least = f"{self.model.idle_w:,.0f} W"
-            raise UsageError(f"a limit of {self.watts:g} W is below what the device draws when it waits, {least}")
+            idle = f"with an engine loaded, the device draws about {self.model.idle_w:,.0f} W at rest"
+            raise UsageError(f"a power limit of {self.watts:g} W is too low: {idle}")
 
     def clock(self, active: Activity) -> Num:
         """The sustained clock over the full one: 1 where the limit does not bind."""

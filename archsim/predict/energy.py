@@ -10,15 +10,14 @@ from archsim.base.errors import UsageError
 from archsim.base.notes import Note
 from archsim.base.options import EnergyArguments
 from archsim.cost.served_cost import ServedWork
-from archsim.energy.activity import Activity, activity_of
-from archsim.energy.energy_use import JOULES_PER_KWH, USUAL_PUE, EnergyUse, Span, checked_factors
+from archsim.energy.activity import Activity, activity_of, batch_activity
+from archsim.energy.energy_use import JOULES_PER_KWH, USUAL_PUE, EnergyUse, Span, checked_factors, joules_per_token
 from archsim.energy.limit import LimitedTimer, PowerLimit
 from archsim.energy.power import DevicePowerModel, power_model
 from archsim.predict.estimate import Estimate, pricer_for
 from archsim.predict.served_work import served_work
 from archsim.serving.steady_state import ServedLoad, served_load, steady_state
 from archsim.timing.step_pricer import StepTimer
-from archsim.timing.step_time import StepTime
 
 
 def power_of(e: Estimate) -> DevicePowerModel:
@@ -44,12 +43,6 @@ def request_activity(timer: StepTimer, load: ServedLoad) -> Activity:
     return activity_of(decode).times(max(load.output_len, 1)).plus(prompt.times(load.per_replica))
 
 
-def batch_activity(prefill: StepTime, decode: StepTime | None, output_len: int) -> Activity:
-    """What the devices do for a single batch, from its prompt to its last token."""
-    first = activity_of(prefill)
-    return first if decode is None else first.plus(activity_of(decode).times(max(output_len - 1, 0)))
-
-
 def energy_use(
     work: ServedWork, active: Activity, model: DevicePowerModel, *, limit: PowerLimit | None = None,
     pue: float | None = None, grid: float | None = None,
@@ -61,7 +54,7 @@ def energy_use(
     if limit is not None:
         watts, low, high = (float(limit.drawn(value)) for value in (watts, low, high))
     tokens = float(work.output_len or work.input_len)
-    joules = watts * float(work.devices * work.request_s) / tokens
+    joules = joules_per_token(watts, work.devices, float(work.request_s), tokens)
     wide = [
         hypot(log(w / watts), log(float(t) / float(work.request_s)))
         for w, t in ((low, work.low_s), (high, work.high_s))
@@ -77,7 +70,7 @@ def energy_use(
 def with_energy(e: Estimate, **asked: Unpack[EnergyArguments]) -> Estimate:
     """The estimate with what its load draws, under a power limit where one is asked for.
 
-    Raises UsageError for a device whose power is not known, or a limit below what it draws when it waits.
+    Raises UsageError for a device whose power is not known, or a limit that it exceeds with nothing to do.
     """
     model, watts = power_of(e), asked.get("power_limit")
     limit = None if watts is None else PowerLimit(model, float(watts))
@@ -98,7 +91,8 @@ def activity_of_estimate(e: Estimate) -> Activity:
     """What a device does under the load of an estimate."""
     load = load_of(e)
     if load is None:
-        return batch_activity(e.prefill, e.decode, e.workload.output_len)
+        step = None if e.decode is None else activity_of(e.decode)
+        return batch_activity(activity_of(e.prefill), step, e.workload.output_len)
     return request_activity(pricer_for(e), load)
 
 

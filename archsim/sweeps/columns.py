@@ -10,7 +10,7 @@ from archsim.base.diagnostics import quote
 from archsim.base.errors import UsageError
 
 Kind = Literal["text", "whole", "number", "truth"]
-Needs = Literal["", "ideal", "expected", "bound"]
+Needs = Literal["", "ideal", "expected", "bound", "activity"]
 
 
 class Column(NamedTuple):
@@ -67,9 +67,15 @@ COST_COLUMNS: tuple[Column, ...] = (
 )  # fmt: skip
 """Columns that a price is needed for."""
 
-BY_NAME = {column.name: column for column in (*COLUMNS, *COST_COLUMNS)}
+ENERGY_COLUMNS: tuple[Column, ...] = tuple(
+    Column(name, "number", "activity", -1, BOTH) for name in ("power_w_per_device", "j_per_output_token")
+)
+"""Columns that are there where they are asked for: what one device draws, and what all draw for each output token (of
+models that do not decode: each input token)."""
 
-PRICED: tuple[Needs, ...] = ("", "ideal", "expected", "bound")
+BY_NAME = {column.name: column for column in (*COLUMNS, *COST_COLUMNS, *ENERGY_COLUMNS)}
+
+PRICED: tuple[Needs, ...] = ("", "ideal", "expected", "bound", "activity")
 """From the least to price to the most."""
 
 

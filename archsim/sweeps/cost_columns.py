@@ -28,14 +28,14 @@ def cost_columns(price: Price | None, utilization: float, load: Workload, values
     }  # fmt: skip
     devices = values.get("devices")
     found["usd_per_hour"] = None if devices is None else devices * price.usd_per_device_hour
-    work = _work(load, devices, values)
+    work = batch_work(load, devices, values)
     if work is None:
         return found
     cost = ServedCost(work, price.usd_per_device_hour, utilization, price)
     return found | {name: getattr(cost, figure) for name, figure in FIGURES.items()}
 
 
-def _work(load: Workload, devices: Num, values: Values) -> ServedWork | None:
+def batch_work(load: Workload, devices: Num, values: Values) -> ServedWork | None:
     """What a single batch takes, as `estimate` prices it; None without times."""
     first = [values.get(f"prefill_{end}_s") for end in ENDS]
     step = [values.get(f"decode_{end}_s") for end in ENDS]

@@ -18,6 +18,7 @@ from archsim.base.number import Num
 from archsim.cost.price import Price
 from archsim.counts.formats import Formats
 from archsim.counts.workload import Workload, points_of
+from archsim.energy.activity import activity_of
 from archsim.engines.overhead import EngineOverheads
 from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel, EngineTensors
 from archsim.memory.plan_search import PlanSearch
@@ -26,8 +27,9 @@ from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan
 from archsim.sweeps.chunk import Axes, Chunk, Values, cells
-from archsim.sweeps.columns import BY_NAME, COST_COLUMNS, EVERYTHING, PRICED, Asked, Needs
+from archsim.sweeps.columns import BY_NAME, COST_COLUMNS, ENERGY_COLUMNS, EVERYTHING, PRICED, Asked, Needs
 from archsim.sweeps.cost_columns import cost_columns
+from archsim.sweeps.energy_columns import energy_columns
 from archsim.timing.duration import EVIDENCE
 from archsim.timing.roofline import BOUNDS
 from archsim.timing.step_pricer import StepPricer
@@ -98,8 +100,10 @@ class BlockPricer:
         time = pricer.prefill(step) if name == "prefill" else pricer.price(step).called(name)
         values = {f"{name}_{end}_s": getattr(time, f"{end}_s") for end in ("ideal", "expected", "low", "high")}
         values[f"{name}_evidence"] = time.evidence_index
-        if needs == "bound":
+        if needs in ("bound", "activity"):
             values[f"{name}_bound"] = time.bound_index
+        if needs == "activity":
+            values |= {f"{name}_{part}": value for part, value in activity_of(time)._asdict().items()}
         return values
 
 
@@ -119,6 +123,7 @@ def block_load(axes: Axes) -> Workload:
 
 
 COST_NAMES = frozenset(column.name for column in COST_COLUMNS)
+ENERGY_NAMES = frozenset(column.name for column in ENERGY_COLUMNS)
 
 SPARE = 32_000_000
 """Bytes below the largest that glibc takes from its own heap (32 MiB)."""
@@ -174,6 +179,8 @@ def _grid(part: SweepSlice, axes: Axes, asked: Asked) -> Values:
     values |= metrics(load, ttft, tpot, values.get("devices"), wanted)
     if not asked.names.isdisjoint(COST_NAMES):
         values |= cost_columns(part.price, part.utilization, load, values)
+    if not asked.names.isdisjoint(ENERGY_NAMES):
+        values |= energy_columns(part.hardware, part.overheads, load, values)
     return part.names | load_columns(load) | _words(values)
 
 
@@ -242,7 +249,7 @@ HELD: Mapping[str, Callable[[Pick], Any]] = {
 def _plans(picks: list[Pick], asked: Asked) -> Values:
     """Degrees and memory of the plan chosen for each point."""
     masks = [pick.where for pick in picks]
-    counted = not asked.names.isdisjoint({"tokens_per_s_per_device", *COST_NAMES})
+    counted = not asked.names.isdisjoint({"tokens_per_s_per_device", *COST_NAMES, *ENERGY_NAMES})
     wanted = asked.names | ({"devices"} if counted else set())
     return {name: _selected(masks, list(map(found, picks))) for name, found in HELD.items() if name in wanted}
 

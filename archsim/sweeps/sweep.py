@@ -25,6 +25,7 @@ from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
 from archsim.sweeps.chunk import Axes, Chunk
 from archsim.sweeps.columns import BY_NAME, COLUMNS, Asked, Column, check_priced, chosen
+from archsim.sweeps.energy_columns import without_power
 from archsim.sweeps.grid import SweepSlice, evaluate, keep_memory
 from archsim.sweeps.pareto import Front, Objective, objectives
 from archsim.sweeps.where import Condition
@@ -175,12 +176,14 @@ def sweep(
     condition = Condition.of(where) if where else None
     front, wanted = objectives(pareto), chosen(columns, price is not None)
     slices, unpriced, prices = _at_prices(found, price, utilization)
+    used = condition.columns if condition is not None else ()
+    every = [*wanted, *(objective.column for objective in front), *used]
     if price is None:
-        used = condition.columns if condition is not None else ()
-        check_priced([*wanted, *(objective.column for objective in front), *used])
+        check_priced(every)
+    unknown = without_power(every, {s.hardware.id: s.hardware for s in found}.values())
     return Sweep(
         structures=tuple(slices), axes=axes, columns=wanted, where=condition, pareto=front,
-        notes=(*notes, *(f"left out: {text}" for text in refused), *unpriced, *_strangers(found, condition)),
+        notes=(*notes, *(f"left out: {text}" for text in refused), *unpriced, *unknown, *_strangers(found, condition)),
         prices=prices,
     )  # fmt: skip
 

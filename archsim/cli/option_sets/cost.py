@@ -44,7 +44,8 @@ Grid = Annotated[
     float | None, typer.Option("--grid", metavar="G", help="Grams of CO2 per kWh, for emissions: 20 (hydro) to 900.")
 ]
 PowerLimit = Annotated[
-    float | None, typer.Option("--power-limit", metavar="W", help="Watts of a device: what would draw more slows down.")
+    float | None,
+    typer.Option("--power-limit", metavar="W", help="Power cap of each device, in watts: heavier steps slow down."),
 ]
 AgainstTokens = Annotated[
     str | None,

@@ -26,6 +26,8 @@ SIZES = ("params", "active_params", "weight_bytes", "kv_bytes_per_token", "flops
 TIMES = ("devices", "memory_bytes_per_device", "ttft_s", "tpot_s", "e2e_s", "tokens_per_s_per_device")
 COSTS = ("usd_per_m_input", "usd_per_m_output")
 COST_HEADS = ("$/M in", "$/M out")
+ENERGY = ("power_w_per_device", "j_per_output_token")
+ENERGY_HEADS = ("W/device", "J/token")
 SIZE_HEADS = ("params", "active", "weights", "KV/token", "FLOPs/token")
 TIME_HEADS = ("devices", "memory each", "TTFT", "TPOT", "end to end", "tok/s/device")
 LOAD_WORDS = {"batch": "batch {}", "input_len": "{} tokens in", "output_len": "{} out"}
@@ -149,13 +151,15 @@ def _times(c: Comparison, found: Sequence[Candidate], where: str) -> Section:
             format_rate(f["tokens_per_s_per_device"] or 0, "").strip() if f["tokens_per_s_per_device"] else "–",
         ]  # fmt: skip
         cells += [usd(f[key]) for key in COSTS if key in f]
+        cells += [f"{f[key]:,.3g}" for key in ENERGY if key in f]
         lines.append(row(label(x), *cells))
         if not x.fits:
             lines.append(row(Cell("  does not fit", "bad")))
         if x is not c.base(x) and c.base(x).answer is not None:
-            lines.append(_ratios(c, x, (*TIMES, *(key for key in COSTS if key in f))))
+            lines.append(_ratios(c, x, (*TIMES, *(key for key in (*COSTS, *ENERGY) if key in f))))
     priced = [x.answer.cost for x in found if x.answer is not None and x.answer.cost is not None]
-    heads = (*TIME_HEADS, *(COST_HEADS if priced else ()))
+    drawn = any(x.answer is not None and x.answer.energy is not None for x in found)
+    heads = (*TIME_HEADS, *(COST_HEADS if priced else ()), *(ENERGY_HEADS if drawn else ()))
     below = tuple(dict.fromkeys(f"{x.hardware.id}: {paid_text(x.answer.cost.cost)}" for x in found
                                 if x.answer is not None and x.answer.cost is not None))  # fmt: skip
     return Section(
