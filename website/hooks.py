@@ -73,6 +73,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         **{page: (ROOT / path).read_text("utf-8") for page, path in COPIED.items()},
         **commands.made(), **gallery.drawings(), **gallery.reports(ROOT / "reports/examples"),
         "reference.md": reference(), "citation.md": citation(), "assets/site.css": css(),
+        "assets/site.js": (ROOT / "website/site.js").read_text("utf-8"),
     }  # fmt: skip
     for path in sorted((ROOT / "docs").glob("*.md")):
         made |= drawn(path)

@@ -36,8 +36,9 @@ class PricedWork(NamedTuple):
     @property
     def assumptions(self) -> tuple[Note, ...]:
         """What the dollars are of."""
-        share = f"{self.cost.utilization:.0%} of the paid hours serve this load"
-        return (Note("A49", f"{share}; a prompt is charged the time that it adds to the steps it runs in"),)
+        return (
+            Note("A49", f"{self.cost.use_in_words}; a prompt is charged the time that it adds to the steps it runs in"),
+        )
 
     def to_dict(self) -> JsonObject:
         """The contract's `cost`. offers: with `table`, one object for each price on file."""

@@ -55,6 +55,13 @@ class ServedCost(NamedTuple):
         return self.usd_per_hour / HOUR / self.utilization
 
     @property
+    def use_in_words(self) -> str:
+        """How much of what is paid for serves this load."""
+        if self.utilization == 1:
+            return "every paid hour serves this load"
+        return f"{100 * self.utilization:.3g} % of the paid hours serve this load"
+
+    @property
     def usd_per_request(self) -> Num:
         """The bill of one request."""
         return self.usd_per_busy_s * self.work.request_s

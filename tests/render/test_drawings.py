@@ -134,6 +134,16 @@ def test_models_side_by_side() -> None:
     assert "≠ " not in models_svg([load_model("llama2-7b"), load_model("llama2-7b")]).split("≠:")[0]
 
 
+def test_encoders_side_by_side() -> None:
+    """What differs between two encoders of images is marked, and what both have is not."""
+    svg = models_svg([load_model("gemma3-4b"), load_model("gemma3-27b")])
+    marked = {text for text in re.findall(r">([^<]+)<", svg) if text.startswith("≠ ")}
+    assert {"≠ width 2,560", "≠ width 5,376"} <= marked
+    assert not any("14 × 14 pixels" in text or "4,304" in text for text in marked)
+    other = models_svg([load_model("gemma3-27b"), load_model("mistral-small-3.1-24b")])
+    assert "≠ 27 layers" in other and "≠ 24 layers" in other and "≠ 16 become one" in other
+
+
 def test_themes() -> None:
     """Dark where the reader's system is, or always; light on paper."""
     model = load_model("gpt2-small")

@@ -634,7 +634,7 @@ def test_a_price_gives_a_column_of_dollars() -> None:
     asked = {"batch": 8, "utilization": 0.5, "devices": 1}
     found = api.report(["llama2-7b", "llama2-70b"], "h100,l40s", light=True, price="runpod:on-demand", **asked)
     text = unescape(found.html)
-    assert "USD per million output tokens" in text and "50.0 % of the paid hours serve this load" in text
+    assert "USD per million output tokens" in text and "50 % of the paid hours serve this load" in text
     for device in ("h100", "l40s"):
         cost = api.estimate("llama2-7b", device, price="runpod:on-demand", **asked).cost.cost
         assert f"<td>{usd(cost.usd_per_m_output_all_in)} <small>{usd(cost.low)} to {usd(cost.high)}" in text

@@ -29,7 +29,7 @@ def main_picture(plan: Plan, marked: Marks = ()) -> Picture:
     stacks = [column(plan, plan.main, marked, "Decoder" if encoder else "")]
     if encoder is not None:
         stacks.insert(0, column(plan, encoder, marked, "Encoder"))
-    towers = tower_columns(plan.model)
+    towers = tower_columns(plan.model, marked)
     stacks = [*towers, *stacks]
     width = sum(stack.picture.width for stack in stacks) + GAP * (len(stacks) - 1)
     top = _heading(canvas, plan, width)

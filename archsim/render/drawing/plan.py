@@ -13,6 +13,7 @@ from archsim.graph.graph import Block, Node
 from archsim.render.drawing.flow import nodes_by_name
 from archsim.render.drawing.stack import LayerKind, layer_kinds
 from archsim.render.drawing.tally import Amount, Tally
+from archsim.render.drawing.traits import Box
 from archsim.spec.lower import lower
 from archsim.spec.model import Embedding, Model
 
@@ -23,7 +24,7 @@ TOKENS = 2048
 @dataclass(frozen=True)
 class StackPlan:
     """A stack of layers and what stands before and behind it. side: `encoder ` of an encoder-decoder's encoder.
-    titles: name of a block before or behind the layers -> its title and sizes, where the spec says them.
+    titles: name of a block before or behind the layers -> its box, where the spec says what it is.
     """
 
     layers: tuple[Layer, ...]
@@ -33,7 +34,7 @@ class StackPlan:
     embedding: Embedding
     prefix: str = ""
     side: str = ""
-    titles: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    titles: Mapping[str, Box] = field(default_factory=dict)
 
     @property
     def depth(self) -> int:

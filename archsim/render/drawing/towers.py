@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from archsim.blocks.stage import LayersStage, StageSpec, stage_names
+from archsim.blocks.stage import LayersStage, stage_names
 from archsim.counts.towers import ONE, tower_size
 from archsim.render.drawing.column import Column, column
 from archsim.render.drawing.flow import nodes_by_name
 from archsim.render.drawing.plan import Plan, StackPlan
 from archsim.render.drawing.stack import layer_kinds
 from archsim.render.drawing.tally import Tally
+from archsim.render.drawing.traits import stage_box
+from archsim.render.drawing.words import Marks
 from archsim.spec.model import Embedding, Model, Tower
 from archsim.spec.tower import TowerModel, lower_tower
 
@@ -31,7 +33,7 @@ class TowerPlan(Plan):
         """Its stages, the layers of the first stage of layers drawn by kind."""
         nodes = list(self.graph.body)
         named = list(stage_names(self.tower.stages))
-        titles = {name: stage_lines(stage) for name, stage in named}
+        titles = {name: stage_box(self.tower, name, stage) for name, stage in named}
         found = next(((name, stage) for name, stage in named if isinstance(stage, LayersStage)), None)
         if found is None:
             return StackPlan(layers=(), kinds=(), before=tuple(nodes), after=(), embedding=Embedding(), titles=titles)
@@ -45,28 +47,14 @@ class TowerPlan(Plan):
         )  # fmt: skip
 
 
-SIZES = {
-    "size": "{0} × {0} pixels", "frames": "{} frames", "kernel": "kernel {}", "stride": "stride {}",
-    "tokens": "{} become one", "n": "{} times", "d": "width {}",
-}  # fmt: skip
-"""Field of a stage -> how a box says it."""
-
-
-def stage_lines(stage: StageSpec) -> tuple[str, str]:
-    """The title of a stage, and its sizes in words."""
-    sizes = ((words, getattr(stage, name, None)) for name, words in SIZES.items())
-    told = (words.format(f"{size:,}") for words, size in sizes if isinstance(size, int) and size > 1)
-    return stage.names(stage.kind).title, ", ".join(told)
-
-
-def tower_columns(model: Model) -> list[Column]:
+def tower_columns(model: Model, marked: Marks) -> list[Column]:
     """A column for each encoder whose stages are known; its boxes add up to its parameters."""
-    return [_column(model, tower) for tower in model.towers if tower.stages]
+    return [_column(model, tower, marked) for tower in model.towers if tower.stages]
 
 
-def _column(model: Model, tower: Tower) -> Column:
+def _column(model: Model, tower: Tower, marked: Marks) -> Column:
     plan = TowerPlan(model, tower)
     title = f"{tower.name.capitalize()} encoder: {tower_size(tower):,}, not in the total"
-    drawn = column(plan, plan.main, (), title)
+    drawn = column(plan, plan.main, marked, title)
     drawn.picture = drawn.picture._replace(body=drawn.picture.body.replace("data-params=", "data-beside="))
     return drawn

@@ -9,8 +9,9 @@ from archsim.blocks.block import AttentionSpec, BlockSpec, FfnSpec
 from archsim.blocks.dispatch import Spec
 from archsim.blocks.layer import Layer, count_layers
 from archsim.blocks.norm import Norm
+from archsim.blocks.stage import LayersStage, NormStage, StageSpec, stage_names
 from archsim.render.html.markup import name_of
-from archsim.spec.model import Embedding, Model
+from archsim.spec.model import Embedding, Model, Tower
 
 WORDS = {
     "n_heads": "query heads", "n_kv_heads": "KV heads", "d_head": "head_dim", "d_head_v": "v_head_dim",
@@ -49,7 +50,7 @@ class Box:
 
 def boxes(model: Model) -> list[Box]:
     """The parts of a model in the order of the computation."""
-    found = []
+    found = [box for tower in model.towers for box in _stages(tower)]
     if model.encoder is not None:
         layers = list(_stack(model.encoder.layers, 0, "encoder "))
         inner = tuple(embedding_lines(model, model.encoder.embedding or Embedding()))
@@ -62,6 +63,31 @@ def boxes(model: Model) -> list[Box]:
         found.append(norm_box("final norm", model.final_norm, 0))
     found.append(Box(role="output", title=output_title(model), kind="end"))
     return found
+
+
+def _stages(tower: Tower) -> Iterator[Box]:
+    """The stages of an encoder of images or sounds, and the layers of those that have some."""
+    for name, stage in stage_names(tower.stages):
+        if isinstance(stage, LayersStage):
+            yield from _stack(stage.layers, 0, f"{tower.name} ")
+        else:
+            yield stage_box(tower, name, stage)
+
+
+SIZES = {
+    "size": "{0} × {0} pixels", "frames": "{} frames", "kernel": "kernel {}", "stride": "stride {}",
+    "tokens": "{} become one", "n": "{} times", "d": "width {}",
+}  # fmt: skip
+"""Field of a stage -> how a box says it."""
+
+
+def stage_box(tower: Tower, name: str, stage: StageSpec) -> Box:
+    """A stage: its title, and its sizes in one line. name: its own among the stages of the encoder."""
+    sizes = ((words, getattr(stage, field, None)) for field, words in SIZES.items())
+    said = ", ".join(words.format(f"{size:,}") for words, size in sizes if isinstance(size, int) and size > 1)
+    role = f"{tower.name} {name.replace('_', ' ')}"
+    named = stage.norm if isinstance(stage, NormStage) else stage
+    return Box(role=role, title=named.names(named.kind).title, lines=(said,) if said else (), kind="end")
 
 
 def embedding_lines(model: Model, embedding: Embedding) -> Iterator[str]:
@@ -183,6 +209,9 @@ def _line(key: str, value: object, words: str = "") -> str:
 def facets(model: Model) -> dict[str, tuple[str, ...]]:
     """What a model is, by role: for a table, and to compare."""
     found: dict[str, list[str]] = {"layers": [f"{model.n_layers:,} in all"]}
+    for tower in model.towers:
+        depth = sum(count_layers(stage.layers) for stage in tower.stages if isinstance(stage, LayersStage))
+        found |= {f"{tower.name} layers": [f"{depth:,} in all"]} if depth else {}
     for box in boxes(model):
         if box.kind != "join":
             lines = found.setdefault(box.role, [])

@@ -54,8 +54,7 @@ def root_step(plan: Plan, stack: StackPlan, step: Step, amount: Amount, marked: 
     held = amount_text(plan, amount)
     model = plan.model
     if step.name in stack.titles:
-        title, sizes = stack.titles[step.name]
-        return [Line(title, bold=True), *([Line(sizes)] if sizes else []), *([Line(held, dim=True)] if held else [])]
+        return _of_box(stack.titles[step.name], marked, held)
     part = next((op.part for op in step.ops if op.part), "")
     shared = _borrowed(plan, step.ops)
     same = "the table of the embedding" if model.encoder is None or part != "embedding" else "the same table"

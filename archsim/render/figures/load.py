@@ -107,9 +107,10 @@ def over_time(answer: Simulation) -> Chart:
     traces: list[JsonObject] = []
     axes: JsonObject = {}
     for number, (name, values, form) in enumerate(curves):
+        short = name.removesuffix(" requests").removesuffix(" in use")
         end = "" if not number else str(number + 1)
         room = [1 - (number + 1) / 3 + 0.04, 1 - number / 3]
-        axes[f"yaxis{end}"] = axis(name, domain=room, rangemode="tozero", tickformat=form)
+        axes[f"yaxis{end}"] = axis(short, domain=room, rangemode="tozero", tickformat=form)
         traces.append({
             "type": "scatter", "mode": "lines", "name": name, "x": list(samples.t_s[::stride]),
             "y": list(values)[::stride], "yaxis": f"y{end}", "line": {"color": series(number), "width": 1.5},
@@ -118,7 +119,7 @@ def over_time(answer: Simulation) -> Chart:
     used = max(curves[2][1], default=0.0)
     made = layout(480, axis("seconds", anchor="y3"), axes.pop("yaxis"), showlegend=False)
     at = list(range(0, len(samples.t_s), max(1, len(samples.t_s) // TABLE)))
-    finding = f"At most {top:,} requests wait; the cache is filled to {percent(used)}."
+    finding = f"After some steps of one run: at most {top:,} requests wait, the cache is filled to {percent(used)}."
     return Chart(
         key="over-time", title="Over time", finding=finding, traces=tuple(traces), layout={**made, **axes},
         table=Table(["time", *(name for name, _, _ in curves)], [

@@ -45,7 +45,7 @@ def workload(study: Study) -> str:
 def answer(study: Study) -> str:
     """The section."""
     notes = dict.fromkeys(text for c in study.candidates for text in urgent(c.answer.assumptions))
-    caption = "Expected figures, best first; small: 80 % interval"
+    caption = "Expected figures, the fastest first; small: 80 % interval"
     head = (*HEAD, *cost_head(study), "evidence")
     return "".join([
         paragraph(verdict(study), "verdict"), *(paragraph(text, "load") for text in notes),

@@ -6,7 +6,6 @@ from archsim.cost.priced_work import PricedWork
 from archsim.render.cheapest import bill
 from archsim.render.html.candidates import Candidate, Study
 from archsim.render.html.markup import Cell, paragraph, table
-from archsim.render.page import percent
 from archsim.render.pages.cost import usd
 
 PRICE_HEAD = ("", "USD per hour of a device", "provider", "terms", "date", "source")
@@ -36,8 +35,8 @@ def prices(study: Study) -> str:
     if not found:
         return ""
     rows = list(dict.fromkeys(_price(c.answer.hardware.id, priced) for c, priced in found))
-    share = percent(found[0][1].cost.utilization)
-    told = [f"Dollars are the whole bill, prompts included; {share} of the paid hours serve this load. Their interval "
+    use = found[0][1].cost.use_in_words
+    told = [f"Dollars are the whole bill, prompts included; {use}. Their interval "
             "is that of the time."]  # fmt: skip
     told += dict.fromkeys(
         f"{c.answer.hardware.id}: {text}" for c, priced in found for text in priced.choice.range_in_words()

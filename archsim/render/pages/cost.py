@@ -32,9 +32,8 @@ def paid_text(cost: ServedCost) -> str:
     """What is paid for, at which price, and how much of it is used."""
     assert cost.price is not None
     whole = f"${usd(cost.usd_per_hour)} an hour for {cost.work.devices:,} devices, " if cost.work.devices > 1 else ""
-    used = f"{percent(cost.utilization)} of the paid hours serve this load"
     owned = f" ({cost.price.source})" if cost.price.terms == "owned" else ""
-    return f"{whole}{cost.price.in_words}{owned}; {used}"
+    return f"{whole}{cost.price.in_words}{owned}; {cost.use_in_words}"
 
 
 def _token_rows(cost: ServedCost) -> list[Row]:
