@@ -83,7 +83,7 @@ def test_rows_become_layouts() -> None:
     eight = training_run({**ROW, "precision": "fp8-te", "source": "nemo2407", "micro_batch": None}, MODELS)
     assert (eight.recipe, eight.layout.micro_batch, eight.assumed) == ("fp8-delayed", 1, ("micro-batch 1",))
     pipeline = training_run({**ROW, "pp": 4, "dp": 2, "micro_batch": 32, "source": "titan2412"}, MODELS)
-    assert (pipeline.layout.micro_batch, pipeline.layout.micro_batches) == (1, 32)
+    assert (pipeline.layout.micro_batch, pipeline.layout.micro_batches) == (8, 4)  # as many as stages
     hours = {"model": "tiny-gpt", "seq_len": 1024, "device": "a100-sxm-80gb", "metric": "gpu_hours"}
     usual = training_run(hours, MODELS).layout
     assert (usual.devices, usual.zero, usual.tokens) == (256, 3, 4_194_304)

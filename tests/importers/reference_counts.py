@@ -99,6 +99,15 @@ FAMILIES |= {
     "ultrabert": ("", {"layer_types": HALF}),
     "t5gemma": ("", {"encoder": GEMMA, "decoder": {**GEMMA, "cross_attention_hidden_size": 64}}),
 }  # fmt: skip
+FAMILIES |= {
+    "diffllama": ("", {}),
+    "deepseek_v4": ("", {
+        "layer_types": ["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"] * 2,
+        "mlp_layer_types": ["hash_moe"] + ["moe"] * 5, "num_hidden_layers": 6, "head_dim": 16, "o_groups": 2,
+        "o_lora_rank": 12, "index_n_heads": 2, "index_head_dim": 16, "index_topk": 4, "num_key_value_heads": 1,
+        "compress_rates": {"compressed_sparse_attention": 4, "heavily_compressed_attention": 8}, "hc_mult": 3,
+        "partial_rotary_factor": 0.5}),
+}  # fmt: skip
 FAMILIES["whisper"] = ("WhisperForConditionalGeneration", {})
 FAMILIES["flaubert"] = ("", {"emb_dim": 64, "n_layers": 4, "n_heads": 4})
 LISTS = ("layer_types", "mlp_layer_types", "layer_rope_theta", "rope_scaling_layers", "mlp_only_layers")
