@@ -141,7 +141,10 @@ class CompressedAttention(AttentionSpec):
             weight = b.linear("weights", x, "D Ni", "T Ni", role="router")
             s = b.map("relu", "relu", b.contract("scores", q, keys, "Ni P", cls="attention"))
             total = b.tensor("sum", "P")
-            return b.emit("map", "sum", (s, weight), total, fn="head_sum", rate=2 * spec.n_heads).name
+            return b.emit(
+                "map", "sum", (s, weight), total, fn="head_sum", rate=2 * spec.n_heads,
+                attrs={"keeps": self.entries()},
+            ).name  # fmt: skip
 
     def _core(self, b: Builder, q: Tensor, keys: list[Operand], near: Mask, far: Mask, index: str) -> Tensor:
         """One softmax over the window and the entries."""

@@ -16,7 +16,7 @@ from archsim.graph.graph import Op
 from archsim.graph.kernels import Kernel, Traffic, kernels_with_edges, read_shares, traffic
 from archsim.graph.step import Step
 from archsim.graph.tensor import Use
-from archsim.timing.kernel_calls import attention_results, fused_call, fused_members
+from archsim.timing.kernel_calls import fused_call, fused_members, roles_of
 from archsim.timing.step_pricer import LaunchTime, StepPricer, TimeByKernelClass, launch_time
 from archsim.timing.step_time import KernelCost, RankTime, StepTime
 
@@ -69,7 +69,7 @@ class _StepOverContext:
             _Moved(*found, shares) for found, shares in zip(kernels_with_edges(graph), read_shares(graph), strict=True)
         ]
         sequence = [moved.kernel for moved in self.kernels]
-        self.attended = attention_results(sequence)
+        self.roles = roles_of(sequence)
         self.members = fused_members(sequence, pricer.overheads.fused_qkv)
         self.formulas = [_formulas([self.kernels[i] for i in members]) for members in self.members]
         self.known: dict[int, tuple[list[Num], _Timed]] = {}
@@ -95,7 +95,7 @@ class _StepOverContext:
         together = [numbers.moved(self.kernels[i]) for i in members]
         traffics: list[Traffic] = [traffic(m.crossing, machine.cache_bytes, m.shares) for m in together]
         costs = [KernelCost.of(m.kernel, moved, machine) for m, moved in zip(together, traffics, strict=True)]
-        call = fused_call(members, [m.kernel for m in together], traffics, pricer.call_rules(step), self.attended)
+        call = fused_call(members, [m.kernel for m in together], traffics, pricer.call_rules(step), self.roles)
         return _Timed(costs, launch_time(pricer.timer, call, costs))
 
 

@@ -16,7 +16,7 @@ Every extent of a call comes from the graph, and so do the bytes that it moves (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from math import prod
 from types import MappingProxyType
@@ -31,9 +31,13 @@ from archsim.graph.step import CAUSAL, Mask, Seqs, Step
 from archsim.graph.tensor import Axes, Format, Tensor, Use, nbytes, numel
 from archsim.timing.classes.call import STORED, KernelCall, Kind
 from archsim.timing.device import DeviceRates
+from archsim.timing.entry_calls import entry_attention_call, score_calls, stored_as
+from archsim.timing.stream_calls import STREAM_MAPS, stream_call
 
-FREE = frozenset({"add", "scale", "clip", "mul", "gate", "softcap", "sigmoid", "dispatch", "combine", "concat", "tanh"})
-"""Maps that cost no launch of their own beside a product, a norm or the grouped kernel of experts."""
+FREE = STREAM_MAPS | {
+    "add", "scale", "clip", "mul", "gate", "softcap", "sigmoid", "dispatch", "combine", "concat", "tanh"
+}  # fmt: skip
+"""Maps that cost no launch of their own beside a product, a norm, the grouped kernel of experts or that of streams."""
 
 VERIFIED = 16
 """New tokens of a sequence up to which they run in the decode kernel: drafts of speculative decoding are shorter."""
@@ -80,16 +84,27 @@ class CallRules(NamedTuple):
 
 def lower_to_calls(kernels: Sequence[Kernel], traffics: Sequence[Traffic], rules: CallRules) -> list[FusedCall]:
     """The calls of the kernels of a rank, each with its HBM traffic."""
-    attended = attention_results(kernels)
+    roles = roles_of(kernels)
     return [
-        fused_call(members, [kernels[i] for i in members], [traffics[i] for i in members], rules, attended)
+        fused_call(members, [kernels[i] for i in members], [traffics[i] for i in members], rules, roles)
         for members in fused_members(kernels, rules.fused_qkv)
     ]
 
 
-def attention_results(kernels: Sequence[Kernel]) -> set[str]:
-    """Names of the tensors that attention and scans write."""
-    return {use.tensor.name for kernel in kernels if kernel.kind for op in kernel.ops for use in op.writes}
+class Roles(NamedTuple):
+    """Names of tensors whose neighbours decide what is launched. attended: what attention and scans write. normed:
+    residual streams behind the norm that the kernel which mixes them does itself.
+    """
+
+    attended: set[str]
+    normed: set[str]
+
+
+def roles_of(kernels: Sequence[Kernel]) -> Roles:
+    """The tensors of a rank's kernels that have a role."""
+    attended = {use.tensor.name for kernel in kernels if kernel.kind for op in kernel.ops for use in op.writes}
+    mixing = [kernel for kernel in kernels if any(op.fn == "hyper_collapse" for op in kernel.ops)]
+    return Roles(attended, {operand_of(p).tensor.name for k in mixing if (p := product_of(k)) is not None})
 
 
 def fused_members(kernels: Sequence[Kernel], fused_qkv: bool = True) -> list[list[int]]:
@@ -101,11 +116,11 @@ def fused_members(kernels: Sequence[Kernel], fused_qkv: bool = True) -> list[lis
 
 
 def fused_call(
-    members: list[int], together: list[Kernel], traffics: Sequence[Traffic], rules: CallRules, attended: set[str]
+    members: list[int], together: list[Kernel], traffics: Sequence[Traffic], rules: CallRules, roles: Roles
 ) -> FusedCall:
-    """The calls of kernels that run together. attended: as of `attention_results`."""
+    """The calls of kernels that run together."""
     moved = _sum(traffics)
-    main, passes = main_calls(together, moved, rules.step, rules.machine), elementwise_calls(together)
+    main, passes = main_calls(together, moved, rules.step, rules.machine), elementwise_calls(together, roles.normed)
     if not main and product_of(together[0]) is not None:  # no time model: a roofline of the whole, passes included
         passes = []
     elif passes and not main:  # the passes are all there is, and move at least what the kernel does
@@ -113,7 +128,7 @@ def fused_call(
         main, passes = passes[:1], passes[1:]
     elif len(main) == 1 and main[0].kernel_class == "gemm":
         main = [_with_epilogue(main[0], together, moved, passes)]
-    main = [_with_quantising(call, together, rules.quantised_before, attended) for call in main]
+    main = [_with_quantising(call, together, rules.quantised_before, roles.attended) for call in main]
     return FusedCall(members, main, passes)
 
 
@@ -162,7 +177,13 @@ def main_calls(kernels: list[Kernel], moved: Traffic, step: Step, machine: Devic
     opening = next((op for op in first.ops if op.kind == "collective"), None)
     if opening is not None:
         return [_collective(opening, moved)]
+    scored = score_calls(first, moved, step)
+    if scored:
+        return scored
     product = product_of(first)
+    mixed = None if product is None else stream_call(first, moved, _product_dtype(product, machine))
+    if mixed is not None:
+        return [mixed]
     if product is not None and product.fn == CONVOLUTION:
         return [_convolution(kernels, product, moved, step)]
     if product is None or product.cls == "conv":
@@ -176,6 +197,12 @@ def main_calls(kernels: list[Kernel], moved: Traffic, step: Step, machine: Devic
     if rows is None or len(kernels) == 1:
         return [_gemm(kernels, product, weight, moved, machine)]
     return _routed_experts(kernels, moved, step, machine)
+
+
+def _product_dtype(product: Op, machine: DeviceRates) -> str:
+    """The kernel tables' name for what a product multiplies in."""
+    weight = weight_of(product)
+    return "bf16" if weight is None else table_dtype(weight.tensor.format, machine)
 
 
 def _dispatched(kernel: Kernel) -> Use | None:
@@ -343,6 +370,8 @@ class AttentionSpec(NamedTuple):
     heads, kv_heads: on this rank. score_dim, value_dim: elements that one query-key pair multiplies for its score, of
     all score products together, and for its value. latent: values are part of what keys are read from. shared_key: one
     part of the key is common to all heads, as in MLA with its latents expanded. pairs: query-key pairs of one head.
+    entries: which entries of several tokens each are seen beside tokens. cache: what keys come from, where it is not
+    their own tensor but joined from several.
     """
 
     query: Use
@@ -355,6 +384,8 @@ class AttentionSpec(NamedTuple):
     latent: bool
     shared_key: bool
     pairs: Num
+    entries: Mask | None = None
+    cache: Use | None = None
 
     @classmethod
     def of(cls, kernel: Kernel) -> AttentionSpec:
@@ -365,6 +396,7 @@ class AttentionSpec(NamedTuple):
         (query, key), heads = scores[0].reads, [a for a in scores[0].reads[0].axes if a in pair]
         per_head = {tuple(a for a in op.reads[1].axes if a in pair) for op in scores}
         count = _extent(query.axes, heads)
+        joined = [op.reads[0] for op in kernel.ops if op.fn == "join" and op.writes[0].tensor.name == key.tensor.name]
         depth = sum(prod(n for a, n in op.reads[0].axes.items() if a not in pair and a != "T") for op in scores)
         return cls(
             query=query, key=key, mask=next((op.attrs["mask"] for op in kernel.ops if "mask" in op.attrs), None),
@@ -372,7 +404,39 @@ class AttentionSpec(NamedTuple):
             score_dim=depth,
             value_dim=prod(n for a, n in mixed.writes[0].axes.items() if a not in pair and a != "T"),
             latent=mixed.reads[1].tensor.name == key.tensor.name, shared_key=len(per_head) > 1, pairs=pair["P"],
+            entries=next((op.attrs["entries"] for op in kernel.ops if "entries" in op.attrs), None),
+            cache=joined[0] if joined else None,
         )  # fmt: skip
+
+    @property
+    def stored(self) -> Tensor:
+        """The cache that keys come from, or the keys themselves."""
+        return (self.cache or self.key).tensor
+
+    @property
+    def whole(self) -> bool:
+        """Whether an entry that all heads share is key and value as it is, without a part that is only a key."""
+        return (
+            self.latent
+            and not self.shared_key
+            and everywhere(self.kv_heads == 1)
+            and everywhere(self.score_dim == self.value_dim)
+        )
+
+    @property
+    def at_once(self) -> bool:
+        """Whether decodes and prompts of one form run in the same kernel: over latents, and over latents expanded."""
+        return self.shared_key or (self.latent and not self.whole)
+
+    def pairs_of(self, step: Step) -> Num:
+        """Query-key pairs of a step."""
+        near = step.pairs(self.mask or CAUSAL)
+        return near if self.entries is None else near + step.pairs(self.entries)
+
+    def read_of(self, step: Step) -> Num:
+        """Tokens and entries that a step reads."""
+        near = step.read(self.mask or CAUSAL)
+        return near if self.entries is None else near + step.read(self.entries)
 
     @property
     def encodes(self) -> bool:
@@ -399,8 +463,7 @@ def _side_products(kernel: Kernel, machine: DeviceRates) -> list[KernelCall]:
         left, right = op.reads
         inner = _extent(left.axes, [a for a in left.axes if a in right.axes and a not in op.writes[0].axes])
         rows = _extent(left.axes, [a for a in left.axes if a not in right.axes])
-        stored = weight_of(op)
-        dtype = "bf16" if stored is None else table_dtype(stored.tensor.format, machine)
+        dtype = _product_dtype(op, machine)
         first = [use for use in op.reads if use.tensor.kind == "weight" and use.tensor.name not in read]
         read |= {use.tensor.name for use in first}
         dims = {
@@ -414,18 +477,18 @@ def _attention(kernel: Kernel, moved: Traffic, step: Step) -> list[KernelCall]:
     """One ragged call for the decodes in the step and one for the prompts: they run in different kernels."""
     spec = AttentionSpec.of(kernel)
     parts = _ragged_parts(spec, step)
-    mask, whole = spec.mask or CAUSAL, Step(seqs=tuple(s for part in parts for s in part), masked=step.masked)
+    whole = Step(seqs=tuple(s for part in parts for s in part), masked=step.masked)
 
     def call(part: tuple[Seqs, ...]) -> KernelCall:
         pairs, read, tokens = 1.0, 1.0, 1.0
         if part is not parts[0] or len(parts) > 1:
             own = replace(whole, seqs=part)
-            pairs, read = own.pairs(mask) / whole.pairs(mask), own.read(mask) / whole.read(mask)
+            pairs, read = spec.pairs_of(own) / spec.pairs_of(whole), spec.read_of(own) / spec.read_of(whole)
             tokens = own.tokens / whole.tokens
         dims = {
             "pairs": spec.pairs * pairs,
             "hbm_bytes": (moved.state + moved.weight) * read + moved.act * tokens,
-            **({"kv_bytes": moved.state * read} if spec.key.tensor.kind == "state" or spec.shared_key else {}),
+            **({"kv_bytes": moved.state * read} if spec.stored.kind == "state" or spec.shared_key else {}),
         }
         return _attention_call(spec, part, dims)
 
@@ -439,10 +502,13 @@ def _attention_call(spec: AttentionSpec, part: tuple[Seqs, ...], counted: dict[s
     if spec.encodes and spec.mask is not None and spec.mask.chunk:  # windows are sequences of their own
         seen = spec.pairs / spec.query.axes["T"]
         batch, new, length = batch * new / seen, seen, seen
-    mask, cache = spec.mask, table_cache(spec.key.tensor)
+    mask, cache = spec.mask, stored_as(spec.stored)
     window = (mask.window or mask.chunk or mask.top_k) if mask is not None and not spec.encodes else 0
     counted = {"batch": batch, "heads": spec.heads, **counted}
     ragged = {} if longest is None else {"longest": longest}
+    if spec.whole:
+        masks = mask or CAUSAL, spec.entries
+        return entry_attention_call(counted, (new, length), masks, spec.value_dim, cache)
     if spec.latent:
         seen = minimum(length, window * maximum(new, 1)) if window else length
         own = {"seq_kv": seen, "queries": new, "score_dim": spec.score_dim, "value_dim": spec.value_dim}
@@ -489,11 +555,11 @@ def _ragged_parts(spec: AttentionSpec, step: Step) -> list[tuple[Seqs, ...]]:
         new, length = spec.query.axes["T"] / count, spec.key.axes["C"] / count
         return [(Seqs(count, new, length - new),)]
     seqs = step.seqs
-    if len({s.absorbed for s in seqs}) > 1 and (spec.latent or spec.shared_key):
+    if len({s.absorbed for s in seqs}) > 1 and spec.at_once:
         seqs = tuple(s for s in seqs if s.absorbed == spec.latent)
     share = spec.query.axes["T"] / sum(s.batch * s.new for s in seqs)
     local = [s._replace(batch=s.batch * share) for s in seqs]
-    if spec.latent or spec.shared_key:
+    if spec.at_once:
         return [tuple(local)]
     parts = tuple(s for s in local if _decodes(s)), tuple(s for s in local if not _decodes(s))
     return [part for part in parts if part]
@@ -504,15 +570,19 @@ def _extent(axes: Axes, names: Iterable[str]) -> Num:
 
 
 # ---------------------------------------------------------------------- elementwise kernels beside it
-def elementwise_calls(kernels: list[Kernel]) -> list[KernelCall]:
-    """Elementwise kernels of their own: one for each function that does not ride along."""
+def elementwise_calls(kernels: list[Kernel], normed: Set[str] = frozenset()) -> list[KernelCall]:
+    """Elementwise kernels of their own: one for each function that does not ride along. normed: as of `Roles`."""
     product = product_of(kernels[0])
     if kernels[0].kind or (product is not None and product.fn == CONVOLUTION):  # which activates what it writes
+        return []
+    if any("keeps" in op.attrs for op in kernels[0].ops):  # scores, which are weighted and summed as they are made
         return []
     seen: dict[str, set[str]] = {}
     sides: dict[str, list[Num]] = {}
     for op in [op for kernel in kernels for op in kernel.ops]:
         if op.kind != "gather" and (op.kind != "map" or op.fn in FREE):
+            continue
+        if op.writes[0].tensor.name in normed:
             continue
         names, sizes = seen.setdefault(op.fn or op.kind, set()), sides.setdefault(op.fn or op.kind, [0, 0])
         for side, uses in enumerate((op.reads, op.writes)):
@@ -550,9 +620,3 @@ def table_dtype(stored: Format, machine: DeviceRates) -> str:
 
 def _four_bits(stored: Format) -> str:
     return "w4a16_mxfp4" if stored.block[0] == 32 and stored.scales == 1 else "int4_wo"
-
-
-def table_cache(cache: Tensor) -> str:
-    """The tables' name for the format of a KV cache."""
-    bits = cache.format.bits
-    return "bf16" if bits > 12 else "fp8" if bits > 6.5 else "int4"

@@ -10,7 +10,7 @@ from archsim.graph.graph import Op
 from archsim.graph.kernels import Kernel, Traffic, kernels_with_edges, traffics
 from archsim.graph.step import Step
 from archsim.graph.tensor import Format, Tensor, Use, nbytes
-from archsim.timing.kernel_calls import attention_results, fused_call, fused_members
+from archsim.timing.kernel_calls import fused_call, fused_members, roles_of
 from archsim.timing.step_pricer import LaunchTime, StepPricer, TimeByKernelClass, launch_time
 from archsim.timing.step_time import KernelCost, RankTime, StepTime
 
@@ -41,7 +41,7 @@ class StepByFormat:
         self._kernels = [kernel for kernel, _ in found]
         self._weights = [[use for use in crossing if use.tensor.kind == "weight"] for _, crossing in found]
         self._traffics = traffics(graph, pricer.timer.machine.cache_bytes)
-        self._attended = attention_results(self._kernels)
+        self._roles = roles_of(self._kernels)
         self._members: list[list[int]] | None = None
         self._priced: dict[tuple[int, Stored], _InFormats] = {}
         self._costs: dict[tuple[int, tuple[str, ...]], KernelCost] = {}
@@ -82,7 +82,7 @@ class StepByFormat:
 
     def _launch(self, members: list[int], priced: list[_InFormats]) -> LaunchTime:
         call = fused_call(
-            members, [each.kernel for each in priced], [each.traffic for each in priced], self._rules, self._attended
+            members, [each.kernel for each in priced], [each.traffic for each in priced], self._rules, self._roles
         )
         return launch_time(self.pricer.timer, call, [each.cost for each in priced])
 

@@ -8,9 +8,10 @@ all-reduces a layer, one for parallel blocks, replicated key/value heads, and ML
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from fractions import Fraction
+from itertools import takewhile
 from math import prod
 from typing import Any
 
@@ -156,7 +157,7 @@ class Sharder:
         """The block on one rank; what it hands on is whole."""
         body: list[Node] = []
         for child in block.body:
-            body.extend(self._enter(child) if isinstance(child, Block) else self.op(child))
+            _append_with_sums(body, self._enter(child) if isinstance(child, Block) else self.op(child))
         carry = tuple((self.tensor(x), self.tensor(y)) for x, y in block.carry)
         for _, made in block.carry:
             body.extend(self.resolve(made.name))
@@ -313,6 +314,26 @@ def _gather_logits(graph: Block, mesh: Mesh) -> list[Op]:
     if not logits:
         return []
     return [_collective("all_gather", "head.gather", logits[-1], mesh, frozenset(mesh.tensor))]
+
+
+def _append_with_sums(body: list[Node], made: Sequence[Node]) -> None:
+    """Append what became of a node. A sum over ranks goes before products that have no part in it, lest it come between
+    them and what takes up their results.
+    """
+    sums = list(takewhile(lambda node: isinstance(node, Op) and node.fn == "all_reduce", made))
+    names = {op.reads[0].tensor.name for op in sums if isinstance(op, Op)}
+    place = len(body)
+    while sums and place and _apart(body[place - 1], names):
+        place -= 1
+    body[place:place] = sums
+    body.extend(made[len(sums) :])
+
+
+def _apart(node: Node, names: set[str]) -> bool:
+    """Whether a node is a product that neither reads nor writes any of these tensors."""
+    if not isinstance(node, Op) or node.kind != "contract":
+        return False
+    return not names.intersection(use.tensor.name for use in (*node.reads, *node.writes))
 
 
 def _collective(fn: str, name: str, use: Use, mesh: Mesh, dims: frozenset[str]) -> Op:

@@ -16,7 +16,7 @@ from archsim.timing.classes.surface import Axis
 from archsim.timing.device import DeviceRates
 
 SITES = 2
-"""Sites of a layer."""
+"""Sites of a layer, which a row of a table times together; a graph's call is of one."""
 
 WORD = 2
 """Bytes of an activation."""
@@ -36,11 +36,23 @@ class MhcPre(Overlapped):
     def flops(self, call: KernelCall) -> Num:
         """Each token's streams times the columns that give its mixing weights."""
         k = call.dims["k"]
-        return SITES * 2 * call.dims["m"] * k * call.dims["hidden"] * (2 * k + k * k)
+        if "flops" in call.dims:  # as the graph counts them
+            return call.dims["flops"]
+        return self.sites(call) * 2 * call.dims["m"] * k * call.dims["hidden"] * (2 * k + k * k)
 
     def activation_bytes(self, call: KernelCall) -> Num:
         """All streams in, one out."""
-        return SITES * call.dims["m"] * call.dims["hidden"] * (call.dims["k"] + 1) * WORD
+        return self.sites(call) * call.dims["m"] * call.dims["hidden"] * (call.dims["k"] + 1) * WORD
+
+    def sites(self, call: KernelCall) -> Num:
+        """Sites that the call stands for."""
+        return call.dims.get("sites", SITES)
+
+    def formula(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
+        """Of one site the share of what those of a layer take."""
+        share = self.sites(call) / SITES
+        layer = {name: value for name, value in call.dims.items() if name not in ("sites", "flops")}
+        return super().formula(call._replace(dims=layer), machine, constants) * share
 
     def coordinates(self, call: KernelCall, machine: DeviceRates) -> Mapping[str, Num]:
         """log2 of tokens and width."""
@@ -59,4 +71,4 @@ class MhcPost(MhcPre):
 
     def activation_bytes(self, call: KernelCall) -> Num:
         """The block's result and all streams in, all streams out."""
-        return SITES * call.dims["m"] * call.dims["hidden"] * (2 * call.dims["k"] + 1) * WORD
+        return self.sites(call) * call.dims["m"] * call.dims["hidden"] * (2 * call.dims["k"] + 1) * WORD

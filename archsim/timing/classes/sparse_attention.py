@@ -2,7 +2,8 @@
 and attention over what is selected (`dsa_attn`) or over compressed entries (`hca_attn`).
 
 dsa: of DeepSeek-V3.2 and GLM-5, one entry a token. csa, hca: of DeepSeek-V4, an entry for 4 or 128 tokens. `seq_kv`
-counts tokens throughout, `seq_q` of them new.
+counts tokens throughout, `seq_q` of them new. A graph's call also states what it counts: `pairs` of a query and an
+entry, `kv_bytes` of the cache.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ class SparseKernel(Overlapped):
         return call.dims["batch"] * call.dims["seq_q"]
 
     def scores(self, call: KernelCall) -> Num:
-        """Entries that all rows look at."""
+        """Entries that all rows look at, or the pairs that the graph counts."""
+        if "pairs" in call.dims:
+            return call.dims["pairs"]
         each = seen_entries(call.dims["seq_q"], call.dims["seq_kv"], self.tokens_per_entry)
         return call.dims["batch"] * each
 
@@ -76,21 +79,24 @@ class DsaLogits(SparseKernel):
     dims: ClassVar[tuple[str, ...]] = ("batch", "seq_q", "seq_kv", "heads", "head_dim")
 
     def compute_dtype(self, call: KernelCall) -> str:
-        """Queries and keys are stored in 8 bits."""
-        return "fp8"
+        """Queries and keys are stored in 8 bits, unless the graph keeps them in 16."""
+        return "bf16" if call.kv_dtype == "bf16" else "fp8"
 
     def flops(self, call: KernelCall) -> Num:
         """2 for every index head and element of a pair."""
-        return 2 * self.scores(call) * call.dims["heads"] * call.dims["head_dim"]
+        return call.dims.get("flops", 2 * self.scores(call) * call.dims["heads"] * call.dims["head_dim"])
 
     def operand_bytes(self, call: KernelCall) -> Num:
         """The keys of all entries with their scales."""
+        if "kv_bytes" in call.dims:
+            return call.dims["kv_bytes"]
         entries = call.dims["batch"] * call.dims["seq_kv"] / self.tokens_per_entry
         return entries * (call.dims["head_dim"] + SCORE)
 
     def activation_bytes(self, call: KernelCall) -> Num:
         """Queries in, scores out."""
-        return self.rows(call) * call.dims["heads"] * call.dims["head_dim"] + self.scores(call) * SCORE
+        written = call.dims.get("scores", self.scores(call))
+        return self.rows(call) * call.dims["heads"] * call.dims["head_dim"] + written * SCORE
 
 
 class CsaLogits(DsaLogits):
@@ -167,6 +173,8 @@ class DsaAttn(SparseKernel):
 
     def selected(self, call: KernelCall) -> Num:
         """Entries that all rows attend to."""
+        if "pairs" in call.dims:
+            return call.dims["pairs"]
         each = seen_entries(call.dims["seq_q"], call.dims["seq_kv"], 1, call.dims["topk"])
         return call.dims["batch"] * each
 
@@ -183,9 +191,14 @@ class DsaAttn(SparseKernel):
         return self.rows(call) * self.places(call) * self._pair(call)
 
     def activation_bytes(self, call: KernelCall) -> Num:
-        """Queries, results and the entries gathered for each row."""
+        """Queries, results and the entries gathered for each row, but for those that are read from HBM."""
         own = 2 * 2 * self.rows(call) * call.dims["heads"] * call.dims["head_dim"]
-        return own + self.rows(call) * self.places(call) * call.dims["head_dim"] * call.cache_bytes
+        gathered = self.rows(call) * self.places(call) * call.dims["head_dim"] * call.cache_bytes
+        return own + maximum(gathered - self.operand_bytes(call), 0)
+
+    def operand_bytes(self, call: KernelCall) -> Num:
+        """What a graph's call reads of the cache; a table's row gathers it with the rest."""
+        return call.dims.get("kv_bytes", 0)
 
     def row_bytes(self, call: KernelCall, machine: DeviceRates) -> Num:
         """Queries and results beyond the last-level cache."""
@@ -207,9 +220,13 @@ class HcaAttn(DsaAttn):
 
     def selected(self, call: KernelCall) -> Num:
         """Whole entries, and the tokens of the window that exist."""
+        if "pairs" in call.dims:
+            return call.dims["pairs"]
         window = call.dims["batch"] * seen_entries(call.dims["seq_q"], call.dims["seq_kv"], 1, WINDOW)
         return maximum(self.scores(call) - self.rows(call), 0) + window
 
     def places(self, call: KernelCall) -> Num:
         """Places of one row: the window's, and the entries."""
+        if "places" in call.dims:
+            return call.dims["places"]
         return WINDOW + call.dims["seq_kv"] / self.tokens_per_entry
