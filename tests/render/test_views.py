@@ -20,6 +20,9 @@ from archsim.render.html.fragment import STYLE
 
 SMALL, DEVICE = "gpt2-small", "t4"
 
+RUNS: dict[str, Any] = {"devices": 1, "micro_batch": 1, "global_batch": 1, "seq_len": 256, "recompute": "none"}
+"""What the small training runs have in common."""
+
 MADE: dict[str, Any] = {
     "Estimate": lambda: archsim.estimate(SMALL, DEVICE),
     "CountResult": lambda: archsim.count(SMALL),
@@ -45,10 +48,15 @@ MADE: dict[str, Any] = {
     "Scaling": lambda: archsim.scaling(compute=1e21),
     "Simulation": lambda: archsim.simulate(SMALL, DEVICE, concurrency=2, requests=20, replications=1),
     "Training": lambda: archsim.train(SMALL, "h100", devices=1, micro_batch=1, global_batch=1, seq_len=256),
+    "TrainingComparison": lambda: archsim.compare_training(SMALL, "h100", zero="0,1", **RUNS),
+    "TrainingSweep": lambda: archsim.sweep_training(SMALL, "h100", zero="0,1", **RUNS),
+    "TrainingReport": lambda: archsim.report_training(SMALL, "h100", zero="0,1", **RUNS),
     "Model": lambda: archsim.load_model(SMALL),
     "Hardware": lambda: archsim.load_hardware(DEVICE),
 }
 """Every kind of answer, as Python gets it."""
+
+NO_TABLE = {"Trace", "Report", "TrainingReport", "Training", "Model", "Hardware"}
 
 
 def _loads() -> Any:
@@ -126,7 +134,7 @@ def test_an_answer_shows_its_page(kind: str) -> None:
     assert re.fullmatch(rf"<{kind}: .+; print\(\) shows the page>", repr(answer)) and len(repr(answer)) < 200
     assert f"{kind}(" not in text and text == text.rstrip("\n")
     assert markdown.startswith("## ")
-    if kind == "Report":
+    if kind.endswith("Report"):
         assert html.startswith("<iframe") and "allow-same-origin" not in html
         return
     first = text.split("\n", 1)[0]
@@ -135,7 +143,9 @@ def test_an_answer_shows_its_page(kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", sorted(MADE.keys() - {"Trace", "Report", "Training", "Model", "Hardware"}))
+@pytest.mark.parametrize(
+    "kind", sorted(MADE.keys() - {"Trace", "Report", "TrainingReport", "Training", "Model", "Hardware"})
+)
 def test_a_table_has_rows(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`to_pandas` is given what `to_rows` lists, which is plain data; without pandas the error says what to do."""
     answer = MADE[kind]()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from archsim.base.displayed import Displayed
 from archsim.base.json_types import JsonObject
 from archsim.comparison.training import TrainingComparison
 from archsim.render.figures.plotlyjs import Source, check_source, write_page
@@ -14,8 +15,10 @@ from archsim.render.pages.training_runs import verdict as verdict_of
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingReport:
+class TrainingReport(Displayed):
     """The page with what it shows. source: where plotly.js comes from."""
+
+    __repr__ = Displayed.__repr__
 
     comparison: TrainingComparison
     html: str
