@@ -55,6 +55,12 @@ def _texts(own: Collection[Change]) -> Iterator[str]:
 
 def _inside(old: object, new: object, path: str = "") -> Iterator[str]:
     """The fields of two blocks that differ, with the blocks that they are in."""
+    if isinstance(old, tuple) and isinstance(new, tuple) and format_value("", old) == format_value("", new):
+        if len(old) != len(new):
+            yield f"{path.strip()} {len(old)}{ARROW}{len(new)}".strip()
+        for one, other in zip(old, new, strict=False):
+            yield from _inside(one, other, path)
+        return
     if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
         if format_value("", old) != format_value("", new):
             yield f"{path.strip()} {format_value('', old)}{ARROW}{format_value('', new)}".strip()
