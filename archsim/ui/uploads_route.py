@@ -9,7 +9,7 @@ from flask import Flask, Response, jsonify, request
 from archsim.base.errors import ArchsimError
 from archsim.ui.choices import Choices
 from archsim.ui.guard import UPLOAD
-from archsim.ui.uploads import LARGEST, Upload, Uploads, read_upload
+from archsim.ui.uploads import LARGEST, Upload, Uploads, file_label, read_upload
 
 BINARY = "application/octet-stream"
 """The one type of content that is taken: a page of another origin cannot send it unasked."""
@@ -34,13 +34,14 @@ def connect_uploads(server: Flask, choices: Choices, uploads: Uploads) -> None:
 
 
 def opened(data: bytes, name: str, choices: Choices) -> tuple[Upload | None, str]:
-    """The upload in some bytes, or None and what is wrong with them."""
+    """The upload in some bytes, or None; and a sentence about it that names the file."""
     try:
         found = read_upload(data, name, choices)
     except ArchsimError as error:
-        return None, sentence_of(error)
+        problem, label = sentence_of(error), file_label(name)
+        return None, problem if label in problem else f"{label}: {problem}"[:600]
     except (RecursionError, MemoryError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError):
-        return None, "this file could not be read as a model"
+        return None, f"{file_label(name)}: this file could not be read as a model"
     return found, f"{found.label}: {found.model.n_layers:,} layers"
 
 

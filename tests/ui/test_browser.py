@@ -125,8 +125,8 @@ def test_a_file_becomes_a_model(page: Any, address: str, tmp_path: Any) -> None:
     assert "upload-" in page.url
     spec.write_text("layers: !!python/object:os.system id")
     page.set_input_files("#file", spec)
-    until(page, "document.querySelector('#upload-message').textContent.includes('mine.yaml')")
-    assert "mine" in page.text_content(".card")
+    until(page, "document.querySelector('#upload-message').textContent.includes('is not supported')")
+    assert page.text_content("#upload-message").startswith("mine.yaml: ") and "mine" in page.text_content(".card")
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (400, "dark")])

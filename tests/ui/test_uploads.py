@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from archsim.base.derived import cache_folder
 from archsim.importers.gguf.reader import MAX_KEPT
 from archsim.ui.choices import choices
 from archsim.ui.uploads import LARGEST, LARGEST_TEXT, Uploads, file_label, read_upload
@@ -228,9 +229,10 @@ HOSTILE = [*yaml_bombs(), *paths(), *headers(), *configs(), *bytes_of_all_kinds(
 
 @pytest.fixture
 def opened_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every file that is opened from here on, those of archsim and of Python left out."""
+    """Every file that is opened from here on, those of archsim, its cache and of Python left out."""
     found: list[str] = []
-    own = (str(Path(__file__).resolve().parents[2]), os.path.realpath(os.__file__).rpartition("/lib/")[0])
+    clone, python = str(Path(__file__).resolve().parents[2]), os.path.realpath(os.__file__).rpartition("/lib/")[0]
+    own = (clone, python, os.path.realpath(cache_folder()))
     site = str(Path(pytest.__file__).resolve().parents[1])
 
     def watch(real: Callable[..., object]) -> Callable[..., object]:
