@@ -141,7 +141,7 @@ def rank_memory(
     states = stage_states(rank, held, rules, tied)
     kept = rank.kept
     sizes = {**kept.layers, FIRST: kept.first, LAST: kept.last}
-    layers_bytes = {s: stages[s % n].total(sizes.__getitem__) for s in {slot[1] for slot in order}}
+    layers_bytes = {s: stages[s % n].total(sizes.__getitem__) for s in order.stages}
     alive = most_alive(order, {s: round(size) for s, size in layers_bytes.items()})
     loss = kept.last if any(stage.last for stage in held) else 0.0
     if "activations" in rules.offload:

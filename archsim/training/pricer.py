@@ -30,9 +30,8 @@ from archsim.training.memory import MemoryRules, RankMemory, Working, rank_memor
 from archsim.training.offload import NOTHING, Offload, host_rate
 from archsim.training.optimizers import HIDDEN, Optimizer
 from archsim.training.pass_times import PassRules
-from archsim.training.pipeline import schedule_of
 from archsim.training.rank import RankGraphs, rank_graphs, replicas_of_mesh
-from archsim.training.schedules import Order, directions, stage_homes
+from archsim.training.schedules import Order, PipelineShape, directions, schedule_of, stage_homes
 from archsim.training.stages import StageLayers, stage_layers
 from archsim.training.states import States, Weight
 from archsim.training.step import Host, StepRules, TrainingStep, training_step_time
@@ -241,7 +240,7 @@ def short_orders(layout: Layout) -> list[Order]:
     """The orders of all ranks, for as few micro-batches as keep as many tensors alive as all do."""
     ranks, m = layout.pp, layout.micro_batches
     few = m if layout.schedule == "gpipe" else min(m, 4 * ranks)
-    return schedule_of(layout.schedule, ranks, few, layout.vpp).orders
+    return schedule_of(PipelineShape(layout.schedule, ranks, few, layout.vpp)).orders
 
 
 def _known(known: dict[Hashable, T], key: Hashable, make: Callable[[], T]) -> T:

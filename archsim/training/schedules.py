@@ -6,7 +6,8 @@ V-shaped one two; in DualPipe two copies of the model run through the same ranks
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from archsim.base.errors import InvalidPlan
@@ -20,42 +21,83 @@ FORWARD, BACKWARD, INPUTS, WEIGHTS = 0, 1, 2, 3
 Slot = tuple[int, int, int]
 """Pass, stage, micro-batch."""
 
-Order = list[Slot]
-"""What one rank runs, first to last."""
+
+class Order(NamedTuple):
+    """What one rank runs, first to last. codes: one byte a pass, `code` of its kind and of which of the rank's stages
+    it is. stages: those that the rank holds. Each stage takes micro-batches in turn, so a pass's own is how many of
+    its kind came before it.
+    """
+
+    codes: bytes
+    stages: tuple[int, ...]
+
+    def slots(self) -> Iterator[Slot]:
+        """Every pass with its stage and micro-batch."""
+        begun, ended = [0] * len(self.stages), [0] * len(self.stages)
+        put_off: list[list[int]] = [[] for _ in self.stages]
+        for each in self.codes:
+            own, kind = divmod(each, len(KINDS))
+            if kind == WEIGHTS:
+                i = put_off[own].pop(0)
+            else:
+                seen = begun if kind == FORWARD else ended
+                i = seen[own]
+                seen[own] += 1
+                if kind == INPUTS:
+                    put_off[own].append(i)
+            yield kind, self.stages[own], i
+
+
+KINDS = (FORWARD, BACKWARD, INPUTS, WEIGHTS)
+
+
+def code(kind: int, own: int = 0) -> bytes:
+    """A pass of the rank's stage number `own`."""
+    return bytes((len(KINDS) * own + kind,))
+
+
+F, B, GI, GW = (code(kind) for kind in KINDS)
+"""Passes of a rank's only stage."""
+
+
+class PipelineShape(NamedTuple):
+    """What the orders of a schedule follow from. name: of `SCHEDULES`. vpp: stages a rank."""
+
+    name: str
+    ranks: int
+    micro_batches: int
+    vpp: int = 1
 
 
 class Schedule(NamedTuple):
     """Orders of all ranks for a number of micro-batches.
 
     before: the stage whose forward a stage waits for; after: the stage whose backward it waits for; -1: none.
-    home: the rank of each stage. prefix: micro-batches at the end whose forwards come in another order than those of a
-    longer run. unit: micro-batches by which a longer run differs from a shorter one.
+    home: the rank of each stage. heads: passes of each rank before its steady phase. blocks: how often the same
+    `steady` passes come again in it on every rank, each time for another `unit` of micro-batches. A pass waits for
+    nothing outside its own block and the one before.
     """
 
     orders: list[Order]
     before: list[int]
     after: list[int]
     home: list[int]
-    prefix: int = 0
+    heads: list[int]
+    blocks: int = 0
+    steady: int = 1
     unit: int = 1
 
 
 def gpipe(p: int, m: int, vpp: int = 1) -> Schedule:
     """All forwards, then all backwards (Huang et al., arXiv:1811.06965)."""
-    orders = [[(FORWARD, r, i) for i in range(m)] + [(BACKWARD, r, i) for i in range(m)] for r in range(p)]
-    return _chain(orders, list(range(p)))
+    return _chain([Order(F * m + B * m, (r,)) for r in range(p)], list(range(p)))
 
 
 def one_f_one_b(p: int, m: int, vpp: int = 1) -> Schedule:
     """One forward, one backward after a warm-up of p - 1 - rank forwards (Narayanan et al., arXiv:2006.09503)."""
-    orders = []
-    for r in range(p):
-        warm = min(p - 1 - r, m)
-        order = [(FORWARD, r, i) for i in range(warm)]
-        for i in range(m - warm):
-            order += [(FORWARD, r, warm + i), (BACKWARD, r, i)]
-        orders.append(order + [(BACKWARD, r, i) for i in range(m - warm, m)])
-    return _chain(orders, list(range(p)))
+    warm = [min(p - 1 - r, m) for r in range(p)]
+    orders = [Order(F * w + (F + B) * (m - w) + B * w, (r,)) for r, w in enumerate(warm)]
+    return _chain(orders, list(range(p)))._replace(heads=warm, blocks=m - p + 1, steady=2)
 
 
 def interleaved(p: int, m: int, vpp: int = 2) -> Schedule:
@@ -65,17 +107,19 @@ def interleaved(p: int, m: int, vpp: int = 2) -> Schedule:
             f"the interleaved schedule needs micro-batches in multiples of {p} pipeline stages, not {m}",
             hints=("change --global-batch or --micro-batch, or take --schedule 1f1b",),
         )
-    each, count = p * vpp, m * vpp
-
-    turns = [(k % each // p, k // each * p + k % p) for k in range(count)]  # stages of a rank, micro-batches
+    count = m * vpp
+    forwards = b"".join(code(FORWARD, own) * p for own in range(vpp)) * (m // p)
+    backwards = b"".join(code(BACKWARD, own) * p for own in reversed(range(vpp))) * (m // p)
     orders = []
     for r in range(p):
         warm = count if m == p else min((p - r - 1) * 2 + (vpp - 1) * p, count)
-        forwards = [(FORWARD, own * p + r, i) for own, i in turns]
-        backwards = [(BACKWARD, (vpp - 1 - own) * p + r, i) for own, i in turns]
-        both = [slot for pair in zip(forwards[warm:], backwards, strict=False) for slot in pair]
-        orders.append(forwards[:warm] + both + backwards[count - warm :])
-    return _chain(orders, [s % p for s in range(each)], unit=p)
+        both = bytearray(2 * (count - warm))
+        both[::2], both[1::2] = forwards[warm:], backwards[: count - warm]
+        codes = forwards[:warm] + bytes(both) + backwards[count - warm :]
+        orders.append(Order(codes, tuple(range(r, p * vpp, p))))
+    head = 2 * (p - 1) + (vpp - 1) * p
+    found = _chain(orders, [s % p for s in range(p * vpp)])
+    return found._replace(heads=[head] * p, blocks=(count - head) // (p * vpp), steady=2 * p * vpp, unit=p)
 
 
 def zb_h1(p: int, m: int, vpp: int = 1) -> Schedule:
@@ -84,64 +128,38 @@ def zb_h1(p: int, m: int, vpp: int = 1) -> Schedule:
     """
     orders = []
     for r in range(p):
-        warm, done = min(p - 1 - r, m), 0
-        order = [(FORWARD, r, i) for i in range(warm)]
-        for i in range(m):
-            if warm + i < m:
-                order.append((FORWARD, r, warm + i))
-            order.append((INPUTS, r, i))
-            if i >= r:
-                order.append((WEIGHTS, r, done))
-                done += 1
-        orders.append(order + [(WEIGHTS, r, i) for i in range(done, m)])
-    return _chain(orders, list(range(p)))
+        warm, put_off = min(p - 1 - r, m), min(r, m)
+        first, last = sorted((m - warm, put_off))  # until there are no more forwards; until none is put off
+        middle = F + GI + GW if put_off < m - warm else GI
+        codes = F * warm + (F + GI) * first + middle * (last - first) + (GI + GW) * (m - last) + GW * put_off
+        orders.append(Order(codes, (r,)))
+    return _chain(orders, list(range(p)))._replace(heads=[p - 1 + r for r in range(p)], blocks=m - p + 1, steady=3)
 
 
 def zbv(p: int, m: int, vpp: int = 2) -> Schedule:
     """Two stages a rank in the shape of a V (Qi et al., arXiv:2401.10241); the order of PyTorch's
     ScheduleZBVZeroBubble.
     """
-    orders = [_zbv_order(p, r, max(m, 2 * p - 1)) for r in range(p)]
-    kept = [[slot for slot in order if slot[2] < m] for order in orders]
-    return _chain(kept, [min(s, 2 * p - 1 - s) for s in range(2 * p)])._replace(prefix=2 * p)
+    orders = [Order(_zbv_codes(p, r, max(m, 2 * p - 1)), (r, 2 * p - 1 - r)) for r in range(p)]
+    if m < 2 * p - 1:
+        orders = [_first(order, m) for order in orders]
+    home = [min(s, 2 * p - 1 - s) for s in range(2 * p)]
+    heads = [2 * (p - r) - 1 + 2 * r + 3 * (p - r) for r in range(p)]
+    return _chain(orders, home)._replace(heads=heads, blocks=m - 2 * p + 1, steady=6)
 
 
-def _zbv_order(p: int, r: int, m: int) -> Order:
+def _zbv_codes(p: int, r: int, m: int) -> bytes:
     """One rank's order for at least 2p - 1 micro-batches."""
-    stages, order = (r, 2 * p - 1 - r), Order()
-    done = {(kind, chunk): 0 for kind in (FORWARD, INPUTS, WEIGHTS) for chunk in (0, 1)}
+    f0, f1, i0, i1, w0, w1 = (code(kind, own) for kind in (FORWARD, INPUTS, WEIGHTS) for own in (0, 1))
+    head = f0 * (2 * (p - r) - 1) + (f1 + f0) * r + (f1 + i1 + w1) * (p - r)
+    steady = (f0 + i0 + w0 + f1 + i1 + w1) * (m - 2 * p + r + 1) + (i0 + w0 + f1 + i1 + w1) * (p - r - 1)
+    return head + steady + (i0 + i1) * r + (i0 + w0) * (p - r) + w1 * r + w0 * r
 
-    def run(kind: int, chunk: int) -> None:
-        order.append((kind, stages[chunk], done[kind, chunk]))
-        done[kind, chunk] += 1
 
-    for _ in range(2 * (p - r) - 1):
-        run(FORWARD, 0)
-    for _ in range(r):
-        run(FORWARD, 1)
-        run(FORWARD, 0)
-    for _ in range(p - r):
-        run(FORWARD, 1)
-        run(INPUTS, 1)
-        run(WEIGHTS, 1)
-    while done[FORWARD, 1] < done[FORWARD, 0] or done[FORWARD, 0] < m:
-        if done[FORWARD, 0] < m:
-            run(FORWARD, 0)
-        for chunk in (0, 1):
-            if chunk:
-                run(FORWARD, 1)
-            run(INPUTS, chunk)
-            run(WEIGHTS, chunk)
-    for _ in range(r):
-        run(INPUTS, 0)
-        run(INPUTS, 1)
-    for _ in range(p - r):
-        run(INPUTS, 0)
-        run(WEIGHTS, 0)
-    for chunk in (1, 0):
-        while done[WEIGHTS, chunk] < done[INPUTS, chunk]:
-            run(WEIGHTS, chunk)
-    return order
+def _first(order: Order, m: int) -> Order:
+    """The passes of the first m micro-batches."""
+    own = {stage: i for i, stage in enumerate(order.stages)}
+    return Order(b"".join(code(kind, own[s]) for kind, s, i in order.slots() if i < m), order.stages)
 
 
 def dualpipe(p: int, m: int, vpp: int = 1) -> Schedule:
@@ -154,68 +172,37 @@ def dualpipe(p: int, m: int, vpp: int = 1) -> Schedule:
             f"{p} stages and {m} micro-batches",
             hints=("change --pp, --global-batch or --micro-batch, or take --schedule 1f1b",),
         )
-    orders = [_dualpipe_order(p, r, m // 2) for r in range(p)]
+    near = [min(r, p - 1 - r) for r in range(p)]
+    stages = [(r, 2 * p - 1 - r) if r < p // 2 else (2 * p - 1 - r, r) for r in range(p)]
+    orders = [Order(_dualpipe_codes(p, near[r], m // 2), stages[r]) for r in range(p)]
     before = [-1 if s % p == 0 else s - 1 for s in range(2 * p)]
     after = [-1 if s % p == p - 1 else s + 1 for s in range(2 * p)]
     home = [s if s < p else 2 * p - 1 - s for s in range(2 * p)]
-    return Schedule(orders, before, after, home, prefix=p, unit=2)
+    heads = [5 * (p // 2 - n - 1) + 2 * (n + 1) for n in near]
+    return Schedule(orders, before, after, home, heads, m // 2 - p + 1, 4, unit=2)
 
 
-def _dualpipe_order(p: int, r: int, m: int) -> Order:
-    """One rank's order; m: micro-batches of each direction."""
-    near, half, order = min(r, p - 1 - r), p // 2, Order()
-    later = half - near - 1
-    own = r >= half
-    stages = {0: (2 * p - 1 - r) if own else r, 1: r if own else (2 * p - 1 - r)}
-    done = {(kind, way): 0 for kind in (FORWARD, BACKWARD) for way in (0, 1)}
-    waiting: list[Slot] = []
-
-    def run(kind: int, way: int, put_off: bool = False) -> None:
-        i = done[kind, way]
-        done[kind, way] += 1
-        order.append((INPUTS if put_off else kind, stages[way], i))
-        if put_off:
-            waiting.append((WEIGHTS, stages[way], i))
-
-    def weights() -> None:
-        order.append(waiting.pop(0))
-
-    for _ in range(2 * later):
-        run(FORWARD, 0)
-    for _ in range(near + 1):
-        run(FORWARD, 0)
-        run(FORWARD, 1)
+def _dualpipe_codes(p: int, near: int, m: int) -> bytes:
+    """The order of a rank with `near` others between it and the nearer end; m: micro-batches of each direction."""
+    later = p // 2 - near - 1
+    f0, f1, b0, b1, i0, i1, w0, w1 = (code(kind, way) for kind in KINDS for way in (0, 1))
+    head = f0 * (2 * later) + (f0 + f1) * (near + 1) + (i1 + w1 + f1) * later
+    steady = (f0 + b1 + f1 + b0) * (m - p + near + 1) + (b1 + f1 + b0) * later
+    whole, odd = divmod(near + 1, 2)  # backwards of both directions before gradients of weights are put off
+    split = near + 1 - whole
+    if odd:
+        end, waiting = (b1 + b0) * whole + b1 + i0 + (i1 + i0) * (split - 1), w0 + (w1 + w0) * (split - 1)
+    else:
+        end, waiting = (b1 + b0) * whole + (i1 + i0) * split, (w1 + w0) * split
     for _ in range(later):
-        run(BACKWARD, 1, put_off=True)
-        weights()
-        run(FORWARD, 1)
-    for _ in range(m - p + near + 1):
-        run(FORWARD, 0)
-        run(BACKWARD, 1)
-        run(FORWARD, 1)
-        run(BACKWARD, 0)
-    for _ in range(later):
-        run(BACKWARD, 1)
-        run(FORWARD, 1)
-        run(BACKWARD, 0)
-    put_off = False
-    for i in range(near + 1):
-        put_off = put_off or (i == (near + 1) // 2 and near % 2 == 1)
-        run(BACKWARD, 1, put_off)
-        put_off = put_off or (i == (near + 1) // 2 and near % 2 == 0)
-        run(BACKWARD, 0, put_off)
-    for _ in range(later):
-        weights()
-        run(BACKWARD, 0, put_off=True)
-    while waiting:
-        weights()
-    return order
+        end, waiting = end + waiting[:1] + i0, waiting[1:] + w0
+    return head + steady + end + waiting
 
 
-def _chain(orders: list[Order], home: list[int], unit: int = 1) -> Schedule:
-    """Stages one after another."""
+def _chain(orders: list[Order], home: list[int]) -> Schedule:
+    """Stages one after another, without a steady phase."""
     n = len(home)
-    return Schedule(orders, list(range(-1, n - 1)), [*range(1, n), -1], home, unit=unit)
+    return Schedule(orders, list(range(-1, n - 1)), [*range(1, n), -1], home, [len(order.codes) for order in orders])
 
 
 SCHEDULES: Mapping[str, Callable[[int, int, int], Schedule]] = {
@@ -227,6 +214,12 @@ SCHEDULES: Mapping[str, Callable[[int, int, int], Schedule]] = {
     "dualpipe": dualpipe,
 }
 """Schedules by name; each takes ranks, micro-batches and stages a rank."""
+
+
+@lru_cache(maxsize=32)
+def schedule_of(shape: PipelineShape) -> Schedule:
+    """The orders of a schedule, which layouts with as many stages share. Raises InvalidPlan."""
+    return SCHEDULES[shape.name](shape.ranks, shape.micro_batches, shape.vpp)
 
 
 def directions(name: str) -> int:

@@ -16,9 +16,10 @@ from archsim.training.memory import piece_weights
 from archsim.training.offload import Offload
 from archsim.training.optimizers import NEWTON_SCHULZ_STEPS, Optimizer
 from archsim.training.pass_times import CommKind
-from archsim.training.pipeline import PICOSECONDS, Run, StageTimes, play
+from archsim.training.pipeline import Run, play
 from archsim.training.rank import LAST, RankGraphs
 from archsim.training.schedules import directions, stage_homes
+from archsim.training.stage_times import PICOSECONDS, StageTimes
 from archsim.training.stages import StageLayers
 from archsim.training.states import Weight, rank_states
 

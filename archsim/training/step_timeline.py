@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
 from archsim.training.data_exchange import DataExchange
-from archsim.training.pipeline import PICOSECONDS, TimedPass, timeline
+from archsim.training.pipeline import TimedPass, timeline
 from archsim.training.pricer import Priced, TrainingPricer
+from archsim.training.stage_times import PICOSECONDS
 from archsim.training.stages import stage_layers
 from archsim.training.step import StepRules, send_comm, stage_costs
 

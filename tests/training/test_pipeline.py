@@ -10,8 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archsim.base.errors import InvalidPlan
-from archsim.training.pipeline import StageTimes, _ends, most_alive, play, timeline
-from archsim.training.schedules import BACKWARD, FORWARD, INPUTS, SCHEDULES, WEIGHTS, stages_per_rank
+from archsim.training.pipeline import ends_in_turn, most_alive, pass_ends, play, timeline
+from archsim.training.pipeline_waves import ends_in_waves
+from archsim.training.schedules import (
+    BACKWARD,
+    FORWARD,
+    INPUTS,
+    SCHEDULES,
+    WEIGHTS,
+    PipelineShape,
+    directions,
+    stages_per_rank,
+)
+from archsim.training.stage_times import StageTimes
 
 UNIT = 1000
 EQUAL = StageTimes(UNIT, 2 * UNIT, UNIT)
@@ -51,7 +62,18 @@ def test_saved_tensors_in_flight() -> None:
     assert alive("zbv", 4, 16, 2) == [8] * 4  # stages half as large
     assert alive("interleaved", 4, 16, 2)[0] == 4 * 2 + 4 - 1  # p·v·(1 + (p - 1)/(p·v))
     assert alive("dualpipe", 4, 16) == [5] * 4  # p + 1
-    assert most_alive(SCHEDULES["1f1b"](4, 16, 1).orders[0], [7, 1, 1, 1]) == 28
+    assert most_alive(SCHEDULES["1f1b"](4, 16, 1).orders[0], {0: 7}) == 28
+
+
+def drawn_stages(draw: random.Random, count: int) -> list[StageTimes]:
+    """Equal stages, a slow one among equal ones, or all unequal."""
+    kind = draw.choice(["equal", "one", "all"])
+    stages = [StageTimes(100, 200 + draw.choice([0, 20]), 100)] * count
+    if kind == "one":
+        stages[draw.randrange(count)] = StageTimes(130, 280, 90)
+    if kind == "all":
+        stages = [StageTimes(draw.randint(0, 9), draw.randint(5, 19), draw.randint(0, 5)) for _ in range(count)]
+    return stages
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -60,27 +82,55 @@ def test_skipping_the_steady_phase_changes_nothing(name: str) -> None:
     for _ in range(12):
         p = draw.choice([2, 4, 6])
         vpp = stages_per_rank(name, draw.choice([2, 3]))
-        stages = []
-        for _ in range(p * vpp):
-            forward = draw.choice([100, 100, 130])
-            stages.append(StageTimes(forward, 2 * forward + draw.choice([0, 20]), forward))
-        m, send = 2 * p * draw.choice([4, 7, 10]), draw.choice([0, 7, 30])
-        schedule = SCHEDULES[name](p, m, vpp)
-        whole = _ends(schedule, stages * (len(schedule.home) // len(stages)), send)
-        assert play(name, p, m, stages, send, vpp).total == max(whole.ranks)
+        stages = drawn_stages(draw, p * vpp)
+        m, send = 2 * p * draw.choice([4, 7, 10, 25]), draw.choice([0, 7, 30])
+        whole = pass_ends(PipelineShape(name, p, m, vpp), stages * directions(name), send)
+        assert play(name, p, m, stages, send, vpp).total == max(row[-1] for row in whole)
 
 
-def plain_ends(name: str, p: int, m: int, vpp: int, stages: list[StageTimes], send: int) -> list[int]:
-    """When each rank is done, by going over all ranks until nothing more can run."""
+def blocks_of_passes(name: str, p: int, m: int, vpp: int) -> tuple[dict[tuple[str, int, int], int], int]:
+    """In which block of the steady phase of its rank every pass is, which others may wait for; how many there are."""
+    schedule, found = SCHEDULES[name](p, m, vpp), {}
+    for order, head in zip(schedule.orders, schedule.heads, strict=True):
+        for at, (kind, stage, i) in enumerate(order.slots()):
+            block = min((at - head) // schedule.steady, schedule.blocks)
+            if kind != WEIGHTS:
+                found["F" if kind == FORWARD else "B", stage, i] = block
+    return found, schedule.blocks
+
+
+@pytest.mark.parametrize("name", sorted(set(SCHEDULES) - {"gpipe"}))
+@pytest.mark.parametrize("p", [2, 4, 10])
+def test_passes_of_a_block_wait_for_no_later_and_no_much_earlier_one(name: str, p: int) -> None:
+    """What skipping rests on."""
+    vpp, m = stages_per_rank(name, 3), 8 * p
     schedule = SCHEDULES[name](p, m, vpp)
-    times = stages * (len(schedule.home) // len(stages))
+    block_of, blocks = blocks_of_passes(name, p, m, vpp)
+    assert blocks >= 3
+    steady = [
+        order.codes[head:][: schedule.steady * blocks]
+        for order, head in zip(schedule.orders, schedule.heads, strict=True)
+    ]
+    assert all(codes == codes[: schedule.steady] * blocks for codes in steady)
+    for (kind, stage, i), block in block_of.items():
+        other = schedule.before[stage] if kind == "F" else schedule.after[stage]
+        if kind == "B" and other < 0:
+            kind, other = "F", stage
+        if block >= 1 and other >= 0:
+            assert block - 1 <= block_of[kind, other, i] <= block
+
+
+def plain_ends(shape: PipelineShape, stages: list[StageTimes], send: int) -> list[list[int]]:
+    """When each pass of each rank ends, by going over all ranks until nothing more can run."""
+    schedule, p = SCHEDULES[shape.name](*shape[1:]), shape.ranks
+    orders = [list(order.slots()) for order in schedule.orders]
     ends: dict[tuple[str, int, int], int] = {}
-    clock, at = [0] * p, [0] * p
-    while any(at[r] < len(schedule.orders[r]) for r in range(p)):
-        for r, order in enumerate(schedule.orders):
-            while at[r] < len(order):
-                kind, stage, i = order[at[r]]
-                t = times[stage]
+    clock, rows = [0] * p, [list[int]() for _ in range(p)]
+    while any(len(row) < len(order) for row, order in zip(rows, orders, strict=True)):
+        for r, order in enumerate(orders):
+            while len(rows[r]) < len(order):
+                kind, stage, i = order[len(rows[r])]
+                t = stages[stage]
                 other = schedule.before[stage] if kind == FORWARD else schedule.after[stage]
                 key = ("F" if kind == FORWARD or other < 0 else "B", other if other >= 0 else stage, i)
                 free = kind == WEIGHTS or (kind == FORWARD and other < 0)
@@ -91,21 +141,30 @@ def plain_ends(name: str, p: int, m: int, vpp: int, stages: list[StageTimes], se
                 clock[r] = max(clock[r], 0 if free else ends[key] + send * away) + lasting[kind]
                 if kind != WEIGHTS:
                     ends["F" if kind == FORWARD else "B", stage, i] = clock[r]
-                at[r] += 1
-    return clock
+                rows[r].append(clock[r])
+    return rows
 
 
 @given(
     st.sampled_from(sorted(SCHEDULES)), st.integers(1, 3), st.integers(1, 3), st.integers(0, 2**32), st.integers(0, 9)
 )
 @settings(max_examples=60, deadline=None)
-def test_ranks_are_done_when_a_plain_player_says(name: str, half: int, vpp: int, seed: int, send: int) -> None:
+def test_both_players_end_every_pass_when_a_plain_one_says(
+    name: str, half: int, vpp: int, seed: int, send: int
+) -> None:
     p, vpp = 2 * half, stages_per_rank(name, vpp)
-    draw, m = random.Random(seed), 2 * p * draw_count(seed)
-    stages = [StageTimes(draw.randint(0, 9), draw.randint(5, 19), draw.randint(0, 5)) for _ in range(p * vpp)]
-    schedule = SCHEDULES[name](p, m, vpp)
-    found = _ends(schedule, stages * (len(schedule.home) // len(stages)), send).ranks
-    assert found == plain_ends(name, p, m, vpp, stages, send)
+    draw, shape = random.Random(seed), PipelineShape(name, p, 2 * p * draw_count(seed), vpp)
+    stages = drawn_stages(draw, p * vpp) * directions(name)
+    expected = plain_ends(shape, stages, send)
+    assert ends_in_turn(shape, stages, send) == expected
+    assert ends_in_waves(shape, stages, send) == expected
+
+
+@pytest.mark.parametrize("name", ["1f1b", "interleaved", "zb-h1"])
+def test_a_wide_pipeline_of_equal_stages_waits_as_the_closed_form_says(name: str) -> None:
+    p, m, vpp = 64, 1024, stages_per_rank(name, 2)
+    run = play(name, p, m, [EQUAL] * (p * vpp), vpp=vpp)
+    assert run.total == ((m * vpp + p - 1) * 3 - (p - 1) * 2 * (name == "zb-h1")) * UNIT
 
 
 def draw_count(seed: int) -> int:
