@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,11 @@ ROOT = Path(__file__).resolve().parent.parent
 
 SLOW = ("accuracy/test_model.py", "backend", "docs", "measure", "oracles", "tracing")
 """Not even imported under `--fast`: they run PyTorch, whole documentation pages or measurements."""
+
+
+gc.set_threshold(10_000, 50, 100)
+"""Graphs and models that tests share stay for the whole run; by default a sixth of its time went to looking for cycles
+among them again and again. A process still takes about 500 MB."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,8 +36,33 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if fast and collection_path in [ROOT / "tests" / place for place in SLOW] else None
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector: pytest.Module | pytest.Class, obj: object) -> list[pytest.Item] | None:
+    """Under `--fast`, the cases of a function that is marked slow are not even made."""
+    if not collector.config.getoption("--fast"):
+        return None
+    slow = collector.get_closest_marker("slow") or any(mark.name == "slow" for mark in getattr(obj, "pytestmark", ()))
+    return [] if slow else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Every other worker of `pytest -n` reads folders from their end, so that in a fresh clone each file is compiled
+    by one worker and read by the others.
+    """
+    report = yield
+    backwards = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 2
+    if backwards and isinstance(collector, pytest.Directory):
+        report.result.reverse()
+    return report
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Under `--fast`, what is marked slow is left out, and of what is marked `sampled(n)` every n-th case is run."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: item.path)  # workers must agree on the order
     if config.getoption("--fast"):
         cases: Counter[str] = Counter()
         passed = [item for item in items if item.get_closest_marker("slow") or not _in_sample(item, cases)]
