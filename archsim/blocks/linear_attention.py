@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from archsim.base.number import Num
 from archsim.blocks import tiny
 from archsim.blocks.block import Context, MixerSpec
-from archsim.blocks.dispatch import About, Changes, Count, Extent
+from archsim.blocks.dispatch import About, Changes, Count, Extent, InvalidBlock
 from archsim.blocks.norm import Norm
 from archsim.blocks.recurrence import ChunkEdges, causal_conv, chunk_pairs, padded, single
 from archsim.graph.builder import Builder
@@ -138,6 +138,13 @@ class GatedDeltaNet(DeltaRule):
     about = {"gated_delta_net": About("gated delta net", label="Gated DeltaNet",
                                       paper="gated delta networks: Yang et al. 2024, arXiv:2412.06464")}  # fmt: skip
     letters = {"n_key_heads": ("N", "heads"), "d_key": ("H", "head size"), "d_value": ("Hv", "value head size")}
+
+    @model_validator(mode="after")
+    def _groups(self) -> GatedDeltaNet:
+        if self.n_value_heads % self.n_key_heads:
+            text = f"n_value_heads {self.n_value_heads} is not a multiple of n_key_heads {self.n_key_heads}"
+            raise InvalidBlock(text)
+        return self
 
     def with_extents(self, extents: Mapping[str, Extent]) -> Changes:
         """Value heads are a multiple of the key heads."""

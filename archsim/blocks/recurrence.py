@@ -6,11 +6,13 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import model_validator
+
 from archsim.base.data_class import dataclass
 from archsim.base.number import Num, ceil_div, minimum
 from archsim.blocks import tiny
 from archsim.blocks.block import Context, MixerSpec
-from archsim.blocks.dispatch import About, Changes, Count
+from archsim.blocks.dispatch import About, Changes, Count, InvalidBlock
 from archsim.graph.builder import Builder
 from archsim.graph.graph import Op
 from archsim.graph.step import Mask, Step
@@ -115,6 +117,12 @@ class RgLru(MixerSpec):
 
     about = {"rg_lru": About("rg-lru", label="RG-LRU",
                              paper="Griffin: De et al. 2024, arXiv:2402.19427, section 2.4")}  # fmt: skip
+
+    @model_validator(mode="after")
+    def _blocks(self) -> RgLru:
+        if self.d_inner % self.n_blocks:
+            raise InvalidBlock(f"d_inner {self.d_inner} is not a multiple of n_blocks {self.n_blocks}")
+        return self
 
     def tiny_fields(self) -> Changes:
         """Channels stay a multiple of their blocks."""

@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -18,19 +18,18 @@ from torch import nn
 from archsim.base.diagnostics import quote
 from archsim.base.errors import ArchsimError, SpecError, UnknownName, UsageError
 from archsim.base.json_types import JsonMapping
+from archsim.tracing.inputs import Arguments, Sizes, choices
 from archsim.tracing.untyped import Untyped
 
 CACHES = ("past_key_values", "cache_params", "state", "states", "cache", "kv_cache", "past")
 """Names by which modules take and return what they keep between steps."""
 
-TOKENS = ("input_ids", "tokens", "ids", "idx", "x", "inputs")
-"""Names by which modules take their tokens; else the first argument of `forward`."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Module:
     """A module that can be captured. name: as printed. config: of transformers. default: the format of parameters
-    that follow the config. both: whether it takes tokens for an encoder and for a decoder.
+    that follow the config. both: whether it takes tokens for an encoder and for a decoder. arguments: what its forward
+    pass is given.
     """
 
     name: str
@@ -38,6 +37,14 @@ class Module:
     config: Untyped = None
     default: str | None = None
     both: bool = False
+    arguments: Arguments = ()
+
+    @property
+    def choices(self) -> list[Module]:
+        """The same with each choice of arguments that it may need."""
+        if getattr(self.net, "archsim_inputs", None) is not None:
+            return [self]
+        return [replace(self, arguments=held) for held in choices(self.signature, self.config, self.both)]
 
     @property
     def signature(self) -> dict[str, inspect.Parameter]:
@@ -50,10 +57,8 @@ class Module:
         if own is not None:
             given = dict(own(batch, new))
         else:
-            ids = torch.zeros(batch, new, dtype=torch.long, device="meta")
-            names = self.signature
-            first = next((name for name in TOKENS if name in names), next(iter(names), "input_ids"))
-            given = {first: ids, **({"decoder_input_ids": ids.clone()} if self.both else {})}
+            held = self.arguments or self.choices[0].arguments
+            given = {argument.name: argument.tensor(Sizes(batch, new)) for argument in held}
         if cache is not None:
             given[cache[0]] = cache[1]
         if self.keeps_cache and "use_cache" in self.signature:

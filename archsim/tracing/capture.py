@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import torch
 from torch import nn
+from torch.fx.experimental import _config as meta
 from torch.nn import functional
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from archsim.base.errors import UsageError
 from archsim.tracing.untyped import Untyped
@@ -25,7 +27,8 @@ MOST_RECORDS = 400_000
 class Value:
     """A tensor of the capture. param: its name where it is a parameter. made: the record that wrote it. base: what it
     is a view, a part or a copy of. live: whether it depends on parameters or on numbers that went in, which masks,
-    positions and tables do not. turns: a table of sines or cosines.
+    positions and tables do not. turns: a table of sines or cosines. raw: whether no parameter reaches it. share: of its
+    numbers that are taken not to be zero, less than 1 in what says which of several classes each row is of.
     """
 
     shape: tuple[int, ...]
@@ -35,6 +38,8 @@ class Value:
     base: Value | None = None
     live: bool = True
     turns: bool = False
+    raw: bool = False
+    share: Fraction = Fraction(1)
 
     @property
     def root(self) -> Value:
@@ -149,6 +154,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.root = Call("")
         self.open = [self.root]
         self.recording, self.count = True, 0
+        self.numbers: dict[int, torch.Tensor] = {}
         self.buffers = {id(tensor) for tensor in module.buffers()}
         for name, tensor in module.named_parameters(remove_duplicate=True):
             self._remember(tensor, Value(tuple(tensor.shape), _dtype(tensor), param=name))
@@ -163,7 +169,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         known = self.values.get(id(tensor))
         if known is None:
             live = tensor.is_floating_point() and id(tensor) not in self.buffers and tensor.dim() > 0
-            known = self._remember(tensor, Value(tuple(tensor.shape), _dtype(tensor), live=live))
+            known = self._remember(tensor, Value(tuple(tensor.shape), _dtype(tensor), live=live, raw=True))
         return known
 
     def add(self, name: str, reads: list[Untyped], writes: list[Untyped], attrs: dict[str, Untyped]) -> None:
@@ -172,14 +178,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         source = next((value for value in known if 0 not in value.shape), None)
         if source is not None and (name in VIEWS or (name in ("cat", "stack") and _only_one(known))):
             for tensor in writes:
-                value = Value(tuple(tensor.shape), _dtype(tensor), base=source, live=source.live, turns=source.turns)
+                value = Value(tuple(tensor.shape), _dtype(tensor), base=source, live=source.live, turns=source.turns,
+                              raw=source.raw, share=source.share)  # fmt: skip
                 self._remember(tensor, value)
             return
         live = any(value.live for value in known)
         turns = not live and (name in ("cos", "sin", "polar") or any(value.turns for value in known))
         record = Record(name, known[:MOST_READS], [], self.open[-1], attrs)
+        raw, share = all(value.raw for value in known), known[0].share if name == "index" else Fraction(1)
         for tensor in writes:
-            value = Value(tuple(tensor.shape), _dtype(tensor), made=record if live else None, live=live, turns=turns)
+            value = Value(tuple(tensor.shape), _dtype(tensor), made=record if live else None, live=live, turns=turns,
+                          raw=raw, share=share)  # fmt: skip
             record.writes.append(self._remember(tensor, value))
         if not live:
             return
@@ -191,12 +200,33 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Untyped, types: Untyped, args: Untyped = (), kwargs: Untyped = None) -> Untyped:
         """Runs the operation and writes it down."""
         kwargs = kwargs or {}
-        result = func(*args, **kwargs)
+        if func is torch.ops.aten.nonzero.default and args[0].is_meta:
+            result = self._places(args[0])
+        else:
+            result = func(*args, **kwargs)
+            self._follow(func, args, kwargs, result)
         if self.recording:
             reads = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
             writes = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor)]
             self.add(func._overloadpacket.__name__, reads, writes, _attributes(func, args))
         return result
+
+    def _places(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Where numbers are not zero: in each place of a list, else in as many places as its share."""
+        n = int(tensor.numel() * self.value(tensor).share)
+        found = torch.empty(n, tensor.dim(), dtype=torch.long, device="meta")
+        if tensor.dim() == 1 and n == tensor.numel():
+            self.numbers[id(found)] = torch.arange(n, device="cpu")[:, None]
+        return found
+
+    def _follow(self, func: Untyped, args: Untyped, kwargs: Untyped, result: Untyped) -> None:
+        """Numbers that are known of what went in give those of what comes out."""
+        tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+        if not self.numbers or not tensors or any(id(t) not in self.numbers for t in tensors):
+            return
+        known = tree_map(lambda t: self.numbers[id(t)] if isinstance(t, torch.Tensor) else t, (args, kwargs))
+        outside = tree_leaves(func(*known[0], **known[1]))
+        self.numbers |= {id(t): held for t, held in zip(tree_leaves(result), outside, strict=True)}
 
 
 ANSWERS: dict[Untyped, bool | int] = {
@@ -217,8 +247,14 @@ class Functions(TorchFunctionMode):
     def __torch_function__(self, func: Untyped, types: Untyped, args: Untyped = (), kwargs: Untyped = None) -> Untyped:
         """Runs the function."""
         kwargs, recorder = kwargs or {}, self.recorder
-        if func in ANSWERS and not recorder.value(args[0]).live:
+        if func in ANSWERS and id(args[0]) in recorder.numbers:
+            return func(recorder.numbers[id(args[0])], *args[1:])
+        if func in ANSWERS and (not (asked := recorder.value(args[0])).live or asked.raw):
             return ANSWERS[func]
+        if func is functional.one_hot:
+            result = func(*args, **kwargs)
+            recorder.value(result).share = Fraction(1, result.shape[-1])
+            return result
         if func is not functional.scaled_dot_product_attention or not recorder.recording:
             return func(*args, **kwargs)
         recorder.recording = False
@@ -250,12 +286,19 @@ def capture(
 
     handles = register_module_forward_pre_hook(enter), register_module_forward_hook(leave, always_call=False)
     try:
-        with torch.no_grad(), (hints or _nothing)(recorder), Functions(recorder), recorder:
+        with torch.no_grad(), _all_kept(), (hints or _nothing)(recorder), Functions(recorder), recorder:
             result = run()
     finally:
         for handle in handles:
             handle.remove()
     return Capture(recorder.root, result, recorder.values, recorder.kept)
+
+
+@contextmanager
+def _all_kept() -> Iterator[None]:
+    """Masks without data keep what they are laid on."""
+    with meta.patch(meta_nonzero_assume_all_nonzero=True):  # type: ignore[attr-defined]
+        yield
 
 
 @contextmanager
@@ -280,8 +323,12 @@ def _attributes(func: Untyped, args: Untyped) -> dict[str, Untyped]:
     return {name: args[at] for name, at in wanted.items() if at < len(args)}
 
 
-def refuse_data(error: Exception, name: str) -> UsageError:
+class Uncaptured(UsageError):
+    """A forward pass that does not finish without data."""
+
+
+def refuse_data(error: Exception, name: str) -> Uncaptured:
     """Why a forward pass without data did not finish, in one line."""
     text = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
     hint = "a forward pass is captured without data: branches and shapes must not depend on the values of tensors"
-    return UsageError(f"the forward pass of {name} cannot be captured: {text}", hints=(hint,))
+    return Uncaptured(f"the forward pass of {name} cannot be captured: {text}", hints=(hint,))

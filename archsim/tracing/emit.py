@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import NamedTuple
 
 from archsim.graph.builder import ELEMENTWISE_RATE
 from archsim.graph.step import CAUSAL, Mask
@@ -19,6 +20,15 @@ from archsim.tracing.writer import CONVOLUTIONS, LOOKUPS, PRODUCTS, GraphWriter,
 
 ALONE = {"over": ()}
 """Attributes of a pass: no axis that it sums over can be cut."""
+
+
+class Places(NamedTuple):
+    """Axes of the places of queries and of keys, and of the pairs of them; and the kernel that attends to tokens."""
+
+    queries: Sizes
+    keys: Sizes
+    pairs: Sizes
+    kernel: str
 
 
 class Emitter(GraphWriter):
@@ -178,7 +188,7 @@ class Emitter(GraphWriter):
         shape = self.facts.params[param]
         if len(shape) != 2:  # weights of chosen experts: their product reads them
             return []
-        if record.reads[1].live:  # biases of chosen experts: what adds them reads them
+        if record.reads[1].live and not record.reads[1].raw:  # biases of chosen experts: what adds them reads them
             self.weight(param, "expert_bias", {"E": Size.of(shape[0]), "F": Size.of(shape[1])})
             self.derived[id(out)] = param
             return []
@@ -202,14 +212,15 @@ class Emitter(GraphWriter):
         width = self._plain(value)[3]
         k, g = groups, heads // groups if heads % groups == 0 else 1
         per_head = {"K": Size.of(k), "G": Size.of(g)}
-        q = self.act(query, {"T": Size.of(1, "T"), **per_head, "H": Size.of(depth)})
-        rows = {"C": Size.of(1, "C" if self.facts.caches else "T"), "K": Size.of(k)}
+        places = self._places(query, key)
+        q = self.rows(query, {**places.queries, **per_head, "H": Size.of(depth)})
+        rows = {**places.keys, "K": Size.of(k)}
         keys = self._kept_use(key, 0, {**rows, "H": Size.of(depth)})
         values = self._kept_use(value, -1, {**rows, "Hv": Size.of(width)})
-        pairs = TensorTemplate(self.unique(name + ".qk"), {**per_head, "P": Size.of(1, "P")})
+        pairs = TensorTemplate(self.unique(name + ".qk"), {**per_head, **places.pairs})
         weights = TensorTemplate(self.unique(name + ".p"), pairs.axes)
         sinks = [self.weight(p, "bias").part() for v in record.reads[3:] if (p := self.param(v))]
-        out = self.make(record.writes[0], name, {"T": Size.of(1, "T"), **per_head, "Hv": Size.of(width)})
+        out = self.make(record.writes[0], name, {**places.queries, **per_head, "Hv": Size.of(width)})
         rate = ELEMENTWISE_RATE["softmax"]
         body = (
             self.op("contract", pairs.name, [q, keys], [pairs.part()], cls="attention", mask=mask),
@@ -217,7 +228,20 @@ class Emitter(GraphWriter):
                     attrs={"mask": mask}, mask=mask),
             self.op("contract", name, [weights.part(), values], [out], cls="attention", mask=mask),
         )  # fmt: skip
-        return BlockTemplate(name=self.unique(name + ".core"), body=body, kernel="attention")
+        return BlockTemplate(name=self.unique(name + ".core"), body=body, kernel=places.kernel)
+
+    def _places(self, query: Value, key: Value) -> Places:
+        """Where queries and keys stand: tokens and what is cached of them, else as many as the tensors have."""
+        (batch, *_, new, _), (_, *_, old, _) = (self.aligned.shape(v) for v in (query, key))
+        q, k, pairs = (self.sizes.split(extents) for extents in ([batch, new], [batch, old], [batch, new, old]))
+        tokens = pairs.unit == "P" and q.number == k.number == 1
+        if tokens or id(self.root(key)) in self.states or self.sizes.decode:
+            cached = "C" if self.facts.caches else "T"
+            return Places({"T": Size.of(1, "T")}, {"C": Size.of(1, cached)}, {"P": Size.of(1, "P")}, "attention")
+        queries = q.axes(row="Rq")
+        keys = {("C" if axis == "T" else axis): size for axis, size in k.axes(row="Rk").items()}
+        numbers = {axis: size for axis, size in (queries | keys).items() if axis in ("Rq", "Rk")}
+        return Places(queries, keys, pairs.axes() | numbers, "")
 
     def _plain(self, value: Value) -> tuple[int, int, int, int]:
         """Sizes of (sequences, heads, tokens, width); of three dimensions one head."""
@@ -227,7 +251,7 @@ class Emitter(GraphWriter):
     def _kept_use(self, value: Value, which: int, axes: Sizes) -> UseTemplate:
         """Keys or values: of the cache where they are kept in one. which: of several caches of one tensor."""
         states = self.states.get(id(self.root(value)), [])
-        return UseTemplate(states[which], axes) if states else self.act(value, axes)
+        return UseTemplate(states[which], axes) if states else self.rows(value, axes)
 
     def _product(self, record: Record) -> list[Node]:
 

@@ -81,7 +81,7 @@ def folded(call: Call, readers: Readers | None = None) -> list[Item]:
     while at < len(call.children):
         period, times = _repetition(signatures, at)
         span = call.children[at : at + period * times]
-        if times > 1 and not (_own_weights(span, period) and _passes_on(span, period, readers)):
+        if times > 1 and not (_own_weights(span, period, call) and _passes_on(span, period, readers)):
             times = 1
         if times == 1:
             found += _opened(call.children[at], readers)
@@ -143,13 +143,26 @@ def _distance(value: Value, at: int, index: dict[int, int]) -> int:
     return at - index[id(made)] if made is not None and id(made) in index else -1
 
 
-def _own_weights(children: Sequence[Record | Call], period: int) -> bool:
-    """Whether each parameter of the pattern is another in every repetition, or the same in all."""
-    lists = []
+def _own_weights(children: Sequence[Record | Call], period: int, call: Call) -> bool:
+    """Whether each parameter of the pattern is the same in all repetitions, or another in each, which nothing else in
+    the call reads.
+    """
+    lists, outside = [], _read_elsewhere(children, call)
     for start in range(0, len(children), period):
         records = [r for c in children[start : start + period] for r in ([c] if isinstance(c, Record) else c.records())]
         lists.append([v.root.param for r in records for v in r.reads if v.root.param])
-    return all(len(set(names)) in (1, len(names)) for names in zip(*lists, strict=True))
+    return all(
+        len(kinds := set(names)) == 1 or (len(kinds) == len(names) and not kinds & outside)
+        for names in zip(*lists, strict=True)
+    )
+
+
+def _read_elsewhere(children: Sequence[Record | Call], call: Call) -> set[str]:
+    """Parameters that other operations of a call read than those of some of its children."""
+    inside = {id(child) for child in children}
+    others = (child for child in call.children if id(child) not in inside)
+    records = (r for child in others for r in ([child] if isinstance(child, Record) else child.records()))
+    return {v.root.param for r in records for v in r.reads if v.root.param}
 
 
 def _passes_on(children: Sequence[Record | Call], period: int, readers: Readers) -> bool:
@@ -212,7 +225,7 @@ def _align_value(x: Value, y: Value, points: tuple[Point, Point], found: Aligned
 
 def extent_of(m: int, n: int, points: tuple[Point, Point]) -> Extent:
     """The extent that is m at the first point and n at the second: a multiple of one product of sizes, else a straight
-    line in the new tokens.
+    line in the new tokens, of one sequence or of all.
     """
     a, b = points
     if m == n:
@@ -227,8 +240,12 @@ def extent_of(m: int, n: int, points: tuple[Point, Point]) -> Extent:
     x, y = (p.past + p.new if of == 2 else p.new for p in (a, b))
     if x == y:
         raise Different
-    slope = Fraction(n - m, y - x)
-    return (Term(slope, at), Term(m - slope * x, (0, 0, 0)))
+    found = []
+    for i in range(2):
+        ends = Fraction(m, a.batch**i), Fraction(n, b.batch**i)
+        slope = (ends[1] - ends[0]) / (y - x)
+        found.append((Term(slope, (i, *at[1:])), Term(ends[0] - slope * x, (i, 0, 0))))
+    return min(found, key=lambda line: max(term.coefficient.denominator for term in line))
 
 
 def size_of(powers: tuple[int, int, int], point: Point) -> int:

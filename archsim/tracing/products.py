@@ -109,7 +109,7 @@ def _linear(e: GraphWriter, record: Record, o: Operands) -> list[Node]:
     role = "router" if _routes(e, o.out) else "head" if outer == "V" and not e.places else "linear"
     weight = e.weight(param, role, {**side, inner: Size.of(k), outer: Size.of(n)}, (inner,))
     touched = {**side, inner: Size.of(k), outer: Size.of(n)}
-    x = e.act(o.left, {**axes, inner: Size.of(k)})
+    x = e.rows(o.left, {**axes, inner: Size.of(k)})
     out = e.make(o.out, name, {**axes, outer: Size.of(n)})
     use = weight.part() if set(weight.axes) == set(touched) else UseTemplate(weight, touched)
     found: list[Node] = [e.op("contract", name, [x, use], [out], cls="matmul")]
@@ -253,7 +253,7 @@ def _convolution(e: GraphWriter, record: Record, o: Operands) -> list[Node]:
     one: Sizes = {"Ch": Size.of(filters)}
     (batch, _, *lengths) = e.aligned.shape(o.left)
     entering = e.sizes.split([batch, *lengths])
-    x_rows = rows if entering.lines else entering.axes(row="R")
+    x_rows = rows if entering.lines or entering.number != split.number else entering.axes(row="R")
     x = e.act(o.left, {**x_rows, **(one if depthwise else {"D": Size.of(channels)})})
     out = e.make(o.out, name, {**rows, **(one if depthwise else {"F": Size.of(filters)})})
     axes = {**(one if depthwise else {"F": Size.of(filters), "D": Size.of(channels)}), "W": Size.of(width)}

@@ -11,9 +11,10 @@ from archsim.base.errors import UsageError
 from archsim.counts.graph_counts import flops, params
 from archsim.graph.step import Step
 from archsim.tracing.build import Module, attention_hints
-from archsim.tracing.capture import Call, Capture, Record, TooManyOperations, Value, capture, refuse_data
+from archsim.tracing.capture import Call, Capture, Record, TooManyOperations, Uncaptured, Value, capture, refuse_data
 from archsim.tracing.emit import Emitter
 from archsim.tracing.fold import Different, Point, aligned, folded
+from archsim.tracing.inputs import parts
 from archsim.tracing.model import TracedModel, most_repeats
 from archsim.tracing.sizes import Reader
 from archsim.tracing.template import BlockTemplate, graph_of
@@ -36,11 +37,25 @@ class Pair(NamedTuple):
 
 
 class Uneven(UsageError):
-    """A third capture does other work than follows from two."""
+    """Captures of several lengths do other work than follows from each other."""
 
 
 def trace(module: Module) -> TracedModel:
-    """The model of a module. Raises UsageError where no forward pass can be captured."""
+    """The model of a module. Raises UsageError where no forward pass can be captured, which is what the plainest choice
+    of arguments ends in.
+    """
+    first: Uncaptured | None = None
+    for choice in module.choices:
+        try:
+            return _at_some_lengths(choice)
+        except Uncaptured as error:
+            first = first or error
+    assert first is not None
+    raise first
+
+
+def _at_some_lengths(module: Module) -> TracedModel:
+    """The model of a module with its arguments, from captures at the usual lengths or at longer ones."""
     points = _points(module)
     try:
         return _traced(module, points)
@@ -57,14 +72,14 @@ LONGER = 4
 
 def _most_tokens(module: Module) -> int:
     """Tokens that a module has positions for; many where it does not say."""
-    limit = getattr(module.config, "max_position_embeddings", None)
-    return limit if isinstance(limit, int) and limit > 0 else 2**20
+    limits = [getattr(part, "max_position_embeddings", None) for part in parts(module.config)]
+    return min((limit for limit in limits if isinstance(limit, int) and limit > 0), default=2**20)
 
 
 def _points(module: Module) -> tuple[Point, Point]:
     """Where a module is captured: at shorter lengths where it has few positions."""
     first, second = POINTS
-    while second.new > max(_most_tokens(module), SHORTEST):
+    while second.new >= max(_most_tokens(module), SHORTEST):
         first, second = Point(first.batch, first.new // 2), Point(second.batch, second.new // 2)
     return first, second
 
@@ -163,7 +178,7 @@ def _template(
         both = aligned(items, folded(pair.second.root), pair.points)
     except Different:
         text = f"{module.name} runs other operations at {pair.points[0].new} tokens than at {pair.points[1].new}"
-        raise UsageError(text) from None
+        raise Uneven(text) from None
     shapes = {name: tuple(p.shape) for name, p in module.net.named_parameters()}
     reader = Reader(*_widths(pair.first.root, shapes), decode)
     causal = bool(caches) or decode

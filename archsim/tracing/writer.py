@@ -151,6 +151,11 @@ class GraphWriter:
             found = self.tensors[id(root)] = TensorTemplate(self.unique("value"), own)
         return UseTemplate(found, own)
 
+    def rows(self, value: Value, axes: Sizes) -> UseTemplate:
+        """A use of an activation, or of a parameter whose rows stand in for those of one (learned queries)."""
+        found = self.act(value, axes)
+        return UseTemplate(found.tensor, axes) if found.tensor.kind == "weight" else found
+
     def make(self, value: Value, name: str, axes: Sizes | None = None) -> UseTemplate:
         """The activation that an op writes."""
         own = self.sizes.axes(self.aligned.shape(value)) if axes is None else axes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.families.llama import layers
-from archsim.importers.hf.families.moe import dense_then_experts, sparse_layers
+from archsim.importers.hf.families.moe import dense_then_experts
 from archsim.importers.hf.families.registry import family
 from archsim.importers.hf.parts import rmsnorm, rope
 
@@ -78,9 +78,7 @@ def sparse_attention(c: Config) -> Doc:
     """GLM-5 and DeepSeek-V3.2: a light indexer picks the cached tokens that each query attends to."""
     c.only("scoring_func", "sigmoid")
     c.only("topk_method", "noaux_tc")
-    c.skip("indexer_rope_interleave", "mlp_layer_types", "layer_types", "index_share_for_mtp_iteration")
-    if not set(c.get("mlp_layer_types") or ()) <= {"dense", "sparse"}:
-        raise c.error("mlp_layer_types", "only dense, sparse is supported")
+    c.skip("indexer_rope_interleave", "layer_types", "index_share_for_mtp_iteration")
     indexer = {"n_heads": c.count("index_n_heads"), "d_head": c.count("index_head_dim"), "top_k": c.count("index_topk")}
     whole = latent(c) | {"indexer": indexer}
     kinds = {"full": ("", {}), "shared": ("_shared", {"indexer": indexer | {"shared": True}})}
@@ -120,8 +118,4 @@ def deepseek_v32(c: Config) -> Doc:
 def glm4_moe_lite(c: Config) -> Doc:
     """GLM-4.7-Flash: DeepSeek-V3's layer."""
     c.only("topk_method", "noaux_tc")
-    sparse = sparse_layers(c, layers(c))
-    if sparse != sorted(sparse):
-        raise c.error("mlp_layer_types", "dense layers behind sparse ones are not supported")
-    inner = c.changed(first_k_dense_replace=sparse.count(False))
-    return dense_then_experts(inner, rmsnorm(c), latent(c), SIGMOID)
+    return dense_then_experts(c, rmsnorm(c), latent(c), SIGMOID)

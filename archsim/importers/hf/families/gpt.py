@@ -181,6 +181,7 @@ def opt(c: Config) -> Doc:
     embedding: Doc = {"positions": positions}
     width = c.count("word_embed_proj_dim", default=d)
     if width != d:
+        c.only("tie_word_embeddings", True)
         embedding = {"factor": width, "positions": positions | {"after_projection": True}}
     return decoder(c, [("layers", layer)] * c.count("num_hidden_layers"), norm if before else None, embedding=embedding)
 

@@ -99,8 +99,8 @@ def _gated(c: Config, ffn: Doc) -> Doc:
     sections = (c.data.get("rope_parameters") or {}).get("mrope_section")
     if sections:
         position["sections"] = list(sections)
-    bias = biased(c, "attention_bias", bias=True)
-    block = attention(c, **bias, qk_norm=norm, gate={"per": "element"}, position=position)
+    c.only("attention_bias", False)
+    block = attention(c, qk_norm=norm, gate={"per": "element"}, position=position)
     full = {"norm": norm, "attention": block, "ffn": ffn}
     kinds = {"linear_attention": ("linear", {"norm": norm, "mixer": delta_net(c), "ffn": ffn})}
     kinds["full_attention"] = ("full", full)
@@ -129,6 +129,7 @@ def delta_net(c: Config) -> Doc:
 def qwen3_next(c: Config) -> Doc:
     """Qwen3-Next: three gated delta nets to one gated softmax attention, many small experts."""
     c.skip("full_attention_interval")
+    c.only("attention_bias", False)
     n, norm = layers(c), rmsnorm(c, offset=True)
     block = rotary(c, qk_norm=norm, gate={"per": "element"})
     kinds = {"full_attention": ("full", {"attention": block}), "linear_attention": ("linear", {"mixer": delta_net(c)})}

@@ -225,8 +225,8 @@ def glm4v_moe(c: Config) -> Doc:
 
 
 def dense_then_experts(c: Config, norm: Doc, block: Doc, router: Doc, own: list[Entry] | None = None) -> Doc:
-    """The first layers dense, all others with experts, some of them shared by every token. own: what the attention of
-    each layer has beside the block, and what is added to the layer's name.
+    """Some layers dense, by default the first, all others with experts, some of them shared by every token. own: what
+    the attention of each layer has beside the block, and what is added to the layer's name.
     """
     act, width, n = activation(c, "hidden_act"), c.count("moe_intermediate_size"), layers(c)
     c.only("moe_layer_freq", 1)
@@ -234,9 +234,8 @@ def dense_then_experts(c: Config, norm: Doc, block: Doc, router: Doc, own: list[
     shared = shared_expert(act, width, c.get("n_shared_experts"))
     experts = moe(n_routed, top_k(c), glu(act, width), router | grouped_router(c), shared=shared)
     base = {"norm": norm, "attention": block}
-    first = c.get("first_k_dense_replace") or 0
     dense, sparse = base | {"ffn": gated(c)}, base | {"ffn": experts}
-    entries = [("dense", dense)] * first + [("moe", sparse)] * (n - first)
+    entries = [("moe", sparse) if routed else ("dense", dense) for routed in sparse_layers(c, n)]
     if own is not None:
         entries = [
             (name + suffix, layer | {"attention": block | more})

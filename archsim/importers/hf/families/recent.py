@@ -666,15 +666,7 @@ def deepseek_ocr2(c: Config) -> Doc:
     c.only("topk_method", "greedy")
     c.only("mlp_bias", False)
     block = rotary(c, **biased(c, "attention_bias", bias=True))
-    return dense_then_experts(_dense_first(c), rmsnorm(c), block, {"normalize": False})
-
-
-def _dense_first(c: Config) -> Config:
-    """With the number of dense layers that a list of kinds begins with."""
-    sparse = sparse_layers(c, layers(c))
-    if sparse != sorted(sparse):
-        raise c.error("mlp_layer_types", "dense layers behind sparse ones are not supported")
-    return c.changed(first_k_dense_replace=sparse.count(False))
+    return dense_then_experts(c, rmsnorm(c), block, {"normalize": False})
 
 
 # AXK1Config
@@ -687,7 +679,7 @@ def _dense_first(c: Config) -> Config:
 def axk1(c: Config) -> Doc:
     """A.X K1: DeepSeek-V3's layer with a norm on what the experts give."""
     norm = rmsnorm(c)
-    doc = dense_then_experts(_dense_first(c), norm, latent(c), SIGMOID)
+    doc = dense_then_experts(c, norm, latent(c), SIGMOID)
 
     def normed(layer: Doc) -> Doc:
         ffn = layer.get("ffn", {})

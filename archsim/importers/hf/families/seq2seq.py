@@ -92,6 +92,7 @@ def _learned(c: Config) -> Doc:
 
 def _document(c: Config, embedding: Doc, placement: str, final_norm: Doc | None) -> Doc:
     c.only("is_decoder", False)
+    c.only("tie_word_embeddings", True)
     final = {"final_norm": final_norm} if final_norm else {}
     encoder, decoder = (
         stack([("layers", _bart_layer(c, side, placement))] * c.count(f"{side}_layers"))
@@ -106,7 +107,7 @@ def _document(c: Config, embedding: Doc, placement: str, final_norm: Doc | None)
         "encoder": {"embedding": embedding, **final, **encoder},
         **final,
         **decoder,
-        "head": {"tied": bool(c.get("tie_word_embeddings"))},
+        "head": {"tied": True},
     }
 
 
