@@ -452,6 +452,8 @@ def _devices(hw: AnyDevice | Sequence[AnyDevice], options: T) -> tuple[list[Hard
 
     given = cast(Mapping[str, object], options)
     parts = [split_count(one) if isinstance(one, str) else (None, one) for one in _named(hw)]
+    if isinstance(hw, str) and not parts:
+        raise UsageError("the device name is empty", hints=("`archsim list hw` shows all devices",))
     stated = given.get("devices")
     count = one_count([n for n, _ in parts if n], [] if stated is None else [str(stated)])
     counted = given if count is None or stated is not None else {**given, "devices": count}

@@ -64,7 +64,7 @@ def fit(
     Without MODEL: every model of the catalog that the device holds, and how fast each decodes. The answer is that of
     the engine: its memory fraction, page size and activations, at the version given.
     """
-    names = [name.strip() for text in hw for name in text.split(",") if name.strip()]
+    names = [name.strip() for text in hw for name in text.split(",") if name.strip()] or [""]
     if model is None:
         print_catalog(names, context.params)
         return

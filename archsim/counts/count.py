@@ -15,6 +15,7 @@ from archsim.base.number import Num
 from archsim.counts import graph_counts as c
 from archsim.counts.formats import Formats, choose_formats
 from archsim.counts.images import Images, ImageWork
+from archsim.counts.step_graphs import shared_steps
 from archsim.counts.towers import counted_towers, text_part_only, tower_params, towers_to_dict
 from archsim.graph.graph import Block, Op
 from archsim.graph.step import Seqs, Step
@@ -181,7 +182,7 @@ def kv_growth(model: Model, formats: Formats) -> int:
     State of one token less state of none, which leaves out what is constant (recurrent states, an
     encoder-decoder's cross-attention cache).
     """
-    one = formats.apply(lower(model, step_for(model, 1, 1)))
+    one = formats.apply(shared_steps(model).get(step_for(model, 1, 1)))
     growth: int = c.state_bytes(one, role="kv")
     return growth
 
@@ -192,8 +193,9 @@ LONG = 1 << 40
 
 def cache_stops_growing(model: Model) -> bool:
     """Whether some layer keeps only a window of the context, so that `kv_growth` holds until that window is full."""
-    per_token = c.state_bytes(lower(model, step_for(model, 1, 1)), role="kv")
-    held = c.state_bytes(lower(model, step_for(model, 1, 1, LONG - 1)), role="kv")
+    graphs = shared_steps(model)
+    per_token = c.state_bytes(graphs.get(step_for(model, 1, 1)), role="kv")
+    held = c.state_bytes(graphs.get(step_for(model, 1, 1, LONG - 1)), role="kv")
     return bool(held < per_token * LONG)
 
 

@@ -75,6 +75,11 @@ class LoweredSteps:
         return self._known.get(step, None, lambda: lower(self.model, step, self.parts))
 
 
+def shared_steps(model: Model) -> LoweredSteps:
+    """The graphs before formats that all questions about a model share, for steps of numbers."""
+    return _shared_steps(_Named(model.name, model))
+
+
 class StepGraphs:
     """Graphs of one model in its formats. Each step is lowered once and then cut for any plan. parts: optional modules
     that run as well, as of `spec.lower`. lowered: graphs that are shared with other formats.
@@ -145,6 +150,19 @@ class _Structure:
     formats: Formats = field(hash=False)
 
 
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A model by value, found by its name."""
+
+    name: str
+    model: Model = field(hash=False)
+
+
+@lru_cache(maxsize=REMEMBERED_MODELS)
+def _shared_steps(named: _Named) -> LoweredSteps:
+    return LoweredSteps(named.model)
+
+
 @lru_cache(maxsize=REMEMBERED_MODELS)
 def _shared_graphs(structure: _Structure) -> StepGraphs:
-    return StepGraphs(structure.model, structure.formats)
+    return StepGraphs(structure.model, structure.formats, lowered=shared_steps(structure.model))

@@ -16,7 +16,7 @@ from archsim.counts.count import check_positive
 from archsim.counts.engine_formats import engine_for
 from archsim.counts.formats import Formats, choose_formats
 from archsim.counts.images import Images, ImageWork
-from archsim.counts.step_graphs import StepGraphs
+from archsim.counts.step_graphs import StepGraphs, shared_steps
 from archsim.counts.towers import checked_towers, tower_params, towers_in_memory
 from archsim.counts.workload import Workload, WorkloadSteps, checked_workload
 from archsim.engines.names import DEFAULT_ENGINE, choose_engine
@@ -168,7 +168,7 @@ def estimate(
     check_positive(**given)
     chosen = choose_engine(runs_on.engine)
     settings = Settings(without=checked_towers(without))
-    tensors = EngineTensors(model, hardware, formats, chosen, settings)
+    tensors = EngineTensors(model, hardware, formats, chosen, settings, shared_steps(model))
     memory = EngineMemoryModel(tensors, load, StepGraphs.shared(model, formats))
     search = PlanSearch(memory, DeviceRates(hardware), store, objective or "latency", concurrency)
     start, fixed = search.start(**given), frozenset(given)

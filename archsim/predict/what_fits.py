@@ -11,13 +11,14 @@ from archsim.base.options import EstimateArguments
 from archsim.counts import graph_counts as c
 from archsim.counts.count import kv_growth, step_for
 from archsim.counts.engine_formats import engine_for
+from archsim.counts.step_graphs import shared_steps
+from archsim.counts.workload import WorkloadSteps
 from archsim.engines.names import DEFAULT_ENGINE, choose_engine
 from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel
 from archsim.memory.plan_search import PlanSearch
 from archsim.predict.estimate import Estimate, estimate
 from archsim.spec.format import load_format
 from archsim.spec.hardware import Hardware
-from archsim.spec.lower import lower
 from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan
 from archsim.timing.device import DeviceRates
@@ -45,7 +46,7 @@ class Facts:
 
 def facts(e: Estimate) -> Facts:
     """The figures of the whole model behind an estimate."""
-    one = e.formats.apply(lower(e.model, step_for(e.model, 1, 1)))
+    one = e.formats.apply(shared_steps(e.model).get(step_for(e.model, 1, 1)))
     alone = EngineMemoryModel(e.tensors, e.workload).on(Plan()) if e.chosen else None
     return Facts(
         weight_bytes=c.weight_bytes(one),
@@ -80,9 +81,9 @@ def narrower_formats(e: Estimate) -> list[str]:
 def _flops_per_token(e: Estimate) -> float:
     load = e.workload
     if e.decode is None:
-        return float(c.flops(lower(e.model, step_for(e.model, 1, load.input_len))) / load.input_len)
-    step = step_for(e.model, 1, 1, load.context - 1, load.input_len, absorbed=True)
-    return float(c.flops(lower(e.model, step)))
+        return float(c.flops(shared_steps(e.model).get(step_for(e.model, 1, load.input_len))) / load.input_len)
+    steps = WorkloadSteps(e.model, replace(load, batch=1))  # whose graph the times of a batch of one were read from
+    return float(c.flops(shared_steps(e.model).get(steps.decode)))
 
 
 def _compute_dtype(e: Estimate) -> str:

@@ -92,7 +92,8 @@ def check(model: Model, plan: Plan) -> Plan:
 def check_degrees(model: Model, plan: Plan) -> None:
     """Refuses degrees that no number of devices makes valid for the model."""
     if plan.devices > MOST_DEVICES:
-        raise InvalidPlan(f"{plan.devices:.3g} devices are more than archsim plans for: {MOST_DEVICES:,}")
+        shown = f"{plan.devices:.3g}" if plan.devices < 1e300 else "over 1e300"
+        raise InvalidPlan(f"{shown} devices are more than archsim plans for: {MOST_DEVICES:,}")
     if not model.shardable and max(plan.tp, plan.pp, plan.ep) > 1:
         reason = f"{model.name} is traced from a module, which does not say how to cut it"
         raise InvalidPlan(reason, hints=("copies of it run side by side: `--dp`",))

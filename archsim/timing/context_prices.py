@@ -6,7 +6,7 @@ contain it; only attention, and what else goes over the cache, is put in numbers
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from archsim.graph.graph import Op
 from archsim.graph.kernels import Kernel, Traffic, kernels_with_edges, read_shares, traffic
 from archsim.graph.step import Step
 from archsim.graph.tensor import Use
-from archsim.timing.kernel_calls import fused_call, fused_members, roles_of
+from archsim.timing.kernel_calls import Roles, fused_call, fused_members, roles_of
 from archsim.timing.step_pricer import LaunchTime, StepPricer, TimeByKernelClass, launch_time
 from archsim.timing.step_time import KernelCost, RankTime, StepTime
 
@@ -72,27 +72,41 @@ class _StepOverContext:
         self.roles = roles_of(sequence)
         self.members = fused_members(sequence, pricer.overheads.fused_qkv)
         self.formulas = [_formulas([self.kernels[i] for i in members]) for members in self.members]
+        shapes = [self._shape(place) for place in range(len(self.members))]
+        first: dict[Hashable, int] = {}
+        self.alike = [first.setdefault(shape, place) for place, shape in enumerate(shapes)]
         self.known: dict[int, tuple[list[Num], _Timed]] = {}
+
+    def _shape(self, place: int) -> Hashable:
+        """What a launch's time follows from: equal for launches that differ in the names of their tensors alone. Those
+        that do not change with the context are timed once and need none.
+        """
+        return _shape([self.kernels[i] for i in self.members[place]], self.roles) if self.formulas[place] else place
 
     def rank_time(self, step: Step) -> RankTime:
         """The kernels of a step with so many cached tokens."""
         numbers, sums, fused = _Numbers(step.seqs[0].past), TimeByKernelClass(), []
         costs: dict[int, KernelCost] = {}
         for place, members in enumerate(self.members):
-            values = [numbers.of(formula) for formula in self.formulas[place]]
-            if place not in self.known or self.known[place][0] != values:
-                self.known[place] = values, self._launch(step, members, numbers)
-            timed = self.known[place][1]
-            costs.update(zip(members, timed.costs, strict=True))
+            first = self.alike[place]
+            if first == place:
+                values = [numbers.of(formula) for formula in self.formulas[place]]
+                if place not in self.known or self.known[place][0] != values:
+                    self.known[place] = values, self._launch(step, members, numbers, bool(values))
+            timed = self.known[first][1]
+            for member, cost in zip(members, timed.costs, strict=True):
+                costs[member] = cost if first == place else cost._replace(path=self.kernels[member].kernel.name)
             sums.add(timed.launch)
-            fused.append(timed.launch.fused)
+            fused.append(timed.launch.fused._replace(members=members))
         every = tuple(costs[i] for i in range(len(self.kernels)))
         return RankTime(costs=every, fused=tuple(fused), by_class=sums.by_class, launches=sums.launches)
 
-    def _launch(self, step: Step, members: list[int], numbers: _Numbers) -> _Timed:
-        """Kernels that run together, and their time, with numbers for the letter."""
+    def _launch(self, step: Step, members: list[int], numbers: _Numbers, lengthened: bool) -> _Timed:
+        """Kernels that run together, and their time, with numbers for the letter where it is in them."""
         pricer, machine = self.pricer, self.pricer.timer.machine
-        together = [numbers.moved(self.kernels[i]) for i in members]
+        together = [self.kernels[i] for i in members]
+        if lengthened:
+            together = [numbers.moved(moved) for moved in together]
         traffics: list[Traffic] = [traffic(m.crossing, machine.cache_bytes, m.shares) for m in together]
         costs = [KernelCost.of(m.kernel, moved, machine) for m, moved in zip(together, traffics, strict=True)]
         call = fused_call(members, [m.kernel for m in together], traffics, pricer.call_rules(step), self.roles)
@@ -107,6 +121,33 @@ def _formulas(members: list[_Moved]) -> list[Poly]:
         found += [n for use in uses for n in use.axes.values()]
         found += [*moved.shares.values(), *(op.rate for op in moved.kernel.ops)]
     return list({n: n for n in found if type(n) is Poly})
+
+
+def _shape(members: Sequence[_Moved], roles: Roles) -> Hashable:
+    """Kernels that run together, with tensors numbered as they come instead of named."""
+    order: dict[str, int] = {}
+
+    def touched(use: Use) -> Hashable:
+        tensor, name = use.tensor, use.tensor.name
+        return (
+            order.setdefault(name, len(order)), name.rpartition(".")[2], tuple(use.axes.items()), use.copy,
+            tuple(tensor.axes.items()), tensor.kind, tensor.format, tensor.role, tensor.inner,
+            name in roles.attended, name in roles.normed,
+        )  # fmt: skip
+
+    def operation(op: Op) -> Hashable:
+        return (
+            op.kind, op.name.rpartition(".")[2], op.cls, op.fn, op.rate, op.part, repr(op.attrs),
+            tuple(map(touched, op.reads)), tuple(map(touched, op.writes)),
+        )  # fmt: skip
+
+    return tuple(
+        (
+            m.kernel.times, m.kernel.kind, tuple(map(operation, m.kernel.ops)), tuple(map(touched, m.crossing)),
+            tuple((order.get(name), share) for name, share in m.shares.items()),
+        )
+        for m in members
+    )  # fmt: skip
 
 
 class _Numbers:

@@ -18,6 +18,9 @@ from archsim.graph.tensor import Tensor, numel
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.sparse_attention import WINDOW, CsaLogits, CsaTopk, DsaLogits, DsaTopk, HcaAttn
 
+NO_PAIRS = 1e-9
+"""Pairs of a step that has none yet (prompts shorter than an entry), so that there is still one list of each row."""
+
 
 def score_calls(kernel: Kernel, moved: Traffic, step: Step) -> list[KernelCall]:
     """The scores of all entries and the choice of the best, which is a launch of its own; none for other kernels."""
@@ -30,15 +33,16 @@ def score_calls(kernel: Kernel, moved: Traffic, step: Step) -> list[KernelCall]:
     products = [op for op in kernel.ops if op.kind == "contract"]
     query, key = products[0].reads
     written = numel(last.writes[0]) / block  # of a block only its best score
+    pairs = products[0].writes[0].axes["P"]
     batch = step.n_seqs * (query.axes["T"] / step.tokens)
     each = {"batch": batch, "seq_q": step.tokens / step.n_seqs}
     length = key.axes["C"] / batch * logits.tokens_per_entry
     dims = {
-        **each, "seq_kv": length, **_index_heads(products[0]), "pairs": products[0].writes[0].axes["P"],
+        **each, "seq_kv": length, **_index_heads(products[0]), "pairs": pairs,
         "scores": written, "flops": sum([op_flops(op) for op in products]), "kv_bytes": moved.state,
         "hbm_bytes": moved.total,
     }  # fmt: skip
-    lists = written * block / products[0].writes[0].axes["P"]
+    lists = maximum(written * block, NO_PAIRS) / maximum(pairs, NO_PAIRS)
     chosen = {
         **each, "batch": batch * lists, "seq_kv": length / block, "topk": keeps.top_k / block, "pairs": written,
         "hbm_bytes": 0,

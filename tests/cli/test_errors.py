@@ -189,3 +189,23 @@ def test_interrupt(archsim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("archsim.api.count", interrupted)
     result = archsim("count", "llama2-70b")
     assert result.code == 130 and result.out == "" and "Traceback" not in result.err
+
+
+@pytest.mark.parametrize("line", [
+    "estimate bert-base --hw ,", "fit bert-base --hw ,", "trace bert-base --hw=", "sweep bert-base --hw ,",
+    "compare bert-base t5-small --hw ,", f"estimate bert-base --hw h100 --devices {'9' * 400}",
+    f"trace bert-base --hw t4 --pp {'9' * 400}",
+])  # fmt: skip
+def test_no_device_and_more_devices_than_numbers_have_names(line: str, archsim: Any) -> None:
+    """An empty name, and a number beyond what a float holds."""
+    result = archsim(*line.split())
+    clean(result)
+    assert (result.code, result.out) == (2, "")
+    assert "device name is empty" in result.err or "more than archsim plans for" in result.err
+
+
+def test_hours_that_cost_nothing(archsim: Any) -> None:
+    """Every share of a bill of nothing is nothing."""
+    result = archsim("estimate", "gpt2-small", "--hw", "h100", "--price", "0")
+    clean(result)
+    assert result.code == 0 and "0 % of the bill" in " ".join(result.out.split())

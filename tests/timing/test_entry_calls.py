@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from archsim.counts.count import step_for
 from archsim.counts.formats import choose_formats
 from archsim.counts.step_graphs import mesh_of
 from archsim.graph.kernels import kernels_with_edges, traffics
 from archsim.graph.passes.shard import shard
+from archsim.graph.step import Step
 from archsim.spec.load import load_hardware, load_model
 from archsim.spec.lower import lower
+from archsim.spec.parallelism import Plan
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.device import DeviceRates
 from archsim.timing.kernel_calls import CallRules, lower_to_calls
 from archsim.timing.kernel_timer import timer
+from archsim.timing.step_pricer import StepPricer, engine_overheads
 
 CONTEXT, BATCH = 8192, 8
 
@@ -56,3 +61,15 @@ def test_more_places_take_longer() -> None:
     clock = timer(load_hardware("h100-sxm"), "vllm 0.24.0")
     heavy = sorted((c for c in _calls() if c.kernel_class == "hca_attn"), key=lambda c: float(c.dims["places"]))
     assert clock.time(heavy[0]).expected < clock.time(heavy[-1]).expected
+
+
+def test_prompts_without_a_compressed_entry_are_priced_with_longer_ones() -> None:
+    """Prompts of an array of lengths take what each takes alone, also those shorter than an entry."""
+    model = load_model("deepseek-v4-flash")
+    formats = choose_formats(model, None, None, engine="generic")
+    pricer = StepPricer.of(model, load_hardware("h100-sxm"), formats, engine_overheads(), Plan(tp=2))
+    lengths = np.array([1, 2, 3, 5, 64, 500])
+    together = np.asarray(pricer.price(Step.prefill(1, lengths)).expected_s)
+    alone = [pricer.price(Step.prefill(1, int(n))).expected_s for n in lengths]
+    assert np.allclose(together, alone, rtol=1e-9)
+    assert (np.diff(together) >= 0).all()

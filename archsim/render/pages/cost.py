@@ -38,7 +38,7 @@ def paid_text(cost: ServedCost) -> str:
 
 def _token_rows(cost: ServedCost) -> list[Row]:
     """The bill by what causes it. The shares of a request add up to its bill."""
-    whole = cost.usd_per_request
+    whole = cost.usd_per_request or 1.0  # of a bill of nothing every share is 0
     span = f"{usd(cost.low)} – {usd(cost.high)}" if cost.low is not None else ""
     if cost.usd_per_m_output is None:
         return [row("input", usd(cost.usd_per_m_input), "", "the whole bill")]
