@@ -18,6 +18,9 @@ from archsim.tracing.products import lower_product, operands_of
 from archsim.tracing.template import BlockTemplate, OpTemplate, Size, Sizes, TensorTemplate, UseTemplate
 from archsim.tracing.writer import CONVOLUTIONS, LOOKUPS, PRODUCTS, GraphWriter, Kept, Node, Place
 
+FIXED = (0, 0, 0)
+"""Powers of what does not follow the step."""
+
 ALONE = {"over": ()}
 """Attributes of a pass: no axis that it sums over can be cut."""
 
@@ -232,14 +235,16 @@ class Emitter(GraphWriter):
 
     def _places(self, query: Value, key: Value) -> Places:
         """Where queries and keys stand: tokens and what is cached of them, else as many as the tensors have."""
-        (batch, *_, new, _), (_, *_, old, _) = (self.aligned.shape(v) for v in (query, key))
-        q, k, pairs = (self.sizes.split(extents) for extents in ([batch, new], [batch, old], [batch, new, old]))
+        (*apart, new, _), (*_, old, _) = (self.aligned.shape(v) for v in (query, key))
+        apart = [extent for i, extent in enumerate(apart) if i == 0 or any(term.powers != FIXED for term in extent)]
+        q, k, pairs = (self.sizes.split([*apart, *extents]) for extents in ([new], [old], [new, old]))
         tokens = pairs.unit == "P" and q.number == k.number == 1
         if tokens or id(self.root(key)) in self.states or self.sizes.decode:
             cached = "C" if self.facts.caches else "T"
             return Places({"T": Size.of(1, "T")}, {"C": Size.of(1, cached)}, {"P": Size.of(1, "P")}, "attention")
         queries = q.axes(row="Rq")
-        keys = {("C" if axis == "T" else axis): size for axis, size in k.axes(row="Rk").items()}
+        columns = "C" if pairs.unit == "P" else "T"
+        keys = {(columns if axis == "T" else axis): size for axis, size in k.axes(row="Rk").items()}
         numbers = {axis: size for axis, size in (queries | keys).items() if axis in ("Rq", "Rk")}
         return Places(queries, keys, pairs.axes() | numbers, "")
 

@@ -16,7 +16,7 @@ from archsim.tracing.emit import Emitter
 from archsim.tracing.fold import Different, Point, aligned, folded
 from archsim.tracing.inputs import parts
 from archsim.tracing.model import TracedModel, most_repeats
-from archsim.tracing.sizes import Reader
+from archsim.tracing.sizes import Reader, UnknownSize
 from archsim.tracing.template import BlockTemplate, graph_of
 from archsim.tracing.untyped import Untyped
 from archsim.tracing.writer import CONVOLUTIONS, PRODUCTS, Facts, Kept
@@ -59,7 +59,7 @@ def _at_some_lengths(module: Module) -> TracedModel:
     points = _points(module)
     try:
         return _traced(module, points)
-    except Uneven:  # windows and chunks that only longer texts fill
+    except (Uneven, UnknownSize):  # windows that only longer texts fill; as many chunks as sequences
         longer = tuple(Point(p.batch, LONGER * p.new) for p in points)
         if _most_tokens(module) < sum(p.new for p in longer):
             raise

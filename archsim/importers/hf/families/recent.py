@@ -333,12 +333,11 @@ def laguna(c: Config) -> Doc:
 
 
 def _laguna_attention(c: Config, kind: str, n_heads: int, norm: Doc) -> Doc:
-    """One layer's attention; the gate is per head or per element."""
+    """One layer's attention; the gate is per head or, where `gating` says anything else, per element."""
     size = c.count("head_dim")
     block = attention(c.changed(num_attention_heads=n_heads), **biased(c, "attention_bias", bias=True), qk_norm=norm)
     gating = c.only("gating", True, False, "per-head", "per-element")
-    if gating:
-        block["gate"] = {"kind": "softplus", "per": "head" if gating in (True, "per-head") else "element"}
+    block["gate"] = {"kind": "softplus", "per": "head" if gating in (True, "per-head") else "element"}
     return block | {"position": rope(c, size, kind)}
 
 

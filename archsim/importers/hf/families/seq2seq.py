@@ -26,7 +26,8 @@ def marian(c: Config) -> Doc:
     c.only("share_encoder_decoder_embeddings", True)
     c.only("static_position_embeddings", True)
     c.only("normalize_before", False)
-    c.skip("decoder_vocab_size", "num_hidden_layers", "extra_pos_embeddings")
+    c.only("decoder_vocab_size", c.count("vocab_size"))
+    c.skip("num_hidden_layers", "extra_pos_embeddings")
     embedding = _scaled(c) | {"positions": {"kind": "sinusoidal"}}
     return _document(c, embedding, "post", None)
 
@@ -170,24 +171,23 @@ SWITCH = {
 @family("switch_transformers", **SWITCH)
 def switch(c: Config) -> Doc:
     """Switch: T5 with one of several experts in every so many feed-forward layers of both stacks."""
-    c.skip("encoder_sparse_step", "decoder_sparse_step", "router_dtype", "router_ignore_padding_tokens",
-           "router_type", "add_router_probs", "batch_prioritized_routing",
-           "num_selected_experts")  # fmt: skip
+    c.skip("router_dtype", "router_ignore_padding_tokens", "router_type", "add_router_probs",
+           "batch_prioritized_routing", "num_selected_experts")  # fmt: skip
     c.only("router_bias", False)
+    c.only("tie_word_embeddings", True)
     dense = _t5_ffn(c)
     experts = moe(c.count("num_experts"), 1, dense, {"normalize": False}, capacity=c.count("expert_capacity"))
     sides = []
     for n, key in ((c.count("num_layers"), "encoder"), (c.count("num_decoder_layers"), "decoder")):
-        sparse = c.get(f"num_sparse_{key}_layers") or 0
-        step = n // sparse if sparse else 0
+        sparse, step = c.get(f"num_sparse_{key}_layers") or 0, c.get(f"{key}_sparse_step")
+        step = (n // sparse if sparse else n) if step is None else step
         sides.append([experts if step and (i % step == 1 or step == 1) else dense for i in range(n)])
     return _t5_document(c, *sides)
 
 
 def _t5_ffn(c: Config) -> Doc:
-    c.skip("is_gated_act")
-    name = c.get("feed_forward_proj")
-    gated = name.startswith("gated-")
+    name, stated = c.get("feed_forward_proj"), c.get("is_gated_act")
+    gated = name.startswith("gated-") if stated is None else bool(stated)
     # "gated-gelu" has always meant the tanh approximation.
     act = {"gated-gelu": "gelu_tanh"}.get(name) or activation(Config({"act": name.removeprefix("gated-")}, {}), "act")
     c.skip("dense_act_fn")
