@@ -18,7 +18,7 @@ from archsim.counts.formats import choose_formats
 from archsim.counts.step_graphs import StepGraphs
 from archsim.graph.passes.quantize import DEFAULT
 from archsim.graph.step import Seqs, Step
-from archsim.memory.activations import peak_activation_bytes
+from archsim.measure.live_bytes import live_peak_bytes
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan
@@ -96,7 +96,8 @@ class Predictor:
         return {
             "id": case.id, **case._asdict(), "predicted_s": float(time.expected_s), "low_s": float(time.low_s),
             "high_s": float(time.high_s), "roofline_s": self._roofline_s(time), "evidence": time.evidence,
-            "activation_bytes": float(peak_activation_bytes(graph)), "read_bytes": float(step_bytes(graph)),
+            "activation_bytes": live_peak_bytes(graph, case.batch, case.form == "compiled"),
+            "read_bytes": float(step_bytes(graph)),
             **self._held(case),
             "by_class_s": parts,
         }  # fmt: skip

@@ -22,6 +22,9 @@ KEPT = 0.75
 FADE = 4
 """How fast hits fade once what is read again outgrows a cache."""
 
+GONE = 4
+"""Sizes of the last cache after whose traffic nothing is left in it; more changes nothing."""
+
 GRAIN = 32768
 """Elements of a tensor up to which PyTorch runs an elementwise operator on one thread (at::internal::GRAIN_SIZE)."""
 
@@ -126,7 +129,7 @@ class CpuGemm(CpuKernel):
         "overlap": Constant(2.0, 1.0, 8.0),
     }  # fmt: skip
     grids: ClassVar[tuple[tuple[Axis, ...], ...]] = (
-        (Axis("m", 0, 1, 13), Axis("k", 7, 3, 4)), (Axis("m", 0, 1, 13), Axis("held", 18, 3, 6)),
+        (Axis("m", 0, 1, 13), Axis("k", 7, 3, 4)), (Axis("m", 0, 1, 13), Axis("held", 18, 3, 4)),
     )  # fmt: skip
     options: ClassVar[Mapping[str, float]] = {"ridge": 0.2, "bend": 0.5}
     few: ClassVar[int] = 40
@@ -153,8 +156,12 @@ class CpuGemm(CpuKernel):
         return self.fixed_s(call, machine, constants) + busy * fewer_threads(call, machine, constants["serial"])
 
     def coordinates(self, call: KernelCall, machine: DeviceRates) -> Mapping[str, Num]:
-        """log2 of rows, of the sum's length, and of what is touched between two reads of the weights."""
-        return {"m": log2(call.dims["m"]), "k": log2(call.dims["k"]), "held": log2(self.held_bytes(call))}
+        """log2 of rows, of the sum's length, and of what is touched between two reads of the weights, as far as it
+        empties the caches.
+        """
+        last = max((level.size for level in machine.streams), default=0)
+        held = minimum(self.held_bytes(call), GONE * last) if last else self.held_bytes(call)
+        return {"m": log2(call.dims["m"]), "k": log2(call.dims["k"]), "held": log2(held)}
 
 
 class CpuExperts(CpuKernel):
