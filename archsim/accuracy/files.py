@@ -66,7 +66,7 @@ KNOWN: Mapping[Kind, tuple[str, ...]] = {
         *("id", "model", "device", "n_devices", "tp", "pp", "ep", "dp_attention", "disaggregated", "speculative"),
         *(f"{pool}_{name}" for pool in ("prefill", "decode") for name in ("devices", "tp", "pp", "ep", "workers")),
         *("weights", "kv_dtype", "engine", "engine_version", "arrival", "request_rate", "concurrency", "n_requests"),
-        *("isl", "osl", "lengths", "flags", "source", "date"),
+        *("isl", "osl", "lengths", "flags", "source", "date", "notes"),
     ),
     "training": (
         *("id", "model", "device", "n_devices", "tp", "pp", "vpp", "cp", "ep", "dp", "zero_stage", "fsdp", "seq_len"),

@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
 
+from archsim.accuracy.question import engine_of, text
+from archsim.base.diagnostics import quote
 from archsim.base.errors import ArchsimError
+from archsim.base.json_types import JsonMapping
 from archsim.engines.names import engine_and_version
 from archsim.memory.engine_memory import Settings
 from archsim.spec.catalog import files
@@ -31,16 +34,21 @@ def names_of_flags(engine: str) -> Mapping[str, str]:
     )
 
 
+def _flags_alone(engine: str) -> set[str]:
+    """Without the keys of those that take JSON."""
+    return {flag.partition(".")[0] for flag in names_of_flags(engine).values()}
+
+
 def engine_by_flags(engine: str, command: str) -> str:
     """The engine whose flags a command has: the one that is named, unless its flags are those of one other engine."""
     given = set(flags_of(command))
     try:
-        own = set(names_of_flags(engine_and_version(engine)[0]).values()) if engine else set()
+        own = _flags_alone(engine_and_version(engine)[0]) if engine else set()
     except ArchsimError:
         return engine
     if not given or given & own:
         return engine
-    others = [name for name in files("engines") if given & set(names_of_flags(name).values())]
+    others = [name for name in files("engines") if given & _flags_alone(name)]
     return others[0] if len(others) == 1 else engine
 
 
@@ -65,16 +73,47 @@ def settings_of_flags(engine: str, command: str) -> Settings:
     )  # fmt: skip
 
 
-DRAFTS = re.compile(r"""(?:--speculative-num-steps[= ]|"num_speculative_tokens":\s*)([0-9]{1,2})(?![0-9])""")
-"""How many tokens are drafted one after another: SGLang's flag, and vLLM's in its JSON."""
+def drafts_of(engine: str, command: str) -> int | None:
+    """Tokens drafted one after another for a step, as a command says. engine: whose it is. Of a flag that takes JSON,
+    the document of the engine names the key behind a dot; so may the command.
+    """
+    own = names_of_flags(engine).get("drafts", "")
+    flag, _, key = own.partition(".")
+    for given in re.split(r"(?:^|\s)--", command)[1:]:
+        name, value = _name_and_value(given)
+        if own and name == own:
+            found = WHOLE.match(value)
+        elif own and name == flag:
+            found = next((m for m in JSON_NUMBER.finditer(value) if m["key"].replace("_", "-") == key), None)
+        else:
+            continue
+        return int(found["number"]) or None if found else None
+    return None
 
 
-def drafts_of(command: str) -> int | None:
-    """Drafts of a step as a command says."""
-    found = DRAFTS.search(command)
-    return int(found[1]) or None if found else None
+WHOLE = re.compile(r"(?P<number>[0-9]{1,2})(?![0-9])")
+JSON_NUMBER = re.compile(r"""["'](?P<key>\w{1,60})["']\s*:\s*(?P<number>[0-9]{1,2})(?![0-9])""")
+"""Of a JSON object, a key and its number."""
+
+
+def _name_and_value(given: str) -> tuple[str, str]:
+    """A flag without its hyphens, and all that stands behind it."""
+    name = re.split(r"[=\s]", given, maxsplit=1)[0]
+    return name.replace("_", "-"), given[len(name) :].lstrip("= ")
 
 
 def cuts_prompts(engine: str, command: str) -> str | None:
     """`--chunked-prefill` as a command says it: on, or nothing."""
     return "on" if names_of_flags(engine).get("chunked", "") in flags_of(command) else None
+
+
+def run_engine(row: JsonMapping) -> tuple[str, tuple[str, ...]]:
+    """The engine of a row and its version: the one whose flags it was started with; without a version, what was out on
+    the day of the run.
+    """
+    named, version, day = str(row.get("engine") or ""), row.get("engine_version"), text(row, "date") or ""
+    meant = engine_by_flags(named, text(row, "flags") or "")
+    if meant == named:
+        return engine_of(named, version, day)
+    engine, notes = engine_of(meant, None, day)
+    return engine, (*notes, f"{quote(named)} with flags of {meant}: predicted as {engine}") if named else notes

@@ -4,46 +4,30 @@ cannot be simulated.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from math import inf
 
 from archsim.accuracy.capacity import largest_batch
 from archsim.accuracy.files import Table
-from archsim.accuracy.launch_flags import cuts_prompts, engine_by_flags, settings_of_flags
+from archsim.accuracy.launch_flags import cuts_prompts, run_engine, settings_of_flags
 from archsim.accuracy.loaded_run import LoadedServers
 from archsim.accuracy.placement import placed_run, require_weights
-from archsim.accuracy.question import Run, engine_of, experts_over, real, text, whole
+from archsim.accuracy.question import Run, experts_over, text, whole
 from archsim.accuracy.runs import METRICS, RowPrediction, regime
 from archsim.accuracy.serving import validate_points
 from archsim.accuracy.stated_acceptance import StatedAcceptance, TpotMs
+from archsim.accuracy.stated_load import in_flight, load_of, mean_length
 from archsim.accuracy.times import Prediction, RunTimes, Served, compose
 from archsim.accuracy.validation import Validation
-from archsim.base.diagnostics import quote
 from archsim.base.errors import ArchsimError, UsageError
 from archsim.base.json_types import JsonMapping
-from archsim.base.options import LoadOptions
 from archsim.memory.engine_memory import Settings
 from archsim.serving.acceptance import Drafting
 
 ANSWERED = ("ttft_mean_ms", "ttft_p50_ms", "ttft_p99_ms", "tpot_mean_ms", "tpot_p50_ms", "output_tok_s")
 
-SPREAD = 0.9
-"""Mean of lengths that are uniform between 0.8 and 1 of the nominal."""
-
 NARROW = {"fp4": "mxfp4"}
 """Formats as benchmarks call them -> the one that is meant."""
-
-
-ROUNDS, LEAST = 10, 16
-"""Requests of a closed loop over its concurrency, and the fewest, where a row states none (the InferenceX harness)."""
-
-REQUESTS = 1000
-"""Requests of other loads, where a row states none."""
-
-SHORTEST = 0.8
-"""Least share of the nominal lengths, where they are spread."""
 
 
 def validate_table(table: Table, times: RunTimes) -> Validation:
@@ -97,8 +81,14 @@ def predict_rows(
         labels = {
             "metric": metric, "device": run.device, "engine": run.engine, "model": run.model, "bound": span.bound,
             "regime": regime(run, METRICS["tpot_ms"]), "source": text(asked, "source") or "",
+            "definition": " and ".join(beside_of(run, drafting)),
         }  # fmt: skip
         yield RowPrediction(row, span, labels, notes)
+
+
+def beside_of(run: Run, drafting: Drafting | None) -> tuple[str, ...]:
+    """What a run has beside one server that makes a token a step."""
+    return (*(("drafts",) if drafting else ()), *(("pools",) if run.decode else ()))
 
 
 def steady_figures(
@@ -139,7 +129,7 @@ def run_of_load(row: JsonMapping, *, drafts: bool = False) -> Run:
     """
     if has_drafts(row) and not drafts:
         raise UsageError("speculative decoding is not modelled: how many drafts are accepted is not known")
-    isl, osl = (_length(row, name) for name in ("isl", "osl"))
+    isl, osl = (mean_length(row, name) for name in ("isl", "osl"))
     if not (isl and osl):
         raise UsageError("a run under load needs isl and osl, each above 0")
     engine, notes = run_engine(row)
@@ -172,48 +162,6 @@ def _pool_of(run: Run, row: JsonMapping, pool: str) -> Run:
     return replace(_with_plan(run, row, f"{pool}_", devices // workers), workers=workers)
 
 
-def _length(row: JsonMapping, name: str) -> int:
-    """Mean tokens of a prompt or an answer."""
-    return round((real(row, name) or 0.0) * (SPREAD if _spread(row) < 1 else 1.0))
-
-
-def _spread(row: JsonMapping) -> float:
-    """Least share of the nominal lengths."""
-    return SHORTEST if "0.8..1" in (text(row, "lengths") or "") else 1.0
-
-
-def in_flight(row: JsonMapping) -> int | None:
-    """Requests in flight at most; None where nothing limits them. Raises UsageError for a closed loop without."""
-    arrival = text(row, "arrival") or ""
-    limit = re.search(r"at most ([0-9]{1,9}) in flight", arrival)
-    if limit:
-        return int(limit[1])
-    if not arrival.startswith("closed loop"):
-        return None
-    found = whole(row, "concurrency")
-    if not found:
-        raise UsageError("a closed loop needs a concurrency above 0")
-    return found
-
-
-def load_of(row: JsonMapping) -> LoadOptions:
-    """The load of a row in the words of `simulate`. Raises UsageError where it is not stated."""
-    shape = "sharegpt:" if text(row, "lengths") == "sharegpt" else ""
-    load = LoadOptions(input_len=f"{shape}{text(row, 'isl')}", output_len=f"{shape}{text(row, 'osl')}",
-                       length_spread=_spread(row))  # fmt: skip
-    most, count, arrival = in_flight(row), whole(row, "n_requests"), text(row, "arrival") or ""
-    if most is not None:
-        usual = max(ROUNDS * most, LEAST) if arrival.startswith("closed loop") else REQUESTS
-        return load | LoadOptions(concurrency=most, requests=count or usual)
-    load |= LoadOptions(requests=count or REQUESTS)
-    if arrival == "all at once":
-        return load | LoadOptions(rate=inf)
-    rate = real(row, "request_rate") if arrival.startswith("open loop") else None
-    if not rate:
-        raise UsageError(f"requests that arrive {arrival or 'in no stated way'} need a rate")
-    return load | LoadOptions(rate=rate, arrival="poisson" if "Poisson" in arrival else "constant")
-
-
 def settings_of(row: JsonMapping) -> Settings:
     """What the engine's flags say of its limits."""
     return settings_of_flags(_engine_name(row), text(row, "flags") or "")
@@ -222,15 +170,3 @@ def settings_of(row: JsonMapping) -> Settings:
 def _engine_name(row: JsonMapping) -> str:
     """The engine of a row, without its version."""
     return run_engine(row)[0].partition("@")[0]
-
-
-def run_engine(row: JsonMapping) -> tuple[str, tuple[str, ...]]:
-    """The engine of a row and its version: the one whose flags it was started with; without a version, what was out on
-    the day of the run.
-    """
-    named, version, day = str(row.get("engine") or ""), row.get("engine_version"), text(row, "date") or ""
-    meant = engine_by_flags(named, text(row, "flags") or "")
-    if meant == named:
-        return engine_of(named, version, day)
-    engine, notes = engine_of(meant, None, day)
-    return engine, (*notes, f"{quote(named)} with flags of {meant}: predicted as {engine}") if named else notes

@@ -15,6 +15,7 @@ from archsim.base.units import parse_quantity
 from archsim.engines.names import choose_engine
 from archsim.engines.overhead import FrontWork, front_work_of
 from archsim.memory.engine_memory import Settings
+from archsim.predict.front_end import front_end
 from archsim.predict.pools import serve_fleet, with_drafting
 from archsim.predict.served_engine import (
     Pools,
@@ -29,7 +30,6 @@ from archsim.predict.served_engine import (
 )  # fmt: skip
 from archsim.serving.acceptance import Drafting
 from archsim.serving.fleet import FleetPlan
-from archsim.serving.front import FrontEnd
 from archsim.serving.load import Requests
 from archsim.serving.observe import Measured, measure
 from archsim.serving.offered_load import offered_load
@@ -86,7 +86,7 @@ class LoadedServer:
         times = times or self.times
         if front.first_use_s and self.engine.plan.dp == 1:
             times = first_use(times, front.first_use_s)
-        way = FrontEnd(request_s=front.request_s, token_s=front.token_s, workers=front.workers)
+        way = front_end(front, pools=self.engine.decode is not None)
         record = replace(self.engine, front=way).run(requests, times)
         if not record.finished:
             raise UsageError(f"no request can run: {next(iter(record.refused.values()))}")
@@ -142,8 +142,8 @@ class LoadedServers:
             server, requests = self.ready(run, load, settings, drafting)
             name = server.engine.engine.name
             found = server.figures(requests, self._front(server))
-            known, together = known_errors(self.store.engines, name), load.get("rate") == inf
-            self.answers[asked] = {metric: joined(span, *loaded_error(known, metric, together))
+            known, kind = known_errors(self.store.engines, name), kind_of(run, load)
+            self.answers[asked] = {metric: joined(span, *loaded_error(known, metric, kind))
                                    for metric, span in found.items()}  # fmt: skip
         return self.answers[asked]
 
@@ -199,13 +199,23 @@ def known_errors(engines: Mapping[str, JsonMapping], engine: str) -> JsonMapping
     return found
 
 
-def loaded_error(known: JsonMapping, metric: str, together: bool) -> tuple[float, float]:
-    """What a figure is off beyond its steps, as logarithms of both ends. known: by metric. together: of requests that
-    are sent at once.
+KINDS = ("interval", "together", "pools")
+"""Of runs whose intervals are their own: usual ones, those whose requests are sent at once, those with pools."""
+
+
+def kind_of(run: Run, load: LoadOptions) -> str:
+    """Of `KINDS`."""
+    if run.decode is not None:
+        return "pools"
+    return "together" if load.get("rate") == inf else "interval"
+
+
+def loaded_error(known: JsonMapping, metric: str, kind: str) -> tuple[float, float]:
+    """What a figure is off beyond its steps, as logarithms of both ends. known: by metric. kind: of `KINDS`; where it
+    has no runs, the first that has.
     """
     by = known.get(metric, {})
-    names = ("together", "interval") if together else ("interval", "together")
-    below, above = next((by[name] for name in names if name in by), (0.0, 0.0))
+    below, above = next((by[name] for name in (kind, *KINDS) if name in by), (0.0, 0.0))
     return below, above
 
 

@@ -39,7 +39,8 @@ class Run:
     """What was run. model, device: as spelt. weights, kv: formats, None for the model's own. isl, osl, batch: None
     where not stated. definition: what was divided by what. memory_share, longest, total_gib: as the engine was told.
     static: batches start and end together, with in-flight batching off. cut: `--chunked-prefill` as it was started.
-    workers: how many there are of it. decode: what makes the answers, where this run computes prompts alone.
+    one_length: whether its requests are of exactly these lengths. workers: how many there are of it. decode: what makes
+    the answers, where this run computes prompts alone.
     """
 
     model: str
@@ -62,6 +63,7 @@ class Run:
     total_gib: float | None = None
     static: bool = False
     cut: str | None = None
+    one_length: bool = False
     workers: int = 1
     decode: Run | None = None
     notes: tuple[str, ...] = ()

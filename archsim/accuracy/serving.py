@@ -17,6 +17,11 @@ from archsim.base.json_types import JsonMapping
 from archsim.base.progress import counted
 
 ANSWERED = ("tpot_ms", "ttft_ms")
+SPREAD = ((1024, 1024), (1024, 8192), (8192, 1024))
+"""Nominal lengths of the public sweep (InferenceMAX) whose harness sends each between 0.8 and 1 of them; those of other
+sweeps are sent as they are.
+"""
+
 DEGREES = ("tp_size", "pp_size", "attention_dp_size", "moe_ep_size")
 
 
@@ -86,7 +91,7 @@ def point_of(row: JsonMapping) -> Run:
         model=name, batch=batch, isl=isl, osl=osl,
         device=str(row.get("system") or row.get("device") or ""), weights=weights_of(row), engine=engine,
         kv=text(row, "kv_dtype"), devices=devices, tp=tp, pp=pp, dp=dp, ep=ep,
-        notes=notes,
+        notes=notes, one_length=(isl, osl) not in SPREAD,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from archsim.accuracy.files import Table
-from archsim.accuracy.launch_flags import drafts_of
+from archsim.accuracy.launch_flags import drafts_of, run_engine
 from archsim.accuracy.question import text
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonMapping
@@ -78,7 +78,8 @@ def _group(asked: JsonMapping) -> tuple[str, ...]:
 
 def _drafts(asked: JsonMapping) -> int:
     """Drafts of a step: as the command of a row says, else the usual number."""
-    return drafts_of(text(asked, "flags") or "") or DRAFTS
+    engine = run_engine(asked)[0].partition("@")[0]
+    return drafts_of(engine, text(asked, "flags") or "") or DRAFTS
 
 
 def accepted_share(measured_ms: float, tpot_ms: Callable[[float], float]) -> float:

@@ -2,8 +2,8 @@
 
 Every run is simulated once without either. A front end then adds to what most requests see, a first step to what the
 slowest see: both are fitted on these figures, engine by engine. The schedule and the steps are left as they are.
-Sources are left out one by one for the errors that the accuracy page shows; intervals are made of what runs of all
-sources are off.
+Sources are left out one by one for the errors that the accuracy page shows. Intervals are made of what runs are off
+whose device, or model, the fit has not seen.
 """
 
 from __future__ import annotations
@@ -11,16 +11,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, hypot, inf, log
+from math import ceil, hypot, log
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from archsim.accuracy.files import Table
-from archsim.accuracy.loaded import ANSWERED, load_of, run_of_load, settings_of
-from archsim.accuracy.loaded_run import LoadedServer, LoadedServers, load_key, loaded_error, printed_figures
+from archsim.accuracy.loaded import ANSWERED, run_of_load, settings_of
+from archsim.accuracy.loaded_run import (
+    KINDS,
+    LoadedServer,
+    LoadedServers,
+    kind_of,
+    load_key,
+    loaded_error,
+    printed_figures,
+)
 from archsim.accuracy.placement import placed_run, require_weights
 from archsim.accuracy.question import text
+from archsim.accuracy.stated_load import load_of
 from archsim.base.errors import ArchsimError, UsageError
 from archsim.base.json_types import JsonObject
 from archsim.base.options import LoadOptions
@@ -37,6 +47,9 @@ FEWEST = 5
 FRONT = (Number(20e-3, 1.5, 1e-4, 1.0), Number(1e-6, 1.0, 1e-8, 1e-4))
 """Seconds of a request in the front end, and of each token of its prompt."""
 
+POOLS = (Number(0.1, 1.5, 1e-3, 10.0),)
+"""Seconds that a first token waits for routers and handshakes between pools."""
+
 FIRST_USE = (Number(0.3, 2.0, 1e-3, 60.0),)
 """Seconds that the first step of a benchmark takes longer."""
 
@@ -45,24 +58,30 @@ FIRST_USE = (Number(0.3, 2.0, 1e-3, 60.0),)
 class LoadedPoint:
     """One measured run. family: its source, which fits are tested by. figures: simulated without a front end, by
     metric; spans: lower and upper ends over the expected figure, in log. measured: by metric. count: its requests.
-    together: whether all of them are sent at once. made: what was simulated of equal runs, by front end.
+    kind: of runs whose intervals are their own. made: what was simulated of equal runs, by front end.
     """
 
     engine: str
     device: str
+    model: str
     family: tuple[str, str]
     server: LoadedServer
     requests: Requests
     figures: Mapping[str, float]
     spans: Mapping[str, tuple[float, float]]
     measured: Mapping[str, float]
-    together: bool
+    kind: str
     made: dict[FrontWork, dict[str, float]]
 
     @property
     def vendor(self) -> str:
         """Of the devices."""
         return self.server.engine.hardware.vendor
+
+    @property
+    def together(self) -> bool:
+        """Whether all requests are sent at once."""
+        return self.kind == "together"
 
     @property
     def prompt(self) -> float:
@@ -77,6 +96,9 @@ class LoadedPoint:
 
 
 NO_FRONT = FrontWork(0.0)
+
+LONGEST = 5_120
+"""Requests of a run above which it is left out of the fits: ten for each of 512 in flight."""
 
 
 def loaded_points(tables: Sequence[Table], store: Store) -> list[LoadedPoint]:
@@ -106,12 +128,14 @@ def _point(table: Table, i: int, servers: LoadedServers, known: dict[tuple[objec
     if key in known:
         return replace(known[key], family=family, measured=measured)
     server, requests = servers.ready(run, load, settings)
+    if len(requests) > LONGEST:
+        raise UsageError("so many requests say nothing of a front end that fewer do not, and take long")
     spans = server.figures(requests, NO_FRONT)
     known[key] = LoadedPoint(
         engine=server.engine.engine.name, device=run.device, family=family, server=server,
         requests=requests, figures={name: span.expected for name, span in spans.items()},
         spans={name: (log(span.expected / span.low), log(span.high / span.expected)) for name, span in spans.items()},
-        measured=measured, together=load.get("rate") == inf, made={},
+        measured=measured, kind=kind_of(run, load), model=run.model, made={},
     )  # fmt: skip
     return known[key]
 
@@ -148,10 +172,12 @@ def refit_loaded(
         unseen = {source: found for source in sources
                   if (found := fronts_of([point for point in mine if point.family != source]))}  # fmt: skip
         held = [Held(point, point.simulated(front_at(unseen.get(point.family, fronts), point))) for point in mine]
+        apart = [Held(point, point.simulated(front_at(rest, point))) for part, rest in folds(mine, fronts)
+                 for point in part]  # fmt: skip
         seen = [Held(point, point.simulated(front_at(fronts, point))) for point in mine]
         own = engines.setdefault(engine, {})
         own["front_end"] = {vendor: stated_front(front, mine, vendor) for vendor, front in fronts.items()}
-        own["loaded"] = intervals_of(seen)
+        own["loaded"] = intervals_of(apart)
         groups += errors_of(seen, held, own["loaded"], {source[0] for source in unseen})
         for vendor, front in fronts.items():
             say(f"{engine} on {vendor}: {1e3 * front.request_s:.0f} ms and {1e6 * front.token_s:.2g} us a token in the "
@@ -159,13 +185,34 @@ def refit_loaded(
     return {"groups": groups}
 
 
-def fronts_of(points: Sequence[LoadedPoint]) -> dict[str, FrontWork]:
+def fronts_of(
+    points: Sequence[LoadedPoint], known: Mapping[str, FrontWork] = MappingProxyType({})
+) -> dict[str, FrontWork]:
     """The front end by vendor of the devices, the one with most runs first: host and software differ, and what is
-    compiled when it is first used.
+    compiled when it is first used. What pools add is that of another vendor where one has no such runs. known: fronts
+    by vendor, whose numbers of workers are taken as they are, and what pools add where no other runs say it.
     """
-    count = Counter(point.vendor for point in points)
-    return {vendor: front_of([point for point in points if point.vendor == vendor])
-            for vendor, runs in count.most_common() if runs >= FEWEST}  # fmt: skip
+    count = Counter(point.vendor for point in points if point.kind != "pools")
+    found = {vendor: front_of([point for point in points if point.vendor == vendor], known.get(vendor))
+             for vendor, runs in count.most_common() if runs >= FEWEST}  # fmt: skip
+    usual = next((front.pools_s for front in (*found.values(), *known.values()) if front.pools_s), 0.0)
+    return {vendor: front._replace(pools_s=front.pools_s or usual) for vendor, front in found.items()}
+
+
+def folds(
+    points: Sequence[LoadedPoint], fronts: Mapping[str, FrontWork]
+) -> Iterator[tuple[Sequence[LoadedPoint], Mapping[str, FrontWork]]]:
+    """Parts of the runs, each with the front ends that the other parts show: by device where a vendor has several, else
+    by model; their errors are those of runs that a fit has not seen.
+    """
+    devices = {vendor: {point.device for point in points if point.vendor == vendor} for vendor in fronts}
+    parts: dict[tuple[str, str], list[LoadedPoint]] = {}
+    for point in points:
+        several = len(devices.get(point.vendor, ())) > 1
+        parts.setdefault((point.vendor, point.device if several else point.model), []).append(point)
+    for part in parts.values():
+        among = {id(point) for point in part}
+        yield part, fronts_of([point for point in points if id(point) not in among], fronts) or fronts
 
 
 def front_at(fronts: Mapping[str, FrontWork], point: LoadedPoint) -> FrontWork:
@@ -179,6 +226,7 @@ def stated_front(front: FrontWork, points: Sequence[LoadedPoint], vendor: str) -
     return {
         "request_us": _rounded(front.request_s * 1e6), "token_us": _rounded(front.token_s * 1e6),
         "workers": front.workers, "first_use_ms": _rounded(front.first_use_s * 1e3),
+        "pools_ms": _rounded(front.pools_s * 1e3),
         "runs": len(mine), "sources": len({point.family for point in mine}),
     }  # fmt: skip
 
@@ -187,11 +235,14 @@ def _rounded(value: float) -> float:
     return float(f"{value:.3g}")
 
 
-def front_of(points: Sequence[LoadedPoint]) -> FrontWork:
+def front_of(points: Sequence[LoadedPoint], known: FrontWork | None = None) -> FrontWork:
     """The front end that some runs show. Most requests wait for it, so their median counts, where they are not sent at
-    once; the first step is what the slowest wait for. Workers are as many as usual, or what lets the quickest run
-    through.
+    once; the first step is what the slowest wait for. How many requests it handles at once is what those show that are
+    sent at once; without such runs as many as usual, or what lets the quickest run through; known: as many as it has.
+    What pools add is what their median waits longer.
     """
+    pools = [point for point in points if point.kind == "pools"]
+    points = [point for point in points if point.kind != "pools"]
     apart = [point for point in points if not point.together] or list(points)
     request_s, token_s = fitted(FRONT, apart, "ttft_p50_ms", _with_front)
     front = FrontWork(request_s, token_s)
@@ -200,10 +251,40 @@ def front_of(points: Sequence[LoadedPoint]) -> FrontWork:
         return _with_front(point, (request_s, token_s), "ttft_p99_ms") + 1e3 * values[0]
 
     (first_use_s,) = fitted(FIRST_USE, points, "ttft_p99_ms", with_start)
-    busiest = max((point.measured["output_tok_s"] / (sum(point.requests.output_len) / len(point.requests))
-                   * (request_s + token_s * point.prompt) for point in points if "output_tok_s" in point.measured),
-                  default=1.0)  # fmt: skip
-    return front._replace(first_use_s=first_use_s, workers=max(front.workers, ceil(busiest)))
+    workers = known.workers if known else workers_of(front, points)
+    front = front._replace(first_use_s=first_use_s, workers=workers)
+
+    def with_pools(point: LoadedPoint, values: Sequence[float]) -> float:
+        return point.simulated(front)["ttft_p50_ms"] + 1e3 * values[0]
+
+    pools_s = fitted(POOLS, pools, "ttft_p50_ms", with_pools)[0] if len(pools) >= FEWEST else 0.0
+    return front._replace(pools_s=pools_s)
+
+
+WORKERS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
+"""Requests that a front end handles at once: those that are tried."""
+
+QUEUED = ("ttft_mean_ms", "output_tok_s")
+"""What a line before the front end shows in."""
+
+
+def workers_of(front: FrontWork, points: Sequence[LoadedPoint]) -> int:
+    """Requests that a front end handles at once: with which the runs that are sent at once are off least, half of them
+    above and half below; these wait in one line before it.
+    """
+    together = [point for point in points if point.together and all(name in point.measured for name in QUEUED)]
+    if len(together) < FEWEST:
+        busiest = max((point.measured["output_tok_s"] / (sum(point.requests.output_len) / len(point.requests))
+                       * (front.request_s + front.token_s * point.prompt)
+                       for point in points if "output_tok_s" in point.measured), default=1.0)  # fmt: skip
+        return max(front.workers, ceil(busiest))
+
+    def off(workers: int) -> float:
+        tried = front._replace(workers=workers)
+        return float(np.median([abs(log(point.simulated(tried)[name] / point.measured[name]))
+                                for point in together for name in QUEUED]))  # fmt: skip
+
+    return min(WORKERS, key=off)
 
 
 def fitted(
@@ -241,11 +322,11 @@ def _logs(held: Sequence[Held], metric: str) -> list[tuple[float, float, float]]
 
 
 def intervals_of(held: Sequence[Held]) -> dict[str, JsonObject]:
-    """By metric, what intervals need beyond the steps' own: of all loads, and of those that are sent at once."""
+    """By metric, what intervals need beyond the steps' own, by kind of run."""
     found: dict[str, JsonObject] = {}
     for metric in ANSWERED:
-        for name, together in (("interval", False), ("together", True)):
-            mine = [one for one in held if one.point.together == together]
+        for name in KINDS:
+            mine = [one for one in held if one.point.kind == name]
             if len(_logs(mine, metric)) >= FEWEST:
                 found.setdefault(metric, {})[name] = beyond(mine, metric)
     return found
@@ -287,7 +368,7 @@ def _intervals(
     inside, widths = [], []
     for one in held:
         if (one.point.family[0], one.point.device) == place:
-            below, above = loaded_error(ends, metric, one.point.together)
+            below, above = loaded_error(ends, metric, one.point.kind)
             for error, low, high in _logs([one], metric):
                 inside.append(-hypot(low, below) <= error <= hypot(high, above))
                 widths.append(hypot(low, below) + hypot(high, above))

@@ -27,8 +27,11 @@ KEYS = {"median_ape": "median", "p90_ape": "p90", "bias": "bias", "coverage_80":
         "median_high_over_low": "width"}  # fmt: skip
 """Figures of a validation -> their names in the file."""
 
-Group = tuple[str, str, str, str]
-"""Metric, engine, how it drives the device, and device."""
+LABELS = ("metric", "engine", "device", "definition")
+"""Of rows, those that make their group."""
+
+Group = tuple[str, str, str, str, str]
+"""Metric, engine, how it drives the device, device, and what the runs have beside it: drafts, pools."""
 
 
 def served_errors(tables: Sequence[Table], store: Store) -> JsonObject:
@@ -49,16 +52,16 @@ def groups_of(answer: Validation, engines: Mapping[str, JsonMapping]) -> list[Js
 
     labels = answer.rows.labels
     rows: dict[Group, list[int]] = {}
-    for at, asked in enumerate(zip(labels["metric"], labels["engine"], labels["device"], strict=True)):
-        metric, engine, device = asked
+    for at, asked in enumerate(zip(*(labels[name] for name in LABELS), strict=True)):
+        metric, engine, device, beside = asked
         chosen = choose_engine(engine)
-        rows.setdefault((metric, chosen.name, chosen.rules.time.host, device), []).append(at)
+        rows.setdefault((metric, chosen.name, chosen.rules.time.host, device, beside), []).append(at)
     found = []
     for group, places in sorted(rows.items()):
         where = answer.rows.scored & np.isin(np.arange(len(answer.rows)), places)
         if where.sum() >= FEWEST:
             seen = figures(answer.rows, where, len(places))
-            named = dict(zip(("metric", "engine", "way", "device"), group, strict=True))
+            named = dict(zip(("metric", "engine", "way", "device", "with"), group, strict=True))
             numbers = {name: round(float(seen[key]), 4) for key, name in KEYS.items()}
             found.append({**named, "fitted": fitted_on(answer.kind, group, engines),
                           "rows": seen["scored"], **numbers})  # fmt: skip
@@ -67,7 +70,7 @@ def groups_of(answer: Validation, engines: Mapping[str, JsonMapping]) -> list[Js
 
 def fitted_on(kind: str, group: Group, engines: Mapping[str, JsonMapping]) -> str:
     """What was fitted on the rows of a group; nothing where they were left alone."""
-    metric, engine, way, device = group
+    metric, engine, way, device, _ = group
     measured = engines.get(engine, {})
     if kind == "loaded":
         if metric.startswith("ttft"):

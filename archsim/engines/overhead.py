@@ -38,12 +38,14 @@ class FirstToken(NamedTuple):
     front_s: seconds before and after the engine's steps: HTTP, tokenizer, detokenizer, waiting for the first step;
     measured of whole runs. line: share of the requests that wait in the line of all prompts: those that start together,
     a tenth of a run that sends ten requests for each in flight, or all where prompts run between the steps of decodes,
-    as answers of one length then also end together. off: ends of the 80 % interval, in log.
+    as answers of one length then also end together. off: ends of the 80 % interval, in log. one_length_s: front_s of
+    sweeps whose requests are all of one length: they come in step, and wait for each other; 0: the same.
     """
 
     front_s: float = 0.03
     line: float = 0.1
     off: tuple[float, float] = (-0.6, 0.75)
+    one_length_s: float = 0.0
 
 
 NO_HOST, FIRST_TOKEN = HostWork(), FirstToken()
@@ -126,19 +128,24 @@ def _first_token(own: JsonMapping, mixed: bool) -> FirstToken:
     """
     usual = FIRST_TOKEN if mixed else FIRST_TOKEN._replace(line=1.0)
     found = own.get("first_token")
-    return usual._replace(front_s=found["front_ms"] * 1e-3, off=tuple(found["interval"])) if found else usual
+    if not found:
+        return usual
+    one_length_s = found.get("one_length_ms", 0.0) * 1e-3
+    return usual._replace(front_s=found["front_ms"] * 1e-3, off=tuple(found["interval"]), one_length_s=one_length_s)
 
 
 class FrontWork(NamedTuple):
     """What runs under load say of the way to an engine. request_s, token_s: seconds of its front end for a request and
     for each token of its prompt; workers: requests that it handles at once. first_use_s: what the first step of a
-    benchmark waits for kernels that are compiled, loaded or tuned when they are first used.
+    benchmark waits for kernels that are compiled, loaded or tuned when they are first used. pools_s: what a first token
+    waits for routers and handshakes where prompts and answers have servers of their own.
     """
 
     request_s: float
     token_s: float = 0.0
     workers: int = 16
     first_use_s: float = 0.0
+    pools_s: float = 0.0
 
 
 def front_work_of(own: JsonMapping, first: FirstToken, vendor: str = "") -> FrontWork:
@@ -150,5 +157,9 @@ def front_work_of(own: JsonMapping, first: FirstToken, vendor: str = "") -> Fron
         return FrontWork(first.front_s)
     found = by_vendor.get(vendor) or max(by_vendor.values(), key=lambda one: one["runs"])
     return FrontWork(
-        found["request_us"] * 1e-6, found["token_us"] * 1e-6, found["workers"], found["first_use_ms"] * 1e-3
+        found["request_us"] * 1e-6,
+        found["token_us"] * 1e-6,
+        found["workers"],
+        found["first_use_ms"] * 1e-3,
+        found.get("pools_ms", 0.0) * 1e-3,
     )

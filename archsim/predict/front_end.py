@@ -12,16 +12,16 @@ from archsim.timing.calibration import Store
 
 
 def front_end_of(
-    asked: str | None, engine: str, overheads: EngineOverheads, store: Store, vendor: str = ""
+    asked: str | None, engine: str, overheads: EngineOverheads, store: Store, vendor: str = "", *, pools: bool = False
 ) -> FrontEnd:
     """The front end that `--front-end` says: `none`, `measured`, or milliseconds of a request and microseconds of each
-    token of its prompt. vendor: of the devices. Raises UsageError.
+    token of its prompt. vendor: of the devices. pools: as of `front_end`. Raises UsageError.
     """
     text = "none" if asked is None else str(asked).strip().lower()
     if text == "none":
         return NO_FRONT_END
     if text == "measured":
-        return front_end(front_work_of(store.engines.get(engine, {}), overheads.first_token, vendor))
+        return front_end(front_work_of(store.engines.get(engine, {}), overheads.first_token, vendor), pools=pools)
     try:
         request_ms, token_us = (*map(float, text.split(",")), 0.0)[:2]
     except ValueError:
@@ -34,6 +34,7 @@ def front_end_of(
     return front_end(FrontWork(request_ms * 1e-3, token_us * 1e-6))
 
 
-def front_end(work: FrontWork) -> FrontEnd:
-    """What requests pass, as the simulation has it."""
-    return FrontEnd(request_s=work.request_s, token_s=work.token_s, workers=work.workers)
+def front_end(work: FrontWork, *, pools: bool = False) -> FrontEnd:
+    """What requests pass, as the simulation has it. pools: whether prompts and answers have servers of their own."""
+    wait_s = work.pools_s if pools else 0.0
+    return FrontEnd(request_s=work.request_s, token_s=work.token_s, workers=work.workers, wait_s=wait_s)

@@ -446,7 +446,7 @@ def serve(model: Model, hardware: Hardware, request: ServerRequest, load: Worklo
         memory=chosen.memory, kv_tokens=tokens, block=tensors.paging.block, pricer=pricer, exact=request.exact,
         prefix=prefix_use(tensors, request.prefix_cache) if found is not None else "off",
         drafting=request.drafting, front=front_end_of(
-            request.front_end, engine.name, overheads, store, hardware.vendor),
+            request.front_end, engine.name, overheads, store, hardware.vendor, pools=request.fleet.decode_replicas > 0),
         drafter=_drafter(request, hardware, overheads, chosen.plan, engine, store),
         captured=captured_of(tensors, policy, chosen.plan), fleet=request.fleet,
         micro_batch=tensors.tokens if tensors.rules.scheduler.batching.batch_tokens else 0,  # type: ignore[union-attr]

@@ -9,12 +9,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import UsageError
 from archsim.serving.lengths import read_column
 from archsim.serving.random_numbers import Stream
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 MOST = 64
 """Drafts of one step at most."""
@@ -54,12 +58,12 @@ class AcceptedDrafts:
     accepted: tuple[float, ...]
     stream: Stream
 
-    def of(self, request: int, first: int, count: int) -> list[int]:
+    def of(self, request: int, first: int, count: int) -> npt.NDArray[np.int64]:
         """Drafts that the steps of a request accept, from its step `first` on."""
-        draws = self.stream.uniforms(count, request * STEPS + first)
-        found = [0] * count
-        for share in self.accepted:
-            found = [n + (u < share) for n, u in zip(found, draws, strict=True)]
+        import numpy as np
+
+        draws = np.frombuffer(self.stream.uniforms(count, request * STEPS + first))
+        found: npt.NDArray[np.int64] = np.sum([draws < share for share in self.accepted], axis=0, dtype=np.int64)
         return found
 
 

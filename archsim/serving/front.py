@@ -13,20 +13,23 @@ from archsim.serving.record import RunRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontEnd:
-    """CPU seconds of a request and of each of its prompt tokens, and how many workers share them."""
+    """CPU seconds of a request and of each of its prompt tokens, and how many workers share them; seconds that each
+    request waits beside that while nobody works.
+    """
 
     request_s: float = 0.0
     token_s: float = 0.0
     workers: int = 1
+    wait_s: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (self.request_s >= 0 and self.token_s >= 0 and self.workers >= 1):
+        if not (min(self.request_s, self.token_s, self.wait_s) >= 0 and self.workers >= 1):
             raise UsageError(f"a front end takes no negative time and has at least one worker, not {self!r}")
 
     @property
     def nothing(self) -> bool:
         """Whether it takes no time."""
-        return not (self.request_s or self.token_s)
+        return not (self.request_s or self.token_s or self.wait_s)
 
 
 NO_FRONT_END = FrontEnd()
@@ -71,4 +74,4 @@ class FrontQueue:
             seconds = front.request_s + front.token_s * self._record.input_len[request]
             done_s = max(arrived_s, heappop(self._workers)) + seconds
             heappush(self._workers, done_s)
-            heappush(ready, (done_s, request))
+            heappush(ready, (done_s + front.wait_s, request))

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+
+import numpy as np
+import numpy.typing as npt
 
 from archsim.base.errors import UsageError
 from archsim.serving.acceptance import AcceptedDrafts
@@ -16,6 +18,8 @@ from archsim.serving.cache import Cache
 from archsim.serving.policy import Policy
 from archsim.serving.record import RunRecord
 from archsim.serving.scheduler import Scheduler
+
+Whole = npt.NDArray[np.int64]
 
 
 @dataclass(slots=True)
@@ -26,8 +30,31 @@ class Course:
 
     begin: int
     held: int
-    made: list[int]
-    blocks: list[int]
+    made: Whole
+    blocks: Whole
+
+
+class Due:
+    """Sums by tick of what is known ahead."""
+
+    __slots__ = ("_first", "_sums")
+
+    def __init__(self) -> None:
+        self._first, self._sums = 0, np.zeros(1024, np.int64)
+
+    def __getitem__(self, tick: int) -> int:
+        at = tick - self._first
+        return int(self._sums[at]) if at < len(self._sums) else 0
+
+    def add(self, now: int, tick: int, amounts: Whole) -> None:
+        """Amounts of a tick and of those after it. now: ticks before it are asked for no more."""
+        if tick - self._first + len(amounts) > len(self._sums):
+            kept = self._sums[max(0, now - self._first) :]
+            self._first = max(self._first, now)
+            more = max(len(kept), tick - self._first + len(amounts))
+            self._sums = np.concatenate([kept, np.zeros(more, np.int64)])
+        at = tick - self._first
+        self._sums[at : at + len(amounts)] += amounts
 
 
 class SpeculativeScheduler(Scheduler):
@@ -46,8 +73,8 @@ class SpeculativeScheduler(Scheduler):
         self._accepts, self._per_decode = accepts, drafts + 1
         self._courses: dict[int, Course] = {}
         self._steps: Counter[int] = Counter()  # of a request, before it gave way
-        self._tokens_due: Counter[int] = Counter()  # by tick: tokens that requests make in the step that ends there
-        self._blocks_due: Counter[int] = Counter()  # and blocks that it takes
+        self._tokens_due = Due()  # by tick: tokens that requests make in the step that ends there
+        self._blocks_due = Due()  # and blocks that it takes
 
     @property
     def steady(self) -> bool:
@@ -69,20 +96,17 @@ class SpeculativeScheduler(Scheduler):
     def _made_now(self, request: int) -> int:
         """As drawn."""
         course = self._courses[request]
-        return self._made[request] + course.made[self.tick - course.begin]
+        return self._made[request] + int(course.made[self.tick - course.begin])
 
     def _begin_decode(self, request: int, held: int, left: int) -> None:
         """Draws how many steps its last tokens take."""
-        done, made = self._steps[request], [0]
-        while made[-1] < left:
-            count = 1 + (left - made[-1]) // self._per_decode
-            made += list(accumulate((n + 1 for n in self._accepts.of(request, done + len(made) - 1, count)),
-                                    initial=made[-1]))[1:]  # fmt: skip
-        made = made[: next(i for i, n in enumerate(made) if n >= left) + 1]
+        made = np.zeros(left + 1, np.int64)
+        np.cumsum(self._accepts.of(request, self._steps[request], left) + 1, out=made[1:])
+        made = made[: int(np.searchsorted(made, left)) + 1]
         made[-1] = left
-        blocks = [-(-held // self._block)]
-        for before in made[:-1]:
-            blocks.append(max(blocks[-1], -(-(held + before + self._per_decode) // self._block)))
+        blocks = np.empty_like(made)
+        blocks[0] = -(-held // self._block)
+        blocks[1:] = np.maximum(blocks[0], -(-(held + made[:-1] + self._per_decode) // self._block))
         course = self._courses[request] = Course(self.tick, held, made, blocks)
         self.ending.setdefault(self.tick + len(made) - 1, []).append(request)
         self._count_course(course, 0, 1)
@@ -91,18 +115,14 @@ class SpeculativeScheduler(Scheduler):
 
     def _count_course(self, course: Course, steps: int, sign: int) -> None:
         """Add what a request does after so many steps, or take it away."""
-        for (tick, (before, after)), (less, more) in zip(
-            enumerate(pairwise(course.made), course.begin + 1), pairwise(course.blocks), strict=True
-        ):
-            if tick > course.begin + steps:
-                self._tokens_due[tick] += sign * (after - before)
-                self._blocks_due[tick] += sign * (more - less)
+        first = course.begin + steps + 1
+        self._tokens_due.add(self.tick, first, sign * np.diff(course.made[steps:]))
+        self._blocks_due.add(self.tick, first, sign * np.diff(course.blocks[steps:]))
 
     def _advance_decodes(self) -> tuple[int, list[int]]:
         """The tokens that were accepted, and the requests that have ended."""
         self.tick += 1
-        tokens = self._tokens_due.pop(self.tick, 0)
-        self._blocks_due.pop(self.tick, None)
+        tokens = self._tokens_due[self.tick]
         self.cached += tokens
         if tokens > self.n:  # they arrive together
             self.gaps.add(0.0, tokens - self.n)
@@ -111,7 +131,7 @@ class SpeculativeScheduler(Scheduler):
         for request in finished:
             course = self._courses[request]
             self.n -= 1
-            self.cached -= course.held + course.made[-1]
+            self.cached -= course.held + int(course.made[-1])
         return tokens, finished
 
     def _end_decode(self, request: int, joined: int) -> tuple[int, int]:
@@ -121,12 +141,12 @@ class SpeculativeScheduler(Scheduler):
         self._count_course(course, steps, -1)
         self._steps[request] += steps
         self.ending[course.begin + len(course.made) - 1].remove(request)
-        made = course.made[steps]
+        made = int(course.made[steps])
         self.n -= 1
         self.cached -= course.held + made
-        return made, course.blocks[steps + self.runs_decodes] * self._block
+        return made, int(course.blocks[steps + self.runs_decodes]) * self._block
 
     def _held_at_end(self, request: int) -> int:
         """As of the drafts of its last step."""
         course = self._courses.pop(request, None)
-        return super()._held_at_end(request) if course is None else course.blocks[-1] * self._block
+        return super()._held_at_end(request) if course is None else int(course.blocks[-1]) * self._block

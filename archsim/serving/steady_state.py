@@ -47,7 +47,7 @@ class ServedLoad:
     chunked_prefill_with_decode: whether prompts are prefilled in the same steps as decodes. encoder: whether a prompt
     is the source of an encoder-decoder, which runs before any decode. limit: why no more requests run, in words.
     first_token: what TTFT holds beside steps. cached_len: tokens of each prompt that a prefix cache holds, which are
-    read and not computed.
+    read and not computed. one_length: whether all requests are of exactly these lengths, not of such a mean.
     """
 
     concurrency: int
@@ -61,6 +61,7 @@ class ServedLoad:
     limit: str = ""
     first_token: FirstToken = FIRST_TOKEN
     cached_len: int = 0
+    one_length: bool = False
 
     @property
     def per_replica(self) -> float:
@@ -130,31 +131,32 @@ def steady(
     model: Model, hardware: Hardware, *, concurrency: int, input_len: int, output_len: int, tp: int = 1, pp: int = 1,
     ep: int = 1, dp: int = 1, weights: str | None = None, kv_cache_dtype: str | None = None,
     engine: str = DEFAULT_ENGINE, most_running: float | None = None, formats: Formats | None = None,
-    store: Store | None = None,
+    store: Store | None = None, one_length: bool = False,
 ) -> SteadyState:  # fmt: skip
-    """The steady state of `concurrency` requests of one length. most_running: requests that the cache or the scheduler
-    lets run at the same time; the rest wait. Raises UsageError, InvalidPlan.
+    """The steady state of `concurrency` requests of such a mean length. most_running: requests that the cache or the
+    scheduler lets run at the same time; the rest wait. one_length: as of a `ServedLoad`. Raises UsageError,
+    InvalidPlan.
     """
     checked_workload(concurrency, input_len, output_len)
     plan = Plan(tp=tp, pp=pp, ep=ep, dp=dp, engine=choose_engine(engine).rules.name)
     check_degrees(model, plan)
     formats = formats or choose_formats(model, weights, kv_cache_dtype, engine=engine)
     pricer = StepPricer.of(model, hardware, formats, engine_overheads(engine, store), plan, store=store)
-    return steady_state_of(pricer, concurrency, input_len, output_len, most_running)
+    return steady_state_of(pricer, concurrency, input_len, output_len, most_running, one_length=one_length)
 
 
 def steady_state_of(
     pricer: StepPricer, concurrency: int, input_len: int, output_len: int, most_running: float | None = None,
-    limit: str = "", cached_len: int = 0,
+    limit: str = "", cached_len: int = 0, one_length: bool = False,
 ) -> SteadyState:  # fmt: skip
     """The steady state of the model, engine and plan of a pricer. limit: what sets `most_running`, in words.
-    cached_len: as of a `ServedLoad`.
+    cached_len, one_length: as of a `ServedLoad`.
     """
     running = float(concurrency if most_running is None else min(concurrency, most_running))
     if not running > 0:
         raise UsageError(f"`most_running` must be above 0, not {most_running!r}")
     load = served_load(pricer, concurrency, input_len, output_len, running, limit)
-    return steady_state(pricer, replace(load, cached_len=cached_len))
+    return steady_state(pricer, replace(load, cached_len=cached_len, one_length=one_length))
 
 
 def served_load(
@@ -209,6 +211,7 @@ def time_to_first_token(load: ServedLoad, step: Duration, prompt: Duration) -> D
     runs (see `FirstToken`), and so is the interval.
     """
     requests, shown = load.per_replica, load.first_token
+    front_s = (load.one_length and shown.one_length_s) or shown.front_s
     share = min(1.0, requests / max(load.output_len, 1))  # of steps that have a prompt
 
     def first(step_s: float, prompt_s: float) -> float:
@@ -216,7 +219,7 @@ def time_to_first_token(load: ServedLoad, step: Duration, prompt: Duration) -> D
         mean, square = (share * prompt_s**n + (1 - share) * step_s**n for n in (1, 2))
         own = prompt_s + (square / mean / 2 if requests > 1 else 0.0)
         line = max(prompt_s * (requests + 1) / 2, own)
-        return shown.front_s + own + (line - own) * shown.line
+        return front_s + own + (line - own) * shown.line
 
     found = composed(first, step, prompt)
     low, high = (found.expected * exp(end) for end in shown.off)

@@ -12,10 +12,11 @@ import pytest
 from accuracy import tables as t
 
 import archsim
-from archsim.accuracy.launch_flags import cuts_prompts, drafts_of, settings_of_flags
-from archsim.accuracy.loaded import load_of, run_engine, run_of_load, settings_of
+from archsim.accuracy.launch_flags import cuts_prompts, drafts_of, run_engine, settings_of_flags
+from archsim.accuracy.loaded import run_of_load, settings_of
 from archsim.accuracy.loaded_run import FirstUse, LoadedServers, printed_figures, started_length
 from archsim.accuracy.placement import placed_run
+from archsim.accuracy.stated_load import load_of
 from archsim.engines.overhead import FrontWork
 from archsim.serving.acceptance import Drafting
 from archsim.serving.observe import measure
@@ -208,10 +209,24 @@ def test_prompts_are_cut_where_the_command_says_so() -> None:
 
 
 def test_drafts_are_as_many_as_the_command_says() -> None:
-    """Of SGLang and of vLLM; nothing where it does not say."""
-    assert drafts_of("sglang --speculative-num-steps 4 --speculative-eagle-topk 4") == 4
-    assert drafts_of('vllm serve M --speculative-config={"method":"mtp","num_speculative_tokens":1}') == 1
-    assert drafts_of("vllm serve M") is None
+    """Each engine's own flag; nothing where it does not say."""
+    assert drafts_of("sglang", "sglang --speculative-num-steps 4 --speculative-eagle-topk 4") == 4
+    assert drafts_of("sglang", "sglang --speculative_num_steps=2") == 2
+    for config in ('--speculative-config={"method":"mtp","num_speculative_tokens":1}',
+                   '--speculative-config {"model": "org/a-b", "num_speculative_tokens": 1}',
+                   "--speculative-config.num_speculative_tokens 1"):  # fmt: skip
+        assert drafts_of("vllm", f"vllm serve M {config} --port 8000") == 1
+    assert drafts_of("vllm", "vllm serve M --max-num-seqs 4") is None
+    assert drafts_of("vllm", "--speculative-num-steps 4") is None
+    assert drafts_of("hf", "--speculative-num-steps 4") is None
+
+
+def test_a_case_that_is_named_for_its_rate_ran_at_it() -> None:
+    """Also where the profile's own rate stands beside."""
+    row = ROW | {"arrival": "open loop", "request_rate": "8"}
+    assert load_of(row)["rate"] == 8
+    assert load_of(row | {"notes": "Rate 16; profile 8RPS; peak in flight 97"})["rate"] == 16
+    assert load_of(row | {"notes": "Rate limits apply"})["rate"] == 8
 
 
 def test_a_cache_that_an_engine_started_with_holds_its_longest_request() -> None:

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from archsim.accuracy.files import Table, read_table
-from archsim.accuracy.loaded import load_of, run_of_load, settings_of
+from archsim.accuracy.loaded import run_of_load, settings_of
 from archsim.accuracy.loaded_run import LoadedServers, known_errors, loaded_error, printed_figures
+from archsim.accuracy.stated_load import load_of
 from archsim.base.options import LoadOptions
-from archsim.calibration.loaded_fits import contradicts, front_of, loaded_points, refit_loaded
+from archsim.calibration.loaded_fits import contradicts, front_of, loaded_points, refit_loaded, workers_of
 from archsim.engines.overhead import FirstToken, FrontWork, front_work_of
 from archsim.serving.observe import measure
 from archsim.timing.calibration import default_store
@@ -67,10 +68,10 @@ def test_an_engine_without_runs_has_the_front_end_of_the_closed_form_and_the_wid
         "a": {"loaded": {"ttft_mean_ms": {"interval": [0.1, 0.5]}}},
         "b": {"loaded": {"ttft_mean_ms": {"interval": [0.3, 0.2], "together": [0.9, 0.9]}}},
     }
-    assert loaded_error(known_errors(engines, "a"), "ttft_mean_ms", together=True) == (0.1, 0.5)
-    assert loaded_error(known_errors(engines, "b"), "ttft_mean_ms", together=True) == (0.9, 0.9)
-    assert loaded_error(known_errors(engines, "c"), "ttft_mean_ms", together=False) == (0.3, 0.5)
-    assert loaded_error({}, "ttft_mean_ms", together=False) == (0.0, 0.0)
+    assert loaded_error(known_errors(engines, "a"), "ttft_mean_ms", "together") == (0.1, 0.5)
+    assert loaded_error(known_errors(engines, "b"), "ttft_mean_ms", "together") == (0.9, 0.9)
+    assert loaded_error(known_errors(engines, "c"), "ttft_mean_ms", "interval") == (0.3, 0.5)
+    assert loaded_error({}, "ttft_mean_ms", "interval") == (0.0, 0.0)
 
 
 def test_rows_whose_figures_deny_their_load_are_left_out() -> None:
@@ -81,3 +82,23 @@ def test_rows_whose_figures_deny_their_load_are_left_out() -> None:
     assert not contradicts(load, measured | {"output_tok_s": 1000.0}, 100)
     assert not contradicts(LoadOptions(rate=1.0, requests=100), measured, 100)
     assert not contradicts(load, {"output_tok_s": 100.0}, 100)
+
+
+@pytest.mark.slow
+def test_workers_are_those_with_which_runs_that_are_sent_at_once_are_off_least(tmp_path: Path) -> None:
+    """Of requests that wait in one line before the engine; without such runs, as many as usual."""
+    true = FrontWork(50e-3, 0.0, 2)
+    rows = [ROW | {"id": str(n), "arrival": "all at once", "n_requests": n, "isl": 64} for n in (20, 30, 40, 50, 60)]
+    servers = LoadedServers(default_store())
+    for row in rows:
+        server, requests = servers.ready(run_of_load(row), load_of(row), settings_of(row))
+        row |= printed_figures(measure(server.run(requests, true)))
+    path = tmp_path / "loaded.csv"
+    with path.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    points = loaded_points([read_table(path)], default_store())
+    assert {point.kind for point in points} == {"together"}
+    assert workers_of(true._replace(workers=16), points) == 2
+    assert workers_of(FrontWork(50e-3, 0.0, 16), points[:2]) == 16

@@ -254,3 +254,7 @@ def test_the_front_end_serves_in_order_and_its_time_is_in_ttft_alone() -> None:
     two = RunRecord.of([10, 20, 10], [1, 1, 1])
     entry = FrontQueue(Fixed([0.0, 1.0, 20.0]), FrontEnd(request_s=2.0, token_s=0.1, workers=2), two)
     assert [entry.pop() for _ in range(3)] == [0, 1, 2] and entry.next_s == inf
+    waiting = RunRecord.of([10, 20, 10], [1, 1, 1])
+    entry = FrontQueue(Fixed([0.0, 1.0, 20.0]), FrontEnd(request_s=2.0, token_s=0.1, wait_s=5.0), waiting)
+    Replica(Scheduler(Policy(max_seqs=4, budget=64), BlockCache(200, 4), waiting), Times(), entry).run()
+    assert list(waiting.ready_s) == [8.0, 12.0, 28.0]  # nobody works meanwhile

@@ -132,6 +132,10 @@ def test_first_tokens_hold_the_front_end_the_own_turn_and_a_share_of_the_line() 
     wanted = 0.05 + own.expected + 0.1 * (line.expected - own.expected)
     assert found.expected == pytest.approx(wanted)
     assert found.low <= found.expected * 0.607 and found.high >= found.expected * 2.01
+    together = replace(LOAD, first_token=shown._replace(one_length_s=0.2))
+    for one_length, more in ((False, 0.0), (True, 0.15)):
+        seen = state(replace(together, one_length=one_length)).ttft
+        assert seen is not None and seen.expected == pytest.approx(wanted + more)
 
 
 def test_no_time_to_first_token_where_a_queue_decides() -> None:

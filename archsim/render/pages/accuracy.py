@@ -241,6 +241,8 @@ def _mean_and_median(figures: tuple[float, float]) -> str:
 
 def _served(group: JsonMapping) -> tuple[Any, ...]:
     name = " ".join(str(group[key]) for key in ("metric", "engine", "way", "device") if group[key])
+    if group.get("with"):
+        name += f", {group['with']}"
     return row(
         name, f"{group['rows']:,.0f}", v.share(group["median"]), v.share(group["p90"]),
         v.share(group["bias"], signed=True), v.share(group["covered"]), f"{group['width']:.1f}×",
