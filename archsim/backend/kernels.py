@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from archsim.backend import moe
+import archsim.backend.moe as moe
 from archsim.backend.axes import Dims, contract, dims_of
 from archsim.backend.fused_maps import fused_map
 from archsim.backend.maps import MAPS

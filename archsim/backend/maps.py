@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from archsim.backend import differential, hyper, moe
+import archsim.backend.differential as differential
+import archsim.backend.hyper as hyper
+import archsim.backend.moe as moe
 from archsim.backend.axes import Dims, align
 from archsim.backend.rope import cosines, rotated, turn
 from archsim.backend.run import Run, Value

@@ -8,7 +8,7 @@ import torch
 import triton
 from torch import Tensor
 
-from archsim.backend import fused
+import archsim.backend.fused as fused
 from archsim.backend.fused import EAGER, Kernels
 from archsim.backend.triton_source import gemv_kernel, norm_kernel, rope_kernel, store_kernel, swiglu_kernel
 from archsim.base.json_types import JsonMapping

@@ -26,7 +26,7 @@ Operations = Mapping[type[ast.AST], Callable[..., Any]]
 """What each operator of the syntax does: of one value, of two, or (`in`) of a value and a tuple of values."""
 
 
-def _power(base: float, exponent: float) -> Any:
+def _power(base: float, exponent: float) -> object:
     if abs(exponent) > LARGEST_POWER or abs(base) > 2**64:
         raise ValueError("the power is too large")
     return base**exponent
@@ -46,12 +46,12 @@ SCALARS: Operations = {
 class Named:
     """An object whose quantities expressions may ask for; nothing else of it can be reached."""
 
-    def quantity(self, name: str) -> Any:
+    def quantity(self, name: str) -> object:
         """The value of a quantity, or a function of one; raises KeyError for a name that there is not."""
         raise KeyError(name)
 
 
-def evaluate(text: str, names: Mapping[str, Any]) -> Any:
+def evaluate(text: str, names: Mapping[str, object]) -> Any:
     """The value of an expression. names: values, functions and `Named` objects that it may use.
 
     Raises SpecError (E110) for a text that is no such expression, or that has no value.
@@ -82,58 +82,60 @@ class Evaluator:
     Raises ValueError for what is not allowed.
     """
 
-    def __init__(self, names: Mapping[str, Any], operations: Operations, deepest: int = DEEPEST) -> None:
+    def __init__(self, names: Mapping[str, object], operations: Operations, deepest: int = DEEPEST) -> None:
         self.names, self.operations, self.deepest = names, operations, deepest
 
-    def value(self, node: ast.expr, depth: int = 0) -> Any:
+    def value(self, node: ast.expr, depth: int = 0) -> object:
         """The value of a parsed expression."""
         if depth > self.deepest:
             raise ValueError(f"more than {self.deepest} operations inside one another")
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         if method is None:
             raise ValueError(f"{type(node).__name__} is not allowed")
-        return method(node, depth + 1)
+        value: object = method(node, depth + 1)
+        return value
 
     def _operation(self, op: ast.AST) -> Callable[..., Any]:
         if type(op) not in self.operations:
             raise ValueError(f"{type(op).__name__} is not allowed")
         return self.operations[type(op)]
 
-    def _constant(self, node: ast.Constant, _: int) -> Any:
+    def _constant(self, node: ast.Constant, _: int) -> object:
         if isinstance(node.value, (bool, int, float, str)):
             return node.value
         raise ValueError(f"{node.value!r} is no number and no text")
 
-    def _name(self, node: ast.Name, _: int) -> Any:
+    def _name(self, node: ast.Name, _: int) -> object:
         if node.id not in self.names:
             raise ValueError(f"{quote(node.id)} is not known; there are {', '.join(sorted(self.names))}")
         return self.names[node.id]
 
-    def _list(self, node: ast.List | ast.Tuple, depth: int) -> Any:
+    def _list(self, node: ast.List | ast.Tuple, depth: int) -> object:
         return tuple(self.value(item, depth) for item in node.elts)
 
     _tuple = _list
 
-    def _binop(self, node: ast.BinOp, depth: int) -> Any:
+    def _binop(self, node: ast.BinOp, depth: int) -> object:
         operation = self._operation(node.op)
         return operation(self._number(node.left, depth), self._number(node.right, depth))
 
-    def _unaryop(self, node: ast.UnaryOp, depth: int) -> Any:
+    def _unaryop(self, node: ast.UnaryOp, depth: int) -> object:
         operation = self._operation(node.op)
         operand = self.value if isinstance(node.op, ast.Not) else self._number
         return operation(operand(node.operand, depth))
 
-    def _boolop(self, node: ast.BoolOp, depth: int) -> Any:
+    def _boolop(self, node: ast.BoolOp, depth: int) -> object:
         operation, decisive = self._operation(node.op), isinstance(node.op, ast.Or)
-        result: Any = not decisive
+        result: object = not decisive
         for part in node.values:
             result = operation(result, self.value(part, depth))
             if result is decisive:  # of scalars: the rest is not asked for
                 break
         return result
 
-    def _compare(self, node: ast.Compare, depth: int) -> Any:
-        both, result = self._operation(ast.And()), True
+    def _compare(self, node: ast.Compare, depth: int) -> object:
+        both = self._operation(ast.And())
+        result: object = True
         left = self.value(node.left, depth)
         for op, part in zip(node.ops, node.comparators, strict=True):
             right = self.value(part, depth)
@@ -143,7 +145,7 @@ class Evaluator:
             left = right
         return result
 
-    def _attribute(self, node: ast.Attribute, depth: int) -> Any:
+    def _attribute(self, node: ast.Attribute, depth: int) -> object:
         owner = self.value(node.value, depth)
         if not isinstance(owner, Named):
             raise ValueError(f"{quote(node.attr)} of something that has no quantities")
@@ -152,7 +154,7 @@ class Evaluator:
         except KeyError:
             raise ValueError(f"no quantity named {quote(node.attr)}") from None
 
-    def _call(self, node: ast.Call, depth: int) -> Any:
+    def _call(self, node: ast.Call, depth: int) -> object:
         function = self.value(node.func, depth)
         if not callable(function) or isinstance(function, type):
             raise ValueError("only given functions are called")
@@ -161,7 +163,7 @@ class Evaluator:
         given = {str(k.arg): self.value(k.value, depth) for k in node.keywords}
         return function(*(self.value(part, depth) for part in node.args), **given)
 
-    def _number(self, node: ast.expr, depth: int) -> Any:
+    def _number(self, node: ast.expr, depth: int) -> object:
         """A number or an array; arithmetic on text (`"a" * 10**9`) is refused."""
         value = self.value(node, depth)
         if isinstance(value, (str, tuple, Named)) or value is None or callable(value):

@@ -8,7 +8,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from typer.core import TyperCommand
+from typer import Context
+from typer.core import TyperCommand, TyperGroup
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import UsageError
@@ -80,7 +81,7 @@ class Command(TyperCommand):
 HUB = "--hub"
 
 
-def _from_hub(command: Any, args: Sequence[str]) -> list[str]:
+def _from_hub(command: TyperCommand, args: Sequence[str]) -> list[str]:
     """With `--hub`, the file of every `org/name` that the catalog does not have, in place of its name. A command with
     a `--hub` of its own reads that itself.
     """
@@ -92,7 +93,7 @@ def _from_hub(command: Any, args: Sequence[str]) -> list[str]:
     return [part if word.flag else fetched(part) for word in found for part in word.args]
 
 
-def _with_device_count(command: Any, args: Sequence[str]) -> list[str]:
+def _with_device_count(command: TyperCommand, args: Sequence[str]) -> list[str]:
     """`--hw 8xh100` as `--hw h100 --devices 8`, for commands that take a number of devices."""
     from archsim.spec.catalog import one_count, split_count
 
@@ -116,7 +117,7 @@ def _with_device_count(command: Any, args: Sequence[str]) -> list[str]:
     return [*result, "--devices", str(count)] if count is not None and not stated else result
 
 
-def _refuse_several(command: Any, args: Sequence[str], ctx: Any) -> None:
+def _refuse_several(command: TyperCommand, args: Sequence[str], ctx: Context) -> None:
     """A list or a range where the command takes one value."""
     for word in words(command, args):
         name = word.param.name if word.param is not None else ""
@@ -130,7 +131,7 @@ def _refuse_several(command: Any, args: Sequence[str], ctx: Any) -> None:
             )
 
 
-def _refuse_more_models(command: Any, args: Sequence[str], ctx: Any) -> None:
+def _refuse_more_models(command: TyperCommand, args: Sequence[str], ctx: Context) -> None:
     """A second model where the command takes one."""
     arguments = [param for param in command.params if param.param_type_name == "argument"]
     given = [word.value for word in words(command, args) if word.param is None and not word.flag]
@@ -143,7 +144,7 @@ def _refuse_more_models(command: Any, args: Sequence[str], ctx: Any) -> None:
     )
 
 
-def _refuse_missing(command: Any, args: Sequence[str]) -> None:
+def _refuse_missing(command: TyperCommand, args: Sequence[str]) -> None:
     """A required option that is not there: the command line with an example of it."""
     given = {word.param.name for word in words(command, args) if word.param is not None}
     needed = [p for p in command.params if p.required and p.param_type_name == "option" and p.name not in given]
@@ -154,7 +155,9 @@ def _refuse_missing(command: Any, args: Sequence[str]) -> None:
         line = shlex.join(["archsim", str(command.name), *example, *args, *more])
         hints = [f"for example `{line}`"]
         hints += ["`archsim list hw` shows the devices"] if param.name == "hw" else []
-        raise CommandLineError(f"`archsim {command.name}` needs `{param.opts[0]}` ({_lower(param.help)})", hints=hints)
+        raise CommandLineError(
+            f"`archsim {command.name}` needs `{param.opts[0]}` ({_lower(getattr(param, 'help', ''))})", hints=hints
+        )
 
 
 def _lower(text: str) -> str:
@@ -165,11 +168,15 @@ NOT_WITH: Mapping[str, Sequence[str]] = {"batch": ("--concurrency", "--max-concu
 """Options that a grid over another leaves out: a number in flight stands for the batch."""
 
 
-def _elsewhere(names: Sequence[str], option: str, ctx: Any, args: Sequence[str]) -> tuple[str, ...]:
+def _elsewhere(names: Sequence[str], option: str, ctx: Context, args: Sequence[str]) -> tuple[str, ...]:
     """The hint with the same question put to the first command that takes several of an option."""
-    command = ctx.command
-    for name in names if ctx.parent is not None else ():
-        other = ctx.parent.command.get_command(ctx.parent, name)
+    command, group = ctx.command, ctx.parent.command if ctx.parent is not None else None
+    if not isinstance(group, TyperGroup):
+        return ("ask once for each",)
+    for name in names:
+        other = group.get_command(ctx, name)
+        if not isinstance(other, TyperCommand):
+            continue
         several = option == "models" or any(p.name == option and takes_several(p) for p in other.params)
         if name != command.name and several:
             left_out = NOT_WITH.get(option, ())
@@ -180,6 +187,6 @@ def _elsewhere(names: Sequence[str], option: str, ctx: Any, args: Sequence[str])
     return ("ask once for each",)
 
 
-def _takes(other: Any, word: TypedWord) -> bool:
+def _takes(other: TyperCommand, word: TypedWord) -> bool:
     """Whether another command has the option too."""
     return not word.flag or any(word.flag in param.opts for param in other.params)

@@ -14,11 +14,16 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
 from archsim.base.diagnostics import inert, quote, shorten
 from archsim.base.errors import SpecError
+from archsim.base.json_types import JsonMapping
 from archsim.blocks.dispatch import KINDS, OneOf, load_kind
 from archsim.spec.node import Mark, Node, NodeList
+
+Keys = list[int | str]
+"""Keys of mappings and places in lists, from the document down to a value."""
 
 MAX_NOTES = 5
 CUTOFF = 0.6
@@ -88,7 +93,7 @@ def _where_to_look(code: str, document: str) -> str:
     return " · ".join(parts)
 
 
-def _finding(entry: Any, node: Node, cls: type[BaseModel]) -> Finding:
+def _finding(entry: ErrorDetails, node: Node, cls: type[BaseModel]) -> Finding:
     """One pydantic error, located and put into words."""
     kind, loc = entry["type"], entry["loc"]
     where, path, owner = _walk(node, loc[:-1] if kind == "missing" else loc)
@@ -105,14 +110,14 @@ def _finding(entry: Any, node: Node, cls: type[BaseModel]) -> Finding:
     return _wrong(entry, where, path, owner)
 
 
-def _kinds_in(context: Any) -> list[str]:
+def _kinds_in(context: JsonMapping) -> list[str]:
     return re.findall(r"[\w.-]+", str(context.get("expected_tags") or context.get("known", "")))
 
 
-def _walk(node: Node, loc: Iterable[object]) -> tuple[Any, list[Any], Node | NodeList | None]:
+def _walk(node: Node, loc: Iterable[int | str]) -> tuple[Any, Keys, Node | NodeList | None]:
     """The value at `loc`, the keys that lead there (names of union branches left out) and its container."""
-    value: Any = node
-    path: list[Any] = []
+    value: object = node
+    path: Keys = []
     owner: Node | NodeList | None = None
     for part in loc:
         if isinstance(value, Node):
@@ -126,11 +131,11 @@ def _walk(node: Node, loc: Iterable[object]) -> tuple[Any, list[Any], Node | Nod
     return value, path, owner
 
 
-def _value_mark(owner: Node | NodeList | None, path: list[Any], fallback: Any) -> Mark:
+def _value_mark(owner: Node | NodeList | None, path: Keys, fallback: Any) -> Mark:
     if isinstance(owner, Node):
         return owner.value_mark(path[-1])
     if isinstance(owner, NodeList):
-        return owner.item_mark(path[-1])
+        return owner.item_mark(int(path[-1]))
     mark: Mark = fallback.mark
     return mark
 
@@ -140,7 +145,7 @@ def _for_kind(node: object) -> str:
     return f" for `kind: {shorten(inert(kind), 40)}`" if kind else ""
 
 
-def _missing(name: str, where: Any, path: list[Any], owner: Any, cls: type[BaseModel]) -> Finding:
+def _missing(name: str, where: Any, path: Keys, owner: Any, cls: type[BaseModel]) -> Finding:
     """A required field that is not there: the caret stands at the key of the mapping that lacks it."""
     mark = owner.key_mark(path[-1]) if isinstance(owner, Node) else _value_mark(owner, path, where)
     if owner is None and isinstance(where, Node) and where:
@@ -215,7 +220,7 @@ def _join_branches(findings: list[Finding]) -> list[Finding]:
     return result
 
 
-def _wrong(entry: Any, where: Any, path: list[Any], owner: Any) -> Finding:
+def _wrong(entry: ErrorDetails, where: Any, path: Keys, owner: Any) -> Finding:
     """A value that its field does not take."""
     context = entry.get("ctx", {})
     cause = context.get("error")
@@ -237,7 +242,7 @@ def _wrong(entry: Any, where: Any, path: list[Any], owner: Any) -> Finding:
     )
 
 
-def _words(entry: Any, name: str, value: Any) -> tuple[str, str, str]:
+def _words(entry: ErrorDetails, name: str, value: object) -> tuple[str, str, str]:
     """Code, message and label of a wrong value."""
     kind, context = entry["type"], entry.get("ctx", {})
     cause = context.get("error")
@@ -304,7 +309,7 @@ def spellings(model: type[BaseModel]) -> Iterator[str]:
     return (name for name, _ in _field_names(model))
 
 
-def models(cls: type[BaseModel], path: list[Any], node: object) -> list[type[BaseModel]]:
+def models(cls: type[BaseModel], path: Keys, node: object) -> list[type[BaseModel]]:
     """The model classes that may describe the mapping at `path`: by annotation, else by its `kind`."""
     found: list[type[BaseModel]] = [cls]
     for part in path:
@@ -338,6 +343,6 @@ def _inside(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _inside(get_args(annotation))
 
 
-def _kinds(model: type[BaseModel]) -> tuple[Any, ...]:
+def _kinds(model: type[BaseModel]) -> tuple[object, ...]:
     field = model.model_fields.get("kind")
     return get_args(field.annotation) if field is not None and get_origin(field.annotation) is Literal else ()

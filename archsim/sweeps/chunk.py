@@ -8,6 +8,7 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from archsim.sweeps.columns import BY_NAME
 
@@ -59,16 +60,16 @@ class Chunk:
         """Rows."""
         return int(np.prod(self.shape))
 
-    def numbers(self, name: str) -> Any:
+    def numbers(self, name: str) -> NDArray[np.float64]:
         """A column as an array of the block's shape; a value that does not exist is not a number."""
         value = self.values[name]
         return np.broadcast_to(np.asarray(np.nan if value is None else value, dtype=np.float64), self.shape)
 
-    def fits(self) -> Any:
+    def fits(self) -> NDArray[np.bool_]:
         """Which points fit, as an array of the block's shape; all of them where the column is not asked for."""
         return np.broadcast_to(np.asarray(self.values.get("fits", True), dtype=bool), self.shape)
 
-    def kept(self, mask: Any) -> Chunk:
+    def kept(self, mask: NDArray[np.bool_]) -> Chunk:
         """The rows where `mask` (broadcast over the block) holds, in a row of their own."""
         where = np.broadcast_to(mask, self.shape)
         count = int(np.count_nonzero(where))
@@ -86,7 +87,7 @@ class Chunk:
             yield dict(zip(self.values, line, strict=True))
 
 
-def _picked(value: Any, shape: tuple[int, ...], where: Any) -> Any:
+def _picked(value: Any, shape: tuple[int, ...], where: NDArray[np.bool_]) -> Any:
     return np.broadcast_to(value, shape)[where] if isinstance(value, np.ndarray) else value
 
 
