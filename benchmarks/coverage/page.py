@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from importlib import metadata
 
 from rows import Row
 
@@ -35,13 +36,24 @@ def page(rows: Sequence[Row], released: Sequence[Row]) -> str:
         "",
         f"Every model type of transformers {transformers.__version__} that reads or writes text, with the default "
         f"values of its config, and released configs. Counts are compared with the parameters of the class of "
-        f"transformers on the meta device (torch {torch.__version__}). Written by "
+        f"transformers on the meta device (torch {torch.__version__}{also()}). Written by "
         f"`python benchmarks/coverage/coverage.py`.",
         "",
     ]
     types = [*summary(rows), *towers(rows), *refusals(rows), *untraced(rows)]
     files = ["## Released configs", "", *summary(released), *refusals(released)] if released else []
     return "\n".join([*head, "## Model types", "", *types, *files]).rstrip() + "\n"
+
+
+def also() -> str:
+    """What is installed beside torch that some classes need."""
+    found = []
+    for name in ("pillow", "timm", "torchvision"):
+        try:
+            found.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            continue
+    return ", " + ", ".join(found) if found else ""
 
 
 def summary(rows: Sequence[Row]) -> list[str]:

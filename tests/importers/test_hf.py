@@ -72,7 +72,7 @@ def test_small_models_have_the_parameters_of_the_reference(name: str) -> None:
 LEFT_OUT = {"marian": "embed_positions", "pegasus": "embed_positions"}
 """Parts of names of what is no learned weight of the model that runs."""
 
-NO_CLASS = {"mimo", "ernie4_5_vl_moe_text", "kosmos_2_text_model", "kosmos_2_5_text_model"}
+NO_CLASS = {"mimo", "nemotron-nas", "ernie4_5_vl_moe_text", "kosmos_2_text_model", "kosmos_2_5_text_model"}
 """Families that transformers has no class for, or none that can be built so small."""
 
 
@@ -145,6 +145,29 @@ def test_experts_of_image_tokens_are_held_and_not_touched() -> None:
     assert both.total - text.total == 2 * (8 * 3 * d * 24 + 8 * d + 8)
     assert both.masked.total == text.masked.total
     assert both.active - text.active == 2 * (8 * d + 8)  # a router that texts do not pass counts as held by all
+
+
+def test_layers_of_a_search_have_the_released_count() -> None:
+    """Nemotron Super 49B v1: 80 layers of eight kinds, as its config has them; the sum of its tensor files."""
+    none = {"no_op": True, "n_heads_in_group": None, "replace_with_linear": False, "sparsify": None}
+    whole = none | {"no_op": False, "n_heads_in_group": 8, "num_sink_tokens": None, "window_length": None,
+                    "unshifted_sink": False, "use_prefill_window_in_sink_attention": False}  # fmt: skip
+    counts = {(True, 5.25): 48, (True, 2.625): 1, (False, 5.25): 1, (False, 3.28125): 1, (False, 2.625): 5,
+              (False, 1.3125): 10, (False, 1.0): 8, (False, 0.5): 6}  # fmt: skip
+    blocks = [
+        {"attention": whole if attends else none, "ffn": {"ffn_mult": width, "no_op": False}}
+        for (attends, width), n in counts.items()
+        for _ in range(n)
+    ]
+    config = {"model_type": "nemotron-nas", "hidden_size": 8192, "num_hidden_layers": 80, "vocab_size": 128256,
+              "num_attention_heads": 64, "intermediate_size": None, "num_key_value_heads": None,
+              "block_configs": blocks}  # fmt: skip
+    assert count(model(config)).total == 49_867_145_216
+    nothing = {"attention": none, "ffn": none | {"ffn_mult": None}}
+    shorter = config | {"block_configs": [nothing, *blocks[1:]]}
+    assert model(shorter).n_layers == 79
+    with pytest.raises(SpecError, match="replace_with_linear"):
+        from_config(config | {"block_configs": [{**blocks[0], "ffn": {"replace_with_linear": True}}, *blocks[1:]]})
 
 
 def test_a_family_is_registered_once() -> None:

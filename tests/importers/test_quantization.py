@@ -28,6 +28,22 @@ def compressed(**scheme: Any) -> dict[str, Any]:
     return PACKED | {"config_groups": {"group_0": {"targets": ["Linear"], "weights": scheme}}}
 
 
+AUTO = "auto_round:auto_"
+
+
+def quark(dtype: str, scheme: str, **more: Any) -> dict[str, Any]:
+    """A config of AMD Quark with one scheme for all linear layers."""
+    weight = {"dtype": dtype, "qscheme": scheme, "is_dynamic": False, "symmetric": None, "group_size": None, **more}
+    whole = {"weight": weight, "input_tensors": None, "output_tensors": None, "bias": None}
+    return {"quant_method": "quark", "global_quant_config": whole, "layer_quant_config": {}, "exclude": ["lm_head"]}
+
+
+def torchao(kind: str, **data: Any) -> dict[str, Any]:
+    """A config of torchao with one scheme for all linear layers."""
+    scheme = {"_type": kind, "_data": data, "_version": 1}
+    return {"quant_method": "torchao", "quant_type": {"default": scheme}, "modules_to_not_convert": ["lm_head"]}
+
+
 def formats(quantised: dict[str, Any], config: dict[str, Any] = LLAMA) -> dict[str, str]:
     """The formats of a config with this quantisation; the model is valid."""
     document = from_config(config | {"quantization_config": quantised})
@@ -68,11 +84,46 @@ def formats(quantised: dict[str, Any], config: dict[str, Any] = LLAMA) -> dict[s
         (BNB | {"load_in_8bit": True, "llm_int8_threshold": 6.0}, "int8"),
         ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8"),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16}, "nvfp4"),
+        ({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ", "group_size": 128}, "w4a8_g128"),
+        (compressed(num_bits=8, type="float", group_size=32, strategy="group"), "mxfp8"),
+        (quark("fp8_e4m3", "per_tensor"), "fp8"),
+        (quark("fp8_e4m3", "per_channel"), "fp8_channel"),
+        (quark("fp4", "per_group", group_size=32), "mxfp4"),
+        (quark("uint4", "per_group", group_size=128, symmetric=False), "awq_int4"),
+        (torchao("Int8WeightOnlyConfig"), "int8"),
+        (torchao("Float8DynamicActivationFloat8WeightConfig", granularity=[{"_type": "PerRow"}] * 2), "fp8_channel"),
+        (torchao("Int8DynamicActivationInt4WeightConfig", group_size=32), "int4_g32"),
+        ({"quant_method": "torchao", "quant_type": "int8_dynamic_activation_int8_weight"}, "w8a8"),
+        ({"quant_method": "auto-round", "bits": 4, "group_size": 128, "packing_format": AUTO + "gptq"}, "gptq_int4"),
+        ({"quant_method": "auto-round", "bits": 4, "group_size": 128, "packing_format": AUTO + "awq"}, "awq_int4"),
+        ({"quant_method": "auto-round", "bits": 4, "group_size": 32, "data_type": "mx_fp4"}, "mxfp4"),
+        ({"quant_method": "eetq", "weights": "int8"}, "int8"),
+        ({"quant_method": "quanto", "weights": "float8"}, "fp8_channel"),
     ],
 )
 def test_kinds(quantised: dict[str, Any], name: str) -> None:
     """The matrices of the layers take the format; tables, norms and the head do not."""
     assert formats(quantised) == {"default": "bf16", "linear": name, "expert": name}
+
+
+@pytest.mark.parametrize("empty", [{}, {"quant_method": None}])
+def test_a_mapping_of_nothing_is_no_quantisation(empty: dict[str, Any]) -> None:
+    """As trainers write it."""
+    assert formats(empty) == {"default": "bf16"}
+
+
+def test_modules_with_bits_of_their_own_by_autoround() -> None:
+    """16 bits are left as they were."""
+    own = {"model.layers.0.mlp.up_proj": {"bits": 16}, "model.layers.1.mlp.up_proj": {"bits": 8}}
+    found = formats({"quant_method": "auto-round", "bits": 4, "group_size": 128, "extra_config": own})
+    assert "1*bf16" in found["layers.ffn.w_up"] and "1*gptq_int8" in found["layers.ffn.w_up"]
+
+
+@pytest.mark.parametrize("key", ["text_config", "llm_config", "language_config"])
+def test_a_language_model_inside_under_any_of_its_names(key: str) -> None:
+    """Of a type that nobody knows, the language model is read where its own type is known."""
+    inner = from_config({"model_type": "seer", "hidden_size": 64, key: LLAMA})
+    assert count(model_from(inner)).total == count(model_from(from_config(LLAMA))).total
 
 
 def test_eight_bit_activations_change_the_arithmetic() -> None:

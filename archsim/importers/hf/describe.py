@@ -74,6 +74,9 @@ TEXT = {
 }  # fmt: skip
 """Type of the language model inside a multimodal config, where its `text_config` does not say."""
 
+INNER = ("text_config", "llm_config", "language_config")
+"""Keys under which multimodal configs hold their language model."""
+
 OUTER = ("quantization_config", "quantization", "torch_dtype", "dtype", "tie_word_embeddings")
 """Keys that a multimodal config may have beside its `text_config` and that the language model obeys."""
 
@@ -170,8 +173,8 @@ def language_model(config: JsonMapping) -> tuple[JsonObject, str]:
     if isinstance(thinker, Mapping):  # beside it, the parts that speak
         around = {key: config[key] for key in (*OUTER, "transformers_version") if config.get(key) is not None}
         return language_model(around | {key: value for key, value in thinker.items() if value is not None})
-    inner = config.get("text_config")
-    if not isinstance(inner, Mapping):
+    inner = next((config[key] for key in INNER if isinstance(config.get(key), Mapping)), None)
+    if inner is None:
         if outer in TEXT:
             return {k: v for k, v in config.items() if k not in OTHER_PARTS}, TEXT[outer]
         return dict(config), outer

@@ -27,7 +27,8 @@ def format_for(q: Config, key: str, known: Mapping[Any, str], value: object) -> 
 # ---------------------------------------------------------------------- TensorRT Model Optimizer
 MODELOPT = {"FP8": "fp8", "FP8_PER_CHANNEL_PER_TOKEN": "fp8_channel", "FP8_PB_WO": "fp8_block", "NVFP4": "nvfp4",
             "NVFP4_AWQ": "nvfp4", "W4A16_NVFP4": "nvfp4_w4a16", "W4A16_AWQ": "awq_int4",
-            "MXFP8": "mxfp8"}  # fmt: skip
+            "W4A8_AWQ": "w4a8_g128", "W8A8_SQ_PER_CHANNEL": "w8a8", "W8A16": "int8", "MXFP8": "mxfp8",
+            "MXFP4": "mxfp4"}  # fmt: skip
 
 MIXED = "MIXED_PRECISION"
 """The algorithm of checkpoints whose modules are listed one by one."""
@@ -36,7 +37,8 @@ MIXED = "MIXED_PRECISION"
 def modelopt(q: Config) -> Read:
     """An algorithm by name, one for each listed module, or groups as in compressed-tensors."""
     algorithm = q.get("quant_algo")
-    q.only("group_size", 16, 128)
+    q.only("group_size", 16, 32, 128)
+    q.skip("has_zero_point", "pre_quant_scale", "awq_block_size")
     listed = q.child("quantized_layers")
     if listed is not None and listed.data:
         q.skip("config_groups")
@@ -113,6 +115,8 @@ def _scheme(s: Config, activations: bool) -> str:
     if kind == "float" and bits == 8:
         if block is not None and block != [128, 128]:
             raise s.error("block_structure", f"no format for {quote_value(block)}; known: [128, 128]")
+        if strategy == "group" and not block:
+            return format_for(s, "group_size", {32: "mxfp8"}, size)
         return "fp8_block" if block else format_for(s, "strategy", FLOAT8, strategy)
     if kind == "float" and bits == 4:
         return format_for(s, "group_size", FLOAT4, size)

@@ -8,6 +8,7 @@ from typing import Any
 from archsim.importers.hf.config import Config, quote_value
 from archsim.importers.hf.groups import MODELOPT, compressed, format_for, matrices, mlx, modelopt
 from archsim.importers.hf.ignored import Rule
+from archsim.importers.hf.methods import autoround, eetq, quanto, quark, torchao
 
 DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
@@ -19,13 +20,21 @@ module_name_preceding_first_block
 pad_token_id use_cuda_fp16 use_exllama exllama_version is_marlin_format meta use_cache_quantization lm_head quantizer
 activation_scheme fmt scale_fmt dequantize activation_scale_ub
 format quantization_status global_compression_ratio kv_cache_scheme transform_config run_compressed
+pack_dtype hyb_act act_group_aware offload_to_disk mse autoround_version
 bnb_4bit_compute_dtype bnb_4bit_quant_storage llm_int8_enable_fp32_cpu_offload llm_int8_has_fp16_weight
 llm_int8_threshold _load_in_4bit _load_in_8bit producer kv_cache_quant_algo use_matmul_with_fp8 disable_exllama
 """
 BESIDE = frozenset(_BESIDE.split())
 """Keys of a quantization_config that leave the bytes of the weights as they are."""
 
-IGNORED = ("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules", "llm_int8_skip_modules")
+IGNORED = (
+    "modules_to_not_convert",
+    "ignore",
+    "ignored_layers",
+    "exclude_modules",
+    "llm_int8_skip_modules",
+    "skip_modules",
+)
 """What the list of modules that stay as they were has been called."""
 
 
@@ -46,6 +55,9 @@ def weights(c: Config) -> Read:
     c.skip("expert_dtype")
     key = "quantization" if c.data.get("quantization") is not None else "quantization_config"
     c.skip("quantization", "quantization_config")
+    held = c.data.get(key)
+    if isinstance(held, Mapping) and not any(value is not None for value in held.values()):  # a mapping of nothing
+        return result, []
     quantised = c.child(key)
     if quantised is None:
         return result, []
@@ -106,7 +118,10 @@ def _grouped(q: Config) -> Read:
 
 def _group(q: Config, own: Config) -> str:
     """The format of bits and a group size, which one module may have of its own."""
-    method = str(q.get("quant_method"))
+    return _in_groups(q, own, str(q.get("quant_method")))
+
+
+def _in_groups(q: Config, own: Config, method: str) -> str:
     bits, group = (own.first(*k) or q.first(*k) for k in (("bits", "w_bit"), ("group_size", "q_group_size")))
     by_group = GROUPS[method].get(bits) if isinstance(bits, int) else None
     if by_group is None:
@@ -172,5 +187,7 @@ def _mxfp4(q: Config) -> Read:
 METHODS: Mapping[str, Callable[[Config], Read]] = {
     "awq": _grouped, "gptq": _grouped, "bitsandbytes": _bitsandbytes, "compressed-tensors": compressed,
     "fbgemm_fp8": _fbgemm, "fp8": _fp8, "modelopt": modelopt, "modelopt_fp4": modelopt, "mxfp4": _mxfp4,
+    "quark": quark, "torchao": torchao, "eetq": eetq, "quanto": quanto,
+    **dict.fromkeys(("auto-round", "intel/auto-round"), autoround(_in_groups)),
 }  # fmt: skip
 """`quant_method` to its reader."""

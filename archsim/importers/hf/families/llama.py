@@ -20,6 +20,7 @@ from archsim.importers.hf.parts import (  # fmt: skip
     rope,
     sliding,
 )
+from archsim.importers.hf.pattern import Entry
 
 Doc = JsonObject
 
@@ -270,6 +271,56 @@ def rotated_layers(c: Config, n: int) -> list[bool]:
     flags = c.listed("no_rope_layers", n) if c.get("no_rope_layers") else None
     step = c.count("no_rope_layer_interval")
     return [bool(f) for f in flags] if flags else [(i + 1) % step != 0 for i in range(n)]
+
+
+# DeciLMConfig, which checkpoints bring along
+@family("nemotron-nas", num_attention_heads=64, hidden_act="silu", max_position_embeddings=131072, rms_norm_eps=1e-5,
+        tie_word_embeddings=False, rope_theta=500000.0)  # fmt: skip
+def nemotron_nas(c: Config) -> Doc:
+    """LLaMA whose layers a search made unlike each other: fewer key/value heads, other widths, or no attention."""
+    c.skip("intermediate_size", "num_key_value_heads")
+    norm, act = rmsnorm(c), activation(c, "hidden_act")
+    entries = []
+    for i, given in enumerate(c.listed("block_configs", layers(c)) or ()):
+        found = Config(given, {}, f"block_configs[{i}].")
+        c.children.append(found)
+        name, layer = _searched(c, found, norm, act)
+        entries += [(name, layer)] if name else []
+    return decoder(c, entries, norm)
+
+
+def _searched(c: Config, block: Config, norm: Doc, act: str) -> Entry:
+    """One layer of a search: its attention and its feed-forward network. Either may be missing; without both it has no
+    name.
+    """
+    layer: Doc = {"norm": norm}
+    parts = {name: block.child(name) for name in ("attention", "ffn")}
+    names = []
+    for name, part in parts.items():
+        if part is None:
+            raise block.error(name, "missing")
+        part.only("replace_with_linear", False)
+        part.only("sparsify", None)
+        if part.get("no_op"):
+            part.skip(*part.data)
+        elif name == "attention":
+            part.only("num_sink_tokens", None)
+            part.only("window_length", None)
+            part.skip("unshifted_sink", "use_prefill_window_in_sink_attention")
+            groups = part.count("n_heads_in_group")
+            found = c.changed(num_key_value_heads=c.count("num_attention_heads") // groups)
+            layer["attention"] = rotary(found)
+            names.append(f"groups_of_{groups}")
+        else:
+            wanted = int(2 * part.number("ffn_mult") * c.count("hidden_size") / 3)
+            width = -(-wanted // WIDTHS) * WIDTHS
+            layer["ffn"] = glu(act, width, **biased(c, "mlp_bias", bias=True))
+            names.append(f"ffn_{width}")
+    return "_".join(names), layer
+
+
+WIDTHS = 256
+"""What widths of searched feed-forward networks are multiples of."""
 
 
 # MllamaTextConfig
