@@ -245,6 +245,14 @@ def test_rotary_parameters_in_both_spellings() -> None:
     assert only_layer(old)["attention"]["position"]["scaling"]["original_max"] == 8192
 
 
+def test_numbers_of_a_stretched_rotation_change_no_cost() -> None:
+    """As the first implementations of YaRN and of dynamic scaling wrote them."""
+    yarn = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096, "attn_factor": 1.0,
+            "extrapolation_factor": 1.0, "finetuned": True}  # fmt: skip
+    for scaling in (yarn, {"type": "dynamic", "alpha": 1000.0, "factor": 1.0}):
+        assert total(model(LLAMA | {"rope_scaling": scaling})) == total(model(LLAMA))
+
+
 def test_a_multimodal_config_gives_its_language_model() -> None:
     """`text_config` counts; the vision tower's keys are not asked about."""
     config = {"model_type": "gemma3", "text_config": SMALL["gemma3_text"], "vision_config": {"odd": 1}}

@@ -106,6 +106,15 @@ def test_kinds(quantised: dict[str, Any], name: str) -> None:
     assert formats(quantised) == {"default": "bf16", "linear": name, "expert": name}
 
 
+@pytest.mark.parametrize(
+    ("name", "stored"),
+    [("auto", "bf16"), ("half", "fp16"), ("torch.float16", "fp16"), ("float", "fp32"), (None, "bf16")],
+)
+def test_names_of_dtypes(name: str | None, stored: str) -> None:
+    """PyTorch's other names; what does not say is bf16."""
+    assert from_config(LLAMA | {"torch_dtype": name})["weights"]["default"] == stored
+
+
 @pytest.mark.parametrize("empty", [{}, {"quant_method": None}])
 def test_a_mapping_of_nothing_is_no_quantisation(empty: dict[str, Any]) -> None:
     """As trainers write it."""

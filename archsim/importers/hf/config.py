@@ -32,6 +32,7 @@ add_bos_token add_final_layer_norm classifier_activation normalize_before normal
 masked_softmax_fusion bias_dropout_fusion attention_softmax_in_fp32 unk_index skip_bias_add
 skip_bias_add_qkv offset_alibi seq_length ep_size train_dtype verbose unsloth_fixed unsloth_version
 tokenizer_name save_step add_bias_logits force_bos_token_to_be_generated _attn_implementation_autoset
+use_flash_attn use_flash_attention use_flash_attention_2
 is_decoder residual_in_fp32 output_router_logits rescale_layer
 """
 HARMLESS = frozenset(_HARMLESS.split())

@@ -10,7 +10,8 @@ from archsim.importers.hf.groups import MODELOPT, compressed, format_for, matric
 from archsim.importers.hf.ignored import Rule
 from archsim.importers.hf.methods import autoround, eetq, quanto, quark, torchao
 
-DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+DTYPES = {"float32": "fp32", "float": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16", "auto": "bf16"}
+"""Names of dtypes in configs; "auto" says no more than a missing one."""
 
 _BESIDE = """
 quant_method version zero_point backend do_fuse fuse_max_seq_len modules_to_fuse exllama_config
