@@ -553,8 +553,9 @@ def _tighter(a: DeviceMemory, b: DeviceMemory) -> DeviceMemory:
 
 
 def _requests_held(m: DeviceMemory) -> Num:
-    """Requests that the room holds; where they need nothing, the room."""
-    return m.division.room / maximum(m.request_bytes, 1)
+    """Requests that the room holds; where they need nothing, the room, and where the weights leave none, what lacks."""
+    room = m.division.room
+    return where(room < 0, room, room / maximum(m.request_bytes, 1))
 
 
 def default_length(model: Model, engine: EngineChoice, load: Workload, max_model_len: int | None) -> int:

@@ -16,7 +16,7 @@ from archsim.engines.names import choose_engine
 from archsim.memory.engine_memory import EngineMemoryModel, EngineTensors
 from archsim.memory.kv_cache import Paging
 from archsim.memory.plan_search import PlanSearch
-from archsim.spec.load import load_hardware
+from archsim.spec.load import load_hardware, load_model
 from archsim.spec.parallelism import Plan
 from archsim.timing.device import DeviceRates
 
@@ -129,3 +129,15 @@ def test_an_engine_admits_as_many_as_its_scheduler() -> None:
     """The steady state runs no more requests than the engine's limit, however much cache there is."""
     many = archsim.estimate("llama3.2-1b", "h200", engine="vllm@0.6", concurrency=2000, input_len=64, output_len=64)
     assert many.serving is not None and many.serving.running == 256
+
+
+def test_a_pipeline_that_does_not_fit_shows_the_stage_that_lacks_most() -> None:
+    """At any length, so that what is needed never falls as requests grow."""
+    model, engine = load_model("ling-3.0-flash"), choose_engine("sglang")
+    formats = choose_formats(model, None, None, engine="sglang")
+    tensors, plan = EngineTensors(model, load_hardware("l4"), formats, engine), Plan(tp=2, pp=2, engine="sglang")
+    lengths = (1024, 4096, 8192, 65_536, 1 << 20)
+    held = [EngineMemoryModel(tensors, Workload(batch=1, input_len=n, output_len=1)).on(plan) for n in lengths]
+    assert {memory.weights for memory in held} == {max(stage.weights for stage in tensors.stages(plan))}
+    assert all(after.needed >= before.needed for before, after in itertools.pairwise(held))
+    assert not held[0].fits
