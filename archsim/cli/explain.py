@@ -22,13 +22,13 @@ def explain(
     hw: Annotated[
         str | None,
         typer.Option(
-            "--hw", "--gpu", metavar="HW", autocompletion=devices, help="With decode, prefill: the time on this device."
+            "--hw", "--gpu", metavar="HW", autocompletion=devices, help="With decode, prefill, train: the time there."
         ),
     ] = None,
     context_len: Annotated[
         int,
         typer.Option(
-            "--context-len", "--ctx", parser=o.tokens, metavar="N", help="Tokens for flops, decode and prefill."
+            "--context-len", "--ctx", parser=o.tokens, metavar="N", help="Tokens for flops, decode, prefill, train."
         ),
     ] = 2048,
     weights: o.Weights = None,
@@ -61,9 +61,9 @@ def explain(
 
 
 def _formulas(topic: list[str], options: JsonObject, layout: str) -> list[Any]:
-    from archsim.render.pages.explain import formula, formula_page, time_terms
+    from archsim.render.pages.explain import formula, formula_page
 
     answer, on = formula(topic, **options)
     if layout in ("json", "csv"):
-        return [answer.to_dict() | ({"time": time_terms(on, answer.quantity)} if on else {})]
+        return [answer.to_dict() | ({"time": on.terms(answer.quantity)} if on else {})]
     return [formula_page(answer, on)]

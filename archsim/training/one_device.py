@@ -13,7 +13,7 @@ from archsim.training.layout import Layout
 from archsim.training.memory import MemoryRules, Working, rank_memory
 from archsim.training.methods import tuning_of
 from archsim.training.optimizers import load_optimizer
-from archsim.training.pricer import TRAINED_PARTS, Choice, Setup, TrainingPricer, short_orders
+from archsim.training.pricer import TRAINED_PARTS, Choice, Priced, Setup, TrainingPricer, short_orders
 from archsim.training.rank import rank_graphs
 from archsim.training.stages import stage_layers
 
@@ -28,6 +28,14 @@ class TrainingNeeds(NamedTuple):
     step_s: float | None
 
 
+class StepOnDevice(NamedTuple):
+    """A step of one sequence of so many tokens on one device."""
+
+    hardware: Hardware
+    length: int
+    priced: Priced
+
+
 def usual_setup() -> Setup:
     """AdamW in bf16 with the stack that stands where none is named."""
     stack = load_stack(DEFAULT_STACK)
@@ -37,11 +45,17 @@ def usual_setup() -> Setup:
     )
 
 
+def step_on_device(model: Model, length: int, hardware: Hardware) -> StepOnDevice:
+    """The price of a step. Raises UsageError for a model that has nothing to take a loss of."""
+    priced = TrainingPricer.of(model, hardware, usual_setup()).price(Choice(Layout(seq_len=length)))
+    return StepOnDevice(hardware, length, priced)
+
+
 def training_needs(model: Model, length: int, hardware: Hardware | None = None) -> TrainingNeeds:
     """What a step of one sequence takes. Raises UsageError for a model that has nothing to take a loss of."""
     layout, setup = Layout(seq_len=length), usual_setup()
     if hardware is not None:
-        priced = TrainingPricer.of(model, hardware, setup).price(Choice(layout))
+        priced = step_on_device(model, length, hardware).priced
         flops, most, seconds = priced.graph.flops, priced.memory.most, priced.step.expected_s
         return TrainingNeeds(flops.model_causal // length, round(most.allocated), seconds)
     step = training_step_of(model, 1, length)

@@ -6,7 +6,7 @@ import difflib
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import NoSuchName, UsageError, did_you_mean
@@ -21,12 +21,33 @@ if TYPE_CHECKING:
     from archsim.explanation.formulas import Explanation, Formula
     from archsim.predict.estimate import Estimate
     from archsim.spec.hardware import Hardware
+    from archsim.training.one_device import StepOnDevice
 
 LONGEST_FORMULA = 1500
 
 
-def formula_page(x: Explanation, on: Estimate | None = None) -> Page:
-    """Formula, the same with numbers, value and source. on: an estimate, for the time that follows of it."""
+class OnDevice(NamedTuple):
+    """What the time of a quantity on a device follows of: an estimate, or a training step."""
+
+    estimate: Estimate | None = None
+    step: StepOnDevice | None = None
+
+    def terms(self, quantity: str) -> JsonObject:
+        """What the time is made of."""
+        if self.step is not None:
+            return training_terms(self.step)
+        return time_terms(self.estimate, quantity) if self.estimate is not None else {}
+
+    def section(self, quantity: str) -> Section:
+        """The same as part of a page."""
+        if self.step is not None:
+            return _training_time(self.step)
+        assert self.estimate is not None
+        return _time(self.estimate, quantity)
+
+
+def formula_page(x: Explanation, on: OnDevice | None = None) -> Page:
+    """Formula, the same with numbers, value and source. on: a device's estimate or training step, for the time."""
     formula, numbers = _short(x.whole.symbols), _short(x.whole.numbers)
     whole = facts(x.title, [("formula", formula), ("with numbers", numbers), ("value", value_text(x.whole))])
     letters = tuple(row(letter, f"{n:,}", x.meaning(letter)) for letter, n in x.letters.items())
@@ -35,7 +56,7 @@ def formula_page(x: Explanation, on: Estimate | None = None) -> Page:
     if len(parts) > 1:
         sections.append(Section(title="Parts", rows=parts, align="lr"))
     if on is not None:
-        sections.append(_time(on, x.quantity))
+        sections.append(on.section(x.quantity))
     sections += [bullets("Conventions", x.notes), bullets("Sources", x.sources)]
     return Page(head=(f"{x.model}: {x.quantity}",), sections=tuple(sections))
 
@@ -51,7 +72,7 @@ def _short(text: str) -> str:
     return text if len(text) <= LONGEST_FORMULA else text[: LONGEST_FORMULA - 1] + "…"
 
 
-TIMED = {"decode": "decode", "prefill": "prefill"}
+TIMED = ("decode", "prefill", "train")
 """Quantities whose time on a device is told."""
 
 
@@ -89,6 +110,29 @@ def _time(e: Estimate, quantity: str) -> Section:
         "for": f"each device, batch {e.workload.batch:,}, {over} of {t['context']:,} tokens",
     }
     return facts(f"Time on {t['devices']:,} × {e.hardware.name}", lines.items())
+
+
+def training_terms(on: StepOnDevice) -> JsonObject:
+    """What the time of a training step of one sequence on one device is made of."""
+    step, held = on.priced.step, on.priced.memory
+    return {
+        "devices": 1, "context": on.length, "forward_s": step.parts.forward_s, "backward_s": step.parts.backward_s,
+        "head_and_loss_s": step.parts.head_and_loss_s, "optimizer_s": step.parts.optimizer_s, "ideal_s": step.ideal_s,
+        "expected_s": step.expected_s, "peak_allocated_bytes": round(held.most.allocated), "fits": held.fits,
+    }  # fmt: skip
+
+
+def _training_time(on: StepOnDevice) -> Section:
+    t, stated = training_terms(on), ("forward", "backward", "head_and_loss", "optimizer")
+    parts = " + ".join(format_seconds(t[f"{part}_s"]) for part in stated)
+    fits = "it fits" if t["fits"] else "more than it has: `archsim train` finds a layout over several"
+    lines = {
+        "expected": f"forward + backward + head and loss + optimizer = {parts} = {format_seconds(t['expected_s'])}",
+        "speed of light": f"every kernel of both passes at its roofline: {format_seconds(t['ideal_s'])}",
+        "memory": f"{format_bytes(t['peak_allocated_bytes'])} at the peak of the step, {fits}",
+        "for": f"one device, one sequence of {t['context']:,} tokens, bf16 and AdamW, nothing recomputed",
+    }
+    return facts(f"Time on 1 × {on.hardware.name}", lines.items())
 
 
 def text_page(title: str, text: str, more: str = "") -> Page:
@@ -141,8 +185,8 @@ def look_up(text: str) -> Topic | None:
 
 def formula(
     topic: Sequence[str], *, context: int, weights: str | None, changes: tuple[str, ...], hw: str | None
-) -> tuple[Explanation, Estimate | None]:
-    """The explanation of a model's quantity, and the estimate behind a decode time where a device is given.
+) -> tuple[Explanation, OnDevice | None]:
+    """The explanation of a model's quantity, and where a device is given what its time there follows of.
 
     Raises UnknownName for a topic that is none.
     """
@@ -164,11 +208,17 @@ def formula(
     answer = explain(model, rest[0], context, weights)
     if hw is None or answer.quantity not in TIMED:
         return answer, None
-    from archsim.predict.estimate import estimate
     from archsim.spec.load import load_hardware
 
-    device, prompt = load_hardware(hw), context if answer.quantity == "prefill" else max(context - 1, 1)
-    return answer, estimate(model, device, weights=weights, input_len=prompt, output_len=2)
+    device = load_hardware(hw)
+    if answer.quantity == "train":
+        from archsim.training.one_device import step_on_device
+
+        return answer, OnDevice(step=step_on_device(model, context, device))
+    from archsim.predict.estimate import estimate
+
+    prompt = context if answer.quantity == "prefill" else max(context - 1, 1)
+    return answer, OnDevice(estimate(model, device, weights=weights, input_len=prompt, output_len=2))
 
 
 def device_of(topic: Sequence[str]) -> Hardware | None:
