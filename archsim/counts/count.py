@@ -15,7 +15,7 @@ from archsim.base.number import Num
 from archsim.counts import graph_counts as c
 from archsim.counts.formats import Formats, choose_formats
 from archsim.counts.images import Images, ImageWork
-from archsim.counts.step_graphs import shared_steps
+from archsim.counts.lowered_steps import shared_steps
 from archsim.counts.towers import counted_towers, text_part_only, tower_params, towers_to_dict
 from archsim.graph.graph import Block, Op
 from archsim.graph.step import Seqs, Step

@@ -13,7 +13,8 @@ from archsim.base.units import format_bytes
 from archsim.counts.count import step_for
 from archsim.counts.engine_formats import RunsOn, engine_for
 from archsim.counts.formats import Formats, choose_formats
-from archsim.counts.step_graphs import LoweredSteps, StepGraphs
+from archsim.counts.lowered_steps import LoweredSteps
+from archsim.counts.step_graphs import StepGraphs
 from archsim.counts.towers import tower_bytes_per_device, towers_in_memory
 from archsim.counts.workload import Workload
 from archsim.engines.names import DEFAULT_ENGINE, EngineChoice, choose_engine

@@ -17,7 +17,8 @@ from archsim.base.number import Num, ceil_div, maximum, product, where
 from archsim.counts import graph_counts as c
 from archsim.counts.count import step_for
 from archsim.counts.formats import Formats, cache_format
-from archsim.counts.step_graphs import LoweredSteps, StepGraphs, rank_mesh
+from archsim.counts.lowered_steps import LoweredSteps
+from archsim.counts.step_graphs import StepGraphs, rank_mesh
 from archsim.counts.towers import loaded_towers, tower_bytes_per_device
 from archsim.counts.workload import Workload, WorkloadSteps
 from archsim.engines.names import EngineChoice

@@ -16,7 +16,8 @@ from archsim.counts.count import check_positive
 from archsim.counts.engine_formats import engine_for
 from archsim.counts.formats import Formats, choose_formats
 from archsim.counts.images import Images, ImageWork
-from archsim.counts.step_graphs import StepGraphs, shared_steps
+from archsim.counts.lowered_steps import shared_steps
+from archsim.counts.step_graphs import StepGraphs
 from archsim.counts.towers import checked_towers, tower_params, towers_in_memory
 from archsim.counts.workload import Workload, WorkloadSteps, checked_workload
 from archsim.engines.names import DEFAULT_ENGINE, choose_engine

@@ -11,7 +11,8 @@ from archsim.base.errors import ArchsimError, UsageError
 from archsim.base.json_types import JsonObject
 from archsim.counts import graph_counts as c
 from archsim.counts.count import step_for
-from archsim.counts.step_graphs import LoweredSteps, StepGraphs
+from archsim.counts.lowered_steps import LoweredSteps
+from archsim.counts.step_graphs import StepGraphs
 from archsim.counts.workload import Workload, WorkloadSteps
 from archsim.engines.names import DEFAULT_ENGINE, choose_engine
 from archsim.engines.overhead import overheads_of

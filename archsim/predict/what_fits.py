@@ -11,7 +11,7 @@ from archsim.base.options import EstimateArguments
 from archsim.counts import graph_counts as c
 from archsim.counts.count import kv_growth, step_for
 from archsim.counts.engine_formats import engine_for
-from archsim.counts.step_graphs import shared_steps
+from archsim.counts.lowered_steps import shared_steps
 from archsim.counts.workload import WorkloadSteps
 from archsim.engines.names import DEFAULT_ENGINE, choose_engine
 from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel

@@ -9,7 +9,8 @@ from typing import NamedTuple, Protocol
 from archsim.base.data_class import dataclass
 from archsim.base.number import Num, absent, exp, maximum, minimum, some, total, where
 from archsim.counts.formats import Formats
-from archsim.counts.step_graphs import REMEMBERED_GRAPHS, StepGraphs, StepMemo
+from archsim.counts.lowered_steps import REMEMBERED_GRAPHS, StepMemo
+from archsim.counts.step_graphs import StepGraphs
 from archsim.engines.names import DEFAULT_ENGINE, engine_and_version
 from archsim.engines.overhead import EngineOverheads, overheads_of
 from archsim.graph.graph import Block

@@ -10,7 +10,7 @@ import pytest
 
 from archsim.base.errors import UsageError
 from archsim.counts.formats import choose_formats
-from archsim.counts.step_graphs import StepMemo
+from archsim.counts.lowered_steps import StepMemo
 from archsim.counts.workload import PREFILL_TOKENS, Workload, WorkloadSteps
 from archsim.engines.overhead import NO_HOST, EngineOverheads, HostWork
 from archsim.graph.step import Seqs, Step
