@@ -72,6 +72,9 @@ FILE_TYPE = re.compile(r"-(i?q[1-8](?:-(?:[01]|k|nl|xs|xxs|s|m))?(?:-(?:xs|s|m|l
 BITS_PER_WEIGHT = re.compile(r"-(?:exl[23]-)?([0-9](?:\.[0-9]{1,2})?)bpw(?:-h[0-9])?(?:-exl[23])?$")
 """EXL2's average bits at the end of a name."""
 
+FORMAT_VERSION = re.compile(r"(?<=fp[48])-v[0-9]+$")
+"""A publisher's later quantisation of the same checkpoint: `-NVFP4-v2`."""
+
 DATE = re.compile(r"-2[0-9](?:0[1-9]|1[0-2])$")
 """Year and month at the end of a name: a newer checkpoint, which has the name's own shape where no entry of the catalog
 says otherwise."""
@@ -104,7 +107,7 @@ def without_suffixes(name: str) -> Iterator[tuple[str, str | None]]:
     without a date, and without words that change nothing wherever they stand."""
     hint: str | None = None
     publisher, _, own = name.lower().rpartition("/")
-    rest = re.sub(r"[_ :]", "-", own)
+    rest = FORMAT_VERSION.sub("", re.sub(r"[_ :]", "-", own))
     ends = [(rest, hint)]
     while (found := _last(rest)) is not None:
         shorter, implied = found

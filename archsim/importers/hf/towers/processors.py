@@ -31,10 +31,11 @@ def image_rule(model_type: str, own: Config) -> JsonObject | None:
         least, most = AREA[model_type]
         side = patch * own.count("spatial_merge_size")
         return {"resize": "area", "factor": side, "min_pixels": least, "max_pixels": most}
+    if model_type == "mistral3" or own.first("model_type") == "pixtral":
+        side = patch * (2 if model_type == "mistral3" else 1)
+        return {"resize": "longest", "factor": side, "edge": own.count("image_size"), "row_end": True}
     if model_type in FIXED and isinstance(own.first("image_size"), int):
         return {"resize": "fixed", "edge": own.count("image_size")}
-    if model_type == "mistral3":
-        return {"resize": "longest", "factor": patch * 2, "edge": own.count("image_size"), "row_end": True}
     if model_type in ("gemma4", "gemma4_unified"):
         side = patch * own.count("pooling_kernel_size")
         return {"resize": "budget", "factor": side, "max_pixels": SOFT_TOKENS * side**2}
