@@ -70,11 +70,16 @@ def estimate(model: AnyModel, hw: AnyDevice, **options: Unpack[o.EstimateOptions
     (device,), args = _devices(hw, args)
     spec, hint = _opened(model, args.get("set", ()))
     found = estimated(spec, device, **_only(args, o.EstimateArguments, weights=hint))
-    if not {*o.CostArguments.__annotations__, *o.EnergyArguments.__annotations__} & set(args):
-        return found
-    from archsim.predict.priced import with_costs
+    if {*o.CostArguments.__annotations__, *o.EnergyArguments.__annotations__} & set(args):
+        from archsim.predict.priced import with_costs
 
-    return with_costs(found, _only(args, o.CostArguments), _only(args, o.EnergyArguments))
+        found = with_costs(found, _only(args, o.CostArguments), _only(args, o.EnergyArguments))
+    what = args.get("by")
+    if what is None:
+        return found
+    from archsim.render.pages.breakdown import estimate_by
+
+    return estimate_by(found, what)
 
 
 def fit(model: AnyModel, hw: AnyDevice, **options: Unpack[o.FitOptions]) -> Fit:

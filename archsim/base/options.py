@@ -255,8 +255,10 @@ class CountOptions(CountArguments, Changes):
     """Options of `archsim.count`."""
 
 
-class EstimateOptions(EstimateArguments, PaidArguments, Changes):
+class EstimateOptions(EstimateArguments, PaidArguments, Changes, total=False):
     """Options of `archsim.estimate`."""
+
+    by: Literal["part", "op", "block", "kind", "phase", "context"] | None  # what `to_dict` breaks the phases down by
 
 
 class TraceOptions(EstimateArguments, Changes):

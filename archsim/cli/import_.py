@@ -24,7 +24,9 @@ def import_(
     path: Annotated[
         str, typer.Argument(metavar="PATH", help="A config.json, the folder that holds one, or a name of the catalog.")
     ],
-    out: Annotated[Path | None, typer.Option("-o", "--out", "--output", metavar="FILE", help="Write the spec to FILE.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", "--output", metavar="FILE", help="Write the spec to FILE.")
+    ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Compare with the catalog's model of the same name; exit 1 if unlike.")
     ] = False,

@@ -63,4 +63,12 @@ def test_the_object(archsim: Any) -> None:
         for phase in data["phases"].values():
             assert set(phase[key][0]) == {what, "ideal_s", "expected_s"}
             assert sum(row["expected_s"] for row in phase[key]) == pytest.approx(phase["expected_s"])
+        assert a.estimate("llama3-8b", "h100", by=what).to_dict() == data
     assert "experts" in archsim("estimate", "mixtral-8x7b", "--hw", "h100", "--by", "part").out
+
+
+def test_python_refuses_what_there_is_not() -> None:
+    """And says what there is."""
+    colour: Any = "colour"
+    with pytest.raises(ArchsimError, match="broken down by part, op"):
+        a.estimate("llama3-8b", "h100", by=colour)

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
+from archsim.base.data_class import dataclass
+from archsim.base.diagnostics import quote
+from archsim.base.displayed import Tabular
+from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
 from archsim.base.units import format_bytes, format_flops, format_seconds, format_span
 from archsim.predict.context_curve import AtContext, at, lengths
@@ -26,12 +32,35 @@ def breakdown_page(e: Estimate, what: str) -> Page:
     return Page(head=head(e), sections=tuple(sections))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EstimateBy(Estimate):
+    """An estimate whose `to_dict` breaks its phases down by parts, ops, blocks, kinds, phases or contexts."""
+
+    __repr__ = Tabular.__repr__
+
+    by: str
+
+    def to_dict(self) -> JsonObject:
+        """The `archsim.estimate/1` object with the breakdown."""
+        return _with_breakdown(self, Estimate.to_dict(self), self.by)
+
+
+def estimate_by(e: Estimate, what: str) -> EstimateBy:
+    """The estimate, broken down. Raises UsageError for what no estimate is broken down by."""
+    if what not in BY:
+        raise UsageError(f"an estimate is broken down by {', '.join(BY)}, not by {quote(what)}")
+    return EstimateBy(**{field.name: getattr(e, field.name) for field in fields(Estimate)}, by=what)
+
+
 def with_breakdown(e: Estimate, what: str | None) -> JsonObject:
     """The JSON object of an estimate, with a key `by` where one was asked for."""
-    data = e.to_dict()
+    return e.to_dict() if what is None else _with_breakdown(e, e.to_dict(), what)
+
+
+def _with_breakdown(e: Estimate, data: JsonObject, what: str) -> JsonObject:
     if what == "context":
         data["by"] = {what: [found.to_dict() for found in _contexts(e)]}
-    elif what is not None:
+    else:
         data["by"] = {phase.name: [g.to_dict() for g in by(phase, what)] for phase in _phases(e)}
         if what in SHARES:
             for phase in _phases(e):
@@ -39,6 +68,7 @@ def with_breakdown(e: Estimate, what: str | None) -> JsonObject:
     return data
 
 
+BY = ("part", "op", "block", "kind", "phase", "context")
 SHARES = {"part": "parts", "op": "ops"}
 """What a phase is broken down by -> the key of the phase that holds the shares."""
 
