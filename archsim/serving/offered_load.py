@@ -125,6 +125,11 @@ def offered_load(**options: Unpack[LoadOptions]) -> OfferedLoad:
         )  # fmt: skip
     rate, concurrency = given.get("rate"), given.get("concurrency")
     count = closed_loop_requests(concurrency) if concurrency and rate is None else REQUESTS
+    if count > MOST_IMPLIED and not given.keys() & {"requests", "duration"}:
+        raise UsageError(
+            f"{concurrency:,} in flight would be simulated with {count:,} requests",
+            hints=[f"say how many with `--requests`, such as `--requests {2 * (concurrency or 0)}`"],
+        )
     turns, think, profile = given.get("turns"), given.get("think"), given.get("rate_profile")
     return OfferedLoad(
         input_len=parse_lengths(given.get("input_len", 1024) or "", "input-len"),
@@ -136,6 +141,10 @@ def offered_load(**options: Unpack[LoadOptions]) -> OfferedLoad:
         think=None if think is None else parse_lengths(think, "think", least=0),
         shared=_shared(given.get("shared_prefix")),
     )  # fmt: skip
+
+
+MOST_IMPLIED = 200_000
+"""Requests that are simulated at most without being asked for: with replications, about a minute."""
 
 
 def closed_loop_requests(concurrency: int) -> int:

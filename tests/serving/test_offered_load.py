@@ -205,7 +205,7 @@ def test_a_bad_trace_is_refused_with_its_place(name: str, tmp_path: Path) -> Non
         {"rate": 1, "length_spread": 1.5}, {"rate": math.inf, "arrival": "poisson"}, {"rate": 1, "think": 3},
         {"concurrency": 4, "arrival": "poisson"}, {"rate": 1, "speedup": 2.0}, {"rate": 1, "shared_prefix": "a"},
         {"rate": 1, "turns": "5000", "requests": 5000}, {"rate": 1e-6, "duration": 1.0}, {"rate": 1, "input_len": ""},
-        {"rate": 1e9, "duration": 1e9}, {"trace": "x", "rate": 1},
+        {"rate": 1e9, "duration": 1e9}, {"trace": "x", "rate": 1}, {"concurrency": 10**6},
     ],
 )  # fmt: skip
 def test_impossible_loads_are_refused(options: LoadOptions) -> None:
