@@ -25,6 +25,7 @@ from archsim.importers.hf.families import (
     llama,
     moe,
     recent,
+    remote,
     seq2seq,
     states,
 )
@@ -48,6 +49,7 @@ MODULES = (
     llama,
     moe,
     recent,
+    remote,
     seq2seq,
     states,
 )

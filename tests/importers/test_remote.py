@@ -1,0 +1,82 @@
+"""Configs of checkpoints that bring their own class count as the models of the catalog do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import archsim
+
+LING = {
+    "model_type": "bailing_moe_v2", "attention_dropout": 0.0, "embedding_dropout": 0.0, "eos_token_id": 156892,
+    "first_k_dense_replace": 1, "head_dim": 128, "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02,
+    "intermediate_size": 5120, "max_position_embeddings": 32768, "moe_intermediate_size": 512,
+    "moe_router_enable_expert_bias": True, "moe_shared_expert_intermediate_size": 512, "n_group": 8,
+    "norm_topk_prob": True, "num_attention_heads": 16, "num_experts": 256, "num_experts_per_tok": 8,
+    "num_hidden_layers": 20, "num_key_value_heads": 4, "num_nextn_predict_layers": 0, "num_shared_experts": 1,
+    "output_dropout": 0.0, "output_router_logits": False, "pad_token_id": 156892, "partial_rotary_factor": 0.5,
+    "rms_norm_eps": 1e-06, "rope_scaling": None, "rope_theta": 600000, "rotary_dim": 64, "routed_scaling_factor": 2.5,
+    "router_dtype": "fp32", "score_function": "sigmoid", "tie_word_embeddings": False, "topk_group": 4,
+    "torch_dtype": "bfloat16", "use_bias": False, "use_cache": True, "use_qk_norm": True, "use_qkv_bias": False,
+    "vocab_size": 157184,
+}  # fmt: skip
+GLM = {
+    "model_type": "chatglm", "add_bias_linear": False, "add_qkv_bias": True, "apply_query_key_layer_scaling": True,
+    "apply_residual_connection_post_layernorm": False, "attention_dropout": 0.0, "attention_softmax_in_fp32": True,
+    "bias_dropout_fusion": True, "ffn_hidden_size": 13696, "fp32_residual_connection": False, "hidden_dropout": 0.0,
+    "hidden_size": 4096, "kv_channels": 128, "layernorm_epsilon": 1e-05, "multi_query_attention": True,
+    "multi_query_group_num": 2, "num_attention_heads": 32, "num_layers": 28, "original_rope": True,
+    "padded_vocab_size": 65024, "post_layer_norm": True, "rmsnorm": True, "seq_length": 8192, "use_cache": True,
+    "torch_dtype": "float16", "tie_word_embeddings": False, "eos_token_id": 2, "pad_token_id": 0,
+}  # fmt: skip
+LLAMA = {"hidden_act": "silu", "tie_word_embeddings": False, "torch_dtype": "bfloat16", "use_cache": True}
+CONFIGS = {
+    "internlm2.5-7b": LLAMA | {
+        "model_type": "internlm2", "attn_implementation": "eager", "bias": False, "hidden_size": 4096,
+        "intermediate_size": 14336, "max_position_embeddings": 32768, "num_attention_heads": 32,
+        "num_hidden_layers": 32, "num_key_value_heads": 8, "pretraining_tp": 1, "rms_norm_eps": 1e-05,
+        "rope_scaling": {"factor": 2.0, "type": "dynamic"}, "rope_theta": 1000000, "vocab_size": 92544,
+    },
+    "baichuan2-7b": LLAMA | {
+        "model_type": "baichuan", "_from_model_config": True, "hidden_size": 4096, "intermediate_size": 11008,
+        "max_position_embeddings": 4096, "model_max_length": 4096, "num_attention_heads": 32, "num_hidden_layers": 32,
+        "rms_norm_eps": 1e-06, "vocab_size": 125696,
+    },
+    "baichuan2-13b": LLAMA | {
+        "model_type": "baichuan", "gradient_checkpointing": False, "hidden_size": 5120, "intermediate_size": 13696,
+        "model_max_length": 4096, "num_attention_heads": 40, "num_hidden_layers": 40, "rms_norm_eps": 1e-06,
+        "vocab_size": 125696,
+    },
+    "exaone-3.5-7.8b": {
+        "model_type": "exaone", "activation_function": "silu", "attention_dropout": 0.0, "embed_dropout": 0.0,
+        "head_dim": 128, "hidden_size": 4096, "intermediate_size": 14336, "layer_norm_epsilon": 1e-05,
+        "max_position_embeddings": 32768, "num_attention_heads": 32, "num_key_value_heads": 8, "num_layers": 32,
+        "rope_theta": 1000000, "tie_word_embeddings": False, "torch_dtype": "bfloat16", "vocab_size": 102400,
+    },
+    "ling-mini-2.0": LING,
+    "chatglm3-6b": GLM,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_config_counts_as_its_model_of_the_catalog(name: str, tmp_path: Path) -> None:
+    """Parameters, cache and FLOPs."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(CONFIGS[name]))
+    read, known = (archsim.count(model).to_dict() for model in (path, name))
+    for key in ("params", "kv_cache", "flops"):
+        assert read[key] == known[key]
+
+
+def test_small_minicpm(tmp_path: Path) -> None:
+    """MiniCPM-2B: 2,724,880,896 parameters, its page says."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({
+        "model_type": "minicpm", "hidden_size": 2304, "num_hidden_layers": 40, "num_attention_heads": 36,
+        "num_key_value_heads": 36, "intermediate_size": 5760, "vocab_size": 122753, "hidden_act": "silu",
+        "rms_norm_eps": 1e-05, "max_position_embeddings": 4096, "scale_emb": 12, "dim_model_base": 256,
+        "scale_depth": 1.4, "rope_scaling": None, "torch_dtype": "bfloat16",
+    }))  # fmt: skip
+    assert archsim.count(path).to_dict()["params"]["total"] == 2_724_880_896
