@@ -349,10 +349,19 @@ def distance(entry: Entry, query: FitQuery) -> float | None:
         cost += 0.0 if entry.memory == device.memory else 0.2
         cost += 0.0 if (entry.memory == STACKED) == (device.memory == STACKED) else 1.8
     cost += format_cost(entry, query)
+    own = entry.engine in (query.engine, query.own)
     if query.engine:
-        cost += 0.0 if entry.engine in (query.engine, query.own) else 0.7
+        cost += 0.0 if own else 0.7
         cost += 0.0 if entry.version == query.version else 0.01
-    return cost + kernel_cost(entry, query)
+    return cost + kernel_cost(entry, query) + (0.0 if own else serial_cost(entry))
+
+
+def serial_cost(entry: Entry) -> float:
+    """How much longer than twice the usual a fit's serial work takes, in logarithms: a kernel that leaves most of a
+    device idle says little of another engine's.
+    """
+    usual = {name: 2 * MODELS[entry.op].constants[name].usual for name in MODELS[entry.op].serial}
+    return sum(math.log(max(entry.constants.get(name, time) / time, 1.0)) for name, time in usual.items())
 
 
 def years_apart(one: float, other: float) -> float:

@@ -60,6 +60,15 @@ def test_of_equally_near_fits_the_better_kernels_stand(first: int) -> None:
     assert nearest(known, wanted(op="mla_decode")).fitted.constants["memory"] == 0.95
 
 
+def test_a_kernel_that_walks_alone_stands_for_its_own_engine_alone() -> None:
+    """TensorRT-LLM 1.0's latent attention splits no sequence: on an L40S it says nothing of vLLM's."""
+    query = wanted(op="mla_decode")
+    slow = entry(op="mla_decode", engine="trtllm", device="h200-sxm", constants={"walk_ns": 75.0})
+    other = entry(op="mla_decode", engine="sglang", constants={"walk_ns": 0.4})
+    own = query._replace(engine="trtllm")
+    assert distance(other, query) < distance(slow, query) and distance(slow, own) < distance(other, own)
+
+
 def test_what_says_nothing_is_never_used() -> None:
     """Another vendor's device, or a fit that holds on its own machine alone."""
     assert distance(entry(vendor="AMD"), wanted()) is None

@@ -146,6 +146,7 @@ class MlaDecode(KernelModel):
     )
     families: ClassVar[tuple[str, ...]] = ("heads",)
     shares: ClassVar[tuple[str, ...]] = ("matrix", "memory")
+    serial: ClassVar[tuple[str, ...]] = ("walk_ns",)
     rising: ClassVar[str] = "seq"
 
     def prepare(self, call: KernelCall) -> KernelCall:

@@ -39,13 +39,14 @@ class KernelModel(ABC):
     kernel_class: its name in tables. dims: extents that a call must have. constants: what the formula leaves open;
     extra: more that some fits have. grids: each a surface's axes over `coordinates`; the correction is the sum of all
     surfaces. families: the extents that make up a shape family; errors are quoted on families unseen by the fit.
-    rising: the coordinate of the first grid along which time never falls, where `probe` is given. few: rows below
-    which no surface is fitted. options: how surfaces are held, where not as usual. shared_by_formats: constants that
-    a format which quantises takes from the stack's 16-bit fit. shares: constants that are shares of the device's rates
-    and by which fits of several engines can be ranked. supports: extents that an implementation may not take at every
-    value: it counts as able to where it was measured. common_floor: the floors of all implementations are alike in a
-    captured step; what one has beyond their middle is its loop's. general: the wider class that prices a call where no
-    device of the vendor was measured, or where the engine's own runs say something of that class alone.
+    rising: the coordinate of the first grid along which time never falls, where `probe` is given. few: rows below which
+    no surface is fitted. options: how surfaces are held, where not as usual. shared_by_formats: constants that a format
+    which quantises takes from the stack's 16-bit fit. shares: constants that are shares of the device's rates and by
+    which fits of several engines can be ranked. serial: constants that are times of work which units do not share;
+    other engines do not take over a fit where it is slow. supports: extents that an implementation may not take at
+    every value: it counts as able to where it was measured. common_floor: the floors of all implementations are alike
+    in a captured step; what one has beyond their middle is its loop's. general: the wider class that prices a call
+    where no device of the vendor was measured, or where the engine's own runs say something of that class alone.
     """
 
     kernel_class: ClassVar[str]
@@ -60,6 +61,7 @@ class KernelModel(ABC):
     options: ClassVar[Mapping[str, Any]] = {}
     shared_by_formats: ClassVar[tuple[str, ...]] = ()
     shares: ClassVar[tuple[str, ...]] = ()
+    serial: ClassVar[tuple[str, ...]] = ()
     supports: ClassVar[tuple[str, ...]] = ()
     common_floor: ClassVar[bool] = False
     general: ClassVar[str] = ""
