@@ -155,14 +155,15 @@ def test_hits_are_what_was_computed_before(
     said: list[list[tuple[int, int]]], answers: list[int], e: dict[str, int], spread: bool, kind: type[PrefixCache]
 ) -> None:
     """Prompt tokens computed are prompts less hits, and what gave way; no hit exceeds what an earlier request has in
-    common; steps that only decode can be skipped.
+    common; steps that only decode can be skipped. A tree gives up whole leaves, so that decodes make room where a
+    prompt needs it for its next chunk alone: no engine has both.
     """
     prompts = prompts_of([[(kind if kind < 2 or not i else 1, n) for i, (kind, n) in enumerate(words)]
                           for words in said])  # fmt: skip
     lengths = [sum(n for _, n in runs) for runs in prompts.runs]
     answers, block = answers[: len(said)], e["block"]
     policy = Policy(max_seqs=e["max_seqs"], budget=e["budget"], ahead=int(e["ahead"]),
-                    room="prompt" if e["whole"] else "chunk")  # fmt: skip
+                    room="prompt" if e["whole"] or kind is RadixCache else "chunk")  # fmt: skip
     blocks = max(e["blocks"] // 2, 1 + max(-(-(p + a) // block) for p, a in zip(lengths, answers, strict=True)))
     arrivals = [30.0 * i * spread for i in range(len(said))]
 
