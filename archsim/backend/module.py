@@ -15,7 +15,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from archsim.backend import attention, kernels, linear, ssd  # noqa: F401  (they register their rules)
+import archsim.backend.attention  # the four register their rules
+import archsim.backend.kernels
+import archsim.backend.linear
+import archsim.backend.ssd  # noqa: F401
 from archsim.backend.liveness import Liveness, liveness
 from archsim.backend.recompute import repeat_with
 from archsim.backend.run import Cache, Run, Watch
