@@ -15,7 +15,6 @@ from archsim.importers.hf.families.llama import (
     mtp,
     phi3,
     plain,
-    qwen3,
     rotary,
     two_kinds,
     uniform,
@@ -361,7 +360,8 @@ def molmo2(c: Config) -> Doc:
     c.skip("rope_scaling_layers")
     c.only("norm_after", False)
     c.only("qk_norm_type", "qwen3")
-    doc = qwen3(c)
+    bias = biased(c, "attention_bias", qkv_bias=True)
+    doc = uniform(c, rmsnorm(c), attention(c, **bias, qk_norm=rmsnorm(c), position=rope(c, d_head(c))), gated(c))
     added = c.get("additional_vocab_size") or 0
     return doc | ({"embedding": {"input_rows": doc["vocab_size"] + added}} if added else {})
 
