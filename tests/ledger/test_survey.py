@@ -71,7 +71,7 @@ def test_adoption_adds_up(answer: Survey) -> None:
         for i, whole in enumerate(one.designs):
             counts = [values[i] for values in one.values.values()]
             assert max(counts) <= whole
-            assert whole <= sum(counts) + (4 if one.choice in ("position", "activation") else 0)
+            assert whole <= sum(counts) + (2 if one.choice in ("position", "activation") else 0)
 
 
 def test_all_rows_are_compared(answer: Survey) -> None:
