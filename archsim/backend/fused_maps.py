@@ -20,7 +20,7 @@ KEEP_INPUTS = frozenset({
 NORMS = frozenset({"rmsnorm", "layernorm", "l2norm"})
 
 
-ALWAYS_FUSED = frozenset({"hyper_mixing", "hyper_collapse", "hyper_expand", "hyper_head"})
+ALWAYS_FUSED = frozenset({"hyper_mixing", "hyper_collapse", "hyper_expand", "hyper_head", "residual_mix", "situglu"})
 """Functions that run as one kernel in every implementation."""
 
 

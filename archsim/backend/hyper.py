@@ -65,12 +65,25 @@ def _repeat(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
     return x.expand(-1, -1, int(op.writes[0].tensor.axes["A"]), *x.shape[3:])
 
 
+def _stack(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
+    """Streams (S, T, D) beside each other."""
+    return torch.stack([v.x for v in operands], 2)
+
+
+def _mix(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
+    """All streams as one, in the shares that the softmax of their scores gives."""
+    x, scores = (v.x for v in operands)
+    return _weighted(x, scores.float().squeeze(-1).softmax(-1))
+
+
 MAPS: dict[str, Callable[[Run, Op, list[Value], Dims], Tensor]] = {
     "repeat_streams": _repeat,
     "hyper_mixing": _mixing,
     "hyper_collapse": _collapse,
     "hyper_expand": _expand,
     "hyper_head": _head,
+    "stack_streams": _stack,
+    "residual_mix": _mix,
 }
 
 

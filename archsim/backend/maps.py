@@ -153,6 +153,14 @@ def _clamped_swiglu(attrs: Attrs, gate: Tensor, up: Tensor) -> Tensor:
     return gate * torch.sigmoid(gate * alpha) * (up + offset)
 
 
+def _situglu(attrs: Attrs, gate: Tensor, up: Tensor) -> Tensor:
+    """beta·tanh(gate/beta)·sigmoid(gate)·up, with up bounded likewise (Kimi K3)."""
+    beta, bound, g, u = attrs["beta"], attrs.get("up_beta"), gate.float(), up.float()
+    u = u if bound is None else bound * torch.tanh(u / bound)
+    y: Tensor = beta * torch.tanh(g / beta) * torch.sigmoid(g) * u
+    return y.to(up.dtype)
+
+
 def _xielu(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
     """arXiv:2411.13010, as in transformers; the two scalars go through a softplus."""
     x, (positive, negative) = operands[0].x, functional.softplus(operands[1].x)
@@ -254,6 +262,7 @@ MAPS: dict[str, Map] = {
     "geglu_tanh": _gate(_gelu_tanh),
     "reglu": _gate(functional.relu),
     "clamped_swiglu": _align(_clamped_swiglu),
+    "situglu": _align(_situglu),
     "clamped_geglu": _align(_clamped_swiglu),
     "gate": _align(lambda attrs, x, g: x * torch.sigmoid(g)),
     "clip": _align(lambda attrs, x: x.clamp(-attrs["limit"], attrs["limit"])),

@@ -68,6 +68,7 @@ class Attention(AttentionSpec):
     through q, k and v of their own (Longformer); without such tokens they lie idle. keys_as_values: one projection
     gives keys and values, which part behind it: norm and rotation of the keys (Gemma 4's global layers). inner_norm: of
     the heads' outputs before the last projection (BitNet). indexer: chooses blocks of keys (MiniMax-M3).
+    q_rank, q_norm: queries come through a latent of this width and its norm (Step-3).
     """
 
     kind: Literal["mha", "gqa", "mqa"]
@@ -92,6 +93,8 @@ class Attention(AttentionSpec):
     keys_as_values: bool = False
     inner_norm: Norm | None = None
     indexer: BlockIndexer | None = None
+    q_rank: Count | None = None
+    q_norm: Norm | None = None
 
     about = {
         "mha": About("mha", "Multi-head attention", "MHA",
@@ -106,8 +109,9 @@ class Attention(AttentionSpec):
         "n_kv_heads": "sharing", "qkv_bias": "biases", "out_bias": "biases", "qk_norm": "qk_norm",
         "global_projections": "windows", "kv_from": "cache_sharing", "keys_as_values": "keys_as_values",
         "gate": "attention_gate", "inner_norm": "norm_place", "indexer": "indexer",
+        "q_norm": "query_latent",
     }  # fmt: skip
-    axis_fields = {"H": "d_head", "Hv": "d_head"}
+    axis_fields = {"H": "d_head", "Hv": "d_head", "Q": "q_rank"}
 
     @model_validator(mode="after")
     def _heads(self) -> Attention:
@@ -216,7 +220,7 @@ class Attention(AttentionSpec):
     def sizes(self) -> dict[str, Num]:
         """Extents of the axes that the projections use."""
         d_head_v = self.d_head if self.d_head_v is None else self.d_head_v
-        return {"K": self.kv_heads, "G": self.groups, "H": self.d_head, "Hv": d_head_v}
+        return {"K": self.kv_heads, "G": self.groups, "H": self.d_head, "Hv": d_head_v, "Q": self.q_rank or 0}
 
     def declare(self, b: Builder, ctx: Context) -> None:
         """What the whole stack shares: relative-position tables."""
@@ -267,6 +271,11 @@ class Attention(AttentionSpec):
 
     def _project(self, b: Builder, kind: Literal["q", "k", "v"], x: Tensor, suffix: str = "") -> Tensor:
         heads, name = HEADS[kind], kind + suffix
+        if kind == "q" and self.q_rank is not None:
+            latent = b.linear(name + "_down", x, "D Q", "T Q")
+            latent = latent if self.q_norm is None else self.q_norm.lower(b, name + "_latent_norm", latent, "Q")
+            y = b.linear(name, latent, f"Q {heads}", f"T {heads}", bias=self.biased(kind))
+            return self._finished(b, kind, y, suffix)
         y = b.linear(name, x, f"D {heads}", f"T {heads}", bias=self.biased(kind))
         return self._finished(b, kind, y, suffix)
 

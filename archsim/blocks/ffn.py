@@ -17,11 +17,11 @@ DEFAULT = {"mlp": "gelu", "glu": "silu", "swiglu": "silu", "geglu": "gelu", "reg
 
 LABELS = {
     "relu": "ReLU", "relu2": "ReLU²", "gelu": "GeLU", "gelu_tanh": "GeLU", "silu": "SiLU", "xielu": "xIELU",
-    "tanh": "tanh", "sigmoid": "sigmoid",
+    "tanh": "tanh", "sigmoid": "sigmoid", "situ": "SiTU",
 }  # fmt: skip
 GATED_LABELS = {
     "relu": "ReGLU", "gelu": "GeGLU", "gelu_tanh": "GeGLU", "silu": "SwiGLU", "sigmoid": "GLU",
-    "tanh": "tanh-GLU",
+    "tanh": "tanh-GLU", "situ": "SiTU-GLU",
 }  # fmt: skip
 """Activation -> its name in tables, by itself and in a gate."""
 
@@ -40,19 +40,22 @@ class Ffn(FfnSpec):
     inner_norm: of what the last matrix reads (BitNet). bias: of all matrices; out_bias: of the last, where that is
     another matter (GTE). clamp: limit of gpt-oss' clamped SwiGLU or Phi-3-small's GeGELU; alpha: its sigmoid's slope;
     up_offset: what is added to the clamped `up`, 1 in those, 0 in DeepSeek-V4.
+    beta: bound of SiTU's gate, beta·tanh(gate/beta)·sigmoid(gate); up_beta: that of `up`, where it has one (Kimi K3).
     sparsity: share of activations that Gemma 3n zeroes, which changes results and no count. xIELU has two learned
     scalars and no gated form.
     """
 
     kind: Literal["mlp", "glu", "swiglu", "geglu", "reglu"]
     d_ff: Count
-    activation: Literal["relu", "relu2", "gelu", "gelu_tanh", "silu", "xielu", "tanh", "sigmoid"] | None = None
+    activation: Literal["relu", "relu2", "gelu", "gelu_tanh", "silu", "xielu", "tanh", "sigmoid", "situ"] | None = None
     bias: bool = False
     out_bias: bool | None = None
     clamp: float | None = None
     alpha: float | None = None
     up_offset: float | None = None
     sparsity: float | None = None
+    beta: float | None = None
+    up_beta: float | None = None
     inner_norm: Norm | None = None
 
     about = {
@@ -70,6 +73,8 @@ class Ffn(FfnSpec):
     def _meaningful(self) -> Ffn:
         if self.gated and self.activation == "xielu":
             raise InvalidBlock(f"`activation: xielu` has no gated form: `kind: mlp` has it, not `kind: {self.kind}`")
+        if (self.activation == "situ") != (self.beta is not None) or (self.activation == "situ" and not self.gated):
+            raise InvalidBlock("`activation: situ` is that of a gate and needs its bound, `beta`; others have none")
         for name in ("clamp", "sparsity"):
             if getattr(self, name) is not None and not self.gated:
                 raise InvalidBlock(f"`{name}` belongs to a gate, which `kind: mlp` does not have")
@@ -112,13 +117,16 @@ class Ffn(FfnSpec):
 
     def activate(self, b: Builder, up: Tensor, gate: Tensor | None) -> Tensor:
         """The activation of `up`, multiplied in when there is a `gate`."""
-        attrs: dict[str, Any] = {name: getattr(self, name) for name in ("clamp", "alpha", "up_offset", "sparsity")}
+        names = ("clamp", "alpha", "up_offset", "sparsity", "beta", "up_beta")
+        attrs: dict[str, Any] = {name: getattr(self, name) for name in names}
         attrs = {k: v for k, v in attrs.items() if v is not None}
         if gate is None:
             scalars = (b.weight("xielu", "Sc", "scalar"),) if self.act == "xielu" else ()
             return b.map("h", self.act, up, *scalars, **attrs)
         if self.clamp is not None:
             return b.map("h", "clamped_swiglu" if self.act == "silu" else "clamped_geglu", gate, up, **attrs)
+        if self.act == "situ":
+            return b.map("h", "situglu", gate, up, **attrs)
         if self.act not in GATED:
             return b.map("h", "mul", b.map("gate()", self.act, gate), up)
         return b.map("h", GATED[self.act], gate, up, **attrs)

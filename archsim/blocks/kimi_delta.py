@@ -16,7 +16,7 @@ from archsim.graph.tensor import Tensor
 class KimiDelta(DeltaRule):
     """Kimi delta attention (arXiv:2510.26692): `n_heads` states of d_head x d_head, each row of which forgets by a gate
     of its own; this gate and that of the output come through matrices of rank `gate_rank` (default: d_head; `full`:
-    each is one matrix, as in Ling 3.0).
+    each is one matrix, as in Ling 3.0). full_output_gate: that of the output alone is one matrix (Kimi K3).
 
     Inside a chunk the products of keys and of queries with keys are counted as matrix products and the two triangular
     solves as vector work, as for the gated delta net; the implementation in transformers does it the other way around,
@@ -27,6 +27,7 @@ class KimiDelta(DeltaRule):
     n_heads: Count
     d_head: Count
     gate_rank: Count | Literal["full"] | None = None
+    full_output_gate: bool = False
 
     about = {"kimi_delta": About("kimi delta attention", label="KDA",
                                  paper="Kimi Linear: Moonshot AI 2025, arXiv:2510.26692, section 3")}  # fmt: skip
@@ -43,12 +44,12 @@ class KimiDelta(DeltaRule):
             decay = self._gate(b, "decay", x, "N J H")
             dt, a = b.weight("dt_bias", "N J H", "scalar"), b.weight("A_log", "N J", "scalar")
             decay = b.map("decay()", "softplus", decay, dt, a, decay=True)
-            z = self._gate(b, "z", x, "N J Hv")
+            z = self._gate(b, "z", x, "N J Hv", self.full_output_gate)
             o = self.norm.lower(b, "norm", self._mix(b, q, k, v, beta, decay, step), "Hv")
             return b.linear("o", b.map("gated", "gate", o, z), "N J Hv D", "T D")
 
-    def _gate(self, b: Builder, name: str, x: Tensor, axes: str) -> Tensor:
+    def _gate(self, b: Builder, name: str, x: Tensor, axes: str, full: bool = False) -> Tensor:
         """A gate for every channel, through a narrow matrix unless it is one whole one."""
-        if self.gate_rank == "full":
+        if full or self.gate_rank == "full":
             return b.linear(name, x, f"D {axes}", f"T {axes}")
         return b.linear(name, b.linear(f"{name}_down", x, "D Gr", "T Gr"), f"Gr {axes}", f"T {axes}")

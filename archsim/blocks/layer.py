@@ -11,6 +11,7 @@ from archsim.blocks.block import AttentionBlock, BlockSpec, Context, FfnBlock, M
 from archsim.blocks.dispatch import Fields, InvalidBlock, Spec
 from archsim.blocks.hyper import HyperConnections
 from archsim.blocks.norm import Norm
+from archsim.blocks.residuals import AttentionResiduals
 from archsim.blocks.streams import AltUp, Laurel, PerLayerInput
 from archsim.graph.builder import Builder
 from archsim.graph.tensor import Tensor
@@ -39,8 +40,11 @@ class Layer(Spec):
     ffn_norm: false where the feed-forward block brings its own (Gemma 4's experts).
     for_images: a layer that texts pass by, which attends to images alone (Llama 3.2 Vision): its weights are held.
     hyper: several residual streams around every block (DeepSeek-V4), the same in all layers of a stack.
+    residuals: blocks that read a mixture of the sums so far (Kimi K3); the last layer's `norm` mixes the output.
     layer_scale: a learned factor on what each block adds, for every channel or one for all (arXiv:2103.17239).
     Attention and a mixer in one layer read the same input, and their outputs are added (Falcon-H1).
+    round_norm, exit_score: of a group that is run several times: the norm behind each round, and the score by which
+    a token may leave after it (Ouro).
     """
 
     name: str | None = None
@@ -63,14 +67,19 @@ class Layer(Spec):
     post_norm: Norm | None = None
     altup: AltUp | None = None
     hyper: HyperConnections | None = None
+    residuals: AttentionResiduals | None = None
     laurel: Laurel | None = None
     per_layer_input: PerLayerInput | None = None
+    round_norm: Norm | None = None
+    exit_score: bool = False
 
     letters = {"repeat": ("L", "layers")}
     decisions = {
-        "shared_weights": "weight_sharing", "parallel": "parallel", "residual_scale": "residual",
+        "shared_weights": "weight_sharing", "round_norm": "weight_sharing", "exit_score": "weight_sharing",
+        "parallel": "parallel", "residual_scale": "residual",
         "branch_scale": "residual", "layer_scale": "residual", "for_images": "stacks",
-        "altup": "altup", "hyper": "hyper_connections", "laurel": "laurel", "per_layer_input": "per_layer",
+        "altup": "altup", "hyper": "hyper_connections", "residuals": "residual", "laurel": "laurel",
+        "per_layer_input": "per_layer",
         "attention": "mixing", "attention.kind": "attention", "mixer": "mixing", "cross_attention": "stacks",
         "cross_attention.kind": "attention", "ffn": "ffn", "*": "norm_place",
     }  # fmt: skip
@@ -93,8 +102,12 @@ class Layer(Spec):
             raise InvalidBlock(f"a group of layers has no `{own[0]}` of its own; put it into one of its layers")
         if self.layers is None and not own:
             raise InvalidBlock("a layer needs `attention`, `mixer` or `ffn` (or `layers`, as a group)", "E104")
+        if self.layers is None and (self.round_norm is not None or self.exit_score):
+            raise InvalidBlock("`round_norm` and `exit_score` stand behind a group of layers: give it `layers`")
         if self.hyper is not None and (self.placement != "pre" or self.parallel or self.altup is not None):
             raise InvalidBlock("`hyper` goes with `placement: pre` alone, without `parallel` and `altup`")
+        if self.residuals is not None and (self.placement != "pre" or self.parallel or self.hyper is not None):
+            raise InvalidBlock("`residuals` goes with `placement: pre` alone, without `parallel` and `hyper`")
         if self.parallel and own and ("ffn" not in own or not {"attention", "mixer"} & set(own)):
             raise InvalidBlock("`parallel` adds up attention (or a mixer) and `ffn`: a layer needs both")
         return self
@@ -106,12 +119,19 @@ class Layer(Spec):
         ctx.path, ctx.loops = f"{ctx.path}.{name}".lstrip("."), (*ctx.loops, self.repeat)
         with b.block(name, self.repeat, shared=self.shared_weights):
             if self.layers is not None:
-                y = lower_layers(b, x, ctx, self.layers)
+                y = self._round_end(b, lower_layers(b, x, ctx, self.layers))
             else:
                 ctx.repeats[ctx.path] = ctx.loops
                 y = self._one(b, x, ctx)
             b.carry(x, y)
         ctx.path, ctx.loops = outer
+        return y
+
+    def _round_end(self, b: Builder, y: Tensor) -> Tensor:
+        y = self._norm(b, "round_norm", y, self.round_norm) if self.round_norm is not None else y
+        if self.exit_score:
+            with b.scope(One=1):
+                b.map("exit()", "sigmoid", b.linear("exit", y, "D One", "T One", bias=True))
         return y
 
     def _one(self, b: Builder, x: Tensor, ctx: Context) -> Tensor:
@@ -128,6 +148,8 @@ class Layer(Spec):
         return self.per_layer_input.add(b, y, y, ctx) if self.per_layer_input else y
 
     def _serial(self, b: Builder, x: Tensor, ctx: Context) -> Tensor:
+        if self.residuals is not None:
+            self.residuals.check(ctx)
         if self.attention is not None or self.mixer is not None:
             x = self._branch(b, x, ctx, "attention" if self.attention is not None else "mixer")
         if self.cross_attention is not None:
@@ -142,6 +164,8 @@ class Layer(Spec):
             return self.hyper.around(
                 b, f"{part}_hyper", x, lambda one: self._apply(b, self._norm(b, part + "_norm", one), ctx, part)
             )
+        if self.residuals is not None:
+            return self._mixed_branch(b, x, ctx, part, self.residuals)
         stream = x
         h = (
             self._norm(b, part + "_norm", x)
@@ -164,6 +188,17 @@ class Layer(Spec):
         if extra is not None:
             y = b.map(part + "_laurel", "add", y, extra, scale_sum=2**-0.5)
         return self._norm(b, part + "_norm", y) if self.placement == "post" else y
+
+    def _mixed_branch(self, b: Builder, x: Tensor, ctx: Context, part: str, residuals: AttentionResiduals) -> Tensor:
+        """The running sum plus a block over a mixture of streams; the first block of a layer that opens a part begins
+        a new sum.
+        """
+        h = residuals.mix(b, f"{part}_mixture", x, ctx)
+        y = self._apply(b, self._norm(b, part + "_norm", h), ctx, part)
+        if residuals.opens and part != "ffn":
+            residuals.put_away(x, ctx)
+            return y
+        return self._add(b, part + "_residual", x, y)
 
     def _parallel(self, b: Builder, x: Tensor, ctx: Context) -> Tensor:
         """x + attention(norm x) + ffn(norm x)."""

@@ -111,7 +111,8 @@ class Moe(FfnSpec):
     top_k rows per token between them (arXiv:2202.09368: top_k is the paper's capacity factor c).
     capacity_factor: that of training, by which a capacity follows from the length; recorded, without a cost.
     image_experts: as many experts again for image tokens (ERNIE 4.5 VL); they are held, and texts do not touch them.
-    latent: width in which the routed experts work, between two projections that all tokens share (Nemotron 3).
+    latent: width in which the routed experts work, between two projections that all tokens share (Nemotron 3);
+    latent_norm: of what they give, before the second (Kimi K3).
     branch_norm: the `dense` network and the routed experts each have a norm before and behind, and the router sees the
     input as it is: a layer with `ffn_norm: false` (Gemma 4). output_norm: of what all of them give (A.X K1).
     """
@@ -124,6 +125,7 @@ class Moe(FfnSpec):
     dense: Beside | None = None
     image_experts: ImageExpert | None = None
     latent: Count | None = None
+    latent_norm: Norm | None = None
     branch_norm: Norm | None = None
     output_norm: Norm | None = None
     router: Router = Field(default_factory=Router)
@@ -132,12 +134,17 @@ class Moe(FfnSpec):
 
     about = {"moe": About("moe", "Mixture of experts",
                           paper="mixture of experts: Shazeer et al. 2017, arXiv:1701.06538, section 2")}  # fmt: skip
-    words = {"latent": "", "branch_norm": "norms of the branches", "output_norm": "norm of the output"}
+    words = {
+        "latent": "",
+        "latent_norm": "norm in the latent width",
+        "branch_norm": "norms of the branches",
+        "output_norm": "norm of the output",
+    }
     letters = {"n_experts": ("E", "experts"), "top_k": ("k", "experts per token"), "latent": ("Dl", "width of experts")}
     decisions = {
         "n_experts": "expert_count", "top_k": "top_k", "expert": "experts", "shared": "shared_experts",
         "dense": "dense_beside", "image_experts": "image_experts", "latent": "latent_experts",
-        "branch_norm": "norm_place", "output_norm": "norm_place", "router": "router",
+        "latent_norm": "norm_place", "branch_norm": "norm_place", "output_norm": "norm_place", "router": "router",
         "capacity": "capacity", "capacity_factor": "capacity",
     }  # fmt: skip
     absent = {
@@ -145,6 +152,7 @@ class Moe(FfnSpec):
         "dense": None,
         "image_experts": None,
         "latent": None,
+        "latent_norm": None,
         "branch_norm": None,
         "output_norm": None,
     }
@@ -196,6 +204,8 @@ class Moe(FfnSpec):
     def _enough_experts(self) -> Moe:
         if self.top_k > self.n_experts:
             raise InvalidBlock(f"top_k {self.top_k} is more than n_experts {self.n_experts}")
+        if self.latent_norm is not None and self.latent is None:
+            raise InvalidBlock("`latent_norm` stands in the width `latent`, which is not given")
         return self
 
     def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "moe") -> Tensor:
@@ -272,7 +282,10 @@ class Moe(FfnSpec):
         h = self.expert.activate(b, self._expert(b, "up", rows, f"{d} F", hit), gate)
         y = self._expert(b, "down", h, f"F {d}", hit)
         y = b.map("combine", "combine", y, weights, axes=f"T {d}", scaled=not self.router.input_scaled)
-        return y if self.latent is None else b.linear("latent_up", y, "Dl D", "T D", bias=self.expert.bias)
+        if self.latent is None:
+            return y
+        y = y if self.latent_norm is None else self.latent_norm.lower(b, "latent_norm", y, "Dl")
+        return b.linear("latent_up", y, "Dl D", "T D", bias=self.expert.bias)
 
     def _expert(self, b: Builder, name: str, x: Tensor, axes: str, hit: Num) -> Tensor:
         inner, outer = axes.split()

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from archsim.base.number import Num
 from archsim.blocks.block import Context
 from archsim.blocks.layer import Layer, count_layers, lower_layers, walk_layers
+from archsim.blocks.residuals import mixture
 from archsim.blocks.stage import lower_stages, step_before
 from archsim.graph.builder import Builder
 from archsim.graph.graph import Block
@@ -142,6 +143,8 @@ def _stack(b: Builder, x: Tensor, ctx: Context, layers: tuple[Layer, ...], e: Em
     if hyper is not None:
         with b.scope(A=hyper.n):
             return hyper.merge(b, lower_layers(b, hyper.spread(b, x), ctx, layers))
+    if any(layer.residuals is not None for layer in leaves):
+        return _mixed(b, lower_layers(b, x, ctx, layers), ctx, leaves)
     altup = next((layer.altup for layer in leaves if layer.altup is not None), None)
     if altup is None:
         return lower_layers(b, x, ctx, layers)
@@ -152,6 +155,12 @@ def _stack(b: Builder, x: Tensor, ctx: Context, layers: tuple[Layer, ...], e: Em
         rest = b.select("other_streams", x, "T A3 D", "rest", A=altup.n - 1)
         merged = b.contract("altup_out", rest, b.weight("w_altup_out", "A3 D D2", inner=("D",)), "T A3 D2")
         return b.map("merged", "altup_merge", x, merged, axes="T D")
+
+
+def _mixed(b: Builder, x: Tensor, ctx: Context, leaves: list[Layer]) -> Tensor:
+    """The streams of attention residuals as one, behind the last layer."""
+    last = next(layer.residuals for layer in reversed(leaves) if layer.residuals is not None)
+    return mixture(b, "output_mixture", x, ctx, last.norm)
 
 
 def _per_layer_inputs(b: Builder, x: Tensor, ctx: Context, layers: tuple[Layer, ...], e: Embedding) -> Tensor:

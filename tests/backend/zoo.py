@@ -75,6 +75,7 @@ def _attentions() -> dict[str, Model]:
     norm = {"kind": "rmsnorm"}
     sources = {"name": "own", "repeat": 2, "norm": RMS, "attention": attention(), "ffn": SWIGLU}
     return {
+        "query_latent": one("mqa", q_rank=6, q_norm=norm),
         "block_indexer": one(indexer={"d_head": 6, "block": 2, "n_blocks": 2}),
         "mha": one("mha"), "gqa": one(), "mqa": one("mqa"), "bias": one(bias=True),
         "qkv_bias": one(qkv_bias={"q": True, "v": True}, out_bias=True), "d_head_v": one(d_head_v=6),
@@ -146,6 +147,7 @@ def _ffns() -> dict[str, Model]:
         "reglu": one(kind="reglu"),
         "clamped": one(kind="swiglu", clamp=0.5, alpha=1.702),
         "clamped_geglu": one(kind="geglu", clamp=0.5),
+        "situ": one(kind="glu", activation="situ", beta=2.0, up_beta=3.0),
         "sparse": one(kind="geglu", activation="gelu_tanh", sparsity=0.9),
     }
 
@@ -168,7 +170,8 @@ def _moes() -> dict[str, Model]:
         "moe_softcap": one(router={"softcap": 3.0}),
         "moe_mlp": one({"kind": "mlp", "d_ff": 12, "activation": "xielu"}),
         "moe_choice": one(router={"choice": "expert"}),
-        "moe_capacity": one(capacity=2), "moe_choice_capacity": one(router={"choice": "expert"}, capacity=2),
+        "moe_latent": one(latent=6, latent_norm=RMS), "moe_capacity": one(capacity=2),
+        "moe_choice_capacity": one(router={"choice": "expert"}, capacity=2),
     }  # fmt: skip
 
 
@@ -185,6 +188,7 @@ def _mixers() -> dict[str, Model]:
         "lightning": one(kind="lightning", n_heads=2, d_head=6, chunk=4), "gated_delta_net": one(**delta),
         "delta_turning": one(**delta, negative_eigenvalues=True),
         "kimi_delta": one(kind="kimi_delta", n_heads=2, d_head=6, gate_rank=4, chunk=4),
+        "kimi_delta_gate": one(kind="kimi_delta", n_heads=2, d_head=6, gate_rank=4, full_output_gate=True, chunk=4),
         "rg_lru": one(kind="rg_lru", d_inner=24, n_blocks=2),
         "short_conv": one(kind="short_conv", d_inner=16),
         "short_conv_bias": one(kind="short_conv", d_inner=24, bias=True),
@@ -207,6 +211,9 @@ def _wirings() -> dict[str, Model]:
                          head={"tied": True, "softcap": 3.0}, embedding={"scale": "sqrt_d_model"}),
         "scales": one(residual_scale=1.5, branch_scale=0.5),
         "shared_weights": one(shared_weights=True, repeat=3),
+        "rounds": decoder({"repeat": 3, "shared_weights": True, "round_norm": RMS, "exit_score": True,
+                           "layers": [plain, full]}, final_norm=None),
+        "residuals": _residuals(plain),
         "shared_group": decoder({"repeat": 2, "shared_weights": True, "layers": [plain, full]}),
         "nested": decoder({"repeat": 3, "layers": [local, full]}, layer(name="rest", attention=attention())),
         "deep": decoder(
@@ -221,6 +228,16 @@ def _wirings() -> dict[str, Model]:
         "head": decoder(plain, head={"bias": True, "scale": 0.5}, embedding={"rows": 24}), **_gemma3n(),
         "mtp": decoder(plain, mtp={"n": 2, "norm": RMS, "layer": layer(repeat=1, attention=attention())}),
     }  # fmt: skip
+
+
+def _residuals(plain: dict[str, Any]) -> Model:
+    """Three parts of one, two and one layers."""
+    parts = ((1, True), (2, False), (2, True), (3, False))
+    return decoder(*(
+        plain | {"name": f"l{i}", "repeat": 1 if opens else 2,
+                 "residuals": {"sources": n, "opens": opens, "norm": RMS}}
+        for i, (n, opens) in enumerate(parts)
+    ))  # fmt: skip
 
 
 def _gemma3n() -> dict[str, Model]:

@@ -26,6 +26,8 @@ from archsim.importers.hf.families import (
     moe,
     recent,
     remote,
+    remote_dense,
+    remote_moe,
     seq2seq,
     states,
 )
@@ -50,6 +52,8 @@ MODULES = (
     moe,
     recent,
     remote,
+    remote_dense,
+    remote_moe,
     seq2seq,
     states,
 )
@@ -62,7 +66,7 @@ TEXT = {
     "deepseek_ocr2": "deepseek_ocr2_text", "llama4": "llama4_text",
     "mistral3": "mistral", "qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2", "qwen2_vl_text": "qwen2",
     "qwen2_5_vl_text": "qwen2", "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
-    "qwen3_vl": "qwen3_vl_text", "qwen3_vl_moe": "qwen3_vl_moe_text", "kimi_k25": "kimi_k2",
+    "qwen3_vl": "qwen3_vl_text", "qwen3_vl_moe": "qwen3_vl_moe_text", "kimi_k25": "kimi_k2", "kimi_k3": "kimi_linear",
     "mllama": "mllama_text_model", "llava": "llama", "qwen2_5_omni_text": "qwen2",
     "qwen3_omni_moe_text": "qwen3_moe", "glm4v": "glm4v_text", "glm46v": "glm4v_text", "glmga": "glm4v_text",
     "glm4v_moe": "glm4v_moe_text", "glm_ocr": "glm_ocr_text", "ernie4_5_vl_moe": "ernie4_5_vl_moe_text",

@@ -7,7 +7,7 @@ from archsim.importers.hf.config import Config
 from archsim.importers.hf.families.deepseek import SIGMOID, latent
 from archsim.importers.hf.families.hybrid import BOTH, delta_net
 from archsim.importers.hf.families.llama import biased, d_head, gated, layers
-from archsim.importers.hf.families.moe import grouped_router, shared_expert, unnormalized
+from archsim.importers.hf.families.moe import grouped_router, unnormalized
 from archsim.importers.hf.families.registry import family
 from archsim.importers.hf.parts import activation, attention, decoder, every, glu, layer_types, moe, rmsnorm, rope
 from archsim.importers.hf.pattern import Entry
@@ -57,8 +57,10 @@ def _olmo_sizes(c: Config) -> Config:
         num_local_experts=256, linear_head_dim=128, linear_num_heads=32, linear_conv_kernel_dim=4,
         first_k_dense_replace=1)  # fmt: skip
 def kimi_linear(c: Config) -> Doc:
-    """Kimi Linear: three layers of Kimi delta attention to one of latent attention without positions, with experts."""
-    c.skip("rope_parameters", "rope_theta", "rope_scaling")
+    """Kimi Linear: three layers of Kimi delta attention to one of latent attention without positions, with experts.
+    Kimi K3 has gates on both, narrow experts and attention residuals besides.
+    """
+    c.skip("rope_parameters", "rope_theta", "rope_scaling", "topk_method")
     c.only("mla_use_nope", True)
     c.only("moe_router_activation_func", "sigmoid")
     c.only("use_grouped_topk", True, False)
@@ -66,27 +68,51 @@ def kimi_linear(c: Config) -> Doc:
     c = _new_names(c)
     n = layers(c)
     full = {k: v for k, v in latent(c).items() if k != "position"} | {"position": None}
+    full |= {"gate": {"per": "element"}} if c.get("mla_use_output_gate") else {}
     types, mixer = _kimi_layers(c, n)
     return _delta_and_latent(c, types, mixer, full)
 
 
 def _delta_and_latent(c: Config, types: list[str], mixer: Doc, full: Doc) -> Doc:
     """Layers of delta and of latent attention, under dense networks first and experts then."""
-    n, norm, act = layers(c), rmsnorm(c), activation(c, "hidden_act")
+    n, norm, network = layers(c), rmsnorm(c), _network(c)
     kinds = {LINEAR: ("linear", {"mixer": mixer}), FULL: ("full", {"attention": full})}
     width = c.count("moe_intermediate_size")
     router = SIGMOID | unnormalized(c) | grouped_router(c)
-    shared = shared_expert(act, width, c.get("n_shared_experts"))
-    experts = moe(c.count("num_local_experts"), c.count("num_experts_per_tok"), glu(act, width), router, shared=shared)
-    ffns = {"dense": gated(c), "sparse": experts}
+    n_shared, one = c.get("n_shared_experts"), network | {"d_ff": width}
+    shared = one | ({"n": n_shared} if n_shared > 1 else {}) if n_shared else None
+    narrow: Doc = {"latent": c.count("routed_expert_hidden_size")} if c.get("routed_expert_hidden_size") else {}
+    narrow |= {"latent_norm": norm} if c.get("latent_moe_use_norm") else {}
+    experts = moe(c.count("num_local_experts"), c.count("num_experts_per_tok"), one, router, shared=shared, **narrow)
+    ffns = {"dense": network | {"d_ff": c.count("intermediate_size")}, "sparse": experts}
     first = c.get("first_k_dense_replace") or 0
     default = ["dense" if i < first else "sparse" for i in range(n)]
     sparse = layer_types(c, n, default, tuple(ffns), key="mlp_layer_types")
     entries: list[Entry] = []
-    for kind, ffn in zip(types, sparse, strict=True):
+    for i, (kind, ffn) in enumerate(zip(types, sparse, strict=True)):
         name, own = kinds[kind]
-        entries.append((name + ("_dense" if ffn == "dense" else ""), {"norm": norm, **own, "ffn": ffns[ffn]}))
+        layer = {"norm": norm, **own, "ffn": ffns[ffn], **_residuals(c, i, norm)}
+        entries.append((name + ("_dense" if ffn == "dense" else ""), layer))
     return decoder(c, entries, norm)
+
+
+def _network(c: Config) -> Doc:
+    """A feed-forward network without its width."""
+    if c.get("hidden_act") == "situ":
+        bound = c.get("activation_situ_linear_beta")
+        more = {} if bound is None else {"up_beta": c.number("activation_situ_linear_beta")}
+        return {"kind": "glu", "activation": "situ", "beta": c.number("activation_situ_beta"), **more}
+    c.skip("activation_situ_beta", "activation_situ_linear_beta")
+    return {key: value for key, value in glu(activation(c, "hidden_act"), 0).items() if key != "d_ff"}
+
+
+def _residuals(c: Config, i: int, norm: Doc) -> Doc:
+    """The mixture that layer i reads: a part ends at every `attn_res_block_size`-th layer."""
+    if c.get("attn_res_block_size") is None:
+        return {}
+    size = c.count("attn_res_block_size")
+    opens = {"opens": True} if i % size == 0 else {}
+    return {"residuals": {"sources": -(-i // size) + 1, **opens, "norm": norm}}
 
 
 # BailingHybridConfig
@@ -145,4 +171,7 @@ def _kimi_layers(c: Config, n: int) -> tuple[list[str], Doc]:
         names = {"n_heads": "num_heads", "d_head": "head_dim", "d_conv": "short_conv_kernel_size"}
         sizes = {field: inner.count(key, default=sizes[field]) for field, key in names.items()}
     mixer = {"kind": "kimi_delta", **sizes, "norm": rmsnorm(c)}
+    if inner is not None:
+        inner.skip("gate_lower_bound")  # a bound on the forget gates
+        mixer |= {"full_output_gate": True} if inner.get("use_full_rank_gate") else {}
     return layer_types(c, n, default, BOTH), mixer
