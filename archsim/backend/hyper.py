@@ -13,14 +13,13 @@ from archsim.backend.run import Run, Value
 from archsim.graph.graph import Op
 
 
-def _parts(operands: list[Value], n: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The numbers (S, T, ...) that collapse, expand and mix the streams, before their functions."""
+def _parts(operands: list[Value], n: int) -> tuple[Tensor, ...]:
+    """The numbers (S, T, ...) that collapse and expand the streams, and those that mix them where there are any, before
+    their functions.
+    """
     mix, base, scale = (v.x.float() for v in operands)
-    return (
-        mix[..., :n] * scale[0] + base[:n],
-        mix[..., n : 2 * n] * scale[1] + base[n : 2 * n],
-        mix[..., 2 * n :] * scale[2] + base[2 * n :],
-    )
+    ends = (slice(0, n), slice(n, 2 * n), slice(2 * n, None))
+    return tuple(mix[..., end] * scale[i] + base[end] for i, end in enumerate(ends[: len(scale)]))
 
 
 def _mixing(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
@@ -49,8 +48,9 @@ def _weighted(x: Tensor, share: Tensor) -> Tensor:
 def _expand(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
     """The mixed streams, with a block's result added to each, times its own number."""
     mixed, y = operands[0].x, operands[1].x
-    share = 2 * torch.sigmoid(_parts(operands[2:], mixed.shape[2])[1])
-    return mixed + share.to(y.dtype).unsqueeze(-1) * y.unsqueeze(2)
+    share = op.attrs["magnitude"] * torch.sigmoid(_parts(operands[2:], mixed.shape[2])[1]) + op.attrs["eps"]
+    expanded: Tensor = mixed + share.to(y.dtype).unsqueeze(-1) * y.unsqueeze(2)
+    return expanded
 
 
 def _head(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:

@@ -14,13 +14,17 @@ from archsim.graph.tensor import Tensor
 class HyperConnections(Spec):
     """`n` residual streams. A projection of all of them gives, for every token, how much of each goes into a block, how
     much of its result goes into each, and a matrix by which they are mixed, whose rows and columns are brought to sums
-    of one in `iterations` rounds.
+    of one in `iterations` rounds. mixing: false where streams stay apart (Hy4); magnitude: the most of a result that
+    goes into a stream; post_eps: the least.
     """
 
     n: Count
     iterations: Count = 20
     eps: float = 1e-6
     norm_eps: float = 1e-6
+    mixing: bool = True
+    magnitude: float = 2.0
+    post_eps: float = 0.0
 
     decisions = {"*": "hyper_connections"}
     limits = {"n": 4, "iterations": 20}
@@ -32,16 +36,22 @@ class HyperConnections(Spec):
 
     def around(self, b: Builder, name: str, x: Tensor, block: Callable[[Tensor], Tensor]) -> Tensor:
         """The streams (T A D) behind a block, which works on one that is made of them."""
-        with b.scope(A=self.n, A2=self.n, Hc=(2 + self.n) * self.n, H3=3):
+        results, scales = ((2 + self.n) * self.n, 3) if self.mixing else (2 * self.n, 2)
+        with b.scope(A=self.n, A2=self.n, Hc=results, H3=scales):
             with b.part(PART), b.block(name):
                 numbers = self._numbers(b, x, "Hc", "H3")
                 one = b.map("collapsed", "hyper_collapse", x, *numbers, axes="T D", eps=self.eps)
             y = block(one)
             with b.part(PART):
-                more = {"eps": self.eps, "iterations": self.iterations}
-                matrix = b.map(name + "_matrix", "hyper_mixing", *numbers, axes="T A A2", **more)
-                mixed = b.contract(name + "_mixed", x, matrix, "T A2 D")
-                return b.map(name + "_streams", "hyper_expand", mixed, y, *numbers, axes="T A D")
+                share = {"magnitude": self.magnitude, "eps": self.post_eps}
+                mixed = self._mixed(b, name, x, numbers) if self.mixing else x
+                return b.map(name + "_streams", "hyper_expand", mixed, y, *numbers, axes="T A D", **share)
+
+    def _mixed(self, b: Builder, name: str, x: Tensor, numbers: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+        """The streams, mixed by their matrix."""
+        more = {"eps": self.eps, "iterations": self.iterations}
+        matrix = b.map(name + "_matrix", "hyper_mixing", *numbers, axes="T A A2", **more)
+        return b.contract(name + "_mixed", x, matrix, "T A2 D")
 
     def _numbers(self, b: Builder, x: Tensor, out: str, scales: str) -> tuple[Tensor, Tensor, Tensor]:
         """What a projection of all streams gives, what is added to it, and the factors on it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
@@ -23,6 +23,16 @@ Pair = tuple[Operand, Operand]
 
 Caches = tuple[Tensor, Tensor]
 """Two tensors: of caches latent and rotated key, of up-projections those of keys and of values."""
+
+
+class Weighing(NamedTuple):
+    """What decides how much each key counts, beside the products: the mask, the name of the scores that keys are chosen
+    by, and the logits that join the softmax.
+    """
+
+    mask: Mask
+    chosen: str
+    sinks: tuple[Tensor, ...]
 
 
 class Indexer(Spec):
@@ -51,7 +61,8 @@ class LatentNorm(Norm):
 class Mla(AttentionSpec):
     """Queries (through a latent of q_rank, or directly) against keys that are `kv_rank` latent dimensions per
     token plus d_rope rotated ones shared by all heads; only those two are cached. position: null where those are not
-    rotated (Kimi Linear). gate: on the heads' outputs (Ling 3.0).
+    rotated (Kimi Linear). gate: on the heads' outputs (Ling 3.0). sinks: a learned logit of each head that joins the
+    softmax (Hy4).
 
     Two lowerings compute the same: naive expands every latent to per-head keys and values (prefill), absorbed
     moves the up-projections to the query and the output (decode).
@@ -70,12 +81,13 @@ class Mla(AttentionSpec):
     mask: MaskSpec = Field(default_factory=MaskSpec)
     indexer: Indexer | None = None
     gate: Gate | None = None
+    sinks: bool = False
 
     about = {"mla": About("mla", "Latent attention", "MLA",
                           "multi-head latent attention: DeepSeek-V2, arXiv:2405.04434, section 2.1")}  # fmt: skip
     letters = {"d_nope": ("Hn", "non-rotary head size"), "d_rope": ("Hr", "rotary head size"),
                "d_v": ("Hv", "value head size")}  # fmt: skip
-    decisions = {"indexer": "indexer", "gate": "attention_gate", "*": "latent_sizes"}
+    decisions = {"indexer": "indexer", "gate": "attention_gate", "sinks": "attention_extras", "*": "latent_sizes"}
     words = {"bias": "q/k/v"}
     absent = {"q_rank": None, "indexer": None, "gate": None}
     kind_decision = "latent"
@@ -119,37 +131,40 @@ class Mla(AttentionSpec):
             q = b.linear("q_nope", q_in, f"{source} N Hn", "T N Hn")
             q_rope = self.encoding.rotate(b, "q_rotated", b.linear("q_rope", q_in, f"{source} N Hr", "T N Hr"))
             latent, key = self._latents(b, x, ctx)
-            chosen = self._chosen(b, x, q_in, source, ctx)
+            weighed = Weighing(mask, self._chosen(b, x, q_in, source, ctx), self._sinks(b))
             up = b.weight("w_uk", "L N Hn", inner=("L",)), b.weight("w_uv", "L N Hv", inner=("L",))
             parts = step.by_absorption()
             if len(parts) == 1:
-                o = self._attend(b, (q, q_rope), (latent, key), up, mask, chosen, *parts[0])
+                o = self._attend(b, (q, q_rope), (latent, key), up, weighed, *parts[0])
             else:
-                o = self._attend_apart(b, (q, q_rope), (latent, key), up, mask, chosen, parts)
+                o = self._attend_apart(b, (q, q_rope), (latent, key), up, weighed, parts)
             if self.gate is not None:
                 o = self.gate.lower(b, x, o, "N Hv" if self.gate.per == "element" else "N")
             return b.linear("o", o, "N Hv D", "T D", bias=self.bias)
 
+    def _sinks(self, b: Builder) -> tuple[Tensor, ...]:
+        """The logits that join the softmax, where there are any."""
+        return (b.weight("sinks", "N", "bias"),) if self.sinks else ()
+
     def _attend_apart(
-        self, b: Builder, q: Pair, caches: Caches, up: Caches, mask: Mask, chosen: str,
-        parts: tuple[tuple[bool, Step], ...],
-    ) -> Tensor:  # fmt: skip
+        self, b: Builder, q: Pair, caches: Caches, up: Caches, weighed: Weighing, parts: tuple[tuple[bool, Step], ...]
+    ) -> Tensor:
         """Decodes over the latents beside prompts that expand them, each into its rows of one output."""
         made: list[Tensor] = []
         for absorbed, step in parts:
-            rows = {"T": step.tokens, "C": step.stored(), "P": step.pairs(mask)}
+            rows = {"T": step.tokens, "C": step.stored(), "P": step.pairs(weighed.mask)}
             with b.block("absorbed" if absorbed else "expanded", **rows):
                 own = _use_rows(q[0], step.tokens), _use_rows(q[1], step.tokens)
-                made.append(self._attend(b, own, caches, up, mask, chosen, absorbed, step))
+                made.append(self._attend(b, own, caches, up, weighed, absorbed, step))
         return b.emit("view", "o_rows", tuple(made), b.tensor("o_rows", "T N Hv"))
 
     def _attend(
-        self, b: Builder, q: Pair, caches: Caches, up: Caches, mask: Mask, chosen: str, absorbed: bool, step: Step
+        self, b: Builder, q: Pair, caches: Caches, up: Caches, weighed: Weighing, absorbed: bool, step: Step
     ) -> Tensor:
         """Attention of some sequences in one of the two forms; returns a tensor over T, N and Hv."""
-        read = step.read(mask) if absorbed else step.read()
+        read = step.read(weighed.mask) if absorbed else step.read()
         lower = self._absorbed if absorbed else self._naive
-        return lower(b, q, caches[0].part(C=read), caches[1].part(C=read), up, mask, chosen)
+        return lower(b, q, caches[0].part(C=read), caches[1].part(C=read), up, weighed)
 
     def _query_input(self, b: Builder, x: Tensor) -> tuple[Tensor, str]:
         """What queries are projected from: the layer's input, or its low-rank latent."""
@@ -194,28 +209,24 @@ class Mla(AttentionSpec):
             s = b.map("relu", "relu", s)
             return b.contract("sum", s, weight, "P", cls="attention")
 
-    def _naive(self, b: Builder, q: Pair, latent: Operand, key: Operand, up: Caches, mask: Mask, chosen: str) -> Tensor:
+    def _naive(self, b: Builder, q: Pair, latent: Operand, key: Operand, up: Caches, weighed: Weighing) -> Tensor:
         uk, uv = up
         k, v = b.contract("k_up", latent, uk, "C N Hn"), b.contract("v_up", latent, uv, "C N Hv")
-        return self._core(b, q, k, key, v, "T N Hv", mask, chosen)
+        return self._core(b, q, k, key, v, "T N Hv", weighed)
 
-    def _absorbed(
-        self, b: Builder, q: Pair, latent: Operand, key: Operand, up: Caches, mask: Mask, chosen: str
-    ) -> Tensor:
+    def _absorbed(self, b: Builder, q: Pair, latent: Operand, key: Operand, up: Caches, weighed: Weighing) -> Tensor:
         uk, uv = up
         wide = b.contract("q_absorbed", q[0], uk, "T N L")
-        o = self._core(b, (wide, q[1]), latent, key, latent, "T N L", mask, chosen)
+        o = self._core(b, (wide, q[1]), latent, key, latent, "T N L", weighed)
         return b.contract("o_up", o, uv, "T N Hv")
 
-    def _core(
-        self, b: Builder, q: Pair, k: Operand, key: Operand, v: Operand, out: str, mask: Mask, chosen: str
-    ) -> Tensor:
+    def _core(self, b: Builder, q: Pair, k: Operand, key: Operand, v: Operand, out: str, weighed: Weighing) -> Tensor:
         scale = self.softmax_scale()
-        index = {"index": chosen} if chosen else {}
+        index = {"index": weighed.chosen} if weighed.chosen else {}
         with b.block("core", kernel="attention"):
             nope = b.contract("qk", q[0], k, "N P", cls="attention", scale=scale)
             rope = b.contract("qk_rope", q[1], key, "N P", cls="attention", scale=scale)
-            p = b.map("p", "softmax", b.map("s", "add", nope, rope), mask=mask, **index)
+            p = b.map("p", "softmax", b.map("s", "add", nope, rope), *weighed.sinks, mask=weighed.mask, **index)
             return b.contract("pv", p, v, out, cls="attention")
 
 

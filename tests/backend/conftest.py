@@ -39,6 +39,7 @@ FILES = (
     "families_2026",
     "families_delta",
     "families_sparse",
+    "families_hy4",
     "families_wider",
 )
 _beside("parity")  # the families below import it by the name it gets here

@@ -131,10 +131,10 @@ def _latent(name: str, model_type: str, top: Table, *tables: Table, **more: obje
         "q_lora_rank": 10, "kv_lora_rank": RANK, "qk_nope_head_dim": NOPE, "qk_rope_head_dim": ROPE,
         "v_head_dim": VALUE, "num_key_value_heads": N, "head_dim": ROPE, **more,
     }  # fmt: skip
-    return imported(name, model_type, settings, top, _mla(a), NORMS, *tables)
+    return imported(name, model_type, settings, top, latent_table(a), NORMS, *tables)
 
 
-def _mla(a: str) -> Table:
+def latent_table(a: str) -> Table:
     """Projections of latent attention, which checkpoints hold in pairs."""
 
     def heads(width: int, start: int, stop: int) -> Callable[[Tensor], Tensor]:

@@ -108,12 +108,12 @@ def _output_down(w: Tensor) -> Tensor:
     return y.permute(0, 2, 3, 1)
 
 
-def _by_stream(w: Tensor) -> Tensor:
+def by_stream(w: Tensor) -> Tensor:
     """A projection of all streams, as streams, width, results."""
     return torch.unflatten(w, 1, (STREAMS, D)).permute(1, 2, 0)
 
 
-def _hyper(ours: str, theirs: str) -> Table:
+def hyper_site(ours: str, theirs: str) -> Table:
     """One site of hyper-connections."""
 
     def projection(w: Tensor) -> Tensor:
@@ -155,7 +155,7 @@ def deepseek_v4(kinds: list[str]) -> Family:
     }
     indexer |= renamed(_compressor(a + "compressor.indexer.", INDEX, 2), "compressor.", "")
     top: dict[str, Entry] = {
-        **UNTIED, "hyper_head.w_mix": ("model.hc_head.hc_fn", _by_stream),
+        **UNTIED, "hyper_head.w_mix": ("model.hc_head.hc_fn", by_stream),
         "hyper_head.base": "model.hc_head.hc_base", "hyper_head.scale": "model.hc_head.hc_scale",
     }  # fmt: skip
     moe: dict[str, Entry] = {
@@ -166,7 +166,7 @@ def deepseek_v4(kinds: list[str]) -> Family:
     return imported(
         "DeepseekV4ForCausalLM", "deepseek_v4", settings, top, renamed(attention, "attention.", ""),
         renamed(indexer, "attention.indexer.", ""), moe, routed(MLP + "experts."), NORMS,
-        _hyper("attention_hyper", LAYERS + "attn_hc."), _hyper("ffn_hyper", LAYERS + "ffn_hc."),
+        hyper_site("attention_hyper", LAYERS + "attn_hc."), hyper_site("ffn_hyper", LAYERS + "ffn_hc."),
     )  # fmt: skip
 
 

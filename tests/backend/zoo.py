@@ -64,6 +64,8 @@ def _compressed() -> dict[str, Model]:
         "compressed_sparse": decoder(layer(attention=compressed(**chosen))),
         "differential": decoder(layer(attention=attention(kind="differential", n_kv_heads=2))),
         "hyper": decoder(layer(hyper=hyper, attention=attention())),
+        "hyper_apart": decoder(layer(hyper={"n": 3, "mixing": False, "magnitude": 1.5}, attention=attention())),
+        "mla_sinks": decoder(layer(attention=mla(sinks=True))),
         "moe_by_token": decoder(layer(attention=attention(), ffn=by_token)),
     }
 

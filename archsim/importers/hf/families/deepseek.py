@@ -82,10 +82,10 @@ def sparse_attention(c: Config) -> Doc:
     indexer = {"n_heads": c.count("index_n_heads"), "d_head": c.count("index_head_dim"), "top_k": c.count("index_topk")}
     whole = latent(c) | {"indexer": indexer}
     kinds = {"full": ("", {}), "shared": ("_shared", {"indexer": indexer | {"shared": True}})}
-    return dense_then_experts(c, rmsnorm(c), whole, SIGMOID, [kinds[t] for t in _indexer_types(c)])
+    return dense_then_experts(c, rmsnorm(c), whole, SIGMOID, [kinds[t] for t in indexer_types(c)])
 
 
-def _indexer_types(c: Config) -> list[str]:
+def indexer_types(c: Config) -> list[str]:
     """Which layers choose keys themselves: a list, a pattern of F and S, or one in so many behind an offset."""
     n, pattern = layers(c), c.get("index_topk_pattern")
     given = c.listed("indexer_types", n)

@@ -1,11 +1,12 @@
-"""DeepSeek-V4: compressed attention, several residual streams, experts looked up by token."""
+"""Several residual streams: DeepSeek-V4, with compressed attention and experts looked up by token, and Hy4."""
 
 from __future__ import annotations
 
 from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
-from archsim.importers.hf.families.llama import layers
-from archsim.importers.hf.families.moe import shared_expert, top_k
+from archsim.importers.hf.families.deepseek import SIGMOID, indexer_types, latent
+from archsim.importers.hf.families.llama import gated, layers
+from archsim.importers.hf.families.moe import grouped_router, shared_expert, sparse_layers, top_k
 from archsim.importers.hf.families.registry import family
 from archsim.importers.hf.parts import activation, decoder, glu, layer_types, moe, rmsnorm, rope, sliding
 from archsim.importers.hf.pattern import Entry
@@ -127,3 +128,44 @@ def _experts(c: Config, by_token: bool) -> Doc:
     shared = shared_expert(act, width, c.get("n_shared_experts"))
     shared = shared | clamped if shared else None
     return moe(c.count("n_routed_experts"), top_k(c), glu(act, width, **clamped), router, shared=shared)
+
+
+# HYV4Config
+@family("hy_v4", vocab_size=120832, hidden_size=2816, intermediate_size=6912, moe_intermediate_size=768,
+        num_hidden_layers=34, num_attention_heads=32, hidden_act="silu", max_position_embeddings=262144,
+        rms_norm_eps=1e-5, tie_word_embeddings=False, n_routed_experts=256, n_shared_experts=1,
+        num_experts_per_tok=8, routed_scaling_factor=2.827, norm_topk_prob=True, n_group=1, topk_group=1,
+        q_lora_rank=1536, kv_lora_rank=512, qk_nope_head_dim=192, qk_rope_head_dim=64, v_head_dim=256,
+        index_topk=2048, index_head_dim=128, index_n_heads=16, hc_mult=4, hc_magnitude=2.0, hc_eps=1e-6,
+        swiglu_limit=10.0, rope_interleave=False, first_k_dense_replace=1)  # fmt: skip
+def hy_v4(c: Config) -> Doc:
+    """Hy4: gated latent attention with sinks over keys that an indexer chooses, streams that stay apart, experts whose
+    activations are bounded. Its prediction modules are left out: no class of transformers has them.
+    """
+    c.skip("learnable_sink_init", "layer_types", "num_nextn_predict_layers", "mtp_layers")
+    n, norm, act = layers(c), rmsnorm(c), activation(c, "hidden_act")
+    eps = c.number("hc_eps")
+    hyper = {"n": c.count("hc_mult"), "mixing": False, "magnitude": c.number("hc_magnitude"), "eps": eps,
+             "post_eps": eps, "norm_eps": norm["eps"]}  # fmt: skip
+    indexer = {"n_heads": c.count("index_n_heads"), "d_head": c.count("index_head_dim"),
+               "top_k": c.count("index_topk"), "norm": {"kind": "layernorm", "eps": norm["eps"]}}  # fmt: skip
+    block = latent(c) | {"gate": {"per": "element"}, "sinks": True, "indexer": indexer}
+    kinds = {"full": ("", block), "shared": ("_shared", block | {"indexer": indexer | {"shared": True}})}
+    width, limit = c.count("moe_intermediate_size"), c.number("swiglu_limit")
+    clamped = {"clamp": limit, "alpha": 1.0, "up_offset": 0.0} if limit > 0 else {}
+    shared = shared_expert(act, width, c.get("n_shared_experts"))
+    experts = moe(c.count("n_routed_experts", "num_local_experts"), top_k(c), glu(act, width, **clamped),
+                  SIGMOID | grouped_router(c), shared=shared)  # fmt: skip
+    ffns = {False: ("dense", gated(c)), True: ("moe", experts)}
+    entries: list[Entry] = []
+    for sparse, types in zip(sparse_layers(c, n), _every_fourth(c), strict=True):
+        (name, ffn), (suffix, own) = ffns[sparse], kinds[types]
+        entries.append((name + suffix, {"norm": norm, "hyper": hyper, "attention": own, "ffn": ffn}))
+    return decoder(c, entries, norm)
+
+
+def _every_fourth(c: Config) -> list[str]:
+    """Which layers choose keys themselves: as given, else the first, the second and every fourth behind it."""
+    n = layers(c)
+    usual = ["full" if i == 0 or (i - 1) % 4 == 0 else "shared" for i in range(n)]
+    return indexer_types(c if c.get("indexer_types") is not None else c.changed(indexer_types=usual))

@@ -29,7 +29,6 @@ def family(*model_types: str, **defaults: object) -> Callable[[Reader], Reader]:
 
 REFUSED = {
     "blt": "its patches have a length that depends on the text",
-    "hy_v4": "its layers cannot be expressed",
     "jetmoe": "mixtures of attention heads cannot be expressed",
     "longcat_flash": "experts that pass their input through, and two attentions per layer, cannot be expressed",
     "reformer": "attention by hashing cannot be expressed",
