@@ -6,7 +6,7 @@ A block is one class that states its facts; every command reads them from there.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from functools import lru_cache
@@ -90,7 +90,7 @@ class Position(Spec):
 NO_POSITION = Position.model_construct()
 
 
-class BlockSpec(Spec):
+class BlockSpec(Spec, ABC):
     """A part of a layer that takes tokens of the model's width and returns as many.
 
     axis_fields: axis of its weights in the graph -> the field that holds its size, for drawings.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic import Field
-
+from archsim.base.lazy_model import Field
 from archsim.blocks.dispatch import Count, Spec
 from archsim.blocks.norm import Norm
 from archsim.graph.builder import Builder

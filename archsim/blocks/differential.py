@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
-
+from archsim.base.lazy_model import Field, model_validator
 from archsim.base.number import Num, divide
 from archsim.blocks import tiny
 from archsim.blocks.block import AttentionSpec, Context

@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
-from pydantic_core import PydanticCustomError, core_schema
+from archsim.base.lazy_model import Field, LazyModel
 
 if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+    from pydantic_core import CoreSchema
+
     from archsim.base.poly import Poly
 
 Count = Annotated[int, Field(strict=True, gt=0, le=10**9)]
@@ -99,7 +101,7 @@ class About(NamedTuple):
     paper: str = ""
 
 
-class Spec(BaseModel):
+class Spec(LazyModel):
     """Base of all specs: frozen, and every unknown field is an error.
 
     A class states what other packages need to know of it in the class variables below. Each table holds what the
@@ -115,8 +117,6 @@ class Spec(BaseModel):
     few words, with its fields in braces; of a class without one, the words of its kind are said.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
     about: ClassVar[Mapping[str, About]] = {}
     letters: ClassVar[Mapping[str, tuple[str, str]]] = {}
     decisions: ClassVar[Mapping[str, str]] = {}
@@ -126,9 +126,9 @@ class Spec(BaseModel):
     kind_decision: ClassVar[str] = ""
     brief: ClassVar[str] = ""
 
-    @classmethod
-    def __pydantic_init_subclass__(cls, **_: object) -> None:
+    def __init_subclass__(cls) -> None:
         """Adds the tables of the bases to those that the class states."""
+        super().__init_subclass__()
         for name in ("about", "letters", "decisions", "words", "limits"):
             setattr(cls, name, {k: v for base in reversed(cls.__mro__) for k, v in vars(base).get(name, {}).items()})
 
@@ -195,7 +195,9 @@ class OneOf:
     def __init__(self, family: str) -> None:
         self.family = family
 
-    def __get_pydantic_core_schema__(self, _: object, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+    def __get_pydantic_core_schema__(self, _: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        from pydantic_core import core_schema
+
         serialize = core_schema.plain_serializer_function_ser_schema(lambda v: v.model_dump(exclude_unset=True))
         return core_schema.no_info_plain_validator_function(self._validate, serialization=serialize)
 
@@ -204,6 +206,8 @@ class OneOf:
         return {FAMILY: self.family}
 
     def _validate(self, value: object) -> Spec:
+        from pydantic_core import PydanticCustomError
+
         if isinstance(value, Spec):
             return value
         if not isinstance(value, Mapping):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import model_validator
-
+from archsim.base.lazy_model import model_validator
 from archsim.blocks.block import Context, FfnSpec
 from archsim.blocks.dispatch import About, Count, Fields, InvalidBlock
 from archsim.blocks.norm import Norm

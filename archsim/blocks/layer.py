@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
-
+from archsim.base.lazy_model import Field, model_validator
 from archsim.blocks.block import AttentionBlock, BlockSpec, Context, FfnBlock, MixerBlock
 from archsim.blocks.dispatch import Fields, InvalidBlock, Spec
 from archsim.blocks.hyper import HyperConnections

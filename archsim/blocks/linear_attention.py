@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import Field, model_validator
-
+from archsim.base.lazy_model import Field, model_validator
 from archsim.base.number import Num
 from archsim.blocks import tiny
 from archsim.blocks.block import Context, MixerSpec

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import model_validator
-
+from archsim.base.lazy_model import model_validator
 from archsim.blocks.dispatch import About, Count, Fields, InvalidBlock, Spec
 from archsim.graph.step import Mask
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from pydantic import Field
-
+from archsim.base.lazy_model import Field
 from archsim.base.number import Num
 from archsim.blocks import tiny
 from archsim.blocks.attention_gate import Gate

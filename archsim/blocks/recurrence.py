@@ -6,9 +6,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import model_validator
-
 from archsim.base.data_class import dataclass
+from archsim.base.lazy_model import model_validator
 from archsim.base.number import Num, ceil_div, minimum
 from archsim.blocks import tiny
 from archsim.blocks.block import Context, MixerSpec

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from pydantic import model_validator
-
+from archsim.base.lazy_model import model_validator
 from archsim.blocks import tiny
 from archsim.blocks.block import Position
 from archsim.blocks.dispatch import About, Count, InvalidBlock, Spec

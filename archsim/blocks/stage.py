@@ -6,13 +6,12 @@ hands it to the next.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
-from pydantic import Field
-
+from archsim.base.lazy_model import Field
 from archsim.base.number import Num, ceil_div
 from archsim.blocks.block import Context, FfnBlock
 from archsim.blocks.dispatch import About, Count, OneOf, Spec
@@ -25,7 +24,7 @@ from archsim.graph.tensor import Tensor
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "tanh"]
 
 
-class StageSpec(Spec):
+class StageSpec(Spec, ABC):
     """One stage. `name`: what it is called among the encoder's blocks, where its kind alone does not tell."""
 
     kind: str

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Annotated, Literal
 
-from pydantic import Field
-
 from archsim.base.json_types import JsonObject
+from archsim.base.lazy_model import Field
 from archsim.blocks.dispatch import Spec
 from archsim.spec import loader
 from archsim.spec.catalog import data_roots

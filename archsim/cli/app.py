@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 import archsim
+from archsim.cli.spellings import Command, passed_on
 
 COMMANDS = {
     "estimate": "How big, how fast, does it fit, and what limits it.",
@@ -51,6 +52,10 @@ EPILOG = (
 class Lazy(TyperGroup):
     """A group whose commands are imported one by one, when asked for by name."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The options of the program itself."""
+        return passed_on(super().get_params(ctx))
+
     def list_commands(self, ctx: object) -> list[str]:
         """Names of all commands."""
         return list(COMMANDS)
@@ -83,7 +88,6 @@ class Lazy(TyperGroup):
 
 def load(name: str) -> Any:
     """The command object of one name."""
-    from archsim.cli.spellings import Command
 
     word = name + "_" if iskeyword(name) else name
     function = getattr(import_module(f"archsim.cli.{word}"), word)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
 
 from typer import Context
 from typer.core import TyperCommand, TyperGroup
+from typer.models import ParameterInfo
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import UsageError
@@ -67,6 +69,10 @@ def option_meant(name: str, options: Sequence[str]) -> str | None:
 class Command(TyperCommand):
     """A command that takes natural spellings, and points to the command that does what another was asked."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The options and arguments."""
+        return passed_on(super().get_params(ctx))
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The arguments that are left. Raises CommandLineError with the command line that would be answered."""
         if ctx.resilient_parsing or {"--help", "-h"} & set(args):
@@ -76,6 +82,56 @@ class Command(TyperCommand):
         _refuse_more_models(self, args, ctx)
         _refuse_missing(self, args)
         return super().parse_args(ctx, args)
+
+
+Convert = Callable[[Context, object], object]
+
+
+def passed_on(params: list[Any]) -> list[Any]:
+    """Options, which typer converts only where there is something to convert: it makes a pydantic adapter for the type
+    of each, used or not, and that takes longer than most answers. Versions before convert by click, which is quick.
+    """
+    for param in params:
+        if hasattr(param, "type_descriptor") and "process_value" not in vars(param):
+            param.process_value = partial(_value, param, param.process_value)
+    return params
+
+
+def _value(param: Described, convert: Convert, ctx: Context, given: object) -> object:
+    """The value of an option: as it is given where it is of the option's type already and there are no limits."""
+    several = param.multiple or param.nargs != 1
+    rules = param.type_descriptor.parameter_info
+    limits = (rules.parser, rules.min, rules.max)
+    source = ctx.get_parameter_source(param.name or "")
+    stated = source is None or source.name != "DEFAULT"
+    absent = given is None and not param.required
+    typed = (
+        type(given) is param.type_descriptor.annotation
+        and not several
+        and not (stated and any(x is not None for x in limits))
+    )
+    if not absent and not typed:
+        return convert(ctx, given)
+    value = () if absent and several else given
+    return value if param.callback is None else param.callback(ctx, param, value)
+
+
+class TypeDescriptor(Protocol):
+    """The type of an option, and what was stated of it."""
+
+    annotation: object
+    parameter_info: ParameterInfo
+
+
+class Described(Protocol):
+    """An option or argument of a typer that describes their types."""
+
+    name: str | None
+    multiple: bool
+    nargs: int
+    required: bool
+    callback: Callable[..., object] | None
+    type_descriptor: TypeDescriptor
 
 
 HUB = "--hub"

@@ -14,9 +14,8 @@ from functools import cache
 from math import exp
 from typing import Annotated, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
-
 from archsim.base.errors import UsageError
+from archsim.base.lazy_model import Field, LazyModel
 from archsim.base.number import Num, maximum, minimum
 from archsim.base.version import version_of
 from archsim.energy.activity import Activity
@@ -31,12 +30,10 @@ MOST = 1.05
 Share = Annotated[float, Field(ge=0, le=3)]
 
 
-class PowerConstants(BaseModel):
+class PowerConstants(LazyModel):
     """Power over TDP: with nothing to do, and what each kind of activity adds. off: logs of the ends of the 80 %
     interval.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     idle: Share
     host: Share
@@ -69,10 +66,8 @@ class DevicePower(PowerConstants):
     left_out: tuple[float, float]
 
 
-class PowerFits(BaseModel):
+class PowerFits(LazyModel):
     """All fits; `any` for devices of other architectures."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     fits: tuple[DevicePower, ...]
     any: PowerConstants

@@ -175,9 +175,9 @@ def _holds(cls: type[Spec], field: str, value: object) -> bool:
     """Whether a field that holds specs may hold this one, or none; any other field holds any value."""
     if field == CLASS:
         return False
-    if field not in cls.model_fields or not (is_tree(value) or value is None):
+    if field not in cls.all_fields or not (is_tree(value) or value is None):
         return True
-    kinds = list(_types(cls.model_fields[field].annotation))
+    kinds = list(_types(cls.field_infos()[field].annotation))
     specs = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Spec)]
     if is_tree(value):
         return not specs or issubclass(value[CLASS], tuple(specs))

@@ -17,7 +17,7 @@ Tree = Fields
 
 def tree(spec: Spec) -> Tree:
     """A spec in normal form."""
-    fields = {name: _value(getattr(spec, name)) for name in type(spec).model_fields}
+    fields = {name: _value(getattr(spec, name)) for name in spec.all_fields}
     return spec.normal_form({CLASS: type(spec)} | fields)
 
 

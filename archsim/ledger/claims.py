@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
-
 from archsim.base.diagnostics import quote
 from archsim.base.displayed import Tabular
 from archsim.base.errors import SpecError, UnknownName, UsageError
 from archsim.base.expression import Named, evaluate
 from archsim.base.json_types import JsonObject
+from archsim.base.lazy_model import Field, model_validator
 from archsim.blocks.dispatch import InvalidBlock, Spec
 from archsim.blocks.mask import MaskSpec
 from archsim.ledger.published_table import Origin, StudySpec, TotalRow, compare, data_file, load_study, totals

@@ -7,11 +7,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
-
 from archsim.base.errors import UsageError
 from archsim.base.expression import evaluate
 from archsim.base.json_types import JsonObject
+from archsim.base.lazy_model import Field
 from archsim.blocks.dispatch import Spec
 from archsim.ledger.choices import DENSE, choices
 from archsim.ledger.quantities import ModelFacts, facts

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
-
 from archsim.base.errors import InvalidValue, SpecError
 from archsim.base.json_types import JsonObject
+from archsim.base.lazy_model import Check, Field, LazyModel, field_validator
 from archsim.base.units import parse_quantity
 from archsim.base.version import version_of
 from archsim.spec import loader
@@ -20,16 +19,14 @@ def _is_bytes(text: str) -> str:
     return text
 
 
-Size = Annotated[str, AfterValidator(_is_bytes)]
+Size = Annotated[str, Check("after", _is_bytes)]
 """A number of bytes with its unit, such as `0.5 GiB`."""
 
 Count = Annotated[int, Field(strict=True, gt=0)]
 
 
-class EngineSection(BaseModel):
+class EngineSection(LazyModel):
     """Strict and frozen. Validators are compiled when the first document is read."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
 
 
 class PrefillGraphs(EngineSection):

@@ -12,13 +12,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from archsim.base.diagnostics import inert, quote, shorten
 from archsim.base.errors import SpecError
 from archsim.base.json_types import JsonMapping
+from archsim.base.lazy_model import LazyModel
 from archsim.blocks.dispatch import KINDS, OneOf, load_kind
 from archsim.spec.node import Mark, Node, NodeList
 
@@ -61,7 +62,7 @@ class Finding:
         return (self.mark.line, self.mark.column)
 
 
-def translate(error: ValidationError, node: Node, cls: type[BaseModel], document: str = "") -> SpecError:
+def translate(error: ValidationError, node: Node, cls: type[LazyModel], document: str = "") -> SpecError:
     """The first finding in file order as the error, the others as notes."""
     raw = error.errors(include_url=False)
     findings = _join_branches(_pair_unknown_with_missing([_finding(entry, node, cls) for entry in raw]))
@@ -93,7 +94,7 @@ def _where_to_look(code: str, document: str) -> str:
     return " · ".join(parts)
 
 
-def _finding(entry: ErrorDetails, node: Node, cls: type[BaseModel]) -> Finding:
+def _finding(entry: ErrorDetails, node: Node, cls: type[LazyModel]) -> Finding:
     """One pydantic error, located and put into words."""
     kind, loc = entry["type"], entry["loc"]
     where, path, owner = _walk(node, loc[:-1] if kind == "missing" else loc)
@@ -145,12 +146,12 @@ def _for_kind(node: object) -> str:
     return f" for `kind: {shorten(inert(kind), 40)}`" if kind else ""
 
 
-def _missing(name: str, where: Any, path: Keys, owner: Any, cls: type[BaseModel]) -> Finding:
+def _missing(name: str, where: Any, path: Keys, owner: Any, cls: type[LazyModel]) -> Finding:
     """A required field that is not there: the caret stands at the key of the mapping that lacks it."""
     mark = owner.key_mark(path[-1]) if isinstance(owner, Node) else _value_mark(owner, path, where)
     if owner is None and isinstance(where, Node) and where:
         mark = where.key_mark(next(iter(where)))
-    field = next((m.model_fields[name] for m in models(cls, path, where) if name in m.model_fields), None)
+    field = next((m.field_infos()[name] for m in models(cls, path, where) if name in m.all_fields), None)
     about = f" ({field.description})" if field is not None and field.description else ""
     required = f"{quote(name)} is required{_for_kind(where)}{about}"
     container = where if isinstance(where, Node | NodeList) else owner
@@ -165,7 +166,7 @@ def _missing(name: str, where: Any, path: Keys, owner: Any, cls: type[BaseModel]
     )
 
 
-def _unknown_field(key: object, owner: Node, classes: list[type[BaseModel]]) -> Finding:
+def _unknown_field(key: object, owner: Node, classes: list[type[LazyModel]]) -> Finding:
     known = sorted({spelling for model in classes for spelling in spellings(model)} - set(map(str, owner)))
     close = difflib.get_close_matches(str(key)[:100], known, n=1, cutoff=CUTOFF)
     notes: tuple[str, ...] = ()
@@ -304,14 +305,14 @@ def kind_of(node: object) -> str | None:
     return kind if isinstance(kind, str) else None
 
 
-def spellings(model: type[BaseModel]) -> Iterator[str]:
+def spellings(model: type[LazyModel]) -> Iterator[str]:
     """The keys that `model` takes, as a file spells them."""
     return (name for name, _ in _field_names(model))
 
 
-def models(cls: type[BaseModel], path: Keys, node: object) -> list[type[BaseModel]]:
+def models(cls: type[LazyModel], path: Keys, node: object) -> list[type[LazyModel]]:
     """The model classes that may describe the mapping at `path`: by annotation, else by its `kind`."""
-    found: list[type[BaseModel]] = [cls]
+    found: list[type[LazyModel]] = [cls]
     for part in path:
         if isinstance(part, str):
             fields = [field for model in found for name, field in _field_names(model) if part == name]
@@ -322,12 +323,12 @@ def models(cls: type[BaseModel], path: Keys, node: object) -> list[type[BaseMode
     return [model for model in found if kind in _kinds(model)] or found
 
 
-def _field_names(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo]]:
-    for name, field in model.model_fields.items():
+def _field_names(model: type[LazyModel]) -> Iterator[tuple[str, FieldInfo]]:
+    for name, field in model.field_infos().items():
         yield field.alias or name, field
 
 
-def _inside(annotation: Any) -> Iterator[type[BaseModel]]:
+def _inside(annotation: Any) -> Iterator[type[LazyModel]]:
     """The model classes inside an annotation; of a block family, the classes of all its kinds."""
     if isinstance(annotation, OneOf):
         yield from dict.fromkeys(load_kind(annotation.family, kind) for kind in KINDS[annotation.family])
@@ -335,7 +336,7 @@ def _inside(annotation: Any) -> Iterator[type[BaseModel]]:
         for part in annotation:
             yield from _inside(part)
     elif isinstance(annotation, type) and not get_args(annotation):
-        if issubclass(annotation, BaseModel):
+        if issubclass(annotation, LazyModel):
             yield annotation
     elif get_origin(annotation) is Annotated:
         yield from _inside((annotation.__origin__, *annotation.__metadata__))
@@ -343,6 +344,6 @@ def _inside(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _inside(get_args(annotation))
 
 
-def _kinds(model: type[BaseModel]) -> tuple[object, ...]:
-    field = model.model_fields.get("kind")
+def _kinds(model: type[LazyModel]) -> tuple[object, ...]:
+    field = model.field_infos().get("kind")
     return get_args(field.annotation) if field is not None and get_origin(field.annotation) is Literal else ()

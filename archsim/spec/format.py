@@ -8,10 +8,9 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-
 from archsim.base.diagnostics import quote
 from archsim.base.errors import InvalidValue, UnknownName
+from archsim.base.lazy_model import Field, LazyModel, model_validator
 from archsim.graph.tensor import BF16, FP32, Format, mixed_format
 from archsim.spec import loader
 from archsim.spec.catalog import resolve
@@ -29,13 +28,11 @@ TensorClass = Literal[
 LAYERS = r"all|more_bits|inner|(first|middle) [0-9]{1,3}(/[0-9]{1,3})?"
 
 
-class When(BaseModel):
+class When(LazyModel):
     """What must hold of the model for a rule to apply. gqa: query heads per key/value head, of the first layer.
     experts: routed experts (exactly, or at least so many). size: 70b are 80 layers with grouped queries. divides:
     whether the block of the mixture's default divides the matrix' inner dimension. imatrix: importance matrix.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     gqa_at_least: Count | None = None
     experts: Some | None = None
@@ -46,14 +43,12 @@ class When(BaseModel):
     imatrix: bool | None = None
 
 
-class Rule(BaseModel):
+class Rule(LazyModel):
     """Matrices of some classes, in some layers, take the format `use`; of several rules that fit, the first.
 
     layers: `first 4`, `first 1/8` (of all layers), `middle 1/8` (all but the first and last eighth), `inner` (all but
     the first and the last) or `more_bits`, llama.cpp's choice: the first and last eighth, and every third between.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     tensors: tuple[TensorClass, ...]
     layers: Annotated[str, Field(pattern=f"^({LAYERS})$")] = "all"
@@ -61,13 +56,11 @@ class Rule(BaseModel):
     use: str
 
 
-class Mixture(BaseModel):
+class Mixture(LazyModel):
     """A file type that stores matrices in several formats. default: where no rule fits. vectors: of norms, biases,
     routers and other small tensors. kept: of matrices that are never converted. keeps: formats that experts keep
     where a model is published in them. needs_imatrix: it cannot be made without an importance matrix.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     default: str
     vectors: str
@@ -77,7 +70,7 @@ class Mixture(BaseModel):
     needs_imatrix: bool = False
 
 
-class FormatSpec(BaseModel):
+class FormatSpec(LazyModel):
     """A storage format. `bytes` hold `block[0]` elements along a weight's summed axis by `block[1]` across it,
     scales and zero points included (`scales` bytes of them, kept whole where a row ends inside a block, while the
     elements are not filled up; 0: blocks are filled up); per_output, per_input and per_matrix are bytes beside
@@ -88,8 +81,6 @@ class FormatSpec(BaseModel):
     of its document; empty where any engine may have kernels for it. without_experts: of a format for experts alone, the
     one that holds all linear weights of a model without experts in such numbers.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: str
     title: str

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
-from pydantic import BaseModel, Field, model_validator
-
 from archsim.base.displayed import Displayed
 from archsim.base.errors import InvalidPlan, InvalidValue, SpecError, UsageError
 from archsim.base.json_types import JsonObject
+from archsim.base.lazy_model import Field, LazyModel, model_validator
 from archsim.base.notes import Note
 from archsim.base.units import parse_quantity
 from archsim.spec import loader
@@ -103,7 +102,7 @@ OWN_FIELDS = ("aliases", "notes", "cost", "unverified")
 
 def _plain(value: object) -> object:
     """A section as mappings and lists, without what is not stated; pydantic's own way builds serializers first."""
-    if isinstance(value, BaseModel):
+    if isinstance(value, LazyModel):
         return {name: _plain(each) for name, each in value.__dict__.items() if each is not None}
     if isinstance(value, Mapping):
         return {name: _plain(each) for name, each in value.items()}

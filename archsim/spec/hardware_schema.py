@@ -6,9 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
-
 from archsim.base.errors import InvalidValue
+from archsim.base.lazy_model import Check, Field, LazyModel, model_validator
 from archsim.base.units import UnitError, parse_quantity
 
 Dtype = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp6", "fp4", "int8", "int4"]
@@ -29,21 +28,18 @@ def _quantity(unit: str, example: str) -> Callable[[Any], str]:
     return check
 
 
-Flops = Annotated[str, BeforeValidator(_quantity("FLOP/s", "989.4 TFLOP/s"))]
-Rate = Annotated[str, BeforeValidator(_quantity("B/s", "3352 GB/s"))]
-Size = Annotated[str, BeforeValidator(_quantity("B", "81559 MiB"))]
-Watts = Annotated[str, BeforeValidator(_quantity("W", "700 W"))]
+Flops = Annotated[str, Check("before", _quantity("FLOP/s", "989.4 TFLOP/s"))]
+Rate = Annotated[str, Check("before", _quantity("B/s", "3352 GB/s"))]
+Size = Annotated[str, Check("before", _quantity("B", "81559 MiB"))]
+Watts = Annotated[str, Check("before", _quantity("W", "700 W"))]
 Count = Annotated[int, Field(gt=0)]
 
 
-class Section(BaseModel):
+class Section(LazyModel):
     """A frozen part of a document; unknown keys are errors.
 
-    Validators are compiled when the first document is read (`defer_build`), which saves other commands the time.
     Defaults that are sections come from `model_construct`, since validating them would compile them at import.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
 
 
 class DeviceSource(Section):

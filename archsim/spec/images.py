@@ -5,8 +5,7 @@ from __future__ import annotations
 from math import ceil, floor, sqrt
 from typing import Literal
 
-from pydantic import model_validator
-
+from archsim.base.lazy_model import model_validator
 from archsim.blocks.dispatch import Count, InvalidBlock, Spec
 
 

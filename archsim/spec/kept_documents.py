@@ -14,13 +14,10 @@ from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from archsim.base.derived import cache_folder, write_quietly
+from archsim.base.lazy_model import LazyModel
 from archsim.spec.node import Node, NodeList
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
 
 CHECKING = ("base", "spec", "blocks")
 """Packages whose modules decide what a document means."""
@@ -64,8 +61,6 @@ def save(
 
 def flatten(value: object) -> object:
     """A document as JSON: a spec as `{class: [fields, those that were given]}`, a mapping and a tuple alike marked."""
-    from pydantic import BaseModel
-
     kind = type(value)
     if kind in PLAIN:
         return value
@@ -74,9 +69,9 @@ def flatten(value: object) -> object:
         return items if kind is tuple else {"[]": items}
     if isinstance(value, dict) and kind in (dict, Node):
         return {"": [[flatten(key), flatten(item)] for key, item in value.items()]}
-    if not isinstance(value, BaseModel) or not kind.__module__.startswith("archsim."):
+    if not isinstance(value, LazyModel) or not kind.__module__.startswith("archsim."):
         raise NotPlain(kind.__name__)
-    fields = {name: flatten(value.__dict__[name]) for name in type(value).model_fields}
+    fields = {name: flatten(value.__dict__[name]) for name in value.all_fields}
     return {f"{kind.__module__}:{kind.__qualname__}": [fields, sorted(value.model_fields_set)]}
 
 
@@ -95,19 +90,17 @@ def restore(data: object) -> object:
         return [restore(item) for item in content]
     fields, given = content
     spec = _class(kind)
-    if fields.keys() != spec.model_fields.keys():
+    if fields.keys() != spec.all_fields.keys():
         raise ValueError(f"a kept {kind} has other fields than the class")
     return spec.model_construct(set(given), **{name: restore(item) for name, item in fields.items()})
 
 
 @cache
-def _class(spelled: str) -> type[BaseModel]:
+def _class(spelled: str) -> type[LazyModel]:
     """A spec class by module and name. Raises ValueError for anything else."""
-    from pydantic import BaseModel
-
     module, _, name = spelled.partition(":")
     found = getattr(import_module(module), name, None) if module.startswith("archsim.") else None
-    if not isinstance(found, type) or not issubclass(found, BaseModel):
+    if not isinstance(found, type) or not issubclass(found, LazyModel):
         raise ValueError(f"no spec class {spelled}")
     return found
 

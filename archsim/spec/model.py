@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
-
 from archsim.base.diagnostics import shorten
 from archsim.base.displayed import Displayed
 from archsim.base.json_types import JsonObject
+from archsim.base.lazy_model import Field, field_validator, model_validator
 from archsim.base.notes import Note
 from archsim.blocks import tiny
 from archsim.blocks.dispatch import About, Count, Fields, InvalidBlock, Spec

@@ -9,10 +9,9 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from pydantic import BaseModel
-
 from archsim.base.data_class import dataclass
 from archsim.base.json_types import JsonObject
+from archsim.base.lazy_model import LazyModel
 from archsim.base.number import Num
 from archsim.spec.load import model_from
 from archsim.spec.model import Model
@@ -67,5 +66,5 @@ def with_field(holder: object, path: Sequence[str], value: object) -> object:
     if isinstance(holder, tuple):
         place = int(key)
         return (*holder[:place], with_field(holder[place], rest, value), *holder[place + 1 :])
-    assert isinstance(holder, BaseModel)
+    assert isinstance(holder, LazyModel)
     return holder.model_copy(update={key: with_field(getattr(holder, key), rest, value)})

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-
+from archsim.base.lazy_model import Field, LazyModel
 from archsim.graph.tensor import Format
 from archsim.spec import loader
 from archsim.spec.catalog import resolve
@@ -16,7 +15,7 @@ Method = Literal["full", "lora", "qlora"]
 """What is trained: every weight, or adapters beside frozen ones, which QLoRA stores in few bits."""
 
 
-class Recipe(BaseModel):
+class Recipe(LazyModel):
     """Formats of training, each the name of a format document.
 
     weights: of trainable weights between steps. working: in which products read them and gathers move them, where that
@@ -27,8 +26,6 @@ class Recipe(BaseModel):
     layers; experts' too. frozen: of matrices of layers that are not trained. method: what of a model it is made to
     train, where that is not asked.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     schema_: Literal["archsim.recipe/1"] = Field(alias="schema")
     name: str

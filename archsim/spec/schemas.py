@@ -146,7 +146,7 @@ IN_LISTS = ("Cost", "Level", "Reduction")
 def _hardware() -> Schema:
     from archsim.spec.hardware import Hardware
 
-    made = Hardware.model_json_schema(by_alias=True)
+    made = Hardware.model_json_schema()
     required = made.pop("required", [])
     made["required"] = ["id", "schema"]
     made["anyOf"] = [{"required": ["variant_of"]}, {"required": sorted(required)}]
@@ -179,7 +179,7 @@ def _or_null(rule: Schema) -> Schema:
 def _system() -> Schema:
     from archsim.spec.hardware import System
 
-    return System.model_json_schema(by_alias=True)
+    return System.model_json_schema()
 
 
 def _peaks_as_text(made: Schema) -> None:

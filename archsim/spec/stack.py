@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
-
+from archsim.base.lazy_model import Field, LazyModel
 from archsim.spec import loader
 from archsim.spec.catalog import data_roots, names, resolve
 from archsim.spec.document_cache import DocumentCache
@@ -31,8 +30,8 @@ Overlap = Literal["none", "some", "hidden"]
 Communication = Literal["tp", "cp", "ep", "pp", "dp", "fsdp", "host"]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+class _Part(LazyModel):
+    """A frozen part of the document."""
 
 
 class FlopConvention(_Part):

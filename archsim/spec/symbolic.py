@@ -63,7 +63,7 @@ class _Letters:
         """A copy of the spec with letters; repetitions take theirs in the order of the first walk."""
         letters = {letter: self._symbol(letter, n) for letter, n in self.numbers(spec).items()}
         update = spec.with_extents(letters)
-        for name in type(spec).model_fields:
+        for name in spec.all_fields:
             value = getattr(spec, name)
             if name not in update and isinstance(value, Spec):
                 update[name] = self.apply(value)
@@ -91,6 +91,6 @@ def meanings(spec: Spec) -> dict[str, str]:
 
 def specs_in(spec: Spec) -> Iterator[Spec]:
     """The specs that the fields of a spec hold, those in tuples one by one."""
-    for name in type(spec).model_fields:
+    for name in spec.all_fields:
         held = getattr(spec, name)
         yield from (item for item in (held if isinstance(held, tuple) else (held,)) if isinstance(item, Spec))

@@ -26,7 +26,7 @@ def _reduced(spec: S) -> S:
     """A copy of a spec: each field limited by its name, then what depends on several of them."""
     limits = LIMITS | dict(spec.limits)
     changes: Changes = {}
-    for name in type(spec).model_fields:
+    for name in spec.all_fields:
         value = getattr(spec, name)
         small = _limit(value, limits.get(name))
         if small is not value:

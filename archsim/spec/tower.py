@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import PrivateAttr
+from typing import cast
 
 from archsim.blocks.stage import lower_stages, tokens_after
 from archsim.graph.builder import Builder
@@ -27,7 +27,10 @@ def tokens_of(tower: Tower, step: Step) -> int:
 class TowerModel(Model):
     """An encoder as a model of its own, so that whatever counts and times steps does so for it."""
 
-    _tower: Tower = PrivateAttr()
+    @property
+    def tower(self) -> Tower:
+        """The encoder itself, which is no field of the document."""
+        return cast(Tower, self.__dict__["_tower"])
 
     @classmethod
     def of(cls, model: Model, tower: Tower) -> TowerModel:
@@ -36,9 +39,8 @@ class TowerModel(Model):
             name=f"{model.name} {tower.name}", architecture="encoder", d_model=model.d_model, vocab_size=1,
             layers=model.layers[:1], embedding=model.embedding, weights={"default": model.weights["default"]},
         )  # fmt: skip
-        made._tower = tower
-        return made
+        return made.model_copy(update={"_tower": tower})
 
     def traced_graph(self, step: Step) -> Block:
         """The encoder's graph."""
-        return lower_tower(self._tower, step)
+        return lower_tower(self.tower, step)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-
-from pydantic import PrivateAttr
+from typing import NamedTuple, cast
 
 from archsim.base.notes import Note
 from archsim.graph.graph import Block
@@ -14,12 +13,23 @@ from archsim.tracing.template import BlockTemplate, graph_of
 from archsim.tracing.untyped import Untyped
 
 
+class Graphs(NamedTuple):
+    """Graphs of a module: of a prompt, and of a decode where that runs other operations. repeats: how often the longest
+    loop runs.
+    """
+
+    prefill: BlockTemplate
+    decode: BlockTemplate | None
+    repeats: int
+
+
 class TracedModel(Model):
     """A model whose graph is that of a capture. Its one layer stands for no block: nothing can cut it."""
 
-    _prefill: BlockTemplate = PrivateAttr()
-    _decode: BlockTemplate | None = PrivateAttr(default=None)
-    _repeats: int = PrivateAttr(default=1)
+    @property
+    def graphs(self) -> Graphs:
+        """What was captured, which is no field of the document."""
+        return cast(Graphs, self.__dict__["_graphs"])
 
     @property
     def remarks(self) -> tuple[Note, ...]:
@@ -36,13 +46,13 @@ class TracedModel(Model):
     @property
     def n_layers(self) -> int:
         """Repetitions of the longest loop."""
-        return self._repeats
+        return self.graphs.repeats
 
     def traced_graph(self, step: Step) -> Block:
         """The graph of a step: that of a decode where one new token runs other operations than a prompt."""
-        decodes = self._decode is not None and all(_is_one(s.new) and _is_past(s.past) for s in step.seqs)
-        template = self._decode if decodes and self._decode is not None else self._prefill
-        return graph_of(template, step)
+        decode = self.graphs.decode
+        decodes = decode is not None and all(_is_one(s.new) and _is_past(s.past) for s in step.seqs)
+        return graph_of(decode if decode is not None and decodes else self.graphs.prefill, step)
 
 
 def _is_one(new: Untyped) -> bool:

@@ -15,7 +15,7 @@ from archsim.tracing.capture import Call, Capture, Record, TooManyOperations, Un
 from archsim.tracing.emit import Emitter
 from archsim.tracing.fold import Different, Point, aligned, folded
 from archsim.tracing.inputs import parts
-from archsim.tracing.model import TracedModel, most_repeats
+from archsim.tracing.model import Graphs, TracedModel, most_repeats
 from archsim.tracing.sizes import Reader, UnknownSize
 from archsim.tracing.template import BlockTemplate, graph_of
 from archsim.tracing.untyped import Untyped
@@ -250,8 +250,8 @@ def _model(
     length = getattr(module.config, "max_position_embeddings", None) if module.config is not None else None
     if isinstance(length, int) and length > 0:
         document["max_context"] = length
-    model = TracedModel.model_validate(document)
-    model._prefill, model._decode, model._repeats = prefill, decode, most_repeats(prefill)
+    graphs = Graphs(prefill, decode, most_repeats(prefill))
+    model = TracedModel.model_validate(document).model_copy(update={"_graphs": graphs})
     total = sum(p.numel() for p in module.net.parameters())
     counted = params(model.traced_graph(Step.of(1, 1)))
     if counted != total:

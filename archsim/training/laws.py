@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field, model_validator
-
 from archsim.base.diagnostics import quote
 from archsim.base.errors import NoSuchName, UsageError
+from archsim.base.lazy_model import Field, model_validator
 from archsim.base.number import Num
 from archsim.blocks.dispatch import InvalidBlock, Spec
 from archsim.spec import loader

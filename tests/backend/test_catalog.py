@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from pydantic import BaseModel
 
 import archsim
 from archsim.backend import build
 from archsim.backend.module import Encoded
 from archsim.backend.oracle import flops_full, param_count
+from archsim.base.lazy_model import LazyModel
 from archsim.blocks.dispatch import KINDS
 from archsim.counts.count import count
 from archsim.spec.load import load_model
@@ -32,12 +32,12 @@ def model(name: str) -> Model:
     return load_model(str(SPECS / f"{name}.yaml"))
 
 
-def kinds(spec: BaseModel) -> Iterator[str]:
+def kinds(spec: LazyModel) -> Iterator[str]:
     """The kind of every block in a spec."""
-    for field in type(spec).model_fields:
+    for field in spec.all_fields:
         value = getattr(spec, field)
         for item in value if isinstance(value, tuple) else (value,):
-            if isinstance(item, BaseModel):
+            if isinstance(item, LazyModel):
                 yield from kinds(item)
     if isinstance(getattr(spec, "kind", None), str):
         yield spec.kind  # type: ignore[attr-defined]

@@ -36,7 +36,7 @@ def test_every_field_belongs_to_a_decision() -> None:
         (cls.__name__, field)
         for cls in classes
         if cls.decisions
-        for field in cls.model_fields
+        for field in cls.all_fields
         if decision_of(cls, field) not in TITLES
     }
     assert len(classes) > 20 and not lost

@@ -10,10 +10,10 @@ import pytest
 from bounded import bounded
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from archsim.base.diagnostics import render
 from archsim.base.errors import InvalidValue, SpecError
+from archsim.base.lazy_model import Check, Field, LazyModel, model_validator
 from archsim.base.units import parse_quantity
 from archsim.spec.loader import Node, merge, parse_text, read, validate
 
@@ -30,10 +30,8 @@ layers:
 """
 
 
-class Strict(BaseModel):
+class Strict(LazyModel):
     """Refuses unknown fields."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Gqa(Strict):
@@ -71,8 +69,8 @@ class Doc(Strict):
     d_model: int
     rate: float = 0.0
     mixed: int | str = 0
-    size: Annotated[int, BeforeValidator(lambda v: parse_quantity(v, "B"))] = 0
-    layers: list[Layer] = []
+    size: Annotated[int, Check("before", lambda v: parse_quantity(v, "B"))] = 0
+    layers: tuple[Layer, ...] = ()
 
 
 def fails(text: str) -> SpecError:

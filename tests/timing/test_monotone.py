@@ -29,7 +29,7 @@ def faster(hardware: Hardware, bandwidth: float, peak: float) -> Hardware:
     }
     compute = hardware.compute.model_copy(update={"peak": peaks})
     copy = hardware.model_copy(update={"memory": memory, "compute": compute})
-    for derived in set(copy.__dict__) - set(Hardware.model_fields):
+    for derived in set(copy.__dict__) - set(Hardware.all_fields):
         del copy.__dict__[derived]
     return copy
 

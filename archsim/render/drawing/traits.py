@@ -172,7 +172,7 @@ def part_box(role: str, block: BlockSpec, depth: int) -> Box:
 def lines_of(block: Spec) -> list[str]:
     """One line for each field that the spec sets."""
     found = []
-    for key in sorted(block.model_fields_set - set(QUIET), key=list(type(block).model_fields).index):
+    for key in sorted(block.model_fields_set - set(QUIET), key=list(block.all_fields).index):
         value = getattr(block, key)
         if value is not None and value is not False:
             line = _line(key, value, _words(block, key))

@@ -81,7 +81,7 @@ def _parts(layer: Layer) -> Iterable[str]:
 def describe_block(block: Any) -> str:
     """A block in words: its kind and what its spec sets, `kind` and nested blocks by their kind only."""
     words = []
-    for key in sorted(block.model_fields_set - {"kind"}, key=list(type(block).model_fields).index):
+    for key in sorted(block.model_fields_set - {"kind"}, key=list(block.all_fields).index):
         value = getattr(block, key)
         if value is None or value is False:
             continue
