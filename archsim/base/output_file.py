@@ -9,7 +9,6 @@ leaves half of anything. While one process writes a file another one that wants 
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -176,6 +175,8 @@ def _in_folder(path: Path | str, target: Path) -> Path:
 
 def _beside(target: Path) -> tuple[Path, BinaryIO]:
     """A new file in the target's folder, of a name that nothing has."""
+    import secrets  # loads the hashes of the standard library, which other commands do not need
+
     part = target.with_name(f".{target.name[:200]}.{secrets.token_hex(6)}.part")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
     return part, os.fdopen(os.open(part, flags, 0o666), "wb")

@@ -48,9 +48,9 @@ CONVOLUTION = "causal_conv"
 SCANS = {"gated_delta": ("gdn_prefill", "gdn_decode")}
 """Scans with time models, by kind of kernel: of prompts, and of decodes."""
 
-WIDEST = 512
-"""Rows and columns of one head's matrix up to which heads run as a batched product; wider ones fill the device alone,
-as GEMMs do.
+LARGEST = 512 * 512
+"""Numbers of one head's matrix up to which heads run as a batched product; larger ones fill the device alone, as GEMMs
+do.
 """
 
 
@@ -230,7 +230,7 @@ def _gemm(kernels: list[Kernel], product: Op, weight: Use, moved: Traffic, machi
     each, batched = moved.weight / (outer * inner), _batched(product, weight)
     heads = _extent(weight.axes, batched)
     width = outer / heads
-    if batched and len(kernels) == 1 and everywhere(maximum(width, inner) <= WIDEST):
+    if batched and len(kernels) == 1 and everywhere(width * inner <= LARGEST):
         dims = {"m": rows, "n": width, "k": inner, "heads": heads, "hbm_bytes": moved.total}
         return _product_call("mla_bmm", weight.tensor.format, dims, each, machine)
     dims = {"m": rows, "n": outer, "k": inner, "hbm_bytes": moved.total}

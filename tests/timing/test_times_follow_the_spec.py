@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from archsim.base.options import CountArguments
 from archsim.predict.estimate import estimate
 from archsim.spec.load import load_hardware, load_model
 
@@ -65,10 +66,18 @@ def test_expected_time_falls_with_the_bound(name: str, field: str, values: tuple
             assert shorter <= expected * (1 + 1e-3) or lower > bound
 
 
-def test_a_narrower_latent_is_faster() -> None:
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"batch": 16, "input_len": 4096}, {"batch": 64, "input_len": 8192, "weights": "fp8"}],
+    ids=["one request", "16 requests", "64 requests"],
+)
+def test_a_narrower_latent_is_faster(options: CountArguments) -> None:
     """DeepSeek-V3 on eight devices: of the change in the ideal time per token at least 70 % is expected."""
-    runs = [_times("deepseek-v3", "attention.kv_rank", rank)[1] for rank in (1024, 512, 256, 128, 64)]
-    for (bound, expected), (lower, shorter) in pairwise(runs):
+    models = [load_model("deepseek-v3", [f"attention.kv_rank={rank}"]) for rank in (1024, 512, 256, 128, 64)]
+    steps = [found.decode for model in models if (found := estimate(model, HARDWARE, devices=8, **options))]
+    times = [(step.ideal_s, step.expected_s) for step in steps if step is not None]
+    assert len(times) == 5
+    for (bound, expected), (lower, shorter) in pairwise(times):
         assert expected - shorter > SHARE * (bound - lower) > 0
 
 
