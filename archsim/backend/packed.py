@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from archsim.backend.axes import Dims, dims_of
-from archsim.backend.module import Net
+from archsim.backend.module import Net, empty_on_pages
 from archsim.graph.graph import Op, ops
 from archsim.graph.step import Seqs
 
@@ -104,7 +104,7 @@ class Packed:
         first = self.net.weight(group[0].weight)
         depth, rows = self._depth(group[0]), sum(part.width for part in group)
         inputs = group[0].inputs
-        whole = torch.empty(*first.shape[:depth], rows, inputs, dtype=first.dtype, device=first.device)
+        whole = empty_on_pages((*first.shape[:depth], rows, inputs), first.dtype, first.device)
         start = 0
         for part in group:
             x = self._outputs_first(part)

@@ -227,7 +227,7 @@ LAYERS = (
     Layer("scan", _mixer(640)),
     Layer("scan", _mixer(1024)),
     Layer("experts", _sizes(1152, 896, 18, 6, 64, experts=20, top_k=2), held=True),
-    Layer("gated", _sizes(2304, 6144, 36, 9)),
+    Layer("gated", _sizes(2048, 4608, 16, 4, 128)),
     Layer("experts", _sizes(1280, 768, 20, 5, 64, experts=24, top_k=4)),
     Layer("windowed", _sizes(1408, 6144, 5, 1, 256, window=512)),
     Layer("windowed", _sizes(1216, 5888, 6, 1, 192, window=384), held=True),

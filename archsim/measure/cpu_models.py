@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -73,10 +74,10 @@ class ModelOnCpu:
         return True
 
     def measure(self, case: Case) -> JsonObject:
-        """Seconds (the least of the rounds), spread, live bytes at the peak, weights and caches included."""
+        """Seconds (the median of the rounds), spread, live bytes at the peak, weights and caches included."""
         with pinned(self.threads), torch.no_grad():
             call, cached = self._call(case)
-            timing = self.bench.time([call])
+            timing = self.bench.time([call], middle=True)
             parts = self._by_class(call, case) if isinstance(call, Program) else {}
             now, peak = resident_bytes(), cpu_peak(call)
         return {
@@ -87,7 +88,7 @@ class ModelOnCpu:
         }  # fmt: skip
 
     def _by_class(self, program: Program, case: Case) -> dict[str, float]:
-        """Seconds of a program's calls by the class of kernels that they are priced as, the least of some rounds."""
+        """Seconds of a program's calls by the class of kernels that they are priced as, the median of some rounds."""
         classes = class_by_path(self.net, case)
         rounds = []
         for _ in range(ROUNDS):
@@ -95,7 +96,7 @@ class ModelOnCpu:
         found: dict[str, float] = {}
         for i, (paths, _) in enumerate(rounds[0]):
             name = min((classes.get(path, OTHER) for path in paths), key=ORDER.index, default=OTHER)
-            found[name] = found.get(name, 0.0) + min(one[i][1] for one in rounds)
+            found[name] = found.get(name, 0.0) + statistics.median(one[i][1] for one in rounds)
         return found
 
     def _call(self, case: Case) -> tuple[Callable[[], object], int]:

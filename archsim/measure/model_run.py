@@ -53,7 +53,7 @@ class OpTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseTime:
-    """One forward pass. seconds: median on a GPU, least on a CPU. flops: what torch counts, every pair of keys.
+    """One forward pass. seconds: the median of the rounds. flops: what torch counts, every pair of keys.
 
     allocated, reserved: peak bytes while it ran, weights included; None where the device does not tell.
     """
@@ -219,7 +219,7 @@ class _Loop:
         with sdpa_kernel(ATTENTION):
             call()
             allocated, reserved = self._peak(call)
-            timing = self.bench.time([call], graph=program is not None)
+            timing = self.bench.time([call], graph=program is not None, middle=True)
             ops = self._ops(program, call)
         return PhaseTime(
             name=name, batch=shape.batch, new=shape.new, past=shape.past, seconds=timing.us / 1e6,
@@ -251,10 +251,9 @@ class _Loop:
         """Every call of a step timed alone, in order of first appearance."""
         rounds = [self._one_round(program, call) for _ in range(ROUNDS)]
         paths = [path for path, _ in rounds[0]]
-        best = statistics.median if self.bench.cuda else min
         found: dict[tuple[str, ...], list[float]] = {}
         for i, path in enumerate(paths):
-            found.setdefault(path, []).append(best([one[i][1] for one in rounds]))
+            found.setdefault(path, []).append(statistics.median(one[i][1] for one in rounds))
         return tuple(OpTime(paths=p, count=len(each), seconds=sum(each)) for p, each in found.items())
 
     def _one_round(self, program: Program | None, call: Callable[[], object]) -> list[tuple[tuple[str, ...], float]]:

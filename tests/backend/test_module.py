@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import archsim.backend
-from archsim.backend.module import Encoded, Net, build
+from archsim.backend.module import LARGE, PAGE, Encoded, Net, build, empty_on_pages
 from archsim.backend.oracle import count_flops, flops_full, param_count
 from archsim.backend.run import Cache
 from archsim.counts import graph_counts as count
@@ -168,3 +168,11 @@ def test_gradients_reach_every_parameter(zoo: dict[str, Model], name: str) -> No
     with torch.enable_grad():
         net(ids, source=ids if zoo[name].encoder else None).square().sum().backward()
     assert [n for n, p in net.named_parameters() if p.grad is None or not p.grad.any()] == []
+
+
+def test_large_tensors_begin_on_a_page() -> None:
+    for elements in (LARGE // 4, LARGE // 4 + 12345, LARGE):
+        x = empty_on_pages((elements,), torch.float32, "cpu")
+        assert x.shape == (elements,) and x.data_ptr() % PAGE == 0
+    assert empty_on_pages((3, 4), torch.bfloat16, "cpu").shape == (3, 4)
+    assert empty_on_pages((LARGE,), torch.bfloat16, "meta").device.type == "meta"

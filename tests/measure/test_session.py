@@ -148,15 +148,14 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
     ]  # fmt: skip
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     running = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while len(kernels(tmp_path)) < 5 and time.monotonic() < deadline and running.poll() is None:
+    while len(kernels(tmp_path)) < 5 and running.poll() is None:
         time.sleep(0.01)
     running.send_signal(signal.SIGKILL)
     running.wait()
     before = kernels(tmp_path)
     with (tmp_path / session.KERNELS).open("a") as file:
         file.write("gemm,torn")
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     answer = json.loads(done.stdout)
     after = kernels(tmp_path)
     keys = [table.key_of(row) for row in after]

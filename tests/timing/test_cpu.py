@@ -6,6 +6,8 @@ from functools import cache
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from archsim.accuracy.table import Group, Key
 from archsim.calibration.fitting import fit_constants
@@ -19,7 +21,7 @@ from archsim.spec.parallelism import Plan
 from archsim.timing.calibration import Store
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.catalog import MODELS
-from archsim.timing.classes.cpu import GRAIN
+from archsim.timing.classes.cpu import GRAIN, PAGE, pages_of_row
 from archsim.timing.classes.model import default_constants, kernel_seconds
 from archsim.timing.cpu_calls import calls_by_op
 from archsim.timing.device import DeviceRates
@@ -120,17 +122,29 @@ def test_more_work_never_takes_less_time(name: str) -> None:
         assert seconds(call, **{key: 2 * dims[key]}) >= seconds(call) * (1 - 1e-9), key
 
 
+@given(st.integers(1, 40000))
+def test_pages_of_rows_are_those_that_rows_touch(size: int) -> None:
+    rows = PAGE  # after so many the pattern repeats
+    touched = sum((i * size + size - 1) // PAGE - i * size // PAGE + 1 for i in range(rows))
+    assert pages_of_row(size) == pytest.approx(touched / rows)
+
+
+def test_rows_of_whole_pages_are_quicker_than_slightly_shorter_ones() -> None:
+    whole, broken = (seconds(GEMM, k=k) / k for k in (1024, 1040))
+    assert whole < broken
+
+
 def test_constants_are_found_again() -> None:
     rng = np.random.default_rng(0)
     model, machine = MODELS["cpu_gemm"], DeviceRates(processor())
     true = {
         "floor_us": 9.0, "near_us": 10.0, "far_us": 20.0, "matrix": 0.6, "half_rows": 5.0, "memory": 0.35,
-        "cached": 0.3, "overlap": 2.0, "serial": 0.05,
+        "cached": 0.3, "overlap": 2.0, "serial": 0.05, "page_ns": 8.0,
     }  # fmt: skip
     count = 200
     dims = {
         "m": 2.0 ** rng.integers(0, 11, count), "n": 2.0 ** rng.integers(6, 14, count),
-        "k": 2.0 ** rng.integers(6, 14, count), "bytes": 2.0 ** rng.integers(18, 30, count),
+        "k": 64.0 * rng.integers(1, 128, count), "bytes": 2.0 ** rng.integers(18, 30, count),
     }  # fmt: skip
     key = Key("cpu_gemm", "made-up-4c", "fp32", "", "torch 2.13.0", "linear")
     call = KernelCall("cpu_gemm", "fp32", dims=dims)

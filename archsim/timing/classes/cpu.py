@@ -28,12 +28,16 @@ GONE = 4
 GRAIN = 32768
 """Elements of a tensor up to which PyTorch runs an elementwise operator on one thread (at::internal::GRAIN_SIZE)."""
 
+PAGE = 4096
+"""Bytes of a page of memory: a processor's prefetchers stop at its end."""
+
 KEY_BLOCK = 512
 """Keys that attention works on at a time; a block that the diagonal crosses is computed whole."""
 
 FLOOR = Constant(5.0, 0.5, 200.0)
 NEAR = Constant(10.0, 0.1, 400.0)
 FAR = Constant(20.0, 0.1, 800.0)
+PAGE_NS = Constant(5.0, 0.01, 200.0)
 MEMORY = Constant(0.6, 0.1, 1.0)
 CACHED = Constant(0.5, 0.03, 1.0)
 SERIAL = Constant(0.05, 0.001, 0.5)
@@ -101,6 +105,17 @@ def stream_s(size: Num, held: Num, machine: DeviceRates, memory: float = 1.0, ca
     return time
 
 
+def pages_of_row(size: Num) -> Num:
+    """Pages that a row of `size` bytes touches on average, of rows that lie one behind another from a page's start on:
+    those that end where a page does touch no further one.
+    """
+    shared: Num = 1.0
+    for power in range(1, 13):
+        step = 2.0**power
+        shared = maximum(shared, step * (size % step == 0))
+    return (size + PAGE - shared) / PAGE
+
+
 def fewer_threads(call: KernelCall, machine: DeviceRates, serial: float) -> Num:
     """Factor on the time of arithmetic and traffic where fewer threads run than the device's rates are of."""
     whole = max(machine.units, 1)
@@ -114,10 +129,11 @@ def _speedup(threads: Num, serial: float) -> Num:
 
 
 class CpuGemm(CpuKernel):
-    """t = floor + |2nk(m + half_rows)/(matrix · peak), streams|_p.
+    """t = floor + |2nk(m + half_rows)/(matrix · peak), streams + n · pages · page_ns|_p.
 
-    half_rows: rows that a product's set-up is worth: weights are packed or reordered for each call. overlap: p, how far
-    arithmetic and streams overlap.
+    half_rows: rows that a product's set-up is worth: weights are packed or reordered for each call. page_ns: one
+    thread's time to enter a page of a row of weights, where the prefetchers start anew. overlap: p, how far arithmetic
+    and streams overlap.
     """
 
     kernel_class: ClassVar[str] = "cpu_gemm"
@@ -126,7 +142,7 @@ class CpuGemm(CpuKernel):
     constants: ClassVar[Mapping[str, Constant]] = {
         "floor_us": FLOOR, "near_us": NEAR, "far_us": FAR, "matrix": Constant(0.85, 0.1, 1.0),
         "half_rows": Constant(2.0, 0.02, 64.0), "memory": MEMORY, "cached": CACHED, "serial": SERIAL,
-        "overlap": Constant(2.0, 1.0, 8.0),
+        "page_ns": PAGE_NS, "overlap": Constant(2.0, 1.0, 8.0),
     }  # fmt: skip
     grids: ClassVar[tuple[tuple[Axis, ...], ...]] = (
         (Axis("m", 0, 1, 13), Axis("k", 7, 3, 4)), (Axis("m", 0, 1, 13), Axis("held", 18, 3, 4)),
@@ -151,7 +167,8 @@ class CpuGemm(CpuKernel):
             self.streamed_bytes(call), self.held_bytes(call), machine, constants["memory"], constants["cached"]
         )
         moved = m * (k + n) * call.storage.read
-        streams = weights + stream_s(moved, moved, machine, constants["memory"], constants["cached"])
+        pages = n * pages_of_row(k * call.storage.weight) * constants["page_ns"] * 1e-9 / max(machine.units, 1)
+        streams = weights + pages + stream_s(moved, moved, machine, constants["memory"], constants["cached"])
         busy = (compute**p + streams**p) ** (1 / p)
         return self.fixed_s(call, machine, constants) + busy * fewer_threads(call, machine, constants["serial"])
 
