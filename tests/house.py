@@ -37,14 +37,57 @@ def lines() -> dict[str, int]:
 
 def imports_of(name: str) -> set[str]:
     """Modules of archsim that a module imports, also inside functions and for type checking alone."""
-    found: set[str] = set()
-    for node in ast.walk(tree(modules()[name])):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            inner = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= {name if name in modules() else node.module for name in inner}
-    return {target for target in found if target in modules() and target != name}
+    nodes = [node for node in ast.walk(tree(modules()[name])) if isinstance(node, ast.Import | ast.ImportFrom)]
+    return {target for node in nodes for target in targets(node) if target != name}
+
+
+def targets(node: ast.Import | ast.ImportFrom) -> set[str]:
+    """Modules of archsim that one statement imports."""
+    if isinstance(node, ast.Import):
+        found = {alias.name for alias in node.names}
+    else:
+        inner = {f"{node.module}.{alias.name}" for alias in node.names}
+        found = {name if name in modules() else str(node.module) for name in inner}
+    return found & modules().keys()
+
+
+def late_imports() -> dict[str, list[ast.Import | ast.ImportFrom]]:
+    """Import statements inside functions, by module."""
+    found: dict[str, list[ast.Import | ast.ImportFrom]] = {}
+    for name, path in modules().items():
+        functions = [node for node in ast.walk(tree(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+        inside = [node for f in functions for node in ast.walk(f) if isinstance(node, ast.Import | ast.ImportFrom)]
+        found[name] = list(dict.fromkeys(inside))
+    return found
+
+
+def needless_late_imports() -> list[str]:
+    """Imports inside functions of what has been loaded with the module already: they save no time."""
+    loaded = {name: _top_level(tree(path).body) - {name} for name, path in modules().items()}
+    reached = {name: _reached(name, loaded) for name in modules()}
+    return [
+        f"{name}:{node.lineno} {target}"
+        for name, nodes in late_imports().items()
+        for node in nodes
+        for target in targets(node) & reached[name]
+    ]
+
+
+def _top_level(body: list[ast.stmt]) -> set[str]:
+    """Modules that a module's own statements import, type checking aside."""
+    plain = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
+    return {target for node in plain for target in targets(node)}
+
+
+def _reached(name: str, loaded: dict[str, set[str]]) -> set[str]:
+    """All modules that are loaded with one."""
+    seen: set[str] = set()
+    waiting = [name]
+    while waiting:
+        new = loaded[waiting.pop()] - seen
+        seen |= new
+        waiting += new
+    return seen
 
 
 def class_names_twice() -> dict[str, set[str]]:
@@ -132,6 +175,7 @@ def main() -> None:
     folder, most = max(folders().items(), key=lambda pair: pair[1])
     print(f"fullest folder: {folder}, {most} files")
     print(f"uses of Any: {uses_of_any()}")
+    print(f"imports inside functions: {sum(map(len, late_imports().values()))}")
     print(f"circles of imports: {circles() or 'none'}")
     print(f"namesakes: {namesakes() or 'none'}")
 

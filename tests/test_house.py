@@ -22,6 +22,12 @@ def test_no_module_imports_itself_through_others() -> None:
     assert house.circles() == []
 
 
+@pytest.mark.slow
+def test_imports_inside_functions_save_something() -> None:
+    """What a module loads anyway is imported at its top, where readers look for it."""
+    assert house.needless_late_imports() == []
+
+
 def test_folders_can_be_read_at_a_glance() -> None:
     """At most forty Python files in one folder."""
     assert not {folder: count for folder, count in house.folders().items() if count > 40}

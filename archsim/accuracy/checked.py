@@ -13,6 +13,7 @@ from archsim.accuracy.times import RunTimes
 from archsim.accuracy.validation import Several, Validation, join_validations
 from archsim.base.errors import ArchsimError, SpecError, UsageError
 from archsim.base.input_file import is_file, is_folder, is_there
+from archsim.importers.opening import open_model
 from archsim.spec.catalog import data_roots
 from archsim.timing.calibration import Store
 
@@ -84,8 +85,6 @@ TABLES = (".csv", ".gz", ".yaml", ".yml", ".json")
 
 def _opens(name: str, error: SpecError) -> bool:
     """Whether a file that holds no measurements is a model; else the error stands."""
-    from archsim.importers.opening import open_model
-
     try:
         open_model(name)
     except ArchsimError:

@@ -15,7 +15,8 @@ from archsim.accuracy.summary import Repeated, codes_of
 from archsim.accuracy.table import EXTENTS, LARGEST_EXTENT, Key
 from archsim.accuracy.times import RunTimes
 from archsim.accuracy.validation import Validation
-from archsim.base.errors import ArchsimError
+from archsim.base.diagnostics import quote
+from archsim.base.errors import ArchsimError, UnknownName
 from archsim.base.number import exp
 from archsim.base.progress import counted
 from archsim.spec.load import load_hardware
@@ -127,9 +128,6 @@ def predict_rows(part: KeyRows, timers: Timers) -> tuple[Bools, KeyPredictions]:
     key = part.key
     needed = needs(key.op)
     if needed is None:
-        from archsim.base.diagnostics import quote
-        from archsim.base.errors import UnknownName
-
         raise UnknownName(f"no time model for kernels of class {quote(key.op)}")
     clock = timers[key.device, key.engine]
     call = kernel_call(part, needed)

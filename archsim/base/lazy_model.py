@@ -2,14 +2,15 @@
 that reads documents which were validated before.
 
 A class is written as for pydantic, with `Field`, `model_validator` and the like of this module. It is a plain class
-with plain instances; `compiled` makes pydantic's class of it the first time a value is validated, dumped or described.
+with plain instances; pydantic's class is made of it the first time a value is validated, dumped or described.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Set
 from inspect import get_annotations
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar, dataclass_transform
+from types import new_class
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar, cast, dataclass_transform
 
 from archsim.base.json_types import JsonObject
 
@@ -229,9 +230,7 @@ class LazyModel:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        from archsim.base.compiled_model import pydantic_class
-
-        return handler.generate_schema(pydantic_class(cls))
+        return handler.generate_schema(_pydantic_class(cls))
 
 
 def _values(model: LazyModel) -> list[object]:
@@ -243,6 +242,61 @@ def _default(stated: object) -> object:
 
 
 def _compiled(cls: type[LazyModel]) -> type[BaseModel]:
-    from archsim.base.compiled_model import compiled
+    """pydantic's class of a model, ready to validate."""
+    made = _pydantic_class(cls)
+    made.model_rebuild()
+    return made
 
-    return compiled(cls)
+
+def _pydantic_class(cls: type[LazyModel]) -> type[BaseModel]:
+    """pydantic's class, whose validators are built later: a field may be of a class that holds this one."""
+    if cls not in _CLASSES:
+        _CLASSES[cls] = _new_class(cls)
+    return _CLASSES[cls]
+
+
+_CLASSES: dict[type[LazyModel], type[BaseModel]] = {}
+"""Those that were made so far."""
+
+
+def _new_class(cls: type[LazyModel]) -> type[BaseModel]:
+    from pydantic import BaseModel
+
+    bases = tuple(_pydantic_class(base) for base in cls.__bases__ if issubclass(base, LazyModel))
+    stated = get_annotations(cls)
+    namespace: dict[str, object] = {
+        "__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__,
+        "__annotations__": {name: stated[name] for name in cls.own_fields}, "model_config": cls.model_config,
+        "__get_pydantic_core_schema__": _maker(cls),
+    }  # fmt: skip
+    for name, default in cls.own_fields.items():
+        if default is not ...:
+            namespace[name] = default.info() if isinstance(default, FieldRule) else default
+    for name, method in vars(cls).items():
+        if (validates := getattr(method, VALIDATES, None)) is not None:
+            namespace[name] = _validator(*validates)(method)
+    made = new_class(cls.__name__, bases or (BaseModel,), {}, lambda own: own.update(namespace))
+    return cast("type[BaseModel]", made)
+
+
+def _validator(of: str, argument: str) -> Callable[[Any], object]:
+    """pydantic's decorator of a method that validates a field, or a whole document."""
+    import pydantic
+
+    if of == "field":
+        return pydantic.field_validator(argument)
+    return pydantic.model_validator(mode=cast("Literal['before']", argument))
+
+
+def _maker(cls: type[LazyModel]) -> object:
+    """The hook by which pydantic asks its class for a schema: what is made by it are instances of the plain class."""
+
+    def schema(_: type[BaseModel], source: type[BaseModel], handler: GetCoreSchemaHandler) -> CoreSchema:
+        made = handler(source)
+        inner: Any = handler.resolve_ref_schema(made)
+        while inner["type"] != "model":
+            inner = inner["schema"]
+        inner["cls"] = cls
+        return made
+
+    return classmethod(schema)

@@ -34,6 +34,7 @@ from archsim.calibration.transfer import levels
 from archsim.calibration.writing import write_yaml
 from archsim.spec.hardware import Hardware
 from archsim.spec.load import load_hardware
+from archsim.spec.loader import read as read_document
 from archsim.timing.calibration import Store, default_store, folders, read_entries
 from archsim.timing.classes.catalog import MODELS
 
@@ -218,7 +219,6 @@ def refit_engines(runs: RunTables, out: Path, dry_run: bool, *, force: bool = Fa
     from archsim.calibration.engine_fits import write as write_engines
     from archsim.calibration.loaded_fits import loaded_points, refit_loaded
     from archsim.calibration.served_errors import served_errors
-    from archsim.spec.loader import read as read_document
 
     places = (out / ENGINES, *(f / ENGINES for f in folders()))
     path = next((place for place in places if states_schema(place, FAMILY)), None)
@@ -242,8 +242,6 @@ def refit_engines(runs: RunTables, out: Path, dry_run: bool, *, force: bool = Fa
 
 def _earlier_errors() -> JsonObject:
     """The errors of serving points and runs under load that are known: of kinds without tables they stay."""
-    from archsim.spec.loader import read as read_document
-
     path = next((f / SERVED for f in folders() if states_schema(f / SERVED, "archsim.served/")), None)
     return json.loads(json.dumps(read_document(path))) if path else {}
 

@@ -16,6 +16,7 @@ from archsim.candidates.caveats import caveats
 from archsim.candidates.evaluate import Evaluator, Rows, below, within
 from archsim.candidates.question import Objective, Question
 from archsim.candidates.search import Found, Part, best_rows, near_best
+from archsim.spec.load import model_from
 from archsim.spec.model import Model
 from archsim.training.laws import load_laws
 
@@ -51,8 +52,6 @@ class Candidate:
     @property
     def model(self) -> Model:
         """The spec, validated."""
-        from archsim.spec.load import model_from
-
         return model_from(self.document)
 
     @property

@@ -10,6 +10,8 @@ import typer
 from typer.core import TyperGroup
 
 import archsim
+from archsim.base.diagnostics import quote
+from archsim.base.errors import UnknownName, did_you_mean
 from archsim.cli.spellings import Command, passed_on
 
 COMMANDS = {
@@ -71,8 +73,6 @@ class Lazy(TyperGroup):
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             import difflib
 
-            from archsim.base.diagnostics import quote
-            from archsim.base.errors import UnknownName, did_you_mean
             from archsim.render.absent import nearest
 
             close = difflib.get_close_matches(args[0][:100].lower(), COMMANDS, n=3, cutoff=0.6)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from archsim.base.output_file import check_output, write_text
 from archsim.cli import options as o
 from archsim.cli import output
 from archsim.cli.option_sets import pair as p
@@ -44,7 +45,6 @@ def claims(
     Each claim is a check in YAML over the specs of the catalog; no result and no verdict is written by hand.
     """
     from archsim import api
-    from archsim.base.output_file import check_output, write_text
     from archsim.render.pages import claims as claims_page
 
     check_output(html, force=force)

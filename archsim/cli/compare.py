@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from archsim.base.errors import AnswerNo, UsageError
 from archsim.cli import options as o
 from archsim.cli import output
 from archsim.cli.option_sets import cost, load
@@ -77,7 +78,6 @@ def compare(
     flight. With --phase train training runs are compared, as `archsim train` answers them.
     """
     from archsim import api
-    from archsim.base.errors import UsageError
     from archsim.cli.loads import asks_for_loads, compare_loads, refuse_unless_loads
     from archsim.cli.training_runs import known_counts, print_comparison, refuse_mixed
 
@@ -149,8 +149,6 @@ def compare(
 
 def _refuse(answer: Comparison, no_color: bool) -> None:
     """Say on stderr that the answer is no for all; exit code 1."""
-    from archsim.base.errors import AnswerNo
-
     no = "can be" if any(c.answer is None for c in answer.candidates) else "fits"
     devices = ",".join(dict.fromkeys(c.hardware.id for c in answer.candidates))
     hint = f"`archsim fit MODEL --hw {devices}` says what would fit; `--devices auto` takes as many as it needs"

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
+from archsim.base.output_file import check_output, failures_of, write_text
 from archsim.cli import options as o
 from archsim.cli import output
 
@@ -112,7 +114,6 @@ def design(
     command takes. Quality is a scaling law's loss, and what no law knows is said beside it.
     """
     from archsim import api
-    from archsim.base.output_file import check_output
     from archsim.render.pages import design as design_page
 
     given = {name: value for name, value in locals().items() if name in SEARCH}
@@ -144,7 +145,6 @@ def _merged(given: JsonObject, file: Path | None) -> JsonObject:
     found = {name: value for name, value in given.items() if value not in (None, ())}
     if file is None:
         return found
-    from archsim.base.errors import UsageError
     from archsim.spec.loader import read
 
     document = {str(name).replace("-", "_"): value for name, value in read(file).items()}
@@ -161,7 +161,6 @@ def _write(answer: Design, candidate: Candidate, out: Path, force: bool) -> None
     """A spec as YAML, with the question that it answers."""
     import yaml
 
-    from archsim.base.output_file import write_text
     from archsim.render.pages.design import title
 
     document = {**candidate.document, "name": out.stem}
@@ -170,8 +169,6 @@ def _write(answer: Design, candidate: Candidate, out: Path, force: bool) -> None
 
 def _write_front(answer: Design, folder: Path, force: bool) -> None:
     """The specs of the front, the best first; none where one of the files may not be written."""
-    from archsim.base.output_file import check_output, failures_of
-
     with failures_of(folder):
         folder.mkdir(parents=True, exist_ok=True)
     files = {folder / f"design-{i:02}.yaml": candidate for i, candidate in enumerate(answer.front, 1)}

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from archsim.base.data_class import dataclass
+from archsim.base.errors import AnswerNo
 from archsim.cli import options as o
 from archsim.cli import output
 from archsim.cli.option_sets import cost as c
+from archsim.spec.catalog import resolve
 
 if TYPE_CHECKING:
     from archsim.base.options import EstimateArguments, PaidArguments
@@ -143,14 +145,11 @@ def _page(answer: Estimate, view: _EstimateView) -> Page:
 
 def _implied_format(model: str) -> str | None:
     """The weight format that a model's spelling asks for (`-FP8`)."""
-    from archsim.spec.catalog import resolve
-
     return resolve("models", model).format_hint
 
 
 def _refuse(answer: Estimate, asked: EstimateArguments, no_color: bool) -> None:
     """Say on stderr why it does not fit and what would; exit code 1."""
-    from archsim.base.errors import AnswerNo
     from archsim.predict.what_fits import what_fits
     from archsim.render.pages.estimate import suggestions_text, too_small
 

@@ -13,6 +13,7 @@ import typer
 from archsim.base.diagnostics import quote
 from archsim.base.errors import AnswerNo, SpecError, UnknownName, UsageError
 from archsim.base.json_types import JsonObject
+from archsim.base.output_file import check_output, write_text
 from archsim.cli import options as o
 from archsim.cli import output
 
@@ -38,7 +39,6 @@ def import_(
     no_color: o.NoColor = False,
 ) -> None:
     """A checkpoint's config.json as a spec in YAML, and a check of its size against the published one."""
-    from archsim.base.output_file import check_output, write_text
     from archsim.counts.count import count
 
     check_output(out, force=force)

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from archsim.base.errors import UsageError
+from archsim.base.errors import SpecError, UsageError
+from archsim.base.output_file import check_output, make_folder
 from archsim.cli import options as o
 from archsim.cli import output
+from archsim.spec.catalog import resolve
 
 if TYPE_CHECKING:
     from archsim.measure.here import MachineFacts
@@ -126,8 +128,6 @@ class _Asked:
         from archsim.measure.machine import catalog_name, driver_name
 
         if self.hw is not None:
-            from archsim.spec.catalog import resolve
-
             return resolve("hw", self.hw).name
         return catalog_name(driver_name(self.device or "cpu"))
 
@@ -143,7 +143,6 @@ def _here(out: Path | None, force: bool, clock: tuple[float, float], view: _Meas
     """Write the device file of this machine, time kernels until the budget ends, and fit them. A device file that is
     there is kept, unless it is to be replaced, so that a run that was cut off goes on.
     """
-    from archsim.base.output_file import check_output, make_folder
     from archsim.measure.machine import need_torch
 
     need_torch()
@@ -175,7 +174,6 @@ def _here(out: Path | None, force: bool, clock: tuple[float, float], view: _Meas
 
 def _kernels_here(facts: MachineFacts, path: Path, clock: tuple[float, float], view: _MeasureView) -> None:
     """Time a processor's kernels into `measured/NAME`, and fit them beside the device file."""
-    from archsim.base.errors import SpecError
     from archsim.calibration.run import calibrate_tables
     from archsim.measure.cpu_shapes import cpu_points
     from archsim.measure.machine import engine
@@ -227,7 +225,6 @@ def _list(asked: _Asked, json: bool, no_color: bool) -> None:
 
 def _plan(asked: _Asked, path: Path, seconds: float, json: bool, force: bool) -> None:
     """Write what would be timed, in order, as a kernel table without times."""
-    from archsim.base.output_file import check_output
     from archsim.measure import table
     from archsim.measure.machine import engine
     from archsim.measure.plan import make

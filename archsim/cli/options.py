@@ -9,8 +9,10 @@ from typing import Annotated
 
 import typer
 
+from archsim.base.errors import ArchsimError
 from archsim.cli.output import NARROWEST, WIDTH
 from archsim.engines.names import DEFAULT_ENGINE as DEFAULT_ENGINE
+from archsim.spec.catalog import names
 
 
 class Layout(StrEnum):
@@ -71,9 +73,6 @@ def formats(incomplete: str) -> list[str]:
 
 
 def _names(kind: str, incomplete: str) -> list[str]:
-    from archsim.base.errors import ArchsimError
-    from archsim.spec.catalog import names
-
     try:
         return [entry.name for entry in names(kind) if entry.path and entry.name.startswith(incomplete)]  # type: ignore[arg-type]
     except ArchsimError:

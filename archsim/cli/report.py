@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from archsim.base.errors import AnswerNo
 from archsim.cli import options as o
 from archsim.cli import output
 from archsim.cli.option_sets import cost
@@ -142,8 +143,6 @@ def report(
 
 def _refuse(out: Path) -> None:
     """Say on stderr that the answer is no for all; exit code 1."""
-    from archsim.base.errors import AnswerNo
-
     hints = (f"{out} shows by how much", "`archsim fit` says what would fit")
     output.say(AnswerNo("none of the candidates fits", hints=hints))
     raise typer.Exit(1)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from archsim.base.errors import UsageError
+from archsim.base.output_file import check_output, write_text
 from archsim.cli import options as o
 from archsim.cli import output
 from archsim.cli.option_sets import cost as c
@@ -113,7 +114,6 @@ def simulate(
     engine's own scheduler; how long steps take is what `estimate` says of them.
     """
     from archsim import api
-    from archsim.base.output_file import check_output
     from archsim.render import table_file
     from archsim.render.pages.simulate import bare
 
@@ -151,7 +151,6 @@ def simulate(
 
 def _write_data(answer: Simulation, requests_out: Path | None, timeline: Path | None, force: bool) -> None:
     """Requests as a table, and as a timeline, where they were asked for."""
-    from archsim.base.output_file import write_text
     from archsim.predict import request_timeline as t
     from archsim.render.table_file import write_rows
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsim.base.errors import UsageError
+from archsim.base.input_file import read_input
 from archsim.cli import options as o
 from archsim.cli import output
 from archsim.cli.progress_line import Progress
@@ -76,7 +77,6 @@ def run_rows(scenarios: Sequence[Scenario], jobs: int = 1, ray: str | None = Non
 
 
 def _scenarios(model: str, hw: str, options: Mapping[str, object], params: JsonObject) -> list[Scenario]:
-    from archsim.base.input_file import read_input
     from archsim.base.ranges import parse_range
     from archsim.sweeps.scenarios import crossed, parse_scenarios
 

@@ -11,6 +11,7 @@ import typer
 
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
+from archsim.base.output_file import check_output, write_text
 from archsim.cli import options as o
 from archsim.cli import output
 
@@ -51,7 +52,6 @@ def trace(
     with `--phase train` of `archsim train`, whose other options take `--timeline FILE.json`.
     """
     from archsim import api
-    from archsim.base.output_file import check_output
 
     check_output(out, force=force)
     if phase is PhaseName.train:
@@ -75,8 +75,6 @@ def trace(
 
 
 def _write(trace: JsonObject, out: Path | None, force: bool, said: str) -> None:
-    from archsim.base.output_file import write_text
-
     text = output.json_text(trace)
     if out is None:
         output.emit(text)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from archsim.base.output_file import check_output, write_text
 from archsim.cli import options as o
 from archsim.cli import output
 from archsim.cli.option_sets.cost import Grid, Price, Pue
@@ -127,7 +128,6 @@ def train(
     full, and the exit code is 1.
     """
     from archsim import api
-    from archsim.base.output_file import check_output, write_text
     from archsim.render.pages import train as train_page
 
     check_output(timeline, force=force)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, TypeGuard
 
 import typer
 
+from archsim.base.errors import AnswerNo
+from archsim.base.output_file import check_output, write_text
 from archsim.cli import options as o
 from archsim.cli import output
 from archsim.cli.option_sets import fit as f
@@ -104,7 +106,6 @@ def validate(
     instantiated and timed here.
     """
     from archsim import api
-    from archsim.base.output_file import check_output
 
     if html is not None:
         from archsim.render.figures.plotlyjs import check_page
@@ -193,7 +194,6 @@ def _write(answer: Answer, html: Path | None, plotlyjs: PlotlyJs, report: Path |
     """The files that were asked for, each whole or not at all."""
     if html is None and report is None:
         return
-    from archsim.base.output_file import write_text
     from archsim.measure.model_check import ModelCheck
 
     if html is not None:
@@ -267,7 +267,6 @@ def _print_model(answer: ModelCheck, layout: o.Layout, view: _ValidateView) -> N
 
 def _judge(answer: Answer, most: float | None, no_color: bool) -> None:
     """Exit code 1 where the median error is above what was asked for, or a count of a model is not what was seen."""
-    from archsim.base.errors import AnswerNo
     from archsim.measure.model_check import ModelCheck
 
     if isinstance(answer, ModelCheck) and not answer.exact:

@@ -102,8 +102,6 @@ def _as_processed(config: Path, document: JsonObject, model_type: str) -> JsonOb
 def _path(name: str) -> Path:
     """The path that a name may be: with the home folder written out; of `-` the file of what was piped in."""
     if name == "-":
-        from archsim.spec.catalog import resolve
-
         return resolve("models", name).path
     return Path(os.path.expanduser(name)) if name.startswith("~") else Path(name)
 

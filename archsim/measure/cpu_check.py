@@ -18,6 +18,7 @@ from archsim.measure.cpu_figures import errors, errors_by, orders
 from archsim.measure.cpu_plan import LONGEST_S, Case, Predictor, cases, plan_document, plan_of, write_plan
 from archsim.measure.table import Lines
 from archsim.spec.hardware import Hardware
+from archsim.spec.load import load_hardware
 
 PLAN, ROWS = "plan-{model}-{dtype}.json", "models.jsonl"
 HEADER = '{"schema": "archsim.cpu-rows/1"}'
@@ -84,7 +85,6 @@ def work_of(row: JsonMapping) -> tuple[object, ...]:
 def measured_machine() -> Hardware | None:
     """The present machine's device, if `archsim measure --here` has written it; None otherwise."""
     from archsim.measure.here import machine_facts
-    from archsim.spec.load import load_hardware
 
     try:
         return load_hardware(machine_facts().id)

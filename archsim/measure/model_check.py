@@ -18,6 +18,8 @@ from archsim.counts.formats import choose_formats
 from archsim.importers.opening import open_model
 from archsim.measure.checked_rows import CheckedRow, checked_object
 from archsim.predict.estimate import Estimate, estimate
+from archsim.spec.catalog import resolve
+from archsim.spec.load import load_hardware
 from archsim.spec.lower import lower
 from archsim.spec.model import Model
 
@@ -159,8 +161,6 @@ def compared(seen: Measured) -> ModelCheck:
 
 def device_for(name: str, device: str) -> tuple[str | None, tuple[str, ...]]:
     """The catalog's device that times are predicted for, and what had to be assumed."""
-    from archsim.spec.catalog import resolve
-
     try:
         return resolve("hw", name).name, ()
     except ArchsimError:
@@ -211,8 +211,6 @@ def flops(model: Model, phase: PhaseTime) -> int:
 
 def _told(model: Model, hardware: str | None, phase: PhaseTime, dtype: str) -> Estimate | None:
     """The estimate whose prefill, or decode step after `past` tokens, is the phase's."""
-    from archsim.spec.load import load_hardware
-
     if hardware is None:
         return None
     length = phase.past or phase.new

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from archsim.counts.formats import Formats
+from archsim.counts.images import Images, ImageWork
+from archsim.counts.step_graphs import mesh_of
 from archsim.counts.towers import tower_depth, tower_tp
+from archsim.graph.passes.shard import shard
 from archsim.memory.activations import forward_bytes
 from archsim.spec.engine import Engine
 from archsim.spec.model import Model, Tower
@@ -39,9 +42,6 @@ def largest_encoder_step(
     tower = next((t for t in towers if t.name == "vision" and t.stages and t.images is not None), None)
     if not rules.memory.encoders.profiled or tower is None or tower.images is None:
         return None
-    from archsim.counts.images import Images, ImageWork  # models without images: cold start
-    from archsim.counts.step_graphs import mesh_of
-    from archsim.graph.passes.shard import shard
     from archsim.spec.tower import TowerModel
 
     side = tower.images.largest

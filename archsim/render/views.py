@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from archsim.base.json_types import JsonObject
-from archsim.render.page import Page, Section, facts
+from archsim.render.page import Page, Section, facts, plural, row
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -183,7 +183,6 @@ def _listed(key: str) -> Callable[[HasDict], list[JsonObject]]:
 
 def _trace(answer: Trace) -> list[Page]:
     from archsim.base.units import format_seconds
-    from archsim.render.page import plural
     from archsim.render.pages.estimate import head
 
     shape = facts("Timeline", [
@@ -276,8 +275,6 @@ def _sweep_charts(answer: Sweep) -> list[Chart]:
 
 
 def _report(answer: Report) -> list[Page]:
-    from archsim.render.page import row
-
     found = [row(c.label, c.refusal or ("fits" if c.fits else "does not fit")) for c in answer.study.candidates]
     told = "`.write(path)` writes the page, `.html` is its text"
     return [Page(head=("Report",), sections=(Section(title="Candidates", rows=tuple(found), below=(told,)),))]

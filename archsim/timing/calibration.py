@@ -22,7 +22,9 @@ from archsim.base.errors import SpecError
 from archsim.base.input_file import parse_json, read_text
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.base.plugins import data_folders
-from archsim.spec.catalog import data_roots
+from archsim.spec.catalog import data_roots, resolve
+from archsim.spec.hardware import load
+from archsim.spec.loader import read
 from archsim.timing.classes.model import Fitted
 from archsim.timing.surface_file import FILE as SURFACES
 
@@ -221,10 +223,6 @@ def _sources(folder: Path) -> list[str]:
 
 def build_index(folder: Path) -> JsonObject:
     """The index of a calibration folder, from the YAML files in it."""
-    from archsim.spec.catalog import resolve
-    from archsim.spec.hardware import load
-    from archsim.spec.loader import read
-
     entries = []
     for path in sorted(folder.glob(f"*/*/{FILE}")):
         document = read(path)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from html import escape
 
 from archsim.blocks.layer import PARTS
+from archsim.counts.count import step_for
+from archsim.counts.graph_counts import params
 from archsim.counts.towers import tower_size
 from archsim.render.drawing.canvas import PAD, RISE, Canvas, Line, Picture, clean, folded
 from archsim.render.drawing.column import BOX, Column, column
@@ -15,6 +17,7 @@ from archsim.render.drawing.plan import Plan
 from archsim.render.drawing.towers import tower_columns
 from archsim.render.drawing.traits import marks_of, output_title, part_box
 from archsim.render.drawing.words import Marks
+from archsim.spec.lower import lower
 from archsim.spec.model import Model
 
 GAP = 26.0
@@ -102,10 +105,10 @@ def _link(canvas: Canvas, encoder: Column, decoder: Column, lefts: Sequence[floa
 
 def _beside(canvas: Canvas, plan: Plan, width: float, height: float) -> float:
     """What the checkpoint holds beside the total: encoders of images and sounds, modules that predict further."""
-    for lines, params in beside(plan.model):
+    for lines, own in beside(plan.model):
         shown = folded(lines, BOX - 2 * PAD)
         tall = RISE * len(shown) + PAD
-        data = f' data-beside="{params}"' if params else ""
+        data = f' data-beside="{own}"' if own else ""
         canvas.box((width - BOX) / 2, height + 12, BOX, tall, shown, "unknown", data=data)
         height += tall + 12
     return height
@@ -132,10 +135,6 @@ def beside(model: Model) -> list[tuple[list[Line], int | None]]:
 
 def _extra(model: Model, part: str) -> int:
     """Parameters that a part adds."""
-    from archsim.counts.count import step_for
-    from archsim.counts.graph_counts import params
-    from archsim.spec.lower import lower
-
     step = step_for(model, 1, 1)
     return int(params(lower(model, step, (part,)))) - int(params(lower(model, step)))
 

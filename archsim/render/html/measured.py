@@ -17,6 +17,7 @@ from archsim.render.figures.roofline import MeasuredStep
 from archsim.render.html.candidates import Study
 from archsim.render.html.markup import Cell, chart_html, details, figures, name_of, paragraph, table
 from archsim.render.page import plural
+from archsim.spec.catalog import data_roots
 
 if TYPE_CHECKING:
     from archsim.accuracy.files import Table
@@ -87,8 +88,6 @@ def known_runs(study: Study) -> Known:
 @lru_cache(maxsize=64)
 def _published_page(name: str) -> str:
     """The page that a run list of archsim's own was taken from."""
-    from archsim.spec.catalog import data_roots
-
     text = (data_roots("reports")[-1] / "runs" / name).read_text("utf-8")
     found = re.search(r"^source: *(\S+)", text, re.M)
     return found[1] if found else ""

@@ -16,6 +16,7 @@ from archsim.base.units import format_bytes, format_rate, format_seconds
 from archsim.render.command_line import command_line, try_section
 from archsim.render.glossary import ABSENT, EXPLAIN, SYNONYMS, TERMS
 from archsim.render.page import Page, Section, bullets, facts, row
+from archsim.spec.catalog import is_known
 
 if TYPE_CHECKING:
     from archsim.explanation.formulas import Explanation, Formula
@@ -223,7 +224,6 @@ def formula(
 
 def device_of(topic: Sequence[str]) -> Hardware | None:
     """The device that a topic names, if it names one."""
-    from archsim.spec.catalog import is_known
     from archsim.spec.load import load_hardware
 
     name = " ".join(topic)
