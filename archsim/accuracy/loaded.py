@@ -16,7 +16,7 @@ from archsim.accuracy.question import Run, experts_over, text, whole
 from archsim.accuracy.runs import METRICS, RowPrediction, regime
 from archsim.accuracy.serving import validate_points
 from archsim.accuracy.stated_acceptance import StatedAcceptance, TpotMs
-from archsim.accuracy.stated_load import in_flight, load_of, mean_length
+from archsim.accuracy.stated_load import in_flight, load_of, mean_length, requests_in_flight
 from archsim.accuracy.times import Prediction, RunTimes, Served, compose
 from archsim.accuracy.validation import Validation
 from archsim.base.errors import ArchsimError, UsageError
@@ -35,10 +35,28 @@ def validate_table(table: Table, times: RunTimes) -> Validation:
     servers, stated = LoadedServers(times.store), StatedAcceptance(table)
 
     def predict(row: int, asked: JsonMapping, times: RunTimes) -> Iterator[RowPrediction | str]:
+        require_load(asked, {name: float(column[row] or 0.0) for name, column in table.measured.items()})
         drafting = None if not has_drafts(asked) else drafting_of(row, asked, servers, stated)
         return predict_rows(row, asked, times, servers, drafting)
 
     return validate_points(table, times, ANSWERED, predict)
+
+
+FEWER = 0.3
+"""Share of the requests in flight that a row states, below which its own figures contradict it."""
+
+
+def require_load(row: JsonMapping, measured: Mapping[str, float]) -> None:
+    """Raises UsageError where throughput and latencies of a row say by Little's law that far fewer requests were in
+    flight than its load keeps there: what ran was another load.
+    """
+    load = load_of(row)
+    kept = min(load.get("concurrency") or 0, load.get("requests") or 0)
+    seen = requests_in_flight(measured, mean_length(row, "osl")) if kept else None
+    if seen is not None and seen < FEWER * kept:
+        raise UsageError(
+            f"its own throughput and latencies mean {seen:.0f} requests in flight (Little's law), its load {kept:,}"
+        )
 
 
 def has_drafts(row: JsonMapping) -> bool:

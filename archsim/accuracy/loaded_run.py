@@ -165,17 +165,22 @@ class LoadedServers:
         return replace(found, engine=with_drafting(found.engine, drafting)), requests
 
     def _serve(self, run: Run, settings: Settings, requests: Requests, drafting: Drafting | None) -> ServedEngine:
-        """The server of a run."""
+        """The server of a run. It did run: where an engine starts only if its cache holds the longest request that it
+        takes, that is its room where the memory plan leaves less.
+        """
         model, hardware = model_of(run.model)[0], device_of(run.device)
         asked = replace(_request(run, settings, self.store), drafting=drafting)
         usual = usual_request(requests)
+        held = settings.max_model_len or started_length(run.engine, model) or longest_request(requests)
         try:
-            return serve_fleet(model, hardware, asked, usual)
-        except AnswerNo:  # it did run: engines start only where the cache holds the longest request that they take
+            found = serve_fleet(model, hardware, asked, usual)
+            starts = found.kv_tokens >= held or not found.engine.rules.scheduler.holds_longest
+            if run.decode is not None or starts:
+                return found
+        except AnswerNo:
             if run.decode is not None:  # whose cache is too small is not known
                 raise
-            held = settings.max_model_len or started_length(run.engine, model) or longest_request(requests)
-            return serve_fleet(model, hardware, replace(asked, kv_tokens=held), usual)
+        return serve_fleet(model, hardware, replace(asked, kv_tokens=held), usual)
 
 
 def started_length(engine: str, model: Model) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from math import inf
 
 from archsim.accuracy.question import real, text, whole
@@ -63,6 +64,16 @@ def load_of(row: JsonMapping) -> LoadOptions:
     if not rate:
         raise UsageError(f"requests that arrive {arrival or 'in no stated way'} need a rate")
     return load | LoadOptions(rate=rate, arrival="poisson" if "Poisson" in arrival else "constant")
+
+
+def requests_in_flight(measured: Mapping[str, float], answer: int) -> float | None:
+    """Mean requests in flight by Little's law, of a row's own throughput and latencies; None where it lacks one.
+    answer: mean tokens.
+    """
+    rate, first, each = (measured.get(name, 0.0) for name in ("output_tok_s", "ttft_mean_ms", "tpot_mean_ms"))
+    if not (rate > 0 and first > 0 and each > 0 and answer):
+        return None
+    return rate / answer * (first + (answer - 1) * each) * 1e-3
 
 
 CASE_RATE = re.compile(r"\s*rate\s+([0-9]{1,6}(?:\.[0-9]{1,6})?)\s*(?:$|[;,])", re.IGNORECASE)

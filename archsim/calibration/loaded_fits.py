@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from archsim.accuracy.files import Table
-from archsim.accuracy.loaded import ANSWERED, run_of_load, settings_of
+from archsim.accuracy.loaded import ANSWERED, require_load, run_of_load, settings_of
 from archsim.accuracy.loaded_run import (
     KINDS,
     LoadedServer,
@@ -33,7 +33,6 @@ from archsim.accuracy.question import text
 from archsim.accuracy.stated_load import load_of
 from archsim.base.errors import ArchsimError, UsageError
 from archsim.base.json_types import JsonObject
-from archsim.base.options import LoadOptions
 from archsim.base.progress import counted
 from archsim.calibration.serving_fits import Number, fit_points
 from archsim.engines.overhead import FrontWork
@@ -49,6 +48,12 @@ FRONT = (Number(20e-3, 1.5, 1e-4, 1.0), Number(1e-6, 1.0, 1e-8, 1e-4))
 
 POOLS = (Number(0.1, 1.5, 1e-3, 10.0),)
 """Seconds that a first token waits for routers and handshakes between pools."""
+
+LINES = (0.0, 0.02, 0.04, 0.06)
+"""Seconds of a request in the line before a server of prompts: those that are tried."""
+
+TWOFOLD = log(2.0)
+"""What half of the runs may be off at most, as a logarithm, for what pools add to be told from the rest."""
 
 FIRST_USE = (Number(0.3, 2.0, 1e-3, 60.0),)
 """Seconds that the first step of a benchmark takes longer."""
@@ -121,9 +126,8 @@ def _point(table: Table, i: int, servers: LoadedServers, known: dict[tuple[objec
     require_weights(run)
     family = (text(asked, "source") or "", "")
     found = {name: float(column[i] or 0.0) for name, column in table.measured.items()}
+    require_load(asked, found)
     measured = {name: value for name, value in found.items() if value > 0}
-    if contradicts(load, measured, run.osl or 0):
-        raise UsageError("by Little's law far fewer requests were in flight than the row states")
     key = load_key(run, load, settings)
     if key in known:
         return replace(known[key], family=family, measured=measured)
@@ -140,22 +144,6 @@ def _point(table: Table, i: int, servers: LoadedServers, known: dict[tuple[objec
     return known[key]
 
 
-FEWER = 0.3
-"""Share of the requests in flight that a row states, below which its own figures contradict it."""
-
-
-def contradicts(load: LoadOptions, measured: Mapping[str, float], answer: int) -> bool:
-    """Whether throughput and latency of a row say by Little's law that far fewer requests were in flight than its load
-    keeps there. answer: its mean tokens.
-    """
-    names = ("output_tok_s", "ttft_mean_ms", "tpot_mean_ms")
-    kept = min(load.get("concurrency") or 0, load.get("requests") or 0)
-    if not (kept and answer and all(name in measured for name in names)):
-        return False
-    rate, first, each = (measured[name] for name in names)
-    return rate / answer * (first + (answer - 1) * each) * 1e-3 < FEWER * kept
-
-
 def refit_loaded(
     engines: dict[str, JsonObject], points: Sequence[LoadedPoint], say: Callable[[str], None]
 ) -> JsonObject:
@@ -163,20 +151,21 @@ def refit_loaded(
     answer: errors of what was left out, for the accuracy page.
     """
     groups: list[JsonObject] = []
+    shared = shared_pools(points)
     for engine in sorted({point.engine for point in points}):
         mine = [point for point in points if point.engine == engine]
-        fronts = fronts_of(mine)
+        fronts = fronts_of(mine, shared=shared)
         if not fronts:
             continue
         sources = list(dict.fromkeys(point.family for point in mine))
-        unseen = {source: found for source in sources
-                  if (found := fronts_of([point for point in mine if point.family != source]))}  # fmt: skip
+        rests = {source: [point for point in mine if point.family != source] for source in sources}
+        unseen = {source: found for source, rest in rests.items() if (found := fronts_of(rest, shared=shared))}
         held = [Held(point, point.simulated(front_at(unseen.get(point.family, fronts), point))) for point in mine]
-        apart = [Held(point, point.simulated(front_at(rest, point))) for part, rest in folds(mine, fronts)
+        apart = [Held(point, point.simulated(front_at(rest, point))) for part, rest in folds(mine, fronts, shared)
                  for point in part]  # fmt: skip
         seen = [Held(point, point.simulated(front_at(fronts, point))) for point in mine]
         own = engines.setdefault(engine, {})
-        own["front_end"] = {vendor: stated_front(front, mine, vendor) for vendor, front in fronts.items()}
+        own["front_end"] = {vendor: stated_front(front, mine, vendor, shared) for vendor, front in fronts.items()}
         own["loaded"] = intervals_of(apart)
         groups += errors_of(seen, held, own["loaded"], {source[0] for source in unseen})
         for vendor, front in fronts.items():
@@ -185,22 +174,46 @@ def refit_loaded(
     return {"groups": groups}
 
 
+class AddedByPools(NamedTuple):
+    """What pools add, as of an engine whose runs tell it: seconds as of `FrontWork`."""
+
+    engine: str = ""
+    pools_s: float = 0.0
+    line_s: float = 0.0
+
+
+NO_POOLS = AddedByPools()
+
+
+def shared_pools(points: Sequence[LoadedPoint]) -> AddedByPools:
+    """What pools add by the runs of the engine with most of them that tells it: others, whose runs do not, take it."""
+    count = Counter(point.engine for point in points if point.kind == "pools")
+    for engine, _ in count.most_common():
+        for front in fronts_of([point for point in points if point.engine == engine]).values():
+            if front.pools_s:
+                return AddedByPools(engine, front.pools_s, front.line_s)
+    return NO_POOLS
+
+
 def fronts_of(
-    points: Sequence[LoadedPoint], known: Mapping[str, FrontWork] = MappingProxyType({})
-) -> dict[str, FrontWork]:
+    points: Sequence[LoadedPoint], known: Mapping[str, FrontWork] = MappingProxyType({}),
+    shared: AddedByPools = NO_POOLS,
+) -> dict[str, FrontWork]:  # fmt: skip
     """The front end by vendor of the devices, the one with most runs first: host and software differ, and what is
-    compiled when it is first used. What pools add is that of another vendor where one has no such runs. known: fronts
-    by vendor, whose numbers of workers are taken as they are, and what pools add where no other runs say it.
+    compiled when it is first used. What pools add is that of another vendor, or the shared one, where the runs of one
+    do not tell it. known: fronts by vendor, whose numbers of workers are taken as they are.
     """
     count = Counter(point.vendor for point in points if point.kind != "pools")
     found = {vendor: front_of([point for point in points if point.vendor == vendor], known.get(vendor))
              for vendor, runs in count.most_common() if runs >= FEWEST}  # fmt: skip
-    usual = next((front.pools_s for front in (*found.values(), *known.values()) if front.pools_s), 0.0)
-    return {vendor: front._replace(pools_s=front.pools_s or usual) for vendor, front in found.items()}
+    told = next((front for front in found.values() if front.pools_s), None)
+    usual = shared if told is None else AddedByPools("", told.pools_s, told.line_s)
+    return {vendor: front if front.pools_s else front._replace(pools_s=usual.pools_s, line_s=usual.line_s)
+            for vendor, front in found.items()}  # fmt: skip
 
 
 def folds(
-    points: Sequence[LoadedPoint], fronts: Mapping[str, FrontWork]
+    points: Sequence[LoadedPoint], fronts: Mapping[str, FrontWork], shared: AddedByPools = NO_POOLS
 ) -> Iterator[tuple[Sequence[LoadedPoint], Mapping[str, FrontWork]]]:
     """Parts of the runs, each with the front ends that the other parts show: by device where a vendor has several, else
     by model; their errors are those of runs that a fit has not seen.
@@ -212,7 +225,7 @@ def folds(
         parts.setdefault((point.vendor, point.device if several else point.model), []).append(point)
     for part in parts.values():
         among = {id(point) for point in part}
-        yield part, fronts_of([point for point in points if id(point) not in among], fronts) or fronts
+        yield part, fronts_of([point for point in points if id(point) not in among], fronts, shared) or fronts
 
 
 def front_at(fronts: Mapping[str, FrontWork], point: LoadedPoint) -> FrontWork:
@@ -220,13 +233,20 @@ def front_at(fronts: Mapping[str, FrontWork], point: LoadedPoint) -> FrontWork:
     return fronts.get(point.vendor) or next(iter(fronts.values()))
 
 
-def stated_front(front: FrontWork, points: Sequence[LoadedPoint], vendor: str) -> JsonObject:
-    """A front end as the file of engines has it."""
+def stated_front(
+    front: FrontWork, points: Sequence[LoadedPoint], vendor: str, shared: AddedByPools = NO_POOLS
+) -> JsonObject:
+    """A front end as the file of engines has it. pools_of: the engine whose runs tell what pools add, where it is
+    another.
+    """
     mine = [point for point in points if point.vendor == vendor]
+    others = shared.engine not in {"", *(point.engine for point in points)}
+    borrowed = others and (front.pools_s, front.line_s) == (shared.pools_s, shared.line_s)
     return {
         "request_us": _rounded(front.request_s * 1e6), "token_us": _rounded(front.token_s * 1e6),
         "workers": front.workers, "first_use_ms": _rounded(front.first_use_s * 1e3),
-        "pools_ms": _rounded(front.pools_s * 1e3),
+        "pools_ms": _rounded(front.pools_s * 1e3), "pools_line_ms": _rounded(front.line_s * 1e3),
+        **({"pools_of": shared.engine} if borrowed else {}),
         "runs": len(mine), "sources": len({point.family for point in mine}),
     }  # fmt: skip
 
@@ -239,7 +259,7 @@ def front_of(points: Sequence[LoadedPoint], known: FrontWork | None = None) -> F
     """The front end that some runs show. Most requests wait for it, so their median counts, where they are not sent at
     once; the first step is what the slowest wait for. How many requests it handles at once is what those show that are
     sent at once; without such runs as many as usual, or what lets the quickest run through; known: as many as it has.
-    What pools add is what their median waits longer.
+    What pools add is what their median waits longer, and a line.
     """
     pools = [point for point in points if point.kind == "pools"]
     points = [point for point in points if point.kind != "pools"]
@@ -252,13 +272,42 @@ def front_of(points: Sequence[LoadedPoint], known: FrontWork | None = None) -> F
 
     (first_use_s,) = fitted(FIRST_USE, points, "ttft_p99_ms", with_start)
     workers = known.workers if known else workers_of(front, points)
-    front = front._replace(first_use_s=first_use_s, workers=workers)
+    return with_pools(front._replace(first_use_s=first_use_s, workers=workers), pools, known)
 
-    def with_pools(point: LoadedPoint, values: Sequence[float]) -> float:
-        return point.simulated(front)["ttft_p50_ms"] + 1e3 * values[0]
 
-    pools_s = fitted(POOLS, pools, "ttft_p50_ms", with_pools)[0] if len(pools) >= FEWEST else 0.0
-    return front._replace(pools_s=pools_s)
+WAITED = ("ttft_p50_ms", "ttft_mean_ms", "output_tok_s")
+"""What handshakes and transfers of pools show in."""
+
+
+def with_pools(front: FrontWork, points: Sequence[LoadedPoint], known: FrontWork | None = None) -> FrontWork:
+    """The front with what runs with pools add: a wait, and a line, with which they are off least. Nothing is added
+    where few runs say it, or where half of their figures are off by more than twofold all the same. known: as of
+    `front_of`.
+    """
+    if len(points) < FEWEST:
+        return front
+
+    def tried(line_s: float) -> tuple[float, FrontWork]:
+        lined = front._replace(line_s=line_s)
+
+        def waits(point: LoadedPoint, values: Sequence[float]) -> float:
+            return point.simulated(lined)["ttft_p50_ms"] + 1e3 * values[0]
+
+        (pools_s,) = fitted(POOLS, points, "ttft_p50_ms", waits)
+        return off(lined, points, WAITED, pools_s), lined._replace(pools_s=pools_s)
+
+    best, found = min((tried(line_s) for line_s in ((known.line_s,) if known else LINES)), key=lambda one: one[0])
+    return found if best < TWOFOLD else front
+
+
+def off(front: FrontWork, points: Sequence[LoadedPoint], metrics: Sequence[str], wait_s: float = 0.0) -> float:
+    """What half of some figures of runs are off at most, as a logarithm. wait_s: added to first tokens."""
+    errors = []
+    for point in points:
+        for name in (name for name in metrics if name in point.measured):
+            added = 1e3 * wait_s if name.startswith("ttft") else 0.0
+            errors.append(abs(log((point.simulated(front)[name] + added) / point.measured[name])))
+    return float(np.median(errors))
 
 
 WORKERS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
@@ -270,21 +319,16 @@ QUEUED = ("ttft_mean_ms", "output_tok_s")
 
 def workers_of(front: FrontWork, points: Sequence[LoadedPoint]) -> int:
     """Requests that a front end handles at once: with which the runs that are sent at once are off least, half of them
-    above and half below; these wait in one line before it.
+    above and half below; these wait in one line before it. Never so few that the quickest run could not pass.
     """
+    busiest = max((point.measured["output_tok_s"] / (sum(point.requests.output_len) / len(point.requests))
+                   * (front.request_s + front.token_s * point.prompt)
+                   for point in points if "output_tok_s" in point.measured), default=1.0)  # fmt: skip
     together = [point for point in points if point.together and all(name in point.measured for name in QUEUED)]
     if len(together) < FEWEST:
-        busiest = max((point.measured["output_tok_s"] / (sum(point.requests.output_len) / len(point.requests))
-                       * (front.request_s + front.token_s * point.prompt)
-                       for point in points if "output_tok_s" in point.measured), default=1.0)  # fmt: skip
         return max(front.workers, ceil(busiest))
-
-    def off(workers: int) -> float:
-        tried = front._replace(workers=workers)
-        return float(np.median([abs(log(point.simulated(tried)[name] / point.measured[name]))
-                                for point in together for name in QUEUED]))  # fmt: skip
-
-    return min(WORKERS, key=off)
+    enough = [workers for workers in WORKERS if workers >= busiest] or [ceil(busiest)]
+    return min(enough, key=lambda workers: off(front._replace(workers=workers), together, QUEUED))
 
 
 def fitted(

@@ -137,8 +137,9 @@ def _first_token(own: JsonMapping, mixed: bool) -> FirstToken:
 class FrontWork(NamedTuple):
     """What runs under load say of the way to an engine. request_s, token_s: seconds of its front end for a request and
     for each token of its prompt; workers: requests that it handles at once. first_use_s: what the first step of a
-    benchmark waits for kernels that are compiled, loaded or tuned when they are first used. pools_s: what a first token
-    waits for routers and handshakes where prompts and answers have servers of their own.
+    benchmark waits for kernels that are compiled, loaded or tuned when they are first used. Where prompts and answers
+    have servers of their own: pools_s: what a first token waits for routers and handshakes; line_s: what each request
+    takes of the server of its prompt alone, one after the other, for its handshake and its transfer.
     """
 
     request_s: float
@@ -146,6 +147,7 @@ class FrontWork(NamedTuple):
     workers: int = 16
     first_use_s: float = 0.0
     pools_s: float = 0.0
+    line_s: float = 0.0
 
 
 def front_work_of(own: JsonMapping, first: FirstToken, vendor: str = "") -> FrontWork:
@@ -162,4 +164,5 @@ def front_work_of(own: JsonMapping, first: FirstToken, vendor: str = "") -> Fron
         found["workers"],
         found["first_use_ms"] * 1e-3,
         found.get("pools_ms", 0.0) * 1e-3,
+        found.get("pools_line_ms", 0.0) * 1e-3,
     )

@@ -36,5 +36,5 @@ def front_end_of(
 
 def front_end(work: FrontWork, *, pools: bool = False) -> FrontEnd:
     """What requests pass, as the simulation has it. pools: whether prompts and answers have servers of their own."""
-    wait_s = work.pools_s if pools else 0.0
-    return FrontEnd(request_s=work.request_s, token_s=work.token_s, workers=work.workers, wait_s=wait_s)
+    wait_s, line_s = (work.pools_s, work.line_s) if pools else (0.0, 0.0)
+    return FrontEnd(request_s=work.request_s, token_s=work.token_s, workers=work.workers, wait_s=wait_s, line_s=line_s)

@@ -387,7 +387,7 @@ LIMITS = {
 
 
 def transfers(record: RunRecord) -> JsonObject | None:
-    """Seconds from the first token until the cache is where the request decodes; None without two pools."""
+    """Seconds from the end of a prompt until the cache is where the request decodes; None without two pools."""
     seconds = sorted(time for time in record.transfer_s or () if time >= 0)
     if not seconds:
         return None

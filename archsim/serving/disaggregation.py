@@ -1,8 +1,10 @@
 """Prompts computed by some replicas, answers made by others: two pools, and the links that caches travel on.
 
 A request's prompt is computed, with its first token, by a replica of the first pool. One of the second pool then takes
-room for the prompt's cache, in order; the cache travels; and the request decodes. Until it has arrived its blocks stay
-taken on the first side as well. A request that loses its cache on the second side computes it again there.
+room for the prompt's cache, in order; the cache travels; and the request decodes. The replica that decodes answers the
+client: it sends the first token on when it takes the request into its batch, between two steps. Until the cache has
+arrived its blocks stay taken on the first side as well. A request that loses its cache on the second side computes it
+again there.
 """
 
 from __future__ import annotations
@@ -115,11 +117,13 @@ class DecodeScheduler(Scheduler):
         return found
 
     def _start(self, request: int) -> None:
-        """A request whose prompt and first token are here decodes from the next step on."""
+        """A request whose prompt and first token are here decodes from the next step on; the client sees that token."""
+        record = self.record
+        record.first_s[request] = max(record.ready_s[request], self._token_s)
         self.running[request] = None
         self._made[request], self._joined[request] = 1, self.tick
-        self._begin_decode(request, self.record.input_len[request], self.record.output_len[request] - 1)
-        self._behind.append((self.record.first_s[request], 1))
+        self._begin_decode(request, record.input_len[request], record.output_len[request] - 1)
+        self._behind.append((record.first_s[request], 1))
 
     def _take_room(self, request: int) -> bool:
         """Blocks for a whole prompt; those that have lost theirs come first."""
@@ -212,8 +216,8 @@ class DecodePool(Pool):
 
 class DisaggregatedFleet(Fleet):
     """Two pools. size: bytes of the cache of a prompt of so many tokens. layers: parts in which a cache is sent, each
-    when it is computed; 1: all of it when the prompt is. transfer_s: from the first token of a request until its cache
-    has arrived; -1 where it was not sent.
+    when it is computed; 1: all of it when the prompt is. computed_s: when prompts were; transfer_s: from then until the
+    cache has arrived; -1 where it was not sent.
     """
 
     def __init__(self, arrivals: Arriving, record: RunRecord, prefill: Pool, decode: Pool, counts: tuple[int, int],
@@ -221,6 +225,7 @@ class DisaggregatedFleet(Fleet):
                  delay_s: float = 0.0) -> None:  # fmt: skip
         super().__init__(arrivals, prefill, counts[0], delay_s=delay_s, waits=True)
         self.record, self.decode, self.links, self.size, self.layers = record, decode, links, size, layers
+        self.computed_s = array("d", [-1.0]) * len(record)
         self.transfer_s = record.transfer_s = array("d", [-1.0]) * len(record)
         self._prefilled_by: dict[int, Member] = {}
         decode.samples = self.pool.samples
@@ -258,8 +263,8 @@ class DisaggregatedFleet(Fleet):
         room is asked for as it begins: it is then known that much earlier. The last layer is never sent before.
         """
         record, size = self.record, self.size(self.record.input_len[request])
-        first_s = record.first_s[request]
-        ahead_s = max(0.0, (first_s - record.start_s[request]) - (self.now_s - first_s)) if self.layers > 1 else 0.0
+        done_s = self.computed_s[request]
+        ahead_s = max(0.0, (done_s - record.start_s[request]) - (self.now_s - done_s)) if self.layers > 1 else 0.0
         rate = min(self.links.send / (1 + self.links.sending(sender.number)), self.links.receive)
         return max(size / self.layers, size - rate * ahead_s) if ahead_s else size
 
@@ -270,6 +275,7 @@ class DisaggregatedFleet(Fleet):
 
     def _go_on(self, request: int, member: Member) -> None:
         """A prompt is computed."""
+        self.computed_s[request] = self.record.first_s[request]
         if request in self.record.refused:
             self.end(request, member)
         elif self.record.output_len[request] == 1:
@@ -294,7 +300,7 @@ class DisaggregatedFleet(Fleet):
             return
         receiver = self.decode.members[transfer.receiver]
         self._note_ends(self.links.finish(request, self.now_s), receiver)
-        self.transfer_s[request] = self.now_s - self.record.first_s[request]
+        self.transfer_s[request] = self.now_s - self.computed_s[request]
         self._release(request)
         self.send(request, receiver, self.now_s)
 

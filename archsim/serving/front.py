@@ -13,23 +13,24 @@ from archsim.serving.record import RunRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontEnd:
-    """CPU seconds of a request and of each of its prompt tokens, and how many workers share them; seconds that each
-    request waits beside that while nobody works.
+    """CPU seconds of a request and of each of its prompt tokens, and how many workers share them. wait_s: that each
+    request waits beside that while nobody works. line_s: that each takes alone, one after the other.
     """
 
     request_s: float = 0.0
     token_s: float = 0.0
     workers: int = 1
     wait_s: float = 0.0
+    line_s: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (min(self.request_s, self.token_s, self.wait_s) >= 0 and self.workers >= 1):
+        if not (min(self.request_s, self.token_s, self.wait_s, self.line_s) >= 0 and self.workers >= 1):
             raise UsageError(f"a front end takes no negative time and has at least one worker, not {self!r}")
 
     @property
     def nothing(self) -> bool:
         """Whether it takes no time."""
-        return not (self.request_s or self.token_s or self.wait_s)
+        return not (self.request_s or self.token_s or self.wait_s or self.line_s)
 
 
 NO_FRONT_END = FrontEnd()
@@ -37,15 +38,16 @@ NO_FRONT_END = FrontEnd()
 
 
 class FrontQueue:
-    """Requests in order of arrival, each served by the first worker that is free; they reach the engine when that is
-    done. next_s, pop, complete: as of `Arriving`, at the engine.
+    """Requests in order of arrival, each served by the first worker that is free, then one after the other; they reach
+    the engine when that is done. next_s, pop, complete: as of `Arriving`, at the engine.
     """
 
-    __slots__ = ("_arrivals", "_front", "_ready", "_record", "_workers")
+    __slots__ = ("_arrivals", "_front", "_line_s", "_ready", "_record", "_workers")
 
     def __init__(self, arrivals: Arriving, front: FrontEnd, record: RunRecord) -> None:
         self._arrivals, self._front, self._record = arrivals, front, record
         self._workers = [0.0] * front.workers  # when each is free, as a heap
+        self._line_s = 0.0  # when the line is empty
         self._ready: list[tuple[float, int]] = []
 
     @property
@@ -74,4 +76,6 @@ class FrontQueue:
             seconds = front.request_s + front.token_s * self._record.input_len[request]
             done_s = max(arrived_s, heappop(self._workers)) + seconds
             heappush(self._workers, done_s)
+            if front.line_s:
+                done_s = self._line_s = max(done_s, self._line_s) + front.line_s
             heappush(ready, (done_s + front.wait_s, request))

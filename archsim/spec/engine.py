@@ -333,12 +333,14 @@ class Scheduler(EngineSection):
 
     chunked_prefill_with_decode: whether the tokens of prompts share a step with decodes; else prompts run in steps of
     their own. context: default length of a request: the model's longest, that of the workload, or a number. limits:
-    the most sequences and tokens of one step, by size of the device. batching: the order of requests; nothing where it
+    the most sequences and tokens of one step, by size of the device. holds_longest: whether a server starts only where
+    its cache holds one request of that length. batching: the order of requests; nothing where it
     is not known. captured: graphs that steps are padded to.
     """
 
     chunked_prefill_with_decode: bool
     context: Literal["model", "workload"] | Count
+    holds_longest: bool = False
     limits: Annotated[tuple[Limits, ...], Field(min_length=1)] = (Limits.model_construct(tokens=8192, seqs=256),)
     captured: CapturedGraphs | None = None
     batching: Batching | None = None

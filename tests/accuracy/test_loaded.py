@@ -164,7 +164,7 @@ def test_pools_are_simulated_with_and_without_drafts(tmp_path: Path) -> None:
     assert (server.engine.fleet.replicas, server.engine.fleet.decode_replicas, server.engine.devices) == (2, 1, 4)
     none, all_of_them = (servers.expected(run, load_of(ROW), settings_of(ROW), Drafting("eagle", 3, (share,) * 3))
                          for share in (0.0, 1.0))  # fmt: skip
-    assert 2 < none["tpot_mean_ms"] / all_of_them["tpot_mean_ms"] <= 4
+    assert 2 < none["tpot_mean_ms"] / all_of_them["tpot_mean_ms"] < 4.1
 
 
 @pytest.mark.parametrize(

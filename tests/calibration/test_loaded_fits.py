@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from archsim.accuracy.files import Table, read_table
-from archsim.accuracy.loaded import run_of_load, settings_of
+from archsim.accuracy.loaded import require_load, run_of_load, settings_of
 from archsim.accuracy.loaded_run import LoadedServers, known_errors, loaded_error, printed_figures
 from archsim.accuracy.stated_load import load_of
-from archsim.base.options import LoadOptions
-from archsim.calibration.loaded_fits import contradicts, front_of, loaded_points, refit_loaded, workers_of
+from archsim.base.errors import UsageError
+from archsim.calibration.loaded_fits import front_of, loaded_points, refit_loaded, workers_of
 from archsim.engines.overhead import FirstToken, FrontWork, front_work_of
 from archsim.serving.observe import measure
 from archsim.timing.calibration import default_store
@@ -76,12 +76,13 @@ def test_an_engine_without_runs_has_the_front_end_of_the_closed_form_and_the_wid
 
 def test_rows_whose_figures_deny_their_load_are_left_out() -> None:
     """By Little's law: 1 request a second that takes 8 s is 8 in flight, not 100."""
-    load = LoadOptions(concurrency=512, requests=100)
+    row = {"arrival": "all at once, at most 512 in flight", "n_requests": 100, "isl": 1000, "osl": 100}
     measured = {"output_tok_s": 100.0, "ttft_mean_ms": 1000.0, "tpot_mean_ms": 70.0}
-    assert contradicts(load, measured, 100)
-    assert not contradicts(load, measured | {"output_tok_s": 1000.0}, 100)
-    assert not contradicts(LoadOptions(rate=1.0, requests=100), measured, 100)
-    assert not contradicts(load, {"output_tok_s": 100.0}, 100)
+    with pytest.raises(UsageError, match=r"8 requests in flight .Little's law., its load 100"):
+        require_load(row, measured)
+    require_load(row, measured | {"output_tok_s": 1000.0})
+    require_load(row | {"arrival": "all at once"}, measured)
+    require_load(row, {"output_tok_s": 100.0})
 
 
 @pytest.mark.slow
