@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from archsim.accuracy.files import Table
-from archsim.accuracy.loaded import ANSWERED, require_load, run_of_load, settings_of
+from archsim.accuracy.loaded import ANSWERED, beside_of, has_drafts, require_load, run_of_load, settings_of
 from archsim.accuracy.loaded_run import (
     KINDS,
     LoadedServer,
@@ -32,8 +32,9 @@ from archsim.accuracy.placement import placed_run, require_weights
 from archsim.accuracy.question import text
 from archsim.accuracy.stated_load import load_of
 from archsim.base.errors import ArchsimError, UsageError
-from archsim.base.json_types import JsonObject
+from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.base.progress import counted
+from archsim.calibration.served_errors import fitted_on
 from archsim.calibration.serving_fits import Number, fit_points
 from archsim.engines.overhead import FrontWork
 from archsim.serving.load import Requests
@@ -46,11 +47,13 @@ FEWEST = 5
 FRONT = (Number(20e-3, 1.5, 1e-4, 1.0), Number(1e-6, 1.0, 1e-8, 1e-4))
 """Seconds of a request in the front end, and of each token of its prompt."""
 
-POOLS = (Number(0.1, 1.5, 1e-3, 10.0),)
-"""Seconds that a first token waits for routers and handshakes between pools."""
+LINES = (0.0, 0.01, 0.02, 0.03, 0.04)
+"""Seconds of a request in the line before a server of prompts: those that are tried. The longest lets 25 a second
+through, which public runs with thousands in flight reach: too many for these fits.
+"""
 
-LINES = (0.0, 0.02, 0.04, 0.06)
-"""Seconds of a request in the line before a server of prompts: those that are tried."""
+WAITS = tuple(round(10 ** (k / 20), 4) for k in range(-40, 1))
+"""Seconds of the wait beside it: those that are tried."""
 
 TWOFOLD = log(2.0)
 """What half of the runs may be off at most, as a logarithm, for what pools add to be told from the rest."""
@@ -62,8 +65,8 @@ FIRST_USE = (Number(0.3, 2.0, 1e-3, 60.0),)
 @dataclass(frozen=True, slots=True)
 class LoadedPoint:
     """One measured run. family: its source, which fits are tested by. figures: simulated without a front end, by
-    metric; spans: lower and upper ends over the expected figure, in log. measured: by metric. count: its requests.
-    kind: of runs whose intervals are their own. made: what was simulated of equal runs, by front end.
+    metric; spans: lower and upper ends over the expected figure, in log. measured: by metric. kind: of runs whose
+    intervals are their own; beside: what it has beside one server. made: what was simulated of equal runs by front end.
     """
 
     engine: str
@@ -76,6 +79,7 @@ class LoadedPoint:
     spans: Mapping[str, tuple[float, float]]
     measured: Mapping[str, float]
     kind: str
+    beside: str
     made: dict[FrontWork, dict[str, float]]
 
     @property
@@ -106,22 +110,31 @@ LONGEST = 5_120
 """Requests of a run above which it is left out of the fits: ten for each of 512 in flight."""
 
 
-def loaded_points(tables: Sequence[Table], store: Store) -> list[LoadedPoint]:
-    """The runs of tables that can be simulated."""
+class LeftOut(UsageError):
+    """A run that is predicted, and not fitted."""
+
+
+def loaded_points(tables: Sequence[Table], store: Store, refused: list[str] | None = None) -> list[LoadedPoint]:
+    """The runs of tables that can be simulated. refused: takes the names of those that cannot."""
     servers, found = LoadedServers(store), []
     known: dict[tuple[object, ...], LoadedPoint] = {}
     for table in tables:
         for i in counted(range(len(table)), f"rows of {table.name}"):
             try:
                 found.append(_point(table, i, servers, known))
-            except (ArchsimError, ArithmeticError, LookupError, ValueError):
+            except LeftOut:
                 continue
+            except (ArchsimError, ArithmeticError, LookupError, ValueError):
+                if refused is not None:
+                    refused.append(table.ids[i])
     return found
 
 
 def _point(table: Table, i: int, servers: LoadedServers, known: dict[tuple[object, ...], LoadedPoint]) -> LoadedPoint:
     """One row. known: rows that ask the same are simulated once."""
     asked = table.question(i)
+    if has_drafts(asked):
+        raise LeftOut("drafts are accepted as rows of their group say")
     run, load, settings = placed_run(run_of_load(asked)), load_of(asked), settings_of(asked)
     require_weights(run)
     family = (text(asked, "source") or "", "")
@@ -133,13 +146,13 @@ def _point(table: Table, i: int, servers: LoadedServers, known: dict[tuple[objec
         return replace(known[key], family=family, measured=measured)
     server, requests = servers.ready(run, load, settings)
     if len(requests) > LONGEST:
-        raise UsageError("so many requests say nothing of a front end that fewer do not, and take long")
+        raise LeftOut("so many requests say nothing of a front end that fewer do not, and take long")
     spans = server.figures(requests, NO_FRONT)
     known[key] = LoadedPoint(
         engine=server.engine.engine.name, device=run.device, family=family, server=server,
         requests=requests, figures={name: span.expected for name, span in spans.items()},
         spans={name: (log(span.expected / span.low), log(span.high / span.expected)) for name, span in spans.items()},
-        measured=measured, kind=kind_of(run, load), model=run.model, made={},
+        measured=measured, kind=kind_of(run, load), beside=" and ".join(beside_of(run, None)), model=run.model, made={},
     )  # fmt: skip
     return known[key]
 
@@ -151,6 +164,7 @@ def refit_loaded(
     answer: errors of what was left out, for the accuracy page.
     """
     groups: list[JsonObject] = []
+    insides: list[JsonObject] = []
     shared = shared_pools(points)
     for engine in sorted({point.engine for point in points}):
         mine = [point for point in points if point.engine == engine]
@@ -167,11 +181,12 @@ def refit_loaded(
         own = engines.setdefault(engine, {})
         own["front_end"] = {vendor: stated_front(front, mine, vendor, shared) for vendor, front in fronts.items()}
         own["loaded"] = intervals_of(apart)
+        insides += seen_errors(seen, own)
         groups += errors_of(seen, held, own["loaded"], {source[0] for source in unseen})
         for vendor, front in fronts.items():
             say(f"{engine} on {vendor}: {1e3 * front.request_s:.0f} ms and {1e6 * front.token_s:.2g} us a token in the "
                 f"front end, {front.first_use_s:.1f} s at the start, of {len(mine)} runs under load")  # fmt: skip
-    return {"groups": groups}
+    return {"seen": sorted(insides, key=lambda one: [str(one[name]) for name in GROUP]), "groups": groups}
 
 
 class AddedByPools(NamedTuple):
@@ -275,7 +290,7 @@ def front_of(points: Sequence[LoadedPoint], known: FrontWork | None = None) -> F
     return with_pools(front._replace(first_use_s=first_use_s, workers=workers), pools, known)
 
 
-WAITED = ("ttft_p50_ms", "ttft_mean_ms", "output_tok_s")
+WAITED = ("ttft_p50_ms", "ttft_mean_ms")
 """What handshakes and transfers of pools show in."""
 
 
@@ -287,17 +302,10 @@ def with_pools(front: FrontWork, points: Sequence[LoadedPoint], known: FrontWork
     if len(points) < FEWEST:
         return front
 
-    def tried(line_s: float) -> tuple[float, FrontWork]:
-        lined = front._replace(line_s=line_s)
-
-        def waits(point: LoadedPoint, values: Sequence[float]) -> float:
-            return point.simulated(lined)["ttft_p50_ms"] + 1e3 * values[0]
-
-        (pools_s,) = fitted(POOLS, points, "ttft_p50_ms", waits)
-        return off(lined, points, WAITED, pools_s), lined._replace(pools_s=pools_s)
-
-    best, found = min((tried(line_s) for line_s in ((known.line_s,) if known else LINES)), key=lambda one: one[0])
-    return found if best < TWOFOLD else front
+    lines = [front._replace(line_s=line_s) for line_s in ((known.line_s,) if known else LINES)]
+    tried = [(off(line, points, WAITED, wait_s), line, wait_s) for line in lines for wait_s in WAITS]
+    least, line, wait_s = min(tried, key=lambda one: one[0])
+    return line._replace(pools_s=wait_s) if least < TWOFOLD else front
 
 
 def off(front: FrontWork, points: Sequence[LoadedPoint], metrics: Sequence[str], wait_s: float = 0.0) -> float:
@@ -313,7 +321,7 @@ def off(front: FrontWork, points: Sequence[LoadedPoint], metrics: Sequence[str],
 WORKERS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
 """Requests that a front end handles at once: those that are tried."""
 
-QUEUED = ("ttft_mean_ms", "output_tok_s")
+QUEUED = ("ttft_mean_ms", "tpot_mean_ms", "output_tok_s")
 """What a line before the front end shows in."""
 
 
@@ -385,6 +393,40 @@ def beyond(held: Sequence[Held], metric: str) -> list[float]:
             for end, width in zip((low, high), own, strict=True)]  # fmt: skip
 
 
+GROUP = ("metric", "engine", "way", "device", "with")
+"""What makes a group of runs."""
+
+
+def seen_errors(seen: Sequence[Held], measured: JsonMapping) -> Iterator[JsonObject]:
+    """Figures of the runs that were fitted, by metric, way of the engine, device and what they have beside one server.
+    measured: of the engine.
+    """
+    groups: dict[tuple[str, str, str, str], list[Held]] = {}
+    for one in seen:
+        server = one.point.server.engine
+        key = (one.point.engine, server.engine.rules.time.host, one.point.device, one.point.beside)
+        groups.setdefault(key, []).append(one)
+    for metric in ANSWERED:
+        for key, mine in groups.items():
+            logs = [error for error, *_ in _logs(mine, metric)]
+            if len(logs) < FEWEST:
+                continue
+            signed = np.expm1(-np.array(logs))
+            inside, widths = _inside(mine, measured["loaded"], metric)
+            group = (metric, *key)
+            yield {
+                **dict(zip(GROUP, group, strict=True)), "fitted": fitted_on("loaded", group, {key[0]: measured}),
+                "rows": len(logs), "median": _figure(np.median(abs(signed))),
+                "p90": _figure(np.quantile(abs(signed), 0.9)),
+                "bias": _figure(np.median(signed)), "covered": _figure(np.mean(inside)),
+                "width": _figure(np.exp(np.median(widths))),
+            }  # fmt: skip
+
+
+def _figure(value: float) -> float:
+    return round(float(value), 4)
+
+
 def errors_of(
     seen: Sequence[Held], held: Sequence[Held], ends: Mapping[str, JsonObject], left: set[str]
 ) -> Iterator[JsonObject]:
@@ -396,7 +438,8 @@ def errors_of(
                                  metric) for side in (seen, held))  # fmt: skip
             if len(whole) < FEWEST:
                 continue
-            inside, widths = _intervals(held, ends, metric, (source, device))
+            there = [one for one in held if (one.point.family[0], one.point.device) == (source, device)]
+            inside, widths = _inside(there, ends, metric)
             yield {
                 "metric": metric, "engine": seen[0].point.engine, "source": source, "device": device,
                 "rows": len(whole), "median": _median(whole), "left_out": _median(rest) if source in left else None,
@@ -405,17 +448,14 @@ def errors_of(
             }  # fmt: skip
 
 
-def _intervals(
-    held: Sequence[Held], ends: Mapping[str, JsonObject], metric: str, place: tuple[str, str]
-) -> tuple[list[bool], list[float]]:
-    """Of the runs of a source on a device: whether the interval holds what was measured, and its width in log."""
+def _inside(held: Sequence[Held], ends: Mapping[str, JsonObject], metric: str) -> tuple[list[bool], list[float]]:
+    """Of some runs: whether the interval holds what was measured, and its width in log."""
     inside, widths = [], []
     for one in held:
-        if (one.point.family[0], one.point.device) == place:
-            below, above = loaded_error(ends, metric, one.point.kind)
-            for error, low, high in _logs([one], metric):
-                inside.append(-hypot(low, below) <= error <= hypot(high, above))
-                widths.append(hypot(low, below) + hypot(high, above))
+        below, above = loaded_error(ends, metric, one.point.kind)
+        for error, low, high in _logs([one], metric):
+            inside.append(-hypot(low, below) <= error <= hypot(high, above))
+            widths.append(hypot(low, below) + hypot(high, above))
     return inside, widths
 
 

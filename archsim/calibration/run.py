@@ -217,7 +217,7 @@ def refit_engines(runs: RunTables, out: Path, dry_run: bool, *, force: bool = Fa
     from archsim.calibration.architecture_fits import refit_architectures
     from archsim.calibration.engine_fits import refit
     from archsim.calibration.engine_fits import write as write_engines
-    from archsim.calibration.loaded_fits import loaded_points, refit_loaded
+    from archsim.calibration.loaded_fits import LONGEST, loaded_points, refit_loaded
     from archsim.calibration.served_errors import served_errors
 
     places = (out / ENGINES, *(f / ENGINES for f in folders()))
@@ -225,16 +225,19 @@ def refit_engines(runs: RunTables, out: Path, dry_run: bool, *, force: bool = Fa
     known = json.loads(json.dumps(read_document(path))) if path else {"schema": SCHEMA, "engines": {}}
     lines: list[str] = []
     document: JsonObject = refit(known, runs.lists, lines.append) if runs.lists else known
-    left_out: JsonObject = {}
+    loaded: JsonObject = {}
     if runs.loaded:
         document = refit_architectures(document, runs.loaded, default_store(), lines.append)
-        points = loaded_points([table for table in runs.measured if table.kind == "loaded"], _store_of(document))
-        left_out = refit_loaded(document["engines"], points, lines.append)
+        refused: list[str] = []
+        tables = [table for table in runs.measured if table.kind == "loaded"]
+        points = loaded_points(tables, _store_of(document), refused)
+        errors = refit_loaded(document["engines"], points, lines.append)
+        loaded = {"refused": len(refused), "without": f"drafts, or of more than {LONGEST:,} requests",
+                  "groups": errors["seen"], "fits": errors["groups"]}  # fmt: skip
     if not dry_run:
         write_engines(document, path, make_folder(out) / ENGINES, force=force)
         seen = served_errors(runs.measured, _store_of(document))
-        if left_out:
-            seen["loaded"] |= {"fits": left_out["groups"]}
+        seen |= {"loaded": loaded} if loaded else {}
         if len(seen) > 1:
             write_yaml(out / SERVED, _earlier_errors() | seen, force=force)
     yield from lines

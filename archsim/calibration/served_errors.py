@@ -1,4 +1,5 @@
-"""Errors of serving points and of runs under load by engine, generation and device, for the accuracy page.
+"""Errors of serving points by engine, generation and device, for the accuracy page; runs under load have theirs from
+their fits (`loaded_fits.py`).
 
 The tables themselves are not shipped; their figures are written beside the fits, each with what was fitted on its rows.
 """
@@ -35,15 +36,12 @@ Group = tuple[str, str, str, str, str]
 
 
 def served_errors(tables: Sequence[Table], store: Store) -> JsonObject:
-    """The document: groups of every kind of table, and what was refused."""
+    """The document: groups of serving points, and what was refused."""
     times = RunTimes(store)
-    document: JsonObject = {"schema": SCHEMA}
-    for kind in ("serving", "loaded"):
-        answers = [validate_table(table, times) for table in tables if table.kind == kind]
-        groups = [group for answer in answers for group in groups_of(answer, store.engines)]
-        refused = sum(len(answer.refused) for answer in answers)
-        document |= {kind: {"refused": refused, "groups": groups}} if answers else {}
-    return document
+    answers = [validate_table(table, times) for table in tables if table.kind == "serving"]
+    groups = [group for answer in answers for group in groups_of(answer, store.engines)]
+    refused = sum(len(answer.refused) for answer in answers)
+    return {"schema": SCHEMA} | ({"serving": {"refused": refused, "groups": groups}} if answers else {})
 
 
 def groups_of(answer: Validation, engines: Mapping[str, JsonMapping]) -> list[JsonObject]:

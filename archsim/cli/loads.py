@@ -14,6 +14,7 @@ from archsim.cli.simulate_study import numbers, run_rows
 
 if TYPE_CHECKING:
     from archsim.base.json_types import JsonObject
+    from archsim.comparison.loaded import LoadComparison
     from archsim.sweeps.scenarios import Scenario
 
 LOAD = ("rate", "concurrency", "slo")
@@ -123,8 +124,41 @@ def compare_loads(
     """Which server holds more, as a page or data; exit code 1 where none has an answer. Raises UsageError."""
     import typer
 
-    from archsim.comparison.loaded import LoadComparison
     from archsim.render.pages.loads import page
+
+    answer = loaded_comparison(models, hw, asked)
+    output.emit_answer(layout, no_color, answer.to_dict, lambda: page(answer), rows=lambda: list(answer.rows))
+    if not answer.order:
+        raise typer.Exit(1)
+
+
+def report_loads(models: Sequence[str], hw: str, asked: Mapping[str, object], out: Path, view: JsonObject) -> None:
+    """Which server holds more, as one HTML file; exit code 1 where none has an answer. Raises UsageError."""
+    import typer
+
+    from archsim.render.figures.plotlyjs import check_page, write_page
+    from archsim.render.html.page import document
+    from archsim.render.pages.loads import charts, page, verdict
+
+    for name in ("capex", "utilization", "light", "stamp"):
+        if asked.get(name):
+            raise UsageError(f"`--{name}` does not go with simulated loads")
+    source = view["plotlyjs"].source
+    check_page(out, source, force=view["force"])
+    answer = loaded_comparison(models, hw, asked)
+    html = document(page(answer), charts(answer), source)
+    write_page(out, html, source, force=view["force"])
+    if view["json"]:
+        output.emit_json(answer.to_dict())
+    elif not view["quiet"]:
+        output.emit(f"{verdict(answer)}\n{out}: {len(html.encode()):,} bytes\n")
+    if not answer.order:
+        raise typer.Exit(1)
+
+
+def loaded_comparison(models: Sequence[str], hw: str, asked: Mapping[str, object]) -> LoadComparison:
+    """Every server under the same load, or each at the largest that meets the service level. Raises UsageError."""
+    from archsim.comparison.loaded import LoadComparison
 
     if asked.get("set"):
         raise UsageError("`--set` does not go with simulated loads: give a file of the changed model")
@@ -139,7 +173,4 @@ def compare_loads(
     if len(scenarios) < 2:
         raise UsageError("there is nothing to compare with", hints=("name two models, or two devices: --hw h100,h200",))
     rows = [row for some in run_rows(scenarios, int(asked.get("jobs") or 1)) for row in some]  # type: ignore[call-overload]
-    answer = LoadComparison(rows)
-    output.emit_answer(layout, no_color, answer.to_dict, lambda: page(answer), rows=lambda: rows)
-    if not answer.order:
-        raise typer.Exit(1)
+    return LoadComparison(rows)

@@ -11,7 +11,7 @@ import typer
 from archsim.base.errors import AnswerNo
 from archsim.cli import options as o
 from archsim.cli import output
-from archsim.cli.option_sets import cost
+from archsim.cli.option_sets import cost, load
 from archsim.cli.option_sets import sweep as s
 from archsim.cli.option_sets import training as t
 from archsim.cli.option_sets.charts import Plotly, PlotlyJs
@@ -69,6 +69,14 @@ def report(
     pp: s.Pp = None,
     ep: s.Ep = None,
     dp: s.Dp = None,
+    rate: load.Rates = None,
+    concurrency: load.Concurrencies = None,
+    slo: load.Slo = None,
+    find: load.Find = None,
+    length_spread: load.Spread = None,
+    requests: load.Requests = None,
+    replications: load.Replications = None,
+    jobs: load.Jobs = None,
     phase: t.Phased = t.Phase.inference,
     micro_batch: t.MicroBatch = None,
     global_batch: t.GlobalBatch = None,
@@ -91,10 +99,12 @@ def report(
     """One HTML file that compares models on devices: the answer, a table to decide on, and charts.
 
     By default the file needs no network and no server. Every model is taken on every device in every format. With
-    --price or --capex the table has dollars per million output tokens. Two runs write the same bytes. With --phase
-    train the page compares training runs, as `archsim compare --phase train` does.
+    --price or --capex the table has dollars per million output tokens. Two runs write the same bytes. With --rate,
+    --concurrency or --slo servers are simulated under load, and the page shows which holds more; with --phase train it
+    compares training runs: as `archsim compare` does with these options.
     """
     from archsim import api
+    from archsim.cli.loads import asks_for_loads, refuse_unless_loads, report_loads
     from archsim.cli.training_runs import known_counts, refuse_mixed, write_report
     from archsim.render.figures.plotlyjs import check_page
 
@@ -103,7 +113,24 @@ def report(
         "recompute": recompute, "recipe": recipe, "optimizer": optimizer, "stack": stack, "method": method,
         "tokens": tokens,
     }  # fmt: skip
+    loads = {
+        "find": None if find is None else find.value, "rate": rate, "concurrency": concurrency, "slo": slo,
+        "length_spread": length_spread, "requests": requests, "replications": replications, "jobs": jobs,
+    }  # fmt: skip
+    if phase is t.Phase.inference and asks_for_loads(loads):
+        refuse_mixed(phase, training, {})
+        servers = {
+            "devices": devices, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "batch": batch, "input_len": input_len,
+            "output_len": output_len, "weights": weights, "kv_cache_dtype": kv_cache_dtype, "engine": engine,
+            "set": tuple(set_ or ()), "price": price, "capex": capex, "utilization": utilization, "light": light,
+            "stamp": stamp,
+        }  # fmt: skip
+        view = {"plotlyjs": plotlyjs, "force": force, "json": json, "quiet": quiet}
+        report_loads(list(model), hw, servers | loads, out, view)
+        return
+    refuse_unless_loads(loads)
     refuse_mixed(phase, {**training, "tp": tp, "pp": pp, "ep": ep, "dp": dp}, {
+        **loads,
         "batch": batch if batch != 1 else None, "input_len": input_len if input_len != 2048 else None,
         "output_len": output_len if output_len != 256 else None, "weights": weights,
         "kv_cache_dtype": kv_cache_dtype, "engine": engine if engine != o.DEFAULT_ENGINE else None,

@@ -433,9 +433,13 @@ def front_in_words(front: FrontEnd) -> str:
     """What requests pass before the engine."""
     if front.nothing:
         return "no network, no tokenizer: TTFT is that of the engine"
+    pools = (
+        f"; handshakes between the pools take {1e3 * (front.wait_s + front.line_s):.3g} ms more, "
+        f"{1e3 * front.line_s:.3g} of them one request after the other"
+    )  # fmt: skip
     return (
         f"{1e3 * front.request_s:.3g} ms of each request and {1e6 * front.token_s:.3g} µs of each token of its prompt "
-        f"pass before the engine, {front.workers} requests at a time"
+        f"pass before the engine, {front.workers} requests at a time{pools if front.wait_s or front.line_s else ''}"
     )
 
 

@@ -13,7 +13,7 @@ from archsim.accuracy.loaded import require_load, run_of_load, settings_of
 from archsim.accuracy.loaded_run import LoadedServers, known_errors, loaded_error, printed_figures
 from archsim.accuracy.stated_load import load_of
 from archsim.base.errors import UsageError
-from archsim.calibration.loaded_fits import front_of, loaded_points, refit_loaded, workers_of
+from archsim.calibration.loaded_fits import front_of, loaded_points, refit_loaded, with_pools, workers_of
 from archsim.engines.overhead import FirstToken, FrontWork, front_work_of
 from archsim.serving.observe import measure
 from archsim.timing.calibration import default_store
@@ -103,3 +103,27 @@ def test_workers_are_those_with_which_runs_that_are_sent_at_once_are_off_least(t
     assert {point.kind for point in points} == {"together"}
     assert workers_of(true._replace(workers=16), points) == 2
     assert workers_of(FrontWork(50e-3, 0.0, 16), points[:2]) == 16
+
+
+class Waiting:
+    """A run with pools: its requests wait in a line for 4 others in the median, and for 12 in the mean."""
+
+    def __init__(self, wait_s: float, line_s: float, scale: float = 1.0) -> None:
+        self.measured = {name: scale * value + 1e3 * wait_s for name, value in self._firsts(line_s).items()}
+
+    @staticmethod
+    def _firsts(line_s: float) -> dict[str, float]:
+        return {"ttft_p50_ms": 100 + 4e3 * line_s, "ttft_mean_ms": 100 + 12e3 * line_s}
+
+    def simulated(self, front: FrontWork) -> dict[str, float]:
+        return self._firsts(front.line_s)
+
+
+def test_what_pools_add_is_a_wait_and_a_line_where_runs_tell_it() -> None:
+    front = FrontWork(30e-3)
+    points: Any = [Waiting(0.0501, 0.02) for _ in range(6)]
+    assert with_pools(front, points) == front._replace(pools_s=0.0501, line_s=0.02)
+    assert with_pools(front, points, FrontWork(0.0, line_s=0.0)).line_s == 0.0
+    assert with_pools(front, points[:4]) == front
+    scattered: Any = [Waiting(0.0, 0.0, scale) for scale in (0.02, 0.1, 8.0, 40.0, 90.0)]
+    assert with_pools(front, scattered) == front

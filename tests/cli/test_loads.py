@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -96,3 +97,22 @@ def test_conditions_over_simulated_loads() -> None:
 def test_what_does_not_go_together_is_refused(archsim: Any, words: list[str], said: str) -> None:
     result = archsim(*words)
     assert result.code in (1, 2) and said in result.err + result.out and "Traceback" not in result.err
+
+
+@pytest.mark.slow
+def test_a_report_shows_which_server_holds_more(archsim: Any, tmp_path: Path) -> None:
+    """One file with the verdict, the chart and the table of `compare`; what does not go with loads is refused."""
+    words = ("gpt2-small", "--hw", "t4,l4", "--slo", "tpot=0.05", "--requests", "60", "--replications", "1",
+             "--input-len", "64", "--output-len", "8")  # fmt: skip
+    path = tmp_path / "loads.html"
+    told = archsim("report", *words, "--out", str(path))
+    compared = json.loads(archsim("compare", *words, "--json").out)
+    assert told.code == 0 and "requests in flight" in told.out and "loads.html" in told.out
+    assert json.loads(archsim("report", *words, "--out", str(path), "--force", "--json").out) == compared
+    text = path.read_text()
+    assert told.out.splitlines()[0] in unescape(text) and "load" in text and text.count("<table") == 2
+    assert archsim("report", *words, "--out", str(path)).code == 2
+    refused = archsim("report", *words, "--out", str(tmp_path / "x.html"), "--light")
+    assert refused.code == 2 and "--light" in refused.err and not (tmp_path / "x.html").exists()
+    alone = archsim("report", "gpt2-small", "--hw", "t4", "--jobs", "2", "--out", str(tmp_path / "x.html"))
+    assert alone.code == 2 and "--slo" in alone.err

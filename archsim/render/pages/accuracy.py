@@ -168,7 +168,8 @@ def served() -> str:
             table = Section(title="By metric, engine and device", rows=tuple(lines), header=SERVED, align="lrrrrrrl")
             refused = f"{document[kind]['refused']:,} figures are refused."
             if "without" in document[kind]:
-                refused += f" The figures are without those of runs with {document[kind]['without']}."
+                runs = document[kind]
+                refused = f"{runs['refused']:,} runs are refused; runs with {runs['without']}, are not here."
             sections = (table, *_loaded_fits(document[kind].get("fits", ())))
             parts.append(f"## {title}\n\n{intro} {refused}\n\n" + render(Page(head=(), sections=sections)))
     return "\n".join(parts)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from archsim.base.json_types import JsonObject
 from archsim.base.units import format_rate, format_seconds
 from archsim.comparison.loaded import LoadComparison
 from archsim.render.page import Page, Row, Section, row
+
+if TYPE_CHECKING:
+    from archsim.render.figures.chart import Chart
 
 NOUNS = {
     "largest_concurrency": "requests in flight",
@@ -37,6 +42,17 @@ def labels(answer: LoadComparison) -> list[str]:
         " · ".join([str(one["model"]), *(_part(one, name) for name in different if one[name] is not None)])
         for one in answer.rows
     ]
+
+
+def charts(answer: LoadComparison) -> list[Chart]:
+    """What each candidate holds, or how fast it is."""
+    from archsim.render.figures.load_bars import load_bars
+
+    name = answer.measure
+    if name is None:
+        return []
+    unit = NOUNS.get(name) or f"{TIMES[name]}, s"
+    return [load_bars(answer.rows, labels(answer), name, unit, verdict(answer))]
 
 
 PARTS = ("hw", "devices", "tp", "pp", "ep", "dp", "engine", "weights", "kv_cache")
