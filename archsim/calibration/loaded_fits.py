@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, hypot, log
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, SupportsFloat
 
 import numpy as np
 
@@ -327,7 +327,8 @@ QUEUED = ("ttft_mean_ms", "tpot_mean_ms", "output_tok_s")
 
 def workers_of(front: FrontWork, points: Sequence[LoadedPoint]) -> int:
     """Requests that a front end handles at once: with which the runs that are sent at once are off least, half of them
-    above and half below; these wait in one line before it. Never so few that the quickest run could not pass.
+    above and half below; these wait in one line before it. Never so few that the quickest run could not pass; and as
+    many as usual where fewer do not bring these runs twice as near, since something else is then wrong with them.
     """
     busiest = max((point.measured["output_tok_s"] / (sum(point.requests.output_len) / len(point.requests))
                    * (front.request_s + front.token_s * point.prompt)
@@ -335,8 +336,11 @@ def workers_of(front: FrontWork, points: Sequence[LoadedPoint]) -> int:
     together = [point for point in points if point.together and all(name in point.measured for name in QUEUED)]
     if len(together) < FEWEST:
         return max(front.workers, ceil(busiest))
-    enough = [workers for workers in WORKERS if workers >= busiest] or [ceil(busiest)]
-    return min(enough, key=lambda workers: off(front._replace(workers=workers), together, QUEUED))
+    usual = max(front.workers, ceil(busiest))
+    errors = {workers: off(front._replace(workers=workers), together, QUEUED)
+              for workers in {usual, *(workers for workers in WORKERS if workers >= busiest)}}  # fmt: skip
+    best = min(errors, key=errors.__getitem__)
+    return best if errors[best] <= 0.5 * errors[usual] else usual
 
 
 def fitted(
@@ -423,7 +427,7 @@ def seen_errors(seen: Sequence[Held], measured: JsonMapping) -> Iterator[JsonObj
             }  # fmt: skip
 
 
-def _figure(value: float) -> float:
+def _figure(value: SupportsFloat) -> float:
     return round(float(value), 4)
 
 

@@ -119,7 +119,7 @@ def report(
     }  # fmt: skip
     if phase is t.Phase.inference and asks_for_loads(loads):
         refuse_mixed(phase, training, {})
-        servers = {
+        servers: JsonObject = {
             "devices": devices, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "batch": batch, "input_len": input_len,
             "output_len": output_len, "weights": weights, "kv_cache_dtype": kv_cache_dtype, "engine": engine,
             "set": tuple(set_ or ()), "price": price, "capex": capex, "utilization": utilization, "light": light,
