@@ -66,6 +66,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "layers": "archsim.blocks.stage:LayersStage",
         "merge": "archsim.blocks.stage:MergeStage",
         "pool": "archsim.blocks.stage:PoolStage",
+        "taps": "archsim.blocks.stage:TapsStage",
         "linear": "archsim.blocks.stage:LinearStage",
         "network": "archsim.blocks.stage:NetworkStage",
         "attention_pool": "archsim.blocks.stage:AttentionPoolStage",

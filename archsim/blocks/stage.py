@@ -228,6 +228,19 @@ class MergeStage(StageSpec):
         return _fewer(step, self.tokens)
 
 
+class TapsStage(StageSpec):
+    """What `n` earlier layers gave, beside what the last one gave: vectors n + 1 times as wide."""
+
+    kind: Literal["taps"]
+    n: Count
+
+    def lower(self, b: Builder, x: Tensor | None, step: Step) -> Tensor:
+        """A copy."""
+        stream = given(x)
+        with b.scope(D=stream.axes["D"] * (self.n + 1)):
+            return b.map("taps", "concat", stream, axes="T D")
+
+
 class PoolStage(StageSpec):
     """The mean of `tokens` neighbours."""
 

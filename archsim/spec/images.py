@@ -10,15 +10,18 @@ from archsim.blocks.dispatch import Count, InvalidBlock, Spec
 
 
 class ImageRule(Spec):
-    """The size in pixels that an image is given. factor: both sides become multiples of it.
+    """The size in pixels that an image is given. factor: both sides become multiples of it. patch: side of a patch,
+    where pixels are counted by whole ones (pad).
 
     area: the proportions stay, and the area is brought between min_pixels and max_pixels (Qwen-VL, GLM-V). longest: an
     image larger than `edge` on a side is made smaller (Pixtral). budget: as large as max_pixels let it be, enlarged
-    too (Gemma 4). fixed: `edge` x `edge`. row_end: a token ends each row but the last, and another the image (Pixtral).
+    too (Gemma 4). pad: an image of more than max_pixels, or than `edge` on a side, is made smaller, and padded (Kimi).
+    fixed: `edge` x `edge`. row_end: a token ends each row but the last, and another the image (Pixtral).
     """
 
-    resize: Literal["area", "longest", "budget", "fixed"]
+    resize: Literal["area", "longest", "budget", "pad", "fixed"]
     factor: Count = 1
+    patch: Count | None = None
     edge: Count | None = None
     min_pixels: Count = 1
     max_pixels: Count | None = None
@@ -26,7 +29,7 @@ class ImageRule(Spec):
 
     @model_validator(mode="after")
     def _complete(self) -> ImageRule:
-        wanted = "max_pixels" if self.resize in ("area", "budget") else "edge"
+        wanted = "max_pixels" if self.resize in ("area", "budget", "pad") else "edge"
         if getattr(self, wanted) is None:
             raise InvalidBlock(f"`resize: {self.resize}` needs `{wanted}`", "E104")
         return self
@@ -34,7 +37,8 @@ class ImageRule(Spec):
     @property
     def largest(self) -> int:
         """Side of a square image that takes most tokens."""
-        return self.edge or floor(sqrt(self.max_pixels or 1))
+        sides = [self.edge, floor(sqrt(self.max_pixels)) if self.max_pixels else None]
+        return min(side for side in sides if side)
 
     def resized(self, width: int, height: int) -> tuple[int, int]:
         """Height and width in pixels that the encoder is given."""
@@ -42,6 +46,8 @@ class ImageRule(Spec):
             return self.edge or 1, self.edge or 1
         if self.resize == "longest":
             return self._longest(width, height)
+        if self.resize == "pad":
+            return self._pad(width, height)
         return self._area(width, height) if self.resize == "area" else self._budget(width, height)
 
     def _longest(self, width: int, height: int) -> tuple[int, int]:
@@ -49,6 +55,14 @@ class ImageRule(Spec):
         if ratio > 1:
             height, width = floor(height / ratio), floor(width / ratio)
         return ((height - 1) // self.factor + 1) * self.factor, ((width - 1) // self.factor + 1) * self.factor
+
+    def _pad(self, width: int, height: int) -> tuple[int, int]:
+        patch = self.patch or self.factor
+        inside = max(1, height // patch) * max(1, width // patch) * patch**2
+        edge = self.edge or max(height, width)
+        by = min(1.0, sqrt((self.max_pixels or inside) / inside), edge / height, edge / width)
+        rows, columns = (min(max(1, int(side * by)), edge) for side in (height, width))
+        return ceil(rows / self.factor) * self.factor, ceil(columns / self.factor) * self.factor
 
     def _area(self, width: int, height: int) -> tuple[int, int]:
         f, most = self.factor, self.max_pixels or 1

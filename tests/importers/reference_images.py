@@ -60,12 +60,25 @@ def gemma4(width: int, height: int) -> int:
     return int(rows * columns // 48**2)
 
 
+def kimi(width: int, height: int) -> int:
+    """Kimi's, of 16,384 patches at most."""
+    _, (rows, columns) = function("kimi_k25", "navit_resize")(height, width, 14, 2, 16384, 512)
+    return int(rows * columns // 28**2)
+
+
+def minimax(width: int, height: int) -> int:
+    """MiniMax-M3's."""
+    rows, columns = function("minimax_m3_vl", "smart_resize")(height, width)
+    return int(rows * columns // 28**2)
+
+
 FAMILIES: dict[str, Callable[[int, int], int]] = {
     "qwen2_vl": lambda w, h: area(w, h, 14, 56 * 56, 28 * 28 * 1280),
     "qwen2_5_vl": lambda w, h: area(w, h, 14, 56 * 56, 28 * 28 * 1280),
     "qwen3_vl": lambda w, h: area(w, h, 16, 65536, 16777216),
     "qwen3_5": lambda w, h: area(w, h, 16, 65536, 16777216),
     "glm4v": glm, "glm4v_moe": glm, "mistral3": lambda w, h: pixtral(w, h, 1540, 28), "gemma4": gemma4,
+    "kimi_k25": kimi, "minimax_m3_vl": minimax,
     "gemma3": lambda w, h: 256, "llava": lambda w, h: 576, "paligemma": lambda w, h: 256,
 }  # fmt: skip
 """Tokens of an image. Of the last three the processors put `image_seq_length` tokens whatever the size."""

@@ -23,16 +23,23 @@ SIGLIP = {**CLIP, "model_type": "siglip_vision_model"}
 LLAMA4 = {"hidden_size": 48, "intermediate_size": 192, "num_hidden_layers": 3, "num_attention_heads": 4,
           "image_size": 56, "vision_output_dim": 80, "projector_input_dim": 80, "projector_output_dim": 80}  # fmt: skip
 GEMMA4 = {"hidden_size": 48, "intermediate_size": 70, "num_hidden_layers": 3, "num_attention_heads": 4,
-          "num_key_value_heads": 4, "head_dim": 12, "standardize": True}  # fmt: skip
+          "num_key_value_heads": 4, "head_dim": 12, "standardize": True,
+          "global_head_dim": 12, "image_seq_length": 280}  # fmt: skip
+MLLAMA = {"hidden_size": 48, "intermediate_size": 70, "num_hidden_layers": 3, "num_global_layers": 2,
+          "attention_heads": 4, "image_size": 56, "vision_output_dim": 144,
+          "intermediate_layers_indices": [0, 2]}  # fmt: skip
 FAMILIES: dict[str, tuple[dict[str, Any], ...]] = {
     "qwen2_vl": ({}, {"depth": 5, "embed_dim": 48, "num_heads": 4, "hidden_size": 96}),
     "qwen2_5_vl": ({}, {**QWEN, "fullatt_block_indexes": [1, 3]}), "qwen3_vl": ({}, QWEN), "qwen3_vl_moe": ({}, QWEN),
     "qwen3_5": ({}, QWEN), "qwen3_5_moe": ({}, QWEN), "glm4v": ({}, {**QWEN, "attention_bias": True}),
-    "glm4v_moe": ({}, QWEN), "kimi_k25": ({}, {"intermediate_size": 70, "num_hidden_layers": 3}),
+    "glm4v_moe": ({}, QWEN),
+    "kimi_k25": ({}, {"intermediate_size": 70, "num_hidden_layers": 3}),
     "minimax_m3_vl": ({}, {"hidden_size": 48, "intermediate_size": 70, "num_hidden_layers": 3,
                            "num_attention_heads": 4}),
-    "gemma3": ({}, {**SIGLIP, "vision_use_head": False}), "gemma4": ({"model_type": "gemma4_vision"}, GEMMA4),
-    "llama4": (LLAMA4,), "mistral3": ({}, {"hidden_size": 48, "num_attention_heads": 4, "head_dim": 12}),
+    "gemma3": ({}, {**SIGLIP, "vision_use_head": False}),
+    "gemma4": ({"model_type": "gemma4_vision"}, GEMMA4),
+    "mllama": ({}, MLLAMA), "llama4": (LLAMA4,),
+    "mistral3": ({}, {"hidden_size": 48, "num_attention_heads": 4, "head_dim": 12}),
     "internvl": ({}, {"hidden_size": 48, "num_attention_heads": 4, "use_qk_norm": True, "norm_type": "rms_norm",
                       "use_mean_pooling": False, "attention_bias": True}),
     "llava": ({}, SIGLIP), "llava_next": ({}, CLIP), "llava_onevision": ({}, SIGLIP), "deepseek_vl": ({}, SIGLIP),

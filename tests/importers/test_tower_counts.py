@@ -39,3 +39,42 @@ def test_what_is_not_understood_is_said() -> None:
     assert "vision_config.n_experts" in (odd.note or "")
     assert describe.ENCODERS
     assert stages("vision", {}, {}, "some_new_type", 64) == {"name": "vision"}
+
+
+def own_size(family: str, own: dict[str, Any], config: dict[str, Any] | None = None) -> int | None:
+    """Parameters of an encoder beside a language model of width 64."""
+    found = Tower.model_validate(stages("vision", own, config or {}, family, 64))
+    assert found.note is None
+    return tower_size(found)
+
+
+def test_released_names_of_kimi() -> None:
+    """Released files name the encoder's sizes otherwise than the class."""
+    sizes = {"hidden_size": 48, "num_hidden_layers": 3, "intermediate_size": 70, "num_attention_heads": 4}
+    released = {f"vt_{key}": value for key, value in sizes.items()} | {
+        "init_pos_emb_height": 8, "init_pos_emb_width": 8, "init_pos_emb_time": 4, "mm_hidden_size": 48,
+        "mm_projector_type": "patchmerger", "projector_hidden_act": "gelu", "text_hidden_size": 64,
+    }  # fmt: skip
+    named = sizes | {"pos_emb_height": 8, "pos_emb_width": 8}
+    assert own_size("kimi_k25", released) == own_size("kimi_k25", named)
+
+
+def test_kimi_k3_by_hand() -> None:
+    """Heads wider in all than the stream, no biases, a norm behind the projector."""
+    d, wide, inner, rows = 32, 48, 70, 8 * 8
+    own = {
+        "vt_hidden_size": d, "qkv_hidden_size": wide, "vt_intermediate_size": inner, "vt_num_attention_heads": 4,
+        "vt_num_hidden_layers": 3, "init_pos_emb_height": 8, "init_pos_emb_width": 8, "mm_hidden_size": d,
+    }  # fmt: skip
+    layer = 2 * d + 4 * d * wide + 2 * d * inner
+    projector = (4 * d) ** 2 + 4 * d * 64 + 64
+    assert own_size("kimi_k3", own) == 3 * 14**2 * d + rows * d + 3 * layer + d + projector
+
+
+def test_internvl_by_its_own_names() -> None:
+    """The config of the checkpoint's own class gives what that of transformers gives."""
+    shared = {"hidden_size": 48, "num_attention_heads": 4, "intermediate_size": 70, "num_hidden_layers": 3,
+              "image_size": 56, "patch_size": 14, "norm_type": "rms_norm"}  # fmt: skip
+    chat = own_size("internvl_chat", shared | {"qkv_bias": True, "qk_normalization": True, "drop_path_rate": 0.1})
+    plain = shared | {"attention_bias": True, "use_qk_norm": True, "model_type": "internvl_vision"}
+    assert chat == own_size("internvl", plain)

@@ -185,6 +185,58 @@ def internvl(c: Config, around: Around) -> list[Doc]:
     ]
 
 
+# InternVisionConfig in SGLang, of checkpoints that bring their own class
+@encoder("vision", "internvl_chat", hidden_size=3200, intermediate_size=12800, num_hidden_layers=48,
+         num_attention_heads=25, num_channels=3, image_size=224, patch_size=14, hidden_act="gelu", layer_norm_eps=1e-6,
+         norm_type="rms_norm", qkv_bias=False, qk_normalization=True)  # fmt: skip
+def internvl_chat(c: Config, around: Around) -> list[Doc]:
+    """InternVL's own config: the same encoder under other names. The image is as large as `force_image_size` says."""
+    c.skip("use_flash_attn", "drop_path_rate", "model_type", "num_experts")
+    image = around.config.get("force_image_size") or c.get("image_size")
+    own = c.changed(
+        attention_bias=bool(c.get("qkv_bias")), use_qk_norm=bool(c.get("qk_normalization")), image_size=image,
+        model_type="internvl_vision", use_mean_pooling=True, use_absolute_position_embeddings=True,
+        use_mask_token=False,
+    )  # fmt: skip
+    return internvl(own, around)
+
+
+# MllamaVisionConfig
+@encoder("vision", "mllama", hidden_size=1280, hidden_act="gelu", num_hidden_layers=32, num_global_layers=8,
+         attention_heads=16, num_channels=3, intermediate_size=5120, vision_output_dim=7680, image_size=448,
+         patch_size=14, norm_eps=1e-5, max_num_tiles=4, intermediate_layers_indices=[3, 7, 15, 23, 30])  # fmt: skip
+def mllama(c: Config, around: Around) -> list[Doc]:
+    """Llama 3.2 Vision: tables for the place of a tile, more layers whose branches have a learned factor, and what some
+    layers gave beside each other. Its vectors are attended to and take no place among the tokens.
+    """
+    d, n, tiles = c.count("hidden_size"), c.count("attention_heads"), c.count("max_num_tiles")
+    first, rows, taps = layernorm(c.number("norm_eps")), squares(c) + 1, c.get("intermediate_layers_indices")
+    if d * (len(taps) + 1) != c.count("vision_output_dim"):
+        raise c.error("vision_output_dim", "not as wide as the layers that are put side by side")
+    shapes = 1 + len(c.get("supported_aspect_ratios") or _tilings(tiles))
+    one = layer(first, mha(n, d), mlp(act(c, "hidden_act"), c.count("intermediate_size")))
+    place = {"kind": "positions", "rows": shapes * tiles, "gated": True}
+    return [
+        patches(d, patch_size(c), channels=c.count("num_channels"), bias=False),
+        place,
+        {"kind": "class_token"},
+        {"kind": "positions", "rows": rows, "gated": True},
+        {"kind": "positions", "rows": shapes * tiles * rows},
+        norm(layernorm(1e-5)),
+        layers(c.count("num_hidden_layers"), one),
+        norm(layernorm(1e-5), name="post_norm"),
+        place,
+        layers(c.count("num_global_layers"), one | {"layer_scale": "one"}),
+        {"kind": "taps", "n": len(taps)},
+        linear(around.width),
+    ]
+
+
+def _tilings(most: int) -> list[tuple[int, int]]:
+    """Rows and columns of at most so many tiles."""
+    return [(r, k) for r in range(1, most + 1) for k in range(1, most + 1) if r * k <= most]
+
+
 @encoder("vision", "gemma3")
 def gemma3(c: Config, around: Around) -> list[Doc]:
     """Gemma 3: SigLIP, its patches averaged to so many tokens an image."""
@@ -219,8 +271,8 @@ def gemma4(c: Config, around: Around) -> list[Doc]:
     """Gemma 4: any resolution, Gemma's layers, patches averaged three by three."""
     d, n, first = c.count("hidden_size"), c.count("num_attention_heads"), rmsnorm(c.number("rms_norm_eps"))
     c.only("num_key_value_heads", n)
-    c.only("use_clipped_linears", False)
-    c.skip("standardize")  # by buffers
+    c.skip("standardize", "use_clipped_linears")  # by buffers
+    c.skip("global_head_dim", "image_seq_length", "video_seq_length")  # the class reads none of them
     bias = {"bias": True} if c.get("attention_bias") else {}
     qk = {"kind": "rmsnorm", "value": True}
     attention = {"kind": "mha", "n_heads": n, "d_head": c.count("head_dim"), "qk_norm": qk, "position": ROTARY, **bias}

@@ -13,6 +13,7 @@ AREA: JsonMapping = {
     "qwen2_vl": (56 * 56, 28 * 28 * 1280), "qwen2_5_vl": (56 * 56, 28 * 28 * 1280),
     "qwen3_vl": (65536, 16777216), "qwen3_vl_moe": (65536, 16777216), "qwen3_5": (65536, 16777216),
     "qwen3_5_moe": (65536, 16777216), "glm4v": (112 * 112 // 2, 28 * 28 * 15000 // 2),
+    "minimax_m3_vl": (56 * 56, 28 * 28 * 1280),
     "glm4v_moe": (112 * 112 // 2, 28 * 28 * 15000 // 2), "glm46v": (112 * 112 // 2, 28 * 28 * 15000 // 2),
 }  # fmt: skip
 """Least and most pixels. GLM-V's limits are of two frames, which an image is repeated to."""
@@ -34,6 +35,11 @@ def image_rule(model_type: str, own: Config) -> JsonObject | None:
     if model_type == "mistral3" or own.first("model_type") == "pixtral":
         side = patch * (2 if model_type == "mistral3" else 1)
         return {"resize": "longest", "factor": side, "edge": own.count("image_size"), "row_end": True}
+    if model_type in NAVIT:
+        merged = own.get("merge_kernel_size") or (2, 2)
+        side = patch * merged[0]
+        return {"resize": "pad", "factor": side, "patch": patch, "edge": PATCHES_ON_A_SIDE * patch,
+                "max_pixels": PATCHES * patch**2}  # fmt: skip
     if model_type in FIXED and isinstance(own.first("image_size"), int):
         return {"resize": "fixed", "edge": own.count("image_size")}
     if model_type in ("gemma4", "gemma4_unified"):
@@ -41,6 +47,10 @@ def image_rule(model_type: str, own: Config) -> JsonObject | None:
         return {"resize": "budget", "factor": side, "max_pixels": SOFT_TOKENS * side**2}
     return None
 
+
+NAVIT = frozenset(["kimi_k25", "kimi_k3"])
+PATCHES, PATCHES_ON_A_SIDE = 16384, 512
+"""Families whose images are never enlarged, and the most patches of one, in all and on a side."""
 
 TWO_FRAMES = frozenset(["glm4v", "glm4v_moe", "glm46v"])
 """Families whose limits are of two frames."""

@@ -135,9 +135,12 @@ def glm4v(c: Config, around: Around) -> list[Doc]:
          merge_kernel_size=[2, 2])  # fmt: skip
 def kimi(c: Config, around: Around) -> list[Doc]:
     """MoonViT of Kimi K2.5."""
+    c = _moonvit(c)
     d, n = c.count("hidden_size"), c.count("num_attention_heads")
     rows, columns = c.get("merge_kernel_size")
     around.config.only("projection_hidden_size", d)
+    c.only("mm_hidden_size", d)
+    c.only("mm_projector_type", "patchmerger")
     ffn = mlp(act(c, "hidden_act"), c.count("intermediate_size"))
     return [
         patches(d, c.count("patch_size")),
@@ -148,6 +151,48 @@ def kimi(c: Config, around: Around) -> list[Doc]:
         {"kind": "merge", "tokens": rows * columns},
         *two_layers(around.width, "gelu", inner=d * rows * columns),
     ]
+
+
+RELEASED = {
+    "init_pos_emb_height": "pos_emb_height", "init_pos_emb_width": "pos_emb_width", "vt_hidden_size": "hidden_size",
+    "vt_num_attention_heads": "num_attention_heads", "vt_num_hidden_layers": "num_hidden_layers",
+    "vt_intermediate_size": "intermediate_size", "activation_func": "hidden_act",
+}  # fmt: skip
+"""Names in released files and those that transformers gives them."""
+
+
+def _moonvit(c: Config) -> Config:
+    """The config under the names of transformers."""
+    c.skip("init_pos_emb_time", "projector_hidden_act", "projector_ln_eps", "text_hidden_size",
+           "pos_emb_interpolation_mode")  # fmt: skip
+    return c.changed(**{new: c.get(old) for old, new in RELEASED.items() if old in c.data})
+
+
+# KimiK3VisionConfig in vLLM
+@encoder("vision", "kimi_k3", patch_size=14, pos_emb_height=64, pos_emb_width=64, num_attention_heads=12,
+         num_hidden_layers=27, hidden_size=1024, intermediate_size=4096, hidden_act="gelu_pytorch_tanh",
+         qkv_hidden_size=1536, norm_type="rmsnorm", attn_bias=False, patch_embed_proj_bias=False, linear_bias=False,
+         mm_projector_type="patchmergerv2", mlp_type="mlp2", merge_kernel_size=[2, 2])  # fmt: skip
+def kimi_k3(c: Config, around: Around) -> list[Doc]:
+    """MoonViT of Kimi K3: RMSNorm, heads wider than the stream in all, no biases, a norm behind the projector."""
+    c = _moonvit(c)
+    for key, known in (("norm_type", "rmsnorm"), ("mlp_type", "mlp2"), ("mm_projector_type", "patchmergerv2")):
+        c.only(key, known)
+    d, n = c.count("hidden_size"), c.count("num_attention_heads")
+    c.only("mm_hidden_size", d)
+    rows, columns = c.get("merge_kernel_size")
+    ffn = mlp(act(c, "hidden_act"), c.count("intermediate_size"), bool(c.get("linear_bias")))
+    bias = {"bias": True} if c.get("attn_bias") else {}
+    return [
+        patches(d, c.count("patch_size"), bias=bool(c.get("patch_embed_proj_bias"))),
+        {"kind": "positions", "rows": c.count("pos_emb_height") * c.count("pos_emb_width")},
+        layers(c.count("num_hidden_layers"),
+               layer(rmsnorm(), mha(n, c.count("qkv_hidden_size"), position=ROTARY, **bias), ffn)),
+        norm(rmsnorm()),
+        {"kind": "merge", "tokens": rows * columns},
+        *two_layers(around.width, "gelu", bias=False, inner=d * rows * columns),
+        norm(rmsnorm(1e-5), name="projector_norm"),
+    ]  # fmt: skip
 
 
 MERGED_BY = ("spatial_merge_size", "temporal_patch_size")
