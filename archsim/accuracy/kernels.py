@@ -132,9 +132,12 @@ def predict_rows(part: KeyRows, timers: Timers) -> tuple[Bools, KeyPredictions]:
     clock = timers[key.device, key.engine]
     call = kernel_call(part, needed)
     usable = np.ones(len(part.at), bool)
-    for name in needed.dims:
+    for name in needed.positive:
         values = call.dims.get(name)
-        usable &= np.isfinite(values) & (values > 0) if values is not None else False
+        if values is not None:
+            usable &= np.isfinite(values) & (values > 0)
+        elif name in needed.dims:
+            usable &= False
     for values in part.dims.values():
         usable &= ~(np.abs(values) > LARGEST_EXTENT)
     if not usable.any():
@@ -205,13 +208,8 @@ def missing(part: KeyRows, usable: Bools) -> dict[int, str]:
     """Why rows of a part cannot be predicted."""
     found: dict[int, str] = {}
     needed = needs(part.key.op)
-    dims = needed.dims if needed else ()
     for i in np.flatnonzero(~usable).tolist():
-        bad = [
-            name
-            for name in dims
-            if name not in part.dims or not (np.isfinite(part.dims[name][i]) and part.dims[name][i] > 0)
-        ]
+        bad = [name for name in needed.positive if not _is_usable(part, name, i, needed)] if needed else []
         large = [name for name, values in part.dims.items() if abs(values[i]) > LARGEST_EXTENT]
         why = f"{', '.join(large)} above {LARGEST_EXTENT:,}" if large else ""
         needs_them = f"{part.key.op} needs {', '.join(bad)} as a positive number" if bad else ""
@@ -219,12 +217,18 @@ def missing(part: KeyRows, usable: Bools) -> dict[int, str]:
     return found
 
 
+def _is_usable(part: KeyRows, name: str, row: int, needed: Needs) -> bool:
+    """Whether a row states an extent as a positive number, or leaves out one that it need not state."""
+    value = part.dims[name][row] if name in part.dims else np.nan
+    return bool(value > 0) if np.isfinite(value) else bool(np.isnan(value) and name not in needed.dims)
+
+
 def _answer(
     table: Table, columns: dict[str, Floats], codes: dict[str, Ints], evidence: Array, reasons: dict[int, str]
 ) -> Validation:
-    known = np.isfinite(columns["seconds"])
+    known = np.isfinite(columns["seconds"]) & (columns["seconds"] > 0)
     for row in np.flatnonzero(~known).tolist():
-        reasons.setdefault(row, "the time model gives no finite time for these extents")
+        reasons.setdefault(row, "the time model gives no time above zero for these extents")
     at = np.flatnonzero(known)
     rows = at.tolist()
     measured = np.array([np.nan if v is None else v for v in table.measured[METRIC]], dtype=float)

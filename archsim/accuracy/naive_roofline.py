@@ -149,6 +149,11 @@ class Needs(NamedTuple):
     dims: tuple[str, ...]
     usual: Mapping[str, float | str]
 
+    @property
+    def positive(self) -> tuple[str, ...]:
+        """Extents that must be above zero where a row states them: all but those that are usually zero."""
+        return (*self.dims, *(name for name, usual in self.usual.items() if usual))
+
 
 def needs(kernel_class: str) -> Needs | None:
     """What rows of a class must state; None for a class that is not known."""

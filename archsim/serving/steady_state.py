@@ -14,7 +14,7 @@ decide, and no closed form is right.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import exp
 
@@ -30,6 +30,7 @@ from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan, check_degrees
 from archsim.timing.calibration import Store
+from archsim.timing.classes.gemm import TILE
 from archsim.timing.duration import Duration, weakest
 from archsim.timing.step_pricer import StepPricer, StepTimer, engine_overheads
 
@@ -69,9 +70,31 @@ class ServedLoad:
         return max(1.0, self.running / self.replicas / self.stages)
 
     @property
+    def stage_batches(self) -> tuple[tuple[float, int], ...]:
+        """Batches of all replicas that stand for the steps of a stage, and the share of each.
+
+        Stages of a pipeline hold one request more or one fewer. From half a tile of a product's rows on, a step is as
+        long as between those of whole tiles: kernels have smaller tiles for the rest.
+        """
+        each = max(float(self.replicas), self.running / self.stages)
+        rows = each / self.replicas
+        step = 1 if rows <= TILE / 2 else TILE / 2 if rows <= TILE else TILE
+        apart = int(step * self.replicas) if step > 1 else 1
+        fewer = int(each // apart) * apart
+        if each == fewer:
+            return ((1.0, fewer),)
+        if apart == 1 and self.stages == 1:
+            return ((1.0, max(self.replicas, round(each))),)
+        share = (each - fewer) / apart
+        return ((1 - share, fewer), (share, fewer + apart))
+
+    @property
     def decode(self) -> Step:
         """A decode step of all replicas at the mean context."""
-        batch = max(self.replicas, round(self.running / self.stages))
+        return self.decode_of(max(self.replicas, round(self.running / self.stages)))
+
+    def decode_of(self, batch: int) -> Step:
+        """A decode step of so many requests on all replicas."""
         load = Workload(batch=batch, input_len=self.input_len, output_len=self.output_len)
         room = self.input_len + self.output_len - load.context
         return Step.decode(batch, load.context, room=room, source=self._source)
@@ -91,7 +114,11 @@ class ServedLoad:
     @property
     def with_prompt(self) -> Step:
         """The step that prefills one prompt on every replica, with the decodes beside it where steps are mixed."""
-        return Step.mixed(self.decode, self.prompt) if self.is_mixed else self.prompt
+        return self.beside(self.decode)
+
+    def beside(self, decode: Step) -> Step:
+        """The step that prefills one prompt on every replica, beside these decodes where steps are mixed."""
+        return Step.mixed(decode, self.prompt) if self.is_mixed else self.prompt
 
     @property
     def _source(self) -> int | None:
@@ -177,9 +204,21 @@ def steady_state(timer: StepTimer, load: ServedLoad) -> SteadyState:
 
 
 def steps_of(timer: StepTimer, load: ServedLoad) -> tuple[Duration, Duration, bool]:
-    """A decode step, the step that prefills one prompt on every replica, and whether that is beside the decodes."""
-    prompt = timer.price(load.with_prompt)
-    return timer.price(load.decode).duration, prompt.duration, load.is_mixed
+    """A decode step, the step that prefills one prompt on every replica, and whether that is beside the decodes; on
+    average over a pipeline's stages.
+    """
+    steps = [(share, load.decode_of(batch)) for share, batch in load.stage_batches]
+    decodes = [timer.price(step).duration.scaled(share) for share, step in steps]
+    prompts = [timer.price(load.beside(step)).duration.scaled(share) for share, step in steps]
+    return _added_up(decodes), _added_up(prompts), load.is_mixed
+
+
+def _added_up(parts: Sequence[Duration]) -> Duration:
+    """Times one after another, which err alike."""
+    if len(parts) == 1:
+        return parts[0]
+    expected, low, high, ideal = (sum(values) for values in zip(*(part[:4] for part in parts), strict=True))
+    return Duration(expected, low, high, ideal, weakest([part.evidence for part in parts]))
 
 
 def closed_form(load: ServedLoad, step: Duration, prompt: Duration, mixed: bool) -> SteadyState:

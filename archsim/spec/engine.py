@@ -36,13 +36,13 @@ class PrefillGraphs(EngineSection):
 
     each: Size
     latent: Size
-    sizes: tuple[tuple[Count, Count, Count], ...]
+    sizes: tuple[tuple[Count, Count, Count], ...] = Field(min_length=1)
 
     def captured(self, tokens: int) -> int:
         """Token counts that are captured for a chunk of so many tokens."""
         *rows, (first, _, step) = self.sizes
-        ends = [(start, end + 1, by) for start, end, by in rows] + [(first, tokens + 1, step)]
-        return sum(n <= tokens for row in ends for n in range(*row))
+        ends = [(start, min(end, tokens), by) for start, end, by in rows] + [(first, tokens, step)]
+        return sum((end - start) // by + 1 for start, end, by in ends if end >= start)
 
 
 class AutoShare(EngineSection):
@@ -427,9 +427,10 @@ def _read(reader: Reader, name: str, version: str) -> Node:
     """The document as of a version."""
     document = reader.read(reader.resolve("engines", name))
     asked = version_of(version)
-    changes = document.get("before") or {}
+    before = document.get("before")
+    changes = {str(limit): change for limit, change in before.items()} if isinstance(before, Node) else {}
     for limit in sorted(changes, key=lambda text: version_of(text) or (), reverse=True):
-        if asked is not None and asked < (version_of(limit) or ()):
+        if asked is not None and asked < (version_of(limit) or ()) and isinstance(changes[limit], Node):
             document = merge(document, changes[limit])
     return document
 

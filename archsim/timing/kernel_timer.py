@@ -56,6 +56,9 @@ UNABLE = 1e6
 SAME = 1e-9
 """Distances of fits that differ by less are equal."""
 
+LEAST = 1e-30
+"""Seconds that are nothing, where one must not divide by nothing."""
+
 STACKED = "HBM"
 """Memory beside the die, with several times the bandwidth for each FLOP; kernels are laid out for one or the other."""
 
@@ -156,7 +159,7 @@ class Timer:
         floor = maximum(maximum(compute, memory), link)
         as_fitted = call._replace(dtype=fit.dtype) if fit.dtype else call
         time = maximum(kernel_seconds(model, as_fitted, self.machine, fit.fitted), floor)
-        low, high = interval(model, call, floor / time, fit)
+        low, high = interval(model, call, floor / maximum(time, LEAST), fit)
         evidence = evidence_of(fit.grade)
         if not model.covers(call):  # carried over to a shape that no table holds
             low, high = low**WIDER, high**WIDER

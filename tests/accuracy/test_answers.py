@@ -304,3 +304,22 @@ def test_static_batches_set_whole_requests_aside(tmp_path: Path) -> None:
     ]
     flight, static, sixteen, wall = (float(row[2]) for row in _predictions(tmp_path, rows))
     assert sixteen == wall and sixteen < static < flight
+
+
+def test_extents_that_need_not_be_stated_are_positive_where_they_are(tmp_path: Path) -> None:
+    """A row with no ranks for its experts, no KV heads or one device to send to is refused; the others are answered."""
+    table = tmp_path / "t.csv"
+    table.write_text(
+        "op,device,dtype,engine,time_us,m,experts,topk,hidden,inter,ep,batch,seq_kv,heads,kv_heads,head_dim,n_gpus,bytes\n"
+        "moe,H100-SXM,bf16,vllm 0.24.0,100,64,64,8,2048,1024,-0.0,,,,,,,\n"
+        "attn_decode,H100-SXM,bf16,vllm 0.24.0,100,,,,,,,8,2048,32,-0.0,128,,\n"
+        "nccl_send_recv,H100-SXM,bf16,vllm 0.24.0,100,,,,,,,,,,,,1,16777216\n"
+        "attn_decode,H100-SXM,bf16,vllm 0.24.0,100,,,,,,,8,2048,32,,128,,\n"
+    )
+    found = archsim.validate(str(table)).to_dict()
+    assert [row["id"] for row in found["rows"]] == ["3"]
+    assert {each["id"]: each["reason"] for each in found["refused"]} == {
+        "0": "moe needs ep as a positive number",
+        "1": "attn_decode needs kv_heads as a positive number",
+        "2": "the time model gives no time above zero for these extents",
+    }

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from archsim.base.errors import ArchsimError, UnknownName
+from archsim.base.errors import ArchsimError, SpecError, UnknownName
 from archsim.engines.names import aliases, choose_engine, engine_and_version
 from archsim.spec import loader
 from archsim.spec.catalog import files
@@ -103,3 +103,14 @@ def test_a_changed_document_behind_memory_as_is_read_again(tmp_path: Path) -> No
     before = load_engine(str(child)).memory.block_size
     parent.write_text(re.sub(r"block_size: \d+", f"block_size: {before + 7}", text), encoding="utf-8")
     assert load_engine(str(child)).memory.block_size == before + 7
+
+
+def test_versions_that_are_no_mapping_are_refused(tmp_path: Path) -> None:
+    """A list under `before`, and a version whose rules are none, are errors of the document."""
+    text = Path(files("engines")["trtllm"]).read_text(encoding="utf-8")
+    for wrong in ("before: [{'1.1': {notes: []}}]", "before: {'1.1': 7}"):
+        path = tmp_path / "trtllm.yaml"
+        path.write_text(re.sub(r"(?ms)^before:.*?(?=^\S)", wrong + "\n", text), encoding="utf-8")
+        assert wrong in path.read_text(encoding="utf-8")
+        with pytest.raises(SpecError):
+            load_engine(str(path), "1.0")

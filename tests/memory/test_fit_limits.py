@@ -60,6 +60,8 @@ def test_prefill_graphs_of_sglang() -> None:
     auto = load_engine("sglang", "0.5.23").memory.share.auto
     assert auto is not None and auto.prefill_graphs is not None
     assert [auto.prefill_graphs.captured(n) for n in (32, 256, 2048, 4096, 8192, 16384)] == [8, 22, 42, 50, 58, 74]
+    far = auto.prefill_graphs.model_copy(update={"sizes": ((1, 10**15, 1), (10**15, 10**18, 1))})
+    assert far.captured(8192) == 8192  # counted, not gone through
     older = load_engine("sglang", "0.5.13").memory.share.auto
     assert older is not None and older.prefill_graphs is None
     latent, dense = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -161,3 +162,31 @@ def test_an_encoder_runs_before_decodes() -> None:
     load = replace(LOAD, encoder=True)
     assert load.prompt.source[0].new == load.decode.source[0].new == load.input_len
     assert "between" in str(state(load).assumptions[0])
+
+
+@dataclass(frozen=True)
+class TiledTimer:
+    """A step as long as whole tiles of 128 rows take, the last of which may be nearly empty."""
+
+    def price(self, step: Step) -> StepTime:
+        """Milliseconds by tile."""
+        t = 1e-3 * max(1, -(-step.tokens // 128)) + 1e-7 * step.tokens
+        return StepTime.of(Duration(t, t, t, t / 2, "measured"))
+
+
+@pytest.mark.parametrize(("stages", "mixes"), [(1, True), (1, False), (4, True), (4, False)])
+def test_tokens_a_second_never_fall_with_requests(stages: int, mixes: bool) -> None:
+    """Nor where one more request begins a tile of its own, or a stage of a pipeline holds one more than another."""
+    loads = [
+        replace(LOAD, concurrency=n, running=float(n), stages=stages, chunked_prefill_with_decode=mixes, input_len=256)
+        for n in range(1, 700)
+    ]
+    rates = [steady_state(TiledTimer(), load).tokens_per_s for load in loads]
+    assert all(now >= before * (1 - 1e-12) for before, now in pairwise(rates))
+
+
+def test_six_requests_over_four_stages() -> None:
+    """Two stages' steps hold two requests and two hold one: the average of both, not the longer."""
+    load = replace(LOAD, concurrency=6, running=6.0, stages=4)
+    assert load.stage_batches == ((0.5, 1), (0.5, 2))
+    assert replace(load, running=8.0).stage_batches == ((1.0, 2),)
