@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 import archsim
 from archsim.base.diagnostics import quote
 from archsim.base.errors import UnknownName, did_you_mean
+from archsim.cli.option_sets.group import flat
 from archsim.cli.spellings import Command, passed_on
 
 COMMANDS = {
@@ -92,7 +93,7 @@ def load(name: str) -> Any:
     word = name + "_" if iskeyword(name) else name
     function = getattr(import_module(f"archsim.cli.{word}"), word)
     single = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    single.command(name=name, cls=Command, help=function.__doc__, epilog=None)(function)
+    single.command(name=name, cls=Command, help=function.__doc__, epilog=None)(flat(function))
     made = typer.main.get_command(single)
     own = {param.name for param in made.params if param.param_type_name == "argument"}
     made.params += [

@@ -16,7 +16,6 @@ from archsim.cli.option_sets import training as t
 from archsim.cli.option_sets.charts import Plotly, PlotlyJs
 
 if TYPE_CHECKING:
-    from archsim.base.json_types import JsonObject
     from archsim.base.options import CompareOptions
     from archsim.comparison.compare import Comparison
 
@@ -24,43 +23,20 @@ if TYPE_CHECKING:
 def compare(
     models: p.Several,
     hw: p.DeviceList = None,
+    *,
     devices: s.Counts = "auto",
-    tp: s.Tp = None,
-    pp: s.Pp = None,
-    ep: s.Ep = None,
-    dp: s.Dp = None,
+    degrees: s.Degrees,
     batch: s.Batch = "1",
     input_len: s.InputLen = "2048",
     output_len: s.OutputLen = "256",
     weights: p.Formats = None,
     kv_cache_dtype: o.KvDtype = None,
     engine: o.Engine = o.DEFAULT_ENGINE,
-    price: cost.Price = None,
-    utilization: cost.Utilization = None,
-    capex: cost.Capex = None,
-    years: cost.Years = None,
-    host_share: cost.HostShare = None,
+    rent: cost.Rent,
     energy: cost.Energy = False,
     power_limit: cost.PowerLimit = None,
-    rate: load.Rates = None,
-    concurrency: load.Concurrencies = None,
-    slo: load.Slo = None,
-    find: load.Find = None,
-    length_spread: load.Spread = None,
-    requests: load.Requests = None,
-    replications: load.Replications = None,
-    jobs: load.Jobs = None,
-    phase: t.Phased = t.Phase.inference,
-    micro_batch: t.MicroBatch = None,
-    global_batch: t.GlobalBatch = None,
-    seq_len: t.SeqLen = None,
-    zero: t.Zero = None,
-    recompute: t.Recompute = None,
-    recipe: t.Recipe = None,
-    optimizer: t.Optimizer = None,
-    stack: t.Stack = None,
-    method: t.Method = None,
-    tokens: t.Tokens = None,
+    load_options: load.Loads,
+    training: t.Training,
     set_: p.ChangesOfOthers = None,
     svg: p.Svg = None,
     theme: o.Themed = o.Theme.auto,
@@ -88,59 +64,51 @@ def compare(
         )
     if svg is not None:
         output.check_drawing(svg, force=force)
+    changes, layout, loads = tuple(set_ or ()), p.PageLayout.json if json else format, load_options.options()
     asked: CompareOptions = {
-        "devices": devices, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "batch": batch, "input_len": input_len,
-        "output_len": output_len, "weights": weights, "kv_cache_dtype": kv_cache_dtype, "engine": engine,
-        "set": tuple(set_ or ()), "price": price, "capex": capex, "years": years, "host_share": host_share,
-        "utilization": utilization, "energy": energy, "power_limit": power_limit,
+        "devices": devices, "tp": degrees.tp, "pp": degrees.pp, "ep": degrees.ep, "dp": degrees.dp, "batch": batch,
+        "input_len": input_len, "output_len": output_len, "weights": weights, "kv_cache_dtype": kv_cache_dtype,
+        "engine": engine, "set": changes, "price": rent.price, "utilization": rent.utilization, "capex": rent.capex,
+        "years": rent.years, "host_share": rent.host_share, "energy": energy, "power_limit": power_limit,
     }  # fmt: skip
-    changes = tuple(set_ or ())
-    loads = {
-        "find": None if find is None else find.value, "rate": rate, "concurrency": concurrency, "slo": slo,
-        "length_spread": length_spread, "requests": requests, "replications": replications, "jobs": jobs,
-    }  # fmt: skip
-    training: JsonObject = {
-        "micro_batch": micro_batch, "global_batch": global_batch, "seq_len": seq_len, "zero": zero,
-        "recompute": recompute, "recipe": recipe, "optimizer": optimizer, "stack": stack, "method": method,
-        "tokens": tokens,
-    }  # fmt: skip
-    refuse_mixed(phase, training, {
+    refuse_mixed(training, {
         **loads, "batch": batch if batch != "1" else None,
         "input_len": input_len if input_len != "2048" else None,
         "output_len": output_len if output_len != "256" else None, "weights": weights,
         "kv_cache_dtype": kv_cache_dtype, "engine": engine if engine != o.DEFAULT_ENGINE else None,
-        "utilization": utilization, "capex": capex, "svg": svg,
+        "utilization": rent.utilization, "capex": rent.capex, "svg": svg,
         "energy": energy or None, "power_limit": power_limit,
     })  # fmt: skip
-    if phase is t.Phase.train:
+    if training.phase is t.Phase.train:
         runs = {
-            **training, "devices": known_counts(devices), "tp": tp, "pp": pp, "ep": ep, "dp": dp, "price": price,
+            **training.options(), **degrees.options(), "devices": known_counts(devices), "price": rent.price,
             "set": changes or None,
         }  # fmt: skip
-        print_comparison(list(models), hw, runs, p.PageLayout.json if json else format, no_color, plotlyjs)
+        print_comparison(list(models), hw, runs, layout, no_color, plotlyjs)
         return
     if asks_for_loads(loads):
-        compare_loads(list(models), hw, {**asked, **loads}, p.PageLayout.json if json else format, no_color)
+        compare_loads(list(models), hw, {**asked, **loads}, layout, no_color)
         return
     refuse_unless_loads(loads)
     answer = api.compare(models, hw, **asked)
-    from archsim.render.pages import compare as pages
-    from archsim.render.pages.compare import charts, rows
-
     if svg is not None:
         from archsim.render.drawing.figure import models_svg
 
         output.write_drawing(svg, lambda: models_svg([c.model for c in answer.candidates], theme.value), force=force)
         return
+    _print(answer, layout, changes, no_color, plotlyjs)
+
+
+def _print(
+    answer: Comparison, layout: p.PageLayout, changes: tuple[str, ...], no_color: bool, plotlyjs: PlotlyJs
+) -> None:
+    """The answer, and what is to be said of it; exit code 1 where no candidate fits."""
+    from archsim.render.pages import compare as pages
+
     p.emit(
-        answer,
-        p.PageLayout.json if json else format,
-        no_color,
-        lambda: pages.page(answer, changes=changes),
-        lambda: rows(answer),
-        lambda: charts(answer),
-        plotlyjs,
-    )
+        answer, layout, no_color, lambda: pages.page(answer, changes=changes), lambda: pages.rows(answer),
+        lambda: pages.charts(answer), plotlyjs,
+    )  # fmt: skip
     found = [warning for c in answer.candidates if c.answer for warning in c.answer.warnings]
     output.warn(tuple(dict.fromkeys(found)))
     if not any(c.fits for c in answer.candidates):

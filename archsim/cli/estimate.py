@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 def estimate(
     model: o.Model,
     hw: o.Device,
+    *,
     devices: o.Devices = "auto",
     tp: o.Tp = None,
     pp: o.Pp = None,
@@ -41,11 +42,7 @@ def estimate(
     ] = None,
     cached_input: c.CachedInput = 0,
     objective: o.Objective = None,
-    price: c.Price = None,
-    utilization: c.Utilization = None,
-    capex: c.Capex = None,
-    years: c.Years = None,
-    host_share: c.HostShare = None,
+    rent: c.Rent,
     power_price: c.PowerPrice = None,
     pue: c.Pue = None,
     break_even: c.AgainstTokens = None,
@@ -55,11 +52,7 @@ def estimate(
     via: o.Via = None,
     set_: o.Changes = None,
     by: o.ByWhat = None,
-    json: o.AsJson = False,
-    format: o.Format = o.Layout.table,
-    verbose: o.Verbose = False,
-    quiet: o.Quiet = False,
-    no_color: o.NoColor = False,
+    view: o.View,
 ) -> None:
     """How big, how fast, does it fit, and what limits it.
 
@@ -76,70 +69,66 @@ def estimate(
         "objective": objective.value if objective else None,
     }  # fmt: skip
     costs = c.given(
-        energy, price=price, utilization=utilization, capex=capex, years=years, host_share=host_share,
-        power_price=power_price, break_even=break_even, grid=grid, power_limit=power_limit, pue=pue,
+        energy, price=rent.price, utilization=rent.utilization, capex=rent.capex, years=rent.years,
+        host_share=rent.host_share, power_price=power_price, break_even=break_even, grid=grid,
+        power_limit=power_limit, pue=pue,
     )  # fmt: skip
-    view = _EstimateView(
-        model, hw, asked, tuple(set_ or ()), o.Layout.json if json else format, by.value if by else None, verbose,
-        quiet, costs,
-    )  # fmt: skip
-    answer = api.estimate(model, hw, **asked, **costs, set=view.changes)
-    _print(answer, view, no_color)
+    question = _Question(model, hw, asked, tuple(set_ or ()), by.value if by else None, costs)
+    answer = api.estimate(model, hw, **asked, **costs, set=question.changes)
+    _print(answer, question, view)
     output.warn(answer.warnings)
     if not answer.memory.fits:
-        _refuse(answer, {**asked, "weights": weights or _implied_format(model)}, no_color)
+        _refuse(answer, {**asked, "weights": weights or _implied_format(model)}, view.no_color)
 
 
 @dataclass(frozen=True, slots=True)
-class _EstimateView:
-    """What was asked for, and how the answer is wanted."""
+class _Question:
+    """What was asked for."""
 
     model: str
     hw: str
     asked: EstimateArguments
     changes: tuple[str, ...]
-    layout: o.Layout
     by: str | None
-    verbose: bool
-    quiet: bool
     costs: PaidArguments
 
 
-def _print(answer: Estimate, view: _EstimateView, no_color: bool) -> None:
-    if view.by is not None or view.layout in (o.Layout.json, o.Layout.csv):
-        _print_data(answer, view, no_color)
+def _print(answer: Estimate, question: _Question, view: o.View) -> None:
+    if question.by is not None or view.layout in (o.Layout.json, o.Layout.csv):
+        _print_data(answer, question.by, view)
     elif view.quiet:
         from archsim.render.pages.estimate import bare
 
         output.emit(bare(answer))
     else:
-        output.emit_page(_page(answer, view), view.layout, no_color)
+        output.emit_page(_page(answer, question, view.verbose), view.layout, view.no_color)
 
 
-def _print_data(answer: Estimate, view: _EstimateView, no_color: bool) -> None:
+def _print_data(answer: Estimate, by: str | None, view: o.View) -> None:
     """As JSON or CSV, or the table that `--by` asks for."""
     from archsim.render.pages import breakdown
 
     if view.layout is o.Layout.json:
-        output.emit_json(breakdown.with_breakdown(answer, view.by))
+        output.emit_json(breakdown.with_breakdown(answer, by))
     elif view.layout is o.Layout.csv:
         from archsim.render.flat import to_csv
 
-        output.emit(to_csv(breakdown.as_rows(answer, view.by)))
-    elif view.by is not None:
-        output.emit_page(breakdown.breakdown_page(answer, view.by), view.layout, no_color)
+        output.emit(to_csv(breakdown.as_rows(answer, by)))
+    elif by is not None:
+        output.emit_page(breakdown.breakdown_page(answer, by), view.layout, view.no_color)
 
 
-def _page(answer: Estimate, view: _EstimateView) -> Page:
+def _page(answer: Estimate, question: _Question, verbose: bool) -> Page:
     from archsim.predict.what_fits import facts
     from archsim.render.pages.estimate import page
     from archsim.render.provenance import inputs
 
     engine = answer.tensors.rules.name
-    files = {"models": view.model, "hw": view.hw, **({"engines": engine} if engine != o.DEFAULT_ENGINE else {})}
+    named = {"models": question.model, "hw": question.hw}
+    files = {**named, **({"engines": engine} if engine != o.DEFAULT_ENGINE else {})}
     return page(
-        answer, facts(answer), inputs=inputs(**files), asked=(view.model, view.hw),
-        options={**view.asked, **view.costs}, changes=view.changes, verbose=view.verbose,
+        answer, facts(answer), inputs=inputs(**files), asked=(question.model, question.hw),
+        options={**question.asked, **question.costs}, changes=question.changes, verbose=verbose,
     )  # fmt: skip
 
 

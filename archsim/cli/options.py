@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from archsim.base.data_class import dataclass
 from archsim.base.errors import ArchsimError
 from archsim.cli.output import NARROWEST, WIDTH
 from archsim.engines.names import DEFAULT_ENGINE as DEFAULT_ENGINE
@@ -181,6 +182,22 @@ Format = Annotated[Layout, typer.Option("--format", help="What the answer is wri
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="List every assumption.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print the bare answer.")]
 NoColor = Annotated[bool, typer.Option("--no-color", help="No colour; NO_COLOR does the same.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """How an answer is wanted."""
+
+    json: AsJson = False
+    format: Format = Layout.table
+    verbose: Verbose = False
+    quiet: Quiet = False
+    no_color: NoColor = False
+
+    @property
+    def layout(self) -> Layout:
+        """What it is written as; `--json` comes first."""
+        return Layout.json if self.json else self.format
 
 
 # ------------------------------------------------------------------ options of all commands

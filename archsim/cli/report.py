@@ -53,6 +53,7 @@ def report(
     model: Models,
     hw: Hw,
     out: Out,
+    *,
     weights: Weights = None,
     devices: o.Devices = "auto",
     batch: o.Batch = 1,
@@ -60,34 +61,10 @@ def report(
     output_len: o.OutputLen = 256,
     kv_cache_dtype: o.KvDtype = None,
     engine: o.Engine = o.DEFAULT_ENGINE,
-    price: cost.Price = None,
-    utilization: cost.Utilization = None,
-    capex: cost.Capex = None,
-    years: cost.Years = None,
-    host_share: cost.HostShare = None,
-    tp: s.Tp = None,
-    pp: s.Pp = None,
-    ep: s.Ep = None,
-    dp: s.Dp = None,
-    rate: load.Rates = None,
-    concurrency: load.Concurrencies = None,
-    slo: load.Slo = None,
-    find: load.Find = None,
-    length_spread: load.Spread = None,
-    requests: load.Requests = None,
-    replications: load.Replications = None,
-    jobs: load.Jobs = None,
-    phase: t.Phased = t.Phase.inference,
-    micro_batch: t.MicroBatch = None,
-    global_batch: t.GlobalBatch = None,
-    seq_len: t.SeqLen = None,
-    zero: t.Zero = None,
-    recompute: t.Recompute = None,
-    recipe: t.Recipe = None,
-    optimizer: t.Optimizer = None,
-    stack: t.Stack = None,
-    method: t.Method = None,
-    tokens: t.Tokens = None,
+    rent: cost.Rent,
+    degrees: s.Degrees,
+    load_options: load.Loads,
+    training: t.Training,
     set_: o.Changes = None,
     light: Light = False,
     plotlyjs: Plotly = PlotlyJs.inline,
@@ -108,37 +85,28 @@ def report(
     from archsim.cli.training_runs import known_counts, refuse_mixed, write_report
     from archsim.render.figures.plotlyjs import check_page
 
-    training: JsonObject = {
-        "micro_batch": micro_batch, "global_batch": global_batch, "seq_len": seq_len, "zero": zero,
-        "recompute": recompute, "recipe": recipe, "optimizer": optimizer, "stack": stack, "method": method,
-        "tokens": tokens,
-    }  # fmt: skip
-    loads = {
-        "find": None if find is None else find.value, "rate": rate, "concurrency": concurrency, "slo": slo,
-        "length_spread": length_spread, "requests": requests, "replications": replications, "jobs": jobs,
-    }  # fmt: skip
-    if phase is t.Phase.inference and asks_for_loads(loads):
-        refuse_mixed(phase, training, {})
+    loads = load_options.options()
+    if training.phase is t.Phase.inference and asks_for_loads(loads):
+        refuse_mixed(training, {})
         servers: JsonObject = {
-            "devices": devices, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "batch": batch, "input_len": input_len,
-            "output_len": output_len, "weights": weights, "kv_cache_dtype": kv_cache_dtype, "engine": engine,
-            "set": tuple(set_ or ()), "price": price, "capex": capex, "utilization": utilization, "light": light,
-            "stamp": stamp,
+            "devices": devices, **degrees.options(), "batch": batch, "input_len": input_len, "output_len": output_len,
+            "weights": weights, "kv_cache_dtype": kv_cache_dtype, "engine": engine, "set": tuple(set_ or ()),
+            "price": rent.price, "capex": rent.capex, "utilization": rent.utilization, "light": light, "stamp": stamp,
         }  # fmt: skip
         view = {"plotlyjs": plotlyjs, "force": force, "json": json, "quiet": quiet}
         report_loads(list(model), hw, servers | loads, out, view)
         return
     refuse_unless_loads(loads)
-    refuse_mixed(phase, {**training, "tp": tp, "pp": pp, "ep": ep, "dp": dp}, {
+    refuse_mixed(training, {
         **loads,
         "batch": batch if batch != 1 else None, "input_len": input_len if input_len != 2048 else None,
         "output_len": output_len if output_len != 256 else None, "weights": weights,
         "kv_cache_dtype": kv_cache_dtype, "engine": engine if engine != o.DEFAULT_ENGINE else None,
-        "utilization": utilization, "capex": capex, "light": light or None, "stamp": stamp or None,
-    })  # fmt: skip
-    if phase is t.Phase.train:
+        "utilization": rent.utilization, "capex": rent.capex, "light": light or None, "stamp": stamp or None,
+    }, degrees.options())  # fmt: skip
+    if training.phase is t.Phase.train:
         runs = {
-            **training, "devices": known_counts(devices), "tp": tp, "pp": pp, "ep": ep, "dp": dp, "price": price,
+            **training.options(), **degrees.options(), "devices": known_counts(devices), "price": rent.price,
             "set": tuple(set_ or ()) or None,
         }  # fmt: skip
         write_report(list(model), hw, runs, out, {"plotlyjs": plotlyjs, "force": force, "json": json, "quiet": quiet})
@@ -146,9 +114,9 @@ def report(
     check_page(out, plotlyjs.source, force=force)
     asked: ReportOptions = {
         "weights": weights, "devices": devices, "batch": batch, "input_len": input_len, "output_len": output_len,
-        "kv_cache_dtype": kv_cache_dtype, "engine": engine, "set": tuple(set_ or ()), "price": price,
-        "utilization": utilization, "capex": capex, "years": years, "host_share": host_share, "light": light,
-        "stamp": stamp,
+        "kv_cache_dtype": kv_cache_dtype, "engine": engine, "set": tuple(set_ or ()), "price": rent.price,
+        "utilization": rent.utilization, "capex": rent.capex, "years": rent.years, "host_share": rent.host_share,
+        "light": light, "stamp": stamp,
     }  # fmt: skip
     if plotlyjs is not PlotlyJs.inline:
         asked["plotlyjs"] = plotlyjs.source

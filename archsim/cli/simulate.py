@@ -13,7 +13,6 @@ from archsim.base.output_file import check_output, write_text
 from archsim.cli import options as o
 from archsim.cli import output
 from archsim.cli.option_sets import cost as c
-from archsim.cli.option_sets import fit as f
 from archsim.cli.option_sets import simulate as s
 from archsim.cli.option_sets import sweep as several
 from archsim.cli.option_sets.charts import Plotly, PlotlyJs
@@ -29,22 +28,8 @@ def simulate(
     context: typer.Context,
     model: o.Model,
     hw: several.DevicesList,
-    rate: s.Rate = None,
-    concurrency: s.Concurrency = None,
-    trace: s.Trace = None,
-    speedup: s.Speedup = None,
-    arrival: s.Arrival = None,
-    rate_profile: s.Profile = None,
-    input_len: s.InputLen = None,
-    output_len: s.OutputLen = None,
-    length_spread: s.Spread = None,
-    requests: s.Requests = None,
-    duration: s.Duration = None,
-    turns: s.Turns = None,
-    think: s.Think = None,
-    shared_prefix: s.Shared = None,
-    warmup: s.Warmup = None,
-    first_wave: s.FirstWave = s.Wave.keep,
+    *,
+    arrivals: s.Arrivals,
     devices: o.Devices = "auto",
     tp: o.Tp = None,
     pp: o.Pp = None,
@@ -53,37 +38,13 @@ def simulate(
     weights: several.Weights = None,
     kv_cache_dtype: several.KvDtypes = None,
     engine: several.Engines = o.DEFAULT_ENGINE,
-    max_num_seqs: f.Seqs = None,
-    max_num_batched_tokens: f.StepTokens = None,
-    gpu_memory_utilization: f.Utilization = None,
-    mem_fraction_static: f.Static = None,
-    block_size: f.Block = None,
-    kv_tokens: s.KvTokens = None,
-    chunked_prefill: s.Chunked = None,
-    admission: s.Admission = None,
-    prefix_cache: s.PrefixCache = None,
-    speculative: s.Speculative = None,
-    acceptance: s.Acceptance = None,
-    front_end: s.FrontEnd = None,
-    replicas: s.Replicas = None,
-    router: s.Router = None,
-    router_delay: s.RouterDelay = None,
-    autoscale: s.Autoscale = None,
-    disaggregate: s.Disaggregate = None,
-    prefill_plan: s.PrefillPlan = None,
-    decode_plan: s.DecodePlan = None,
-    decode_hw: s.DecodeHw = None,
-    kv_link: s.KvLink = None,
-    kv_transfer: s.KvTransfer = None,
+    server: s.Server,
+    cluster: s.Cluster,
     slo: s.Slo = None,
     goodput: s.Goodput = None,
     find: s.Find = None,
     check: s.Check = False,
-    price: c.Price = None,
-    utilization: c.Utilization = None,
-    capex: c.Capex = None,
-    years: c.Years = None,
-    host_share: c.HostShare = None,
+    rent: c.Rent,
     break_even: c.AgainstTokens = None,
     seed: s.Seed = 0,
     replications: s.Replications = 5,
@@ -102,11 +63,7 @@ def simulate(
     plotlyjs: Plotly = PlotlyJs.inline,
     force: o.Force = False,
     set_: o.Changes = None,
-    json: o.AsJson = False,
-    format: o.Format = o.Layout.table,
-    verbose: o.Verbose = False,
-    quiet: o.Quiet = False,
-    no_color: o.NoColor = False,
+    view: o.View,
 ) -> None:
     """What requests see under a load: TTFT, TPOT and their percentiles, throughput, queues, request by request.
 
@@ -125,7 +82,7 @@ def simulate(
             text = "`--find`, `--set`, `--requests-out`, `--timeline` and `--html` are for one load at a time"
             raise UsageError(text)
         options = {name: value for name, value in options.items() if name not in COSTS}
-        print_study(model, hw, {**options, "first_wave": first_wave.value, "find": None}, context.params)
+        print_study(model, hw, {**options, "first_wave": arrivals.first_wave.value, "find": None}, context.params)
         return
     for file in (requests_out, timeline, html):
         if file is not None:
@@ -136,13 +93,13 @@ def simulate(
         check_page(html, plotlyjs.source, force=force)
     if requests_out is not None:
         table_file.check_name(requests_out)
-    answer = api.simulate(model, hw, set=tuple(set_ or ()), **{**options, "first_wave": first_wave.value})
+    answer = api.simulate(model, hw, set=tuple(set_ or ()), **{**options, "first_wave": arrivals.first_wave.value})
     _write_data(answer, requests_out, timeline, force)
     if html is not None:
         _write_html(answer, _page(answer, (model, hw), context.params), html, plotlyjs, force)
     output.emit_answer(
-        o.Layout.json if json else format, no_color, answer.to_dict, lambda: _page(answer, (model, hw), context.params),
-        bare=(lambda: bare(answer)) if quiet else None, rows=lambda: answer.to_rows(),
+        view.layout, view.no_color, answer.to_dict, lambda: _page(answer, (model, hw), context.params),
+        bare=(lambda: bare(answer)) if view.quiet else None, rows=lambda: answer.to_rows(),
     )  # fmt: skip
     output.warn(answer.warnings)
     if check and answer.found is None and answer.observed.met is False:

@@ -18,7 +18,6 @@ from archsim.cli.option_sets.charts import Plotly, PlotlyJs
 from archsim.cli.progress_line import Progress
 
 if TYPE_CHECKING:
-    from archsim.base.json_types import JsonObject
     from archsim.base.options import SweepOptions
     from archsim.render.figures.plotlyjs import Source
     from archsim.render.html.sweep_charts import Curves
@@ -33,11 +32,9 @@ from contextlib import contextmanager
 def sweep(
     models: s.Models,
     hw: s.DevicesList,
+    *,
     devices: s.Counts = "auto",
-    tp: s.Tp = None,
-    pp: s.Pp = None,
-    ep: s.Ep = None,
-    dp: s.Dp = None,
+    degrees: s.Degrees,
     batch: s.Batch = "1",
     input_len: s.InputLen = "2048",
     output_len: s.OutputLen = "256",
@@ -45,25 +42,8 @@ def sweep(
     kv_cache_dtype: s.KvDtypes = None,
     engine: s.Engines = o.DEFAULT_ENGINE,
     set_: o.Changes = None,
-    rate: load.Rates = None,
-    concurrency: load.Concurrencies = None,
-    slo: load.Slo = None,
-    find: load.Find = None,
-    length_spread: load.Spread = None,
-    requests: load.Requests = None,
-    replications: load.Replications = None,
-    jobs: load.Jobs = None,
-    phase: t.Phased = t.Phase.inference,
-    micro_batch: t.MicroBatch = None,
-    global_batch: t.GlobalBatch = None,
-    seq_len: t.SeqLen = None,
-    zero: t.Zero = None,
-    recompute: t.Recompute = None,
-    recipe: t.Recipe = None,
-    optimizer: t.Optimizer = None,
-    stack: t.Stack = None,
-    method: t.Method = None,
-    tokens: t.Tokens = None,
+    load_options: load.Loads,
+    training: t.Training,
     where: s.Where = None,
     pareto: s.Pareto = None,
     columns: s.Columns = None,
@@ -89,30 +69,22 @@ def sweep(
     from archsim.cli.training_runs import known_counts, print_sweep, refuse_mixed
 
     asked: SweepOptions = {
-        "devices": devices, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "batch": batch, "input_len": input_len,
-        "output_len": output_len, "weights": weights, "kv_cache_dtype": kv_cache_dtype, "engine": engine,
-        "where": where, "pareto": pareto, "columns": columns, "price": price, "utilization": utilization,
-        "set": tuple(set_ or ()),
+        "devices": devices, "tp": degrees.tp, "pp": degrees.pp, "ep": degrees.ep, "dp": degrees.dp, "batch": batch,
+        "input_len": input_len, "output_len": output_len, "weights": weights, "kv_cache_dtype": kv_cache_dtype,
+        "engine": engine, "where": where, "pareto": pareto, "columns": columns, "price": price,
+        "utilization": utilization, "set": tuple(set_ or ()),
     }  # fmt: skip
-    loads = {
-        "find": None if find is None else find.value, "rate": rate, "concurrency": concurrency, "slo": slo,
-        "length_spread": length_spread, "requests": requests, "replications": replications, "jobs": jobs,
-    }  # fmt: skip
-    training: JsonObject = {
-        "micro_batch": micro_batch, "global_batch": global_batch, "seq_len": seq_len, "zero": zero,
-        "recompute": recompute, "recipe": recipe, "optimizer": optimizer, "stack": stack, "method": method,
-        "tokens": tokens,
-    }  # fmt: skip
-    refuse_mixed(phase, training, {
+    loads, layout = load_options.options(), p.PageLayout.json if json else format
+    refuse_mixed(training, {
         **loads, "batch": batch if batch != "1" else None,
         "input_len": input_len if input_len != "2048" else None,
         "output_len": output_len if output_len != "256" else None, "weights": weights,
         "kv_cache_dtype": kv_cache_dtype, "engine": engine if engine != o.DEFAULT_ENGINE else None,
         "utilization": utilization,
     })  # fmt: skip
-    if phase is t.Phase.train:
+    if training.phase is t.Phase.train:
         runs = {
-            **training, "devices": known_counts(devices), "tp": tp, "pp": pp, "ep": ep, "dp": dp, "price": price,
+            **training.options(), **degrees.options(), "devices": known_counts(devices), "price": price,
             "columns": columns, "where": where, "pareto": pareto, "set": tuple(set_ or ()) or None,
         }  # fmt: skip
         view = {"out": out, "force": force, "json": json, "format": format, "no_color": no_color, "plot": plot}
@@ -123,7 +95,6 @@ def sweep(
         print_loads(list(models), hw, {**asked, **loads, "plot": plot}, view)
         return
     refuse_unless_loads(loads)
-    layout = p.PageLayout.json if json else format
     swept = api.sweep(list(models), hw, **asked)
     output.warn(swept.notes)
     output.note(swept.prices)

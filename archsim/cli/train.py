@@ -79,6 +79,7 @@ Search = Annotated[bool, typer.Option("--search", help="Choose the degrees that 
 def train(
     model: o.Model,
     hw: o.Device,
+    *,
     devices: Devices = None,
     tp: o.Tp = None,
     pp: o.Pp = None,
@@ -116,11 +117,7 @@ def train(
     timeline: Timeline = None,
     force: o.Force = False,
     set_: o.Changes = None,
-    json: o.AsJson = False,
-    format: o.Format = o.Layout.table,
-    verbose: o.Verbose = False,
-    quiet: o.Quiet = False,
-    no_color: o.NoColor = False,
+    view: o.View,
 ) -> None:
     """What a training run needs and takes: memory by part, step time, MFU, days and device-hours.
 
@@ -139,8 +136,8 @@ def train(
         objective=objective, offload=offload, by=by, set=tuple(set_ or ()),
     )  # fmt: skip
     output.emit_answer(
-        o.Layout.json if json else format, no_color, answer.to_dict, lambda: train_page.page(answer, verbose),
-        bare=(lambda: train_page.bare(answer)) if quiet else None,
+        view.layout, view.no_color, answer.to_dict, lambda: train_page.page(answer, view.verbose),
+        bare=(lambda: train_page.bare(answer)) if view.quiet else None,
     )  # fmt: skip
     if timeline is not None:
         write_text(timeline, output.json_text(answer.timeline()), force=force)

@@ -13,7 +13,7 @@ from archsim.base.errors import AnswerNo, UsageError
 from archsim.cli import output
 from archsim.cli.option_sets.charts import PlotlyJs
 from archsim.cli.option_sets.pair import PageLayout, emit
-from archsim.cli.option_sets.training import Phase
+from archsim.cli.option_sets.training import Phase, Training
 
 if TYPE_CHECKING:
     from archsim.base.json_types import JsonObject
@@ -23,12 +23,14 @@ SAME = {"batch": "--micro-batch", "input_len": "--seq-len", "weights": "--recipe
 """What an option of inference is called in training."""
 
 
-def refuse_mixed(phase: Phase, training: Mapping[str, object], inference: Mapping[str, object]) -> None:
-    """Raises UsageError for options of training without `--phase train`, and for others with it. inference: None where
-    an option is not given.
+def refuse_mixed(
+    training: Training, inference: Mapping[str, object], degrees: Mapping[str, object] | None = None
+) -> None:
+    """Raises UsageError for options of training without `--phase train`, and for others with it. inference, degrees:
+    None where an option is not given; degrees: of a command that takes them for training alone.
     """
-    if phase is not Phase.train:
-        for name, value in training.items():
+    if training.phase is not Phase.train:
+        for name, value in {**training.options(), **(degrees or {})}.items():
             if value is not None:
                 flag = "--" + name.replace("_", "-")
                 raise UsageError(f"`{flag}` goes with training runs", hints=("add `--phase train`",))

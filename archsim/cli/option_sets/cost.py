@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from archsim.base.data_class import dataclass
 from archsim.cli import options as o
 
 if TYPE_CHECKING:
@@ -61,6 +62,17 @@ CachedInput = Annotated[
         help="With --concurrency: tokens of each prompt that a prefix cache holds.",
     ),
 ]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rent:
+    """What devices cost: rented at a price, or owned."""
+
+    price: Price = None
+    utilization: Utilization = None
+    capex: Capex = None
+    years: Years = None
+    host_share: HostShare = None
 
 
 def given(energy: bool = False, **options: float | str | None) -> PaidArguments:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from archsim.base.data_class import dataclass
+
+if TYPE_CHECKING:
+    from archsim.base.json_types import JsonObject
 
 Rates = Annotated[
     str | None,
@@ -51,3 +56,25 @@ Replications = Annotated[
 Jobs = Annotated[
     int | None, typer.Option("--jobs", min=1, max=1024, metavar="N", help="Processes for simulated loads. Default: 1.")
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loads:
+    """Loads of a server, and how they are simulated."""
+
+    rate: Rates = None
+    concurrency: Concurrencies = None
+    slo: Slo = None
+    find: Find = None
+    length_spread: Spread = None
+    requests: Requests = None
+    replications: Replications = None
+    jobs: Jobs = None
+
+    def options(self) -> JsonObject:
+        """As `archsim.cli.loads` takes them; None where one is not given."""
+        return {
+            "find": None if self.find is None else self.find.value, "rate": self.rate,
+            "concurrency": self.concurrency, "slo": self.slo, "length_spread": self.length_spread,
+            "requests": self.requests, "replications": self.replications, "jobs": self.jobs,
+        }  # fmt: skip

@@ -8,6 +8,9 @@ from typing import Annotated
 
 import typer
 
+from archsim.base.data_class import dataclass
+from archsim.cli.option_sets import fit as f
+
 
 class Wave(StrEnum):
     """What becomes of the requests that start together."""
@@ -226,3 +229,59 @@ ExpectedOnly = Annotated[
 Html = Annotated[
     Path | None, typer.Option("--html", metavar="FILE", help="Write the page with charts to one HTML file.")
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrivals:
+    """The requests of a load: when they arrive, and their lengths."""
+
+    rate: Rate = None
+    concurrency: Concurrency = None
+    trace: Trace = None
+    speedup: Speedup = None
+    arrival: Arrival = None
+    rate_profile: Profile = None
+    input_len: InputLen = None
+    output_len: OutputLen = None
+    length_spread: Spread = None
+    requests: Requests = None
+    duration: Duration = None
+    turns: Turns = None
+    think: Think = None
+    shared_prefix: Shared = None
+    warmup: Warmup = None
+    first_wave: FirstWave = Wave.keep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """One server's scheduler and caches."""
+
+    max_num_seqs: f.Seqs = None
+    max_num_batched_tokens: f.StepTokens = None
+    gpu_memory_utilization: f.Utilization = None
+    mem_fraction_static: f.Static = None
+    block_size: f.Block = None
+    kv_tokens: KvTokens = None
+    chunked_prefill: Chunked = None
+    admission: Admission = None
+    prefix_cache: PrefixCache = None
+    speculative: Speculative = None
+    acceptance: Acceptance = None
+    front_end: FrontEnd = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Several servers: replicas, routers, pools."""
+
+    replicas: Replicas = None
+    router: Router = None
+    router_delay: RouterDelay = None
+    autoscale: Autoscale = None
+    disaggregate: Disaggregate = None
+    prefill_plan: PrefillPlan = None
+    decode_plan: DecodePlan = None
+    decode_hw: DecodeHw = None
+    kv_link: KvLink = None
+    kv_transfer: KvTransfer = None

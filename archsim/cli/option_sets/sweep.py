@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from archsim.base.data_class import dataclass
 from archsim.cli.options import DP, EP, PP, TP, devices, formats, models
 
 RANGE = "1,8,32 or 1-256+1 (step) or 1-256*2 (factor)"
@@ -34,6 +35,22 @@ Tp = Annotated[str | None, typer.Option(*TP, metavar="RANGE", help="Tensor paral
 Pp = Annotated[str | None, typer.Option(*PP, metavar="RANGE", help="Pipeline stages.")]
 Ep = Annotated[str | None, typer.Option(*EP, metavar="RANGE", help="Expert parallel degrees; divide tp x dp.")]
 Dp = Annotated[str | None, typer.Option(*DP, metavar="RANGE", help="Attention replicas.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Degrees:
+    """Parallel degrees, each a range."""
+
+    tp: Tp = None
+    pp: Pp = None
+    ep: Ep = None
+    dp: Dp = None
+
+    def options(self) -> dict[str, str | None]:
+        """By name; None where one is not given."""
+        return {"tp": self.tp, "pp": self.pp, "ep": self.ep, "dp": self.dp}
+
+
 Weights = Annotated[
     str | None,
     typer.Option("--weights", "--quantization", metavar="FMT,...", autocompletion=formats, help="Weight formats."),

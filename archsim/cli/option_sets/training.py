@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from archsim.base.data_class import dataclass
+
+if TYPE_CHECKING:
+    from archsim.base.json_types import JsonObject
 
 
 class Phase(StrEnum):
@@ -45,3 +50,28 @@ Tokens = Annotated[
 TrainContext = Annotated[
     Phase, typer.Option("--phase", help="Figures of inference, or what training takes: FLOPs of a token, memory, time.")
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """What is looked at, and the options of training runs."""
+
+    phase: Phased = Phase.inference
+    micro_batch: MicroBatch = None
+    global_batch: GlobalBatch = None
+    seq_len: SeqLen = None
+    zero: Zero = None
+    recompute: Recompute = None
+    recipe: Recipe = None
+    optimizer: Optimizer = None
+    stack: Stack = None
+    method: Method = None
+    tokens: Tokens = None
+
+    def options(self) -> JsonObject:
+        """The options of runs; None where one is not given."""
+        return {
+            "micro_batch": self.micro_batch, "global_batch": self.global_batch, "seq_len": self.seq_len,
+            "zero": self.zero, "recompute": self.recompute, "recipe": self.recipe, "optimizer": self.optimizer,
+            "stack": self.stack, "method": self.method, "tokens": self.tokens,
+        }  # fmt: skip
