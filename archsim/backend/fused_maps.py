@@ -74,5 +74,6 @@ def _choose(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
     bare = run.without_values()
     body, inputs = _body(bare, op, operands, out)
     y = recomputed(body, inputs, lambda: [] if bare.routing is None else [bare.routing.expert])
+    run.passed, bare.passed = bare.passed, None
     run.routing, bare.routing = bare.routing, None  # the body lives until the backward
     return y

@@ -268,6 +268,7 @@ MAPS: dict[str, Map] = {
     "clip": _align(lambda attrs, x: x.clamp(-attrs["limit"], attrs["limit"])),
     "rope": _rope,
     "topk": moe.choose,
+    "passed_share": moe.passed_share,
     "dispatch": moe.dispatch,
     "combine": moe.combine,
     "altup_split": _altup_split,

@@ -32,10 +32,27 @@ def choose(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
     if factors is not None:
         weights = weights * factors[expert]
     token = torch.arange(logits.shape[0], device=logits.device)[:, None].expand_as(expert).flatten()
+    if router.pass_through:
+        return _without_passed(run, token, expert, weights, logits.shape[1] - router.pass_through)
     run.routing = Routing(token, expert.flatten())
     if op.attrs["capacity"] is not None:
         return _limit_capacity(run, weights.flatten(), logits.shape[1], op.attrs["capacity"])
     return weights.flatten().to(run.dtype)
+
+
+def _without_passed(run: Run, token: Tensor, expert: Tensor, weights: Tensor, known: int) -> Tensor:
+    """Weights of the pairs whose expert is one of the `known` ones; the others' add up to each token's share."""
+    passed = expert >= known
+    run.passed = (weights * passed).sum(-1)
+    kept = ~passed.flatten()
+    run.routing = Routing(token[kept], expert.flatten()[kept])
+    return weights.flatten()[kept].to(run.dtype)
+
+
+def passed_share(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
+    """How much of itself each token gets back (S, T, 1)."""
+    assert run.passed is not None
+    return run.passed.reshape(*run.tokens.shape, 1).to(run.dtype)
 
 
 def _limit_capacity(run: Run, weights: Tensor, experts: int, capacity: int) -> Tensor:

@@ -95,6 +95,7 @@ class Run:
     values: dict[str, Tensor] = field(default_factory=dict)
     index: dict[str, int] = field(default_factory=dict)
     routing: Routing | None = None
+    passed: Tensor | None = None
     counters: dict[str, int] = field(default_factory=dict)
     watch: Watch | None = None
     dialect: str = ""

@@ -9,6 +9,7 @@ from archsim.base.lazy_model import Field, model_validator
 from archsim.blocks.block import AttentionBlock, BlockSpec, Context, FfnBlock, MixerBlock
 from archsim.blocks.dispatch import Fields, InvalidBlock, Spec
 from archsim.blocks.hyper import HyperConnections
+from archsim.blocks.moe import LATE
 from archsim.blocks.norm import Norm
 from archsim.blocks.residuals import AttentionResiduals
 from archsim.blocks.streams import AltUp, Laurel, PerLayerInput
@@ -43,7 +44,7 @@ class Layer(Spec):
     layer_scale: a learned factor on what each block adds, for every channel or one for all (arXiv:2103.17239).
     Attention and a mixer in one layer read the same input, and their outputs are added (Falcon-H1).
     round_norm, exit_score: of a group that is run several times: the norm behind each round, and the score by which
-    a token may leave after it (Ouro).
+    a token may leave after it (Ouro). adds_late: what `late` experts of the layer before gave is added at its end.
     """
 
     name: str | None = None
@@ -71,10 +72,12 @@ class Layer(Spec):
     per_layer_input: PerLayerInput | None = None
     round_norm: Norm | None = None
     exit_score: bool = False
+    adds_late: bool = False
 
     letters = {"repeat": ("L", "layers")}
     decisions = {
         "shared_weights": "weight_sharing", "round_norm": "weight_sharing", "exit_score": "weight_sharing",
+        "adds_late": "dense_beside",
         "parallel": "parallel", "residual_scale": "residual",
         "branch_scale": "residual", "layer_scale": "residual", "for_images": "stacks",
         "altup": "altup", "hyper": "hyper_connections", "residuals": "residual", "laurel": "laurel",
@@ -155,7 +158,7 @@ class Layer(Spec):
             x = self._branch(b, x, ctx, "cross_attention")
         if self.ffn is not None:
             x = self._branch(b, x, ctx, "ffn")
-        return x
+        return b.map("with_late", "add", x, *ctx.shared.pop(LATE)) if self.adds_late else x
 
     def _branch(self, b: Builder, x: Tensor, ctx: Context, part: str) -> Tensor:
         """x plus one sub-block, normed where the placement says."""

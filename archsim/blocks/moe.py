@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from archsim.base.lazy_model import Field, model_validator
-from archsim.base.number import Num, minimum, opaque
+from archsim.base.number import Num, divide, minimum, opaque
 from archsim.blocks import tiny
 from archsim.blocks.block import Context, Experts, FfnSpec
 from archsim.blocks.dispatch import CLASS, About, Changes, Count, Fields, InvalidBlock, Spec
@@ -15,6 +15,9 @@ from archsim.blocks.norm import Norm
 from archsim.graph.builder import Builder, Operand
 from archsim.graph.step import Step
 from archsim.graph.tensor import Tensor
+
+LATE = "late experts"
+"""Where what experts gave waits among what the stack shares."""
 
 
 def expected_experts(n_experts: Num, top_k: Num, tokens: Num) -> Num:
@@ -42,7 +45,8 @@ class Router(Spec):
     choice: tokens pick experts, or experts pick tokens. input_scaled: the weight multiplies the expert's input (Llama
     4). input_norm: a norm of the router's own; expert_scale: a learned factor on the weight of each expert (Gemma 4).
     by_token: a table that is not learned says which experts a token of the vocabulary goes to; the scores are their
-    weights alone (DeepSeek-V4's first layers).
+    weights alone (DeepSeek-V4's first layers). pass_through: experts without weights that give back what they get
+    (LongCat): tokens spread over all evenly, so fewer rows are computed.
     """
 
     score: Literal["softmax", "sigmoid", "sqrt_softplus"] = "softmax"
@@ -60,6 +64,7 @@ class Router(Spec):
     input_norm: Norm | None = None
     expert_scale: bool = False
     by_token: bool = False
+    pass_through: int = 0
 
     decisions = {"*": "router"}
 
@@ -112,6 +117,7 @@ class Moe(FfnSpec):
     image_experts: as many experts again for image tokens (ERNIE 4.5 VL); they are held, and texts do not touch them.
     latent: width in which the routed experts work, between two projections that all tokens share (Nemotron 3);
     latent_norm: of what they give, before the second (Kimi K3).
+    late: what the routed experts give is added behind the next layer, beside which they can run (LongCat).
     branch_norm: the `dense` network and the routed experts each have a norm before and behind, and the router sees the
     input as it is: a layer with `ffn_norm: false` (Gemma 4). output_norm: of what all of them give (A.X K1).
     """
@@ -125,6 +131,7 @@ class Moe(FfnSpec):
     image_experts: ImageExpert | None = None
     latent: Count | None = None
     latent_norm: Norm | None = None
+    late: bool = False
     branch_norm: Norm | None = None
     output_norm: Norm | None = None
     router: Router = Field(default_factory=Router)
@@ -143,7 +150,8 @@ class Moe(FfnSpec):
     decisions = {
         "n_experts": "expert_count", "top_k": "top_k", "expert": "experts", "shared": "shared_experts",
         "dense": "dense_beside", "image_experts": "image_experts", "latent": "latent_experts",
-        "latent_norm": "norm_place", "branch_norm": "norm_place", "output_norm": "norm_place", "router": "router",
+        "latent_norm": "norm_place", "late": "dense_beside",
+        "branch_norm": "norm_place", "output_norm": "norm_place", "router": "router",
         "capacity": "capacity", "capacity_factor": "capacity",
     }  # fmt: skip
     absent = {
@@ -205,18 +213,28 @@ class Moe(FfnSpec):
             raise InvalidBlock(f"top_k {self.top_k} is more than n_experts {self.n_experts}")
         if self.latent_norm is not None and self.latent is None:
             raise InvalidBlock("`latent_norm` stands in the width `latent`, which is not given")
+        if self.late and self.dense is None:
+            raise InvalidBlock("`late` experts stand beside a `dense` network, which the layer has instead")
+        if self.router.pass_through and (self.capacity is not None or self.router.choice == "expert"):
+            raise InvalidBlock("`pass_through` goes with tokens that choose, without a `capacity`")
         return self
 
     def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "moe") -> Tensor:
         """Tensor over T and D to tensor over T and D."""
         tokens, routed = ctx.step.tokens, self.rows(ctx.step)
-        sizes: dict[str, Num] = {"Er": self.n_experts, "F": self.expert.d_ff, "Dl": self.latent or 0}
+        routed_to = self.n_experts + self.router.pass_through
+        sizes: dict[str, Num] = {"Er": routed_to, "F": self.expert.d_ff, "Dl": self.latent or 0}
         with b.block(name), b.scope(E=self.n_experts, **sizes, Sc=2, M=routed):
-            hit = expected_experts(self.n_experts, self.top_k, tokens)
+            hit = expected_experts(self.n_experts, self.computed, tokens)
             with b.part("router"):
                 weights = self._route(b, x)
             with b.part("experts"):
                 y = self._normed(b, "experts", x, lambda h: self._experts(b, h, weights, hit))
+                y = self._passed(b, x, y) if self.router.pass_through else y
+            if self.late and self.dense is not None:
+                ctx.shared[LATE] = (y,)
+                with b.part("dense MLP"):
+                    return self._beside(b, x, "dense", self.dense, ctx)
             if self.branch_norm is not None and self.dense is not None:
                 dense = self.dense
                 with b.part("dense MLP"):
@@ -248,10 +266,21 @@ class Moe(FfnSpec):
                 if expert.gated or name != "gate":
                     b.idle(b.weight("w_" + name, "E " + axes, "expert", (axes.split()[0],)))
 
+    @property
+    def computed(self) -> Num:
+        """Experts with weights that a token goes to, where it goes to all alike."""
+        return divide(self.top_k * self.n_experts, self.n_experts + self.router.pass_through)
+
+    def _passed(self, b: Builder, x: Tensor, y: Tensor) -> Tensor:
+        """With the shares of tokens that experts without weights give back."""
+        with b.scope(One=1):
+            share = b.map("passed_share", "passed_share", x, axes="T One")
+        return b.map("with_passed", "add", y, b.map("passed", "mul", x, share))
+
     def rows(self, step: Step) -> Num:
         """(token, expert) pairs of a step, the extent of M."""
         if self.capacity is None:
-            return step.tokens * self.top_k
+            return step.tokens * self.computed
         wanted = self.n_experts if self.router.choice == "expert" else self.top_k
         most = self.n_experts * self.capacity
         return sum(s.batch * minimum(s.new * wanted, most) for s in step.seqs)

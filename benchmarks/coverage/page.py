@@ -19,6 +19,7 @@ VERDICTS = {
 
 
 EXPLAINED = {
+    "longcat_flash": "the class allots matrices to experts that pass through, which no checkpoint has",
     "qwen2_5_omni": "its class holds a talker and a vocoder besides, which are no part of what archsim counts",
     "stepfun-ai--Step-3.7-Flash_config": "the class takes its default vocabulary, 81 rows fewer than the file's",
     "stepfun-ai--Step-3.7-Flash-FP8_config": "the same",

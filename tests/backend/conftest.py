@@ -44,7 +44,7 @@ FILES = (
 )
 _beside("parity")  # the families below import it by the name it gets here
 FAMILIES: dict[str, Any] = {name: family for file in FILES for name, family in _beside(file).FAMILIES.items()}
-OTHERWISE = ("qwen3-next", "llama4", "longformer", "switch", "xlnet")
+OTHERWISE = ("qwen3-next", "llama4", "longformer", "switch", "xlnet", "longcat")
 """Families whose reference does other work for the same result: a delta rule in chunks of 64 tokens, longer than
 the ones compared here; every expert on every token; overlapping blocks; experts one by one; and one projection
 of the positions per sequence."""

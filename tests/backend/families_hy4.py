@@ -1,4 +1,4 @@
-"""Latent attention with sinks and a gate, behind streams that stay apart."""
+"""Latent attention with sinks and a gate behind streams that stay apart, and with experts that pass through."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import backend_families_2026 as latent_families
 import backend_families_sparse as stream_families
-from backend_parity import COMMON, NORMS, SWIGLU, UNTIED, Entry, Family, N, imported, renamed
+from backend_parity import COMMON, NORMS, SWIGLU, UNTIED, D, Entry, F, Family, N, imported, renamed
 
 if TYPE_CHECKING:
     from backend_parity import Table
@@ -45,5 +45,46 @@ def _hy4() -> Family:
     )  # fmt: skip
 
 
-FAMILIES: dict[str, Family] = {"hy4": _hy4()}
+def _scaled(entry: Entry, factor: float) -> Entry:
+    """A weight times a number."""
+    assert isinstance(entry, str)
+    return entry, lambda w: w * factor
+
+
+def _known(entry: Entry) -> Entry:
+    """The matrices of experts that have some: transformers allots two of the three to the others too."""
+    assert not isinstance(entry, str)
+    name, pick = entry
+    return name, lambda w: pick(w[:8])
+
+
+def _longcat() -> Family:
+    """Two attentions to one set of experts, some of which give back what they get."""
+    tables = []
+    for j in (0, 1):
+        a = f"{LAYERS}self_attn.{j}."
+        found = dict(latent_families.latent_table(a))
+        scales = {"q_norm": 10, "kv_norm": latent_families.RANK}
+        found |= {f"attention.{n}": _scaled(found[f"attention.{n}"], (D / rank) ** 0.5) for n, rank in scales.items()}
+        part = "ffn" if j else "moe.dense"
+        found |= {f"{part}.w_{n}": f"{LAYERS}mlps.{j}.{n}_proj.weight" for n in ("gate", "up", "down")}
+        found |= {"attention_norm": f"{LAYERS}input_layernorm.{j}.weight",
+                  "ffn_norm": f"{LAYERS}post_attention_layernorm.{j}.weight"}  # fmt: skip
+        tables.append(found)
+    tables[0] |= {"moe.w_router": MLP + "router.classifier.weight",
+                  "moe.selection_bias": MLP + "router.e_score_correction_bias"}  # fmt: skip
+    experts = stream_families.routed(MLP + "experts.", WIDTH)
+    tables[0] |= {ours: _known(entry) for ours, entry in experts.items()}
+    settings = {
+        "hidden_size": D, "vocab_size": 64, "num_attention_heads": N, "num_layers": 1, "ffn_hidden_size": F,
+        "q_lora_rank": 10, "kv_lora_rank": latent_families.RANK, "qk_nope_head_dim": latent_families.NOPE,
+        "qk_rope_head_dim": latent_families.ROPE, "v_head_dim": latent_families.VALUE, "moe_topk": 3,
+        "head_dim": latent_families.ROPE, "n_routed_experts": 8, "zero_expert_num": 4, "expert_ffn_hidden_size": WIDTH,
+        "max_position_embeddings": 128, "attn_implementation": "eager", "routed_scaling_factor": 2.0,
+    }  # fmt: skip
+    layers = {name: ([0], table) for name, table in zip(("experts", "dense"), tables, strict=True)}
+    return imported("LongcatFlashForCausalLM", "longcat_flash", settings, UNTIED, {}, layers=layers)
+
+
+FAMILIES: dict[str, Family] = {"hy4": _hy4(), "longcat": _longcat()}
 """Every family by name."""

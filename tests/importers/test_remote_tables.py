@@ -87,6 +87,11 @@ TABLES: dict[str, tuple[dict[str, Any], int]] = {
         2 * 128815 * 7168 + 7168 + 61 * (7168 * (2048 + 512) + 2048 + 2048 * 64 * 256 + 64 * 256 * 7168 + 2 * 7168)
         + 56 * STEP3_MOE + 5 * 3 * 7168 * 18432,
     ),
+    "longcat_flash": (  # the class of transformers allots matrices to experts that pass through
+        {},
+        decoder(6144, 131072, 28, 2 * latent(6144, 64, 1536, 512, 128, 64, 128) + 2 * 3 * 6144 * 12288,
+                768 * 6144 + 512 * 3 * 6144 * 2048, norms=4),
+    ),
     "arctic": (
         {"parallel_attn_mlp_res": True, "use_residual": True, "moe_layer_frequency": 1},
         decoder(4096, 32000, 32, heads(4096, 32, 32, 128), 3 * 4096**2 + 4096 * 8 + 8 * 3 * 4096 * 14336, norms=3),

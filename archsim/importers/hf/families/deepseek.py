@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
-from archsim.importers.hf.families.llama import layers
+from archsim.importers.hf.families.llama import gated, layers
 from archsim.importers.hf.families.moe import dense_then_experts
 from archsim.importers.hf.families.registry import family
-from archsim.importers.hf.parts import rmsnorm, rope
+from archsim.importers.hf.parts import activation, decoder, glu, moe, rmsnorm, rope
 
 Doc = JsonObject
 
@@ -119,3 +119,32 @@ def glm4_moe_lite(c: Config) -> Doc:
     """GLM-4.7-Flash: DeepSeek-V3's layer."""
     c.only("topk_method", "noaux_tc")
     return dense_then_experts(c, rmsnorm(c), latent(c), SIGMOID)
+
+
+# LongcatFlashConfig; keys of LongcatFlashConfig in SGLang
+@family("longcat_flash", vocab_size=131072, hidden_size=6144, num_layers=28, num_attention_heads=64, hidden_act="silu",
+        max_position_embeddings=131072, rms_norm_eps=1e-5, tie_word_embeddings=False, ffn_hidden_size=12288,
+        q_lora_rank=1536, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128, moe_topk=12,
+        n_routed_experts=512, zero_expert_num=256, expert_ffn_hidden_size=2048, routed_scaling_factor=6.0,
+        rope_parameters={"rope_theta": 10000000.0})  # fmt: skip
+def longcat_flash(c: Config) -> Doc:
+    """LongCat-Flash: two attentions and two dense networks to one set of experts, which read what the first network
+    reads and are added behind the second. Some experts give back what they get. transformers allots these two of the
+    three matrices, which no checkpoint has and which are not counted.
+    """
+    c.skip("mla_scale_q_lora", "mla_scale_kv_lora", "num_hidden_layers", "nextn_use_scmoe", "num_nextn_predict_layers",
+           "rounter_params_dtype", "params_dtype", "attention_method", "norm_topk_prob", "topk_method")  # fmt: skip
+    c.only("zero_expert_type", "identity")
+    c.only("router_bias", False)
+    for key in ("ngram_vocab_size_ratio", "oe_vocab_size_ratio"):
+        c.only(key, None)
+    norm, act = rmsnorm(c), activation(c, "hidden_act")
+    dense = gated(c.changed(intermediate_size=c.count("ffn_hidden_size", "intermediate_size")))
+    routed = glu(act, c.count("expert_ffn_hidden_size", "moe_intermediate_size"))
+    passing = {"pass_through": c.count("zero_expert_num")} if c.get("zero_expert_num") else {}
+    router = {"normalize": False, "selection_bias": True, "scale": c.number("routed_scaling_factor"), **passing}
+    experts = moe(c.count("n_routed_experts"), c.count("moe_topk", "num_experts_per_tok"), routed, router, dense=dense)
+    base = {"norm": norm, "attention": latent(c)}
+    first = base | {"ffn": experts | {"late": True}}
+    second = base | {"ffn": dense, "adds_late": True}
+    return decoder(c, [("experts", first), ("dense", second)] * c.count("num_layers"), norm)

@@ -30,7 +30,6 @@ def family(*model_types: str, **defaults: object) -> Callable[[Reader], Reader]:
 REFUSED = {
     "blt": "its patches have a length that depends on the text",
     "jetmoe": "mixtures of attention heads cannot be expressed",
-    "longcat_flash": "experts that pass their input through, and two attentions per layer, cannot be expressed",
     "reformer": "attention by hashing cannot be expressed",
     "rwkv": "its WKV recurrence and token shift are no block that specs have",
     "rwkv5": "its WKV recurrence and token shift are no block that specs have",
