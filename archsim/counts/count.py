@@ -157,7 +157,7 @@ def count(
     one = graph(step_for(model, 1, 1))
     towers = counted_towers(model, parts)
     total = c.params(masked) + sum(towers.values())
-    state = c.state_bytes(graph(step_for(model, 1, 1)), role="recurrent")
+    state = c.state_bytes(one, role="recurrent")
     return CountResult(
         model=model, formats=formats, total=total, active=c.active_params(one) + sum(towers.values()),
         embedding=c.params(masked, where=lambda t: t.role in EMBEDDINGS), by_class=_by_class(masked),

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import translate as fnmatch_translate
+from itertools import product
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError
@@ -96,8 +97,8 @@ class Pattern:
 
     @property
     def start(self) -> str:
-        """What every name that it means begins with; empty for a regular expression, which may mean any."""
-        return re.split(r"[*?[]", self.text, maxsplit=1)[0] if self.glob else ""
+        """What every name that a pattern with `*` means begins with."""
+        return re.split(r"[*?[]", self.text, maxsplit=1)[0]
 
     def means(self, name: str) -> bool:
         """Whether it means a module, or what a module is part of."""
@@ -113,19 +114,23 @@ class Rules:
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.names: dict[str, Rule] = {}
-        self.patterns: dict[str, list[tuple[int, Pattern]]] = {}
+        self.expressions: list[tuple[int, Pattern]] = []
+        self.globs: dict[str, list[tuple[int, Pattern]]] = {}
         for place, rule in enumerate(sorted(rules, key=lambda rule: rule[1] is not None)):
             plain = not rule[0].startswith("re:") and "*" not in rule[0]
             if plain:
                 self.names.setdefault(_bare(rule[0]), rule)
             else:
                 pattern = Pattern(rule)
-                self.patterns.setdefault(pattern.start, []).append((place, pattern))
+                held = self.globs.setdefault(pattern.start, []) if pattern.glob else self.expressions
+                held.append((place, pattern))
+        self.lengths = sorted({len(start) for start in self.globs})
         self.used: set[str] = set()
 
     def of(self, modules: Sequence[str]) -> Rule | None:
         """The first rule that speaks of a module under one of its names."""
-        named = [self.names[part] for name in modules for part in _spans(name) if part in self.names]
+        spans = (part for name in modules for part in _spans(name)) if self.names else ()
+        named = [self.names[part] for part in spans if part in self.names]
         usual = [name for name in modules if ONLY_NAMED not in name]
         found = named + [rule for _, rule in sorted(set(self._meant(usual)))]
         self.used.update(rule[0] for rule in found)
@@ -133,11 +138,11 @@ class Rules:
 
     def _meant(self, names: Sequence[str]) -> Iterator[tuple[int, Rule]]:
         """Rules by pattern that mean one of the names, with their places."""
-        for text in (each for name in names for each in (name, f"language_{name}")):
-            for end in range(len(text) + 1):
-                for place, pattern in self.patterns.get(text[:end], ()):
-                    if (pattern.glob or text in names) and pattern.means(text):
-                        yield place, pattern.rule
+        for name in names:
+            yield from ((place, pattern.rule) for place, pattern in self.expressions if pattern.means(name))
+            for text, length in product((name, f"language_{name}"), self.lengths):
+                held = self.globs.get(text[:length], ())
+                yield from ((place, pattern.rule) for place, pattern in held if pattern.means(text))
 
 
 def place_ignored(document: JsonMapping, rules: Sequence[Rule]) -> tuple[dict[str, str], list[str]]:
