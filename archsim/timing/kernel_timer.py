@@ -51,7 +51,7 @@ MULTIPLIED_AS = {"mxfp4": ("mxfp4", "w4a16_mxfp4", "w4a8_mxfp4_mxfp8")}
 """Formats of kernel tables that weights of one stored format are multiplied in, as the implementation goes."""
 
 UNABLE = 1e6
-"""Factor by which an implementation that cannot run a call loses against one that can."""
+"""Factor by which an implementation loses against others for every extent of a call that it was not measured at."""
 
 SAME = 1e-9
 """Distances of fits that differ by less are equal."""
@@ -132,10 +132,10 @@ class Timer:
         fits = self.choose(model, call)
         best = self._time_by(fits[0], model, call)
         if len(fits) > 1:
-            best_key = best.expected * (1 + UNABLE * (1 - able(fits[0], model, call)))
+            best_key = best.expected * UNABLE ** beyond_measured(fits[0], model, call)
             for fit in fits[1:]:
                 other = self._time_by(fit, model, call)
-                key = other.expected * (1 + UNABLE * (1 - able(fit, model, call)))
+                key = other.expected * UNABLE ** beyond_measured(fit, model, call)
                 best, best_key = best.or_else(other, key < best_key), minimum(key, best_key)
         return best
 
@@ -198,13 +198,13 @@ class Timer:
         return fits[query]
 
 
-def able(fit: KernelFit, model: KernelModel, call: KernelCall) -> Num:
-    """1 where an implementation was measured at the call's extents, as far as its class says that they matter."""
-    inside: Num = 1
+def beyond_measured(fit: KernelFit, model: KernelModel, call: KernelCall) -> Num:
+    """How many of a call's extents, of those that matter to its class, an implementation was not measured at."""
+    outside: Num = 0
     for name, (low, high) in fit.measured.items():
         value = call.dims.get(name, model.optional.get(name, 0))
-        inside = inside * ((value >= low) & (value <= high))
-    return inside
+        outside = outside + ((value < low) | (value > high))
+    return outside
 
 
 def implementations(known: Store, query: FitQuery) -> tuple[KernelFit, ...]:

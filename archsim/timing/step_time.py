@@ -8,8 +8,9 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from archsim.base.data_class import dataclass
-from archsim.base.number import Num, absent, as_array, maximum, total, where
+from archsim.base.number import Num, absent, as_array, ceil_div, maximum, total, where
 from archsim.graph.kernels import Kernel, Traffic
+from archsim.timing.classes.gemm import TILE
 from archsim.timing.device import DeviceRates
 from archsim.timing.duration import EVIDENCE, Duration, Evidence, prevailing_evidence
 from archsim.timing.roofline import BOUNDS, Bound, limit, seconds, times, work
@@ -363,8 +364,10 @@ class StepTime:
 
 
 def pieces_of(prompt_tokens: Num) -> Num:
-    """Pieces that a prefill is cut into, on average: at least one; none without a prompt."""
-    return 0 if absent(prompt_tokens) else maximum(1.0, prompt_tokens / PIECE)
+    """Pieces that a prefill is cut into, on average, counted in whole tiles as its products are: at least one; none
+    without a prompt.
+    """
+    return 0 if absent(prompt_tokens) else maximum(1.0, ceil_div(prompt_tokens, TILE) * (TILE / PIECE))
 
 
 def kind_of(kernel: Kernel) -> str:

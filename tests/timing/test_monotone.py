@@ -11,6 +11,8 @@ from archsim.graph.step import Step
 from archsim.spec.hardware import Hardware
 from archsim.spec.load import load_hardware, load_model
 from archsim.spec.parallelism import Plan
+from archsim.timing.classes.call import KernelCall
+from archsim.timing.kernel_timer import timer
 from archsim.timing.step_pricer import StepPricer, engine_overheads
 
 
@@ -90,3 +92,23 @@ def test_arrays_of_prefills_in_a_pipeline_equal_single_ones() -> None:
     together = pricer.prefill(Step.prefill(1, tokens)).expected_s
     alone = [pricer.prefill(Step.prefill(1, int(n))).expected_s for n in tokens]
     assert together == pytest.approx(alone, rel=1e-9)
+
+
+def test_an_implementation_is_not_left_for_one_that_cannot_run_the_call() -> None:
+    """Above the tokens that any was measured at: experts without a gate, whose kernel is faster, are no such kernel."""
+    clock = timer(load_hardware("rtx-6000-ada"), "trtllm")
+    dims = {"experts": 128, "topk": 4, "hidden": 2880, "inter": 2880, "tp": 1, "ep": 1, "gated": 1}
+    times = [clock.time(KernelCall("moe", "bf16", dims={**dims, "m": m})).expected for m in (16_384, 16_385, 20_000)]
+    assert times == sorted(times)
+    tokens = np.array([16_384.0, 16_385.0, 20_000.0])
+    assert clock.time(KernelCall("moe", "bf16", dims={**dims, "m": tokens})).expected == pytest.approx(times)
+
+
+def test_a_prompt_that_begins_a_tile_is_no_faster_through_a_pipeline_than_a_shorter_one() -> None:
+    """Pieces are counted in whole tiles: 2,435 tokens had filled the stages less well than 2,656 for as many tiles."""
+    spec, hardware = load_model("phi-3-mini-4k"), load_hardware("h100-nvl")
+    formats = choose_formats(spec, "fp8", None, engine="sglang")
+    pricer = StepPricer.of(spec, hardware, formats, engine_overheads("sglang"), Plan(pp=4))
+    tokens = np.unique(np.round(2 ** np.arange(10, 14.01, 0.125)))
+    times = pricer.prefill(Step.prefill(1, tokens)).expected_s
+    assert np.all(times[1:] >= np.maximum.accumulate(times)[:-1] * (1 - 1e-3))
