@@ -252,6 +252,14 @@ class Hardware(Displayed, Document):
         return int(parse_quantity(self.memory.working_set or self.memory.capacity, "B"))
 
     @property
+    def lineage(self) -> str:
+        """Devices of one lineage run the same machine code: the architecture with the major number of its compute
+        capability (CUDA's family-specific targets, as sm_100f for 10.0 and 10.3); else the architecture alone.
+        """
+        major = re.match(r"(\d+)\.\d+", self.arch.compute_capability or "")
+        return f"{self.arch.family.split()[0]} {major[1]}" if major else self.arch.family
+
+    @property
     def release(self) -> float:
         """When the device was released, as a year and its fraction to the month; 0 where unknown."""
         stated = re.match(r"(\d{4})(?:-(\d\d))?", self.arch.released or "")

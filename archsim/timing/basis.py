@@ -7,6 +7,7 @@ from typing import NamedTuple
 from archsim.spec.hardware import Hardware
 from archsim.timing.calibration import FitQuery, Store
 from archsim.timing.kernel_timer import distance, timer
+from archsim.timing.relatives import related
 
 
 class Basis(NamedTuple):
@@ -30,8 +31,8 @@ def basis_of(hardware: Hardware, store: Store) -> Basis:
     near = [(cost, entry) for entry in tables if (cost := distance(entry, query)) is not None]
     best = min(near, key=lambda found: found[0])[1] if near and not measured else None
     runs = {entry.engine for entry in store.entries if not entry.device and entry.vendor == device.vendor}
-    runs |= {name for name, found in store.engines.items() if device.family in found.get("architectures", {})}
+    runs |= {name for name, found in store.engines.items() if hardware.arch.family in found.get("architectures", {})}
     return Basis(
-        tuple(sorted(measured)), best.device if best else "", bool(best and best.family == device.family),
+        tuple(sorted(measured)), best.device if best else "", bool(best and related(best, device)),
         tuple(sorted(runs)),
     )  # fmt: skip

@@ -26,6 +26,7 @@ from archsim.spec.catalog import data_roots, resolve
 from archsim.spec.hardware import load
 from archsim.spec.loader import read
 from archsim.timing.classes.model import Fitted
+from archsim.timing.device import flops_per_cycle
 from archsim.timing.surface_file import FILE as SURFACES
 
 FILE = "calibration.yaml"
@@ -42,7 +43,8 @@ class Entry(NamedTuple):
     devices. measured: of an implementation, the range of extents by which they differ in what they can do. interval:
     by regime of the class, or under "all", the log-residuals measured/predicted that a tenth of unseen shapes lie below
     and above. released, sustained, memory, family, vendor: of the device, by which the nearest is found where nothing
-    was fitted; `released` is a year and its fraction, 0 where unknown.
+    was fitted; `released` is a year and its fraction, 0 where unknown; `family` is its lineage. per_cycle: its FLOP in
+    a cycle of one unit, by dtype.
     """
 
     device: str
@@ -62,6 +64,7 @@ class Entry(NamedTuple):
     released: float = 0.0
     sustained: float = 0.0
     memory: str = ""
+    per_cycle: Mapping[str, float] = MappingProxyType({})
 
 
 class TransferError(NamedTuple):
@@ -78,18 +81,19 @@ class TransferError(NamedTuple):
     median: float | None = None
 
 
-Grade = Literal["fitted", "engine", "format", "family", "device", "class", "far", "datasheet"]
+Grade = Literal["fitted", "engine", "format", "family", "relative", "device", "class", "far", "datasheet"]
 """What a fit shares with the call that it prices: "fitted": engine, format and device; "engine", "format": all but that
-one; "family": another device of the same architecture; "device": of another architecture with the same kind of memory;
-"class": with another kind of memory; "far": nor the format; "datasheet": there is no fit."""
+one; "family": another device of the same architecture; "relative": such a device, but another engine or format;
+"device": a device of another architecture with the same kind of memory; "class": with another kind of memory; "far":
+nor the format; "datasheet": there is no fit."""
 
 
 class DeviceTraits(NamedTuple):
     """What decides which device's fit stands for another: descent and kind of memory, not its rates, so that a faster
-    device of one kind never takes other kernels' constants. released: as of an entry. sustained: share of the peak
-    that the best large product was measured at, 0 where unknown; narrow: the same of products in less than 16 bits,
-    where it is known apart. runs: the interval, in log, that whole runs of the engine on the architecture showed, where
-    they are all that is known.
+    device of one kind never takes other kernels' constants. family, released, per_cycle: as of an entry. sustained:
+    share of the peak that the best large product was measured at, 0 where unknown; narrow: the same of products in less
+    than 16 bits, where it is known apart. runs: the interval, in log, that whole runs of the engine on the architecture
+    showed, where they are all that is known.
     """
 
     id: str
@@ -100,6 +104,7 @@ class DeviceTraits(NamedTuple):
     memory: str = ""
     narrow: float = 0.0
     runs: tuple[float, float] | None = None
+    per_cycle: tuple[tuple[str, float], ...] = ()
 
 
 class FitQuery(NamedTuple):
@@ -229,9 +234,9 @@ def build_index(folder: Path) -> JsonObject:
         hardware = load(resolve("hw", str(document["device"])).path)
         shared = {
             "device": hardware.id, "engine": str(document["engine"]), "version": str(document["version"]),
-            "vendor": hardware.vendor, "family": hardware.arch.family,
+            "vendor": hardware.vendor, "family": hardware.lineage,
             "released": hardware.release, "memory": hardware.memory.kind,
-            "sustained": hardware.compute.sustained.get("bf16", 0.0),
+            "sustained": hardware.compute.sustained.get("bf16", 0.0), "per_cycle": dict(flops_per_cycle(hardware)),
         }  # fmt: skip
         for fit in document["fits"]:
             entry = {**shared, **json.loads(json.dumps(fit))}

@@ -21,6 +21,9 @@ LANE_FLOPS = 256
 Accumulator = Literal["fp16", "fp32"]
 """What a product adds up in."""
 
+PRODUCTS = ("bf16", "fp8", "fp4", "int8")
+"""Dtypes that the matrix units of GPUs multiply in."""
+
 SIXTEEN = ("bf16", "fp16")
 """Dtypes of the 16-bit matrix units."""
 
@@ -70,7 +73,7 @@ class DeviceRates:
         self._note(vector.note)
         self.vector_flops, self.bandwidth = vector.flops, self.hardware.bandwidth
         self.cache_bytes, self.units = self.hardware.l2_bytes or 0, units.count if units else 0
-        self.cycles = self._cycles(vector.flops)
+        self.cycles = cycles(self.hardware)
         caches = [(level.size, level.bandwidth) for level in self.hardware.cache.levels]
         found = [Stream(int(parse_quantity(size, "B")), parse_quantity(rate, "B/s")) for size, rate in caches]
         self.streams = (*found, Stream(0, self.bandwidth))
@@ -95,12 +98,6 @@ class DeviceRates:
         rates.bandwidth = fitting[0].rate if fitting else self.bandwidth
         rates.cache_bytes = max(level.size for level in self.streams)
         return rates
-
-    def _cycles(self, vector_flops: float) -> float:
-        """Unit cycles in a second; without a listed clock those of units of 128 lanes that add and multiply."""
-        units, clock = self.hardware.compute.units, self.hardware.compute.clock_mhz
-        rate = clock.peak or clock.max
-        return units.count * rate * 1e6 if units and rate else vector_flops / LANE_FLOPS
 
     def accumulating(self, accumulator: Accumulator) -> DeviceRates:
         """The same device under an engine whose 16-bit products add up in `accumulator`; notes are shared."""
@@ -173,6 +170,19 @@ class DeviceRates:
     def _note(self, note: Note | None) -> None:
         if note and note not in self.notes:
             self.notes.append(note)
+
+
+def cycles(hardware: Hardware) -> float:
+    """Unit cycles in a second; without a listed clock those of units of 128 lanes that add and multiply."""
+    units, clock = hardware.compute.units, hardware.compute.clock_mhz
+    rate = clock.peak or clock.max
+    return units.count * rate * 1e6 if units and rate else hardware.vector_peak.flops / LANE_FLOPS
+
+
+def flops_per_cycle(hardware: Hardware) -> tuple[tuple[str, float], ...]:
+    """Dense FLOP of the matrix units in a cycle of one unit, for every dtype of products that has a peak of its own."""
+    listed = [name for name in PRODUCTS if name in hardware.compute.peak]
+    return tuple((name, hardware.peak_flops(name).flops / cycles(hardware)) for name in listed)
 
 
 def _medium(level: Level) -> Literal["link", "host", "network"]:

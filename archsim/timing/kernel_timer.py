@@ -27,8 +27,9 @@ from archsim.timing.calibration import (
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.model import Fitted, KernelModel, default_constants, kernel_seconds
-from archsim.timing.device import DeviceRates
+from archsim.timing.device import DeviceRates, flops_per_cycle
 from archsim.timing.duration import Duration, Evidence, weakest
+from archsim.timing.relatives import STACKED, on_relative, related
 from archsim.timing.surface_file import read_surfaces
 
 WIDER = 2.0
@@ -59,14 +60,14 @@ SAME = 1e-9
 LEAST = 1e-30
 """Seconds that are nothing, where one must not divide by nothing."""
 
-STACKED = "HBM"
-"""Memory beside the die, with several times the bandwidth for each FLOP; kernels are laid out for one or the other."""
-
 GENERATION = 0.1
 """Distance of devices for each year between their releases, which tells architectures apart that have no fits."""
 
 OLDEST = 9
 """Years from which on two devices are no farther apart; also where a release is not known."""
+
+RELATED: tuple[Grade, ...] = ("family", "relative")
+"""Grades at which a fit was made on another device of the same architecture."""
 
 ELSEWHERE: tuple[Grade, ...] = ("device", "class", "far")
 """Grades at which a fit was made on another architecture."""
@@ -169,7 +170,8 @@ class Timer:
     @property
     def architecture(self) -> ArchitectureFit | None:
         """What whole runs say of the engine on the device's architecture."""
-        return architecture_fit(self.store, self.engine, self.version, self.device.family)
+        family = self.machine.hardware.arch.family
+        return architecture_fit(self.store, self.engine, self.version, family)
 
     def knows(self, model: KernelModel, call: KernelCall) -> bool:
         """Whether a call's own class says more of it than the class `general`: some device of the vendor was measured,
@@ -263,11 +265,13 @@ def fit_of(
     """An entry as the fit of a query. surfaces, trust: as of `nearest`."""
     levels = known.levels.get(level_of(query.op, query.dtype), {})
     grade = grade_of(entry, query)
-    level = levels.get(grade) or levels.get("device") or UNKNOWN
+    level = levels.get(_measured_as(grade, entry, query)) or levels.get("device") or UNKNOWN
     carried = (grade in ("fitted", "family") or level.surfaces) if surfaces is None else surfaces
     # what an older fit lacks stands at its usual value
     constants = {**default_constants(MODELS[query.op]).constants, **entry.constants}
-    if grade in ELSEWHERE and entry.device and entry.family != query.device.family:
+    if grade in RELATED:
+        constants = on_relative(constants, entry, query)
+    if grade in ELSEWHERE and entry.device:
         constants = scaled(constants, entry.sustained, sustained_by(query))
         usual = scaled(dict(default_constants(MODELS[query.op]).constants), USUAL_SUSTAINED, sustained_by(query))
         constants = shrunk(constants, usual, level.trust if trust is None else trust)
@@ -278,6 +282,15 @@ def fit_of(
         Fitted(constants=constants, surfaces=found), grade, level, own_interval(entry, grade),
         entry.dtype if entry.dtype in MULTIPLIED_AS.get(query.dtype, ()) else "", entry.measured,
     )  # fmt: skip
+
+
+def _measured_as(grade: Grade, entry: Entry, query: FitQuery) -> Grade:
+    """The grade whose transfer errors are those of a fit: another engine or format on a related device is off by what
+    it is off on the device itself.
+    """
+    if grade != "relative":
+        return grade
+    return "format" if format_cost(entry, query) > 0 else "engine"
 
 
 def shrunk(constants: Mapping[str, float], usual: Mapping[str, float], trust: float) -> dict[str, float]:
@@ -348,7 +361,7 @@ def distance(entry: Entry, query: FitQuery) -> float | None:
         if entry.vendor != device.vendor or entry.local:
             return None
         cost += 1.0 + GENERATION * years_apart(entry.released, device.released)
-        cost += 0.0 if entry.family == device.family else 1.0
+        cost += 0.0 if related(entry, device) else 1.0
         cost += 0.0 if entry.memory == device.memory else 0.2
         cost += 0.0 if (entry.memory == STACKED) == (device.memory == STACKED) else 1.8
     cost += format_cost(entry, query)
@@ -413,9 +426,10 @@ def grade_of(entry: Entry, query: FitQuery) -> Grade:
     if not entry.device:  # an engine whose runs were fitted across devices
         return "device"
     if entry.device != query.device.id:
-        near = entry.family == query.device.family and (not query.engine or entry.engine == query.engine)
+        if related(entry, query.device):
+            return "family" if same and (not query.engine or entry.engine == query.engine) else "relative"
         other: Grade = "device" if entry.memory == query.device.memory else "class"
-        return ("family" if near else other) if same else "far"
+        return other if same else "far"
     if not same:
         return "format"
     return "fitted" if not query.engine or entry.engine == query.engine else "engine"
@@ -423,7 +437,7 @@ def grade_of(entry: Entry, query: FitQuery) -> Grade:
 
 def evidence_of(grade: Grade) -> Evidence:
     """The contract's word for a grade."""
-    if grade in ("family", *ELSEWHERE):
+    if grade in RELATED or grade in ELSEWHERE:
         return "transferred"
     return "datasheet" if grade == "datasheet" else "calibrated"
 
@@ -454,12 +468,8 @@ def timer(
     sustained = hardware.compute.sustained.get("bf16", 0.0)
     runs = architecture_fit(store, name, stated, hardware.arch.family)
     device = DeviceTraits(
-        hardware.id,
-        hardware.vendor,
-        hardware.arch.family,
-        hardware.release,
-        sustained,
-        hardware.memory.kind,
-        *((runs.narrow, runs.interval) if runs is not None else ()),
-    )
+        hardware.id, hardware.vendor, hardware.lineage, hardware.release, sustained, hardware.memory.kind,
+        narrow=runs.narrow if runs is not None else 0.0, runs=runs.interval if runs is not None else None,
+        per_cycle=flops_per_cycle(hardware),
+    )  # fmt: skip
     return Timer(device, machine, name, stated, store, hardware.memo.setdefault(store, {}), own)
