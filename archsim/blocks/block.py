@@ -21,6 +21,9 @@ from archsim.graph.builder import Builder, Operand
 from archsim.graph.step import Step
 from archsim.graph.tensor import Tensor
 
+LATE = "late experts"
+"""Where what experts gave waits among what the stack shares, until a layer adds it."""
+
 
 @dataclass(slots=True)
 class Context:

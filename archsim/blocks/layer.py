@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from archsim.base.lazy_model import Field, model_validator
-from archsim.blocks.block import AttentionBlock, BlockSpec, Context, FfnBlock, MixerBlock
+from archsim.blocks.block import LATE, AttentionBlock, BlockSpec, Context, FfnBlock, MixerBlock
 from archsim.blocks.dispatch import Fields, InvalidBlock, Spec
 from archsim.blocks.hyper import HyperConnections
-from archsim.blocks.moe import LATE
 from archsim.blocks.norm import Norm
 from archsim.blocks.residuals import AttentionResiduals
 from archsim.blocks.streams import AltUp, Laurel, PerLayerInput

@@ -8,16 +8,13 @@ from typing import Literal
 from archsim.base.lazy_model import Field, model_validator
 from archsim.base.number import Num, divide, minimum, opaque
 from archsim.blocks import tiny
-from archsim.blocks.block import Context, Experts, FfnSpec
+from archsim.blocks.block import LATE, Context, Experts, FfnSpec
 from archsim.blocks.dispatch import CLASS, About, Changes, Count, Fields, InvalidBlock, Spec
 from archsim.blocks.ffn import Ffn
 from archsim.blocks.norm import Norm
 from archsim.graph.builder import Builder, Operand
 from archsim.graph.step import Step
 from archsim.graph.tensor import Tensor
-
-LATE = "late experts"
-"""Where what experts gave waits among what the stack shares."""
 
 
 def expected_experts(n_experts: Num, top_k: Num, tokens: Num) -> Num:

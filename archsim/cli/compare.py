@@ -54,8 +54,8 @@ def compare(
     flight. With --phase train training runs are compared, as `archsim train` answers them.
     """
     from archsim import api
-    from archsim.cli.loads import asks_for_loads, compare_loads, refuse_unless_loads
-    from archsim.cli.training_runs import known_counts, print_comparison, refuse_mixed
+    from archsim.cli.studies.loads import asks_for_loads, compare_loads, refuse_unless_loads
+    from archsim.cli.studies.training_runs import known_counts, print_comparison, refuse_mixed
 
     if hw is None:
         raise UsageError(

@@ -10,8 +10,8 @@ import typer
 from archsim.base.json_types import JsonObject
 from archsim.cli import options as o
 from archsim.cli import output
-from archsim.cli.fit_catalog import print_catalog
 from archsim.cli.option_sets import fit as f
+from archsim.cli.studies.catalog import print_catalog
 
 if TYPE_CHECKING:
     from archsim.memory.check_fit import Fit

@@ -81,8 +81,8 @@ def report(
     compares training runs: as `archsim compare` does with these options.
     """
     from archsim import api
-    from archsim.cli.loads import asks_for_loads, refuse_unless_loads, report_loads
-    from archsim.cli.training_runs import known_counts, refuse_mixed, write_report
+    from archsim.cli.studies.loads import asks_for_loads, refuse_unless_loads, report_loads
+    from archsim.cli.studies.training_runs import known_counts, refuse_mixed, write_report
     from archsim.render.figures.plotlyjs import check_page
 
     loads = load_options.options()

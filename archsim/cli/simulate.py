@@ -16,7 +16,7 @@ from archsim.cli.option_sets import cost as c
 from archsim.cli.option_sets import simulate as s
 from archsim.cli.option_sets import sweep as several
 from archsim.cli.option_sets.charts import Plotly, PlotlyJs
-from archsim.cli.simulate_study import ASKED, is_study, print_study
+from archsim.cli.studies.simulations import ASKED, is_study, print_study
 
 if TYPE_CHECKING:
     from archsim.base.json_types import JsonObject

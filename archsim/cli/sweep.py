@@ -15,7 +15,7 @@ from archsim.cli.option_sets import pair as p
 from archsim.cli.option_sets import sweep as s
 from archsim.cli.option_sets import training as t
 from archsim.cli.option_sets.charts import Plotly, PlotlyJs
-from archsim.cli.progress_line import Progress
+from archsim.cli.progress import Counted
 
 if TYPE_CHECKING:
     from archsim.base.options import SweepOptions
@@ -65,8 +65,8 @@ def sweep(
     `archsim train`.
     """
     from archsim import api
-    from archsim.cli.loads import asks_for_loads, print_loads, refuse_unless_loads
-    from archsim.cli.training_runs import known_counts, print_sweep, refuse_mixed
+    from archsim.cli.studies.loads import asks_for_loads, print_loads, refuse_unless_loads
+    from archsim.cli.studies.training_runs import known_counts, print_sweep, refuse_mixed
 
     asked: SweepOptions = {
         "devices": devices, "tp": degrees.tp, "pp": degrees.pp, "ep": degrees.ep, "dp": degrees.dp, "batch": batch,
@@ -111,7 +111,7 @@ def sweep(
 
 def _run(swept: Sweep, take: Callable[[Any], None], picture: _Picture) -> tuple[bool, int]:
     """Hand every block of the answer on; whether the sweep came to its end, and how many points were priced."""
-    progress = Progress(swept.points, "points")
+    progress = Counted(swept.points, "points")
     done = [0]
     with interruptible() as interrupt:
         try:
@@ -124,7 +124,7 @@ def _run(swept: Sweep, take: Callable[[Any], None], picture: _Picture) -> tuple[
     return done[0] == swept.points, done[0]
 
 
-def _watch(points: int, progress: Progress, interrupt: Interrupt, done: list[int]) -> bool:
+def _watch(points: int, progress: Counted, interrupt: Interrupt, done: list[int]) -> bool:
     done[0] = points
     progress(points)
     return interrupt.pressed

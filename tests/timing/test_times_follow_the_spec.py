@@ -39,6 +39,10 @@ CHANGES = [
     ("llama3-70b", "attention.n_kv_heads", (64, 32, 8)),
     ("mamba-2.8b", "mixer.d_state", (64, 16, 8)),
     ("mamba-2.8b", "mixer.d_conv", (8, 4, 2)),
+    ("qwen3-next-80b-a3b", "mixer.d_conv", (8, 4, 2)),
+    ("mamba2-2.7b", "mixer.d_state", (256, 128, 64)),
+    ("kimi-linear-48b-a3b", "mixer.n_heads", (64, 32, 16)),
+    ("deepseek-v2", "attention.q_rank", (3072, 1536, 768)),
 ]
 """(model, field, values from the largest)."""
 

@@ -72,7 +72,7 @@ class Loads:
     jobs: Jobs = None
 
     def options(self) -> JsonObject:
-        """As `archsim.cli.loads` takes them; None where one is not given."""
+        """As `archsim.cli.studies.loads` takes them; None where one is not given."""
         return {
             "find": None if self.find is None else self.find.value, "rate": self.rate,
             "concurrency": self.concurrency, "slo": self.slo, "length_spread": self.length_spread,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from archsim.base.errors import UsageError
 from archsim.cli import output
 from archsim.cli.option_sets.pair import PageLayout
-from archsim.cli.simulate_study import numbers, run_rows
+from archsim.cli.studies.simulations import numbers, run_rows
 
 if TYPE_CHECKING:
     from archsim.base.json_types import JsonObject

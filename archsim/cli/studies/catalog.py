@@ -23,7 +23,7 @@ OF_THE_CATALOG = frozenset({"devices", "max_model_len", "engine", "weights", "kv
 def print_catalog(names: Sequence[str], params: JsonObject) -> None:
     """What a device, or several, holds of the catalog."""
     from archsim import api
-    from archsim.cli.progress_line import Progress
+    from archsim.cli.progress import Counted
     from archsim.render.pages import fits as fits_page
 
     defaults = {"batch": 1, "input_len": 2048, "output_len": 256, "n_cpu_moe": 0, "max_loras": 0, "max_lora_rank": 16}
@@ -36,11 +36,11 @@ def print_catalog(names: Sequence[str], params: JsonObject) -> None:
         alone = shlex.join(["archsim", "fit", "--hw", names[0], *count, "--context", "8k"])
         hint = f"for example `{asked}`; without a model: `{alone}`"
         raise UsageError(f"{what} needs a MODEL", hints=(hint,))
-    shown: list[Progress] = []
+    shown: list[Counted] = []
     found: list[Fits] = []
 
     def progress(done: int, total: int) -> None:
-        shown.extend([] if shown else [Progress(total * len(names), "models")])
+        shown.extend([] if shown else [Counted(total * len(names), "models")])
         shown[0](done + total * len(found))
 
     for name in names:

@@ -49,7 +49,7 @@ def known_counts(devices: str) -> str | None:
 def print_sweep(models: Sequence[str], hw: str, asked: Mapping[str, object], view: JsonObject) -> None:
     """The rows of a sweep over training runs, in a file or on stdout. view: how they are wanted. Raises UsageError."""
     from archsim import api
-    from archsim.cli.progress_line import Progress
+    from archsim.cli.progress import Counted
     from archsim.render.pages.training_runs import sweep_page
 
     if view["plot"] is not None:
@@ -59,7 +59,7 @@ def print_sweep(models: Sequence[str], hw: str, asked: Mapping[str, object], vie
         from archsim.render.table_file import check_name
 
         check_name(Path(view["out"]))
-    shown, rows = Progress(len(swept.runs), "runs") if len(swept.runs) > 1 else None, []
+    shown, rows = Counted(len(swept.runs), "runs") if len(swept.runs) > 1 else None, []
     try:
         for one in swept.priced():
             rows.append(one)

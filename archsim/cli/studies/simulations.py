@@ -11,7 +11,7 @@ from archsim.base.errors import UsageError
 from archsim.base.input_file import read_input
 from archsim.cli import options as o
 from archsim.cli import output
-from archsim.cli.progress_line import Progress
+from archsim.cli.progress import Counted
 
 if TYPE_CHECKING:
     from archsim.base.json_types import JsonObject
@@ -64,7 +64,7 @@ def run_rows(scenarios: Sequence[Scenario], jobs: int = 1, ray: str | None = Non
     """The rows of scenarios as they come, with a line of progress."""
     from archsim.sweeps.study import study
 
-    shown, done = Progress(len(scenarios), "scenarios") if len(scenarios) > 1 else None, 0
+    shown, done = Counted(len(scenarios), "scenarios") if len(scenarios) > 1 else None, 0
     try:
         for some in study(scenarios, jobs=jobs, ray=ray):
             done += len(some)

@@ -1,0 +1,1 @@
+"""What several commands cross over models, devices or loads, and how its rows are printed."""
