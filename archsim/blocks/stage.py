@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Annotated, Literal
 
 from archsim.base.lazy_model import Field
-from archsim.base.number import Num, ceil_div
+from archsim.base.number import Num, ceil_div, minimum
 from archsim.blocks.block import Context, FfnBlock
 from archsim.blocks.dispatch import About, Count, OneOf, Spec
 from archsim.blocks.layer import Layer, lower_layers
@@ -140,7 +140,7 @@ class PositionsStage(StageSpec):
         x = given(x)
         with b.scope(X=self.rows, One=1):
             table = b.weight("table", "X D", "position")
-            found = b.gather("position", table.part(X=min(self.rows, int(step.seqs[0].new))), "T D", index="position")
+            found = b.gather("position", table.part(X=minimum(self.rows, step.seqs[0].new)), "T D", index="position")
             if self.gated:
                 found = b.map("gated", "mul", found, b.weight("gate", "One", "scalar"))
             return b.map("x_position", "add", x, found)
