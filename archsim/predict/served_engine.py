@@ -92,6 +92,10 @@ class Pools:
     by_layer: bool = False
 
 
+LARGEST_STEP = 1 << 18
+"""Tokens, and sequences, of a step up to which tables of times reach; larger ones are priced one by one."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerRequest:
     """What `simulate` is asked with beside the load, in the options' words. kv_tokens: of one replica's cache, in place
@@ -171,7 +175,8 @@ class ServedEngine:
             return ExactSteps(self.pricer, captured=self.captured)
         reach = 1 << (longest - 1).bit_length()
         if reach not in self.tables:
-            limits = TableLimits(self.policy.budget, self.policy.max_seqs, reach, self.captured)
+            most = (min(self.policy.budget, LARGEST_STEP), min(self.policy.max_seqs, LARGEST_STEP))
+            limits = TableLimits(*most, reach, self.captured)
             drafting = self.drafting
             self.tables[reach] = (
                 limits.table(self.pricer, captured=self.captured) if drafting is None

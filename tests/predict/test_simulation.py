@@ -70,6 +70,15 @@ def test_a_cache_beyond_any_machine_is_refused() -> None:
         archsim.simulate(*SMALL, rate=1, requests=5, kv_tokens=10**40)
 
 
+@pytest.mark.slow
+def test_steps_larger_than_any_machine_have_no_tables_of_that_size() -> None:
+    """A limit of 10^12 tokens a step limits nothing: the answer is that of a limit that is never reached."""
+    options: dict[str, Any] = {"rate": 2.0, "requests": 20, "replications": 1, "input_len": 50, "output_len": 5}
+    many, few = (archsim.simulate("gpt2-small", "t4", **options, max_num_batched_tokens=tokens).to_dict()["metrics"]
+                 for tokens in (10**12, 10**5))  # fmt: skip
+    assert many == few
+
+
 def test_admission_replaces_the_rule_of_the_engine() -> None:
     """TensorRT-LLM keeps room for whole answers; with room for the prompt alone more requests start, and give way."""
     options: dict[str, Any] = {"rate": float("inf"), "requests": 60, "input_len": 300, "output_len": 200, "warmup": 0,
