@@ -66,9 +66,9 @@ class ServedPoint:
         """TPOT in seconds."""
         return float(closed_form(self.load, *self.with_host(host), self.mixed).tpot.expected)
 
-    def ttft_with(self, host: HostWork, front_s: float) -> float:
-        """TTFT in seconds; NaN where it is refused."""
-        first = self.load.first_token._replace(front_s=front_s, one_length_s=front_s)
+    def ttft_with(self, host: HostWork, front_s: float, prompts: float = 0.0) -> float:
+        """TTFT in seconds; NaN where it is refused. prompts: as of `FirstToken.one_length_prompts`."""
+        first = self.load.first_token._replace(front_s=front_s, one_length_s=front_s, one_length_prompts=prompts)
         state = closed_form(replace(self.load, first_token=first), *self.with_host(host), self.mixed)
         return float("nan") if state.ttft is None else float(state.ttft.expected)
 
@@ -130,8 +130,10 @@ class Number(NamedTuple):
 HOST = (Number(300e-6, 1.0, 1e-6, 20e-3), Number(10e-6, 1.0, 1e-7, 1e-3))
 """Seconds of the host for a step, and for each sequence."""
 
-FRONT = (Number(30e-3, 1.5, 1e-4, 1.0),) * 2
-"""Front end in seconds: of requests whose lengths differ, and of those of one length."""
+FRONT = (*(Number(30e-3, 1.5, 1e-4, 1.0),) * 2, Number(1.0, 1.5, 1e-2, 20.0))
+"""Front end in seconds: of requests whose lengths differ, and of those of one length; and prompts of others that the
+latter wait for beside their own turn.
+"""
 
 ALONE = 1.5
 """Factor to the ends of the interval of a number that one model on one device speaks for."""
@@ -240,7 +242,7 @@ def _refit_first_tokens(
     far it carries.
     """
     held: dict[str, tuple[Floats, Floats]] = {}
-    known: dict[str, list[float]] = {}
+    known: dict[str, tuple[float, float, float]] = {}
     for engine in dict.fromkeys(point.engine for point in points):
         mine = [p for p in points if p.engine == engine and np.isfinite(p.ttft)]
         hosts = {point.way: _host(engines[engine], point.way) for point in mine}
@@ -250,20 +252,23 @@ def _refit_first_tokens(
         measured = np.array([point.ttft for point in mine])
 
         def predict(point: ServedPoint, values: Sequence[float], hosts: dict[str, HostWork] = hosts) -> float:
-            return point.ttft_with(hosts[point.way], values[point.load.one_length])
+            return point.ttft_with(hosts[point.way], values[point.load.one_length], prompts_before(point, values[2]))
 
         numbers = fit_points(FRONT, mine, measured, predict)
         _, unseen = left_out(FRONT, mine, measured, predict)
         kinds = {point.load.one_length for point in mine}
-        known[engine] = [numbers[kind if kind in kinds else not kind] for kind in (False, True)]
+        told = any(prompts_before(point, numbers[2]) for point in mine)
+        front, one_length = (numbers[kind if kind in kinds else not kind] for kind in (False, True))
+        known[engine] = front, one_length, numbers[2] if told else 0.0
         seen = np.array([predict(point, numbers) for point in mine])
         held[engine] = (unseen if np.isfinite(unseen).all() else seen), measured
     several = [e for e in known if len({point.family for point in points if point.engine == e}) > 1]
-    for engine, (front, one_length) in known.items():
+    for engine, (front, one_length, prompts) in known.items():
         ends = [quantiles(*held[one]) for one in (engine, *(several if engine not in several else ()))]
         low, high = min(0.0, *(end for end, _ in ends)), max(0.0, *(end for _, end in ends))
         engines[engine]["first_token"] = {
             "front_ms": float(f"{1e3 * front:.3g}"), "one_length_ms": float(f"{1e3 * one_length:.3g}"),
+            "one_length_prompts": float(f"{prompts:.3g}"),
             "interval": [round(low, 3), round(high, 3)],
             "errors": {
                 "held_out": "pairs of model and device" if engine in several else "none",
@@ -272,6 +277,13 @@ def _refit_first_tokens(
         }  # fmt: skip
         say(f"{engine}: {1e3 * front:.0f} ms in front of a first token, {1e3 * one_length:.0f} ms where all "
             f"requests are of one length, from {len(held[engine][0])} points")  # fmt: skip
+
+
+def prompts_before(point: ServedPoint, fitted: float) -> float:
+    """Prompts of others that a point waits for: of requests of one length, where prompts run beside decodes; elsewhere
+    they wait for all of them.
+    """
+    return fitted if point.load.one_length and point.load.first_token.line < 1 else 0.0
 
 
 def _figures(seen: Errors) -> JsonObject:

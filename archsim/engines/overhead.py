@@ -39,13 +39,15 @@ class FirstToken(NamedTuple):
     measured of whole runs. line: share of the requests that wait in the line of all prompts: those that start together,
     a tenth of a run that sends ten requests for each in flight, or all where prompts run between the steps of decodes,
     as answers of one length then also end together. off: ends of the 80 % interval, in log. one_length_s: front_s of
-    sweeps whose requests are all of one length: they come in step, and wait for each other; 0: the same.
+    sweeps whose requests are all of one length; 0: the same. one_length_prompts: prompts of others that these wait for,
+    since they come in step.
     """
 
     front_s: float = 0.03
     line: float = 0.1
     off: tuple[float, float] = (-0.6, 0.75)
     one_length_s: float = 0.0
+    one_length_prompts: float = 0.0
 
 
 NO_HOST, FIRST_TOKEN = HostWork(), FirstToken()
@@ -131,7 +133,10 @@ def _first_token(own: JsonMapping, mixed: bool) -> FirstToken:
     if not found:
         return usual
     one_length_s = found.get("one_length_ms", 0.0) * 1e-3
-    return usual._replace(front_s=found["front_ms"] * 1e-3, off=tuple(found["interval"]), one_length_s=one_length_s)
+    return usual._replace(
+        front_s=found["front_ms"] * 1e-3, off=tuple(found["interval"]), one_length_s=one_length_s,
+        one_length_prompts=found.get("one_length_prompts", 0.0) if mixed else 0.0,
+    )  # fmt: skip
 
 
 class FrontWork(NamedTuple):

@@ -251,6 +251,7 @@ def time_to_first_token(load: ServedLoad, step: Duration, prompt: Duration) -> D
     """
     requests, shown = load.per_replica, load.first_token
     front_s = (load.one_length and shown.one_length_s) or shown.front_s
+    others = min(shown.one_length_prompts, (requests - 1) / 2) if load.one_length else 0.0
     share = min(1.0, requests / max(load.output_len, 1))  # of steps that have a prompt
 
     def first(step_s: float, prompt_s: float) -> float:
@@ -258,7 +259,7 @@ def time_to_first_token(load: ServedLoad, step: Duration, prompt: Duration) -> D
         mean, square = (share * prompt_s**n + (1 - share) * step_s**n for n in (1, 2))
         own = prompt_s + (square / mean / 2 if requests > 1 else 0.0)
         line = max(prompt_s * (requests + 1) / 2, own)
-        return front_s + own + (line - own) * shown.line
+        return front_s + own + (line - own) * shown.line + others * prompt_s
 
     found = composed(first, step, prompt)
     low, high = (found.expected * exp(end) for end in shown.off)

@@ -139,6 +139,19 @@ def test_first_tokens_hold_the_front_end_the_own_turn_and_a_share_of_the_line() 
         assert seen is not None and seen.expected == pytest.approx(wanted + more)
 
 
+def test_requests_of_one_length_wait_for_prompts_of_others() -> None:
+    """So many as the engine's figures say, and at most half of those in flight."""
+    shown = LOAD.first_token
+    seen = [
+        state(replace(LOAD, one_length=one, first_token=shown._replace(one_length_prompts=prompts))).ttft
+        for one, prompts in ((False, 2.0), (True, 0.0), (True, 1.0), (True, 1e6))
+    ]
+    times = [time.expected for time in seen if time is not None]
+    assert len(times) == 4 and times[0] == times[1] < times[2]
+    most = (LOAD.per_replica - 1) / 2
+    assert times[3] - times[1] == pytest.approx(most * (times[2] - times[1]))
+
+
 def test_no_time_to_first_token_where_a_queue_decides() -> None:
     """Requests without room wait for others to end; near saturation no closed form knows the queue."""
     waiting = state(replace(LOAD, concurrency=20))
