@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from archsim.base.data_class import dataclass
-from archsim.base.number import Num, nearest
+from archsim.base.number import Num, maximum, nearest
 from archsim.counts.formats import Formats
 from archsim.counts.graph_counts import inventory
 from archsim.graph.graph import Block, blocks
@@ -85,8 +85,8 @@ class PipelineStage:
         if room <= 0 or not self.caches:
             return 0
         if self.uniform or (paging.windows == "full" and not self._constant):
-            return int(room // self.request_bytes(paging.block, paging)) * paging.block
-        return int(room / self.request_bytes(length, paging) * length)
+            return int(room // maximum(1, self.request_bytes(paging.block, paging))) * paging.block
+        return int(room / maximum(1, self.request_bytes(length, paging)) * length)
 
     @property
     def growth(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from fractions import Fraction
@@ -17,6 +18,7 @@ from archsim.spec.catalog import resolve
 from archsim.spec.document_cache import DocumentCache
 
 Count = Annotated[int, Field(strict=True, gt=0)]
+BlockSide = Annotated[int, Field(strict=True, gt=0, le=65_536)]
 Some = Annotated[int, Field(strict=True, ge=0)]
 
 TensorClass = Literal[
@@ -86,7 +88,7 @@ class FormatSpec(LazyModel):
     title: str
     aliases: tuple[str, ...] = ()
     bytes: Count | None = None
-    block: tuple[Count, Count] = (1, 1)
+    block: tuple[BlockSide, BlockSide] = (1, 1)
     scales: Some = 0
     per_output: Some = 0
     per_input: Some = 0
@@ -126,9 +128,22 @@ class FormatSpec(LazyModel):
                       beside=beside if any(beside) else None)  # fmt: skip
 
 
-@lru_cache(maxsize=128)
 def load_format(name: str) -> FormatSpec:
     """The format of a name, alias or path. Raises UnknownName, SpecError."""
+    return _format_in(name, _working_folder())
+
+
+def _working_folder() -> str:
+    """The folder whose own `specs` come first; empty where it has been removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
+@lru_cache(maxsize=128)
+def _format_in(name: str, folder: str) -> FormatSpec:
+    """The format that a name stands for in a working folder, whose own `specs` come first."""
     if found := _EXL2.fullmatch(name.strip().lower()):
         return _exl2(found[1])
     path = resolve("formats", name).path
@@ -160,12 +175,17 @@ def _exl2(bits: str) -> FormatSpec:
     return base.model_copy(update={"name": f"exl2_{bits}bpw", "title": title, "aliases": (), "mixture": mixture})
 
 
-@lru_cache(maxsize=1024)
 def stored_format(text: str) -> Format:
     """A format by name, by whole bits (`4bit`), or as copies of several (`3*q4_k+5*q6_k`).
 
     `name=...` in front names the result, `...@fp8` behind says what it computes in.
     """
+    return _stored_in(text, _working_folder())
+
+
+@lru_cache(maxsize=1024)
+def _stored_in(text: str, folder: str) -> Format:
+    """`stored_format` in a working folder."""
     if found := _LABEL.fullmatch(text):
         made = stored_format(found[2])
         return replace(made, name=found[1] or made.name, compute=found[3] or made.compute)

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 import archsim
-from archsim.base.errors import ArchsimError
+from archsim.base.errors import ArchsimError, SpecError
 from archsim.graph.tensor import Format, Tensor, mixed_format, nbytes
 from archsim.spec.format import FormatSpec, load_format, stored_format
 from archsim.spec.mixture import fitting, in_layers
@@ -189,3 +189,23 @@ def test_bytes_or_a_mixture() -> None:
     """One of the two, not both and not none."""
     with pytest.raises(ValueError, match="either"):
         FormatSpec(name="x", title="x", compute="bf16")
+
+
+def test_a_format_of_a_folder_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A document below `./specs` stands for its name there, and not in the next folder of the same process."""
+    shipped = load_format("q8_0").format()
+    own = tmp_path / "specs" / "formats" / "q8_0.yaml"
+    own.parent.mkdir(parents=True)
+    own.write_text("name: q8_0\ntitle: own\nbytes: 40\nblock: [32, 1]\ncompute: int8\nkv: true\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert stored_format("q8_0").bytes == 40
+    monkeypatch.chdir(tmp_path.parent)
+    assert stored_format("q8_0") == shipped
+
+
+def test_blocks_have_a_size_that_a_tensor_could_hold(tmp_path: Path) -> None:
+    """Blocks of 9e18 elements, whose cache took no bytes, are refused."""
+    own = tmp_path / "wide.yaml"
+    own.write_text(f"name: wide\ntitle: w\nbytes: 1\nblock: [{2**63 - 1}, 1]\ncompute: int8\n", encoding="utf-8")
+    with pytest.raises(SpecError, match="65536"):
+        load_format(str(own))
