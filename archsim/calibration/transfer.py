@@ -47,6 +47,10 @@ WITHOUT: Mapping[str, Keeps] = {
 }
 """Entries that remain at each grade."""
 
+APART = 2.5
+"""How many times as long an engine's kernels take as those of the engine that would stand for it, from which on theirs
+is another algorithm: such an engine has fits of its own, and says nothing of engines that have none."""
+
 
 def levels(groups: Iterable[Group], hardware: Mapping[str, Hardware], known: Store) -> dict[str, JsonObject]:
     """By class and grade: the interval, whether surfaces help, and the median error that was seen."""
@@ -60,7 +64,19 @@ def levels(groups: Iterable[Group], hardware: Mapping[str, Hardware], known: Sto
             for grade, rows in _predict_by_grade(usable, hardware[group.key.device], known).items():
                 name = level_of(group.key.op, group.key.dtype)
                 found.setdefault(name, {}).setdefault(grade, []).append(rows)
-    return {name: {grade: _level(parts) for grade, parts in by.items()} for name, by in found.items()}
+    return {
+        name: {grade: _level(alike) for grade, parts in by.items() if (alike := _alike(grade, parts))}
+        for name, by in found.items()
+    }
+
+
+def _alike(grade: str, parts: list[GradePredictions]) -> list[GradePredictions]:
+    """The groups that say what a grade costs: of other devices those that the same engine predicts, where there are
+    any; of other engines those whose kernels are of one kind.
+    """
+    if grade in OTHER_DEVICE:
+        return [part for part in parts if part.own] or parts
+    return [part for part in parts if not part.apart] if grade == "engine" else parts
 
 
 class Carried(NamedTuple):
@@ -78,12 +94,21 @@ ELSEWHERE = (*HERE, Carried(False, 0.5), Carried(False, 0.0))
 
 
 class GradePredictions(NamedTuple):
-    """Rows of one group at one grade: its device, predictions by what is carried over, their regimes, and the truth."""
+    """Rows of one group at one grade: its device, predictions by what is carried over, their regimes, and the truth.
+    own: whether they were predicted by fits of the same engine.
+    """
 
     device: str
     by_carried: Mapping[Carried, Floats]
     regime: Ints
     truth: Floats
+    own: bool = False
+
+    @property
+    def apart(self) -> bool:
+        """Whether the rows are of another algorithm than what they were predicted by."""
+        best = min(abs(float(np.median(np.log(self.truth / times)))) for times in self.by_carried.values())
+        return best > float(np.log(APART))
 
 
 def _elsewhere(entry: Entry, query: FitQuery) -> bool:
@@ -106,17 +131,28 @@ def _predict_by_grade(group: Group, hardware: Hardware, known: Store) -> dict[st
         return {}
     bound = fitting.roofline(model, group.call, clock.machine)
     found = {}
+    lone = model.local(group.call, clock.machine)
     for grade, keeps in WITHOUT.items():
-        left = replace(known, entries=tuple(e for e in known.entries if e.op == key.op and keeps(e, query)))
-        if not left.entries and grade != "datasheet":
+        left = _left(known, query, grade, keeps)
+        if grade != "datasheet" and (not left.entries or (lone and grade in OTHER_DEVICE)):
             continue
+        own = any(entry.engine == query.engine for entry in left.entries)
         by_carried = {}
         for carried in ELSEWHERE if grade in OTHER_DEVICE else HERE:
             fit = nearest(left, query, carried.surfaces, carried.trust).fitted
             by_carried[carried] = bounded_kernel_seconds(model, group.call, clock.machine, fit)
         regime = model.regime(group.call, bound / by_carried[HERE[0]])
-        found[grade] = GradePredictions(key.device, by_carried, regime, group.seconds)
+        found[grade] = GradePredictions(key.device, by_carried, regime, group.seconds, own)
     return found
+
+
+def _left(known: Store, query: FitQuery, grade: str, keeps: Keeps) -> Store:
+    """The store without what a grade leaves out; of another device what the same engine has there, if anything, since
+    what another engine adds is an error of its own.
+    """
+    entries = tuple(entry for entry in known.by_op.get(query.op, ()) if keeps(entry, query))
+    same = tuple(entry for entry in entries if entry.engine == query.engine)
+    return replace(known, entries=(same or entries) if grade in OTHER_DEVICE else entries)
 
 
 def _level(parts: list[GradePredictions]) -> JsonObject:

@@ -54,6 +54,9 @@ MULTIPLIED_AS = {"mxfp4": ("mxfp4", "w4a16_mxfp4", "w4a8_mxfp4_mxfp8")}
 UNABLE = 1e6
 """Factor by which an implementation loses against others for every extent of a call that it was not measured at."""
 
+HOST_TIMES = ("host_us", "launch_us")
+"""Constants that are times of the host: what a loop, or a whole block launched from it, takes at the least."""
+
 SAME = 1e-9
 """Distances of fits that differ by less are equal."""
 
@@ -266,6 +269,8 @@ def fit_of(
     levels = known.levels.get(level_of(query.op, query.dtype), {})
     grade = grade_of(entry, query)
     level = levels.get(_measured_as(grade, entry, query)) or levels.get("device") or UNKNOWN
+    if grade in ELSEWHERE and not _of_own_engine(entry, query):
+        level = with_another_engine(level, levels.get("engine"))
     carried = (grade in ("fitted", "family") or level.surfaces) if surfaces is None else surfaces
     # what an older fit lacks stands at its usual value
     constants = {**default_constants(MODELS[query.op]).constants, **entry.constants}
@@ -294,10 +299,10 @@ def _measured_as(grade: Grade, entry: Entry, query: FitQuery) -> Grade:
 
 
 def shrunk(constants: Mapping[str, float], usual: Mapping[str, float], trust: float) -> dict[str, float]:
-    """Constants between the usual ones of their class and themselves, in log; the time of a measuring loop is its own,
-    whatever the device.
+    """Constants between the usual ones of their class and themselves, in log; the time of a host is its own, whatever
+    the device.
     """
-    own = {name: value for name, value in constants.items() if name not in usual or name == "host_us"}
+    own = {name: value for name, value in constants.items() if name not in usual or name in HOST_TIMES}
     return {
         name: usual[name] ** (1 - trust) * value**trust for name, value in constants.items() if name not in own
     } | own
@@ -365,11 +370,28 @@ def distance(entry: Entry, query: FitQuery) -> float | None:
         cost += 0.0 if entry.memory == device.memory else 0.2
         cost += 0.0 if (entry.memory == STACKED) == (device.memory == STACKED) else 1.8
     cost += format_cost(entry, query)
-    own = entry.engine in (query.engine, query.own)
+    own = _of_own_engine(entry, query)
     if query.engine:
         cost += 0.0 if own else 0.7
         cost += 0.0 if entry.version == query.version else 0.01
     return cost + kernel_cost(entry, query) + (0.0 if own else serial_cost(entry))
+
+
+def _of_own_engine(entry: Entry, query: FitQuery) -> bool:
+    return entry.engine in (query.engine, query.own)
+
+
+def with_another_engine(level: TransferError, engine: TransferError | None) -> TransferError:
+    """The transfer error of another engine's fit on another device: errors of both kinds are independent, so that
+    their squares add up.
+    """
+    if engine is None:
+        return level
+    ends = {
+        code: (-math.hypot(low, engine.interval[code][0]), math.hypot(high, engine.interval[code][1]))
+        for code, (low, high) in level.interval.items()
+    }
+    return level._replace(interval=ends)
 
 
 def serial_cost(entry: Entry) -> float:

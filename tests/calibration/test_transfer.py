@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from archsim.calibration.transfer import Carried, GradePredictions, _level
+from archsim.calibration.transfer import Carried, GradePredictions, _alike, _level
 from archsim.render.pages.accuracy import DISTANCES, transfers
 
 PLAIN, HALF = Carried(False, 1.0), Carried(False, 0.5)
@@ -38,3 +38,19 @@ def test_the_page_states_every_distance() -> None:
         assert title in page
     (line,) = [line for line in page.split(DISTANCES["device"])[1].split("###")[0].splitlines() if "| gemm |" in line]
     assert line.count("%") == 4 and "×" in line
+
+
+def test_another_device_is_judged_by_the_same_engine() -> None:
+    """What another engine adds is an error of its own; where no engine has two devices, all rows count."""
+    other = part("a", 2.0, 2.0)
+    own = part("b", 1.1, 1.1)._replace(own=True)
+    assert _alike("device", [other, own]) == [own]
+    assert _alike("device", [other]) == [other]
+
+
+def test_another_algorithm_says_nothing_of_engines() -> None:
+    """A kernel that takes six times as long, or a sixth, is left out; one that takes twice as long is not."""
+    slow, quick, usual = part("a", 6.0, 5.0), part("a", 1 / 6, 1 / 5), part("a", 2.0, 2.1)
+    assert _alike("engine", [slow, usual, quick]) == [usual]
+    assert _alike("engine", [slow]) == []
+    assert _alike("format", [slow, usual]) == [slow, usual]

@@ -200,6 +200,24 @@ def test_what_one_architecture_reaches_is_trusted_as_far_as_measured(trust: floa
     assert nearest(known, wanted()).fitted.constants["memory"] == 0.3
 
 
+def test_another_engine_on_another_device_is_off_by_both() -> None:
+    """The squares of both errors add up; the same engine is off by the device alone."""
+    device = TransferError(interval={str(i): (-0.3, 0.4) for i in range(4)})
+    engine = TransferError(interval={str(i): (-0.4, 0.3) for i in range(4)})
+    known = Store(entries=(entry(family="Ampere"),), levels={"gemm": {"device": device, "engine": engine}}, engines={})
+    assert nearest(known, wanted()).level.interval["0"] == (-0.3, 0.4)
+    assert nearest(known, wanted(engine="trtllm")).level.interval["0"] == pytest.approx((-0.5, 0.5))
+
+
+def test_the_time_of_a_host_is_carried_whole() -> None:
+    """A block that is launched from the host takes as long there on any device."""
+    level = TransferError(interval={str(i): (-0.3, 0.3) for i in range(4)}, trust=0.0)
+    block = entry(op="mla_module_prefill", family="Ampere", constants={"launch_us": 900.0, "ramp_us": 300.0})
+    known = Store(entries=(block,), levels={"mla_module_prefill": {"device": level}}, engines={})
+    carried = nearest(known, wanted(op="mla_module_prefill")).fitted.constants
+    assert carried["launch_us"] == 900.0 and carried["ramp_us"] < 100.0
+
+
 @pytest.mark.parametrize("name", ["h100", "h200", "b200", "a40", "rtx-4090", "mi300x", "tpu-v5e", "apple-m2-ultra"])
 def test_every_class_has_a_time_on_every_device(name: str) -> None:
     """Calibrated or not: positive, finite, inside its interval, not below the bound."""

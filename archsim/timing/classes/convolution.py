@@ -36,6 +36,7 @@ class Conv1dPrefill(Overlapped):
         (Axis("n", 9, 1.25, 6), Axis("seq", 0, 3, 6)),
     )
     families: ClassVar[tuple[str, ...]] = ("n", "batch")
+    serial: ClassVar[tuple[str, ...]] = ("row_ns",)
 
     def flops(self, call: KernelCall) -> Num:
         """No matrix unit is involved, and the taps are little work for the vector units."""

@@ -37,6 +37,7 @@ class Elementwise(KernelModel):
         "kept": Constant(0.7, 0.1, 3.0),
     }
     grids: ClassVar[tuple[tuple[Axis, ...], ...]] = ((Axis("bytes", 12, 2, 11),),)
+    shares: ClassVar[tuple[str, ...]] = ("memory",)
 
     def moved(self, call: KernelCall) -> tuple[Num, Num]:
         """Bytes read and bytes written."""
