@@ -82,7 +82,7 @@ def scaled_device(hardware: Hardware, bandwidth: float = 1.0, peak: float = 1.0)
         peaks[name] = entry.model_copy(update=changed)
     compute = hardware.compute.model_copy(update={"peak": peaks})
     copy = hardware.model_copy(update={"memory": memory, "compute": compute})
-    for derived in set(copy.__dict__) - set(Hardware.model_fields):
+    for derived in set(copy.__dict__) - set(Hardware.all_fields):
         del copy.__dict__[derived]
     return copy
 
