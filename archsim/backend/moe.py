@@ -33,18 +33,21 @@ def choose(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
         weights = weights * factors[expert]
     token = torch.arange(logits.shape[0], device=logits.device)[:, None].expand_as(expert).flatten()
     if router.pass_through:
-        return _without_passed(run, token, expert, weights, logits.shape[1] - router.pass_through)
+        return _without_passed(run, token, expert, weights, logits.shape[1], router.pass_through)
     run.routing = Routing(token, expert.flatten())
     if op.attrs["capacity"] is not None:
         return _limit_capacity(run, weights.flatten(), logits.shape[1], op.attrs["capacity"])
     return weights.flatten().to(run.dtype)
 
 
-def _without_passed(run: Run, token: Tensor, expert: Tensor, weights: Tensor, known: int) -> Tensor:
-    """Weights of the pairs whose expert is one of the `known` ones; the others' add up to each token's share."""
+def _without_passed(run: Run, token: Tensor, expert: Tensor, weights: Tensor, experts: int, without: int) -> Tensor:
+    """Weights of the pairs whose expert has weights; those of the last `without` add up to each token's share."""
+    known = experts - without
     passed = expert >= known
     run.passed = (weights * passed).sum(-1)
     kept = ~passed.flatten()
+    if kept.is_meta:  # shapes alone: pairs spread evenly
+        kept = torch.arange(kept.numel() * known // experts, device=kept.device)
     run.routing = Routing(token[kept], expert.flatten()[kept])
     return weights.flatten()[kept].to(run.dtype)
 

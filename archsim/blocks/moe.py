@@ -180,7 +180,7 @@ class Moe(FfnSpec):
         return f"{self.n_experts}E{shared}/{self.top_k}act"
 
     def tiny_fields(self) -> Changes:
-        """At most eight experts, two of them per token, in groups of at least two."""
+        """At most eight experts, two of them per token, in groups of at least two; as many pass through, if any do."""
         router, experts = self.router, min(self.n_experts, tiny.EXPERTS)
         top_k = min(self.top_k, 2, experts)
         if router.groups > 1:
@@ -189,6 +189,8 @@ class Moe(FfnSpec):
             experts -= experts % groups
             best = min(router.top_groups, max(groups // 2, 1))
             router = router.model_copy(update={"groups": groups, "top_groups": best})
+        if router.pass_through:
+            router = router.model_copy(update={"pass_through": experts})
         return {"n_experts": experts, "top_k": top_k, "router": router}
 
     brief = "{n_experts:,} experts of {expert[d_ff]:,}, {top_k:,} per token"
