@@ -42,7 +42,7 @@ class Layer(Spec):
     residuals: blocks that read a mixture of the sums so far (Kimi K3); the last layer's `norm` mixes the output.
     layer_scale: a learned factor on what each block adds, for every channel or one for all (arXiv:2103.17239).
     Attention and a mixer in one layer read the same input, and their outputs are added (Falcon-H1).
-    round_norm, exit_score: of a group that is run several times: the norm behind each round, and the score by which
+    round_norm, exit_score: of a group that is run several times: the norm after each round, and the score by which
     a token may leave after it (Ouro). adds_late: what `late` experts of the layer before gave is added at its end.
     """
 

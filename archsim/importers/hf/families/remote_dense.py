@@ -198,7 +198,7 @@ def ouro(c: Config) -> Doc:
         num_attention_heads=48, hidden_act="silu", max_position_embeddings=4096, rms_norm_eps=1e-5,
         tie_word_embeddings=False, rope_theta=50000.0, num_loops=2, skip_loop_final_norm=False)  # fmt: skip
 def nanbeige(c: Config) -> Doc:
-    """Nanbeige: LLaMA whose layers run twice, with a norm behind each round."""
+    """Nanbeige: LLaMA whose layers run twice, with a norm after each round."""
     c.skip("loop_loss_weights")
     norm = rmsnorm(c)
     block = attention(c, **biased(c, "attention_bias", bias=True), position=rope(c, d_head(c)))

@@ -174,7 +174,7 @@ def _moonvit(c: Config) -> Config:
          qkv_hidden_size=1536, norm_type="rmsnorm", attn_bias=False, patch_embed_proj_bias=False, linear_bias=False,
          mm_projector_type="patchmergerv2", mlp_type="mlp2", merge_kernel_size=[2, 2])  # fmt: skip
 def kimi_k3(c: Config, around: Around) -> list[Doc]:
-    """MoonViT of Kimi K3: RMSNorm, heads wider than the stream in all, no biases, a norm behind the projector."""
+    """MoonViT of Kimi K3: RMSNorm, heads wider than the stream in all, no biases, a norm after the projector."""
     c = _moonvit(c)
     for key, known in (("norm_type", "rmsnorm"), ("mlp_type", "mlp2"), ("mm_projector_type", "patchmergerv2")):
         c.only(key, known)
