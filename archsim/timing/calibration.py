@@ -256,9 +256,9 @@ def build_index(folder: Path) -> JsonObject:
         entries += _of_runs(engine, measured.pop("fits", ()))
     beside["engines"] = {name: measured for name, measured in beside["engines"].items() if measured}
     path = folder / "engines.yaml"
-    beside["engines"]["composition"] = (
-        json.loads(json.dumps(read(path).get("composition", {}))) if path.is_file() else {}
-    )
+    whole = read(path).get("composition") if path.is_file() else None
+    if whole:  # a folder of one's own says nothing of it, and must not stand before what is shipped
+        beside["engines"]["composition"] = json.loads(json.dumps(whole))
     return {"entries": entries, **beside}
 
 

@@ -87,6 +87,17 @@ def test_surfaces_come_back_as_they_were_packed(tmp_path: Path) -> None:
     assert read_surfaces(str(path), "a\u00e9")[1] == other
 
 
+def test_a_folder_of_ones_own_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fits of one's own machine stand beside what is shipped of engines and of carrying over, not before it."""
+    shipped = default_store()
+    own = tmp_path / "hardware" / "calibration"
+    own.mkdir(parents=True)
+    assert build_index(own) == {"entries": [], "levels": {}, "engines": {}}
+    monkeypatch.setenv("ARCHSIM_PATH", str(tmp_path))
+    found = default_store.__wrapped__()
+    assert found.engines == shipped.engines and found.levels == shipped.levels
+
+
 @pytest.mark.parametrize("data", [b"", b"no gzip", packed({"other": []}), packed({"mine": []})[:-4]])
 def test_a_damaged_file_is_refused(data: bytes, tmp_path: Path) -> None:
     """With its name, as an invalid input file."""
