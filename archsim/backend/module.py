@@ -107,7 +107,7 @@ class Net(nn.Module):
                 self._add(tensor, home.copy_name(index), own, device)
 
     def _add(self, tensor: Named, name: str, shape: Sequence[int], device: str) -> None:
-        x = empty_on_pages(shape, self.dtype, device)
+        x = (empty_on_pages if self.stacked else torch.empty)(shape, dtype=self.dtype, device=device)
         if tensor.role == "buffer":
             self.register_buffer(name, x)
         else:

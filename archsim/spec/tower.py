@@ -37,7 +37,8 @@ class TowerModel(Model):
         """The encoder of a model, stored in the format of the model's plain tensors."""
         made = cls(
             name=f"{model.name} {tower.name}", architecture="encoder", d_model=model.d_model, vocab_size=1,
-            layers=model.layers[:1], embedding=model.embedding, weights={"default": model.weights["default"]},
+            layers=model.layers[:1], embedding=model.embedding.model_copy(update={"input_rows": None}),
+            weights={"default": model.weights["default"]},
         )  # fmt: skip
         return made.model_copy(update={"_tower": tower})
 

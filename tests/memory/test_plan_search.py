@@ -22,19 +22,18 @@ from archsim.spec.parallelism import Plan, check, fullest_share, tp_degrees
 RACK = "gb200-nvl72-rack"
 
 
-def degrees(plan: Plan) -> tuple[int, int, int, int]:
-    return plan.tp, plan.pp, plan.ep, plan.dp
-
-
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("devices", [64, 72])
 def test_a_rack_runs_deepseek_with_attention_replicas(devices: int) -> None:
     """One replica of the attention on each GPU and the experts over the whole link domain, also where 256 experts do
-    not divide by 72; much faster than tensor parallelism alone, which cuts nothing of a latent cache.
+    not divide by 72, or what is as fast within a hundredth; much faster than tensor parallelism alone, which cuts
+    nothing of a latent cache.
     """
     answer = archsim.estimate("deepseek-v3", RACK, devices=devices, batch=1024)
-    assert degrees(answer.plan) == (1, 1, devices, devices)
-    assert answer.memory.fits and answer.decode is not None
+    usual = archsim.estimate("deepseek-v3", RACK, devices=devices, batch=1024, tp=1, dp=devices, ep=devices)
+    assert answer.plan.tp <= 2 and answer.plan.ep == devices == answer.plan.tp * answer.plan.dp
+    assert answer.memory.fits and answer.decode is not None and usual.decode is not None
+    assert answer.decode.expected_s == pytest.approx(usual.decode.expected_s, rel=0.01)
     cut = archsim.estimate("deepseek-v3", RACK, devices=64, tp=64, batch=1024)
     assert cut.decode is not None
     assert not cut.memory.fits
