@@ -12,7 +12,7 @@ from archsim.accuracy.files import Table
 from archsim.accuracy.naive_roofline import Needs, bounds, needs
 from archsim.accuracy.rows import Refused, Rows
 from archsim.accuracy.summary import Repeated, codes_of
-from archsim.accuracy.table import EXTENTS, LARGEST_EXTENT, Key
+from archsim.accuracy.table import EXTENTS, LARGEST_EXTENT, SMALLEST_EXTENT, Key
 from archsim.accuracy.times import RunTimes
 from archsim.accuracy.validation import Validation
 from archsim.base.diagnostics import quote
@@ -135,7 +135,7 @@ def predict_rows(part: KeyRows, timers: Timers) -> tuple[Bools, KeyPredictions]:
     for name in needed.positive:
         values = call.dims.get(name)
         if values is not None:
-            usable &= np.isfinite(values) & (values > 0)
+            usable &= np.isfinite(values) & (values >= SMALLEST_EXTENT)
         elif name in needed.dims:
             usable &= False
     for values in part.dims.values():
@@ -220,7 +220,7 @@ def missing(part: KeyRows, usable: Bools) -> dict[int, str]:
 def _is_usable(part: KeyRows, name: str, row: int, needed: Needs) -> bool:
     """Whether a row states an extent as a positive number, or leaves out one that it need not state."""
     value = part.dims[name][row] if name in part.dims else np.nan
-    return bool(value > 0) if np.isfinite(value) else bool(np.isnan(value) and name not in needed.dims)
+    return bool(value >= SMALLEST_EXTENT) if np.isfinite(value) else bool(np.isnan(value) and name not in needed.dims)
 
 
 def _answer(

@@ -26,8 +26,8 @@ EXTENTS = (
 """Columns that hold extents."""
 
 
-LARGEST_EXTENT = 2**50
-"""Beyond it products of several extents are no numbers any more."""
+LARGEST_EXTENT, SMALLEST_EXTENT = 2**50, 2**-20
+"""Beyond them products of several extents, and powers of one, are no numbers any more."""
 
 
 class Key(NamedTuple):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from archsim.accuracy.table import LARGEST_EXTENT, Group, Key, merge_groups
+from archsim.accuracy.table import LARGEST_EXTENT, SMALLEST_EXTENT, Group, Key, merge_groups
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.base.output_file import make_folder, write_bytes
 from archsim.base.progress import counted
@@ -158,7 +158,7 @@ def prepare_rows(model: KernelModel, group: Group) -> Group:
     usable = np.isfinite(group.seconds) & (group.seconds > 0)
     for name in model.dims:
         values = group.dims.get(name, np.full(len(usable), np.nan))
-        usable &= np.isfinite(values) & (values > 0)
+        usable &= np.isfinite(values) & (values >= SMALLEST_EXTENT)
     for values in group.dims.values():
         usable &= ~(np.abs(values) > LARGEST_EXTENT)
     taken = group.take(usable)

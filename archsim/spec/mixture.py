@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from archsim.graph.tensor import Format, mixed_format
 from archsim.spec.format import FormatSpec, Mixture, Rule, load_format, stored_format
@@ -21,7 +22,7 @@ def formats_of(spec: FormatSpec, model: Model, imatrix: bool | None = None) -> d
     shape, weights = stored_weights(model)
     with_imatrix = mixture.needs_imatrix if imatrix is None else imatrix or mixture.needs_imatrix
     values = [w for w in weights if w.cls in ORDERED and w.tensor.name.endswith("w_v")]
-    places = sorted(i for w in values for i in w.layers)
+    places = _Places.of(i for w in values for i in w.layers)
     native = model.weights.get("expert")
     kept = stored_format(native) if native is not None and native in mixture.keeps else None
     result = {}
@@ -33,7 +34,22 @@ def formats_of(spec: FormatSpec, model: Model, imatrix: bool | None = None) -> d
     return result
 
 
-def _mixed(mixture: Mixture, weight: Stored, shape: Shape, imatrix: bool, places: list[int]) -> Format:
+class _Places(NamedTuple):
+    """Matrices of values in the order of their layers: the place of each layer's first one, and how many there are."""
+
+    first: Mapping[int, int]
+    total: int
+
+    @classmethod
+    def of(cls, layers: Iterable[int]) -> _Places:
+        """Of the layers of all copies, in any order."""
+        order, first = sorted(layers), dict[int, int]()
+        for place, layer in enumerate(order):
+            first.setdefault(layer, place)
+        return cls(first, len(order))
+
+
+def _mixed(mixture: Mixture, weight: Stored, shape: Shape, imatrix: bool, places: _Places) -> Format:
     """The format of one weight, over its copies."""
     if weight.cls in ("", "kept"):
         return stored_format(mixture.kept if weight.cls else mixture.vectors)
@@ -41,8 +57,8 @@ def _mixed(mixture: Mixture, weight: Stored, shape: Shape, imatrix: bool, places
     rules = [rule for rule in rules if _holds(rule, mixture, weight, shape, imatrix)]
     found: Counter[str] = Counter()
     for layer in weight.layers:
-        ordered = weight.cls in ORDERED and layer in places
-        at, count = (places.index(layer), len(places)) if ordered else (layer, shape.layers)
+        ordered = weight.cls in ORDERED and layer in places.first
+        at, count = (places.first[layer], places.total) if ordered else (layer, shape.layers)
         found[next((rule.use for rule in rules if in_layers(rule.layers, at, count)), mixture.default)] += 1
     return mixed_format(tuple((n, fitting(use, weight.inner)) for use, n in found.items()))
 

@@ -282,7 +282,7 @@ def test_rates_count_as_the_seconds_of_a_token() -> None:
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("value", [1e300, "1e308", 10**30, "9" * 400, "inf", -1, "many", [1], {"a": 1}])
+@pytest.mark.parametrize("value", [1e300, 1e-300, "1e308", 10**30, "9" * 400, "inf", -1, "many", [1], {"a": 1}])
 @pytest.mark.parametrize(("op", "name"), [("gemm", "m"), ("attn_decode", "seq_kv"), ("moe", "experts"),
                                           ("nccl_all_reduce", "bytes"), ("norm", "n")])  # fmt: skip
 def test_an_impossible_extent_costs_its_row_alone(tmp_path: Path, op: str, name: str, value: object) -> None:
