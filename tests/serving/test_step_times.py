@@ -111,7 +111,7 @@ def test_classes_and_ends_are_those_of_the_step(name: str, step: tuple[int, int,
     assert found.low == pytest.approx(time.low_s, rel=0.03) and found.high == pytest.approx(time.high_s, rel=0.03)
     for end in ("low", "high"):
         there = table.at(end, step)
-        assert there.seconds(*step) == pytest.approx(getattr(found, end), rel=5e-3)
+        assert there.seconds(*step) == pytest.approx(getattr(found, end), rel=3e-3)
         assert sum(there.classes(*step).values()) == pytest.approx(there.seconds(*step), rel=1e-3)
 
 
