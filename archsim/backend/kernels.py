@@ -99,9 +99,9 @@ def _ids(run: Run, op: Op, rows: int) -> Tensor:
         return torch.zeros_like(tokens)
     if index == "position":
         first = run.past + op.attrs.get("offset", 0)
-        count = tokens.shape[1]
+        count = int(op.writes[0].tensor.axes["T"]) // tokens.shape[0]
         made = run.table(("position", first, count), lambda: torch.arange(first, first + count, device=tokens.device))
-        return made.expand(tokens.shape)
+        return made.expand(tokens.shape[0], count)
     if op.name.startswith("mtp."):
         # The last tokens' successors are not known: what stands in for them reaches no position before.
         tokens = tokens.roll(-1 - run.index.get("mtp", 0), dims=1)
@@ -130,8 +130,19 @@ def _append(run: Run, op: Op) -> None:
 @rule("view")
 def _view(run: Run, op: Op) -> None:
     """Other names for the same numbers; without a result, weights that a step does not touch."""
-    if op.writes:
-        run.write(op.writes[0], run.read(op.reads[0]).x)
+    if not op.writes:
+        return
+    x = run.read(op.reads[0]).x
+    axes = op.writes[0].tensor.axes
+    if "stride" in op.attrs:
+        x = _columns(x, int(axes["Ck"]), int(op.attrs["stride"]))
+    run.write(op.writes[0], x)
+
+
+def _columns(x: Tensor, taps: int, stride: int) -> Tensor:
+    """What a convolution along time sums over: (S, T, channels) to (S, T / stride, taps, channels), zeros at the ends."""
+    padded = functional.pad(x, (0, 0, (taps - 1) // 2, taps // 2))
+    return padded.unfold(1, taps, stride).transpose(-1, -2)
 
 
 @rule("select")

@@ -23,6 +23,7 @@ import archsim.backend.ssd  # noqa: F401
 from archsim.backend.liveness import Liveness, liveness
 from archsim.backend.recompute import repeat_with
 from archsim.backend.run import Cache, Run, Watch
+from archsim.blocks.stage import step_before, tokens_after
 from archsim.graph.graph import Block, Node, Op, blocks, ops
 from archsim.graph.passes.checkpoint import NO_RECOMPUTATION
 from archsim.graph.step import Seqs, Step
@@ -89,6 +90,7 @@ class Net(nn.Module):
         self._homes: dict[str, Home] = {}
         self._graphs: dict[Step, Block] = {}
         graph = self.graph(_prefill(model))
+        self._entry = _entry(graph)
         repeats = {b.name: 1 if b.shared else int(b.times) for b in blocks(graph)}
         for tensor in weights_of(graph):
             self._register(tensor, repeats, device)
@@ -144,20 +146,46 @@ class Net(nn.Module):
         source = (Seqs(batch, past or new, 0),) if self.model.encoder is not None else ()
         return Step.of(batch, new, past, masked=False, last=last, absorbed=self.absorbed, source=source)
 
+    def source_of(self, ids: Tensor) -> Tensor | None:
+        """What the encoder of an encoder-decoder reads: these ids (B, T), or as many random frames of sound as its front
+        makes T vectors of. None of a model without one.
+        """
+        encoder = self.model.encoder
+        if encoder is None or self._entry is None:
+            return None if encoder is None else ids
+        frames = step_before(encoder.front, Step.of(*ids.shape, 0)).tokens
+        width = [int(n) for axis, n in self._entry.axes.items() if axis != "T"]
+        return torch.randn(ids.shape[0], int(frames) // ids.shape[0], *width, dtype=self.dtype, device=ids.device)
+
+    def entering(self, source: Tensor | None) -> tuple[dict[str, Tensor], Tensor | None]:
+        """A source as a run needs it: values that the graph reads by name, and ids of what the encoder's layers see."""
+        if source is None or self._entry is None:
+            return {}, source
+        ids = torch.zeros(source.shape[0], self._encoded(source), dtype=torch.long, device=source.device)
+        return {self._entry.name: source}, ids
+
+    def _encoded(self, source: Tensor) -> int:
+        """Vectors of each sequence that the encoder's layers see of a source."""
+        encoder = self.model.encoder
+        if encoder is None or self._entry is None:
+            return source.shape[1]
+        return int(tokens_after(encoder.front, Step.of(1, source.shape[1], 0)))
+
     def forward(
         self, tokens: Tensor, cache: Cache | None = None, source: Tensor | None = None, last: bool = False
     ) -> Tensor | Encoded:
         """Logits (B, T, V), at the last position only with `last`; of an encoder its hidden states.
 
-        tokens: ids (B, T), all new. cache: what earlier calls left, updated in place. source: ids that the
-        encoder of an encoder-decoder reads, needed while the cache is empty.
+        tokens: ids (B, T), all new. cache: what earlier calls left, updated in place. source: what the encoder of an
+        encoder-decoder reads, needed while the cache is empty: ids, or the frames of a sound (B, frames, channels).
         """
         cache = Cache() if cache is None else cache
         graph = self.graph(self._step(tokens, cache, source, last))
+        values, source = self.entering(source)
         run = Run(
             weights=self.copy_of, cache=cache, tokens=tokens, width=self.model.d_model, source=source,
             layers=self.model.layers, past=cache.length, dtype=self.dtype, fused=self.fused, fast=self.fast,
-            watch=self.watch, dialect=self.dialect, liveness=self._liveness(graph), repeat=repeat_with(self.recompute),
+            values=values, watch=self.watch, dialect=self.dialect, liveness=self._liveness(graph), repeat=repeat_with(self.recompute),
         )  # fmt: skip
         for node in graph.body:
             run.node(node)
@@ -172,7 +200,7 @@ class Net(nn.Module):
 
     def _step(self, tokens: Tensor, cache: Cache, source: Tensor | None, last: bool) -> Step:
         batch, new = tokens.shape
-        seen = cache.source if source is None else source.shape[1]
+        seen = cache.source if source is None else self._encoded(source)
         sources = (Seqs(batch, seen, 0),) if self.model.encoder is not None else ()
         seqs = (Seqs(batch, new, cache.length, self.absorbed),)
         return Step(seqs=seqs, masked=False, last=last, source=sources)
@@ -217,6 +245,13 @@ def weights_of(graph: Block) -> Iterator[Named]:
             if use.tensor.kind == "weight" and use.tensor.name not in seen:
                 seen.add(use.tensor.name)
                 yield use.tensor
+
+
+def _entry(graph: Block) -> Named | None:
+    """What the graph reads that no op of it makes: the frames of a sound, or an image's patches."""
+    made = {use.tensor.name for op, _ in ops(graph) for use in op.writes}
+    reads = (use.tensor for op, _ in ops(graph) for use in op.reads)
+    return next((t for t in reads if t.kind == "act" and t.name not in made), None)
 
 
 def empty_on_pages(shape: Sequence[int], dtype: torch.dtype, device: torch.device | str) -> Tensor:

@@ -38,7 +38,7 @@ def count_flops(net: Net, batch: int, new: int, cache: Cache | None = None, last
     """FLOP that torch counts while `net`, on the meta device, runs one step."""
     tokens = torch.zeros(batch, new, dtype=torch.long, device=META)
     fresh = cache is None or cache.length == 0
-    source = tokens if net.model.encoder is not None and fresh else None
+    source = net.source_of(tokens) if fresh else None
     with FlopCounterMode(display=False) as counter:
         net(tokens, cache=cache, source=source, last=last)
     return int(counter.get_total_flops())
@@ -60,7 +60,7 @@ def training_flops(
     ids = torch.zeros(batch, new, dtype=torch.long, device=META)
     formulas = {torch.ops.aten.convolution_backward: _convolution_backward}
     with torch.enable_grad(), FlopCounterMode(display=False, custom_mapping=formulas) as counter:
-        output = net(ids, source=None if model.encoder is None else ids)
+        output = net(ids, source=net.source_of(ids))
         if isinstance(output, Encoded):
             output = next(x for x in (output.logits, output.pooled, output.hidden) if x is not None)
         if output.requires_grad:
@@ -95,7 +95,7 @@ def saved_bytes(
         return kept
 
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept.x):
-        output = net(ids, source=None if model.encoder is None else ids)
+        output = net(ids, source=net.source_of(ids))
         logits = output.logits if isinstance(output, Encoded) else output
         assert logits is not None
         loss = functional.cross_entropy(logits.flatten(0, -2).float(), ids.flatten() * 1)

@@ -73,7 +73,7 @@ class Routing:
 
 @dataclass(slots=True)
 class Run:
-    """The state of one execution.
+    """The state of one execution. `values` may hold what the graph reads and no op writes: a spectrum.
 
     width, layers: the model's. tokens, past: ids (S, T) of the stack being run, and how many came before them. fused:
     attention runs as one kernel where its body is plain. fast: experts work on the tokens sent to them, one

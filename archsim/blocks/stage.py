@@ -17,6 +17,7 @@ from archsim.blocks.block import Context, FfnBlock
 from archsim.blocks.dispatch import About, Count, OneOf, Spec
 from archsim.blocks.layer import Layer, lower_layers
 from archsim.blocks.norm import Norm
+from archsim.blocks.tiny import WIDTH
 from archsim.graph.builder import Builder
 from archsim.graph.step import Step
 from archsim.graph.tensor import Tensor
@@ -105,6 +106,8 @@ class ConvStage(StageSpec):
     activation: Activation | None = "gelu"
     gated: bool = False
 
+    limits = {"d": WIDTH, "channels": 16}
+
     def lower(self, b: Builder, x: Tensor | None, step: Step) -> Tensor:
         """One product over the columns of the convolution."""
         if self.channels is not None:
@@ -112,7 +115,7 @@ class ConvStage(StageSpec):
                 x = b.tensor("spectrum", "T D")
         x = given(x)
         with b.scope(T=self.after(step).tokens, Ck=self.kernel, D=x.axes["D"], Do=self.d):
-            columns = b.view("columns", x, "T Ck D")
+            columns = b.view("columns", x, "T Ck D", stride=self.stride)
             bias = "Do" if self.bias else False
             y = b.linear("conv", columns, "Ck D Do", "T Do", bias=bias, role="conv")
             if self.gated:

@@ -12,6 +12,7 @@ from archsim.blocks.dispatch import Spec
 
 TITLES: Mapping[str, str] = {
     "stacks": "encoder and decoder",
+    "front": "what the encoder reads",
     "position": "position encoding",
     "rope": "rotary embedding",
     "norm_type": "norm",

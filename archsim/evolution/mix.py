@@ -37,7 +37,7 @@ def normal(model: Model) -> Whole:
     if model.head is None and model.architecture != "encoder":
         top["head"] = tree(Head())
     if model.encoder is not None:
-        stack = {field: top["encoder"][field] for field in (CLASS, "final_norm", "embedding")}
+        stack = {field: top["encoder"][field] for field in (CLASS, "final_norm", "embedding", "front", "own_table")}
         stack["embedding"] = stack["embedding"] or tree(Embedding())
         top["encoder"] = stack
     encoder = None if model.encoder is None else Pattern(expand(model.encoder.layers))

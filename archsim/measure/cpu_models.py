@@ -116,15 +116,15 @@ class ModelOnCpu:
     def _interpreted(self, shape: Shape) -> Callable[[], object]:
         """The module itself, for what has no program; each call starts from the same cache."""
         ids = torch.randint(0, self.model.vocab_size, (shape.batch, shape.new))
-        encoder = self.model.encoder is not None
         before = Cache()
         if shape.past and self.model.architecture != "encoder":
             past = ids[:, :1].expand(-1, shape.past)
-            self.net(past, cache=before, source=past if encoder else None, last=True)
+            self.net(past, cache=before, source=self.net.source_of(past), last=True)
+        source = None if before.source else self.net.source_of(ids)
 
         def call() -> object:
             used = Cache(before.length, before.source, dict(before.states))
-            return self.net(ids, cache=used, source=ids if encoder and not before.source else None, last=True)
+            return self.net(ids, cache=used, source=source, last=True)
 
         return call
 

@@ -201,15 +201,15 @@ class _Loop:
     def _call(self, shape: Shape, cache: Cache | None = None) -> Callable[[], object]:
         """A forward pass of the module itself, for what has no program. Each call starts from the same cache."""
         ids = torch.randint(0, self.model.vocab_size, (shape.batch, shape.new), device=self.bench.device)
-        source = ids if self.model.encoder is not None else None
         before = Cache()
         if shape.past and self.model.architecture != "encoder":
             past = ids[:, :1].expand(-1, shape.past)
-            self.net(past, cache=before, source=past if source is not None else None, last=True)
+            self.net(past, cache=before, source=self.net.source_of(past), last=True)
+        source = None if before.source else self.net.source_of(ids)
 
         def call() -> Any:
             used = cache if cache is not None else Cache(before.length, before.source, dict(before.states))
-            return self.net(ids, cache=used, source=None if before.source else source, last=True)
+            return self.net(ids, cache=used, source=source, last=True)
 
         return call
 
@@ -234,7 +234,7 @@ class _Loop:
             return oracle.count_flops(net, shape.batch, shape.new)
         cache = Cache()
         ids = torch.zeros(shape.batch, shape.past, dtype=torch.long, device=META)
-        net(ids, cache=cache, source=ids if self.model.encoder is not None else None, last=True)
+        net(ids, cache=cache, source=net.source_of(ids), last=True)
         return oracle.count_flops(net, shape.batch, 1, cache)
 
     def _peak(self, call: Callable[[], object]) -> tuple[int | None, int | None]:

@@ -190,7 +190,7 @@ class Stack(Spec):
     front: tuple[StageBlock, ...] = ()
     own_table: bool = False
 
-    decisions = {"final_norm": "norm_place", "embedding": "embedding", "own_table": "tying", "front": "stacks"}
+    decisions = {"final_norm": "norm_place", "embedding": "embedding", "own_table": "tying", "front": "front"}
 
 
 class Mtp(Spec):

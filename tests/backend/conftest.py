@@ -41,6 +41,7 @@ FILES = (
     "families_sparse",
     "families_hy4",
     "families_wider",
+    "families_sound",
 )
 _beside("parity")  # the families below import it by the name it gets here
 FAMILIES: dict[str, Any] = {name: family for file in FILES for name, family in _beside(file).FAMILIES.items()}

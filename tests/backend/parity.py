@@ -35,7 +35,7 @@ D, VOCAB, F, N = 32, 64, 48, 4
 @dataclass(frozen=True, kw_only=True)
 class Family:
     """One family. layers: for each group of ours the layers it holds over there, in order, with its table.
-    extra: more inputs for transformers' model, by the ids. unused: weights of it that no result depends on.
+    extra: more inputs for transformers' model, by the ids. sound: inputs by the frames of a sound. unused: weights of it that no result depends on.
     """
 
     config: str
@@ -45,6 +45,7 @@ class Family:
     top: Table
     layers: Mapping[str, tuple[Sequence[int], Table]] = field(default_factory=dict)
     extra: Callable[[Tensor], dict[str, Any]] = lambda ids: {}
+    sound: Callable[[Tensor], dict[str, Any]] | None = None
     unused: frozenset[str] = frozenset()
 
 

@@ -69,7 +69,8 @@ def test_the_reduced_model_runs(name: str) -> None:
     """A forward pass gives finite numbers."""
     small = tiny(model(name))
     ids = torch.randint(small.vocab_size, (1, LENGTH))
-    output = build(small, "cpu")(ids, source=ids if small.encoder else None)
+    net = build(small, "cpu")
+    output = net(ids, source=net.source_of(ids))
     assert (output.hidden if isinstance(output, Encoded) else output).isfinite().all()
 
 

@@ -14,7 +14,8 @@ def test_tiny_runs(any_model: Model) -> None:
     """Every kind of block still runs after its sizes were reduced."""
     small = tiny(any_model)
     ids = torch.randint(small.vocab_size, (1, 12))
-    output = build(small, "cpu")(ids, source=ids if small.encoder else None)
+    net = build(small, "cpu")
+    output = net(ids, source=net.source_of(ids))
     assert (output.hidden if isinstance(output, Encoded) else output).isfinite().all()
 
 

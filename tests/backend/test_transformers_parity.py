@@ -66,13 +66,21 @@ def output(result: Tensor | Encoded) -> Tensor:
     return result.hidden if isinstance(result, Encoded) else result
 
 
+def given(family: Any, ids: Tensor, source: Tensor | None) -> dict[str, Tensor]:
+    """What a model of transformers is called with."""
+    if source is None:
+        return {"input_ids": ids}
+    read = {"input_ids": source} if family.sound is None else family.sound(source)
+    return {**read, "decoder_input_ids": ids}
+
+
 def test_logits(family: Any) -> None:
     """The module computes what transformers computes, from every one of its weights."""
     model, net = reference(family), build(Model.model_validate(family.spec), "cpu")
     used = copy_weights(net, family, dict(model.state_dict()))
     ids = torch.randint(3, VOCAB, (BATCH, LENGTH))  # the first few stand for padding in some families
-    source = ids.flip(1) if net.model.encoder else None
-    inputs = {"input_ids": ids} if source is None else {"input_ids": source, "decoder_input_ids": ids}
+    source = net.source_of(ids.flip(1))
+    inputs = given(family, ids, source)
     expected = model(**inputs, **family.extra(ids))[0]
     for net.fused in (False, True):
         torch.testing.assert_close(output(net(ids, source=source)), expected, atol=TOLERANCE, rtol=0)
@@ -84,10 +92,8 @@ def test_flops(family_run_alike: Any) -> None:
     """torch counts the same work in the transformers implementation as in the module on meta."""
     model = reference(family_run_alike)
     ids = torch.zeros(BATCH, LENGTH, dtype=torch.long)
-    inputs = {"input_ids": ids}
-    if model.config.is_encoder_decoder:
-        inputs["decoder_input_ids"] = ids
+    spec = Model.model_validate(family_run_alike.spec)
+    inputs = given(family_run_alike, ids, build(spec, "meta").source_of(ids))
     with torch.enable_grad(), FlopCounterMode(display=False) as counter:
         model(**inputs)
-    spec = Model.model_validate(family_run_alike.spec)
     assert counter.get_total_flops() == flops_full(spec, BATCH, LENGTH, last=False)

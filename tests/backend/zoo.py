@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from archsim.spec.model import Model
@@ -266,14 +267,18 @@ def _encoders() -> dict[str, Model]:
                  ffn={"kind": "mlp", "d_ff": 24, "bias": True})  # fmt: skip
     embedding = {"positions": {"kind": "learned", "max": 40}, "token_types": 2, "norm": LAYER}
 
-    def pair(own: dict[str, Any], cross: dict[str, Any], **fields: Any) -> Model:
+    def pair(own: dict[str, Any], cross: dict[str, Any], front: Sequence[Any] = (), **fields: Any) -> Model:
         encoding = layer(attention=own | {"mask": both})
-        stack = {"layers": [encoding], "final_norm": RMS, "embedding": fields.get("embedding")}
+        stack = {"layers": [encoding], "final_norm": RMS, "embedding": fields.get("embedding"), "front": list(front)}
         decoding = layer(attention=own, cross_attention=cross)
         return decoder(decoding, architecture="encoder-decoder", encoder=stack, **fields)
 
     bart = {"positions": {"kind": "learned", "max": 40}, "norm": LAYER}
     plain = attention("mha", position=None, bias=True)
+    sound = [
+        {"kind": "conv", "d": 24, "channels": 6, "gated": True, "kernel": 5}, {"kind": "conv", "d": 16, "stride": 2},
+        {"kind": "positions", "rows": 40},
+    ]  # fmt: skip
     return {
         "bert": encoder(bert, final_norm=None, embedding=embedding, mlm_head={"norm": LAYER}),
         "longformer": encoder(layer(attention=attention(mask=wide, global_projections=True, bias=True))),
@@ -282,6 +287,7 @@ def _encoders() -> dict[str, Model]:
         ),
         "t5_pair": pair(attention("mha", position=t5, scale=1.0), attention("mha", position=None, scale=1.0)),
         "bart_pair": pair(plain, plain, embedding=bart),
+        "sound": pair(plain, plain, sound, embedding=bart),
     }
 
 

@@ -78,7 +78,7 @@ CASES = {
     "chunked": ("llama4-scout", "b200", {"tp": 8}),
     "encoder": ("bert-large", "l40s", {"tp": 2}),
     "both stacks": ("t5-large", "tpu-v5p", {"tp": 2}),
-    "sound": (str(Path(__file__).with_name("sound.yaml")), "h100", {}),
+    "sound": ("whisper-large-v3", "h100", {}),
     "both stacks, replicas": ("switch-base-8", "gaudi-3", {"dp": 2, "pp": 3, "kv_cache_dtype": "int8"}),
     "replicas beyond a link": ("qwen3-1.7b", "a10g", {"tp": 8, "dp": 8}),
     "compressed cache": ("kimi-k2.5", "b200", {"engine": "trtllm"}),

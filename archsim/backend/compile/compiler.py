@@ -14,6 +14,7 @@ from archsim.backend.axes import dims_of
 from archsim.backend.compile.neighbours import ALIGNED, TWO, Neighbours, plain_add, stores
 from archsim.backend.compile.parts import Call, Part, Target, Values, given, names_kernel, paths_of
 from archsim.backend.fused import can_gate
+from archsim.backend.liveness import names_read
 from archsim.backend.moe import expert_product
 from archsim.backend.packed import Linear
 from archsim.backend.run import KERNELS, RULES, Routing
@@ -57,10 +58,12 @@ class Compiler:
         node, reads, writes = instruction.node, instruction.reads, instruction.writes
         kernel, program = KERNELS.get(names_kernel(instruction)), self.program
         encodes = "encoder" in instruction.index
+        entering = {name: x for name, x in program.inputs.items() if name in names_read(node)}
 
         def call(values: Values) -> None:
             run.index = instruction.index
-            run.tokens = program.source if encodes and program.source is not None else program.tokens
+            run.tokens = program.encoded if encodes and program.encoded is not None else program.tokens
+            run.values.update(entering)
             for name, number in reads.items():
                 run.values[name] = given(values, number)
             if isinstance(node, Op):

@@ -114,7 +114,8 @@ class Target(Protocol):
     packed: Packed
     run: StaticRun
     tokens: Tensor
-    source: Tensor | None
+    encoded: Tensor | None
+    inputs: dict[str, Tensor]
 
     def rotation(self, rope: Rope, width: int) -> tuple[Tensor, Tensor]:
         """Cosines and sines of the new positions."""

@@ -32,6 +32,7 @@ class Program:
     """One step of `net` at a fixed shape. `tokens` and all caches keep their places from call to call.
 
     source: what the encoder of an encoder-decoder reads, as many tokens as the prompt has or as were cached.
+    encoded: ids of what its layers see. inputs: what the graph reads by name beside them.
     """
 
     def __init__(
@@ -50,14 +51,13 @@ class Program:
         place = device if device is not None else next(net.parameters()).device
         self.tokens = torch.zeros(shape.batch, shape.new, dtype=torch.long, device=place)
         self.tokens.random_(0, net.model.vocab_size)
-        self.source: Tensor | None = None
-        if net.model.encoder is not None:
-            self.source = torch.zeros(shape.batch, shape.past or shape.new, dtype=torch.long, device=place)
-            self.source.random_(0, net.model.vocab_size)
+        read = torch.randint(net.model.vocab_size, (shape.batch, shape.past or shape.new), device=place)
+        self.source = net.source_of(read)
+        self.inputs, self.encoded = net.entering(self.source)
         unrolled = unroll(net.graph(net.step(*shape, last=last)))
         self.run = StaticRun(
             weights=net.copy_of, cache=Cache(length=shape.past), tokens=self.tokens, width=net.model.d_model,
-            layers=net.model.layers, past=shape.past, dtype=net.dtype, fused=True, fast=True, source=self.source,
+            layers=net.model.layers, past=shape.past, dtype=net.dtype, fused=True, fast=True, source=self.encoded,
         )  # fmt: skip
         self.parts, self.result = Compiler(self, unrolled).compiled()
         self._values: Values = [None] * unrolled.values

@@ -326,6 +326,10 @@ def saved_tensors(
             makers.setdefault(use.tensor.name, op.name)
         if op.kind in ALIASES and op.writes:
             roots[op.writes[0].tensor.name] = op.reads[0].tensor.name
+    for op, _ in ops(plan.block):
+        for use in op.reads:
+            known.setdefault(use.tensor.name, use.tensor)  # what the step is given: a spectrum
+            makers.setdefault(use.tensor.name, op.name)
     walk = SavedTensors(dialect, reached, known, roots, makers, policy, _outer_times(plan.block))
     kept = walk.nodes(plan.body)
     merged: dict[str, Saved] = {}
