@@ -140,7 +140,9 @@ def _view(run: Run, op: Op) -> None:
 
 
 def _columns(x: Tensor, taps: int, stride: int) -> Tensor:
-    """What a convolution along time sums over: (S, T, channels) to (S, T / stride, taps, channels), zeros at the ends."""
+    """What a convolution along time sums over: (S, T, channels) to (S, T / stride, taps, channels), with zeros at both
+    ends.
+    """
     padded = functional.pad(x, (0, 0, (taps - 1) // 2, taps // 2))
     return padded.unfold(1, taps, stride).transpose(-1, -2)
 

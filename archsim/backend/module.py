@@ -147,15 +147,16 @@ class Net(nn.Module):
         return Step.of(batch, new, past, masked=False, last=last, absorbed=self.absorbed, source=source)
 
     def source_of(self, ids: Tensor) -> Tensor | None:
-        """What the encoder of an encoder-decoder reads: these ids (B, T), or as many random frames of sound as its front
-        makes T vectors of. None of a model without one.
+        """What the encoder of an encoder-decoder reads: these ids (B, T), or as many random frames of sound as its
+        front makes T vectors of. None of a model without one.
         """
         encoder = self.model.encoder
         if encoder is None or self._entry is None:
             return None if encoder is None else ids
-        frames = step_before(encoder.front, Step.of(*ids.shape, 0)).tokens
+        batch, count = ids.shape
+        frames = step_before(encoder.front, Step.of(batch, count)).tokens
         width = [int(n) for axis, n in self._entry.axes.items() if axis != "T"]
-        return torch.randn(ids.shape[0], int(frames) // ids.shape[0], *width, dtype=self.dtype, device=ids.device)
+        return torch.randn(batch, int(frames) // batch, *width, dtype=self.dtype, device=ids.device)
 
     def entering(self, source: Tensor | None) -> tuple[dict[str, Tensor], Tensor | None]:
         """A source as a run needs it: values that the graph reads by name, and ids of what the encoder's layers see."""
@@ -185,7 +186,8 @@ class Net(nn.Module):
         run = Run(
             weights=self.copy_of, cache=cache, tokens=tokens, width=self.model.d_model, source=source,
             layers=self.model.layers, past=cache.length, dtype=self.dtype, fused=self.fused, fast=self.fast,
-            values=values, watch=self.watch, dialect=self.dialect, liveness=self._liveness(graph), repeat=repeat_with(self.recompute),
+            values=values, watch=self.watch, dialect=self.dialect, liveness=self._liveness(graph),
+            repeat=repeat_with(self.recompute),
         )  # fmt: skip
         for node in graph.body:
             run.node(node)

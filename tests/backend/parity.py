@@ -35,7 +35,8 @@ D, VOCAB, F, N = 32, 64, 48, 4
 @dataclass(frozen=True, kw_only=True)
 class Family:
     """One family. layers: for each group of ours the layers it holds over there, in order, with its table.
-    extra: more inputs for transformers' model, by the ids. sound: inputs by the frames of a sound. unused: weights of it that no result depends on.
+    extra: more inputs for transformers' model, by the ids. sound: inputs by the frames of a sound. unused: weights of
+    it that no result depends on.
     """
 
     config: str
