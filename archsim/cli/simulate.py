@@ -16,7 +16,7 @@ from archsim.cli.option_sets import cost as c
 from archsim.cli.option_sets import simulate as s
 from archsim.cli.option_sets import sweep as several
 from archsim.cli.option_sets.charts import Plotly, PlotlyJs
-from archsim.cli.studies.simulations import ASKED, is_study, print_study
+from archsim.cli.studies.simulations import ASKED, is_study, model_and_device, print_study
 
 if TYPE_CHECKING:
     from archsim.base.json_types import JsonObject
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 def simulate(
     context: typer.Context,
-    model: o.Model,
-    hw: several.DevicesList,
+    model: s.Model = None,
+    hw: s.Devices = None,
     *,
     arrivals: s.Arrivals,
     devices: o.Devices = "auto",
@@ -82,8 +82,10 @@ def simulate(
             text = "`--find`, `--set`, `--requests-out`, `--timeline` and `--html` are for one load at a time"
             raise UsageError(text)
         options = {name: value for name, value in options.items() if name not in COSTS}
-        print_study(model, hw, {**options, "first_wave": arrivals.first_wave.value, "find": None}, context.params)
+        options |= {"first_wave": arrivals.first_wave.value, "find": None}
+        print_study(model, hw, options, _stated(context), context.params)
         return
+    model, hw = model_and_device(model, hw)
     for file in (requests_out, timeline, html):
         if file is not None:
             check_output(file, force=force)
@@ -104,6 +106,12 @@ def simulate(
     output.warn(answer.warnings)
     if check and answer.found is None and answer.observed.met is False:
         raise typer.Exit(1)
+
+
+def _stated(context: typer.Context) -> list[str]:
+    """Parameters that the command line has."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
 
 
 def _write_data(answer: Simulation, requests_out: Path | None, timeline: Path | None, force: bool) -> None:

@@ -213,11 +213,14 @@ class ServedEngine:
         """Draws of the router of the second pool, which are its own."""
         return Stream(stream.key ^ 1)
 
-    def run(self, requests: Requests, times: StepTimes, warmup: int = 0, draws: Stream = FIRST_DRAWS) -> RunRecord:
-        """One run of some requests. warmup: the first request that is measured. draws: of the router, and of drafts."""
-        record, arrivals, fleet = (
-            RunRecord.of(requests.input_len, requests.output_len, warmup=warmup), Arrivals(requests), self.fleet
-        )  # fmt: skip
+    def run(
+        self, requests: Requests, times: StepTimes, warmup: int = 0, draws: Stream = FIRST_DRAWS, samples: int = 0
+    ) -> RunRecord:
+        """One run of some requests. warmup: the first request that is measured. draws: of the router, and of drafts.
+        samples: of the state over time, at most.
+        """
+        record = RunRecord.of(requests.input_len, requests.output_len, warmup=warmup, samples=samples)
+        arrivals, fleet = Arrivals(requests), self.fleet
         if fleet.alone:
             self.replica(times, requests, record, arrivals, self.scheduler_of(draws)).run()
             return record

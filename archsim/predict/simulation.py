@@ -39,7 +39,7 @@ from archsim.serving.observation import Observation, observe
 from archsim.serving.observe import Measured, alive_s, by_replica, cache_use, measure, replicas_at_once, series
 from archsim.serving.offered_load import OfferedLoad, offered_load, workload_json
 from archsim.serving.random_numbers import Stream
-from archsim.serving.record import RunRecord
+from archsim.serving.record import RunRecord, Samples
 from archsim.serving.routers import parse_router
 from archsim.serving.search import Found
 from archsim.serving.slo import Slo, parse_slo
@@ -59,7 +59,8 @@ REPLICATIONS = 5
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
     """How a load is run. warmup: what is not measured; None: the usual share. first_wave: whether a closed loop
-    measures the requests that start together. ends: whether both ends of the step times are run as well.
+    measures the requests that start together. ends: whether both ends of the step times are run as well. samples: of
+    the state over time, at most.
     """
 
     seed: int = 0
@@ -68,6 +69,7 @@ class RunRequest:
     first_wave: bool = True
     slo: Slo | None = None
     ends: bool = True
+    samples: int = Samples.MOST
 
     def __post_init__(self) -> None:
         if not 1 <= self.replications <= 1000:
@@ -310,13 +312,16 @@ def simulate(
 ) -> Simulation:  # fmt: skip
     """A load on a server. Raises UsageError, InvalidPlan, AnswerNo where the model does not fit."""
     how = how or RunRequest()
-    usual = usual_request(load.requests(how.seed, 0))
-    return simulate_on(serve_fleet(model, hardware, request or ServerRequest(), usual), load, how)
-
-
-def simulate_on(server: ServedEngine, load: OfferedLoad, how: RunRequest) -> Simulation:
-    """A load on a server that is ready. Raises UsageError where no request can run."""
     first = load.requests(how.seed, 0)
+    served = serve_fleet(model, hardware, request or ServerRequest(), usual_request(first))
+    return simulate_on(served, load, how, first)
+
+
+def simulate_on(server: ServedEngine, load: OfferedLoad, how: RunRequest, first: Requests | None = None) -> Simulation:
+    """A load on a server that is ready. first: the requests of the first replication, where they are drawn already.
+    Raises UsageError where no request can run.
+    """
+    first = first or load.requests(how.seed, 0)
     usual = usual_request(first)
     runs, record = started(server, load, how, first)
     if not record.finished:
@@ -342,7 +347,7 @@ def started(server: ServedEngine, load: OfferedLoad, how: RunRequest, first: Req
     usual, times = usual_request(first), server.times(longest_request(first))
     draws = how.routing(0)
     warmup = how.skipped(load, len(first), lambda: server.run(first, times, draws=draws))
-    record = server.run(first, times, warmup, draws)
+    record = server.run(first, times, warmup, draws, how.samples)
     running = record.running_s / record.busy_s if record.busy_s else 1.0
     running = min(running, server.policy.max_seqs)
     return Runs(server, how, times, server.usual_steps(running, int(usual.input_len), int(usual.output_len))), record

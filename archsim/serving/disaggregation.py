@@ -102,7 +102,7 @@ class DecodeScheduler(Scheduler):
     @property
     def steady(self) -> bool:
         """As of `Scheduler`; requests that want room get none before another ends."""
-        return super().steady and not self._arrived and (self._stuck or not self.incoming)
+        return super().steady and not self._arrived and (not self.incoming or (self._stuck and self._settled))
 
     def schedule(self) -> bool:
         """The next step; what room it leaves is for those that want it."""

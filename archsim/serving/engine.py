@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Protocol
 
+from archsim.serving.decoding import Decoding, step_after_step
 from archsim.serving.record import RunRecord
 from archsim.serving.scheduler import Scheduler
 
@@ -40,15 +42,16 @@ class Replica:
     one_by_one: ask the scheduler for every step, also where it could only say that the same requests decode on.
     """
 
-    __slots__ = ("_ahead", "_horizon_s", "_next_sample", "_one_by_one", "arrivals", "now_s", "record", "scheduler",
-                 "times")  # fmt: skip
+    __slots__ = ("_ahead", "_decoding", "_horizon_s", "_next_sample", "_one_by_one", "arrivals", "now_s", "record",
+                 "scheduler", "times")  # fmt: skip
 
     def __init__(self, scheduler: Scheduler, times: StepTimes, arrivals: Arriving, *, one_by_one: bool = False) -> None:
         self.scheduler, self.times, self.arrivals, self._one_by_one = scheduler, times, arrivals, one_by_one
         self.record: RunRecord = scheduler.record
+        self._decoding = times.decoding if isinstance(times, Decoding) else partial(step_after_step, times)
         self._ahead = scheduler.policy.ahead
         self.now_s = self._horizon_s = 0.0
-        self._next_sample = 1
+        self._next_sample = self.record.samples.first
         if self.record.warmup:
             scheduler.gaps = self.record.warmup_gaps
 
@@ -78,10 +81,10 @@ class Replica:
         while self.now_s < until_s:
             if arrivals.next_s <= self._horizon_s:
                 self._take_arrivals()
+            if scheduler.steady and not self._one_by_one and self._decode_on(until_s):
+                continue
             if scheduler.schedule():
                 self._step()
-                if scheduler.steady and not self._one_by_one:
-                    self._decode_on(until_s)
             elif scheduler.release() or self._horizon_s < self.now_s:
                 self._horizon_s = self.now_s
             elif arrivals.next_s < until_s:
@@ -125,42 +128,51 @@ class Replica:
         if record.steps >= self._next_sample:
             self._sample(used)
 
-    def _decode_on(self, until_s: float) -> None:
-        """Steps in which the same requests decode and nothing else happens: until one of them ends, a request arrives
-        that could change the step, blocks run out, or the next sample is due.
+    def _decode_on(self, until_s: float) -> bool:
+        """Steps in which the same requests decode and nothing else happens: until some of them end, a request arrives
+        that could change the step, blocks run out, or the next sample is due. False where there is none.
         """
         scheduler, record, cache, gaps = self.scheduler, self.record, self.scheduler.cache, self.scheduler.gaps
         n, cached, tick, need, ending = scheduler.n, scheduler.cached, scheduler.tick, scheduler.need, scheduler.ending
-        seconds, next_s, block, free = self.times.seconds, self.arrivals.next_s, cache.block, cache.free
+        step_s, next_s, block = self._decoding(n, cached).__next__, self.arrivals.next_s, cache.block
+        free, due = cache.free, scheduler.due
         begin_s = now_s = self.now_s
         start_s, weights, (index, low, high) = self._horizon_s, gaps.weights, gaps.like
         ahead, total, used_s = self._ahead, cache.total, 0.0
         first_tick, most = tick, tick + self._next_sample - record.steps
         while tick < most and now_s < until_s and next_s > (start_s if ahead else now_s):
             blocks = need[-tick % block]
-            if blocks > free or tick + 1 in ending:
+            if blocks > free:
                 break
             start_s = now_s
-            now_s += seconds(n, cached, ())
+            now_s += step_s()
             free -= blocks
+            used = total - free
             tick += 1
-            cached += n
             gap = now_s - start_s
-            used_s += (total - free) * gap
+            used_s += used * gap
             if not low <= gap <= high:
                 index, low, high = gaps.find(gap)
             weights[index] += n
+            if due:  # they leave with this step
+                cache.take(cache.free - free)
+                scheduler.release()
+                free, due = cache.free, False
+            if tick in ending:
+                break
         steps, span_s = tick - first_tick, now_s - begin_s
         if not steps:
-            return
+            return False
         gaps.total_s += n * span_s
         cache.take(cache.free - free)
-        scheduler.pass_steps(steps, now_s)
-        self._count(steps, span_s, used_s, total - free)
+        self._count(steps, span_s, used_s, used)
         self.now_s = record.end_s = now_s
         self._horizon_s = start_s if ahead else now_s
+        for request in scheduler.pass_steps(steps, now_s):
+            self.arrivals.complete(request, now_s)
         if record.steps >= self._next_sample:
-            self._sample(total - free)
+            self._sample(used)
+        return True
 
     def _count(self, steps: int, seconds: float, used_block_s: float, used: int) -> None:
         """Steps of the same running and waiting requests."""

@@ -179,7 +179,8 @@ class Pool:
         """One replica more, which takes no requests yet."""
         inbox = Inbox(lambda request, now_s: ended(request, now_s, member))
         part = self.record.part()
-        part.samples.most, part.from_s, part.number = self.samples, from_s, len(self.members)
+        part.samples.most = min(self.samples, part.samples.most)
+        part.from_s, part.number = from_s, len(self.members)
         member = Member(self, len(self.members), self._engine(part, inbox), inbox)
         self.members.append(member)
         return member

@@ -44,7 +44,7 @@ class Gang:
         self.ranks, self.seconds, self.arrivals, self.record = ranks, seconds, arrivals, ranks[0].record
         self.record.total_blocks = sum(rank.cache.total for rank in ranks)
         self.now_s = self._horizon_s = 0.0
-        self._next_sample = 1
+        self._next_sample = self.record.samples.first
         if self.record.warmup:
             for rank in ranks:
                 rank.gaps = self.record.warmup_gaps

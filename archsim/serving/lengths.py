@@ -53,6 +53,10 @@ SHAREGPT_PROMPT, SHAREGPT_ANSWER = 217.4, 201.6
 47277d7: 217,393 and 201,628 tokens)."""
 
 
+LEAST = 2.0**-53
+"""The smallest share above 0 that is drawn."""
+
+
 class Lengths(Protocol):
     """A distribution of lengths. text: as it was written. mean: tokens. file: where its draws are rows of a file: two
     columns of one file keep together.
@@ -153,7 +157,7 @@ def _spread(text: str, written: str, option: str) -> float:
 
 def _inside(share: float) -> float:
     """A share that is neither 0 nor 1."""
-    return min(max(share, 2.0**-53), 1 - 2.0**-53)
+    return share if LEAST <= share < 1 else min(max(share, LEAST), 1 - LEAST)
 
 
 def _chat(rest: str, written: str, option: str, answers: bool) -> Formula:

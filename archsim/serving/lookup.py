@@ -135,12 +135,11 @@ class Grid:
             for name, t in self.parts.items()
         }
 
-    def rows(self, size: int) -> list[list[float]]:
-        """Rows for every whole number of x below `size`."""
-        low, share = self.x.weights(np.arange(size, dtype=float))
-        table = np.array(self.values)
-        rows: list[list[float]] = (table[low] * (1 - share)[:, None] + table[low + 1] * share[:, None]).tolist()
-        return rows
+    def row(self, x: float) -> list[float]:
+        """The row at a number of x."""
+        i = bisect_right(self.x.inner, x)
+        share = (x - self.x.knots[i]) * self.x.inverse[i]
+        return [low * (1 - share) + high * share for low, high in zip(self.values[i], self.values[i + 1], strict=True)]
 
 
 def geometric(start: int, end: float, octave: int) -> list[float]:

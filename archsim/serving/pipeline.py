@@ -90,7 +90,7 @@ class Pipeline:
     def __init__(self, batches: Sequence[StageScheduler], times: StepTimes, arrivals: Arriving) -> None:
         self.schedulers, self.times, self.arrivals = batches, times, arrivals
         self.record: RunRecord = batches[0].record
-        self.now_s, self._next_sample = 0.0, 1
+        self.now_s, self._next_sample = 0.0, self.record.samples.first
         self._free_s = [0.0] * len(batches)  # when each stage has nothing to do
         self._flying: deque[tuple[float, float, StageScheduler]] = deque()  # (end, beginning, batch)
         self._idle = list(batches)

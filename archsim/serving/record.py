@@ -96,7 +96,7 @@ class Gaps:
 
 @dataclass(slots=True)
 class Samples:
-    """The state at the end of some steps, at most `MOST` of them: rarer ones where a run has more steps.
+    """The state at the end of some steps, at most `most` of them: rarer ones where a run has more steps.
 
     Sums since the start: output_tokens, prompt_tokens (computed), finished, running_s and waiting_s (requests x
     seconds), busy_s. The means of any window follow from the differences of its ends.
@@ -116,6 +116,11 @@ class Samples:
     waiting_s: list[float] = field(default_factory=list)
     busy_s: list[float] = field(default_factory=list)
     stride: int = 1
+
+    @property
+    def first(self) -> float:
+        """The step after which the state is kept for the first time; infinite where it never is."""
+        return 1 if self.most else inf
 
     def add(self, t_s: float, record: RunRecord, running: int, waiting: int, used_blocks: int) -> None:
         """The state after a step that ended at `t_s`."""
@@ -219,14 +224,18 @@ class RunRecord:
     until_s: float = inf
 
     @classmethod
-    def of(cls, input_len: Sequence[int], output_len: Sequence[int], *, warmup: int = 0) -> RunRecord:
-        """An empty record of requests with these prompts and answers. warmup: the first request that is measured."""
+    def of(
+        cls, input_len: Sequence[int], output_len: Sequence[int], *, warmup: int = 0, samples: int = Samples.MOST
+    ) -> RunRecord:
+        """An empty record of requests with these prompts and answers. warmup: the first request that is measured.
+        samples: of the state over time, at most.
+        """
         count = len(input_len)
         arrival_s, ready_s, start_s, first_s, last_s = (_floats(count) for _ in range(5))
         return cls(
             input_len=input_len, output_len=output_len, arrival_s=arrival_s, ready_s=ready_s, start_s=start_s,
             first_s=first_s, last_s=last_s, preemptions=_numbers(count), prefix_hit=_numbers(count),
-            replica=_numbers(count), warmup=warmup,
+            replica=_numbers(count), warmup=warmup, samples=Samples(samples),
         )  # fmt: skip
 
     def __len__(self) -> int:
@@ -238,7 +247,7 @@ class RunRecord:
             input_len=self.input_len, output_len=self.output_len, arrival_s=self.arrival_s, ready_s=self.ready_s,
             start_s=self.start_s, first_s=self.first_s, last_s=self.last_s, preemptions=self.preemptions,
             prefix_hit=self.prefix_hit, replica=self.replica, warmup=self.warmup, refused=self.refused, gaps=self.gaps,
-            warmup_gaps=self.warmup_gaps, name=name or self.name,
+            warmup_gaps=self.warmup_gaps, samples=Samples(self.samples.most), name=name or self.name,
         )  # fmt: skip
 
     def add_up(self, parts: Sequence[RunRecord]) -> None:

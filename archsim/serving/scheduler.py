@@ -108,14 +108,17 @@ class Scheduler:
 
     @property
     def steady(self) -> bool:
-        """Whether the next step can only be the last one again: requests that decode, none of which has just begun or
-        ended, and none that waits could be admitted.
+        """Whether the next steps can only be of the requests that decode now, until one ends or another arrives: no
+        prompt is cut, and none that waits could be admitted.
         """
-        return bool(
-            self.n and self.runs_decodes
-            and not (self.prompts or self.partial or self._due or self._behind or self.ending.get(self.tick + 1))
-            and (not self.waiting or self.blocked in ("sequences", "cache"))
-        )  # fmt: skip
+        if not (self.n and self.runs_decodes) or self.partial or self._behind:
+            return False
+        return not self.waiting or (self.blocked in ("sequences", "cache") and self._settled)
+
+    @property
+    def _settled(self) -> bool:
+        """Whether the last step has neither computed prompts nor ended requests that still hold their places."""
+        return not (self.prompts or self._due)
 
     def steps_to_end(self) -> int:
         """Steps of which only the last can be one in which a request ends; 0 where there is none."""
@@ -123,15 +126,31 @@ class Scheduler:
             return 1
         return min(self.ending) - self.tick if self.ending else 0
 
-    def pass_steps(self, steps: int, now_s: float) -> None:
-        """So many steady steps have ended, the last one now; their blocks are handed out already."""
-        self.cached += steps * self.n
+    def pass_steps(self, steps: int, now_s: float) -> list[int]:
+        """So many steady steps have ended, the last one now, and their blocks are handed out already: requests that
+        have made their last token, all of them with the last step.
+        """
+        record = self.record
         self.tick += steps
-        self.record.output_tokens += steps * self.n
-        self.record.decode_tokens += steps * self.n
+        self.cached += steps * self.n
+        record.output_tokens += steps * self.n
+        record.decode_tokens += steps * self.n
         if self._expected is not None:
             self._expected.decode(steps)
         self._token_s = now_s
+        finished = self._end_decodes()
+        for request in finished:
+            record.last_s[request] = now_s
+        record.finished += len(finished)
+        self._due = finished
+        if finished and not self.policy.ahead:
+            self.release()
+        return finished
+
+    @property
+    def due(self) -> bool:
+        """Whether requests have ended that hold their places until the next step does."""
+        return bool(self._due)
 
     def release(self) -> bool:
         """Requests that have ended give up their places and blocks; False where there are none."""
@@ -422,8 +441,6 @@ class Scheduler:
         tokens, finished = self._advance_decodes()
         record.output_tokens += tokens
         record.decode_tokens += tokens
-        for request in finished:
-            del self._joined[request]
         return finished
 
     def _advance_decodes(self) -> tuple[int, list[int]]:
@@ -431,12 +448,17 @@ class Scheduler:
         tokens = self.n
         self.cached += tokens
         self.tick += 1
+        return tokens, self._end_decodes()
+
+    def _end_decodes(self) -> list[int]:
+        """The requests that have made their last token now: they decode no more."""
         if self.tick not in self.ending:
-            return tokens, []
+            return []
         finished = self.ending.pop(self.tick)
         for request in finished:
+            del self._joined[request]
             self._remove_decode(request, self._ended_with(request))
-        return tokens, finished
+        return finished
 
     def _ended_with(self, request: int) -> int:
         """Cached tokens of a request that has ended."""

@@ -129,6 +129,7 @@ class SpeculativeScheduler(Scheduler):
         self.record.verified += self.n
         finished = self.ending.pop(self.tick, [])
         for request in finished:
+            del self._joined[request]
             course = self._courses[request]
             self.n -= 1
             self.cached -= course.held + int(course.made[-1])

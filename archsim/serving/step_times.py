@@ -8,12 +8,14 @@ tokens. A chunk of one token is a decode.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
+from math import inf
 from typing import Literal, NamedTuple, Protocol
 
 from archsim.base.errors import UsageError
 from archsim.graph.step import Seqs, Step
+from archsim.serving.decoding import step_after_step
 from archsim.serving.lookup import ByClass, Places, total
 from archsim.serving.step_parts import CACHED, NO_GRAPHS, SHORT, Captured, Chunk, StepInterval, StepParts
 from archsim.timing.step_pricer import StepPricer
@@ -120,13 +122,14 @@ class StepTable:
         self._read(StepParts(pricer, new, tokens + sequences * new, sequences, context, captured))
 
     def _read(self, parts: StepParts) -> None:
-        """The lists that are looked up."""
+        """The lists that are looked up; rows of numbers of decodes are made when such a step is first asked for."""
         tokens, sequences = self.limits
         self.parts = parts
-        self._alone, self._alone_rows = parts.alone.values, parts.alone_cache.rows(sequences + 1)
+        self._alone = parts.alone.values
+        self._alone_rows: list[list[float]] = [[] for _ in range(sequences + 1)]
+        self._cache_rows: list[list[float]] = [[] for _ in range(sequences + 1)]
         self._cached, self._inner, self._inverse = _places(parts.alone_cache.y)
         self._tokens, self._sequences, self._decodes = parts.tokens.values, parts.sequences.values, parts.decodes.values
-        self._cache_rows = parts.cache.rows(sequences + 1)
         kernels = parts.chunks(1)
         self._kernels, self._chunk = [grid.values for grid in kernels], parts.one_chunk
         self._past, self._past_inner, self._past_inverse = _places(kernels[0].y)
@@ -149,7 +152,34 @@ class StepTable:
                     return self._with_one(decodes, context, new, past)
             return self._with_several(decodes, context, chunks)
         except (IndexError, ZeroDivisionError):
+            if self._has_row(decodes):
+                return self.seconds(decodes, context, chunks)
             return self.exact.seconds(decodes, context, chunks)
+
+    def _has_row(self, decodes: int) -> bool:
+        """Makes the rows of a number of decodes; False where they are there, or beyond the tables."""
+        if not 0 < decodes < len(self._alone_rows) or self._alone_rows[decodes]:
+            return False
+        self._alone_rows[decodes] = self.parts.alone_cache.row(decodes)
+        self._cache_rows[decodes] = self.parts.cache.row(decodes)
+        return True
+
+    def decoding(self, decodes: int, context: int) -> Iterator[float]:
+        """`seconds` of steps one after the other in which the same sequences decode."""
+        self._has_row(decodes)
+        if not 0 < decodes < len(self._alone_rows):
+            yield from step_after_step(self, decodes, context)
+        alone, row, knots, inverse = self._alone[decodes], self._alone_rows[decodes], self._cached, self._inverse
+        ends, cached = [*self._inner, inf], context / decodes
+        j = bisect_right(self._inner, cached)
+        while True:
+            low, knot, slope, end = row[j], knots[j], inverse[j], ends[j]
+            rise = row[j + 1] - low
+            while cached < end:
+                yield alone + low + rise * (cached - knot) * slope
+                context += decodes
+                cached = context / decodes
+            j += 1
 
     def _with_one(self, decodes: int, context: int, new: int, past: int) -> float:
         """A step with one chunk."""
@@ -209,6 +239,8 @@ class StepTable:
 
     def _decodes_s(self, decodes: int, context: float) -> float:
         """What depends on the decodes of a step with chunks."""
+        if not self._cache_rows[decodes]:
+            self._has_row(decodes)
         row, cached = self._cache_rows[decodes], context / decodes
         j = bisect_right(self._inner, cached)
         low = row[j]

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, product
+from types import MappingProxyType
 from typing import NamedTuple, cast
 
 from archsim.base.data_class import dataclass as frozen
@@ -22,7 +23,8 @@ from archsim.predict.capacity import at_largest, load_to_find
 from archsim.predict.pools import serve_fleet
 from archsim.predict.served_engine import ServedEngine, usual_request
 from archsim.predict.simulation import Simulation, run_request, server_request, simulate_on
-from archsim.serving.offered_load import OfferedLoad, offered_load
+from archsim.serving.load import Requests
+from archsim.serving.offered_load import offered_load
 from archsim.serving.step_times import StepTimes
 from archsim.spec.load import load_hardware
 from archsim.spec.parallelism import Plan
@@ -114,14 +116,19 @@ def crossed(
     ]
 
 
-def parse_scenarios(lines: Iterable[str], place: str) -> Iterator[Scenario]:
-    """Scenarios of a file with one JSON object a line: `model`, `hw` and options. Raises UsageError with the line."""
+def parse_scenarios(
+    lines: Iterable[str], place: str, usual: Mapping[str, object] = MappingProxyType({})
+) -> Iterator[Scenario]:
+    """Scenarios of a file with one JSON object a line: `model`, `hw` and options. usual: what a line has that does not
+    say it. Raises UsageError with the line.
+    """
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            data = json.loads(line)
-            if not isinstance(data, dict) or not all(isinstance(data.get(name), str) for name in ("model", "hw")):
+            own = json.loads(line)
+            data = {**usual, **own} if isinstance(own, dict) else {}
+            if not all(isinstance(data.get(name), str) for name in ("model", "hw")):
                 raise UsageError("a scenario is an object with `model` and `hw`")
             yield Scenario.of(data.pop("model"), data.pop("hw"), data)
         except (ValueError, RecursionError, UsageError) as error:
@@ -159,9 +166,9 @@ class Servers:
     kept: dict[ServerKey, ServedEngine] = field(default_factory=dict)
     tables: dict[tuple[tuple[str, str, str], Plan], dict[int, StepTimes]] = field(default_factory=dict)
 
-    def of(self, scenario: Scenario, load: OfferedLoad, seed: int) -> ServedEngine:
+    def of(self, scenario: Scenario, requests: Requests) -> ServedEngine:
         """Raises what `serve` raises."""
-        usual = usual_request(load.requests(seed, 0))
+        usual = usual_request(requests)
         key = ServerKey(scenario.server, float(usual.input_len), float(usual.output_len))
         if key not in self.kept:
             spec, named = open_model(scenario.model)
@@ -182,11 +189,12 @@ class Servers:
         try:
             asked = scenario.asked
             given = cast(LoadOptions, {n: v for n, v in asked.items() if n in LOAD})
-            how = run_request(cast(RunArguments, {n: v for n, v in asked.items() if n in RUN}))
+            how = replace(run_request(cast(RunArguments, {n: v for n, v in asked.items() if n in RUN})), samples=0)
             what = asked.get("find")
             load = offered_load(**given) if what is None else load_to_find(given, what)
-            served = self.of(scenario, load, how.seed)
-            answer = simulate_on(served, load, how) if what is None else at_largest(served, load, how, what)
+            first = load.requests(how.seed, 0)
+            served = self.of(scenario, first)
+            answer = simulate_on(served, load, how, first) if what is None else at_largest(served, load, how, what)
         except ArchsimError as error:
             return {**empty, **named, "error": error.message}
         return {**empty, **named, **figures(answer)}

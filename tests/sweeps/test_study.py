@@ -116,6 +116,12 @@ def test_several_values_in_one_table(archsim: Any, tmp_path: Path) -> None:
     assert [row["offered_rate_per_s"] for row in found] == ["0.5", "1.0"]
     path = tmp_path / "many.jsonl"
     path.write_text("\n".join(json.dumps({"model": "gpt2-small", "hw": "t4", "rate": n, **OPTIONS}) for n in (1, 2)))
-    assert "2 simulated loads" in archsim("simulate", *words, "--hw", "t4", "--scenarios", str(path)).out
+    assert "2 simulated loads" in archsim("simulate", "--scenarios", str(path)).out
+    path.write_text('{"rate": 1}\n{"rate": 2, "requests": 20}')
+    rows = archsim("simulate", *words, "--hw", "t4", "--scenarios", str(path), "--format", "csv").out
+    assert [row["requests"] for row in csv.DictReader(rows.splitlines())] == ["30", "20"]
+    missing = archsim("simulate", "--scenarios", str(path))
+    assert missing.code == 2 and "line 1" in missing.err
+    assert archsim("simulate", "--hw", "t4", "--rate", "1").code == archsim("simulate", "gpt2", "--rate", "1").code == 2
     assert archsim("simulate", *words, "--hw", "t4", "--rates", "1,2", "--rate", "3").code == 2
     assert archsim("simulate", *words, "--hw", "t4", "--rates", "1,2", "--find", "rate", "--slo", "ttft=1").code == 2

@@ -10,6 +10,7 @@ import typer
 
 from archsim.base.data_class import dataclass
 from archsim.cli.option_sets import fit as f
+from archsim.cli.options import devices, models
 
 
 class Wave(StrEnum):
@@ -28,6 +29,16 @@ class Load(StrEnum):
     ratio = "ratio"
 
 
+Model = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODEL", autocompletion=models, help="Catalog name, Hugging Face id, or path; --scenarios has its own."
+    ),
+]  # fmt: skip
+Devices = Annotated[
+    str | None,
+    typer.Option("--hw", "--gpu", metavar="HW,...", autocompletion=devices, help="Devices: names, aliases, paths."),
+]
 Rate = Annotated[
     float | None, typer.Option("--rate", "--request-rate", metavar="R", help="Requests per second; inf: all at once.")
 ]
@@ -210,7 +221,11 @@ Concurrencies = Annotated[
 ]
 Scenarios = Annotated[
     str | None,
-    typer.Option("--scenarios", metavar="FILE.jsonl", help="One simulation a line: model, hw and options by name."),
+    typer.Option(
+        "--scenarios",
+        metavar="FILE.jsonl",
+        help="One simulation a line: model, hw and options by name; others as given here.",
+    ),
 ]
 Out = Annotated[
     str | None,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,20 +25,28 @@ PARTS = ("engine", "weights", "kv_cache_dtype", "router", "disaggregate", "repli
 """Server options that may have several values, with commas between."""
 
 
-def is_study(hw: str, params: Mapping[str, object]) -> bool:
+def is_study(hw: str | None, params: Mapping[str, object]) -> bool:
     """Whether more than one scenario, or where rows go, is asked for."""
-    several = any("," in str(params.get(name) or "") for name in PARTS) or "," in hw
+    several = any("," in str(params.get(name) or "") for name in PARTS) or "," in (hw or "")
     several = several or ("-" in str(params.get("replicas") or "") and params.get("find") is None)
     return several or any(params.get(name) for name in ASKED)
 
 
-def print_study(model: str, hw: str, options: Mapping[str, object], params: JsonObject) -> None:
-    """The rows, in a file or on stdout. options: of one simulation. Raises UsageError."""
+def print_study(
+    model: str | None, hw: str | None, options: Mapping[str, object], stated: Collection[str], params: JsonObject
+) -> None:
+    """The rows, in a file or on stdout. options: of one simulation; stated: those on the command line. Raises
+    UsageError.
+    """
     from archsim.render.pages import study as page
     from archsim.render.study_file import open_study
     from archsim.sweeps.scenarios import COLUMNS
 
-    scenarios = _scenarios(model, hw, options, params)
+    if params["scenarios"]:
+        usual = {"model": model, "hw": hw, **{name: value for name, value in options.items() if name in stated}}
+        scenarios = _in_file(Path(params["scenarios"]), {name: v for name, v in usual.items() if v is not None})
+    else:
+        scenarios = _crossed(*model_and_device(model, hw), options, params)
     file = None
     if params["out"]:
         file = open_study(Path(params["out"]), COLUMNS, resume=params["resume"], force=params["force"])
@@ -76,14 +85,29 @@ def run_rows(scenarios: Sequence[Scenario], jobs: int = 1, ray: str | None = Non
             shown.end()
 
 
-def _scenarios(model: str, hw: str, options: Mapping[str, object], params: JsonObject) -> list[Scenario]:
-    from archsim.base.ranges import parse_range
-    from archsim.sweeps.scenarios import crossed, parse_scenarios
+def model_and_device(model: str | None, hw: str | None) -> tuple[str, str]:
+    """Both are given. Raises UsageError."""
+    if model is None or hw is None:
+        what = "`--hw` (devices: names, aliases, paths)" if model else "a MODEL"
+        line = shlex.join(["archsim", "simulate", model or "llama3.1-8b", "--hw", hw or "h100", "--rate", "10"])
+        raise UsageError(
+            f"`archsim simulate` needs {what}",
+            hints=(f"for example `{line}`", "`archsim list hw` shows the devices, `archsim list models` the models"),
+        )
+    return model, hw
 
-    if params["scenarios"]:
-        path = Path(params["scenarios"])
-        text = read_input(path, LARGEST).decode("utf-8", errors="replace")
-        return list(parse_scenarios(text.splitlines(), path.name))
+
+def _in_file(path: Path, usual: Mapping[str, object]) -> list[Scenario]:
+    from archsim.sweeps.scenarios import parse_scenarios
+
+    text = read_input(path, LARGEST).decode("utf-8", errors="replace")
+    return list(parse_scenarios(text.splitlines(), path.name, usual))
+
+
+def _crossed(model: str, hw: str, options: Mapping[str, object], params: JsonObject) -> list[Scenario]:
+    from archsim.base.ranges import parse_range
+    from archsim.sweeps.scenarios import crossed
+
     axes: dict[str, Sequence[object]] = {}
     for name in PARTS:
         given = str(options.get(name) or "")
