@@ -206,6 +206,7 @@ class LoadOptions(TypedDict, total=False):
     turns: str | int | None  # requests of a conversation
     think: str | float | None  # 0; seconds between an answer and the next turn
     shared_prefix: str | int | None  # LEN[:GROUPS]; tokens that prompts of a group begin with
+    ignore_eos: bool  # False; whether requests ask for every token of their answers, which the server then counts on
 
 
 class ServerArguments(PlanArguments, Calibrations, total=False):

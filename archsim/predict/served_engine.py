@@ -265,14 +265,15 @@ class ServedEngine:
         scheduler: SchedulerOf = Scheduler,
     ) -> Replica | Gang | Pipeline:  # fmt: skip
         """One replica with its front end, that takes what arrives of some requests."""
+        policy = replace(self.policy, ignores_eos=requests.ignore_eos, shares_prefixes=self.prefix != "off")
         entry = arrivals if self.front.nothing else FrontQueue(arrivals, self.front, record)
         if self.micro_batch:
             times = MicroBatches(times, self.micro_batch, self.plan.pp)
         if self.plan.pp > 1 and self.policy.in_flight != "one":
             split = self.policy.in_flight == "split"
-            stages = StageScheduler.batches(self.policy, self.cache(requests), record, self.plan.pp, split=split)
+            stages = StageScheduler.batches(policy, self.cache(requests), record, self.plan.pp, split=split)
             return Pipeline(stages, times, entry)
-        ranks = [scheduler(self.policy, self.cache(requests), record) for _ in range(self.plan.dp)]
+        ranks = [scheduler(policy, self.cache(requests), record) for _ in range(self.plan.dp)]
         return Replica(ranks[0], times, entry) if len(ranks) == 1 else Gang(ranks, gang_seconds(times), entry)
 
     def scheduler_of(self, draws: Stream) -> SchedulerOf:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from archsim.serving.cache import Cache
-from archsim.serving.expected_answers import ExpectedRoom, LeftTokens
+from archsim.serving.expected_answers import Answer, ExpectedRoom
+from archsim.serving.fixed_answers import FixedRoom
 from archsim.serving.policy import Policy
 
 
@@ -77,13 +78,17 @@ class AnswerRoom:
 
 def admission_of(
     policy: Policy, cache: Cache, input_len: Sequence[int], output_len: Sequence[int], made: dict[int, int],
-    left: LeftTokens,
+    answers: Callable[[], Iterable[Answer]],
 ) -> Admission:  # fmt: skip
-    """The rule of a policy. made: tokens of the answer when a request began to decode or gave way; left: those still to
-    come of each that decodes.
+    """The rule of a policy. made: tokens of the answer when a request began to decode or gave way; answers: of each
+    request that decodes.
     """
     if policy.room == "expected":
-        return ExpectedRoom(policy.expected, cache, output_len, made, left)
+        if not policy.ignores_eos:
+            return ExpectedRoom(policy.expected, cache, output_len, made, answers)
+        if not policy.shares_prefixes:
+            return FixedRoom(policy.expected, cache, input_len, output_len, made, answers)
+        return ExpectedRoom(policy.expected.whole, cache, output_len, made, answers)
     if policy.room == "prompt_and_answer":
         return AnswerRoom(cache, input_len, output_len)
     return PromptRoom(cache, policy.watermark) if policy.room == "prompt" else ChunkRoom(cache)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from archsim.serving.cache import Cache
 
-LeftTokens = Callable[[], Iterable[int]]
-"""Tokens that are still to come, of each request that decodes."""
+Answer = tuple[int, int]
+"""Tokens of an answer that are still to come, and those of prompt and answer that its request holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +25,11 @@ class ExpectedAnswers:
     ahead: int = 20
     longest: int = 4096
 
+    @property
+    def whole(self) -> ExpectedAnswers:
+        """Of requests that ignore the end of a sequence: all of what is left is expected."""
+        return replace(self, start=1.0, least=1.0)
+
 
 class ExpectedRoom:
     """Room for a prompt and its whole answer beside what is expected of those that decode.
@@ -34,16 +39,21 @@ class ExpectedRoom:
     """
 
     def __init__(
-        self, rule: ExpectedAnswers, cache: Cache, output_len: Sequence[int], made: dict[int, int], left: LeftTokens
+        self,
+        rule: ExpectedAnswers,
+        cache: Cache,
+        output_len: Sequence[int],
+        made: dict[int, int],
+        answers: Callable[[], Iterable[Answer]],
     ) -> None:
-        self.rule, self.cache, self.output_len, self.share = rule, cache, output_len, rule.start
-        self._made, self._left = made, left
+        self.rule, self.cache, self._output_len, self.share = rule, cache, output_len, rule.start
+        self._made, self._answers = made, answers
         self._promised = 0.0
         self._full = False
 
     def open(self, continues: Iterable[tuple[int, bool]]) -> None:
         """A step's prompts are chosen. continues: requests whose prompts go on, and whether to their end."""
-        self._promised = self.share * sum(min(left, self.rule.longest) for left in self._left())
+        self._promised = self.share * sum(min(left, self.rule.longest) for left, _ in self._answers())
         for request, ends in continues:
             self._promised += self.cache.block + (self._answer(request) if ends else 0)
 
@@ -79,4 +89,4 @@ class ExpectedRoom:
 
     def _answer(self, request: int) -> int:
         """Tokens that its answer may still take."""
-        return min(max(self.output_len[request] - self._made.get(request, 0), 0), self.rule.longest)
+        return min(max(self._output_len[request] - self._made.get(request, 0), 0), self.rule.longest)

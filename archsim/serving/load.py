@@ -33,7 +33,7 @@ class Requests:
     """Columns, one entry per request, in order of arrival. arrival_s: seconds from the start; with `concurrency` or a
     turn before, the earliest time. concurrency: requests (or conversations) in flight at most. after: the request
     whose answer must have ended, or -1; think_s: seconds between that end and the arrival. prompts: what they share;
-    None where nothing is.
+    None where nothing is. ignore_eos: whether they ask for every token that they may make.
     """
 
     arrival_s: Sequence[float]
@@ -43,6 +43,7 @@ class Requests:
     after: Sequence[int] | None = None
     think_s: Sequence[float] | None = None
     prompts: Prompts | None = None
+    ignore_eos: bool = False
 
     def __len__(self) -> int:
         return len(self.arrival_s)

@@ -46,7 +46,8 @@ class OfferedLoad:
     requests (or conversations) in flight at most. count: requests; None: as many as arrive in `duration_s`. spread:
     each length is uniform between this share of its distribution's draw and all of it. turns: requests of a
     conversation, each with the conversation before it in its prompt; think: seconds between an answer and the next
-    turn. shared: tokens at the beginning of prompts, in so many groups, on top of `input_len`.
+    turn. shared: tokens at the beginning of prompts, in so many groups, on top of `input_len`. ignore_eos: as of
+    `Requests`.
     """
 
     input_len: Lengths
@@ -63,6 +64,7 @@ class OfferedLoad:
     shared: tuple[int, int] = (0, 1)
     trace: Trace | None = None
     speedup: float = 1.0
+    ignore_eos: bool = False
 
     @property
     def is_random(self) -> bool:
@@ -100,13 +102,15 @@ class OfferedLoad:
 
     def requests(self, seed: int = 0, replication: int = 0) -> Requests:
         """The requests of one replication."""
-        if self.trace is not None:
-            return _recorded(self, self.trace)
 
         def stream(purpose: str) -> Stream:
             return Stream.of(seed, purpose, replication)
 
-        return _conversations(self, stream) if self.turns is not None else _single(self, stream)
+        if self.trace is not None:
+            found = _recorded(self, self.trace)
+        else:
+            found = _conversations(self, stream) if self.turns is not None else _single(self, stream)
+        return replace(found, ignore_eos=True) if self.ignore_eos else found
 
 
 Streams = Callable[[str], Stream]
@@ -122,6 +126,7 @@ def offered_load(**options: Unpack[LoadOptions]) -> OfferedLoad:
         return OfferedLoad(
             input_len=parse_lengths(1, "input-len"), output_len=parse_lengths(1, "output-len"), count=len(trace),
             trace=trace, speedup=given.get("speedup", 1.0) or 1.0,
+            ignore_eos=bool(given.get("ignore_eos")),
         )  # fmt: skip
     rate, concurrency = given.get("rate"), given.get("concurrency")
     count = closed_loop_requests(concurrency) if concurrency and rate is None else REQUESTS
@@ -139,7 +144,7 @@ def offered_load(**options: Unpack[LoadOptions]) -> OfferedLoad:
         count=given.get("requests") or (None if "duration" in given else count), duration_s=given.get("duration"),
         spread=given.get("length_spread", 1.0) or 1.0, turns=None if turns is None else parse_lengths(turns, "turns"),
         think=None if think is None else parse_lengths(think, "think", least=0),
-        shared=_shared(given.get("shared_prefix")),
+        shared=_shared(given.get("shared_prefix")), ignore_eos=bool(given.get("ignore_eos")),
     )  # fmt: skip
 
 
@@ -175,7 +180,7 @@ def _check_together(given: LoadOptions) -> None:
 
     timed = ("arrival", "rate_profile", "duration")
     if "trace" in given:
-        taken = LoadOptions.__annotations__.keys() - {"trace", "speedup", "requests"}
+        taken = LoadOptions.__annotations__.keys() - {"trace", "speedup", "requests", "ignore_eos"}
         return refuse(taken, "`--trace` says when requests arrive and how long they are")
     if "rate" not in given and "concurrency" not in given:
         raise UsageError(

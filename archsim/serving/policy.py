@@ -26,6 +26,8 @@ class Policy:
     that with the fewest tokens of its answer; requeue: at which end of the queue it waits. admit_after_preemption:
     whether a step in which requests gave way admits others. ahead: steps that are scheduled while the one before them
     runs. in_flight: of a pipeline, whether its batches share `max_seqs`, each has a part, or there is only one.
+    ignores_eos: whether requests are known to make every token that they may; shares_prefixes: whether prompts find
+    what others left in the cache.
     """
 
     max_seqs: int
@@ -42,6 +44,8 @@ class Policy:
     admit_after_preemption: bool = False
     ahead: int = 0
     in_flight: Literal["shared", "split", "one"] = "shared"
+    ignores_eos: bool = False
+    shares_prefixes: bool = True
 
     def __post_init__(self) -> None:
         for name in ("max_seqs", "budget"):

@@ -11,7 +11,7 @@ from collections import deque
 
 from archsim.serving.admission import admission_of
 from archsim.serving.cache import Cache
-from archsim.serving.expected_answers import ExpectedRoom
+from archsim.serving.expected_answers import Answer, ExpectedRoom
 from archsim.serving.policy import Policy
 from archsim.serving.record import RunRecord
 
@@ -63,9 +63,7 @@ class Scheduler:
         self._paused_s: dict[int, float] = {}  # time of the last token of those that gave way
         self._token_s = 0.0  # end of the last step that decoded
         self._behind: list[tuple[float, int]] = []  # (time, requests) that began to decode after it
-        self._admission = admission_of(
-            policy, cache, record.input_len, record.output_len, self._made, self._left_tokens
-        )
+        self._admission = admission_of(policy, cache, record.input_len, record.output_len, self._made, self._answers)
         self._expected = self._admission if isinstance(self._admission, ExpectedRoom) else None
         self._sure = self._sure_room()
 
@@ -304,9 +302,10 @@ class Scheduler:
         """Tokens of its answer that a request that decodes has made."""
         return self._made[request] + self.tick - self._joined[request]
 
-    def _left_tokens(self) -> list[int]:
-        """Tokens that are still to come, of each request that decodes."""
-        return [self.record.output_len[request] - self._made_now(request) for request in self._joined]
+    def _answers(self) -> list[Answer]:
+        """Of each request that decodes, tokens that are still to come, and those of prompt and answer so far."""
+        prompt, answer, made = self.record.input_len, self.record.output_len, self._made_now
+        return [(answer[one] - (now := made(one)), prompt[one] + now) for one in self._joined]
 
     def _open(self, room: ExpectedRoom) -> None:
         """What is expected of those that run, before others are admitted."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import isclose
 
 import pytest
@@ -186,6 +187,29 @@ def test_golden_schedules(name: str) -> None:
     block = 1 if engine == SGLANG else 4
     found = run(load, policy(engine, max_seqs, budget), blocks, block, Second())[1].steps  # type: ignore[arg-type]
     assert found == steps
+
+
+FIXED: dict[str, tuple[Load, int, bool, list[dict[int, int]]]] = {
+    "not admitted where the answers of both would run out of cache": (
+        # after step 2: 0 holds 7 and has 17 left, 38 are free; 38 - 5 - 2 x 17 < 2, where 4 + 18 + 1 < 38 - 0.698 x 17
+        [(0.0, 4, 20), (1.5, 4, 18)], 44, False, [{0: 4}, *[{0: 1}] * 19, {1: 4}, *[{1: 1}] * 17]),
+    "admitted where the one that ends first leaves room for the rest of the other": (
+        # 34 - 5 - 2 x 7 > 2, and with the 7 of request 0 36 - 24 > 1
+        [(0.0, 4, 10), (1.5, 4, 24)], 40, False,
+        [{0: 4}, {0: 1}, {0: 1}, {1: 4}, *[{0: 1, 1: 1}] * 7, *[{1: 1}] * 16]),
+    "with a prefix cache all of what is left is counted, whoever ends first": (
+        # 4 + 24 + 1 > 34 - 1 x 7
+        [(0.0, 4, 10), (1.5, 4, 24)], 40, True, [{0: 4}, *[{0: 1}] * 9, {1: 4}, *[{1: 1}] * 23]),
+}  # fmt: skip
+"""Requests that ignore the end of a sequence, tokens of the cache, whether prefixes are kept, and the steps."""
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_sglang_plans_for_answers_that_ignore_their_end(name: str) -> None:
+    """`add_one_req_ignore_eos` and `_get_running_request_total_token_offset` of 0.5.23, by hand."""
+    load, tokens, kept, steps = FIXED[name]
+    rules = replace(policy(SGLANG, 4, 64), ignores_eos=True, shares_prefixes=kept)
+    assert run(load, rules, tokens, 1, Second())[1].steps == steps
 
 
 def test_micro_batches_run_one_after_another() -> None:

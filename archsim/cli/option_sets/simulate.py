@@ -91,6 +91,10 @@ Shared = Annotated[
     str | None,
     typer.Option("--shared-prefix", metavar="LEN[:GROUPS]", help="Tokens that the prompts of a group begin with."),
 ]
+IgnoreEos = Annotated[
+    bool,
+    typer.Option("--ignore-eos", help="Requests make every token that they may; SGLang then plans for whole answers."),
+]
 Warmup = Annotated[
     str | None,
     typer.Option(
@@ -264,6 +268,7 @@ class Arrivals:
     turns: Turns = None
     think: Think = None
     shared_prefix: Shared = None
+    ignore_eos: IgnoreEos = False
     warmup: Warmup = None
     first_wave: FirstWave = Wave.keep
 
