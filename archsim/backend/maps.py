@@ -88,6 +88,14 @@ def _join(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
     return torch.cat([v.x for v in operands], dim=1)
 
 
+def _dot(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
+    """Products of all operands, element by element, summed over the last dimension."""
+    x, dims = operands[0]
+    for other in operands[1:]:
+        x = x * align(other.x, other.dims, dims)
+    return x.sum(-1)
+
+
 def _head_sum(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
     """Scores (heads, S, T, C) times the weights (S, T, heads) of a token's heads, summed over them."""
     scores, weights = operands[0].x, operands[1].x
@@ -241,6 +249,8 @@ MAPS: dict[str, Map] = {
     "sinusoid": _sinusoid,
     "join": _join,
     "head_sum": _head_sum,
+    "rated": _align(lambda attrs, x, rate, share: x * (1.0 + (rate - 1.0) * share)),
+    "dot": _dot,
     **hyper.MAPS,
     **differential.MAPS,
     "softmax": masked_softmax,

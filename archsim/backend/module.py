@@ -16,9 +16,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-import archsim.backend.attention  # the four register their rules
+import archsim.backend.attention  # they register their rules
 import archsim.backend.kernels
 import archsim.backend.linear
+import archsim.backend.mlstm
+import archsim.backend.rwkv7
 import archsim.backend.ssd  # noqa: F401
 from archsim.backend.liveness import Liveness, liveness
 from archsim.backend.recompute import repeat_with

@@ -103,7 +103,13 @@ def rg_lru(run: Run, op: Op) -> tuple[Tensor, Tensor]:
     return h.to(run.dtype), last
 
 
+def shift(run: Run, op: Op) -> tuple[Tensor, Tensor]:
+    """The token before each, zeros before the first of a sequence; and the last token."""
+    x, state = (run.read(use).x for use in op.reads)
+    return torch.cat([state[:, None].to(x.dtype), x[:, :-1]], dim=1), x[:, -1].to(state.dtype)
+
+
 SCANS: dict[str, Callable[[Run, Op], tuple[Tensor, Tensor]]] = {
-    "selective_scan": selective_scan, "rg_lru": rg_lru, "compress": compress,
+    "selective_scan": selective_scan, "rg_lru": rg_lru, "compress": compress, "shift": shift,
 }  # fmt: skip
 """Recurrences that run as one op. Those of lightning and delta-rule blocks run with the whole block."""

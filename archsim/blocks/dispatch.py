@@ -36,6 +36,8 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "lightning": "archsim.blocks.linear_attention:Lightning",
         "gated_delta_net": "archsim.blocks.linear_attention:GatedDeltaNet",
         "kimi_delta": "archsim.blocks.kimi_delta:KimiDelta",
+        "mlstm": "archsim.blocks.mlstm:MLstm",
+        "rwkv7": "archsim.blocks.rwkv7:Rwkv7",
         "rg_lru": "archsim.blocks.recurrence:RgLru",
         "short_conv": "archsim.blocks.recurrence:ShortConv",
     },

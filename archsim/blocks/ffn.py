@@ -8,6 +8,7 @@ from archsim.base.lazy_model import model_validator
 from archsim.blocks.block import Context, FfnSpec
 from archsim.blocks.dispatch import About, Count, Fields, InvalidBlock
 from archsim.blocks.norm import Norm
+from archsim.blocks.recurrence import token_shift
 from archsim.graph.builder import Builder
 from archsim.graph.tensor import Tensor
 
@@ -40,6 +41,7 @@ class Ffn(FfnSpec):
     another matter (GTE). clamp: limit of gpt-oss' clamped SwiGLU or Phi-3-small's GeGELU; alpha: its sigmoid's slope;
     up_offset: what is added to the clamped `up`, 1 in those, 0 in DeepSeek-V4.
     beta: bound of SiTU's gate, beta·tanh(gate/beta)·sigmoid(gate); up_beta: that of `up`, where it has one (Kimi K3).
+    token_shift: it reads a mixture of each token and the one before (RWKV).
     sparsity: share of activations that Gemma 3n zeroes, which changes results and no count. xIELU has two learned
     scalars and no gated form.
     """
@@ -56,6 +58,7 @@ class Ffn(FfnSpec):
     beta: float | None = None
     up_beta: float | None = None
     inner_norm: Norm | None = None
+    token_shift: bool = False
 
     about = {
         "mlp": About("mlp", "Feed-forward", paper=f"feed-forward network: {VASWANI}"),
@@ -65,7 +68,7 @@ class Ffn(FfnSpec):
         "reglu": About("reglu", "Feed-forward, ReGLU", paper=f"gated feed-forward network: {SHAZEER}"),
     }
     decisions = {"gated": "gating", "bias": "biases", "out_bias": "biases", "inner_norm": "norm_place",
-                 "*": "activation"}  # fmt: skip
+                 "token_shift": "mixing", "*": "activation"}  # fmt: skip
     words = {"bias": "feed-forward", "out_bias": "feed-forward output"}
 
     @model_validator(mode="after")
@@ -132,7 +135,9 @@ class Ffn(FfnSpec):
 
     def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "ffn") -> Tensor:
         """Tensor over T and D to tensor over T and D."""
-        with b.block(name, F=self.d_ff, Sc=2):
+        with b.block(name, F=self.d_ff, Sc=2, S=ctx.step.n_seqs):
+            if self.token_shift:
+                (x,) = token_shift(b, x, "k")
             up = b.linear("up", x, "D F", "T F", bias=self.bias)
             gate = b.linear("gate", x, "D F", "T F", bias=self.bias) if self.gated else None
             last = self.bias if self.out_bias is None else self.out_bias

@@ -46,6 +46,14 @@ def causal_conv(
     return b.map(name + "()", activation, y) if activation else y
 
 
+def token_shift(b: Builder, x: Tensor, names: str) -> list[Tensor]:
+    """x + (the token before - x) · w for every weight vector named, over T and D; the state holds the last token."""
+    state = b.state("shift_state", "S D", "recurrent")
+    before = b.emit("scan", "before", (x, state), b.tensor("before", "T D"), state, fn="shift", rate=0)
+    change = b.map("change", "add", before, x, right=-1.0)
+    return [b.map(f"{n}_shifted", "add", x, change, b.weight(f"mix_{n}", "D", "scalar")) for n in names.split()]
+
+
 def single(step: Step) -> bool:
     """Whether every sequence has one new token: then the state alone is used.
 

@@ -45,10 +45,10 @@ FILES = (
 )
 _beside("parity")  # the families below import it by the name it gets here
 FAMILIES: dict[str, Any] = {name: family for file in FILES for name, family in _beside(file).FAMILIES.items()}
-OTHERWISE = ("qwen3-next", "llama4", "longformer", "switch", "xlnet", "longcat")
+OTHERWISE = ("qwen3-next", "llama4", "longformer", "switch", "xlnet", "longcat", "xlstm")
 """Families whose reference does other work for the same result: a delta rule in chunks of 64 tokens, longer than
-the ones compared here; every expert on every token; overlapping blocks; experts one by one; and one projection
-of the positions per sequence."""
+the ones compared here; every expert on every token; overlapping blocks; experts one by one; one projection
+of the positions per sequence; and a memory that takes the tokens behind the last whole chunk one by one."""
 RUN_ALIKE = {name: f for name, f in FAMILIES.items() if name not in OTHERWISE}
 
 LOOKS_AHEAD = ("moe_choice", "moe_choice_capacity", "moe_capacity")

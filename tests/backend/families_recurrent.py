@@ -24,6 +24,7 @@ from backend_parity import (
     columns,
     dense,
     gqa,
+    imported,
     layer,
     one,
     per_head,
@@ -208,10 +209,31 @@ def _recurrent_gemma() -> Family:
     )
 
 
+def _xlstm() -> Family:
+    """A matrix memory, read through a norm per head and a gate; chunks of four tokens and a rest."""
+    m, f = "backbone.blocks.{i}.mlstm_layer.", "backbone.blocks.{i}.ffn."
+    names = {"q": "q", "k": "k", "v": "v", "z": "ogate_preact", "o": "out_proj"}
+    table: dict[str, Entry] = {f"mixer.w_{a}": f"{m}{b}.weight" for a, b in names.items()}
+    table |= dense("mixer.", {"input_gate": m + "igate_preact", "forget_gate": m + "fgate_preact"})
+    table |= {
+        "mixer.norm": m + "multihead_norm.weight", "mixer_norm": "backbone.blocks.{i}.norm_mlstm.weight",
+        "ffn_norm": "backbone.blocks.{i}.norm_ffn.weight", "ffn.w_gate": f + "proj_up_gate.weight",
+        "ffn.w_up": f + "proj_up.weight", "ffn.w_down": f + "proj_down.weight",
+    }  # fmt: skip
+    settings = {
+        "hidden_size": 128, "vocab_size": VOCAB, "num_hidden_layers": 3, "num_heads": N, "chunk_size": 4,
+        "ffn_round_up_to_multiple_of": 8,
+    }  # fmt: skip
+    top: Table = {"embedding.tokens": "backbone.embeddings.weight", "final_norm": "backbone.out_norm.weight",
+                  "head.w_logits": "lm_head.weight"}  # fmt: skip
+    return imported("xLSTMForCausalLM", "xlstm", settings, top, table)
+
+
 FAMILIES: dict[str, Family] = {
     "mamba": _mamba(),
     "mamba2": _mamba2(),
     "qwen3-next": _qwen3_next(),
     "recurrent-gemma": _recurrent_gemma(),
+    "xlstm": _xlstm(),
 }
 """Every family by name."""

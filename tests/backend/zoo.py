@@ -184,6 +184,8 @@ def _mixers() -> dict[str, Model]:
 
     mamba = {"kind": "mamba", "d_inner": 24, "d_state": 5, "dt_rank": 3}
     mamba2 = {"kind": "mamba2", "n_heads": 4, "d_head": 6, "d_state": 5, "n_groups": 2, "chunk": 4}
+    rwkv = {"kind": "rwkv7", "d_inner": 16, "d_head": 4, "decay_rank": 3, "rate_rank": 5, "gate_rank": 6, "chunk": 4}
+    shifted = {"kind": "mlp", "activation": "relu2", "d_ff": 24, "token_shift": True}
     delta = {"kind": "gated_delta_net", "n_key_heads": 2, "n_value_heads": 4, "d_key": 6, "d_value": 5, "chunk": 4}
     return {
         "mamba": one(**mamba), "mamba_norm": one(**mamba, inner_norm=RMS, bias=True),
@@ -192,6 +194,9 @@ def _mixers() -> dict[str, Model]:
         "delta_turning": one(**delta, negative_eigenvalues=True),
         "kimi_delta": one(kind="kimi_delta", n_heads=2, d_head=6, gate_rank=4, chunk=4),
         "kimi_delta_gate": one(kind="kimi_delta", n_heads=2, d_head=6, gate_rank=4, full_output_gate=True, chunk=4),
+        "mlstm": one(kind="mlstm", n_heads=2, d_key=6, d_value=5, chunk=4),
+        "mlstm_bias": one(kind="mlstm", n_heads=2, d_key=6, d_value=5, chunk=4, bias=True),
+        "rwkv7": decoder(layer(mixer=rwkv, repeat=1, ffn=shifted), layer(mixer=rwkv | {"value_rank": 2}, ffn=shifted)),
         "rg_lru": one(kind="rg_lru", d_inner=24, n_blocks=2),
         "short_conv": one(kind="short_conv", d_inner=16),
         "short_conv_bias": one(kind="short_conv", d_inner=24, bias=True),

@@ -24,7 +24,8 @@ RECOMPUTED = "recomputed"
 """Attribute of forward ops that run once more before a backward: executed FLOP count them, model FLOP do not."""
 
 ATTENTION = "attention"
-SCANS = frozenset({"ssd", "lightning", "gated_delta", "selective_scan", "rg_lru", "compress"})
+SCANS = frozenset({"ssd", "lightning", "gated_delta", "selective_scan", "rg_lru", "compress", "mlstm",
+                   "rwkv7"})  # fmt: skip
 """Kinds of blocks that run as one kernel, whose backward recomputes what is inside from their inputs."""
 
 

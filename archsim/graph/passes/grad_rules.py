@@ -99,7 +99,7 @@ def solve(work: OpGradient) -> list[Op]:
 
 
 gradient_rule("map:cross_entropy")(elementwise)
-for function in ("selective_scan", "rg_lru", "gated_delta", "decay", "compress"):
+for function in ("selective_scan", "rg_lru", "gated_delta", "decay", "compress", "shift", "rwkv7"):
     gradient_rule(f"scan:{function}")(elementwise)
 
 

@@ -33,7 +33,7 @@ REFUSED = {
     "modern-bert": "its bands of attention are not read from gguf files",
     "plamo2": "its layers cannot be expressed",
     "rwkv6": "its WKV recurrence and token shift are no block that specs have",
-    "rwkv7": "its WKV recurrence and token shift are no block that specs have",
+    "rwkv7": "its tensors are not read yet; a config.json of its kind is",
 }
 """Architecture -> what is in the way."""
 

@@ -34,8 +34,6 @@ REFUSED = {
     "rwkv": "its WKV recurrence and token shift are no block that specs have",
     "rwkv5": "its WKV recurrence and token shift are no block that specs have",
     "rwkv6": "its WKV recurrence and token shift are no block that specs have",
-    "rwkv7": "its WKV recurrence and token shift are no block that specs have",
-    "xlstm": "its matrix memory with exponential gates is no block that specs have",
     "zamba": "an attention layer shared by several places, each with a projection of its own, cannot be expressed",
     "zamba2": "shared attention layers with low-rank adapters cannot be expressed",
 }
