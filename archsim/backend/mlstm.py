@@ -32,8 +32,8 @@ def mlstm(run: Run, block: Block) -> bool:
     step = _token if q.shape[2] == 1 and run.past > 0 else _chunk
     found = []
     for start in range(0, q.shape[2], chunk):
-        part = [x[:, :, start : start + chunk] for x in (q * q.shape[-1] ** -0.5, k, v, enters, kept)]
-        read, memory = step(*part, memory, block.attrs["eps"])
+        qs, ks, vs, es, fs = (x[:, :, start : start + chunk] for x in (q * q.shape[-1] ** -0.5, k, v, enters, kept))
+        read, memory = step(qs, ks, vs, es, fs, memory, block.attrs["eps"])
         found.append(read)
     for use, x in zip(uses, memory, strict=True):
         run.write(use, x)
