@@ -132,7 +132,7 @@ NOTES: dict[str, str] = {
         "for all of them, and the drafter runs after it. How many are accepted is drawn for each request and step from "
         "the acceptance that was stated. Weights and cache of the drafter are not taken from the memory."
     ),
-    "A48": "Tokens of images, and when and where their encoder runs.",
+    "A48": "Tokens of images or sounds, and when and where their encoder runs.",
     "A49": (
         "What dollars per token are of: the paid hours that serve the load, and how the time of steps is shared "
         "between prompts and answers."

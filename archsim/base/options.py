@@ -89,6 +89,7 @@ class EstimateArguments(PlanArguments, Calibrations, total=False):
     concurrency: int | None  # also the steady state of so many requests in flight
     cached_input: int  # 0; with `concurrency`, tokens of each prompt that a prefix cache holds
     image: str | None  # images of each request, as "1024x768x2"
+    audio: str | None  # sounds of each request, as "30x2": seconds, sounds
     without: str | Collection[str]  # vision and audio towers that the engine does not load
     objective: Literal["latency", "throughput"] | None  # "latency"; what plans on equally many devices are ranked by
 

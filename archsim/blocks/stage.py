@@ -256,8 +256,8 @@ class PoolStage(StageSpec):
             return b.map("pooled", "add", given(x), axes="T D")
 
     def after(self, step: Step) -> Step:
-        """One of every few."""
-        return _fewer(step, self.tokens)
+        """One of every few; what is left at the end is dropped."""
+        return replace(step, seqs=tuple(s._replace(new=s.new // self.tokens) for s in step.seqs), grids=())
 
 
 class LinearStage(StageSpec):

@@ -35,6 +35,7 @@ def estimate(
     kv_cache_dtype: o.KvDtype = None,
     engine: o.Engine = o.DEFAULT_ENGINE,
     image: o.Image = None,
+    audio: o.Audio = None,
     without: o.Without = "",
     concurrency: Annotated[
         int | None,
@@ -65,7 +66,8 @@ def estimate(
     asked: EstimateArguments = {
         "devices": devices, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "batch": batch, "input_len": input_len,
         "output_len": output_len, "weights": weights, "kv_cache_dtype": kv_cache_dtype, "engine": engine,
-        "concurrency": concurrency, "cached_input": cached_input, "image": image, "without": without,
+        "concurrency": concurrency, "cached_input": cached_input, "image": image, "audio": audio,
+        "without": without,
         "objective": objective.value if objective else None,
     }  # fmt: skip
     costs = c.given(

@@ -140,6 +140,10 @@ Image = Annotated[
         "--image", metavar="WxH[xN]", help="Images of each request, in pixels: 1024x768, or 1024x768x4 for four."
     ),
 ]
+Audio = Annotated[
+    str | None,
+    typer.Option("--audio", metavar="SECONDS[xN]", help="Sounds of each request, in seconds: 30, or 30x4 for four."),
+]
 Without = Annotated[
     str, typer.Option("--without", metavar="TOWER,...", help="Encoders that are not in memory: vision, audio.")
 ]

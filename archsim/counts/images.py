@@ -48,6 +48,8 @@ class ImageWork:
     grid: tuple[int, int]
     tokens: int
 
+    noun = "image"
+
     @classmethod
     def of(cls, model: Model, images: Images) -> ImageWork:
         """Raises UsageError for a model whose encoder, or whose processor's rule, is not known."""

@@ -1,51 +1,88 @@
-"""The time that the encoder of images adds before a prompt's prefill."""
+"""The time that the encoder of images or sounds adds before a prompt's prefill."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Protocol
 
 from archsim.base.data_class import dataclass
 from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note
+from archsim.base.number import Num
 from archsim.counts.formats import choose_formats
-from archsim.counts.images import ImageWork
 from archsim.counts.towers import tower_tp
 from archsim.engines.overhead import EngineOverheads
+from archsim.graph.step import Step
 from archsim.spec.hardware import Hardware
-from archsim.spec.model import Model
+from archsim.spec.model import Model, Tower
 from archsim.spec.parallelism import Plan
 from archsim.timing.calibration import Store
 from archsim.timing.step_pricer import StepPricer
 from archsim.timing.step_time import StepTime
 
 
+class EncoderWork(Protocol):
+    """What the images or sounds of a request ask of an encoder. noun: what they are; tokens: of one of them."""
+
+    @property
+    def noun(self) -> str: ...
+
+    @property
+    def tower(self) -> Tower: ...
+
+    @property
+    def tokens(self) -> int: ...
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens that they add to the prompt."""
+
+    def step(self, batch: Num = 1) -> Step:
+        """The encoder's step for so many requests."""
+
+
 @dataclass(frozen=True, slots=True)
 class EncoderTime:
-    """What the images of a batch ask of the encoder, and how long it takes for them."""
+    """What the images or sounds of a batch ask of the encoder, and how long it takes for them."""
 
-    work: ImageWork
+    work: EncoderWork
     time: StepTime
     tp: int
 
     def to_dict(self) -> JsonObject:
         """Sizes and seconds."""
-        return {**self.time.to_dict(), "tokens_per_image": self.work.tokens, "tokens": self.work.prompt_tokens}
+        return {
+            **self.time.to_dict(),
+            f"tokens_per_{self.work.noun}": self.work.tokens,
+            "tokens": self.work.prompt_tokens,
+        }
 
     @property
     def notes(self) -> tuple[Note, ...]:
         """What its time rests on."""
-        cut = f"cut over {self.tp} devices" if self.tp > 1 else "whole on each device, which encodes all images"
+        cut = (
+            f"cut over {self.tp} devices"
+            if self.tp > 1
+            else f"whole on each device, which encodes all {self.work.noun}s"
+        )
+        noun = self.work.noun
         text = (
-            f"images: {self.work.tokens:,} tokens each, which are part of the prompt; the encoder runs before the "
-            f"prefill, {cut}, all images of the batch in one step"
+            f"{noun}s: {self.work.tokens:,} tokens each, which are part of the prompt; the encoder runs before the "
+            f"prefill, {cut}, all {noun}s of the batch in one step"
         )
         return (Note("A48", text),)
 
 
 def encoder_time(
-    model: Model, hardware: Hardware, overheads: EngineOverheads, plan: Plan, work: ImageWork, batch: int, store: Store
+    model: Model,
+    hardware: Hardware,
+    overheads: EngineOverheads,
+    plan: Plan,
+    work: EncoderWork,
+    batch: int,
+    store: Store,
 ) -> EncoderTime:
-    """The time of the encoder over the images of a batch, on the devices of the plan that its heads divide."""
+    """The time of the encoder over the images or sounds of a batch, on the plan's devices that its heads divide."""
     from archsim.spec.tower import TowerModel
 
     own = TowerModel.of(model, work.tower)

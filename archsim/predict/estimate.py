@@ -17,6 +17,7 @@ from archsim.counts.engine_formats import engine_for
 from archsim.counts.formats import Formats, choose_formats
 from archsim.counts.images import Images, ImageWork
 from archsim.counts.lowered_steps import shared_steps
+from archsim.counts.sounds import Sounds, SoundWork
 from archsim.counts.step_graphs import StepGraphs
 from archsim.counts.towers import checked_towers, tower_params, towers_in_memory
 from archsim.counts.workload import Workload, WorkloadSteps, checked_workload
@@ -25,7 +26,7 @@ from archsim.engines.overhead import EngineOverheads, overheads_of
 from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel, EngineTensors, Settings
 from archsim.memory.plan_search import ChosenPlan, Objective, PlanSearch, RankedPlan
 from archsim.predict.assumptions import assumed, lifted, timed_by, warned
-from archsim.predict.encoder import EncoderTime, encoder_time
+from archsim.predict.encoder import EncoderTime, EncoderWork, encoder_time
 from archsim.predict.metrics import metrics
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
@@ -141,6 +142,7 @@ def estimate(
     concurrency: int | None = None,
     cached_input: int = 0,
     image: str | None = None,
+    audio: str | None = None,
     without: str | Collection[str] = (),
     objective: Objective | None = None,
     store: Store | None = None,
@@ -152,16 +154,15 @@ def estimate(
     also the steady state of so many requests in flight, on the devices that hold the batch: the batch is then that of
     the requests that run, the others wait. cached_input: tokens of each prompt that a prefix cache holds then. image:
     size and number of the images of each request (`1024x768x2`), whose tokens are added to its prompt, and whose
-    encoder runs before. without: vision and audio towers that the engine does not load. objective: what plans on
-    equally many devices are ranked by ("latency" unless given, see `Objective`). store: calibrations.
+    encoder runs before; audio: seconds and number of its sounds (`30x2`), alike. without: vision and audio towers that
+    the engine does not load. objective: what plans on equally many devices are ranked by ("latency" unless given, see
+    `Objective`). store: calibrations.
     Raises InvalidPlan for degrees that do not divide the model, AnswerNo when no number of devices is enough.
     """
     if concurrency is not None:
         check_positive(concurrency=concurrency)
-    if image is not None and concurrency is not None:
-        raise UsageError("`--image` goes with a batch: with `--concurrency` the encoder's time is not known")
     check_cached(cached_input, input_len, concurrency)
-    work = ImageWork.of(model, Images.parse(image)) if image else None
+    work = _encoder_work(model, image, audio, concurrency)
     load = checked_workload(batch, input_len + (work.prompt_tokens if work else 0), output_len)
     runs_on = engine_for(model, weights, engine)
     formats = choose_formats(model, weights, kv_cache_dtype, engine=runs_on.engine)
@@ -221,6 +222,18 @@ def _answer(search: PlanSearch, found: ChosenPlan, auto: bool, store: Store) -> 
         ),
         warnings=(*hardware.warnings, *warned(model, load, plan)),
     )  # fmt: skip
+
+
+def _encoder_work(model: Model, image: str | None, audio: str | None, concurrency: int | None) -> EncoderWork | None:
+    """What an encoder does before the prompts. Raises UsageError for both kinds at once, and beside a steady state."""
+    given = [option for option, value in (("--image", image), ("--audio", audio)) if value is not None]
+    if len(given) > 1:
+        raise UsageError("`--image` and `--audio` are priced one at a time: name one of them")
+    if given and concurrency is not None:
+        raise UsageError(f"`{given[0]}` goes with a batch: with `--concurrency` the encoder's time is not known")
+    if audio:
+        return SoundWork.of(model, Sounds.parse(audio))
+    return ImageWork.of(model, Images.parse(image)) if image else None
 
 
 def check_cached(cached_input: int, input_len: int, concurrency: int | None) -> None:

@@ -15,6 +15,7 @@ from archsim.blocks.layer import MAX_REPEAT, Layer, check_names, count_layers, w
 from archsim.blocks.norm import Norm
 from archsim.blocks.stage import StageBlock
 from archsim.spec.images import ImageRule
+from archsim.spec.sounds import SoundRule
 
 if TYPE_CHECKING:
     from archsim.graph.graph import Block
@@ -142,13 +143,14 @@ class MlmHead(Spec):
 
 class Tower(Spec):
     """A vision or audio encoder with its projector: its stages, or an opaque number of parameters; neither where nobody
-    says how many there are. images: how the processor resizes images.
+    says how many there are. images: how the processor resizes images; sounds: how it cuts sounds.
     """
 
     name: Literal["vision", "audio"]
     params: Annotated[int, Field(strict=True, gt=0, le=10**15)] | None = None
     stages: tuple[StageBlock, ...] = ()
     images: ImageRule | None = None
+    sounds: SoundRule | None = None
     note: str | None = None
 
     @property

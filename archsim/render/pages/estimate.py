@@ -184,7 +184,11 @@ def _speed(e: Estimate, whole: Facts) -> Section:
     if e.encoder is None:
         rows = [_phase_row("forward pass" if e.model.architecture == "encoder" else "prefill  (TTFT)", e.prefill)]
     else:
-        rows = [_phase_row("image encoder", e.encoder.time), _phase_row("prefill", e.prefill), _first_token_row(e)]
+        rows = [
+            _phase_row(f"{e.encoder.work.noun} encoder", e.encoder.time),
+            _phase_row("prefill", e.prefill),
+            _first_token_row(e),
+        ]
     if e.decode is not None:
         ideal = (
             float(e.prefill.ideal_s)

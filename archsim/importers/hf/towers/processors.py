@@ -48,6 +48,21 @@ def image_rule(model_type: str, own: Config) -> JsonObject | None:
     return None
 
 
+def sound_rule(model_type: str) -> JsonObject | None:
+    """How the processor of a family cuts sounds; None where it is not known."""
+    found = SOUNDS.get(model_type)
+    return None if found is None else dict(found)
+
+
+SOUNDS: Mapping[str, JsonMapping] = {
+    "qwen2_audio": {"longest": 30, "tokens": "sound"}, "voxtral": {},
+    "qwen2_5_omni": {"piece": 2, "padded": False, "longest": 300, "tokens": "sound"},
+    "qwen2_5_omni_thinker": {"piece": 2, "padded": False, "longest": 300, "tokens": "sound"},
+}  # fmt: skip
+"""Qwen2-Audio fills a sound up to 30 s and counts what is sound; Voxtral counts whole pieces of 30 s; Qwen2.5-Omni's
+encoder sees 2 s at a time, which is what its attention is cut to (`n_window`).
+"""
+
 NAVIT = frozenset(["kimi_k25", "kimi_k3"])
 PATCHES, PATCHES_ON_A_SIDE = 16384, 512
 """Families whose images are never enlarged, and the most patches of one, in all and on a side."""

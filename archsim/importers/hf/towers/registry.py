@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from archsim.base.errors import ArchsimError
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.importers.hf.config import Config
-from archsim.importers.hf.towers.processors import image_rule
+from archsim.importers.hf.towers.processors import image_rule, sound_rule
 from archsim.spec.model import Tower
 
 Doc = JsonObject
@@ -56,6 +56,8 @@ def stages(tower: str, own: JsonMapping, config: JsonMapping, model_type: str, w
         found: Doc = {"name": tower, "stages": reader(read, Around(Config(inside, {}), width))}
         if rule := image_rule(model_type, Config(own, defaults)) if tower == "vision" else None:
             found["images"] = rule
+        if (sounds := sound_rule(model_type) if tower == "audio" else None) is not None:
+            found["sounds"] = sounds
         Tower.model_validate(found)
     except MISFITS as error:
         return {"name": tower, "note": f"{tower}_config describes no encoder: {_reason(error)}"[:200]}
