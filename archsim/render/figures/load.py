@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from archsim.base.json_types import JsonObject
 from archsim.base.units import format_seconds
@@ -96,13 +97,39 @@ def _latency_finding(measured: Sequence[tuple[str, list[float], float | None]]) 
     return f"Half of the requests have a {name} within {_at(seconds, 0.5)}, 99 % within {_at(seconds, 0.99)}."
 
 
+class OverTime(NamedTuple):
+    """Running and waiting requests and the share of the cache in use, at some moments; what the moments are."""
+
+    t_s: Sequence[float]
+    running: Sequence[float]
+    waiting: Sequence[float]
+    used: Sequence[float]
+    moments: str
+
+    @classmethod
+    def of(cls, answer: Simulation) -> OverTime:
+        """After steps of the engine; of several replicas their sums, on average between moments."""
+        samples, blocks = answer.record.samples, max(answer.record.total_blocks, 1)
+        if samples.t_s:
+            used = [used / blocks for used in samples.used_blocks]
+            return cls(samples.t_s, samples.running, samples.waiting, used, "After some steps of one run")
+        sums = answer.series
+        parts = f"Of all replicas of one run, in {len(sums['t_s']):,} equal parts of it"
+        return cls(sums["t_s"], sums["running"], sums["waiting"], sums["kv_occupancy"], parts)
+
+
+def _count(requests: float) -> str:
+    """Requests at a moment, or on average."""
+    return f"{requests:,}" if isinstance(requests, int) else f"{requests:,.1f}"
+
+
 def over_time(answer: Simulation) -> Chart:
-    """Running and waiting requests and the cache in use, at the end of some steps of one run."""
-    samples, blocks = answer.record.samples, max(answer.record.total_blocks, 1)
-    stride = max(1, len(samples.t_s) // POINTS)
+    """Running and waiting requests and the cache in use over one run."""
+    shown = OverTime.of(answer)
+    stride = max(1, len(shown.t_s) // POINTS)
     curves: tuple[tuple[str, Sequence[float], str], ...] = (
-        ("running requests", samples.running, ""), ("waiting requests", samples.waiting, ""),
-        ("KV cache in use", [used / blocks for used in samples.used_blocks], ".0%"),
+        ("running requests", shown.running, ""), ("waiting requests", shown.waiting, ""),
+        ("KV cache in use", shown.used, ".0%"),
     )  # fmt: skip
     traces: list[JsonObject] = []
     axes: JsonObject = {}
@@ -112,18 +139,17 @@ def over_time(answer: Simulation) -> Chart:
         room = [1 - (number + 1) / 3 + 0.04, 1 - number / 3]
         axes[f"yaxis{end}"] = axis(short, domain=room, rangemode="tozero", tickformat=form)
         traces.append({
-            "type": "scatter", "mode": "lines", "name": name, "x": list(samples.t_s[::stride]),
+            "type": "scatter", "mode": "lines", "name": name, "x": list(shown.t_s[::stride]),
             "y": list(values)[::stride], "yaxis": f"y{end}", "line": {"color": series(number), "width": 1.5},
         })  # fmt: skip
-    top = max(samples.waiting, default=0)
-    used = max(curves[2][1], default=0.0)
+    top, used = (max(values, default=0.0) for values in (shown.waiting, shown.used))
     made = layout(480, axis("seconds", anchor="y3"), axes.pop("yaxis"), showlegend=False)
-    at = list(range(0, len(samples.t_s), max(1, len(samples.t_s) // TABLE)))
-    finding = f"After some steps of one run: at most {top:,} requests wait, the cache is filled to {percent(used)}."
+    at = range(0, len(shown.t_s), max(1, len(shown.t_s) // TABLE))
+    finding = f"{shown.moments}: at most {_count(top)} requests wait, the cache is filled to {percent(used)}."
     return Chart(
         key="over-time", title="Over time", finding=finding, traces=tuple(traces), layout={**made, **axes},
         table=Table(["time", *(name for name, _, _ in curves)], [
-            [f"{samples.t_s[i]:.4g} s", f"{curves[0][1][i]:,}", f"{curves[1][1][i]:,}", percent(curves[2][1][i])]
+            [f"{shown.t_s[i]:.4g} s", _count(shown.running[i]), _count(shown.waiting[i]), percent(shown.used[i])]
             for i in at
         ]),
     )  # fmt: skip
