@@ -461,6 +461,8 @@ def cache_of(server: ServedEngine, load: OfferedLoad) -> str:
     found = "no prompt finds another's"
     if server.prefix != "off":
         found = "prompts find what others left in them" if load.shares else "no prompt begins like another"
+        if load.shares and not server.memory.stage.uniform:
+            found += ", in layers with a window or a state as in the others, where engines may find less"
     if server.prefix == "warm" and load.shares:
         found += "; what several begin with is there from the start"
     return f"the KV cache holds {server.kv_tokens:,} tokens in blocks of {server.block}; {found}"

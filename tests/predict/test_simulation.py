@@ -18,6 +18,17 @@ SMALL = ("gpt2-small", "h100")
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("model, says", [("gemma3-1b", True), ("qwen3.5-0.8b", True), ("llama3.2-1b", False)])
+def test_prefixes_of_layers_that_keep_less_are_an_assumption(model: str, says: bool) -> None:
+    """Windows and states are said to be found as other layers are; only where prompts begin alike."""
+    options: dict[str, Any] = {"rate": 1, "requests": 20, "replications": 1, "expected_only": True, "engine": "vllm"}
+    shared = archsim.simulate(model, "h100", shared_prefix=512, **options)
+    assert any("may find less" in note.text for note in shared.assumptions) is says
+    alone = archsim.simulate(model, "h100", **options)
+    assert not any("may find less" in note.text for note in alone.assumptions)
+
+
+@pytest.mark.slow
 def test_one_request_alone_takes_the_price_of_its_steps() -> None:
     """Zero load: TTFT is the prompt's step, TPOT the mean over the contexts of the answer."""
     found = archsim.simulate(*SMALL, rate=0.1, requests=20, input_len=512, output_len=64, replications=1, warmup=0)
