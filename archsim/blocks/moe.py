@@ -304,11 +304,15 @@ class Moe(FfnSpec):
         d = "D" if self.latent is None else "Dl"
         if self.latent is not None:
             x = b.linear("latent_down", x, "D Dl", "T Dl", bias=self.expert.bias)
-        rows = b.map("dispatch", "dispatch", x, weights, axes=f"M {d}", scaled=self.router.input_scaled)
+        rows = b.map(
+            "dispatch", "dispatch", x, weights, axes=f"M {d}", scaled=self.router.input_scaled, top_k=self.top_k
+        )
         gate = self._expert(b, "gate", rows, f"{d} F", hit) if self.expert.gated else None
         h = self.expert.activate(b, self._expert(b, "up", rows, f"{d} F", hit), gate)
         y = self._expert(b, "down", h, f"F {d}", hit)
-        y = b.map("combine", "combine", y, weights, axes=f"T {d}", scaled=not self.router.input_scaled)
+        y = b.map(
+            "combine", "combine", y, weights, axes=f"T {d}", scaled=not self.router.input_scaled, top_k=self.top_k
+        )
         if self.latent is None:
             return y
         y = y if self.latent_norm is None else self.latent_norm.lower(b, "latent_norm", y, "Dl")

@@ -54,6 +54,16 @@ NO_HOST, FIRST_TOKEN = HostWork(), FirstToken()
 """Of steps that wait for no host, and of engines of which nothing is known."""
 
 
+class ExpertExchange(NamedTuple):
+    """How tokens reach experts on other ranks: as `exchange` in the engine's document."""
+
+    kernels: Literal["all_to_all", "expert_parallelism"] = "all_to_all"
+    gathered: int = 0
+
+
+COLLECTIVE_LIBRARY = ExpertExchange()
+
+
 class EngineOverheads(NamedTuple):
     """One engine at one version.
 
@@ -62,7 +72,8 @@ class EngineOverheads(NamedTuple):
     composition: what a composed step may be off beyond its kernels, as logarithms of both ends. host: its work for a
     step. launch_s: host time of a launch where steps are not captured as a graph (0: captured). accumulate: what
     products of 16-bit operands add up in. quantised_before: as in the engine's document. first_token: what TTFT holds
-    beside steps. cpu: how the engine runs a graph on a processor: as in its document.
+    beside steps. cpu, exchange: how the engine runs a graph on a processor, and how its tokens reach experts on other
+    ranks: as in its document.
     """
 
     name: str = DEFAULT_ENGINE
@@ -77,6 +88,7 @@ class EngineOverheads(NamedTuple):
     quantised_before: Mapping[str, str] = MappingProxyType({})
     first_token: FirstToken = FIRST_TOKEN
     cpu: Literal["", "eager", "compiled"] = ""
+    exchange: ExpertExchange = COLLECTIVE_LIBRARY
 
 
 def overheads_of(
@@ -104,6 +116,7 @@ def overheads_of(
         composition=tuple(measured.get("composition", {}).get("interval", (0.0, 0.0))),
         host=_host_work(own, document.time.host), first_token=_first_token(own, mixed),
         cpu=document.time.cpu,
+        exchange=ExpertExchange(document.time.exchange.kernels, document.time.exchange.gathered),
     )  # fmt: skip
 
 

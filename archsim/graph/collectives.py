@@ -6,10 +6,18 @@ and the pass that emits it (`passes/shard.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from archsim.base.number import Num
+from archsim.base.number import Num, maximum
+
+GROUPED = 0.5
+"""Share of the copies of a token that is sure to be sent: routers may first pick few groups of experts
+(arXiv:2412.19437), which lie on few ranks.
+"""
+
+NARROWEST = 0.5 + 1 / 16
+"""Bytes of one element in the narrowest format that tokens travel to their experts in: 4 bits, a scale for 16."""
 
 
 class Level(NamedTuple):
@@ -70,3 +78,22 @@ COLLECTIVES: Mapping[str, Collective] = {
     "send": Collective(_send, "nccl_send_recv", "send to the next stage"),
 }
 """By the name that a graph's collective goes by (Thakur et al., IJHPCA 2005, level by level)."""
+
+
+def copies_to_ranks(ranks: Num, picks: Num) -> Num:
+    """How often a token leaves its rank where each of `ranks` that holds one of its `picks` experts gets it once."""
+    return (ranks - 1) * (1 - (1 - 1 / ranks) ** picks)
+
+
+def exchanged_at_least(token_bytes: Num, picks: Num, levels: Iterable[tuple[int, float]]) -> tuple[Num, Num]:
+    """Bytes that one rank sends at least where its tokens go to their experts or come back, and the seconds it takes.
+
+    token_bytes: of all its tokens, each once. levels: ranks and bytes/s of each level of the fabric; all work at the
+    same time.
+    """
+    most: Num = token_bytes * 0.0
+    slowest: Num = token_bytes * 0.0
+    for ranks, rate in levels:
+        sent = token_bytes * GROUPED * copies_to_ranks(ranks, picks)
+        most, slowest = maximum(most, sent), maximum(slowest, sent / rate)
+    return most, slowest

@@ -230,6 +230,16 @@ class KernelPrior(EngineSection):
     like: str | None = None
 
 
+class Exchange(EngineSection):
+    """How tokens reach experts on other ranks and how results come back. kernels: of `expert_parallelism` (DeepEP's and
+    those built like them), or the `all_to_all` of the collective library. gathered: ranks up to which every rank
+    gathers all tokens instead, and sums are scattered back.
+    """
+
+    kernels: Literal["all_to_all", "expert_parallelism"] = "all_to_all"
+    gathered: int = Field(default=0, ge=0)
+
+
 class Time(EngineSection):
     """What decides the time of a step beside the model and the device.
 
@@ -242,8 +252,8 @@ class Time(EngineSection):
     next step is done while one runs; `archsim calibrate` fits the host's work per step for each, and versions that
     share it share the numbers. None is ever borrowed from another way. Empty: nothing is known of it. cpu: how it runs
     a graph on a processor: operator by operator (`eager`), with row-wise functions as one kernel each (`compiled`), or
-    as on any other device (empty). fits: kernel classes that it fits to whole runs. The fitted numbers lie in
-    `hardware/calibration/engines.yaml`.
+    as on any other device (empty). exchange: how tokens reach experts on other ranks. fits: kernel classes that it
+    fits to whole runs. The fitted numbers lie in `hardware/calibration/engines.yaml`.
     """
 
     kernels: str
@@ -253,6 +263,7 @@ class Time(EngineSection):
     quantised_before: dict[str, Literal["kernel", "passes", "all"]] = Field(default_factory=dict)
     host: str = ""
     cpu: Literal["", "eager", "compiled"] = ""
+    exchange: Exchange = Field(default_factory=Exchange)
     fits: tuple[KernelPrior, ...] = ()
 
 

@@ -16,7 +16,7 @@ Every extent of a call comes from the graph, and so do the bytes that it moves (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from math import prod
 from types import MappingProxyType
@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from archsim.base.number import Num, absent, everywhere, maximum, minimum, nearest
 from archsim.counts.graph_counts import op_flops
+from archsim.engines.overhead import COLLECTIVE_LIBRARY, ExpertExchange
 from archsim.graph.collectives import COLLECTIVES
 from archsim.graph.graph import Op
 from archsim.graph.kernels import Kernel, Traffic, operand_of, product_of, weight_of
@@ -32,6 +33,7 @@ from archsim.graph.tensor import Axes, Format, Tensor, Use, nbytes, numel
 from archsim.timing.classes.call import STORED, KernelCall, Kind
 from archsim.timing.device import DeviceRates
 from archsim.timing.entry_calls import entry_attention_call, score_calls, stored_as
+from archsim.timing.roofline import exchanged_bytes
 from archsim.timing.stream_calls import STREAM_MAPS, stream_call
 
 FREE = STREAM_MAPS | {
@@ -72,14 +74,15 @@ class FusedCall(NamedTuple):
 
 
 class CallRules(NamedTuple):
-    """What calls follow from beside the graph. step: of the rank's replica. fused_qkv, quantised_before: of the
-    engine's document.
+    """What calls follow from beside the graph. step: of the rank's replica. fused_qkv, quantised_before, exchange: of
+    the engine's document.
     """
 
     step: Step
     machine: DeviceRates
     fused_qkv: bool = True
     quantised_before: Mapping[str, str] = MappingProxyType({})
+    exchange: ExpertExchange = COLLECTIVE_LIBRARY
 
 
 def lower_to_calls(kernels: Sequence[Kernel], traffics: Sequence[Traffic], rules: CallRules) -> list[FusedCall]:
@@ -93,18 +96,39 @@ def lower_to_calls(kernels: Sequence[Kernel], traffics: Sequence[Traffic], rules
 
 class Roles(NamedTuple):
     """Names of tensors whose neighbours decide what is launched. attended: what attention and scans write. normed:
-    residual streams behind the norm that the kernel which mixes them does itself.
+    residual streams behind the norm that the kernel which mixes them does itself. experts: of rows that are dealt out,
+    the weight that multiplies them first. ranks: of rows that come from other ranks, how many ranks exchange them.
     """
 
     attended: set[str]
     normed: set[str]
+    experts: Mapping[str, Tensor] = MappingProxyType({})
+    ranks: Mapping[str, int] = MappingProxyType({})
 
 
 def roles_of(kernels: Sequence[Kernel]) -> Roles:
     """The tensors of a rank's kernels that have a role."""
     attended = {use.tensor.name for kernel in kernels if kernel.kind for op in kernel.ops for use in op.writes}
+    experts = {operand_of(op).tensor.name: weight.tensor for op, weight in expert_products(kernels)}
     mixing = [kernel for kernel in kernels if any(op.fn == "hyper_collapse" for op in kernel.ops)]
-    return Roles(attended, {operand_of(p).tensor.name for k in mixing if (p := product_of(k)) is not None})
+    normed = {operand_of(p).tensor.name for k in mixing if (p := product_of(k)) is not None}
+    ranks = {
+        op.reads[0].tensor.name: op.attrs["group"] for kernel in kernels if (op := exchange_of(kernel)) is not None
+    }
+    return Roles(attended, normed, experts, ranks)
+
+
+def exchange_of(kernel: Kernel) -> Op | None:
+    """The collective that moves tokens to experts on other ranks or results back, where that is the kernel's work."""
+    return next((op for op in kernel.ops if op.kind == "collective" and "picks" in op.attrs), None)
+
+
+def expert_products(kernels: Sequence[Kernel]) -> Iterator[tuple[Op, Use]]:
+    """The products of routed experts, and their weights."""
+    for product in filter(None, map(product_of, kernels)):
+        weight = weight_of(product)
+        if weight is not None and weight.tensor.role == "expert":
+            yield product, weight
 
 
 def fused_members(kernels: Sequence[Kernel], fused_qkv: bool = True) -> list[list[int]]:
@@ -120,7 +144,9 @@ def fused_call(
 ) -> FusedCall:
     """The calls of kernels that run together."""
     moved = _sum(traffics)
-    main, passes = main_calls(together, moved, rules.step, rules.machine), elementwise_calls(together, roles.normed)
+    exchange = exchange_call(together[0], moved, rules, roles.experts)
+    main = main_calls(together, moved, rules.step, rules.machine) if exchange is None else [exchange]
+    passes = elementwise_calls(together, roles.normed)
     if not main and product_of(together[0]) is not None:  # no time model: a roofline of the whole, passes included
         passes = []
     elif passes and not main:  # the passes are all there is, and move at least what the kernel does
@@ -129,6 +155,7 @@ def fused_call(
     elif len(main) == 1 and main[0].kernel_class == "gemm":
         main = [_with_epilogue(main[0], together, moved, passes)]
     main = [_with_quantising(call, together, rules.quantised_before, roles.attended) for call in main]
+    main = [_after_exchange(call, together, rules.exchange, roles.ranks) for call in main]
     return FusedCall(members, main, passes)
 
 
@@ -361,6 +388,45 @@ def _collective(op: Op, moved: Traffic) -> KernelCall:
     size = nbytes(read) * (ranks if kind.gathers else 1)
     dims = {"n_gpus": ranks, "bytes": size, "stride": op.attrs.get("stride", 1), "hbm_bytes": moved.total}
     return KernelCall(kind.kernel_class, read.tensor.format.name if read.tensor.format.bits < 12 else "bf16", dims=dims)
+
+
+def exchange_call(kernel: Kernel, moved: Traffic, rules: CallRules, experts: Mapping[str, Tensor]) -> KernelCall | None:
+    """How the engine moves tokens to experts on other ranks, or results back; None where the kernel does another thing,
+    or where the engine leaves it to the all-to-all of the collective library. experts: as of `Roles`.
+    """
+    opening = exchange_of(kernel)
+    if opening is None:
+        return None
+    ranks, stride, picks = (opening.attrs[name] for name in ("group", "stride", "picks"))
+    rows, there = opening.reads[0], opening.attrs["exchange"] == "dispatch"
+    tokens, hidden = rows.axes["M"] / picks, numel(rows) / rows.axes["M"]
+    dims = {"n_gpus": ranks, "stride": stride, "hbm_bytes": moved.total}
+    if ranks <= rules.exchange.gathered:
+        whole = tokens * hidden * ranks * rows.tensor.format.bits / 8
+        return KernelCall("nccl_all_gather" if there else "nccl_reduce_scatter", dims={**dims, "bytes": whole})
+    if rules.exchange.kernels == "all_to_all":
+        return None
+    read = experts.get(rows.tensor.name)
+    stored = STORED[table_dtype(read.format, rules.machine)] if there and read is not None else STORED["bf16"]
+    dims |= {"m": tokens, "topk": picks, "hidden": hidden, "least_bytes": exchanged_bytes(opening)}
+    return KernelCall("moe_dispatch" if there else "moe_combine", _sent_format(stored.read), dims=dims)
+
+
+def _after_exchange(
+    call: KernelCall, kernels: list[Kernel], exchange: ExpertExchange, ranks: Mapping[str, int]
+) -> KernelCall:
+    """Experts behind kernels that bring every rank the rows of its own experts alone: they need not look for them among
+    the tokens of all ranks. ranks: as of `Roles`.
+    """
+    if call.kernel_class != "moe" or exchange.kernels == "all_to_all":
+        return call
+    rows = next((operand_of(op).tensor.name for op, _ in expert_products(kernels)), "")
+    return call._replace(kernel_class="moe_wideep") if ranks.get(rows, 0) > exchange.gathered else call
+
+
+def _sent_format(read: float) -> str:
+    """The format in which tokens travel to products that read an element in so many bytes."""
+    return "bf16" if read > 1.5 else "fp8" if read >= 1 else "nvfp4"
 
 
 # ---------------------------------------------------------------------- attention

@@ -161,7 +161,7 @@ class Timer:
         """The call's time by one fit."""
         compute, memory, link = model.bound(call, self.machine)
         floor = maximum(maximum(compute, memory), link)
-        as_fitted = call._replace(dtype=fit.dtype) if fit.dtype else call
+        as_fitted = with_implied(model, call._replace(dtype=fit.dtype) if fit.dtype else call, fit)
         time = maximum(kernel_seconds(model, as_fitted, self.machine, fit.fitted), floor)
         low, high = interval(model, call, floor / maximum(time, LEAST), fit)
         evidence = evidence_of(fit.grade)
@@ -203,10 +203,21 @@ class Timer:
         return fits[query]
 
 
+def with_implied(model: KernelModel, call: KernelCall, fit: KernelFit) -> KernelCall:
+    """A call with the extents that follow from the implementation that runs it."""
+    missing = [name for name in model.implied if name not in call.dims and name in fit.measured]
+    if not missing:
+        return call
+    implied = {name: min(max(model.implied[name], fit.measured[name][0]), fit.measured[name][1]) for name in missing}
+    return call._replace(dims={**call.dims, **implied})
+
+
 def beyond_measured(fit: KernelFit, model: KernelModel, call: KernelCall) -> Num:
     """How many of a call's extents, of those that matter to its class, an implementation was not measured at."""
     outside: Num = 0
     for name, (low, high) in fit.measured.items():
+        if name in model.implied:
+            continue
         value = call.dims.get(name, model.optional.get(name, 0))
         outside = outside + ((value < low) | (value > high))
     return outside

@@ -11,10 +11,10 @@ from typing import Literal, NamedTuple
 
 from archsim.base.number import Num, absent, maximum, where
 from archsim.counts.graph_counts import op_flops
-from archsim.graph.collectives import COLLECTIVES, Level
+from archsim.graph.collectives import COLLECTIVES, NARROWEST, Level, exchanged_at_least
 from archsim.graph.graph import Op
 from archsim.graph.kernels import Kernel, Traffic, weight_of
-from archsim.graph.tensor import nbytes
+from archsim.graph.tensor import nbytes, numel
 from archsim.timing.device import DeviceRates, Hop
 
 Bound = Literal["compute", "memory", "communication"]
@@ -91,12 +91,25 @@ def compute_dtype(op: Op) -> str:
 def communication(op: Op, machine: DeviceRates) -> tuple[Num, Num]:
     """Bytes that one rank sends in a collective, and the least seconds it takes: levels work at the same time."""
     n, stride = op.attrs["group"], op.attrs.get("stride", 1)
-    size, hops = nbytes(op.reads[0]), machine.hops(n, stride)
+    hops = machine.hops(n, stride)
+    if "picks" in op.attrs:
+        picks = op.attrs["picks"]
+        tokens = numel(op.reads[0]) / picks * exchanged_bytes(op)
+        return exchanged_at_least(tokens, picks, [(hop.ranks, hop.rate) for hop in hops])
+    size = nbytes(op.reads[0])
     sent = [sent_bytes(op.fn, size, hops, level) for level in range(len(hops))]
     slowest: Num = 0
     for amount, hop in zip(sent, hops, strict=True):
         slowest = maximum(slowest, amount / hop.rate)
     return sum(sent), slowest
+
+
+def exchanged_bytes(op: Op) -> float:
+    """Bytes of one element at the least where tokens go to their experts, which may take them in 4 bits, or results
+    come back.
+    """
+    own = op.reads[0].tensor.format.bits / 8
+    return min(own, NARROWEST) if op.attrs["exchange"] == "dispatch" else own
 
 
 def sent_bytes(fn: str, size: Num, hops: tuple[Hop, ...], level: int) -> Num:

@@ -10,7 +10,7 @@ from archsim.graph.graph import Op
 from archsim.graph.kernels import Kernel, Traffic, kernels_with_edges, traffics
 from archsim.graph.step import Step
 from archsim.graph.tensor import Format, Tensor, Use, nbytes
-from archsim.timing.kernel_calls import fused_call, fused_members, roles_of
+from archsim.timing.kernel_calls import Roles, fused_call, fused_members, roles_of
 from archsim.timing.step_pricer import LaunchTime, StepPricer, TimeByKernelClass, launch_time
 from archsim.timing.step_time import KernelCost, RankTime, StepTime
 
@@ -61,12 +61,16 @@ class StepByFormat:
         """The kernels of the rank with weights in these formats."""
         stored = [tuple(formats.format_of(use.tensor) for use in own) for own in self._weights]
         priced = [self._in_formats(i, own) for i, own in enumerate(stored)]
+        experts = {rows: t.stored_as(formats.format_of(t)) for rows, t in self._roles.experts.items()}
+        roles = self._roles._replace(experts=experts)
         sums, fused = TimeByKernelClass(), []
         for members in self._fused(priced, formats):
-            key = tuple(members), tuple(stored[i] for i in members)
+            first = self._kernels[members[0]].ops[0]
+            sent = [experts[u.tensor.name].format for u in first.reads if u.tensor.name in experts]
+            key = tuple(members), (*(stored[i] for i in members), tuple(sent))
             launch = self._launches.get(key)
             if launch is None:
-                launch = self._launches[key] = self._launch(members, [priced[i] for i in members])
+                launch = self._launches[key] = self._launch(members, [priced[i] for i in members], roles)
             sums.add(launch)
             fused.append(launch.fused)
         costs = tuple(each.cost for each in priced)
@@ -80,10 +84,9 @@ class StepByFormat:
             self._members = fused_members(self._kernels, self._rules.fused_qkv)
         return self._members
 
-    def _launch(self, members: list[int], priced: list[_InFormats]) -> LaunchTime:
-        call = fused_call(
-            members, [each.kernel for each in priced], [each.traffic for each in priced], self._rules, self._roles
-        )
+    def _launch(self, members: list[int], priced: list[_InFormats], roles: Roles) -> LaunchTime:
+        kernels, moved = [each.kernel for each in priced], [each.traffic for each in priced]
+        call = fused_call(members, kernels, moved, self._rules, roles)
         return launch_time(self.pricer.timer, call, [each.cost for each in priced])
 
     def _in_formats(self, i: int, stored: Stored) -> _InFormats:

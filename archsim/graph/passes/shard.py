@@ -219,12 +219,17 @@ class Sharder:
         return [_collective("all_reduce", name, use, self.mesh, dims)]
 
     def _moved(self, op: Op, new: Op) -> list[Op]:
-        """Tokens change owner where experts are spread over ranks that hold different tokens."""
+        """Tokens change owner where experts are spread over ranks that hold different tokens. picks: experts of a token
+        that the ranks of one exchange hold, where others hold the rest.
+        """
         both = frozenset(self.mesh.data) & frozenset(self.mesh.experts)
         if not both or op.fn not in EXCHANGES:
             return [new]
         use = new.writes[0] if op.fn == "dispatch" else new.reads[0]
         move = _collective("all_to_all", op.name, use, self.mesh, both)
+        if "top_k" in op.attrs:
+            picks = divide(op.attrs["top_k"] * self.mesh.size(both), self.mesh.size(self.mesh.experts))
+            move = replace(move, attrs={**move.attrs, "exchange": op.fn, "picks": picks})
         return [new, move] if op.fn == "dispatch" else [move, new]
 
     def _statistics(self, op: Op, new: Op) -> list[Op]:

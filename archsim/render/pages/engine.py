@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from archsim.engines.names import EngineChoice
 from archsim.engines.overhead import overheads_of
 from archsim.render.page import Page, Row, Section, bullets, facts, row
-from archsim.spec.engine import Engine, EngineMemoryRules
+from archsim.spec.engine import Engine, EngineMemoryRules, Exchange
 from archsim.timing.calibration import default_store
 
 MEANING = {
@@ -93,12 +93,22 @@ def _time(rules: Engine) -> Iterator[tuple[str, str]]:
     yield "kernels", f"those measured of {rules.time.kernels}"
     yield "QKV, gate and up", "one GEMM" if rules.time.fused_qkv else "GEMMs of their own"
     yield from ((f"{fmt} activations", QUANTISED[by]) for fmt, by in rules.time.quantised_before.items())
+    yield from _exchange(rules.time.exchange)
     launch = f"{rules.time.launch_us:g} µs each" if rules.time.launch_us else "captured as a CUDA graph"
     yield "kernel launches", launch
     work = overheads_of(rules.name, measured=default_store().engines, document=rules).host
     for name, (value, low, high) in (("host work a step", work.step_s), ("  and a sequence", work.sequence_s)):
         if value:
             yield name, f"{value * 1e6:,.0f} µs ({low * 1e6:,.0f} to {high * 1e6:,.0f}), fitted to runs"
+
+
+def _exchange(rules: Exchange) -> Iterator[tuple[str, str]]:
+    """How tokens reach experts on other ranks."""
+    beyond = "kernels of expert parallelism" if rules.kernels == "expert_parallelism" else "an all-to-all"
+    if rules.gathered:
+        yield "tokens to other ranks' experts", f"gathered by all on up to {rules.gathered} ranks, beyond {beyond}"
+    else:
+        yield "tokens to other ranks' experts", beyond
 
 
 def _scheduler(rules: Engine) -> Iterator[tuple[str, str]]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from archsim.base.number import Num, log2, maximum
+from archsim.graph.collectives import GROUPED, copies_to_ranks
 from archsim.graph.kernels import Traffic
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.collective import Hops, by_group
@@ -29,8 +30,12 @@ SENT: Mapping[str, float] = {"fp8": 1 + 4 / 128, "nvfp4": 0.5 + 1 / 16}
 EIGHT_BITS = "deepep"
 """Beginning of names of kernels that send 8 bits where a table states no format: DeepEP's own, with scales for 128."""
 
-GROUPED = 0.5
-"""Share of the copies that is sure: routers may first pick few groups of experts (arXiv:2412.19437)."""
+USUAL_SMS = 20
+"""Multiprocessors that kernels take where an engine does not say, as DeepEP's buffers do."""
+
+
+IMPLIED: Mapping[str, float] = {"picked": 0.0, "sms": USUAL_SMS}
+"""Extents that follow from the implementation, with what is wanted where it leaves a choice."""
 
 
 class MoeDispatch(KernelModel):
@@ -49,7 +54,7 @@ class MoeDispatch(KernelModel):
         "step_us": Constant(0.3, 0.005, 20.0),
         "token_ns": Constant(1.0, 0.01, 1000.0),
         "link": Constant(0.60, 0.05, 1.0),
-        "network": Constant(0.40, 0.05, 1.0),
+        "network": Constant(0.70, 0.05, 1.0),
         "unit_gbps": Constant(16.0, 1.0, 100.0),
         "own": Constant(1.0, 0.1, 10.0),
         "overlap": Constant(3.0, 1.0, 8.0),
@@ -61,6 +66,9 @@ class MoeDispatch(KernelModel):
     )
     families: ClassVar[tuple[str, ...]] = ("hidden", "topk", "n_gpus")
     few: ClassVar[int] = 30
+    general: ClassVar[str] = "nccl_alltoall"
+    supports: ClassVar[tuple[str, ...]] = ("m", *IMPLIED)
+    implied: ClassVar[Mapping[str, float]] = IMPLIED
 
     def element_bytes(self, call: KernelCall) -> float:
         """Bytes of one element on the way."""
@@ -79,6 +87,12 @@ class MoeDispatch(KernelModel):
         """The format that is sent; tables leave it open for kernels that send 8 bits."""
         return "fp8" if call.dtype in ("", "bf16") and call.kernel.startswith(EIGHT_BITS) else call.dtype
 
+    def as_general(self, call: KernelCall) -> KernelCall:
+        """A row for every expert of a token in an all-to-all of the collective library."""
+        rows = call.dims["m"] * call.dims["topk"] * call.dims["hidden"] * self.element_bytes(call)
+        kept = {name: call.dims[name] for name in ("n_gpus", "stride", "hbm_bytes") if name in call.dims}
+        return KernelCall(self.general, dims={**kept, "bytes": rows})
+
     def variant(self, kernel: str) -> str:
         """The implementation; multiprocessors are an extent."""
         return kernel.partition(" sms")[0]
@@ -87,6 +101,9 @@ class MoeDispatch(KernelModel):
         """Every token once to each rank that needs it, at the links' rates."""
         sent = self._by_level(call, machine, lambda size, rate, network: size)
         slowest = self._by_level(call, machine, lambda size, rate, network: size * GROUPED / rate)
+        if "least_bytes" in call.dims:  # of a graph, which does not say in which format tokens travel
+            least = call.dims["least_bytes"] / self.element_bytes(call)
+            sent, slowest = sent * GROUPED * least, slowest * least
         return Work(traffic=Traffic(act=call.dims.get("hbm_bytes", 0)), comm_bytes=sent, comm_s=slowest)
 
     def _by_level(self, call: KernelCall, machine: DeviceRates, rule: Rule) -> Num:
@@ -141,6 +158,6 @@ class MoeCombine(MoeDispatch):
 def copies(call: KernelCall, ranks: Num) -> Num:
     """How often a token leaves its port among `ranks`: for each other port with one of its experts, or each expert."""
     topk = call.dims["topk"]
-    distinct = (ranks - 1) * (1 - (1 - 1 / ranks) ** topk)
+    distinct = copies_to_ranks(ranks, topk)
     picked = topk * (ranks - 1) / ranks
     return distinct + (picked - distinct) * call.dims.get("picked", 0)

@@ -47,6 +47,8 @@ class KernelModel(ABC):
     every value: it counts as able to where it was measured. common_floor: the floors of all implementations are alike
     in a captured step; what one has beyond their middle is its loop's. general: the wider class that prices a call
     where no device of the vendor was measured, or where the engine's own runs say something of that class alone.
+    implied: extents that follow from the implementation (of `supports`, as measured), with what is wanted where it
+    leaves a choice.
     """
 
     kernel_class: ClassVar[str]
@@ -65,6 +67,7 @@ class KernelModel(ABC):
     supports: ClassVar[tuple[str, ...]] = ()
     common_floor: ClassVar[bool] = False
     general: ClassVar[str] = ""
+    implied: ClassVar[Mapping[str, float]] = {}
 
     def constants_of(self, dtype: str) -> Mapping[str, Constant]:
         """What a fit in one number format finds."""

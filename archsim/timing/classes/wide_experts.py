@@ -47,7 +47,7 @@ class MoeWideEp(Moe):
         (Axis("m", 0, 2, 10), Axis("skew", 0, 0.6, 3)),
     )
     families: ClassVar[tuple[str, ...]] = ("experts", "hidden", "ep")
-    alternatives: ClassVar[bool] = False
+    general: ClassVar[str] = "moe"
 
     def prepare(self, call: KernelCall) -> KernelCall:
         """The loads and the slots that the kernel's name states."""
@@ -84,7 +84,6 @@ class MoeMega(Moe):
     grids: ClassVar[tuple[tuple[Axis, ...], ...]] = ((Axis("m", 0, 1.5, 11), Axis("skew", 0, 1, 3)),)
     families: ClassVar[tuple[str, ...]] = ("m",)
     few: ClassVar[int] = 20
-    alternatives: ClassVar[bool] = False
 
     def prepare(self, call: KernelCall) -> KernelCall:
         """The loads that the kernel's name states."""
