@@ -26,7 +26,7 @@ from archsim.spec.catalog import data_roots, resolve
 from archsim.spec.hardware import load
 from archsim.spec.loader import read
 from archsim.timing.classes.model import Fitted
-from archsim.timing.device import flops_per_cycle
+from archsim.timing.device import rates_per_cycle
 from archsim.timing.surface_file import FILE as SURFACES
 
 FILE = "calibration.yaml"
@@ -43,8 +43,8 @@ class Entry(NamedTuple):
     devices. measured: of an implementation, the range of extents by which they differ in what they can do. interval:
     by regime of the class, or under "all", the log-residuals measured/predicted that a tenth of unseen shapes lie below
     and above. released, sustained, memory, family, vendor: of the device, by which the nearest is found where nothing
-    was fitted; `released` is a year and its fraction, 0 where unknown; `family` is its lineage. per_cycle: its FLOP in
-    a cycle of one unit, by dtype.
+    was fitted; `released` is a year and its fraction, 0 where unknown; `family` is its lineage. per_cycle: of one
+    unit in a cycle, FLOP by dtype and bytes of memory.
     """
 
     device: str
@@ -236,7 +236,7 @@ def build_index(folder: Path) -> JsonObject:
             "device": hardware.id, "engine": str(document["engine"]), "version": str(document["version"]),
             "vendor": hardware.vendor, "family": hardware.lineage,
             "released": hardware.release, "memory": hardware.memory.kind,
-            "sustained": hardware.compute.sustained.get("bf16", 0.0), "per_cycle": dict(flops_per_cycle(hardware)),
+            "sustained": hardware.compute.sustained.get("bf16", 0.0), "per_cycle": dict(rates_per_cycle(hardware)),
         }  # fmt: skip
         for fit in document["fits"]:
             entry = {**shared, **json.loads(json.dumps(fit))}

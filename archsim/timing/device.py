@@ -179,10 +179,17 @@ def cycles(hardware: Hardware) -> float:
     return units.count * rate * 1e6 if units and rate else hardware.vector_peak.flops / LANE_FLOPS
 
 
-def flops_per_cycle(hardware: Hardware) -> tuple[tuple[str, float], ...]:
-    """Dense FLOP of the matrix units in a cycle of one unit, for every dtype of products that has a peak of its own."""
+FED = "memory"
+"""What the bytes that memory gives a unit in a cycle go by, beside the dtypes of its products."""
+
+
+def rates_per_cycle(hardware: Hardware) -> tuple[tuple[str, float], ...]:
+    """Of one unit in one cycle: dense FLOP of its matrix units, for every dtype of products that has a peak of its own,
+    and bytes of memory's bandwidth.
+    """
     listed = [name for name in PRODUCTS if name in hardware.compute.peak]
-    return tuple((name, hardware.peak_flops(name).flops / cycles(hardware)) for name in listed)
+    products = tuple((name, hardware.peak_flops(name).flops / cycles(hardware)) for name in listed)
+    return (*products, (FED, hardware.bandwidth / cycles(hardware)))
 
 
 def _medium(level: Level) -> Literal["link", "host", "network"]:

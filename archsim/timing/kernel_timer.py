@@ -27,7 +27,7 @@ from archsim.timing.calibration import (
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.model import Fitted, KernelModel, default_constants, kernel_seconds
-from archsim.timing.device import DeviceRates, flops_per_cycle
+from archsim.timing.device import DeviceRates, rates_per_cycle
 from archsim.timing.duration import Duration, Evidence, weakest
 from archsim.timing.relatives import STACKED, on_relative, related
 from archsim.timing.surface_file import read_surfaces
@@ -503,6 +503,6 @@ def timer(
     device = DeviceTraits(
         hardware.id, hardware.vendor, hardware.lineage, hardware.release, sustained, hardware.memory.kind,
         narrow=runs.narrow if runs is not None else 0.0, runs=runs.interval if runs is not None else None,
-        per_cycle=flops_per_cycle(hardware),
+        per_cycle=rates_per_cycle(hardware),
     )  # fmt: skip
     return Timer(device, machine, name, stated, store, hardware.memo.setdefault(store, {}), own)

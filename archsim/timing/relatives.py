@@ -4,7 +4,8 @@ The kernels are the same machine code, so the constants and surfaces of a fit ho
 there are, their clock, and the rates of matrix units, memory and links, all of which the formulas know. One thing they
 do not know: beyond the products themselves a unit spends cycles on other instructions, and these take no less time
 where the matrix units of a part are slower or faster (an H20 multiplies at 15 % of an H100's rate on units that are
-alike, and reaches 95 % of its peak where the H100 reaches 75).
+alike, and reaches 95 % of its peak where the H100 reaches 75), or where its memory feeds them less or more. Of chips on
+a board that does not hold: an L40S pays for error correction within its memory, which an RTX 4090 does without.
 """
 
 from __future__ import annotations
@@ -13,12 +14,22 @@ from collections.abc import Mapping
 
 from archsim.timing.calibration import DeviceTraits, Entry, FitQuery
 from archsim.timing.classes.call import STORED
+from archsim.timing.classes.catalog import MODELS
+from archsim.timing.device import FED
 
 STACKED = "HBM"
 """Memory beside the die, with several times the bandwidth for each FLOP; kernels are laid out for one or the other."""
 
 MATRIX = ("matrix", "chain", "linear")
 """Constants that are shares of the matrix units' peak."""
+
+SLOWER = 0.5
+"""How much as fast products must be in a cycle for padding to show that memory hid where it was measured: a variant
+with a little less power shows none.
+"""
+
+FEEDING = ("memory", "stream")
+"""Constants that are shares of memory's bandwidth."""
 
 
 def related(entry: Entry, device: DeviceTraits) -> bool:
@@ -39,9 +50,22 @@ def on_relative(constants: Mapping[str, float], entry: Entry, query: FitQuery) -
     used = STORED.get(query.dtype, STORED["bf16"]).compute
     faster = there[used] / here[used] if used in here and used in there else 1.0
     slower = query.device.sustained / entry.sustained if query.device.sustained and entry.sustained else 1.0
+    stacked = entry.memory == query.device.memory == STACKED
+    fed = there[FED] / here[FED] if stacked and FED in here and FED in there else 1.0
     found = dict(constants)
     for name in MATRIX:
         if name in constants:
-            share = constants[name]
-            found[name] = min(share / (share + max(1 - share, 0.0) * faster) * slower, max(1.0, share))
+            found[name] = min(beside_other_work(constants[name], faster) * slower, max(1.0, constants[name]))
+    for name in FEEDING:
+        if name in constants:
+            found[name] = beside_other_work(constants[name], fed)
+    if faster < SLOWER:
+        found |= MODELS[entry.op].finest
     return found
+
+
+def beside_other_work(share: float, faster: float) -> float:
+    """The share of a peak that a unit reaches where it is `faster` times as fast, and its other work takes as long; a
+    share above 1 is of a cache's rate.
+    """
+    return share / (share + (1 - share) * faster) if share < 1 else share

@@ -11,6 +11,7 @@ from archsim.spec.load import load_hardware
 from archsim.timing.calibration import FitQuery, default_store
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.kernel_timer import nearest_entry, timer
+from archsim.timing.relatives import beside_other_work
 
 SHAPES = [
     KernelCall("gemm", "bf16", dims={"m": 4096, "n": 8192, "k": 8192}),
@@ -64,3 +65,33 @@ def test_units_that_multiply_slowly_reach_more_of_their_peak() -> None:
     """
     call = KernelCall("gemm", "fp8_block", "", "deepgemm", {"m": 32768, "n": 4096, "k": 12288})
     assert timer(load_hardware("h20"), "sglang").time(call).expected == pytest.approx(11.78e-3, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "head_dim", "batch", "seq_kv", "cache", "us"),
+    [(16, 1, 256, 128, 8192, "bf16", 371.54), (32, 8, 128, 64, 8192, "fp8", 540.21)],
+)
+def test_units_that_are_fed_faster_reach_less_of_the_bandwidth(
+    heads: int, kv_heads: int, head_dim: int, batch: int, seq_kv: int, cache: str, us: float
+) -> None:
+    """An H20's memory gives each of its units twice what an H100's gets, and its slow products show what padding the
+    H100's memory hid: decodes of FlashInfer on an H20 (alibaba/InferSim at f2293da).
+    """
+    dims = {"batch": batch, "seq_kv": seq_kv, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
+    call = KernelCall("attn_decode", "bf16", cache, dims=dims)
+    assert timer(load_hardware("h20"), "sglang").time(call).expected == pytest.approx(us * 1e-6, rel=0.2)
+
+
+def test_other_work_takes_as_long_beside_a_faster_peak() -> None:
+    """Half of the time beside products that are twice as fast leaves a third; a cache's share stays."""
+    assert beside_other_work(0.5, 2.0) == pytest.approx(1 / 3)
+    assert beside_other_work(0.5, 1.0) == 0.5
+    assert beside_other_work(1.0, 3.0) == 1.0
+    assert beside_other_work(1.7, 3.0) == 1.7
+
+
+def test_a_relative_with_more_bandwidth_reads_weights_faster_but_not_in_proportion() -> None:
+    """An H200 has 1.43 times the H100's bandwidth for the same units."""
+    call = KernelCall("gemm", "bf16", dims={"m": 8, "n": 28672, "k": 8192})
+    one, other = (timer(load_hardware(name), "vllm").time(call).expected for name in ("h100-sxm", "h200-sxm"))
+    assert 1.1 < one / other < 4.8 / 3.35

@@ -19,6 +19,9 @@ ROWS = 128
 DECODE_ROWS = 64
 """Query rows of one tile of a decode step: the smallest product of Hopper's tensor cores."""
 
+FINEST_ROWS = 16
+"""Rows of the smallest product of tensor cores since Ampere, which kernels without Hopper's take."""
+
 UNITS, FEWEST = 100, 16
 """Multiprocessors of a device that lists none, or so few that each must itself keep many tiles in flight."""
 
@@ -170,6 +173,7 @@ class AttnDecode(KernelModel):
     families: ClassVar[tuple[str, ...]] = ("heads", "kv_heads", "head_dim", "window")
     shares: ClassVar[tuple[str, ...]] = ("matrix", "memory")
     supports: ClassVar[tuple[str, ...]] = ("head_dim",)
+    finest: ClassVar[Mapping[str, float]] = {"rows": FINEST_ROWS}
 
     def prepare(self, call: KernelCall) -> KernelCall:
         """A row of a table, which names its kernel, was timed over and over on one cache."""
@@ -212,9 +216,10 @@ class AttnDecode(KernelModel):
         alone = where((group <= 1) | (call.dims.get("window", 0) > 0), 1, 0)
         large = minimum(maximum(2 * log2(group / GROUP), 0), 1)
         apart = maximum(constants["alone"] * alone, constants["large"] * large)
-        joined = groups * ceil_div(rows / groups, DECODE_ROWS)
+        tile = constants.get("rows", DECODE_ROWS)
+        joined = groups * ceil_div(rows / groups, tile)
         tiles = call.dims["batch"] * (joined + apart * (rows - joined))
-        each = 4 * DECODE_ROWS * d * length / (machine.attention_flops(compute(call)) * constants["matrix"])
+        each = 4 * tile * d * length / (machine.attention_flops(compute(call)) * constants["matrix"])
         each = each + microseconds(constants["tile_us"], machine) / units(machine)
         spread = tiles * each + call.dims["batch"] * rows * microseconds(constants["row_ns"] * 1e-3, machine)
         token = constants["serial_ns"] + constants["alone_ns"] * alone
