@@ -52,6 +52,7 @@ def fit(
     with_: f.Parts = "",
     without: o.Without = "",
     check: f.Check = False,
+    command: f.Command = False,
     set_: o.Changes = None,
     json: o.AsJson = False,
     format: o.Format = o.Layout.table,
@@ -70,6 +71,11 @@ def fit(
         return
     forms: list[str | None] = [form.strip() for form in (weights or "").split(",") if form.strip()]
     answers = [_answer(model, name, {**context.params, "weights": form}) for name in names for form in forms or [None]]
+    if command:
+        from archsim.memory.serve_command import serve_command
+
+        output.emit("".join(f"{serve_command(answer)}\n" for answer in answers))
+        return
     _print(answers, (model, names), context.params)
     for answer in answers:
         output.warn(answer.warnings)
@@ -77,8 +83,8 @@ def fit(
         raise typer.Exit(1)
 
 
-VIEW = frozenset({"model", "hw", "check", "set_", "with_", "enable_expert_parallel", "json", "format", "verbose",
-                  "quiet", "no_color"})  # fmt: skip
+VIEW = frozenset({"model", "hw", "check", "command", "set_", "with_", "enable_expert_parallel", "json", "format",
+                  "verbose", "quiet", "no_color"})  # fmt: skip
 """Parameters that say how the answer is wanted, or are translated."""
 
 

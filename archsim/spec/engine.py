@@ -395,7 +395,8 @@ class Engine(EngineSection):
     """Everything that is known of one engine at one version.
 
     version: the newest that the document knows; empty where nothing depends on it. aliases: other spellings. flags: how
-    the engine's own command line calls a setting. released: versions and the days on which they came out. before:
+    the engine's own command line calls a setting. serve: the parts of the command that starts it, in order, by the fact
+    that each says (`archsim/memory/serve_command.py`). released: versions and the days on which they came out. before:
     changes for versions below a version, applied from the newest to the oldest.
     """
 
@@ -405,6 +406,7 @@ class Engine(EngineSection):
     version: str = ""
     aliases: tuple[str, ...] = ()
     flags: dict[str, str] = Field(default_factory=dict)
+    serve: dict[str, str] = Field(default_factory=dict)
     memory: EngineMemoryRules
     time: Time
     scheduler: Scheduler

@@ -85,6 +85,9 @@ Block = Annotated[
 ]
 Eager = Annotated[bool, typer.Option("--enforce-eager", "--disable-cuda-graph", help="No CUDA or HIP graphs.")]
 Check = Annotated[bool, typer.Option("--check", "--fail-if-not-fit", help="Exit code 1 if it does not fit.")]
+Command = Annotated[
+    bool, typer.Option("--command", help="Only the command line that starts the engine with what was checked.")
+]
 Weights = Annotated[
     str | None,
     typer.Option(

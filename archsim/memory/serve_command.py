@@ -1,0 +1,67 @@
+"""The engine's own command line for what `fit` has checked."""
+
+from __future__ import annotations
+
+from shlex import quote
+
+from archsim.base.errors import AnswerNo, UsageError
+from archsim.counts.formats import choose_formats
+from archsim.memory.check_fit import Fit
+
+
+def serve_command(answer: Fit) -> str:
+    """One line that starts the engine with the limits, plan and formats of the answer. Where the weights are in a
+    format that neither the checkpoint has nor the engine makes, the model is a path to files in it, to be replaced.
+
+    Raises UsageError for an engine whose command line is not known, or that cannot say a part of the plan; AnswerNo
+    where it does not fit.
+    """
+    rules = answer.engine.rules
+    if not rules.serve:
+        raise UsageError(f"the command line of {rules.title} is not known")
+    if not answer.fits:
+        raise AnswerNo(f"{answer.model.name} does not fit, so there is no command that starts it")
+    facts = {name: value for name, value in _facts(answer).items() if value not in (None, False)}
+    unsaid = [name for name in ("tp", "pp", "dp", "ep") if name in facts and name not in rules.serve]
+    if unsaid:
+        raise UsageError(f"{rules.title}'s command line has no flag for {', '.join(unsaid)} of this plan")
+    parts = [text.format(**facts) for name, text in rules.serve.items() if name in facts]
+    return " ".join(parts)
+
+
+def _facts(answer: Fit) -> dict[str, object]:
+    """What may stand in a command line; None or False where it is the engine's default."""
+    plan, settings, formats = answer.plan, answer.settings, answer.formats
+    share = answer.budget.share
+    return {
+        "command": True, "model": quote(_model(answer)), "file": quote(f"{answer.model.name}-{formats.name}.gguf"),
+        "tp": plan.tp if plan.tp * plan.dp > 1 else None, "pp": plan.pp if plan.pp > 1 else None,
+        "dp": plan.dp if plan.dp > 1 else None, "ep": plan.ep if plan.ep > 1 else None, "devices": plan.tp * plan.dp,
+        "length": answer.length, "seqs": answer.seqs, "context": answer.length * max(answer.seqs or 1, 1),
+        "tokens": answer.batched_tokens, "share": f"{share:.3g}" if share else None, "eager": settings.enforce_eager,
+        "cache": None if formats.kv.name in PLAIN else formats.kv.name, "weights": _online(answer),
+        "layers": settings.n_gpu_layers, "cpu_moe": settings.cpu_moe, "n_cpu_moe": settings.n_cpu_moe or None,
+    }  # fmt: skip
+
+
+PLAIN = ("bf16", "fp16")
+"""Formats of caches that engines choose by themselves."""
+
+
+def _changed(answer: Fit) -> bool:
+    """Whether the weights are in another format than the checkpoint's."""
+    return answer.formats.name != choose_formats(answer.model, None, None).name
+
+
+def _online(answer: Fit) -> str | None:
+    """The format that the engine quantises the checkpoint to as it loads it."""
+    online = answer.engine.rules.memory.online
+    name = answer.formats.name
+    return name if _changed(answer) and online is not None and name in online.formats else None
+
+
+def _model(answer: Fit) -> str:
+    """The checkpoint: its name on the Hub where there is one, or a path."""
+    if _changed(answer) and _online(answer) is None:
+        return f"./{answer.model.name}-{answer.formats.name}"
+    return answer.model.hf_ids[0] if answer.model.hf_ids else f"./{answer.model.name}"

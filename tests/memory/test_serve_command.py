@@ -1,0 +1,64 @@
+"""The command line that `fit` prints: read back by its own options, it is the same question."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+import pytest
+
+OWN = {
+    "--tensor-parallel-size": "--tp", "--tp-size": "--tp", "--tp_size": "--tp", "--pipeline-parallel-size": "--pp",
+    "--context-length": "--max-model-len", "--max_seq_len": "--max-model-len", "--max_batch_size": "--max-num-seqs",
+    "--max-running-requests": "--max-num-seqs", "--max_num_tokens": "--max-num-batched-tokens",
+    "--chunked-prefill-size": "--max-num-batched-tokens", "--quantization": "--weights",
+    "--kv_cache_free_gpu_memory_fraction": "--gpu-memory-utilization",
+}  # fmt: skip
+"""The engines' flags under one name of each in `archsim fit`."""
+
+
+def line(archsim: Any, *arguments: str) -> list[str]:
+    return shlex.split(archsim("fit", *arguments, "--command").out)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+@pytest.mark.parametrize("plan", [(), ("--devices", "4", "--tp", "4")])
+def test_it_is_the_question_that_was_answered(archsim: Any, engine: str, plan: tuple[str, ...]) -> None:
+    """Every flag, given back to `fit`, leaves as many tokens of cache."""
+    asked = ("llama3-8b", "--hw", "h100", "--engine", engine)
+    flags = line(archsim, *asked, *plan, "--kv-cache-dtype", "fp8")
+    assert "meta-llama/Meta-Llama-3-8B" in flags
+    begin = next(i for i, word in enumerate(flags) if word.startswith("--") and word != "--model-path")
+    words = [OWN.get(word, word).replace("_", "-") for word in flags[begin:]]
+    words = ["fp8" if word.startswith("fp8") else word for word in words]
+    found, wanted = (
+        json.loads(archsim("fit", *asked, *more, "--json").out)["kv_tokens"]
+        for more in (("--devices", plan[1] if plan else "1", *words), (*plan, "--kv-cache-dtype", "fp8"))
+    )
+    assert found == wanted
+
+
+def test_plans_and_formats(archsim: Any) -> None:
+    """Replicas of the attention, experts, weights quantised while they are loaded, weights that need other files."""
+    wide = line(archsim, "deepseek-v3", "--hw", "h200", "--tp", "1", "--dp", "8", "--ep", "8", "--engine", "sglang")
+    assert wide[3:5] == ["--model-path", "deepseek-ai/DeepSeek-V3"]
+    assert "--tp-size 8 --dp-size 8 --enable-dp-attention --ep-size 8" in " ".join(wide)
+    assert "--quantization fp8" in " ".join(
+        line(archsim, "llama3-8b", "--hw", "h100", "--weights", "fp8", "--engine", "vllm")
+    )
+    four = line(archsim, "llama3-8b", "--hw", "h100", "--weights", "awq_int4", "--engine", "vllm")
+    assert four[:3] == ["vllm", "serve", "./llama3-8b-awq_int4"]
+    local = line(archsim, "llama3-8b", "--hw", "rtx-4090", "--weights", "gguf_q4_k_m", "--engine", "llamacpp")
+    assert local[:3] == ["llama-server", "--model", "llama3-8b-gguf_q4_k_m.gguf"]
+    assert int(local[local.index("--ctx-size") + 1]) % int(local[local.index("--parallel") + 1]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason", "code"),
+    [(("llama3-8b", "--hw", "h100", "--engine", "hf"), "not known", 2),
+     (("deepseek-v3", "--hw", "h100", "--devices", "1", "--engine", "vllm"), "does not fit", 1)],
+)  # fmt: skip
+def test_where_there_is_none(archsim: Any, arguments: tuple[str, ...], reason: str, code: int) -> None:
+    found = archsim("fit", *arguments, "--command")
+    assert found.code == code and reason in found.err and found.out == ""
