@@ -159,5 +159,6 @@ def expert_product(run: Run, x: Tensor, w: Tensor) -> Tensor:
         return contract(x, ("M", "in"), w[expert], ("M", "in", "out"), ("M", "out"))
     order = expert.argsort(stable=True)
     counts = torch.bincount(expert, minlength=w.shape[0]).tolist()
-    parts = [rows @ w[e] for e, rows in enumerate(torch.split(x[order], counts)) if len(rows)]
+    matrices = w.unbind(0)  # whose gradients are put together once, where those of `w[e]` are each as large as w
+    parts = [rows @ matrices[e] for e, rows in enumerate(torch.split(x[order], counts)) if len(rows)]
     return torch.empty_like(x[:, :1].expand(-1, w.shape[2])).index_copy(0, order, torch.cat(parts))

@@ -146,23 +146,31 @@ def _time(
         return 0
     import torch
 
-    from archsim.measure.cpu_models import ModelOnCpu, measured_row
+    from archsim.measure.cpu_models import Measured, ModelInTraining, ModelOnCpu, measured_row
 
     began, budget = clock
     rows = Lines(folder / ROWS, HEADER)
     model, _ = open_model(name)
     progress(f"{title}: random weights in {dtype}")
-    on_cpu = ModelOnCpu(model, dtype, torch.get_num_threads())
-    for i, case in enumerate(wanted):
+    on_cpu: Measured | None = None
+    for i, case in enumerate(sorted(wanted, key=is_training)):
         if time.monotonic() - began > budget:
             rows.close()
             return len(wanted) - i
         progress(f"[{i + 1}/{len(wanted)}] {case.id}")
+        if on_cpu is None or is_training(case) != isinstance(on_cpu, ModelInTraining):
+            on_cpu, threads = None, torch.get_num_threads()  # the weights of one are gone before the other's are drawn
+            on_cpu = ModelInTraining(model, threads) if is_training(case) else ModelOnCpu(model, dtype, threads)
         row = measured_row(on_cpu, case)
         if not row.get("disturbed"):
             rows.write(json.dumps(row))
     rows.close()
     return 0
+
+
+def is_training(case: Case) -> bool:
+    """Whether a case is a step of training, which needs a module of its own."""
+    return case.phase == "train"
 
 
 def read_rows(path: Path) -> Iterator[JsonObject]:

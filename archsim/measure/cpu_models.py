@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
@@ -18,9 +19,11 @@ from archsim.backend.packed import Packed
 from archsim.backend.run import Cache
 from archsim.base.json_types import JsonObject
 from archsim.graph.kernels import kernels, weight_of
+from archsim.graph.passes.checkpoint import recompute_of
 from archsim.measure.bench import DTYPES, Bench, Stamps, pinned
-from archsim.measure.cpu_plan import Case
+from archsim.measure.cpu_plan import RECOMPUTED, Case
 from archsim.measure.model_run import cpu_peak
+from archsim.measure.trained_on_cpu import TrainedOnCpu
 from archsim.spec.model import Model
 
 PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
@@ -53,6 +56,41 @@ def resident_bytes() -> int | None:
     with suppress(OSError, ValueError, IndexError):
         return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
     return None
+
+
+class Measured(Protocol):
+    """A model whose cases are timed."""
+
+    @property
+    def bench(self) -> Bench:
+        """What times them."""
+
+    def measure(self, case: Case) -> JsonObject:
+        """A case's row."""
+
+
+class ModelInTraining:
+    """One model with random weights, and the steps of training that are timed of it."""
+
+    def __init__(self, model: Model, threads: int) -> None:
+        self.model, self.threads, self.bench = model, threads, Bench("cpu")
+        self.baseline, self.trained = resident_bytes(), TrainedOnCpu(model)
+
+    def measure(self, case: Case) -> JsonObject:
+        """Seconds of a step (the median of the rounds), spread, and live bytes at the peak: weights, gradients, states
+        and all that autograd keeps.
+        """
+        self.trained.net.recompute = recompute_of(RECOMPUTED[case.form])
+        tokens = self.trained.tokens(case.batch, case.new)
+        with pinned(self.threads):
+            timing = self.bench.time([lambda: self.trained.step(tokens)], middle=True)
+            now, peak = resident_bytes(), cpu_peak(lambda: self.trained.step(tokens))
+        return {
+            "id": case.id, "measured_s": timing.us / 1e6, "spread_pct": round(timing.spread_pct, 2),
+            "n_calls": timing.calls, "weight_bytes": self.trained.weight_bytes, "cache_bytes": self.trained.state_bytes,
+            "own_peak_bytes": peak, "measured_by_class_s": {},
+            "resident_bytes": None if now is None or self.baseline is None else now - self.baseline,
+        }  # fmt: skip
 
 
 class ModelOnCpu:
@@ -136,7 +174,7 @@ def _one_round(program: Program) -> list[tuple[tuple[str, ...], float]]:
     return stamps.seconds()
 
 
-def measured_row(model: ModelOnCpu, case: Case) -> JsonObject:
+def measured_row(model: Measured, case: Case) -> JsonObject:
     """A case's row; one that fails says why, and one that was disturbed in every round says so."""
     try:
         row = model.measure(case)

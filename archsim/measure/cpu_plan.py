@@ -7,6 +7,7 @@ import json
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from math import exp
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,17 +17,26 @@ from archsim.base.version import VERSION
 from archsim.counts.count import count
 from archsim.counts.formats import choose_formats
 from archsim.counts.step_graphs import StepGraphs
+from archsim.graph.graph import ops
 from archsim.graph.passes.quantize import DEFAULT
 from archsim.graph.step import Seqs, Step
 from archsim.measure.live_bytes import live_peak_bytes
 from archsim.spec.hardware import Hardware
+from archsim.spec.lower import lower
 from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan
 from archsim.timing.calibration import Store, default_store, folders
 from archsim.timing.step_pricer import StepPricer, engine_overheads, step_bytes
 from archsim.timing.step_time import StepTime
+from archsim.training.layout import Layout
+from archsim.training.one_device import usual_setup
+from archsim.training.pricer import Choice, TrainingPricer
 
 ENGINES = {"eager": "torch", "compiled": "torchcompile"}
+TRAINED, TRAINED_STACK = (128, 512), "torch-eager"
+"""Tokens of the sequence of a training step, and the stack that it is predicted as."""
+RECOMPUTED = {"eager": "none", "recomputed": "full"}
+"""What a form of a training step runs once more in the backward."""
 PROMPTS = (128, 512, 16, 2048)
 DECODES = ((1, 128), (8, 512), (1, 1024), (32, 256), (1, 4096))
 """Batch and cached tokens."""
@@ -35,7 +45,10 @@ LONGEST_S = 4.0
 
 
 class Case(NamedTuple):
-    """One forward pass of a model: batch sequences of `new` tokens after `past` ones; form: `eager` or `compiled`."""
+    """One pass of a model: batch sequences of `new` tokens after `past` ones. phase: `prefill`, `decode`, or `train`,
+    a step with its backward and update. form: `eager` or `compiled`; of a training step `eager` or `recomputed`, with
+    every layer once more in the backward.
+    """
 
     model: str
     dtype: str
@@ -61,7 +74,18 @@ def cases(model: Model, name: str, dtype: str) -> list[Case]:
                 found.append(Case(name, dtype, form, "prefill", 1, PROMPTS[i], 0))
             if i < len(DECODES) and model.architecture != "encoder" and DECODES[i][1] < longest:
                 found.append(Case(name, dtype, form, "decode", DECODES[i][0], 1, DECODES[i][1]))
+        if i < len(TRAINED) and dtype == "fp32" and is_trained(model):
+            found += [Case(name, dtype, form, "train", 1, TRAINED[i], 0) for form in RECOMPUTED]
     return found
+
+
+def is_trained(model: Model) -> bool:
+    """Whether a step of training is timed: of what has a loss, and no recurrence, which autograd takes token by token
+    through a thousand operators.
+    """
+    source = 2 if model.encoder is not None else None
+    graph = lower(model, Step.prefill(1, 2, source))
+    return model.architecture != "encoder" and not any(op.kind == "scan" for op, _ in ops(graph))
 
 
 class Predictor:
@@ -89,6 +113,31 @@ class Predictor:
 
     def row(self, case: Case) -> JsonObject:
         """A case with its prediction: seconds, the ends of the 80 % interval, the naive roofline, bytes at the peak."""
+        return self._training_row(case) if case.phase == "train" else self._pass_row(case)
+
+    def _training_row(self, case: Case) -> JsonObject:
+        """A step of training, as `archsim train` answers it."""
+        pricer = TrainingPricer.of(self.model, self.hardware, usual_setup(TRAINED_STACK))
+        layout = Layout(seq_len=case.new, micro_batch=case.batch, global_batch=case.batch)
+        priced = pricer.price(Choice(layout, RECOMPUTED[case.form]))
+        seconds, most, width = priced.step.expected_s, priced.memory.most, exp(pricer.factors.interval)
+        moved = most.states.weights + 2 * most.states.gradients + 2 * most.states.optimizer
+        peak = self.hardware.peak_flops(self.dtype).flops
+        by_class: dict[str, float] = {}
+        for kernels in priced.micro.kernels.values():
+            for kernel in kernels:
+                by_class[kernel.kernel_class] = by_class.get(kernel.kernel_class, 0.0) + kernel.seconds
+        return {
+            "id": case.id, **case._asdict(),
+            "predicted_s": seconds, "low_s": seconds / width, "high_s": seconds * width,
+            "roofline_s": max(float(priced.graph.flops.executed) / peak, moved / self.hardware.bandwidth),
+            "evidence": priced.micro.evidence, "weight_bytes_predicted": most.states.weights,
+            "cache_bytes_predicted": most.states.optimizer,
+            "activation_bytes": most.allocated - most.states.weights - most.states.optimizer,
+            "read_bytes": moved, "by_class_s": by_class,
+        }  # fmt: skip
+
+    def _pass_row(self, case: Case) -> JsonObject:
         time, step = self.price(case), self.step_of(case)
         formats = choose_formats(self.model, self.dtype, engine=ENGINES[case.form])
         graph = StepGraphs(self.model, formats).rank(step, Plan())

@@ -8,6 +8,8 @@ from math import ceil
 from archsim.measure.cpu_layers import SUITE as LAYERS
 from archsim.measure.cpu_layers import layer_points
 from archsim.measure.point import Point
+from archsim.measure.trained_layers import SUITE as TRAINING
+from archsim.measure.trained_layers import training_points
 from archsim.spec.hardware import Hardware
 from archsim.timing.device import DeviceRates
 
@@ -59,7 +61,10 @@ def _product(dtype: str, m: int, n: int, k: int, cache_bytes: int, rank: int, he
 
 def cpu_points(cache_bytes: int, hardware: Hardware) -> dict[str, list[Point]]:
     """Every point by suite. cache_bytes: of the last cache, beyond which operands are rotated."""
-    return {LAYERS: list(layer_points(DeviceRates(hardware))), "cpu_gemm": list(products(cache_bytes))}
+    return {
+        LAYERS: list(layer_points(DeviceRates(hardware))), "cpu_gemm": list(products(cache_bytes)),
+        TRAINING: list(training_points(hardware)),
+    }  # fmt: skip
 
 
-CPU_SUITES = (LAYERS, "cpu_gemm")
+CPU_SUITES = (LAYERS, "cpu_gemm", TRAINING)

@@ -15,6 +15,8 @@ from archsim.measure.cpu_shapes import ITEM
 from archsim.measure.point import Point, Result, Skip
 from archsim.measure.suite_layers import in_layer
 from archsim.measure.suite_ops import INT4_GROUP
+from archsim.measure.suite_training import in_training
+from archsim.measure.trained_layers import SUITE as TRAINING
 
 
 def product(bench: Bench, point: Point) -> Result:
@@ -64,5 +66,7 @@ def _int4(bench: Bench, x: Tensor, n: int, k: int) -> Call:
 WEIGHTS: dict[str, Callable[[Bench, Tensor, int, int], Call]] = {"int8": _dynamic_int8, "int4_wo": _int4}
 
 
-CPU_RUNS: dict[str, Callable[[Bench, Point], Result]] = {"cpu_gemm": product, LAYERS: in_layer}
+CPU_RUNS: dict[str, Callable[[Bench, Point], Result]] = {
+    "cpu_gemm": product, LAYERS: in_layer, TRAINING: in_training,
+}  # fmt: skip
 """From a suite to the function that times its points."""

@@ -20,11 +20,11 @@ class Recipe(LazyModel):
 
     weights: of trainable weights between steps. working: in which products read them and gathers move them, where that
     is another copy. copies: further copies of matrices that products read; copies_alone: whether matrices of layers
-    are stored as these and not as `weights` too (`fp8_param_gather` of Megatron). gradients: as they are
-    accumulated; reduced: as they cross the fabric. master: of the optimizer's own copy of weights; none where it
-    updates the weights themselves. moments: of the optimizer's moments. products: of the products of matrices in
-    layers; experts' too. frozen: of matrices of layers that are not trained. method: what of a model it is made to
-    train, where that is not asked.
+    are stored as these and not as `weights` too (`fp8_param_gather` of Megatron). gradients: as they are accumulated;
+    reduced: as they cross the fabric. master: of the optimizer's own copy of weights; none where it updates the
+    weights themselves. moments: of the optimizer's moments. products: of the products of matrices in layers; experts'
+    too. activations: of activations, and of the products of all other weights. frozen: of matrices of layers that are
+    not trained. method: what of a model it is made to train, where that is not asked.
     """
 
     schema_: Literal["archsim.recipe/1"] = Field(alias="schema")
@@ -40,6 +40,7 @@ class Recipe(LazyModel):
     master: str | None = None
     moments: str
     products: str = "bf16"
+    activations: str = "bf16"
     frozen: str = "bf16"
     method: Method = "full"
     notes: tuple[str, ...] = ()

@@ -74,13 +74,14 @@ class TrainingStack(_Part):
     once. gradients: whether they lie in buffers from the start, or are made by the first backward of each step and
     dropped by the update (`zero_grad` of PyTorch). pipeline_cut: into what a pipeline cuts the sequences of a data rank
     where a run does not say: micro-batches of `micro_batch`, or as many as it has stages. prints_memory: which peak of
-    PyTorch's allocator it prints.
+    PyTorch's allocator it prints. engine: whose operators it runs on a processor.
     """
 
     schema_: Literal["archsim.stack/1"] = Field(alias="schema")
     name: str
     title: str
     aliases: tuple[str, ...] = ()
+    engine: str = "generic"
     attention: AttentionKernels = "current"
     elementwise: Elementwise = "fused"
     overlap: Mapping[Communication, Overlap] = Field(default_factory=dict)

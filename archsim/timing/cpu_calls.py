@@ -7,7 +7,7 @@ row-wise functions compiled, norms, gates and rotations are one kernel each, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from math import prod
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from archsim.graph.kernels import Kernel, operand_of, product_of, weight_of
 from archsim.graph.tensor import Tensor, Use, nbytes, numel
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.catalog import MODELS
-from archsim.timing.classes.cpu import CpuKernel
+from archsim.timing.classes.cpu import GRADIENT, CpuKernel
 from archsim.timing.kernel_calls import AttentionSpec, CallRules, FusedCall, fused_members, table_dtype
 
 VIEWS = frozenset({"view", "select"})
@@ -44,15 +44,18 @@ def cpu_calls(kernels: Sequence[Kernel], rules: CallRules, form: str, held: Num)
     """The calls of the kernels of a step. form: `eager` or `compiled`. held: bytes of weights and caches that the step
     reads, which lie between two reads of each.
     """
-    return [FusedCall(members, [one.call for one in calls], []) for members, calls in _made(kernels, rules, form, held)]
+    found = calls_by_members(kernels, rules, form, held)
+    return [FusedCall(members, [one.call for one in calls], []) for members, calls in found]
 
 
 def calls_by_op(kernels: Sequence[Kernel], rules: CallRules, form: str, held: Num) -> list[CpuCall]:
     """The same calls with the ops that each runs."""
-    return [one for _, calls in _made(kernels, rules, form, held) for one in calls]
+    return [one for _, calls in calls_by_members(kernels, rules, form, held) for one in calls]
 
 
-def _made(kernels: Sequence[Kernel], rules: CallRules, form: str, held: Num) -> list[tuple[list[int], list[CpuCall]]]:
+def calls_by_members(
+    kernels: Sequence[Kernel], rules: CallRules, form: str, held: Num
+) -> list[tuple[list[int], list[CpuCall]]]:
     """Kernels that run together, by position, and their calls, each with the bytes that are touched since the same code
     ran last.
     """
@@ -75,6 +78,25 @@ def _made(kernels: Sequence[Kernel], rules: CallRules, form: str, held: Num) -> 
     return [
         (members, [_after(one, runs[kernels[members[0]].loop].next()) for one in calls]) for members, calls in found
     ]
+
+
+def gradients_of(calls: Sequence[CpuCall], ops: Mapping[str, Op]) -> list[CpuCall]:
+    """The backwards of calls, each as one kernel: a linear layer's gives the gradients of its input and of its weight.
+    Of a look-up the whole table's gradient is written, by rows of tokens or, of positions, as one slice; keys and values that are stored hand theirs on. ops: by name.
+    """
+    return [one._replace(call=_gradient_of(one, ops[one.ops[0]])) for one in calls if ops[one.ops[0]].kind != "append"]
+
+
+def _gradient_of(one: CpuCall, first: Op) -> KernelCall:
+    looks_up = first.kind == "gather" and len(one.ops) == 1
+    tables = [use for use in first.reads if use.tensor.kind == "weight"] if looks_up else []
+    dims = dict(one.call.dims)
+    for use in tables:
+        size = prod(use.tensor.axes.values())
+        dims |= {"m": size / dims["n"], "bytes": dims["bytes"] + size * use.tensor.format.bytes}
+    rows = first.attrs.get("index", "token") if looks_up else "token"
+    kernel = one.call.kernel if rows == "token" else f"{rows} {one.call.kernel}"
+    return one.call._replace(kernel=kernel + GRADIENT, dims=dims)
 
 
 FAMILIES = {

@@ -9,6 +9,7 @@ from archsim.spec.stack import StackFactors
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.duration import EVIDENCE, Duration, Evidence, prevailing_evidence
 from archsim.training.pass_times import NOTHING, CommKind, PassKernel, PassRules, forward_pass, pass_kernels
+from archsim.training.processor_passes import processor_passes
 from archsim.training.rank import FIRST, LAST, RankGraphs
 
 PassName = Literal["forward", "backward", "recompute"]
@@ -63,9 +64,13 @@ class MicroBatch(NamedTuple):
 
 def micro_batch_times(rank: RankGraphs, rules: PassRules) -> MicroBatch:
     """Forward, backward and recomputation of every piece; collectives exposed as the stack overlaps them."""
-    forward, times = forward_pass(rank.forward, rules)
-    backward = pass_kernels(rank.backward, rules, times)
-    again = pass_kernels(rank.recompute, rules, NOTHING)
+    if rules.form:
+        forward, backward = processor_passes(rank.forward, rules)
+        again, _ = processor_passes(rank.recompute, rules)
+    else:
+        forward, times = forward_pass(rank.forward, rules)
+        backward = pass_kernels(rank.backward, rules, times)
+        again = pass_kernels(rank.recompute, rules, NOTHING)
     runs = {name: rank.order.count(name) for name in set(rank.order)}
     sums = {home: _Sums() for home in (*runs, FIRST, LAST)}
     kernels: dict[PassName, Sequence[PassKernel]] = {"forward": forward, "backward": backward, "recompute": again}

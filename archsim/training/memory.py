@@ -52,7 +52,8 @@ class RankMemory(NamedTuple):
 
 class MemoryRules(NamedTuple):
     """What memory follows from beside the graphs. gradients_made: whether a step's only backward makes them.
-    by_matrix: whether ZeRO 3 gathers matrices one by one, not layers. known: states of pieces of ranks, which
+    by_matrix: whether ZeRO 3 gathers matrices one by one, not layers. two_uses: elements of a table that is looked up
+    and multiplied with. known: states of pieces of ranks, which
     live as long as it does.
     """
 
@@ -63,6 +64,7 @@ class MemoryRules(NamedTuple):
     by_matrix: bool = False
     offload: Offload = NOTHING
     known: dict[Hashable, States] | None = None
+    two_uses: float = 0.0
 
 
 class Working(NamedTuple):
@@ -156,7 +158,19 @@ def rank_memory(
     moments = [shared._replace(logits=loss + at_loss), shared._replace(working=in_layers)]
     if rules.gradients_made:
         moments = _without_gradients(shared, moments, max((kept.layers[name] for name in names), default=0.0))
+        moments.append(shared._replace(saved=0.0, working=summed_bytes(rules)))
     return max(moments, key=lambda each: each.allocated)
+
+
+def summed_bytes(rules: MemoryRules) -> float:
+    """What autograd holds at the end of a backward beside all gradients: those of both uses of a table, and their sum,
+    which is made anew (InputBuffer::accumulate of torch/csrc/autograd/input_buffer.cpp).
+    """
+    return (USES - 1) * rules.two_uses * format_bytes_of(rules.recipe.gradients)
+
+
+USES = 3
+"""A table's gradients by its look-up and by the head, and the sum."""
 
 
 def _without_gradients(shared: RankMemory, moments: Sequence[RankMemory], one_layer: float) -> list[RankMemory]:

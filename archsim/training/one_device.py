@@ -36,9 +36,9 @@ class StepOnDevice(NamedTuple):
     priced: Priced
 
 
-def usual_setup() -> Setup:
-    """AdamW in bf16 with the stack that stands where none is named."""
-    stack = load_stack(DEFAULT_STACK)
+def usual_setup(name: str = DEFAULT_STACK) -> Setup:
+    """AdamW with a stack and its recipe; bf16 where none is named."""
+    stack = load_stack(name)
     tuning = tuning_of(stack, None, None, None, None)
     return Setup(
         recipe=tuning.recipe, optimizer=load_optimizer("adamw"), stack=stack, dialect=stack.dialect, loss=stack.loss

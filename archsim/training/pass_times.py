@@ -47,7 +47,8 @@ class PassKernel(NamedTuple):
 
 class PassRules(NamedTuple):
     """What times of a pass follow from beside its graph. formats: of weights by name, as products read them; packed: as
-    they lie where they are dequantised at every use.
+    they lie where they are dequantised at every use. form: how a processor runs a pass (`eager`, `compiled`); empty on
+    other devices.
     """
 
     timer: Timer
@@ -55,6 +56,7 @@ class PassRules(NamedTuple):
     step: Step
     formats: Mapping[str, Format]
     packed: Mapping[str, Format] = {}
+    form: str = ""
 
 
 class ForwardTimes(NamedTuple):

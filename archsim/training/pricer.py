@@ -13,7 +13,7 @@ from archsim.counts.training_graph import TrainingGraph, training_graph, trainin
 from archsim.engines.names import DEFAULT_ENGINE
 from archsim.graph.passes.adapters import Adapters
 from archsim.graph.passes.grad_plan import Trainable, everything
-from archsim.graph.tensor import BF16, Format, Tensor
+from archsim.graph.tensor import Format, Tensor
 from archsim.memory.engine_rules import non_torch_of, size
 from archsim.spec.engine import load_engine
 from archsim.spec.hardware import Hardware
@@ -24,6 +24,7 @@ from archsim.spec.stack import StackFactors, TrainingStack
 from archsim.timing.device import DeviceRates
 from archsim.timing.kernel_timer import Timer
 from archsim.timing.kernel_timer import timer as timer_of
+from archsim.timing.step_pricer import engine_overheads
 from archsim.training.costs import MicroBatch, micro_batch_times
 from archsim.training.layout import Layout
 from archsim.training.memory import MemoryRules, RankMemory, Working, rank_memory
@@ -55,10 +56,10 @@ class Setup:
     adapters: Adapters | None = None
 
     def product_format(self, tensor: Tensor) -> Format:
-        """In which products read a weight: matrices of layers in the recipe's format, all else in 16 bits."""
-        if tensor.role in HIDDEN and self.recipe.products != "bf16":
-            return stored(self.recipe.products)
-        return BF16
+        """In which products read a weight: matrices of layers in the recipe's format for them, all else in that of
+        activations.
+        """
+        return stored(self.recipe.products if tensor.role in HIDDEN else self.recipe.activations)
 
     def storage_format(self, tensor: Tensor) -> Format:
         """In which a weight lies in memory: frozen matrices of layers in the recipe's format for them."""
@@ -150,7 +151,7 @@ class TrainingPricer:
             lambda: training_graph(
                 self.model, training_step_of(self.model, batch, layout.seq_len), trainable=self.setup.trainable,
                 dialect=self.setup.dialect, loss=self.setup.loss, recompute=recompute, adapters=self.setup.adapters,
-                parts=TRAINED_PARTS,
+                parts=TRAINED_PARTS, activations=stored(self.setup.recipe.activations),
             ),
         )  # fmt: skip
 
@@ -169,7 +170,8 @@ class TrainingPricer:
     def timed(self, rank: RankGraphs) -> MicroBatch:
         """The times of its pieces, with the factors as they are now."""
         step = training_step_of(self.model, rank.layout.micro_batch, rank.layout.seq_len)
-        return micro_batch_times(rank, PassRules(self.timer, self.factors, step, rank.formats, rank.packed))
+        form = engine_overheads(self.setup.stack.engine).cpu if self.timer.machine.is_processor else ""
+        return micro_batch_times(rank, PassRules(self.timer, self.factors, step, rank.formats, rank.packed, form))
 
     def memory(self, choice: Choice) -> Held:
         """Memory of every rank of the pipeline."""
@@ -181,8 +183,9 @@ class TrainingPricer:
         made = self.setup.stack.gradients == "made" and layout.micro_batches == 1
         by_matrix = self.setup.stack.gathers == "matrices"
         rules = MemoryRules(
-            layout, self.setup.recipe, self.setup.optimizer, made, by_matrix, choice.offload, self.states
-        )
+            layout, self.setup.recipe, self.setup.optimizer, made, by_matrix, choice.offload, self.states,
+            two_uses=self._two_uses(rank, layout),
+        )  # fmt: skip
         tied = self._tied(rank, stages)
         found = [
             rank_memory(
@@ -216,6 +219,12 @@ class TrainingPricer:
         for s, at in enumerate(home):
             busy[at] += stages[s % len(stages)].total(pieces.__getitem__)
         return max(busy) * layout.micro_batches / directions(layout.schedule)
+
+    def _two_uses(self, rank: RankGraphs, layout: Layout) -> float:
+        """Elements of the token table that is the head too, where one stage has both."""
+        if layout.stages > 1 or self.model.head is None or not self.model.head.tied:
+            return 0.0
+        return sum(w.matrix.elements for w in rank.weights.first if w.matrix.role == "embedding" and w.trainable)
 
     def _tied(self, rank: RankGraphs, stages: tuple[StageLayers, ...]) -> tuple[Weight, ...]:
         """The token table that the last stage has a copy of where the head is tied to it."""

@@ -248,7 +248,7 @@ def send_comm(rules: StepRules) -> Comm:
     if layout.pp == 1:
         return Comm()
     tokens = layout.micro_batch * layout.seq_len / layout.cp / (layout.tp if layout.sp else 1)
-    size = tokens * rules.width * 2
+    size = tokens * rules.width * format_bytes_of(rules.recipe.activations)
     stride = layout.tp * layout.cp * layout.dp
     call = KernelCall("nccl_send_recv", dims={"n_gpus": 2, "bytes": size, "stride": stride})
     seconds = float(rules.timer.once(call).expected)
@@ -262,15 +262,23 @@ def optimizer_seconds(weights: Sequence[Weight], rules: StepRules) -> float:
     if not weights:
         return 0.0
     trained = [w for w in weights if w.trainable]
-    layout = rules.layout
-    states = rank_states(trained, rules.recipe, rules.optimizer, layout)
-    shards = layout.shards if layout.zero else 1
-    mine = sum(w.matrix.elements for w in trained) / shards
-    read = 2 * mine * format_bytes_of(rules.recipe.gradients) + states.optimizer
-    written = mine * format_bytes_of(rules.recipe.weights) + states.optimizer
-    call = KernelCall("elementwise", dims={"read_bytes": read, "write_bytes": written})
+    shards = rules.layout.shards if rules.layout.zero else 1
     products = sum(_orthogonalise_seconds(w, rules) for w in trained if rules.optimizer.flops(w.matrix)) / shards
-    return float(rules.timer.once(call).expected) + products
+    return float(rules.timer.once(update_call(weights, rules)).expected) + products
+
+
+def update_call(weights: Sequence[Weight], rules: StepRules) -> KernelCall:
+    """The pass over all trained weights of a rank, their gradients and states."""
+    trained = [w for w in weights if w.trainable]
+    recipe, layout = rules.recipe, rules.layout
+    states = rank_states(trained, recipe, rules.optimizer, layout)
+    mine = sum(w.matrix.elements for w in trained) / (layout.shards if layout.zero else 1)
+    read = 2 * mine * format_bytes_of(recipe.gradients) + states.optimizer
+    written = mine * format_bytes_of(recipe.weights) + states.optimizer
+    if not rules.timer.machine.is_processor:
+        return KernelCall("elementwise", dims={"read_bytes": read, "write_bytes": written})
+    dtype = "fp32" if format_bytes_of(recipe.weights) > 2 else "bf16"
+    return KernelCall("cpu_elementwise", dtype, kernel="optimizer", dims={"m": 1, "n": mine, "bytes": read + written})
 
 
 def _orthogonalise_seconds(weight: Weight, rules: StepRules) -> float:

@@ -34,6 +34,14 @@ PAGE = 4096
 KEY_BLOCK = 512
 """Keys that attention works on at a time; a block that the diagonal crosses is computed whole."""
 
+GRADIENT = " gradient"
+"""What a kernel's name ends in that runs an operator's backward."""
+
+PRODUCT_SIDES = 2
+"""Products of a linear layer's backward: with the weight, and with the input for the weight's own gradient."""
+ATTENTION_SIDES = 2.5
+"""Five products over every pair in the backward of attention, scores once more among them, for two."""
+
 FLOOR = Constant(5.0, 0.5, 200.0)
 NEAR = Constant(10.0, 0.1, 400.0)
 FAR = Constant(20.0, 0.1, 800.0)
@@ -65,6 +73,13 @@ class CpuKernel(KernelModel):
     def streamed_bytes(self, call: KernelCall) -> Num:
         """Bytes of weights or caches that are read once."""
         return 0
+
+    sides: ClassVar[float] = 1.0
+    """Times the work of the forward that a backward does."""
+
+    def work(self, call: KernelCall) -> float:
+        """1, or of a backward how many times its forward's products it runs."""
+        return self.sides if call.kernel.endswith(GRADIENT) else 1.0
 
     def fixed_s(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
         """Seconds of a call that does nothing: from the caches nearest to the cores, from the last one, from memory."""
@@ -149,20 +164,21 @@ class CpuGemm(CpuKernel):
     )  # fmt: skip
     options: ClassVar[Mapping[str, float]] = {"ridge": 0.2, "bend": 0.5}
     few: ClassVar[int] = 40
+    sides: ClassVar[float] = PRODUCT_SIDES
 
     def flops(self, call: KernelCall) -> Num:
-        """2mnk."""
-        return 2 * call.dims["m"] * call.dims["n"] * call.dims["k"]
+        """2mnk; twice that for both gradients."""
+        return 2 * self.work(call) * call.dims["m"] * call.dims["n"] * call.dims["k"]
 
     def streamed_bytes(self, call: KernelCall) -> Num:
-        """The weights."""
-        return call.dims["n"] * call.dims["k"] * call.storage.weight
+        """The weights, and of a backward their gradients."""
+        return self.work(call) * call.dims["n"] * call.dims["k"] * call.storage.weight
 
     def formula(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
         """A floor, and arithmetic and streams that overlap in part."""
         m, n, k, p = call.dims["m"], call.dims["n"], call.dims["k"], constants["overlap"]
         peak = machine.matrix_flops(call.storage.compute) * constants["matrix"]
-        compute = 2 * n * k * (m + constants["half_rows"]) / peak
+        compute = 2 * self.work(call) * n * k * (m + constants["half_rows"]) / peak
         weights = stream_s(
             self.streamed_bytes(call), self.held_bytes(call), machine, constants["memory"], constants["cached"]
         )
@@ -196,6 +212,8 @@ class CpuExperts(CpuKernel):
         "overlap": Constant(2.0, 1.0, 8.0), "moved": Constant(3.0, 1.0, 20.0),
     }  # fmt: skip
 
+    sides: ClassVar[float] = PRODUCT_SIDES
+
     def hits(self, call: KernelCall) -> Num:
         """Experts with at least one row: expected where rows fall evenly, or stated."""
         if "hits" in call.dims:
@@ -204,18 +222,18 @@ class CpuExperts(CpuKernel):
         return experts * (1 - (1 - 1 / experts) ** call.dims["m"])
 
     def flops(self, call: KernelCall) -> Num:
-        """2mnk: each row meets one matrix."""
-        return 2 * call.dims["m"] * call.dims["n"] * call.dims["k"]
+        """2mnk: each row meets one matrix; twice that for both gradients."""
+        return 2 * self.work(call) * call.dims["m"] * call.dims["n"] * call.dims["k"]
 
     def streamed_bytes(self, call: KernelCall) -> Num:
-        """The matrices of the experts that are hit."""
-        return self.hits(call) * call.dims["n"] * call.dims["k"] * call.storage.weight
+        """The matrices of the experts that are hit, and of a backward their gradients."""
+        return self.work(call) * self.hits(call) * call.dims["n"] * call.dims["k"] * call.storage.weight
 
     def formula(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
         """One product for each expert that is hit."""
         m, n, k, p, hit = call.dims["m"], call.dims["n"], call.dims["k"], constants["overlap"], self.hits(call)
         peak = machine.matrix_flops(call.storage.compute) * constants["matrix"]
-        compute = 2 * n * k * (m + hit * constants["half_rows"]) / peak
+        compute = 2 * self.work(call) * n * k * (m + hit * constants["half_rows"]) / peak
         shares = constants["memory"], constants["cached"]
         streams = stream_s(self.streamed_bytes(call), self.held_bytes(call), machine, *shares)
         rows = m * (n + k) * call.storage.read * constants["moved"]
@@ -243,7 +261,8 @@ class CpuAttention(CpuKernel):
         (Axis("new", 0, 3, 5), Axis("keys", 4, 2, 6)), (Axis("new", 0, 6, 3), Axis("dim", 5, 1, 4)),
     )  # fmt: skip
     options: ClassVar[Mapping[str, float]] = {"ridge": 0.2, "bend": 0.5}
-    few: ClassVar[int] = 30
+    few: ClassVar[int] = 20
+    sides: ClassVar[float] = ATTENTION_SIDES
 
     def pairs(self, call: KernelCall) -> Num:
         """Query-key pairs of one head that are computed: stated, else those below the diagonal, in whole blocks of keys
@@ -255,9 +274,9 @@ class CpuAttention(CpuKernel):
         return call.dims["batch"] * new * minimum(keys, keys - (new - 1) / 2 + KEY_BLOCK / 2)
 
     def flops(self, call: KernelCall) -> Num:
-        """Two products over every pair."""
+        """Two products over every pair, five in a backward."""
         width = call.dims["head_dim"] + call.dims.get("head_dim_v", call.dims["head_dim"])
-        return 2 * call.dims["heads"] * width * self.pairs(call)
+        return 2 * self.work(call) * call.dims["heads"] * width * self.pairs(call)
 
     def streamed_bytes(self, call: KernelCall) -> Num:
         """Keys and values."""
