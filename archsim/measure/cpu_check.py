@@ -146,13 +146,13 @@ def _time(
         return 0
     import torch
 
-    from archsim.measure.cpu_models import Measured, ModelInTraining, ModelOnCpu, measured_row
+    from archsim.measure.cpu_models import TimedModel, ModelInTraining, ModelOnCpu, measured_row
 
     began, budget = clock
     rows = Lines(folder / ROWS, HEADER)
     model, _ = open_model(name)
     progress(f"{title}: random weights in {dtype}")
-    on_cpu: Measured | None = None
+    on_cpu: TimedModel | None = None
     for i, case in enumerate(sorted(wanted, key=is_training)):
         if time.monotonic() - began > budget:
             rows.close()

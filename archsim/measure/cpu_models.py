@@ -58,7 +58,7 @@ def resident_bytes() -> int | None:
     return None
 
 
-class Measured(Protocol):
+class TimedModel(Protocol):
     """A model whose cases are timed."""
 
     @property
@@ -174,7 +174,7 @@ def _one_round(program: Program) -> list[tuple[tuple[str, ...], float]]:
     return stamps.seconds()
 
 
-def measured_row(model: Measured, case: Case) -> JsonObject:
+def measured_row(model: TimedModel, case: Case) -> JsonObject:
     """A case's row; one that fails says why, and one that was disturbed in every round says so."""
     try:
         row = model.measure(case)
