@@ -146,7 +146,7 @@ def _time(
         return 0
     import torch
 
-    from archsim.measure.cpu_models import TimedModel, ModelInTraining, ModelOnCpu, measured_row
+    from archsim.measure.cpu_models import ModelInTraining, ModelOnCpu, TimedModel, measured_row
 
     began, budget = clock
     rows = Lines(folder / ROWS, HEADER)

@@ -82,7 +82,8 @@ def calls_by_members(
 
 def gradients_of(calls: Sequence[CpuCall], ops: Mapping[str, Op]) -> list[CpuCall]:
     """The backwards of calls, each as one kernel: a linear layer's gives the gradients of its input and of its weight.
-    Of a look-up the whole table's gradient is written, by rows of tokens or, of positions, as one slice; keys and values that are stored hand theirs on. ops: by name.
+    Of a look-up the whole table's gradient is written, by rows of tokens or, of positions, as one slice; keys and
+    values that are stored hand theirs on. ops: by name.
     """
     return [one._replace(call=_gradient_of(one, ops[one.ops[0]])) for one in calls if ops[one.ops[0]].kind != "append"]
 
