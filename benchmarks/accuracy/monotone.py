@@ -145,16 +145,17 @@ class Cell:
         return np.asarray(pricer.price(Step.decode(batch, context, source=source)).expected_s)
 
     def memory(self) -> Iterator[tuple[str, Any, Sequence[Any]]]:
-        """Bytes of one device and of its activations."""
+        """Bytes of the device that needs most, and of activations and caches where fewest tokens have room."""
         formats = choose_formats(self.model, self.weights, None, engine=self.engine)
         tensors = EngineTensors(self.model, self.hardware, formats, choose_engine(self.engine))
         for kind, load, at in (
             ("length", Workload(batch=1, input_len=TOKENS, output_len=1), TOKENS),
             ("batch", Workload(batch=BATCHES, input_len=1024, output_len=1), BATCHES),
         ):
-            held = EngineMemoryModel(tensors, load).on(self.plan)
-            full = np.zeros(len(at))
-            yield f"memory by {kind}", held.needed + full, at
+            memory, full = EngineMemoryModel(tensors, load), np.zeros(len(at))
+            held, stages = memory.on(self.plan), tensors.stages(self.plan)
+            each = [memory.of_stage(self.plan, stage, load.batch).needed + full for stage in stages]
+            yield f"memory by {kind}", np.max(each, axis=0), at
             yield f"activations by {kind}", held.activations + full, at
             yield f"KV cache by {kind}", held.kv_cache + full, at
 
