@@ -23,6 +23,8 @@ from archsim.spec.load import load_hardware
 PLAN, ROWS = "plan-{model}-{dtype}.json", "models.jsonl"
 HEADER = '{"schema": "archsim.cpu-rows/1"}'
 DTYPES = ("fp32", "bf16")
+ROOM = 0.6
+"""Share of the machine's memory that a case may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +115,7 @@ def check_on_cpu(
     if not path.exists():
         predictor = Predictor(model, hardware, dtype)
         rows = [predictor.row(case) for case in cases(model, name, dtype)]
-        write_plan(path, plan_document([row for row in rows if row["predicted_s"] < LONGEST_S], hardware))
+        write_plan(path, plan_document([row for row in rows if is_feasible(row, hardware)], hardware))
     plan, digest = plan_of(path)
     wanted = [Case(*(row[field] for field in Case._fields)) for row in plan["rows"]]
     done = {row["id"]: row for row in read_rows(folder / ROWS)}
@@ -124,6 +126,12 @@ def check_on_cpu(
         model=model.name, device=hardware.id, dtype=dtype, plan=path, plan_sha256=digest, rows=joined, left=left,
         seconds=time.monotonic() - began,
     )  # fmt: skip
+
+
+def is_feasible(row: JsonMapping, hardware: Hardware) -> bool:
+    """Whether a case is short enough to be timed, and leaves room in memory for what else runs."""
+    held = row["weight_bytes_predicted"] + row["cache_bytes_predicted"] + row["activation_bytes"]
+    return bool(row["predicted_s"] < LONGEST_S and held < ROOM * hardware.working_set_bytes)
 
 
 def joined_row(predicted: JsonMapping, measured: JsonMapping) -> JsonObject:

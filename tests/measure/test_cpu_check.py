@@ -185,3 +185,10 @@ def test_page_and_data_of_a_check(tmp_path: Path, calls: list[str]) -> None:
     assert {row["metric"] for row in told["rows"]} >= {"prefill_s", "decode_s"}
     assert all({"phase", "batch", "input_len"} <= row.keys() for row in told["rows"])
     assert told["summary"]["rows"] == len(told["rows"])
+
+
+def test_cases_that_are_too_long_or_too_large_are_left_out() -> None:
+    row = {"predicted_s": 0.1, "weight_bytes_predicted": 1e9, "cache_bytes_predicted": 0, "activation_bytes": 1e9}
+    assert cpu_check.is_feasible(row, device())
+    assert not cpu_check.is_feasible(row | {"predicted_s": 9.0}, device())
+    assert not cpu_check.is_feasible(row | {"activation_bytes": float(device().working_set_bytes)}, device())
