@@ -130,11 +130,21 @@ def _attend(run: Run, mask: Mask | None, q: Tensor, k: Tensor, v: Tensor, scale:
     new, keys = q.shape[2], k.shape[2]
     options: JsonObject = {"scale": scale, "enable_gqa": q.shape[1] != k.shape[1]}
     if mask is None or mask == BOTH_WAYS or (_only_causal(mask, keys) and new == 1):
+        if new == 1 and q.shape[1] != k.shape[1] and q.shape[-1] != v.shape[-1]:
+            return _heads_as_rows(q, k, v, scale)
         return functional.scaled_dot_product_attention(q, k, v, **options)
     if _only_causal(mask, keys) and new == keys:
         return functional.scaled_dot_product_attention(q, k, v, is_causal=True, **options)
     seen = allowed_pairs(mask, run.past, new, keys, q.device)
     return functional.scaled_dot_product_attention(q, k, v, attn_mask=seen, **options)
+
+
+def _heads_as_rows(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    """One token's heads that share a key head as rows of one head. Where keys and values differ in width no kernel
+    takes them as they are, and torch would copy the key head for each of them.
+    """
+    rows = torch.unflatten(q.squeeze(2), 1, (k.shape[1], -1))
+    return functional.scaled_dot_product_attention(rows, k, v, scale=scale).flatten(1, 2).unsqueeze(2)
 
 
 def _has_flash(run: Run) -> bool:
