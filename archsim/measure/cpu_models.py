@@ -23,7 +23,7 @@ from archsim.graph.passes.checkpoint import recompute_of
 from archsim.measure.bench import DTYPES, Bench, Stamps, pinned
 from archsim.measure.cpu_plan import RECOMPUTED, Case
 from archsim.measure.model_run import cpu_peak
-from archsim.measure.trained_on_cpu import TrainedOnCpu
+from archsim.measure.trained_on_cpu import TrainedOnCpu, freed_memory_kept
 from archsim.spec.model import Model
 
 PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
@@ -82,7 +82,7 @@ class ModelInTraining:
         """
         self.trained.net.recompute = recompute_of(RECOMPUTED[case.form])
         tokens = self.trained.tokens(case.batch, case.new)
-        with pinned(self.threads):
+        with pinned(self.threads), freed_memory_kept():
             timing = self.bench.time([lambda: self.trained.step(tokens)], middle=True)
             now, peak = resident_bytes(), cpu_peak(lambda: self.trained.step(tokens))
         return {

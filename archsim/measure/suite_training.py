@@ -6,10 +6,12 @@ import gc
 import statistics
 import time
 
+from torch import Tensor
+
 from archsim.measure.bench import CPU_WAITED, Bench, waited_ns
 from archsim.measure.point import Point, Result, Skip, Timing
 from archsim.measure.trained_layers import OPTIMIZER, ROUNDS, TrainedPass
-from archsim.measure.trained_on_cpu import TrainedOnCpu
+from archsim.measure.trained_on_cpu import TrainedOnCpu, freed_memory_kept
 
 WARM = 2
 """Steps before those that are timed: memory is taken, and libraries set up."""
@@ -47,7 +49,11 @@ def _steps(bench: Bench, one: TrainedPass) -> tuple[Steps, bool]:
         gc.collect()
         bench.held["trained"] = name, TrainedOnCpu(one.model)
     trained = bench.held["trained"][1]
-    tokens = trained.tokens(1, one.length)
+    with freed_memory_kept():
+        return _timed(trained, trained.tokens(1, one.length))
+
+
+def _timed(trained: TrainedOnCpu, tokens: Tensor) -> tuple[Steps, bool]:
     for _ in range(WARM):
         trained.step(tokens)
     clean, every = Steps(), Steps()

@@ -21,6 +21,8 @@ from archsim.spec.model import Model
 MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1
 """Parameters of glibc's `mallopt`."""
 LARGEST = 1 << 30
+USUAL = 32 << 20
+"""Where glibc's own threshold ends after large blocks have been freed (DEFAULT_MMAP_THRESHOLD_MAX)."""
 MARK = "@"
 """What the names of ranges begin with that stand for operators of the graph."""
 NODE = "autograd::engine::evaluate_function"
@@ -28,14 +30,26 @@ LOSS, OPTIMIZER = "loss.cross_entropy", "optimizer"
 RATE = 1e-6
 
 
-def keep_freed_memory() -> None:
-    """Let the allocator keep what is freed, as jemalloc and tcmalloc do. glibc gives large blocks back to the system,
-    whose fresh pages cost a step of training more than its arithmetic; nothing happens where there is no `mallopt`.
+@contextmanager
+def freed_memory_kept() -> Iterator[None]:
+    """The allocator keeps what is freed meanwhile, as jemalloc and tcmalloc do. glibc gives large blocks back to the
+    system, whose fresh pages cost a step of training more than its arithmetic; nothing happens where there is no
+    `mallopt`.
     """
+    _set_thresholds(LARGEST, 2**31 - 1)
+    try:
+        yield
+    finally:
+        _set_thresholds(USUAL, 2 * USUAL)
+
+
+def _set_thresholds(mapped: int, trimmed: int) -> None:
     with suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
-        library.mallopt(MMAP_THRESHOLD, LARGEST)
-        library.mallopt(TRIM_THRESHOLD, 2**31 - 1)
+        library.mallopt(MMAP_THRESHOLD, mapped)
+        library.mallopt(TRIM_THRESHOLD, trimmed)
+        if mapped == USUAL:
+            library.malloc_trim(0)
 
 
 class TrainedOnCpu:
@@ -44,7 +58,6 @@ class TrainedOnCpu:
     """
 
     def __init__(self, model: Model, recompute: str = "none") -> None:
-        keep_freed_memory()
         self.model = model
         self.net: Net = build(model, "cpu", torch.float32, stacked=False)
         self.net.fused = self.net.fast = True

@@ -26,7 +26,8 @@ BARS = (
     ("models in fp32, compiled, mean", "10 %"), ("models in fp32, eager, mean", "15 %"),
     ("models in fp32, bias", "± 5 %"), ("models in 16 bits, mean", "15 %"), ("steps of training, mean", "15 %"),
     ("80 % intervals cover, kernels", "72 to 90 %"), ("80 % intervals cover, models", "72 to 90 %"),
-    ("live bytes at the peak, worst", "3 %"), ("live bytes of training, worst", "3 %"), ("resident memory over its baseline, median", "10 %"),
+    ("live bytes at the peak, worst", "3 %"), ("live bytes of training, worst", "3 %"),
+    ("resident memory over its baseline, median", "10 %"),
     ("order of any two cases of the same tokens", "95 %"), ("sign of a saving", "95 %"),
     ("size of a saving, median", "30 %"),
 )  # fmt: skip

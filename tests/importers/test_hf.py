@@ -77,7 +77,7 @@ NO_CLASS = {
     "internlm2", "baichuan", "exaone", "bailing_moe_v2", "chatglm", "minicpm",
     "qwen", "internlm", "aquila", "orion", "telechat", "teleflm", "step1", "pangu_embedded", "plamo3", "spark2_5",
     "ouro", "nanbeige", "deepseek", "bailing_moe", "sarvam_moe", "sarvam_mla", "pangu_ultra_moe", "step3_text",
-    "arctic", "grok-1", "xverse_moe", "longcat_flash",
+    "arctic", "grok-1", "xverse_moe", "longcat_flash", "rwkv7",
 }  # fmt: skip
 """Families that transformers has no class for, or none that can be built so small."""
 
