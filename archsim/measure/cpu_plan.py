@@ -21,6 +21,7 @@ from archsim.graph.graph import ops
 from archsim.graph.passes.quantize import DEFAULT
 from archsim.graph.step import Seqs, Step
 from archsim.measure.live_bytes import live_peak_bytes
+from archsim.measure.trained_layers import STACK
 from archsim.spec.hardware import Hardware
 from archsim.spec.lower import lower
 from archsim.spec.model import Model
@@ -33,8 +34,8 @@ from archsim.training.one_device import usual_setup
 from archsim.training.pricer import Choice, TrainingPricer
 
 ENGINES = {"eager": "torch", "compiled": "torchcompile"}
-TRAINED, TRAINED_STACK = (128, 512), "torch-eager"
-"""Tokens of the sequence of a training step, and the stack that it is predicted as."""
+TRAINED = (128, 512)
+"""Tokens of the sequence of a training step."""
 RECOMPUTED = {"eager": "none", "recomputed": "full"}
 """What a form of a training step runs once more in the backward."""
 PROMPTS = (128, 512, 16, 2048)
@@ -117,7 +118,7 @@ class Predictor:
 
     def _training_row(self, case: Case) -> JsonObject:
         """A step of training, as `archsim train` answers it."""
-        pricer = TrainingPricer.of(self.model, self.hardware, usual_setup(TRAINED_STACK))
+        pricer = TrainingPricer.of(self.model, self.hardware, usual_setup(STACK))
         layout = Layout(seq_len=case.new, micro_batch=case.batch, global_batch=case.batch)
         priced = pricer.price(Choice(layout, RECOMPUTED[case.form]))
         seconds, most, width = priced.step.expected_s, priced.memory.most, exp(pricer.factors.interval)

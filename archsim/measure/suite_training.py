@@ -10,11 +10,10 @@ from torch import Tensor
 
 from archsim.measure.bench import CPU_WAITED, Bench, waited_ns
 from archsim.measure.point import Point, Result, Skip, Timing
-from archsim.measure.trained_layers import OPTIMIZER, ROUNDS, TrainedPass
+from archsim.measure.trained_layers import ROUNDS, WARM, TrainedPass
 from archsim.measure.trained_on_cpu import TrainedOnCpu, freed_memory_kept
+from archsim.timing.classes.cpu import OPTIMIZER
 
-WARM = 2
-"""Steps before those that are timed: memory is taken, and libraries set up."""
 Steps = list[dict[str, float]]
 
 

@@ -17,6 +17,7 @@ from archsim.backend.module import Net, build
 from archsim.graph.graph import Node
 from archsim.graph.passes.checkpoint import recompute_of
 from archsim.spec.model import Model
+from archsim.timing.classes.cpu import OPTIMIZER
 
 MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1
 """Parameters of glibc's `mallopt`."""
@@ -26,7 +27,7 @@ USUAL = 32 << 20
 MARK = "@"
 """What the names of ranges begin with that stand for operators of the graph."""
 NODE = "autograd::engine::evaluate_function"
-LOSS, OPTIMIZER = "loss.cross_entropy", "optimizer"
+LOSS = "loss.cross_entropy"
 RATE = 1e-6
 
 

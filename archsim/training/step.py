@@ -8,6 +8,7 @@ from typing import NamedTuple
 from archsim.spec.recipe import Recipe, format_bytes_of
 from archsim.spec.stack import StackFactors
 from archsim.timing.classes.call import KernelCall
+from archsim.timing.classes.cpu import OPTIMIZER
 from archsim.timing.kernel_timer import Timer
 from archsim.training.costs import Comm, MicroBatch, PieceTime
 from archsim.training.data_exchange import DataExchange, Payload, hidden
@@ -278,7 +279,7 @@ def update_call(weights: Sequence[Weight], rules: StepRules) -> KernelCall:
     if not rules.timer.machine.is_processor:
         return KernelCall("elementwise", dims={"read_bytes": read, "write_bytes": written})
     dtype = "fp32" if format_bytes_of(recipe.weights) > 2 else "bf16"
-    return KernelCall("cpu_elementwise", dtype, kernel="optimizer", dims={"m": 1, "n": mine, "bytes": read + written})
+    return KernelCall("cpu_elementwise", dtype, kernel=OPTIMIZER, dims={"m": 1, "n": mine, "bytes": read + written})
 
 
 def _orthogonalise_seconds(weight: Weight, rules: StepRules) -> float:

@@ -14,11 +14,11 @@ from archsim.measure.cpu_layers import Layer, _sizes, model_of  # noqa: E402
 from archsim.measure.cpu_plan import RECOMPUTED, Case, Predictor  # noqa: E402
 from archsim.measure.model_run import cpu_peak  # noqa: E402
 from archsim.measure.suite_training import in_training  # noqa: E402
-from archsim.measure.trained_layers import OPTIMIZER, TrainedPass, trained_calls  # noqa: E402
+from archsim.measure.trained_layers import TrainedPass, trained_calls  # noqa: E402
 from archsim.measure.trained_on_cpu import TrainedOnCpu  # noqa: E402
 from archsim.spec.load import load_hardware, open_model  # noqa: E402
 from archsim.timing.classes.catalog import MODELS  # noqa: E402
-from archsim.timing.classes.cpu import GRADIENT  # noqa: E402
+from archsim.timing.classes.cpu import GRADIENT, OPTIMIZER  # noqa: E402
 from archsim.training.layout import Layout  # noqa: E402
 from archsim.training.one_device import usual_setup  # noqa: E402
 from archsim.training.pricer import Choice, TrainingPricer  # noqa: E402

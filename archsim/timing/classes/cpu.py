@@ -37,6 +37,9 @@ KEY_BLOCK = 512
 GRADIENT = " gradient"
 """What a kernel's name ends in that runs an operator's backward."""
 
+OPTIMIZER = "optimizer"
+"""The kernel of an update: a pass over all weights, gradients and moments."""
+
 PRODUCT_SIDES = 2
 """Products of a linear layer's backward: with the weight, and with the input for the weight's own gradient."""
 ATTENTION_SIDES = 2.5
