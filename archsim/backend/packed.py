@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from archsim.backend.axes import Dims, dims_of
 from archsim.backend.module import Net, empty_on_pages
@@ -54,15 +55,19 @@ def linear(op: Op) -> Linear | None:
     return Linear(op, w.name, inner, outer, tuple(int(w.axes[a]) for a in outer))
 
 
+Product = Callable[[Tensor], Tensor]
+"""A product with weights that it holds."""
+
+
 class Packed:
     """Matrices of a module's weights, each made when first asked for.
 
     release: a weight that was copied is emptied in the module, which then cannot run on its own; so a model
-    takes its own size and no more.
+    takes its own size and no more. saved_bytes: by which the weights are smaller than the module's.
     """
 
     def __init__(self, net: Net, release: bool = False) -> None:
-        self.net, self.release = net, release
+        self.net, self.release, self.saved_bytes = net, release, 0
         self._whole: dict[tuple[str, ...], Tensor] = {}
         self._bias: dict[tuple[str, ...], Tensor] = {}
         self._needed = _read_otherwise(net) if release else frozenset()
@@ -86,6 +91,13 @@ class Packed:
         if key not in self._bias:
             self._bias[key] = torch.cat([self._bias_of(part) for part in group], dim=-1)
         return self._one(self._bias[key], key[0], index)
+
+    def product(self, group: Sequence[Linear], index: Mapping[str, int]) -> Product:
+        """The product of (..., inputs) with one repetition: (..., outputs of all). Rows stand in one dimension: a token
+        cut out of a sequence keeps that one's strides, and with these torch multiplies by a loop in 16 bits.
+        """
+        weight, bias = self.matrix(group, index), self.bias(group, index)
+        return lambda x: functional.linear(x.flatten(0, -2), weight, bias).view(*x.shape[:-1], -1)
 
     def held(self) -> Iterator[Tensor]:
         """Every tensor that was made or kept."""

@@ -73,7 +73,7 @@ def choose_formats(
     notes = [*model.remarks, *notes]
     name, chosen, tensors = _weights(model, asked, imatrix)
     sixteen = load_format("fp16" if chosen[DEFAULT].name == "fp16" else "bf16").format()
-    if name == WIDE and choose_engine(engine).rules.formats.activations == "weights":
+    if chosen[DEFAULT].name == WIDE and choose_engine(engine).rules.formats.activations == "weights":
         sixteen = load_format(WIDE).format()
     kv = cache_format(kv_cache_dtype)
     _check_cache(kv, engine)
@@ -139,7 +139,8 @@ def _weights(model: Model, asked: str | None, imatrix: bool | None) -> Chosen:
     spec = load_format(asked)
     if spec.mixture is not None:
         return _mixture(spec, model, imatrix)
-    default = spec if spec.applies_to == "all" else load_format(_sixteen_bit_default(model.weights[DEFAULT]))
+    others = spec.others or _sixteen_bit_default(model.weights[DEFAULT])
+    default = spec if spec.applies_to == "all" else load_format(others)
     classes = {} if spec.applies_to == "all" else _convertible_formats(spec)
     return spec.name, {DEFAULT: default.format(), **classes}, {}
 

@@ -15,6 +15,7 @@ from archsim.base.output_file import make_folder
 from archsim.importers.opening import open_model
 from archsim.measure.checked_rows import CheckedRow, checked_object
 from archsim.measure.cpu_figures import errors, errors_by, orders
+from archsim.measure.cpu_layers import FORMATS
 from archsim.measure.cpu_plan import LONGEST_S, Case, Predictor, cases, plan_document, plan_of, write_plan
 from archsim.measure.table import Lines
 from archsim.spec.hardware import Hardware
@@ -22,7 +23,6 @@ from archsim.spec.load import load_hardware
 
 PLAN, ROWS = "plan-{model}-{dtype}.json", "models.jsonl"
 HEADER = '{"schema": "archsim.cpu-rows/1"}'
-DTYPES = ("fp32", "bf16")
 ROOM = 0.6
 """Share of the machine's memory that a case may take."""
 
@@ -106,8 +106,8 @@ def check_on_cpu(
     """Predict a model's cases, write the plan, and time as many as `budget` seconds hold; results go on behind what is
     in `out` already. Raises UsageError for a number format that modules are not built in.
     """
-    if dtype not in DTYPES:
-        raise UsageError(f"a model is timed on a processor in {' or '.join(DTYPES)}, not in {dtype}")
+    if dtype not in FORMATS:
+        raise UsageError(f"a model is timed on a processor in {' or '.join(FORMATS)}, not in {dtype}")
     began = time.monotonic()
     model, _ = open_model(name)
     folder = make_folder(out or Path("measured") / hardware.id)

@@ -28,6 +28,8 @@ from archsim.timing.kernel_calls import CallRules
 from archsim.timing.step_pricer import step_bytes
 
 ENGINES = {"eager": "torch", "compiled": "torchcompile"}
+FORMATS = {"fp32": "fp32", "bf16": "bf16", "int8": "int8_dynamic"}
+"""Number formats in which models are timed on a processor, and the format of their weights."""
 SUITE = "cpu_layers"
 LONGEST_S = 3.0
 """Expected seconds of a pass's rounds beyond which it is left out."""
@@ -38,9 +40,12 @@ BUILT_S = 0.6
 ROUNDS, FEWEST, SHORT_S = 6, 3, 0.1
 """Rounds of a pass, and how few there are of one that takes longer than so many seconds."""
 FIRST, TWICE = 4, 2
-"""Shapes of each layer that are also compiled, and those that are also timed of a single layer and in bf16."""
-FUSED, NARROWED = ("gated", "windowed", "crossing"), ("gated", "learned")
-"""Kinds of layers that are also compiled, and timed in bf16."""
+"""Shapes of each layer that are also compiled, and those that are also timed of a single layer."""
+FUSED = ("gated", "windowed", "crossing")
+"""Kinds of layers that are also compiled."""
+NARROW = {"bf16": 7, "int8": 4}
+NARROWED = ("gated", "learned")
+"""Shapes of each layer that are also timed in narrower formats, and the kinds of layers that are."""
 
 Shape = tuple[int, int, int]
 PREFILLS: tuple[Shape, ...] = ((1, 16, 0), (1, 128, 0), (1, 512, 0), (1, 2048, 0))
@@ -244,8 +249,9 @@ LAYERS = (
 
 @cache
 def model_of(layer: Layer, depth: int, dtype: str) -> Model:
-    """The stack as a model."""
-    return model_from(layer.document(depth) | {"weights": {"default": dtype}}, layer.name)
+    """The stack as a model; what is quantised is made of fp32."""
+    wide = dtype if FORMATS[dtype] == dtype else "fp32"
+    return model_from(layer.document(depth) | {"weights": {"default": wide}}, layer.name)
 
 
 @cache
@@ -265,13 +271,13 @@ def step_of(model: Model, shape: Shape) -> Step:
 def calls_of(one: Pass, machine: DeviceRates) -> list[CpuCall]:
     """The calls of a pass, by the ops that each runs."""
     model = model_of(one.layer, one.depth, one.dtype)
-    step, formats = step_of(model, one.shape), choose_formats(model, one.dtype, engine=ENGINES[one.form])
+    step, formats = step_of(model, one.shape), choose_formats(model, FORMATS[one.dtype], engine=ENGINES[one.form])
     graph = StepGraphs(model, formats).rank(step, Plan())
     return calls_by_op(kernels(graph), CallRules(step, machine), one.form, step_bytes(graph))
 
 
 def passes() -> Iterator[tuple[int, Pass]]:
-    """Every pass with its rank, layer by layer; what has to be compiled first comes later, bf16 last."""
+    """Every pass with its rank, layer by layer; what has to be compiled first comes later, narrow formats last."""
     for layer in LAYERS:
         for place, shape in enumerate(layer.shapes):
             depth = deep(layer)
@@ -281,8 +287,9 @@ def passes() -> Iterator[tuple[int, Pass]]:
         for place, shape in enumerate(layer.shapes):
             if place < TWICE:
                 yield 1, Pass(layer, 1, shape, "eager", "fp32")
-            if place < TWICE and layer.kind in NARROWED:
-                yield 2, Pass(layer, deep(layer), shape, "eager", "bf16")
+        for dtype in NARROW if layer.kind in NARROWED else ():
+            for shape in list(layer.shapes)[: NARROW[dtype]]:
+                yield 2, Pass(layer, deep(layer), shape, "eager", dtype)
 
 
 def layer_points(machine: DeviceRates) -> Iterator[Point]:

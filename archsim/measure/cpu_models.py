@@ -23,6 +23,7 @@ from archsim.graph.passes.checkpoint import recompute_of
 from archsim.measure.bench import DTYPES, Bench, Stamps, pinned
 from archsim.measure.cpu_plan import RECOMPUTED, Case
 from archsim.measure.model_run import cpu_peak
+from archsim.measure.suite_layers import PACKED
 from archsim.measure.trained_on_cpu import TrainedOnCpu, freed_memory_kept
 from archsim.spec.model import Model
 
@@ -99,10 +100,10 @@ class ModelOnCpu:
     def __init__(self, model: Model, dtype: str, threads: int) -> None:
         self.model, self.threads, self.bench = model, threads, Bench("cpu")
         self.baseline = resident_bytes()
-        self.net = build(model, "cpu", DTYPES[dtype]).requires_grad_(False)
+        self.net = build(model, "cpu", DTYPES.get(dtype, torch.float32)).requires_grad_(False)
         self.net.fused = self.net.fast = True
-        self.weight_bytes = sum(p.nbytes for p in self.net.parameters())
-        self.packed = Packed(self.net, release=self._has_program())
+        self.module_bytes = sum(p.nbytes for p in self.net.parameters())
+        self.packed = PACKED.get(dtype, Packed)(self.net, release=self._has_program())
 
     def _has_program(self) -> bool:
         try:
@@ -120,7 +121,8 @@ class ModelOnCpu:
             now, peak = resident_bytes(), cpu_peak(call)
         return {
             "id": case.id, "measured_s": timing.us / 1e6, "spread_pct": round(timing.spread_pct, 2),
-            "n_calls": timing.calls, "weight_bytes": self.weight_bytes, "cache_bytes": cached, "own_peak_bytes": peak,
+            "n_calls": timing.calls, "weight_bytes": self.module_bytes - self.packed.saved_bytes,
+            "cache_bytes": cached, "own_peak_bytes": peak,
             "measured_by_class_s": parts,
             "resident_bytes": None if now is None or self.baseline is None else now - self.baseline,
         }  # fmt: skip
@@ -145,7 +147,7 @@ class ModelOnCpu:
         try:
             program = Program(self.net, shape, functions, self.packed)
         except Unsupported:
-            if case.form != "eager":
+            if case.form != "eager" or case.dtype in PACKED:
                 raise
             return self._interpreted(shape), 0
         program()

@@ -14,12 +14,13 @@ from typing import NamedTuple
 from archsim.base.json_types import JsonObject
 from archsim.base.output_file import write_text
 from archsim.base.version import VERSION
-from archsim.counts.count import count
+from archsim.counts.count import count, step_for
 from archsim.counts.formats import choose_formats
+from archsim.counts.graph_counts import weight_bytes
 from archsim.counts.step_graphs import StepGraphs
 from archsim.graph.graph import ops
-from archsim.graph.passes.quantize import DEFAULT
 from archsim.graph.step import Seqs, Step
+from archsim.measure.cpu_layers import ENGINES, FORMATS
 from archsim.measure.live_bytes import live_peak_bytes
 from archsim.measure.trained_layers import STACK
 from archsim.spec.hardware import Hardware
@@ -33,7 +34,6 @@ from archsim.training.layout import Layout
 from archsim.training.one_device import usual_setup
 from archsim.training.pricer import Choice, TrainingPricer
 
-ENGINES = {"eager": "torch", "compiled": "torchcompile"}
 TRAINED = (128, 512)
 """Tokens of the sequence of a training step."""
 RECOMPUTED = {"eager": "none", "recomputed": "full"}
@@ -104,7 +104,7 @@ class Predictor:
     def pricer(self, form: str) -> StepPricer:
         """The pricer of a form."""
         engine = ENGINES[form]
-        formats = choose_formats(self.model, self.dtype, engine=engine)
+        formats = choose_formats(self.model, FORMATS[self.dtype], engine=engine)
         overheads = engine_overheads(engine, self.store)
         return StepPricer.of(self.model, self.hardware, formats, overheads, Plan(), store=self.store)
 
@@ -140,7 +140,7 @@ class Predictor:
 
     def _pass_row(self, case: Case) -> JsonObject:
         time, step = self.price(case), self.step_of(case)
-        formats = choose_formats(self.model, self.dtype, engine=ENGINES[case.form])
+        formats = choose_formats(self.model, FORMATS[self.dtype], engine=ENGINES[case.form])
         graph = StepGraphs(self.model, formats).rank(step, Plan())
         parts = {part.kernel_class: float(part.time.expected) for part in time.by_class}
         return {
@@ -154,13 +154,11 @@ class Predictor:
 
     def _held(self, case: Case) -> JsonObject:
         """Bytes of the parameters and of the caches after the pass."""
-        formats = choose_formats(self.model, self.dtype, engine=ENGINES[case.form])
+        formats = choose_formats(self.model, FORMATS[self.dtype], engine=ENGINES[case.form])
         length = case.past + case.new
         counted = count(self.model, batch=case.batch, input_len=length)
-        cache = counted.kv_bytes * formats.kv.bytes / 2
-        return {
-            "weight_bytes_predicted": counted.total * formats.weights[DEFAULT].bytes, "cache_bytes_predicted": cache
-        }  # fmt: skip
+        weights = weight_bytes(formats.apply(lower(self.model, step_for(self.model, 1, 1))))
+        return {"weight_bytes_predicted": weights, "cache_bytes_predicted": counted.kv_bytes * formats.kv.bytes / 2}
 
     def _roofline_s(self, time: StepTime) -> float:
         """max(FLOP / peak, bytes / bandwidth) of the whole step."""

@@ -13,6 +13,7 @@ import torch
 from archsim.backend import fused
 from archsim.backend.compile.parts import Shape as StepShape
 from archsim.backend.compile.program import Program
+from archsim.backend.int8 import Int8Packed
 from archsim.backend.module import build
 from archsim.backend.packed import Packed
 from archsim.measure.bench import CPU_WAITED, DTYPES, Bench, waited_ns
@@ -21,6 +22,8 @@ from archsim.measure.point import Point, Result, Skip, Timing
 
 PATIENCE = 4
 """Times the rounds that may be disturbed before a pass is given up as disturbed."""
+PACKED: dict[str, type[Packed]] = {"int8": Int8Packed}
+"""Number formats whose weights are made of those of a module in fp32."""
 Timed = dict[frozenset[str], Timing]
 
 
@@ -81,9 +84,10 @@ def _program(bench: Bench, one: Pass) -> Program:
     if bench.held.get("stack", (None,))[0] != stack:
         bench.held.pop("stack", None)
         gc.collect()
-        net = build(model_of(one.layer, one.depth, one.dtype), "cpu", DTYPES[one.dtype]).requires_grad_(False)
+        wide = DTYPES.get(one.dtype, torch.float32)
+        net = build(model_of(one.layer, one.depth, one.dtype), "cpu", wide).requires_grad_(False)
         net.fused = net.fast = True
-        bench.held["stack"] = stack, net, Packed(net, release=True)
+        bench.held["stack"] = stack, net, PACKED.get(one.dtype, Packed)(net, release=True)
     _, net, packed = bench.held["stack"]
     net.absorbed = one.shape[2] > 0
     functions = fused.compile_functions() if one.form == "compiled" else fused.EAGER

@@ -81,7 +81,8 @@ class FormatSpec(LazyModel):
     fallback: format of rows that the block does not divide, where such rows are not padded. mixture: instead
     of bytes, which other format each tensor takes. engine: the one that files in this format are made for, by the name
     of its document; empty where any engine may have kernels for it. without_experts: of a format for experts alone, the
-    one that holds all linear weights of a model without experts in such numbers.
+    one that holds all linear weights of a model without experts in such numbers. others: format of what is not
+    converted, where it does not stay in the model's own.
     """
 
     name: str
@@ -100,6 +101,7 @@ class FormatSpec(LazyModel):
     mixture: Mixture | None = None
     engine: str = ""
     without_experts: str = ""
+    others: str = ""
     notes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
 

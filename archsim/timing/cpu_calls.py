@@ -29,6 +29,9 @@ COMPILED = frozenset({"rmsnorm", "swiglu", "geglu", "geglu_tanh", "rope"})
 NORMS = frozenset({"rmsnorm"})
 """Norms that take the residual sum before them along."""
 
+INT8 = {"w8a8_sq": "int8"}
+"""What tables of processors call products whose activations are quantised on the way."""
+
 TWO = 2
 
 
@@ -212,7 +215,8 @@ class _Lowering:
         return self._call("cpu_experts", weight.tensor, dims, "one by one")
 
     def _call(self, kernel_class: str, weight: Tensor, dims: dict[str, Num], kernel: str) -> KernelCall:
-        dtype = table_dtype(weight.format, self.machine)
+        stored = table_dtype(weight.format, self.machine)
+        dtype = INT8.get(stored, stored)
         return KernelCall(kernel_class, dtype, kernel=kernel, dims={**dims, "bytes": self.held})
 
     def _attention(self, kernel: Kernel) -> KernelCall:

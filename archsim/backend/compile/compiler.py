@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from archsim.backend.axes import dims_of
 from archsim.backend.compile.neighbours import ALIGNED, TWO, Neighbours, plain_add, stores
@@ -217,17 +216,16 @@ class Compiler:
         group, places, outputs = self.near.group(place, op)
         if not group:
             return False
-        instruction, packed = self.code[place], self.program.packed
-        bias = packed.bias(group, instruction.index)
-        weight = packed.matrix(group, instruction.index)
-        if bias is None and self._with_one_row(place, group, places, outputs, weight):
+        instruction = self.code[place]
+        if self._with_one_row(place, group, places, outputs):
             return True
+        product = self.program.packed.product(group, instruction.index)
         (source,) = instruction.reads.values()
         inputs = len(group[0].inner)
         more, spread = self._spread(group, outputs, [part.sizes for part in group])
 
         def call(values: Values) -> None:
-            spread(values, functional.linear(given(values, source).flatten(-inputs), weight, bias))
+            spread(values, product(given(values, source).flatten(-inputs)))
 
         self._take([*places, *more], call)
         return True
@@ -277,13 +275,14 @@ class Compiler:
 
         return [p for p in places if p is not None], spread
 
-    def _with_one_row(
-        self, place: int, group: list[Linear], places: list[int], outputs: list[int], weight: Tensor
-    ) -> bool:
-        """A product with one row, and with it the norm before it, the gate or the residual behind it."""
-        gemv = self.program.kernels.gemv
+    def _with_one_row(self, place: int, group: list[Linear], places: list[int], outputs: list[int]) -> bool:
+        """A product with one row and no bias, and with it the norm before it, the gate or the residual behind it."""
+        gemv, index = self.program.kernels.gemv, self.code[place].index
         if gemv is None or not self.near.one_row or group[0].inputs % ALIGNED:
             return False
+        if self.program.packed.bias(group, index) is not None:
+            return False
+        weight = self.program.packed.matrix(group, index)
         (source,) = self.code[place].reads.values()
         norm = self.near.lazy_norm_of(source)
         arguments: dict[str, Any] = {}
