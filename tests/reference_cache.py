@@ -17,10 +17,14 @@ class Block:
 
 @dataclass
 class Blocks:
-    """twice: whether a block was ever computed that was there already."""
+    """twice: whether a block was ever computed that was there already. need: blocks before a point that layers with a
+    window or a state hold, of which `kept` are there; 0: all layers keep all.
+    """
 
     block: int
     total: int
+    need: int = 0
+    kept: set[Key] = field(default_factory=set)
     queue: list[Block] = field(default_factory=list)
     by_key: dict[Key, list[Block]] = field(default_factory=dict)
     held: dict[int, list[Block]] = field(default_factory=dict)
@@ -30,14 +34,36 @@ class Blocks:
     def __post_init__(self) -> None:
         self.queue = [Block() for _ in range(self.total)]
 
+    def in_layers_that_keep_all(self, tokens: list[object]) -> int:
+        """Blocks of a prompt's beginning that layers without windows or states have."""
+        return len(self._of_full_layers(tokens))
+
     def found(self, tokens: list[object]) -> list[Block]:
         """The blocks of a prompt's beginning; the last token is computed again."""
+        blocks = self._of_full_layers(tokens)
+        while self.need and blocks and not self._goes_on(tokens, len(blocks)):
+            blocks.pop()
+        return blocks
+
+    def _of_full_layers(self, tokens: list[object]) -> list[Block]:
         blocks = []
         for end in range(self.block, len(tokens), self.block):
             if not (same := self.by_key.get(tuple(tokens[:end]))):
                 break
             blocks.append(same[0])
         return blocks
+
+    def _goes_on(self, tokens: list[object], blocks: int) -> bool:
+        """Whether all blocks that a window needs, or the state, are there."""
+        return all(
+            tuple(tokens[: (i + 1) * self.block]) in self.kept for i in range(max(0, blocks - self.need), blocks)
+        )
+
+    def leave_point(self, tokens: list[object]) -> None:
+        """What is needed to go on behind these tokens is kept, where their blocks can be found."""
+        keys = [tuple(tokens[:end]) for end in range(self.block, len(tokens) + 1, self.block)]
+        if all(self.by_key.get(key) for key in keys):
+            self.kept.update(keys[-self.need :])
 
     def admit(self, request: int, tokens: list[object], new: int) -> bool:
         hits = self.found(tokens)
@@ -57,6 +83,8 @@ class Blocks:
             b = self.queue.pop(0)
             if b.key is not None:
                 self.by_key[b.key].remove(b)
+                if not self.by_key[b.key]:
+                    self.kept.discard(b.key)
                 b.key = None
             b.holders = 1
             self.held[request].append(b)

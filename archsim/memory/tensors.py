@@ -80,6 +80,16 @@ class PipelineStage:
         whole = all(stored in (LONGEST, LONGEST_SOURCE) for stored, _ in self._per_slot)
         return self.grows and whole and not self._constant
 
+    @property
+    def keeps_states(self) -> bool:
+        """Whether a request has recurrent states, which do not grow with it."""
+        return bool(self._constant)
+
+    @property
+    def window(self) -> int:
+        """Tokens of the widest window of its layers; 0: none has one."""
+        return max((stored for stored, _ in self._per_slot if stored < LONGEST_SOURCE), default=0)
+
     def tokens(self, room: int, length: int, paging: Paging) -> int:
         """Tokens that `room` bytes hold: whole pages; where layers differ, by requests of `length`."""
         if room <= 0 or not self.caches:

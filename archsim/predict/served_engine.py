@@ -23,6 +23,7 @@ from archsim.importers.opening import open_model
 from archsim.memory.engine_memory import DEFAULT_SEQS, DeviceMemory, EngineMemoryModel, EngineTensors, Settings
 from archsim.memory.engine_rules import limits_of
 from archsim.memory.plan_search import ChosenPlan, PlanSearch
+from archsim.memory.tensors import PipelineStage
 from archsim.predict.front_end import front_end_of
 from archsim.serving.acceptance import AcceptedDrafts, Drafting
 from archsim.serving.autoscaling import ScaledFleet
@@ -48,6 +49,7 @@ from archsim.serving.policy import Policy
 from archsim.serving.prefix_cache import CACHES
 from archsim.serving.random_numbers import Stream
 from archsim.serving.record import RunRecord
+from archsim.serving.resume_points import Resuming
 from archsim.serving.scheduler import Chunk, Scheduler
 from archsim.serving.speculation import Speculation, TableLimits, draft_model, eagle, mtp, ngram
 from archsim.serving.speculative_scheduler import SpeculativeScheduler
@@ -302,10 +304,26 @@ class ServedEngine:
         batching = self.engine.rules.scheduler.batching
         rules = None if batching is None else batching.prefix
         kind = CACHES["blocks" if rules is None else rules.kind]
-        cache = kind(self.kv_tokens, self.block, requests.input_len, requests.prompts)
+        cache = kind(self.kv_tokens, self.block, requests.input_len, requests.prompts, self.resuming)
         if self.prefix == "warm":
             cache.fill(requests.after)
         return cache
+
+    @property
+    def resuming(self) -> Resuming | None:
+        """Where layers with windows or states let a prompt go on; None: wherever its tokens are found."""
+        batching = self.engine.rules.scheduler.batching
+        rules = None if batching is None else batching.prefix
+        if rules is None:
+            return None
+        stage = self.memory.stage
+        for points, need in (
+            (rules.states, int(stage.keeps_states)),
+            (rules.windows, -(-(stage.window - 1) // self.block)),
+        ):
+            if points is not None and need > 0:
+                return Resuming(need, points.prompts, points.answers, points.junctions)
+        return None
 
     def usual_steps(self, running: float, prompt: int, answer: int) -> UsualStep:
         """A step in which so many requests decode, beside a prompt (cut to a step)."""
@@ -453,7 +471,7 @@ def serve(model: Model, hardware: Hardware, request: ServerRequest, load: Worklo
     return ServedEngine(
         model=model, hardware=hardware, plan=chosen.plan, formats=formats, engine=engine, policy=policy,
         memory=chosen.memory, kv_tokens=tokens, block=tensors.paging.block, pricer=pricer, exact=request.exact,
-        prefix=prefix_use(tensors, request.prefix_cache) if found is not None else "off",
+        prefix=prefix_use(tensors, request.prefix_cache, chosen.memory.stage) if found is not None else "off",
         drafting=request.drafting, front=front_end_of(
             request.front_end, engine.name, overheads, store, hardware.vendor, pools=request.fleet.decode_replicas > 0),
         drafter=_drafter(request, hardware, overheads, chosen.plan, engine, store),
@@ -568,11 +586,14 @@ def batching_policy(
     )  # fmt: skip
 
 
-def prefix_use(tensors: EngineTensors, asked: str | None) -> PrefixUse:
-    """`--prefix-cache on|off|warm`, or the engine's default. Raises UsageError for anything else."""
+def prefix_use(tensors: EngineTensors, asked: str | None, stage: PipelineStage) -> PrefixUse:
+    """`--prefix-cache on|off|warm`, or the engine's default for these layers. Raises UsageError for anything else."""
     batching = tensors.rules.scheduler.batching
     rules = None if batching is None else batching.prefix
-    text = ("on" if rules is not None and rules.default else "off") if asked is None else str(asked).strip().lower()
+    usual = rules is not None and rules.default
+    if rules is not None and rules.states is not None and stage.keeps_states:
+        usual = usual and rules.states.default
+    text = ("on" if usual else "off") if asked is None else str(asked).strip().lower()
     for use in get_args(PrefixUse):
         if text == use:
             return cast(PrefixUse, use)

@@ -40,6 +40,7 @@ from archsim.serving.observe import Measured, alive_s, by_replica, cache_use, me
 from archsim.serving.offered_load import OfferedLoad, offered_load, workload_json
 from archsim.serving.random_numbers import Stream
 from archsim.serving.record import RunRecord, Samples
+from archsim.serving.resume_points import Resuming
 from archsim.serving.routers import parse_router
 from archsim.serving.search import Found
 from archsim.serving.slo import Slo, parse_slo
@@ -454,6 +455,20 @@ def drafts_of(drafting: Drafting) -> str:
     return f"{drafting}: shares of steps that accept 1, 2, .. drafts: {shares}; no memory is set aside for the drafter"
 
 
+def resumed(rule: Resuming | None) -> str:
+    """Where layers with a window or a state let a prompt go on, in words."""
+    if rule is None:
+        return "in layers with a window or a state as in the others"
+    places = [] if rule.junctions == "instead" else ["where earlier prompts ended"]
+    if rule.answers:
+        places.append("where requests ended")
+    if rule.junctions != "none":
+        places.append("where an earlier prompt left what it had in common with others")
+    if rule.junctions == "instead":
+        places.append("else where it ended")
+    return f"but in layers with a window or a state only {', '.join(places)}"
+
+
 def cache_of(server: ServedEngine, load: OfferedLoad) -> str:
     """The cache in words."""
     if server.memory.kv_tokens is None:
@@ -462,7 +477,7 @@ def cache_of(server: ServedEngine, load: OfferedLoad) -> str:
     if server.prefix != "off":
         found = "prompts find what others left in them" if load.shares else "no prompt begins like another"
         if load.shares and not server.memory.stage.uniform:
-            found += ", in layers with a window or a state as in the others, where engines may find less"
+            found += f", {resumed(server.resuming)}, as long as the tokens before are kept"
     if server.prefix == "warm" and load.shares:
         found += "; what several begin with is there from the start"
     return f"the KV cache holds {server.kv_tokens:,} tokens in blocks of {server.block}; {found}"

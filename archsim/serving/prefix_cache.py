@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from archsim.serving.cache import BlockCache
 from archsim.serving.load import Prompts
+from archsim.serving.resume_points import Resuming, Span, cut, keep, last_resumable
 
 Piece = tuple[int, int]
 """A run of a request's tokens in whole blocks: its identity, and the blocks up to its end."""
@@ -22,13 +23,16 @@ ENDLESS = 1 << 60
 
 
 class CachedRun:
-    """Blocks of one run that are cached. holders: requests that run on them; without any, they can be reused."""
+    """Blocks of one run that are cached. holders: requests that run on them; without any, they can be reused. kept: of
+    these, blocks that layers with a window or a state keep as well (see `resume_points.py`).
+    """
 
-    __slots__ = ("above", "below", "blocks", "holders", "id")
+    __slots__ = ("above", "below", "blocks", "holders", "id", "kept")
 
     def __init__(self, id: int, blocks: int, above: CachedRun | None = None, holders: int = 0) -> None:
         self.id, self.blocks, self.above, self.holders = id, blocks, above, holders
         self.below: dict[int, CachedRun] = {}
+        self.kept: list[Span] = []
 
     def split(self, blocks: int) -> CachedRun:
         """The first blocks as a run of their own, above the others."""
@@ -36,13 +40,16 @@ class CachedRun:
         first = CachedRun(self.id, blocks, self.above, self.holders)
         self.above.below[self.id] = first
         first.below[self.id] = self
+        if self.kept:
+            first.kept, self.kept = cut(self.kept, 0, blocks), cut(self.kept, blocks, self.blocks)
         self.above, self.blocks = first, self.blocks - blocks
         return first
 
 
 class Match(NamedTuple):
     """The longest cached beginning of a request, at most `most` blocks. run: the last run, of which `part` blocks
-    match. blocks: in all. reusable: of these, the ones that no request holds.
+    match. blocks: in all. reusable: of these, the ones that no request holds. beyond: blocks that match where layers
+    that keep less than all tokens do not let the request go on; 0: no more than `blocks`.
     """
 
     request: int
@@ -51,6 +58,7 @@ class Match(NamedTuple):
     part: int
     blocks: int
     reusable: int
+    beyond: int = 0
 
 
 class PrefixCache(BlockCache):
@@ -64,17 +72,24 @@ class PrefixCache(BlockCache):
     Where two requests compute the same block at the same time, both hold one; the second cannot be found while the
     first is held.
 
-    prompts: what prompts share; None: nothing but what a request that gave way left itself.
+    prompts: what prompts share; None: nothing but what a request that gave way left itself. resuming: where layers with
+    windows or states let a prompt go on; None: wherever its tokens are found.
     """
 
     shares_twice = False
     """Whether a request that computed what another holds goes on with the other's blocks."""
 
-    __slots__ = ("_answers", "_depth", "_gave_way", "_input_len", "_kept", "_leaf", "_match", "_none", "_pieces",
-                 "_runs", "_unknown")  # fmt: skip
+    __slots__ = ("_answers", "_depth", "_gave_way", "_input_len", "_junction", "_kept", "_leaf", "_match", "_none",
+                 "_pieces", "_points", "_resuming", "_runs", "_unknown")  # fmt: skip
 
-    def __init__(self, tokens: int, block: int, input_len: Sequence[int], prompts: Prompts | None = None) -> None:
+    def __init__(
+        self, tokens: int, block: int, input_len: Sequence[int], prompts: Prompts | None = None,
+        resuming: Resuming | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(tokens, block)
+        self._resuming = resuming
+        self._points: dict[int, list[int]] = {}  # blocks after which a request that runs will leave a point to go on
+        self._junction = (-1, 0)  # of the request that was looked up last, blocks found beyond where it can go on
         self._input_len = input_len
         self._runs = None if prompts is None else prompts.runs
         self._answers = None if prompts is None else prompts.answers
@@ -91,7 +106,9 @@ class PrefixCache(BlockCache):
         """As of `Cache`."""
         if self._runs is None and request not in self._gave_way:
             return 0
-        return self._longest(request, (tokens - 1) // self.block).blocks * self.block
+        match = self._longest(request, (tokens - 1) // self.block)
+        self._junction = (request, match.beyond)
+        return match.blocks * self.block
 
     def room(self, request: int, hit: int, tokens: int) -> int:
         """As of `Cache`: what is found but held by nobody is free now, and no longer then."""
@@ -102,6 +119,8 @@ class PrefixCache(BlockCache):
         """As of `Cache`."""
         if self.room(request, hit, tokens) > self.free:
             return False
+        if self._resuming is not None:
+            self._plan_points(self._resuming, request, hit // self.block)
         if hit:
             match = self._longest(request, hit // self.block)
             self._leaf[request], self._depth[request] = self._hold(match.run, match.part), hit // self.block
@@ -129,6 +148,8 @@ class PrefixCache(BlockCache):
         """As of `Cache`."""
         if self._runs is not None or request in self._gave_way:
             self._store(request, computed // self.block)
+            if request in self._points:
+                self._leave_points(request, computed // self.block)
 
     def release(self, request: int, tokens: int, computed: int) -> None:
         """As of `Cache`: they stay until they are reused."""
@@ -136,6 +157,7 @@ class PrefixCache(BlockCache):
             blocks = -(-tokens // self.block)
             self.free += blocks
             self._unknown += blocks
+            self._points.pop(request, None)
             return
         self._gave_way.discard(request)
         self._return(request, tokens, computed, own=False)
@@ -156,6 +178,8 @@ class PrefixCache(BlockCache):
             part = min(blocks, self._unknown)
             run = CachedRun(id, part, runs[above])
             runs[above].below[id] = run
+            if self._resuming is not None:
+                keep(run, part, self._resuming.need)
             self._unknown -= part
             self._kept[run] = None
             self._kept.move_to_end(run, last=False)
@@ -200,10 +224,18 @@ class PrefixCache(BlockCache):
         return pieces
 
     def _longest(self, request: int, most: int) -> Match:
-        """The longest cached beginning of at most so many blocks."""
+        """The longest cached beginning of at most so many blocks from which the request can go on."""
         match = self._match
         if match.request == request and match.most == most:
             return match
+        match = self._cached(request, most)
+        if self._resuming is not None and match.blocks:
+            match = self._resumable(match, self._resuming)
+        self._match = match
+        return match
+
+    def _cached(self, request: int, most: int) -> Match:
+        """The longest cached beginning of at most so many blocks."""
         pieces, run, index, blocks, part, reusable = self._pieces_of(request), self._none.run, 0, 0, 0, 0
         while blocks < most:
             id, end = pieces[index]
@@ -221,8 +253,56 @@ class PrefixCache(BlockCache):
                 reusable += part
             if part < run.blocks:
                 break
-        self._match = Match(request, most, run, part, blocks, reusable)
-        return self._match
+        return Match(request, most, run, part, blocks, reusable)
+
+    def _resumable(self, match: Match, rule: Resuming) -> Match:
+        """A match up to the last point from which layers with a window or a state can go on."""
+        up, part = last_resumable(match.run, match.part, rule.need)
+        request, most, run, last, blocks, reusable, _ = match
+        if up < 0:
+            return Match(request, most, self._none.run, 0, 0, 0, blocks)
+        if up == 0 and part == last:
+            return match
+        beyond = blocks
+        for _ in range(up):
+            blocks, reusable = blocks - last, reusable - (0 if run.holders else last)
+            assert run.above is not None
+            run = run.above
+            last = run.blocks
+        blocks, reusable = blocks - last + part, reusable - (0 if run.holders else last - part)
+        return Match(request, most, run, part, blocks, reusable, beyond)
+
+    def _plan_points(self, rule: Resuming, request: int, hit: int) -> None:
+        """Where a request that starts after `hit` blocks will leave points from which others can go on."""
+        asked, beyond = self._junction
+        points = rule.points(self._replayed(request), beyond if asked == request else 0, self.block)
+        self._points[request] = [point for point in points if point > hit]
+
+    def _replayed(self, request: int) -> int:
+        """Tokens of its prompt that an equal one can find."""
+        return self._input_len[request] - 1
+
+    def _leave_points(self, request: int, full: int) -> None:
+        """The first `full` blocks of a request are computed: points among them can be gone on from."""
+        assert self._resuming is not None
+        for point in self._points[request]:
+            if point <= full:
+                self._leave_point(self._resuming, request, point)
+        self._points[request] = [point for point in self._points[request] if point > full]
+
+    def _leave_point(self, rule: Resuming, request: int, blocks: int) -> None:
+        """Requests that begin as this one can go on after so many blocks, if these can be found."""
+        match = self._cached(request, blocks)
+        if match.blocks == blocks:
+            keep(match.run, match.part, rule.need)
+            self._match = self._none
+
+    def _leave_last(self, rule: Resuming, request: int, computed: int) -> None:
+        """A request with so many computed tokens gives its blocks back."""
+        last = rule.last_point(computed, self.block)
+        for point in {*self._points.pop(request, ()), last}:
+            if 0 < point <= computed // self.block:
+                self._leave_point(rule, request, point)
 
     def _hold(self, run: CachedRun, part: int) -> CachedRun:
         """One more request holds the first `part` blocks of a run, and all above them; the run that ends there."""
@@ -254,6 +334,8 @@ class PrefixCache(BlockCache):
             run = next(iter(kept))
             if run.above is not None and run.blocks > blocks:
                 run.blocks -= blocks
+                if run.kept:
+                    run.kept = cut(run.kept, 0, run.blocks)
                 return
             kept.popitem(last=False)
             if run.above is not None:
@@ -326,7 +408,10 @@ class PrefixCache(BlockCache):
         twice = 0
         if own or self._runs is not None:
             twice = self._store(request, full, own=own, ended=True)
+            if self._resuming is not None:
+                self._leave_last(self._resuming, request, computed)
             self._pieces.pop(request, None)
+        self._points.pop(request, None)
         run, depth = self._leaf.pop(request, self._none.run), self._depth.pop(request, 0)
         kept, anonymous, self._match = self._kept, full - depth + twice, self._none
         self._unknown += held - full
@@ -373,6 +458,10 @@ class RadixCache(PrefixCache):
         """As of `Cache`: what the request computed as a prompt can be found again, what it made since cannot."""
         known = max(self._input_len[request], self._depth.get(request, 0) * self.block)
         super().give_way(request, tokens, min(computed, known))
+
+    def _replayed(self, request: int) -> int:
+        """All: only whole multiples are kept."""
+        return self._input_len[request]
 
     def _count_twice(self, blocks: int) -> int:
         """None: they are free at once."""

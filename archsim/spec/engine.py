@@ -267,13 +267,29 @@ class Time(EngineSection):
     fits: tuple[KernelPrior, ...] = ()
 
 
+class ResumePoints(EngineSection):
+    """Where layers that keep less than all tokens let a later prompt go on: those with a window, or with a recurrent
+    state. prompts: at the last whole multiple of so many tokens of each prompt. answers: of prompt and answer, when the
+    request ends; 0: not there. junctions: where a prompt was found in the other layers beyond the last such point,
+    `beside` that of its own end or `instead` of it. default: whether prompts are found at all where nothing is said.
+    """
+
+    prompts: Count = 1
+    answers: int = Field(default=0, ge=0)
+    junctions: Literal["none", "beside", "instead"] = "none"
+    default: bool = True
+
+
 class PrefixCaching(EngineSection):
     """How prompts find what others left in the cache. kind: `blocks` by the hash of all tokens up to their end, or
-    a `tree` of runs that are given up as a whole. default: whether it is on where nothing is said.
+    a `tree` of runs that are given up as a whole. default: whether it is on where nothing is said. windows, states: of
+    models with such layers, where they let a prompt go on; nothing: wherever its tokens are found.
     """
 
     kind: Literal["blocks", "tree"]
     default: bool = True
+    windows: ResumePoints | None = None
+    states: ResumePoints | None = None
 
 
 class NewTokenRatio(EngineSection):

@@ -17,7 +17,11 @@ from archsim.serving.load import Prompts
 from archsim.serving.policy import Policy
 from archsim.serving.prefix_cache import PrefixCache, RadixCache
 from archsim.serving.record import RunRecord
+from archsim.serving.resume_points import Resuming
 from archsim.serving.scheduler import Scheduler
+
+RULES = (Resuming(1, junctions="beside"), Resuming(3, junctions="beside"), Resuming(1, 4, 8, "instead"))
+"""Where layers with a state or a window let prompts go on."""
 
 WORDS = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9)), min_size=1, max_size=4)
 """What a prompt consists of: for each run one of three, and its tokens."""
@@ -46,11 +50,13 @@ def prompts_of(said: Sequence[Sequence[tuple[int, int]]]) -> Prompts:
 class Driver:
     """Requests take, extend and give back blocks, in runs and one by one alike."""
 
-    def __init__(self, prompts: Prompts, block: int, blocks: int) -> None:
+    def __init__(self, prompts: Prompts, block: int, blocks: int, need: int = 0) -> None:
         self.runs = prompts.runs
         self.lengths = [sum(n for _, n in prompt) for prompt in prompts.runs]
-        self.cache = PrefixCache(blocks * block, block, self.lengths, prompts)
-        self.blocks = Blocks(block, blocks)
+        rule = Resuming(need, junctions="beside") if need else None
+        self.cache = PrefixCache(blocks * block, block, self.lengths, prompts, rule)
+        self.blocks = Blocks(block, blocks, need)
+        self.points: dict[int, set[int]] = {}  # of a request that runs, blocks up to points that it has yet to leave
         self.done: dict[int, int] = {}  # computed tokens of a request that runs
         self.made = [0] * len(self.lengths)
         self.ended: set[int] = set()
@@ -70,9 +76,15 @@ class Driver:
         tokens, hit = self.tokens(request, total), self.cache.prefix(request, total)
         assert hit == self.cache.block * len(self.blocks.found(tokens))
         new = min(new, total - hit)
+        longest = self.blocks.in_layers_that_keep_all(tokens)
         room = self.cache.admit(request, hit, hit + new)
         assert room == self.blocks.admit(request, tokens, new)
         if room:
+            block = self.cache.block
+            self.points[request] = {
+                (self.lengths[request] - 1) // block,
+                *((longest,) if longest * block > hit else ()),
+            }
             self._store(request, hit + new)
 
     def go_on(self, request: int, new: int) -> None:
@@ -98,6 +110,10 @@ class Driver:
         self.done[request] = done
         self.cache.store(request, min(done, self.lengths[request]))
         self.blocks.store(request, self.tokens(request, done))
+        for point in self.points[request] if self.blocks.need else ():
+            if 0 < point * self.cache.block <= done:
+                self.blocks.leave_point(self.tokens(request, point * self.cache.block))
+        self.points[request] = {point for point in self.points[request] if point * self.cache.block > done}
 
     def leave(self, request: int, again: bool) -> None:
         """It ends or gives way."""
@@ -114,13 +130,16 @@ STEPS = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 20), st.integers(0,
 
 
 @pytest.mark.slow
-@given(st.lists(WORDS, min_size=2, max_size=8), STEPS, st.sampled_from([1, 2, 3, 4]), st.integers(15, 40))
+@given(st.lists(WORDS, min_size=2, max_size=8), STEPS, st.sampled_from([1, 2, 3, 4]), st.integers(15, 40),
+       st.sampled_from([0, 0, 1, 2, 5, 100]))  # fmt: skip
 @settings(max_examples=150, deadline=None)
 def test_runs_hit_what_blocks_one_by_one_hit(
-    said: list[list[tuple[int, int]]], steps: list[tuple[int, int, int]], block: int, blocks: int
+    said: list[list[tuple[int, int]]], steps: list[tuple[int, int, int]], block: int, blocks: int, need: int
 ) -> None:
-    """Hits, room and free blocks at every step, as of vLLM's own queue; up to a block that is computed twice."""
-    driver = Driver(prompts_of(said), block, blocks)
+    """Hits, room and free blocks at every step, as of vLLM's own queue, also where layers with a window or a state let
+    prompts go on at some points only; up to a block that is computed twice.
+    """
+    driver = Driver(prompts_of(said), block, blocks, need)
     for pick, new, what in steps:
         request = pick % len(said)
         if request not in driver.done:
@@ -149,11 +168,12 @@ def served(policy: Policy, cache: Cache, prompts: Sequence[int], answers: Sequen
 
 
 @given(st.lists(WORDS, min_size=2, max_size=10), st.lists(st.integers(1, 12), min_size=10, max_size=10), ENGINES,
-       st.booleans(), st.sampled_from([PrefixCache, RadixCache]))  # fmt: skip
+       st.booleans(), st.sampled_from([PrefixCache, RadixCache]), st.sampled_from([None, *RULES]))  # fmt: skip
 @settings(max_examples=80, deadline=None)
 def test_hits_are_what_was_computed_before(
-    said: list[list[tuple[int, int]]], answers: list[int], e: dict[str, int], spread: bool, kind: type[PrefixCache]
-) -> None:
+    said: list[list[tuple[int, int]]], answers: list[int], e: dict[str, int], spread: bool, kind: type[PrefixCache],
+    rule: Resuming | None,
+) -> None:  # fmt: skip
     """Prompt tokens computed are prompts less hits, and what gave way; no hit exceeds what an earlier request has in
     common; steps that only decode can be skipped. A tree gives up whole leaves, so that decodes make room where a
     prompt needs it for its next chunk alone: no engine has both.
@@ -168,7 +188,7 @@ def test_hits_are_what_was_computed_before(
     arrivals = [30.0 * i * spread for i in range(len(said))]
 
     def cache() -> PrefixCache:
-        return kind(blocks * block, block, lengths, prompts)
+        return kind(blocks * block, block, lengths, prompts, rule)
 
     record, scheduler = served(policy, cache(), lengths, answers, arrivals)
     assert conserved(record, scheduler.cache)
@@ -301,3 +321,78 @@ def test_blocks_of_a_trace_that_always_stand_together_are_one_run(
         cache = PrefixCache(total * e["block"], e["block"], lengths, Prompts(runs=prompts, answers=[-1] * len(prompts)))
         runs.append(served(policy, cache, lengths, [5] * len(said), [apart * i for i in range(len(said))])[0])
     assert equal(*runs) and list(runs[0].prefix_hit) == list(runs[1].prefix_hit)
+
+
+def said(*words: str) -> tuple[list[int], Prompts]:
+    """Prompts as words of runs, each a letter and its tokens: equal beginnings are equal runs."""
+    ids: dict[str, int] = {}
+    runs = []
+    for prompt in words:
+        parts = prompt.split()
+        runs.append(
+            [(ids.setdefault(" ".join(parts[: i + 1]), len(ids)), int(parts[i][1:])) for i in range(len(parts))]
+        )
+    return [sum(n for _, n in run) for run in runs], Prompts(runs=runs, answers=[100 + i for i in range(len(words))])
+
+
+def found(rule: Resuming | None, lengths: list[int], prompts: Prompts, answer: int = 3, block: int = 4,
+          kind: type[PrefixCache] = PrefixCache) -> list[int]:  # fmt: skip
+    """Hits of prompts that follow each other, each after the one before has ended."""
+    cache = kind(4000, block, lengths, prompts, rule)
+    times = [100.0 * i for i in range(len(lengths))]
+    record, _ = served(Policy(max_seqs=4, budget=4096), cache, lengths, [answer] * len(lengths), times)
+    assert conserved(record, cache)
+    return list(record.prefix_hit)
+
+
+def test_states_are_found_where_prompts_ended_and_where_they_parted() -> None:
+    """By hand, blocks of 4, as of vLLM 0.33 with recurrent layers: an equal prompt goes on behind its last whole block
+    (the 6th of 26 tokens); one that shares 16 tokens finds them in the full attention but no state there, computes all,
+    and leaves a state at the 16th; the next one with these tokens goes on from it. A prompt that ends with a whole
+    block computes that again.
+    """
+    lengths, prompts = said("a16 b10", "a16 b10", "a16 c10", "a16 d10", "a16 d4", "a16 d4")
+    assert found(None, lengths, prompts) == [0, 24, 16, 16, 16, 16]
+    assert found(Resuming(1, junctions="beside"), lengths, prompts) == [0, 24, 0, 16, 16, 16]
+    assert found(Resuming(1), lengths, prompts) == [0, 24, 0, 0, 0, 16]
+
+
+def test_windows_are_found_where_all_of_their_blocks_are_kept() -> None:
+    """By hand, blocks of 4: a window of 9 tokens takes the 2 blocks before a point. Prompts of up to 3 blocks keep all
+    of theirs, if the window takes 3, so that any beginning of them is found.
+    """
+    lengths, prompts = said("a16 b10", "a16 c10", "a16 d10")
+    assert found(Resuming(2, junctions="beside"), lengths, prompts) == [0, 0, 16]
+    lengths, prompts = said("a4 b9", "a4 c9", "a4 b9")
+    assert found(Resuming(3, junctions="beside"), lengths, prompts) == [0, 4, 12]
+    assert found(Resuming(2, junctions="beside"), lengths, prompts) == [0, 0, 12]
+    lengths, prompts = said("a16 b10", "a16 b2 c9")  # the blocks before the 5th, beyond the window of the 6th
+    assert found(Resuming(2, junctions="beside"), lengths, prompts) == [0, 0]
+    assert found(Resuming(6, junctions="beside"), lengths, prompts) == [0, 16]
+
+
+def test_answers_are_found_where_requests_ended_in_a_tree() -> None:
+    """By hand, as of SGLang with recurrent layers: states at multiples of 4 tokens of prompts, or where a prompt was
+    found beyond the last state in place of that, and at multiples of 8 when a request ends.
+    """
+    lengths, prompts = [21, 40, 40], Prompts(runs=[[(0, 21)], [(0, 21), (7, 12), (1, 7)], [(0, 21), (7, 12), (2, 7)]],
+                                             answers=[7, 8, 9])  # fmt: skip
+    rule = Resuming(1, prompts=4, answers=8, junctions="instead")
+    assert found(rule, lengths, prompts, answer=13, block=1, kind=RadixCache) == [0, 32, 32]
+    no_answers = Resuming(1, prompts=4, junctions="instead")
+    assert found(no_answers, lengths, prompts, answer=13, block=1, kind=RadixCache) == [0, 20, 32]
+    lengths, prompts = said("a18 b10", "a18 c11", "a18 c11", "a18 d10")
+    assert found(no_answers, lengths, prompts, block=1, kind=RadixCache) == [0, 0, 16, 16]
+    both = Resuming(1, prompts=4, junctions="beside")
+    assert found(both, lengths, prompts, block=1, kind=RadixCache) == [0, 0, 28, 16]
+
+
+def test_points_go_with_the_blocks_before_them() -> None:
+    """Of 25 blocks the second prompt takes 20, five of them those at the end of the first: the state there is gone; a
+    window as wide as the prompt has what it needs before any block that is left.
+    """
+    lengths, prompts = said("a40", "b80", "a40")
+    for rule, hit in ((None, 20), (Resuming(1), 0), (Resuming(100), 20)):
+        cache = PrefixCache(100, 4, lengths, prompts, rule)
+        record, _ = served(Policy(max_seqs=1, budget=4096), cache, lengths, [1, 1, 1], [0.0, 100.0, 200.0])
+        assert list(record.prefix_hit) == [0, 0, hit] and conserved(record, cache)
