@@ -17,15 +17,28 @@ from archsim.serving.steady_state import steady
 SMALL = ("gpt2-small", "h100")
 
 
+ENDED = "only where earlier prompts ended, where an earlier prompt left what it had in common"
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("model, says", [("gemma3-1b", True), ("qwen3.5-0.8b", True), ("llama3.2-1b", False)])
-def test_prefixes_of_layers_that_keep_less_are_an_assumption(model: str, says: bool) -> None:
-    """Windows and states are said to be found as other layers are; only where prompts begin alike."""
-    options: dict[str, Any] = {"rate": 1, "requests": 20, "replications": 1, "expected_only": True, "engine": "vllm"}
+@pytest.mark.parametrize(
+    "model, engine, says, hits",
+    [("gemma3-1b", "vllm", ENDED, [0, 0, 512, 512]), ("gemma3-1b", "vllm@0.28", "as in the others", [0, 512, 512, 512]),
+     ("qwen3.5-0.8b", "vllm", ENDED, [0, 0, 512, 512]), ("qwen3.5-0.8b", "vllm@0.25", "no prompt finds", [0] * 4),
+     ("qwen3.5-0.8b", "sglang", "where requests ended, where an earlier prompt left", [0, 0, 512, 512]),
+     ("llama3.2-1b", "vllm", None, [0, 512, 512, 512])],
+)  # fmt: skip
+def test_prefixes_of_layers_that_keep_less(model: str, engine: str, says: str | None, hits: list[int]) -> None:
+    """Of prompts that share 512 tokens, by version: the first leaves nothing at their end, the second does; said as an
+    assumption where prompts begin alike.
+    """
+    options: dict[str, Any] = {"arrival": "constant", "rate": 0.2, "requests": 4, "replications": 1, "seed": 1,
+                               "expected_only": True, "input_len": 700, "output_len": 8, "engine": engine}  # fmt: skip
     shared = archsim.simulate(model, "h100", shared_prefix=512, **options)
-    assert any("may find less" in note.text for note in shared.assumptions) is says
+    assert list(shared.record.prefix_hit) == hits
+    assert says is None or any(says in note.text for note in shared.assumptions)
     alone = archsim.simulate(model, "h100", **options)
-    assert not any("may find less" in note.text for note in alone.assumptions)
+    assert not any("layers with a window or a state" in note.text for note in alone.assumptions)
 
 
 @pytest.mark.slow
