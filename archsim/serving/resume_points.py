@@ -43,7 +43,7 @@ def _floor(tokens: int, step: int) -> int:
     return tokens // step * step if step else 0
 
 
-class Run(Protocol):
+class Stretch(Protocol):
     """Blocks that are cached one behind the other. kept: those of layers that keep less, in order and apart. above: the
     run before it; None at the root.
     """
@@ -52,12 +52,12 @@ class Run(Protocol):
     kept: list[Span]
 
     @property
-    def above(self) -> Run | None: ...
+    def above(self) -> Stretch | None: ...
 
 
-def keep(run: Run, part: int, need: int) -> None:
+def keep(run: Stretch, part: int, need: int) -> None:
     """From behind the first `part` blocks of a run requests can go on: the `need` blocks before it are kept."""
-    at: Run | None = run
+    at: Stretch | None = run
     while at is not None and at.above is not None and need > 0:
         start = max(0, part - need)
         at.kept = joined(at.kept, (start, part))
@@ -82,7 +82,7 @@ def cut(spans: list[Span], low: int, high: int) -> list[Span]:
     return [(max(a, low) - low, min(b, high) - low) for a, b in spans if a < high and b > low]
 
 
-def last_resumable(run: Run, part: int, need: int) -> tuple[int, int]:
+def last_resumable(run: Stretch, part: int, need: int) -> tuple[int, int]:
     """Of what is found up to `part` blocks of a run, the last point from which a request can go on: how many runs above
     it lies, and behind how many blocks of that one; (-1, 0) where there is none.
     """
@@ -104,9 +104,9 @@ def last_resumable(run: Run, part: int, need: int) -> tuple[int, int]:
     return best
 
 
-def _upwards(run: Run) -> Iterator[Run]:
+def _upwards(run: Stretch) -> Iterator[Stretch]:
     """A run and all above it but the root."""
-    at: Run | None = run
+    at: Stretch | None = run
     while at is not None and at.above is not None:
         yield at
         at = at.above
