@@ -35,7 +35,7 @@ class OutOfMemory(UsageError):
 
 def run() -> NoReturn:
     """The entry point of the command `archsim`."""
-    gc.set_threshold(1_000_000)  # most commands end before a collection would free anything worth its time
+    gc.set_threshold(5_000_000)  # graphs live to the end: going through them frees next to nothing and takes seconds
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # which it would look for in all packages
     signal.signal(signal.SIGTERM, _terminate)
     if not sys.warnoptions:

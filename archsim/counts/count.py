@@ -20,6 +20,7 @@ from archsim.counts.towers import counted_towers, text_part_only, tower_params, 
 from archsim.graph.graph import Block, Op
 from archsim.graph.step import Seqs, Step
 from archsim.graph.tensor import nbytes, numel
+from archsim.spec.equal_caches import with_equal_caches
 from archsim.spec.lower import PARTS, lower
 from archsim.spec.model import Model
 
@@ -193,7 +194,7 @@ LONG = 1 << 40
 
 def cache_stops_growing(model: Model) -> bool:
     """Whether some layer keeps only a window of the context, so that `kv_growth` holds until that window is full."""
-    graphs = shared_steps(model)
+    graphs = shared_steps(with_equal_caches(model))
     per_token = c.state_bytes(graphs.get(step_for(model, 1, 1)), role="kv")
     held = c.state_bytes(graphs.get(step_for(model, 1, 1, LONG - 1)), role="kv")
     return bool(held < per_token * LONG)

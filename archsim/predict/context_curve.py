@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from archsim.base.data_class import dataclass
 from archsim.base.json_types import JsonObject
 from archsim.counts.workload import Workload, WorkloadSteps
+from archsim.graph.step import Step
 from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel
 from archsim.predict.estimate import Estimate, price_phases, pricer_for
+from archsim.spec.equal_caches import with_equal_caches
 from archsim.timing.context_prices import prices_over_context
-from archsim.timing.step_time import StepTime
+from archsim.timing.duration import Duration
+from archsim.timing.step_time import ClassTime, RankTime, StepTime
 
 SHORTEST, USUAL = 128, 131_072
 """The first context of a series, and the last of a model that states no limit."""
@@ -51,6 +55,27 @@ def decode_times(e: Estimate, contexts: Sequence[int]) -> tuple[StepTime, ...]:
         return ()
     steps = [_steps(e, context).decode for context in contexts]
     return tuple(time.called("decode") for time in prices_over_context(pricer_for(e), steps))
+
+
+def decode_seconds(e: Estimate, contexts: Sequence[int]) -> tuple[float, ...]:
+    """The expected times of `decode_times`. Layers that differ in what does not go over the cache are timed as one: the
+    step of the estimate and what longer caches add to it.
+    """
+    few, whole = replace(e, model=with_equal_caches(e.model)), e.decode
+    if few.model is e.model or whole is None:
+        return tuple(float(step.expected_s) for step in decode_times(e, contexts))
+    pricer, steps = pricer_for(e), [_steps(e, context).decode for context in contexts]
+    known, *others = prices_over_context(pricer_for(few), [WorkloadSteps(e.model, e.workload).decode, *steps])
+    if known.total("state_bytes") != whole.total("state_bytes"):  # layers that read the caches of other layers
+        return tuple(float(step.expected_s) for step in decode_times(e, contexts))
+    found, launches = whole.rank.expected_s, whole.rank.launches
+
+    def seconds(step: Step, time: StepTime) -> float:
+        kernels = found + (time.rank.expected_s - known.rank.expected_s)
+        rank = RankTime(by_class=(ClassTime("kernels", Duration(kernels, kernels, kernels)),), launches=launches)
+        return float(pricer.with_kernels(step, rank).expected_s)
+
+    return tuple(map(seconds, steps, others))
 
 
 def at(e: Estimate, context: int) -> AtContext:

@@ -12,6 +12,7 @@ from archsim.counts import graph_counts as c
 from archsim.counts.count import kv_growth, step_for
 from archsim.counts.engine_formats import engine_for
 from archsim.counts.lowered_steps import shared_steps
+from archsim.counts.step_graphs import StepGraphs
 from archsim.counts.workload import WorkloadSteps
 from archsim.engines.names import DEFAULT_ENGINE, choose_engine
 from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel
@@ -47,7 +48,9 @@ class Facts:
 def facts(e: Estimate) -> Facts:
     """The figures of the whole model behind an estimate."""
     one = e.formats.apply(shared_steps(e.model).get(step_for(e.model, 1, 1)))
-    alone = EngineMemoryModel(e.tensors, e.workload).on(Plan()) if e.chosen else None
+    alone = (
+        EngineMemoryModel(e.tensors, e.workload, StepGraphs.shared(e.model, e.formats)).on(Plan()) if e.chosen else None
+    )
     return Facts(
         weight_bytes=c.weight_bytes(one),
         kv_per_token=kv_growth(e.model, e.formats),

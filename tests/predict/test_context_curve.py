@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archsim import api
-from archsim.predict.context_curve import MOST, at, decode_times, lengths
+from archsim.predict import context_curve
+from archsim.predict.context_curve import MOST, at, decode_seconds, decode_times, lengths
 from archsim.render.page import spark
+from archsim.spec.equal_caches import with_equal_caches
 
 ASKED: dict[str, dict[str, Any]] = {
     "llama3-8b": {"batch": 4, "weights": "fp8", "kv_cache_dtype": "fp8"},
@@ -39,6 +42,40 @@ def test_a_context_is_an_estimate(model: str) -> None:
     assert float(point.prefill.expected_s) == single["phases"]["prefill"]["expected_s"]
     steps = [float(step.expected_s) for step in decode_times(whole, [context])]
     assert steps == ([single["phases"]["decode"]["expected_s"]] if single["phases"]["decode"] else [])
+
+
+DISTINCT = """\
+name: distinct
+d_model: 1024
+vocab_size: 32000
+final_norm: {kind: rmsnorm}
+head: {tied: false}
+layers:
+"""
+LAYER = """\
+- norm: {kind: rmsnorm}
+  attention: {kind: gqa, n_heads: 8, n_kv_heads: 2, d_head: 128%s}
+  ffn: {kind: swiglu, d_ff: %d}
+"""
+WINDOW = ", mask: {kind: sliding, window: 512}"
+
+
+@pytest.mark.parametrize("engine", ["generic", "hf", "llamacpp"])
+@pytest.mark.parametrize("hw", ["h100", "epyc-9654", "8xh100"])
+def test_layers_with_equal_caches_are_timed_as_one(
+    tmp_path: Path, engine: str, hw: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twelve layers of twelve widths, every third with a window: the times of the decode steps one by one, from two
+    layers' work.
+    """
+    path = tmp_path / "distinct.yaml"
+    path.write_text(DISTINCT + "".join(LAYER % ("" if i % 3 else WINDOW, 512 + 16 * i) for i in range(12)))
+    made = api.estimate(str(path), hw, engine=engine, batch=3)
+    contexts = lengths(made.model.max_context)
+    expected = [float(step.expected_s) for step in decode_times(made, contexts)]
+    assert len(with_equal_caches(made.model).layers) == 2
+    monkeypatch.setattr(context_curve, "decode_times", None)
+    assert decode_seconds(made, contexts) == pytest.approx(expected, rel=1e-12)
 
 
 @given(st.one_of(st.none(), st.integers(1, 20_000_000)))

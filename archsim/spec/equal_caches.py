@@ -1,0 +1,25 @@
+"""A model with as few layers to go through as what it caches takes: layers that differ elsewhere are run as one."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from archsim.blocks.layer import Layer
+from archsim.spec.model import Model
+
+
+def with_equal_caches(model: Model) -> Model:
+    """The model with layers that differ in their feed-forward block alone as repetitions of the first of them. Caches,
+    and all that goes over them, are those of the model; weights and arithmetic are not. The model itself where less
+    than half of its layers could be left out.
+    """
+    alike: Counter[Layer] = Counter()
+    first: dict[Layer, Layer] = {}
+    for layer in model.layers:
+        kind = layer.model_copy(update={"name": None, "repeat": 1, "ffn": None})
+        alike[kind] += layer.repeat
+        first.setdefault(kind, layer)
+    if 2 * len(first) >= len(model.layers) or any(layer.layers for layer in model.layers):
+        return model
+    layers = tuple(layer.model_copy(update={"repeat": alike[kind]}) for kind, layer in first.items())
+    return model.model_copy(update={"layers": layers})
