@@ -9,6 +9,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from typing import Any, NoReturn
 
@@ -65,12 +66,22 @@ def main(args: Sequence[str]) -> int:
     """Run a command line; returns the exit code. Nothing but the answer goes to stdout."""
     with guarded():
         try:
-            return _run_guarded(lambda: _dispatch(list(args)), wants_json(args), "--no-color" in args)
+            with _said_to_work(args):
+                return _run_guarded(lambda: _dispatch(list(args)), wants_json(args), "--no-color" in args)
         except KeyboardInterrupt:
             sys.stderr.write("interrupted\n")
             return INTERRUPTED
         finally:
             sys.stderr.flush()
+
+
+def _said_to_work(args: Sequence[str]) -> AbstractContextManager[None]:
+    """On a terminal, the command's name and how long it has been at work, until it writes or shows a bar of its own."""
+    if not args or args[0].startswith("-") or not sys.stderr.isatty():
+        return nullcontext()
+    from archsim.cli.progress import WHOLE_COMMAND_S, progress
+
+    return progress(shorten(args[0], 20), WHOLE_COMMAND_S)
 
 
 def wants_json(args: Sequence[str]) -> bool:

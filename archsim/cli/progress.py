@@ -13,19 +13,23 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from archsim.base.progress import heard_by
+from archsim.cli.streams import before_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 QUIET_S = 0.5
 """Seconds before anything is shown."""
+WHOLE_COMMAND_S = 1.5
+"""Seconds before a command that shows nothing of its own is said to be at work."""
 BETWEEN_S = 0.2
 """Seconds between two lines."""
 
 
 @contextmanager
 def progress(what: str, quiet_s: float = QUIET_S) -> Iterator[None]:
-    """Show work within as a bar with what is done and how long it has taken, which goes away at the end.
+    """Show work within as a bar with what is done and how long it has taken, which goes away at the end, before any
+    text and for a bar within.
 
     what: the work, as in "comparing". `ARCHSIM_NO_PROGRESS` and a terminal that cannot move its cursor show nothing.
     """
@@ -37,7 +41,7 @@ def progress(what: str, quiet_s: float = QUIET_S) -> Iterator[None]:
     timer.daemon = True
     timer.start()
     try:
-        with heard_by(line.hear):
+        with heard_by(line.hear), before_text(line.end):
             yield
     finally:
         timer.cancel()
@@ -68,7 +72,10 @@ class _Line:
         with self.lock:
             if self.ended:
                 return
-            self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            terminal = Console(file=getattr(sys.stderr, "beneath", sys.stderr))
+            self.bar = Progress(
+                *columns, console=terminal, transient=True, redirect_stdout=False, redirect_stderr=False
+            )
             self.bar.add_task(self.what, total=None)
             self._update()
             self.bar.start()
@@ -83,9 +90,9 @@ class _Line:
     def end(self) -> None:
         """Take the line away."""
         with self.lock:
-            self.ended = True
-            if self.bar is not None:
-                self.bar.stop()
+            bar, self.bar, self.ended = self.bar, None, True
+            if bar is not None:
+                bar.stop()
 
 
 class Counted:

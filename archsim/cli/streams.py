@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -30,6 +30,28 @@ def guarded() -> Iterator[None]:
         sys.stdout, sys.stderr = before
 
 
+_BEFORE_TEXT: list[Callable[[], None]] = []
+
+
+@contextmanager
+def before_text(clear: Callable[[], None]) -> Iterator[None]:
+    """Within, `clear` is called before anything is written: it takes away a line that stands where the text will. One
+    that was set around it is called now.
+    """
+    _about_to_write()
+    _BEFORE_TEXT.append(clear)
+    try:
+        yield
+    finally:
+        if clear in _BEFORE_TEXT:
+            _BEFORE_TEXT.remove(clear)
+
+
+def _about_to_write() -> None:
+    while _BEFORE_TEXT:
+        _BEFORE_TEXT.pop()()
+
+
 class _Stream(ABC):
     """A text stream, everything but writing as it was. None: a stream that was closed before the start."""
 
@@ -38,6 +60,11 @@ class _Stream(ABC):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+    @property
+    def beneath(self) -> Any:
+        """The stream itself, for a line that moves and is no text."""
+        return self._stream
 
     def isatty(self) -> bool:
         """Whether a person reads it."""
@@ -50,6 +77,7 @@ class _Stream(ABC):
 
     def write(self, text: str) -> int:
         """Write a text."""
+        _about_to_write()
         return self._do("write", text) or len(text)
 
     def flush(self) -> None:

@@ -14,6 +14,7 @@ import pytest
 from archsim import api
 from archsim.base.progress import counted, heard_by
 from archsim.calibration.run import calibrate_tables
+from archsim.cli.main import main
 from archsim.cli.progress import progress
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,3 +92,48 @@ def test_elsewhere_nothing_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown(monkeypatch, io.StringIO(), wait=False) == ""
     monkeypatch.setenv("ARCHSIM_NO_PROGRESS", "1")
     assert shown(monkeypatch, Terminal(), wait=False) == ""
+
+
+def wait_for(stream: io.StringIO, text: str) -> None:
+    """Until a text is shown; ten seconds at most."""
+    deadline = time.monotonic() + 10
+    while text not in stream.getvalue() and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def test_every_command_says_that_it_works_until_it_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command without a bar of its own is named on the terminal; before its first text the line is gone."""
+    stream, answer = Terminal(), io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(sys, "stdout", answer)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("ARCHSIM_NO_PROGRESS", raising=False)
+    monkeypatch.setattr("archsim.cli.progress.WHOLE_COMMAND_S", 0.0)
+    held: list[str] = []
+
+    def work(args: list[str]) -> int:
+        wait_for(stream, "claims")
+        sys.stdout.write("the answer\n")
+        held.append(stream.getvalue())
+        time.sleep(0.3)
+        return 0
+
+    monkeypatch.setattr("archsim.cli.main._dispatch", work)
+    assert main(["claims"]) == 0
+    assert "claims" in held[0] and answer.getvalue() == "the answer\n"
+    assert stream.getvalue() == held[0]
+
+
+def test_a_bar_takes_the_place_of_the_one_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line at a time."""
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("ARCHSIM_NO_PROGRESS", raising=False)
+    with progress("outer", quiet_s=0):
+        wait_for(stream, "outer")
+        with progress("inner", quiet_s=0):
+            wait_for(stream, "inner")
+        end = stream.getvalue().rpartition("inner")[2]
+        time.sleep(0.3)
+    assert "outer" not in end and stream.getvalue().endswith(end)
