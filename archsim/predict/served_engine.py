@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import log2
 from typing import Literal, NamedTuple, cast, get_args
 
 from archsim.base.diagnostics import quote
@@ -326,9 +327,12 @@ class ServedEngine:
         return None
 
     def usual_steps(self, running: float, prompt: int, answer: int) -> UsualStep:
-        """A step in which so many requests decode, beside a prompt (cut to a step)."""
+        """A step in which so many requests decode, beside a prompt (cut to a step), all of the sizes of `half_octave`:
+        loads that differ little share the tables of its ends.
+        """
         ranks, new = self.plan.dp, self.tokens_of_decode
-        batch = max(1, round(running / ranks / (self.plan.pp if self.policy.in_flight != "one" else 1)))
+        batch = half_octave(running / ranks / (self.plan.pp if self.policy.in_flight != "one" else 1))
+        prompt, answer = half_octave(prompt), half_octave(answer)
         beside = min(batch, self.policy.max_seqs - 1, (self.policy.budget - 1) // new)  # the prompt is one as well
         context, chunk = prompt + max(1, answer // 2), max(1, min(prompt, self.policy.budget - beside * new))
         decode, first = Step.decode(batch * ranks, context), Step.prefill(ranks, chunk)
@@ -337,6 +341,11 @@ class ServedEngine:
         alone, mixed = (float(time.ideal / time.expected) for time in times)
         evidence = weakest([time.evidence for time in times])
         return UsualStep(beside, beside * (context - 1), [(chunk, 0)], (alone, mixed), evidence)
+
+
+def half_octave(number: float) -> int:
+    """The nearest whole number to a power of the root of 2, at least 1, as of 1, 2, 3, 4, 6, 8, 11, 16."""
+    return round(2 ** (round(2 * log2(max(number, 1))) / 2))
 
 
 def _accepted(drafting: Drafting, draws: Stream) -> AcceptedDrafts:

@@ -28,6 +28,10 @@ FEW_TOKENS = 0.25
 """Last tokens of prompts, for each sequence in the kernel of decodes, beyond which a step is priced exactly."""
 
 
+MOST_ENDS = 32
+"""Tables at ends of the interval that are kept."""
+
+
 class StepTimes(Protocol):
     """Whatever knows how long steps take."""
 
@@ -119,6 +123,7 @@ class StepTable:
             )
         self.exact = ExactSteps(pricer, new=new, captured=captured)
         self.limits, self._new = (tokens, sequences), new
+        self._ends: dict[tuple[End, str], StepTable] = {}  # tables at ends of the interval that were asked for last
         self._read(StepParts(pricer, new, tokens + sequences * new, sequences, context, captured))
 
     def _read(self, parts: StepParts) -> None:
@@ -312,9 +317,15 @@ class StepTable:
         sequences = max(self.limits[1] // 4, 1)
         usual = int(min(CACHED, self.parts.context))
         step = like or (sequences, sequences * usual, [(max(self.limits[0] // 8, 2), 0)])
+        known = self._ends.get(key := (end, str(step)))
+        if known is not None:
+            return known
         other = copy(self)
         other.exact = ExactSteps(self.exact.pricer, new=self._new, captured=self.exact.captured, end=end)
         other._read(self.parts.with_error(self.parts.error(1 if end == "low" else 2, self._by_class(*step))))
+        while len(self._ends) >= MOST_ENDS:
+            del self._ends[next(iter(self._ends))]
+        self._ends[key] = other
         return other
 
 
