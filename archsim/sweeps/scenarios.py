@@ -101,7 +101,8 @@ class Scenario(NamedTuple):
         """Requests that it simulates, about."""
         asked = self.asked
         each = asked.get("requests") or 10 * (asked.get("concurrency") or 0) or DEFAULT_REQUESTS
-        return int(each) * int(asked.get("replications", 5))
+        ends = 0 if asked.get("expected_only") else 2
+        return int(each) * (int(asked.get("replications", 5)) + ends)
 
 
 def crossed(

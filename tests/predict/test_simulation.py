@@ -11,6 +11,7 @@ import pytest
 import archsim
 from archsim.base.errors import AnswerNo, UsageError
 from archsim.graph.step import Step
+from archsim.predict.served_engine import at_end, half_octave
 from archsim.predict.simulation import Simulation
 from archsim.serving.steady_state import steady
 
@@ -246,3 +247,15 @@ def test_drafts_cost_their_verification_and_save_what_is_accepted() -> None:
     assert none.state["accepted_per_step"] == 0.0 and every.state["accepted_per_step"] == 3.0
     assert plain.state["accepted_per_step"] is None and "speculative ngram:3" in str(every)
     assert json.dumps(run("0.6").to_dict()) == json.dumps(run("0.6").to_dict())
+
+
+@pytest.mark.slow
+def test_loads_that_differ_little_share_the_tables_of_the_ends() -> None:
+    """Sizes of a usual step are rounded by a fifth at most, and a table at an end is made once for equal ones."""
+    assert [half_octave(n) for n in (0.2, 1, 1.3, 2.5, 5.5, 7, 1000)] == [1, 1, 1, 3, 6, 8, 1024]
+    assert all(max(half_octave(n) / n, n / half_octave(n)) <= 1.2 for n in range(3, 5000))
+    served = archsim.simulate("llama3.2-1b", "h100", engine="vllm", rate=1, requests=20, replications=1).server
+    times, steps = served.times(2000), [served.usual_steps(n, 1000, 200) for n in (10, 11, 30)]
+    low = [at_end(times, step, -1) for step in steps]
+    assert low[0] is low[1] and low[1] is not low[2] and low[0] is not at_end(times, steps[0], 1)
+    assert low[0].seconds(8, 8000, ()) < times.seconds(8, 8000, ()) < at_end(times, steps[0], 1).seconds(8, 8000, ())
