@@ -133,10 +133,20 @@ def _attend(run: Run, mask: Mask | None, q: Tensor, k: Tensor, v: Tensor, scale:
         if new == 1 and q.shape[1] != k.shape[1] and (q.shape[-1] != v.shape[-1] or not q.is_cuda):
             return _heads_as_rows(q, k, v, scale)
         return functional.scaled_dot_product_attention(q, k, v, **options)
+    if q.device.type == "cpu" and q.shape[-1] > v.shape[-1]:
+        wide = _attend(run, mask, q, k, _padded(v, q.shape[-1]), scale)
+        return wide[..., : v.shape[-1]]
     if _only_causal(mask, keys) and new == keys:
         return functional.scaled_dot_product_attention(q, k, v, is_causal=True, **options)
     seen = allowed_pairs(mask, run.past, new, keys, q.device)
     return functional.scaled_dot_product_attention(q, k, v, attn_mask=seen, **options)
+
+
+def _padded(v: Tensor, width: int) -> Tensor:
+    """Values as wide as keys: torch's fused kernel of a processor wants them alike, and without it every score is
+    written down.
+    """
+    return functional.pad(v, (0, width - v.shape[-1]))
 
 
 def _heads_as_rows(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:

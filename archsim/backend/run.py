@@ -169,9 +169,12 @@ class Run:
         return Value(_touched(x, dims, use), dims)
 
     def write(self, use: Use, x: Tensor) -> None:
-        """Keep what an op wrote: a state in the cache, an activation under its name."""
+        """Keep what an op wrote: a state in the cache, an activation under its name. A state that was cut out of a
+        larger tensor would keep all of that alive, and is copied.
+        """
         if use.tensor.kind == "state":
-            self.cache.states[self.slot(use.tensor, use.copy)] = x
+            kept = x.clone() if x.untyped_storage().nbytes() > x.nbytes else x
+            self.cache.states[self.slot(use.tensor, use.copy)] = kept
         else:
             self.values[use.tensor.name] = x
 

@@ -294,7 +294,7 @@ def passes() -> Iterator[tuple[int, Pass]]:
 
 def layer_points(machine: DeviceRates) -> Iterator[Point]:
     """Every call of every pass as a point; of alike ones of a pass the first. Of a compiled pass only what is compiled,
-    since the rest is that of the eager one.
+    and of a quantised one only what is quantised, since the rest is that of the eager one in fp32.
     """
     built = None
     for rank, one in passes():
@@ -306,7 +306,8 @@ def layer_points(machine: DeviceRates) -> Iterator[Point]:
         built, seen = (one.layer, one.depth, one.dtype), set[Key]()
         for call, ops, _ in calls:
             point = _point(one, call, ops, rank, seconds + weights if not seen else 0.002)
-            if point.key("") not in seen and (one.form == "eager" or call.kernel.startswith("compiled")):
+            new = call.dtype == one.dtype and (one.form == "eager" or call.kernel.startswith("compiled"))
+            if new and point.key("") not in seen:
                 seen.add(point.key(""))
                 yield point
 

@@ -20,6 +20,11 @@ GATES = frozenset({"swiglu", "geglu", "geglu_tanh"})
 """Functions that make a tensor as large as their result on the way, unless they are compiled."""
 
 
+SCANNED = 4
+"""Tensors of the size of all states that a recurrence holds at its end."""
+TWO = 2
+
+
 class _Piece(NamedTuple):
     """What runs as one: tensors by name that it reads, those that it makes in one storage, and bytes that it makes and
     drops.
@@ -61,6 +66,7 @@ def _pieces(every: Sequence[Kernel], sequences: int, compiled: bool) -> Iterator
             made = {use.tensor.name for op in ops for use in op.writes}
             reads = tuple(use.tensor.name for op in ops for use in op.reads if use.tensor.name not in made)
             own = sum(attention_bytes(kernel, sequences) for kernel in together if kernel.kind == "attention")
+            own += sum(scan_bytes(op) for op in ops if op.kind == "scan")
             yield _Piece(reads, _acts(ops[-1].writes), own, loop)
             continue
         first = [kernel.ops[0] for kernel in together]
@@ -85,7 +91,31 @@ def attention_bytes(kernel: Kernel, sequences: int) -> float:
     sums = 4 * sequences * float(spec.heads) * new
     numbers = heads * new * keys * (2 if hidden else 1)
     result = float(nbytes(kernel.ops[-1].writes[0]))
-    return max(seen + numbers + sums, 2 * seen + numbers - result if numbers else 0.0)
+    joined = joined_bytes(kernel, spec, new, sequences)
+    return joined + max(seen + numbers + sums, 2 * seen + numbers - result if numbers else 0.0)
+
+
+def joined_bytes(kernel: Kernel, spec: AttentionSpec, new: float, sequences: int) -> float:
+    """Copies that attention is given where its scores have several parts: queries and keys side by side. Where values
+    are narrower, of several tokens values and results as wide as these; of one token, which no fused kernel takes then,
+    queries and keys times the root of the scale, and the scores.
+    """
+    if len([op for op in kernel.ops if op.kind == "contract"][:-1]) == 1:
+        return 0.0
+    rows, keys = float(spec.query.axes["T"]), float(spec.key.axes["C"])
+    queries, held = rows * float(spec.heads), keys * float(spec.kv_heads)
+    wide, narrow = float(spec.score_dim), float(spec.value_dim)
+    copied = (queries + held) * wide
+    if wide != narrow:
+        copied += held * wide + queries * (wide - narrow if new > 1 else wide + keys / sequences)
+    return copied * spec.query.tensor.format.bytes
+
+
+def scan_bytes(op: Op) -> float:
+    """Of a recurrence over all tokens: what each state keeps and takes in, the states one by one, and in one piece, in
+    fp32.
+    """
+    return SCANNED * 4.0 * numel(op.writes[0]) if len(op.reads) > TWO else 0.0
 
 
 def _names(ops: Sequence[Op]) -> tuple[str, ...]:
