@@ -355,7 +355,7 @@ class TrainArguments(TypedDict, total=False):
     loss: str | None  # the stack's
     stack: str  # "generic"
     tokens: float | str | None  # of the whole run
-    mfu_peak: str  # "bf16"
+    mfu_peak: str  # "auto"
     goodput: float  # 0.9
     price: float | str | None  # dollars per device and hour, a provider, "cheapest" or "table"
     grid: float | None  # grams of CO2 per kWh

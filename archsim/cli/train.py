@@ -46,7 +46,9 @@ Dialect = Annotated[str | None, typer.Option("--dialect", metavar="NAME", help="
 Loss = Annotated[str | None, typer.Option("--loss", metavar="NAME", help="eager, chunked, compiled or vocab_parallel.")]
 Stack = Annotated[str, typer.Option("--stack", metavar="NAME", help="Framework: megatron-core, torchtitan, ...")]
 Tokens = Annotated[str | None, typer.Option("--tokens", metavar="D", help="Tokens of the whole run, such as 1.4T.")]
-MfuPeak = Annotated[str, typer.Option("--mfu-peak", metavar="PEAK", help="What MFU divides by: bf16, fp8 or FLOP/s.")]
+MfuPeak = Annotated[
+    str, typer.Option("--mfu-peak", metavar="PEAK", help="What MFU divides by: bf16, fp8, FLOP/s; auto.")
+]
 Goodput = Annotated[float, typer.Option("--goodput", metavar="SHARE", help="Share of the time that steps take.")]
 Method = Annotated[
     str | None, typer.Option("--method", metavar="NAME", help="full, or adapters: lora, or qlora on 4-bit weights.")
@@ -105,7 +107,7 @@ def train(
     loss: Loss = None,
     stack: Stack = "generic",
     tokens: Tokens = None,
-    mfu_peak: MfuPeak = "bf16",
+    mfu_peak: MfuPeak = "auto",
     goodput: Goodput = 0.9,
     price: Price = None,
     grid: Grid = None,

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -23,12 +20,10 @@ from archsim.graph.passes.checkpoint import recompute_of
 from archsim.measure.bench import DTYPES, Bench, Stamps, pinned
 from archsim.measure.cpu_plan import RECOMPUTED, Case
 from archsim.measure.model_run import cpu_peak
+from archsim.measure.resident import baseline_bytes, peak_resident_bytes
 from archsim.measure.suite_layers import PACKED
 from archsim.measure.trained_on_cpu import TrainedOnCpu, freed_memory_kept
 from archsim.spec.model import Model
-
-PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
-
 
 ROUNDS = 5
 OTHER = "cpu_elementwise"
@@ -52,13 +47,6 @@ def class_by_path(net: Net, case: Case) -> dict[str, str]:
     return found
 
 
-def resident_bytes() -> int | None:
-    """Memory of this process that lies in RAM; None where the system does not tell."""
-    with suppress(OSError, ValueError, IndexError):
-        return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
-    return None
-
-
 class TimedModel(Protocol):
     """A model whose cases are timed."""
 
@@ -75,7 +63,7 @@ class ModelInTraining:
 
     def __init__(self, model: Model, threads: int) -> None:
         self.model, self.threads, self.bench = model, threads, Bench("cpu")
-        self.baseline, self.trained = resident_bytes(), TrainedOnCpu(model)
+        self.baseline, self.trained = baseline_bytes(), TrainedOnCpu(model)
 
     def measure(self, case: Case) -> JsonObject:
         """Seconds of a step (the median of the rounds), spread, and live bytes at the peak: weights, gradients, states
@@ -85,7 +73,7 @@ class ModelInTraining:
         tokens = self.trained.tokens(case.batch, case.new)
         with pinned(self.threads), freed_memory_kept():
             timing = self.bench.time([lambda: self.trained.step(tokens)], middle=True)
-            now, peak = resident_bytes(), cpu_peak(lambda: self.trained.step(tokens))
+            now, peak = (count(lambda: self.trained.step(tokens)) for count in (peak_resident_bytes, cpu_peak))
         return {
             "id": case.id, "measured_s": timing.us / 1e6, "spread_pct": round(timing.spread_pct, 2),
             "n_calls": timing.calls, "weight_bytes": self.trained.weight_bytes, "cache_bytes": self.trained.state_bytes,
@@ -99,7 +87,7 @@ class ModelOnCpu:
 
     def __init__(self, model: Model, dtype: str, threads: int) -> None:
         self.model, self.threads, self.bench = model, threads, Bench("cpu")
-        self.baseline = resident_bytes()
+        self.baseline = baseline_bytes()
         self.net = build(model, "cpu", DTYPES.get(dtype, torch.float32)).requires_grad_(False)
         self.net.fused = self.net.fast = True
         self.module_bytes = sum(p.nbytes for p in self.net.parameters())
@@ -118,7 +106,7 @@ class ModelOnCpu:
             call, cached = self._call(case)
             timing = self.bench.time([call], middle=True)
             parts = self._by_class(call, case) if isinstance(call, Program) else {}
-            now, peak = resident_bytes(), cpu_peak(call)
+            now, peak = peak_resident_bytes(call), cpu_peak(call)
         return {
             "id": case.id, "measured_s": timing.us / 1e6, "spread_pct": round(timing.spread_pct, 2),
             "n_calls": timing.calls, "weight_bytes": self.module_bytes - self.packed.saved_bytes,

@@ -56,7 +56,7 @@ class TrainRequest:
     loss: str | None = None
     stack: str = "generic"
     tokens: float | str | None = None
-    mfu_peak: str = "bf16"
+    mfu_peak: str = "auto"
     goodput: float = 0.9
     price: float | str | None = None
     grid: float | None = None
@@ -84,7 +84,7 @@ def request_of(options: JsonMapping) -> TrainRequest:
 
 
 USUAL: Mapping[str, object] = {
-    "optimizer": "adamw", "stack": "generic", "mfu_peak": "bf16", "goodput": 0.9, "search": False,
+    "optimizer": "adamw", "stack": "generic", "mfu_peak": "auto", "goodput": 0.9, "search": False,
     "objective": "time",
 }  # fmt: skip
 """Options with a value of their own where they are not given."""
@@ -233,8 +233,11 @@ def _run(
 
 
 def metrics_of(pricer: TrainingPricer, priced: Priced, peak: str) -> Metrics:
-    """Throughput, and the peak that utilisation divides by."""
+    """Throughput, and the peak that utilisation divides by; `auto` is that of the recipe's activations: bf16, also
+    where products are in fp8, and fp32 where everything is.
+    """
     flops, n = priced.graph.flops, tokens_of(priced)
+    peak = pricer.setup.recipe.activations if peak == "auto" else peak
     layout, name = priced.choice.layout, peak
     if peak.lower() in ("bf16", "fp16", "fp8", "fp4", "fp32", "tf32"):
         value = pricer.timer.machine.peak(peak.lower()).flops

@@ -141,3 +141,16 @@ def _trains(name: str) -> None:
     forward, backward = data["flops"]["forward"], data["flops"]["backward"]
     assert 1.8 * forward < backward < 3.5 * forward
     assert data["params"]["trainable"] == data["params"]["total"] > 0
+
+
+@pytest.mark.parametrize(
+    ("recipe", "stated", "divisor"),
+    [("fp32", None, "fp32"), ("fp8-delayed", None, "bf16"), ("fp8-delayed", "fp8", "fp8")],
+)
+def test_utilisation_divides_by_the_peak_of_the_recipe(recipe: str, stated: str | None, divisor: str) -> None:
+    """That of its activations unless one is stated: MFU of fp8 runs is over bf16's, as they are published."""
+    options = {} if stated is None else {"mfu_peak": stated}
+    answer = archsim.train("gpt2-small", "h100", recipe=recipe, global_batch=8, seq_len=512, **options)
+    metrics = answer.to_dict()["metrics"]
+    assert metrics["peak_format"] == divisor
+    assert metrics["peak_flops"] == load_hardware("h100").peak_flops(divisor).flops

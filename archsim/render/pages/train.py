@@ -193,7 +193,7 @@ def _metrics(answer: Training) -> Section:
         ("peak", f"{m.peak_flops / 1e12:,.1f} TFLOP/s, {m.peak_format}"),
     ]
     wide = m.of_peak(answer.hardware.peak_flops("bf16").flops, "bf16")
-    if m.peak_format != "bf16" and wide.peak_flops != m.peak_flops:
+    if wide.peak_flops < m.peak_flops:
         both = f"{percent(wide.utilisation(wide.causal))} causal, {percent(wide.utilisation(wide.full))} full"
         pairs.append(("MFU over the bf16 peak", both))
     return facts("Throughput", pairs)
