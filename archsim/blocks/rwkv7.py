@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from archsim.base.lazy_model import Field
+from archsim.base.lazy_model import Field, model_validator
 from archsim.base.number import Num
 from archsim.blocks import tiny
 from archsim.blocks.block import Context, MixerSpec
-from archsim.blocks.dispatch import About, Changes, Count
+from archsim.blocks.dispatch import About, Changes, Count, InvalidBlock
 from archsim.blocks.norm import Norm
 from archsim.blocks.recurrence import ChunkEdges, chunk_pairs, padded, single, token_shift
 from archsim.graph.builder import Builder
@@ -42,6 +42,12 @@ class Rwkv7(MixerSpec):
     about = {"rwkv7": About("rwkv-7", label="RWKV-7", paper="RWKV-7: Peng et al. 2025, arXiv:2503.14456")}
     letters = {"decay_rank": ("Rd", "rank of the decay")}
     limits = {"decay_rank": 8, "rate_rank": 8, "gate_rank": 8, "value_rank": 8, "d_inner": tiny.WIDTH}
+
+    @model_validator(mode="after")
+    def _whole_heads(self) -> Rwkv7:
+        if self.d_inner % self.d_head:
+            raise InvalidBlock(f"d_inner {self.d_inner} is not a multiple of d_head {self.d_head}")
+        return self
 
     def tiny_fields(self) -> Changes:
         """Heads fill the inner width."""

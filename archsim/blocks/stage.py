@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from archsim.base.lazy_model import Field
 from archsim.base.number import Num, ceil_div, minimum
 from archsim.blocks.block import Context, FfnBlock
-from archsim.blocks.dispatch import About, Count, OneOf, Spec
+from archsim.blocks.dispatch import About, Count, InvalidBlock, OneOf, Spec
 from archsim.blocks.layer import Layer, lower_layers
 from archsim.blocks.norm import Norm
 from archsim.blocks.tiny import WIDTH
@@ -299,6 +299,8 @@ class AttentionPoolStage(StageSpec):
     def lower(self, b: Builder, x: Tensor | None, step: Step) -> Tensor:
         """Attention of one query for each image."""
         x = given(x)
+        if x.axes["D"] % self.n_heads:
+            raise InvalidBlock(f"a width of {x.axes['D']} is not a multiple of n_heads {self.n_heads}")
         heads = {"K": self.n_heads, "H": x.axes["D"] // self.n_heads, "C": step.tokens, "P": step.tokens}
         with b.scope(**heads, One=1):
             k, v = (b.linear(name, x, "D K H", "T K H", bias=True) for name in "kv")

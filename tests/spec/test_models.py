@@ -11,7 +11,12 @@ from typing import Any
 import pytest
 
 from archsim.base.errors import SpecError
+from archsim.blocks.dispatch import InvalidBlock
+from archsim.blocks.ffn import Ffn
+from archsim.blocks.norm import Norm
+from archsim.blocks.stage import AttentionPoolStage
 from archsim.counts.graph_counts import active_params, params
+from archsim.graph.builder import Builder
 from archsim.graph.graph import Block
 from archsim.graph.step import Seqs, Step
 from archsim.graph.tensor import Tensor
@@ -178,3 +183,31 @@ def test_sizes_have_limits(tmp_path: Path) -> None:
     path.write_text(SMALL + f"  - {{repeat: 10000, layers: [{inner}]}}\n")
     with pytest.raises(SpecError, match="100,000,002 layers are more than the limit of 10,000"):
         load_model(str(path))
+
+
+@pytest.mark.parametrize(
+    "mixer",
+    [
+        "{kind: rwkv7, d_inner: 1, decay_rank: 8, rate_rank: 8, gate_rank: 8}",
+        "{kind: rwkv7, d_inner: 100, decay_rank: 8, rate_rank: 8, gate_rank: 8}",
+        "{kind: mamba2, n_heads: 6, n_groups: 4, d_head: 64, d_state: 64}",
+        "{kind: rg_lru, d_inner: 100, n_blocks: 3}",
+    ],
+)
+def test_heads_fill_the_width_of_a_mixer(mixer: str, tmp_path: Path) -> None:
+    """A width that is not a multiple of its heads is refused: matrices of no heads would divide by zero later on."""
+    path = tmp_path / "m.yaml"
+    path.write_text(f"name: m\nd_model: 256\nvocab_size: 512\nlayers:\n- norm: {{kind: rmsnorm}}\n  mixer: {mixer}\n")
+    with pytest.raises(SpecError, match="is not a multiple of") as refused:
+        load_model(str(path))
+    assert refused.value.code == "E110"
+
+
+def test_heads_fill_the_width_of_a_pool() -> None:
+    """An encoder's pooling by attention alike, whose width is that of the stage before."""
+    pool = AttentionPoolStage(
+        kind="attention_pool", n_heads=7, norm=Norm(kind="layernorm"), ffn=Ffn(kind="swiglu", d_ff=8)
+    )
+    b = Builder(T=4, D=64, D2=64)
+    with pytest.raises(InvalidBlock, match="64 is not a multiple of n_heads 7"):
+        pool.lower(b, b.tensor("x", "T D"), Step.prefill(1, 4))
