@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated
 
+from archsim.base.lazy_model import Field
 from archsim.blocks.block import Context
 from archsim.blocks.dispatch import Count, Spec
 from archsim.blocks.norm import Norm
@@ -53,7 +55,7 @@ class Laurel(Spec):
 class AltUp(Spec):
     """AltUp (arXiv:2301.13310): n streams, of which a layer computes one and corrects the others."""
 
-    n: Count
+    n: Annotated[Count, Field(ge=2)]
     norm: Norm
 
     decisions = {"*": "altup"}

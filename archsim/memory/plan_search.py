@@ -82,9 +82,14 @@ class PlanSearch:
 
     def plan_on(self, devices: int | str | None, start: Plan, fixed: frozenset[str]) -> ChosenPlan:
         """The best plan on so many devices; without a number, on as many as the degrees make. Where none holds the
-        workload, the one without replicas of the attention, if there is one. Raises InvalidPlan.
+        workload, the one without replicas of the attention, if there is one. Raises InvalidPlan, also where no link
+        joins the groups of any.
         """
         plans = self.plans_on(devices, start, fixed)
+        missing = [error for plan in plans if (error := self.unlinked(plan))]
+        if len(missing) == len(plans):
+            raise missing[0]
+        plans = tuple(plan for plan in plans if self.unlinked(plan) is None)
         return self.best(plans) or ChosenPlan(plans[0], self.memory.on(plans[0]))
 
     def plans_on(self, devices: int | str | None, start: Plan, fixed: frozenset[str]) -> tuple[Plan, ...]:

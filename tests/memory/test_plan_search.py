@@ -143,3 +143,15 @@ def test_what_fits_nowhere_is_answered_with_what_would(
         archsim.estimate(model, hw, batch=batch)
     assert said in caught.value.message
     assert [hint.partition(":")[0].removesuffix(" or a shorter context") for hint in caught.value.hints] == hints
+
+
+@pytest.mark.parametrize("engine", ["generic", "llamacpp"])
+@pytest.mark.parametrize("device", ["apple-m1-7core", "xeon-8480plus"])
+def test_devices_that_no_link_joins_are_refused_by_both(device: str, engine: str) -> None:
+    """`fit` refuses in the words of `estimate`."""
+    said = []
+    for ask in (archsim.estimate, archsim.fit):
+        with pytest.raises(InvalidPlan, match="joins 2 devices") as refused:
+            ask("falcon3-1b", device, devices=2, engine=engine)
+        said.append(str(refused.value))
+    assert said[0] == said[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -211,3 +212,13 @@ def test_heads_fill_the_width_of_a_pool() -> None:
     b = Builder(T=4, D=64, D2=64)
     with pytest.raises(InvalidBlock, match="64 is not a multiple of n_heads 7"):
         pool.lower(b, b.tensor("x", "T D"), Step.prefill(1, 4))
+
+
+def test_parallel_streams_are_two_at_least(tmp_path: Path) -> None:
+    """AltUp corrects the other streams: of one there are none, and matrices for them would have no rows."""
+    text = (FOLDER / "gemma3n-e2b.yaml").read_text()
+    assert "n: 4" in text
+    path = tmp_path / "m.yaml"
+    path.write_text(re.sub(r"altup:\s*\{n: 4", "altup: {n: 1", text))
+    with pytest.raises(SpecError, match="greater than or equal to 2"):
+        load_model(str(path))
