@@ -67,7 +67,7 @@ def _scale(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
         count = x.shape[dims.index("T")]
 
         def factors() -> Tensor:
-            position = torch.arange(run.past + 1, run.past + 1 + count, device=x.device)
+            position = torch.arange(run.past, run.past + count, device=x.device) + t.first
             return (1.0 + t.attn_scale * torch.log1p(torch.floor(position / t.floor_scale))).to(x.dtype)
 
         return x * align(run.table((t, run.past, count), factors), ("T",), dims)

@@ -49,11 +49,12 @@ class QkNorm(Norm):
 
 class Temperature(Spec):
     """Llama 4's attention temperature: q of a token at `position` is multiplied by
-    1 + attn_scale · ln(1 + floor((position + 1) / floor_scale)).
+    1 + attn_scale · ln(1 + floor((position + first) / floor_scale)). first: what the first token is counted as.
     """
 
     floor_scale: float = Field(gt=0)
     attn_scale: float
+    first: Literal[0, 1] = 1
 
 
 class Attention(AttentionSpec):
@@ -62,11 +63,12 @@ class Attention(AttentionSpec):
     kind: mha (n_kv_heads = n_heads), gqa (arXiv:2305.13245, n_kv_heads given), mqa (arXiv:1911.02150, one). d_head_v:
     value head size where it differs. scale: factor on q·k, default 1/sqrt(d_head). softcap: scores become
     cap·tanh(score/cap). temperature: queries grow with their position. sinks: one learned logit per head joins the
-    softmax. clip: projections are clamped to ± clip. kv_from: path of the layer (names joined by dots) whose last cache
-    is read instead of an own one. global_projections: the `global_tokens` of a mask that looks both ways see all tokens
-    through q, k and v of their own (Longformer); without such tokens they lie idle. keys_as_values: one projection
-    gives keys and values, which part behind it: norm and rotation of the keys (Gemma 4's global layers). inner_norm: of
-    the heads' outputs before the last projection (BitNet). indexer: chooses blocks of keys (MiniMax-M3).
+    softmax. clip: projections are clamped to ± clip, behind their norms. kv_from: path of the layer (names joined by
+    dots) whose last cache is read instead of an own one. global_projections: the `global_tokens` of a mask that looks
+    both ways see all tokens through q, k and v of their own (Longformer); without such tokens they lie idle.
+    keys_as_values: one projection gives keys and values, which part behind it: norm and rotation of the keys (Gemma 4's
+    global layers). inner_norm: of the heads' outputs before the last projection (BitNet). indexer: chooses blocks of
+    keys (MiniMax-M3).
     q_rank, q_norm: queries come through a latent of this width and its norm (Step-3).
     """
 
@@ -285,8 +287,10 @@ class Attention(AttentionSpec):
         return b.map(out + "+b", "add", y, b.weight("b_" + kind, heads, "bias")) if self.biased(kind) else y
 
     def _finished(self, b: Builder, kind: Literal["q", "k", "v"], y: Tensor, suffix: str = "") -> Tensor:
-        """What a projection gives, clipped, normed, rotated and tempered."""
+        """What a projection gives, normed, clipped, rotated and tempered."""
         heads, name = HEADS[kind], kind + suffix
+        before = kind != "v" and self.qk_norm is not None and self.qk_norm.place == "before_rope"
+        y = self._norm(b, name, y, heads) if before else y
         if self.clip is not None:
             y = b.map(name + "_clip", "clip", y, limit=self.clip)
         if kind == "v":
@@ -294,8 +298,6 @@ class Attention(AttentionSpec):
                 plain = Norm(kind=self.qk_norm.kind, affine=False, eps=self.qk_norm.eps)
                 y = plain.lower(b, name + "_norm", y, "Hv")
             return y
-        before = self.qk_norm is not None and self.qk_norm.place == "before_rope"
-        y = self._norm(b, name, y, heads) if before else y
         y = self.encoding.rotate(b, name + "_rope", y)
         y = y if before else self._norm(b, name, y, heads)
         if kind == "k" or self.temperature is None:

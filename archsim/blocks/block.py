@@ -85,6 +85,10 @@ class Position(Spec):
         """Factor on the softmax scale."""
         return 1.0
 
+    def latent_softmax_factor(self) -> float:
+        """The same in latent attention."""
+        return self.softmax_factor()
+
     def shrink(self, d_head: int, was: int) -> Position:
         """The encoding of heads whose size was reduced from `was` to `d_head`."""
         return self

@@ -117,7 +117,7 @@ class Mla(AttentionSpec):
 
     def softmax_scale(self) -> Num:
         """Factor on q·k: 1/sqrt(d_nope + d_rope), times YaRN's correction."""
-        return (self.d_nope + self.d_rope) ** -0.5 * self.encoding.softmax_factor()
+        return (self.d_nope + self.d_rope) ** -0.5 * self.encoding.latent_softmax_factor()
 
     def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "attention") -> Tensor:
         """The mixing of tokens; returns a tensor over T and D."""

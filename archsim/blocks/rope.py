@@ -75,8 +75,8 @@ class Rope(Position):
             scaling = scaling.model_copy(update={"original_max": original, **factors})
         return self.model_copy(update={"dim": dim, "scaling": scaling, "sections": ()})
 
-    def softmax_factor(self) -> float:
-        """Factor on the softmax scale that YaRN's mscale_all_dim asks for (DeepSeek: mscale squared)."""
+    def latent_softmax_factor(self) -> float:
+        """Factor on the softmax scale of latent attention that YaRN's mscale_all_dim asks for (mscale squared)."""
         s = self.scaling
         if s is None or s.kind != "yarn" or not s.mscale_all_dim or s.factor <= 1:
             return 1.0

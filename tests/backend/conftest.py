@@ -41,6 +41,7 @@ FILES = (
     "families_sparse",
     "families_hy4",
     "families_wider",
+    "families_usual",
     "families_sound",
 )
 _beside("parity")  # the families below import it by the name it gets here

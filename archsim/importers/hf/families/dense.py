@@ -12,7 +12,6 @@ from archsim.importers.hf.families.llama import (
     gated,
     layers,
     llama,
-    mistral,
     mtp,
     plain,
     qwen2,
@@ -285,10 +284,18 @@ def persimmon(c: Config) -> Doc:
         max_position_embeddings=262144, rms_norm_eps=1e-5, sliding_window=None, tie_word_embeddings=False,
         rope_parameters={"rope_type": "yarn", "rope_theta": 1000000.0, "factor": 16.0, "beta_fast": 32.0,
                          "beta_slow": 1.0, "original_max_position_embeddings": 16384, "mscale": 1.0,
-                         "mscale_all_dim": 1.0})  # fmt: skip
+                         "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1})  # fmt: skip
 def ministral3(c: Config) -> Doc:
-    """Ministral 3: Mistral with positions stretched by YaRN."""
-    return mistral(c)
+    """Ministral 3: Mistral with positions stretched by YaRN, and queries that grow with their position."""
+    block = attention(c, position=rope(c, d_head(c))) | window(c) | _tempered(c)
+    return uniform(c, rmsnorm(c), block, gated(c))
+
+
+def _tempered(c: Config) -> Doc:
+    """The attention temperature of `llama_4_scaling_beta`, for each `original_max_position_embeddings` tokens."""
+    given = c.data.get("rope_parameters") or c.data.get("rope_scaling") or c.defaults.get("rope_parameters") or {}
+    beta, step = given.get("llama_4_scaling_beta"), given.get("original_max_position_embeddings")
+    return {"temperature": {"floor_scale": step, "attn_scale": beta, "first": 0}} if beta and step else {}
 
 
 # NanoChatConfig

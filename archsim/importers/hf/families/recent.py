@@ -147,8 +147,10 @@ def hy_v3(c: Config) -> Doc:
         attention_multiplier=0.08838834764831845, embedding_multiplier=1.0, logits_scaling=1.0,
         residual_multiplier=1.0, use_post_norm=True)  # fmt: skip
 def hyperclovax(c: Config) -> Doc:
-    """HyperCLOVA X: Granite's factors, and norms on both sides of a branch."""
-    doc = multiplied(c, gated(c, **biased(c, "mlp_bias", bias=True)))
+    """HyperCLOVA X: Granite's factors but for the logits, which are multiplied, and norms on both sides of a branch."""
+    factor = c.number("logits_scaling")
+    doc = multiplied(c.changed(logits_scaling=1.0), gated(c, **biased(c, "mlp_bias", bias=True)))
+    doc["head"] = doc["head"] | ({"scale": factor} if factor != 1 else {})
     if not c.get("use_post_norm"):
         return doc
     return doc | {"layers": [layer | {"placement": "pre+post"} for layer in doc["layers"]]}
@@ -288,18 +290,23 @@ def kolibri1(c: Config) -> Doc:
         moe_intermediate_size=512, num_experts=256, num_experts_per_tok=6, shared_expert_intermediate_size=1024,
         norm_topk_prob=True, sliding_window=513, decoder_sparse_step=1)  # fmt: skip
 def flint(c: Config) -> Doc:
-    """Flint: Qwen3's attention with sinks and windows, sigmoid routing, a shared expert, dense layers by name."""
+    """Flint: Qwen3's attention with sinks; local layers rotated and global ones not; sigmoid routing, a shared expert,
+    dense layers by name.
+    """
     n, norm, act = layers(c), rmsnorm(c), activation(c, "hidden_act")
     router = {"score": "sigmoid"} | unnormalized(c)
     shared = glu(act, c.count("shared_expert_intermediate_size"))
     experts = moe(n_experts(c), top_k(c), glu(act, c.count("moe_intermediate_size")), router, shared=shared)
     block = attention(c, **biased(c, "attention_bias", bias=True), qk_norm=norm, sinks=True)
-    block["position"] = rope(c, d_head(c))
-    types = layer_types(c, n, ["full_attention"] * n)
+    near = {"position": rope(c, d_head(c)), **_window(c, LOCAL)}
+    usual = ["full_attention" if i < 2 or i % 4 == 1 or i == n - 1 else LOCAL for i in range(n)]
+    types = layer_types(c, n, usual)
+    if c.data.get("mlp_only_layers") is None:
+        c = c.changed(mlp_only_layers=[0, 1])
     entries: list[Entry] = []
     for kind, (ffn, layer) in zip(types, qwen_entries(c, n, {"norm": norm}, experts), strict=True):
         name = _place(kind) + ("_dense" if ffn == "dense" else "")
-        entries.append((name, layer | {"attention": block | _window(c, kind)}))
+        entries.append((name, layer | {"attention": block | (near if kind == LOCAL else {})}))
     return decoder(c, entries, norm)
 
 
