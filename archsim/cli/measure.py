@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -80,8 +81,7 @@ def measure(
 
     started, seconds = time.monotonic(), parse_budget(budget or (HERE_BUDGET if here else BUDGET))
     if here:
-        probe_only = suite == "probe"
-        _here(out, force, (started, 0.0 if probe_only else seconds), _MeasureView(json, quiet, no_color))
+        _here(out, force, suite, (started, seconds), _MeasureView(json, quiet, no_color))
         return
     out = out or Path("measured")
     asked = _Asked(suite, device.value if device else None, size.value if size else None, model, hw)
@@ -139,12 +139,16 @@ class _MeasureView:
         self.json, self.quiet, self.no_color = json, quiet, no_color
 
 
-def _here(out: Path | None, force: bool, clock: tuple[float, float], view: _MeasureView) -> None:
+def _here(out: Path | None, force: bool, suite: str, clock: tuple[float, float], view: _MeasureView) -> None:
     """Write the device file of this machine, time kernels until the budget ends, and fit them. A device file that is
     there is kept, unless it is to be replaced, so that a run that was cut off goes on.
     """
+    from archsim.measure.cpu_shapes import CPU_SUITES
     from archsim.measure.machine import need_torch
+    from archsim.measure.plan import parse_suites
 
+    suites = parse_suites(suite, ("probe", *CPU_SUITES))
+    timed = [name for name in suites if name in CPU_SUITES]
     need_torch()
     from archsim.calibration.writing import write_yaml
     from archsim.measure.device_document import default_path, device_document
@@ -155,7 +159,7 @@ def _here(out: Path | None, force: bool, clock: tuple[float, float], view: _Meas
 
     facts = machine_facts()
     path = out or default_path(facts.id)
-    if clock[1] and path.is_file() and not force:
+    if timed and path.is_file() and not force:
         load_hardware(str(path))
         _note(f"{path} is kept; --force probes again", view)
     else:
@@ -164,15 +168,17 @@ def _here(out: Path | None, force: bool, clock: tuple[float, float], view: _Meas
         _note(f"{facts.name}: probing bandwidth and products", view)
         rates, noise = probe_machine(facts)
         write_yaml(path, device_document(facts, rates, noise), force=force)
-        if view.json and not clock[1]:
+        if view.json and not timed:
             output.emit_json(here_data(facts, rates, noise, path))
         elif not view.json:
             output.emit_page(here_page(facts, rates, noise, path), "table", view.no_color)
-    if clock[1]:
-        _kernels_here(facts, path, clock, view)
+    if timed:
+        _kernels_here(facts, path, timed, clock, view)
 
 
-def _kernels_here(facts: MachineFacts, path: Path, clock: tuple[float, float], view: _MeasureView) -> None:
+def _kernels_here(
+    facts: MachineFacts, path: Path, suites: Sequence[str], clock: tuple[float, float], view: _MeasureView
+) -> None:
     """Time a processor's kernels into `measured/NAME`, and fit them beside the device file."""
     from archsim.calibration.run import calibrate_tables
     from archsim.measure.cpu_shapes import cpu_points
@@ -182,13 +188,8 @@ def _kernels_here(facts: MachineFacts, path: Path, clock: tuple[float, float], v
     from archsim.spec.load import load_hardware
 
     folder = Path("measured") / facts.id
-    plan = make(
-        cpu_points(facts.last_cache or LAST_CACHE, load_hardware(str(path))),
-        clock[1],
-        done_before(folder),
-        facts.id,
-        "full",
-    )
+    points = cpu_points(facts.last_cache or LAST_CACHE, load_hardware(str(path)))
+    plan = make({name: points[name] for name in suites}, clock[1], done_before(folder), facts.id, "full")
     _announce(plan, facts.id, view)
     outcome = Session(plan, folder, "cpu", facts.id, engine(), _progress(view)).run(
         clock[1], False, facts.threads, clock[0]

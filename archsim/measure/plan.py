@@ -33,15 +33,15 @@ class Plan:
         return sum(point.seconds for point in self.points[: self.chosen])
 
 
-def parse_suites(text: str) -> tuple[str, ...]:
-    """`gemm,attention` or `all` as names; UsageError for one that does not exist."""
+def parse_suites(text: str, names: tuple[str, ...] = NAMES) -> tuple[str, ...]:
+    """`gemm,attention` or `all` as names; UsageError for one that is not among `names`."""
     wanted = [name.strip().lower() for name in text.split(",") if name.strip()]
     if not wanted or wanted == ["all"]:
-        return NAMES
+        return names
     for name in wanted:
-        if name not in NAMES:
-            raise UsageError(f"no suite named `{name}`", hints=(f"suites: {', '.join(NAMES)}",))
-    return tuple(name for name in NAMES if name in wanted)
+        if name not in names:
+            raise UsageError(f"no suite named `{name}`", hints=(f"suites: {', '.join(names)}",))
+    return tuple(name for name in names if name in wanted)
 
 
 def parse_budget(text: str) -> float:

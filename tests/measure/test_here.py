@@ -17,8 +17,11 @@ from archsim.spec.hardware import Hardware
 
 torch = pytest.importorskip("torch")
 
+from archsim.base.errors import UsageError  # noqa: E402
 from archsim.measure import probe  # noqa: E402
+from archsim.measure.cpu_shapes import CPU_SUITES  # noqa: E402
 from archsim.measure.here import machine_facts  # noqa: E402
+from archsim.measure.plan import parse_suites  # noqa: E402
 from archsim.measure.probe import Noise, Rate  # noqa: E402
 
 FACTS = MachineFacts(
@@ -110,3 +113,14 @@ def test_measure_here_writes_a_device_file(tmp_path: Path, monkeypatch: pytest.M
     assert device.bandwidth > 0
     again = CliRunner().invoke(app, ["measure", "--here", "--suite", "probe", "--out", str(path), "-q"])
     assert again.exit_code != 0  # a file that exists stays, unless --force
+
+
+def test_suites_of_a_processor_are_named(tmp_path: Path) -> None:
+    """A suite of GPUs is refused with those that a processor has, before anything is timed or written."""
+    path = tmp_path / "here.yaml"
+    result = CliRunner().invoke(app, ["measure", "--here", "--suite", "gemm", "--out", str(path), "-q"])
+    assert result.exit_code != 0
+    assert not path.exists()
+    assert parse_suites("cpu_training, probe", ("probe", *CPU_SUITES)) == ("probe", "cpu_training")
+    with pytest.raises(UsageError, match="no suite named `gemm`"):
+        parse_suites("gemm", ("probe", *CPU_SUITES))
