@@ -119,4 +119,21 @@ def conserved(record: RunRecord, cache: Cache) -> bool:
         assert record.arrival_s[i] <= record.ready_s[i] <= record.start_s[i] < record.first_s[i] <= record.last_s[i]
     sojourn = sum(record.last_s[i] - record.ready_s[i] for i in done)
     assert isclose(record.running_s + record.waiting_s, sojourn, rel_tol=1e-9, abs_tol=1e-6)  # Little's law
+    assert waits_as_sampled(record)
+    return True
+
+
+def waits_as_sampled(record: RunRecord) -> bool:
+    """Samples know of requests that arrived during a step: between two of them no more wait on average than at most,
+    and where none gave way their sums follow from the times of the requests.
+    """
+    t_s, waiting_s = [0.0, *record.samples.t_s], [0.0, *record.samples.waiting_s]
+    for i in range(1, len(t_s)):
+        assert waiting_s[i] - waiting_s[i - 1] <= record.most_waiting * (t_s[i] - t_s[i - 1]) + 1e-6
+        if not sum(record.preemptions) and not record.refused:
+            known = [
+                max(0.0, min(t_s[i], start) - ready)
+                for ready, start in zip(record.ready_s, record.start_s, strict=True)
+            ]
+            assert isclose(waiting_s[i], sum(known), rel_tol=1e-9, abs_tol=1e-6)
     return True

@@ -42,7 +42,7 @@ class Replica:
     one_by_one: ask the scheduler for every step, also where it could only say that the same requests decode on.
     """
 
-    __slots__ = ("_ahead", "_decoding", "_horizon_s", "_next_sample", "_one_by_one", "arrivals", "now_s", "record",
+    __slots__ = ("_ahead", "_decoding", "_horizon_s", "_next_sample", "_one_by_one", "_queued", "arrivals", "now_s", "record",
                  "scheduler", "times")  # fmt: skip
 
     def __init__(self, scheduler: Scheduler, times: StepTimes, arrivals: Arriving, *, one_by_one: bool = False) -> None:
@@ -52,6 +52,7 @@ class Replica:
         self._ahead = scheduler.policy.ahead
         self.now_s = self._horizon_s = 0.0
         self._next_sample = self.record.samples.first
+        self._queued = 0  # requests that waited when the last step was scheduled
         if self.record.warmup:
             scheduler.gaps = self.record.warmup_gaps
 
@@ -83,6 +84,7 @@ class Replica:
                 self._take_arrivals()
             if scheduler.steady and not self._one_by_one and self._decode_on(until_s):
                 continue
+            self._queued = len(scheduler.waiting)
             if scheduler.schedule():
                 self._step()
             elif scheduler.release() or self._horizon_s < self.now_s:
@@ -94,7 +96,7 @@ class Replica:
 
     def _take_arrivals(self) -> None:
         """Requests that have arrived by the time that the step is scheduled join the queue."""
-        scheduler, arrivals, record = self.scheduler, self.arrivals, self.record
+        scheduler, arrivals, record, late = self.scheduler, self.arrivals, self.record, 0
         while (ready_s := arrivals.next_s) <= self._horizon_s:
             request = arrivals.pop()
             record.ready_s[request] = ready_s
@@ -104,12 +106,12 @@ class Replica:
                 scheduler.gaps = record.gaps
             reason = scheduler.add(request)
             if reason is None:
-                record.waiting_s += self.now_s - ready_s
+                # of a step that was scheduled ahead, it waited beside those that were admitted to the next one
+                late = late + 1 if self._ahead else 0
+                record.join_queue(ready_s, self.now_s, max(len(scheduler.waiting), self._queued + late))
             else:
                 record.refused[request] = reason
                 arrivals.complete(request, ready_s)
-        if len(scheduler.waiting) > record.most_waiting:
-            record.most_waiting = len(scheduler.waiting)
 
     def _step(self) -> None:
         """The step that was scheduled."""
@@ -163,6 +165,7 @@ class Replica:
         steps, span_s = tick - first_tick, now_s - begin_s
         if not steps:
             return False
+        self._queued = len(scheduler.waiting)
         gaps.total_s += n * span_s
         cache.take(cache.free - free)
         self._count(steps, span_s, used_s, used)
@@ -183,7 +186,10 @@ class Replica:
         record.running_s += running * seconds
         record.used_block_s += used_block_s
         if scheduler.waiting:
-            record.waiting_s += len(scheduler.waiting) * seconds
+            waiting = len(scheduler.waiting)
+            record.waiting_s += waiting * seconds
+            if waiting > record.most_waiting:  # some gave way
+                record.most_waiting = waiting
             record.limits[scheduler.blocked] = record.limits.get(scheduler.blocked, 0.0) + seconds
         if running > record.most_running:
             record.most_running = running

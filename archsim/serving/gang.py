@@ -36,7 +36,7 @@ class Gang:
     The ranks' schedulers write one record. now_s: end of the last step.
     """
 
-    __slots__ = ("_horizon_s", "_next_sample", "arrivals", "now_s", "ranks", "record", "seconds")
+    __slots__ = ("_horizon_s", "_late", "_next_sample", "_queued", "arrivals", "now_s", "ranks", "record", "seconds")
 
     def __init__(self, ranks: Sequence[Scheduler], seconds: GangSeconds, arrivals: Arriving) -> None:
         if len({id(rank.record) for rank in ranks}) != 1:
@@ -45,6 +45,7 @@ class Gang:
         self.record.total_blocks = sum(rank.cache.total for rank in ranks)
         self.now_s = self._horizon_s = 0.0
         self._next_sample = self.record.samples.first
+        self._queued = self._late = 0  # that waited when the last step was scheduled, and that have joined since
         if self.record.warmup:
             for rank in ranks:
                 rank.gaps = self.record.warmup_gaps
@@ -75,6 +76,7 @@ class Gang:
         while self.now_s < until_s:
             while arrivals.next_s <= self._horizon_s:
                 self._take_arrival()
+            self._queued, self._late = sum(map(_waiting, self.ranks)), 0
             if sum(rank.schedule() for rank in self.ranks):
                 self._step()
             elif sum(rank.release() for rank in self.ranks) or self._horizon_s < self.now_s:
@@ -97,8 +99,8 @@ class Gang:
         expecting = [rank for rank in self.ranks if rank.expects(request)]
         reason = min(expecting or self.ranks, key=_requests).add(request)
         if reason is None:
-            record.waiting_s += self.now_s - ready_s
-            record.most_waiting = max(record.most_waiting, sum(map(_waiting, self.ranks)))
+            self._late += self.ranks[0].policy.ahead
+            record.join_queue(ready_s, self.now_s, max(sum(map(_waiting, self.ranks)), self._queued + self._late))
         else:
             record.refused[request] = reason
             self.arrivals.complete(request, ready_s)
@@ -131,6 +133,7 @@ class Gang:
         record.busy_s += seconds
         record.running_s += running * seconds
         record.waiting_s += waiting * seconds
+        record.most_waiting = max(record.most_waiting, waiting)
         record.used_block_s += used * seconds
         for rank in ranks:
             if rank.waiting:

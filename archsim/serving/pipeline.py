@@ -134,8 +134,7 @@ class Pipeline:
                 batch.gaps = record.gaps
         reason = first.add(request)
         if reason is None:
-            record.waiting_s += self.now_s - ready_s
-            record.most_waiting = max(record.most_waiting, len(first.waiting))
+            record.join_queue(ready_s, self.now_s, len(first.waiting))
         else:
             record.refused[request] = reason
             self.arrivals.complete(request, ready_s)
@@ -184,6 +183,7 @@ class Pipeline:
         record.most_used_blocks = max(record.most_used_blocks, used)
         if first.waiting:
             record.waiting_s += len(first.waiting) * seconds
+            record.most_waiting = max(record.most_waiting, len(first.waiting))
             blocked = next((batch.blocked for batch in self.schedulers if batch.blocked), "")
             record.limits[blocked] = record.limits.get(blocked, 0.0) + seconds
         return used

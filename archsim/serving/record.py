@@ -137,6 +137,13 @@ class Samples:
         if len(self.t_s) >= self.most:
             self._thin_out()
 
+    def wait_since(self, ready_s: float) -> None:
+        """A request that joins the queue now has waited since then: what was sampled meanwhile did not know of it."""
+        at = len(self.t_s) - 1
+        while at >= 0 and self.t_s[at] > ready_s:
+            self.waiting_s[at] += self.t_s[at] - ready_s
+            at -= 1
+
     def _thin_out(self) -> None:
         """Every second sample stays, and half as many are taken from now on."""
         self.stride *= 2
@@ -173,7 +180,7 @@ class RunRecord:
     request that gave way finds again is in neither), finished, running_s and waiting_s
     (requests x seconds, waiting from ready_s on), used_block_s (blocks x seconds); limits: seconds in which requests
     waited, by what kept the first of them out. end_s: of the last step. most_running, most_used_blocks: largest
-    in any step; most_waiting: largest before one.
+    in any step; most_waiting: when a step is scheduled.
 
     Of a fleet: replica: where each request went. transfer_s: from the first token of a request until its cache was
     where it decodes; -1 where it was not sent, None without two pools. parts: the record of each replica, whose
@@ -240,6 +247,14 @@ class RunRecord:
 
     def __len__(self) -> int:
         return len(self.arrival_s)
+
+    def join_queue(self, ready_s: float, now_s: float, queue: int) -> None:
+        """A request that was ready joins a queue, then of so many."""
+        self.waiting_s += now_s - ready_s
+        if queue > self.most_waiting:
+            self.most_waiting = queue
+        if self.samples.t_s and self.samples.t_s[-1] > ready_s:
+            self.samples.wait_since(ready_s)
 
     def part(self, name: str = "") -> RunRecord:
         """An empty record of one replica of the fleet that this is the record of."""
