@@ -32,7 +32,8 @@ class Format:
     17, fp8 with one fp32 scale per 128 x 128 tile is (128, 128) in 16,388. `scales` of them are scales and zero
     points: a block that a short row cuts off keeps all of those, but only the elements it has; without `scales`
     it is filled up. `compute` names the dtype whose peak the arithmetic runs at. `beside`: bytes stored
-    outside the blocks, such as scales: per output row, per input column, and per matrix. `parts`: of so many copies
+    outside the blocks, such as scales: per output row, per input column, and per matrix. `per_vector`: bytes beside
+    each vector of a cache, of one head of a token. `parts`: of so many copies
     of a tensor, so many are stored in each format; `bytes` and `block` are then the average.
     """
 
@@ -42,12 +43,13 @@ class Format:
     scales: int = 0
     compute: str = "bf16"
     beside: tuple[int, int, int] | None = None
+    per_vector: int = 0
     parts: tuple[tuple[int, Format], ...] = ()
     plain: bool = field(init=False, compare=False, repr=False)
     """Whether every element stands alone."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "plain", self.block == (1, 1) and self.beside is None)
+        object.__setattr__(self, "plain", self.block == (1, 1) and self.beside is None and not self.per_vector)
 
     @property
     def elements(self) -> int:
@@ -148,7 +150,7 @@ def _stored_bytes(x: Tensor | Use, tensor: Tensor, fmt: Format) -> Num:
     if fmt.plain:
         return numel(x) * fmt.bytes
     if not tensor.inner:
-        return divide(numel(x) * fmt.bytes, fmt.elements)
+        return divide(numel(x) * fmt.bytes, fmt.elements) + _beside_vectors(x, fmt)
     batch = "E" if tensor.role == "expert" else ""
     inner: Num = 1
     outer: Num = 1
@@ -169,3 +171,11 @@ def _stored_bytes(x: Tensor | Use, tensor: Tensor, fmt: Format) -> Num:
         return copies * blocks
     per_output, per_input, per_matrix = fmt.beside
     return copies * (blocks + outer * per_output + inner * per_input + per_matrix)
+
+
+def _beside_vectors(x: Tensor | Use, fmt: Format) -> Num:
+    """Bytes beside the vectors along the last axis of a cache."""
+    if not fmt.per_vector or not x.axes:
+        return 0
+    *_, width = x.axes.values()
+    return divide(numel(x), width) * fmt.per_vector

@@ -44,19 +44,24 @@ def share_of(rules: Engine, hardware: Hardware, plan: Plan, tokens: int, limits:
     if rules.memory.share.auto is None:
         reached = [n for n in rules.memory.share.by_devices if n <= plan.tp]
         return rules.memory.share.by_devices[max(reached)] if reached else rules.memory.share.default or 1.0
-    return _auto(rules.memory.share.auto, hardware.memory_bytes, plan, tokens, limits, latent)
+    capacity, auto = hardware.memory_bytes, rules.memory.share.auto
+    kept = _kept_free(auto, capacity, plan, tokens, limits, latent)
+    if rules.time.exchange.kernels == "expert_parallelism" and plan.ep > rules.time.exchange.gathered:
+        kept += size(auto.exchange)
+    return max(round((capacity - kept) / capacity, 3), 0.05)
 
 
-def _auto(rule: AutoShare, capacity: int, plan: Plan, tokens: int, limits: Limits, latent: bool) -> float:
+def _kept_free(rule: AutoShare, capacity: int, plan: Plan, tokens: int, limits: Limits, latent: bool) -> float:
+    """Bytes beside weights and cache, without buffers of expert parallelism."""
     wide = limits.graphs_wide if limits.graphs_wide and plan.tp >= 4 else limits.graphs
     kept = size(rule.base) + max(tokens, rule.least_tokens) * parse_quantity(rule.per_token, "B")
     kept += wide * size(rule.per_graph) + plan.tp * plan.pp * size(rule.per_device)
-    kept += wide * plan.dp * size(rule.per_replica_graph) if plan.dp > 1 else 0
+    if plan.dp > 1:
+        each = size(rule.per_replica_graph) + (size(rule.per_replica_wide_graph) if wide > rule.wide_above else 0)
+        kept += wide * plan.dp * each
     if (graphs := rule.prefill_graphs) is not None:
         kept += size(graphs.latent) if latent else graphs.captured(tokens) * size(graphs.each)
-    if capacity > size(rule.least_above):
-        kept = max(kept, size(rule.least))
-    return max(round((capacity - kept) / capacity, 3), 0.05)
+    return max(kept, size(rule.least)) if capacity > size(rule.least_above) else kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,8 +47,9 @@ class PrefillGraphs(EngineSection):
 
 class AutoShare(EngineSection):
     """A share that follows from what has to stay free: base + per_token x the tokens of a chunk + per_graph x the
-    largest captured batch + per_device x devices (+ per_replica_graph x replicas x captured batch) + prefill
-    graphs; at least `least` on devices of more than `least_above`.
+    largest captured batch + per_device x devices (+ per_replica_graph x replicas x captured batch, and
+    per_replica_wide_graph where that batch is beyond wide_above) + prefill graphs; at least `least` on devices of more
+    than `least_above`; and beside that `exchange`, where tokens reach experts by kernels of expert parallelism.
     """
 
     base: Size
@@ -57,6 +58,9 @@ class AutoShare(EngineSection):
     per_graph: Size
     per_device: Size
     per_replica_graph: Size
+    per_replica_wide_graph: Size = "0 MiB"
+    wide_above: Count = 300
+    exchange: Size = "0 GiB"
     least: Size
     least_above: Size
     prefill_graphs: PrefillGraphs | None = None

@@ -76,8 +76,9 @@ class FormatSpec(LazyModel):
     """A storage format. `bytes` hold `block[0]` elements along a weight's summed axis by `block[1]` across it,
     scales and zero points included (`scales` bytes of them, kept whole where a row ends inside a block, while the
     elements are not filled up; 0: blocks are filled up); per_output, per_input and per_matrix are bytes beside
-    the blocks. compute: dtype that the products run in. applies_to: tensor classes that `--weights` converts to it
-    ("all", or some of linear, expert, head, embedding); the rest keep the model's own default. kv: usable as a cache.
+    the blocks, per_vector beside each head of a token in a cache. compute: dtype that the products run in.
+    applies_to: tensor classes that `--weights` converts to it ("all", or some of linear, expert, head, embedding); the
+    rest keep the model's own default. kv: usable as a cache.
     fallback: format of rows that the block does not divide, where such rows are not padded. mixture: instead
     of bytes, which other format each tensor takes. engine: the one that files in this format are made for, by the name
     of its document; empty where any engine may have kernels for it. without_experts: of a format for experts alone, the
@@ -94,6 +95,7 @@ class FormatSpec(LazyModel):
     per_output: Some = 0
     per_input: Some = 0
     per_matrix: Some = 0
+    per_vector: Some = 0
     compute: Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4", "fp4"]
     applies_to: Literal["all"] | tuple[str, ...] = "all"
     kv: bool = False
@@ -114,7 +116,12 @@ class FormatSpec(LazyModel):
     @property
     def plain(self) -> bool:
         """Whether it holds numbers as they are, 16 or 32 bits of them."""
-        return self.mixture is None and self.block == (1, 1) and self.compute in ("fp32", "bf16", "fp16")
+        return (
+            self.mixture is None
+            and self.block == (1, 1)
+            and not self.per_vector
+            and self.compute in ("fp32", "bf16", "fp16")
+        )
 
     def format(self) -> Format:
         """The format as graphs hold it; of a mixture, its default."""
@@ -127,7 +134,7 @@ class FormatSpec(LazyModel):
         assert self.bytes is not None
         beside = (self.per_output, self.per_input, self.per_matrix)
         return Format(name=self.name, bytes=self.bytes, block=self.block, scales=self.scales, compute=self.compute,
-                      beside=beside if any(beside) else None)  # fmt: skip
+                      beside=beside if any(beside) else None, per_vector=self.per_vector)  # fmt: skip
 
 
 def load_format(name: str) -> FormatSpec:

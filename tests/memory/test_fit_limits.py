@@ -8,9 +8,10 @@ import pytest
 
 import archsim
 from archsim.base.errors import UsageError
-from archsim.memory.engine_rules import limits_of
-from archsim.spec.engine import load_engine
+from archsim.memory.engine_rules import limits_of, share_of
+from archsim.spec.engine import Limits, load_engine
 from archsim.spec.load import load_hardware
+from archsim.spec.parallelism import Plan
 
 
 @pytest.mark.parametrize(
@@ -69,6 +70,24 @@ def test_prefill_graphs_of_sglang() -> None:
         for model in ("deepseek-v2", "llama3.1-8b")
     )
     assert latent.memory.division.share < dense.memory.division.share
+
+
+def test_deepep_buffers_of_sglang() -> None:
+    """reserve_for_deepep_a2a_mb: 2 GiB beside what is free anyway, where experts lie on more ranks than gather tokens;
+    reserve_for_graph_mb: 3 MiB a captured batch and replica, 4.5 where batches beyond 300 are captured.
+    """
+    h100, plan = load_hardware("h100"), Plan(tp=16, ep=16)
+    shares = []
+    for version in ("0.5.15", "0.5.16"):
+        rules = load_engine("sglang", version)
+        limits = limits_of(rules, h100)
+        shares += [share_of(rules, h100, p, 8192, limits) * h100.memory_bytes / 2**30 for p in (plan, Plan(tp=8, ep=8))]
+    assert shares[0] - shares[2] == pytest.approx(2, abs=0.1)  # the share has three digits
+    assert shares[1] == shares[3]
+    for graphs, each in ((300, 3), (301, 4.5)):
+        limits = Limits(tokens=8192, graphs=graphs)
+        one, eight = (share_of(load_engine("sglang"), h100, Plan(tp=8, dp=dp), 8192, limits) for dp in (1, 8))
+        assert (one - eight) * h100.memory_bytes / 2**20 == pytest.approx(graphs * 8 * each, abs=100)
 
 
 @pytest.mark.parametrize(("engine", "kv"), [("vllm", "int8"), ("vllm@0.19", "nvfp4"), ("vllm", "q8_0")])

@@ -39,6 +39,20 @@ def test_cache_formats(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize(("name", "bits"), [("fp8", 8), ("int8", 8), ("int4", 4)])
+def test_caches_with_a_scale_per_token_and_head(name: str, bits: int) -> None:
+    """vLLM's content of a block: (keys + values) and one fp32 scale for either, head by head."""
+    scaled = name + "_per_token_head"
+    head = 2 * (128 * bits // 8 + 4)
+    assert archsim.count("llama3.1-8b", kv_cache_dtype=scaled).kv_bytes_per_token == 32 * 8 * head
+    with pytest.raises(ArchsimError):
+        archsim.fit("llama3.1-8b", "h100", engine="vllm@0.27", kv_cache_dtype=scaled)
+    tokens = archsim.fit("llama3.1-8b", "h100", engine="vllm@0.28", kv_cache_dtype=scaled, suggest=False).kv_tokens
+    whole = archsim.fit("llama3.1-8b", "h100", engine="vllm@0.28", kv_cache_dtype="fp8", suggest=False).kv_tokens
+    assert tokens is not None and whole is not None
+    assert tokens == pytest.approx(whole * 2 * 128 / head, abs=16)
+
+
 @pytest.mark.parametrize(
     ("name", "bits"),
     [
