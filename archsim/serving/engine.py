@@ -42,8 +42,8 @@ class Replica:
     one_by_one: ask the scheduler for every step, also where it could only say that the same requests decode on.
     """
 
-    __slots__ = ("_ahead", "_decoding", "_horizon_s", "_next_sample", "_one_by_one", "_queued", "arrivals", "now_s", "record",
-                 "scheduler", "times")  # fmt: skip
+    __slots__ = ("_ahead", "_decoding", "_horizon_s", "_next_sample", "_one_by_one", "_queued", "arrivals", "now_s",
+                 "record", "scheduler", "times")  # fmt: skip
 
     def __init__(self, scheduler: Scheduler, times: StepTimes, arrivals: Arriving, *, one_by_one: bool = False) -> None:
         self.scheduler, self.times, self.arrivals, self._one_by_one = scheduler, times, arrivals, one_by_one

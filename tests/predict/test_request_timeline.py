@@ -58,6 +58,22 @@ def test_the_timeline_covers_every_request(archsim: Any, tmp_path: Path) -> None
     assert few["otherData"]["window"]["requests"] == 3
 
 
+def test_every_replica_of_a_fleet_has_its_counters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Running and waiting requests and blocks, as it was sampled; a trace has no more events than it may."""
+    run = a.simulate(
+        "gpt2-small", "t4", rate=40, requests=80, replications=1, input_len="64", output_len="8", replicas=3
+    )
+    drawn = timeline(run.record, {})["traceEvents"]
+    names = {event["pid"]: event["args"]["name"] for event in drawn if event["name"] == "process_name"}
+    assert list(names.values()) == ["requests", "replica 0", "replica 1", "replica 2"]
+    for pid, part in zip(list(names)[1:], run.record.parts, strict=True):
+        mine = [event for event in drawn if event["ph"] == "C" and event["pid"] == pid and event["name"] == "running"]
+        assert [event["args"]["running"] for event in mine] == part.samples.running and mine
+    monkeypatch.setattr("archsim.predict.request_timeline.MOST_EVENTS", 200)
+    fewer = timeline(run.record, {})["traceEvents"]
+    assert 100 < len(fewer) <= 200 and {event["ph"] for event in fewer} == {"M", "X", "C"}
+
+
 @pytest.mark.slow
 def test_the_page_with_charts_needs_nothing_else(archsim: Any, tmp_path: Path) -> None:
     """One file: tables, three charts whose curves are the requests', no address that a browser would ask."""

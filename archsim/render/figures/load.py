@@ -129,7 +129,7 @@ def over_time(answer: Simulation) -> Chart:
     stride = max(1, len(shown.t_s) // POINTS)
     curves: tuple[tuple[str, Sequence[float], str], ...] = (
         ("running requests", shown.running, ""), ("waiting requests", shown.waiting, ""),
-        ("KV cache in use", shown.used, ".0%"),
+        ("KV cache in use", shown.used, ".2~%"),
     )  # fmt: skip
     traces: list[JsonObject] = []
     axes: JsonObject = {}
