@@ -42,6 +42,7 @@ FILES = (
     "families_hy4",
     "families_wider",
     "families_usual",
+    "families_gpt",
     "families_sound",
 )
 _beside("parity")  # the families below import it by the name it gets here
