@@ -92,13 +92,17 @@ class Result:
 
 @pytest.fixture
 def archsim(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """Runs a command line in this process, from the repository root unless told otherwise."""
+    """Runs a command line in this process, from the repository root unless told otherwise. terminal: columns of the
+    terminal, where there is one.
+    """
     from archsim.cli.main import main
 
-    def run(*args: str, cwd: Path = ROOT) -> Result:
+    def run(*args: str, cwd: Path = ROOT, terminal: int | None = None) -> Result:
         monkeypatch.chdir(cwd)
         monkeypatch.delenv("ARCHSIM_DEBUG", raising=False)
         monkeypatch.delenv("COLUMNS", raising=False)
+        if terminal is not None:
+            monkeypatch.setenv("COLUMNS", str(terminal))
         capfd.readouterr()
         code = main(list(args))
         captured = capfd.readouterr()

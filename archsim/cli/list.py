@@ -23,7 +23,7 @@ class What(StrEnum):
 
 
 def list(
-    what: Annotated[What, typer.Argument(metavar="[models|hw|formats|engines|prices|runs]")] = What.models,
+    what: Annotated[What, typer.Argument(metavar="KIND")] = What.models,
     grep: Annotated[str, typer.Option(metavar="TEXT", help="Only entries with this in a name or alias.")] = "",
     where: Annotated[
         str | None, typer.Option(metavar="CONDITION", help="Only entries such as 'params < 10B and context >= 32k'.")

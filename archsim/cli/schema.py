@@ -23,7 +23,7 @@ class Document(StrEnum):
 
 
 def schema(
-    kind: Annotated[Document, typer.Argument(metavar="[model|hardware|system|format|engine]")] = Document.model,
+    kind: Annotated[Document, typer.Argument(metavar="KIND")] = Document.model,
     write: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write all of them to DIR as KIND.schema.json.")
     ] = None,

@@ -26,7 +26,7 @@ NAMES = ("hw", "weights", "kv_cache_dtype", "engine")
 
 HW = ("--hw", "--gpu")
 
-EXAMPLES = {"hw": "h100", "out": "FILE.html"}
+EXAMPLES = {"hw": "h100", "out": "FILE.html", "from_": "TABLE.csv"}
 """Values that show how an option is written that is missing."""
 
 
@@ -73,6 +73,11 @@ class Command(TyperCommand):
         """The options and arguments."""
         return passed_on(super().get_params(ctx))
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """The page of the command, no line of which is wider than the terminal."""
+        formatter.write_dl = partial(_write_folded, formatter.write_dl, formatter.width - INDENT)
+        super().format_help(ctx, formatter)
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The arguments that are left. Raises CommandLineError with the command line that would be answered."""
         if ctx.resilient_parsing or {"--help", "-h"} & set(args):
@@ -82,6 +87,29 @@ class Command(TyperCommand):
         _refuse_more_models(self, args, ctx)
         _refuse_missing(self, args)
         return super().parse_args(ctx, args)
+
+
+INDENT = 2
+"""Columns before the names of options on a help page."""
+
+
+def _write_folded(write: Callable[..., None], width: int, rows: Sequence[tuple[str, str]], **layout: int) -> None:
+    """Names and their helps, where the names of an option take several lines if one does not hold them."""
+    folded: list[tuple[str, str]] = []
+    for names, text in rows:
+        *above, last = _folded(names, width)
+        folded += [*((line, "") for line in above), (last, text)]
+    write(folded, **layout)
+
+
+def _folded(names: str, width: int) -> list[str]:
+    """Lines of a list of names, parted behind commas and bars; those that follow the first stand further in."""
+    lines = [""]
+    for part in re.findall(r".+?(?:, |\||$)", names):
+        if lines[-1].strip() and len((lines[-1] + part).rstrip()) > width:
+            lines.append(" " * INDENT)
+        lines[-1] += part
+    return [line.rstrip() for line in lines]
 
 
 Convert = Callable[[Context, object], object]
@@ -204,7 +232,8 @@ def _refuse_missing(command: TyperCommand, args: Sequence[str]) -> None:
     """A required option that is not there: the command line with an example of it."""
     given = {word.param.name for word in words(command, args) if word.param is not None}
     needed = [p for p in command.params if p.required and p.param_type_name == "option" and p.name not in given]
-    models = any(word.param is None and not word.flag for word in words(command, args))
+    takes_model = any(p.param_type_name == "argument" and p.required for p in command.params)
+    models = not takes_model or any(word.param is None and not word.flag for word in words(command, args))
     for param in needed:
         example = [] if models else ["llama2-70b"]
         more = [part for each in needed for part in (each.opts[0], EXAMPLES.get(str(each.name), "VALUE"))]

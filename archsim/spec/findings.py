@@ -28,7 +28,7 @@ Keys = list[int | str]
 
 MAX_NOTES = 5
 CUTOFF = 0.6
-_MAX_SHOWN_FIELDS = 24
+_MAX_SHOWN_FIELDS = 6
 
 _EXPECTED = {
     "int": "must be a whole number",
@@ -78,7 +78,7 @@ def translate(error: ValidationError, node: Node, cls: type[LazyModel], document
         span=first.mark.span(),
         label=first.label,
         notes=(*first.notes, *also),
-        hints=(*first.hints, _where_to_look(first.code, document)),
+        hints=(*first.hints, _where_to_look(first.code, document, first.mark.span().file)),
     )
 
 
@@ -87,10 +87,11 @@ def _summary(finding: Finding) -> str:
     return f"also {span.file}:{span.line}:{span.column}: {finding.message}"
 
 
-def _where_to_look(code: str, document: str) -> str:
+def _where_to_look(code: str, document: str, file: str) -> str:
     parts = [f"`archsim explain {code}`"]
-    if document:
-        parts += [f"`archsim schema {document}`", "editors complete fields through the `$schema` line at the top"]
+    parts += [f"`archsim schema {document}`"] if document else []
+    if document and not file.startswith("--"):  # an option has no first line
+        parts += ["editors complete fields through the `$schema` line at the top"]
     return " · ".join(parts)
 
 
@@ -172,7 +173,8 @@ def _unknown_field(key: object, owner: Node, classes: list[type[LazyModel]]) -> 
     notes: tuple[str, ...] = ()
     if not close and known:
         shown = ", ".join(f"`{name}`" for name in known[:_MAX_SHOWN_FIELDS])
-        notes = (f"not given yet{_for_kind(owner)}: {shown}{', …' if len(known) > _MAX_SHOWN_FIELDS else ''}",)
+        more = len(known) - _MAX_SHOWN_FIELDS
+        notes = (f"not given yet{_for_kind(owner)}: {shown}{f' and {more} more' if more > 0 else ''}",)
     return Finding(
         code="E103",
         message=f"unknown field {quote(key)}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -153,3 +154,34 @@ def test_docs_name_the_width() -> None:
     """The option is documented."""
     text = (Path(__file__).resolve().parents[2] / "docs" / "terminal.md").read_text("utf-8")
     assert "--width" in text and "COLUMNS" in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_is_no_wider_than_the_terminal(command: str, width: int, archsim: Any) -> None:
+    """Names of options are parted where one line does not hold them, and none is lost."""
+    text = archsim(*command.split(), "--help", terminal=width).out
+    assert not [line for line in text.splitlines() if columns(line) > width]
+    names = set(re.findall(r"(?<!\S)--[a-z-]+", archsim(*command.split(), "--help", terminal=400).out))
+    assert names and names <= set(re.findall(r"(?<!\S)--[a-z-]+", text))
+
+
+MISTAKES = (
+    "estimate lama2 --hw h100", "estimate llama3-8b", "estimate llama3-8b --hw h100,a100",
+    "estimate llama3-8b --hw h100 --tp 3", "estimate org/never-heard-of --hw h100", "estimate gpt-4 --hw h100",
+    "estimate llama3-8b --hw h100 --engine vlm", "estimate llama3-8b --hw h100 --set nonsense=3",
+    "estimate llama3-8b --hw h100 --set x=3", "estimate llama3-405b --hw h100 --devices 2",
+    "estimate deepseek-v3 --hw rtx4090 --devices 2", "fit llama3-8b --hw h100 --weights q9", "calibrate",
+    "sweep llama3-8b --hw h100 --batch 1-1000000+1 --input-len 1-1000000+1", "list nothing", "explain nothing-of-it",
+    "simulate llama3-8b --hw h100", "scaling", "compare llama3-8b", "claims --id C999", "frobnicate",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("line", MISTAKES)
+def test_messages_are_short_and_narrow(line: str, width: int, archsim: Any) -> None:
+    """No line wider than the terminal; at 80 columns and more under ten lines that say something."""
+    done = archsim(*line.split(), terminal=width)
+    assert done.code in (1, 2, 3) and done.err
+    assert not [text for text in done.err.splitlines() if columns(text) > width]
+    assert width < 80 or len([text for text in done.err.splitlines() if text.strip()]) < 10

@@ -376,15 +376,12 @@ def too_small(e: Estimate) -> tuple[str, str]:
     """Headline and table of a device count that does not hold the model."""
     m, load = e.memory, e.workload
     tokens = f"{load.input_len + load.output_len:,} tokens × batch {load.batch:,}" if e.decode else ""
+    short = f"{format_bytes(m.usable)} usable, short by {format_bytes(-m.free)}"
     rows = [
-        ("weights", m.weights, "", ""), ("caches", m.kv_cache, "", tokens), ("activations", m.activations, "", ""),
-        ("runtime", m.runtime, "", ""),
-        ("total", m.needed, format_bytes(m.usable), f"short by {format_bytes(-m.free)}"),
+        ("weights", m.weights, ""), ("caches", m.kv_cache, tokens), ("activations", m.activations, ""),
+        ("runtime", m.runtime, ""), ("each needs" if e.plan.devices > 1 else "needed", m.needed, short),
     ]  # fmt: skip
-    each = " per device" if e.plan.devices > 1 else ""
-    lines = [f"  {'':<12}{'needed':>10}   {'usable':>9}{each}"]
-    for name, need, usable, note in rows:
-        lines.append(f"  {name:<12}{format_bytes(need):>10}   {usable:>9}   {note}".rstrip())
+    lines = [f"  {name:<11}{format_bytes(need):>10}  {note}".rstrip() for name, need, note in rows]
     where = f"{e.plan.devices:,} × {e.hardware.name}"
     return f"{e.model.name} in {e.formats.name} does not fit on {where}", "\n".join(lines)
 
@@ -396,6 +393,6 @@ def suggestions_text(found: Sequence[Suggestion]) -> str:
     lines = ["what would fit, cheapest change first"]
     for s in found:
         each = "/device" if s.devices > 1 else ""
-        room = f"room for {s.room:,} more tokens" if s.room is not None else ""
-        lines.append(f"  {s.change:<20}{format_bytes(s.memory.needed) + each:>17}   {room}".rstrip())
+        room = f"{s.room:,} more tokens" if s.room is not None else ""
+        lines.append(f"  {s.change:<17} {format_bytes(s.memory.needed) + each:>15}  {room}".rstrip())
     return "\n".join(lines)
