@@ -22,7 +22,8 @@ def catalog_facts(kind: Kind, entries: Iterable[Entry]) -> dict[str, JsonObject]
 
     models: `params`, `active`, `context`, `kv_bytes_per_token`, `released`, `year`. hw: `memory_bytes`,
     `bandwidth_bytes_per_s`, `peak_flops` (dense, of 16-bit floats where there are such), `peak_dtype`,
-    `usd_per_hour_low` and `usd_per_hour_high` of one device on demand. formats: `bits_per_weight`, of most tensors.
+    `usd_per_hour_low` and `usd_per_hour_high` of one device on demand, `announced`: whether its figures are those of an
+    announcement. formats: `bits_per_weight`, of most tensors.
     """
     compute = FACTS.get(kind)
     if compute is None:
@@ -80,7 +81,7 @@ def _device(path: str) -> JsonObject:
     return {
         "memory_bytes": hardware.memory_bytes, "bandwidth_bytes_per_s": hardware.bandwidth, "peak_flops": peak,
         "peak_dtype": dtype, "usd_per_hour_low": min(prices, default=None),
-        "usd_per_hour_high": max(prices, default=None),
+        "usd_per_hour_high": max(prices, default=None), "announced": hardware.announced,
     }  # fmt: skip
 
 

@@ -78,3 +78,13 @@ def test_own_files_are_counted_at_once(archsim: Any, tmp_path: Path) -> None:
     result = archsim("list", "--json", cwd=tmp_path)
     found = {e["name"]: e for e in json.loads(result.out)["entries"]}
     assert found["mine"]["params"] == 6_738_415_616 and "params" not in found["broken"]
+
+
+def test_announced_devices_say_so(archsim: Any) -> None:
+    """In the line of those whose document says so, and of no other; as a condition too."""
+    lines = archsim("list", "hw").out.splitlines()
+    marked = {line.split()[0] for line in lines if line.rstrip().endswith("announced")}
+    assert "rubin-r200" in marked and "h100-sxm" not in marked
+    found = json.loads(archsim("list", "hw", "--where", "announced == 1", "--json").out)["entries"]
+    assert {e["name"] for e in found} == marked
+    assert all(json.loads(archsim("show", name, "--json").out)["announced"] for name in marked)

@@ -25,6 +25,7 @@ from archsim.spec.spelling import normalise
 
 AVAILABLE = "available"
 NO_SPEC = "no spec"
+ANNOUNCED = "announced"
 RUN_FILES = (".yaml", ".csv", ".gz", ".json")
 
 
@@ -108,10 +109,10 @@ def page(what: str, found: Sequence[JsonObject], verbose: bool = False) -> Page:
 
 
 def _place(e: JsonObject, verbose: bool) -> tuple[str, ...]:
-    """Where an entry comes from; in short only why it has no figures."""
+    """Where an entry comes from; in short only why it has no figures, or that they are announced."""
     missing = "" if e["file"] else e["note"] or NO_SPEC
     if not verbose:
-        return (missing,)
+        return (missing or (ANNOUNCED if e.get("announced") else ""),)
     return (display_path(Path(e["file"]), e["origin"]) if e["file"] else missing, " ".join(e["aliases"]))
 
 
