@@ -68,6 +68,12 @@ def exp(a: Num) -> Num:
 
 
 @opaque
+def log(a: Num) -> Num:
+    """Elementwise natural logarithm of a positive number."""
+    return math.log(a) if isinstance(a, (int, float)) else _numpy().log(a)
+
+
+@opaque
 def log2(a: Num) -> Num:
     """Elementwise base-2 logarithm of a positive number."""
     return math.log2(a) if isinstance(a, (int, float)) else _numpy().log2(a)

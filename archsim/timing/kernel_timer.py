@@ -26,7 +26,8 @@ from archsim.timing.calibration import (
 )
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.catalog import MODELS
-from archsim.timing.classes.model import Fitted, KernelModel, default_constants, kernel_seconds
+from archsim.timing.classes.model import Fitted, KernelModel, default_constants
+from archsim.timing.classes.rising import Lattices, rising_seconds
 from archsim.timing.device import DeviceRates, rates_per_cycle
 from archsim.timing.duration import Duration, Evidence, weakest
 from archsim.timing.relatives import STACKED, on_relative, related
@@ -85,7 +86,8 @@ REMEMBERED = 20_000
 @dataclass(slots=True)
 class Timer:
     """Times kernels of one engine on one device. engine, version: empty where any will do. store: the calibrations.
-    own: the engine itself, where the tables of `engine` stand for it and its own runs for some of its kernels.
+    own: the engine itself, where the tables of `engine` stand for it and its own runs for some of its kernels. memo,
+    lattices: what is kept of the device: times of calls, and what kinds of calls cannot fall below.
     """
 
     device: DeviceTraits
@@ -95,6 +97,7 @@ class Timer:
     store: Store = field(default_factory=default_store)
     memo: dict[Any, Duration] = field(default_factory=dict)
     own: str = ""
+    lattices: Lattices = field(default_factory=dict)
 
     def once(self, call: KernelCall) -> Duration:
         """`time`; of a call of plain numbers it is remembered for as long as the device's document lives."""
@@ -162,7 +165,7 @@ class Timer:
         compute, memory, link = model.bound(call, self.machine)
         floor = maximum(maximum(compute, memory), link)
         as_fitted = with_implied(model, call._replace(dtype=fit.dtype) if fit.dtype else call, fit)
-        time = maximum(kernel_seconds(model, as_fitted, self.machine, fit.fitted), floor)
+        time = maximum(rising_seconds(model, as_fitted, self.machine, fit.fitted, self.lattices), floor)
         low, high = interval(model, call, floor / maximum(time, LEAST), fit)
         evidence = evidence_of(fit.grade)
         if not model.covers(call):  # carried over to a shape that no table holds
@@ -505,4 +508,5 @@ def timer(
         narrow=runs.narrow if runs is not None else 0.0, runs=runs.interval if runs is not None else None,
         per_cycle=rates_per_cycle(hardware),
     )  # fmt: skip
-    return Timer(device, machine, name, stated, store, hardware.memo.setdefault(store, {}), own)
+    memo, lattices = hardware.memo.setdefault(store, ({}, {}))
+    return Timer(device, machine, name, stated, store, memo, own, lattices)

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from archsim.base.number import Num, ceil_div, log2, maximum, minimum, where
@@ -70,6 +70,29 @@ class AttnPrefill(KernelModel):
     families: ClassVar[tuple[str, ...]] = ("heads", "kv_heads", "head_dim", "window")
     shares: ClassVar[tuple[str, ...]] = ("matrix", "memory")
     supports: ClassVar[tuple[str, ...]] = ("head_dim",)
+    growths: ClassVar[tuple[Axis, ...]] = (Axis("batch", 0, 1, 13), Axis("seq_q", 0, 1, 18), Axis("past", 0, 1, 21))
+
+    def growth(self, call: KernelCall) -> Mapping[str, Num]:
+        """log2 of sequences, of new tokens and of cached ones, with one more."""
+        past = maximum(call.dims["seq_kv"] - call.dims["seq_q"], 0)
+        return {"batch": log2(call.dims["batch"]), "seq_q": log2(call.dims["seq_q"]), "past": log2(1 + past)}
+
+    def smallest(self, call: KernelCall) -> KernelCall:
+        """One token of one sequence; what a graph counts in place of the extents' own stays as many times that."""
+        return with_counts(call, {"batch": 1.0, "seq_q": 1.0, "seq_kv": 1.0}, self._counts)
+
+    def grown(self, smallest: KernelCall, at: Mapping[str, Num]) -> KernelCall:
+        """So many sequences and tokens."""
+        new = 2.0 ** at["seq_q"]
+        return with_counts(
+            smallest, {"batch": 2.0 ** at["batch"], "seq_q": new, "seq_kv": new + 2.0 ** at["past"] - 1}, self._counts
+        )
+
+    def _counts(self, call: KernelCall) -> Mapping[str, Num]:
+        """What a graph may state, by the extents: pairs of one head and bytes of the cache."""
+        batch = call.dims["batch"]
+        entry = call.dims["kv_heads"] * sum(widths(call)) * call.cache_bytes
+        return {"pairs": batch * pairs(call, 1), "kv_bytes": batch * span(call) * entry}
 
     def flops(self, call: KernelCall) -> Num:
         """2 FLOP for every pair that is seen and every element of its key and value."""
@@ -173,11 +196,29 @@ class AttnDecode(KernelModel):
     families: ClassVar[tuple[str, ...]] = ("heads", "kv_heads", "head_dim", "window")
     shares: ClassVar[tuple[str, ...]] = ("matrix", "memory")
     supports: ClassVar[tuple[str, ...]] = ("head_dim",)
+    growths: ClassVar[tuple[Axis, ...]] = (Axis("seq_kv", 0, 1, 22), Axis("batch", 0, 1, 14))
     finest: ClassVar[Mapping[str, float]] = {"rows": FINEST_ROWS}
 
     def prepare(self, call: KernelCall) -> KernelCall:
         """A row of a table, which names its kernel, was timed over and over on one cache."""
         return call._replace(dims={"warm": call.dims["batch"] * 0 + 1.0, **call.dims}) if call.kernel else call
+
+    def smallest(self, call: KernelCall) -> KernelCall:
+        """One cached token of one sequence."""
+        return with_counts(call, {"batch": 1.0, "seq_kv": 1.0}, self._counts)
+
+    def grown(self, smallest: KernelCall, at: Mapping[str, Num]) -> KernelCall:
+        """So many sequences and cached tokens."""
+        return with_counts(smallest, {name: 2.0**value for name, value in at.items()}, self._counts)
+
+    def is_grown(self, call: KernelCall) -> bool:
+        """Sequences that differ in length are like others of their mean."""
+        return "longest" not in call.dims
+
+    def _counts(self, call: KernelCall) -> Mapping[str, Num]:
+        """What a graph may state, by the extents: bytes of the cache."""
+        entry = call.dims["kv_heads"] * sum(widths(call)) * call.cache_bytes
+        return {"kv_bytes": call.dims["batch"] * seen(call) * entry}
 
     def flops(self, call: KernelCall) -> Num:
         """2 FLOP for every token that a query sees and every element of its key and value."""
@@ -238,6 +279,26 @@ class AttnDecode(KernelModel):
             "windowed": where(call.dims.get("window", 0) > 0, 1.0, 0.0),
             "beyond": log2(call.dims["seq_kv"] / length),
         }
+
+
+COUNTED = ("pairs", "kv_bytes")
+"""Extents of a graph's call that are counts of their own."""
+
+BESIDE = ("hbm_bytes", "longest")
+"""Extents of a graph's call that do not grow with others."""
+
+
+def with_counts(
+    call: KernelCall, extents: Mapping[str, Num], counts: Callable[[KernelCall], Mapping[str, Num]]
+) -> KernelCall:
+    """A call with other extents, in which what a graph counts is as many times the extents' own as before. counts: of a
+    call, by its extents; other counts have no part in its time.
+    """
+    dims = {**{n: v for n, v in call.dims.items() if n not in (*COUNTED, *BESIDE)}, **extents}
+    other = call._replace(dims=dims)
+    before, after = counts(call), counts(other)
+    stated = {n: call.dims[n] / maximum(before[n], 1) * after[n] for n in COUNTED if n in call.dims and n in before}
+    return other._replace(dims={**dims, **stated})
 
 
 def compute(call: KernelCall) -> str:

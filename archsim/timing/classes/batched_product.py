@@ -32,6 +32,7 @@ class MlaBmm(Overlapped):
         (Axis("m", 0, 1, 16), Axis("heads", 0, 1.75, 5), Axis("turn", -2, 4, 2)),
     )
     families: ClassVar[tuple[str, ...]] = ("heads",)
+    growths: ClassVar[tuple[Axis, ...]] = (Axis("m", 0, 1, 17),)
     general: ClassVar[str] = "gemm"
 
     def as_general(self, call: KernelCall) -> KernelCall:

@@ -59,6 +59,7 @@ class Collective(KernelModel):
     families: ClassVar[tuple[str, ...]] = ("bytes",)
     rising: ClassVar[str] = "bytes"
     few: ClassVar[int] = 24
+    growths: ClassVar[tuple[Axis, ...]] = (Axis("bytes", 0, 1, 33),)
     grids: ClassVar[tuple[tuple[Axis, ...], ...]] = ((Axis("bytes", 8, 1, 23), Axis("span", 1, 1, 4)),)
     options: ClassVar[Mapping[str, Any]] = {"free": ("span",)}
     constants: ClassVar[Mapping[str, Constant]] = {

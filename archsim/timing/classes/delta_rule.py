@@ -39,6 +39,8 @@ class DeltaRule(Overlapped):
     dims: ClassVar[tuple[str, ...]] = ("batch", "seq_q", "heads", "kv_heads", "head_dim")
     families: ClassVar[tuple[str, ...]] = ("heads", "kv_heads")
     channel_gates: ClassVar[bool] = False
+    growths: ClassVar[tuple[Axis, ...]] = (Axis("seq_q", 0, 1, 18), Axis("batch", 0, 1, 14))
+    in_step: ClassVar[Mapping[str, tuple[str, ...]]] = {"seq_q": ("flops",), "batch": ("flops", "state_bytes")}
 
     def compute_dtype(self, call: KernelCall) -> str:
         """Products are taken in 16 bits."""

@@ -38,6 +38,23 @@ class Elementwise(KernelModel):
     }
     grids: ClassVar[tuple[tuple[Axis, ...], ...]] = ((Axis("bytes", 12, 2, 11),),)
     shares: ClassVar[tuple[str, ...]] = ("memory",)
+    growths: ClassVar[tuple[Axis, ...]] = (Axis("bytes", 6, 1, 31),)
+
+    def growth(self, call: KernelCall) -> Mapping[str, Num]:
+        """log2 of all bytes moved."""
+        return {"bytes": log2(maximum(sum(self.moved(call)), 1))}
+
+    def smallest(self, call: KernelCall) -> KernelCall:
+        """A byte that is read: what else is moved takes as long."""
+        return call._replace(dims={"read_bytes": 1.0, "write_bytes": 0.0})
+
+    def grown(self, smallest: KernelCall, at: Mapping[str, Num]) -> KernelCall:
+        """So many bytes."""
+        return smallest._replace(dims={**smallest.dims, "read_bytes": 2.0 ** at["bytes"]})
+
+    def is_grown(self, call: KernelCall) -> bool:
+        """What memory has to do with is a part of its own."""
+        return "hbm_bytes" not in call.dims
 
     def moved(self, call: KernelCall) -> tuple[Num, Num]:
         """Bytes read and bytes written."""
@@ -87,6 +104,16 @@ class Rowwise(Elementwise):
     def coordinates(self, call: KernelCall, machine: DeviceRates) -> Mapping[str, Num]:
         """log2 of all bytes moved and of a row's length."""
         return {**super().coordinates(call, machine), "row": log2(call.dims["n"])}
+
+    def smallest(self, call: KernelCall) -> KernelCall:
+        """A byte of a row."""
+        return self.grown(call, {"bytes": 0.0})
+
+    def grown(self, smallest: KernelCall, at: Mapping[str, Num]) -> KernelCall:
+        """As many rows as make up the bytes."""
+        n = smallest.dims["n"]
+        row = n * BYTES.get(smallest.dtype, 2) * (self.reads + self.writes)
+        return smallest._replace(dims={"m": 2.0 ** at["bytes"] / row, "n": n})
 
     def probe(self, like: KernelCall, at: Mapping[str, Num]) -> KernelCall:
         """Rows of the length given, as many as make up the bytes."""

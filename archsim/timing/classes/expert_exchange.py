@@ -66,9 +66,15 @@ class MoeDispatch(KernelModel):
     )
     families: ClassVar[tuple[str, ...]] = ("hidden", "topk", "n_gpus")
     few: ClassVar[int] = 30
+    growths: ClassVar[tuple[Axis, ...]] = (Axis("m", 0, 1, 19),)
     general: ClassVar[str] = "nccl_alltoall"
     supports: ClassVar[tuple[str, ...]] = ("m", *IMPLIED)
     implied: ClassVar[Mapping[str, float]] = IMPLIED
+
+    def smallest(self, call: KernelCall) -> KernelCall:
+        """A graph's own bytes only bound the call."""
+        found = super().smallest(call)
+        return found._replace(dims={name: value for name, value in found.dims.items() if name != "least_bytes"})
 
     def element_bytes(self, call: KernelCall) -> float:
         """Bytes of one element on the way."""

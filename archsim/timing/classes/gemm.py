@@ -81,6 +81,8 @@ class Gemm(KernelModel):
     options: ClassVar[Mapping[str, Any]] = {"ridge": 0.2, "bend": 1.0}
     families: ClassVar[tuple[str, ...]] = ("n", "k")
     rising: ClassVar[str] = "m"
+    growths: ClassVar[tuple[Axis, ...]] = (Axis("m", 0, 1, 17),)
+    in_step: ClassVar[Mapping[str, tuple[str, ...]]] = {"m": ("epilogue_bytes",)}
 
     def constants_of(self, dtype: str) -> Mapping[str, Constant]:
         """Formats that quantise have two more."""

@@ -32,6 +32,8 @@ class MhcPre(Overlapped):
     constants: ClassVar[Mapping[str, Constant]] = {**TERMS, "floor_us": Constant(15.0, 1.0, 100.0)}
     grids: ClassVar[tuple[tuple[Axis, ...], ...]] = ((Axis("m", 0, 1, 20), Axis("hidden", 12, 0.81, 2)),)
     families: ClassVar[tuple[str, ...]] = ("m",)
+    growths: ClassVar[tuple[Axis, ...]] = (Axis("m", 0, 1, 20),)
+    in_step: ClassVar[Mapping[str, tuple[str, ...]]] = {"m": ("flops",)}
 
     def flops(self, call: KernelCall) -> Num:
         """Each token's streams times the columns that give its mixing weights."""

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from archsim.base.number import Num, ceil_div, log2
+from archsim.base.number import Num, ceil_div, log2, maximum
+from archsim.timing.classes.attention import with_counts
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.model import Constant, KernelModel, l2_hit_fraction, resident
 from archsim.timing.classes.surface import Axis
@@ -56,6 +57,28 @@ class MlaPrefill(KernelModel):
     families: ClassVar[tuple[str, ...]] = ("heads",)
     shares: ClassVar[tuple[str, ...]] = ("matrix", "memory")
     rising: ClassVar[str] = "seq"
+    growths: ClassVar[tuple[Axis, ...]] = (Axis("batch", 0, 1, 13), Axis("seq_q", 0, 1, 18), Axis("past", 0, 1, 21))
+
+    def growth(self, call: KernelCall) -> Mapping[str, Num]:
+        """log2 of sequences, of new tokens and of cached ones, with one more."""
+        past = maximum(_prefix(call) - call.dims["seq_q"], 0)
+        return {"batch": log2(call.dims["batch"]), "seq_q": log2(call.dims["seq_q"]), "past": log2(1 + past)}
+
+    def smallest(self, call: KernelCall) -> KernelCall:
+        """One token of one sequence."""
+        return with_counts(call, {"batch": 1.0, "seq_q": 1.0, "context": 1.0}, self._counts)
+
+    def grown(self, smallest: KernelCall, at: Mapping[str, Num]) -> KernelCall:
+        """So many sequences and tokens."""
+        new = 2.0 ** at["seq_q"]
+        extents = {"batch": 2.0 ** at["batch"], "seq_q": new, "context": new + 2.0 ** at["past"] - 1}
+        return with_counts(smallest, extents, self._counts)
+
+    def _counts(self, call: KernelCall) -> Mapping[str, Num]:
+        """What a graph may state, by the extents: pairs of one head and bytes of the cache."""
+        batch, s, context = call.dims["batch"], call.dims["seq_q"], _prefix(call)
+        entries = batch * context * (LATENT + ROTARY) * call.cache_bytes
+        return {"pairs": batch * s * (2 * (context - s) + s + 1) / 2, "kv_bytes": entries}
 
     def flops(self, call: KernelCall) -> Num:
         """The causal triangle, or the pairs that the graph counts."""
@@ -148,6 +171,24 @@ class MlaDecode(KernelModel):
     shares: ClassVar[tuple[str, ...]] = ("matrix", "memory")
     serial: ClassVar[tuple[str, ...]] = ("walk_ns",)
     rising: ClassVar[str] = "seq"
+    growths: ClassVar[tuple[Axis, ...]] = (Axis("seq_kv", 0, 1, 22), Axis("batch", 0, 1, 14))
+
+    def smallest(self, call: KernelCall) -> KernelCall:
+        """One cached token of one sequence."""
+        return with_counts(call, {"batch": 1.0, "seq_kv": 1.0}, self._counts)
+
+    def grown(self, smallest: KernelCall, at: Mapping[str, Num]) -> KernelCall:
+        """So many sequences and cached tokens."""
+        return with_counts(smallest, {name: 2.0**value for name, value in at.items()}, self._counts)
+
+    def is_grown(self, call: KernelCall) -> bool:
+        """Sequences that differ in length are like others of their mean."""
+        return "longest" not in call.dims
+
+    def _counts(self, call: KernelCall) -> Mapping[str, Num]:
+        """What a graph may state, by the extents: bytes of the cache."""
+        width = _widths(call, LATENT + ROTARY, LATENT)[0]
+        return {"kv_bytes": self._entries(call) * width * call.cache_bytes}
 
     def prepare(self, call: KernelCall) -> KernelCall:
         """A row of a table, which names its kernel, was timed over and over on one cache."""

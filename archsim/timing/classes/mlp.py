@@ -24,6 +24,7 @@ class Mlp(Overlapped):
     constants: ClassVar[Mapping[str, Constant]] = {**TERMS, "floor_us": Constant(25.0, 2.0, 200.0)}
     grids: ClassVar[tuple[tuple[Axis, ...], ...]] = ((Axis("m", 0, 2, 9),),)
     families: ClassVar[tuple[str, ...]] = ("m",)
+    growths: ClassVar[tuple[Axis, ...]] = (Axis("m", 0, 1, 18),)
 
     def flops(self, call: KernelCall) -> Num:
         """2 for each token and element of the three matrices."""

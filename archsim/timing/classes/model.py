@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
-from archsim.base.number import Num, exp, maximum, minimum
+from archsim.base.number import Num, exp, log2, maximum, minimum
 from archsim.graph.kernels import Traffic
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.surface import Axis, Surface
@@ -39,7 +39,9 @@ class KernelModel(ABC):
     kernel_class: its name in tables. dims: extents that a call must have. constants: what the formula leaves open;
     extra: more that some fits have. grids: each a surface's axes over `coordinates`; the correction is the sum of all
     surfaces. families: the extents that make up a shape family; errors are quoted on families unseen by the fit.
-    rising: the coordinate of the first grid along which time never falls, where `probe` is given. few: rows below which
+    rising: the coordinate of the first grid along which time never falls, where `probe` is given. growths: nodes along
+    which calls of one kind grow, and on no device take less time (`rising`); in_step: extents that grow as much as one
+    of them. few: rows below which
     no surface is fitted. options: how surfaces are held, where not as usual. shared_by_formats: constants that a format
     which quantises takes from the stack's 16-bit fit. shares: constants that are shares of the device's rates and by
     which fits of several engines can be ranked. serial: constants that are times of work which units do not share;
@@ -60,6 +62,8 @@ class KernelModel(ABC):
     grids: ClassVar[tuple[tuple[Axis, ...], ...]] = ()
     families: ClassVar[tuple[str, ...]]
     rising: ClassVar[str] = ""
+    growths: ClassVar[tuple[Axis, ...]] = ()
+    in_step: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     few: ClassVar[int] = 60
     options: ClassVar[Mapping[str, Any]] = {}
     shared_by_formats: ClassVar[tuple[str, ...]] = ()
@@ -117,6 +121,34 @@ class KernelModel(ABC):
     def probe(self, like: KernelCall, at: Mapping[str, Num]) -> KernelCall:
         """A call of the same kind that lies at these coordinates."""
         raise NotImplementedError
+
+    def growth(self, call: KernelCall) -> Mapping[str, Num]:
+        """Where a call stands along `growths`: log2 of the extents of these names, unless a class says otherwise."""
+        return {axis.name: log2(call.dims[axis.name]) for axis in self.growths}
+
+    def smallest(self, call: KernelCall) -> KernelCall:
+        """The call of the same kind with 1 for each extent that grows, as far as its formula goes: without bounds."""
+        dims = {name: value for name, value in call.dims.items() if name != "hbm_bytes"}
+        for axis in self.growths:
+            for name in self.in_step.get(axis.name, ()):
+                if name in dims:
+                    dims[name] = dims[name] / call.dims[axis.name]
+            dims[axis.name] = 1.0
+        return call._replace(dims=dims)
+
+    def grown(self, smallest: KernelCall, at: Mapping[str, Num]) -> KernelCall:
+        """The call that has grown from the smallest of its kind to a place along `growths`."""
+        dims = dict(smallest.dims)
+        for axis in self.growths:
+            extent = 2.0 ** at[axis.name]
+            for name in (axis.name, *self.in_step.get(axis.name, ())):
+                if name in dims:
+                    dims[name] = dims[name] * extent
+        return smallest._replace(dims=dims)
+
+    def is_grown(self, call: KernelCall) -> bool:
+        """Whether a call is what grows from the smallest of its kind, not one that is only like it."""
+        return True
 
     def variant(self, kernel: str) -> str:
         """The implementation that a kernel's name stands for: names of one variant are fitted together."""

@@ -132,6 +132,12 @@ class Moe(KernelModel):
     shares: ClassVar[tuple[str, ...]] = ("matrix", "memory")
     supports: ClassVar[tuple[str, ...]] = ("m", "gated")
     common_floor: ClassVar[bool] = True
+    growths: ClassVar[tuple[Axis, ...]] = (Axis("m", 0, 1, 21),)
+
+    def smallest(self, call: KernelCall) -> KernelCall:
+        """Experts that are hit bound the call; its formula counts its own."""
+        found = super().smallest(call)
+        return found._replace(dims={name: value for name, value in found.dims.items() if name != "hits"})
 
     def prepare(self, call: KernelCall) -> KernelCall:
         """The call with `skew` and `gated` among its extents where its kernel's name states them."""

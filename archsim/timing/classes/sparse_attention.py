@@ -11,12 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from archsim.base.number import Num, maximum, minimum
+from archsim.base.number import Num, log2, maximum, minimum
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.model import Constant
 from archsim.timing.classes.overlapped import TERMS, Overlapped, exponent
 from archsim.timing.classes.surface import Axis
 from archsim.timing.device import DeviceRates
+
+COUNTED = ("pairs", "scores", "flops", "kv_bytes", "places")
+"""Extents of a graph's call that are counts of its own."""
 
 SCORE = 4
 """Bytes of one score."""
@@ -50,6 +53,27 @@ class SparseKernel(Overlapped):
         (Axis("batch", 0, 2, 6), Axis("rows", 0, 3, 7), Axis("length", 0, 4, 6)),
     )
     families: ClassVar[tuple[str, ...]] = ("batch", "seq_q")
+    growths: ClassVar[tuple[Axis, ...]] = (Axis("batch", 0, 1, 13), Axis("seq_q", 0, 1, 18), Axis("past", 0, 1, 22))
+
+    def growth(self, call: KernelCall) -> Mapping[str, Num]:
+        """log2 of sequences, of new tokens and of those before them, with one more."""
+        past = maximum(call.dims["seq_kv"] - call.dims["seq_q"], 0)
+        return {"batch": log2(call.dims["batch"]), "seq_q": log2(call.dims["seq_q"]), "past": log2(1 + past)}
+
+    def smallest(self, call: KernelCall) -> KernelCall:
+        """One token of one sequence; what a graph counts in place of the extents' own does not go along."""
+        dims = {n: v for n, v in call.dims.items() if n not in (*COUNTED, "hbm_bytes")}
+        return call._replace(dims={**dims, "batch": 1.0, "seq_q": 1.0, "seq_kv": 1.0})
+
+    def grown(self, smallest: KernelCall, at: Mapping[str, Num]) -> KernelCall:
+        """So many sequences and tokens."""
+        new = 2.0 ** at["seq_q"]
+        extents = {"batch": 2.0 ** at["batch"], "seq_q": new, "seq_kv": new + 2.0 ** at["past"] - 1}
+        return smallest._replace(dims={**smallest.dims, **extents})
+
+    def is_grown(self, call: KernelCall) -> bool:
+        """Calls of a graph, which counts pairs and bytes, are like those of a table."""
+        return not any(name in call.dims for name in COUNTED)
 
     def rows(self, call: KernelCall) -> Num:
         """New tokens of all sequences."""

@@ -1,0 +1,240 @@
+"""Times that never fall as a call grows, whatever device a fit is read on.
+
+A correction surface was fitted beside its formula on one device. On another one, or beyond the measured shapes, the
+formula may rise more slowly than the surface falls. So a call is taken to last at least as long as every smaller one of
+its kind: on a lattice over the extents along which a class grows (`KernelModel.growths`) each node's time is raised to
+the largest at or below it. Between two nodes the correction goes from one to the other in step with the extent where it
+rises, and in step with the formula's own time where it falls: then time, which is both together, cannot fall. Where
+nothing had to be raised the nodes' corrections are the surfaces' own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import field
+from typing import NamedTuple
+
+from archsim.base.data_class import dataclass
+from archsim.base.number import Num, exp, floor, log, maximum, minimum, where
+from archsim.timing.classes.call import KernelCall
+from archsim.timing.classes.model import Fitted, KernelModel, kernel_seconds
+from archsim.timing.device import DeviceRates
+
+LEAST = 1e-12
+"""Rise of a formula's logarithm below which it stands still."""
+
+DIGITS = 2**20
+"""Steps of a mantissa within which extents of two calls of one kind are alike: they may come from other sums."""
+
+REMEMBERED = 5_000
+"""Kinds of calls of one device whose lattices are kept."""
+
+Point = Sequence[Num]
+"""A place on a lattice in units of its nodes, one number or array for each growth."""
+
+
+def rising_seconds(model: KernelModel, call: KernelCall, machine: DeviceRates, fitted: Fitted, known: Lattices) -> Num:
+    """The estimate of a call that takes at least as long as every smaller one of its kind.
+
+    known: what is kept of the lattices of one machine.
+    """
+    if not (fitted.surfaces and model.growths):
+        return kernel_seconds(model, call, machine, fitted)
+    smallest, at = model.smallest(call), model.growth(call)
+    kind = {name: _rounded(value) for name, value in smallest.dims.items()}
+    if any(hasattr(value, "shape") for value in kind.values()):
+        return _over_kinds(model, call, machine, fitted, known)
+    smallest = smallest._replace(dims=kind)
+    place = [(at[axis.name] - axis.start) / axis.step for axis in model.growths]
+    lattice = _lattice(model, smallest, machine, fitted, known)
+    own = model.formula(call, machine, fitted.constants)
+    if model.is_grown(call):
+        return exp(lattice.raised(place, log(own)))
+    like = log(model.formula(model.grown(smallest, at), machine, fitted.constants))
+    return own * exp(lattice.raised(place, like) - like)
+
+
+def _lattice(
+    model: KernelModel, smallest: KernelCall, machine: DeviceRates, fitted: Fitted, known: Lattices
+) -> Lattice:
+    """The lattice of a kind of calls, made once."""
+    key = (
+        id(fitted), machine.accumulate, smallest.kernel_class, smallest.dtype, smallest.kv_dtype, smallest.kernel,
+        *smallest.dims.items(),
+    )  # fmt: skip
+    found = known.get(key)
+    if found is None or found.fitted is not fitted:
+        if len(known) >= REMEMBERED:
+            known.clear()
+        found = known[key] = Lattice(model, smallest, machine, fitted)
+    return found
+
+
+def _over_kinds(model: KernelModel, call: KernelCall, machine: DeviceRates, fitted: Fitted, known: Lattices) -> Num:
+    """The times of a table of calls of several kinds, one kind after another."""
+    import numpy
+
+    names = list(call.dims)
+    columns = dict(zip(names, numpy.broadcast_arrays(*(call.dims[name] for name in names)), strict=True))
+    shape = columns[names[0]].shape
+    smallest = model.smallest(call).dims
+    kinds = numpy.stack([numpy.broadcast_to(_rounded(value), shape).ravel() for value in smallest.values()], 1)
+    _, first, of = numpy.unique(kinds, axis=0, return_index=True, return_inverse=True)
+    times = numpy.empty(len(kinds))
+    for kind in range(len(first)):
+        rows = numpy.flatnonzero(of.ravel() == kind)
+        dims = {name: _constant(columns[name].ravel()[rows]) for name in names}
+        times[rows] = rising_seconds(model, call._replace(dims=dims), machine, fitted, known)
+    return times.reshape(shape)
+
+
+def _constant(values: Num) -> Num:
+    """An array as a number where all its values are equal."""
+    return float(values[0]) if (values == values[0]).all() else values
+
+
+def _rounded(value: Num) -> Num:
+    """An extent without what sums of other terms change in it; an array of equal ones as a number."""
+    if isinstance(value, (int, float)):
+        share, power = math.frexp(value)
+        return math.ldexp(round(share * DIGITS), power) / DIGITS
+    import numpy
+
+    share, power = numpy.frexp(value)
+    found = numpy.ldexp(numpy.rint(share * DIGITS), power) / DIGITS
+    return float(found.flat[0]) if found.size and (found == found.flat[0]).all() else found
+
+
+class Heights(NamedTuple):
+    """Logarithms of seconds at a place: by the formula alone, and of the raised estimate."""
+
+    formula: Num
+    time: Num
+
+
+@dataclass(slots=True, eq=False)
+class Lattice:
+    """Raised times of one kind of calls. Of numbers only the nodes that they need are worked out, of arrays all.
+
+    nodes: what has been worked out of single nodes. whole: arrays over all nodes of some growths.
+    """
+
+    model: KernelModel
+    smallest: KernelCall
+    machine: DeviceRates
+    fitted: Fitted
+    nodes: dict[tuple[int, ...], Heights] = field(default_factory=dict)
+    whole: dict[tuple[int, ...], Heights] = field(default_factory=dict)
+    highest: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.highest = sum(max(surface.values) for surface in self.fitted.surfaces)
+
+    def raised(self, place: Point, formula: Num) -> Num:
+        """The logarithm of a call's raised time. formula: the logarithm of its own by the formula."""
+        return self._between(place, 0, formula).time
+
+    def _between(self, place: Point, first: int, formula: Num | None = None) -> Heights:
+        """Heights at a place that lies on nodes of all growths before the `first`."""
+        if first == len(place):
+            return self._node(place)
+        here = self._formula(place) if formula is None else formula
+        x, last = place[first], self.model.growths[first].nodes - 1
+        below = floor(minimum(maximum(x, 0), last))
+        share = x - below
+        above = below + ((share > 0) & (below < last) & (x > 0)) * 1
+        low, *more = self._at_nodes(
+            place, first, [below, above] if not isinstance(above, int) or above != below else [below]
+        )
+        if not more:
+            return Heights(here, low.time + here - low.formula)
+        rise, by_formula = maximum(more[0].time - low.time, 0), more[0].formula - low.formula
+        with_formula = where(rise < by_formula, rise / maximum(by_formula, LEAST), 1.0)
+        time = low.time + (rise - with_formula * by_formula) * share + with_formula * (here - low.formula)
+        return Heights(here, time)
+
+    def _at_nodes(self, place: Point, first: int, nodes: Sequence[Num]) -> list[Heights]:
+        """Heights at a place whose growth `first` is moved to nodes. Of an array that the other growths do not share,
+        every node is gone through once.
+        """
+        rest = [*place[:first], *place[first + 1 :]]
+        if isinstance(nodes[0], int) or first == len(place) - 1:
+            return [self._between([*place[:first], at, *place[first + 1 :]], first + 1) for at in nodes]
+        import numpy
+
+        shape = numpy.broadcast_shapes(*(numpy.shape(x) for x in place))
+        few = numpy.arange(int(nodes[0].min()), int(nodes[-1].max()) + 1)
+        if len(few) * math.prod(numpy.broadcast_shapes(*(numpy.shape(x) for x in rest))) > math.prod(shape):
+            return [self._between([*place[:first], at, *place[first + 1 :]], first + 1) for at in nodes]
+        moved = [*place[:first], few.reshape(-1, *[1] * len(shape)), *place[first + 1 :]]
+        tables = [numpy.broadcast_to(table, (len(few), *shape)) for table in self._between(moved, first + 1)]
+        indices = [(numpy.broadcast_to(at, shape) - few[0], *numpy.ogrid[tuple(map(slice, shape))]) for at in nodes]
+        return [Heights(*(table[index] for table in tables)) for index in indices]
+
+    def _call(self, place: Point) -> KernelCall:
+        """The call at a place."""
+        axes = self.model.growths
+        return self.model.grown(
+            self.smallest, {axis.name: axis.start + axis.step * x for axis, x in zip(axes, place, strict=True)}
+        )
+
+    def _formula(self, place: Point) -> Num:
+        """The formula's logarithm at a place."""
+        return log(self.model.formula(self._call(place), self.machine, self.fitted.constants))
+
+    def _node(self, node: Point) -> Heights:
+        """Heights at a node, or at arrays of nodes."""
+        if all(isinstance(at, int) for at in node):
+            return self._single(tuple(node))
+        sizes = tuple(
+            1 if isinstance(at, int) and at == 0 else axis.nodes
+            for at, axis in zip(node, self.model.growths, strict=True)
+        )
+        if sizes not in self.whole:
+            self.whole[sizes] = self._all(sizes)
+        return Heights(*(table[tuple(node)] for table in self.whole[sizes]))
+
+    def _all(self, sizes: tuple[int, ...]) -> Heights:
+        """Heights at the first nodes of each growth."""
+        import numpy
+
+        place = numpy.ogrid[tuple(slice(size) for size in sizes)]
+        call = self._call(list(place))
+        shape = numpy.zeros(sizes)
+        formula = numpy.log(self.model.formula(call, self.machine, self.fitted.constants)) + shape
+        time = formula + self._correction(call)
+        for growth in range(len(sizes)):
+            time = numpy.maximum.accumulate(time, axis=growth)
+        return Heights(formula, time)
+
+    def _correction(self, call: KernelCall) -> Num:
+        """What the surfaces add to the formula's logarithm."""
+        at = self.model.coordinates(call, self.machine)
+        return sum(surface(at) for surface in self.fitted.surfaces)
+
+    def _single(self, node: tuple[int, ...]) -> Heights:
+        """Heights at one node. Of the nodes below it only those are gone through whose formula, with the largest
+        correction there can be, reaches its time.
+        """
+        found = self.nodes.get(node)
+        if found is None:
+            formula, call = self._formula(node), self._call(node)
+            time = formula + self._correction(call)
+            for below in _neighbours(node):
+                known = self.nodes.get(below)
+                if known is not None or self._formula(below) + self.highest > time:
+                    time = max(time, (known or self._single(below)).time)
+            found = self.nodes[node] = Heights(formula, time)
+        return found
+
+
+def _neighbours(node: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """The nodes one step below."""
+    for growth, at in enumerate(node):
+        if at:
+            yield *node[:growth], at - 1, *node[growth + 1 :]
+
+
+Lattices = dict[Hashable, Lattice]
+"""The lattices of one device, by fit and kind of calls."""

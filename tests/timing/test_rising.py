@@ -1,0 +1,146 @@
+"""A call takes at least as long as every smaller one of its kind, whatever surfaces were fitted and on whatever device
+they are read.
+"""
+
+from __future__ import annotations
+
+import random
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+
+from archsim.spec.load import load_hardware
+from archsim.timing.classes.call import KernelCall
+from archsim.timing.classes.catalog import MODELS
+from archsim.timing.classes.model import Fitted, KernelModel, default_constants, kernel_seconds
+from archsim.timing.classes.rising import rising_seconds
+from archsim.timing.classes.surface import Axis, Surface
+from archsim.timing.device import DeviceRates
+
+DEVICES = ("h100-sxm", "t4", "rtx-4090", "mi300x", "h20")
+GROWING = sorted(name for name, model in MODELS.items() if model.growths)
+EXTENTS = {
+    "m": 96, "n": 4096, "k": 5120, "batch": 6, "seq_q": 200, "seq_kv": 3000, "heads": 32, "kv_heads": 8,
+    "head_dim": 128, "experts": 64, "topk": 4, "hidden": 4096, "inter": 1536, "ep": 4, "n_gpus": 8, "bytes": 3e6,
+    "read_bytes": 3e6, "write_bytes": 1e6,
+}  # fmt: skip
+ROUGH = 0.25
+"""Largest difference of corrections of neighbouring nodes in a surface."""
+
+LEFT = 4e-3
+"""Fall of a time, as its logarithm, that is let pass where a class grows along several extents."""
+
+
+def machine(name: str) -> DeviceRates:
+    return DeviceRates(load_hardware(name))
+
+
+def rough(model: KernelModel, seed: int) -> Fitted:
+    """The usual constants with corrections that go up and down at random."""
+    rng = np.random.default_rng(seed)
+
+    def surface(axes: tuple[Axis, ...]) -> Surface:
+        shape = [axis.nodes for axis in axes]
+        return Surface(axes, (rng.uniform(-ROUGH / 2, ROUGH / 2, prod(shape))).tolist())
+
+    return Fitted(default_constants(model).constants, tuple(map(surface, model.grids)))
+
+
+def usual(model: KernelModel) -> KernelCall:
+    """A call of the class."""
+    named = dict(model.dims and {name: EXTENTS[name] for name in model.dims})
+    if "kv_heads" in named and model.kernel_class.startswith("attn_encoder"):
+        named |= {"kv_heads": 16, "heads": 16, "head_dim": 72, "seq_q": 3000, "causal": 0}
+    return KernelCall(model.kernel_class, dims={name: float(value) for name, value in named.items()})
+
+
+def along(model: KernelModel, call: KernelCall, axis: str, values: Any) -> KernelCall:
+    """The call with one of its growths at other places."""
+    at = {name: value + 0 * values for name, value in model.growth(call).items()} | {axis: values}
+    return model.grown(model.smallest(call), at)
+
+
+def lines(model: KernelModel) -> list[tuple[Axis, Any]]:
+    """Every growth of a class, and places along it, closer than nodes and beyond both ends."""
+    return [
+        (axis, np.arange(max(axis.start, 0), axis.start + axis.step * (axis.nodes + 1), 0.1)) for axis in model.growths
+    ]
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_time_never_falls_as_a_call_grows(name: str) -> None:
+    """Exactly where a class grows along one extent, also between nodes; where along several, by no more than `LEFT` in
+    surfaces that are rougher than any that was fitted.
+    """
+    model, rng = MODELS[name], random.Random(name)
+    for seed in range(3):
+        at, fitted = machine(rng.choice(DEVICES)), rough(model, seed)
+        for axis, values in lines(model):
+            call = along(model, usual(model), axis.name, values)
+            times = np.log(rising_seconds(model, call, at, fitted, {}))
+            assert np.diff(times).min() > (-LEFT if len(model.growths) > 1 else -1e-9), (seed, axis.name)
+
+
+@pytest.mark.parametrize("name", ["gemm", "moe", "attn_decode", "attn_prefill", "gdn_prefill", "elementwise"])
+def test_these_surfaces_would_let_times_fall(name: str) -> None:
+    model, at = MODELS[name], machine("h100-sxm")
+    fitted = rough(model, 0)
+    plain = [kernel_seconds(model, along(model, usual(model), axis.name, x), at, fitted) for axis, x in lines(model)]
+    assert min(np.diff(np.log(times)).min() for times in plain) < -LEFT
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_numbers_and_arrays_say_the_same(name: str) -> None:
+    model, at = MODELS[name], machine("rtx-4090")
+    fitted = rough(model, 7)
+    for axis, values in lines(model):
+        some = values[::17] + 0.013
+        call = along(model, usual(model), axis.name, some)
+        together = rising_seconds(model, call, at, fitted, {})
+        known: dict[Any, Any] = {}
+        for i, time in enumerate(together):
+            dims = {k: float(np.broadcast_to(v, some.shape)[i]) for k, v in call.dims.items()}
+            assert rising_seconds(model, call._replace(dims=dims), at, fitted, known) == pytest.approx(time, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_what_rises_anyway_stays_as_it_is(name: str) -> None:
+    """With one correction everywhere, times are the formula's times that."""
+    model, at = MODELS[name], machine("h100-sxm")
+    flat = tuple(Surface(axes, [0.1] * prod(axis.nodes for axis in axes)) for axes in model.grids)
+    fitted = Fitted(default_constants(model).constants, flat)
+    for axis, values in lines(model):
+        call = along(model, usual(model), axis.name, values)
+        formula = kernel_seconds(model, call, at, fitted)
+        assert rising_seconds(model, call, at, fitted, {}) == pytest.approx(formula, rel=1e-6)
+
+
+def test_a_node_takes_as_long_as_the_longest_below_it() -> None:
+    model, at = MODELS["attn_decode"], machine("h100-sxm")
+    fitted, call = rough(model, 3), usual(model)
+    tokens, batches = np.meshgrid(np.arange(1.0, 12), np.arange(0.0, 6), indexing="ij")
+    grid = model.grown(model.smallest(call), {"seq_kv": tokens, "batch": batches})
+    times = rising_seconds(model, grid, at, fitted, {})
+    own = np.asarray(kernel_seconds(model, grid, at, fitted))
+    longest = np.maximum.accumulate(np.maximum.accumulate(own, 0), 1)
+    assert (times >= longest * (1 - 1e-9)).all() and times[0, 0] == pytest.approx(own[0, 0], rel=0.1)
+    assert (times > own * 1.01).any()
+
+
+def test_calls_of_several_kinds_are_told_apart() -> None:
+    model, at = MODELS["gemm"], machine("t4")
+    fitted = rough(model, 5)
+    rows = [(m, n, k) for m in (1.0, 96, 700) for n in (512.0, 4096) for k in (1024.0, 9000)]
+    dims = dict(zip("mnk", np.array(rows).T, strict=True))
+    together = rising_seconds(model, KernelCall("gemm", dims=dims), at, fitted, {})
+    for row, time in zip(rows, together, strict=True):
+        one = rising_seconds(model, KernelCall("gemm", dims=dict(zip("mnk", row, strict=True))), at, fitted, {})
+        assert one == pytest.approx(time, rel=1e-9)
+
+
+def test_every_class_that_a_graph_is_priced_by_says_how_it_grows() -> None:
+    """Whole blocks and processors are left out: no graph becomes the former, and caches decide on the latter."""
+    silent = {name for name, model in MODELS.items() if model.grids and not model.growths}
+    assert all("_module_" in name or name.startswith("cpu_") for name in silent)
