@@ -172,7 +172,7 @@ def _afmoe() -> Family:
 KEYS, GROUPS, WIDE, VALUE = 2, 2, 6, 5
 
 
-def _delta() -> Table:
+def delta_table() -> Table:
     """Queries, keys and values of Qwen3.5's delta net share a matrix and a convolution."""
     m, start = LAYERS + "linear_attn.", 0
     table: dict[str, Entry] = {
@@ -197,7 +197,15 @@ def _qwen3_5() -> Family:
     gate = {"attention.w_q": (q, per_head(0, 2)), "attention.w_gate": (q, per_head(1, 2))}
     norms = NORMS | {"mixer_norm": LAYERS + "input_layernorm.weight"}
     return imported(
-        "Qwen3_5ForCausalLM", "qwen3_5_text", settings, UNTIED, attention(**HEAD_NORMS), gate, SWIGLU, norms, _delta()
+        "Qwen3_5ForCausalLM",
+        "qwen3_5_text",
+        settings,
+        UNTIED,
+        attention(**HEAD_NORMS),
+        gate,
+        SWIGLU,
+        norms,
+        delta_table(),
     )
 
 

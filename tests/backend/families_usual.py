@@ -9,7 +9,9 @@ from typing import Any
 import torch
 import transformers
 from backend_families_delta import latent_tables
-from backend_parity import COMMON, D, Entry, Family, N, Table, affine, columns, dense, imported, renamed
+from backend_families_imported import GROUPS, KEYS, VALUE, delta_table
+from backend_families_imported import WIDE as KEY_WIDTH
+from backend_parity import COMMON, D, Entry, Family, N, Table, affine, columns, dense, imported, per_head, renamed
 from torch import Tensor
 
 WIDTH = 24
@@ -262,6 +264,23 @@ LIKE: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 """Class, type, settings, and tables of weights with names of their own."""
 
-READ: dict[str, Callable[[], Family]] = {name: (lambda made=made: usual(*made)) for name, made in LIKE.items()}
+
+def _qwen3_5_moe() -> Family:
+    """Qwen 3.5's delta nets and gated attention over experts with a gated shared one."""
+    q = LAYERS + "self_attn.q_proj.weight"
+    gate: Table = {"attention.w_q": (q, per_head(0, 2)), "attention.w_gate": (q, per_head(1, 2))}
+    settings = COMMON | ROUTED | {
+        "num_hidden_layers": 4, "head_dim": 16, "linear_num_key_heads": KEYS, "linear_key_head_dim": KEY_WIDTH,
+        "linear_num_value_heads": KEYS * GROUPS, "linear_value_head_dim": VALUE, "full_attention_interval": 2,
+        "shared_expert_intermediate_size": 20,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+    }  # fmt: skip
+    norm = {"mixer_norm": LAYERS + "input_layernorm.weight"}
+    return usual("Qwen3_5MoeForCausalLM", "qwen3_5_moe_text", settings, gate, delta_table(), norm)
+
+
+READ: dict[str, Callable[[], Family]] = {
+    **{name: (lambda made=made: usual(*made)) for name, made in LIKE.items()}, "qwen3.5-moe": _qwen3_5_moe,
+}  # fmt: skip
 FAMILIES: dict[str, Family] = {name: make() for name, make in READ.items()}
 """Every family by name."""
