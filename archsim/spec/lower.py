@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from archsim.base.diagnostics import quote
+from archsim.base.errors import SpecError
 from archsim.base.number import Num
 from archsim.blocks.block import Context
+from archsim.blocks.dispatch import InvalidBlock
 from archsim.blocks.layer import Layer, count_layers, lower_layers, walk_layers
 from archsim.blocks.residuals import mixture
 from archsim.blocks.stage import lower_stages, step_before
@@ -23,8 +26,15 @@ def lower(model: Model, step: Step, parts: Collection[str] = ()) -> Block:
     """The op graph of one forward pass.
 
     An encoder-decoder runs its encoder when a sequence has no past yet, and keeps the cross-attention cache
-    afterwards. `parts` names optional modules to include.
+    afterwards. `parts` names optional modules to include. Raises SpecError for blocks that do not fit together.
     """
+    try:
+        return _lowered(model, step, parts)
+    except InvalidBlock as error:
+        raise SpecError(f"{quote(model.name)}: {error}", code=error.code) from None
+
+
+def _lowered(model: Model, step: Step, parts: Collection[str]) -> Block:
     traced = model.traced_graph(step)
     if traced is not None:
         return traced

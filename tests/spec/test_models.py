@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from archsim.base.errors import SpecError
 from archsim.blocks.dispatch import InvalidBlock
@@ -222,3 +223,12 @@ def test_parallel_streams_are_two_at_least(tmp_path: Path) -> None:
     path.write_text(re.sub(r"altup:\s*\{n: 4", "altup: {n: 1", text))
     with pytest.raises(SpecError, match="greater than or equal to 2"):
         load_model(str(path))
+
+
+def test_blocks_that_do_not_fit_together_are_an_error_of_the_spec() -> None:
+    """What is found while a model is lowered names the model and the block."""
+    document = yaml.safe_load(resolve("models", "kimi-k3").path.read_text("utf-8"))
+    document["layers"][0]["residuals"]["sources"] = 7
+    with pytest.raises(SpecError, match="sources: 7") as refused:
+        lower(model_from(document, "wrong"), Step.prefill(1, 1))
+    assert refused.value.code == "E110"

@@ -14,6 +14,8 @@ from archsim.graph.tensor import Format
 from archsim.spec.lower import lower
 from archsim.spec.model import Model
 from archsim.spec.parallelism import tp_degrees
+from archsim.timing.classes.call import KernelCall
+from archsim.timing.classes.catalog import MODELS
 
 FAST = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 INT4 = Format(name="int4", bytes=18, block=(32, 1))
@@ -99,3 +101,12 @@ def _leaves(model: Model) -> list:  # type: ignore[type-arg]
     from archsim.blocks.layer import walk_layers
 
     return walk_layers(model.layers)
+
+
+@pytest.mark.parametrize("width", [1, 7, 63, 64, 65, 576])
+def test_an_entry_narrower_than_its_rotary_part_has_nothing_else(width: int) -> None:
+    """FLOP of sparse attention grow with the entry and are never negative, whatever a table's row states."""
+    model = MODELS["dsa_attn"]
+    dims = {"batch": 2, "seq_q": 4, "seq_kv": 40000, "heads": 64, "head_dim": width, "topk": 2048}
+    here, wider = (model.flops(KernelCall("dsa_attn", dims={**dims, "head_dim": n})) for n in (width, width + 1))
+    assert 0 < here < wider

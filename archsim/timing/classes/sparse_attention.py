@@ -204,7 +204,11 @@ class DsaAttn(SparseKernel):
 
     def _pair(self, call: KernelCall) -> Num:
         """FLOP of one row and entry: a score over the whole entry, a sum over what is not rotary."""
-        return 2 * call.dims["heads"] * (2 * call.dims["head_dim"] - call.dims.get("rotary", 64))
+        return 2 * call.dims["heads"] * self._widths(call)
+
+    def _widths(self, call: KernelCall) -> Num:
+        """Numbers of an entry that a score takes and of those that a sum does."""
+        return call.dims["head_dim"] + maximum(call.dims["head_dim"] - call.dims.get("rotary", 64), 0)
 
     def flops(self, call: KernelCall) -> Num:
         """Entries that exist."""
@@ -226,7 +230,7 @@ class DsaAttn(SparseKernel):
 
     def row_bytes(self, call: KernelCall, machine: DeviceRates) -> Num:
         """Queries and results beyond the last-level cache."""
-        own = 2 * self.rows(call) * call.dims["heads"] * (2 * call.dims["head_dim"] - call.dims.get("rotary", 64))
+        own = 2 * self.rows(call) * call.dims["heads"] * self._widths(call)
         return maximum(own - machine.cache_bytes, 0)
 
 
