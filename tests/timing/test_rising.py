@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from archsim.spec.load import load_hardware
+from archsim.timing.classes import rising
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.model import Fitted, KernelModel, default_constants, kernel_seconds
@@ -129,10 +130,16 @@ def test_a_node_takes_as_long_as_the_longest_below_it() -> None:
     assert (times > own * 1.01).any()
 
 
-def test_calls_of_several_kinds_are_told_apart() -> None:
+@pytest.mark.parametrize("widths", [(512.0, 4096), (512.0, 640, 4096, 5000, 11008)])
+@pytest.mark.parametrize("most", [500_000, 300])
+def test_calls_of_several_kinds_are_told_apart(
+    widths: tuple[float, ...], most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few kinds one after another, many at once, or so many at once as there is room for."""
+    monkeypatch.setattr(rising, "MOST", most)
     model, at = MODELS["gemm"], machine("t4")
     fitted = rough(model, 5)
-    rows = [(m, n, k) for m in (1.0, 96, 700) for n in (512.0, 4096) for k in (1024.0, 9000)]
+    rows = [(m, n, k) for m in (1.0, 96, 700) for n in widths for k in (1024.0, 9000)]
     dims = dict(zip("mnk", np.array(rows).T, strict=True))
     together = rising_seconds(model, KernelCall("gemm", dims=dims), at, fitted, {})
     for row, time in zip(rows, together, strict=True):
@@ -144,3 +151,17 @@ def test_every_class_that_a_graph_is_priced_by_says_how_it_grows() -> None:
     """Whole blocks and processors are left out: no graph becomes the former, and caches decide on the latter."""
     silent = {name for name, model in MODELS.items() if model.grids and not model.growths}
     assert all("_module_" in name or name.startswith("cpu_") for name in silent)
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_tables_of_many_kinds_are_as_their_rows(name: str) -> None:
+    """Every extent of a call drawn anew for each row, but for an encoder's heads."""
+    model, at, rng = MODELS[name], machine("h100"), np.random.default_rng(len(name))
+    fitted, call = rough(model, 3), usual(model)
+    rows = {key: np.maximum(np.round(value * rng.uniform(0.5, 2, 12)), 1) for key, value in call.dims.items()}
+    if "encoder" in name:
+        rows |= {key: np.full(12, call.dims[key]) for key in ("kv_heads", "heads", "head_dim", "causal")}
+    together = rising_seconds(model, call._replace(dims=rows), at, fitted, {})
+    for i in range(12):
+        one = rising_seconds(model, call._replace(dims={k: float(v[i]) for k, v in rows.items()}), at, fitted, {})
+        assert one == pytest.approx(together[i], rel=1e-9)

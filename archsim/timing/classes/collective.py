@@ -183,7 +183,7 @@ def groups(call: KernelCall) -> Iterator[tuple[int, int]]:
         yield int(ranks), int(stride)
         return
     pairs = (ranks + 0 * stride, stride + 0 * ranks)
-    yield from sorted({(int(n), int(s)) for n, s in zip(*(part.tolist() for part in pairs), strict=True)})
+    yield from sorted({(int(n), int(s)) for n, s in zip(*(part.ravel().tolist() for part in pairs), strict=True)})
 
 
 class AllReduce(Collective):

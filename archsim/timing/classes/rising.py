@@ -11,9 +11,9 @@ nothing had to be raised the nodes' corrections are the surfaces' own.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from archsim.base.data_class import dataclass
 from archsim.base.number import Num, exp, floor, log, maximum, minimum, where
@@ -23,6 +23,12 @@ from archsim.timing.device import DeviceRates
 
 LEAST = 1e-12
 """Rise of a formula's logarithm below which it stands still."""
+
+FEW = 4
+"""Kinds in a table of calls that are gone through one by one."""
+
+MOST = 500_000
+"""Nodes of the lattices of several kinds that are worked out at once."""
 
 DIGITS = 2**20
 """Steps of a mantissa within which extents of two calls of one kind are alike: they may come from other sums."""
@@ -41,17 +47,21 @@ def rising_seconds(model: KernelModel, call: KernelCall, machine: DeviceRates, f
     """
     if not (fitted.surfaces and model.growths):
         return kernel_seconds(model, call, machine, fitted)
-    smallest, at = model.smallest(call), model.growth(call)
+    smallest = model.smallest(call)
     kind = {name: _rounded(value) for name, value in smallest.dims.items()}
     if any(hasattr(value, "shape") for value in kind.values()):
         return _over_kinds(model, call, machine, fitted, known)
-    smallest = smallest._replace(dims=kind)
+    return _raised(model, call, machine, fitted, _lattice(model, smallest._replace(dims=kind), machine, fitted, known))
+
+
+def _raised(model: KernelModel, call: KernelCall, machine: DeviceRates, fitted: Fitted, lattice: Lattice) -> Num:
+    """The estimate of a call on the lattice of its kind."""
+    at = model.growth(call)
     place = [(at[axis.name] - axis.start) / axis.step for axis in model.growths]
-    lattice = _lattice(model, smallest, machine, fitted, known)
     own = model.formula(call, machine, fitted.constants)
     if model.is_grown(call):
         return exp(lattice.raised(place, log(own)))
-    like = log(model.formula(model.grown(smallest, at), machine, fitted.constants))
+    like = log(model.formula(model.grown(lattice.smallest, at), machine, fitted.constants))
     return own * exp(lattice.raised(place, like) - like)
 
 
@@ -81,12 +91,36 @@ def _over_kinds(model: KernelModel, call: KernelCall, machine: DeviceRates, fitt
     smallest = model.smallest(call).dims
     kinds = numpy.stack([numpy.broadcast_to(_rounded(value), shape).ravel() for value in smallest.values()], 1)
     _, first, of = numpy.unique(kinds, axis=0, return_index=True, return_inverse=True)
+    if len(first) > FEW:
+        dims = {name: _constant(column.ravel()) for name, column in columns.items()}
+        return _over_many(model, call._replace(dims=dims), machine, fitted, kinds[first], of.ravel()).reshape(shape)
     times = numpy.empty(len(kinds))
     for kind in range(len(first)):
-        rows = numpy.flatnonzero(of.ravel() == kind)
-        dims = {name: _constant(columns[name].ravel()[rows]) for name in names}
-        times[rows] = rising_seconds(model, call._replace(dims=dims), machine, fitted, known)
+        own = numpy.flatnonzero(of.ravel() == kind)
+        dims = {name: _constant(columns[name].ravel()[own]) for name in names}
+        times[own] = rising_seconds(model, call._replace(dims=dims), machine, fitted, known)
     return times.reshape(shape)
+
+
+def _over_many(model: KernelModel, call: KernelCall, machine: DeviceRates, fitted: Fitted, kinds: Any, of: Any) -> Any:
+    """The times of rows of many kinds, with the lattices of as many kinds at once as `MOST` nodes hold. kinds: extents
+    of the smallest call of each; of: the kind of each row.
+    """
+    import numpy
+
+    names, times = list(model.smallest(call).dims), numpy.empty(len(of))
+    at_once = max(MOST // math.prod(axis.nodes for axis in model.growths), 1)
+    for start in range(0, len(kinds), at_once):
+        rows = numpy.flatnonzero((of >= start) & (of < start + at_once))
+        part = {name: x if isinstance(x, float) else x[rows] for name, x in call.dims.items()}
+        each = dict(zip(names, map(_constant, kinds[of[rows]].T), strict=True))
+        every = kinds[start : start + at_once]
+        lattice = Lattice(
+            model, call._replace(dims=each), machine, fitted,
+            kinds=dict(zip(names, map(_constant, every.T), strict=True)), count=len(every), of=of[rows] - start,
+        )  # fmt: skip
+        times[rows] = _raised(model, call._replace(dims=part), machine, fitted, lattice)
+    return times
 
 
 def _constant(values: Num) -> Num:
@@ -117,13 +151,18 @@ class Heights(NamedTuple):
 class Lattice:
     """Raised times of one kind of calls. Of numbers only the nodes that they need are worked out, of arrays all.
 
-    nodes: what has been worked out of single nodes. whole: arrays over all nodes of some growths.
+    nodes: what has been worked out of single nodes. whole: arrays over all nodes of some growths. kinds, count, of:
+    where rows of a table are of many kinds, extents of the smallest calls of all, how many these are, and the kind of
+    each row; `smallest` is by row then.
     """
 
     model: KernelModel
     smallest: KernelCall
     machine: DeviceRates
     fitted: Fitted
+    kinds: Mapping[str, Any] | None = None
+    count: int = 1
+    of: Any = None
     nodes: dict[tuple[int, ...], Heights] = field(default_factory=dict)
     whole: dict[tuple[int, ...], Heights] = field(default_factory=dict)
     highest: float = field(init=False)
@@ -172,11 +211,12 @@ class Lattice:
         indices = [(numpy.broadcast_to(at, shape) - few[0], *numpy.ogrid[tuple(map(slice, shape))]) for at in nodes]
         return [Heights(*(table[index] for table in tables)) for index in indices]
 
-    def _call(self, place: Point) -> KernelCall:
-        """The call at a place."""
+    def _call(self, place: Point, smallest: KernelCall | None = None) -> KernelCall:
+        """The call at a place. smallest: what it grows from, where that is not the lattice's own."""
         axes = self.model.growths
         return self.model.grown(
-            self.smallest, {axis.name: axis.start + axis.step * x for axis, x in zip(axes, place, strict=True)}
+            smallest or self.smallest,
+            {axis.name: axis.start + axis.step * x for axis, x in zip(axes, place, strict=True)},
         )
 
     def _formula(self, place: Point) -> Num:
@@ -185,7 +225,7 @@ class Lattice:
 
     def _node(self, node: Point) -> Heights:
         """Heights at a node, or at arrays of nodes."""
-        if all(isinstance(at, int) for at in node):
+        if self.kinds is None and all(isinstance(at, int) for at in node):
             return self._single(tuple(node))
         sizes = tuple(
             1 if isinstance(at, int) and at == 0 else axis.nodes
@@ -193,19 +233,23 @@ class Lattice:
         )
         if sizes not in self.whole:
             self.whole[sizes] = self._all(sizes)
-        return Heights(*(table[tuple(node)] for table in self.whole[sizes]))
+        index = tuple(node) if self.kinds is None else (self.of, *node)
+        return Heights(*(table[index] for table in self.whole[sizes]))
 
     def _all(self, sizes: tuple[int, ...]) -> Heights:
         """Heights at the first nodes of each growth."""
         import numpy
 
-        place = numpy.ogrid[tuple(slice(size) for size in sizes)]
-        call = self._call(list(place))
-        shape = numpy.zeros(sizes)
-        formula = numpy.log(self.model.formula(call, self.machine, self.fitted.constants)) + shape
+        place, smallest, shape = numpy.ogrid[tuple(slice(size) for size in sizes)], self.smallest, sizes
+        if self.kinds is not None:
+            ones = [1] * len(sizes)
+            columns = {n: x if isinstance(x, float) else x.reshape(-1, *ones) for n, x in self.kinds.items()}
+            smallest, shape = self.smallest._replace(dims=columns), (self.count, *sizes)
+        call = self._call(list(place), smallest)
+        formula = numpy.log(self.model.formula(call, self.machine, self.fitted.constants)) + numpy.zeros(shape)
         time = formula + self._correction(call)
         for growth in range(len(sizes)):
-            time = numpy.maximum.accumulate(time, axis=growth)
+            time = numpy.maximum.accumulate(time, axis=growth - len(sizes))
         return Heights(formula, time)
 
     def _correction(self, call: KernelCall) -> Num:
