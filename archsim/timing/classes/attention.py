@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
-from archsim.base.number import Num, ceil_div, log2, maximum, minimum, where
+from archsim.base.number import Num, ceil_div, everywhere, log2, maximum, minimum, nearest, where
 from archsim.timing.classes.call import STORED, KernelCall
 from archsim.timing.classes.model import Constant, KernelModel, l2_hit_fraction, resident
 from archsim.timing.classes.surface import Axis
@@ -87,6 +87,10 @@ class AttnPrefill(KernelModel):
         return with_counts(
             smallest, {"batch": 2.0 ** at["batch"], "seq_q": new, "seq_kv": new + 2.0 ** at["past"] - 1}, self._counts
         )
+
+    def is_grown(self, call: KernelCall) -> bool:
+        """Whether a graph counts what the extents say."""
+        return counts_as_stated(call, self._counts(call))
 
     def _counts(self, call: KernelCall) -> Mapping[str, Num]:
         """What a graph may state, by the extents: pairs of one head and bytes of the cache."""
@@ -213,7 +217,7 @@ class AttnDecode(KernelModel):
 
     def is_grown(self, call: KernelCall) -> bool:
         """Sequences that differ in length are like others of their mean."""
-        return "longest" not in call.dims
+        return "longest" not in call.dims and counts_as_stated(call, self._counts(call))
 
     def _counts(self, call: KernelCall) -> Mapping[str, Num]:
         """What a graph may state, by the extents: bytes of the cache."""
@@ -284,6 +288,15 @@ class AttnDecode(KernelModel):
 COUNTED = ("pairs", "kv_bytes")
 """Extents of a graph's call that are counts of their own."""
 
+ALIKE = 2**0.5
+"""Factor between counts within which calls are of one kind: how a window is counted differs by a token, or a chunk."""
+
+EQUAL = 1e-6
+"""Difference, as a share, of counts that are equal."""
+
+LEAST = 1e-3
+"""Share of the extents' own counts below which calls are alike."""
+
 BESIDE = ("hbm_bytes", "longest")
 """Extents of a graph's call that do not grow with others."""
 
@@ -291,14 +304,23 @@ BESIDE = ("hbm_bytes", "longest")
 def with_counts(
     call: KernelCall, extents: Mapping[str, Num], counts: Callable[[KernelCall], Mapping[str, Num]]
 ) -> KernelCall:
-    """A call with other extents, in which what a graph counts is as many times the extents' own as before. counts: of a
-    call, by its extents; other counts have no part in its time.
+    """A call with other extents, in which what a graph counts is about as many times the extents' own as before, in
+    steps of `ALIKE`. counts: of a call, by its extents; other counts have no part in its time.
     """
     dims = {**{n: v for n, v in call.dims.items() if n not in (*COUNTED, *BESIDE)}, **extents}
     other = call._replace(dims=dims)
     before, after = counts(call), counts(other)
-    stated = {n: call.dims[n] / maximum(before[n], 1) * after[n] for n in COUNTED if n in call.dims and n in before}
-    return other._replace(dims={**dims, **stated})
+    stated = [n for n in COUNTED if n in call.dims and n in before]
+    times = {
+        n: ALIKE ** nearest(log2(maximum(call.dims[n] / maximum(before[n], 1), LEAST)) / log2(ALIKE)) for n in stated
+    }
+    return other._replace(dims={**dims, **{n: times[n] * after[n] for n in stated}})
+
+
+def counts_as_stated(call: KernelCall, counts: Mapping[str, Num]) -> bool:
+    """Whether what a graph counts in a call is what its extents say."""
+    stated = [n for n in COUNTED if n in call.dims and n in counts]
+    return all(everywhere(abs(call.dims[n] - counts[n]) <= EQUAL * counts[n]) for n in stated)
 
 
 def compute(call: KernelCall) -> str:

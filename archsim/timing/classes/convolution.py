@@ -40,22 +40,20 @@ class Conv1dPrefill(Overlapped):
     growths: ClassVar[tuple[Axis, ...]] = (Axis("seq_q", 0, 1, 18), Axis("batch", 0, 1, 14))
 
     def smallest(self, call: KernelCall) -> KernelCall:
-        """One token of one sequence."""
-        batch, tokens, taps = call.dims["batch"], call.dims["m"], self._taps(call)
+        """One token of one sequence; kept inputs as the extents say them."""
         dims = {n: v for n, v in call.dims.items() if n not in ("hbm_bytes", "flops", "held_bytes")}
-        if "held_bytes" in call.dims:
-            dims["held_bytes"] = taps + maximum(call.dims["held_bytes"] - taps, 0) / batch
-        return call._replace(dims={**dims, "m": tokens / (batch * call.dims["seq_q"]), "batch": 1.0, "seq_q": 1.0})
+        each = call.dims["m"] / (call.dims["batch"] * call.dims["seq_q"])
+        return call._replace(dims={**dims, "m": each, "batch": 1.0, "seq_q": 1.0})
 
     def grown(self, smallest: KernelCall, at: Mapping[str, Num]) -> KernelCall:
         """So many sequences and tokens."""
-        batch, new, taps, dims = 2.0 ** at["batch"], 2.0 ** at["seq_q"], self._taps(smallest), smallest.dims
-        held = {"held_bytes": taps + (dims["held_bytes"] - taps) * batch} if "held_bytes" in dims else {}
-        return smallest._replace(dims={**dims, **held, "m": dims["m"] * batch * new, "batch": batch, "seq_q": new})
+        batch, new = 2.0 ** at["batch"], 2.0 ** at["seq_q"]
+        tokens = smallest.dims["m"] * batch * new
+        return smallest._replace(dims={**smallest.dims, "m": tokens, "batch": batch, "seq_q": new})
 
-    def _taps(self, call: KernelCall) -> Num:
-        """Bytes of the taps of every channel."""
-        return call.dims["n"] * call.dims["k"] * WORD
+    def is_grown(self, call: KernelCall) -> bool:
+        """Whether no graph counts what is kept."""
+        return "held_bytes" not in call.dims
 
     def flops(self, call: KernelCall) -> Num:
         """No matrix unit is involved, and the taps are little work for the vector units."""

@@ -40,7 +40,12 @@ class DeltaRule(Overlapped):
     families: ClassVar[tuple[str, ...]] = ("heads", "kv_heads")
     channel_gates: ClassVar[bool] = False
     growths: ClassVar[tuple[Axis, ...]] = (Axis("seq_q", 0, 1, 18), Axis("batch", 0, 1, 14))
-    in_step: ClassVar[Mapping[str, tuple[str, ...]]] = {"seq_q": ("flops",), "batch": ("flops", "state_bytes")}
+    in_step: ClassVar[Mapping[str, tuple[str, ...]]] = {"batch": ("state_bytes",)}
+
+    def smallest(self, call: KernelCall) -> KernelCall:
+        """A graph's products are a part of their own."""
+        found = super().smallest(call)
+        return found._replace(dims={name: value for name, value in found.dims.items() if name != "flops"})
 
     def compute_dtype(self, call: KernelCall) -> str:
         """Products are taken in 16 bits."""
@@ -138,6 +143,10 @@ class GdnDecode(DeltaRule):
     def operand_bytes(self, call: KernelCall) -> Num:
         """The states, in and out, and out again for every further token."""
         return self.state_bytes(call) + self.elements(call) * STATE * (call.dims["seq_q"] - 1)
+
+    def is_grown(self, call: KernelCall) -> bool:
+        """A graph may verify drafts by products, which tables do not know."""
+        return "flops" not in call.dims
 
     def chain_s(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
         """Tokens of a sequence, one after another."""

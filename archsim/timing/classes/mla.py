@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from archsim.base.number import Num, ceil_div, log2, maximum
-from archsim.timing.classes.attention import with_counts
+from archsim.timing.classes.attention import counts_as_stated, with_counts
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.model import Constant, KernelModel, l2_hit_fraction, resident
 from archsim.timing.classes.surface import Axis
@@ -73,6 +73,10 @@ class MlaPrefill(KernelModel):
         new = 2.0 ** at["seq_q"]
         extents = {"batch": 2.0 ** at["batch"], "seq_q": new, "context": new + 2.0 ** at["past"] - 1}
         return with_counts(smallest, extents, self._counts)
+
+    def is_grown(self, call: KernelCall) -> bool:
+        """Whether a graph counts what the extents say."""
+        return counts_as_stated(call, self._counts(call))
 
     def _counts(self, call: KernelCall) -> Mapping[str, Num]:
         """What a graph may state, by the extents: pairs of one head and bytes of the cache."""
@@ -183,7 +187,7 @@ class MlaDecode(KernelModel):
 
     def is_grown(self, call: KernelCall) -> bool:
         """Sequences that differ in length are like others of their mean."""
-        return "longest" not in call.dims
+        return "longest" not in call.dims and counts_as_stated(call, self._counts(call))
 
     def _counts(self, call: KernelCall) -> Mapping[str, Num]:
         """What a graph may state, by the extents: bytes of the cache."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from archsim.base.data_class import dataclass
 from archsim.base.number import Num, exp, floor, log, maximum, minimum, where
@@ -102,7 +102,7 @@ def _over_kinds(model: KernelModel, call: KernelCall, machine: DeviceRates, fitt
     return times.reshape(shape)
 
 
-def _over_many(model: KernelModel, call: KernelCall, machine: DeviceRates, fitted: Fitted, kinds: Any, of: Any) -> Any:
+def _over_many(model: KernelModel, call: KernelCall, machine: DeviceRates, fitted: Fitted, kinds: Num, of: Num) -> Num:
     """The times of rows of many kinds, with the lattices of as many kinds at once as `MOST` nodes hold. kinds: extents
     of the smallest call of each; of: the kind of each row.
     """
@@ -160,9 +160,9 @@ class Lattice:
     smallest: KernelCall
     machine: DeviceRates
     fitted: Fitted
-    kinds: Mapping[str, Any] | None = None
+    kinds: Mapping[str, Num] | None = None
     count: int = 1
-    of: Any = None
+    of: Num = None
     nodes: dict[tuple[int, ...], Heights] = field(default_factory=dict)
     whole: dict[tuple[int, ...], Heights] = field(default_factory=dict)
     highest: float = field(init=False)
