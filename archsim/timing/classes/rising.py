@@ -30,6 +30,9 @@ FEW = 4
 MOST = 500_000
 """Nodes of the lattices of several kinds that are worked out at once."""
 
+SHORTEST = 1e-30
+"""Seconds below which no logarithm is taken."""
+
 DIGITS = 2**20
 """Steps of a mantissa within which extents of two calls of one kind are alike: they may come from other sums."""
 
@@ -59,10 +62,14 @@ def _raised(model: KernelModel, call: KernelCall, machine: DeviceRates, fitted: 
     at = model.growth(call)
     place = [(at[axis.name] - axis.start) / axis.step for axis in model.growths]
     own = model.formula(call, machine, fitted.constants)
-    if model.is_grown(call):
-        return exp(lattice.raised(place, log(own)))
-    like = log(model.formula(model.grown(lattice.smallest, at), machine, fitted.constants))
+    grown = own if model.is_grown(call) else model.formula(model.grown(lattice.smallest, at), machine, fitted.constants)
+    like = _logarithm(grown)
     return own * exp(lattice.raised(place, like) - like)
+
+
+def _logarithm(seconds: Num) -> Num:
+    """Of a time, which is 0 where a table's row has nothing to do."""
+    return log(maximum(seconds, SHORTEST))
 
 
 def _lattice(
@@ -221,7 +228,7 @@ class Lattice:
 
     def _formula(self, place: Point) -> Num:
         """The formula's logarithm at a place."""
-        return log(self.model.formula(self._call(place), self.machine, self.fitted.constants))
+        return _logarithm(self.model.formula(self._call(place), self.machine, self.fitted.constants))
 
     def _node(self, node: Point) -> Heights:
         """Heights at a node, or at arrays of nodes."""
@@ -246,7 +253,7 @@ class Lattice:
             columns = {n: x if isinstance(x, float) else x.reshape(-1, *ones) for n, x in self.kinds.items()}
             smallest, shape = self.smallest._replace(dims=columns), (self.count, *sizes)
         call = self._call(list(place), smallest)
-        formula = numpy.log(self.model.formula(call, self.machine, self.fitted.constants)) + numpy.zeros(shape)
+        formula = _logarithm(self.model.formula(call, self.machine, self.fitted.constants)) + numpy.zeros(shape)
         time = formula + self._correction(call)
         for growth in range(len(sizes)):
             time = numpy.maximum.accumulate(time, axis=growth - len(sizes))
