@@ -157,6 +157,9 @@ def _for_model(model: Model, asked: str | None) -> tuple[str | None, list[Note]]
     if asked is None:
         return None, []
     spec = load_format(asked)
+    if not spec.applies_to:
+        hint = f"as a cache: `--kv-cache-dtype {spec.name}`"
+        raise UsageError(f"{spec.name} is a format of caches, not of weights", code="E121", hints=(hint,))
     experts = any(layer.ffn is not None and layer.ffn.experts for layer in walk_layers(model.layers))
     if spec.mixture is not None or experts or spec.applies_to != ("expert",):
         return asked, []

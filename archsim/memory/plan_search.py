@@ -86,10 +86,10 @@ class PlanSearch:
         joins the groups of any.
         """
         plans = self.plans_on(devices, start, fixed)
-        missing = [error for plan in plans if (error := self.unlinked(plan))]
-        if len(missing) == len(plans):
+        missing = [self.unlinked(plan, replicas="dp" not in fixed) for plan in plans]
+        if missing[0] is not None and all(missing):
             raise missing[0]
-        plans = tuple(plan for plan in plans if self.unlinked(plan) is None)
+        plans = tuple(plan for plan, error in zip(plans, missing, strict=True) if error is None)
         return self.best(plans) or ChosenPlan(plans[0], self.memory.on(plans[0]))
 
     def plans_on(self, devices: int | str | None, start: Plan, fixed: frozenset[str]) -> tuple[Plan, ...]:
@@ -203,10 +203,12 @@ class PlanSearch:
         """The candidates whose groups a link joins."""
         return (plan for plans in self.candidates(start, fixed) for plan in plans if self.unlinked(plan) is None)
 
-    def unlinked(self, plan: Plan) -> InvalidPlan | None:
-        """What is wrong where the device has no link that joins the plan's groups."""
+    def unlinked(self, plan: Plan, *, replicas: bool = True) -> InvalidPlan | None:
+        """What is wrong where the device has no link that joins the plan's groups. replicas: those of `dp` too, which
+        send nothing where they are whole models; where they do, their price says what is missing.
+        """
         try:
-            for ranks, stride in ((plan.tp, 1), (plan.dp, plan.tp), (plan.pp, plan.tp * plan.dp)):
+            for ranks, stride in ((plan.tp, 1), (plan.dp if replicas else 1, plan.tp), (plan.pp, plan.tp * plan.dp)):
                 self.rates.hops(ranks, stride)
         except InvalidPlan as error:
             return error

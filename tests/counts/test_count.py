@@ -174,11 +174,14 @@ def test_a_format_of_experts_changes_a_dense_model(weights: str) -> None:
 
 @pytest.mark.slow
 def test_every_format_converts_something() -> None:
-    """No weight format leaves a dense model as it is."""
+    """No weight format leaves a dense model as it is, and one of caches alone is refused."""
     plain = counted("llama3-8b").weight_bytes
     for name in files("formats"):
         spec = load_format(name)
-        if not spec.plain:
+        if not spec.applies_to:
+            with pytest.raises(UsageError, match="is a format of caches"):
+                counted("llama3-8b", weights=name)
+        elif not spec.plain:
             assert counted("llama3-8b", weights=name).weight_bytes != plain, name
 
 
