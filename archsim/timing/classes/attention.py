@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
@@ -159,7 +160,29 @@ class AttnPrefill(KernelModel):
         }
 
 
-class AttnDecode(KernelModel):
+class OverCache(KernelModel):
+    """Attention of new tokens over cached ones: what it has in common as sequences and caches grow."""
+
+    growths: ClassVar[tuple[Axis, ...]] = (Axis("seq_kv", 0, 1, 22), Axis("batch", 0, 1, 14))
+
+    def smallest(self, call: KernelCall) -> KernelCall:
+        """One cached token of one sequence."""
+        return with_counts(call, {"batch": 1.0, "seq_kv": 1.0}, self._counts)
+
+    def grown(self, smallest: KernelCall, at: Mapping[str, Num]) -> KernelCall:
+        """So many sequences and cached tokens."""
+        return with_counts(smallest, {name: 2.0**value for name, value in at.items()}, self._counts)
+
+    def is_grown(self, call: KernelCall) -> bool:
+        """Sequences that differ in length are like others of their mean."""
+        return "longest" not in call.dims and counts_as_stated(call, self._counts(call))
+
+    @abstractmethod
+    def _counts(self, call: KernelCall) -> Mapping[str, Num]:
+        """What a graph may state, by the extents: bytes of the cache."""
+
+
+class AttnDecode(OverCache):
     """Arithmetic and traffic overlap in part: t = t0 + (T_a^p + T_m^p)^(1/p).
 
     T_m reads the cache. T_a is the larger of two: all tiles spread over the device, each `tile_us` to start beside
@@ -200,24 +223,11 @@ class AttnDecode(KernelModel):
     families: ClassVar[tuple[str, ...]] = ("heads", "kv_heads", "head_dim", "window")
     shares: ClassVar[tuple[str, ...]] = ("matrix", "memory")
     supports: ClassVar[tuple[str, ...]] = ("head_dim",)
-    growths: ClassVar[tuple[Axis, ...]] = (Axis("seq_kv", 0, 1, 22), Axis("batch", 0, 1, 14))
     finest: ClassVar[Mapping[str, float]] = {"rows": FINEST_ROWS}
 
     def prepare(self, call: KernelCall) -> KernelCall:
         """A row of a table, which names its kernel, was timed over and over on one cache."""
         return call._replace(dims={"warm": call.dims["batch"] * 0 + 1.0, **call.dims}) if call.kernel else call
-
-    def smallest(self, call: KernelCall) -> KernelCall:
-        """One cached token of one sequence."""
-        return with_counts(call, {"batch": 1.0, "seq_kv": 1.0}, self._counts)
-
-    def grown(self, smallest: KernelCall, at: Mapping[str, Num]) -> KernelCall:
-        """So many sequences and cached tokens."""
-        return with_counts(smallest, {name: 2.0**value for name, value in at.items()}, self._counts)
-
-    def is_grown(self, call: KernelCall) -> bool:
-        """Sequences that differ in length are like others of their mean."""
-        return "longest" not in call.dims and counts_as_stated(call, self._counts(call))
 
     def _counts(self, call: KernelCall) -> Mapping[str, Num]:
         """What a graph may state, by the extents: bytes of the cache."""

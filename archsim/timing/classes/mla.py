@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from archsim.base.number import Num, ceil_div, log2, maximum
-from archsim.timing.classes.attention import counts_as_stated, with_counts
+from archsim.timing.classes.attention import OverCache, counts_as_stated, with_counts
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.model import Constant, KernelModel, l2_hit_fraction, resident
 from archsim.timing.classes.surface import Axis
@@ -145,7 +145,7 @@ class MlaPrefill(KernelModel):
         return like._replace(dims={"batch": batch, "seq_q": 2.0 ** at["seq"], "heads": 2.0 ** at["heads"]})
 
 
-class MlaDecode(KernelModel):
+class MlaDecode(OverCache):
     """t = t0 + |arithmetic, cache, longest walk|_p + blocks, in the absorbed form over latent entries.
 
     A share `padding` of the rows that fill heads up to the next 64 is multiplied in vain. Each (sequence, 64 heads)
@@ -175,19 +175,6 @@ class MlaDecode(KernelModel):
     shares: ClassVar[tuple[str, ...]] = ("matrix", "memory")
     serial: ClassVar[tuple[str, ...]] = ("walk_ns",)
     rising: ClassVar[str] = "seq"
-    growths: ClassVar[tuple[Axis, ...]] = (Axis("seq_kv", 0, 1, 22), Axis("batch", 0, 1, 14))
-
-    def smallest(self, call: KernelCall) -> KernelCall:
-        """One cached token of one sequence."""
-        return with_counts(call, {"batch": 1.0, "seq_kv": 1.0}, self._counts)
-
-    def grown(self, smallest: KernelCall, at: Mapping[str, Num]) -> KernelCall:
-        """So many sequences and cached tokens."""
-        return with_counts(smallest, {name: 2.0**value for name, value in at.items()}, self._counts)
-
-    def is_grown(self, call: KernelCall) -> bool:
-        """Sequences that differ in length are like others of their mean."""
-        return "longest" not in call.dims and counts_as_stated(call, self._counts(call))
 
     def _counts(self, call: KernelCall) -> Mapping[str, Num]:
         """What a graph may state, by the extents: bytes of the cache."""
