@@ -33,6 +33,7 @@ class CountArguments(TypedDict, total=False):
     parts: Collection[str]  # optional modules to include: vision, audio, mtp, mlm-head
     imatrix: bool | None  # whether a GGUF file type was made with an importance matrix
     image: str | None  # images of a request, as "1024x768x2"
+    source_len: int | None  # tokens of an encoder-decoder's source; as long as the prompt
 
 
 class PlanArguments(TypedDict, total=False):
@@ -90,6 +91,7 @@ class EstimateArguments(PlanArguments, Calibrations, total=False):
     cached_input: int  # 0; with `concurrency`, tokens of each prompt that a prefix cache holds
     image: str | None  # images of each request, as "1024x768x2"
     audio: str | None  # sounds of each request, as "30x2": seconds, sounds
+    source_len: int | None  # tokens of each source of an encoder-decoder; as long as the prompt
     without: str | Collection[str]  # vision and audio towers that the engine does not load
     objective: Literal["latency", "throughput"] | None  # "latency"; what plans on equally many devices are ranked by
 
@@ -100,6 +102,7 @@ class FitArguments(PlanArguments, total=False):
     batch: int  # 1: requests of max_model_len that must fit at once
     input_len: int  # 2048
     output_len: int  # 256
+    source_len: int | None  # tokens of each source of an encoder-decoder; as long as the request
     max_model_len: int | None
     max_num_seqs: int | None
     max_num_batched_tokens: int | None
@@ -114,6 +117,10 @@ class FitArguments(PlanArguments, total=False):
     n_gpu_layers: int | None
     cpu_moe: bool  # False
     n_cpu_moe: int  # 0
+    kv_cache_memory_bytes: int | None  # of a device, in place of what the memory fraction leaves
+    cpu_offload_gb: float  # 0: GiB of each device's weights in host memory
+    kv_offloading_size: float  # 0: GiB of host memory for pages of the cache
+    override_tensor: str | Sequence[str]  # PATTERN=CPU: tensors in host memory, by their names in GGUF files
     cache_type_k: str | None
     cache_type_v: str | None
     enable_dp_attention: bool  # False

@@ -28,6 +28,7 @@ def count(
         typer.Option("--imatrix/--no-imatrix", help="Importance matrix: changes tensor types of some gguf formats."),
     ] = None,
     image: o.Image = None,
+    source_len: o.SourceLen = None,
     via: o.Via = None,
     set_: o.Changes = None,
     json: o.AsJson = False,
@@ -44,6 +45,7 @@ def count(
     answer = api.count(
         model, batch=batch, input_len=input_len, weights=weights, kv_cache_dtype=kv_cache_dtype,
         logits=logits.value, parts=checked_parts(with_), set=tuple(set_ or ()), imatrix=imatrix, image=image,
+        source_len=source_len,
     )  # fmt: skip
 
     def page() -> Page:
@@ -51,7 +53,7 @@ def count(
         from archsim.render.provenance import inputs
 
         asked = {"batch": batch, "input_len": input_len, "weights": weights, "kv_cache_dtype": kv_cache_dtype,
-                 "image": image, "set": tuple(set_ or ())}  # fmt: skip
+                 "image": image, "source_len": source_len, "set": tuple(set_ or ())}  # fmt: skip
         return page(answer, inputs=inputs(models=model), asked=model, options=asked, verbose=verbose)
 
     bare = (lambda: f"{answer.total}\n") if quiet else None

@@ -36,6 +36,7 @@ def estimate(
     engine: o.Engine = o.DEFAULT_ENGINE,
     image: o.Image = None,
     audio: o.Audio = None,
+    source_len: o.SourceLen = None,
     without: o.Without = "",
     concurrency: Annotated[
         int | None,
@@ -67,6 +68,7 @@ def estimate(
         "devices": devices, "tp": tp, "pp": pp, "ep": ep, "dp": dp, "batch": batch, "input_len": input_len,
         "output_len": output_len, "weights": weights, "kv_cache_dtype": kv_cache_dtype, "engine": engine,
         "concurrency": concurrency, "cached_input": cached_input, "image": image, "audio": audio,
+        "source_len": source_len,
         "without": without,
         "objective": objective.value if objective else None,
     }  # fmt: skip

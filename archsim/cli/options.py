@@ -144,6 +144,12 @@ Audio = Annotated[
     str | None,
     typer.Option("--audio", metavar="SECONDS[xN]", help="Sounds of each request, in seconds: 30, or 30x4 for four."),
 ]
+SourceLen = Annotated[
+    int | None,
+    typer.Option(
+        "--source-len", parser=tokens, metavar="N", help="Source tokens of an encoder-decoder (default: the prompt's)."
+    ),
+]
 Without = Annotated[
     str, typer.Option("--without", metavar="TOWER,...", help="Encoders that are not in memory: vision, audio.")
 ]

@@ -84,6 +84,7 @@ class CountResult(Tabular):
     input_len: int
     extra: dict[str, int]
     images: ImageWork | None = None
+    source_len: int | None = None
 
     @property
     def assumptions(self) -> tuple[Note, ...]:
@@ -95,7 +96,10 @@ class CountResult(Tabular):
         return {
             "schema": "archsim.count/1",
             "model": {"name": self.model.name, "architecture": self.model.architecture},
-            "workload": {"batch": self.batch, "input_len": self.input_len},
+            "workload": {
+                "batch": self.batch, "input_len": self.input_len,
+                **({} if self.source_len is None else {"source_len": self.source_len}),
+            },
             "params": {
                 "total": self.total, "active": self.active, "embedding": self.embedding,
                 "non_embedding": self.total - self.embedding, "active_convention": ACTIVE,
@@ -135,26 +139,30 @@ def count(
     parts: Collection[str] = (),
     imatrix: bool | None = None,
     image: str | None = None,
+    source_len: int | None = None,
 ) -> CountResult:
     """Parameters, bytes and FLOPs of a model.
 
     batch, input_len: the forward pass that FLOPs and `kv_bytes` are for. logits: head at the `last` position or
     at `all`. parts: optional modules to include (vision, audio, mtp, mlm-head). imatrix: whether a gguf file type
     was made with an importance matrix (None: if it needs one); other formats do not ask. image: size and number of the
-    images of a request (`1024x768x2`): what the encoder makes of them.
+    images of a request (`1024x768x2`): what the encoder makes of them. source_len: tokens of each source of an
+    encoder-decoder, as long as the prompt unless given.
     """
     check_positive(batch=batch, input_len=input_len)
     if logits not in ("last", "all"):
         raise UsageError(f"`--logits` is `last` or `all`, not {logits!r}")
-    parts = checked_parts(parts)
+    from archsim.counts.workload import checked_source
+
+    source_len, parts = checked_source(model, source_len), checked_parts(parts)
     formats = choose_formats(model, weights, kv_cache_dtype, imatrix)
     last = logits == "last"
 
     def graph(step: Step) -> Block:
         return formats.apply(lower(model, step, parts))
 
-    masked = graph(step_for(model, batch, input_len, last=last))
-    full = graph(step_for(model, batch, input_len, last=last, masked=False))
+    masked = graph(step_for(model, batch, input_len, source=source_len, last=last))
+    full = graph(step_for(model, batch, input_len, source=source_len, last=last, masked=False))
     one = graph(step_for(model, 1, 1))
     towers = counted_towers(model, parts)
     total = c.params(masked) + sum(towers.values())
@@ -165,7 +173,7 @@ def count(
         weight_bytes=c.weight_bytes(masked) + sum(formats.tower_bytes(n) for n in towers.values()),
         kv_bytes_per_token=kv_growth(model, formats), kv_bytes=c.state_bytes(masked) - batch * state,
         state_bytes=state, masked=flops_of(masked), full=flops_of(full), blocks=block_counts(masked),
-        batch=batch, input_len=input_len, extra=towers,
+        batch=batch, input_len=input_len, source_len=source_len, extra=towers,
         images=ImageWork.of(model, Images.parse(image)) if image else None,
     )  # fmt: skip
 

@@ -9,6 +9,7 @@ from archsim.base.diagnostics import quote
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
 from archsim.base.number import Num
+from archsim.blocks.stage import tokens_after
 from archsim.counts.graph_counts import flops
 from archsim.graph.graph import Block
 from archsim.graph.step import Seqs, Step
@@ -83,10 +84,21 @@ class SoundWork:
         return lower_tower(self.tower, self.step(batch))
 
 
+def heard_source(model: Model, sounds: Sounds) -> int:
+    """Vectors that an encoder-decoder's encoder makes of a sound. Raises UsageError where the rule is not known."""
+    encoder = model.encoder
+    if encoder is None or encoder.sounds is None:
+        raise UsageError(f"`--audio`: {_why(model)}")
+    pieces = encoder.sounds.pieces(sounds.seconds)
+    if sounds.count > 1 or sum(n for n, _ in pieces) > 1:
+        raise UsageError(f"`--audio`: {model.name} hears one piece at a time; `--batch` counts them")
+    return int(tokens_after(encoder.front, Step.of(1, pieces[0][1])))
+
+
 def _why(model: Model) -> str:
     """Why no tokens of sounds can be added to a prompt."""
     if model.encoder is not None and model.encoder.front:
-        return f"{model.name} reads sounds in place of a prompt: `--input-len` counts the vectors that its encoder sees"
+        return f"{model.name} reads sounds in place of a prompt: `--source-len` counts the vectors of its encoder"
     if "audio" in model.tower_names:
         return f"{model.name} takes sounds, but how its processor cuts them is not known"
     return f"{model.name} has no audio encoder"

@@ -9,14 +9,14 @@ from typing import NamedTuple
 from archsim.base.displayed import Tabular
 from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note, notes_to_dict, past_context
-from archsim.base.units import format_bytes
+from archsim.base.units import format_bytes, parse_quantity
 from archsim.counts.count import step_for
 from archsim.counts.engine_formats import RunsOn, engine_for
 from archsim.counts.formats import Formats, choose_formats
 from archsim.counts.lowered_steps import LoweredSteps
 from archsim.counts.step_graphs import StepGraphs
 from archsim.counts.towers import tower_bytes_per_device, towers_in_memory
-from archsim.counts.workload import Workload
+from archsim.counts.workload import Workload, checked_source
 from archsim.engines.names import DEFAULT_ENGINE, EngineChoice, choose_engine
 from archsim.memory.engine_memory import (
     DeviceMemory,
@@ -27,8 +27,7 @@ from archsim.memory.engine_memory import (
     default_length,
 )
 from archsim.memory.engine_rules import EngineMemory, non_torch_of
-from archsim.memory.kv_cache import LONGEST
-from archsim.memory.offload import Offload, host_split
+from archsim.memory.offload import Offload
 from archsim.memory.other_weights import OtherWeights
 from archsim.memory.plan_search import ChosenPlan, PlanSearch
 from archsim.memory.tensors import pipeline_stages
@@ -55,6 +54,7 @@ class FitRequest:
     batch: int = 1
     input_len: int = 2048
     output_len: int = 256
+    source_len: int | None = None
     weights: str | None = None
     kv_cache_dtype: str | None = None
     engine: str = DEFAULT_ENGINE
@@ -152,6 +152,16 @@ class Fit(Tabular):
         return self.memory.kv_tokens
 
     @property
+    def host_tokens(self) -> int | None:
+        """Tokens whose pages host memory holds beside those of the devices; None where it holds none."""
+        size, stage = self.settings.kv_offloading_size * 2**30, self.memory.stage
+        if not size or not stage.grows:
+            return None
+        ranks = self.plan.tp * self.plan.pp
+        source = None if self.memory.source is None else int(self.memory.source)
+        return stage.tokens(int(size / ranks), self.length, self.memory.paging, source)
+
+    @property
     def need(self) -> int:
         """Bytes of the requests that must fit."""
         return int(self.memory.kv_cache)
@@ -173,8 +183,8 @@ class Fit(Tabular):
 
     @property
     def uniform(self) -> bool:
-        """Whether all layers page alike."""
-        return self.memory.stage.uniform
+        """Whether all layers page alike, and a request's source grows with it."""
+        return self.memory.stage.uniform and self.memory.source is None
 
     @property
     def cache_name(self) -> str:
@@ -216,11 +226,14 @@ class Fit(Tabular):
             },
             "settings": {
                 "max_model_len": self.length, "max_num_seqs": self.seqs, "batch": self.batch,
-                "max_num_batched_tokens": self.batched_tokens, "memory_fraction": self.budget.share,
+                "max_num_batched_tokens": self.batched_tokens, "source_len": self.memory.source,
+                "memory_fraction": self.budget.share,
                 "memory_fraction_of": self.budget.meaning,
                 "block_size": settings.block_size or self.engine.rules.memory.block_size,
             },
-            "offload": self._offload(), **notes_to_dict(self.assumptions, self.warnings),
+            "offload": self._offload(),
+            **({} if self.host_tokens is None else {"host_kv_tokens": self.host_tokens}),
+            **notes_to_dict(self.assumptions, self.warnings),
         }  # fmt: skip
 
     def _device(self) -> JsonObject:
@@ -269,9 +282,12 @@ def request_memory(
 ) -> EngineMemoryModel:  # fmt: skip
     """The memory that a request is about. like: that of the same request in other weights, whose graphs are shared."""
     model, (_, engine, formats) = lowered.model, choices
-    load = Workload(batch=request.batch, input_len=request.input_len, output_len=request.output_len)
+    load = Workload(
+        batch=request.batch, input_len=request.input_len, output_len=request.output_len,
+        source_len=checked_source(model, request.source_len),
+    )  # fmt: skip
     length = default_length(model, engine, load, request.settings.max_model_len)
-    settings = replace(request.settings, max_model_len=length)
+    settings = replace(request.settings.checked(engine.rules), max_model_len=length)
     load = replace(load, input_len=min(length, request.input_len))
     if like is not None and OtherWeights.serves(like.tensors, formats, engine):
         return EngineMemoryModel(OtherWeights(like.tensors, formats, engine), load, like.graphs)
@@ -316,13 +332,16 @@ def _offload(memory: EngineMemoryModel, plan: Plan, load: Workload) -> Offload |
     settings, rules = tensors.settings, memory.rules
     if not settings.offload.anything:
         return None
-    split = host_split(tensors.graph(plan, LONGEST), settings.offload, rules, model)
+    split = tensors.split(plan)
     if split is None:
         return None
     (stage,) = pipeline_stages(split.here, 1, rules.parallelism.pipeline)
     one = tensors.formats.apply(lower(model, step_for(model, 1, 1)))
     context = min(int(memory.length), int(load.input_len + load.output_len // 2))
-    return split.offload(stage, one, memory.hardware, settings.host_bandwidth, context, tensors.paging)
+    rate = settings.host_bandwidth
+    if settings.cpu_offload_gb and rate is None and memory.hardware.host is not None:
+        rate = float(parse_quantity(memory.hardware.host.per_direction, "B/s"))  # read in place, over the host's link
+    return split.offload(stage, one, memory.hardware, rate, context, tensors.paging)
 
 
 def load_peak(request: FitRequest, tensors: EngineTensors, plan: Plan, division: EngineMemory) -> int:

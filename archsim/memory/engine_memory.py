@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from archsim.base.data_class import dataclass
 from archsim.base.errors import UsageError
@@ -36,8 +36,9 @@ from archsim.memory.kv_cache import (
     with_cache_formats,
     with_expanded_latents,
 )
-from archsim.memory.offload import OffloadRequest, host_split
+from archsim.memory.offload import HostSplit, OffloadRequest, host_patterns, host_split
 from archsim.memory.tensors import HeldWeights, Layers, PipelineStage, layers_of, pipeline_stages
+from archsim.spec.engine import Engine, Option
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model, Tower
 from archsim.spec.parallelism import Plan
@@ -57,8 +58,11 @@ class Settings:
 
     parts: optional modules to load. without: vision and audio towers that are not loaded.
     n_gpu_layers: layers on the device, the rest in host memory; cpu_moe: routed
-    experts in host memory, n_cpu_moe: those of the first layers. cache_type_k, cache_type_v: formats of keys and of
-    values, where they differ. host_bandwidth: B/s.
+    experts in host memory, n_cpu_moe: those of the first layers. kv_cache_memory_bytes: of a device, in place of what
+    the memory fraction leaves. cpu_offload_gb: GiB of a device's weights that stay in host memory, of the first layers
+    on. kv_offloading_size: GiB of host memory for pages that give way, of all tensor-parallel ranks. override_tensor:
+    PATTERN=CPU for tensors in host memory, by their names in GGUF files. cache_type_k, cache_type_v: formats of keys
+    and of values, where they differ. host_bandwidth: B/s.
     """
 
     max_model_len: int | None = None
@@ -75,12 +79,17 @@ class Settings:
     n_gpu_layers: int | None = None
     cpu_moe: bool = False
     n_cpu_moe: int = 0
+    kv_cache_memory_bytes: int | None = None
+    cpu_offload_gb: float = 0.0
+    kv_offloading_size: float = 0.0
+    override_tensor: tuple[str, ...] = ()
     cache_type_k: str | None = None
     cache_type_v: str | None = None
     host_bandwidth: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size", "max_lora_rank"):
+        for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size", "max_lora_rank",
+                     "kv_cache_memory_bytes"):  # fmt: skip
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 flag = name.replace("_", "-")
@@ -93,13 +102,27 @@ class Settings:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
                 raise UsageError(f"`--{name.replace('_', '-')}` must be a whole number of 0 or more, not {value!r}")
+        for name in ("cpu_offload_gb", "kv_offloading_size"):
+            value = getattr(self, name)
+            if not 0 <= value < 2**20:
+                raise UsageError(f"`--{name.replace('_', '-')}` must be a number of GiB, not {value!r}")
         if self.host_bandwidth is not None and not self.host_bandwidth > 0:
             raise UsageError(f"`--host-bandwidth` must be above 0, not {self.host_bandwidth!r}")
 
     @property
     def offload(self) -> OffloadRequest:
         """What is asked to lie in host memory."""
-        return OffloadRequest(layers_here=self.n_gpu_layers, experts=LONGEST if self.cpu_moe else self.n_cpu_moe)
+        return OffloadRequest(
+            layers_here=self.n_gpu_layers, experts=LONGEST if self.cpu_moe else self.n_cpu_moe,
+            weight_bytes=round(self.cpu_offload_gb * 2**30), tensors=host_patterns(self.override_tensor),
+        )  # fmt: skip
+
+    def checked(self, rules: Engine) -> Settings:
+        """The same; UsageError for a setting that the engine does not have."""
+        for name in get_args(Option):
+            if getattr(self, name) and name not in rules.memory.options:
+                raise UsageError(f"{rules.title} has no `--{name.replace('_', '-')}` at this version")
+        return self
 
 
 DEFAULTS = Settings()
@@ -110,9 +133,9 @@ DEFAULTS = Settings()
 class DeviceMemory:
     """What one device holds while a workload runs: that of the pipeline stage that holds fewest tokens.
 
-    division: of the device by the engine. stage: its weights and caches. length: tokens of a request, and of
-    its source of an encoder-decoder. requests: that must fit at once, on one attention replica. In a sweep these are
-    arrays, and `stage` is that of the last point.
+    division: of the device by the engine. stage: its weights and caches. length: tokens of a request. source: of its
+    source, of an encoder-decoder, where that is not as long. requests: that must fit at once, on one attention replica.
+    In a sweep these are arrays, and `stage` is that of the last point.
     """
 
     division: EngineMemory
@@ -121,6 +144,7 @@ class DeviceMemory:
     length: Num
     requests: Num
     request_bytes: Num
+    source: Num | None = None
 
     @property
     def capacity(self) -> int:
@@ -179,7 +203,8 @@ class DeviceMemory:
         """Tokens that the cache holds, in whole pages, on one attention replica; None where there is no cache."""
         if not self.stage.caches:
             return None
-        return self.stage.tokens(int(self.division.room), int(self.length), self.paging)
+        source = None if self.source is None else int(self.source)
+        return self.stage.tokens(int(self.division.room), int(self.length), self.paging, source)
 
     @property
     def max_concurrency(self) -> float | None:
@@ -296,9 +321,12 @@ class EngineTensors:
 
     def layers(self, plan: Plan) -> Layers:
         """Weights and caches of the layers that devices hold."""
-        graph = self.rank(plan)
-        split = host_split(graph, self.settings.offload, self.rules, self.model)
-        return split.here if split is not None else layers_of(graph, plan.pp, self.rules, self.model)
+        split = self.split(plan)
+        return split.here if split is not None else layers_of(self.rank(plan), plan.pp, self.rules, self.model)
+
+    def split(self, plan: Plan) -> HostSplit | None:
+        """What lies on devices and what in host memory; None where all is on devices."""
+        return host_split(self.rank(plan), self.settings.offload, self.rules, self.model, plan.pp)
 
     def held(self, plan: Plan) -> HeldWeights:
         """The weights that one device holds of all layers and of what is outside of them."""
@@ -314,7 +342,7 @@ class EngineTensors:
             latent = share is None and self.rules.memory.share.auto is not None and self.latent
             division = engine_memory(
                 self.rules, self.hardware, plan, share=share, tokens=self.tokens, eager=s.enforce_eager, latent=latent,
-                factor=encoder_share(self.rules, self.towers),
+                factor=encoder_share(self.rules, self.towers), asked=s.kv_cache_memory_bytes,
             )  # fmt: skip
             self._divisions[plan] = replace(division, layout=self.layout(plan), extra=self.extra(plan))
         return self._divisions[plan]
@@ -394,11 +422,11 @@ class EngineMemoryModel:
     def of_stage(self, plan: Plan, stage: PipelineStage, requests: Num) -> DeviceMemory:
         """The memory of one stage's device with so many requests on a replica."""
         t = self.tensors
-        request = stage.request_bytes(self.length, t.paging)
+        request = stage.request_bytes(self.length, t.paging, self.load.source_len)
         division = replace(self.division(plan, self.activations(plan, self.length, requests)), weights=stage.weights)
         return DeviceMemory(
             division=division, stage=stage, paging=t.paging, length=self.length,
-            requests=requests, request_bytes=request,
+            requests=requests, request_bytes=request, source=self.load.source_len,
         )  # fmt: skip
 
     def division(self, plan: Plan, activations: Num) -> EngineMemory:
@@ -471,7 +499,7 @@ class EngineMemoryModel:
         requests, t = ceil_div(running, plan.dp), self.tensors
         found: DeviceMemory | None = None
         for stage in t.stages(plan):
-            request = stage.request_bytes(self.steady_length, t.paging)
+            request = stage.request_bytes(self.steady_length, t.paging, self.load.source_len)
             memory = replace(self.of_stage(plan, stage, requests), request_bytes=request)
             found = memory if found is None else _tighter(found, memory)
         assert found is not None  # a plan has one stage at least
@@ -485,7 +513,7 @@ class EngineMemoryModel:
         for stage in t.stages(plan):
             own = replace(division, weights=stage.weights)
             room = own.room + (slack(own) if slack else 0)
-            each = stage.request_bytes(self.steady_length, t.paging)
+            each = stage.request_bytes(self.steady_length, t.paging, self.load.source_len)
             held.append(int(room // max(each, 1)))
         return max(min(held), 0)
 
@@ -507,8 +535,8 @@ class EngineMemoryModel:
 
     def holds(self, plan: Plan, length: int) -> bool:
         """Whether one request of `length` tokens fits on every stage."""
-        paging = self.tensors.paging
-        return all(stage.request_bytes(length, paging) <= room for stage, room in self._rooms(plan, length))
+        paging, source = self.tensors.paging, self.load.source_len
+        return all(stage.request_bytes(length, paging, source) <= room for stage, room in self._rooms(plan, length))
 
     def _rooms(self, plan: Plan, length: int) -> list[tuple[PipelineStage, Num]]:
         """Every stage and the bytes that its device has for the cache beside a step of one request."""

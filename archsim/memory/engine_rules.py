@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from archsim.base.data_class import dataclass
-from archsim.base.number import Num
+from archsim.base.number import Num, minimum, where
 from archsim.base.units import parse_quantity
 from archsim.spec.engine import AutoShare, Engine, Limits, NonTorch
 from archsim.spec.hardware import Hardware
@@ -70,7 +70,8 @@ class EngineMemory:
 
     visible: what the process sees of the capacity. share, meaning: the memory fraction, and what it is of, as in the
     engine document. weights: on the device of the tightest pipeline stage. layout: padding of weights. extra: adapters
-    and optional parts. graphs: captured CUDA graphs. non_torch: context, libraries, communication buffers.
+    and optional parts. graphs: captured CUDA graphs. non_torch: context, libraries, communication buffers. asked: bytes
+    of caches that were asked for, in place of what the share leaves.
     """
 
     capacity: int
@@ -84,6 +85,7 @@ class EngineMemory:
     graphs: int
     graphs_inside: bool
     non_torch: int
+    asked: int | None = None
 
     @property
     def loaded(self) -> Num:
@@ -102,6 +104,8 @@ class EngineMemory:
         """Bytes the engine allots itself: share x total (vLLM), x static pool (SGLang), or what is needed and share x
         what is free then (TensorRT-LLM).
         """
+        if self.asked is not None:
+            return minimum(self.fixed + self.asked, self.visible)
         if self.meaning == "static":
             return int(self.share * (self.visible - self.non_torch))
         if self.meaning == "free":
@@ -110,7 +114,10 @@ class EngineMemory:
 
     @property
     def room(self) -> Num:
-        """What is left for caches; negative when the weights do not fit."""
+        """What is left for caches; negative when the weights do not fit, or what was asked for does not."""
+        if self.asked is not None:
+            short = self.visible - self.fixed - self.asked
+            return where(short < 0, short, self.asked)
         return self.limit - self.fixed
 
     @property
@@ -138,10 +145,11 @@ def whole(value: Num) -> Num:
 
 def engine_memory(
     rules: Engine, hardware: Hardware, plan: Plan, *, share: float | None, tokens: int, eager: bool, latent: bool,
-    factor: float = 1.0,
+    factor: float = 1.0, asked: int | None = None,
 ) -> EngineMemory:  # fmt: skip
     """The division before weights and activations are known. share: as asked for, None for the engine's default.
     tokens: of one step at most. eager: no CUDA graphs are captured. latent: see `share_of`. factor: on that default.
+    asked: bytes of caches that take the place of the fraction.
     """
     graphs = rules.memory.graphs
     return EngineMemory(
@@ -150,5 +158,5 @@ def engine_memory(
         meaning=rules.memory.share.meaning, weights=0, layout=0, extra=0, activations=0,
         graphs=0 if graphs is None or eager else size(graphs.bytes),
         graphs_inside=graphs is not None and graphs.inside,
-        non_torch=size(non_torch_of(rules, plan.tp * plan.dp).bytes),
+        non_torch=size(non_torch_of(rules, plan.tp * plan.dp).bytes), asked=asked,
     )  # fmt: skip

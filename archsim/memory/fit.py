@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from archsim.base.errors import InvalidPlan
@@ -29,6 +29,7 @@ def fit(
     batch: int = 1,
     input_len: int = 2048,
     output_len: int = 256,
+    source_len: int | None = None,
     weights: str | None = None,
     kv_cache_dtype: str | None = None,
     engine: str = DEFAULT_ENGINE,
@@ -46,6 +47,10 @@ def fit(
     n_gpu_layers: int | None = None,
     cpu_moe: bool = False,
     n_cpu_moe: int = 0,
+    kv_cache_memory_bytes: int | None = None,
+    cpu_offload_gb: float = 0.0,
+    kv_offloading_size: float = 0.0,
+    override_tensor: str | Sequence[str] = (),
     cache_type_k: str | None = None,
     cache_type_v: str | None = None,
     enable_dp_attention: bool = False,
@@ -55,7 +60,8 @@ def fit(
     """Whether the engine starts and holds one request of `max_model_len`, and what would change that.
 
     devices: one, or what the degrees make; "auto" for the fewest. enable_dp_attention: SGLang's meaning of tp and dp:
-    of tp devices in all, which share the experts, groups of tp/dp share the attention of one replica. suggest:
+    of tp devices in all, which share the experts, groups of tp/dp share the attention of one replica. source_len:
+    tokens of each source of an encoder-decoder, as long as the request unless given. suggest:
     whether to look for changes that would make it fit, or fit more. The rest: see `Settings`. Raises InvalidPlan for
     degrees that do not divide the model; AnswerNo for "auto" when no number of devices is enough.
     """
@@ -67,7 +73,10 @@ def fit(
         block_size=block_size, gpu_memory_utilization=gpu_memory_utilization, mem_fraction_static=mem_fraction_static,
         enforce_eager=enforce_eager, parts=checked_parts(parts), without=checked_towers(without),
         max_loras=max_loras, max_lora_rank=max_lora_rank,
-        n_gpu_layers=n_gpu_layers, cpu_moe=cpu_moe, n_cpu_moe=n_cpu_moe, cache_type_k=cache_type_k,
+        n_gpu_layers=n_gpu_layers, cpu_moe=cpu_moe, n_cpu_moe=n_cpu_moe, kv_cache_memory_bytes=kv_cache_memory_bytes,
+        cpu_offload_gb=cpu_offload_gb, kv_offloading_size=kv_offloading_size,
+        override_tensor=(override_tensor,) if isinstance(override_tensor, str) else tuple(override_tensor or ()),
+        cache_type_k=cache_type_k,
         cache_type_v=cache_type_v, host_bandwidth=host_bandwidth,
     )  # fmt: skip
     if cache_type_k == cache_type_v and cache_type_k is not None:
@@ -76,6 +85,7 @@ def fit(
         tp, dp, ep = _replicas(model, tp, dp, ep)
     request = FitRequest(
         devices=devices, tp=tp, pp=pp, ep=ep, dp=dp, batch=batch, input_len=input_len, output_len=output_len,
+        source_len=source_len,
         weights=weights, kv_cache_dtype=kv_cache_dtype, engine=engine, settings=settings,
     )  # fmt: skip
     answer = check_fit(model, hardware, request)

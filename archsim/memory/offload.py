@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
 from archsim.base.data_class import dataclass
+from archsim.base.diagnostics import quote
+from archsim.base.errors import UsageError
 from archsim.base.number import Num
 from archsim.counts.graph_counts import inventory
 from archsim.graph.graph import Block
 from archsim.graph.tensor import Tensor, numel
+from archsim.importers.gguf.stored import file_name
 from archsim.memory.kv_cache import Paging
-from archsim.memory.tensors import Layers, PipelineStage, TensorCopies, layer_tensors
+from archsim.memory.tensors import Layers, PipelineStage, TensorCopies, layer_counts, layer_tensors, layers_of
 from archsim.spec.engine import Engine
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
@@ -42,16 +49,43 @@ class Offload:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffloadRequest:
     """What is asked to lie in host memory. layers_here: the last layers, which stay on the device (None: all).
-    experts: routed experts of so many first layers.
+    experts: routed experts of so many first layers. weight_bytes: weights of each device's first layers up to so many.
+    tensors: patterns of names that they have in GGUF files.
     """
 
     layers_here: int | None = None
     experts: int = 0
+    weight_bytes: int = 0
+    tensors: tuple[str, ...] = ()
 
     @property
     def anything(self) -> bool:
         """Whether anything is asked for."""
-        return self.layers_here is not None or self.experts > 0
+        return self.layers_here is not None or self.experts > 0 or self.weight_bytes > 0 or bool(self.tensors)
+
+    def keeps(self, tensor: Tensor, layer: int) -> bool:
+        """Whether a weight of a layer is asked to be in host memory. layer: -1 outside of layers."""
+        if layer >= 0 and layer < self.experts and tensor.role in EXPERTS:
+            return True
+        name = file_name(tensor.name, layer) if self.tensors else None
+        return name is not None and any(re.search(pattern, name) for pattern in self.tensors)
+
+
+def host_patterns(overrides: Sequence[str]) -> tuple[str, ...]:
+    """The patterns of llama.cpp's `--override-tensor PATTERN=BUFFER,...` whose tensors go to host memory. Raises
+    UsageError for other buffers, and for what is no regular expression.
+    """
+    found: list[str] = []
+    for text in (part for each in overrides for part in each.split(",")):
+        pattern, _, buffer = text.rpartition("=")
+        if not pattern or buffer.strip().upper() != "CPU":
+            raise UsageError(f"`--override-tensor` is PATTERN=CPU, not {quote(text)}")
+        try:
+            re.compile(pattern)
+        except re.error:
+            raise UsageError(f"`--override-tensor`: {quote(pattern)} is no regular expression") from None
+        found.append(pattern)
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +109,7 @@ class HostSplit:
         bandwidth = rate if rate is not None else _host_bandwidth()
         here, there = (
             sum(float(t.bytes) * share.get(t.tensor.name, 1.0) for t in tensors)
-            for tensors in ((t for layer in (*self.here.weights, self.here.last) for t in layer), self.host)
+            for tensors in ((t for layer in self.here.everything for t in layer), self.host)
         )
         here += stage.request_bytes(context, paging)
         there += host.request_bytes(context, paging)
@@ -83,6 +117,23 @@ class HostSplit:
             host_weights=host.weights, host_caches=int(host.request_bytes(context, paging)), host_bandwidth=bandwidth,
             assumed=rate is None, ideal_s=here / hardware.bandwidth + there / bandwidth,
         )  # fmt: skip
+
+
+def _without_first(layers: Layers, most: int, stages: int, rules: Engine) -> HostSplit:
+    """Weights of each stage's first layers in host memory, one after another until `most` bytes are reached; what is
+    outside of layers stays (vLLM's UVA offloading wraps the layers alone)."""
+    kept: list[list[TensorCopies]] = []
+    host: list[TensorCopies] = []
+    for count in layer_counts(len(layers.weights), stages, rules.parallelism.pipeline):
+        out: Num = 0
+        for layer in layers.weights[len(kept) : len(kept) + count]:
+            here: list[TensorCopies] = []
+            for tensor in layer:
+                away = out < most
+                (host if away else here).append(tensor)
+                out += tensor.bytes if away else 0
+            kept.append(here)
+    return HostSplit(here=replace(layers, weights=kept), host=tuple(host), host_caches=())
 
 
 def _touched(touched: Num, tensor: Tensor) -> float:
@@ -98,11 +149,14 @@ def _host_bandwidth() -> float:
     return load_hardware(HOST).bandwidth
 
 
-def host_split(graph: Block, request: OffloadRequest, rules: Engine, model: Model) -> HostSplit | None:
+def host_split(graph: Block, request: OffloadRequest, rules: Engine, model: Model, stages: int = 1) -> HostSplit | None:
     """What lies where; None where all is on devices. The last layers go to devices first, the output matrix with
-    one more than all of them, as in llama.cpp."""
+    one more than all of them, as in llama.cpp. stages: of a pipeline, each of which has its own weights in host memory.
+    """
     if not request.anything and rules.memory.embedding == "device":
         return None
+    if request.weight_bytes:
+        return _without_first(layers_of(graph, stages, rules, model), request.weight_bytes, stages, rules)
     *layers, outside = layer_tensors(graph, "weight")
     *caches, rest = layer_tensors(graph, "state")
     here = request.layers_here
@@ -110,7 +164,7 @@ def host_split(graph: Block, request: OffloadRequest, rules: Engine, model: Mode
     host = [tensor for layer in layers[:first] for tensor in layer]
     kept = []
     for place, layer in enumerate(layers[first:], start=first):
-        away = [t for t in layer if place < request.experts and t.tensor.role in EXPERTS]
+        away = [t for t in layer if request.keeps(t.tensor, place)]
         host += away
         kept.append([t for t in layer if t not in away])
     tied = model.head is None or model.head.tied
@@ -118,7 +172,8 @@ def host_split(graph: Block, request: OffloadRequest, rules: Engine, model: Mode
     ends: list[TensorCopies] = []
     for tensor in outside:
         table = tensor.tensor.role == "embedding" and rules.memory.embedding == "host"
-        (ends if whole and (not table or tied) else host).append(tensor)
+        here_too = whole and (not table or tied) and not request.keeps(tensor.tensor, -1)
+        (ends if here_too else host).append(tensor)
     below = tuple(cache for layer in caches[:first] for cache in layer)
     return HostSplit(
         here=Layers(weights=kept, caches=caches[first:], last=ends, last_caches=rest),

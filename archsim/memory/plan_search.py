@@ -174,7 +174,7 @@ class PlanSearch:
         and answer alone, as memory does, so that `estimate` and `fit` choose alike.
         """
         memory = self.memory
-        source = memory.load.input_len if memory.model.encoder is not None else None
+        source = memory.steps.source
         if self.objective == "latency" and self.in_flight is not None:
             running = max(memory.running(pricer.plan, self.in_flight).requests, 1)
             return pricer.price(Step.decode(running, memory.length, source=source)).expected_s / running

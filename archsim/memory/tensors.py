@@ -90,13 +90,15 @@ class PipelineStage:
         """Tokens of the widest window of its layers; 0: none has one."""
         return max((stored for stored, _ in self._per_slot if stored < LONGEST_SOURCE), default=0)
 
-    def tokens(self, room: int, length: int, paging: Paging) -> int:
-        """Tokens that `room` bytes hold: whole pages; where layers differ, by requests of `length`."""
+    def tokens(self, room: int, length: int, paging: Paging, source: int | None = None) -> int:
+        """Tokens that `room` bytes hold: whole pages; where layers differ, by requests of `length`. source: as in
+        `request_bytes`.
+        """
         if room <= 0 or not self.caches:
             return 0
-        if self.uniform or (paging.windows == "full" and not self._constant):
+        if source is None and (self.uniform or (paging.windows == "full" and not self._constant)):
             return int(room // maximum(1, self.request_bytes(paging.block, paging))) * paging.block
-        return int(room / maximum(1, self.request_bytes(length, paging)) * length)
+        return int(room / maximum(1, self.request_bytes(length, paging, source)) * length)
 
     @property
     def growth(self) -> int:
@@ -207,7 +209,12 @@ class Layers:
     @property
     def all_weights(self) -> tuple[TensorCopies, ...]:
         """Every weight that one device holds of all layers and of what is outside of them."""
-        return _summed([*self.weights, self.first, self.last])
+        return _summed(self.everything)
+
+    @property
+    def everything(self) -> Sequence[Sequence[TensorCopies]]:
+        """Weights by layer, then those outside of layers."""
+        return [*self.weights, self.first, self.last]
 
 
 def layers_of(graph: Block, count: int, rules: Engine, model: Model) -> Layers:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from archsim.base.data_class import dataclass
 from archsim.base.json_types import JsonObject
-from archsim.counts.workload import Workload, WorkloadSteps
+from archsim.counts.workload import WorkloadSteps
 from archsim.graph.step import Step
 from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel
 from archsim.predict.estimate import Estimate, price_phases, pricer_for
@@ -88,4 +88,4 @@ def at(e: Estimate, context: int) -> AtContext:
 
 def _steps(e: Estimate, context: int) -> WorkloadSteps:
     """As `estimate` runs them for a prompt of `context` tokens and one token of output."""
-    return WorkloadSteps(e.model, Workload(batch=e.workload.batch, input_len=context, output_len=1))
+    return WorkloadSteps(e.model, replace(e.workload, input_len=context, output_len=1))

@@ -32,7 +32,7 @@ def load_of(e: Estimate) -> ServedLoad | None:
     load = served_load(
         pricer_for(e), e.serving.concurrency, e.workload.input_len, e.workload.output_len, e.serving.running
     )
-    return replace(load, cached_len=e.cached_input)
+    return replace(load, cached_len=e.cached_input, source_len=e.workload.source_len)
 
 
 def request_activity(timer: StepTimer, load: ServedLoad) -> Activity:

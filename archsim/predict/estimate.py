@@ -17,10 +17,10 @@ from archsim.counts.engine_formats import engine_for
 from archsim.counts.formats import Formats, choose_formats
 from archsim.counts.images import Images, ImageWork
 from archsim.counts.lowered_steps import shared_steps
-from archsim.counts.sounds import Sounds, SoundWork
+from archsim.counts.sounds import Sounds, SoundWork, heard_source
 from archsim.counts.step_graphs import StepGraphs
 from archsim.counts.towers import checked_towers, tower_params, towers_in_memory
-from archsim.counts.workload import Workload, WorkloadSteps, checked_workload
+from archsim.counts.workload import Workload, WorkloadSteps, checked_source, checked_workload
 from archsim.engines.names import DEFAULT_ENGINE, choose_engine
 from archsim.engines.overhead import EngineOverheads, overheads_of
 from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel, EngineTensors, Settings
@@ -103,7 +103,10 @@ class Estimate(Tabular):
                 "tp": plan.tp, "pp": plan.pp, "ep": plan.ep, "dp": plan.dp, "weights": self.formats.name,
                 "kv_cache": self.formats.kv.name, "engine": plan.engine,
             },
-            "workload": {"batch": load.batch, "input_len": load.input_len, "output_len": load.output_len},
+            "workload": {
+                "batch": load.batch, "input_len": load.input_len, "output_len": load.output_len,
+                **({} if load.source_len is None else {"source_len": load.source_len}),
+            },
             "params": {
                 "total": self.params_total, "active": self.params_active, "towers": tower_params(self.model),
             },
@@ -136,6 +139,7 @@ def estimate(
     batch: int = 1,
     input_len: int = 2048,
     output_len: int = 256,
+    source_len: int | None = None,
     weights: str | None = None,
     kv_cache_dtype: str | None = None,
     engine: str = DEFAULT_ENGINE,
@@ -154,16 +158,20 @@ def estimate(
     also the steady state of so many requests in flight, on the devices that hold the batch: the batch is then that of
     the requests that run, the others wait. cached_input: tokens of each prompt that a prefix cache holds then. image:
     size and number of the images of each request (`1024x768x2`), whose tokens are added to its prompt, and whose
-    encoder runs before; audio: seconds and number of its sounds (`30x2`), alike. without: vision and audio towers that
-    the engine does not load. objective: what plans on equally many devices are ranked by ("latency" unless given, see
-    `Objective`). store: calibrations.
+    encoder runs before; audio: seconds and number of its sounds (`30x2`), alike. source_len: tokens of each source of
+    an encoder-decoder, as long as the prompt unless given; where the source is a sound, `audio` says it. without:
+    vision and audio towers that the engine does not load. objective: what plans on equally many devices are ranked by
+    ("latency" unless given, see `Objective`). store: calibrations.
     Raises InvalidPlan for degrees that do not divide the model, AnswerNo when no number of devices is enough.
     """
     if concurrency is not None:
         check_positive(concurrency=concurrency)
     check_cached(cached_input, input_len, concurrency)
+    source_len = checked_source(model, source_len)
+    if audio is not None and model.encoder is not None:
+        source_len, audio = heard_source(model, Sounds.parse(audio)), None
     work = _encoder_work(model, image, audio, concurrency)
-    load = checked_workload(batch, input_len + (work.prompt_tokens if work else 0), output_len)
+    load = checked_workload(batch, input_len + (work.prompt_tokens if work else 0), output_len, source_len)
     runs_on = engine_for(model, weights, engine)
     formats = choose_formats(model, weights, kv_cache_dtype, engine=runs_on.engine)
     given = {k: v for k, v in {"tp": tp, "pp": pp, "ep": ep, "dp": dp}.items() if v is not None}
@@ -275,7 +283,14 @@ def _served(
         replace(search, memory=running), chosen._replace(memory=running.in_steady_state(plan, most.requests))
     )
     state = steady_state_of(
-        pricer_for(found), concurrency, load.input_len, load.output_len, most.requests, most.reason, cached_input
+        pricer_for(found),
+        concurrency,
+        load.input_len,
+        load.output_len,
+        most.requests,
+        most.reason,
+        cached_input,
+        source_len=load.source_len,
     )
     return replace(found, serving=state, assumptions=(*found.assumptions, *state.assumptions))
 

@@ -49,6 +49,7 @@ class ServedLoad:
     is the source of an encoder-decoder, which runs before any decode. limit: why no more requests run, in words.
     first_token: what TTFT holds beside steps. cached_len: tokens of each prompt that a prefix cache holds, which are
     read and not computed. one_length: whether all requests are of exactly these lengths, not of such a mean.
+    source_len: tokens of each source where it is not as long as the prompt.
     """
 
     concurrency: int
@@ -63,6 +64,7 @@ class ServedLoad:
     first_token: FirstToken = FIRST_TOKEN
     cached_len: int = 0
     one_length: bool = False
+    source_len: int | None = None
 
     @property
     def per_replica(self) -> float:
@@ -122,7 +124,9 @@ class ServedLoad:
 
     @property
     def _source(self) -> int | None:
-        return self.input_len if self.encoder else None
+        if not self.encoder:
+            return None
+        return self.input_len if self.source_len is None else self.source_len
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,16 +178,16 @@ def steady(
 
 def steady_state_of(
     pricer: StepPricer, concurrency: int, input_len: int, output_len: int, most_running: float | None = None,
-    limit: str = "", cached_len: int = 0, one_length: bool = False,
+    limit: str = "", cached_len: int = 0, one_length: bool = False, source_len: int | None = None,
 ) -> SteadyState:  # fmt: skip
     """The steady state of the model, engine and plan of a pricer. limit: what sets `most_running`, in words.
-    cached_len, one_length: as of a `ServedLoad`.
+    cached_len, one_length, source_len: as of a `ServedLoad`.
     """
     running = float(concurrency if most_running is None else min(concurrency, most_running))
     if not running > 0:
         raise UsageError(f"`most_running` must be above 0, not {most_running!r}")
     load = served_load(pricer, concurrency, input_len, output_len, running, limit)
-    return steady_state(pricer, replace(load, cached_len=cached_len, one_length=one_length))
+    return steady_state(pricer, replace(load, cached_len=cached_len, one_length=one_length, source_len=source_len))
 
 
 def served_load(

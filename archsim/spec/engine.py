@@ -180,6 +180,10 @@ class EngineSource(EngineSection):
     covers: tuple[str, ...]
 
 
+Option = Literal["kv_cache_memory_bytes", "cpu_offload_gb", "kv_offloading_size", "override_tensor"]
+"""Settings of memory that not every engine has."""
+
+
 class EngineMemoryRules(EngineSection):
     """How the engine divides a device, and how it keeps weights and caches.
 
@@ -189,7 +193,8 @@ class EngineMemoryRules(EngineSection):
     states in the formats that the model defines, or all in fp32. layout: factor on weights stored in a format.
     embedding: where the input table lives. towers: whether vision and audio encoders are loaded with the language
     model, or only where they are asked for. encoders: what is kept free for those that are loaded. cache_formats: the
-    cache format that checkpoints of a weight format ask for, where the engine follows them.
+    cache format that checkpoints of a weight format ask for, where the engine follows them. options: settings that not
+    every engine has: the ones that it takes.
     """
 
     as_: str | None = Field(default=None, alias="as")
@@ -208,6 +213,7 @@ class EngineMemoryRules(EngineSection):
     encoders: Encoders = Encoders.model_construct()
     online: Online | None = None
     cache_formats: dict[str, str] = Field(default_factory=dict)
+    options: tuple[Option, ...] = ()
 
     @field_validator("non_torch")
     @classmethod

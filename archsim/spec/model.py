@@ -181,7 +181,8 @@ class Tower(Spec):
 
 class Stack(Spec):
     """Layers and what surrounds them: the encoder of an encoder-decoder. front: stages that make vectors of a sound or
-    an image, in place of looking tokens up; the source is then as long as what leaves them. own_table: whether its
+    an image, in place of looking tokens up; the source is then as long as what leaves them. sounds: how the processor
+    cuts a sound for them. own_table: whether its
     table of tokens is not that of the decoder (T5Gemma).
     """
 
@@ -190,9 +191,16 @@ class Stack(Spec):
     final_norm: Norm | None = None
     embedding: Embedding | None = None
     front: tuple[StageBlock, ...] = ()
+    sounds: SoundRule | None = None
     own_table: bool = False
 
-    decisions = {"final_norm": "norm_place", "embedding": "embedding", "own_table": "tying", "front": "front"}
+    decisions = {
+        "final_norm": "norm_place",
+        "embedding": "embedding",
+        "own_table": "tying",
+        "front": "front",
+        "sounds": "front",
+    }
 
 
 class Mtp(Spec):

@@ -73,7 +73,7 @@ def test_what_is_no_length(text: str) -> None:
         Sounds.parse(text)
 
 
-@pytest.mark.parametrize(("name", "reason"), [("llama3-8b", "no audio encoder"), ("whisper-tiny", "--input-len")])
+@pytest.mark.parametrize(("name", "reason"), [("llama3-8b", "no audio encoder"), ("t5-base", "no audio encoder")])
 def test_models_without(name: str, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         estimate(load_model(name), load_hardware("h100"), audio="30")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import typer
@@ -27,6 +28,20 @@ def layers(text: str | int) -> int:
     if not str(text).strip().isdecimal():
         raise typer.BadParameter(f"{str(text)[:40]!r} is no number of layers; write 24 or all.")
     return int(str(text)[:9])
+
+
+def byte_count(text: str | int) -> int:
+    """A number of bytes: 8589934592, 8G (binary) or 8g (decimal) as in vLLM, or `8 GiB`."""
+    from archsim.base.units import parse_quantity
+
+    match = re.fullmatch(r"\s*(\d{1,18})\s*([kKmMgGtT]?)\s*", str(text))
+    if match:
+        power = " kmgt".index(match[2].lower() or " ")
+        return int(match[1]) * int((1024 if match[2].isupper() else 1000) ** power)
+    try:
+        return int(parse_quantity(text, "B"))
+    except ArchsimError:
+        raise typer.BadParameter(f"{str(text)[:40]!r} is no number of bytes; write 8G or `8 GiB`.") from None
 
 
 ModelAsked = Annotated[
@@ -113,6 +128,25 @@ Layers = Annotated[
 CpuMoe = Annotated[bool, typer.Option("--cpu-moe", "-cmoe", help="Routed experts in host memory.")]
 CpuMoeLayers = Annotated[
     int, typer.Option("--n-cpu-moe", "-ncmoe", min=0, metavar="N", help="Experts of the first N layers in host memory.")
+]
+CacheBytes = Annotated[
+    int | None,
+    typer.Option(
+        "--kv-cache-memory-bytes", parser=byte_count, metavar="BYTES",
+        help="Bytes of the cache on each device, in place of what the memory fraction leaves; 8G is GiB.",
+    ),
+]  # fmt: skip
+CpuOffload = Annotated[
+    float, typer.Option("--cpu-offload-gb", min=0, metavar="GIB", help="Of each device's weights, in host memory.")
+]
+CacheOffload = Annotated[
+    float, typer.Option("--kv-offloading-size", min=0, metavar="GIB", help="Host memory for pages of the cache.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--override-tensor", "-ot", metavar="PATTERN=CPU", help="Tensors in host memory, by their names in GGUF files."
+    ),
 ]
 HostRate = Annotated[
     float | None,

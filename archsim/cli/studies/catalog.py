@@ -28,7 +28,7 @@ def print_catalog(names: Sequence[str], params: JsonObject) -> None:
 
     defaults = {"batch": 1, "input_len": 2048, "output_len": 256, "n_cpu_moe": 0, "max_loras": 0, "max_lora_rank": 16}
     more = [name for name, value in params.items()
-            if name not in OF_THE_CATALOG and value not in (None, False, "", defaults.get(name))]  # fmt: skip
+            if name not in OF_THE_CATALOG and value not in (None, False, "", (), [], defaults.get(name))]  # fmt: skip
     if more or params["set_"] or params["with_"]:
         what = f"`--{more[0].replace('_', '-')}`" if more else "a changed spec"
         count = ["--devices", str(params["devices"])] if params["devices"] else []

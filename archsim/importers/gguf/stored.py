@@ -51,6 +51,15 @@ OUTSIDE = {
     "per_layer.w_context": "per_layer_model_proj",
 }
 
+
+def file_name(name: str, layer: int) -> str | None:
+    """The tensor of a GGUF file that usually holds a weight of a layer; None for vectors and what has no usual name."""
+    if name in OUTSIDE:
+        return f"{OUTSIDE[name]}.weight"
+    usual = MATRICES.get(".".join(name.split(".")[-2:]))
+    return None if usual is None else f"blk.{layer}.{usual[0]}.weight"
+
+
 _LAYER = re.compile(r"blk\.(\d{1,6})\.")
 
 

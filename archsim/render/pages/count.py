@@ -25,7 +25,8 @@ def page(
     """
     head = (
         f"{r.model.name}, {r.model.architecture}" + (f" ({r.model.org})" if r.model.org else ""),
-        f"{r.formats.name} weights · batch {r.batch:,} · {r.input_len:,} tokens in",
+        f"{r.formats.name} weights · batch {r.batch:,} · {r.input_len:,} tokens in"
+        + ("" if r.source_len is None else f" · {r.source_len:,} of source"),
     )
     end = [("Basis", "everything here is counted from the spec; " + _convention(r))]
     end += [("Inputs", ", ".join(inputs))] if inputs else []
@@ -80,6 +81,7 @@ def _bytes(r: CountResult) -> Section:
         kv = r.formats.kv.name + (", until windows are full" if cache_stops_growing(r.model) else "")
         rows.append(row("KV cache per token", f"{r.kv_bytes_per_token:,} B", "", kv))
         held = f"batch {r.batch:,} × {r.input_len:,} tokens"
+        held += "" if r.source_len is None else f", {r.source_len:,} of source"
         rows.append(row("KV cache", f"{r.kv_bytes:,} B", format_bytes(r.kv_bytes), held))
     if r.state_bytes:
         rows.append(row("recurrent state", f"{r.state_bytes:,} B", format_bytes(r.state_bytes), "of one sequence"))

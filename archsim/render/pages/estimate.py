@@ -62,6 +62,7 @@ def head(e: Estimate) -> tuple[str, str]:
     parts += [f"{e.formats.kv.name} KV cache"] if grows else []
     batch = f"batch {load.batch:,}" if e.serving is None else plural(e.serving.concurrency, "request") + " in flight"
     parts += [batch, f"{load.input_len:,} tokens in"]
+    parts += [] if load.source_len is None else [f"{load.source_len:,} of source"]
     parts += [] if e.decode is None else [f"{load.output_len:,} out"]
     parts += [] if e.plan.engine == DEFAULT_ENGINE else [e.plan.engine]
     return f"{e.model.name} on {devices}", " · ".join(parts)

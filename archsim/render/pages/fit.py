@@ -116,8 +116,15 @@ def _memory(f: Fit) -> Section:
     title = "Memory per device" if f.plan.devices > 1 else "Memory"
     return Section(
         title=title, rows=tuple(rows), align="lrlr", aside=f"{gib(b.visible)} visible, {gib(b.limit)} budget",
-        below=(f"budget: {MEANING['none']}" if not share else f"memory fraction{share}",),
+        below=(_below(f, share),),
     )  # fmt: skip
+
+
+def _below(f: Fit, share: str) -> str:
+    """What sets the budget."""
+    if f.settings.kv_cache_memory_bytes is not None:
+        return f"budget: the cache was given {gib(f.settings.kv_cache_memory_bytes)}, whatever the memory fraction"
+    return f"memory fraction{share}" if share else f"budget: {MEANING['none']}"
 
 
 def weights_known(f: Fit) -> str:
@@ -138,6 +145,8 @@ def _cache(f: Fit) -> Section | None:
     lines.append(f"Available KV cache memory: {gib(f.budget.room)}")
     if f.kv_tokens is not None:
         lines.append(f"GPU KV cache size: {f.kv_tokens:,} tokens")
+    if f.host_tokens is not None:
+        lines.append(f"beside it in host memory: {f.host_tokens:,} tokens")
     if f.concurrency is not None:
         lines.append(f"Maximum concurrency for {f.length:,} tokens per request: {f.concurrency:.2f}x")
     if f.longest is not None:
@@ -154,6 +163,8 @@ def _offload(f: Fit) -> Section | None:
     if o is None:
         return None
     source = "assumed: a desktop with two channels of DDR5-5600; `--host-bandwidth`" if o.assumed else "as given"
+    if f.settings.cpu_offload_gb and f.settings.host_bandwidth is None and not o.assumed:
+        source = "the device's link to its host"
     pairs = [
         ("weights", gib(o.host_weights)),
         ("caches", gib(o.host_caches)),

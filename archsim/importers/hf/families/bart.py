@@ -162,6 +162,10 @@ def led(c: Config) -> Doc:
     return doc | {"embedding": doc["embedding"] | {"positions": positions}}
 
 
+WINDOW: Doc = {"longest": 30}
+"""Whisper hears windows of 30 s, filled up with silence (WhisperFeatureExtractor)."""
+
+
 # WhisperConfig
 @family("whisper", vocab_size=51865, num_mel_bins=80, encoder_layers=4, encoder_attention_heads=6, decoder_layers=4,
         decoder_attention_heads=6, decoder_ffn_dim=1536, encoder_ffn_dim=1536, activation_function="gelu", d_model=384,
@@ -181,7 +185,7 @@ def whisper(c: Config) -> Doc:
         conv | {"stride": 2},
         {"kind": "positions", "rows": c.count("max_source_positions")},
     ]
-    encoder = {k: v for k, v in doc["encoder"].items() if k != "embedding"} | {"front": front}
+    encoder = {k: v for k, v in doc["encoder"].items() if k != "embedding"} | {"front": front, "sounds": WINDOW}
     return _unbiased_keys(doc | {"embedding": {"positions": {"kind": "learned", "max": positions}}, "encoder": encoder})
 
 
@@ -209,6 +213,10 @@ def pop2piano(c: Config) -> Doc:
     return doc | {"encoder": encoder | {"embedding": embedding}, "head": doc["head"] | {"tied": False}}
 
 
+WHOLE: Doc = {"piece": None, "padded": False}
+"""A sound as it is, in frames of 10 ms (Speech2TextFeatureExtractor)."""
+
+
 # Speech2TextConfig
 @family("speech_to_text", **{**BART, "vocab_size": 10000, "encoder_layers": 12, "encoder_ffn_dim": 2048,
         "encoder_attention_heads": 4, "decoder_layers": 6, "decoder_ffn_dim": 2048, "decoder_attention_heads": 4,
@@ -224,7 +232,7 @@ def speech_to_text(c: Config) -> Doc:
         width = c.count("d_model") if i == len(kernels) - 1 else c.count("conv_channels") // 2
         front.append({"kind": "conv", "d": width, "kernel": kernel, "stride": 2, "activation": None, "gated": True})
     front[0]["channels"] = channels
-    encoder = {k: v for k, v in doc["encoder"].items() if k != "embedding"} | {"front": front}
+    encoder = {k: v for k, v in doc["encoder"].items() if k != "embedding"} | {"front": front, "sounds": WHOLE}
     return doc | {"encoder": encoder}
 
 
@@ -290,6 +298,10 @@ def blip(c: Config) -> Doc:
     return decoder(c, entries, None, output=output, embedding=embedding)
 
 
+WAVEFORM: Doc = {"frames_per_second": 16000, "piece": None, "padded": False}
+"""The samples of a sound (Wav2Vec2FeatureExtractor at 16 kHz)."""
+
+
 # MoonshineConfig
 @family("moonshine", vocab_size=32768, hidden_size=288, intermediate_size=1152, encoder_num_hidden_layers=6,
         decoder_num_hidden_layers=6, encoder_num_attention_heads=8, decoder_num_attention_heads=8,
@@ -322,7 +334,7 @@ def moonshine(c: Config) -> Doc:
     return {
         "architecture": "encoder-decoder", "d_model": d, "vocab_size": c.count("vocab_size"),
         "max_context": c.count("max_position_embeddings"),
-        "encoder": {"front": front, "final_norm": norm, "layers": halves["encoder"]},
+        "encoder": {"front": front, "sounds": WAVEFORM, "final_norm": norm, "layers": halves["encoder"]},
         "layers": halves["decoder"], "final_norm": norm, "head": head(c),
     }  # fmt: skip
 
