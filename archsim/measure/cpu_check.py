@@ -114,7 +114,7 @@ def check_on_cpu(
     path = folder / PLAN.format(model=model.name, dtype=dtype)
     if not path.exists():
         predictor = Predictor(model, hardware, dtype)
-        rows = [predictor.row(case) for case in cases(model, name, dtype)]
+        rows = [predictor.row(case) for case in cases(model, dtype)]
         write_plan(path, plan_document([row for row in rows if is_feasible(row, hardware)], hardware))
     plan, digest = plan_of(path)
     wanted = [Case(*(row[field] for field in Case._fields)) for row in plan["rows"]]

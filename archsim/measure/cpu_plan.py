@@ -65,18 +65,18 @@ class Case(NamedTuple):
         return "/".join(map(str, self))
 
 
-def cases(model: Model, name: str, dtype: str) -> list[Case]:
+def cases(model: Model, dtype: str) -> list[Case]:
     """The cases of a model, the most telling first; lengths beyond its context are left out."""
     longest, forms = model.max_context or 1 << 20, tuple(ENGINES)
     found = []
     for i in range(max(len(PROMPTS), len(DECODES))):
         for form in forms:
             if i < len(PROMPTS) and PROMPTS[i] <= longest:
-                found.append(Case(name, dtype, form, "prefill", 1, PROMPTS[i], 0))
+                found.append(Case(model.name, dtype, form, "prefill", 1, PROMPTS[i], 0))
             if i < len(DECODES) and model.architecture != "encoder" and DECODES[i][1] < longest:
-                found.append(Case(name, dtype, form, "decode", DECODES[i][0], 1, DECODES[i][1]))
+                found.append(Case(model.name, dtype, form, "decode", DECODES[i][0], 1, DECODES[i][1]))
         if i < len(TRAINED) and dtype == "fp32" and is_trained(model):
-            found += [Case(name, dtype, form, "train", 1, TRAINED[i], 0) for form in RECOMPUTED]
+            found += [Case(model.name, dtype, form, "train", 1, TRAINED[i], 0) for form in RECOMPUTED]
     return found
 
 

@@ -261,7 +261,7 @@ class CpuAttention(CpuKernel):
         "memory": MEMORY, "cached": CACHED, "overlap": Constant(1.5, 1.0, 8.0),
     }  # fmt: skip
     grids: ClassVar[tuple[tuple[Axis, ...], ...]] = (
-        (Axis("new", 0, 3, 5), Axis("keys", 4, 2, 6)), (Axis("new", 0, 6, 3), Axis("dim", 5, 1, 4)),
+        (Axis("rows", 0, 2, 7), Axis("keys", 4, 2, 6)), (Axis("rows", 0, 6, 3), Axis("dim", 5, 1, 4)),
     )  # fmt: skip
     options: ClassVar[Mapping[str, float]] = {"ridge": 0.2, "bend": 0.5}
     few: ClassVar[int] = 20
@@ -299,9 +299,12 @@ class CpuAttention(CpuKernel):
         return fixed + ((compute + softmax) ** p + streams**p) ** (1 / p)
 
     def coordinates(self, call: KernelCall, machine: DeviceRates) -> Mapping[str, Num]:
-        """log2 of new tokens, of keys, and of a head's width."""
+        """log2 of the rows that meet a key head at once, of keys, and of a head's width. The heads of one token that
+        share a key head are rows of one head (archsim.backend.attention).
+        """
         dims = call.dims
-        return {"new": log2(dims["seq_q"]), "keys": log2(dims["seq_kv"]), "dim": log2(dims["head_dim"])}
+        shared = 1 + (dims["seq_q"] < 2) * (dims["heads"] / dims["kv_heads"] - 1)
+        return {"rows": log2(dims["seq_q"] * shared), "keys": log2(dims["seq_kv"]), "dim": log2(dims["head_dim"])}
 
 
 class CpuElementwise(CpuKernel):
@@ -320,7 +323,11 @@ class CpuElementwise(CpuKernel):
         "floor_us": Constant(10.0, 0.5, 400.0), "near_us": NEAR, "far_us": FAR, "passes": Constant(2.0, 0.2, 60.0),
         "memory": MEMORY, "cached": CACHED,
     }  # fmt: skip
-    few: ClassVar[int] = 4
+    grids: ClassVar[tuple[tuple[Axis, ...], ...]] = (
+        (Axis("m", 0, 3, 5), Axis("between", 16, 3, 5)), (Axis("bytes", 12, 3, 6),),
+    )  # fmt: skip
+    options: ClassVar[Mapping[str, float]] = {"ridge": 1.0, "bend": 1.0}
+    few: ClassVar[int] = 12
 
     def streamed_bytes(self, call: KernelCall) -> Num:
         """Nothing that has to come from anywhere: what a pass reads has just been written."""
@@ -338,6 +345,14 @@ class CpuElementwise(CpuKernel):
         elements = moved / BYTES.get(call.dtype, 4)
         alone = minimum(maximum(2 - elements / GRAIN, 0.0), 1.0)  # one thread below the grain, all of them at twice it
         return self.fixed_s(call, machine, constants) + time * (1 + alone * (max(machine.units, 1) - 1))
+
+    def coordinates(self, call: KernelCall, machine: DeviceRates) -> Mapping[str, Num]:
+        """log2 of rows, of bytes, and of what is touched before the same code runs again, as far as it empties the
+        caches: rows that other cores wrote are fetched from there, and more so where the code is cold.
+        """
+        last = max((level.size for level in machine.streams), default=0)
+        between = maximum(minimum(call.dims.get("between", 0), GONE * max(last, 1)), 1)
+        return {"m": log2(call.dims["m"]), "bytes": log2(call.dims["bytes"]), "between": log2(between)}
 
 
 class CpuScan(CpuKernel):
