@@ -20,9 +20,9 @@ from archsim.graph.passes.checkpoint import recompute_of
 from archsim.measure.bench import DTYPES, Bench, Stamps, pinned
 from archsim.measure.cpu_plan import RECOMPUTED, Case
 from archsim.measure.model_run import cpu_peak
-from archsim.measure.resident import baseline_bytes, peak_resident_bytes
+from archsim.measure.resident import baseline_bytes, freed_memory_kept, peak_resident_bytes
 from archsim.measure.suite_layers import PACKED
-from archsim.measure.trained_on_cpu import TrainedOnCpu, freed_memory_kept
+from archsim.measure.trained_on_cpu import TrainedOnCpu
 from archsim.spec.model import Model
 
 ROUNDS = 5
@@ -104,8 +104,9 @@ class ModelOnCpu:
         """Seconds (the median of the rounds), spread, live bytes at the peak, weights and caches included."""
         with pinned(self.threads), torch.no_grad():
             call, cached = self._call(case)
-            timing = self.bench.time([call], middle=True)
-            parts = self._by_class(call, case) if isinstance(call, Program) else {}
+            with freed_memory_kept():
+                timing = self.bench.time([call], middle=True)
+                parts = self._by_class(call, case) if isinstance(call, Program) else {}
             now, peak = peak_resident_bytes(call), cpu_peak(call)
         return {
             "id": case.id, "measured_s": timing.us / 1e6, "spread_pct": round(timing.spread_pct, 2),

@@ -19,6 +19,7 @@ from archsim.backend.packed import Packed
 from archsim.measure.bench import CPU_WAITED, DTYPES, Bench, waited_ns
 from archsim.measure.cpu_layers import FEWEST, ROUNDS, SHORT_S, Pass, model_of
 from archsim.measure.point import Point, Result, Skip, Timing
+from archsim.measure.resident import freed_memory_kept
 
 PATIENCE = 4
 """Times the rounds that may be disturbed before a pass is given up as disturbed."""
@@ -59,6 +60,7 @@ def _timed(bench: Bench, one: Pass) -> tuple[Timed, bool]:
     rounds: list[Round] = []
     with torch.no_grad():
         program = _program(bench, one)
+    with torch.no_grad(), freed_memory_kept():
         each = sum(_round(program).seconds)
         wanted = ROUNDS if each < SHORT_S else FEWEST
         while sum(r.clean for r in rounds) < wanted and len(rounds) < PATIENCE * wanted:

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from archsim.measure.bench import CPU_WAITED, Bench, waited_ns
 from archsim.measure.point import Point, Result, Skip, Timing
+from archsim.measure.resident import freed_memory_kept
 from archsim.measure.trained_layers import ROUNDS, WARM, TrainedPass
-from archsim.measure.trained_on_cpu import TrainedOnCpu, freed_memory_kept
+from archsim.measure.trained_on_cpu import TrainedOnCpu
 from archsim.timing.classes.cpu import OPTIMIZER
 
 Steps = list[dict[str, float]]

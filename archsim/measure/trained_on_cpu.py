@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -19,38 +18,11 @@ from archsim.graph.passes.checkpoint import recompute_of
 from archsim.spec.model import Model
 from archsim.timing.classes.cpu import OPTIMIZER
 
-MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1
-"""Parameters of glibc's `mallopt`."""
-LARGEST = 1 << 30
-USUAL = 32 << 20
-"""Where glibc's own threshold ends after large blocks have been freed (DEFAULT_MMAP_THRESHOLD_MAX)."""
 MARK = "@"
 """What the names of ranges begin with that stand for operators of the graph."""
 NODE = "autograd::engine::evaluate_function"
 LOSS = "loss.cross_entropy"
 RATE = 1e-6
-
-
-@contextmanager
-def freed_memory_kept() -> Iterator[None]:
-    """The allocator keeps what is freed meanwhile, as jemalloc and tcmalloc do. glibc gives large blocks back to the
-    system, whose fresh pages cost a step of training more than its arithmetic; nothing happens where there is no
-    `mallopt`.
-    """
-    _set_thresholds(LARGEST, 2**31 - 1)
-    try:
-        yield
-    finally:
-        _set_thresholds(USUAL, 2 * USUAL)
-
-
-def _set_thresholds(mapped: int, trimmed: int) -> None:
-    with suppress(OSError, AttributeError):
-        library = ctypes.CDLL(None)
-        library.mallopt(MMAP_THRESHOLD, mapped)
-        library.mallopt(TRIM_THRESHOLD, trimmed)
-        if mapped == USUAL:
-            library.malloc_trim(0)
 
 
 class TrainedOnCpu:

@@ -120,7 +120,8 @@ def _priced_today(rows: Sequence[dict[str, Any]], hardware: Any) -> Iterator[dic
         name, *_ = row["id"].partition(f"/{row['dtype']}/")
         case = Case(name, row["dtype"], *(row[field] for field in Case._fields[2:]))
         if (name, case.dtype) not in known:
-            model, _ = open_model(str(MODELS_FOLDER / Path(name).name) if name.endswith(".yaml") else name)
+            own = MODELS_FOLDER / f"{Path(name).stem}.yaml"
+            model, _ = open_model(str(own) if own.is_file() else name)
             known[name, case.dtype] = Predictor(model, hardware, case.dtype)
         new = known[name, case.dtype].row(case)
         held = new["weight_bytes_predicted"] + new["cache_bytes_predicted"] + new["activation_bytes"]

@@ -135,6 +135,23 @@ def test_encoders(zoo: dict[str, Model], name: str) -> None:
         Program(net, Shape(BATCH, 1, LENGTH))
 
 
+def test_a_lone_row_of_16_bits_attends_as_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its attention is that of one row in fp32, as near as 16 bits are."""
+    attend, seen = functional.scaled_dot_product_attention, []
+
+    def watched(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        seen.append((q.shape[2], q.dtype))
+        found = attend(q, k, v, **options)
+        wanted = attend(q[:, :, :1].float(), k.float(), v.float(), **options)
+        torch.testing.assert_close(found[:, :, :1].float(), wanted, rtol=2e-2, atol=2e-2)
+        return found
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", watched)
+    for dtype in (torch.float32, torch.bfloat16):
+        Program(build(tiny(load_model("gpt2-small")), "cpu", dtype).requires_grad_(False), Shape(BATCH, 1, LENGTH))()
+    assert set(seen) == {(1, torch.float32), (2, torch.bfloat16)}
+
+
 def test_products_of_one_input_are_one_product(zoo: dict[str, Model]) -> None:
     """q, k and v are one product, up and gate another; a residual and the norm after it one call."""
     program = Program(module(zoo["gqa"]), Shape(BATCH, 1, LENGTH))

@@ -111,6 +111,20 @@ def test_small_tensors_run_on_one_thread() -> None:
     assert rate(4 * GRAIN) > 2 * rate(GRAIN // 2)
 
 
+def test_heads_that_share_a_key_head_are_rows_that_attend_at_once() -> None:
+    """Of one token; the rows of a prompt are its tokens."""
+    dims = {"batch": 8, "heads": 24, "kv_heads": 24, "head_dim": 64, "seq_q": 1, "seq_kv": 512}
+    model, machine = MODELS["cpu_attention"], DeviceRates(processor())
+
+    def rows(**changes: float) -> float:
+        call = KernelCall("cpu_attention", "bf16", dims={**dims, **changes})
+        return float(2 ** model.coordinates(call, machine)["rows"])
+
+    assert rows() == 1
+    assert rows(kv_heads=6) == 4
+    assert rows(kv_heads=6, seq_q=128) == pytest.approx(128)
+
+
 @pytest.mark.parametrize("name", [name for name in MODELS if name.startswith("cpu_")])
 def test_more_work_never_takes_less_time(name: str) -> None:
     dims = {
