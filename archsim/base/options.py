@@ -114,6 +114,7 @@ class FitArguments(PlanArguments, total=False):
     without: str | Collection[str]  # vision and audio towers that the engine does not load
     max_loras: int  # 0
     max_lora_rank: int  # 16
+    visible_memory: int | None  # bytes that a process sees of the device; what the driver leaves
     n_gpu_layers: int | None
     cpu_moe: bool  # False
     n_cpu_moe: int  # 0

@@ -44,6 +44,7 @@ def fit(
     mem_fraction_static: f.Static = None,
     block_size: f.Block = None,
     enforce_eager: f.Eager = False,
+    visible_memory: f.Visible = None,
     n_gpu_layers: f.Layers = None,
     cpu_moe: f.CpuMoe = False,
     n_cpu_moe: f.CpuMoeLayers = 0,

@@ -81,7 +81,10 @@ class PrefillActivations:
 def step_bytes(rules: Activations, model: Model, weights: str, graph: Block, tokens: Num, seqs: int) -> Num:
     """Bytes that an engine keeps free for its largest step: `graph` on one rank, of so many tokens and sequences."""
     rows = {"seqs": seqs, "tokens": tokens, "last": 1}[rules.logits_rows]
-    peak = maximum(forward_bytes(graph, rules.element), logits_bytes(model, rows, rules.logits_copies))
+    sampled = logits_bytes(model, rows, rules.logits_copies)
+    if rules.hidden_kept:
+        sampled = sampled + nearest(tokens * model.d_model * rules.element)
+    peak = maximum(forward_bytes(graph, rules.element), sampled)
     return peak + split_k_bytes(rules, weights, graph, tokens)
 
 
@@ -127,7 +130,12 @@ def logits_bytes(model: Model, rows: Num, copies: float) -> Num:
 
 
 def split_k_bytes(rules: Activations, weights: str, graph: Block, tokens: Num) -> Num:
-    """16-bit partial outputs of the widest product, where an engine's kernel for the format keeps them."""
+    """16-bit partial outputs of products that stay reserved, where an engine's kernel for the format has them.
+
+    The allocator makes a new segment for a buffer that none of those before holds: each product of a layer that is
+    wider than all before it has one of its own. The widest has two: a small tensor lands in the first when it is given
+    back, and the next such buffer no longer fits.
+    """
     partial = rules.split_k.get(weights, 0)
     if not partial:
         return 0
@@ -136,7 +144,8 @@ def split_k_bytes(rules: Activations, weights: str, graph: Block, tokens: Num) -
         for b in blocks(graph) for op in _ops(b) if op.kind == "contract"
         for r in op.reads if r.tensor.kind == "weight" and r.tensor.role in ("linear", "expert")
     ]  # fmt: skip
-    return partial * tokens * int(max(widths, default=0)) * 2
+    reserved = sum(width for i, width in enumerate(widths) if width > max(widths[:i], default=0))
+    return partial * tokens * int(reserved + max(widths, default=0)) * 2
 
 
 def _product(axes: Axes, inner: tuple[str, ...]) -> int:

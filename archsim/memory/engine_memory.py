@@ -22,7 +22,7 @@ from archsim.counts.step_graphs import StepGraphs, rank_mesh
 from archsim.counts.towers import loaded_towers, tower_bytes_per_device
 from archsim.counts.workload import Workload, WorkloadSteps
 from archsim.engines.names import EngineChoice
-from archsim.graph.graph import Block
+from archsim.graph.graph import Block, ops
 from archsim.graph.passes.shard import shard
 from archsim.graph.tensor import nbytes
 from archsim.memory.activations import PrefillActivations, step_bytes
@@ -56,7 +56,8 @@ Verdict = Literal["FITS", "TIGHT", "NO"]
 class Settings:
     """How the engine is run. Numbers of tokens and sequences; fractions of memory; None: the engine's default.
 
-    parts: optional modules to load. without: vision and audio towers that are not loaded.
+    parts: optional modules to load. without: vision and audio towers that are not loaded. visible_memory: bytes that a
+    process sees of the device, where that is not the usual (a part of it, WSL).
     n_gpu_layers: layers on the device, the rest in host memory; cpu_moe: routed
     experts in host memory, n_cpu_moe: those of the first layers. kv_cache_memory_bytes: of a device, in place of what
     the memory fraction leaves. cpu_offload_gb: GiB of a device's weights that stay in host memory, of the first layers
@@ -76,6 +77,7 @@ class Settings:
     without: tuple[str, ...] = ()
     max_loras: int = 0
     max_lora_rank: int = 16
+    visible_memory: int | None = None
     n_gpu_layers: int | None = None
     cpu_moe: bool = False
     n_cpu_moe: int = 0
@@ -89,7 +91,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size", "max_lora_rank",
-                     "kv_cache_memory_bytes"):  # fmt: skip
+                     "kv_cache_memory_bytes", "visible_memory"):  # fmt: skip
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 flag = name.replace("_", "-")
@@ -343,6 +345,7 @@ class EngineTensors:
             division = engine_memory(
                 self.rules, self.hardware, plan, share=share, tokens=self.tokens, eager=s.enforce_eager, latent=latent,
                 factor=encoder_share(self.rules, self.towers), asked=s.kv_cache_memory_bytes,
+                visible=s.visible_memory,
             )  # fmt: skip
             self._divisions[plan] = replace(division, layout=self.layout(plan), extra=self.extra(plan))
         return self._divisions[plan]
@@ -361,15 +364,29 @@ class EngineTensors:
         return self._encoders[plan.tp]
 
     def layout(self, plan: Plan) -> int:
-        """Bytes that the engine's padded layouts add to weights on a device."""
+        """Bytes that the engine's padded layouts and its tables add to weights on a device."""
         factors = self.rules.memory.layout
         items = [i for i in self.weights(plan) if i.tensor.format.name in factors] if factors else ()
         extra = sum((factors[i.tensor.format.name] - 1) * float(nbytes(i.tensor) * i.copies) for i in items)
-        return round(extra / plan.pp)
+        return round(extra / plan.pp) + rope_table_bytes(self.rank(plan), self.model, self.rules)
 
     def weights(self, plan: Plan) -> list[c.Item]:
         """The weights on one rank, in their formats."""
         return c.inventory(self.rank(plan))
+
+
+def rope_table_bytes(graph: Block, model: Model, rules: Engine) -> int:
+    """Tables of the sine and cosine of each pair at every position, one for each distinct rotation: as many numbers as
+    dimensions are rotated. 32 MiB of Llama 3.1's 131,072 positions, which is what "Model loading took 14.9889 GiB" has
+    beside 14.9576 GiB of weights.
+    """
+    if not rules.memory.rope_tables or not model.max_context:
+        return 0
+    turned = (
+        (op.attrs["rope"], next(reversed(op.reads[0].axes.values()))) for op, _ in ops(graph) if "rope" in op.attrs
+    )
+    numbers = sum(int(rope.rotated_size(int(width))) for rope, width in set(turned))
+    return numbers * model.max_context * rules.memory.rope_tables
 
 
 def lora_bytes(graph: Block, slots: int, rank: int) -> int:

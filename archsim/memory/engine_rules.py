@@ -145,15 +145,15 @@ def whole(value: Num) -> Num:
 
 def engine_memory(
     rules: Engine, hardware: Hardware, plan: Plan, *, share: float | None, tokens: int, eager: bool, latent: bool,
-    factor: float = 1.0, asked: int | None = None,
+    factor: float = 1.0, asked: int | None = None, visible: int | None = None,
 ) -> EngineMemory:  # fmt: skip
     """The division before weights and activations are known. share: as asked for, None for the engine's default.
     tokens: of one step at most. eager: no CUDA graphs are captured. latent: see `share_of`. factor: on that default.
-    asked: bytes of caches that take the place of the fraction.
+    asked: bytes of caches that take the place of the fraction. visible: bytes that a process sees, where stated.
     """
     graphs = rules.memory.graphs
     return EngineMemory(
-        capacity=hardware.memory_bytes, visible=visible_bytes(hardware, rules),
+        capacity=hardware.memory_bytes, visible=visible or visible_bytes(hardware, rules),
         share=share or factor * share_of(rules, hardware, plan, tokens, limits_of(rules, hardware), latent),
         meaning=rules.memory.share.meaning, weights=0, layout=0, extra=0, activations=0,
         graphs=0 if graphs is None or eager else size(graphs.bytes),

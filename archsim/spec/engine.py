@@ -84,8 +84,9 @@ class Activations(EngineSection):
     profile: the step is a chunk of max_num_batched_tokens, a whole request (length), whole requests of the batch, or
     what of a prefill is alive at once, by liveness (estimate).
     least_step: a whole request counts as at least max_num_batched_tokens. element: bytes of a number. logits_rows: rows
-    of the output head, logits_copies: times their float32 size. chunk_above, chunk_tokens: longer requests are cut.
-    split_k: partial outputs of a product, by weight format.
+    of the output head, logits_copies: times their float32 size. hidden_kept: the vectors of all tokens of the step lie
+    beside the logits. chunk_above, chunk_tokens: longer requests are cut. split_k: partial outputs of a product in 16
+    bits, by weight format, whose buffers stay reserved.
     """
 
     profile: Literal["chunk", "length", "batch", "estimate"]
@@ -93,6 +94,7 @@ class Activations(EngineSection):
     element: Count = 2
     logits_rows: Literal["seqs", "tokens", "last"] = "last"
     logits_copies: float = Field(default=1.0, gt=0)
+    hidden_kept: bool = False
     chunk_above: Count | None = None
     chunk_tokens: Count | None = None
     split_k: dict[str, int] = Field(default_factory=dict)
@@ -191,6 +193,7 @@ class EngineMemoryRules(EngineSection):
     bytes that the driver keeps, by vendor. windows: caches of windowed layers kept in `full`, `cut` to the window, or
     to the window and one `chunk`. latent: MLA's latent kept, or keys and values expanded (naive). states: recurrent
     states in the formats that the model defines, or all in fp32. layout: factor on weights stored in a format.
+    rope_tables: bytes of a number in tables of sines and cosines of every position that the model knows; 0: none.
     embedding: where the input table lives. towers: whether vision and audio encoders are loaded with the language
     model, or only where they are asked for. encoders: what is kept free for those that are loaded. cache_formats: the
     cache format that checkpoints of a weight format ask for, where the engine follows them. options: settings that not
@@ -208,6 +211,7 @@ class EngineMemoryRules(EngineSection):
     latent: Literal["latent", "naive"] = "latent"
     states: Literal["model", "fp32"] = "model"
     layout: dict[str, float] = Field(default_factory=dict)
+    rope_tables: int = Field(default=0, ge=0)
     embedding: Literal["device", "host"] = "device"
     towers: Literal["loaded", "asked"] = "loaded"
     encoders: Encoders = Encoders.model_construct()

@@ -136,6 +136,13 @@ CacheBytes = Annotated[
         help="Bytes of the cache on each device, in place of what the memory fraction leaves; 8G is GiB.",
     ),
 ]  # fmt: skip
+Visible = Annotated[
+    int | None,
+    typer.Option(
+        "--visible-memory", parser=byte_count, metavar="BYTES",
+        help="What a process sees of each device, such as `8 GiB`, where that is not the usual (WSL, a part of it).",
+    ),
+]  # fmt: skip
 CpuOffload = Annotated[
     float, typer.Option("--cpu-offload-gb", min=0, metavar="GIB", help="Of each device's weights, in host memory.")
 ]

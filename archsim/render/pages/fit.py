@@ -101,7 +101,7 @@ def _memory(f: Fit) -> Section:
     b, step = f.budget, step_text(f.engine.rules, f.batched_tokens, f.seqs)
     static, beyond = b.meaning == "static", ", beyond the budget"
     parts = [
-        ("weights", b.weights, weights_known(f)), ("  padded layout", b.layout, "modelled"),
+        ("weights", b.weights, weights_known(f)), ("  tables and padding", b.layout, "modelled"),
         ("adapters, other parts", b.extra, "modelled"),
         ("activations", b.activations, f"modelled: {step}" + beyond * static),
         (graphs_name(f.hardware.vendor), b.graphs, "modelled" + beyond * (not b.graphs_inside or static)),
