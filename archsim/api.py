@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
 from archsim.base import options as o
-from archsim.base.errors import UsageError
+from archsim.base.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from archsim.accuracy.request_log import LoggedServer
@@ -371,8 +371,11 @@ def _given(options: Mapping[str, Any], kind: type[T]) -> T:
     found = {"parts" if name == "with" else name: value for name, value in options.items() if value is not None}
     for name, value in found.items():
         if name not in kind.__annotations__:
+            from difflib import get_close_matches
+
             known = ", ".join(kind.__annotations__)
-            raise UsageError(f"no option named {name!r}", hints=(f"known: {known}",))
+            close = get_close_matches(str(name)[:60], kind.__annotations__, n=1)
+            raise UsageError(f"no option named {name!r}", hints=(*did_you_mean(close), f"known: {known}"))
         if name in NAMES and kind not in LISTED and not isinstance(value, str):
             raise UsageError(f"{name} is a name, not {value!r}")
     if "store" in found:

@@ -212,5 +212,5 @@ def largest_batches(run: Run) -> tuple[int, int, int]:
 
     most = held(lambda division: _slack(memory, division)[1])
     if most < 1:
-        raise AnswerNo(f"beside the weights no request of {memory.length:,} tokens has room on {run.device}")
+        raise AnswerNo(f"the weights leave no room for a request of {memory.length:,} tokens on {run.device}")
     return max(run.dp, held(lambda division: _slack(memory, division)[0])), max(run.dp, held()), max(run.dp, most)

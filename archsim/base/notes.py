@@ -73,17 +73,17 @@ NOTES: dict[str, str] = {
         "or datasheet peaks times usual efficiencies."
     ),
     "A09": "Whose memory rules the named engine has, its own or another's, and its host time per step.",
-    "A10": "The format of the KV cache, where none is asked for.",
-    "A11": "The format asked for is one of experts; the model has none, so its counterpart for linear weights is used.",
+    "A10": "The format of the KV cache, where none is given.",
+    "A11": "The requested format is one of experts; the model has none, so its counterpart for linear weights is used.",
     "A12": "The device has no units for a number format: products in it run on those of the next wider format.",
     "A13": "The device lists no fp32 vector rate: it is taken from its 16-bit matrix peak.",
-    "A14": "The device lists no fp32 peak for matrix products: they are priced at its bf16 peak.",
+    "A14": "The device lists no fp32 peak for matrix products: they run at its bf16 peak.",
     "A15": (
         "The steady state of continuous batching: how prompts and decodes share steps; all requests are equal and "
         "share no prefix."
     ),
     "A16": (
-        "Kernel launches whose fitted time is below the roofline of their own work are priced at the roofline: how "
+        "Kernel launches whose fitted time is below the roofline of their own work take the time of the roofline: how "
         "many there are, and their share of the time."
     ),
     "A19": "The engine is newer than the rules that are known of it: those of the version named are used.",
@@ -96,7 +96,7 @@ NOTES: dict[str, str] = {
     "A26": "With attention data parallelism, tokens and concurrency are those of one replica.",
     "A27": "Towers are in memory: in the format of plain tensors, cut over ranks that divide their heads.",
     "A28": "Weights that one engine's files hold (GGUF, EXL2) imply that engine where none is named.",
-    "A29": "The checkpoint holds towers beside the language model, which are not counted, or not in memory.",
+    "A29": "The checkpoint holds towers besides the language model, which are not counted, or not in memory.",
     "A30": "What FLOPs per token are of: one decode step at the context length, or an encoder's input over its tokens.",
     "A31": "What KV bytes are of: one sequence in 16 bits, windows applied.",
     "A32": "What times of an evolution are of: one sequence on one device, whether it fits or not.",
@@ -110,7 +110,7 @@ NOTES: dict[str, str] = {
     ),
     "A37": (
         "The KV cache of one replica holds so many tokens, in whole blocks. With a prefix cache (`--prefix-cache`) "
-        "blocks of requests that have ended stay until they are reused, and prompts that begin alike find them; no "
+        "blocks of finished requests stay until they are reused, and prompts with the same prefix find them; no "
         "prompt finds more than the load says it shares. `--kv-tokens` states the number that the engine's log shows."
     ),
     "A38": (
@@ -148,7 +148,7 @@ NOTES: dict[str, str] = {
     "W05": "A number of the device document has no source.",
     "W06": "Converting the weights while loading needs more memory at its peak than the device has.",
     "W07": "Memory budget, activations and CUDA graphs together exceed the device.",
-    "W08": "A model is priced with its layers grouped anew; times differ slightly from `estimate`.",
+    "W08": "A model is estimated with its layers regrouped; times differ slightly from `estimate`.",
     "W09": "A model of the evolution does not fit on the device; its times are those of a device that holds it.",
     "W10": "The engine that is named does not read checkpoints in the format of the model.",
     "W11": "The figures of the device are those of its announcement: nobody has measured them.",

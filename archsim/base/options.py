@@ -252,7 +252,7 @@ class RunArguments(TypedDict, total=False):
     seed: int  # 0
     replications: int  # 5
     warmup: int | str | None  # not measured: requests, seconds ("30s") or "auto"; 5 % of an open loop
-    first_wave: str  # "keep", or "drop": of a closed loop, the requests that start together
+    first_wave: str | None  # "keep" or "drop" the requests that start a closed loop together; None: drop with `find`
     slo: str | None  # "ttft=0.5,tpot=0.03[,p=99]", in seconds
     goodput: float | None  # 0.99; share of requests that must meet all targets
     find: (

@@ -325,7 +325,7 @@ def _assumptions(question: Question, found: Found) -> tuple[str, ...]:
 
 def _warnings(candidate: Candidate, best: Rows) -> tuple[str, ...]:
     factor = float(best["beyond"][0]) if "beyond" in best else 1.0
-    far = [f"the law is asked {factor:,.1f}x beyond the runs that it was fitted to"] if factor > 1.05 else []
+    far = [f"the law is used {factor:,.1f}x beyond the runs that it was fitted to"] if factor > 1.05 else []
     return tuple(far)
 
 
@@ -337,4 +337,4 @@ def _nothing(found: Found) -> str:
         else "no candidate is within the limits of parameters and memory" if not s.fit
         else "no candidate is fast enough"
     )  # fmt: skip
-    return f"{where}: {s.combinations:,} combinations, {s.legal:,} models, {s.fit:,} in memory, {s.priced:,} priced"
+    return f"{where}: {s.combinations:,} combinations, {s.legal:,} models, {s.fit:,} in memory, {s.priced:,} timed"

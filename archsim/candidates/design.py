@@ -56,7 +56,7 @@ def request_lengths(context: int | None, asked: Mapping[str, object]) -> dict[st
     output = int(str(asked.get("output_len", OUTPUT)))
     whole = CONTEXT if context is None else context
     if whole <= output:
-        raise UsageError(f"a context of {whole:,} tokens has no room for a prompt beside {output:,} of the answer")
+        raise UsageError(f"a context of {whole:,} tokens leaves no prompt before an answer of {output:,}")
     return {"input_len": whole - output, "output_len": output}
 
 

@@ -22,13 +22,13 @@ def calibrate(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Calibration folder.")] = Path("hardware/calibration"),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Fit and show, write nothing.")] = False,
     borrowing: Annotated[
-        bool, typer.Option("--borrowing", help="Also measure what a fit is worth for another engine, format or device.")
+        bool, typer.Option("--borrowing", help="Also measure the error of a fit for another engine, format or device.")
     ] = False,
     hw: Annotated[
         str | None, typer.Option("--hw", metavar="HW", help="Device of rows whose own name is not in the catalog.")
     ] = None,
-    title: Annotated[str, typer.Option(help="What the measurements are, for the file.")] = "",
-    source: Annotated[str, typer.Option(metavar="URL", help="Where they come from, for the file.")] = "",
+    title: Annotated[str, typer.Option(help="Description of the measurements, for the file.")] = "",
+    source: Annotated[str, typer.Option(metavar="URL", help="Source of the measurements, for the file.")] = "",
     force: o.Force = False,
     json: o.AsJson = False,
     format: o.Format = o.Layout.table,

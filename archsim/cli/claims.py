@@ -25,7 +25,7 @@ class Word(StrEnum):
 
 Ids = Annotated[list[str] | None, typer.Option("--id", metavar="C001", help="Only this claim; may be repeated.")]
 Only = Annotated[Word | None, typer.Option("--verdict", help="Only claims with this verdict.")]
-Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page that stands alone.")]
+Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a self-contained HTML page.")]
 Report = Annotated[Path | None, typer.Option("--write-report", metavar="FILE", help="Write the ledger as Markdown.")]
 
 

@@ -28,23 +28,23 @@ Weights = Annotated[
     str | None, typer.Option("--weights", metavar="FMT[,FMT]", help="Weight formats to try. Default: bf16.")
 ]
 Params = Annotated[
-    str | None, typer.Option("--params", metavar="N[-N]", help="Parameters: 6B-8B; of one number within 5 %.")
+    str | None, typer.Option("--params", metavar="N[-N]", help="Parameters: 6B-8B, or one number with 5 % either way.")
 ]
-Active = Annotated[str | None, typer.Option("--active", metavar="N[-N]", help="The same of active parameters.")]
-Memory = Annotated[str | None, typer.Option("--memory", metavar="SIZE", help="Memory at most, such as 20GB.")]
-Tpot = Annotated[str | None, typer.Option("--tpot", metavar="TIME", help="Time per output token at most: 25ms.")]
-Ttft = Annotated[str | None, typer.Option("--ttft", metavar="TIME", help="Time to first token at most: 2s.")]
-Sure = Annotated[bool, typer.Option("--sure", help="Limits hold for the upper end of the 80 % interval.")]
+Active = Annotated[str | None, typer.Option("--active", metavar="N[-N]", help="The same for active parameters.")]
+Memory = Annotated[str | None, typer.Option("--memory", metavar="SIZE", help="Largest memory, such as 20GB.")]
+Tpot = Annotated[str | None, typer.Option("--tpot", metavar="TIME", help="Longest time per output token: 25ms.")]
+Ttft = Annotated[str | None, typer.Option("--ttft", metavar="TIME", help="Longest time to first token: 2s.")]
+Sure = Annotated[bool, typer.Option("--sure", help="Apply limits to the upper end of the 80 % interval.")]
 Flops = Annotated[str | None, typer.Option("--train-flops", "--train-flop", metavar="FLOP", help="Training budget.")]
-Tokens = Annotated[str | None, typer.Option("--tokens", metavar="D", help="Training tokens, whatever they take.")]
+Tokens = Annotated[str | None, typer.Option("--tokens", metavar="D", help="Training tokens, whatever they cost.")]
 Dollars = Annotated[str | None, typer.Option("--train-usd", metavar="USD", help="Dollars to rent devices to train on.")]
-TrainHw = Annotated[str | None, typer.Option("--train-hw", metavar="HW", help="The device that they rent.")]
+TrainHw = Annotated[str | None, typer.Option("--train-hw", metavar="HW", help="The device to rent with --train-usd.")]
 LawName = Annotated[str | None, typer.Option("--law", metavar="NAME", help="Scaling law. Default: besiroglu2024.")]
-Far = Annotated[bool, typer.Option("--extrapolate", help="Ask the law ten times and more beyond its runs too.")]
+Far = Annotated[bool, typer.Option("--extrapolate", help="Use the law even beyond ten times its runs.")]
 Objectives = Annotated[
     str | None,
     typer.Option("--objective", metavar="NAME,...",
-                 help="What is to be best, the first first: loss, params, tpot, ttft, memory, kv, cost."),
+                 help="Objectives, the most important first: loss, params, tpot, ttft, memory, kv, cost."),
 ]  # fmt: skip
 Vary = Annotated[
     list[str] | None,
@@ -61,7 +61,8 @@ SpaceFile = Annotated[
     typer.Option("--space", metavar="FILE", help="YAML with vary, fix, attention, ffn and other options of this page."),
 ]
 Sample = Annotated[
-    int | None, typer.Option("--sample", min=100, metavar="N", help="Begin with a sample of N, not with everything.")
+    int | None,
+    typer.Option("--sample", min=100, metavar="N", help="Start from a sample of N, not from all combinations."),
 ]
 Price = Annotated[str | None, typer.Option("--price", metavar="USD|NAME", help="Price of a device and hour.")]
 Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the best spec here, as YAML.")]

@@ -33,7 +33,7 @@ Orders = Annotated[
         help="What each decision changes on average over N orders (Shapley's value over all of them); 0: no average.",
     ),
 ]  # fmt: skip
-Seed = Annotated[int, typer.Option(min=0, metavar="N", help="Seed of the orders that are drawn.")]
+Seed = Annotated[int, typer.Option(min=0, metavar="N", help="Seed of the random orders.")]
 
 
 def evolve(

@@ -26,12 +26,14 @@ def list(
     what: Annotated[What, typer.Argument(metavar="KIND")] = What.models,
     grep: Annotated[str, typer.Option(metavar="TEXT", help="Only entries with this in a name or alias.")] = "",
     where: Annotated[
-        str | None, typer.Option(metavar="CONDITION", help="Only entries such as 'params < 10B and context >= 32k'.")
+        str | None,
+        typer.Option(metavar="CONDITION", help="Only entries that satisfy it: 'params < 10B and context >= 32k'."),
     ] = None,
     sort: Annotated[
-        str | None, typer.Option(metavar="FIGURE", help="By params, context, memory, price, bits ...: largest first.")
+        str | None,
+        typer.Option(metavar="FIGURE", help="Sort by params, context, memory, price, bits ...: largest first."),
     ] = None,
-    reverse: Annotated[bool, typer.Option("--reverse", "-r", help="The other way round.")] = False,
+    reverse: Annotated[bool, typer.Option("--reverse", "-r", help="Reverse the order.")] = False,
     json: o.AsJson = False,
     format: o.Format = o.Layout.table,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Files and other names too.")] = False,

@@ -112,7 +112,7 @@ def _run_guarded(work: Callable[[], int], as_json: bool, no_color: bool) -> int:
     except ArchsimError as error:
         return _report(error, as_json, no_color)
     except MemoryError:
-        return _report(OutOfMemory("out of memory", hints=("ask for less at once",)), as_json, no_color)
+        return _report(OutOfMemory("out of memory", hints=("request less at once",)), as_json, no_color)
     except Exception as error:
         usage = _usage(error)
         if usage is None and type(error).__name__ == "Abort":

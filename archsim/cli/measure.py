@@ -64,7 +64,7 @@ def measure(
     resume: Annotated[bool, typer.Option(help="Leave out points that DIR has already.")] = True,
     threads: Annotated[int, typer.Option(min=1, help="Processors that a CPU run is pinned to.")] = 1,
     watts: Annotated[
-        bool, typer.Option("--watts", help="Also what the device draws, where it tells: 2 s more a point.")
+        bool, typer.Option("--watts", help="Also record power, where the device reports it: 2 s more a point.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the FILE of --plan if it exists.")] = False,
     list_: Annotated[bool, typer.Option("--list", help="Show suites and their points.")] = False,
@@ -199,7 +199,7 @@ def _kernels_here(
     try:
         fits = calibrate_tables([folder / KERNELS], out=hardware / "calibration", hw=str(path), force=True)
     except SpecError as error:
-        _note(f"too few kernels for a fit: {error}; run again to go on", view)
+        _note(f"too few kernels for a fit: {error}; run again to continue", view)
         return
     for written in fits.written:
         _note(f"fitted: {written}", view)

@@ -29,7 +29,7 @@ Unique = Annotated[
     str | None, typer.Option("--unique-tokens", metavar="U", help="Different tokens that there are; more are repeats.")
 ]
 Laws = Annotated[list[str] | None, typer.Option("--law", metavar="NAME", help="Only this law; may be repeated.")]
-Far = Annotated[bool, typer.Option("--extrapolate", help="Ask laws ten times and more beyond their runs too.")]
+Far = Annotated[bool, typer.Option("--extrapolate", help="Use laws even beyond ten times their runs.")]
 
 
 def scaling(

@@ -65,7 +65,7 @@ def simulate(
     set_: o.Changes = None,
     view: o.View,
 ) -> None:
-    """What requests see under a load: TTFT, TPOT and their percentiles, throughput, queues, request by request.
+    """Serving under load: TTFT, TPOT and their percentiles, throughput and queues, simulated request by request.
 
     The load is open (--rate), closed (--concurrency) or recorded (--trace). Which requests share a step follows the
     engine's own scheduler; how long steps take is what `estimate` says of them.
@@ -75,6 +75,7 @@ def simulate(
     from archsim.render.pages.simulate import bare
 
     options = {name: value for name, value in context.params.items() if name not in VIEW}
+    first_wave = None if arrivals.first_wave is None else arrivals.first_wave.value
     if is_study(hw, context.params):
         if any(context.params[name] is not None for name in COSTS):
             raise UsageError("`--price` and what goes with it are for one load at a time")
@@ -82,7 +83,7 @@ def simulate(
             text = "`--find`, `--set`, `--requests-out`, `--timeline` and `--html` are for one load at a time"
             raise UsageError(text)
         options = {name: value for name, value in options.items() if name not in COSTS}
-        options |= {"first_wave": arrivals.first_wave.value, "find": None}
+        options |= {"first_wave": first_wave, "find": None}
         print_study(model, hw, options, _stated(context), context.params)
         return
     model, hw = model_and_device(model, hw)
@@ -95,7 +96,7 @@ def simulate(
         check_page(html, plotlyjs.source, force=force)
     if requests_out is not None:
         table_file.check_name(requests_out)
-    answer = api.simulate(model, hw, set=tuple(set_ or ()), **{**options, "first_wave": arrivals.first_wave.value})
+    answer = api.simulate(model, hw, set=tuple(set_ or ()), **{**options, "first_wave": first_wave})
     _write_data(answer, requests_out, timeline, force)
     if html is not None:
         _write_html(answer, _page(answer, (model, hw), context.params), html, plotlyjs, force)
@@ -169,7 +170,7 @@ def _page(answer: Simulation, asked: tuple[str, str], params: JsonObject) -> Pag
     engine = answer.server.engine.name
     files = inputs(models=asked[0], hw=asked[1], **({"engines": engine} if engine != o.DEFAULT_ENGINE else {}))
     own = {name: value for name, value in params.items() if name not in VIEW}
-    usual = {"first_wave": "keep", "seed": 0, "replications": 5}
+    usual = {"seed": 0, "replications": 5}
     options = {name: value for name, value in own.items() if str(value) != str(usual.get(name))}
     return page(
         answer, inputs=files, asked=asked, options={**options, "set": tuple(params["set_"] or ())},

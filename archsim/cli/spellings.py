@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from functools import partial
 from typing import Any, Protocol
 
@@ -83,6 +84,7 @@ class Command(TyperCommand):
         if ctx.resilient_parsing or {"--help", "-h"} & set(args):
             return super().parse_args(ctx, args)
         args = _with_device_count(self, _from_hub(self, args))
+        _refuse_without_value(self, args)
         _refuse_several(self, args, ctx)
         _refuse_more_models(self, args, ctx)
         _refuse_missing(self, args)
@@ -199,6 +201,31 @@ def _with_device_count(command: TyperCommand, args: Sequence[str]) -> list[str]:
     except UsageError as error:
         raise CommandLineError(error.message, hints=error.hints) from error
     return [*result, "--devices", str(count)] if count is not None and not stated else result
+
+
+def _refuse_without_value(command: TyperCommand, args: Sequence[str]) -> None:
+    """An option whose value is left out, so that the next option would be taken for it."""
+    flags = {flag for param in command.params for flag in (*param.opts, *param.secondary_opts) if flag[:2] == "--"}
+    found = list(words(command, args))
+    for number, word in enumerate(found):
+        if word.param is None or word.value not in flags:
+            continue
+        choices = _choices(word.param)
+        example = choices[0] if choices else EXAMPLES.get(str(word.param.name), word.param.metavar or "VALUE")
+        before, after = (
+            [part for each in side for part in each.args] for side in (found[:number], found[number + 1 :])
+        )
+        line = shlex.join(["archsim", str(command.name), *before, word.flag, example, word.value, *after])
+        known = f": {', '.join(choices)}" if choices else ""
+        raise CommandLineError(f"`{word.flag}` needs a value{known}", hints=(f"for example `{line}`",))
+
+
+def _choices(param: Any) -> list[str]:
+    """The words that an option takes, where it takes nothing else."""
+    kind = getattr(getattr(param, "type_descriptor", None), "annotation", None)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return [str(choice.value) for choice in kind]
+    return [str(choice) for choice in getattr(getattr(param, "type", None), "choices", ())]
 
 
 def _refuse_several(command: TyperCommand, args: Sequence[str], ctx: Context) -> None:

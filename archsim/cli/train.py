@@ -20,14 +20,14 @@ Ep = Annotated[Number, typer.Option(*o.EP, min=1, metavar="N", help="Expert para
 Etp = Annotated[Number, typer.Option("--etp", min=1, metavar="N", help="Tensor parallel of experts: 1 or tp.")]
 Dp = Annotated[Number, typer.Option(*o.DP, min=1, metavar="N", help="Data parallel.")]
 Sp = Annotated[bool | None, typer.Option("--sp/--no-sp", help="Sequence parallelism. Default: where tp is above 1.")]
-Zero = Annotated[
-    Number, typer.Option("--zero", min=0, max=3, metavar="0-3", help="What data ranks share out; 3 is FSDP.")
-]
+Zero = Annotated[Number, typer.Option("--zero", min=0, max=3, metavar="0-3", help="What data ranks shard; 3 is FSDP.")]
 Hsdp = Annotated[Number, typer.Option("--hsdp", min=1, metavar="N", help="Devices of a sharding group (zero 3).")]
 Schedule = Annotated[
     str | None, typer.Option("--schedule", metavar="NAME", help="gpipe, 1f1b, interleaved, zb-h1, zbv or dualpipe.")
 ]
-MicroBatch = Annotated[Number, typer.Option("--micro-batch", min=1, metavar="N", help="Sequences of one pass.")]
+MicroBatch = Annotated[
+    Number, typer.Option("--micro-batch", min=1, metavar="N", help="Sequences of one forward and backward pass.")
+]
 GlobalBatch = Annotated[Number, typer.Option("--global-batch", min=1, metavar="N", help="Sequences of one step.")]
 SeqLen = Annotated[
     int | None, typer.Option("--seq-len", parser=o.tokens, metavar="N", help="Tokens of a sequence; 8k means x 1024.")
@@ -47,9 +47,9 @@ Loss = Annotated[str | None, typer.Option("--loss", metavar="NAME", help="eager,
 Stack = Annotated[str, typer.Option("--stack", metavar="NAME", help="Framework: megatron-core, torchtitan, ...")]
 Tokens = Annotated[str | None, typer.Option("--tokens", metavar="D", help="Tokens of the whole run, such as 1.4T.")]
 MfuPeak = Annotated[
-    str, typer.Option("--mfu-peak", metavar="PEAK", help="What MFU divides by: bf16, fp8, FLOP/s; auto.")
+    str, typer.Option("--mfu-peak", metavar="PEAK", help="Peak that MFU refers to: bf16, fp8, FLOP/s; auto.")
 ]
-Goodput = Annotated[float, typer.Option("--goodput", metavar="SHARE", help="Share of the time that steps take.")]
+Goodput = Annotated[float, typer.Option("--goodput", metavar="SHARE", help="Share of the time spent in steps.")]
 Method = Annotated[
     str | None, typer.Option("--method", metavar="NAME", help="full, or adapters: lora, or qlora on 4-bit weights.")
 ]
@@ -58,7 +58,7 @@ Targets = Annotated[
     str | None, typer.Option("--targets", metavar="LIST", help="Products with an adapter: all, or q,v and so on.")
 ]
 By = Annotated[
-    str | None, typer.Option("--by", metavar="WHAT", help="What each op, block or kind of kernel takes of a step.")
+    str | None, typer.Option("--by", metavar="WHAT", help="Time of each op, block or kind of kernel in a step.")
 ]
 Timeline = Annotated[
     Path | None,
@@ -68,7 +68,7 @@ Objective = Annotated[
     str,
     typer.Option(
         "--objective", metavar="WHAT",
-        help="What layouts are chosen by: time, memory, or cost or energy of a token, which may take fewer devices.",
+        help="What to optimise the layout for: time, memory, or cost or energy per token (may use fewer devices).",
     ),
 ]  # fmt: skip
 Offload = Annotated[

@@ -26,10 +26,10 @@ def ui(
         bool, typer.Option("--public", help="For anybody: the catalog alone, no Hub, limits on each visitor.")
     ] = False,
     allow_host: Annotated[
-        list[str] | None, typer.Option("--allow-host", metavar="NAME", help="A name that a public page is called by.")
+        list[str] | None, typer.Option("--allow-host", metavar="NAME", help="Host name of a public page.")
     ] = None,
     proxies: Annotated[
-        int, typer.Option(min=0, max=8, metavar="N", help="Proxies in front of a public page, which name its visitors.")
+        int, typer.Option(min=0, max=8, metavar="N", help="Number of proxies in front of a public page.")
     ] = 0,
 ) -> None:
     """A page in the browser: pick a model, a device and a load, and see memory and speed while you drag.

@@ -38,7 +38,7 @@ On = Annotated[
 ]
 Size = Annotated[
     str | None,
-    typer.Option("--size", metavar="small|full", help="Of a model: its kinds of layers at toy width, or it."),
+    typer.Option("--size", metavar="small|full", help="Of a model: layers at toy width, or the whole model."),
 ]
 Out = Annotated[
     Path | None,
@@ -57,9 +57,9 @@ Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write
 Report = Annotated[
     Path | None, typer.Option("--write-report", metavar="FILE", help="Write the accuracy page, as Markdown.")
 ]
-Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="At most so many rows, drawn with a fixed seed.")]
+Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="At most N rows, drawn with a fixed seed.")]
 Wanted = Annotated[
-    str | None, typer.Option("--by", metavar="A,B", help="Tables by these, such as op,device in place of the usual.")
+    str | None, typer.Option("--by", metavar="A,B", help="Columns to group tables by, such as op,device.")
 ]
 Most = Annotated[
     str | None, typer.Option("--max-median-ape", metavar="X", help="Exit 1 if the median error exceeds X: 0.12 or 12%.")

@@ -46,7 +46,7 @@ TITLES: Mapping[str, str] = {
     "top_k": "experts per token",
     "expert_width": "expert width",
     "shared_experts": "shared experts",
-    "dense_beside": "dense network beside experts",
+    "dense_beside": "dense network alongside experts",
     "image_experts": "experts of image tokens",
     "latent_experts": "latent width of experts",
     "router": "router",

@@ -187,7 +187,7 @@ def _unlike(cost: ArchitectureCost, model: Model, figures: ArchitectureFigures) 
     off = [abs(x / y - 1) for x, y in ((figures.decode_s, own.decode_s), (figures.prefill_s, own.prefill_s)) if x and y]
     if max(off, default=0.0) < 1e-9:
         return []
-    text = f"{model.name} is priced with its layers grouped anew; times differ by {max(off):.2%} from `estimate`"
+    text = f"{model.name} is estimated with its layers regrouped; times differ by {max(off):.2%} from `estimate`"
     return [Note("W08", text)]
 
 

@@ -212,7 +212,7 @@ def _flops(model: Model, context: int, formats: Formats) -> Explanation:
     parts = [_formula(letters, cls, n, unit) for cls, n in work.items() if n]
     whole = _formula(letters, "all", c.flops(graph), unit)
     masked = f"{where}; 1 MAC = 2 FLOP; pairs that the mask excludes are not counted"
-    return _explanation(model, "flops", "FLOPs", whole, parts, masked, "elementwise work stands apart")
+    return _explanation(model, "flops", "FLOPs", whole, parts, masked, "elementwise work is counted separately")
 
 
 def _decode(model: Model, context: int, formats: Formats) -> Explanation:

@@ -168,8 +168,8 @@ def from_safetensors(path: Path, beside: Callable[[Path], JsonObject]) -> JsonOb
 
     config = path.with_name("config.json")
     if not config.is_file():
-        hint = "headers name tensors, not layers: put the config.json of the model beside them"
-        raise SpecError(f"{quote(path.name)} has no config.json beside it", code="E109", hints=(hint,))
+        hint = "headers name tensors, not layers: put the config.json of the model next to them"
+        raise SpecError(f"{quote(path.name)} has no config.json next to it", code="E109", hints=(hint,))
     document = beside(config)
     shape, weights = stored_weights(model_from(document))
     tensors = read_tensors(path)
@@ -277,7 +277,7 @@ def _shards(path: Path) -> list[Path]:
         raise unusable(path, "it has no `weight_map`")
     names = sorted(set(files.values()))
     if len(names) > MAX_SHARDS or any(name in ("", ".", "..") or name != os.path.basename(name) for name in names):
-        raise unusable(path, "its `weight_map` does not name files beside it")
+        raise unusable(path, "its `weight_map` does not name files next to it")
     missing = [name for name in names if not is_file(path.with_name(name))]
     if missing:
         listed = ", ".join(quote(name, 100) for name in missing[:3])

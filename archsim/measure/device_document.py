@@ -62,7 +62,7 @@ def notes(facts: MachineFacts, noise: Noise) -> list[str]:
         told.append(f"{facts.numa} memory nodes; a process that runs on one of them sees that one's share.")
     if noise.quiet:
         return [*told, f"The machine was quiet: rounds spread by ±{noise.spread:.1%}, drift {noise.drift:.1%}."]
-    return [*told, f"The machine was not quiet: {'; '.join(noise.reasons)}. Times taken beside it are no better."]
+    return [*told, f"The machine was not quiet: {'; '.join(noise.reasons)}. Times of the same session are no better."]
 
 
 def default_path(name: str) -> Path:

@@ -132,7 +132,7 @@ class Session:
             pace.learn(point, time.monotonic() - began)
             if not alive:
                 self.outcome.left += len(self.plan.points) - number - 1
-                self.outcome.stopped = "the device stopped answering; the same command goes on from here"
+                self.outcome.stopped = "the device stopped answering; the same command resumes from here"
                 return
 
     def _one(self, bench: Bench, clock: Callable[[], int | None], store: OutputFiles, point: Point) -> bool:
@@ -142,7 +142,7 @@ class Session:
         try:
             result = run(bench, point)
             if bench.disturbed and point.suite in CPU_SUITES:
-                raise Skip(f"{TEMPORARY}other processes took processors away in every round")
+                raise Skip(f"{TEMPORARY}other processes used the processors in every round")
         except Skip as reason:
             self._skip(store, point, str(reason))
         except Exception as error:  # one point's failure must not cost the others

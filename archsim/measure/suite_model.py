@@ -128,7 +128,7 @@ def _check_room(bench: Bench, loaded: Loaded, shape: Shape) -> None:
     need += 2 * shape.batch * shape.new * loaded.model.d_model * 40  # activations of a layer, generously
     free = bench.free_bytes() - (SPARE_BYTES if bench.cuda else 0)
     if need > free:
-        raise Skip(f"needs {need / 1e9:.1f} GB beside the weights, {max(free, 0) / 1e9:.1f} GB are free")
+        raise Skip(f"needs {need / 1e9:.1f} GB besides the weights, {max(free, 0) / 1e9:.1f} GB are free")
 
 
 def _peak(bench: Bench, program: Program) -> tuple[int | None, int | None]:

@@ -68,11 +68,11 @@ def _activations(memory: EngineMemoryModel) -> str:
 
 
 def lifted(*phases: StepTime | None) -> Iterator[Note]:
-    """Launches that are priced at their roofline, since a fit says less."""
+    """Launches whose time is that of the roofline, since a fit says less."""
     for phase in phases:
         if phase is not None and phase.rank.lifted:
             share = phase.rank.lifted_s / phase.in_turn_s
-            what = f"{phase.rank.lifted:,} kernel launches of {phase.name} are priced at their roofline"
+            what = f"{phase.rank.lifted:,} kernel launches of {phase.name} take the time of their roofline"
             yield Note("A16", f"{what}, which is above their fitted time: {share:.2%} of its time")
 
 

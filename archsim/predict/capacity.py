@@ -64,7 +64,7 @@ def at_largest(served: ServedEngine, offered: OfferedLoad, how: RunRequest, what
     runs = Runs(served, how, times, _usual_steps(served, prompt, answer))
     found = find_load(runs, offered, what, prompt, answer)
     assert found.size is not None
-    at_found = simulation.simulate_on(served, at_size(offered, what, found.size.value), how)
+    at_found = simulation.simulate_on(served, at_size(offered, what, found.size.value, how.first_wave), how)
     return replace(at_found, found=found)
 
 
@@ -135,7 +135,7 @@ def best_ratio(
     chosen = runs_at(best, how)
     found = find_load(chosen, offered, "rate", prompt, answer)
     assert found.size is not None
-    at_found = simulation.simulate_on(chosen.server, at_size(offered, "rate", found.size.value), how)
+    at_found = simulation.simulate_on(chosen.server, at_size(offered, "rate", found.size.value, how.first_wave), how)
     tried = {"{}:{}".format(*ratios[place]): rate for place, rate in sorted(rates.items())}
     return replace(at_found, found=replace(found, ratio="{}:{}".format(*ratios[best]), ratios=tried))
 
@@ -160,7 +160,7 @@ def find_load(runs: Runs, load: OfferedLoad, what: Quantity, prompt: int, answer
         raise UsageError(f"`--find {what}` needs a service level", hints=("give --slo ttft=0.5,tpot=0.03",))
 
     def run(size: float, replication: int, end: End) -> Measured:
-        return runs.measured(at_size(load, what, size), replication, end)
+        return runs.measured(at_size(load, what, size, runs.how.first_wave), replication, end)
 
     batch, rate = fleet_saturation(runs, prompt, answer)
     replications = runs.how.replications if load.is_random else 1
@@ -173,11 +173,13 @@ def find_load(runs: Runs, load: OfferedLoad, what: Quantity, prompt: int, answer
     return found
 
 
-def at_size(load: OfferedLoad, what: Quantity, size: float) -> OfferedLoad:
-    """The load at a rate, or with so many requests in flight: at least ten requests for each."""
+def at_size(load: OfferedLoad, what: Quantity, size: float, first_wave: bool) -> OfferedLoad:
+    """The load at a rate, or with so many requests in flight: at least ten requests for each, and those of a first
+    wave that is not measured.
+    """
     if what == "rate":
         return load.at_rate(size)
-    count = max(load.count or 0, ROUNDS * int(size))
+    count = max(load.count or 0, ROUNDS * int(size)) + (0 if first_wave else int(size))
     return replace(load, rate=None, concurrency=int(size), count=count)
 
 
@@ -216,5 +218,5 @@ def _no_load(found: Found, slo: Slo, what: Quantity) -> str:
     target = slo.targets[metric]
     return (
         f"no {what} meets the service level: with {size}, p{level} of {metric.upper()} is {ratio * target:.3g} s, "
-        f"and {target:g} s are asked"
+        f"and the target is {target:g} s"
     )

@@ -83,7 +83,7 @@ def with_energy(e: Estimate, **asked: Unpack[EnergyArguments]) -> Estimate:
 
 NOTE = (
     "power follows from how busy the devices are (fitted on measured runs); nodes draw 1.25 to 1.6 times their "
-    "devices; idle hours and the making of devices are not counted"
+    "devices; idle hours and manufacturing are not counted"
 )
 
 

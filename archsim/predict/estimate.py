@@ -236,7 +236,7 @@ def _encoder_work(model: Model, image: str | None, audio: str | None, concurrenc
     """What an encoder does before the prompts. Raises UsageError for both kinds at once, and beside a steady state."""
     given = [option for option, value in (("--image", image), ("--audio", audio)) if value is not None]
     if len(given) > 1:
-        raise UsageError("`--image` and `--audio` are priced one at a time: name one of them")
+        raise UsageError("`--image` and `--audio` exclude each other: give one of them")
     if given and concurrency is not None:
         raise UsageError(f"`{given[0]}` goes with a batch: with `--concurrency` the encoder's time is not known")
     if audio:

@@ -145,9 +145,7 @@ def _link_of(device: Hardware, devices: int) -> float:
     try:
         return device.link(devices).bytes_per_s_per_direction
     except ArchsimError as error:
-        raise UsageError(
-            f"how fast caches travel is not known: {error}", hints=("give --kv-link, as 50 GB/s",)
-        ) from None
+        raise UsageError(f"the KV transfer rate is not known: {error}", hints=("give --kv-link, as 50 GB/s",)) from None
 
 
 def prompt_bytes(model: Model, formats: Formats) -> Callable[[int], float]:

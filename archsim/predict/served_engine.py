@@ -190,7 +190,7 @@ class ServedEngine:
     def _speculation(self, drafting: Drafting, limits: TableLimits) -> Speculation:
         """Times of steps that verify drafts."""
         if self.exact:
-            raise UsageError("`--exact` prices steps without drafts", hints=("leave out --exact or --speculative",))
+            raise UsageError("`--exact` computes steps without drafts", hints=("leave out --exact or --speculative",))
         if self.drafter is not None:
             return draft_model(self.pricer, self.drafter, drafting.drafts, limits)
         makers = {"ngram": ngram, "mtp": mtp, "eagle": eagle}

@@ -60,8 +60,8 @@ REPLICATIONS = 5
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
     """How a load is run. warmup: what is not measured; None: the usual share. first_wave: whether a closed loop
-    measures the requests that start together. ends: whether both ends of the step times are run as well. samples: of
-    the state over time, at most.
+    measures the requests that start together; by default a search does not, since it is for a load that lasts. ends:
+    whether both ends of the step times are run as well. samples: of the state over time, at most.
     """
 
     seed: int = 0
@@ -246,7 +246,7 @@ def run_request(run: RunArguments) -> RunRequest:
     slo = run.get("slo")
     if slo is None and "goodput" in run:
         raise UsageError("`--goodput` is the share of requests that meet targets: give `--slo`")
-    first_wave = run.get("first_wave", "keep")
+    first_wave = run.get("first_wave") or ("keep" if run.get("find") is None else "drop")
     if first_wave not in ("keep", "drop"):
         raise UsageError(f"`--first-wave` is keep or drop, not {first_wave!r}")
     return RunRequest(

@@ -44,7 +44,7 @@ def open_study(path: Path, columns: Sequence[str], *, resume: bool = False, forc
         names = ", ".join(kinds)
         raise UsageError(f"{quote(path.name)} names no format of a study", hints=(f"name it {names}",))
     if path.exists() and not (resume or force):
-        raise OutputRefused(f"{quote(path)} exists", hints=("`--resume` goes on with it", "`--force` begins it anew"))
+        raise OutputRefused(f"{quote(path)} exists", hints=("`--resume` continues it", "`--force` starts over"))
     return kind(path, columns, anew=force and not resume)
 
 
@@ -77,9 +77,7 @@ class LineFile:
             else:
                 self.keys = {json.loads(line)["key"] for line in lines}
         except (ValueError, KeyError, TypeError, IndexError, csv.Error):
-            raise UsageError(
-                f"{quote(self.path)} holds no rows of a study", hints=("`--force` begins it anew",)
-            ) from None
+            raise UsageError(f"{quote(self.path)} holds no rows of a study", hints=("`--force` starts over",)) from None
 
     def add(self, rows: Sequence[JsonObject]) -> None:
         """As of `StudyFile`."""

@@ -158,7 +158,7 @@ def _count(answer: CountResult) -> list[Page]:
     return [page(answer, verbose=True)]
 
 
-def _flat(answer: CountResult | Fit) -> list[JsonObject]:
+def _flat(answer: CountResult | Fit | Training) -> list[JsonObject]:
     from archsim.render.flat import flatten
 
     return [flatten(answer.to_dict())]
@@ -255,9 +255,9 @@ def _sweep(answer: Sweep) -> list[Page]:
     from archsim.render.pages.sweep import Best, page
 
     if answer.points > MOST_POINTS:
-        told = "`chunks()` prices them block by block; `archsim sweep --out FILE` writes them as they are priced"
+        told = "`chunks()` computes them block by block; `archsim sweep --out FILE` writes them as they are computed"
         return [
-            Page(head=(f"{answer.points:,} points, none priced yet",), sections=(Section(title="", below=(told,)),))
+            Page(head=(f"{answer.points:,} points, none computed yet",), sections=(Section(title="", below=(told,)),))
         ]
     best = Best()
     for chunk in answer.chunks():
@@ -506,7 +506,7 @@ VIEWS: Mapping[str, View[Any]] = {
     "CpuCheck": View(lambda c: f"{c.model} on {c.device}", _cpu_check, _listed("rows"), charts=_cpu_check_charts),
     "Ledger": View(lambda found: f"{len(found.claims):,} claims", _ledger, _ledger_rows),
     "Simulation": View(_simulation_subject, _simulation, _simulation_rows, charts=_simulation_charts),
-    "Training": View(_training_subject, _training),
+    "Training": View(_training_subject, _training, _flat),
     "Scaling": View(_scaling_subject, _scaling, _scaling_rows),
     "Survey": View(lambda s: f"{s.models:,} models", _survey, _survey_rows, charts=_survey_charts),
     "Model": View(lambda m: f"{m.name}, {m.n_layers:,} layers, d_model {m.d_model:,}", _model),

@@ -119,7 +119,7 @@ class StepTable:
         if pricer.overheads.launch_s:
             raise UsageError(
                 f"{pricer.overheads.name} waits for launches of single kernels, which no table of steps knows",
-                hints=("price every step: --exact",),
+                hints=("compute every step: --exact",),
             )
         self.exact = ExactSteps(pricer, new=new, captured=captured)
         self.limits, self._new = (tokens, sequences), new

@@ -319,6 +319,14 @@ class Model(Displayed, Spec):
         """Whether tensor, pipeline and expert parallelism can cut it."""
         return True
 
+    def to_dict(self) -> JsonObject:
+        """The `archsim.model/1` object: the fields that the spec states, and their sources."""
+        return {
+            "schema": "archsim.model/1", "name": self.name,
+            "document": self.model_dump(mode="json", exclude_unset=True),
+            "sources": [source.model_dump(mode="json") for source in self.sources],
+        }  # fmt: skip
+
     @property
     def n_layers(self) -> int:
         """Layers of the decoder, or of the only stack."""

@@ -142,7 +142,7 @@ def plan_for(model: Model, devices: int, max_domain: int, given: Plan, fixed: fr
     known = given.dp * (given.tp if "tp" in fixed else 1) * (given.pp if "pp" in fixed else 1)
     if devices % known:
         raise InvalidPlan(
-            f"--devices {devices} is not a multiple of the tp x pp x dp = {known} asked for",
+            f"--devices {devices} is not a multiple of the tp x pp x dp = {known} requested",
             hints=("devices = tp x pp x dp: leave one of them out",),
         )
     free = devices // known

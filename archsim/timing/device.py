@@ -143,7 +143,7 @@ class DeviceRates:
             if dtype != "fp32":
                 raise
             peak = self.hardware.peak_flops("bf16")
-            text = f"{self.hardware.id} lists no fp32 peak: fp32 products are priced at its bf16 peak"
+            text = f"{self.hardware.id} lists no fp32 peak: fp32 products run at its bf16 peak"
             self._note(Note("A14", text))
         self._note(peak.note)
         return peak

@@ -59,7 +59,7 @@ class Work(NamedTuple):
 
     @property
     def flops(self) -> Num:
-        """FLOP of contractions, as `count` states them; elementwise work stands apart."""
+        """FLOP of contractions, as `count` states them; elementwise work is counted separately."""
         return sum([flops for _, flops in self.matrix]) + self.conv_flops
 
 

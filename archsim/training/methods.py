@@ -83,7 +83,7 @@ def _defaults(rank: int | None, targets: str | tuple[str, ...] | None) -> tuple[
         return ()
     adapters = _adapters(rank, targets)
     where = "every product of the layers" if "all" in adapters.targets else ", ".join(adapters.targets)
-    return (Note("A46", f"adapters have rank {adapters.rank}, beside {where}, unless --rank and --targets differ"),)
+    return (Note("A46", f"adapters have rank {adapters.rank}, on {where}, unless --rank and --targets say otherwise"),)
 
 
 def _unused(recipe: Recipe) -> tuple[Note, ...]:

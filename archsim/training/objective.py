@@ -58,12 +58,12 @@ def _energy(pricer: TrainingPricer, priced: Priced) -> Score:
 
 OBJECTIVES: Mapping[str, Objective] = {
     "time": Objective(_time, lambda pricer, choice, _: pricer.least_seconds(choice), "is the fastest"),
-    "memory": Objective(_memory, lambda pricer, choice, held: held.most.allocated, "needs least memory"),
+    "memory": Objective(_memory, lambda pricer, choice, held: held.most.allocated, "needs the least memory"),
     "cost": Objective(
         _cost, lambda pricer, choice, _: pricer.least_seconds(choice) * choice.layout.devices / choice.layout.tokens,
-        "takes fewest device-hours for a token", fewer=True,
+        "takes the fewest device-hours per token", fewer=True,
     ),
-    "energy": Objective(_energy, lambda *_: 0.0, "draws least energy for a token", fewer=True),
+    "energy": Objective(_energy, lambda *_: 0.0, "uses the least energy per token", fewer=True),
 }  # fmt: skip
 """By name. Dollars of a token are device-hours at one price, so that `cost` needs none."""
 

@@ -94,7 +94,7 @@ class Found(NamedTuple):
 def search(
     pricer: TrainingPricer, choices: Iterable[Choice], prune: bool = True, objective: Objective = OBJECTIVES["time"]
 ) -> Found:
-    """The best layout that fits, else the one that needs least memory. prune: what cannot win is not played.
+    """The best layout that fits, else the one that needs the least memory. prune: what cannot win is not played.
 
     Raises InvalidPlan where there is no layout at all.
     """

@@ -8,7 +8,7 @@ from math import exp
 from typing import NamedTuple
 
 from archsim.base.data_class import dataclass
-from archsim.base.displayed import Displayed
+from archsim.base.displayed import Displayed, Tabular
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note, notes_to_dict
@@ -144,7 +144,7 @@ class Suggestion(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Training(Displayed):
+class Training(Tabular):
     """The answer. objective: what the layout was chosen by. tried: layouts that were looked at; more than one where
     archsim chose. interval: log of either end of
     the step's 80 % interval. suggestions: changes that would help; neighbours: other changes, and what they cost.

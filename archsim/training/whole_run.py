@@ -30,7 +30,7 @@ class RunRequest(Protocol):
 
     @property
     def goodput(self) -> float:
-        """Share of the time that steps take."""
+        """Share of the time spent in steps."""
 
     @property
     def pue(self) -> float | None:

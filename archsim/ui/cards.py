@@ -143,7 +143,7 @@ def _figure(words: str, figure: str, small: str) -> Component:
 def sentence(answers: Sequence[Answer]) -> str:
     """The verdict in a sentence: alone, or which candidate is fastest, with the confidence."""
     said = _sentence(answers)
-    return f"For one request by itself: {said}" if answers[0].load.mode == "rate" else said
+    return f"For a single request: {said}" if answers[0].load.mode == "rate" else said
 
 
 def _sentence(answers: Sequence[Answer]) -> str:

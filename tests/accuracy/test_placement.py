@@ -57,7 +57,7 @@ def test_replicas_that_fit_stay_replicas(tmp_path: Path) -> None:
         (t.run("tpot_ms", **{**MOE, "tp": 4}, ep=3), "ep 3 does not divide"),
         (t.run("tpot_ms", **{**MOE, "n_devices": 1}, ep=8), "ep 8 does not divide"),
         (t.run("throughput_tok_s", model="llama3.1-405b", device="h100", n_devices=8, tp=8, weights_dtype="fp8",
-               isl=900_000, osl=1000, batch=None), "no request of 901,000 tokens has room"),
+               isl=900_000, osl=1000, batch=None), "no room for a request of 901,000 tokens"),
         (t.run("tpot_ms", batch=None), "no batch is stated"),
         (t.run("decode_tok_s", batch=None), "no batch is stated"),
         (t.run("latency_s", isl=None, osl=None), "neither isl nor osl is stated"),

@@ -107,4 +107,4 @@ def test_objectives_and_refusals(archsim: Any) -> None:
                               "--json").out)  # fmt: skip
     assert data["schema"] == "archsim.advise/1" and data["changes"][0]["effect"]["usd_per_m_output"] < 1
     out = archsim("advise", "llama3-8b", "--hw", "rtx-4090", "--context", "128k", "--engine", "trtllm").out
-    assert "no `mla_decode` kernel" in out and "What is known of quality" in out
+    assert "no `mla_decode` kernel" in out and "Published findings on quality" in out

@@ -36,6 +36,23 @@ def test_devices_with_their_number(hw: str, flag: str, archsim: Any) -> None:
     assert (found.code, found.out) == (wanted.code, wanted.out)
 
 
+@pytest.mark.parametrize(
+    ("words", "message", "value"),
+    [
+        ("simulate llama3.1-8b --hw h100 --find --slo ttft=0.5", "`--find` needs a value: rate, concurrency", "rate"),
+        ("estimate llama2-70b --hw --batch 4", "`--hw` needs a value", "h100"),
+        ("estimate llama2-70b --hw h100 --weights --batch 4", "`--weights` needs a value", "FMT"),
+    ],
+)
+def test_a_value_that_is_left_out_is_not_the_next_option(words: str, message: str, value: str, archsim: Any) -> None:
+    """The message names the option and what it takes; the hint is the same line with a value in its place."""
+    answer = archsim(*words.split())
+    assert answer.code == 2 and message in answer.err
+    line = suggestion(answer.err)
+    line.remove(value)
+    assert line == words.split()
+
+
 @pytest.mark.slow
 def test_no_device_is_taken_apart() -> None:
     """Every name of the catalog stands for its device, whatever it looks like; mi300x8 is eight of mi300x."""

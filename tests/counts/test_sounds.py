@@ -80,5 +80,5 @@ def test_models_without(name: str, reason: str) -> None:
 
 
 def test_one_kind_at_a_time() -> None:
-    with pytest.raises(UsageError, match="one at a time"):
+    with pytest.raises(UsageError, match="exclude each other"):
         estimate(model("qwen2_audio"), load_hardware("h100"), audio="30", image="64x64")

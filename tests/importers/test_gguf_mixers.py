@@ -153,7 +153,7 @@ def test_gemma4(options: dict[str, Any], growth: int, tmp_path: Path) -> None:
 def test_gemma4_with_experts_is_refused(tmp_path: Path) -> None:
     """By name, with the reason."""
     keys, tensors = gemma4()
-    with pytest.raises(SpecError, match="beside a dense layer"):
+    with pytest.raises(SpecError, match="next to a dense layer"):
         load_model(str(write(tmp_path / "m.gguf", "gemma4", keys, tensors | moe(0))))
 
 

@@ -171,7 +171,7 @@ def test_an_index(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="1 of 2 files are missing"):
         archsim.count(index)
     index.write_text(json.dumps({"weight_map": {"a": "../model.safetensors"}}))
-    with pytest.raises(SpecError, match="beside"):
+    with pytest.raises(SpecError, match="next to it"):
         archsim.count(index)
 
 

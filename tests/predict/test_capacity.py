@@ -33,12 +33,30 @@ def test_the_largest_load_holds_and_a_larger_one_does_not(what: str) -> None:
         below, above = int(below), int(above) + 1
         assert answer.load.concurrency == found.size.value
     for size, met in ((below, True), (above, False)):
-        count = max(400, 10 * int(size)) if what == "concurrency" else 400
-        assert simulate(**{what: size}, **{**slo, "requests": count}).observed.met is met
+        count = max(400, 10 * int(size)) + int(size) if what == "concurrency" else 400
+        run = simulate(**{what: size}, **{**slo, "requests": count, "first_wave": "drop"})
+        assert run.observed.met is met
     shown = answer.to_dict()["found"]
     assert set(shown) == {"rate_per_s" if what == "rate" else what, "is_floor", "binding", "next_binding", "tried"}
     assert shown["is_floor"] is False
     assert shown["binding"].rpartition("_p")[0] in ("ttft", "tpot") and len(shown["tried"]) > 4
+
+
+@pytest.mark.slow
+def test_a_load_that_is_found_does_not_depend_on_how_few_requests_follow_the_start() -> None:
+    """A search leaves out the requests that start together and measures as many as were asked for; with them, a short
+    run finds a fraction of the load.
+    """
+    slo: dict[str, Any] = {"slo": "ttft=0.5,tpot=0.03", "find": "concurrency", "replications": 1, "input_len": 1024,
+                           "output_len": 256, "length_spread": 0.8, "expected_only": True}  # fmt: skip
+    found = [simulate(**slo, requests=requests) for requests in (200, 1000, 4000)]
+    sizes = [answer.found.size.value for answer in found if answer.found is not None and answer.found.size is not None]
+    assert len(sizes) == 3 and max(sizes) < 1.1 * min(sizes)
+    for answer, size in zip(found, sizes, strict=True):
+        assert answer.workload["first_wave"] == "drop" and answer.workload["warmup"] == size
+    with_start = simulate(**slo, requests=200, first_wave="keep").found
+    assert with_start is not None and with_start.size is not None and with_start.size.value < sizes[0] / 2
+    assert simulate(concurrency=4, requests=40, slo="ttft=0.5").workload["warmup"] == 0
 
 
 @pytest.mark.slow

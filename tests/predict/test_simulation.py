@@ -169,7 +169,7 @@ def test_json_has_the_contract_s_keys_and_is_the_same_for_a_seed() -> None:
 
 
 def test_too_much_load_is_refused_a_ttft() -> None:
-    """By the requests that pile up, with their growth; TPOT stays."""
+    """By the a growing backlog, with their growth; TPOT stays."""
     found = archsim.simulate(*SMALL, rate=1000.0, requests=2000, input_len=500, output_len=50, replications=2,
                              max_num_seqs=16)  # fmt: skip
     assert found.observed.stationary is False and found.observed.backlog_per_s > 0

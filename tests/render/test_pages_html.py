@@ -130,10 +130,10 @@ def test_every_value_of_a_year_has_a_pattern() -> None:
 @pytest.mark.parametrize(
     ("designs", "values", "finding"),
     [
-        ((2, 20, 4), {"A": (2, 5, 0), "B": (0, 15, 4)}, "B in 15 of 20 designs of 2021, the most frequent choice of "
+        ((2, 20, 4), {"A": (2, 5, 0), "B": (0, 15, 4)}, "B in 15 of 20 designs of 2021, the most frequent choice "
          "every year since 2021"),
         ((2, 20, 4), {"A": (2, 15, 1), "B": (0, 5, 3)}, "A in 15 of 20 designs of 2021"),
-        ((0, 2, 0), {"A": (0, 2, 0)}, "A in 2 of 2 designs of 2021, the most frequent choice of every year since 2021"),
+        ((0, 2, 0), {"A": (0, 2, 0)}, "A in 2 of 2 designs of 2021, the most frequent choice every year since 2021"),
     ],
 )  # fmt: skip
 def test_findings(designs: tuple[int, ...], values: dict[str, tuple[int, ...]], finding: str) -> None:

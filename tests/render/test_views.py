@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from html.parser import HTMLParser
@@ -17,6 +18,8 @@ from archsim.base.errors import ArchsimError, SpecError, UnknownName, UsageError
 from archsim.measure.model_check import Line, ModelCheck
 from archsim.render import views
 from archsim.render.html.fragment import STYLE
+
+ROOT = Path(__file__).resolve().parents[2]
 
 SMALL, DEVICE = "gpt2-small", "t4"
 
@@ -56,7 +59,7 @@ MADE: dict[str, Any] = {
 }
 """Every kind of answer, as Python gets it."""
 
-NO_TABLE = {"Trace", "Report", "TrainingReport", "Training", "Model", "Hardware"}
+NO_TABLE = {"Trace", "Report", "TrainingReport", "Model", "Hardware"}
 
 
 def _loads() -> Any:
@@ -143,9 +146,7 @@ def test_an_answer_shows_its_page(kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind", sorted(MADE.keys() - {"Trace", "Report", "TrainingReport", "Training", "Model", "Hardware"})
-)
+@pytest.mark.parametrize("kind", sorted(MADE.keys() - NO_TABLE))
 def test_a_table_has_rows(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`to_pandas` is given what `to_rows` lists, which is plain data; without pandas the error says what to do."""
     answer = MADE[kind]()
@@ -157,6 +158,27 @@ def test_a_table_has_rows(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="pip install pandas"):
         answer.to_pandas()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", sorted(MADE))
+def test_an_answer_is_plain_data(kind: str) -> None:
+    """`to_dict` is JSON as it stands, and names its schema."""
+    document = MADE[kind]().to_dict()
+    assert json.loads(json.dumps(document, allow_nan=False)) and str(document.get("schema", "archsim.")).startswith(
+        "archsim."
+    )
+
+
+def test_the_page_of_python_has_every_function_and_option() -> None:
+    """docs/python.md lists all that the package offers; a misspelt option is answered with the nearest one."""
+    text = (ROOT / "docs" / "python.md").read_text("utf-8")
+    table = text.partition("| function | answers |")[2].partition("\n\n")[0]
+    listed = set(re.findall(r"`(\w+)\(", table))
+    assert listed == set(archsim.__all__) - {"ArchsimError", "__version__"}
+    with pytest.raises(UsageError) as wrong:
+        archsim.estimate(SMALL, DEVICE, batchh=2)  # type: ignore[call-arg]
+    assert "did you mean `batch`?" in str(wrong.value)
 
 
 def test_the_page_of_python_is_that_of_the_command(archsim_process: Any) -> None:
@@ -214,8 +236,6 @@ CONFIG = {
 
 def test_a_dict_is_a_model(tmp_path: Path) -> None:
     """Of a config.json, equal to its file; of a spec, with changes; every function takes one."""
-    import json
-
     (tmp_path / "config.json").write_text(json.dumps(CONFIG), "utf-8")
     assert archsim.count(archsim.load_model(CONFIG)).total == archsim.count(tmp_path).total
     assert archsim.count(CONFIG).total == archsim.count(tmp_path).total

@@ -342,7 +342,7 @@ class _Instant:
 
 
 def test_an_estimate_says_what_was_lifted() -> None:
-    """An assumption states launches that are priced at their roofline; there is none where there are none."""
+    """An assumption states launches that take the time of their roofline; there is none where there are none."""
     said = {
         name: [
             note.text
@@ -352,4 +352,4 @@ def test_an_estimate_says_what_was_lifted() -> None:
         for name, device in (("gemma3n-e2b", "l4"), (DENSE, "h100"))
     }
     assert said[DENSE] == [] and len(said["gemma3n-e2b"]) == 1
-    assert said["gemma3n-e2b"][0].startswith("60 kernel launches of prefill are priced at their roofline")
+    assert said["gemma3n-e2b"][0].startswith("60 kernel launches of prefill take the time of their roofline")

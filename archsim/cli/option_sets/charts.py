@@ -30,7 +30,7 @@ Plotly = Annotated[
     PlotlyJs,
     typer.Option(
         "--plotlyjs",
-        help="Where charts take plotly.js from: in the file (4.8 MB, opens offline), a copy beside the file, or "
+        help="Where charts take plotly.js from: in the file (4.8 MB, opens offline), a copy next to the file, or "
         "plotly's servers.",
     ),
 ]  # fmt: skip

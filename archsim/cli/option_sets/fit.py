@@ -72,21 +72,21 @@ Seqs = Annotated[
     int | None,
     typer.Option(
         "--max-num-seqs", "--max-running-requests", "--max-batch-size", "--parallel", "-np", min=1, metavar="N",
-        help="Sequences at once, at most.",
+        help="Most sequences at once.",
     ),
 ]  # fmt: skip
 StepTokens = Annotated[
     int | None,
     typer.Option(
         "--max-num-batched-tokens", "--chunked-prefill-size", "--max-num-tokens", "--ubatch-size", "-ub",
-        parser=tokens, metavar="N", help="Tokens of one step, at most.",
+        parser=tokens, metavar="N", help="Most tokens of one step.",
     ),
 ]  # fmt: skip
 Utilization = Annotated[
     float | None,
     typer.Option(
         "--gpu-memory-utilization", "--mem-util", "--free-gpu-memory-fraction", metavar="F",
-        help="The engine's memory fraction; what it is of depends on the engine.",
+        help="The engine's memory fraction; its meaning depends on the engine.",
     ),
 ]  # fmt: skip
 Static = Annotated[
@@ -101,7 +101,7 @@ Block = Annotated[
 Eager = Annotated[bool, typer.Option("--enforce-eager", "--disable-cuda-graph", help="No CUDA or HIP graphs.")]
 Check = Annotated[bool, typer.Option("--check", "--fail-if-not-fit", help="Exit code 1 if it does not fit.")]
 Command = Annotated[
-    bool, typer.Option("--command", help="Only the command line that starts the engine with what was checked.")
+    bool, typer.Option("--command", help="Print only the command line that starts the engine with these settings.")
 ]
 Weights = Annotated[
     str | None,

@@ -46,19 +46,18 @@ Concurrency = Annotated[
     int | None,
     typer.Option(
         "--concurrency", "--max-concurrency", min=1, metavar="N",
-        help="Requests in flight; with --rate, at most so many.",
+        help="Requests in flight; with --rate, the most at once.",
     ),
 ]  # fmt: skip
 Trace = Annotated[
     str | None, typer.Option("--trace", metavar="FILE", help="Recorded requests: times, lengths, blocks of prompts.")
 ]
-Speedup = Annotated[float | None, typer.Option("--speedup", metavar="X", help="Play the trace X times as fast.")]
+Speedup = Annotated[float | None, typer.Option("--speedup", metavar="X", help="Replay the trace X times faster.")]
 Arrival = Annotated[
     str | None, typer.Option("--arrival", metavar="KIND", help="poisson (default), constant, gamma:CV or burst:N.")
 ]
 Profile = Annotated[
-    str | None,
-    typer.Option("--rate-profile", metavar="T:F,...", help="Factors of the rate from some seconds on: 0:1,60:10."),
+    str | None, typer.Option("--rate-profile", metavar="T:F,...", help="Rate over time, as SECONDS:FACTOR: 0:1,60:10.")
 ]
 InputLen = Annotated[
     str | None,
@@ -68,7 +67,8 @@ InputLen = Annotated[
     ),
 ]  # fmt: skip
 OutputLen = Annotated[
-    str | None, typer.Option("--output-len", "--osl", metavar="DIST", help="Answer tokens, alike; 256 by default.")
+    str | None,
+    typer.Option("--output-len", "--osl", metavar="DIST", help="Answer tokens, in the same forms; default: 256."),
 ]
 Spread = Annotated[
     float | None,
@@ -85,15 +85,16 @@ Requests = Annotated[
     ),
 ]  # fmt: skip
 Duration = Annotated[float | None, typer.Option("--duration", metavar="S", help="Seconds in which requests arrive.")]
-Turns = Annotated[str | None, typer.Option("--turns", metavar="DIST", help="Requests of a conversation.")]
+Turns = Annotated[str | None, typer.Option("--turns", metavar="DIST", help="Requests per conversation.")]
 Think = Annotated[str | None, typer.Option("--think", metavar="DIST", help="Seconds between answer and next turn.")]
 Shared = Annotated[
     str | None,
-    typer.Option("--shared-prefix", metavar="LEN[:GROUPS]", help="Tokens that the prompts of a group begin with."),
+    typer.Option(
+        "--shared-prefix", metavar="LEN[:GROUPS]", help="Tokens that all prompts of a group share at their start."
+    ),
 ]
 IgnoreEos = Annotated[
-    bool,
-    typer.Option("--ignore-eos", help="Requests make every token that they may; SGLang then plans for whole answers."),
+    bool, typer.Option("--ignore-eos", help="Requests generate all their tokens; SGLang then plans for whole answers.")
 ]
 Warmup = Annotated[
     str | None,
@@ -103,7 +104,11 @@ Warmup = Annotated[
     ),
 ]  # fmt: skip
 FirstWave = Annotated[
-    Wave, typer.Option("--first-wave", help="Whether a closed loop measures the requests that start together.")
+    Wave | None,
+    typer.Option(
+        "--first-wave",
+        help="Whether a closed loop measures its first wave of requests. Default: keep; with --find: drop.",
+    ),
 ]
 KvTokens = Annotated[
     int | None,
@@ -111,13 +116,13 @@ KvTokens = Annotated[
 ]
 Chunked = Annotated[
     str | None,
-    typer.Option("--chunked-prefill", metavar="on|off|N", help="Whether prompts are cut; N: tokens of one in a step."),
+    typer.Option("--chunked-prefill", metavar="on|off|N", help="Chunked prefill; N: prompt tokens in a step."),
 ]
 PrefixCache = Annotated[
     str | None,
     typer.Option(
         "--prefix-cache", metavar="on|off|warm",
-        help="Whether prompts find what others left in the cache; warm: from the start. Default: as the engine.",
+        help="Prefix cache; warm: shared prefixes are in it from the start. Default: as the engine.",
     ),
 ]  # fmt: skip
 Replicas = Annotated[
@@ -142,26 +147,26 @@ Autoscale = Annotated[
     str | None,
     typer.Option(
         "--autoscale", metavar="MIN-MAX:SIGNAL=TARGET",
-        help="Replicas that keep requests, waiting or kv of each at a target: 1-8:requests=20,delay=60.",
+        help="Scale the replicas to a target of requests, waiting or kv each: 1-8:requests=20,delay=60.",
     ),
 ]  # fmt: skip
 Disaggregate = Annotated[
-    str | None, typer.Option("--disaggregate", metavar="P:D", help="Replicas for prompts and replicas for answers.")
+    str | None, typer.Option("--disaggregate", metavar="P:D", help="Prefill replicas and decode replicas.")
 ]
 PrefillPlan = Annotated[
-    str | None, typer.Option("--prefill-plan", metavar="tp=N,...", help="Degrees of the replicas for prompts.")
+    str | None, typer.Option("--prefill-plan", metavar="tp=N,...", help="Parallel degrees of the prefill replicas.")
 ]
 DecodePlan = Annotated[
-    str | None, typer.Option("--decode-plan", metavar="tp=N,...", help="Degrees of the replicas for answers.")
+    str | None, typer.Option("--decode-plan", metavar="tp=N,...", help="Parallel degrees of the decode replicas.")
 ]
-DecodeHw = Annotated[str | None, typer.Option("--decode-hw", metavar="HW", help="Device of the replicas for answers.")]
+DecodeHw = Annotated[str | None, typer.Option("--decode-hw", metavar="HW", help="Device of the decode replicas.")]
 KvLink = Annotated[
-    str | None, typer.Option("--kv-link", metavar="RATE", help="What each device sends of caches: '50 GB/s'.")
+    str | None, typer.Option("--kv-link", metavar="RATE", help="KV transfer rate of each device: '50 GB/s'.")
 ]
 KvTransfer = Annotated[
     str | None,
     typer.Option(
-        "--kv-transfer", metavar="WHEN", help="Caches travel `after` the prompt (default), or `layers` as computed."
+        "--kv-transfer", metavar="WHEN", help="Send the KV cache `after` the prompt (default), or `layers` as computed."
     ),
 ]  # fmt: skip
 Admission = Annotated[
@@ -174,14 +179,15 @@ Admission = Annotated[
 Speculative = Annotated[
     str | None,
     typer.Option(
-        "--speculative", metavar="WAY", help="Who drafts, and how many: ngram:K, mtp:K, eagle:K, draft:MODEL,K."
+        "--speculative", metavar="WAY", help="Drafter and number of drafts: ngram:K, mtp:K, eagle:K, draft:MODEL,K."
     ),
 ]
 Acceptance = Annotated[
     str | None,
     typer.Option(
         "--acceptance", metavar="A",
-        help="Of drafts: a probability (0.7), shares by position (0.8,0.6,0.5), tokens a step (2.4), FILE.csv:COLUMN.",
+        help="Accepted drafts: a probability (0.7), shares by position (0.8,0.6,0.5), tokens a step (2.4), "
+        "FILE.csv:COLUMN.",
     ),
 ]  # fmt: skip
 FrontEnd = Annotated[
@@ -193,7 +199,7 @@ FrontEnd = Annotated[
 ]  # fmt: skip
 Slo = Annotated[
     str | None,
-    typer.Option("--slo", metavar="TARGETS", help="Seconds to meet: ttft=0.5,tpot=0.03[,p=99] (also itl, e2e)."),
+    typer.Option("--slo", metavar="TARGETS", help="Targets in seconds: ttft=0.5,tpot=0.03[,p=99] (also itl, e2e)."),
 ]
 Goodput = Annotated[
     float | None,
@@ -202,12 +208,12 @@ Goodput = Annotated[
 Find = Annotated[
     Load | None,
     typer.Option(
-        "--find", help="What meets --slo: the largest rate or number of requests in flight, the fewest replicas."
+        "--find", help="Find what meets --slo: the largest rate or number of requests in flight, the fewest replicas."
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Of all random draws.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Seed of all random draws.")]
 Replications = Annotated[int, typer.Option("--replications", min=1, max=1000, metavar="N", help="Independent runs.")]
-Exact = Annotated[bool, typer.Option("--exact", help="Price every step instead of looking it up; slow.")]
+Exact = Annotated[bool, typer.Option("--exact", help="Compute every step instead of looking it up; slow.")]
 Check = Annotated[bool, typer.Option("--check", help="Exit with 1 where the service level is missed.")]
 RequestsOut = Annotated[
     Path | None,
@@ -233,17 +239,15 @@ Scenarios = Annotated[
 ]
 Out = Annotated[
     str | None,
-    typer.Option("--out", metavar="FILE", help="Rows as they come: .csv, .jsonl, or a .parquet folder of parts."),
+    typer.Option("--out", metavar="FILE", help="Write rows as they come: .csv, .jsonl, or a .parquet folder of parts."),
 ]
-Resume = Annotated[
-    bool, typer.Option("--resume", help="Go on with --out: rows that are there are not simulated again.")
-]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume --out: rows already in it are not simulated again.")]
 Jobs = Annotated[int | None, typer.Option("--jobs", min=1, max=1024, metavar="N", help="Processes. Default: 1.")]
 Ray = Annotated[
     str | None, typer.Option("--ray", metavar="ADDRESS", help="A Ray cluster, or `local`: needs the extra `ray`.")
 ]
 ExpectedOnly = Annotated[
-    bool, typer.Option("--expected-only", help="Leave out the runs at both ends of the step times' interval.")
+    bool, typer.Option("--expected-only", help="Simulate expected step times alone, not the ends of their interval.")
 ]
 Html = Annotated[
     Path | None, typer.Option("--html", metavar="FILE", help="Write the page with charts to one HTML file.")
@@ -270,7 +274,7 @@ class Arrivals:
     shared_prefix: Shared = None
     ignore_eos: IgnoreEos = False
     warmup: Warmup = None
-    first_wave: FirstWave = Wave.keep
+    first_wave: FirstWave = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,7 +64,7 @@ Pareto = Annotated[
     str | None, typer.Option("--pareto", metavar="COLUMN,...", help="Keep what no other point beats in all of these.")
 ]
 Columns = Annotated[
-    str | None, typer.Option("--columns", metavar="COLUMN,...", help="Write (and price) only these columns.")
+    str | None, typer.Option("--columns", metavar="COLUMN,...", help="Compute and write only these columns.")
 ]
 Out = Annotated[
     Path | None, typer.Option("--out", metavar="FILE", help="Write every point to a .csv, .json or .parquet file.")

@@ -30,7 +30,7 @@ GlobalBatch = Annotated[
 SeqLen = Annotated[
     str | None, typer.Option("--seq-len", metavar="RANGE", help=f"{_OF} tokens of a sequence; 8k means x 1024.")
 ]
-Zero = Annotated[str | None, typer.Option("--zero", metavar="0,1,2,3", help=f"{_OF} what data ranks share out.")]
+Zero = Annotated[str | None, typer.Option("--zero", metavar="0,1,2,3", help=f"{_OF} what data ranks shard.")]
 Recompute = Annotated[
     str | None, typer.Option("--recompute", metavar="WHAT,...", help=f"{_OF} none, selective, full or every:N.")
 ]

@@ -122,7 +122,7 @@ def refuse_all(answer: TrainingComparison, no_color: bool) -> None:
     """Say on stderr that the answer is no for all; exit code 1."""
     if answer.fits:
         return
-    why = "none of the runs fits" if answer.order else "none of the runs can be"
+    why = "none of the runs fits" if answer.order else "none of the runs is possible"
     hints = ("`archsim train` says by how much, and what would help",)
     output.say(AnswerNo(why, hints=hints), no_color)
     raise typer.Exit(1)

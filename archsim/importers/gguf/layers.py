@@ -319,7 +319,7 @@ def gemma4_layers(entries: Sequence[Entry], readers: int) -> Doc:
 def check_gemma4(tensors: Mapping[str, TensorInfo]) -> None:
     """Refuses the variant with experts."""
     if any(name.endswith("ffn_gate_inp.weight") for name in tensors):
-        reason = "experts with norms of their own beside a dense layer cannot be expressed"
+        reason = "experts with norms of their own next to a dense layer cannot be expressed"
         raise SpecError(f"gguf architecture `{GEMMA4}`: {reason}", code="E112")
 
 

@@ -25,7 +25,7 @@ MEMORY = {
     "weights": ("parameters × bytes of their format, the share of one device", "exact"),
     "KV cache": ("requests × bytes of each at its full length", "exact"),
     "activations": ("the largest step beyond weights and cache", "modelled"),
-    "runtime": ("what the process holds beside its tensors", "modelled"),
+    "runtime": ("what the process holds besides its tensors", "modelled"),
 }
 """What fills a device: how it is computed, and what that rests on."""
 
@@ -60,8 +60,8 @@ def memory_bars(cases: Sequence[Case]) -> Chart:
     ]
     values = [_filled(case.estimate.memory) for case in cases]
     return Chart(
-        key="memory", title="Memory of one device", finding=_memory_finding(cases), traces=tuple(traces),
-        layout=bar_layout([c.label for c in cases], values, "GB of one device", [str(t["name"]) for t in traces]),
+        key="memory", title="Memory per device", finding=_memory_finding(cases), traces=tuple(traces),
+        layout=bar_layout([c.label for c in cases], values, "GB per device", [str(t["name"]) for t in traces]),
         table=Table(["", *MEMORY, "free", "usable", "fits"], [_memory_row(case) for case in cases]),
     )  # fmt: skip
 

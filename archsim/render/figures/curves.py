@@ -79,10 +79,10 @@ def throughput_latency(curves: Sequence[RateCurve]) -> Chart:
         traces.append(_rings([(rate.user, rate.device) for _, rate in at], f"batch {at[0][1].batch:,}"))
     named = [curve.label for curve in curves]
     return Chart(
-        key="throughput", title="Throughput against speed for one user", finding=_rate_finding(curves),
+        key="throughput", title="Throughput against speed per user", finding=_rate_finding(curves),
         traces=tuple(traces),
-        layout=layout(HEIGHT + legend_height(named), log_axis("tokens/s of one user"),
-                      log_axis("tokens/s of one device"), showlegend=len(curves) > 1),
+        layout=layout(HEIGHT + legend_height(named), log_axis("tokens/s per user"),
+                      log_axis("tokens/s per device"), showlegend=len(curves) > 1),
         table=_rate_table(curves),
     )  # fmt: skip
 
@@ -102,8 +102,8 @@ def _band(number: int, curve: RateCurve) -> JsonObject:
 def _rates(number: int, curve: RateCurve, count: int) -> JsonObject:
     words = [
         hover(
-            f"<b>{plain(curve.label)}</b>, batch {r.batch:,}", f"{format_number(r.user)} tokens/s of one user",
-            f"{format_number(r.device)} tokens/s of one device", f"time per token {format_seconds(1 / r.user)}",
+            f"<b>{plain(curve.label)}</b>, batch {r.batch:,}", f"{format_number(r.user)} tokens/s per user",
+            f"{format_number(r.device)} tokens/s per device", f"time per token {format_seconds(1 / r.user)}",
             "rate of a device = batch / time per token / devices",
             f"basis: {EVIDENCE[r.evidence]}" if r.evidence else "", plain(r.note, 120),
         ) for r in curve.rates
@@ -155,7 +155,7 @@ def _rate_table(curves: Sequence[RateCurve]) -> Table:
             f"{format_number(r.user)} / {format_number(r.device)}" if (r := known.get(b)) else "–" for b in batches
         ]
         rows.append([curve.label, *cells])
-    return Table(["tokens/s of one user / of one device", *(f"batch {b:,}" for b in batches)], rows)
+    return Table(["tokens/s per user / of one device", *(f"batch {b:,}" for b in batches)], rows)
 
 
 P = TypeVar("P", bound=tuple[Any, ...])
@@ -182,12 +182,12 @@ class ContextCurve(NamedTuple):
 
 
 def cache_growth(curves: Sequence[ContextCurve], batch: int) -> Chart:
-    """Bytes of the cache of one device against the context, and what is left for it."""
+    """Bytes of the cache per device against the context, and what is left for it."""
     traces: list[JsonObject] = []
     named = _ends_apart(curves)
     for number, curve in enumerate(curves):
         words = [
-            hover(f"<b>{plain(curve.label)}</b>, {c:,} tokens", f"cache of one device: {format_bytes(v)}",
+            hover(f"<b>{plain(curve.label)}</b>, {c:,} tokens", f"cache per device: {format_bytes(v)}",
                   f"{batch:,} × bytes of a sequence of that length", "basis: exact") for c, v in curve.points
         ]  # fmt: skip
         xs = [c for c, _ in curve.points]
@@ -195,8 +195,8 @@ def cache_growth(curves: Sequence[ContextCurve], batch: int) -> Chart:
         if curve.room and curve.room > 0 and xs:
             traces.append(_room(number, curve, xs))
     finding = _longest(curves, batch)
-    table = _context_table(curves, "cache of one device", format_bytes)
-    return _context_chart("cache", "Cache against context", finding, curves, traces, "cache of one device (GB)", table)
+    table = _context_table(curves, "cache per device", format_bytes)
+    return _context_chart("cache", "Cache against context", finding, curves, traces, "cache per device (GB)", table)
 
 
 def largest_batches(curves: Sequence[ContextCurve], at: tuple[int, int] | None = None) -> Chart:

@@ -110,6 +110,6 @@ def _missing_copy(page: Path) -> Path | None:
     if path.is_file() and path.read_bytes() == source_text().encode():
         return None
     raise OutputRefused(
-        f"{quote(path.name)} beside the page is another version of plotly.js, or no plotly.js",
+        f"{quote(path.name)} next to the page is another version of plotly.js, or no plotly.js",
         hints=("move it away, or write the page into another folder", "`--plotlyjs inline` needs no copy"),
     )

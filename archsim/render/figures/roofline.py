@@ -70,7 +70,7 @@ def roofline(
     return Chart(
         key=key, title=f"Roofline of {device.name}", finding=_finding(device, shown, peaks), traces=tuple(traces),
         layout=layout(HEIGHT + legend_height(legend), log_axis("FLOP per byte", tickformat="~g"),
-                      log_axis("TFLOP/s of one device", tickformat="~g")),
+                      log_axis("TFLOP/s per device", tickformat="~g")),
         table=_table(steps),
     )  # fmt: skip
 

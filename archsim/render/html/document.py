@@ -47,7 +47,7 @@ def document(
             return _page(study, parts, stamp, most, source)
     raise UsageError(
         f"the report would be larger than {most:,} bytes",
-        hints=("name fewer models, devices or formats", *(["leave `--light` away"] if light else [])),
+        hints=("name fewer models, devices or formats", *(["leave out `--light`"] if light else [])),
     )
 
 

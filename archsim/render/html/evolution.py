@@ -36,7 +36,7 @@ def evolution(study: Study) -> Drawn:
         whole = _way(models[0], models[-1], study)
     except ArchsimError as error:
         ends = f"{name_of(models[0].name)} to {name_of(models[-1].name)}"
-        return paragraph(f"The way from {ends} could not be taken apart: {error.message}"), []
+        return paragraph(f"The path from {ends} could not be taken apart: {error.message}"), []
     if not whole.steps:
         return "", []
     told = (

@@ -17,7 +17,7 @@ from archsim.render.html.prices import cost_cells, cost_head, prices
 from archsim.render.pages.compare import verdict as certainty
 from archsim.timing.step_time import StepTime
 
-HEAD = ("", "fits", "memory of a device", "devices", "time to first token", "time per token", "tokens/s of a device")
+HEAD = ("", "fits", "memory per device", "devices", "time to first token", "time per token", "tokens/s per device")
 
 NAMED = 3
 """Candidates behind the first that the sentence names."""

@@ -223,7 +223,7 @@ def accuracy(found: Known, drawn: bool = True) -> tuple[str, list[Chart]]:
     ]  # fmt: skip
     head = ["", "figures", "median error", "90th percentile", "bias", "inside the 80 % interval", "datasheet roofline"]
     text = (
-        "Predictions beside published measurements. The last column is the median error of the datasheet roofline on "
+        "Predictions against published measurements. The last column is the median error of the datasheet roofline on "
         "the same figures. Kernels of engines without tables, and the host's time per step, were fitted to such runs: "
         "the project's accuracy page has their errors on what the fits had not seen."
     )

@@ -71,12 +71,12 @@ def _no_section(name: str) -> Callable[[Parts], Parts]:
 
 SAVINGS = (
     Saving("the tables of all kernels and of other long charts", _details("twin long")),
-    Saving("what is inside the blocks of the architectures", _details("long inside")),
+    Saving("the inside of the blocks of the architectures", _details("long inside")),
     Saving("the steps from each architecture to the next", _without('<div class="stretches">.*?<!--stretches-->')),
     Saving("the estimates as JSON, which `archsim report --json` gives", _details("long estimates")),
     Saving("the list of sources", _details("long sources")),
     Saving("the numbers of the charts as tables", _details("twin")),
-    Saving("the words of single marks", _no_words),
+    Saving("the labels of single marks", _no_words),
     Saving("the drawings of the architectures", _without('<div class="plans">.*?</div>')),
     Saving("the rooflines", _no_section("rooflines")),
 )

@@ -8,7 +8,7 @@ from archsim.render.html.candidates import Candidate, Study
 from archsim.render.html.markup import Cell, paragraph, table
 from archsim.render.pages.cost import usd
 
-PRICE_HEAD = ("", "USD per hour of a device", "provider", "terms", "date", "source")
+PRICE_HEAD = ("", "USD per device-hour", "provider", "terms", "date", "source")
 
 
 def cost_head(study: Study) -> tuple[str, ...]:

@@ -86,7 +86,7 @@ def _words(known: dict[str, int]) -> str:
 
 
 def _table(lines: Sequence[tuple[str, Sequence[Point]]], told: Sequence[str]) -> Table:
-    head = ["structure", *(name.replace("_", " ") for name in told), "tokens/s of one user", "tokens/s of one device"]
+    head = ["structure", *(name.replace("_", " ") for name in told), "tokens/s per user", "tokens/s per device"]
     rows = [
         [name, *(f"{value:,}" for value in point[2]), format_number(point[0]), format_number(point[1])]
         for name, points in lines for point in points[:MOST]

@@ -48,7 +48,7 @@ BASIS = (
 
 def document(answers: Sequence[Validation], source: Source = "inline") -> str:
     """The page: an answer for each kind of file."""
-    title = "Predicted and measured: " + ", ".join(f"{len(a.rows):,} {a.kind}" for a in answers)
+    title = "Predicted against measured: " + ", ".join(f"{len(a.rows):,} {a.kind}" for a in answers)
     charts = [list(validation_charts(answer)) for answer in answers]
     body = "".join(_answer(answer, drawn) for answer, drawn in zip(answers, charts, strict=True))
     return html_document(title, [BASIS], body, charts=[chart for drawn in charts for chart in drawn], source=source)

@@ -40,7 +40,9 @@ def page(answer: Advise, *, model: str = "", hw: str = "", verbose: bool = False
         sections += _groups("Two at once", shown, answer.base, names)
     known = load_caveats()
     choices = dict.fromkeys(a.change.choice for a in answer.changes if a.change.choice in known)
-    sections.append(facts("What is known of quality", [(known[name].choice, known[name].text) for name in choices]))
+    sections.append(
+        facts("Published findings on quality", [(known[name].choice, known[name].text) for name in choices])
+    )
     if answer.refused:
         sections.append(facts("Not possible", answer.refused))
     if hw and (best := _best(answer)):
@@ -128,7 +130,7 @@ def _next(answer: Advise, best: Advice, model: str, hw: str) -> Section:
     """The best change as a command."""
     again = command_line("estimate", model, hw=hw, **{**answer.options, **best.change.options})
     sets = "".join(f" --set {shlex.quote(text)}" for text in best.change.sets)
-    why = "the best change by its bound" if best.by_bound else "the best change by itself"
+    why = "the best change by its bound" if best.by_bound else "the best single change"
     return try_section([(again + sets, why if best.figures.fits else f"{why}, which does not fit either")])
 
 

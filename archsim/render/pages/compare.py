@@ -267,7 +267,7 @@ def _time(seconds: float) -> str:
 
 
 def _elsewhere() -> Section:
-    text = "where the differences come from, part by part at each workload: `--format csv` or `json`"
+    text = "where the differences come from, part by part for each workload: `--format csv` or `json`"
     return footer([("More", text)])
 
 

@@ -20,11 +20,11 @@ PROFILE = {
     "chunk": "of max-num-batched-tokens",
     "length": "of a whole request",
     "batch": "of whole requests, the batch at once",
-    "estimate": "as `archsim estimate` prices it",
+    "estimate": "as in `archsim estimate`",
 }
 PEAK = {
     "streamed": "layer by layer",
-    "both": "with the checkpoint's weights beside them",
+    "both": "while the checkpoint's weights are in memory",
     "whole": "after the whole checkpoint is loaded",
 }
 QUANTISED = {
@@ -113,7 +113,7 @@ def _exchange(rules: Exchange) -> Iterator[tuple[str, str]]:
 
 def _scheduler(rules: Engine) -> Iterator[tuple[str, str]]:
     mixed = rules.scheduler.chunked_prefill_with_decode
-    yield "prompts", "in chunks beside decodes" if mixed else "in steps of their own"
+    yield "prompts", "in chunks, together with decodes" if mixed else "in steps of their own"
     context = rules.scheduler.context
     yield "default context", f"{context:,}" if isinstance(context, int) else f"of the {context}"
 

@@ -34,7 +34,7 @@ def here_page(machine: MachineFacts, rates: Sequence[Rate], noise: Noise, path: 
     rows = [
         ("processor", f"{machine.name}, {machine.cores} cores, {machine.threads} threads of torch {machine.torch}"),
         ("instruction sets", " ".join(machine.sets) or machine.capability),
-        ("caches", caches or "the system does not tell"),
+        ("caches", caches or "not reported by the system"),
         ("memory", format_bytes(machine.memory, binary=True) + (f", {machine.numa} nodes" * (machine.numa > 1))),
         ("GPU", machine.gpu or None),
     ]

@@ -27,7 +27,7 @@ def page(answer: Scaling) -> Page:
     if answer.asked.budget is not None:
         sections.append(_budget(answer.asked.budget))
     if answer.refused:
-        sections.append(facts("Not asked", [(name, reason) for name, reason in answer.refused]))
+        sections.append(facts("Not evaluated", [(name, reason) for name, reason in answer.refused]))
     return Page(head=head(answer), sections=tuple(sections))
 
 

@@ -110,13 +110,7 @@ def document(found: NamedDocument) -> JsonObject:
         return rules.model_dump(mode="json", by_alias=True) | _place(found)
     from archsim.importers.opening import load_model
 
-    model = load_model(found.name)
-    data = {
-        "schema": "archsim.model/1",
-        "name": model.name,
-        "document": model.model_dump(mode="json", exclude_unset=True),
-    }
-    return data | {"sources": [source.model_dump(mode="json") for source in model.sources]} | _place(found)
+    return load_model(found.name).to_dict() | _place(found)
 
 
 def drawing(found: NamedDocument, theme: Theme) -> str:

@@ -182,7 +182,7 @@ def _found(s: Simulation) -> Iterator[Section]:
                 row("bound by", _binding(found.binding), "")]  # fmt: skip
     if found.binding is not None and size.sampling_low is not None and size.sampling_high is not None:
         span = f"{number(size.sampling_low)} – {number(size.sampling_high)}"
-        rows.insert(1, row("of sampling alone, 95 %", "", span))
+        rows.insert(1, row("95 % of sampling alone", "", span))
     if found.ratio is not None:
         others = ", ".join(f"{ratio} {number(rate)}" for ratio, rate in found.ratios.items())
         rows.insert(0, row("best ratio", found.ratio, f"largest rates: {others}"))
@@ -190,7 +190,8 @@ def _found(s: Simulation) -> Iterator[Section]:
         name, larger = found.next_binding
         rows.append(row("without that target", f"{number(larger)} {unit}", f"bound by {_binding(name)}"))
     targets = ", ".join(f"{name.upper()} {format_seconds(value)}" for name, value in s.observed.slo.targets.items())
-    below = (f"with {targets} for {_share(s)}; below, what requests see at this load",)
+    wave = ", without the first wave" if found.quantity == "concurrency" and not s.how.first_wave else ""
+    below = (f"with {targets} for {_share(s)}{wave}; below, the run at this load",)
     yield Section(title="Capacity", rows=tuple(rows), align="lrl", below=below)
 
 
@@ -208,7 +209,7 @@ def _share(s: Simulation) -> str:
 def _binding(name: str) -> str:
     """What binds, in words: `ttft_p99` is TTFT p99."""
     metric, _, level = name.partition("_p")
-    return f"{metric.upper()} p{level}" if level else "requests that pile up"
+    return f"{metric.upper()} p{level}" if level else "a growing backlog"
 
 
 def _slo(s: Simulation) -> Iterator[Section]:
@@ -219,7 +220,7 @@ def _slo(s: Simulation) -> Iterator[Section]:
     targets = ", ".join(f"{name.upper()} {format_seconds(value)}" for name, value in seen.slo.targets.items())
     verdict = Cell("MET", "good") if seen.met else Cell("MISSED", "bad")
     rows = [row("service level", verdict, targets),
-            row("requests that meet it", percent(seen.attained.value), f"{percent(seen.slo.share)} asked"),
+            row("requests that meet it", percent(seen.attained.value), f"{percent(seen.slo.share)} required"),
             row("goodput", format_rate(seen.rates["goodput_requests_per_s"].value, "requests/s"), "")]  # fmt: skip
     yield Section(title="Service level", rows=tuple(rows), align="lrl")
 
@@ -235,14 +236,14 @@ def _state(s: Simulation) -> Section:
             f"at most {percent(state['kv_occupancy']['max'])}", over_time(s.series, "kv_occupancy")),
     ]  # fmt: skip
     if state["prefix_hit_share"]:
-        rows.append(row("prompts from the cache", percent(state["prefix_hit_share"]), "of their tokens", ""))
+        rows.append(row("prompts from the cache", percent(state["prefix_hit_share"]), "of prompt tokens", ""))
     below = [f"{state['steps']:,.0f} steps of {state['step_tokens']:,.0f} tokens on average (at most "
              f"{s.server.policy.budget:,}), {percent(state['prompt_steps'])} with a prompt"]  # fmt: skip
     if state["accepted_per_step"] is not None:
         below.append(f"a decode accepts {state['accepted_per_step']:.2f} drafts a step on average; tokens of one step "
                      "arrive together, so ITL has gaps of 0")  # fmt: skip
     if state["preemptions"]:
-        again = f"{state['recomputed_tokens']:,.0f} tokens are computed again"
+        again = f"{state['recomputed_tokens']:,.0f} tokens are recomputed"
         below.append(f"{state['preemptions']:,.1f} preemptions a run: {again}")
     if s.server.fleet.scaling is not None:
         there = state["replicas"]
@@ -252,10 +253,10 @@ def _state(s: Simulation) -> Section:
     if state["kv_transfer_s"]:
         sent = state["kv_transfer_s"]
         times = f"{format_seconds(sent['mean'])} after the first token, p99 {format_seconds(sent['p99'])}"
-        below.append(f"caches are where they decode {times}")
+        below.append(f"the KV cache has arrived {times}")
     below.append(f"limited by {LIMITS.get(state['limited_by'], state['limited_by'])}")
     if not state["stationary"]:
-        below.append(f"not stationary: {state['backlog_per_s']:.3g} requests more in the system each second")
+        below.append(f"not stationary: {state['backlog_per_s']:.3g} more requests in the system each second")
     return Section(title="Server", rows=tuple(rows), align="lrll", header=("mean", "", "over the run"),
                    below=tuple(below))  # fmt: skip
 

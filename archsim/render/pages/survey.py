@@ -123,5 +123,5 @@ def leading_choice(one: Adoption) -> str:
             break
         since = i
     if since <= last:
-        return f"{share}, the most frequent choice of every year since {one.years[since]}"
+        return f"{share}, the most frequent choice every year since {one.years[since]}"
     return share

@@ -98,7 +98,7 @@ def _reason(answer: Training) -> tuple[str, ...]:
         return ()
     step_s = answer.priced.step.expected_s
     words = OBJECTIVES[answer.objective].words
-    found = [f"the layout {words} of {answer.tried:,} that archsim looked at"]
+    found = [f"the layout {words} of {answer.tried:,} that archsim tried"]
     slower = sorted((each for each in answer.neighbours if each.fits and each.step_s >= 0), key=lambda e: e.step_s)
     found += [f"`{each.change}`: {each.step_s / step_s:+.1%} time" for each in slower[:2]]
     found += [f"`{each.change}`: does not fit" for each in answer.neighbours if not each.fits][:1]
@@ -173,7 +173,7 @@ def _parts(answer: Training) -> list[Section]:
         (f"{left:,} more take {seconds(sum(part.total_s for part in answer.parts[MOST_PARTS:]))}",) if left else ()
     )
     if any(part.communication for part in shown):
-        below += ("communication is whole here, the part that runs behind kernels too",)
+        below += ("communication includes the part that overlaps with kernels",)
     return [
         Section(
             title="Where the step goes", header=("forward", "backward", "recomputed", "step"), rows=tuple(rows),
@@ -257,7 +257,7 @@ def _next(answer: Training) -> list[Section]:
     if "tokens" not in asked and answer.method == "full":
         lines.append((command_line("train", *names, **{**asked, "tokens": "1T"}), "days, dollars and loss of a run"))
     if answer.method == "full" and not answer.fits and answer.layout.devices == 1:
-        lines.append((command_line("train", *names, **{**asked, "method": "qlora"}), "adapters beside 4-bit weights"))
+        lines.append((command_line("train", *names, **{**asked, "method": "qlora"}), "adapters on 4-bit weights"))
     return [try_section(lines)] if lines else []
 
 
