@@ -6,7 +6,7 @@ nearest entry is then what users of an unmeasured device or engine get, and its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,14 +17,28 @@ from archsim.base.json_types import JsonObject
 from archsim.calibration import fitting
 from archsim.calibration.calibrate import FEW, prepare_rows
 from archsim.spec.hardware import Hardware
-from archsim.timing.calibration import Entry, FitQuery, Store
+from archsim.timing.calibration import Entry, FitQuery, KernelFit, Store
 from archsim.timing.classes.catalog import MODELS
-from archsim.timing.classes.model import bounded_kernel_seconds
+from archsim.timing.classes.model import Fitted, KernelModel, bounded_kernel_seconds
+from archsim.timing.device import DeviceRates
 from archsim.timing.kernel_timer import ELSEWHERE as OTHER_DEVICE
-from archsim.timing.kernel_timer import format_cost, level_of, nearest, split_engine, timer
+from archsim.timing.kernel_timer import (
+    HOST_TIMES,
+    REGIMES,
+    UNABLE,
+    beyond_measured,
+    fit_of,
+    format_cost,
+    implementation_entries,
+    level_of,
+    middle_constants,
+    nearest,
+    split_engine,
+    timer,
+)
 
 if TYPE_CHECKING:
-    from archsim.base.arrays import Floats, Ints
+    from archsim.base.arrays import Array, Bools, Floats, Ints
 
 MOST = 400
 """Rows of one group that are looked at, so that no group outweighs the others."""
@@ -35,6 +49,12 @@ ENOUGH = 4
 WAITING = 3.0
 """Host time of a group's rows from which on it says more of the loop that timed it than of the device, in us."""
 
+DECIDES = 0.5
+"""Share of a row's time that the device takes from which on the row says more of it than of the host."""
+
+LEAST = 1e-3
+"""Microseconds of a host that takes no time."""
+
 Keeps = Callable[[Entry, FitQuery], bool]
 
 WITHOUT: Mapping[str, Keeps] = {
@@ -43,7 +63,6 @@ WITHOUT: Mapping[str, Keeps] = {
     "device": lambda e, w: _elsewhere(e, w) and e.memory == w.device.memory and format_cost(e, w) == 0,
     "class": lambda e, w: _elsewhere(e, w) and e.memory != w.device.memory and format_cost(e, w) == 0,
     "far": lambda e, w: _elsewhere(e, w) and format_cost(e, w) > 0,
-    "datasheet": lambda e, w: False,
 }
 """Entries that remain at each grade."""
 
@@ -53,20 +72,37 @@ is another algorithm: such an engine has fits of its own, and says nothing of en
 
 
 def levels(groups: Iterable[Group], hardware: Mapping[str, Hardware], known: Store) -> dict[str, JsonObject]:
-    """By class and grade: the interval, whether surfaces help, and the median error that was seen."""
-    found: dict[str, dict[str, list[GradePredictions]]] = {}
+    """By class and grade: the interval, what is carried over, and the median error that was seen."""
+    members: dict[str, list[Group]] = {}
     for group in groups:
         if group.key.op not in MODELS or group.key.device not in hardware:
             continue
         usable = prepare_rows(MODELS[group.key.op], group)
+        if not group.key.kernel:
+            usable = _quickest(usable)
         if len(usable.seconds) >= FEW // 2:
-            usable = _thin(usable)
-            for grade, rows in _predict_by_grade(usable, hardware[group.key.device], known).items():
-                name = level_of(group.key.op, group.key.dtype)
-                found.setdefault(name, {}).setdefault(grade, []).append(rows)
-    return {
-        name: {grade: _level(alike) for grade, parts in by.items() if (alike := _alike(grade, parts))}
-        for name, by in found.items()
+            members.setdefault(level_of(group.key.op, group.key.dtype), []).append(usable)
+    found: dict[str, JsonObject] = {}
+    for name, mine in members.items():
+        by = _levels_of(mine, hardware, known)
+        if by:
+            found[name] = by
+    return found
+
+
+def _levels_of(groups: list[Group], hardware: Mapping[str, Hardware], known: Store) -> JsonObject:
+    """The levels of one class by grade: first that without a fit, which says what constants are usual."""
+    asked = [one for group in groups if (one := _question(group, hardware[group.key.device], known)) is not None]
+    alone = [part for one in asked if (part := _without_fit(one, known)) is not None]
+    if not alone:
+        return {}
+    last = _level(alone)
+    parts: dict[str, list[GradePredictions]] = {}
+    for one in asked:
+        for grade, rows in _predict_by_grade(one, known, last["middle"]):
+            parts.setdefault(grade, []).append(rows)
+    return {grade: _level(alike) for grade, each in parts.items() if (alike := _alike(grade, each))} | {
+        "datasheet": last
     }
 
 
@@ -80,10 +116,13 @@ def _alike(grade: str, parts: list[GradePredictions]) -> list[GradePredictions]:
 
 
 class Carried(NamedTuple):
-    """What of an entry is carried over: its surfaces, and how far its constants."""
+    """What of an entry is carried over: its surfaces, and how far its constants; middle: whether the usual constants
+    are the middle of all fits.
+    """
 
     surfaces: bool
     trust: float
+    middle: bool = False
 
 
 HERE = (Carried(False, 1.0), Carried(True, 1.0))
@@ -94,13 +133,13 @@ ELSEWHERE = (*HERE, Carried(False, 0.5), Carried(False, 0.0))
 
 
 class GradePredictions(NamedTuple):
-    """Rows of one group at one grade: its device, predictions by what is carried over, their regimes, and the truth.
+    """Rows of one group at one grade: its device, predictions and their regimes by what is carried over, and the truth.
     own: whether they were predicted by fits of the same engine.
     """
 
     device: str
     by_carried: Mapping[Carried, Floats]
-    regime: Ints
+    regime: Mapping[Carried, Ints]
     truth: Floats
     own: bool = False
 
@@ -115,35 +154,114 @@ def _elsewhere(entry: Entry, query: FitQuery) -> bool:
     return entry.device not in ("", query.device.id) and not entry.local
 
 
+def _quickest(group: Group) -> Group:
+    """Of rows with the same extents, as several implementations have them, the quickest: engines pick it."""
+    extents = np.nan_to_num(np.stack([np.asarray(group.dims[name], float) for name in sorted(group.dims)]), nan=-1.0)
+    shape = np.unique(extents, axis=1, return_inverse=True)[1].ravel()
+    order = np.lexsort((group.seconds, shape))
+    first = np.r_[True, np.diff(shape[order]) > 0]
+    return group.take(np.sort(order[first]))
+
+
 def _thin(group: Group) -> Group:
     """Every so-manieth row."""
     step = max(1, len(group.seconds) // MOST)
     return group.take(np.arange(0, len(group.seconds), step))
 
 
-def _predict_by_grade(group: Group, hardware: Hardware, known: Store) -> dict[str, GradePredictions]:
-    """Predictions at each grade that leaves an entry."""
+class Question(NamedTuple):
+    """A group as what a fit is wanted for. entries: all that is known of its class on other devices."""
+
+    group: Group
+    query: FitQuery
+    machine: DeviceRates
+    entries: tuple[Entry, ...]
+
+    @property
+    def model(self) -> KernelModel:
+        """The time model of its class."""
+        return MODELS[self.group.key.op]
+
+    def usual(self, middle: bool) -> Mapping[str, float]:
+        """The middle of the fits on other devices; else nothing beyond what the formula states."""
+        return middle_constants(self.entries, self.query) if middle else {}
+
+    def predictions(self, by_carried: Mapping[Carried, Sequence[KernelFit]], own: bool) -> GradePredictions:
+        """The group's times by the quickest of some implementations."""
+        times = {carried: self._quickest(fits) for carried, fits in by_carried.items()}
+        bound = fitting.roofline(self.model, self.group.call, self.machine)
+        regime = {
+            carried: np.broadcast_to(self.model.regime(self.group.call, bound / time), bound.shape)
+            for carried, time in times.items()
+        }
+        return GradePredictions(self.group.key.device, times, regime, self.group.seconds, own)
+
+    def _quickest(self, fits: Sequence[KernelFit]) -> Floats:
+        """Seconds by the quickest of some implementations, of those that were measured at such extents."""
+        call = self.group.call
+        each = [bounded_kernel_seconds(self.model, call, self.machine, fit.fitted) for fit in fits]
+        times = np.stack([np.broadcast_to(time, self.group.seconds.shape) for time in each])
+        able = [time * UNABLE ** beyond_measured(fit, self.model, call) for time, fit in zip(each, fits, strict=True)]
+        ranks = np.stack([np.broadcast_to(rank, self.group.seconds.shape) for rank in able])
+        found: Floats = np.take_along_axis(times, ranks.argmin(axis=0)[None], axis=0)[0]
+        return found
+
+
+def _question(group: Group, hardware: Hardware, known: Store) -> Question | None:
+    """A group as a question, without the rows that say more of the loop that timed them than of the device; None where
+    hardly any is left.
+    """
     model, key = MODELS[group.key.op], group.key
     clock = timer(hardware, key.engine)
     stack = split_engine(key.engine)
     query = FitQuery(clock.device, *stack, key.op, key.dtype, key.kv_dtype, model.variant(key.kernel))
-    if nearest(known, query).fitted.constants.get("host_us", 0.0) > WAITING:
-        return {}
-    bound = fitting.roofline(model, group.call, clock.machine)
-    found = {}
-    lone = model.local(group.call, clock.machine)
+    own = nearest(known, query).fitted
+    if own.constants.get("host_us", 0.0) > WAITING:
+        return None
+    left = group.take(_of_device(model, group, clock.machine, own))
+    if len(left.seconds) < FEW // 2:
+        return None
+    entries = tuple(entry for entry in known.by_op.get(query.op, ()) if entry.device != query.device.id)
+    return Question(_thin(left), query, clock.machine, entries)
+
+
+def _of_device(model: KernelModel, group: Group, machine: DeviceRates, own: Fitted) -> Bools:
+    """Rows that the device decides: without the host's launches their own fit is at least half as slow."""
+    hostless = own._replace(constants={n: min(v, LEAST) if n in HOST_TIMES else v for n, v in own.constants.items()})
+    whole, device = (bounded_kernel_seconds(model, group.call, machine, fit) for fit in (own, hostless))
+    found: Bools = np.broadcast_to(np.asarray(device / whole) > DECIDES, group.seconds.shape)
+    return found
+
+
+def _without_fit(asked: Question, known: Store) -> GradePredictions | None:
+    """Predictions without any fit of the class, by the usual constants of the formula and by the middle of the fits on
+    other devices, if there are any; of an engine's implementations those of all together.
+    """
+    if asked.query.kernel:
+        return None
+    none = replace(known, entries=())
+    middles = (False, True) if asked.usual(True) else (False,)
+    fits = {Carried(False, 1.0, middle): [nearest(none, asked.query, usual=asked.usual(middle))] for middle in middles}
+    return asked.predictions(fits, own=False)
+
+
+def _predict_by_grade(asked: Question, known: Store, middle: bool) -> Iterator[tuple[str, GradePredictions]]:
+    """Predictions at each grade that leaves an entry. An implementation that the entry is not of is another algorithm:
+    what an engine's pick takes says how far a fit carries.
+    """
+    query, lone = asked.query, asked.model.local(asked.group.call, asked.machine)
     for grade, keeps in WITHOUT.items():
         left = _left(known, query, grade, keeps)
-        if grade != "datasheet" and (not left.entries or (lone and grade in OTHER_DEVICE)):
+        stand = implementation_entries(left, query)
+        if not stand or (lone and grade in OTHER_DEVICE) or (query.kernel and stand[0].kernel != query.kernel):
             continue
         own = any(entry.engine == query.engine for entry in left.entries)
-        by_carried = {}
-        for carried in ELSEWHERE if grade in OTHER_DEVICE else HERE:
-            fit = nearest(left, query, carried.surfaces, carried.trust).fitted
-            by_carried[carried] = bounded_kernel_seconds(model, group.call, clock.machine, fit)
-        regime = model.regime(group.call, bound / by_carried[HERE[0]])
-        found[grade] = GradePredictions(key.device, by_carried, regime, group.seconds, own)
-    return found
+        usual = asked.usual(middle)
+        fits = {
+            carried: [fit_of(left, query, entry, carried.surfaces, carried.trust, usual) for entry in stand]
+            for carried in (ELSEWHERE if grade in OTHER_DEVICE else HERE)
+        }
+        yield grade, asked.predictions(fits, own)
 
 
 def _left(known: Store, query: FitQuery, grade: str, keeps: Keeps) -> Store:
@@ -157,20 +275,56 @@ def _left(known: Store, query: FitQuery, grade: str, keeps: Keeps) -> Store:
 
 def _level(parts: list[GradePredictions]) -> JsonObject:
     """The interval by regime, what is best carried over, and the median error that it leaves."""
-    truth, regime = np.concatenate([p.truth for p in parts]), np.concatenate([p.regime for p in parts])
-    predicted = {each: np.concatenate([p.by_carried[each] for p in parts]) for each in parts[0].by_carried}
-    errors = {each: float(np.median(np.abs(values / truth - 1))) for each, values in predicted.items()}
-    carried = min(errors, key=lambda each: errors[each])
-    best = predicted[carried]
-    even = _few(parts)
-    interval = {}
-    for code in range(4):
-        here = regime == code
-        here = here if here.sum() >= FEW else np.ones(len(truth), bool)
-        low, high = _ends(best[here], truth[here], even)
-        interval[str(code)] = [round(min(low, 0.0), 3), round(max(high, 0.0), 3)]
-    level: JsonObject = {"interval": interval, **carried._asdict(), "median": round(errors[carried], 4)}
-    return level | {"errors": _level_errors(parts, carried)}
+    usable = set.intersection(*(set(part.by_carried) for part in parts))
+    carried = min((each for each in parts[0].by_carried if each in usable), key=lambda each: _spread(parts, each))
+    rows = _together(parts, carried)
+    interval = {str(code): [round(low, 3), round(high, 3)] for code, (low, high) in enumerate(_intervals(rows))}
+    median = float(np.median(np.abs(rows.predicted / rows.truth - 1)))
+    level: JsonObject = {"interval": interval, **carried._asdict(), "median": round(median, 4)}
+    return level | {"errors": _level_errors(rows)}
+
+
+def _spread(parts: list[GradePredictions], carried: Carried) -> float:
+    """How far rows are off, in log, on average: the middle of all rows alone would not see what widens intervals."""
+    return float(np.mean(np.concatenate([np.abs(np.log(part.truth / part.by_carried[carried])) for part in parts])))
+
+
+class RowsOfGrade(NamedTuple):
+    """Rows of all groups of a grade: device, prediction, regime and truth; even: whether ends are as far to either
+    side.
+    """
+
+    device: Array
+    predicted: Floats
+    regime: Ints
+    truth: Floats
+    even: bool
+
+    def take(self, mask: Bools) -> RowsOfGrade:
+        """Some of the rows."""
+        return RowsOfGrade(self.device[mask], self.predicted[mask], self.regime[mask], self.truth[mask], self.even)
+
+
+def _together(parts: list[GradePredictions], carried: Carried) -> RowsOfGrade:
+    """The rows of all groups, by what is carried over."""
+    return RowsOfGrade(
+        np.concatenate([np.full(len(part.truth), part.device) for part in parts]),
+        np.concatenate([part.by_carried[carried] for part in parts]),
+        np.concatenate([part.regime[carried] for part in parts]),
+        np.concatenate([part.truth for part in parts]),
+        _few(parts),
+    )
+
+
+def _intervals(rows: RowsOfGrade) -> list[tuple[float, float]]:
+    """The ends of the 80 % interval by regime, the prediction inside; a regime of few rows takes those of all."""
+    found = []
+    for code in range(REGIMES):
+        here = rows.regime == code
+        here = here if here.sum() >= FEW else np.ones(len(here), bool)
+        low, high = _ends(rows.predicted[here], rows.truth[here], rows.even)
+        found.append((min(low, 0.0), max(high, 0.0)))
+    return found
 
 
 def _few(parts: list[GradePredictions]) -> bool:
@@ -189,24 +343,22 @@ def _ends(predicted: Floats, truth: Floats, even: bool) -> tuple[float, float]:
     return -half, half
 
 
-def _level_errors(parts: list[GradePredictions], carried: Carried) -> dict[str, float]:
-    """Error figures of a grade: rows, devices, median, p90, bias; the width of its interval, as a factor; and the share
-    of each device's rows inside the interval that the other devices show (of one device alone: its own).
+def _level_errors(rows: RowsOfGrade) -> dict[str, float]:
+    """Error figures of a grade: rows, devices, median, p90, bias; the width of the interval that the middle row has, as
+    a factor; and the share of each device's rows inside the intervals that the other devices show (of one device alone:
+    its own).
     """
-    predicted, truth = (np.concatenate(column) for column in ([p.by_carried[carried] for p in parts],
-                                                              [p.truth for p in parts]))  # fmt: skip
-    device = np.concatenate([np.full(len(p.truth), p.device) for p in parts])
-    inside, even = np.zeros(len(truth), bool), _few(parts)
-    for name in np.unique(device):
-        here = device == name
-        others = ~here if (~here).any() else here
-        low, high = _ends(predicted[others], truth[others], even)
-        rest = np.log(truth[here] / predicted[here])
-        inside[here] = (rest >= low) & (rest <= high)
-    low, high = _ends(predicted, truth, even)
-    found = fitting.errors(predicted, truth)
+    inside = np.zeros(len(rows.truth), bool)
+    for name in np.unique(rows.device):
+        here = rows.device == name
+        others = rows.take(~here) if (~here).any() else rows.take(here)
+        ends = np.array(_intervals(others))[rows.regime[here]]
+        rest = np.log(rows.truth[here] / rows.predicted[here])
+        inside[here] = (rest >= ends[:, 0]) & (rest <= ends[:, 1])
+    wide = np.diff(np.array(_intervals(rows)), axis=1)[rows.regime, 0]
+    found = fitting.errors(rows.predicted, rows.truth)
     return {
-        "rows": found.rows, "devices": len(np.unique(device)), "median": round(found.median, 4),
+        "rows": found.rows, "devices": len(np.unique(rows.device)), "median": round(found.median, 4),
         "p90": round(found.p90, 4), "bias": round(found.bias, 4), "covered": round(float(inside.mean()), 3),
-        "width": round(float(np.exp(high - low)), 2),
+        "width": round(float(np.exp(np.median(wide))), 2),
     }  # fmt: skip

@@ -72,12 +72,14 @@ class TransferError(NamedTuple):
 
     interval: as of an entry. surfaces: whether the entry's surfaces lower the error. trust: how far the entry's
     constants stand, in log, between the class's usual ones (0) and its own (1): what one architecture's kernels reach
-    is a sample of what kernels reach, no law for the next. median: of the absolute error.
+    is a sample of what kernels reach, no law for the next. middle: whether the usual ones are the middle of all fits
+    of the class, where there are any, not those that its formula states. median: of the absolute error.
     """
 
     interval: Mapping[str, tuple[float, float]]
     surfaces: bool = True
     trust: float = 1.0
+    middle: bool = False
     median: float | None = None
 
 

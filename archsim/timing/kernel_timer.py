@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from functools import lru_cache
 from statistics import median
@@ -228,10 +228,18 @@ def beyond_measured(fit: KernelFit, model: KernelModel, call: KernelCall) -> Num
 
 def implementations(known: Store, query: FitQuery) -> tuple[KernelFit, ...]:
     """The nearest fit, or the fits of each implementation of its engine on its device, where none is named."""
+    entries = implementation_entries(known, query)
+    return tuple(fit_of(known, query, entry) for entry in entries) or (nearest(known, query),)
+
+
+def implementation_entries(known: Store, query: FitQuery) -> tuple[Entry, ...]:
+    """The nearest entry, or those of each implementation of its engine on its device, where none is named; none where
+    nothing says something of a query.
+    """
     near = by_distance(known, query)
+    entries = known.by_op.get(query.op, [])
     if not near or query.kernel:
-        return (nearest(known, query),)
-    entries = known.by_op[query.op]
+        return tuple(entries[index] for _, _, index in near[:1])
     first = entries[near[0][-1]]
     alike = [
         entry
@@ -240,8 +248,7 @@ def implementations(known: Store, query: FitQuery) -> tuple[KernelFit, ...]:
         and abs(cost - kernel_cost(entry, query) - near[0][0] + kernel_cost(first, query)) < SAME
     ]
     named = {entry.dtype for entry in alike if entry.kernel}
-    apart = [entry for entry in alike if entry.kernel or entry.dtype not in named]
-    return tuple(fit_of(known, query, entry) for entry in apart)
+    return tuple(entry for entry in alike if entry.kernel or entry.dtype not in named)
 
 
 def nearest_entry(known: Store, query: FitQuery) -> Entry | None:
@@ -261,25 +268,53 @@ def by_distance(known: Store, query: FitQuery) -> list[tuple[float, float, int]]
     )
 
 
-def nearest(known: Store, query: FitQuery, surfaces: bool | None = None, trust: float | None = None) -> KernelFit:
-    """The nearest fit; without any, default constants. surfaces, trust: what to carry over to another device; by
-    default as the store's transfer errors say.
+def nearest(
+    known: Store, query: FitQuery, surfaces: bool | None = None, trust: float | None = None,
+    usual: Mapping[str, float] | None = None,
+) -> KernelFit:  # fmt: skip
+    """The nearest fit; without any, the usual constants. surfaces, trust, usual: what to carry over to another device,
+    and what constants move to; by default as the store's transfer errors say.
     """
     entry = nearest_entry(known, query)
     if entry is not None:
-        return fit_of(known, query, entry, surfaces, trust)
+        return fit_of(known, query, entry, surfaces, trust, usual)
     levels = known.levels.get(level_of(query.op, query.dtype), {})
-    constants = scaled(dict(default_constants(MODELS[query.op]).constants), USUAL_SUSTAINED, sustained_by(query))
-    if query.device.runs is not None:
+    if query.device.runs is not None:  # shares of peaks that whole runs show beside the constants of the formula
+        constants = scaled(dict(default_constants(MODELS[query.op]).constants), USUAL_SUSTAINED, sustained_by(query))
         seen = {str(code): query.device.runs for code in range(REGIMES)}
         return KernelFit(Fitted(constants=constants), "device", UNKNOWN, seen)
+    constants = scaled(usual_constants(known, query, usual), USUAL_SUSTAINED, sustained_by(query))
     return KernelFit(Fitted(constants=constants), "datasheet", levels.get("datasheet", UNKNOWN), {})
 
 
+def usual_constants(known: Store, query: FitQuery, stated: Mapping[str, float] | None = None) -> dict[str, float]:
+    """What kernels of a class usually reach: as stated, or as the store's transfer errors say the constants of the
+    formula or the middle of the store's fits.
+    """
+    level = known.levels.get(level_of(query.op, query.dtype), {}).get("datasheet")
+    if stated is None and level is not None and level.middle:
+        stated = middle_constants(known.by_op.get(query.op, ()), query)
+    return {**default_constants(MODELS[query.op]).constants, **(stated or {})}
+
+
+def middle_constants(entries: Iterable[Entry], query: FitQuery) -> dict[str, float]:
+    """The middle of each constant over the fits of a class in formats as wide as the query's; of an engine's
+    implementations all together count. What hosts take is no constant of a class.
+    """
+    width = level_of(query.op, query.dtype)
+    alike = [e for e in entries if e.device and not e.kernel and not e.local and level_of(e.op, e.dtype) == width]
+    found: dict[str, list[float]] = {}
+    for entry in alike:
+        for name, value in entry.constants.items():
+            found.setdefault(name, []).append(value)
+    return {name: median(values) for name, values in found.items() if name not in HOST_TIMES}
+
+
 def fit_of(
-    known: Store, query: FitQuery, entry: Entry, surfaces: bool | None = None, trust: float | None = None
-) -> KernelFit:
-    """An entry as the fit of a query. surfaces, trust: as of `nearest`."""
+    known: Store, query: FitQuery, entry: Entry, surfaces: bool | None = None, trust: float | None = None,
+    usual: Mapping[str, float] | None = None,
+) -> KernelFit:  # fmt: skip
+    """An entry as the fit of a query. surfaces, trust, usual: as of `nearest`."""
     levels = known.levels.get(level_of(query.op, query.dtype), {})
     grade = grade_of(entry, query)
     level = levels.get(_measured_as(grade, entry, query)) or levels.get("device") or UNKNOWN
@@ -292,8 +327,8 @@ def fit_of(
         constants = on_relative(constants, entry, query)
     if grade in ELSEWHERE and entry.device:
         constants = scaled(constants, entry.sustained, sustained_by(query))
-        usual = scaled(dict(default_constants(MODELS[query.op]).constants), USUAL_SUSTAINED, sustained_by(query))
-        constants = shrunk(constants, usual, level.trust if trust is None else trust)
+        middle = scaled(usual_constants(known, query, usual), USUAL_SUSTAINED, sustained_by(query))
+        constants = shrunk(constants, middle, level.trust if trust is None else trust)
     if not query.kernel and MODELS[query.op].common_floor and entry.device:
         constants["floor_us"] = min(constants["floor_us"], common_floor_us(known, entry))
     found = read_surfaces(*entry.surfaces) if entry.surfaces and carried else ()

@@ -1,8 +1,10 @@
 """What it costs to carry a fit over to another device, and the interval that says so."""
 
 import numpy as np
+import pytest
 
-from archsim.calibration.transfer import Carried, GradePredictions, _alike, _level
+from archsim.accuracy.table import Group, Key
+from archsim.calibration.transfer import Carried, GradePredictions, _alike, _level, _quickest
 from archsim.render.pages.accuracy import DISTANCES, transfers
 
 PLAIN, HALF = Carried(False, 1.0), Carried(False, 0.5)
@@ -12,7 +14,7 @@ def part(device: str, factor: float, half: float, rows: int = 200) -> GradePredi
     """Rows of a device that measure `factor` times what is predicted from another, `half` with half the trust."""
     truth = np.full(rows, 1e-4) * np.random.default_rng(3).lognormal(sigma=0.05, size=rows)
     by_carried = {PLAIN: np.full(rows, 1e-4 / factor), HALF: np.full(rows, 1e-4 / half)}
-    return GradePredictions(device, by_carried, np.zeros(rows, int), truth)
+    return GradePredictions(device, by_carried, dict.fromkeys(by_carried, np.zeros(rows, int)), truth)
 
 
 def test_a_further_device_may_lie_on_either_side() -> None:
@@ -54,3 +56,39 @@ def test_another_algorithm_says_nothing_of_engines() -> None:
     assert _alike("engine", [slow, usual, quick]) == [usual]
     assert _alike("engine", [slow]) == []
     assert _alike("format", [slow, usual]) == [slow, usual]
+
+
+def test_the_width_is_that_of_the_interval_that_rows_have() -> None:
+    """By regime: rows of launches that scatter do not widen those of large kernels, which are most."""
+    rng = np.random.default_rng(5)
+    truth = np.full(400, 1e-4) * np.exp(np.r_[rng.normal(0, 0.05, 300), rng.normal(0, 1.0, 100)])
+    regime = np.r_[np.full(300, 3), np.zeros(100, int)]
+    rows = GradePredictions("a", {PLAIN: np.full(400, 1e-4)}, {PLAIN: regime}, truth)
+    level = _level([rows])
+    low, high = level["interval"]["3"]
+    assert level["errors"]["width"] == pytest.approx(np.exp(high - low), rel=0.01)
+    assert 1.1 < level["errors"]["width"] < 1.2
+    assert level["interval"]["0"][1] > 5 * high
+
+
+def test_of_equal_shapes_the_quickest_implementation_counts() -> None:
+    """Engines pick it; a shape that one implementation alone was timed at stays."""
+    key = Key("attn_decode", "h100-sxm", "bf16", "bf16", "sglang 0.5", "")
+    dims = {"batch": np.array([1.0, 8.0, 1.0, 8.0, 64.0])}
+    group = Group(key=key, rows=np.arange(5), dims=dims, seconds=np.array([3.0, 1.0, 2.0, 4.0, 9.0]))
+    left = _quickest(group)
+    assert left.seconds.tolist() == [1.0, 2.0, 9.0]
+    assert left.dims["batch"].tolist() == [8.0, 1.0, 64.0]
+
+
+def test_usual_constants_are_the_middle_of_fits_where_these_come_nearer() -> None:
+    """And those of the formula where they do not."""
+    middle = Carried(False, 1.0, middle=True)
+
+    def rows(device: str, formula: float, fits: float) -> GradePredictions:
+        truth = np.full(200, 1e-4)
+        times = {PLAIN: truth * formula, middle: truth * fits}
+        return GradePredictions(device, times, dict.fromkeys(times, np.zeros(200, int)), truth)
+
+    assert _level([rows("a", 2.0, 1.1), rows("b", 0.5, 0.9)])["middle"] is True
+    assert _level([rows("a", 1.1, 2.0), rows("b", 0.9, 0.5)])["middle"] is False

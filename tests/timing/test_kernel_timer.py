@@ -99,6 +99,21 @@ def test_without_any_fit_the_usual_constants_stand() -> None:
     assert found.fitted.constants["memory"] == MODELS["gemm"].constants["memory"].usual
 
 
+def test_usual_constants_may_be_the_middle_of_all_fits() -> None:
+    """Where the store says that it comes nearer: of the class, in formats as wide, and of no implementation alone; what
+    hosts take is no part of it, and on architectures with runs of their own nothing of it is used.
+    """
+    level = TransferError(interval={str(i): (-0.3, 0.4) for i in range(4)}, middle=True)
+    fits = [entry(constants={"memory": share, "host_us": 50.0}) for share in (0.3, 0.5, 0.6)]
+    others = [entry(constants={"memory": 0.9}, **fields) for fields in ({"dtype": "fp8"}, {"kernel": "cutlass"})]
+    known = Store(entries=(*fits, *others), levels={"gemm": {"datasheet": level}}, engines={})
+    elsewhere = wanted(device=DEVICE._replace(id="mi300x", vendor="AMD", family="CDNA 3"))
+    found = nearest(known, elsewhere).fitted.constants
+    assert found["memory"] == 0.5 and found["host_us"] == MODELS["gemm"].constants["host_us"].usual
+    by_runs = elsewhere._replace(device=elsewhere.device._replace(runs=(-0.2, 0.2)))
+    assert nearest(known, by_runs).fitted.constants["memory"] == MODELS["gemm"].constants["memory"].usual
+
+
 def test_products_scale_with_what_both_devices_sustain() -> None:
     """Across architectures only, and never above the peak."""
     known = Store(entries=(entry(family="Ampere", sustained=0.8),), levels={}, engines={})
