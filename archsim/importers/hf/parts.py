@@ -86,24 +86,28 @@ def rope(c: Config, d_head: int, layer_type: str | None = None, **more: object) 
 
 
 def _rope_parameters(c: Config, layer_type: str | None) -> tuple[float, float | None, Doc | None]:
+    """Base, share of the head that is rotated, and stretching, as transformers 5 fills them in
+    (`convert_rope_params_to_dict`): what `rope_parameters` lacks comes from the older keys beside it, then from the
+    class's own base, not from the defaults of a file without any.
+    """
     default: JsonMapping = c.defaults.get("rope_parameters") or {}
     default = default.get(layer_type, default) if layer_type else default
-    theta, partial = c.get("rope_theta"), c.get("partial_rotary_factor")
-    given = c.child("rope_parameters") if "rope_parameters" in c.data else None
-    if given is not None:
-        c.skip("rope_scaling")
+    c.skip("rope_parameters", "rope_scaling")
+    given = next((c.child(key) for key in ("rope_scaling", "rope_parameters") if c.data.get(key)), None)
     if given is not None and layer_type in given.data:
         given.skip("full_attention", "sliding_attention")
         given = given.child(layer_type)  # type: ignore[arg-type]
-    if given is None:
-        given = c.child("rope_scaling") if "rope_scaling" in c.data else None
-        c.skip("rope_scaling")
+    base = default.get("rope_theta")
     if given is None:
         given = Config(default, {})
-    inner, share = given.get("rope_theta"), given.get("partial_rotary_factor")
-    theta = next((t for t in (theta, inner, default.get("rope_theta")) if t is not None), 10000.0)
-    partial = next((p for p in (partial, share, default.get("partial_rotary_factor")) if p is not None), None)
-    return theta, partial, rope_scaling(given)
+    else:
+        given.defaults, base = {}, c.defaults.get("partial_theta", base)
+    found = []
+    for key, fallback in (("rope_theta", base), ("partial_rotary_factor", default.get("partial_rotary_factor"))):
+        stated = given.get(key), c.data.get(key), c.get(key), fallback
+        found.append(next((value for value in stated if value is not None), None))
+    theta, partial = found
+    return 10000.0 if theta is None else theta, partial, rope_scaling(given)
 
 
 LOCAL_GLOBAL = ("full_attention", "sliding_attention")

@@ -177,7 +177,7 @@ def _llama_encoder(c: Config, norm: Doc, block: Doc, **more: object) -> Doc:
 # EuroBertConfig
 @family("eurobert", vocab_size=128256, hidden_size=768, intermediate_size=3072, num_hidden_layers=12,
         num_attention_heads=12, hidden_act="silu", max_position_embeddings=8192, rms_norm_eps=1e-5,
-        rope_parameters={"rope_theta": 250000.0})  # fmt: skip
+        rope_parameters={"rope_theta": 10000.0})  # fmt: skip
 def eurobert(c: Config) -> Doc:
     """EuroBERT: LLaMA's layer looking both ways, with an output table of its own."""
     bias = {"bias": True} if c.get("attention_bias") else {}

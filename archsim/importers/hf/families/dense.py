@@ -284,7 +284,7 @@ def persimmon(c: Config) -> Doc:
         max_position_embeddings=262144, rms_norm_eps=1e-5, sliding_window=None, tie_word_embeddings=False,
         rope_parameters={"rope_type": "yarn", "rope_theta": 1000000.0, "factor": 16.0, "beta_fast": 32.0,
                          "beta_slow": 1.0, "original_max_position_embeddings": 16384, "mscale": 1.0,
-                         "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1})  # fmt: skip
+                         "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}, partial_theta=10000.0)  # fmt: skip
 def ministral3(c: Config) -> Doc:
     """Ministral 3: Mistral with positions stretched by YaRN, and queries that grow with their position."""
     block = attention(c, position=rope(c, d_head(c))) | window(c) | _tempered(c)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
-from archsim.importers.hf.families.registry import family
+from archsim.importers.hf.families.registry import DEFAULTS, family
 from archsim.importers.hf.parts import (  # fmt: skip
     activation,
     attention,
@@ -123,13 +123,16 @@ def qwen2(c: Config) -> Doc:
 
 
 # Qwen3Config
-@family("qwen3", "qwen3_vl_text", vocab_size=151936, hidden_size=4096, intermediate_size=22016,
+@family("qwen3", vocab_size=151936, hidden_size=4096, intermediate_size=22016,
         num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=32, head_dim=128, hidden_act="silu",
         max_position_embeddings=32768, rms_norm_eps=1e-6, use_sliding_window=False, sliding_window=4096,
         max_window_layers=28, tie_word_embeddings=False)  # fmt: skip
 def qwen3(c: Config) -> Doc:
     """Qwen3: normed queries and keys instead of biases."""
     return _qwen(c, rotary(c, qk_norm=rmsnorm(c)))
+
+
+family("qwen3_vl_text", **DEFAULTS["qwen3"], rope_theta=500000.0)(qwen3)
 
 
 def _qwen(c: Config, block: Doc) -> Doc:

@@ -18,7 +18,7 @@ from archsim.importers.hf.families.llama import (
     window,
     windowed,
 )
-from archsim.importers.hf.families.registry import family
+from archsim.importers.hf.families.registry import DEFAULTS, family
 from archsim.importers.hf.parts import (  # fmt: skip  # fmt: skip
     activation,
     attention,
@@ -93,7 +93,7 @@ def mixtral(c: Config) -> Doc:
 
 
 # Qwen3MoeConfig
-@family("qwen3_moe", "qwen3_vl_moe_text", vocab_size=151936, hidden_size=2048, intermediate_size=6144,
+@family("qwen3_moe", vocab_size=151936, hidden_size=2048, intermediate_size=6144,
         num_hidden_layers=24, num_attention_heads=32, num_key_value_heads=4, hidden_act="silu",
         max_position_embeddings=32768, rms_norm_eps=1e-6, tie_word_embeddings=False, use_sliding_window=False,
         decoder_sparse_step=1, moe_intermediate_size=768, num_experts_per_tok=8, num_experts=128,
@@ -111,6 +111,9 @@ def qwen3_moe(c: Config) -> Doc:
     expert = glu(activation(c, "hidden_act"), c.count("moe_intermediate_size"))
     experts = moe(n_experts(c), top_k(c), expert, unnormalized(c))
     return decoder(c, qwen_entries(c, n, {"norm": norm, "attention": block}, experts), norm)
+
+
+family("qwen3_vl_moe_text", **DEFAULTS["qwen3_moe"], rope_theta=500000.0)(qwen3_moe)
 
 
 # GptOssConfig

@@ -411,7 +411,7 @@ def phi4_multimodal(c: Config) -> Doc:
 @family("lfm3", vocab_size=128000, hidden_size=2048, intermediate_size=7680, num_hidden_layers=24,
         num_attention_heads=16, num_key_value_heads=4, head_dim=128, max_position_embeddings=128000,
         tie_word_embeddings=True, norm_eps=1e-05, conv_L_cache=7, conv_bias=False, sliding_window=256,
-        use_attention_gate=True, use_sandwich_norm=True)  # fmt: skip
+        use_attention_gate=True, use_sandwich_norm=True, rope_theta=1000000.0)  # fmt: skip
 def lfm3(c: Config) -> Doc:
     """LFM3: short convolutions, local and global attention with a gate per head, norms on both sides."""
     n, norm = layers(c), rmsnorm(c, "norm_eps")

@@ -14,7 +14,9 @@ DEFAULTS: dict[str, JsonMapping] = {}
 
 
 def family(*model_types: str, **defaults: object) -> Callable[[Reader], Reader]:
-    """Register a reader. `defaults`: those of the first type's config class, for keys that a file lacks."""
+    """Register a reader. `defaults`: those of the first type's class, for keys that a file lacks; `partial_theta`
+    for the base of rotary positions in a file whose `rope_parameters` name none, where that is another.
+    """
 
     def register(reader: Reader) -> Reader:
         for model_type in model_types:
