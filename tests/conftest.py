@@ -15,8 +15,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-SLOW = ("accuracy/test_model.py", "backend", "docs", "measure", "oracles", "tracing")
-"""Not even imported under `--fast`: they run PyTorch, whole documentation pages or measurements."""
+SLOW = (
+    "accuracy/test_model.py", "backend", "docs", "importers/test_random_configs.py", "measure", "oracles",
+    "render/test_browser.py", "tracing", "ui/test_browser.py",
+)  # fmt: skip
+"""Not even imported under `--fast`: they run PyTorch, browsers, whole documentation pages or measurements, and what
+they import takes seconds.
+"""
 
 
 gc.set_threshold(10_000, 50, 100)

@@ -42,7 +42,7 @@ def test_every_field_belongs_to_a_decision() -> None:
     assert len(classes) > 20 and not lost
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("name", NAMES)
 def test_stated_widths_are_those_of_the_weights(name: str) -> None:
     """What a class states that tensor parallelism must divide is what the axes of its weights say."""

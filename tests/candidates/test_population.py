@@ -85,7 +85,8 @@ def test_structures_are_all_there() -> None:
             structures([word], ["dense"])
 
 
-@pytest.mark.parametrize("weights", [None, "int4"])
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("weights", ["int4", None])
 def test_a_few_candidates(weights: str | None) -> None:
     """One structure of each kind of attention, and experts."""
     for structure in structures(["full", "window:1024:5/6"], ["dense"]) + structures(["mla:512"], ["moe"]):

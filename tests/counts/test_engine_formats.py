@@ -44,6 +44,7 @@ def test_no_gguf_prefill_beats_the_peak_of_the_card() -> None:
     assert answer.metrics["ttft_s"] > answer.prefill.flops / 165e12
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("weights", GGUF)
 def test_every_gguf_format_implies_the_engine(weights: str) -> None:
     """No GGUF file type is left to no engine in particular."""

@@ -40,6 +40,16 @@ def frames(seconds: float, longest: int) -> int:
     return int(found["attention_mask"].sum())
 
 
+@pytest.mark.parametrize(
+    ("seconds", "cut", "whole"),
+    [(0.5, 12, 12), (7.3, 182, 182), (12.345, 309, 309), (29.99, 750, 750), (30.0, 750, 750), (45.0, 750, 1125)],
+)
+def test_tokens_of_a_sound(seconds: float, cut: int, whole: int) -> None:
+    """Qwen2-Audio, which cuts sounds off at 30 s, and Qwen2.5-Omni: as their processors gave them once."""
+    assert (tokens("qwen2_audio", seconds), tokens("qwen2_5_omni_thinker", seconds)) == (cut, whole)
+
+
+@pytest.mark.slow
 @pytest.mark.oracle
 @pytest.mark.parametrize("seconds", LENGTHS)
 def test_sound_alone(seconds: float) -> None:

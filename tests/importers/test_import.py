@@ -23,7 +23,7 @@ SMALL: dict[str, dict[str, Any]] = {
 QWEN = str(HERE / "configs" / "qwen3-0.6b.json")
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("config", [*SMALL.values(), *(json.loads(p.read_text()) for p in CONFIGS)])
 def test_the_text_is_the_document(config: dict[str, Any], tmp_path: Path) -> None:
     """What is written reads back as the same document and the same model."""

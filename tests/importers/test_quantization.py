@@ -52,6 +52,7 @@ def formats(quantised: dict[str, Any], config: dict[str, Any] = LLAMA) -> dict[s
     return found
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("quantised", "name"),
     [

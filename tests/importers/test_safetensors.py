@@ -137,6 +137,7 @@ def save(folder: Path, kind: str, tensors: Tensors, config: dict[str, Any] = CON
     return folder / "model.safetensors", size
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", QUANTISED)
 def test_bytes_and_parameters_are_those_of_the_file(kind: str, tmp_path: Path) -> None:
     """Packed integers count as the values they hold, and every byte is counted."""

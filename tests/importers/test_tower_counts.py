@@ -21,6 +21,7 @@ def tower_of(row: Any) -> Tower:
     return Tower.model_validate(stages(row["tower"], row["own"], row["config"], row["model_type"], row["width"]))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['model_type']}-{row['params']}")
 def test_as_many_parameters_as_the_class(row: Any) -> None:
     """Projectors, tables of positions and class tokens included."""

@@ -99,6 +99,7 @@ def test_a_sweep_is_the_estimate(engine: str) -> None:
         assert row["free_bytes_per_device"] == pytest.approx(answer.memory.free, rel=1e-12)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("engine", ["vllm@0.11", "sglang", "trtllm", "hf", "generic"])
 @pytest.mark.parametrize("model", ["llama2-70b", "qwen3-235b-a22b"])
 def test_the_smallest_plan_is_the_smallest_that_fits(model: str, engine: str) -> None:

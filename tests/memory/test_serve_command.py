@@ -22,6 +22,7 @@ def line(archsim: Any, *arguments: str) -> list[str]:
     return shlex.split(archsim("fit", *arguments, "--command").out)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
 @pytest.mark.parametrize("plan", [(), ("--devices", "4", "--tp", "4")])
 def test_it_is_the_question_that_was_answered(archsim: Any, engine: str, plan: tuple[str, ...]) -> None:

@@ -87,6 +87,7 @@ ENGINES = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("spelling", DEVICES)
 def test_device_spellings_resolve(spelling: str) -> None:
     """Case, hyphens and underscores do not matter; capacity suffixes are aliases."""

@@ -37,7 +37,7 @@ def test_vector_and_matrix_stay_apart() -> None:
     assert device.vector_flops == pytest.approx(47.9e12)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("device", HARDWARE.values(), ids=HARDWARE)
 @pytest.mark.parametrize("dtype", WIDER)
 def test_no_silent_fallback(device: Hardware, dtype: str) -> None:

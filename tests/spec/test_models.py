@@ -54,7 +54,7 @@ def in_table(tensor: Tensor) -> bool:
     return tensor.role in TABLES
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("name", NAMES)
 def test_identity(name: str) -> None:
     """The name is the file's, and there are a title, a date, a source for something, and a known parent."""
@@ -65,7 +65,7 @@ def test_identity(name: str) -> None:
     assert m.lineage is None or m.lineage.parent is None or m.lineage.parent in NAMES
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", EXPECTED)
 def test_parameters(name: str) -> None:
     """Total, active and embedding parameters equal the independent count."""
@@ -77,7 +77,7 @@ def test_parameters(name: str) -> None:
         assert params(graph, where=in_table) == expected["embedding"]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_published_exact_total_is_reproduced(name: str) -> None:
     """Where the authors state the total to the last digit, it is ours."""
@@ -86,7 +86,7 @@ def test_the_published_exact_total_is_reproduced(name: str) -> None:
         assert params(one_token(name)) == published.exact
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", NAMES)
 def test_optional_parts_only_add(name: str) -> None:
     """Prediction modules and pre-training heads are lowered on request, and add parameters."""

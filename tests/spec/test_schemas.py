@@ -48,7 +48,7 @@ def test_schema_is_valid(kind: str) -> None:
         assert name in made["$defs"]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("kind", "path"), DOCUMENTS, ids=[path.stem for _, path in DOCUMENTS])
 def test_shipped_document(kind: str, path: Path) -> None:
     """Every shipped document validates, and its first line names its schema by a relative path."""

@@ -23,7 +23,7 @@ EXPLAINED = ["llama2-70b", "deepseek-v3", "gemma3-27b", "mixtral-8x7b", "gpt2-xl
 D, E, F, G, H, K, L, N, V, X, C = (Poly.symbol(x) for x in ("D", "E", "F", "G", "H", "K", "L", "N", "V", "X", "C"))
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("name", NAMES)
 def test_polynomial_equals_the_count(name: str) -> None:
     """For every model of the catalog the polynomial at the model's numbers is the integer count."""
@@ -102,7 +102,7 @@ def test_explanation_adds_up(name: str, quantity: str) -> None:
     assert answer.sources and answer.to_dict()["schema"] == "archsim.explain/1"
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("name", NAMES)
 def test_flops_equal_the_count(name: str) -> None:
     """The FLOP formula at context C equals what counting with numbers gives."""

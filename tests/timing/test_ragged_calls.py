@@ -47,6 +47,7 @@ def test_equal_sequences_are_one_kernel_however_they_are_written(name: str) -> N
     assert split.expected_s == pytest.approx(together.expected_s, rel=1e-9)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("drafts", [2, 4, 8])
 def test_verifying_costs_between_one_and_as_many_decodes(name: str, drafts: int) -> None:

@@ -92,6 +92,7 @@ def test_these_surfaces_would_let_times_fall(name: str) -> None:
     assert min(np.diff(np.log(times)).min() for times in plain) < -LEFT
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", GROWING)
 def test_numbers_and_arrays_say_the_same(name: str) -> None:
     model, at = MODELS[name], machine("rtx-4090")
@@ -106,6 +107,7 @@ def test_numbers_and_arrays_say_the_same(name: str) -> None:
             assert rising_seconds(model, call._replace(dims=dims), at, fitted, known) == pytest.approx(time, rel=1e-6)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", GROWING)
 def test_what_rises_anyway_stays_as_it_is(name: str) -> None:
     """With one correction everywhere, times are the formula's times that."""
@@ -153,6 +155,7 @@ def test_every_class_that_a_graph_is_priced_by_says_how_it_grows() -> None:
     assert all("_module_" in name or name.startswith("cpu_") for name in silent)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", GROWING)
 def test_tables_of_many_kinds_are_as_their_rows(name: str) -> None:
     """Every extent of a call drawn anew for each row, but for an encoder's heads."""

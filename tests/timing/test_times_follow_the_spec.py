@@ -58,7 +58,7 @@ def _times(name: str, field: str, value: int) -> list[tuple[float, float]]:
     return [(p.ideal_s, p.expected_s) for p in (found.prefill, found.decode) if p is not None]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("name", "field", "values"), CHANGES)
 def test_expected_time_falls_with_the_bound(name: str, field: str, values: tuple[int, ...]) -> None:
     """Never flat where the bound falls by more than 5 %, and never against it."""
@@ -70,6 +70,7 @@ def test_expected_time_falls_with_the_bound(name: str, field: str, values: tuple
             assert shorter <= expected * (1 + 1e-3) or lower > bound
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "options",
     [{}, {"batch": 16, "input_len": 4096}, {"batch": 64, "input_len": 8192, "weights": "fp8"}],

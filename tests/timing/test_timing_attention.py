@@ -75,6 +75,7 @@ def counted(s: int, c: int, window: int, causal: bool) -> int:
     return total
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("window", [0, 1, 5, 16, 40, 100])
 @pytest.mark.parametrize(("s", "c"), [(1, 0), (7, 0), (32, 0), (33, 7), (16, 60), (1, 99)])
 @pytest.mark.parametrize("causal", [True, False])

@@ -118,7 +118,7 @@ WITHOUT_HEAD = ("modernbert-base",)
 """Encoders whose spec has no head to take a loss of."""
 
 
-@pytest.mark.sampled(60)
+@pytest.mark.sampled(120)
 @pytest.mark.parametrize("name", CATALOG)
 def test_every_model_of_the_catalog_can_be_trained(name: str) -> None:
     if name in WITHOUT_HEAD:
