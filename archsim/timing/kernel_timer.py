@@ -30,7 +30,7 @@ from archsim.timing.classes.model import Fitted, KernelModel, default_constants
 from archsim.timing.classes.rising import Lattices, rising_seconds
 from archsim.timing.device import DeviceRates, rates_per_cycle
 from archsim.timing.duration import Duration, Evidence, weakest
-from archsim.timing.relatives import STACKED, on_relative, related
+from archsim.timing.relatives import STACKED, is_of_other_balance, on_relative, related
 from archsim.timing.surface_file import read_surfaces
 
 WIDER = 2.0
@@ -321,6 +321,7 @@ def fit_of(
     if grade in ELSEWHERE and not _of_own_engine(entry, query):
         level = with_another_engine(level, levels.get("engine"))
     carried = (grade in ("fitted", "family") or level.surfaces) if surfaces is None else surfaces
+    carried = carried and not (grade in RELATED and is_of_other_balance(entry, query))
     # what an older fit lacks stands at its usual value
     constants = {**default_constants(MODELS[query.op]).constants, **entry.constants}
     if grade in RELATED:

@@ -24,8 +24,8 @@ MATRIX = ("matrix", "chain", "linear")
 """Constants that are shares of the matrix units' peak."""
 
 SLOWER = 0.5
-"""How much as fast products must be in a cycle for padding to show that memory hid where it was measured: a variant
-with a little less power shows none.
+"""How much as fast products must be in a cycle for what memory hid where it was measured to show, as padding: a variant
+with a little less power shows nothing of it.
 """
 
 FEEDING = ("memory", "stream")
@@ -44,24 +44,41 @@ def on_relative(constants: Mapping[str, float], entry: Entry, query: FitQuery) -
 
     A share s of the peak means 1/s - 1 of other work beside each second of products: on a device that multiplies r
     times as much in a cycle it takes r times the share of the products' time. What both devices were publicly seen to
-    sustain is the clock that their power allows.
+    sustain is the clock that their power allows. A share at the end of its range was hidden by memory where it was
+    fitted: on a device of other balance the usual one of the class stands for it.
     """
     here, there = entry.per_cycle, dict(query.device.per_cycle)
-    used = STORED.get(query.dtype, STORED["bf16"]).compute
-    faster = there[used] / here[used] if used in here and used in there else 1.0
+    faster = products_faster(entry, query)
     slower = query.device.sustained / entry.sustained if query.device.sustained and entry.sustained else 1.0
     stacked = entry.memory == query.device.memory == STACKED
     fed = there[FED] / here[FED] if stacked and FED in here and FED in there else 1.0
     found = dict(constants)
     for name in MATRIX:
         if name in constants:
-            found[name] = min(beside_other_work(constants[name], faster) * slower, max(1.0, constants[name]))
+            share = constants[name]
+            if is_of_other_balance(entry, query) and share >= MODELS[entry.op].constants[name].high:
+                share = MODELS[entry.op].constants[name].usual
+            found[name] = min(beside_other_work(share, faster) * slower, max(1.0, share))
     for name in FEEDING:
         if name in constants:
             found[name] = beside_other_work(constants[name], fed)
-    if faster < SLOWER:
+    if is_of_other_balance(entry, query):
         found |= MODELS[entry.op].finest
     return found
+
+
+def products_faster(entry: Entry, query: FitQuery) -> float:
+    """How many times as many products a unit of the query's device makes in a cycle as one of the entry's."""
+    here, there = entry.per_cycle, dict(query.device.per_cycle)
+    used = STORED.get(query.dtype, STORED["bf16"]).compute
+    return there[used] / here[used] if used in here and used in there else 1.0
+
+
+def is_of_other_balance(entry: Entry, query: FitQuery) -> bool:
+    """Whether products are so much slower than where a fit was made that they bound what memory bounds there: what its
+    surfaces add to the formula is of the other bound.
+    """
+    return products_faster(entry, query) < SLOWER
 
 
 def beside_other_work(share: float, faster: float) -> float:

@@ -82,6 +82,17 @@ def test_units_that_are_fed_faster_reach_less_of_the_bandwidth(
     assert timer(load_hardware("h20"), "sglang").time(call).expected == pytest.approx(us * 1e-6, rel=0.2)
 
 
+@pytest.mark.parametrize(("batch", "seq_kv", "us"), [(256, 8192, 4739.0), (128, 32768, 10753.0), (64, 1024, 187.0)])
+def test_products_that_memory_hid_bound_a_relative_that_multiplies_slowly(batch: int, seq_kv: int, us: float) -> None:
+    """Latent attention on an H20, whose products take five times as long as its bytes: an H100's fits, where memory
+    decides, say of neither the share nor the correction (FlashMLA, alibaba/InferSim at f2293da).
+    """
+    dims = {"batch": batch, "seq_kv": seq_kv, "heads": 128}
+    time = timer(load_hardware("h20"), "sglang").time(KernelCall("mla_decode", "bf16", "bf16", dims=dims))
+    assert time.expected == pytest.approx(us * 1e-6, rel=0.2)
+    assert time.expected > 1.1 * time.ideal
+
+
 def test_other_work_takes_as_long_beside_a_faster_peak() -> None:
     """Half of the time beside products that are twice as fast leaves a third; a cache's share stays."""
     assert beside_other_work(0.5, 2.0) == pytest.approx(1 / 3)
