@@ -135,9 +135,10 @@ class AttnPrefill(KernelModel):
         matrix = machine.attention_flops(compute(call)) * constants["matrix"]
         pair = 2 * sum(map(padded, widths(call))) / matrix + constants["softmax"] / machine.vector_flops
         rows = minimum(ROWS, ceil_div(s, 16) * 16)
-        done, everything = pairs(call, rows), pairs(call, rows, windowed=False)
-        done = done + constants["outside"] * (everything - done)
-        done = done * seen_pairs(call) / (batch * pairs(call, 1))  # masks beyond a window
+        done, counted = pairs(call, rows), batch * pairs(call, 1)
+        if has_window(call):
+            done = done + constants["outside"] * (pairs(call, rows, windowed=False) - done)
+        done = done * call.dims.get("pairs", counted) / counted  # masks beyond a window
         longest = last(call) + constants["outside"] * (call.dims["seq_kv"] - last(call))
         tiles = batch * groups * ceil_div(heads * s / groups, ROWS)
         spread = batch * heads * done * pair + tiles * microseconds(constants["tile_us"], machine) / units(machine)
@@ -371,6 +372,11 @@ def seen_pairs(call: KernelCall) -> Num:
     """Query-key pairs of all sequences that one head computes: the graph's own, else by the extents."""
     stated = call.dims.get("pairs")
     return call.dims["batch"] * pairs(call, 1) if stated is None else stated
+
+
+def has_window(call: KernelCall) -> bool:
+    """Whether any of a table of calls has a window."""
+    return not everywhere(call.dims.get("window", 0) == 0)
 
 
 def longest_row(call: KernelCall) -> Num:

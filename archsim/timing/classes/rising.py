@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import field
+from hashlib import blake2b
 from typing import NamedTuple
 
 from archsim.base.data_class import dataclass
@@ -39,6 +40,12 @@ DIGITS = 2**20
 REMEMBERED = 5_000
 """Kinds of calls of one device whose lattices are kept."""
 
+TABLES = 4
+"""Tables of heights that a lattice keeps: of numbers of sequences, whose neighbours ask for the same ones."""
+
+LARGEST = 100_000
+"""Points of a table that is kept."""
+
 Point = Sequence[Num]
 """A place on a lattice in units of its nodes, one number or array for each growth."""
 
@@ -60,11 +67,16 @@ def rising_seconds(model: KernelModel, call: KernelCall, machine: DeviceRates, f
 def _raised(model: KernelModel, call: KernelCall, machine: DeviceRates, fitted: Fitted, lattice: Lattice) -> Num:
     """The estimate of a call on the lattice of its kind."""
     at = model.growth(call)
-    place = [(at[axis.name] - axis.start) / axis.step for axis in model.growths]
+    place = [_single_value((at[axis.name] - axis.start) / axis.step) for axis in model.growths]
     own = model.formula(call, machine, fitted.constants)
     grown = own if model.is_grown(call) else model.formula(model.grown(lattice.smallest, at), machine, fitted.constants)
     like = _logarithm(grown)
     return own * exp(lattice.raised(place, like) - like)
+
+
+def _single_value(x: Num) -> Num:
+    """An array of equal numbers as a number."""
+    return _constant(x.ravel(), x) if getattr(x, "size", 0) else x
 
 
 def _logarithm(seconds: Num) -> Num:
@@ -130,9 +142,9 @@ def _over_many(model: KernelModel, call: KernelCall, machine: DeviceRates, fitte
     return times
 
 
-def _constant(values: Num) -> Num:
-    """An array as a number where all its values are equal."""
-    return float(values[0]) if (values == values[0]).all() else values
+def _constant(values: Num, otherwise: Num = None) -> Num:
+    """An array as a number where all its values are equal. otherwise: what stands where they are not; None: itself."""
+    return float(values[0]) if (values == values[0]).all() else values if otherwise is None else otherwise
 
 
 def _rounded(value: Num) -> Num:
@@ -158,9 +170,9 @@ class Heights(NamedTuple):
 class Lattice:
     """Raised times of one kind of calls. Of numbers only the nodes that they need are worked out, of arrays all.
 
-    nodes: what has been worked out of single nodes. whole: arrays over all nodes of some growths. kinds, count, of:
-    where rows of a table are of many kinds, extents of the smallest calls of all, how many these are, and the kind of
-    each row; `smallest` is by row then.
+    nodes: what has been worked out of single nodes. whole: arrays over all nodes of some growths. tables: heights over
+    grids of the other growths at single nodes of the first. kinds, count, of: where rows of a table are of many kinds,
+    extents of the smallest calls of all, how many these are, and the kind of each row; `smallest` is by row then.
     """
 
     model: KernelModel
@@ -172,6 +184,7 @@ class Lattice:
     of: Num = None
     nodes: dict[tuple[int, ...], Heights] = field(default_factory=dict)
     whole: dict[tuple[int, ...], Heights] = field(default_factory=dict)
+    tables: dict[Hashable, Heights] = field(default_factory=dict)
     highest: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -194,7 +207,7 @@ class Lattice:
             place, first, [below, above] if not isinstance(above, int) or above != below else [below]
         )
         if not more:
-            return Heights(here, low.time + here - low.formula)
+            return Heights(here, low.time + (here - low.formula))
         rise, by_formula = maximum(more[0].time - low.time, 0), more[0].formula - low.formula
         with_formula = where(rise < by_formula, rise / maximum(by_formula, LEAST), 1.0)
         time = low.time + (rise - with_formula * by_formula) * share + with_formula * (here - low.formula)
@@ -205,6 +218,8 @@ class Lattice:
         every node is gone through once.
         """
         rest = [*place[:first], *place[first + 1 :]]
+        if isinstance(nodes[0], int) and not first and self.kinds is None:
+            return [self._table(at, place[1:]) for at in nodes]
         if isinstance(nodes[0], int) or first == len(place) - 1:
             return [self._between([*place[:first], at, *place[first + 1 :]], first + 1) for at in nodes]
         import numpy
@@ -217,6 +232,19 @@ class Lattice:
         tables = [numpy.broadcast_to(table, (len(few), *shape)) for table in self._between(moved, first + 1)]
         indices = [(numpy.broadcast_to(at, shape) - few[0], *numpy.ogrid[tuple(map(slice, shape))]) for at in nodes]
         return [Heights(*(table[index] for table in tables)) for index in indices]
+
+    def _table(self, node: int, rest: Point) -> Heights:
+        """Heights at a node of the first growth. Those over a grid of others are kept for calls beside this one."""
+        arrays = [x for x in rest if not isinstance(x, (int, float))]
+        if len({x.shape for x in arrays}) < 2 or max(x.size for x in arrays) > LARGEST:
+            return self._between([node, *rest], 1)
+        key = node, *(x if isinstance(x, (int, float)) else (x.shape, blake2b(x.tobytes()).digest()) for x in rest)
+        if key not in self.tables:
+            found = self._between([node, *rest], 1)
+            while len(self.tables) >= TABLES:
+                del self.tables[next(iter(self.tables))]
+            self.tables[key] = found
+        return self.tables[key]
 
     def _call(self, place: Point, smallest: KernelCall | None = None) -> KernelCall:
         """The call at a place. smallest: what it grows from, where that is not the lattice's own."""
