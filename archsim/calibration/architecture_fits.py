@@ -19,7 +19,15 @@ from archsim.accuracy.question import device_of, model_of, real, weights_of
 from archsim.base.errors import ArchsimError
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.base.version import version_of
-from archsim.calibration.engine_fits import Free, Sample, fit_numbers, predict_unseen, put_all, stated
+from archsim.calibration.engine_fits import (
+    Free,
+    Sample,
+    fit_numbers,
+    predict_held,
+    put_all,
+    stated,
+    unseen_fits,
+)  # fmt: skip
 from archsim.calibration.fitting import errors, quantiles
 from archsim.engines.names import engine_and_version
 from archsim.serving.steady_state import steady
@@ -169,23 +177,34 @@ def pooled(gaps: Mapping[str, float], runs: Mapping[str, int]) -> dict[str, floa
     return found
 
 
+def with_pooled(known: Store, engine: str, family: str, runs: Mapping[str, int]) -> Store:
+    """The store with gaps that are alike as one. runs: of each version."""
+    found = profile(known, engine, family)
+    return put_profile(known, engine, family, {**found, "launch_gap_us": pooled(found["launch_gap_us"], runs)})
+
+
 def fit_architecture(engine: str, family: str, runs: Sequence[LoadedRun], known: Store) -> JsonObject:
     """The profile of an engine on an architecture, with the interval and the errors of unseen devices; of one device
-    alone the errors of the fit itself, and an interval wider than they are.
+    alone the errors of the fit itself, and an interval wider than they are. Gaps that are alike are one, unless runs of
+    unseen devices tell them apart.
     """
-    sample = sample_of(runs)
+    sample, count = sample_of(runs), Counter(run.version for run in runs)
     bare = put_profile(known, engine, family, {"launch_gap_us": {}, "interval": [0.0, 0.0]})
     free = open_numbers(engine, family, versions_of(runs))
-    fitted = put_all(free, fit_numbers(free, sample, bare), bare)
+    apart = put_all(free, fit_numbers(free, sample, bare), bare)
+    joined = with_pooled(apart, engine, family, count)
     several = len(set(sample.keys)) > 1
-    held = predict_unseen(free, sample, bare) if several else sample.predict(fitted, sample.rows)
+    if several:
+        fits = list(unseen_fits(free, sample, bare))
+        of_joined = [(held, with_pooled(fitted, engine, family, count)) for held, fitted in fits]
+        tried = [(predict_held(of_joined, sample), joined), (predict_held(fits, sample), apart)]
+    else:
+        tried = [(sample.predict(joined, sample.rows), joined)]
+    held, fitted = min(tried, key=lambda one: errors(one[0], sample.measured).median)
     low, high = (end * (1 if several else WIDER) for end in quantiles(held, sample.measured))
-    seen = stated(errors(held, sample.measured))
-    found = profile(fitted, engine, family)
-    found["launch_gap_us"] = pooled(found["launch_gap_us"], Counter(run.version for run in runs))
     return {
-        **found, "interval": [round(min(low, 0.0), 3), round(max(high, 0.0), 3)],
-        "errors": {"held_out": "devices" if several else "none", **seen},
+        **profile(fitted, engine, family), "interval": [round(min(low, 0.0), 3), round(max(high, 0.0), 3)],
+        "errors": {"held_out": "devices" if several else "none", **stated(errors(held, sample.measured))},
     }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ pairs that a fit has not seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -107,18 +107,28 @@ def put_all(free: Sequence[Free], values: Sequence[float], known: Store) -> Stor
     return known
 
 
-def predict_unseen(free: Sequence[Free], sample: Sample, known: Store) -> Floats:
-    """Predictions of every run by fits that have not seen its family."""
+def unseen_fits(free: Sequence[Free], sample: Sample, known: Store) -> Iterator[tuple[Bools, Store]]:
+    """Parts of the runs, each with the store fitted on families that are not in it."""
     families = sorted(set(sample.keys))
     order = np.random.default_rng(0).permutation(len(families))
     part = np.array([order[families.index(key)] % FOLDS for key in sample.keys])
-    found = np.full(len(sample.rows), np.nan)
     for fold in range(FOLDS):
         held = part == fold
         if held.any() and not held.all():
-            fitted = put_all(free, fit_numbers(free, sample.take(~held), known), known)
-            found[held] = sample.predict(fitted, sample.take(held).rows)
+            yield held, put_all(free, fit_numbers(free, sample.take(~held), known), known)
+
+
+def predict_held(fits: Iterable[tuple[Bools, Store]], sample: Sample) -> Floats:
+    """Predictions of every run by the fit of its part; not a number where there is none."""
+    found = np.full(len(sample.rows), np.nan)
+    for held, fitted in fits:
+        found[held] = sample.predict(fitted, sample.take(held).rows)
     return found
+
+
+def predict_unseen(free: Sequence[Free], sample: Sample, known: Store) -> Floats:
+    """Predictions of every run by fits that have not seen its family."""
+    return predict_held(unseen_fits(free, sample, known), sample)
 
 
 # ---------------------------------------------------------------------- what is open

@@ -119,6 +119,22 @@ def test_a_gap_is_found_again() -> None:
     assert profile(default_store(), "sglang", "Hopper")["launch_gap_us"] == {}
 
 
+@pytest.mark.slow
+def test_gaps_that_unseen_devices_tell_apart_stay_two() -> None:
+    """They are less apart than those that are taken as one."""
+    gaps = {"0.5.9": 8.0, "0.5.12": 12.0}
+    assert len(pooled(gaps, {"0.5.9": 4, "0.5.12": 4})) == 1
+    known = put_profile(default_store(), "sglang", "CDNA3", {
+        "launch_gap_us": gaps, "sustained_narrow": 0.3, "interval": [0.0, 0.0],
+    })  # fmt: skip
+    asked = [run(device, version, c, 1024, 1024, 1.0) for device in ("mi300x", "mi325x") for version in gaps
+             for c in (4, 64)]  # fmt: skip
+    made = [replace(one, tpot_s=one.predict(known)) for one in asked]
+    found = fit_architecture("sglang", "CDNA3", made, default_store())
+    assert found["launch_gap_us"] == pytest.approx(gaps, rel=0.1)
+    assert found["errors"]["median"] < 0.02
+
+
 def test_rows_that_do_not_say_what_ran_are_left_out() -> None:
     """Speculation, disaggregation, a missing version, an engine that nobody knows."""
     row = {

@@ -168,3 +168,29 @@ def test_tables_of_many_kinds_are_as_their_rows(name: str) -> None:
     for i in range(12):
         one = rising_seconds(model, call._replace(dims={k: float(v[i]) for k, v in rows.items()}), at, fitted, {})
         assert one == pytest.approx(together[i], rel=1e-9)
+
+
+def test_tables_of_neighbouring_numbers_of_sequences_share_their_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six sequences lie between four and eight, as five do: one table of the formula instead of three; equal times."""
+    model, device = MODELS["attn_prefill"], machine("h100-sxm")
+    fitted, length = rough(model, 1), np.geomspace(16, 4096, 20)[:, None]
+    calls = []
+    for batch in (5.0, 6.0):
+        call = usual(model)
+        calls.append(call._replace(dims=call.dims | {"batch": batch, "seq_q": length, "seq_kv": length + np.arange(9)}))
+    apart = [rising_seconds(model, call, device, fitted, {}) for call in calls]
+    sizes: list[int] = []
+    own = type(model).formula
+
+    def counted(self: KernelModel, *asked: Any) -> Any:
+        found = own(self, *asked)
+        sizes.append(np.size(found))
+        return found
+
+    monkeypatch.setattr(type(model), "formula", counted)
+    known: rising.Lattices = {}
+    first = rising_seconds(model, calls[0], device, fitted, known)
+    made, sizes[:] = sum(size >= 180 for size in sizes), []
+    second = rising_seconds(model, calls[1], device, fitted, known)
+    assert (first == apart[0]).all() and (second == apart[1]).all()
+    assert sum(size >= 180 for size in sizes) == 1 < made
