@@ -49,6 +49,14 @@ ENOUGH = 4
 WAITING = 3.0
 """Host time of a group's rows from which on it says more of the loop that timed it than of the device, in us."""
 
+HELD = 0.72
+"""Share of the rows of devices left out that the intervals of the others hold at the least, of the 80 % that are meant:
+few devices say too little of how far a further one lies off.
+"""
+
+WIDEST = 2.0
+"""Factor that intervals are widened by for it at the most, in log."""
+
 DECIDES = 0.5
 """Share of a row's time that the device takes from which on the row says more of it than of the host."""
 
@@ -278,10 +286,12 @@ def _level(parts: list[GradePredictions]) -> JsonObject:
     usable = set.intersection(*(set(part.by_carried) for part in parts))
     carried = min((each for each in parts[0].by_carried if each in usable), key=lambda each: _spread(parts, each))
     rows = _together(parts, carried)
-    interval = {str(code): [round(low, 3), round(high, 3)] for code, (low, high) in enumerate(_intervals(rows))}
+    wider = _wider(rows)
+    ends = wider * np.array(_intervals(rows))
+    interval = {str(code): [round(float(end), 3) for end in both] for code, both in enumerate(ends)}
     median = float(np.median(np.abs(rows.predicted / rows.truth - 1)))
     level: JsonObject = {"interval": interval, **carried._asdict(), "median": round(median, 4)}
-    return level | {"errors": _level_errors(rows)}
+    return level | {"errors": _level_errors(rows, ends, wider)}
 
 
 def _spread(parts: list[GradePredictions], carried: Carried) -> float:
@@ -343,22 +353,34 @@ def _ends(predicted: Floats, truth: Floats, even: bool) -> tuple[float, float]:
     return -half, half
 
 
-def _level_errors(rows: RowsOfGrade) -> dict[str, float]:
-    """Error figures of a grade: rows, devices, median, p90, bias; the width of the interval that the middle row has, as
-    a factor; and the share of each device's rows inside the intervals that the other devices show (of one device alone:
-    its own).
+def _wider(rows: RowsOfGrade) -> float:
+    """The factor to ends, in log, with which the intervals of the other devices hold enough of each one's rows."""
+    if len(np.unique(rows.device)) < 2:
+        return 1.0
+    return next((wider for wider in np.arange(1.0, WIDEST, 0.02) if _held(rows, wider) >= HELD), WIDEST)
+
+
+def _held(rows: RowsOfGrade, wider: float) -> float:
+    """Share of each device's rows inside the intervals that the other devices show, widened (of one device alone: its
+    own).
     """
     inside = np.zeros(len(rows.truth), bool)
     for name in np.unique(rows.device):
         here = rows.device == name
-        others = rows.take(~here) if (~here).any() else rows.take(here)
-        ends = np.array(_intervals(others))[rows.regime[here]]
+        others = rows.take(~here) if (~here).any() else rows
+        ends = wider * np.array(_intervals(others))[rows.regime[here]]
         rest = np.log(rows.truth[here] / rows.predicted[here])
         inside[here] = (rest >= ends[:, 0]) & (rest <= ends[:, 1])
-    wide = np.diff(np.array(_intervals(rows)), axis=1)[rows.regime, 0]
+    return float(inside.mean())
+
+
+def _level_errors(rows: RowsOfGrade, ends: Floats, wider: float) -> dict[str, float]:
+    """Error figures of a grade: rows, devices, median, p90, bias; the width of the interval that the middle row has, as
+    a factor; and the share of each device's rows inside the intervals that the other devices show. ends: by regime.
+    """
     found = fitting.errors(rows.predicted, rows.truth)
     return {
         "rows": found.rows, "devices": len(np.unique(rows.device)), "median": round(found.median, 4),
-        "p90": round(found.p90, 4), "bias": round(found.bias, 4), "covered": round(float(inside.mean()), 3),
-        "width": round(float(np.exp(np.median(wide))), 2),
+        "p90": round(found.p90, 4), "bias": round(found.bias, 4), "covered": round(_held(rows, wider), 3),
+        "width": round(float(np.exp(np.median(np.diff(ends, axis=1)[rows.regime, 0]))), 2),
     }  # fmt: skip

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from archsim.accuracy.table import Group, Key
-from archsim.calibration.transfer import Carried, GradePredictions, _alike, _level, _quickest
+from archsim.calibration.transfer import HELD, Carried, GradePredictions, _alike, _level, _quickest
 from archsim.render.pages.accuracy import DISTANCES, transfers
 
 PLAIN, HALF = Carried(False, 1.0), Carried(False, 0.5)
@@ -92,3 +92,19 @@ def test_usual_constants_are_the_middle_of_fits_where_these_come_nearer() -> Non
 
     assert _level([rows("a", 2.0, 1.1), rows("b", 0.5, 0.9)])["middle"] is True
     assert _level([rows("a", 1.1, 2.0), rows("b", 0.9, 0.5)])["middle"] is False
+
+
+def test_intervals_of_few_devices_hold_a_further_one() -> None:
+    """Of two devices one scatters more than the other: their rows together would leave half of it outside."""
+    rng = np.random.default_rng(7)
+
+    def rows(device: str, scatter: float) -> GradePredictions:
+        truth = 1e-4 * rng.lognormal(sigma=scatter, size=400)
+        return GradePredictions(device, {PLAIN: np.full(400, 1e-4)}, {PLAIN: np.zeros(400, int)}, truth)
+
+    alike = _level([rows("a", 0.2), rows("b", 0.2)])
+    apart = _level([rows("a", 0.12), rows("b", 0.4)])
+    assert alike["errors"]["covered"] >= HELD and alike["interval"]["0"][1] == pytest.approx(0.2 * 1.28, rel=0.15)
+    assert apart["errors"]["covered"] >= HELD
+    together = np.concatenate([rows("a", 0.12).truth, rows("b", 0.4).truth])
+    assert apart["interval"]["0"][1] > 1.02 * np.quantile(np.abs(np.log(together / 1e-4)), 0.8)
