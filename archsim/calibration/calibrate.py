@@ -163,7 +163,8 @@ def prepare_rows(model: KernelModel, group: Group) -> Group:
         usable &= ~(np.abs(values) > LARGEST_EXTENT)
     taken = group.take(usable)
     filled = {n: np.where(np.isfinite(x), x, model.optional.get(n, np.nan)) for n, x in taken.dims.items()}
-    taken = replace(taken, dims=filled)
+    absent = {name: np.full(len(taken.seconds), np.nan) for name in model.dims}  # then there are no rows
+    taken = replace(taken, dims={**absent, **filled})
     call = model.prepare(taken.call)
     count = len(taken.seconds)
     dims = {name: np.broadcast_to(np.asarray(value, float), (count,)) for name, value in call.dims.items()}

@@ -87,7 +87,7 @@ def compare(
         print_comparison(list(models), hw, runs, layout, no_color, plotlyjs)
         return
     if asks_for_loads(loads):
-        compare_loads(list(models), hw, {**asked, **loads}, layout, no_color)
+        compare_loads(list(models), hw, {**asked, **loads}, layout, no_color, plotlyjs)
         return
     refuse_unless_loads(loads)
     answer = api.compare(models, hw, **asked)

@@ -22,10 +22,13 @@ import archsim
 from archsim.accuracy import times as whole
 from archsim.accuracy.checked import validate_files
 from archsim.accuracy.files import read_table
+from archsim.accuracy.table import Group, Key
 from archsim.accuracy.times import Prediction
 from archsim.calibration import engine_fits
+from archsim.calibration.calibrate import prepare_rows
 from archsim.calibration.engine_fits import overhead
 from archsim.timing.calibration import default_store, folders, read_entries
+from archsim.timing.classes.catalog import MODELS
 
 OWN = Path(archsim.__file__).parent.parent / "hardware" / "calibration"
 
@@ -211,3 +214,13 @@ def test_a_name_that_is_no_path(command: tuple[str, ...], archsim: Any) -> None:
     """An error in words."""
     done = archsim(*command, "x" * 5000)
     assert done.code in (2, 3) and "error" in done.err, done.err
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_a_table_without_an_extent_has_no_rows(name: str) -> None:
+    """Of any class of kernels: nothing of it can be fitted, and nothing goes wrong."""
+    model = MODELS[name]
+    for missing in model.dims:
+        dims = {each: np.full(3, 64.0) for each in model.dims if each != missing}
+        key = Key(name, "H100-SXM", "bf16", "bf16", "", "")
+        assert len(prepare_rows(model, Group(key=key, rows=np.arange(3), dims=dims, seconds=np.ones(3))).seconds) == 0

@@ -116,3 +116,17 @@ def test_a_report_shows_which_server_holds_more(archsim: Any, tmp_path: Path) ->
     assert refused.code == 2 and "--light" in refused.err and not (tmp_path / "x.html").exists()
     alone = archsim("report", "gpt2-small", "--hw", "t4", "--jobs", "2", "--out", str(tmp_path / "x.html"))
     assert alone.code == 2 and "--slo" in alone.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "compare gpt2-small --hw t4,l4 --rate 2 --requests 40 --replications 1",
+        "sweep gpt2-small --hw t4 --rate 2,4 --requests 40 --replications 1",
+        "sweep gpt2-small --hw h100 --phase train --devices 1 --micro-batch 1 --seq-len 256 --zero 0,1",
+    ],
+)
+def test_html_is_html(words: str, archsim: Any) -> None:
+    """`--format html` of simulated loads and training runs is a page, as of every other answer of the command."""
+    result = archsim(*words.split(), "--format", "html")
+    assert result.code == 0 and result.out.startswith("<!doctype html>") and "gpt2-small" in result.out

@@ -76,6 +76,13 @@ Svg = Annotated[
 Format = Annotated[PageLayout, typer.Option("--format", help="What the answer is written as.")]
 
 
+def html_of(page: Page) -> str:
+    """A page without charts as an HTML file."""
+    from archsim.render.html.page import document
+
+    return document(page)
+
+
 def emit(
     answer: Any,
     layout: PageLayout,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from archsim.base.errors import UsageError
 from archsim.cli import output
-from archsim.cli.option_sets.pair import PageLayout
+from archsim.cli.option_sets.charts import PlotlyJs
+from archsim.cli.option_sets.pair import PageLayout, emit, html_of
 from archsim.cli.studies.simulations import numbers, run_rows
 
 if TYPE_CHECKING:
@@ -115,19 +116,22 @@ def print_loads(models: Sequence[str], hw: str, asked: Mapping[str, object], vie
     output.emit_answer(
         layout, view["no_color"], lambda: {"schema": "archsim.study/1", "rows": rows},
         lambda: page.page(rows, len(scenarios)), rows=lambda: rows,
+        html=lambda: html_of(page.page(rows, len(scenarios))),
     )  # fmt: skip
 
 
 def compare_loads(
-    models: Sequence[str], hw: str, asked: Mapping[str, object], layout: PageLayout, no_color: bool
-) -> None:  # fmt: skip
+    models: Sequence[str], hw: str, asked: Mapping[str, object], layout: PageLayout, no_color: bool, plotlyjs: PlotlyJs
+) -> None:
     """Which server holds more, as a page or data; exit code 1 where none has an answer. Raises UsageError."""
     import typer
 
-    from archsim.render.pages.loads import page
+    from archsim.render.pages.loads import charts, page
 
     answer = loaded_comparison(models, hw, asked)
-    output.emit_answer(layout, no_color, answer.to_dict, lambda: page(answer), rows=lambda: list(answer.rows))
+    emit(
+        answer, layout, no_color, lambda: page(answer), lambda: list(answer.rows), lambda: charts(answer), plotlyjs,
+    )  # fmt: skip
     if not answer.order:
         raise typer.Exit(1)
 

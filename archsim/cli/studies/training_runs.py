@@ -12,7 +12,7 @@ import typer
 from archsim.base.errors import AnswerNo, UsageError
 from archsim.cli import output
 from archsim.cli.option_sets.charts import PlotlyJs
-from archsim.cli.option_sets.pair import PageLayout, emit
+from archsim.cli.option_sets.pair import PageLayout, emit, html_of
 from archsim.cli.option_sets.training import Phase, Training
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def print_sweep(models: Sequence[str], hw: str, asked: Mapping[str, object], vie
     }
     output.emit_answer(
         layout, view["no_color"], lambda: data, lambda: sweep_page(swept, kept, len(swept.runs)),
-        rows=lambda: swept.only(kept),
+        rows=lambda: swept.only(kept), html=lambda: html_of(sweep_page(swept, kept, len(swept.runs))),
     )  # fmt: skip
 
 

@@ -244,10 +244,11 @@ def _parts(c: Comparison, x: Candidate, phase: str) -> Section | None:
     parts = [part for part in c.parts(x, phase) if part.delta_s]
     if not parts:
         return None
-    most = max(abs(part.delta_s) for part in parts)
+    less, more = (max((sign * part.delta_s for part in parts), default=0.0) for sign in (-1, 1))
+    less, more = max(less, 0.0), max(more, 0.0)
     lines = [
         row(part.name, _time(part.first_s), _time(part.this_s), signed_change("decode_s", part.delta_s),
-            bar(abs(part.delta_s) / most))
+            _to_either_side(part.delta_s, less, more))
         for part in parts[:PARTS]
     ]  # fmt: skip
     rest = parts[PARTS:]
@@ -260,6 +261,14 @@ def _parts(c: Comparison, x: Candidate, phase: str) -> Section | None:
         title=f"{label(x)}: {phase}", rows=tuple(lines), align="lrrrl", header=("baseline", "this", "difference", ""),
         sub=True,
     )  # fmt: skip
+
+
+def _to_either_side(delta: float, less: float, more: float) -> Cell:
+    """The bar of a difference: right of a common zero where it is more, left of it where it is less. less, more: the
+    largest of each.
+    """
+    span = less + more or 1.0
+    return bar(abs(delta) / span, (less + min(delta, 0.0)) / span)
 
 
 def _time(seconds: float) -> str:
