@@ -44,6 +44,7 @@ FILES = (
     "families_usual",
     "families_gpt",
     "families_sound",
+    "families_states",
 )
 _beside("parity")  # the families below import it by the name it gets here
 FAMILIES: dict[str, Any] = {name: family for file in FILES for name, family in _beside(file).FAMILIES.items()}
