@@ -1,28 +1,15 @@
-"""Families with state-space mixers beside attention: Jamba, Bamba, Granite 4 and Falcon-H1; LFM3 and Phi-3.5-MoE's kin."""
+"""Families with state-space mixers or convolutions beside attention (Jamba, Bamba, Granite 4, Falcon-H1, LFM3)."""
 
 from __future__ import annotations
 
-from backend_parity import (
-    COMMON,
-    NORMS,
-    UNTIED,
-    D,
-    Entry,
-    F,
-    Family,
-    Table,
-    attention,
-    columns,
-    imported,
-    renamed,
-    stacked,
-)
+from backend_parity import NORMS, UNTIED, D, Entry, F, Family, Table, attention, columns, imported, renamed, stacked
 
 LAYERS = "model.layers.{i}."
 INNER, HEADS, STATES, GROUPS, RANK = 2 * D, 8, 5, 2, 2
-HIDDEN = {"hidden_size": D, "vocab_size": 64, "intermediate_size": F, "num_attention_heads": 4, "num_key_value_heads": 2,
-          "rms_norm_eps": 1e-6, "max_position_embeddings": 128, "pad_token_id": 0,
-          "attn_implementation": "eager"}  # fmt: skip
+HIDDEN = {
+    "hidden_size": D, "vocab_size": 64, "intermediate_size": F, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "rms_norm_eps": 1e-6, "max_position_embeddings": 128, "pad_token_id": 0, "attn_implementation": "eager",
+}  # fmt: skip
 MAMBA = {"mamba_d_state": STATES, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_n_heads": HEADS, "mamba_d_head": 8,
          "mamba_n_groups": GROUPS, "mamba_chunk_size": 4}  # fmt: skip
 TOP: Table = {**UNTIED, "final_norm": "model.final_layernorm.weight"}
@@ -112,7 +99,29 @@ def _granite() -> Family:
                     routed(LAYERS + "block_sparse_moe.", "router"))  # fmt: skip
 
 
+def _lfm3() -> Family:
+    """Convolutions, local and global attention with a gate for each head, norms on both sides."""
+    m = LAYERS + "conv."
+    settings = {k: v for k, v in HIDDEN.items() if k != "rms_norm_eps"} | {
+        "num_hidden_layers": 3, "head_dim": 8, "layer_types": ["conv", "full_attention", "sliding_attention"],
+        "sliding_window": 5, "tie_word_embeddings": True,
+        "rope_parameters": {kind: {"rope_type": "default", "rope_theta": theta}
+                            for kind, theta in (("full_attention", 1e6), ("sliding_attention", 1e4))},
+    }  # fmt: skip
+    top = {"embedding.tokens": "model.embed_tokens.weight", "final_norm": "model.embedding_norm.weight"}
+    own: dict[str, Entry] = {
+        **{f"mixer.w_{n}": (m + "in_proj.weight", columns(i * D, (i + 1) * D)) for i, n in enumerate("BCx")},
+        "mixer.conv_w": m + "conv.weight", "mixer.w_out": m + "out_proj.weight",
+        **{f"{part}_norm": LAYERS + "operator_norm.weight" for part in ("attention", "mixer")},
+        **{f"{part}_post_norm": LAYERS + "post_operator_norm.weight" for part in ("attention", "mixer")},
+        "ffn_norm": LAYERS + "ffn_norm.weight", "ffn_post_norm": LAYERS + "post_ffn_norm.weight",
+        **{f"ffn.w_{n}": f"{LAYERS}feed_forward.w{i}.weight" for n, i in (("gate", 1), ("up", 3), ("down", 2))},
+    }  # fmt: skip
+    gated = attention(q_norm="q_norm.weight", k_norm="k_norm.weight", w_gate="g_proj.weight")
+    return imported("Lfm3ForCausalLM", "lfm3", settings, top, gated, own)
+
+
 FAMILIES: dict[str, Family] = {
-    "jamba": _jamba(), "bamba": _bamba(), "falcon-h1": _falcon_h1(), "granite-hybrid": _granite(),
+    "jamba": _jamba(), "bamba": _bamba(), "falcon-h1": _falcon_h1(), "granite-hybrid": _granite(), "lfm3": _lfm3(),
 }  # fmt: skip
 """Every family by name."""

@@ -91,19 +91,22 @@ def _rope_parameters(c: Config, layer_type: str | None) -> tuple[float, float | 
     class's own base, not from the defaults of a file without any.
     """
     default: JsonMapping = c.defaults.get("rope_parameters") or {}
-    default = default.get(layer_type, default) if layer_type else default
+    by_kind = False
+    if layer_type is not None and layer_type in default:
+        default, by_kind = default[layer_type], True
     c.skip("rope_parameters", "rope_scaling")
     given = next((c.child(key) for key in ("rope_scaling", "rope_parameters") if c.data.get(key)), None)
     if given is not None and layer_type in given.data:
         given.skip("full_attention", "sliding_attention")
         given = given.child(layer_type)  # type: ignore[arg-type]
-    base = default.get("rope_theta")
+    base, share = default.get("rope_theta"), default.get("partial_rotary_factor")
     if given is None:
         given = Config(default, {})
     else:
         given.defaults, base = {}, c.defaults.get("partial_theta", base)
+        share = None if by_kind else share  # classes state a share apart from `rope_parameters`, but not by kind
     found = []
-    for key, fallback in (("rope_theta", base), ("partial_rotary_factor", default.get("partial_rotary_factor"))):
+    for key, fallback in (("rope_theta", base), ("partial_rotary_factor", share)):
         stated = given.get(key), c.data.get(key), c.get(key), fallback
         found.append(next((value for value in stated if value is not None), None))
     theta, partial = found

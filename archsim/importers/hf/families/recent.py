@@ -411,7 +411,9 @@ def phi4_multimodal(c: Config) -> Doc:
 @family("lfm3", vocab_size=128000, hidden_size=2048, intermediate_size=7680, num_hidden_layers=24,
         num_attention_heads=16, num_key_value_heads=4, head_dim=128, max_position_embeddings=128000,
         tie_word_embeddings=True, norm_eps=1e-05, conv_L_cache=7, conv_bias=False, sliding_window=256,
-        use_attention_gate=True, use_sandwich_norm=True, rope_theta=1000000.0)  # fmt: skip
+        use_attention_gate=True, use_sandwich_norm=True, partial_theta=1000000.0,
+        rope_parameters={"sliding_attention": {"rope_theta": 10000.0},
+                         "full_attention": {"rope_theta": 1000000.0, "partial_rotary_factor": 0.5}})  # fmt: skip
 def lfm3(c: Config) -> Doc:
     """LFM3: short convolutions, local and global attention with a gate per head, norms on both sides."""
     n, norm = layers(c), rmsnorm(c, "norm_eps")
@@ -424,7 +426,8 @@ def lfm3(c: Config) -> Doc:
     known = ("conv", "full_attention", LOCAL)
     c.skip("sliding_window")
     entries: list[Entry] = []
-    for kind in layer_types(c, n, ["full_attention"] * n, known):
+    usual = ["full_attention" if i % 4 == 2 else LOCAL if i and i % 4 == 0 else "conv" for i in range(n)]
+    for kind in layer_types(c, n, usual, known):
         if kind == "conv":
             entries.append(("conv", base | {"mixer": mixer, "ffn": ffn}))
             continue
