@@ -16,6 +16,7 @@ import numpy as np
 
 from archsim.accuracy.loaded import run_of_load
 from archsim.accuracy.question import device_of, model_of, real, weights_of
+from archsim.base.arrays import Floats
 from archsim.base.errors import ArchsimError
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.base.version import version_of
@@ -46,8 +47,8 @@ FEWEST = 4
 OWN_GAP = 12
 """Rows of a version below which it has the gap of the one before it."""
 
-ALIKE = 1.6
-"""Gaps of neighbouring versions that differ by less are one."""
+ALIKE = (1.6, 1.5, 1.4, 1.3, 1.2, 1.1, 1.0)
+"""Gaps of neighbouring versions that differ by less may be one: limits that are tried, fewest gaps first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,16 +161,19 @@ def versions_of(runs: Sequence[LoadedRun]) -> list[str]:
     return sorted(version for version, n in count.items() if n >= min(OWN_GAP, max(count.values())))
 
 
-def pooled(gaps: Mapping[str, float], runs: Mapping[str, int]) -> dict[str, float]:
-    """Gaps of neighbouring versions that are alike as one, the mean of their logarithms by runs: it stands from the
-    oldest of them on.
-    """
+def alike(gaps: Mapping[str, float], limit: float = ALIKE[0]) -> list[list[str]]:
+    """Neighbouring versions whose gaps differ by less than a factor, the oldest first."""
     groups: list[list[str]] = []
     for version in sorted(gaps, key=lambda text: version_of(text) or ()):
-        if groups and 1 / ALIKE < gaps[version] / gaps[groups[-1][0]] < ALIKE:
+        if groups and 1 / limit < gaps[version] / gaps[groups[-1][0]] < limit:
             groups[-1].append(version)
         else:
             groups.append([version])
+    return groups
+
+
+def pooled(gaps: Mapping[str, float], runs: Mapping[str, int], groups: Sequence[Sequence[str]]) -> dict[str, float]:
+    """The gap of each group of versions, the mean of their logarithms by runs: it stands from the oldest of them on."""
     found = {}
     for group in groups:
         count = sum(runs[version] for version in group)
@@ -177,33 +181,36 @@ def pooled(gaps: Mapping[str, float], runs: Mapping[str, int]) -> dict[str, floa
     return found
 
 
-def with_pooled(known: Store, engine: str, family: str, runs: Mapping[str, int]) -> Store:
-    """The store with gaps that are alike as one. runs: of each version."""
+def with_groups(
+    known: Store, engine: str, family: str, runs: Mapping[str, int], groups: Sequence[Sequence[str]]
+) -> Store:
+    """The store with one gap for each group of versions. runs: of each version."""
     found = profile(known, engine, family)
-    return put_profile(known, engine, family, {**found, "launch_gap_us": pooled(found["launch_gap_us"], runs)})
+    return put_profile(known, engine, family, {**found, "launch_gap_us": pooled(found["launch_gap_us"], runs, groups)})
 
 
 def fit_architecture(engine: str, family: str, runs: Sequence[LoadedRun], known: Store) -> JsonObject:
     """The profile of an engine on an architecture, with the interval and the errors of unseen devices; of one device
-    alone the errors of the fit itself, and an interval wider than they are. Gaps that are alike are one, unless runs of
-    unseen devices tell them apart.
+    alone the errors of the fit itself, and an interval wider than they are. Gaps that are alike are one, as far as runs
+    of unseen devices do not tell them apart.
     """
     sample, count = sample_of(runs), Counter(run.version for run in runs)
     bare = put_profile(known, engine, family, {"launch_gap_us": {}, "interval": [0.0, 0.0]})
     free = open_numbers(engine, family, versions_of(runs))
     apart = put_all(free, fit_numbers(free, sample, bare), bare)
-    joined = with_pooled(apart, engine, family, count)
-    several = len(set(sample.keys)) > 1
-    if several:
-        fits = list(unseen_fits(free, sample, bare))
-        of_joined = [(held, with_pooled(fitted, engine, family, count)) for held, fitted in fits]
-        tried = [(predict_held(of_joined, sample), joined), (predict_held(fits, sample), apart)]
-    else:
-        tried = [(sample.predict(joined, sample.rows), joined)]
-    held, fitted = min(tried, key=lambda one: errors(one[0], sample.measured).median)
+    gaps, several = profile(apart, engine, family)["launch_gap_us"], len(set(sample.keys)) > 1
+    every = np.ones(len(runs), bool)
+    fits = list(unseen_fits(free, sample, bare)) if several else [(every, apart)]
+    tried: list[tuple[list[list[str]], Floats]] = []
+    for groups in (alike(gaps, limit) for limit in (ALIKE if several else ALIKE[:1])):
+        if not tried or groups != tried[-1][0]:
+            joined = [(held, with_groups(fitted, engine, family, count, groups)) for held, fitted in fits]
+            tried.append((groups, predict_held(joined, sample)))
+    groups, held = min(tried, key=lambda one: errors(one[1], sample.measured).median)
     low, high = (end * (1 if several else WIDER) for end in quantiles(held, sample.measured))
     return {
-        **profile(fitted, engine, family), "interval": [round(min(low, 0.0), 3), round(max(high, 0.0), 3)],
+        **profile(with_groups(apart, engine, family, count, groups), engine, family),
+        "interval": [round(min(low, 0.0), 3), round(max(high, 0.0), 3)],
         "errors": {"held_out": "devices" if several else "none", **stated(errors(held, sample.measured))},
     }  # fmt: skip
 

@@ -12,7 +12,15 @@ from typing import Any
 import pytest
 import yaml
 
-from archsim.calibration.architecture_fits import LoadedRun, fit_architecture, loaded_runs, pooled, profile, put_profile
+from archsim.calibration.architecture_fits import (
+    LoadedRun,
+    alike,
+    fit_architecture,
+    loaded_runs,
+    pooled,
+    profile,
+    put_profile,
+)  # fmt: skip
 from archsim.counts.formats import choose_formats
 from archsim.graph.step import Step
 from archsim.spec.load import load_hardware, load_model
@@ -84,7 +92,9 @@ def test_the_newest_version_not_above_stands(version: str, gap: float) -> None:
 def test_versions_with_nearly_the_same_gap_share_it() -> None:
     """From the oldest of them on, their mean; versions are in the order of their numbers."""
     runs = {"0.5.6": 9, "0.5.9": 5, "0.5.10": 5, "0.5.12": 9}
-    found = pooled({"0.5.9": 16.0, "0.5.12": 4.0, "0.5.10": 12.5, "0.5.6": 6.0}, runs)
+    gaps = {"0.5.9": 16.0, "0.5.12": 4.0, "0.5.10": 12.5, "0.5.6": 6.0}
+    assert alike(gaps, 1.2) == [["0.5.6"], ["0.5.9"], ["0.5.10"], ["0.5.12"]]
+    found = pooled(gaps, runs, alike(gaps))
     assert found == {"0.5.6": 6.0, "0.5.9": pytest.approx(200**0.5, rel=1e-3), "0.5.12": 4.0}
 
 
@@ -123,7 +133,7 @@ def test_a_gap_is_found_again() -> None:
 def test_gaps_that_unseen_devices_tell_apart_stay_two() -> None:
     """They are less apart than those that are taken as one."""
     gaps = {"0.5.9": 8.0, "0.5.12": 12.0}
-    assert len(pooled(gaps, {"0.5.9": 4, "0.5.12": 4})) == 1
+    assert alike(gaps) == [["0.5.9", "0.5.12"]]
     known = put_profile(default_store(), "sglang", "CDNA3", {
         "launch_gap_us": gaps, "sustained_narrow": 0.3, "interval": [0.0, 0.0],
     })  # fmt: skip
