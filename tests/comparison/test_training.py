@@ -56,3 +56,14 @@ def test_the_report_has_its_charts() -> None:
     assert "trains" in found.verdict
     assert "Memory per device" in found.html and 'id="chart-memory"' in found.html
     assert found.comparison.figure("step").data
+
+
+def test_memory_is_in_one_unit() -> None:
+    """The numbers at the bars, in the sentence and in the table are in the unit of the axis."""
+    answer = archsim.compare_training(
+        "gpt2-small", "h100", zero="0,1", devices=1, micro_batch=1, global_batch=1, seq_len=256
+    )
+    figure = answer.figure("memory")
+    assert figure.layout.xaxis.title.text == "GiB"
+    shown = [note.text for note in figure.layout.annotations if note.text]
+    assert any("GiB" in text for text in shown) and not any(" GB" in text for text in shown)

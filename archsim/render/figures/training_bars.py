@@ -27,9 +27,14 @@ def training_bars(rows: Sequence[JsonObject], labels: Sequence[str]) -> list[Cha
     ]
 
 
+def _binary(size: float) -> str:
+    """Bytes in the unit of the axis."""
+    return format_bytes(size, binary=True)
+
+
 def _bars(key: str, title: str, rows: Sequence[JsonObject], labels: Sequence[str], columns: dict[str, str]) -> Chart:
     kept = {part: name for part, name in columns.items() if any(one[name] for one in rows)}
-    sizes, write = (2.0**30, format_bytes) if key == "memory" else (1.0, format_seconds)
+    sizes, write = (2.0**30, _binary) if key == "memory" else (1.0, format_seconds)
     wholes = [sum(one[name] for name in kept.values()) for one in rows]
     unit = "GiB" if key == "memory" else "s"
     traces = []

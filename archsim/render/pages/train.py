@@ -82,7 +82,7 @@ def _verdict(answer: Training) -> Section:
     left = held.capacity - need
     cell = Cell("FITS", "good") if answer.fits else Cell("NO", "bad")
     which = f" on stage {held.worst}" if len(held.ranks) > 1 else ""
-    room = f"{gib(left)} are left" if left >= 0 else f"short by {gib(-left)}"
+    room = f"{gib(left)} left" if left >= 0 else f"short by {gib(-left)}"
     what, share = answer.bound
     speed = f"{seconds(step.expected_s)} a step, {m.tokens_per_s:,.0f} tokens/s, MFU {percent(m.utilisation(m.causal))}"
     rows = [
