@@ -72,6 +72,7 @@ class AttnPrefill(KernelModel):
     shares: ClassVar[tuple[str, ...]] = ("matrix", "memory")
     supports: ClassVar[tuple[str, ...]] = ("head_dim",)
     growths: ClassVar[tuple[Axis, ...]] = (Axis("batch", 0, 1, 13), Axis("seq_q", 0, 1, 18), Axis("past", 0, 1, 21))
+    only_raised: ClassVar[tuple[str, ...]] = ("past",)
 
     def growth(self, call: KernelCall) -> Mapping[str, Num]:
         """log2 of sequences, of new tokens and of cached ones, with one more."""

@@ -58,6 +58,7 @@ class MlaPrefill(KernelModel):
     shares: ClassVar[tuple[str, ...]] = ("matrix", "memory")
     rising: ClassVar[str] = "seq"
     growths: ClassVar[tuple[Axis, ...]] = (Axis("batch", 0, 1, 13), Axis("seq_q", 0, 1, 18), Axis("past", 0, 1, 21))
+    only_raised: ClassVar[tuple[str, ...]] = ("past",)
 
     def growth(self, call: KernelCall) -> Mapping[str, Num]:
         """log2 of sequences, of new tokens and of cached ones, with one more."""

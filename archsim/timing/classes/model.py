@@ -41,17 +41,17 @@ class KernelModel(ABC):
     surfaces. families: the extents that make up a shape family; errors are quoted on families unseen by the fit.
     rising: the coordinate of the first grid along which time never falls, where `probe` is given. growths: nodes along
     which calls of one kind grow, and on no device take less time (`rising`); in_step: extents that grow as much as one
-    of them. few: rows below which
-    no surface is fitted. options: how surfaces are held, where not as usual. shared_by_formats: constants that a format
-    which quantises takes from the stack's 16-bit fit. shares: constants that are shares of the device's rates and by
-    which fits of several engines can be ranked. serial: constants that are times of work which units do not share;
-    other engines do not take over a fit where it is slow. supports: extents that an implementation may not take at
-    every value: it counts as able to where it was measured. common_floor: the floors of all implementations are alike
-    in a captured step; what one has beyond their middle is its loop's. general: the wider class that prices a call
-    where no device of the vendor was measured, or where the engine's own runs say something of that class alone.
-    implied: extents that follow from the implementation (of `supports`, as measured), with what is wanted where it
-    leaves a choice. finest: the least padding of products; what a fit pads beyond it memory may have hidden, so that
-    relatives with slower matrix units do without.
+    of them; only_raised: growths at whose start nearly all calls stand, along which the largest time below counts
+    alone. few: rows below which no surface is fitted. options: how surfaces are held, where not as usual.
+    shared_by_formats: constants that a format which quantises takes from the stack's 16-bit fit. shares: constants that
+    are shares of the device's rates and by which fits of several engines can be ranked. serial: constants that are
+    times of work which units do not share; other engines do not take over a fit where it is slow. supports: extents
+    that an implementation may not take at every value: it counts as able to where it was measured. common_floor: the
+    floors of all implementations are alike in a captured step; what one has beyond their middle is its loop's. general:
+    the wider class that prices a call where no device of the vendor was measured, or where the engine's own runs say
+    something of that class alone. implied: extents that follow from the implementation (of `supports`, as measured),
+    with what is wanted where it leaves a choice. finest: the least padding of products; what a fit pads beyond it
+    memory may have hidden, so that relatives with slower matrix units do without.
     """
 
     kernel_class: ClassVar[str]
@@ -64,6 +64,7 @@ class KernelModel(ABC):
     rising: ClassVar[str] = ""
     growths: ClassVar[tuple[Axis, ...]] = ()
     in_step: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    only_raised: ClassVar[tuple[str, ...]] = ()
     few: ClassVar[int] = 60
     options: ClassVar[Mapping[str, Any]] = {}
     shared_by_formats: ClassVar[tuple[str, ...]] = ()

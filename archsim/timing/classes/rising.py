@@ -1,17 +1,19 @@
 """Times that never fall as a call grows, whatever device a fit is read on.
 
 A correction surface was fitted beside its formula on one device. On another one, or beyond the measured shapes, the
-formula may rise more slowly than the surface falls. So a call is taken to last at least as long as every smaller one of
-its kind: on a lattice over the extents along which a class grows (`KernelModel.growths`) each node's time is raised to
-the largest at or below it. Between two nodes the correction goes from one to the other in step with the extent where it
-rises, and in step with the formula's own time where it falls: then time, which is both together, cannot fall. Where
-nothing had to be raised the nodes' corrections are the surfaces' own.
+formula may rise more slowly than the surface falls. So a call is taken to last no less than every smaller one of its
+kind: on a lattice over the extents along which a class grows (`KernelModel.growths`) each node's time lies halfway, as
+its logarithm, between the largest at or below it and the smallest at or above it. Neither of these falls as a call
+grows, and where a surface is rough one is too long by as much as the other is too short. Along growths at whose start
+nearly all calls stand (`KernelModel.only_raised`) both are the largest. Between two nodes the correction goes from one
+to the other in step with the extent where it rises, and in step with the formula's own time where it falls: then time,
+which is both together, cannot fall. Where nothing fell the nodes' corrections are the surfaces' own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from hashlib import blake2b
 from typing import NamedTuple
@@ -51,7 +53,7 @@ Point = Sequence[Num]
 
 
 def rising_seconds(model: KernelModel, call: KernelCall, machine: DeviceRates, fitted: Fitted, known: Lattices) -> Num:
-    """The estimate of a call that takes at least as long as every smaller one of its kind.
+    """The estimate of a call, which never takes less time than a smaller one of its kind.
 
     known: what is kept of the lattices of one machine.
     """
@@ -71,7 +73,7 @@ def _raised(model: KernelModel, call: KernelCall, machine: DeviceRates, fitted: 
     own = model.formula(call, machine, fitted.constants)
     grown = own if model.is_grown(call) else model.formula(model.grown(lattice.smallest, at), machine, fitted.constants)
     like = _logarithm(grown)
-    return own * exp(lattice.raised(place, like) - like)
+    return own * exp(lattice.time(place, like) - like)
 
 
 def _single_value(x: Num) -> Num:
@@ -160,7 +162,7 @@ def _rounded(value: Num) -> Num:
 
 
 class Heights(NamedTuple):
-    """Logarithms of seconds at a place: by the formula alone, and of the raised estimate."""
+    """Logarithms of seconds at a place: by the formula alone, and of the estimate that never falls."""
 
     formula: Num
     time: Num
@@ -168,11 +170,14 @@ class Heights(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Lattice:
-    """Raised times of one kind of calls. Of numbers only the nodes that they need are worked out, of arrays all.
+    """Times of one kind of calls that never fall. Of numbers only the nodes that they need are worked out, of arrays
+    all.
 
-    nodes: what has been worked out of single nodes. whole: arrays over all nodes of some growths. tables: heights over
-    grids of the other growths at single nodes of the first. kinds, count, of: where rows of a table are of many kinds,
-    extents of the smallest calls of all, how many these are, and the kind of each row; `smallest` is by row then.
+    formulas: the formula's logarithm at single nodes; known: logarithms of nodes' own times, and of the largest below
+    and the smallest above them. whole: arrays over all nodes of some growths. tables: heights over grids of the other
+    growths at single nodes of the first. kinds, count, of: where rows of a table are of many kinds, extents of the
+    smallest calls of all, how many these are, and the kind of each row; `smallest` is by row then. lowest, highest:
+    corrections that none passes. raised, both: growths along which times are only raised, and the others.
     """
 
     model: KernelModel
@@ -182,16 +187,24 @@ class Lattice:
     kinds: Mapping[str, Num] | None = None
     count: int = 1
     of: Num = None
-    nodes: dict[tuple[int, ...], Heights] = field(default_factory=dict)
+    formulas: dict[tuple[int, ...], float] = field(default_factory=dict)
+    known: dict[tuple[str, tuple[int, ...]], float] = field(default_factory=dict)
     whole: dict[tuple[int, ...], Heights] = field(default_factory=dict)
     tables: dict[Hashable, Heights] = field(default_factory=dict)
+    lowest: float = field(init=False)
     highest: float = field(init=False)
+    raised: tuple[int, ...] = field(init=False)
+    both: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.lowest = sum(min(surface.values) for surface in self.fitted.surfaces)
         self.highest = sum(max(surface.values) for surface in self.fitted.surfaces)
+        names = [axis.name for axis in self.model.growths]
+        self.raised = tuple(i for i, name in enumerate(names) if name in self.model.only_raised)
+        self.both = tuple(i for i, name in enumerate(names) if name not in self.model.only_raised)
 
-    def raised(self, place: Point, formula: Num) -> Num:
-        """The logarithm of a call's raised time. formula: the logarithm of its own by the formula."""
+    def time(self, place: Point, formula: Num) -> Num:
+        """The logarithm of a call's time that never falls. formula: the logarithm of its own by the formula."""
         return self._between(place, 0, formula).time
 
     def _between(self, place: Point, first: int, formula: Num | None = None) -> Heights:
@@ -261,10 +274,11 @@ class Lattice:
     def _node(self, node: Point) -> Heights:
         """Heights at a node, or at arrays of nodes."""
         if self.kinds is None and all(isinstance(at, int) for at in node):
-            return self._single(tuple(node))
+            at = tuple(node)
+            return Heights(self._height(at), (self._most(at) + self._least(at)) / 2)
         sizes = tuple(
-            1 if isinstance(at, int) and at == 0 else axis.nodes
-            for at, axis in zip(node, self.model.growths, strict=True)
+            1 if i in self.raised and isinstance(at, int) and at == 0 else axis.nodes
+            for i, (at, axis) in enumerate(zip(node, self.model.growths, strict=True))
         )
         if sizes not in self.whole:
             self.whole[sizes] = self._all(sizes)
@@ -282,37 +296,66 @@ class Lattice:
             smallest, shape = self.smallest._replace(dims=columns), (self.count, *sizes)
         call = self._call(list(place), smallest)
         formula = _logarithm(self.model.formula(call, self.machine, self.fitted.constants)) + numpy.zeros(shape)
-        time = formula + self._correction(call)
-        for growth in range(len(sizes)):
-            time = numpy.maximum.accumulate(time, axis=growth - len(sizes))
-        return Heights(formula, time)
+        least = formula + self._correction(call)
+        for growth in self.raised:
+            least = numpy.maximum.accumulate(least, axis=growth - len(sizes))
+        most = least
+        for growth in self.both:
+            axis = growth - len(sizes)
+            most = numpy.maximum.accumulate(most, axis=axis)
+            least = numpy.flip(numpy.minimum.accumulate(numpy.flip(least, axis), axis=axis), axis)
+        return Heights(formula, (most + least) / 2)
 
     def _correction(self, call: KernelCall) -> Num:
         """What the surfaces add to the formula's logarithm."""
         at = self.model.coordinates(call, self.machine)
         return sum(surface(at) for surface in self.fitted.surfaces)
 
-    def _single(self, node: tuple[int, ...]) -> Heights:
-        """Heights at one node. Of the nodes below it only those are gone through whose formula, with the largest
-        correction there can be, reaches its time.
-        """
-        found = self.nodes.get(node)
+    def _height(self, node: tuple[int, ...]) -> float:
+        """The formula's logarithm at one node."""
+        found = self.formulas.get(node)
         if found is None:
-            formula, call = self._formula(node), self._call(node)
-            time = formula + self._correction(call)
-            for below in _neighbours(node):
-                known = self.nodes.get(below)
-                if known is not None or self._formula(below) + self.highest > time:
-                    time = max(time, (known or self._single(below)).time)
-            found = self.nodes[node] = Heights(formula, time)
+            found = self.formulas[node] = self._formula(node)
         return found
 
+    def _own(self, node: tuple[int, ...]) -> float:
+        """The time of one node by its own correction, whatever its neighbours take."""
+        found = self.known.get(("own", node))
+        if found is None:
+            found = self.known["own", node] = self._height(node) + self._correction(self._call(node))
+        return found
 
-def _neighbours(node: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """The nodes one step below."""
-    for growth, at in enumerate(node):
-        if at:
-            yield *node[:growth], at - 1, *node[growth + 1 :]
+    def _most(self, node: tuple[int, ...], along: str = "all") -> float:
+        """The largest time at or below a node, along all growths or those that are only raised. Only nodes are gone
+        through whose formula, with the largest correction there can be, reaches it.
+        """
+        found = self.known.get((along, node))
+        if found is None:
+            found = self._own(node)
+            for below in self._neighbours(self.raised if along == "raised" else range(len(node)), node, -1):
+                if (along, below) in self.known or self._height(below) + self.highest > found:
+                    found = max(found, self._most(below, along))
+            self.known[along, node] = found
+        return found
+
+    def _least(self, node: tuple[int, ...]) -> float:
+        """The smallest time at or above a node along all growths but those that are only raised, along which it is the
+        largest at or below. Nodes are gone through whose formula with the smallest correction is no more.
+        """
+        found = self.known.get(("least", node))
+        if found is None:
+            found = self._most(node, "raised") if self.raised else self._own(node)
+            for above in self._neighbours(self.both, node, 1):
+                if ("least", above) in self.known or self._height(above) + self.lowest < found:
+                    found = min(found, self._least(above))
+            self.known["least", node] = found
+        return found
+
+    def _neighbours(self, growths: Iterable[int], node: tuple[int, ...], way: int) -> Iterator[tuple[int, ...]]:
+        """The nodes one step below (way -1) or above (1) along some growths."""
+        for growth in growths:
+            if 0 <= node[growth] + way < self.model.growths[growth].nodes:
+                yield *node[:growth], node[growth] + way, *node[growth + 1 :]
 
 
 Lattices = dict[Hashable, Lattice]

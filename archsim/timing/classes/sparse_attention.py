@@ -54,6 +54,7 @@ class SparseKernel(Overlapped):
     )
     families: ClassVar[tuple[str, ...]] = ("batch", "seq_q")
     growths: ClassVar[tuple[Axis, ...]] = (Axis("batch", 0, 1, 13), Axis("seq_q", 0, 1, 18), Axis("past", 0, 1, 22))
+    only_raised: ClassVar[tuple[str, ...]] = ("past",)
 
     def growth(self, call: KernelCall) -> Mapping[str, Num]:
         """log2 of sequences, of new tokens and of those before them, with one more."""
