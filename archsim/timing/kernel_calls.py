@@ -47,6 +47,9 @@ VERIFIED = 16
 CONVOLUTION = "causal_conv"
 """The depthwise convolution along time that recurrent mixers begin with."""
 
+CONVOLUTIONS = (("conv1d_decode", True), ("conv1d_prefill", False))
+"""Kernels of convolutions, and whether they are for sequences that go on by few tokens."""
+
 SCANS = {"gated_delta": ("gdn_prefill", "gdn_decode")}
 """Scans with time models, by kind of kernel: of prompts, and of decodes."""
 
@@ -212,7 +215,7 @@ def main_calls(kernels: list[Kernel], moved: Traffic, step: Step, machine: Devic
     if mixed is not None:
         return [mixed]
     if product is not None and product.fn == CONVOLUTION:
-        return [_convolution(kernels, product, moved, step)]
+        return _convolution(kernels, product, moved, step)
     if product is None or product.cls == "conv":
         return []
     weight = weight_of(product)
@@ -324,18 +327,28 @@ def _product_call(
     return KernelCall(kernel_class, dtype, dims=dims)
 
 
-def _convolution(kernels: list[Kernel], product: Op, moved: Traffic, step: Step) -> KernelCall:
-    """Causal convolutions side by side; their channels add up. That of a weight's gradient writes what others read."""
+def _convolution(kernels: list[Kernel], product: Op, moved: Traffic, step: Step) -> list[KernelCall]:
+    """Causal convolutions side by side, whose channels add up: one call for sequences that go on by few tokens and one
+    for prompts. That of a weight's gradient writes what others read.
+    """
     products = [op for each in kernels if (op := product_of(each)) is not None]
     weights = [weight_of(op) or op.writes[0] for op in products]
     taps, rows = weights[0].axes["W"], operand_of(product).axes["T"]
-    batch, new, _, _ = _lengths(step.seqs)
-    dims = {
-        "m": rows, "n": sum([numel(use) for use in weights]) / taps, "k": taps, "batch": batch * rows / step.tokens,
-        "seq_q": new, "flops": sum([op_flops(op) for each in kernels for op in _products(each)]),
-        "hbm_bytes": moved.total, "held_bytes": moved.weight + moved.state,
-    }  # fmt: skip
-    return KernelCall("conv1d_decode" if all(map(_continues, step.seqs)) else "conv1d_prefill", dims=dims)
+    channels = sum([numel(use) for use in weights]) / taps
+    flops = sum([op_flops(op) for each in kernels for op in _products(each)])
+    rest = moved.total - moved.weight - moved.state
+
+    def call(name: str, part: tuple[Seqs, ...]) -> KernelCall:
+        batch, new, _, _ = _lengths(part)
+        tokens, held = batch * new / step.tokens, moved.weight + moved.state * (batch / step.n_seqs)
+        dims = {
+            "m": rows * tokens, "n": channels, "k": taps, "batch": batch * rows / step.tokens, "seq_q": new,
+            "flops": flops * tokens, "hbm_bytes": held + rest * tokens, "held_bytes": held,
+        }  # fmt: skip
+        return KernelCall(name, dims=dims)
+
+    parts = [(name, tuple(s for s in step.seqs if _continues(s) == few)) for name, few in CONVOLUTIONS]
+    return [call(name, part) for name, part in parts if part]
 
 
 def _continues(s: Seqs) -> bool:
