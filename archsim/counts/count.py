@@ -12,11 +12,13 @@ from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note
 from archsim.base.number import Num
+from archsim.base.positive import check_positive
 from archsim.counts import graph_counts as c
 from archsim.counts.formats import Formats, choose_formats
 from archsim.counts.images import Images, ImageWork
 from archsim.counts.lowered_steps import shared_steps
 from archsim.counts.towers import counted_towers, text_part_only, tower_params, towers_to_dict
+from archsim.counts.workload import checked_source
 from archsim.graph.graph import Block, Op
 from archsim.graph.step import Seqs, Step
 from archsim.graph.tensor import nbytes, numel
@@ -152,7 +154,6 @@ def count(
     check_positive(batch=batch, input_len=input_len)
     if logits not in ("last", "all"):
         raise UsageError(f"`--logits` is `last` or `all`, not {logits!r}")
-    from archsim.counts.workload import checked_source
 
     source_len, parts = checked_source(model, source_len), checked_parts(parts)
     formats = choose_formats(model, weights, kv_cache_dtype, imatrix)
@@ -176,13 +177,6 @@ def count(
         batch=batch, input_len=input_len, source_len=source_len, extra=towers,
         images=ImageWork.of(model, Images.parse(image)) if image else None,
     )  # fmt: skip
-
-
-def check_positive(**numbers: object) -> None:
-    """Refuses counts that mean nothing, with UsageError that names the option."""
-    for name, value in numbers.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise UsageError(f"`--{name.replace('_', '-')}` must be a positive whole number, not {value!r}")
 
 
 def kv_growth(model: Model, formats: Formats) -> int:

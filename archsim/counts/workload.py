@@ -9,8 +9,8 @@ from typing import Any
 from archsim.base.data_class import dataclass
 from archsim.base.errors import UsageError
 from archsim.base.number import Num, at_points, maximum, minimum
+from archsim.base.positive import check_positive
 from archsim.blocks.stage import PositionsStage
-from archsim.counts.count import check_positive
 from archsim.graph.step import Step
 from archsim.spec.model import Model
 

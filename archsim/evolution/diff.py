@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from archsim.base.displayed import Tabular
 from archsim.base.number import Num
-from archsim.counts.count import check_positive
+from archsim.base.positive import check_positive
 from archsim.evolution.evolve import trains_in
 from archsim.evolution.figures import ArchitectureCost, ArchitectureFigures
 from archsim.evolution.mix import ArchitectureMix

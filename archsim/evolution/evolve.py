@@ -15,8 +15,8 @@ from archsim.base.displayed import Tabular
 from archsim.base.errors import AnswerNo, UsageError
 from archsim.base.notes import Note, notes_to_dict
 from archsim.base.number import Num
+from archsim.base.positive import check_positive
 from archsim.base.progress import counted
-from archsim.counts.count import check_positive
 from archsim.counts.formats import choose_formats
 from archsim.counts.workload import Workload
 from archsim.engines.names import DEFAULT_ENGINE, choose_engine

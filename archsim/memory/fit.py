@@ -6,7 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from archsim.base.errors import InvalidPlan
-from archsim.counts.count import check_positive, checked_parts
+from archsim.base.positive import check_positive
+from archsim.counts.count import checked_parts
 from archsim.counts.towers import checked_towers
 from archsim.engines.names import DEFAULT_ENGINE
 from archsim.memory.check_fit import Fit, FitRequest, check_fit

@@ -11,8 +11,8 @@ from archsim.base.displayed import Tabular
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note, notes_to_dict
+from archsim.base.positive import check_positive
 from archsim.counts import graph_counts as c
-from archsim.counts.count import check_positive
 from archsim.counts.engine_formats import engine_for
 from archsim.counts.formats import Formats, choose_formats
 from archsim.counts.images import Images, ImageWork

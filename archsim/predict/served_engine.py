@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, cast, get_args
 from archsim.base.diagnostics import quote
 from archsim.base.errors import AnswerNo, UsageError
 from archsim.base.notes import Note
-from archsim.counts.count import check_positive
+from archsim.base.positive import check_positive
 from archsim.counts.engine_formats import engine_for
 from archsim.counts.formats import Formats, choose_formats
 from archsim.counts.step_graphs import StepGraphs

@@ -12,9 +12,10 @@ from archsim.base.errors import InvalidPlan, UsageError
 from archsim.base.json_types import JsonMapping
 from archsim.base.notes import Note
 from archsim.base.options import LayoutArguments, TrainArguments
+from archsim.base.positive import check_positive
 from archsim.base.units import parse_quantity
 from archsim.counts import graph_counts as c
-from archsim.counts.count import check_positive, step_for
+from archsim.counts.count import step_for
 from archsim.graph.passes.adapters import is_adapter, with_adapters
 from archsim.graph.passes.checkpoint import recompute_of
 from archsim.spec.hardware import Hardware
