@@ -47,9 +47,6 @@ VERIFIED = 16
 CONVOLUTION = "causal_conv"
 """The depthwise convolution along time that recurrent mixers begin with."""
 
-CONVOLUTIONS = (("conv1d_decode", True), ("conv1d_prefill", False))
-"""Kernels of convolutions, and whether they are for sequences that go on by few tokens."""
-
 SCANS = {"gated_delta": ("gdn_prefill", "gdn_decode")}
 """Scans with time models, by kind of kernel: of prompts, and of decodes."""
 
@@ -347,8 +344,11 @@ def _convolution(kernels: list[Kernel], product: Op, moved: Traffic, step: Step)
         }  # fmt: skip
         return KernelCall(name, dims=dims)
 
-    parts = [(name, tuple(s for s in step.seqs if _continues(s) == few)) for name, few in CONVOLUTIONS]
-    return [call(name, part) for name, part in parts if part]
+    under_way, prompts = (tuple(s for s in step.seqs if _continues(s) == few) for few in (True, False))
+    calls = [call("conv1d_decode", under_way)] if under_way else []
+    if prompts:
+        calls.append(_by_kind(prompts, lambda part: call("conv1d_prefill", part)))
+    return calls
 
 
 def _continues(s: Seqs) -> bool:
