@@ -55,7 +55,9 @@ few devices say too little of how far a further one lies off.
 """
 
 WIDEST = 2.0
-"""Factor that intervals are widened by for it at the most, in log."""
+"""Factor, in log, that intervals are widened by for it at the most; where more would be needed devices contradict each
+other, which a wider interval does not mend, and they stay.
+"""
 
 DECIDES = 0.5
 """Share of a row's time that the device takes from which on the row says more of it than of the host."""
@@ -357,7 +359,7 @@ def _wider(rows: RowsOfGrade) -> float:
     """The factor to ends, in log, with which the intervals of the other devices hold enough of each one's rows."""
     if len(np.unique(rows.device)) < 2:
         return 1.0
-    return next((wider for wider in np.arange(1.0, WIDEST, 0.02) if _held(rows, wider) >= HELD), WIDEST)
+    return next((wider for wider in np.arange(1.0, WIDEST, 0.02) if _held(rows, wider) >= HELD), 1.0)
 
 
 def _held(rows: RowsOfGrade, wider: float) -> float:
