@@ -11,6 +11,7 @@ from archsim.spec.load import load_hardware
 from archsim.timing.calibration import DeviceTraits, Entry, FitQuery, Store, TransferError, default_store
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.catalog import MODELS
+from archsim.timing.classes.model import default_constants
 from archsim.timing.kernel_timer import distance, nearest, split_engine, timer
 
 DEVICE = DeviceTraits("h200-sxm", "NVIDIA", "Hopper", 2023.8)
@@ -104,14 +105,22 @@ def test_usual_constants_may_be_the_middle_of_all_fits() -> None:
     hosts take is no part of it, and on architectures with runs of their own nothing of it is used.
     """
     level = TransferError(interval={str(i): (-0.3, 0.4) for i in range(4)}, middle=True)
-    fits = [entry(constants={"memory": share, "host_us": 50.0}) for share in (0.3, 0.5, 0.6)]
-    others = [entry(constants={"memory": 0.9}, **fields) for fields in ({"dtype": "fp8"}, {"kernel": "cutlass"})]
-    known = Store(entries=(*fits, *others), levels={"gemm": {"datasheet": level}}, engines={})
-    elsewhere = wanted(device=DEVICE._replace(id="mi300x", vendor="AMD", family="CDNA 3"))
+    fits = [entry(op="norm", constants={"memory": share, "host_us": 50.0, "own": 1.0}) for share in (0.3, 0.5, 0.6)]
+    others = [entry(op="norm", constants={"memory": 0.9}, kernel="cutlass")]
+    known = Store(entries=(*fits, *others), levels={"norm": {"datasheet": level}}, engines={})
+    elsewhere = wanted(op="norm", device=DEVICE._replace(id="mi300x", vendor="AMD", family="CDNA 3"))
     found = nearest(known, elsewhere).fitted.constants
-    assert found["memory"] == 0.5 and found["host_us"] == MODELS["gemm"].constants["host_us"].usual
+    assert found == {**default_constants(MODELS["norm"]).constants, "memory": 0.5}
     by_runs = elsewhere._replace(device=elsewhere.device._replace(runs=(-0.2, 0.2)))
-    assert nearest(known, by_runs).fitted.constants["memory"] == MODELS["gemm"].constants["memory"].usual
+    assert nearest(known, by_runs).fitted.constants["memory"] == MODELS["norm"].constants["memory"].usual
+
+
+def test_products_of_another_vendor_say_nothing_of_usual_constants() -> None:
+    """Libraries for matrix units are a vendor's own."""
+    level = TransferError(interval={str(i): (-0.3, 0.4) for i in range(4)}, middle=True)
+    known = Store(entries=(entry(constants={"memory": 0.5}),), levels={"gemm": {"datasheet": level}}, engines={})
+    elsewhere = wanted(device=DEVICE._replace(id="mi300x", vendor="AMD", family="CDNA 3"))
+    assert nearest(known, elsewhere).fitted.constants["memory"] == MODELS["gemm"].constants["memory"].usual
 
 
 def test_products_scale_with_what_both_devices_sustain() -> None:
