@@ -99,7 +99,7 @@ class WorkloadSteps:
         """
         if self.model.cached and self.model.encoder is None:
             return Step.prefill_chunk(PREFILL_TOKENS, batch=replicas)
-        longest = maximum(self.load.input_len, self.source or 1)
+        longest = maximum(self.load.input_len, 1 if self.source is None else self.source)
         together = minimum(self.load.batch, replicas * maximum(1, PREFILL_TOKENS // longest))
         return Step.prefill(together, self.load.input_len, self.source)
 
