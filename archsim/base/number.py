@@ -117,6 +117,16 @@ def at_points(value: Num, mask: Any) -> Num:
     return value if isinstance(value, (int, float)) else _numpy().broadcast_to(value, mask.shape)[mask]
 
 
+def column(values: Sequence[float]) -> Num:
+    """Several numbers as an array, or as the one number that all of them are."""
+    return values[0] if all(value == values[0] for value in values) else _numpy().array(values, float)
+
+
+def as_list(a: Num, size: int) -> list[float]:
+    """The values of an array of that size, or so many times the same number."""
+    return [a] * size if isinstance(a, (int, float)) else a.tolist()
+
+
 def _numpy() -> Any:
     """NumPy, which an array argument has loaded already."""
     import numpy

@@ -13,7 +13,7 @@ from archsim.base.units import format_bytes, parse_quantity
 from archsim.counts.count import step_for
 from archsim.counts.engine_formats import RunsOn, engine_for
 from archsim.counts.formats import Formats, choose_formats
-from archsim.counts.lowered_steps import LoweredSteps
+from archsim.counts.lowered_steps import LoweredSteps, shared_steps
 from archsim.counts.step_graphs import StepGraphs
 from archsim.counts.towers import tower_bytes_per_device, towers_in_memory
 from archsim.counts.workload import Workload, checked_source
@@ -308,7 +308,8 @@ def check_fit(model: Model, hardware: Hardware, request: FitRequest) -> Fit:
     """The answer without suggestions."""
     choices = fit_choices(model, request)
     runs_on, engine, formats = choices
-    memory = request_memory(LoweredSteps(model, request.settings.parts), hardware, request, choices)
+    parts = request.settings.parts
+    memory = request_memory(LoweredSteps(model, parts) if parts else shared_steps(model), hardware, request, choices)
     tensors, length = memory.tensors, int(memory.length)
     plan, held, _ = chosen_plan(memory, request)
     peak = load_peak(request, tensors, plan, held.division)

@@ -9,9 +9,11 @@ from archsim.base.errors import ArchsimError
 from archsim.counts import graph_counts as c
 from archsim.counts.count import step_for
 from archsim.counts.formats import Formats, choose_formats
+from archsim.counts.lowered_steps import shared_steps
+from archsim.graph.graph import Block, kept_with_graph
 from archsim.memory.check_fit import Change, Fit, FitRequest, Inverse, check_fit
+from archsim.memory.tensors import HeldWeights, TensorCopies
 from archsim.spec.hardware import Hardware
-from archsim.spec.lower import lower
 from archsim.spec.model import Model
 from archsim.spec.parallelism import expert_counts
 
@@ -163,7 +165,13 @@ def formats_below(answer: Fit) -> Iterator[str]:
 
 
 def _weight_bytes(model: Model, formats: Formats) -> float:
-    return float(c.weight_bytes(formats.apply(lower(model, step_for(model, 1, 1)))))
+    return float(_weights(shared_steps(model).get(step_for(model, 1, 1))).bytes_in(formats))
+
+
+@kept_with_graph
+def _weights(graph: Block) -> HeldWeights:
+    """All weights of a graph before formats, whose bytes are asked for in one format after another."""
+    return HeldWeights(each=tuple(TensorCopies(item.tensor, item.copies) for item in c.inventory(graph)))
 
 
 # ---------------------------------------------------------------------- limits, the inverse questions

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from archsim.base.diagnostics import shorten
@@ -18,6 +20,7 @@ from archsim.spec.images import ImageRule
 from archsim.spec.sounds import SoundRule
 
 if TYPE_CHECKING:
+    from archsim.blocks.block import BlockSpec
     from archsim.graph.graph import Block
     from archsim.graph.step import Step
 
@@ -299,6 +302,25 @@ class Model(Displayed, Spec):
         if self.architecture == "encoder" and self.head is not None:
             raise InvalidBlock("an encoder has an `mlm_head` or a `pooler`, not a `head`")
         return self
+
+    @property
+    def _cut_blocks(self) -> Iterator[BlockSpec]:
+        """The blocks of all layers that hold weights to be cut over ranks."""
+        stacks = [self.layers] + ([self.encoder.layers] if self.encoder is not None else [])
+        for layer in (leaf for stack in stacks for leaf in walk_layers(stack)):
+            for block in (layer.attention, layer.mixer, layer.cross_attention, layer.ffn):
+                if block is not None:
+                    yield block
+
+    @cached_property
+    def cut_widths(self) -> frozenset[int]:
+        """Numbers of heads and feed-forward widths that occur, all of which tensor parallelism must divide."""
+        return frozenset(width for block in self._cut_blocks for width in block.widths())
+
+    @cached_property
+    def replicated_heads(self) -> tuple[int, ...]:
+        """Numbers of key/value heads that occur, which tensor parallelism divides or copies."""
+        return tuple(sorted({block.replicated_heads() for block in self._cut_blocks}))
 
     @property
     def tower_names(self) -> tuple[str, ...]:

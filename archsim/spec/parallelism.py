@@ -10,7 +10,6 @@ from typing import Literal
 
 from archsim.base.data_class import dataclass
 from archsim.base.errors import InvalidPlan
-from archsim.blocks.block import BlockSpec
 from archsim.blocks.layer import count_layers, walk_layers
 from archsim.spec.model import Model
 
@@ -50,27 +49,12 @@ def tp_degrees(model: Model, limit: int = 1024) -> tuple[int, ...]:
 
 def tp_unit(model: Model) -> int:
     """The greatest common divisor of heads and feed-forward widths, which tensor parallelism must divide."""
-    return gcd(*_widths(model))
+    return gcd(*model.cut_widths)
 
 
 def uneven_heads(model: Model, tp: int) -> int | None:
     """The number of key/value heads that some ranks would hold more of than others, None where all hold as many."""
-    heads = {block.replicated_heads() for block in _blocks(model)}
-    return next((n for n in sorted(heads) if n % tp and tp % n), None)
-
-
-def _widths(model: Model) -> Iterator[int]:
-    for block in _blocks(model):
-        yield from block.widths()
-
-
-def _blocks(model: Model) -> Iterator[BlockSpec]:
-    """The blocks of all layers that hold weights to be cut."""
-    stacks = [model.layers] + ([model.encoder.layers] if model.encoder is not None else [])
-    for layer in (leaf for stack in stacks for leaf in walk_layers(stack)):
-        for block in (layer.attention, layer.mixer, layer.cross_attention, layer.ffn):
-            if block is not None:
-                yield block
+    return next((n for n in model.replicated_heads if n % tp and tp % n), None)
 
 
 def expert_counts(model: Model) -> tuple[int, ...]:

@@ -110,7 +110,7 @@ class _StepOverContext:
         traffics: list[Traffic] = [traffic(m.crossing, machine.cache_bytes, m.shares) for m in together]
         costs = [KernelCost.of(m.kernel, moved, machine) for m, moved in zip(together, traffics, strict=True)]
         call = fused_call(members, [m.kernel for m in together], traffics, pricer.call_rules(step), self.roles)
-        return _Timed(costs, launch_time(pricer.timer, call, costs))
+        return _Timed(costs, launch_time(call, costs, pricer.timer.each(call.calls)))
 
 
 def _formulas(members: list[_Moved]) -> list[Poly]:

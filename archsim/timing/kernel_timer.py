@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache
 from statistics import median
 from typing import Any
 
 from archsim.base.data_class import dataclass
-from archsim.base.number import Num, exp, maximum, minimum, pick
+from archsim.base.number import Num, as_list, column, exp, maximum, minimum, pick
 from archsim.spec.hardware import Hardware
 from archsim.timing.architecture import ArchitectureFit, architecture_fit
 from archsim.timing.calibration import (
@@ -82,6 +82,9 @@ REGIMES = 4
 REMEMBERED = 20_000
 """Calls of one device whose times are kept."""
 
+MANY = 16
+"""Calls that differ in extents alone from which on a table of them takes less long than one after another."""
+
 
 @dataclass(slots=True)
 class Timer:
@@ -103,26 +106,74 @@ class Timer:
         """`time`; of a call of plain numbers it is remembered for as long as the device's document lives."""
         if call.kinds:
             return self.time(call)
-        key = (
-            self.engine,
-            self.own,
-            self.version,
-            self.machine.accumulate,
-            call.kernel_class,
-            call.dtype,
-            call.kv_dtype,
-            call.kernel,
-            *call.dims.items(),
-        )
+        key = self._key(call)
         try:
             found = self.memo.get(key)
         except TypeError:  # arrays have no hash
             return self.time(call)
         if found is None:
-            if len(self.memo) >= REMEMBERED:
-                self.memo.clear()
-            found = self.memo[key] = self.time(call)
+            found = self.time(call)
+            self._remember({key: found})
         return found
+
+    def each(self, calls: Sequence[KernelCall]) -> list[Duration]:
+        """`once` of every call. Where many are new and differ in extents alone, as in a model whose layers all have
+        another width, they are timed as one table.
+        """
+        groups: dict[Hashable, dict[Hashable, KernelCall]] = {}
+        if len(calls) >= MANY:
+            for call in calls:
+                if not call.kinds and all(isinstance(value, (int, float)) for value in call.dims.values()):
+                    groups.setdefault(_form(call), {})[self._key(call)] = call
+        found: dict[Hashable, Duration] = {}
+        for group in groups.values():
+            new = {key: call for key, call in group.items() if key not in self.memo}
+            if len(new) >= MANY:
+                found |= {key: self.memo[key] for key in group.keys() - new.keys()}
+                found |= dict(zip(new, self._time_table(list(new.values())), strict=True))
+        if not found:
+            return [self.once(call) for call in calls]
+        self._remember(found)
+        keys = (None if call.kinds else self._key(call) for call in calls)
+        return [found.get(key) or self.once(call) for call, key in zip(calls, keys, strict=True)]
+
+    def _key(self, call: KernelCall) -> tuple[object, ...]:
+        """All that a call's time follows from on one device."""
+        return (
+            self.engine, self.own, self.version, self.machine.accumulate, call.kernel_class, call.dtype, call.kv_dtype,
+            call.kernel, *call.dims.items(),
+        )  # fmt: skip
+
+    def _remember(self, times: Mapping[Any, Duration]) -> None:
+        """Keep times of calls, by their keys."""
+        if len(self.memo) + len(times) > REMEMBERED:
+            self.memo.clear()
+        self.memo.update(times)
+
+    def _time_table(self, calls: Sequence[KernelCall]) -> list[Duration]:
+        """The times of calls of plain numbers that differ in extents alone."""
+        model = MODELS[calls[0].kernel_class]
+        if model.general and not self.knows(model, calls[0]):
+            return self.each([model.as_general(call) for call in calls])
+        prepared = [model.prepare(call) for call in calls]
+        forms = [(_form(call), model.covers(call)) for call in prepared]
+        times: dict[int, Duration] = {}
+        for form in set(forms):
+            rows = [i for i, each in enumerate(forms) if each == form]
+            times |= dict(zip(rows, self._time_rows(model, [prepared[i] for i in rows]), strict=True))
+        return [times[i] for i in range(len(calls))]
+
+    def _time_rows(self, model: KernelModel, calls: Sequence[KernelCall]) -> Iterator[Duration]:
+        """The same of calls as their class prepares them, all of which its tables cover, or none."""
+        table = calls[0]._replace(dims={name: column([call.dims[name] for call in calls]) for name in calls[0].dims})
+        fits, n = self.choose(model, table), len(calls)
+        times = [self._time_by(fit, model, table) for fit in fits]
+        keys = [t.expected * UNABLE ** beyond_measured(fit, model, table) for fit, t in zip(fits, times, strict=True)]
+        best = [row.index(min(row)) for row in zip(*(as_list(key, n) for key in keys), strict=True)]
+        rows = [list(zip(*(as_list(x, n) for x in time[:4]), strict=True)) for time in times]
+        for i, which in enumerate(best):
+            expected, low, high, ideal = rows[which][i]
+            yield Duration(expected, low, high, ideal, times[which].evidence)
 
     def time(self, call: KernelCall) -> Duration:
         """The call's time, or times, with the interval; never below the physical bound.
@@ -204,6 +255,11 @@ class Timer:
         if query not in fits:
             fits[query] = implementations(self.store, query)
         return fits[query]
+
+
+def _form(call: KernelCall) -> tuple[object, ...]:
+    """All of a call but the values of its extents."""
+    return *call[:4], *call.dims
 
 
 def with_implied(model: KernelModel, call: KernelCall, fit: KernelFit) -> KernelCall:

@@ -203,7 +203,8 @@ class SeparableStep:
             return found
         costs, launches = self._lowered(self.step(load))
         for i in sorted({unit.launch for unit in wanted}):
-            timed = launch_time(self.pricer.timer, launches[i], [costs[k] for k in launches[i].members])
+            members = [costs[k] for k in launches[i].members]
+            timed = launch_time(launches[i], members, self.pricer.timer.each(launches[i].calls))
             for j, ((kernel_class, _), count, time) in enumerate(timed.parts):
                 if Unit(i, j) in wanted:
                     each = time.scaled(count)

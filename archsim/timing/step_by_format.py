@@ -87,7 +87,7 @@ class StepByFormat:
     def _launch(self, members: list[int], priced: list[_InFormats], roles: Roles) -> LaunchTime:
         kernels, moved = [each.kernel for each in priced], [each.traffic for each in priced]
         call = fused_call(members, kernels, moved, self._rules, roles)
-        return launch_time(self.pricer.timer, call, [each.cost for each in priced])
+        return launch_time(call, [each.cost for each in priced], self.pricer.timer.each(call.calls))
 
     def _in_formats(self, i: int, stored: Stored) -> _InFormats:
         """The i-th kernel with its weights in these formats."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
 from typing import NamedTuple, Protocol
 
@@ -163,8 +163,9 @@ class StepPricer:
             calls = cpu_calls(kernels, self.call_rules(step), form, step_bytes(graph))
         else:
             calls = lower_to_calls(kernels, [cost.traffic for cost in costs], self.call_rules(step))
+        times = iter(self.timer.each([each for call in calls for each in call.calls]))
         for call in calls:
-            launch = launch_time(self.timer, call, [costs[i] for i in call.members])
+            launch = launch_time(call, [costs[i] for i in call.members], times)
             sums.add(launch)
             fused.append(launch.fused)
         return RankTime(costs=costs, fused=tuple(fused), by_class=sums.by_class, launches=sums.launches)
@@ -222,10 +223,11 @@ class LaunchTime(NamedTuple):
     parts: tuple[tuple[tuple[str, Evidence], Num, Duration], ...]
 
 
-def launch_time(timer: Timer, launch: FusedCall, members: Sequence[KernelCost]) -> LaunchTime:
-    """The time of all executions of a launch, never below its kernels' speed of light."""
+def launch_time(launch: FusedCall, members: Sequence[KernelCost], times: Iterable[Duration]) -> LaunchTime:
+    """The time of all executions of a launch, never below its kernels' speed of light. times: of its calls."""
     count, ideal = members[0].count, sum([cost.ideal_s for cost in members])
-    found = [(call.kernel_class, timer.once(call)) for call in launch.calls] or [("other", usual_time(members[0]))]
+    found = [(call.kernel_class, time) for call, time in zip(launch.calls, times, strict=False)]
+    found = found or [("other", usual_time(members[0]))]
     launches = count * len(found)
     each = sum([time.expected for _, time in found])
     if some(each < ideal) and not absent(each):

@@ -139,7 +139,7 @@ def _time(
     if gradients and not first.kind and not call.main:
         return _weight_gradients(gradients, call, members, rules, forward)
     call = call._replace(main=[_in_training(each) for each in call.main])
-    parts = launch_time(rules.timer, call, costs).parts
+    parts = launch_time(call, costs, rules.timer.each(call.calls)).parts
     total, kinds = 0.0, list[Evidence]()
     for (kernel_class, evidence), count, time in parts:
         total += float(time.expected) * float(count) / float(costs[0].count) * factor_of(kernel_class, factors)

@@ -48,7 +48,7 @@ def test_only_what_reads_the_cache_is_timed_again(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(
         context_prices,
         "launch_time",
-        lambda t, call, costs: (timed.append(call.members), launch_time(t, call, costs))[1],
+        lambda call, costs, times: (timed.append(call.members), launch_time(call, costs, times))[1],
     )
     before = set(pricer.graphs._whole.known)
     steps = [Step.decode(1, past + 1) for past in PAST]
