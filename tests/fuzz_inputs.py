@@ -11,6 +11,7 @@ import json
 import random
 import struct
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -107,7 +108,7 @@ def bent(rng: Random, document: Any) -> Any:
     for _ in range(rng.choice((1, 1, 1, 2, 3, 6))):
         all_places = places(document)
         if not all_places:
-            return rng.choice(VALUES)
+            return deepcopy(rng.choice(VALUES))
         container, key = rng.choice(all_places)
         value = container[key]
         if mild and not (isinstance(value, int) and not isinstance(value, bool)) and numbers(all_places):
@@ -120,7 +121,7 @@ def bent(rng: Random, document: Any) -> Any:
             continue
         match rng.randrange(9):
             case 0 | 1 | 2:
-                container[key] = rng.choice(VALUES)
+                container[key] = deepcopy(rng.choice(VALUES))
             case 3:
                 if isinstance(value, (int, float)) and not isinstance(value, bool):
                     container[key] = value * rng.choice((-1, 0, 2, 3, 1000, 10**6, 10**12, 0.5, 1 / 3))

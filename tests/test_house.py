@@ -53,6 +53,7 @@ def test_types_say_something() -> None:
     assert house.uses_of_any() <= 280
 
 
+@pytest.mark.slow
 def test_every_package_says_what_lives_in_it() -> None:
     """A README.md in each: what lives here, the rule, how to add one more, which test; what it names is there."""
     for package in sorted(path.parent for path in house.PACKAGE.glob("*/__init__.py")):

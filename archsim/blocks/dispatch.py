@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from archsim.base.lazy_model import Field, LazyModel
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 Count = Annotated[int, Field(strict=True, gt=0, le=10**9)]
 """A positive whole number."""
+
+Activation = Literal["relu", "relu2", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh"]
+"""A function of single elements that needs no parameter."""
 
 KINDS: Mapping[str, Mapping[str, str]] = {
     "attention": {

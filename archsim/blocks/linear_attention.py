@@ -9,7 +9,7 @@ from archsim.base.lazy_model import Field, model_validator
 from archsim.base.number import Num
 from archsim.blocks import tiny
 from archsim.blocks.block import Context, MixerSpec
-from archsim.blocks.dispatch import About, Changes, Count, Extent, InvalidBlock
+from archsim.blocks.dispatch import About, Activation, Changes, Count, Extent, InvalidBlock
 from archsim.blocks.norm import Norm
 from archsim.blocks.recurrence import ChunkEdges, causal_conv, chunk_pairs, padded, single
 from archsim.graph.builder import Builder
@@ -32,7 +32,7 @@ class Lightning(MixerSpec):
     n_heads: Count
     d_head: Count
     chunk: Count = 256
-    activation: str = "silu"
+    activation: Activation = "silu"
     norm: Norm = Field(default_factory=lambda: Norm(kind="rmsnorm", eps=1e-6))
 
     about = {"lightning": About(label="Lightning", paper="lightning attention: Qin et al. 2024, arXiv:2401.04658")}

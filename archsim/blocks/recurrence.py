@@ -11,7 +11,7 @@ from archsim.base.lazy_model import model_validator
 from archsim.base.number import Num, ceil_div, minimum
 from archsim.blocks import tiny
 from archsim.blocks.block import Context, MixerSpec
-from archsim.blocks.dispatch import About, Changes, Count, InvalidBlock
+from archsim.blocks.dispatch import About, Activation, Changes, Count, InvalidBlock
 from archsim.graph.builder import Builder
 from archsim.graph.graph import Op
 from archsim.graph.step import Mask, Step
@@ -120,7 +120,7 @@ class RgLru(MixerSpec):
     d_inner: Count
     n_blocks: Count
     d_conv: Count = 4
-    activation: str = "gelu_tanh"
+    activation: Activation = "gelu_tanh"
 
     about = {"rg_lru": About("rg-lru", label="RG-LRU",
                              paper="Griffin: De et al. 2024, arXiv:2402.19427, section 2.4")}  # fmt: skip

@@ -14,15 +14,13 @@ from typing import Annotated, Literal
 from archsim.base.lazy_model import Field
 from archsim.base.number import Num, ceil_div, minimum
 from archsim.blocks.block import Context, FfnBlock
-from archsim.blocks.dispatch import About, Count, InvalidBlock, OneOf, Spec
+from archsim.blocks.dispatch import About, Activation, Count, InvalidBlock, OneOf, Spec
 from archsim.blocks.layer import Layer, lower_layers
 from archsim.blocks.norm import Norm
 from archsim.blocks.tiny import WIDTH
 from archsim.graph.builder import Builder
 from archsim.graph.step import Step
 from archsim.graph.tensor import Tensor
-
-Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "tanh"]
 
 
 class StageSpec(Spec, ABC):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from archsim.base.lazy_model import Field
 from archsim.blocks.block import Context
-from archsim.blocks.dispatch import Count, Spec
+from archsim.blocks.dispatch import Activation, Count, Spec
 from archsim.blocks.norm import Norm
 from archsim.graph.builder import Builder
 from archsim.graph.tensor import Tensor
@@ -17,7 +17,7 @@ class PerLayerInput(Spec):
     """A small embedding of the token for this layer, gated by the stream and projected back into it."""
 
     d: Count
-    activation: str = "gelu_tanh"
+    activation: Activation = "gelu_tanh"
     norm: Norm
 
     decisions = {"*": "per_layer"}

@@ -136,6 +136,7 @@ def test_an_unknown_engine_is_none_in_particular(tmp_path: Path) -> None:
     assert any("MyEngine" in note for note in answer.notes)
 
 
+@pytest.mark.slow
 def test_table_rows_equal_single_calls(tmp_path: Path) -> None:
     """A row's prediction does not depend on the rows beside it."""
     rows = [t.kernel(op, device=device) for op in t.EXTENTS for device in ("H100-SXM", "L40S")]

@@ -38,6 +38,7 @@ def table(tmp_path: Path) -> Path:
     return t.write(tmp_path / "kernels.csv", [*rows, t.kernel(device="abacus")])
 
 
+@pytest.mark.slow
 def test_json_is_the_contract_and_the_python_object(table: Path, archsim: Callable[..., Any]) -> None:
     """Keys, types, no NaN; `to_dict` equals `--json`; the same bytes each time."""
     first, again = (archsim("validate", str(table), "--json") for _ in range(2))
@@ -63,6 +64,7 @@ def test_page_shows_errors_worst_rows_and_refusals(table: Path, archsim: Callabl
     assert max(map(len, result.out.splitlines())) <= 100
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("most", ["0.000001", "0%"])
 def test_a_median_error_above_the_limit_is_a_no(most: str, table: Path, archsim: Callable[..., Any]) -> None:
     """Exit code 1 with the answer on stdout and the reason on stderr; 0 inside the limit."""
@@ -73,6 +75,7 @@ def test_a_median_error_above_the_limit_is_a_no(most: str, table: Path, archsim:
     assert archsim("validate", str(table), "-q", "--max-median-ape", "1000").code == 0
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("args", "code"),
     [
@@ -128,6 +131,7 @@ class Links(HTMLParser):
         ]
 
 
+@pytest.mark.slow
 def test_html_stands_alone(table: Path, tmp_path: Path, archsim: Callable[..., Any]) -> None:
     """No script, no request, a policy that forbids both, one plot for each class of four points or more."""
     out = tmp_path / "page.html"

@@ -73,6 +73,7 @@ def test_predictions_do_not_depend_on_what_was_measured_nor_on_other_rows(tmp_pa
     assert once == predicted(told, "0") == predicted(told, "2") != predicted(told, "1")
 
 
+@pytest.mark.slow
 def test_more_in_flight_are_served_faster_together_and_slower_each(tmp_path: Path) -> None:
     told = answer(tmp_path, {}, {"concurrency": 16, "n_requests": 40})
     few, many = predicted(told, "0"), predicted(told, "1")

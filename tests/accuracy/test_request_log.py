@@ -61,6 +61,7 @@ def test_a_sample_is_of_the_whole_load(tmp_path: Path) -> None:
     assert archsim.validate(path, **SERVER).to_dict()["summary"]["median_ape"] < 1e-9
 
 
+@pytest.mark.slow
 def test_rows_that_cannot_be_answered_are_refused(tmp_path: Path) -> None:
     """Each with its reason, and the others are answered."""
     good = {"t_s": 0, "input": 100, "output": 10, "ttft_ms": 20, "e2e_ms": 90}

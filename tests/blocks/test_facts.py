@@ -29,6 +29,7 @@ def classes_in(spec: Spec) -> set[type[Spec]]:
     return {type(spec)}.union(*(classes_in(inner) for inner in specs_in(spec)))
 
 
+@pytest.mark.slow
 def test_every_field_belongs_to_a_decision() -> None:
     """No field of a block that some model of the catalog has falls through to a decision without a title."""
     classes = {cls for name in NAMES for layer in walk_layers(load_model(name).layers) for cls in classes_in(layer)}

@@ -171,6 +171,7 @@ def test_count_in_a_mixture(new: New) -> None:
     assert {"w_up": "ffn_up", "w_gate": "ffn_gate", "w_down": "ffn_down"}.items() <= classes.items()
 
 
+@pytest.mark.slow
 def test_estimate(new: New) -> None:
     """Memory as counted; cut over eight devices a step has less to do on each, and sums to exchange."""
     whole = new.json("estimate", "--hw", "h100", "--devices", "1")

@@ -58,6 +58,7 @@ def test_gains_fall_and_caveats_are_there(advice: Any) -> None:
     assert sum(bool(entry["caveats"]) for entry in advice.to_dict()["changes"]) >= 10
 
 
+@pytest.mark.slow
 def test_a_missing_kernel_does_not_judge_an_architecture() -> None:
     """Latent attention with an engine whose kernel leaves a card idle is ranked by its bound, as the line says."""
     lines = a.advise("llama3-8b", "rtx-4090", context=131072, devices=1, engine="trtllm").changes

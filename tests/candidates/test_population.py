@@ -85,7 +85,7 @@ def test_structures_are_all_there() -> None:
             structures([word], ["dense"])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", ["int4", None])
 def test_a_few_candidates(weights: str | None) -> None:
     """One structure of each kind of attention, and experts."""

@@ -245,7 +245,7 @@ def test_names_on_the_command_line_are_inert(attack: str, archsim: Any) -> None:
     assert len(result.err) < 5000
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_lists_are_inert(attack: str, archsim: Any, tmp_path: Path) -> None:
     """Own specs and devices in the lists of what there is."""

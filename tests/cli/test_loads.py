@@ -50,6 +50,7 @@ def test_compare_says_which_server_holds_more(archsim: Any, tmp_path: Path) -> N
     assert "requests in flight" in page.splitlines()[0]
 
 
+@pytest.mark.slow
 def test_several_replicas_make_a_study(archsim: Any) -> None:
     """As a range too."""
     result = archsim("simulate", "gpt2-small", "--hw", "t4", "--rate", "20", "--replicas", "1-3+1", *BASE, "--json")
@@ -118,6 +119,7 @@ def test_a_report_shows_which_server_holds_more(archsim: Any, tmp_path: Path) ->
     assert alone.code == 2 and "--slo" in alone.err
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "words",
     [

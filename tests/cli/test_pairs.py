@@ -82,7 +82,7 @@ def test_refusals(words: tuple[str, ...], code: int, archsim: Any) -> None:
     assert result.err
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize(
     ("words", "code"),
     [

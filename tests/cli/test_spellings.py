@@ -73,7 +73,7 @@ def test_numbers_that_disagree(archsim: Any) -> None:
 
 
 # ---------------------------------------------------------------------- pointers to what does it
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("line", "command"),
     [

@@ -29,6 +29,7 @@ def answer(archsim: Any, words: list[str]) -> Any:
     return json.loads(result.out)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("asked", ASKED)
 def test_estimate_goes_on_with_what_was_asked(archsim: Any, asked: tuple[str, ...]) -> None:
     """`--by op` of the same question: the same plan, workload, figures and steady state."""

@@ -11,6 +11,7 @@ from archsim.base.errors import UsageError
 from archsim.comparison.training import TrainingComparison
 
 
+@pytest.mark.slow
 def test_ratios_are_of_the_time_of_a_token() -> None:
     found = archsim.compare_training("llama3-8b", "h100,b200", devices=8, zero=1, micro_batch=1, recompute="none")
     first, other = found.rows
@@ -27,6 +28,7 @@ def test_ratios_are_of_the_time_of_a_token() -> None:
     assert "b200-sxm trains" in text and "Memory per device" in text and "vs first" in text
 
 
+@pytest.mark.slow
 def test_runs_with_the_same_errors_are_told_apart_better() -> None:
     """On one device with one stack a part of the error is common to both."""
     asked = {"devices": 8, "zero": "1,3", "micro_batch": 1, "recompute": "none"}

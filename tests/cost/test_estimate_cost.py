@@ -55,6 +55,7 @@ def test_a_single_batch_is_priced_too() -> None:
     assert encoder["usd_per_m_output"] is None and encoder["usd_per_m_input"] == encoder["usd_per_m_total"]
 
 
+@pytest.mark.slow
 def test_cached_tokens_cost_their_reading() -> None:
     """Cheaper than computed ones, the more of them the cheaper the prompt, and shares add up."""
     none, half, most = (cost(price=1, cached_input=n) for n in (0, 512, 1000))

@@ -11,6 +11,7 @@ from archsim.spec.load import load_hardware, load_model
 from archsim.training.one_device import training_needs
 
 
+@pytest.mark.slow
 def test_steps_add_up_to_the_difference_in_training() -> None:
     found = archsim.evolve("gpt2-small", "gpt2-medium", "h100", phase="train", orders=2, context_len=1024)
     data = found.to_dict()
@@ -46,6 +47,7 @@ def test_differences_in_training_where_they_are_asked_for() -> None:
         archsim.diff("gpt2-small", "gpt2-medium", phase="both")
 
 
+@pytest.mark.slow
 def test_an_encoder_decoder_becomes_a_decoder() -> None:
     found = archsim.evolve("transformer-base", "gpt2-small", "h100", phase="train", orders=0, context_len=512)
     assert all(step.after.train_bytes for step in found.steps)

@@ -39,6 +39,7 @@ def ours(model_type: str, keys: dict[str, Any]) -> tuple[float, int]:
     return float(found["theta"]), found.get("dim", SIZE)
 
 
+@pytest.mark.slow
 @pytest.mark.oracle
 @pytest.mark.parametrize("name", PARTIAL)
 def test_as_transformers_fills_them(name: str) -> None:

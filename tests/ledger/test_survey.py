@@ -62,6 +62,7 @@ def test_sizes_of_one_design_count_once() -> None:
     assert len(distinct(sizes)) == 2
 
 
+@pytest.mark.slow
 def test_adoption_adds_up(answer: Survey) -> None:
     """Every design is in one year, and has a value of each choice that it makes; state-space models have no positions
     and no feed-forward layers.
@@ -142,6 +143,7 @@ def test_totals(answer: Survey) -> None:
     assert totals["mla"].computed == 3 and totals["dense"].computed + totals["moe"].computed == 51
 
 
+@pytest.mark.slow
 def test_json(archsim: Any, answer: Survey) -> None:
     """`--json` holds the adoption, all rows, the missing ones and the numbers."""
     found = json.loads(archsim("survey", "--json").out)
@@ -150,6 +152,7 @@ def test_json(archsim: Any, answer: Survey) -> None:
     assert len(found["study"]["rows"]) == 53 and found["study"]["missing"] == ["Reka Flash", "Mistral Medium 3"]
 
 
+@pytest.mark.slow
 def test_terminal(archsim: Any) -> None:
     """The page names what is missing; `-v` lists all rows."""
     short, long = archsim("survey").out, archsim("survey", "-v").out

@@ -22,7 +22,7 @@ def line(archsim: Any, *arguments: str) -> list[str]:
     return shlex.split(archsim("fit", *arguments, "--command").out)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
 @pytest.mark.parametrize("plan", [(), ("--devices", "4", "--tp", "4")])
 def test_it_is_the_question_that_was_answered(archsim: Any, engine: str, plan: tuple[str, ...]) -> None:
@@ -40,6 +40,7 @@ def test_it_is_the_question_that_was_answered(archsim: Any, engine: str, plan: t
     assert found == wanted
 
 
+@pytest.mark.slow
 def test_plans_and_formats(archsim: Any) -> None:
     """Replicas of the attention, experts, weights quantised while they are loaded, weights that need other files."""
     wide = line(archsim, "deepseek-v3", "--hw", "h200", "--tp", "1", "--dp", "8", "--ep", "8", "--engine", "sglang")
@@ -55,6 +56,7 @@ def test_plans_and_formats(archsim: Any) -> None:
     assert int(local[local.index("--ctx-size") + 1]) % int(local[local.index("--parallel") + 1]) == 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("arguments", "reason", "code"),
     [(("llama3-8b", "--hw", "h100", "--engine", "hf"), "not known", 2),

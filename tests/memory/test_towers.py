@@ -40,6 +40,7 @@ def size() -> int:
     return 2 * int(params)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("engine", ["generic", "vllm", "sglang"])
 def test_towers_are_among_the_weights(engine: str) -> None:
     """Unless they are left out; estimate and fit agree."""

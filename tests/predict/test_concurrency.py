@@ -13,7 +13,7 @@ from archsim import estimate
 LOADS = (1, 2, 3, 5, 8, 12, 16, 48, 128, 2000)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("model", "hw", "engine", "devices"),
     [

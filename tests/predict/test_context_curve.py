@@ -60,7 +60,7 @@ LAYER = """\
 WINDOW = ", mask: {kind: sliding, window: 512}"
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("engine", ["generic", "hf", "llamacpp"])
 @pytest.mark.parametrize("hw", ["h100", "epyc-9654", "8xh100"])
 def test_layers_with_equal_caches_are_timed_as_one(

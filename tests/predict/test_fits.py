@@ -64,6 +64,7 @@ def test_the_object(archsim: Any, few: None) -> None:
     assert {"llama3-70b", "gguf_q2_k"} <= {value for row in data["rows"] for value in row.values()}
 
 
+@pytest.mark.slow
 def test_models_with_a_shorter_context_stand_apart(archsim: Any, few: None) -> None:
     """BERT's 512 positions and the 8k of Llama 3 hold no 32k tokens, whatever the memory says."""
     found = a.fits("h200", context=32768)
@@ -91,6 +92,7 @@ def test_several_devices_together(archsim: Any, few: None) -> None:
     assert result.code == 2 and "say how many" in result.err
 
 
+@pytest.mark.slow
 def test_the_page(archsim: Any, few: None) -> None:
     """One line a model, in the widest weights that fit; a row a point in CSV."""
     out = archsim("fit", "--hw", "rtx-4090").out

@@ -31,6 +31,7 @@ def test_one_replica_is_the_server_alone_and_a_seed_repeats_a_fleet() -> None:
         )
 
 
+@pytest.mark.slow
 def test_json_says_what_each_replica_did() -> None:
     """Requests and tokens add up; devices are those of all replicas."""
     found = json.loads(text(replicas=3, router="least-requests", router_delay=0.001))
@@ -98,6 +99,7 @@ def test_pools_for_prompts_and_answers() -> None:
     assert wide.server.decode is not None and wide.server.decode.server.plan.tp == 2 and wide.server.devices == 3
 
 
+@pytest.mark.slow
 def test_a_cache_that_is_sent_by_layers_is_on_its_way_while_the_prompt_runs() -> None:
     """What is left to send is what the prompt's time did not suffice for, and at least the last layer."""
     load: dict[str, Any] = {**LOAD, "rate": 2.0, "requests": 40, "input_len": 300, "disaggregate": "1:1"}

@@ -16,6 +16,7 @@ from archsim.memory.engine_memory import EngineMemoryModel, EngineTensors
 from archsim.spec.parallelism import Plan
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("engine", "words"),
     [

@@ -18,6 +18,7 @@ ASKED = ("simulate", "gpt2-small", "--hw", "t4", "--rate", "20", "--requests", "
          "--input-len", "64", "--output-len", "8")  # fmt: skip
 
 
+@pytest.mark.slow
 def test_rows_are_the_requests(archsim: Any, tmp_path: Path) -> None:
     """The file, `--format csv` and `to_rows` say the same, and its means are those of the answer."""
     path = tmp_path / "requests.csv"

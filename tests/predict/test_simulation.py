@@ -72,6 +72,7 @@ def test_one_request_alone_takes_as_long_through_a_pipeline_as_its_steps() -> No
         archsim.simulate(*SMALL, devices=2, pp=2, rate=1, requests=20, speculative="ngram:2", acceptance="0.5")
 
 
+@pytest.mark.slow
 def test_the_front_end_comes_before_the_engine() -> None:
     """As stated, or as runs under load say of the engine; the time of the engine stays."""
     options: dict[str, Any] = {"rate": 0.1, "requests": 20, "input_len": 500, "output_len": 4, "replications": 1,
@@ -104,6 +105,7 @@ def test_steps_larger_than_any_machine_have_no_tables_of_that_size() -> None:
     assert many == few
 
 
+@pytest.mark.slow
 def test_admission_replaces_the_rule_of_the_engine() -> None:
     """TensorRT-LLM keeps room for whole answers; with room for the prompt alone more requests start, and give way."""
     options: dict[str, Any] = {"rate": float("inf"), "requests": 60, "input_len": 300, "output_len": 200, "warmup": 0,
@@ -135,6 +137,7 @@ def test_tables_answer_as_the_pricer_does() -> None:
         assert isclose(mean_of(tables, metric), mean_of(exact, metric), rel_tol=2e-3)
 
 
+@pytest.mark.slow
 def test_a_closed_loop_with_spread_lengths_is_the_closed_form() -> None:
     """TPOT and tokens per second of the steady state."""
     model, device = archsim.load_model("llama3.1-8b"), archsim.load_hardware("h100")

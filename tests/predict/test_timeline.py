@@ -33,6 +33,7 @@ def drawn(request: pytest.FixtureRequest) -> Any:
     return archsim.trace(model, hw, phase=phase, **options)
 
 
+@pytest.mark.sampled(4)
 def test_a_trace_lasts_as_long_as_its_phase(drawn: Any) -> None:
     """The last slice ends when the expected time is over."""
     end = max(s.start + s.duration for s in drawn.slices)

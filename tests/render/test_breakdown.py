@@ -25,6 +25,7 @@ def check(e: Estimate) -> None:
                 assert sum(row[key] for row in found) == pytest.approx(float(getattr(phase, key)), rel=1e-9)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("model", "options"),
     [

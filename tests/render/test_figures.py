@@ -142,6 +142,7 @@ def test_a_browser_draws_every_chart_and_says_nothing(tmp_path: Path) -> None:
     assert charts >= 8 and done.stdout.count('class="chart js-plotly-plot"') == charts
 
 
+@pytest.mark.slow
 def test_answers_have_figures(cases: list[bars.Case]) -> None:
     """The first chart, one by its name, and a word where there is none."""
     answer = cases[0].estimate

@@ -181,6 +181,7 @@ def test_the_page_of_python_has_every_function_and_option() -> None:
     assert "did you mean `batch`?" in str(wrong.value)
 
 
+@pytest.mark.slow
 def test_the_page_of_python_is_that_of_the_command(archsim_process: Any) -> None:
     """But for the files, the list of assumptions and the commands to go on with, which only a command knows."""
     printed = archsim_process(["estimate", SMALL, "--hw", DEVICE]).out.split("\nBasis")[0].rstrip()

@@ -147,6 +147,7 @@ def test_replicas_that_are_left_alone_equal_those_looked_at_in_every_step(
     assert all(isclose(a, b) for a, b in zip(lazy.last_s, record.last_s, strict=True))
 
 
+@pytest.mark.slow
 def test_more_replicas_do_not_take_longer() -> None:
     """Mean end-to-end time over the same draws, up to chance."""
     rng = Random(0)

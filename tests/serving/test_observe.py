@@ -228,6 +228,7 @@ def delay_run(rate: float, count: int, seed: int, service: float = 2.0) -> Measu
     return measure(record_of(rows))
 
 
+@pytest.mark.slow
 def test_requests_in_flight_at_the_end_are_no_backlog() -> None:
     """A server that never makes anyone wait holds every load: chance alone makes fewer end than arrive."""
     assert sum(not is_stationary([delay_run(8.0, 950, seed)]) for seed in range(100)) <= 3

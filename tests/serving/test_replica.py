@@ -23,6 +23,7 @@ from archsim.serving.record import Gaps, RunRecord
 from archsim.serving.scheduler import Scheduler
 
 
+@pytest.mark.slow
 @given(LOADS, ENGINES)
 @settings(max_examples=150, deadline=None)
 def test_counters_equal_a_scheduler_that_visits_every_request(load: list[tuple[float, int, int]], e: dict) -> None:

@@ -23,6 +23,7 @@ def _pricer(name: str) -> StepPricer:
     return pricer_for(api.estimate(name, "h200-sxm", **options))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["llama3.1-8b", pytest.param("deepseek-v3", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("step", [(40, 80_000, []), (12, 30_000, [(300, 500)])])
 def test_a_verify_step_is_that_of_several_tokens(name: str, step: Any) -> None:

@@ -60,7 +60,7 @@ def _errors(name: str, count: int, seed: int) -> list[tuple[float, DRAWN]]:
     return sorted((abs(table.seconds(*step) / exact.seconds(*step) - 1), step) for step in steps)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAST)
 def test_a_table_holds_the_prices_of_steps(name: str) -> None:
     """A few dozen of the steps below."""
@@ -95,7 +95,7 @@ def test_an_empty_step_is_refused() -> None:
         _table("dense").seconds(0, 0, [])
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", ["dense", "latent", "gated delta, experts"])
 @pytest.mark.parametrize("step", [(40, 80_000, []), (40, 80_000, [(700, 300), (90, 0)]), (0, 0, [(2000, 0)])])
 def test_classes_and_ends_are_those_of_the_step(name: str, step: tuple[int, int, Sequence[Chunk]]) -> None:
@@ -127,6 +127,7 @@ def test_worlds_of_low_and_high_ends_lie_within_the_intervals_of_steps(name: str
         assert expected * 1.03 < high.seconds(*step) <= found.high * (1 + 2e-2)
 
 
+@pytest.mark.slow
 def test_a_step_runs_in_the_next_captured_graph() -> None:
     """Tokens are padded, attention is not; table and exact price agree."""
     captured = Captured(decodes=(1, 2, 4, 8, 16, 24, 32), mixed=(64, 128))

@@ -90,6 +90,7 @@ def test_files_of_a_user_are_not_kept(folder: Path, monkeypatch: pytest.MonkeyPa
     assert len(calls) == 2 and not (folder / "cache").exists()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("kind", "load"),
     [("models", load_model), ("hw", load_hardware), ("formats", load_format), ("engines", load_engine)],

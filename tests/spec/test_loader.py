@@ -136,6 +136,7 @@ def test_numbers_are_finite(word: str) -> None:
     assert fails(f"d_model: {word}").code == "E102"
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("text", "code"),
     [

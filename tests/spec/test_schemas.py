@@ -38,7 +38,7 @@ def test_file_is_what_the_command_writes(kind: str) -> None:
     assert (ROOT / "specs/schemas" / f"{kind}.schema.json").read_text("utf-8") == text_of(kind)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", KINDS)
 def test_schema_is_valid(kind: str) -> None:
     """Each is a valid schema of the 2020-12 draft, and every reference leads somewhere."""

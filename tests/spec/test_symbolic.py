@@ -131,6 +131,7 @@ def test_numbers_in_place_of_letters() -> None:
     assert (2 * D * F + L).text({"D": 3, "F": 5, "L": 7}) == "2·3·5 + 7"
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ["llama3-8b", "deepseek-v3", "mamba-2.8b", "nemotron3-nano-30b-a3b", "t5-base"])
 def test_training_in_letters_is_what_the_graph_counts(name: str) -> None:
     model = load_model(name)

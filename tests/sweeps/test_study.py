@@ -34,6 +34,7 @@ def test_a_row_is_what_simulate_answers() -> None:
     assert "does not fit" in refused["error"] and refused["ttft_s_mean"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [{"jobs": 2}, pytest.param({"ray": "local"}, marks=pytest.mark.slow)])
 def test_rows_are_the_same_on_any_processes(how: dict[str, Any]) -> None:
     """Byte for byte, in the same order."""
@@ -53,6 +54,7 @@ def test_tasks_hold_one_server_and_every_scenario_once() -> None:
     assert len({one.key for one in many}) == len(many)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["rows.csv", *(pytest.param(name, marks=pytest.mark.slow) for name in ("rows.jsonl", "rows.parquet"))]
 )

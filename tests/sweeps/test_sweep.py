@@ -206,6 +206,7 @@ def test_one_phase_alone_changes_no_number() -> None:
         assert rows == [{name: full[name] for name in names} for full in whole]
 
 
+@pytest.mark.slow
 def test_core_columns_are_the_same_without_the_rest() -> None:
     """Asking for less changes no number."""
     asked: dict[str, Any] = {"batch": "1-64*2", "input_len": "100-9000+900", "weights": "fp8,bf16"}
@@ -291,6 +292,7 @@ def test_what_is_no_condition(text: str) -> None:
         Condition.of(text)
 
 
+@pytest.mark.slow
 def test_where_keeps_what_the_condition_says() -> None:
     """The rows of a sweep under a condition are those that satisfy it among all."""
     asked: dict[str, Any] = {"batch": "1-512*2", "input_len": "128-32k*2", "devices": "2,4"}
@@ -455,6 +457,7 @@ def test_stdout_holds_the_rows(archsim: Any, tmp_path: Path, layout: str) -> Non
     assert read(path) == _rows()
 
 
+@pytest.mark.slow
 def test_files_are_not_written_over(archsim: Any, tmp_path: Path) -> None:
     """A file that exists stays, unless told."""
     path = tmp_path / "out.csv"
@@ -544,6 +547,7 @@ def test_page(archsim: Any, more: tuple[str, ...]) -> None:
     assert "points" in result.out and "estimate" in result.out
 
 
+@pytest.mark.slow
 def test_nothing_of_arrays_is_loaded_by_estimate(archsim_process: Any) -> None:
     """`archsim estimate` stays free of NumPy."""
     code = "import sys; from archsim.cli.main import main; main(['estimate', 'llama2-70b', '--hw', 'h100', '-q']);"

@@ -9,6 +9,7 @@ from archsim.base.errors import UsageError
 from archsim.sweeps.training_runs import MEMORY_PARTS, STEP_PARTS, training_figures
 
 
+@pytest.mark.slow
 def test_rows_are_answers() -> None:
     found = archsim.sweep_training("llama3-8b", "h100", devices=8, zero="1,3", micro_batch="1,2", recompute="none")
     rows = found.rows()

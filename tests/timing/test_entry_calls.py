@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from archsim.counts.count import step_for
 from archsim.counts.formats import choose_formats
@@ -63,6 +64,7 @@ def test_more_places_take_longer() -> None:
     assert clock.time(heavy[0]).expected < clock.time(heavy[-1]).expected
 
 
+@pytest.mark.slow
 def test_prompts_without_a_compressed_entry_are_priced_with_longer_ones() -> None:
     """Prompts of an array of lengths take what each takes alone, also those shorter than an entry."""
     model = load_model("deepseek-v4-flash")

@@ -90,6 +90,7 @@ def _differences(call: FusedCall, members: list[Work]) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_there_are_cases_of_every_class() -> None:
     """The whole catalog, alone and on eight ranks; no more than five exceptions."""
     cases = _cases()
@@ -98,7 +99,7 @@ def test_there_are_cases_of_every_class() -> None:
     assert len(EXCEPTIONS) <= 5
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(72)
 @pytest.mark.parametrize(("name", "tp"), _cases())
 def test_calls_do_the_work_of_their_kernels(name: str, tp: int) -> None:
     """FLOP, HBM bytes and communication agree within 0.1 %."""
@@ -106,7 +107,7 @@ def test_calls_do_the_work_of_their_kernels(name: str, tp: int) -> None:
     assert not problems, "\n".join(dict.fromkeys(problems))
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(72)
 @pytest.mark.parametrize("name", MODELS_OF_CATALOG)
 def test_no_launch_is_priced_below_its_bound(name: str) -> None:
     """On eight H100, batch 8 and 4k: every fitted time is above the roofline of its kernels, so nothing is lifted."""

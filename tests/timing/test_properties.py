@@ -40,6 +40,7 @@ def test_counts_are_integers(model: Model, batch: int, new: int) -> None:
         assert isinstance(value, int)
 
 
+@pytest.mark.slow
 @FAST
 @given(models(), st.integers(1, 12), st.integers(1, 12))
 def test_a_chunked_prefill_equals_a_whole_one(model: Model, first: int, second: int) -> None:
@@ -52,6 +53,7 @@ def test_a_chunked_prefill_equals_a_whole_one(model: Model, first: int, second: 
     assert c.state_bytes(whole) == c.state_bytes(parts[1])
 
 
+@pytest.mark.slow
 @FAST
 @given(models(), st.integers(1, 3), st.integers(0, 9))
 def test_a_ragged_batch_is_the_sum_of_its_parts(model: Model, batch: int, past: int) -> None:
@@ -63,6 +65,7 @@ def test_a_ragged_batch_is_the_sum_of_its_parts(model: Model, batch: int, past: 
     assert c.state_bytes(total) == sum(c.state_bytes(p) for p in parts)
 
 
+@pytest.mark.slow
 @FAST
 @given(models())
 def test_formats_change_bytes_and_nothing_else(model: Model) -> None:

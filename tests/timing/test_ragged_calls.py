@@ -29,6 +29,7 @@ def _step(*parts: tuple[int, int, int]) -> Step:
     return Step(seqs=tuple(Seqs(*part, absorbed=part[1] <= 8) for part in parts))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_ragged_decode_lies_between_the_mean_and_separate_kernels(name: str) -> None:
     """No less than as many sequences of the mean length, no more than one kernel for each length."""
@@ -67,7 +68,7 @@ def test_chunks_of_one_step_are_one_kernel(name: str) -> None:
     assert together <= apart * (1 + 1e-9)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", [*NAMES, "gpt-oss-20b", "qwen3.5-397b-a17b"])
 def test_a_ragged_kernel_of_prompts_lies_between_its_kinds(name: str) -> None:
     """Two prompts in one kernel: no less than the longer one by itself, no more than both apart; one floor."""

@@ -92,7 +92,7 @@ def test_these_surfaces_would_let_times_fall(name: str) -> None:
     assert min(np.diff(np.log(times)).min() for times in plain) < -4e-3
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", GROWING)
 def test_numbers_and_arrays_say_the_same(name: str) -> None:
     model, at = MODELS[name], machine("rtx-4090")
@@ -177,7 +177,7 @@ def test_every_class_that_a_graph_is_priced_by_says_how_it_grows() -> None:
     assert all("_module_" in name or name.startswith("cpu_") for name in silent)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", GROWING)
 def test_tables_of_many_kinds_are_as_their_rows(name: str) -> None:
     """Every extent of a call drawn anew for each row, but for an encoder's heads."""

@@ -83,6 +83,7 @@ def test_an_engine_takes_tables_but_for_what_its_own_runs_say(dtype: str, own: b
     assert not own or fit.fitted.constants["memory"] == fitted[0]["memory"]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("model", "weights", "devices", "rate"),
     [

@@ -14,6 +14,7 @@ from archsim.timing.step_pricer import StepPricer, engine_overheads
 FORMATS = ("bf16", "int4", "fp8", "nvfp4", "gguf_q4_k_m", "mxfp4")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("name", "hw"), [("gpt-oss-20b", "rtx-4090"), ("qwen3.5-9b", "mi300x"), ("mixtral-8x7b", "b200-sxm")]
 )

@@ -49,6 +49,7 @@ def test_a_mixed_step_costs_between_the_dearer_part_and_both(model: str, batch: 
     assert max(t.expected_s for t in apart) * 0.98 <= both.expected_s <= sum(t.expected_s for t in apart) * 1.02
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("model", MIXED)
 def test_more_work_takes_no_less_time(model: str) -> None:
     """A longer prompt, a longer context and more sequences each take at least as long, at the roofline."""
@@ -73,7 +74,7 @@ def test_groups_of_equal_sequences_are_one_batch(model: str) -> None:
     assert clock.price(two).ideal_s == pytest.approx(clock.price(one).ideal_s, rel=1e-12)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("model", "plan"), [
     ("llama3.1-8b", Plan(tp=2, pp=2)), ("mixtral-8x7b", Plan(tp=4, dp=2, ep=8)), ("mamba-2.8b", Plan()),
     ("t5-large", Plan(tp=2)), ("deepseek-v3", Plan(tp=8)),

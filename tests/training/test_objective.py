@@ -25,7 +25,7 @@ def pricer() -> TrainingPricer:
     return TrainingPricer.of(load_model("llama3-8b"), load_hardware("h100"), setup)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", sorted(OBJECTIVES))
 def test_the_best_is_the_best_of_all_that_fit(pricer: TrainingPricer, name: str) -> None:
     start, objective = Layout(seq_len=2048, global_batch=16), OBJECTIVES[name]
