@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from itertools import product
 from typing import Any, NamedTuple
 
 from archsim.base.number import Num, floor, maximum, minimum
@@ -23,7 +23,12 @@ class Axis(NamedTuple):
     def locate(self, x: Num) -> tuple[Num, Num]:
         """The node at or below x and how far x is towards the next, 0 to 1; beyond the ends the end counts."""
         at = x - self.start if self.start else x
-        at = minimum(maximum(at / self.step if self.step != 1 else at, 0.0), self.nodes - 1.0)
+        at = at / self.step if self.step != 1 else at
+        if isinstance(at, (int, float)):
+            at = min(max(at, 0.0), self.nodes - 1.0)
+            node: int = min(math.floor(at), max(self.nodes - 2, 0))
+            return node, at - node
+        at = minimum(maximum(at, 0.0), self.nodes - 1.0)
         below = minimum(floor(at), max(self.nodes - 2, 0))
         return below, at - below
 
@@ -36,17 +41,11 @@ class Surface(NamedTuple):
 
     def corners(self, at: Mapping[str, Num]) -> list[tuple[Num, Num]]:
         """Every node whose hat covers a point: its index in `values`, and the hat's height there."""
-        places = [axis.locate(at[axis.name]) for axis in self.axes]
-        found: list[tuple[Num, Num]] = []
-        for corner in product((0, 1), repeat=len(self.axes)):
-            if any(bit and axis.nodes == 1 for bit, axis in zip(corner, self.axes, strict=True)):
-                continue
-            index: Num = 0
-            height: Num = 1.0
-            for bit, axis, (below, share) in zip(corner, self.axes, places, strict=True):
-                index = index * axis.nodes + below + bit
-                height = height * (share if bit else 1 - share)
-            found.append((index, height))
+        found: list[tuple[Num, Num]] = [(0, 1.0)]
+        for axis in self.axes:
+            below, share = axis.locate(at[axis.name])
+            sides = ((0, 1 - share), (1, share)) if axis.nodes > 1 else ((0, 1 - share),)
+            found = [(i * axis.nodes + below + bit, height * part) for i, height in found for bit, part in sides]
         return found
 
     def __call__(self, at: Mapping[str, Num]) -> Num:
