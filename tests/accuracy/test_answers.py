@@ -76,6 +76,7 @@ def _predictions(folder: Path, rows: list[dict[str, Any]]) -> list[tuple[Any, ..
     return [tuple(row[k] for k in ("id", "metric", "predicted", "low", "high", "evidence")) for row in found]
 
 
+@pytest.mark.slow
 def test_unmeasured_rows_are_predicted_and_not_counted(tmp_path: Path) -> None:
     """A row without a figure has a prediction, null for the measurement, and no part in the errors."""
     answer = archsim.validate(t.write(tmp_path / "k.csv", [t.kernel(), {**t.kernel(), "time_us": ""}]))

@@ -55,6 +55,7 @@ def test_json_is_the_contract_and_the_python_object(table: Path, archsim: Callab
     assert all(isinstance(told["summary"]["naive"][name], float) for name in FIGURES[:-1])
 
 
+@pytest.mark.slow
 def test_page_shows_errors_worst_rows_and_refusals(table: Path, archsim: Callable[..., Any]) -> None:
     """In at most 100 columns."""
     result = archsim("validate", str(table))

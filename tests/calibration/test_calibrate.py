@@ -62,6 +62,7 @@ def test_constants_are_found_again(tmp_path: Path, archsim: Callable[..., Any]) 
     assert [(e.device, e.engine, e.op) for e in entries] == [("h100-sxm", "mine", "gemm")]
 
 
+@pytest.mark.slow
 def test_what_is_held_is_not_fitted_to(tmp_path: Path, archsim: Callable[..., Any]) -> None:
     """Rows marked `held` may say anything: the file is the same without them."""
     rows = products(engine="mine 1.0", split="fit")

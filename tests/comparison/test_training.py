@@ -53,6 +53,7 @@ def test_none_that_fits_and_none_that_can_be() -> None:
         archsim.compare_training("llama3-8b", "h100", devices=8)
 
 
+@pytest.mark.slow
 def test_the_report_has_its_charts() -> None:
     found = archsim.report_training("llama3-8b", "h100", devices=8, zero="1,3", recompute="none", plotlyjs="cdn")
     assert "trains" in found.verdict

@@ -14,7 +14,7 @@ TOWERS = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(180)
 @pytest.mark.parametrize("name", TOWERS)
 def test_checkpoints_with_towers(name: str) -> None:
     """The towers are listed, with null where no size is known, and the text part stands as such."""

@@ -23,6 +23,7 @@ activities = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(activities)
 def test_watts_lie_between_idle_and_the_limit(active: Activity) -> None:

@@ -75,6 +75,7 @@ def test_adoption_adds_up(answer: Survey) -> None:
             assert whole <= sum(counts) + (2 if one.choice in ("position", "activation") else 0)
 
 
+@pytest.mark.slow
 def test_all_rows_are_compared(answer: Survey) -> None:
     """53 rows: each has specs and eight cells, or says why it has no spec."""
     assert [row.name for row in answer.rows] == [row["name"] for row in STUDY["rows"]]

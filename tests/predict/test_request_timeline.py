@@ -41,6 +41,7 @@ def test_a_file_that_exists_stays(archsim: Any, tmp_path: Path) -> None:
     assert archsim(*ASKED, "--requests-out", str(tmp_path / "x.txt")).code == 2
 
 
+@pytest.mark.slow
 def test_the_timeline_covers_every_request(archsim: Any, tmp_path: Path) -> None:
     """The parts of a request join from its arrival to its last token; times of one track do not overlap."""
     path = tmp_path / "run.json"

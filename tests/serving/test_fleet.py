@@ -129,6 +129,7 @@ class Eager(Pool):
         return min(found, member.engine.now_s + self.shortest_s) if found < inf else found
 
 
+@pytest.mark.slow
 @given(LOADS, SHAPES, st.sampled_from([0, 1]), st.sampled_from([None, 3]))
 @settings(max_examples=60, deadline=None)
 def test_replicas_that_are_left_alone_equal_those_looked_at_in_every_step(

@@ -68,6 +68,7 @@ def test_vllm_before_v1(load: Load, limits: tuple[int, int, int], block: int) ->
     equals(load, policy(V0, seqs, 160), engines.V0([], seconds, seqs, 160, blocks, block))
 
 
+@pytest.mark.slow
 @given(LOADS, LIMITS)
 @settings(max_examples=50, deadline=None)
 def test_sglang(load: Load, limits: tuple[int, int, int]) -> None:

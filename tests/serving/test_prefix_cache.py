@@ -167,6 +167,7 @@ def served(policy: Policy, cache: Cache, prompts: Sequence[int], answers: Sequen
     return record, scheduler
 
 
+@pytest.mark.slow
 @given(st.lists(WORDS, min_size=2, max_size=10), st.lists(st.integers(1, 12), min_size=10, max_size=10), ENGINES,
        st.booleans(), st.sampled_from([PrefixCache, RadixCache]), st.sampled_from([None, *RULES]))  # fmt: skip
 @settings(max_examples=80, deadline=None)
@@ -293,6 +294,7 @@ def test_a_tree_gives_up_whole_runs_and_keeps_one_copy() -> None:
     assert left == {PrefixCache: 32, RadixCache: 0}
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 3), st.integers(0, 4), st.integers(0, 7)),
                 min_size=2, max_size=14),
        ENGINES, st.sampled_from([0.0, 7.0]))  # fmt: skip

@@ -115,7 +115,7 @@ def test_classes_and_ends_are_those_of_the_step(name: str, step: tuple[int, int,
         assert sum(there.classes(*step).values()) == pytest.approx(there.seconds(*step), rel=1e-3)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dense", "gated delta, experts"])
 def test_worlds_of_low_and_high_ends_lie_within_the_intervals_of_steps(name: str) -> None:
     """Errors of kernels go one way in all steps, so no step leaves its own interval, and few come far from its end."""

@@ -107,6 +107,7 @@ def test_every_expected_model_is_there() -> None:
     assert set(EXPECTED) <= set(NAMES)
 
 
+@pytest.mark.slow
 def test_checkpoints_belong_to_one_model() -> None:
     """No Hugging Face id is claimed twice."""
     claimed = Counter(hf_id for name in NAMES for hf_id in model(name).hf_ids)

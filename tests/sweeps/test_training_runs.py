@@ -25,6 +25,7 @@ def test_rows_are_answers() -> None:
         assert sum(row[f"step_{part}_s"] for part in STEP_PARTS) == pytest.approx(row["step_expected_s"])
 
 
+@pytest.mark.slow
 def test_conditions_columns_and_the_front() -> None:
     asked = {"devices": "8,16", "zero": "1,3", "micro_batch": 1, "recompute": "none"}
     everything = archsim.sweep_training("llama3-8b", "h100", **asked).rows()  # type: ignore[arg-type]

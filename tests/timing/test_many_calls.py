@@ -39,6 +39,7 @@ def widened(call: KernelCall, by: float) -> KernelCall:
     return call if name is None else call._replace(dims={**call.dims, name: round(sizes[name] * by)})
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("engine", ("generic", "vllm", "sglang", "trtllm"))
 @pytest.mark.parametrize("device", ("h100", "mi300x", "rtx-4090"))
 @pytest.mark.parametrize("name", MODELS)
@@ -62,6 +63,7 @@ def fresh(timer: Timer) -> dict[str, object]:
     return {name: getattr(timer, name) for name in names} | {"memo": {}, "lattices": {}}
 
 
+@pytest.mark.slow
 def test_layers_of_as_many_widths_are_not_timed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The calls that are timed alone stay as few however many distinct layers a model has."""
     alone: list[KernelCall] = []

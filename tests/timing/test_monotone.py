@@ -36,7 +36,7 @@ def faster(hardware: Hardware, bandwidth: float, peak: float) -> Hardware:
     return copy
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "llamacpp"])
 @pytest.mark.parametrize(
     ("model", "weights", "device"),

@@ -31,6 +31,7 @@ def test_parameters_do_not_depend_on_the_step(model: Model, batch: int, new: int
     assert c.active_params(one) <= c.params(one)
 
 
+@pytest.mark.slow
 @FAST
 @given(models(), st.integers(1, 3), st.integers(1, 20))
 def test_counts_are_integers(model: Model, batch: int, new: int) -> None:

@@ -70,6 +70,7 @@ def lines(model: KernelModel) -> list[tuple[Axis, Any]]:
     ]
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("name", GROWING)
 def test_time_never_falls_as_a_call_grows(name: str) -> None:
     """Exactly where a class grows along one extent, also between nodes; where along several, by no more than `LEFT` in

@@ -25,7 +25,7 @@ def pricer() -> TrainingPricer:
     return TrainingPricer.of(load_model("llama3-8b"), load_hardware("h100"), setup)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(OBJECTIVES))
 def test_the_best_is_the_best_of_all_that_fit(pricer: TrainingPricer, name: str) -> None:
     start, objective = Layout(seq_len=2048, global_batch=16), OBJECTIVES[name]
@@ -36,6 +36,7 @@ def test_the_best_is_the_best_of_all_that_fit(pricer: TrainingPricer, name: str)
     assert objective.score(pricer, found)[0] == pytest.approx(min(scores)[0])
 
 
+@pytest.mark.slow
 def test_cost_and_energy_of_a_token(pricer: TrainingPricer) -> None:
     answer = archsim.train("llama3-8b", "h100", devices=8, tokens="1T", price=2.0, objective="cost")
     assert answer.run is not None and answer.run.usd is not None and answer.pricer is not None
