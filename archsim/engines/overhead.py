@@ -71,7 +71,7 @@ class EngineOverheads(NamedTuple):
     activation (QKV, gate and up) run as one GEMM. chunked_prefill_with_decode: prompts share steps with decodes.
     composition: what a composed step may be off beyond its kernels, as logarithms of both ends. host: its work for a
     step. launch_s: host time of a launch where steps are not captured as a graph (0: captured). accumulate: what
-    products of 16-bit operands add up in. quantised_before: as in the engine's document. first_token: what TTFT holds
+    products of 16-bit operands add up in. quantised_before, ported: as in the engine's document. first_token: what TTFT holds
     beside steps. cpu, exchange: how the engine runs a graph on a processor, and how its tokens reach experts on other
     ranks: as in its document.
     """
@@ -86,6 +86,7 @@ class EngineOverheads(NamedTuple):
     launch_s: float = 0.0
     accumulate: Literal["fp16", "fp32"] = "fp32"
     quantised_before: Mapping[str, str] = MappingProxyType({})
+    ported: Mapping[str, str] = MappingProxyType({})
     first_token: FirstToken = FIRST_TOKEN
     cpu: Literal["", "eager", "compiled"] = ""
     exchange: ExpertExchange = COLLECTIVE_LIBRARY
@@ -110,7 +111,7 @@ def overheads_of(
     mixed = document.scheduler.chunked_prefill_with_decode
     return EngineOverheads(
         name=engine, kernels=kernels, version=version if kernels == engine else "",
-        fused_qkv=document.time.fused_qkv, quantised_before=document.time.quantised_before,
+        fused_qkv=document.time.fused_qkv, quantised_before=document.time.quantised_before, ported=document.time.ported,
         chunked_prefill_with_decode=mixed,
         launch_s=document.time.launch_us * 1e-6, accumulate=document.time.accumulate,
         composition=tuple(measured.get("composition", {}).get("interval", (0.0, 0.0))),

@@ -262,7 +262,8 @@ class Time(EngineSection):
     (QKV, gate and up) are one GEMM. launch_us: host microseconds per kernel launch where steps are not captured as a
     CUDA graph (0: captured). quantised_before: by weight format, what writes a product's activations in that format:
     the `passes` before it (norms, activations), attention as well (`all`), or a `kernel` of its own, as in formats
-    that are not named. host: the way in which this version drives the device, such as `async` where the work for the
+    that are not named. ported: by weight format as kernel tables name it, the engine that its kernels were taken from,
+    whose runs stand for them. host: the way in which this version drives the device, such as `async` where the work for the
     next step is done while one runs; `archsim calibrate` fits the host's work per step for each, and versions that
     share it share the numbers. None is ever borrowed from another way. Empty: nothing is known of it. cpu: how it runs
     a graph on a processor: operator by operator (`eager`), with row-wise functions as one kernel each (`compiled`), or
@@ -275,6 +276,7 @@ class Time(EngineSection):
     fused_qkv: bool = True
     launch_us: float = Field(default=0.0, ge=0)
     quantised_before: dict[str, Literal["kernel", "passes", "all"]] = Field(default_factory=dict)
+    ported: dict[str, str] = Field(default_factory=dict)
     host: str = ""
     cpu: Literal["", "eager", "compiled"] = ""
     exchange: Exchange = Field(default_factory=Exchange)

@@ -29,7 +29,7 @@ COMPILED = frozenset({"rmsnorm", "swiglu", "geglu", "geglu_tanh", "rope"})
 NORMS = frozenset({"rmsnorm"})
 """Norms that take the residual sum before them along."""
 
-INT8 = {"w8a8_sq": "int8"}
+INT8 = {"w8a8_sq": "int8", "int8_block": "int8"}
 """What tables of processors call products whose activations are quantised on the way."""
 
 TWO = 2

@@ -691,7 +691,7 @@ def table_dtype(stored: Format, machine: DeviceRates) -> str:
     if computed in ("bf16", "fp16"):
         return "bf16" if stored.bits > 12 else "int8_wo" if stored.bits > 6.5 else _four_bits(stored)
     if computed == "int8":
-        return "w8a8_sq"
+        return "int8_block" if max(stored.block) > 1 else "w8a8_sq"
     if computed == "fp8":
         return "fp8_block" if min(stored.block) > 1 else "fp8" if stored.bits > 6.5 else _four_bits(stored)
     return "nvfp4" if stored.block[0] == 16 else "mxfp4"  # which the device may also multiply in wider formats

@@ -89,7 +89,8 @@ MANY = 16
 @dataclass(slots=True)
 class Timer:
     """Times kernels of one engine on one device. engine, version: empty where any will do. store: the calibrations.
-    own: the engine itself, where the tables of `engine` stand for it and its own runs for some of its kernels. memo,
+    own: the engine itself, where the tables of `engine` stand for it and its own runs for some of its kernels. ported:
+    by format, the engine whose runs stand for its kernels instead. memo,
     lattices: what is kept of the device: times of calls, and what kinds of calls cannot fall below.
     """
 
@@ -101,6 +102,7 @@ class Timer:
     memo: dict[Any, Duration] = field(default_factory=dict)
     own: str = ""
     lattices: Lattices = field(default_factory=dict)
+    ported: Mapping[str, str] = field(default_factory=dict)
 
     def once(self, call: KernelCall) -> Duration:
         """`time`; of a call of plain numbers it is remembered for as long as the device's document lives."""
@@ -140,7 +142,7 @@ class Timer:
     def _key(self, call: KernelCall) -> tuple[object, ...]:
         """All that a call's time follows from on one device."""
         return (
-            self.engine, self.own, self.version, self.machine.accumulate, call.kernel_class, call.dtype, call.kv_dtype,
+            self.engine, self.ported.get(call.dtype, self.own), self.version, self.machine.accumulate, call.kernel_class, call.dtype, call.kv_dtype,
             call.kernel, *call.dims.items(),
         )  # fmt: skip
 
@@ -244,7 +246,7 @@ class Timer:
         """What a fit is wanted for."""
         return FitQuery(
             self.device, self.engine, self.version, call.kernel_class, call.dtype, call.kv_dtype,
-            model.variant(call.kernel), self.own,
+            model.variant(call.kernel), self.ported.get(call.dtype, self.own),
         )  # fmt: skip
 
     def choose(self, model: KernelModel, call: KernelCall) -> tuple[KernelFit, ...]:
@@ -591,9 +593,10 @@ def timer(
     version: str | None = None,
     store: Store | None = None,
     own: str = "",
+    ported: Mapping[str, str] | None = None,
 ) -> Timer:
     """A timer for kernels of `engine` on a device; empty: of any. version: stated apart, else after the name, as in
-    tables. store: the calibrations; by default those of the data folders. own: as of `Timer`.
+    tables. store: the calibrations; by default those of the data folders. own, ported: as of `Timer`.
     """
     store = store or default_store()
     name, stated = (engine, version) if version is not None else split_engine(engine)
@@ -606,4 +609,4 @@ def timer(
         per_cycle=rates_per_cycle(hardware),
     )  # fmt: skip
     memo, lattices = hardware.memo.setdefault(store, ({}, {}))
-    return Timer(device, machine, name, stated, store, memo, own, lattices)
+    return Timer(device, machine, name, stated, store, memo, own, lattices, ported or {})

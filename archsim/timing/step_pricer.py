@@ -90,7 +90,9 @@ class StepPricer:
         Raises UsageError for a device without any peak that the model's formats could run on.
         """
         machine = (rates or DeviceRates(hardware)).accumulating(overheads.accumulate)
-        timer = timer_of(hardware, overheads.kernels, machine, overheads.version, store, overheads.name)
+        timer = timer_of(
+            hardware, overheads.kernels, machine, overheads.version, store, overheads.name, overheads.ported
+        )
         return cls(graphs or StepGraphs(model, formats), timer, overheads, plan)
 
     def on(self, plan: Plan) -> StepPricer:

@@ -200,3 +200,15 @@ def test_windows_kept_in_full_by_older_engines() -> None:
     old, new = (fit("gemma3-27b", "h100", engine=f"vllm@{v}", max_model_len=32768) for v in ("0.8.4", "0.11"))
     assert old.need == 62 * 2 * 16 * 128 * 2 * 32768
     assert new.need < old.need / 2
+
+
+@pytest.mark.parametrize("device", ("rtx-4090", "rtx-3090", "l40s"))
+@pytest.mark.parametrize("engine", ("vllm", "sglang"))
+def test_a_gguf_prompt_takes_as_long_as_the_kernels_of_llama_cpp(engine: str, device: str) -> None:
+    """vLLM and SGLang multiply GGUF's blocks by kernels taken from llama.cpp, not by their own int8 kernels."""
+    prompt, own, int8 = (
+        archsim.estimate("qwen2.5-14b", device, weights=weights, engine=name).prefill.expected_s
+        for weights, name in (("gguf_q4_k_m", engine), ("gguf_q4_k_m", "llama.cpp"), ("int8_dynamic", engine))
+    )
+    assert prompt > 0.9 * own
+    assert prompt > 2 * int8

@@ -93,6 +93,7 @@ def _time(rules: Engine) -> Iterator[tuple[str, str]]:
     yield "kernels", f"those measured of {rules.time.kernels}"
     yield "QKV, gate and up", "one GEMM" if rules.time.fused_qkv else "GEMMs of their own"
     yield from ((f"{fmt} activations", QUANTISED[by]) for fmt, by in rules.time.quantised_before.items())
+    yield from ((f"{fmt} products", f"kernels taken from {name}") for fmt, name in rules.time.ported.items())
     yield from _exchange(rules.time.exchange)
     launch = f"{rules.time.launch_us:g} µs each" if rules.time.launch_us else "captured as a CUDA graph"
     yield "kernel launches", launch

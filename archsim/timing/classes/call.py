@@ -28,6 +28,7 @@ STORED: Mapping[str, Storage] = {
     "fp8": Storage(1, 1, "fp8", quantises=True),
     "fp8_block": Storage(1 + 4 / 128**2, 1 + 4 / 128, "fp8", quantises=True),
     "w8a8_sq": Storage(1, 1, "int8", quantises=True),
+    "int8_block": Storage(1, 1, "int8", quantises=True),
     "int8_wo": Storage(1, 2, "bf16"),
     "int4_wo": Storage(0.5 + 2 / 128, 2, "bf16"),
     "w4a16_mxfp4": Storage(0.5 + 1 / 32, 2, "bf16"),
