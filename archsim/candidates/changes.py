@@ -189,7 +189,7 @@ def _tables(model: Model) -> Iterator[Change]:
         yield Change(name=f"vocabulary {word}: {size:,}", needs="training", choice="vocabulary",
                      sets=(f"vocab_size={size}",))  # fmt: skip
     if model.head is not None:
-        word = "a table of its own for the output" if model.head.tied else "one table for input and output"
+        word = "untied output head" if model.head.tied else "tied input and output embeddings"
         yield Change(name=word, needs="training", choice="tied_head",
                      sets=(f"head.tied={str(not model.head.tied).lower()}",))  # fmt: skip
 

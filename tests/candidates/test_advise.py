@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -109,3 +110,16 @@ def test_objectives_and_refusals(archsim: Any) -> None:
     assert data["schema"] == "archsim.advise/1" and data["changes"][0]["effect"]["usd_per_m_output"] < 1
     out = archsim("advise", "llama3-8b", "--hw", "rtx-4090", "--context", "128k", "--engine", "trtllm").out
     assert "no `mla_decode` kernel" in out and "Published findings on quality" in out
+
+
+@pytest.mark.slow
+def test_the_page_is_short_and_says_what_it_leaves_out(archsim: Any) -> None:
+    """Ten changes and the findings on them; all, in every measure, with `-v`."""
+    command = ("advise", "llama3-8b", "--hw", "rtx-4090", "--context", "128k")
+    short, full = archsim(*command, terminal=100).out, archsim(*command, "-v", terminal=100).out
+    more = re.search(r"`-v` shows (\d+) more changes, .* context, parameters", short)
+    assert more and len(short.splitlines()) < 60 < len(full.splitlines()) and "more changes" not in full
+    table = short.split("\nChange ")[1].split("\n\n")[0]
+    shown = [line for line in table.splitlines()[1:] if " % " in line]
+    changes = a.advise("llama3-8b", "rtx-4090", context=131072).changes
+    assert len(shown) + int(more[1]) == len(changes) and "parameters" in full

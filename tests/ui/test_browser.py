@@ -129,7 +129,7 @@ def test_a_file_becomes_a_model(page: Any, address: str, tmp_path: Any) -> None:
     assert page.text_content("#upload-message").startswith("mine.yaml: ") and "mine" in page.text_content(".card")
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (400, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (1400, "dark"), (400, "light"), (400, "dark")])
 def test_axe_finds_nothing(browser: Any, address: str, width: int, scheme: str) -> None:
     """And nothing is wider than the screen."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()

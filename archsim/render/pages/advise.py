@@ -7,20 +7,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 from archsim.base.units import format_bytes
-from archsim.candidates.advise import TIMED, Advice, Advise, Figures
+from archsim.candidates.advise import RANKED, TIMED, Advice, Advise, Figures
 from archsim.candidates.caveats import load_caveats
 from archsim.cost.price import Price
 from archsim.render.command_line import command_line, try_section
 from archsim.render.page import Page, Row, Section, facts, row
 
 COLUMNS = {
-    "tpot_s": "TPOT", "ttft_s": "TTFT", "kv_bytes": "cache", "memory_bytes": "memory", "max_context": "longest",
-    "params": "parameters", "usd_per_m_output": "cost", "train_flops_per_token": "training",
+    "tpot_s": "TPOT", "ttft_s": "TTFT", "kv_bytes": "cache", "memory_bytes": "memory", "max_context": "context",
+    "params": "parameters", "usd_per_m_output": "cost", "train_flops_per_token": "training FLOPs",
 }  # fmt: skip
 """Measures in the order of the table."""
 
-MOST_PAIRS = 10
-"""Pairs on a page; `-v` shows all."""
+MAIN = ("tpot_s", "ttft_s", "kv_bytes", "memory_bytes", "usd_per_m_output")
+"""Measures on a page, beside the one that ranks; `-v` shows all."""
+
+MOST_CHANGES = 10
+"""Changes on a page, and pairs; `-v` shows all."""
 
 NEEDS = {"training": "from scratch", "continued": "continued training", "none": "nothing"}
 
@@ -33,13 +36,19 @@ def page(answer: Advise, *, model: str = "", hw: str = "", verbose: bool = False
         f"What would help {answer.model.name} on {answer.hardware.name}",
         f"{context:,} tokens of context, batch {options.get('batch', 1)} · ranked by {answer.objective}",
     )
-    names = [name for name in COLUMNS if answer.base.values.get(name) is not None]
-    sections = [_base(answer.base, answer.price), *_groups("Change", answer.changes, answer.base, names)]
+    known_here = [name for name in COLUMNS if answer.base.values.get(name) is not None]
+    names = [name for name in known_here if verbose or name in (*MAIN, RANKED[answer.objective][0])]
+    most = None if verbose else MOST_CHANGES
+    changes = [*[a for a in answer.changes if not a.by_bound][:most], *[a for a in answer.changes if a.by_bound][:most]]
+    sections = [_base(answer.base, answer.price), *_groups("Change", changes, answer.base, names)]
     if answer.pairs:
-        shown = answer.pairs if verbose else answer.pairs[:MOST_PAIRS]
-        sections += _groups("Two at once", shown, answer.base, names)
+        sections += _groups("Two at once", answer.pairs[:most], answer.base, names)
+    if len(changes) < len(answer.changes):
+        sections.append(
+            _left_out(len(answer.changes) - len(changes), [COLUMNS[n] for n in known_here if n not in names])
+        )
     known = load_caveats()
-    choices = dict.fromkeys(a.change.choice for a in answer.changes if a.change.choice in known)
+    choices = dict.fromkeys(a.change.choice for a in changes if a.change.choice in known)
     sections.append(
         facts("Published findings on quality", [(known[name].choice, known[name].text) for name in choices])
     )
@@ -48,6 +57,12 @@ def page(answer: Advise, *, model: str = "", hw: str = "", verbose: bool = False
     if hw and (best := _best(answer)):
         sections.append(_next(answer, best, model, hw))
     return Page(head=head, sections=tuple(sections))
+
+
+def _left_out(changes: int, columns: Sequence[str]) -> Section:
+    """What `-v` adds."""
+    more = f", and what all do to {', '.join(columns)}" if columns else ""
+    return Section(title="", below=(f"`-v` shows {changes} more changes, further down the ranking{more}",))
 
 
 def _base(base: Figures, price: Price | None) -> Section:

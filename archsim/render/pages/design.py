@@ -28,7 +28,7 @@ def page(answer: Design, *, hw: str = "", written: str = "", verbose: bool = Fal
     """The answer. hw: as typed, and written: the file of the best spec; both empty where no command asked."""
     best, searched = answer.best, answer.found.searched
     looked = f"{searched.combinations:,} combinations, {searched.legal:,} models, {searched.fit:,} in memory"
-    head = (title(answer), f"{looked}, {searched.priced:,} priced")
+    head = (title(answer), f"{looked}, {searched.priced:,} estimated")
     if best is None:
         return Page(head=head, notes=answer.warnings)
     sections = [_best(answer, best)]

@@ -383,7 +383,7 @@ def too_small(e: Estimate) -> tuple[str, str]:
         ("runtime", m.runtime, ""), ("each needs" if e.plan.devices > 1 else "needed", m.needed, short),
     ]  # fmt: skip
     lines = [f"  {name:<11}{format_bytes(need):>10}  {note}".rstrip() for name, need, note in rows]
-    where = f"{e.plan.devices:,} × {e.hardware.name}"
+    where = f"{e.plan.devices:,} × {e.hardware.id}"
     return f"{e.model.name} in {e.formats.name} does not fit on {where}", "\n".join(lines)
 
 
