@@ -52,8 +52,8 @@ def advise(
 ) -> None:
     """Which single change helps a model most on a device: key/value heads, windows, depth, experts, formats, devices.
 
-    Each change is applied to the spec, counted and priced like any model; what is known of its price in quality stands
-    beside it. Where a kernel is missing on the device, the bound ranks the change, and the line says so.
+    Each change is applied to the spec and estimated like any model, with published findings on what it does to
+    quality. Changes whose kernels were not measured on the device are ranked by their bound, and marked so.
     """
     from archsim import api
     from archsim.render.pages import advise as advise_page

@@ -36,7 +36,7 @@ Tpot = Annotated[str | None, typer.Option("--tpot", metavar="TIME", help="Longes
 Ttft = Annotated[str | None, typer.Option("--ttft", metavar="TIME", help="Longest time to first token: 2s.")]
 Sure = Annotated[bool, typer.Option("--sure", help="Apply limits to the upper end of the 80 % interval.")]
 Flops = Annotated[str | None, typer.Option("--train-flops", "--train-flop", metavar="FLOP", help="Training budget.")]
-Tokens = Annotated[str | None, typer.Option("--tokens", metavar="D", help="Training tokens, whatever they cost.")]
+Tokens = Annotated[str | None, typer.Option("--tokens", metavar="D", help="Training tokens, at any cost.")]
 Dollars = Annotated[str | None, typer.Option("--train-usd", metavar="USD", help="Dollars to rent devices to train on.")]
 TrainHw = Annotated[str | None, typer.Option("--train-hw", metavar="HW", help="The device to rent with --train-usd.")]
 LawName = Annotated[str | None, typer.Option("--law", metavar="NAME", help="Scaling law. Default: besiroglu2024.")]
@@ -109,10 +109,10 @@ def design(
     verbose: o.Verbose = False,
     no_color: o.NoColor = False,
 ) -> None:
-    """The best spec for a device, a context and a budget: the front, and the plateau that a law cannot tell apart.
+    """The best spec for a device, a context and a budget: the front, and the plateau of equally good specs.
 
-    Every candidate is counted and priced by the same code as `estimate`; the best one is a spec that every other
-    command takes. Quality is a scaling law's loss, and what no law knows is said beside it.
+    Every candidate is estimated as `estimate` does it; the best one is written as a spec that every other command
+    takes. Quality is the loss of a scaling law; effects that no law covers are listed with it.
     """
     from archsim import api
     from archsim.render.pages import design as design_page

@@ -30,7 +30,7 @@ def diff(
     format: p.Format = p.PageLayout.table,
     no_color: o.NoColor = False,
 ) -> None:
-    """What sets two architectures apart, grouped by what it changes: parameters, FLOPs, cache, wiring.
+    """How two architectures differ, grouped by what is affected: parameters, FLOPs, cache, wiring.
 
     Architectures are compared, not files: names, sources and ways of writing the same thing do not count.
     """

@@ -40,7 +40,7 @@ def list(
     quiet: o.Quiet = False,
     no_color: o.NoColor = False,
 ) -> None:
-    """Models, devices, formats, engines, prices and measured runs that there are, with what one chooses them by."""
+    """List models, devices, formats, engines, prices and measured runs with the figures that people choose by."""
     from archsim.render.pages.list import entries, page
 
     found = entries(what.value, grep, where, sort, reverse)

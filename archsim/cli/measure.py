@@ -72,10 +72,11 @@ def measure(
     quiet: o.Quiet = False,
     no_color: o.NoColor = False,
 ) -> None:
-    """Time kernels and whole models on the present device.
+    """Time kernels and whole models on this machine.
 
     Results stream into DIR as they come: kernels.csv (a kernel table), runs.yaml (whole models), skipped.csv (why a
-    point was left out), device.json (clocks, versions). Run again to go on where a run ended, however it ended.
+    point was left out), device.json (clocks, versions). Run it again to resume where an earlier run
+    stopped.
     """
     from archsim.measure.plan import parse_budget
 

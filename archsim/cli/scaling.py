@@ -51,8 +51,8 @@ def scaling(
 ) -> None:
     """What scaling laws say: the model and tokens of a compute budget, the tokens of a model, the loss of a run.
 
-    Give one of --compute, --params, --tokens and --budget, or two of the first three for a run. All laws that apply
-    answer side by side: how far they are apart is how much is known.
+    Give one of --compute, --params, --tokens and --budget, or two of the first three for a run. All laws that
+    apply are shown side by side; the spread between them is the uncertainty.
     """
     from archsim import api
     from archsim.render.pages import scaling as scaling_page

@@ -98,12 +98,12 @@ def validate(
     quiet: o.Quiet = False,
     no_color: o.NoColor = False,
 ) -> None:
-    """How wrong predictions are, beside measurements that they never see.
+    """Compare predictions with measurements that the predictor does not see.
 
-    FILE is told apart by its columns. A log of requests (t_s, input, output, ttft_ms, e2e_ms) is replayed on the
-    server that --model, --hw and the engine's options describe. Every row is predicted or refused with a reason; the
-    naive roofline's errors stand beside. Without FILE, the cited public runs that come with archsim. A MODEL is
-    instantiated and timed here.
+    The columns of FILE decide how it is read. A log of requests (t_s, input, output, ttft_ms, e2e_ms) is replayed on
+    the server that --model, --hw and the engine's options describe. Every row is predicted or refused with a reason;
+    the errors of a plain roofline are shown for comparison. Without FILE, the public runs that come with archsim are
+    used. A MODEL is instantiated and timed on this machine.
     """
     from archsim import api
 
