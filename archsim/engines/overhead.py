@@ -71,9 +71,9 @@ class EngineOverheads(NamedTuple):
     activation (QKV, gate and up) run as one GEMM. chunked_prefill_with_decode: prompts share steps with decodes.
     composition: what a composed step may be off beyond its kernels, as logarithms of both ends. host: its work for a
     step. launch_s: host time of a launch where steps are not captured as a graph (0: captured). accumulate: what
-    products of 16-bit operands add up in. quantised_before, ported: as in the engine's document. first_token: what TTFT holds
-    beside steps. cpu, exchange: how the engine runs a graph on a processor, and how its tokens reach experts on other
-    ranks: as in its document.
+    products of 16-bit operands add up in. quantised_before, ported: as in the engine's document. first_token: what TTFT
+    holds beyond its steps. cpu, exchange: how the engine runs a graph on a processor, and how its tokens reach experts
+    on other ranks: as in its document.
     """
 
     name: str = DEFAULT_ENGINE

@@ -263,8 +263,8 @@ class Time(EngineSection):
     CUDA graph (0: captured). quantised_before: by weight format, what writes a product's activations in that format:
     the `passes` before it (norms, activations), attention as well (`all`), or a `kernel` of its own, as in formats
     that are not named. ported: by weight format as kernel tables name it, the engine that its kernels were taken from,
-    whose runs stand for them. host: the way in which this version drives the device, such as `async` where the work for the
-    next step is done while one runs; `archsim calibrate` fits the host's work per step for each, and versions that
+    whose runs stand for them. host: the way in which this version drives the device, such as `async` where the work for
+    the next step is done while one runs; `archsim calibrate` fits the host's work per step for each, and versions that
     share it share the numbers. None is ever borrowed from another way. Empty: nothing is known of it. cpu: how it runs
     a graph on a processor: operator by operator (`eager`), with row-wise functions as one kernel each (`compiled`), or
     as on any other device (empty). exchange: how tokens reach experts on other ranks. fits: kernel classes that it

@@ -142,8 +142,8 @@ class Timer:
     def _key(self, call: KernelCall) -> tuple[object, ...]:
         """All that a call's time follows from on one device."""
         return (
-            self.engine, self.ported.get(call.dtype, self.own), self.version, self.machine.accumulate, call.kernel_class, call.dtype, call.kv_dtype,
-            call.kernel, *call.dims.items(),
+            self.engine, self.ported.get(call.dtype, self.own), self.version, self.machine.accumulate,
+            call.kernel_class, call.dtype, call.kv_dtype, call.kernel, *call.dims.items(),
         )  # fmt: skip
 
     def _remember(self, times: Mapping[Any, Duration]) -> None:
