@@ -30,7 +30,7 @@ from archsim.timing.classes.model import Fitted, KernelModel, default_constants
 from archsim.timing.classes.rising import Lattices, rising_seconds
 from archsim.timing.device import DeviceRates, rates_per_cycle
 from archsim.timing.duration import Duration, Evidence, weakest
-from archsim.timing.relatives import STACKED, is_of_other_balance, on_relative, related
+from archsim.timing.relatives import STACKED, balance_kept, on_relative, related
 from archsim.timing.surface_file import read_surfaces
 
 WIDER = 2.0
@@ -384,7 +384,7 @@ def fit_of(
     if grade in ELSEWHERE and not _of_own_engine(entry, query):
         level = with_another_engine(level, levels.get("engine"))
     carried = (grade in ("fitted", "family") or level.surfaces) if surfaces is None else surfaces
-    carried = carried and not (grade in RELATED and is_of_other_balance(entry, query))
+    kept = balance_kept(entry, query) if grade in RELATED else 1.0
     # what an older fit lacks stands at its usual value
     constants = {**default_constants(MODELS[query.op]).constants, **entry.constants}
     if grade in RELATED:
@@ -395,7 +395,8 @@ def fit_of(
         constants = shrunk(constants, middle, level.trust if trust is None else trust)
     if not query.kernel and MODELS[query.op].common_floor and entry.device:
         constants["floor_us"] = min(constants["floor_us"], common_floor_us(known, entry))
-    found = read_surfaces(*entry.surfaces) if entry.surfaces and carried else ()
+    found = read_surfaces(*entry.surfaces) if entry.surfaces and carried and kept else ()
+    found = found if kept == 1 else tuple(surface.scaled(kept) for surface in found)
     return KernelFit(
         Fitted(constants=constants, surfaces=found), grade, level, own_interval(entry, grade),
         entry.dtype if entry.dtype in MULTIPLIED_AS.get(query.dtype, ()) else "", entry.measured,

@@ -23,9 +23,10 @@ STACKED = "HBM"
 MATRIX = ("matrix", "chain", "linear")
 """Constants that are shares of the matrix units' peak."""
 
-SLOWER = 0.5
+SLOWER, MUCH_SLOWER = 0.5, 0.4
 """How much as fast products must be in a cycle for what memory hid where it was measured to show, as padding: a variant
-with a little less power shows nothing of it.
+with a little less power shows nothing of it. From the first to the second it shows more and more, so that a device with
+a little more power never takes longer.
 """
 
 FEEDING = ("memory", "stream")
@@ -52,18 +53,18 @@ def on_relative(constants: Mapping[str, float], entry: Entry, query: FitQuery) -
     slower = query.device.sustained / entry.sustained if query.device.sustained and entry.sustained else 1.0
     stacked = entry.memory == query.device.memory == STACKED
     fed = there[FED] / here[FED] if stacked and FED in here and FED in there else 1.0
-    found = dict(constants)
+    found, kept = dict(constants), balance_kept(entry, query)
     for name in MATRIX:
         if name in constants:
-            share = constants[name]
-            if is_of_other_balance(entry, query) and share >= MODELS[entry.op].constants[name].high:
-                share = MODELS[entry.op].constants[name].usual
+            share, range_of = constants[name], MODELS[entry.op].constants[name]
+            if share >= range_of.high:
+                share = share**kept * range_of.usual ** (1 - kept)
             found[name] = min(beside_other_work(share, faster) * slower, max(1.0, share))
     for name in FEEDING:
         if name in constants:
             found[name] = beside_other_work(constants[name], fed)
-    if is_of_other_balance(entry, query):
-        found |= MODELS[entry.op].finest
+    for name, (usual, finest) in MODELS[entry.op].finest.items():
+        found[name] = found.get(name, usual) ** kept * finest ** (1 - kept)
     return found
 
 
@@ -74,11 +75,11 @@ def products_faster(entry: Entry, query: FitQuery) -> float:
     return there[used] / here[used] if used in here and used in there else 1.0
 
 
-def is_of_other_balance(entry: Entry, query: FitQuery) -> bool:
-    """Whether products are so much slower than where a fit was made that they bound what memory bounds there: what its
-    surfaces add to the formula is of the other bound.
+def balance_kept(entry: Entry, query: FitQuery) -> float:
+    """How far products and memory bound the same calls as where a fit was made, 0 to 1. Where products are so much
+    slower that they bound what memory bounds there, what the fit's surfaces add to the formula is of the other bound.
     """
-    return products_faster(entry, query) < SLOWER
+    return min(max((products_faster(entry, query) - MUCH_SLOWER) / (SLOWER - MUCH_SLOWER), 0.0), 1.0)
 
 
 def beside_other_work(share: float, faster: float) -> float:

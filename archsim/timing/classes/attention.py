@@ -225,7 +225,7 @@ class AttnDecode(OverCache):
     families: ClassVar[tuple[str, ...]] = ("heads", "kv_heads", "head_dim", "window")
     shares: ClassVar[tuple[str, ...]] = ("matrix", "memory")
     supports: ClassVar[tuple[str, ...]] = ("head_dim",)
-    finest: ClassVar[Mapping[str, float]] = {"rows": FINEST_ROWS}
+    finest: ClassVar[Mapping[str, tuple[float, float]]] = {"rows": (DECODE_ROWS, FINEST_ROWS)}
 
     def prepare(self, call: KernelCall) -> KernelCall:
         """A row of a table, which names its kernel, was timed over and over on one cache."""

@@ -50,8 +50,8 @@ class KernelModel(ABC):
     floors of all implementations are alike in a captured step; what one has beyond their middle is its loop's. general:
     the wider class that prices a call where no device of the vendor was measured, or where the engine's own runs say
     something of that class alone. implied: extents that follow from the implementation (of `supports`, as measured),
-    with what is wanted where it leaves a choice. finest: the least padding of products; what a fit pads beyond it
-    memory may have hidden, so that relatives with slower matrix units do without.
+    with what is wanted where it leaves a choice. finest: the usual and the least padding of products; what a fit
+    pads beyond it memory may have hidden, so that relatives with slower matrix units do without.
     """
 
     kernel_class: ClassVar[str]
@@ -74,7 +74,7 @@ class KernelModel(ABC):
     common_floor: ClassVar[bool] = False
     general: ClassVar[str] = ""
     implied: ClassVar[Mapping[str, float]] = {}
-    finest: ClassVar[Mapping[str, float]] = {}
+    finest: ClassVar[Mapping[str, tuple[float, float]]] = {}
 
     def constants_of(self, dtype: str) -> Mapping[str, Constant]:
         """What a fit in one number format finds."""
