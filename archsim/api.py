@@ -89,7 +89,9 @@ def fit(model: AnyModel, hw: AnyDevice, **options: Unpack[o.FitOptions]) -> Fit:
     args = _given(options, o.FitOptions)
     (device,), args = _devices(hw, args)
     spec, hint = _opened(model, args.get("set", ()))
-    return fitted(spec, device, **_only(args, o.FitArguments, weights=hint))
+    draft, form = (None, None) if (given := args.get("draft_model")) is None else _opened(given)
+    known = _only({**args, "draft_model": draft}, o.FitArguments, weights=hint, draft_weights=form)
+    return fitted(spec, device, **known)
 
 
 def fits(hw: AnyDevice, **options: Unpack[o.FitsOptions]) -> Fits:

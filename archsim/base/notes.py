@@ -141,6 +141,10 @@ NOTES: dict[str, str] = {
         "What watts rest on: power is fitted on measured runs as a function of how busy the devices are; joules carry "
         "the errors of power and time."
     ),
+    "A52": (
+        "A draft model of speculative decoding lies in the memory of the devices beside the model, with a cache of its "
+        "own for every token of the requests."
+    ),
     "W01": "Prompt and answer together exceed the context length of the model.",
     "W02": "The batch is smaller than the number of data-parallel replicas: some are idle.",
     "W03": "`--concurrency` is ignored: the KV cache has no room for one request, or the model does not decode.",

@@ -122,6 +122,10 @@ class FitArguments(PlanArguments, total=False):
     cpu_offload_gb: float  # 0: GiB of each device's weights in host memory
     kv_offloading_size: float  # 0: GiB of host memory for pages of the cache
     override_tensor: str | Sequence[str]  # PATTERN=CPU: tensors in host memory, by their names in GGUF files
+    split_mode: str | None  # "layer", "row", "tensor" or "none", as in llama.cpp
+    tensor_split: str | Sequence[float] | None  # proportions of the devices, such as "3,1"
+    draft_model: Any  # a model of speculative decoding, in memory beside the model
+    draft_weights: str | None  # its format; its checkpoint's own
     cache_type_k: str | None
     cache_type_v: str | None
     enable_dp_attention: bool  # False

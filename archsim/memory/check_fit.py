@@ -385,6 +385,11 @@ def _assumptions(request: FitRequest, memory: EngineMemoryModel, plan: Plan) -> 
         where = "inside" if graphs.inside else "outside"
         text = f"captured graphs {graphs.bytes}, seen from {graphs.low} to {graphs.high}, {where} the memory fraction"
         yield Note("A25", text)
+    if (draft := tensors.draft) is not None:
+        own = format_bytes(sum(stage.weights for stage in draft.stages(Plan())), binary=True)
+        yield Note(
+            "A51", f"draft model {draft.model.name}: {own} of {draft.formats.name} weights, and a cache of its own"
+        )
     if plan.dp > 1:
         yield Note("A26", "tokens and concurrency are those of one attention replica")
 

@@ -11,12 +11,12 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
 
 from archsim.base.data_class import dataclass
-from archsim.base.errors import UsageError
+from archsim.base.errors import InvalidPlan, UsageError
 from archsim.base.json_types import JsonObject
 from archsim.base.number import Num, ceil_div, maximum, product, where
 from archsim.counts import graph_counts as c
 from archsim.counts.count import step_for
-from archsim.counts.formats import Formats, cache_format
+from archsim.counts.formats import Formats, cache_format, choose_formats
 from archsim.counts.lowered_steps import LoweredSteps
 from archsim.counts.step_graphs import StepGraphs, rank_mesh
 from archsim.counts.towers import loaded_towers, tower_bytes_per_device
@@ -37,7 +37,8 @@ from archsim.memory.kv_cache import (
     with_expanded_latents,
 )
 from archsim.memory.offload import HostSplit, OffloadRequest, host_patterns, host_split
-from archsim.memory.tensors import HeldWeights, Layers, PipelineStage, layers_of, pipeline_stages
+from archsim.memory.split_mode import SplitMode
+from archsim.memory.tensors import HeldWeights, Layers, PipelineStage, distinct_stages, every_stage, layers_of
 from archsim.spec.engine import Engine, Option
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model, Tower
@@ -63,7 +64,8 @@ class Settings:
     the memory fraction leaves. cpu_offload_gb: GiB of a device's weights that stay in host memory, of the first layers
     on. kv_offloading_size: GiB of host memory for pages that give way, of all tensor-parallel ranks. override_tensor:
     PATTERN=CPU for tensors in host memory, by their names in GGUF files. cache_type_k, cache_type_v: formats of keys
-    and of values, where they differ. host_bandwidth: B/s.
+    and of values, where they differ. host_bandwidth: B/s. split_mode: how devices share a model. tensor_split: in
+    which proportions. draft_model: of speculative decoding; draft_weights: its format, the checkpoint's unless given.
     """
 
     max_model_len: int | None = None
@@ -88,6 +90,10 @@ class Settings:
     cache_type_k: str | None = None
     cache_type_v: str | None = None
     host_bandwidth: float | None = None
+    split_mode: SplitMode | None = None
+    tensor_split: tuple[float, ...] = ()
+    draft_model: Model | None = None
+    draft_weights: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size", "max_lora_rank",
@@ -124,6 +130,8 @@ class Settings:
         for name in get_args(Option):
             if getattr(self, name) and name not in rules.memory.options:
                 raise UsageError(f"{rules.title} has no `--{name.replace('_', '-')}` at this version")
+        if self.draft_model is not None and rules.memory.drafts is None:
+            raise UsageError(f"how {rules.title} keeps a draft model at this version is not modelled")
         return self
 
 
@@ -312,10 +320,44 @@ class EngineTensors:
     def stages(self, plan: Plan) -> tuple[PipelineStage, ...]:
         """What the devices hold, distinct stages of the pipeline once; a partial offload leaves some on the host."""
         if plan not in self._stages:
-            self._stages[plan] = pipeline_stages(
-                self.layers(plan), plan.pp, self.rules.parallelism.pipeline, self.tower_bytes(plan)
-            )
+            own = self.every_stage(plan)
+            if self.draft is not None:
+                own = [a if b is None else a.beside(b) for a, b in zip(own, self.draft_stages(plan), strict=True)]
+            self._stages[plan] = distinct_stages(own)
         return self._stages[plan]
+
+    def every_stage(self, plan: Plan) -> list[PipelineStage]:
+        """What the devices of the pipeline's stages hold of this model, in order. Raises InvalidPlan for proportions of
+        another number of devices."""
+        parts, rows = self.settings.tensor_split, self.settings.split_mode == "row"
+        if self.settings.split_mode == "none" and plan.devices > 1:
+            raise InvalidPlan(f"`--split-mode none` keeps the whole model on one device, not on {plan.devices:,}")
+        if parts and len(parts) != plan.pp:
+            raise InvalidPlan(f"`--tensor-split` has {len(parts)} proportions, the layers lie on {plan.pp:,} devices")
+        return every_stage(
+            self.layers(plan), plan.pp, self.rules.parallelism.pipeline, self.tower_bytes(plan), parts, rows
+        )
+
+    @cached_property
+    def draft(self) -> EngineTensors | None:
+        """The draft model of speculative decoding under the same rules; None where there is none."""
+        s, rule = self.settings, self.rules.memory.drafts
+        if s.draft_model is None or rule is None:
+            return None
+        formats = choose_formats(s.draft_model, s.draft_weights, rule.cache or self.formats.kv.name)
+        own = Settings(
+            max_model_len=s.max_model_len, max_num_seqs=s.max_num_seqs, block_size=s.block_size,
+            max_num_batched_tokens=self.tokens, tensor_split=s.tensor_split, split_mode=s.split_mode,
+        )  # fmt: skip
+        return EngineTensors(s.draft_model, self.hardware, formats, self.engine, own)
+
+    def draft_stages(self, plan: Plan) -> list[PipelineStage | None]:
+        """What each stage holds of the draft model; None where that is nothing."""
+        if self.draft is None or self.rules.memory.drafts is None:
+            return [None] * plan.pp
+        if self.rules.memory.drafts.place == "dealt":
+            return list(self.draft.every_stage(plan))
+        return [None] * (plan.pp - 1) + self.draft.every_stage(replace(plan, pp=1))
 
     def tower_bytes(self, plan: Plan) -> int:
         """Bytes of the towers that are loaded, on the device that has them."""
@@ -477,9 +519,20 @@ class EngineMemoryModel:
         key = plan.tp, plan.dp, plan.ep
         if rules.profile == "chunk" and key in self._step_bytes:
             return self._step_bytes[key]
-        graph = t.graph(plan, tokens)
-        self._step_bytes[key] = step_bytes(rules, self.model, t.formats.name, graph, tokens, t.seqs)
+        step = step_bytes(rules, self.model, t.formats.name, t.graph(plan, tokens), tokens, t.seqs)
+        self._step_bytes[key] = self._beside_a_draft(step, plan, tokens)
         return self._step_bytes[key]
+
+    def _beside_a_draft(self, step: Num, plan: Plan, tokens: Num) -> Num:
+        """Bytes of the model's step and its draft's, as the engine sets them aside."""
+        t, draft, rule = self.tensors, self.tensors.draft, self.rules.memory.drafts
+        if draft is None or rule is None:
+            return step
+        graph = draft.graph(replace(plan, pp=1), tokens)
+        own = step_bytes(self.rules.memory.activations, draft.model, draft.formats.name, graph, tokens, t.seqs)
+        if rule.step == "shared":
+            return maximum(step, own)
+        return step + own * (t.seqs if rule.step == "each_slot" else 1)
 
     # -------------------------------------------------------------------------------- questions
     def most_running(self, plan: Plan, slack: Callable[[EngineMemory], int] | None = None) -> MostRunning:

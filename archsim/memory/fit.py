@@ -12,6 +12,7 @@ from archsim.counts.towers import checked_towers
 from archsim.engines.names import DEFAULT_ENGINE
 from archsim.memory.check_fit import Fit, FitRequest, check_fit
 from archsim.memory.engine_memory import Settings
+from archsim.memory.split_mode import checked_mode, proportions
 from archsim.memory.suggestions import inverse, suggestions
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
@@ -57,6 +58,10 @@ def fit(
     cache_type_v: str | None = None,
     enable_dp_attention: bool = False,
     host_bandwidth: float | None = None,
+    split_mode: str | None = None,
+    tensor_split: str | Sequence[float] | None = None,
+    draft_model: Model | None = None,
+    draft_weights: str | None = None,
     suggest: bool = True,
 ) -> Fit:
     """Whether the engine starts and holds one request of `max_model_len`, and what would change that.
@@ -79,7 +84,8 @@ def fit(
         cpu_offload_gb=cpu_offload_gb, kv_offloading_size=kv_offloading_size,
         override_tensor=(override_tensor,) if isinstance(override_tensor, str) else tuple(override_tensor or ()),
         cache_type_k=cache_type_k,
-        cache_type_v=cache_type_v, host_bandwidth=host_bandwidth,
+        cache_type_v=cache_type_v, host_bandwidth=host_bandwidth, split_mode=checked_mode(split_mode),
+        tensor_split=proportions(tensor_split), draft_model=draft_model, draft_weights=draft_weights,
     )  # fmt: skip
     if cache_type_k == cache_type_v and cache_type_k is not None:
         kv_cache_dtype, settings = cache_type_k, replace(settings, cache_type_k=None, cache_type_v=None)

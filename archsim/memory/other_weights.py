@@ -48,5 +48,6 @@ class OtherWeights(EngineTensors):
         """What the devices hold: on one device what it holds of `like`, in other weights."""
         if plan not in self._stages and plan.devices == 1:
             stored = round(self._like.held(plan).bytes_in(self.formats)) + self.tower_bytes(plan)
+            stored += sum(round(stage.weights) for stage in self.draft_stages(plan) if stage is not None)
             self._stages[plan] = tuple(replace(stage, weights=stored) for stage in self._like.stages(plan))
         return super().stages(plan)

@@ -76,7 +76,8 @@ class PlanSearch:
     def start(self, **degrees: int) -> Plan:
         """The plan of the degrees that were asked for, as the engine shares a model. Raises InvalidPlan."""
         rules = self.memory.rules
-        plan = Plan(**degrees, engine=rules.name, splits=rules.parallelism.splits)
+        tensors = self.memory.tensors.settings.split_mode == "tensor"
+        plan = Plan(**degrees, engine=rules.name, splits="tensors" if tensors else rules.parallelism.splits)
         check_degrees(self.memory.model, plan)
         return plan
 

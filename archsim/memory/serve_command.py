@@ -7,6 +7,7 @@ from shlex import quote
 from archsim.base.errors import AnswerNo, UsageError
 from archsim.counts.formats import choose_formats
 from archsim.memory.check_fit import Fit
+from archsim.spec.model import Model
 
 
 def serve_command(answer: Fit) -> str:
@@ -32,7 +33,7 @@ def serve_command(answer: Fit) -> str:
 def _facts(answer: Fit) -> dict[str, object]:
     """What may stand in a command line; None or False where it is the engine's default."""
     plan, settings, formats = answer.plan, answer.settings, answer.formats
-    share = answer.budget.share
+    share, draft, draft_form = answer.budget.share, settings.draft_model, settings.draft_weights
     return {
         "command": True, "model": quote(_model(answer)), "file": quote(f"{answer.model.name}-{formats.name}.gguf"),
         "tp": plan.tp if plan.tp * plan.dp > 1 else None, "pp": plan.pp if plan.pp > 1 else None,
@@ -43,6 +44,10 @@ def _facts(answer: Fit) -> dict[str, object]:
         "layers": settings.n_gpu_layers, "cpu_moe": settings.cpu_moe, "n_cpu_moe": settings.n_cpu_moe or None,
         "cache_bytes": settings.kv_cache_memory_bytes, "weights_out": settings.cpu_offload_gb or None,
         "pages_out": settings.kv_offloading_size or None,
+        "mode": settings.split_mode or "layer", "alone": settings.split_mode == "none",
+        "parts": ",".join(f"{part:g}" for part in settings.tensor_split) or None,
+        "draft": None if draft is None else quote(_checkpoint(draft, draft_form)),
+        "draft_file": None if draft is None else quote(f"{draft.name}-{draft_form or 'f16'}.gguf"),
         "tensors_out": quote(",".join(settings.override_tensor)) if settings.override_tensor else None,
     }  # fmt: skip
 
@@ -65,6 +70,11 @@ def _online(answer: Fit) -> str | None:
 
 def _model(answer: Fit) -> str:
     """The checkpoint: its name on the Hub where there is one, or a path."""
-    if _changed(answer) and _online(answer) is None:
-        return f"./{answer.model.name}-{answer.formats.name}"
-    return answer.model.hf_ids[0] if answer.model.hf_ids else f"./{answer.model.name}"
+    return _checkpoint(answer.model, answer.formats.name if _changed(answer) and _online(answer) is None else None)
+
+
+def _checkpoint(model: Model, form: str | None) -> str:
+    """A model's name on the Hub where there is one, or a path; form: a format that its checkpoint does not have."""
+    if form is not None:
+        return f"./{model.name}-{form}"
+    return model.hf_ids[0] if model.hf_ids else f"./{model.name}"

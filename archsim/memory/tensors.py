@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import accumulate
 
 from archsim.base.data_class import dataclass
 from archsim.base.number import Num, maximum, nearest
@@ -19,6 +21,10 @@ from archsim.spec.model import Model
 
 INPUT_TABLES = ("embedding", "position", "embedding_other", "embedding_per_layer")
 """Roles of tensors outside of layers that belong to the first stage."""
+
+
+MATRICES = ("linear", "head")
+"""Roles of the matrices that devices share by their rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,10 @@ class PipelineStage:
                 stored = int(cache.tensor.axes["C"])
                 found[stored] = found.get(stored, 0.0) + cache.bytes / stored
         return tuple((stored, found[stored]) for stored in sorted(found))
+
+    def beside(self, other: PipelineStage) -> PipelineStage:
+        """A device that holds both."""
+        return PipelineStage(weights=self.weights + other.weights, caches=(*self.caches, *other.caches))
 
     @property
     def grows(self) -> bool:
@@ -179,12 +189,15 @@ class HeldWeights:
 
 
 # ---------------------------------------------------------------------- pipeline stages
-def layer_counts(layers: int, stages: int, rule: str) -> list[int]:
-    """Layers of every stage. rule: where those go that are left over, as in the engine document."""
+def layer_counts(layers: int, stages: int, rule: str, parts: Sequence[float] = ()) -> list[int]:
+    """Layers of every stage. rule: where those go that are left over, as in the engine document. parts: proportions in
+    which devices share the layers, where they are not equal and the output matrix counts as a layer.
+    """
     each, over = divmod(layers, stages)
     counts = [each] * stages
     if rule == "output":  # llama.cpp: the output matrix counts as one more layer
-        places = [layer * stages // (layers + 1) for layer in range(layers)]
+        ends = list(accumulate(parts or [1] * stages))
+        places = [bisect_right([end * (layers + 1) for end in ends], layer * ends[-1]) for layer in range(layers)]
         return [places.count(i) for i in range(stages)]
     if rule == "even":
         size = -(-layers // stages)
@@ -238,18 +251,41 @@ def pipeline_stages(layers: Layers, count: int, rule: str, towers: int = 0) -> t
     """What the device of every stage holds; stages that hold the same are listed once. rule: as in `layer_counts`.
     towers: bytes of vision and audio encoders, which belong to the first stage.
     """
-    found: dict[tuple[int, tuple[tuple[str, Num], ...]], PipelineStage] = {}
-    at = 0
-    for i, size in enumerate(layer_counts(len(layers.weights), count, rule)):
+    return distinct_stages(every_stage(layers, count, rule, towers))
+
+
+def distinct_stages(stages: Sequence[PipelineStage]) -> tuple[PipelineStage, ...]:
+    """Stages that hold the same listed once, with their number."""
+    found: dict[tuple[Num, tuple[tuple[str, Num], ...]], PipelineStage] = {}
+    for stage in stages:
+        key = stage.weights, tuple((c.tensor.name, c.copies) for c in stage.caches)
+        found[key] = replace(stage, count=found[key].count + 1) if key in found else stage
+    return tuple(found.values())
+
+
+def every_stage(
+    layers: Layers, count: int, rule: str, towers: int = 0, parts: Sequence[float] = (), rows: bool = False
+) -> list[PipelineStage]:
+    """What the device of each stage holds, in order. parts: proportions of the devices, see `layer_counts`. rows:
+    whether every matrix is shared by all devices in these proportions; the rest, and caches, go with their layers.
+    """
+    found: list[PipelineStage] = []
+    shared = _matrix_bytes(layers.everything) if rows else 0
+    of_all, at = [part / sum(parts or [count]) for part in parts or [1.0] * count], 0
+    for i, size in enumerate(layer_counts(len(layers.weights), count, rule, parts)):
         own = [*layers.weights[at : at + size], layers.first if i == 0 else ()]
         own.append(layers.last if i == count - 1 else ())
         kept = [*layers.caches[at : at + size], layers.last_caches if i == count - 1 else ()]
-        weights = round(sum(n * sum(c.bytes for c in layer) for layer, n in _alike(own))) + (towers if i == 0 else 0)
-        stage = PipelineStage(weights=weights, caches=_summed(kept))
-        key = stage.weights, tuple((c.tensor.name, c.copies) for c in stage.caches)
-        found[key] = replace(stage, count=found[key].count + 1) if key in found else stage
+        weights = sum(n * sum(c.bytes for c in layer) for layer, n in _alike(own))
+        weights += shared * of_all[i] - (_matrix_bytes(own) if rows else 0)
+        found.append(PipelineStage(weights=round(weights) + (towers if i == 0 else 0), caches=_summed(kept)))
         at += size
-    return tuple(found.values())
+    return found
+
+
+def _matrix_bytes(layers: Sequence[Sequence[TensorCopies]]) -> Num:
+    """Bytes of the matrices that every token is multiplied by: neither experts nor tables of the input."""
+    return sum(c.bytes for layer in layers for c in layer if c.tensor.role in MATRICES)
 
 
 def _alike(layers: Sequence[Sequence[TensorCopies]]) -> list[tuple[Sequence[TensorCopies], int]]:

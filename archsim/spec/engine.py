@@ -182,8 +182,21 @@ class EngineSource(EngineSection):
     covers: tuple[str, ...]
 
 
-Option = Literal["kv_cache_memory_bytes", "cpu_offload_gb", "kv_offloading_size", "override_tensor"]
+Option = Literal[
+    "kv_cache_memory_bytes", "cpu_offload_gb", "kv_offloading_size", "override_tensor", "split_mode", "tensor_split"
+]
 """Settings of memory that not every engine has."""
+
+
+class Drafts(EngineSection):
+    """How a draft model lies beside the model. place: its layers are dealt out over the stages as the model's, or all
+    of them are on the last. step: its largest step is set aside beside the model's, once or for `each_slot` of the
+    sequences that run, or shares the larger of both. cache: format of its cache; empty: as the model's.
+    """
+
+    place: Literal["dealt", "last"]
+    step: Literal["shared", "beside", "each_slot"]
+    cache: str = ""
 
 
 class EngineMemoryRules(EngineSection):
@@ -197,7 +210,7 @@ class EngineMemoryRules(EngineSection):
     embedding: where the input table lives. towers: whether vision and audio encoders are loaded with the language
     model, or only where they are asked for. encoders: what is kept free for those that are loaded. cache_formats: the
     cache format that checkpoints of a weight format ask for, where the engine follows them. options: settings that not
-    every engine has: the ones that it takes.
+    every engine has: the ones that it takes. drafts: draft models of speculative decoding, where they are modelled.
     """
 
     as_: str | None = Field(default=None, alias="as")
@@ -218,6 +231,7 @@ class EngineMemoryRules(EngineSection):
     online: Online | None = None
     cache_formats: dict[str, str] = Field(default_factory=dict)
     options: tuple[Option, ...] = ()
+    drafts: Drafts | None = None
 
     @field_validator("non_torch")
     @classmethod

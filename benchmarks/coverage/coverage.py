@@ -32,7 +32,7 @@ from archsim.importers.hf.describe import from_config
 from archsim.spec.load import model_from
 from archsim.spec.model import Model
 
-LONGEST = 240
+LONGEST = 480
 """Seconds of a processor that a trace may take."""
 
 
@@ -130,16 +130,17 @@ def trace(config: JsonMapping) -> tuple[int | None, str]:
     from archsim.tracing.build import from_transformers
     from archsim.tracing.trace import trace as traced
 
-    signal.setitimer(signal.ITIMER_PROF, LONGEST)
     try:
-        module = from_transformers(config)
-        traced(module)  # refuses what does not account for every parameter
+        signal.setitimer(signal.ITIMER_PROF, LONGEST)
+        try:
+            module = from_transformers(config)
+            traced(module)  # refuses what does not account for every parameter
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
     except ArchsimError as error:
         return None, str(error).splitlines()[0]
     except Exception as error:
         return None, f"{type(error).__name__}: {error}"[:150]
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
     return sum(p.numel() for p in module.net.parameters()), ""
 
 

@@ -9,7 +9,13 @@ import pytest
 
 import archsim
 from archsim.base.errors import UsageError
+from archsim.counts.formats import choose_formats
+from archsim.engines.names import choose_engine
+from archsim.memory.engine_memory import EngineTensors, Settings
 from archsim.memory.offload import host_patterns
+from archsim.memory.tensors import layer_counts
+from archsim.spec.load import load_hardware, load_model
+from archsim.spec.parallelism import Plan
 
 GIB = 2**30
 
@@ -125,3 +131,90 @@ def test_engines_without(engine: str, option: dict[str, Any]) -> None:
 def test_no_such_size(option: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         fit("llama3.1-8b", "h100", engine="vllm", **option)
+
+
+LLAMA_CPP: dict[str, Any] = {"engine": "llama.cpp", "weights": "gguf_q4_k_m", "max_model_len": 8192}
+
+
+def test_proportions_of_layers() -> None:
+    """llama.cpp puts position `i` of the layers and the output matrix on the first device whose running share is above
+    `i` of all: of 80 layers and proportions 3,1 the first 61 of 81 positions (src/llama-model.cpp)."""
+    assert layer_counts(80, 2, "output", (3, 1)) == [61, 19]
+    assert layer_counts(80, 2, "output", (2, 2)) == layer_counts(80, 2, "output") == [41, 39]
+    whole = fit("llama3.3-70b", "rtx-4090", **LLAMA_CPP).memory.stage
+    model = load_model("llama3.3-70b")
+    tensors = EngineTensors(
+        model, load_hardware("rtx-4090"), choose_formats(model, "gguf_q4_k_m"), choose_engine("llama.cpp"),
+        Settings(tensor_split=(3.0, 1.0)),
+    )  # fmt: skip
+    first, last = tensors.stages(Plan(pp=2))
+    assert first.weights + last.weights == pytest.approx(whole.weights, rel=1e-6)
+    paging = tensors.paging
+    assert first.request_bytes(8192, paging) * 19 == last.request_bytes(8192, paging) * 61
+
+
+def test_rows_of_matrices() -> None:
+    """All matrices are shared by the proportions, so the weights of both devices are nearly equal, and the output
+    matrix no longer loads the last one; caches stay where their layers are."""
+    layers, rows = (
+        fit("llama3.3-70b", "rtx-4090", devices=2, split_mode=mode, **LLAMA_CPP) for mode in ("layer", "row")
+    )
+    assert rows.budget.weights < layers.budget.weights
+    alone = fit("llama3.3-70b", "rtx-4090", **LLAMA_CPP)
+    assert rows.budget.weights == pytest.approx(alone.budget.weights / 2, rel=1e-3)
+    assert rows.request_bytes in (
+        layers.request_bytes,
+        layers.request_bytes * 41 // 39,
+        layers.request_bytes * 39 // 41,
+    )
+
+
+def test_tensors_over_devices() -> None:
+    """Weights and caches are both cut in two."""
+    cut = fit("llama3.3-70b", "rtx-4090", devices=2, split_mode="tensor", **LLAMA_CPP)
+    assert (cut.plan.tp, cut.plan.pp) == (2, 1)
+    assert cut.request_bytes == fit("llama3.3-70b", "rtx-4090", **LLAMA_CPP).request_bytes / 2
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ({"split_mode": "none", "devices": 2}, "one device"),
+        ({"split_mode": "graph"}, "is one of layer"),
+        ({"tensor_split": "3,1,1", "devices": 2}, "3 proportions"),
+        ({"tensor_split": "3,0", "devices": 2}, "above 0"),
+        ({"tensor_split": "a,b", "devices": 2}, "such as 3,1"),
+    ],
+)
+def test_no_such_split(option: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        fit("llama3.3-70b", "rtx-4090", **LLAMA_CPP, **option)
+
+
+def test_a_draft_of_its_own_context() -> None:
+    """llama.cpp: weights, fp16 caches of as many tokens and a compute buffer, all of the draft's own size."""
+    plain, with_draft, draft = (
+        fit(model, "rtx-4090", **{**LLAMA_CPP, "weights": form}, **more)
+        for model, form, more in (
+            ("llama3.1-8b", "gguf_q4_k_m", {}),
+            ("llama3.1-8b", "gguf_q4_k_m", {"draft_model": "llama3.2-1b", "draft_weights": "gguf_q8_0"}),
+            ("llama3.2-1b", "gguf_q8_0", {}),
+        )
+    )
+    for part in (lambda f: f.budget.weights, lambda f: f.request_bytes, lambda f: f.budget.activations):
+        assert part(with_draft) == pytest.approx(part(plain) + part(draft), rel=1e-9)
+    assert any("llama3.2-1b" in note.text for note in with_draft.assumptions)
+    narrow = fit("llama3.1-8b", "rtx-4090", **LLAMA_CPP, kv_cache_dtype="q8_0", draft_model="llama3.2-1b")
+    assert narrow.request_bytes - draft.request_bytes == pytest.approx(plain.request_bytes * 17 / 32)
+
+
+def test_a_draft_in_the_same_cache() -> None:
+    """vLLM: pages of the same tokens in the same format; its layers are cut over the same devices."""
+    plain, with_draft = (
+        fit("llama3.1-8b", "h100", engine="vllm", tp=2, kv_cache_dtype="fp8", draft_model=draft)
+        for draft in (None, "llama3.2-1b")
+    )
+    assert with_draft.growth - plain.growth == 16 * 2 * 8 * 64 / 2
+    assert with_draft.budget.activations == plain.budget.activations
+    with pytest.raises(UsageError, match="not modelled"):
+        fit("llama3.1-8b", "h100", engine="vllm@0.20", draft_model="llama3.2-1b")

@@ -155,6 +155,26 @@ Overrides = Annotated[
         "--override-tensor", "-ot", metavar="PATTERN=CPU", help="Tensors in host memory, by their names in GGUF files."
     ),
 ]
+Mode = Annotated[
+    str | None,
+    typer.Option(
+        "--split-mode", "-sm", metavar="MODE",
+        help="How llama.cpp shares a model among devices: layer, row, tensor or none.",
+    ),
+]  # fmt: skip
+Proportions = Annotated[
+    str | None, typer.Option("--tensor-split", "-ts", metavar="N,N", help="Proportions in which devices share it.")
+]
+Draft = Annotated[
+    str | None,
+    typer.Option(
+        "--draft-model", "--model-draft", "-md", "--spec-draft-model", metavar="MODEL",
+        help="Draft model of speculative decoding, in memory beside the model.",
+    ),
+]  # fmt: skip
+DraftWeights = Annotated[
+    str | None, typer.Option("--draft-weights", metavar="FMT", help="Its format. Default: its checkpoint's own.")
+]
 HostRate = Annotated[
     float | None,
     typer.Option("--host-bandwidth", parser=rate, metavar="RATE", help="Bandwidth of host memory, such as `80 GB/s`."),
