@@ -209,20 +209,29 @@ def steady_state(timer: StepTimer, load: ServedLoad) -> SteadyState:
 
 def steps_of(timer: StepTimer, load: ServedLoad) -> tuple[Duration, Duration, bool]:
     """A decode step, the step that prefills one prompt on every replica, and whether that is beside the decodes; on
-    average over a pipeline's stages.
+    average over the batches that stand for the load. What a prompt adds counts as often as a batch has requests, so
+    that a load between two batches is answered between the two.
     """
-    steps = [(share, load.decode_of(batch)) for share, batch in load.stage_batches]
-    decodes = [timer.price(step).duration.scaled(share) for share, step in steps]
-    prompts = [timer.price(load.beside(step)).duration.scaled(share) for share, step in steps]
-    return _added_up(decodes), _added_up(prompts), load.is_mixed
+    batches = load.stage_batches
+    mean = sum(share * batch for share, batch in batches)
+    steps = [(share, batch / mean, load.decode_of(batch)) for share, batch in batches]
+    decodes = [(share, timer.price(step).duration) for share, _, step in steps]
+    prompts = [(share * often, timer.price(load.beside(step)).duration) for share, often, step in steps]
+    if load.is_mixed:
+        prompts += [
+            (share * (1 - often), decode) for (share, often, _), (_, decode) in zip(steps, decodes, strict=True)
+        ]
+    return _weighted(decodes), _weighted(prompts), load.is_mixed
 
 
-def _added_up(parts: Sequence[Duration]) -> Duration:
-    """Times one after another, which err alike."""
-    if len(parts) == 1:
-        return parts[0]
-    expected, low, high, ideal = (sum(values) for values in zip(*(part[:4] for part in parts), strict=True))
-    return Duration(expected, low, high, ideal, weakest([part.evidence for part in parts]))
+def _weighted(parts: Sequence[tuple[float, Duration]]) -> Duration:
+    """Times that err alike, each so many times."""
+    parts = [part for part in parts if part[0]]
+    if len(parts) == 1 and parts[0][0] == 1:
+        return parts[0][1]
+    scaled = [time.scaled(n) for n, time in parts]
+    expected, low, high, ideal = (sum(values) for values in zip(*(time[:4] for time in scaled), strict=True))
+    return Duration(expected, low, high, ideal, weakest([time.evidence for time in scaled]))
 
 
 def closed_form(load: ServedLoad, step: Duration, prompt: Duration, mixed: bool) -> SteadyState:

@@ -203,3 +203,28 @@ def test_six_requests_over_four_stages() -> None:
     load = replace(LOAD, concurrency=6, running=6.0, stages=4)
     assert load.stage_batches == ((0.5, 1), (0.5, 2))
     assert replace(load, running=8.0).stage_batches == ((1.0, 2),)
+
+
+@dataclass(frozen=True)
+class CrowdedTimer:
+    """A step in which prompts take the longer, the more sequences decode in it."""
+
+    def price(self, step: Step) -> StepTime:
+        """Milliseconds: one, and for prompts two for each hundred rows of the others."""
+        decodes = sum(seqs.batch for seqs in step.seqs if seqs.new == 1)
+        t = 1e-3 * (1 + 0.0092 * decodes * (step.tokens > decodes))
+        return StepTime.of(Duration(t, t, t, t / 2, "measured"))
+
+
+@pytest.mark.parametrize("mixes", (True, False))
+@pytest.mark.parametrize("running", (129, 160, 192, 255))
+def test_a_load_between_two_batches_is_answered_between_them(running: int, mixes: bool) -> None:
+    """Also where what a prompt adds grows with the batch."""
+    low, here, high = (
+        steady_state(
+            CrowdedTimer(),
+            replace(LOAD, concurrency=n, running=float(n), input_len=256, chunked_prefill_with_decode=mixes),
+        ).tokens_per_s
+        for n in (128, running, 256)
+    )
+    assert min(low, high) * (1 - 1e-12) <= here <= max(low, high) * (1 + 1e-12)
