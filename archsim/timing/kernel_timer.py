@@ -30,7 +30,7 @@ from archsim.timing.classes.model import Fitted, KernelModel, default_constants
 from archsim.timing.classes.rising import Lattices, rising_seconds
 from archsim.timing.device import DeviceRates, rates_per_cycle
 from archsim.timing.duration import Duration, Evidence, weakest
-from archsim.timing.relatives import STACKED, balance_kept, on_relative, related
+from archsim.timing.relatives import STACKED, at_own_balance, balance_kept, on_relative, products_faster, related
 from archsim.timing.surface_file import read_surfaces
 
 WIDER = 2.0
@@ -384,21 +384,23 @@ def fit_of(
     if grade in ELSEWHERE and not _of_own_engine(entry, query):
         level = with_another_engine(level, levels.get("engine"))
     carried = (grade in ("fitted", "family") or level.surfaces) if surfaces is None else surfaces
-    kept = balance_kept(entry, query) if grade in RELATED else 1.0
+    kept = balance_kept(products_faster(entry, query)) if grade in RELATED else 1.0
+    faster: dict[str, float] = {}
     # what an older fit lacks stands at its usual value
     constants = {**default_constants(MODELS[query.op]).constants, **entry.constants}
     if grade in RELATED:
+        faster = at_own_balance(constants, entry, query) if kept < 1 else {}
         constants = on_relative(constants, entry, query)
     if grade in ELSEWHERE and entry.device:
         constants = scaled(constants, entry.sustained, sustained_by(query))
         middle = scaled(usual_constants(known, query, usual), USUAL_SUSTAINED, sustained_by(query))
         constants = shrunk(constants, middle, level.trust if trust is None else trust)
     if not query.kernel and MODELS[query.op].common_floor and entry.device:
-        constants["floor_us"] = min(constants["floor_us"], common_floor_us(known, entry))
-    found = read_surfaces(*entry.surfaces) if entry.surfaces and carried and kept else ()
-    found = found if kept == 1 else tuple(surface.scaled(kept) for surface in found)
+        floor = min(constants["floor_us"], common_floor_us(known, entry))
+        constants["floor_us"], faster = floor, {**faster, "floor_us": floor} if faster else faster
+    found = read_surfaces(*entry.surfaces) if entry.surfaces and carried else ()
     return KernelFit(
-        Fitted(constants=constants, surfaces=found), grade, level, own_interval(entry, grade),
+        Fitted(constants, found, kept, faster), grade, level, own_interval(entry, grade),
         entry.dtype if entry.dtype in MULTIPLIED_AS.get(query.dtype, ()) else "", entry.measured,
     )  # fmt: skip
 

@@ -24,8 +24,8 @@ MATRIX = ("matrix", "chain", "linear")
 """Constants that are shares of the matrix units' peak."""
 
 SLOWER, MUCH_SLOWER = 0.5, 0.4
-"""How much as fast products must be in a cycle for what memory hid where it was measured to show, as padding: a variant
-with a little less power shows nothing of it. From the first to the second it shows more and more, so that a device with
+"""How much as fast products must be in a cycle for what memory hid where it was measured to show: a variant with a
+little less power shows nothing of it. From the first to the second it shows more and more, so that a device with
 a little more power never takes longer.
 """
 
@@ -46,14 +46,28 @@ def on_relative(constants: Mapping[str, float], entry: Entry, query: FitQuery) -
     A share s of the peak means 1/s - 1 of other work beside each second of products: on a device that multiplies r
     times as much in a cycle it takes r times the share of the products' time. What both devices were publicly seen to
     sustain is the clock that their power allows. A share at the end of its range was hidden by memory where it was
-    fitted: on a device of other balance the usual one of the class stands for it.
+    fitted: on a device of other balance the usual one of the class stands for it. So was padding: padded products take
+    as long as they were seen to take there, and longer only where the finest padding does.
     """
+    return _with_products(constants, entry, query, products_faster(entry, query))
+
+
+def at_own_balance(constants: Mapping[str, float], entry: Entry, query: FitQuery) -> dict[str, float]:
+    """Constants at which the query's device makes products as fast as one that just keeps the fit's balance: shares of
+    its own peak, which exceed 1 where such a device does.
+    """
+    found = _with_products(constants, entry, query, SLOWER)
+    faster = SLOWER / products_faster(entry, query)
+    return {name: value * faster if name in MATRIX else value for name, value in found.items()}
+
+
+def _with_products(constants: Mapping[str, float], entry: Entry, query: FitQuery, faster: float) -> dict[str, float]:
+    """Constants where products are so many times as fast in a cycle as where the fit was made."""
     here, there = entry.per_cycle, dict(query.device.per_cycle)
-    faster = products_faster(entry, query)
     slower = query.device.sustained / entry.sustained if query.device.sustained and entry.sustained else 1.0
     stacked = entry.memory == query.device.memory == STACKED
     fed = there[FED] / here[FED] if stacked and FED in here and FED in there else 1.0
-    found, kept = dict(constants), balance_kept(entry, query)
+    found, kept = dict(constants), balance_kept(faster)
     for name in MATRIX:
         if name in constants:
             share, range_of = constants[name], MODELS[entry.op].constants[name]
@@ -64,7 +78,8 @@ def on_relative(constants: Mapping[str, float], entry: Entry, query: FitQuery) -
         if name in constants:
             found[name] = beside_other_work(constants[name], fed)
     for name, (usual, finest) in MODELS[entry.op].finest.items():
-        found[name] = found.get(name, usual) ** kept * finest ** (1 - kept)
+        measured = found.get(name, usual)
+        found[name] = min(measured, max(finest, measured * faster))
     return found
 
 
@@ -75,11 +90,12 @@ def products_faster(entry: Entry, query: FitQuery) -> float:
     return there[used] / here[used] if used in here and used in there else 1.0
 
 
-def balance_kept(entry: Entry, query: FitQuery) -> float:
+def balance_kept(faster: float) -> float:
     """How far products and memory bound the same calls as where a fit was made, 0 to 1. Where products are so much
-    slower that they bound what memory bounds there, what the fit's surfaces add to the formula is of the other bound.
+    slower that they bound what memory bounds there, the fit's surfaces are of the other bound. faster: how many times
+    as many products a unit makes in a cycle.
     """
-    return min(max((products_faster(entry, query) - MUCH_SLOWER) / (SLOWER - MUCH_SLOWER), 0.0), 1.0)
+    return min(max((faster - MUCH_SLOWER) / (SLOWER - MUCH_SLOWER), 0.0), 1.0)
 
 
 def beside_other_work(share: float, faster: float) -> float:

@@ -3,8 +3,11 @@
 python benchmarks/accuracy/monotone.py [--cells 300] [--seed 1] [--tolerance 0.001]
 
 Times of a step must not fall as prompts, batches or contexts grow, nor rise with bandwidth or peak; memory must not
-fall with length or batch; throughput in the steady state must not fall as more requests are in flight. Prints each
-kind's checks, violations beyond the tolerance and the worst of them, and exits with 1 where there is any.
+fall with length or batch, on the device that has most of each: an answer shows one device whole, that of the stage
+that holds fewest tokens, so that its lines add up, and as prompts grow that may become a stage with more weights and
+fewer caches, whose cache is the smaller while no stage's falls. Throughput in the steady state must not fall as more
+requests are in flight. Prints each kind's checks, violations beyond the tolerance and the worst of them, and exits with
+1 where there is any.
 """
 
 from __future__ import annotations
@@ -145,7 +148,7 @@ class Cell:
         return np.asarray(pricer.price(Step.decode(batch, context, source=source)).expected_s)
 
     def memory(self) -> Iterator[tuple[str, Any, Sequence[Any]]]:
-        """Bytes of the device that needs most, and of activations and caches where fewest tokens have room."""
+        """Bytes of the device that has most of them: in all, and of activations and caches."""
         formats = choose_formats(self.model, self.weights, None, engine=self.engine)
         tensors = EngineTensors(self.model, self.hardware, formats, choose_engine(self.engine))
         for kind, load, at in (
@@ -153,11 +156,13 @@ class Cell:
             ("batch", Workload(batch=BATCHES, input_len=1024, output_len=1), BATCHES),
         ):
             memory, full = EngineMemoryModel(tensors, load), np.zeros(len(at))
-            held, stages = memory.on(self.plan), tensors.stages(self.plan)
-            each = [memory.of_stage(self.plan, stage, load.batch).needed + full for stage in stages]
-            yield f"memory by {kind}", np.max(each, axis=0), at
-            yield f"activations by {kind}", held.activations + full, at
-            yield f"KV cache by {kind}", held.kv_cache + full, at
+            stages = [memory.of_stage(self.plan, stage, load.batch) for stage in tensors.stages(self.plan)]
+            for name, values in (
+                ("memory", [stage.needed for stage in stages]),
+                ("activations", [stage.activations for stage in stages]),
+                ("KV cache", [stage.kv_cache for stage in stages]),
+            ):
+                yield f"{name} by {kind}", np.max([value + full for value in values], axis=0), at
 
 
 def cells(count: int, seed: int) -> Iterator[Cell]:

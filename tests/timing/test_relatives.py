@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from archsim.base.units import parse_quantity
+from archsim.spec import catalog
 from archsim.spec.hardware import Hardware
 from archsim.spec.load import load_hardware
 from archsim.timing.calibration import FitQuery, default_store
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.kernel_timer import nearest_entry, timer
-from archsim.timing.relatives import beside_other_work
+from archsim.timing.relatives import beside_other_work, related
 
 SHAPES = [
     KernelCall("gemm", "bf16", dims={"m": 4096, "n": 8192, "k": 8192}),
@@ -106,3 +111,64 @@ def test_a_relative_with_more_bandwidth_reads_weights_faster_but_not_in_proporti
     call = KernelCall("gemm", "bf16", dims={"m": 8, "n": 28672, "k": 8192})
     one, other = (timer(load_hardware(name), "vllm").time(call).expected for name in ("h100-sxm", "h200-sxm"))
     assert 1.1 < one / other < 4.8 / 3.35
+
+
+def with_peak(hardware: Hardware, by: float) -> Hardware:
+    """The device with the peaks of its matrix units multiplied; all else, its name too, as it is."""
+    peaks = {
+        dtype: entry.model_copy(update={"matrix": f"{float(parse_quantity(entry.matrix, 'FLOP/s')) * by:.12g} FLOP/s"})
+        if entry.matrix
+        else entry
+        for dtype, entry in hardware.compute.peak.items()
+    }
+    copy = hardware.model_copy(update={"compute": hardware.compute.model_copy(update={"peak": peaks})})
+    for derived in set(copy.__dict__) - set(Hardware.all_fields):
+        del copy.__dict__[derived]
+    return copy
+
+
+def relatives() -> Iterator[Hardware]:
+    """Devices of the catalog whose architecture was measured on another device."""
+    entries = [entry for entry in default_store().by_op["gemm"] if entry.device]
+    measured, vendors = {entry.device for entry in entries}, {entry.vendor for entry in entries}
+    for name, path in sorted(catalog.files("hw").items()):
+        if path.parent.name == "devices" and name not in measured:
+            hardware = load_hardware(name)
+            if hardware.vendor in vendors and any(related(e, timer(hardware, "vllm").device) for e in entries):
+                yield hardware
+
+
+SIZES = np.unique(np.round(2 ** np.arange(0, 14.1, 0.5)))
+GROWING = [
+    *(KernelCall("gemm", dtype, dims={"m": SIZES, "n": n, "k": k})
+      for dtype in ("bf16", "fp8", "fp8_block", "int4") for n, k in ((2560, 1280), (7168, 16384))),
+    *(KernelCall("attn_decode", "bf16", cache, "",
+                 {"batch": batch, "seq_kv": SIZES, "heads": heads, "kv_heads": kv_heads, "head_dim": width})
+      for cache in ("bf16", "fp8")
+      for batch, heads, kv_heads, width in ((1, 4, 4, 80), (16, 64, 8, 128), (128, 48, 1, 128), (256, 64, 2, 128))),
+    KernelCall("attn_prefill", "bf16", "bf16", "",
+               {"batch": 1, "seq_q": SIZES, "seq_kv": SIZES, "heads": 32, "kv_heads": 8, "head_dim": 128}),
+    KernelCall("moe", "fp8_block",
+               dims={"m": SIZES, "experts": 256, "topk": 8, "hidden": 7168, "inter": 2048, "tp": 8, "ep": 1}),
+    *(KernelCall("mla_decode", "bf16", "bf16", "", {"batch": batch, "seq_kv": SIZES, "heads": 128})
+      for batch in (4, 128)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_a_relative_with_a_higher_peak_is_never_slower(engine: str) -> None:
+    """From a fifth of its peak, where products bound what memory bounds on the measured device, to four times.
+
+    Steps of models do not take longer by 0.1 % (`benchmarks/accuracy/monotone.py`); single kernels may by 3 %, of sizes
+    between the nodes at which a correction is read.
+    """
+    scales = (0.2, 0.4, 0.6, 0.8, 0.9, 1.0, 1.05, 1.2, 1.5, 1.65, 1.75, 1.9, 2.0, 2.2, 3.0, 4.0)
+    found = list(relatives())
+    assert {"h20", "rtx-4090", "b300-sxm"} <= {hardware.id for hardware in found}
+    for hardware in found:
+        clocks = [timer(with_peak(hardware, by), engine) for by in scales]
+        for call in GROWING:
+            times = [clock.time(call).expected for clock in clocks]
+            for by, (slow, fast) in zip(scales[1:], pairwise(times), strict=True):
+                longer = float(np.max(fast / slow)) - 1
+                assert longer <= 0.03, (hardware.id, call.kernel_class, call.dtype, call.kv_dtype, by, longer)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
-from archsim.base.number import Num, exp, log2, maximum, minimum
+from archsim.base.number import Num, exp, log, log2, maximum, minimum
 from archsim.graph.kernels import Traffic
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.surface import Axis, Surface
@@ -177,19 +177,34 @@ class KernelModel(ABC):
 
 
 class Fitted(NamedTuple):
-    """What a fit left behind for one class of kernels in one number format; without surfaces the formula alone."""
+    """What a fit left behind for one class of kernels in one number format; without surfaces the formula alone.
+
+    Where products are so much slower than where it was made that they bound other calls, it has constants `faster`,
+    at which they would bound the same ones. kept: how much of what surfaces take off holds there, 0 to 1. What they
+    add counts up to the time that a call takes at those constants: never less than there, so that no device takes
+    longer for a higher peak.
+    """
 
     constants: Mapping[str, float]
     surfaces: tuple[Surface, ...] = ()
+    kept: float = 1.0
+    faster: Mapping[str, float] = {}
 
 
 def kernel_seconds(model: KernelModel, call: KernelCall, machine: DeviceRates, fitted: Fitted) -> Num:
     """The formula times its correction."""
     time = model.formula(call, machine, fitted.constants)
-    if fitted.surfaces:
-        at = model.coordinates(call, machine)
-        time = time * exp(sum(surface(at) for surface in fitted.surfaces))
-    return time
+    return time * exp(correction(model, call, machine, fitted, time)) if fitted.surfaces else time
+
+
+def correction(model: KernelModel, call: KernelCall, machine: DeviceRates, fitted: Fitted, time: Num) -> Num:
+    """What the surfaces add to the logarithm of the formula's time, which is given."""
+    at = model.coordinates(call, machine)
+    found: Num = sum(surface(at) for surface in fitted.surfaces)
+    if not fitted.faster:
+        return found
+    sooner = log(time / model.formula(call, machine, fitted.faster))
+    return maximum(minimum(fitted.kept * found, 0), found - sooner)
 
 
 def bounded_kernel_seconds(model: KernelModel, call: KernelCall, machine: DeviceRates, fitted: Fitted) -> Num:

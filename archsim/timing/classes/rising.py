@@ -21,7 +21,7 @@ from typing import NamedTuple
 from archsim.base.data_class import dataclass
 from archsim.base.number import Num, exp, floor, log, maximum, minimum, where
 from archsim.timing.classes.call import KernelCall
-from archsim.timing.classes.model import Fitted, KernelModel, kernel_seconds
+from archsim.timing.classes.model import Fitted, KernelModel, correction, kernel_seconds
 from archsim.timing.device import DeviceRates
 
 LEAST = 1e-12
@@ -199,6 +199,8 @@ class Lattice:
     def __post_init__(self) -> None:
         self.lowest = sum(min(surface.values) for surface in self.fitted.surfaces)
         self.highest = sum(max(surface.values) for surface in self.fitted.surfaces)
+        if self.fitted.faster:  # a surface's part may be left out
+            self.lowest, self.highest = min(self.lowest, 0.0), max(self.highest, 0.0)
         names = [axis.name for axis in self.model.growths]
         self.raised = tuple(i for i, name in enumerate(names) if name in self.model.only_raised)
         self.both = tuple(i for i, name in enumerate(names) if name not in self.model.only_raised)
@@ -308,8 +310,8 @@ class Lattice:
 
     def _correction(self, call: KernelCall) -> Num:
         """What the surfaces add to the formula's logarithm."""
-        at = self.model.coordinates(call, self.machine)
-        return sum(surface(at) for surface in self.fitted.surfaces)
+        time = self.model.formula(call, self.machine, self.fitted.constants)
+        return correction(self.model, call, self.machine, self.fitted, time)
 
     def _height(self, node: tuple[int, ...]) -> float:
         """The formula's logarithm at one node."""

@@ -39,10 +39,6 @@ class Surface(NamedTuple):
     axes: tuple[Axis, ...]
     values: Sequence[float]
 
-    def scaled(self, factor: float) -> Surface:
-        """The same surface, so many times as high."""
-        return self._replace(values=[factor * value for value in self.values])
-
     def corners(self, at: Mapping[str, Num]) -> list[tuple[Num, Num]]:
         """Every node whose hat covers a point: its index in `values`, and the hat's height there."""
         found: list[tuple[Num, Num]] = [(0, 1.0)]
