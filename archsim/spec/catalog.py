@@ -324,9 +324,22 @@ def _unknown_name(kind: Kind, name: str, asked: str, shelves: list[_Shelf]) -> U
     hint = f"`archsim list {kind}` shows all {len(set(stems.values())):,}; a path to a YAML file works too"
     if not name.strip():
         return UnknownName(f"the {_NOUN[kind]} name is empty", hints=(hint,))
+    if kind == "hw" and (size := _MEMORY_SIZE.fullmatch(name.strip())):
+        return NoSuchName(f"no device named {quote(name)}", hints=(_size_hint(size), hint))
     if kind == "models" and HUB_ID.fullmatch(name):
         return NoSuchName(f"no {_NOUN[kind]} named {quote(name)}", close=close[:3], hints=(*_hub_hints(name), hint))
     return NoSuchName(f"no {_NOUN[kind]} named {quote(name)}", close=close[:3], hints=(hint,))
+
+
+_MEMORY_SIZE = re.compile(r"(?:[0-9]{1,6} ?[x*×] ?)?([0-9]{1,6}(?:\.[0-9]{1,3})?)[ _-]?([gt])(i?)b?", re.IGNORECASE)
+"""`24gb`, `24 GiB`, `1.5TB`, `2x80gb`: how much memory a device has, where its name is asked for."""
+
+
+def _size_hint(size: re.Match[str]) -> str:
+    """Devices of this memory or more, the smallest first: those of the size itself come before all others."""
+    amount, unit, binary = size.groups()
+    least = f"{amount}{unit.upper()}{binary.lower()}B"
+    return f"by memory, the smallest first: `archsim list hw --where 'memory >= {least}' --sort memory --reverse`"
 
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")

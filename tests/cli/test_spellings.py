@@ -105,6 +105,26 @@ def test_a_missing_device_shows_an_example(archsim: Any) -> None:
     assert archsim("estimate", "llama2-7b", "--json").out.startswith('{\n  "schema": "archsim.error/1"')
 
 
+@pytest.mark.parametrize(
+    ("asked", "least"), [("24gb", 24e9), ("24 GB", 24e9), ("24GiB", 24 * 2**30), ("0.5tb", 0.5e12), ("2x80gb", 80e9)]
+)
+def test_a_memory_size_where_a_device_is_wanted_lists_the_devices_of_that_size(
+    asked: str, least: float, archsim: Any
+) -> None:
+    """A size names no device: the hint is a command that lists those with it, and no device that is spelled alike."""
+    refused = archsim("fit", "qwen3-32b", "--hw", asked)
+    assert refused.code == 2
+    assert "did you mean" not in refused.err
+    line = suggestion(refused.err)
+    assert line[:3] == ["list", "hw", "--where"]
+    listed = json.loads(archsim(*line, "--json").out)["entries"]
+    sizes = [entry["memory_bytes"] for entry in listed]
+    assert sizes
+    assert sizes == sorted(sizes)
+    every = [entry["memory_bytes"] for entry in json.loads(archsim("list", "hw", "--json").out)["entries"]]
+    assert sizes[0] == min(size for size in every if size is not None and size >= least)
+
+
 def test_help_and_version_as_others_spell_them(archsim: Any) -> None:
     """`archsim help COMMAND` and `-V`."""
     assert archsim("help", "estimate").out == archsim("estimate", "--help").out
