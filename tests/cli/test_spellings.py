@@ -106,7 +106,15 @@ def test_a_missing_device_shows_an_example(archsim: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "least"), [("24gb", 24e9), ("24 GB", 24e9), ("24GiB", 24 * 2**30), ("0.5tb", 0.5e12), ("2x80gb", 80e9)]
+    ("asked", "least"),
+    [
+        ("24gb", 24e9),
+        ("24 GB", 24e9),
+        ("24GiB", 24 * 2**30),
+        ("0.5tb", 0.5e12),
+        ("2x80gb", 80e9),
+        ("0.1TiB", 0.1 * 2**40),
+    ],
 )
 def test_a_memory_size_where_a_device_is_wanted_lists_the_devices_of_that_size(
     asked: str, least: float, archsim: Any

@@ -35,8 +35,9 @@ SHORT = {
 }  # fmt: skip
 """Short names of figures in `--sort` and `--where`."""
 
-SUFFIXES = {"k": 1024, "M": 10**6, "B": 10**9, "T": 10**12, "MB": 10**6, "GB": 10**9, "TB": 10**12, "GiB": 2**30}
-"""What may stand behind a number in `--where`: 32k tokens, 7B parameters, 24GB."""
+SUFFIXES = {"k": 1024, "M": 10**6, "B": 10**9, "T": 10**12}
+BYTES = {"mb": 10**6, "gb": 10**9, "tb": 10**12, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+"""What may stand behind a number in `--where`: 32k tokens, 7B parameters, 24GB or 24gb."""
 
 
 def entries(
@@ -75,9 +76,14 @@ def _figure(name: str, known: Sequence[str]) -> str:
     return full
 
 
+def _multiplied(number: re.Match[str]) -> str:
+    """A number with a suffix as a product."""
+    return f"({number[1]}*{SUFFIXES.get(number[2]) or BYTES[number[2].lower()]})"
+
+
 def _satisfies(where: str, entry: JsonObject, known: Sequence[str]) -> bool:
     """Whether an entry satisfies a condition; not if it lacks a figure of it."""
-    text = re.sub(r"(?<![\w.])([0-9.]+)\s*(GiB|GB|MB|TB|[kMBT])\b", lambda m: f"({m[1]}*{SUFFIXES[m[2]]})", where)
+    text = re.sub(r"(?<![\w.])([0-9.]+)\s*([kMBT]|(?i:[MGT]i?B))\b", _multiplied, where)
     text = re.sub(r"(?<![<>=!])=(?!=)", "==", text)
     words = {name: _figure(name, known) for name in re.findall(r"(?<![\w.\"'])[A-Za-z_]\w*(?![\w\"'])", text)
              if name not in ("and", "or", "not", "in")}  # fmt: skip
