@@ -388,7 +388,7 @@ def _assumptions(request: FitRequest, memory: EngineMemoryModel, plan: Plan) -> 
     if (draft := tensors.draft) is not None:
         own = format_bytes(sum(stage.weights for stage in draft.stages(Plan())), binary=True)
         yield Note(
-            "A51", f"draft model {draft.model.name}: {own} of {draft.formats.name} weights, and a cache of its own"
+            "A52", f"draft model {draft.model.name}: {own} of {draft.formats.name} weights, and a cache of its own"
         )
     if plan.dp > 1:
         yield Note("A26", "tokens and concurrency are those of one attention replica")
