@@ -61,21 +61,21 @@ NOTES: dict[str, str] = {
         "allows."
     ),
     "A03": "The share of a device's memory that may be used, and what the runtime takes of it.",
-    "A04": ("A long prefill is cut into pieces; its activations are those of one piece, not of the whole prompt."),
+    "A04": ("A long prefill is split into chunks; its activations are those of one chunk, not of the whole prompt."),
     "A05": "Decode is one step at the mean context: the prompt and half the answer.",
     "A06": ("Tokens pick experts evenly and independently: T tokens read E(1 - (1 - k/E)^T) of E experts at top-k."),
     "A07": (
-        "A decode step passes the stages in turn; a prefill is cut into pieces of 2,048 tokens so that all stages work "
-        "at once."
+        "A decode step passes through the stages one after another; a prefill is split into chunks of 2,048 tokens so "
+        "that all stages work at once."
     ),
     "A08": (
         "What expected times rest on: kernels measured on this device (calibrated), on other devices (transferred), "
         "or datasheet peaks times usual efficiencies."
     ),
-    "A09": "Whose memory rules the named engine has, its own or another's, and its host time per step.",
+    "A09": "Which engine's memory rules are used for the named engine, and its host time per step.",
     "A10": "The format of the KV cache, where none is given.",
     "A11": "The requested format is one of experts; the model has none, so its counterpart for linear weights is used.",
-    "A12": "The device has no units for a number format: products in it run on those of the next wider format.",
+    "A12": "The device has no units for a number format: matrix products in it run in the next wider format.",
     "A13": "The device lists no fp32 vector rate: it is taken from its 16-bit matrix peak.",
     "A14": "The device lists no fp32 peak for matrix products: they run at its bf16 peak.",
     "A15": (
@@ -86,23 +86,23 @@ NOTES: dict[str, str] = {
         "Kernel launches whose fitted time is below the roofline of their own work take the time of the roofline: how "
         "many there are, and their share of the time."
     ),
-    "A19": "The engine is newer than the rules that are known of it: those of the version named are used.",
+    "A19": "The engine is newer than its rules in archsim: those of the version named are used.",
     "A20": "The engine has no memory rules of its own: those of another engine are used.",
     "A21": "No version of the engine is given: the one named is assumed.",
     "A22": "The longest sequence that the engine is started for, where `--max-model-len` is not given.",
-    "A23": "The tokens and sequences of the largest step, which the activations are of.",
+    "A23": "The tokens and sequences of the largest step, which determine the activations.",
     "A24": "Device memory of libraries outside the allocator (CUDA context, NCCL), and its observed range.",
     "A25": "Device memory of captured graphs (CUDA graphs, HIP graphs on AMD), and its observed range.",
     "A26": "With attention data parallelism, tokens and concurrency are those of one replica.",
-    "A27": "Towers are in memory: in the format of plain tensors, cut over ranks that divide their heads.",
+    "A27": "Towers are in memory: in the format of unquantised tensors, sharded over ranks that divide their heads.",
     "A28": "Weights that one engine's files hold (GGUF, EXL2) imply that engine where none is named.",
     "A29": "The checkpoint holds towers besides the language model, which are not counted, or not in memory.",
-    "A30": "What FLOPs per token are of: one decode step at the context length, or an encoder's input over its tokens.",
-    "A31": "What KV bytes are of: one sequence in 16 bits, windows applied.",
-    "A32": "What times of an evolution are of: one sequence on one device, whether it fits or not.",
-    "A33": "Layers that only one of two models has: the first layers stay, and the pattern goes on.",
+    "A30": "What FLOPs per token refer to: one decode step at the context length, or an encoder's input over its tokens.",
+    "A31": "What KV bytes refer to: one sequence in 16 bits, with windows applied.",
+    "A32": "What times of an evolution refer to: one sequence on one device, whether it fits or not.",
+    "A33": "Layers that only one of two models has: the first layers stay, and the pattern is continued.",
     "A34": "Parts that are named and not counted: prediction modules, towers, pre-training heads.",
-    "A35": "A word for a format means the scheme of its family that the checkpoint is stored in.",
+    "A35": "The name of a family of formats means the scheme of that family in which the checkpoint is stored.",
     "A36": (
         "The config.json of the checkpoint has keys that the class of its family never reads, or reads only for "
         "dropout, initialisation, tokens or training, and entries of its quantisation skip list that name no matrix "
@@ -117,16 +117,16 @@ NOTES: dict[str, str] = {
         "Times of requests are those of the engine: from its queue to the step that makes a token. Network, HTTP and "
         "tokenizer come on top."
     ),
-    "A51": "What figures of training are of, where architectures are compared: one sequence on one device.",
+    "A51": "What training figures refer to, where architectures are compared: one sequence on one device.",
     "A39": "The length of training sequences and the sequences of a step, where they are not given.",
-    "A40": "Training kernels, what communication runs behind them and the recipe are those of a stack.",
+    "A40": "The training kernels, the communication that overlaps with them and the recipe are those of a stack.",
     "A45": (
         "The model is traced: a PyTorch module was built without weights and one forward pass of it captured. Its "
         "parameters and FLOPs are exact; times come from the same kernel models as for specs, for what the module "
         "computes, which an engine may compute in fewer kernels. Only data parallelism can spread it. Experts are "
         "taken to be chosen evenly, and masks to hide nothing but what is causal."
     ),
-    "A46": "The rank of adapters and the products that have one, where they are not given.",
+    "A46": "The rank of adapters and the linear layers that have one, where they are not given.",
     "A47": (
         "Speculative decoding: every decode verifies its drafts in one step, with room in the step and in the cache "
         "for all of them, and the drafter runs after it. How many are accepted is drawn for each request and step from "
@@ -134,7 +134,7 @@ NOTES: dict[str, str] = {
     ),
     "A48": "Tokens of images or sounds, and when and where their encoder runs.",
     "A49": (
-        "What dollars per token are of: the paid hours that serve the load, and how the time of steps is shared "
+        "What dollars per token cover: the paid hours that serve the load, and how the time of steps is shared "
         "between prompts and answers."
     ),
     "A50": (
@@ -142,7 +142,7 @@ NOTES: dict[str, str] = {
         "the errors of power and time."
     ),
     "A52": (
-        "A draft model of speculative decoding lies in the memory of the devices beside the model, with a cache of its "
+        "A draft model of speculative decoding is in the memory of the devices beside the model, with a cache of its "
         "own for every token of the requests."
     ),
     "W01": "Prompt and answer together exceed the context length of the model.",
@@ -153,11 +153,11 @@ NOTES: dict[str, str] = {
     "W06": "Converting the weights while loading needs more memory at its peak than the device has.",
     "W07": "Memory budget, activations and CUDA graphs together exceed the device.",
     "W08": "A model is estimated with its layers regrouped; times differ slightly from `estimate`.",
-    "W09": "A model of the evolution does not fit on the device; its times are those of a device that holds it.",
+    "W09": "A model of the evolution does not fit on the device; its times assume enough memory.",
     "W10": "The engine that is named does not read checkpoints in the format of the model.",
     "W11": "The figures of the device are those of its announcement: nobody has measured them.",
     "W12": "All requests of a closed loop have one length: they start and end together, which real ones do not.",
     "W13": "Some requests can never run: prompt and answer exceed the cache, or a step that must hold them whole.",
-    "W14": "The recipe is made for adapters, and every weight is trained in it.",
+    "W14": "The recipe is meant for adapters, but every weight is trained with it.",
     "W15": "The price is old or has no date of its own, or the device may be taken away.",
 }
