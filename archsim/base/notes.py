@@ -97,7 +97,7 @@ NOTES: dict[str, str] = {
     "A27": "Towers are in memory: in the format of unquantised tensors, sharded over ranks that divide their heads.",
     "A28": "Weights that one engine's files hold (GGUF, EXL2) imply that engine where none is named.",
     "A29": "The checkpoint holds towers besides the language model, which are not counted, or not in memory.",
-    "A30": "What FLOPs per token refer to: one decode step at the context length, or an encoder's input over its tokens.",
+    "A30": "What FLOPs per token refer to: one decode step at the context length, or an encoder's input by its tokens.",
     "A31": "What KV bytes refer to: one sequence in 16 bits, with windows applied.",
     "A32": "What times of an evolution refer to: one sequence on one device, whether it fits or not.",
     "A33": "Layers that only one of two models has: the first layers stay, and the pattern is continued.",
