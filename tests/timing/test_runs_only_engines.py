@@ -32,6 +32,14 @@ def test_more_rows_never_take_less_time() -> None:
     assert (np.diff(times) >= -1e-12).all()
 
 
+@pytest.mark.parametrize("device", ["rtx-3090", "rtx-5000-ada", "h100-pcie", "t4"])
+def test_a_row_takes_no_longer_after_the_switch_than_at_it(device: str) -> None:
+    """An engine switches to another kernel where it gains by it: more requests at a time answer no fewer a second."""
+    rows = np.arange(1, 129)
+    each = products(rows, device) / rows
+    assert (np.diff(each) <= each[1:] * 1e-12).all()
+
+
 @pytest.mark.parametrize("device", ["rtx-3090", "rtx-4090", "a100"])
 def test_long_prompts_run_at_the_16_bit_peak(device: str) -> None:
     """Beyond the switch the rate follows the fp16 peak of the engine's accumulator, not the int8 one."""

@@ -83,6 +83,19 @@ def test_shares_are_possible(m: int, shape: tuple[int, int, int, int], ep: int, 
 
 
 @FAST
+@given(st.floats(1, 2**15), st.floats(1, 4), st.sampled_from([*SHAPES, (16, 4), (8, 1)]), RANKS, SKEW)
+def test_experts_hit_for_each_token_never_rise(
+    m: float, factor: float, shape: tuple[int, ...], ep: int, skew: float
+) -> None:
+    """Also from one row an expert on, where the tail of loads takes over; no more are hit than by independent draws."""
+    experts, topk = shape[:2]
+    (rows, few), (_, more) = (share(tokens, experts, topk, ep, skew) for tokens in (m, m * factor))
+    assert few * (1 - 1e-9) <= more <= few * factor * (1 + 1e-9)
+    if skew > 0:
+        assert few <= max(experts / ep * -np.expm1(-rows * ep / experts), 1) * (1 + 1e-9)
+
+
+@FAST
 @given(TOKENS, st.floats(1, 8), SHAPE, RANKS, RANKS, SKEW, WARM, st.sampled_from(DEVICES))
 def test_more_tokens_take_no_less(
     m: int, factor: float, shape: tuple[int, int, int, int], tp: int, ep: int, skew: float, warm: int, device: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from archsim.base.number import Num, ceil_div, log2, maximum, minimum, where
+from archsim.base.number import Num, ceil_div, log2, maximum, minimum
 from archsim.timing.classes.call import STORED, KernelCall
 from archsim.timing.classes.model import HOST, Constant, KernelModel, launched_from_host, resident
 from archsim.timing.classes.surface import Axis
@@ -48,7 +48,8 @@ class Gemm(KernelModel):
     Some engines have more: unpack: weights that a unit loads and unpacks in one cycle, where that holds a kernel back
     (llama.cpp's matrix-vector products on an A100). pass_rows: rows of one pass, each of which reads the weights.
     widen_rows: rows from which on weights are first widened to 16 bits in memory and multiplied there, with the share
-    `widened` of the 16-bit peak (llama.cpp's switch from its own kernels to cuBLAS).
+    `widened` of the 16-bit peak (llama.cpp's switch from its own kernels to cuBLAS). Engines switch where the other
+    kernel gains: a row takes no less before the switch than just after it.
 
     Rows in formats that quantise hold that pass too (`QUANTISING`), which a graph's call has by its extent `quantise`:
     1 where a kernel of its own does it, 0 where what comes before writes the product's format. The floor of these
@@ -105,14 +106,7 @@ class Gemm(KernelModel):
 
     def formula(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
         """Three terms with partial overlap, a floor, and what an epilogue moves beside the product."""
-        m, most = call.dims["m"], constants.get("widen_rows")
-        if most is None:
-            busy = _busy(call, machine, constants)
-        else:
-            own = call._replace(dims={**call.dims, "m": minimum(m, most)})
-            wide = _widened(call, machine, constants)
-            busy = _busy(own, machine, constants)
-            busy = where(m > most, maximum(busy, wide), busy)
+        busy = _busy_or_widened(call, machine, constants)
         epilogue = call.dims.get("epilogue_bytes", 0) / (machine.bandwidth * constants["memory"])
         busy = busy + epilogue + call.dims.get("quantise", 0) * _quantising(call, machine, constants)
         return launched_from_host(call, constants["floor_us"] * 1e-6 + busy, constants.get("host_us", HOST.usual))
@@ -140,6 +134,16 @@ class Gemm(KernelModel):
     def variant(self, kernel: str) -> str:
         """The implementation, where the name says one."""
         return "" if kernel.startswith(LIBRARIES) else kernel
+
+
+def _busy_or_widened(call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
+    """Seconds of the engine's own kernel, or from `widen_rows` on of the product in 16 bits."""
+    m, most = call.dims["m"], constants.get("widen_rows")
+    if most is None:
+        return _busy(call, machine, constants)
+    own = _busy(call._replace(dims={**call.dims, "m": minimum(m, most)}), machine, constants)
+    wide = _widened(call._replace(dims={**call.dims, "m": maximum(m, most)}), machine, constants)
+    return maximum(own, wide * minimum(m / most, 1))
 
 
 def _busy(call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:

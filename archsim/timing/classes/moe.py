@@ -35,7 +35,8 @@ MANY = 6
 """Units from which on a device's are alike enough for rates per unit and cycle."""
 
 CROSSING = 0.632
-"""Share of experts hit at one row an expert, 1 - 1/e: independent draws below it, the power law's tail above."""
+"""Share of experts hit at one row an expert, 1 - 1/e: independent draws below it, above it the power law's tail, which
+hits no more experts than independent draws do."""
 
 GAUGE = 0.2
 """Third-order term of the busiest rank's load, from draws of the distribution (seven shapes, within a tenth)."""
@@ -83,7 +84,7 @@ def share(m: Num, experts: Num, topk: Num, ep: Num, skew: Num) -> Share:
     rows = minimum(maximum(busy * m * topk / ep, 1.0), m * minimum(topk, local))
     edge = minimum(maximum(0.5 * mean / each, 1.0), span)
     heavy = 1 - (edge**a - 1) / (span**a - 1)
-    hit = maximum(minimum(1 - exp(-rows / local), CROSSING), where(each <= 1, 0.0, heavy))
+    hit = minimum(1 - exp(-rows / local), maximum(CROSSING, heavy))
     hit = where(skew <= BALANCED, 1.0, hit)
     return Share(rows, minimum(minimum(local, rows), maximum(local * hit, 1.0)))
 
