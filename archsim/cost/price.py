@@ -33,8 +33,8 @@ class Price(NamedTuple):
 
     @property
     def in_words(self) -> str:
-        """`$2.69 an hour and device, runpod, on-demand, 2026-03-21`."""
-        amount = f"${self.usd_per_device_hour:,.4g} an hour and device"
+        """`$2.69 per device-hour, runpod, on-demand, 2026-03-21`."""
+        amount = f"${self.usd_per_device_hour:,.4g} per device-hour"
         if self.provider == GIVEN:
             return f"{amount}, as given"
         return f"{amount}, {self.origin}"

@@ -30,7 +30,7 @@ LIMITS = {"compute": "arithmetic", "memory": "memory traffic", "communication": 
 
 EVIDENCE = {
     "measured": "times measured here", "calibrated": "times fitted on this device",
-    "transferred": "times fitted on its family", "datasheet": "times from the datasheet, not fitted",
+    "transferred": "times fitted on other devices", "datasheet": "times from the datasheet, not fitted",
 }  # fmt: skip
 """What stands behind an expected time."""
 
@@ -95,7 +95,7 @@ def figures_of(e: Estimate) -> Iterator[tuple[str, str, str]]:
         )
         yield "Time per token", format_seconds(served.tpot.expected), format_span(served.tpot.low, served.tpot.high)
         yield (
-            "Tokens/s in all",
+            "Tokens/s of all users",
             format_rate(served.tokens_per_s, ""),
             f"{served.running:,.0f} of {served.concurrency:,} run",
         )
@@ -105,7 +105,7 @@ def figures_of(e: Estimate) -> Iterator[tuple[str, str, str]]:
             yield "Time per token", format_seconds(m["tpot_s"] or 0.0), _span(e.decode)
             yield "Tokens/s for one user", format_rate(m["tokens_per_s_per_user"] or 0.0, ""), _limit(e.decode)
             if e.workload.batch > 1:
-                yield "Tokens/s in all", format_rate(m["tokens_per_s"] or 0.0, ""), f"batch {e.workload.batch:,}"
+                yield "Tokens/s of all users", format_rate(m["tokens_per_s"] or 0.0, ""), f"batch {e.workload.batch:,}"
 
 
 def _dollars(e: Estimate) -> Iterator[tuple[str, str, str]]:
@@ -115,7 +115,7 @@ def _dollars(e: Estimate) -> Iterator[tuple[str, str, str]]:
         return
     price = e.cost.cost.price
     tokens = "output" if e.decode is not None else "prompt"
-    asked = f"${price.usd_per_device_hour:,.4g} an hour and device"
+    asked = f"${price.usd_per_device_hour:,.4g} per device and hour"
     yield f"$ per million {tokens} tokens", usd(value), ", ".join(filter(None, (asked, price.provider, price.as_of)))
 
 
@@ -185,13 +185,13 @@ def _ranking(fits: Sequence[tuple[int, Estimate]]) -> str:
     """The fastest against the next, by the rule of `archsim compare`: errors that both sides share cancel."""
     (a, one), (b, other) = sorted(fits, key=lambda pair: _seconds(pair[1]))[:2]
     if (one.decode is None) != (other.decode is None):
-        return f"{LETTERS[a]} and {LETTERS[b]} answer different questions: one of them writes nothing."
+        return f"{LETTERS[a]} and {LETTERS[b]} cannot be compared: one of them generates no tokens."
     per = "a token" if one.decode is not None else "the prompt"
     fast, slow = format_seconds(_seconds(one)), format_seconds(_seconds(other))
     sure = _confidence(one, other)
     if sure.startswith("too close"):
         return f"Too close to call: {LETTERS[a]} takes {fast} for {per}, {LETTERS[b]} {slow}."
-    return f"{LETTERS[a]} is fastest: {fast} for {per}, {LETTERS[b]} takes {slow}{sure and f' ({sure})'}."
+    return f"{LETTERS[a]} is fastest: {fast} for {per}; {LETTERS[b]} takes {slow}{sure and f' ({sure})'}."
 
 
 def _confidence(one: Estimate, other: Estimate) -> str:

@@ -12,7 +12,7 @@ MOST, LONGEST = 8, 200
 """Changes of one model, and characters of each."""
 
 _FIELD = re.compile(r"[A-Za-z_]\w*(\.\w+){0,5}")
-ELSEWHERE = {"weights": "weights have a control of their own", "extends": "another model is another choice above"}
+ELSEWHERE = {"weights": "weights have a control of their own", "extends": "choose another model above instead"}
 """First words that a change does not begin with, and what does what was meant."""
 
 

@@ -29,7 +29,9 @@ FILES = ("estimate.json", "model.yaml", "report.html", "drawing.svg")
 def exports(answers: Sequence[Answer], query: str, uploads: Answers) -> list[Component]:
     """Command lines to copy and links to files."""
     rows = [_candidate(i, answer, query, uploads, len(answers) > 1) for i, answer in enumerate(answers)]
-    report = html.A("The report of all as one HTML file", href=f"report.html?{query}", download="archsim-report.html")
+    report = html.A(
+        "A report on all candidates as one HTML file", href=f"report.html?{query}", download="archsim-report.html"
+    )
     return [*rows, html.P(report)]
 
 

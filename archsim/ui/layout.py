@@ -38,8 +38,8 @@ class LoadField(NamedTuple):
 
 
 LOADS = (
-    LoadField("input-len", "Prompt tokens (context)", Load().input_len, 1, LONGEST_CONTEXT, 52),
-    LoadField("output-len", "Answer tokens", Load().output_len, 1, LONGEST_CONTEXT, 40),
+    LoadField("input-len", "Prompt tokens", Load().input_len, 1, LONGEST_CONTEXT, 52),
+    LoadField("output-len", "Output tokens", Load().output_len, 1, LONGEST_CONTEXT, 40),
     LoadField("batch", "Requests in the batch", Load().batch, 1, LARGEST_LOAD, 40, True),
     LoadField("concurrency", "Requests in flight", Load().concurrency, 1, LARGEST_LOAD, 40, True),
     LoadField("rate", "Requests per second", Load().rate, 0.001, 10_000, 80, True),
@@ -79,7 +79,7 @@ def answer_places() -> Component:
         html.Div(id="load-panel"),
         html.Div([_chart(key) for key in CHARTS], className="charts"),
         html.Div(id="drawings", className="drawings"),
-        html.Section([html.H2("Take it with you"), html.Div(id="exports", className="exports")]),
+        html.Section([html.H2("Export"), html.Div(id="exports", className="exports")]),
     ])  # fmt: skip
 
 

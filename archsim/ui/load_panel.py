@@ -20,7 +20,7 @@ from archsim.ui.state import State
 LONGEST_PROMPT, LONGEST_ANSWER = 131_072, 8_192
 """Tokens of a request that are simulated at most: a run of more takes longer than one waits for a page."""
 
-HEAD = ("", "time to first token", "90 of 100 within", "time per token", "90 of 100 within", "tokens/s", "running",
+HEAD = ("", "time to first token", "90 % within", "time per token", "90 % within", "tokens/s", "running",
         "verdict")  # fmt: skip
 DOLLARS = "$ per million output tokens"
 
@@ -54,11 +54,11 @@ def load_panel(state: State, runs: LoadRuns) -> Component | None:
     load = state.load
     if load.mode != "rate":
         return None
-    title = html.H2(f"At {load.rate:g} requests a second")
+    title = html.H2(f"At {load.rate:g} requests per second")
     if load.input_len > LONGEST_PROMPT or load.output_len > LONGEST_ANSWER:
-        most = f"The page simulates up to {LONGEST_PROMPT:,} prompt tokens and {LONGEST_ANSWER:,} to generate"
+        most = f"The page simulates up to {LONGEST_PROMPT:,} prompt tokens and {LONGEST_ANSWER:,} output tokens"
         return html.Section([title, html.P(f"{most}; `archsim simulate` takes more.")], className="panel")
-    about = f"{RUN['requests']} requests at random moments, followed one by one through the engine's scheduler."
+    about = f"{RUN['requests']} requests at random times, simulated one by one through the engine's scheduler."
     head = (*HEAD, DOLLARS) if any(candidate.price for candidate in state.candidates) else HEAD
     rows = [_row(i, answer, runs.of(answer), len(head)) for i, answer in enumerate(runs.answers.of(state))]
     return html.Section(
@@ -98,5 +98,5 @@ def _percentile(metrics: object, name: str, point: str) -> str:
 def _verdict(state: dict[str, object]) -> str:
     """Whether the server keeps up."""
     if state["stationary"] is False:
-        return "falls behind: requests wait longer and longer"
+        return "falls behind: the queue keeps growing"
     return "keeps up"

@@ -85,7 +85,7 @@ Finding = str
 def parse_state(query: str, choices: Choices, uploads: Mapping[str, object]) -> tuple[State, tuple[Finding, ...]]:
     """The state of a query, and what had to be left out of it. uploads: keys of the models that were uploaded."""
     if len(query) > LONGEST_QUERY:
-        return State(), (f"the link is longer than {LONGEST_QUERY:,} characters: it is not used",)
+        return State(), (f"the link is longer than {LONGEST_QUERY:,} characters and is ignored",)
     reader = _Reader(dict(reversed(parse_qsl(query.lstrip("?"), keep_blank_values=True))), choices, uploads)
     state = reader.state()
     return state, tuple(reader.findings)
@@ -134,7 +134,7 @@ class _Reader:
         candidates = tuple(self.candidate(end) for end in given)
         load = self.load()
         for key in list(self.pairs)[:5]:
-            self.findings.append(f"the link has {quote(key)}, which this page does not know: it is ignored")
+            self.findings.append(f"{quote(key)} in the link is unknown and is ignored")
         return State(candidates=candidates, load=load)
 
     def candidate(self, end: str) -> Candidate:
@@ -229,5 +229,5 @@ def _rate(text: str) -> float:
     except ValueError:
         value = float("nan")
     if not 0.001 <= value <= 10_000:
-        raise ValueError(f"requests a second from 0.001 to 10,000, not {quote(text, 30)}")
+        raise ValueError(f"requests per second from 0.001 to 10,000, not {quote(text, 30)}")
     return value

@@ -87,7 +87,7 @@ def test_candidates_of_a_comparison_have_dollars(archsim: Any) -> None:
         found[1]["figures"]["usd_per_hour"] / found[0]["figures"]["usd_per_hour"]
     )
     page = archsim(*args, "--price", "2").out
-    assert "$/M in" in page and "$2 an hour and device" in page and "$" not in archsim(*args).out
+    assert "$/M in" in page and "$2 per device-hour" in page and "$" not in archsim(*args).out
 
 
 def test_a_sweep_states_prices_without_a_warning(archsim: Any) -> None:

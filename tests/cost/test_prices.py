@@ -56,7 +56,7 @@ def test_prices_age() -> None:
     assert "8 months old" in price.warning(date(2026, 11, 22))
     assert "no date" in price._replace(as_of=None).warning() and not Price(2.0).warning()
     assert "taken away" in price._replace(terms="spot").warning(date(2026, 3, 31))
-    assert price.in_words == "$2 an hour and device, someone, on-demand, 2026-03-21"
+    assert price.in_words == "$2 per device-hour, someone, on-demand, 2026-03-21"
 
 
 def test_a_table_that_is_none_is_refused_with_its_line() -> None:

@@ -23,14 +23,14 @@ THICK = 0.42
 
 MEMORY = {
     "weights": ("parameters × bytes of their format, the share of one device", "exact"),
-    "KV cache": ("requests × bytes of each at its full length", "exact"),
-    "activations": ("the largest step beyond weights and cache", "modelled"),
-    "runtime": ("what the process holds besides its tensors", "modelled"),
+    "KV cache": ("requests × bytes of each at input + output tokens", "exact"),
+    "activations": ("what the largest step needs besides weights and cache", "modelled"),
+    "runtime": ("what the process needs besides its tensors", "modelled"),
 }
 """What fills a device: how it is computed, and what that rests on."""
 
 EVIDENCE = {
-    "measured": "measured here", "calibrated": "fitted on the device", "transferred": "fitted on its family",
+    "measured": "measured here", "calibrated": "fitted on the device", "transferred": "fitted on other devices",
     "datasheet": "not fitted",
 }  # fmt: skip
 """What stands behind an expected time, in few words."""

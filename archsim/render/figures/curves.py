@@ -104,7 +104,7 @@ def _rates(number: int, curve: RateCurve, count: int) -> JsonObject:
         hover(
             f"<b>{plain(curve.label)}</b>, batch {r.batch:,}", f"{format_number(r.user)} tokens/s per user",
             f"{format_number(r.device)} tokens/s per device", f"time per token {format_seconds(1 / r.user)}",
-            "rate of a device = batch / time per token / devices",
+            "tokens/s per device = batch / time per token / devices",
             f"basis: {EVIDENCE[r.evidence]}" if r.evidence else "", plain(r.note, 120),
         ) for r in curve.rates
     ]  # fmt: skip
@@ -196,7 +196,9 @@ def cache_growth(curves: Sequence[ContextCurve], batch: int) -> Chart:
             traces.append(_room(number, curve, xs))
     finding = _longest(curves, batch)
     table = _context_table(curves, "cache per device", format_bytes)
-    return _context_chart("cache", "Cache against context", finding, curves, traces, "cache per device (GB)", table)
+    return _context_chart(
+        "cache", "KV cache against context length", finding, curves, traces, "cache per device (GB)", table
+    )
 
 
 def largest_batches(curves: Sequence[ContextCurve], at: tuple[int, int] | None = None) -> Chart:
@@ -239,7 +241,7 @@ def time_growth(curves: Sequence[ContextCurve], batch: int, phase: str = "decode
     most = max(growth, key=lambda g: g[0], default=None)
     finding = (
         f"From {most[1].points[0][0]:,} to {most[1].points[-1][0]:,} tokens the {name} of {most[1].label} grows "
-        f"{most[0]:.3g} times." if most else f"One context, {name} alone."
+        f"{most[0]:.3g} times." if most else f"The {name} at one context length."
     )  # fmt: skip
     table = _context_table(curves, name, format_seconds)
     return _context_chart(
@@ -255,7 +257,7 @@ def _context_chart(
     named = [curve.label for curve in curves]
     return Chart(
         key=key, title=title, finding=finding, traces=tuple(traces), table=table,
-        layout=layout(HEIGHT + legend_height(named), token_axis("context (tokens of the prompt)", contexts),
+        layout=layout(HEIGHT + legend_height(named), token_axis("context length (prompt tokens)", contexts),
                       log_axis(unit, tickformat="~g"), showlegend=len(curves) > 1),
     )  # fmt: skip
 
@@ -277,9 +279,9 @@ def _longest(curves: Sequence[ContextCurve], batch: int) -> str:
     ]
     most = max(fitting, key=lambda f: f[0], default=(0, ""))
     if not most[0]:
-        return f"At batch {batch:,} no prompt shown fits."
+        return f"At batch {batch:,} none of the prompt lengths shown fits."
     who = f" {most[1]}" if len(curves) > 1 else ""
-    return f"At batch {batch:,} prompts of {most[0]:,} tokens fit{who}; dashed: room for the cache."
+    return f"At batch {batch:,} prompts of {most[0]:,} tokens fit{who}. Dashed lines: room for the KV cache."
 
 
 def _room(number: int, curve: ContextCurve, xs: Sequence[int]) -> JsonObject:

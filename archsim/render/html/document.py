@@ -85,7 +85,7 @@ def _parts(study: Study, light: bool, command: str) -> Parts:
     sections = [
         ("answer", "Answer", headline.answer(study)),
         ("speed", "Speed and memory", _plots(charts, "speed")),
-        ("context", "Growth with the context", _plots(charts, "context")),
+        ("context", "Growth with the context length", _plots(charts, "context")),
         ("rooflines", "Roofline", _plots(charts, "rooflines")),
         ("compared", "What is compared", cards.compare_specs(study)),
         ("structure", "Architectures" if several else "Architecture",
@@ -107,7 +107,7 @@ def _plots(charts: Mapping[str, Sequence[Chart]], key: str) -> str:
 
 def _provenance(study: Study, command: str) -> str:
     rows = table("Inputs", ["", "file", "SHA-256", "first source"], cards.inputs(study), left=True)
-    made = paragraph("Made by: " + command) if command else ""
+    made = paragraph("Command: " + command) if command else ""
     return made + rows + details("The estimates as JSON", _estimates(study), "long estimates")
 
 
@@ -164,7 +164,7 @@ def report(
     source = check_source(plotlyjs)
     models, hw = _once(models), _once(hw)
     if not models or not hw:
-        raise UsageError("a report is about at least one model and one device")
+        raise UsageError("a report needs at least one model and one device")
     question = ReportRequest(
         models=tuple(name for name, _, _ in models), hw=tuple(name for name, _ in hw), changes=changes,
         weights=tuple(dict.fromkeys(weights)) or (None,), costs=costs or {}, **asked,

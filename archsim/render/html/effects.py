@@ -21,8 +21,8 @@ from archsim.render.html.markup import figures, significant
 from archsim.render.pages.cost import usd
 from archsim.timing.step_time import KernelTime, StepTime
 
-UNKNOWN = "no figure: nothing on this page could be computed without it"
-EARLY = "a step early in the answer is shorter, a late one longer"
+UNKNOWN = "not quantified: nothing on this page could be computed without it"
+EARLY = "steps early in the answer are shorter, late ones longer"
 NARROW_CACHE, WIDE_CACHE = "fp8", "bf16"
 SLOWER = 0.9
 """Share of the listed bandwidth that a device might reach."""
@@ -72,7 +72,7 @@ def _paid(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
         return UNKNOWN
     cost = e.cost.cost
     value = cost.usd_per_m_output_all_in or cost.usd_per_m_total
-    return f"with half of that share, ${usd(2 * value)} per million tokens instead of ${usd(value)}"
+    return f"at half that share, ${usd(2 * value)} per million tokens instead of ${usd(value)}"
 
 
 def _cache(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
@@ -85,7 +85,7 @@ def _cache(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
         return UNKNOWN
     sizes = f"{format_bytes(other.memory.kv_cache)} instead of {format_bytes(e.memory.kv_cache)} of cache"
     (what, ours), (_, theirs) = _step(e), _step(other)
-    return f"in {name} {sizes}, {change(float(theirs.expected_s), float(ours.expected_s))} time for {what}"
+    return f"in {name} {sizes}; time for {what}: {change(float(theirs.expected_s), float(ours.expected_s))}"
 
 
 def _light(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
@@ -93,7 +93,7 @@ def _light(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
         f"{phase.name} {change(_slow_memory(phase), float(phase.ideal_s))}" for phase in (e.prefill, e.decode) if phase
     ]
     lost = round(100 * (1 - SLOWER))
-    return f"at {lost} % less bandwidth than listed the speed of light moves: {', '.join(found)}"
+    return f"with {lost} % less bandwidth than listed, the times at the speed of light change: {', '.join(found)}"
 
 
 def _slow_memory(phase: StepTime) -> float:
@@ -117,7 +117,7 @@ def _logits(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
         return UNKNOWN
     base = float(last.masked.total)
     return (
-        f"FLOP of the prompt: {change(float(every.masked.total), base)} with logits at every position, "
+        f"FLOPs of prefill: {change(float(every.masked.total), base)} with logits at every position, "
         f"{change(float(last.full.total), base)} if all pairs of tokens are computed"
     )
 
@@ -126,22 +126,22 @@ def _usable(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
     m = e.memory
     tenth = m.usable / m.division.share / 10
     fits = "it still fits" if m.free >= tenth else "it no longer fits" if m.fits else "it does not fit anyway"
-    lost = f"ten points less are {format_bytes(tenth)} of a device: {fits}"
+    lost = f"ten percentage points less are {format_bytes(tenth)} of a device: {fits}"
     each = e.kv_bytes_per_token
-    return lost + (f"; a further GiB for the runtime takes the room of {GIB // each:,} tokens" if each else "")
+    return lost + (f"; one more GiB for the runtime takes the room of {GIB // each:,} tokens" if each else "")
 
 
 def _at_once(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
     tokens, size = asked.batch * asked.input_len, e.memory.activations
     if tokens <= PREFILL_TOKENS:
-        return f"nothing here: the prompts have {tokens:,} tokens together"
+        return f"nothing here: the prompts have {tokens:,} tokens in total"
     fits = "" if e.memory.free >= size or not e.memory.fits else ", too much for the device"
     return f"activations take {format_bytes(size)}; twice the tokens at once take about twice that{fits}"
 
 
 def _mean(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
     if e.decode is None:
-        return "nothing: no token is written"
+        return "nothing: no token is generated"
     first = again(c, asked, output_len=1).decode
     if first is None or e.model.encoder is not None:
         return EARLY
@@ -158,7 +158,7 @@ def _times(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
     ]
     what, phase = _step(e)
     launches = sum(float(op.count) for op in phase.ops)
-    captured = f"not captured, a step for {what} has {launches:,.0f} launches to wait for"
+    captured = f"without CUDA graphs, {what} waits for {launches:,.0f} kernel launches"
     return f"in four of five cases within {', '.join(found)}; {captured}"
 
 
@@ -169,28 +169,28 @@ def _experts(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
         return UNKNOWN
     whole, each, tokens = experts.total, experts.per_token, asked.batch
     if tokens == 1:
-        return f"nothing for one sequence: its token reads its {each:,} experts; the prompt reads most of them"
+        return f"nothing in decode of one sequence, which reads its own {each:,} experts; prefill reads most experts"
     read = float(expected_experts(whole, each, tokens))
     spent, total = seconds_by_part(e.decode).get("experts", 0.0), float(e.decode.expected_s)
     ends = [format_seconds(total + spent * (n / read - 1)) for n in (each, min(whole, each * tokens))]
     return (
-        f"{read:.0f} of {whole:,} experts are read for a token of all sequences: about {ends[0]} if all pick the "
-        f"same {each:,}, {ends[1]} if none do"
+        f"a decode step reads {read:.0f} of {whole:,} experts: it takes about {ends[0]} if all tokens pick the "
+        f"same {each:,}, and {ends[1]} if no two pick the same"
     )
 
 
 def _stages(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
     rate = e.metrics["tokens_per_s_per_device"]
     if rate is None:
-        return f"with every stage busy up to {e.plan.pp} times the throughput"
+        return f"with every stage busy, up to {e.plan.pp} times the throughput"
     full = significant(rate * e.plan.pp)
-    return f"with every stage busy at most {full} tokens/s per device instead of {significant(rate)}"
+    return f"with every stage busy, at most {full} tokens/s per device instead of {significant(rate)}"
 
 
 def _engine(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
     (what, ours), (_, plain) = _step(e), _step(again(c, asked, engine=DEFAULT_ENGINE))
     times = format_seconds(float(plain.expected_s)), format_seconds(float(ours.expected_s))
-    return f"without what is known of the engine {times[0]} instead of {times[1]} for {what}"
+    return f"with the generic rules instead of the engine's, {times[0]} instead of {times[1]} for {what}"
 
 
 def _version(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
@@ -202,11 +202,11 @@ def _version(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
     usable = f"{format_bytes(old.memory.needed)} of {format_bytes(old.memory.usable)} usable"
     now = f"{format_bytes(e.memory.needed)} of {format_bytes(e.memory.usable)}"
     slower = "as long" if times[0] == times[1] else f"{times[0]} instead of {times[1]}"
-    return f"before {first} it needs {usable} instead of {now}, and takes {slower} for {what}"
+    return f"with the rules before {first} it needs {usable} instead of {now}, and takes {slower} for {what}"
 
 
 def _not_there(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
-    return f"in the format as asked for, no weight would change: {e.formats.name} is what such checkpoints hold"
+    return f"in the requested format no weight would change: {e.formats.name} is the format of such checkpoints"
 
 
 def _units(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
@@ -215,7 +215,7 @@ def _units(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
         if phase is not None:
             bound = compute_bound_share(phase)
             shares.append(f"{figures(100 * bound, 2) if bound >= 0.001 else 'nearly 0'} % of {phase.name}")
-    return f"a faster unit would matter where arithmetic is the limit: {', '.join(shares)}"
+    return f"a faster unit would help where arithmetic is the limit: {', '.join(shares)}"
 
 
 def _lifted(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
@@ -224,11 +224,11 @@ def _lifted(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
         for phase in (e.prefill, e.decode)
         if phase is not None and phase.rank.lifted
     ]
-    return f"at the fitted times {', '.join(found)}, faster than the device can be"
+    return f"with the fitted times {', '.join(found)}, faster than the device can be"
 
 
 def _implied(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
-    return "another engine has other kernels for such weights, and divides memory in its own way"
+    return "another engine has other kernels for such weights, and divides memory differently"
 
 
 EFFECTS: Mapping[str, Callable[[Estimate, Candidate, ReportRequest], str]] = {

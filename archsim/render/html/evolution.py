@@ -36,12 +36,12 @@ def evolution(study: Study) -> Drawn:
         whole = _way(models[0], models[-1], study)
     except ArchsimError as error:
         ends = f"{name_of(models[0].name)} to {name_of(models[-1].name)}"
-        return paragraph(f"The path from {ends} could not be taken apart: {error.message}"), []
+        return paragraph(f"The path from {ends} could not be split into single decisions: {error.message}"), []
     if not whole.steps:
         return "", []
     told = (
         f"One decision at a time from {_names(whole)[0]} to {_names(whole)[1]}; the steps add up to the whole "
-        f"difference. Work and cache at {study.asked.input_len:,} tokens of one sequence; times of one "
+        f"difference. FLOPs and cache are for one sequence of {study.asked.input_len:,} tokens; times of one "
         f"{study.devices[0].id}, whether it fits or not."
     )
     drawn, charts = _draw(whole, WHOLE, "steps", "h3")
@@ -97,7 +97,7 @@ def _stations(ways: Sequence[Evolution], study: Study) -> str:
     for e in ways:
         costs = (absolute(metric, getattr(e.last, metric)) for metric in METRICS)
         rows.append([_with_dates(e.b), f"{len(e.steps):,}", *costs])
-    caption = f"The models in turn, one sequence of {study.asked.input_len:,} tokens on one {study.devices[0].id}"
+    caption = f"The models in order, one sequence of {study.asked.input_len:,} tokens on one {study.devices[0].id}"
     return table(caption, ["", "decisions", *METRICS.values()], rows)
 
 

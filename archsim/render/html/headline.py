@@ -34,7 +34,7 @@ def workload(study: Study) -> str:
     """The workload in one line."""
     a = study.asked
     parts = [f"batch {a.batch:,}", f"{a.input_len:,} prompt tokens"]
-    parts += [f"{a.output_len:,} to generate"] if study.decodes else []
+    parts += [f"{a.output_len:,} output tokens"] if study.decodes else []
     names = dict.fromkeys(c.answer.formats.name for c in study.candidates)
     parts += [f"weights in {', '.join(names)}"]
     parts += [] if a.engine == DEFAULT_ENGINE else [f"engine {a.engine}"]
@@ -45,7 +45,7 @@ def workload(study: Study) -> str:
 def answer(study: Study) -> str:
     """The section."""
     notes = dict.fromkeys(text for c in study.candidates for text in urgent(c.answer.assumptions))
-    caption = "Expected figures, the fastest first; small: 80 % interval"
+    caption = "Expected figures, fastest first; in small print the 80 % interval"
     head = (*HEAD, *cost_head(study), "evidence")
     return "".join([
         paragraph(verdict(study), "verdict"), *(paragraph(text, "load") for text in notes),
@@ -71,7 +71,7 @@ def verdict(study: Study) -> str:
         )
     behind = [_behind(best, c, study) for c in able[1 : NAMED + 1]]
     more = len(able) - 1 - len(behind)
-    behind += [f"{more:,} more behind them"] if more > 0 else []
+    behind += [f"{more:,} slower ones"] if more > 0 else []
     text = f"{best.label} is fastest, {time} {per}" if behind else f"Only {best.label} fits, {time} {per}"
     text += f", ahead of {_listed(behind)}" if behind else ""
     if out:

@@ -34,12 +34,12 @@ def descent(models: Sequence[Model]) -> str:
     """A strip of the models that are compared where there are several, and one for each line of ancestors."""
     names = {m.name for m in models}
     lines = _distinct([line(m, names) for m in models])
-    strips = [_strip(f"Descent of {found[-1].name}", found[-STOPS:]) for found in lines]
+    strips = [_strip(f"Lineage of {found[-1].name}", found[-STOPS:]) for found in lines]
     parts = []
     if len(models) > 2:
         dated = sorted(models, key=lambda m: m.released or "9999")
         ours = [Stop(name=m.name, year=_year(m), changes=_changes(m), asked=True) for m in dated]
-        parts.append(_strip("The models compared, by the year of their release", ours))
+        parts.append(_strip("The models compared, by year of release", ours))
     folded = "".join(strips)
     parts.append(details("Where each comes from", folded, "long") if len(strips) > OPEN else folded)
     return f"<h3>Lineage</h3>{''.join(parts)}" if any(parts) else ""

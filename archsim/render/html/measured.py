@@ -214,7 +214,7 @@ def accuracy(found: Known, drawn: bool = True) -> tuple[str, list[Chart]]:
 
     if not found.groups:
         return paragraph(
-            "Not validated here: the run lists that archsim comes with hold no measurement of these models or devices."
+            "Not validated here: archsim's lists of public runs have no measurement of these models or devices."
         ), []
     rows = [
         [title, f"{f['scored']:,}", share(f["median_ape"]), share(f["p90_ape"]), share(f["bias"]),
@@ -224,8 +224,8 @@ def accuracy(found: Known, drawn: bool = True) -> tuple[str, list[Chart]]:
     head = ["", "figures", "median error", "90th percentile", "bias", "inside the 80 % interval", "datasheet roofline"]
     text = (
         "Predictions against published measurements. The last column is the median error of the datasheet roofline on "
-        "the same figures. Kernels of engines without tables, and the host's time per step, were fitted to such runs: "
-        "the project's accuracy page has their errors on what the fits had not seen."
+        "the same figures. Kernels of engines without kernel tables, and the host time per step, were fitted to such "
+        "runs; their errors on runs that the fits had not seen are on the project's accuracy page."
     )
     charts = [_scatter(found)] if drawn and len(found.points) >= FEWEST else []
     shown = "".join(chart_html(chart, wide=True) for chart in charts)

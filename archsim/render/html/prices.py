@@ -36,8 +36,8 @@ def prices(study: Study) -> str:
         return ""
     rows = list(dict.fromkeys(_price(c.answer.hardware.id, priced) for c, priced in found))
     use = found[0][1].cost.use_in_words
-    told = [f"Dollars are the whole bill, prompts included; {use}. Their interval "
-            "is that of the time."]  # fmt: skip
+    told = [f"Dollars cover the whole bill, prompts included; {use}. Their interval "
+            "follows from that of the time."]  # fmt: skip
     told += dict.fromkeys(
         f"{c.answer.hardware.id}: {text}" for c, priced in found for text in priced.choice.range_in_words()
     )

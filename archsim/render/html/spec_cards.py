@@ -41,7 +41,7 @@ def _side_by_side(caption: str, cards: Mapping[str, Facts]) -> str:
     differ = [[key, *values] for key, values in rows if alone or len(set(values)) > 1]
     same = [[key, values[0]] for key, values in rows if not alone and len(set(values)) == 1]
     made = table(caption if alone else f"{caption}: what differs", ["", *cards], differ)
-    return made + (details("The same in all", table(f"{caption}: the same in all", ["", ""], same)) if same else "")
+    return made + (details("Equal in all", table(f"{caption}: equal in all", ["", ""], same)) if same else "")
 
 
 def _model(m: Model, c: Candidate) -> Facts:

@@ -64,7 +64,7 @@ def sweep_charts(curves: Curves) -> list[Chart]:
     drawn = [RateCurve(name, [_rate(point, curves.told) for point in points]) for name, points in lines]
     chart = throughput_latency(drawn)
     rest = f" {more:,} more structures are not drawn." if more else ""
-    told = "Each line joins the points of one structure that fit and that no other of its points beats in both."
+    told = "Each line joins the points of one structure that fit and that no other of its points beats in both figures."
     return [replace(chart, finding=f"{chart.finding} {told}{rest}", table=_table(lines, curves.told))]
 
 

@@ -40,8 +40,8 @@ UNITS = {"tok_s": "tokens/s", "_us": "µs", "_ms": "ms", "_s": "s", "_gb": "GiB"
 """Units by the endings of metrics."""
 
 BASIS = (
-    "Predictions are computed before measurements are read. Constants of some engines (kernels, host time) were fitted "
-    "to public runs, which may be among these: docs/validate.md"
+    "Predictions are computed before measurements are read. For some engines, constants (kernels, host time) were "
+    "fitted to public runs, which may be among these: docs/validate.md"
 )
 """What stands above every plot: what the predictions know of the measurements."""
 

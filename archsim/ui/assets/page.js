@@ -61,7 +61,7 @@
         setTimeout(() => submit(query(), false), 1000 * Number(response.headers.get("Retry-After") || 1));
       }
       return response;
-    }, (error) => { since = 0; set("findings", { children: "The server does not answer. Is `archsim ui` still running?" }); throw error; });
+    }, (error) => { since = 0; set("findings", { children: "The server does not respond. Is `archsim ui` still running?" }); throw error; });
   };
 
   // ------------------------------------------------------------------ controls to a query, and back
@@ -240,7 +240,7 @@
   function copy(text, what) {
     navigator.clipboard.writeText(text).then(
       () => say(`${what} is in the clipboard.`),
-      () => say("The browser does not let this page write to the clipboard."));
+      () => say("The browser does not allow this page to copy to the clipboard."));
   }
 
   // ------------------------------------------------------------------ charts
