@@ -145,7 +145,7 @@ def _layout(row: JsonMapping, model: Model, stack: TrainingStack, seq_len: int) 
         raise UsageError(f"more than {MOST_MICRO_BATCHES:,} micro-batches a step on one rank")
     zero = whole(row, "zero_stage")
     if zero is not None and zero > 3:
-        raise UsageError(f"{zero} is no stage of ZeRO: 0 to 3")
+        raise UsageError(f"{zero} is not a ZeRO stage (0 to 3)")
     fsdp = (text(row, "fsdp") or "").upper()
     zero = 2 if "SHARD_GRAD" in fsdp else stack.zero if zero is None else zero
     stated = text(row, "sequence_parallel")

@@ -5,7 +5,7 @@ ArchsimError
 │   ├── UnknownName       E101     the name stands for no model, device or format that can be used
 │   │   └── NoSuchName             nothing has this name
 │   ├── InvalidPlan       E120     a parallel plan that does not divide the model or the devices
-│   └── OutputRefused     E140     a file that must not be written: it exists, or is no regular file
+│   └── OutputRefused     E140     a file that must not be written: it exists, or is not a regular file
 ├── SpecError             exit 3   an input file is invalid
 │   └── InvalidValue               the same as a ValueError, for use inside validators
 │       └── UnitError     E108     (base/units.py) a quantity without a unit, or with the wrong one
@@ -122,7 +122,7 @@ class InvalidPlan(UsageError):
 
 
 class OutputRefused(UsageError):
-    """A file that must not be written: it exists and `--force` was not given, or it is no regular file."""
+    """A file that must not be written: it exists and `--force` was not given, or it is not a regular file."""
 
     default_code = "E140"
 

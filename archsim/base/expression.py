@@ -65,7 +65,7 @@ def evaluate(text: str, names: Mapping[str, object]) -> Any:
     try:
         return Evaluator(names, SCALARS).value(tree.body)
     except ZeroDivisionError:
-        raise wrong(text, "it divides by zero") from None
+        raise wrong(text, "division by zero") from None
     except (TypeError, ValueError, OverflowError, KeyError, IndexError) as error:
         raise wrong(text, str(error) or type(error).__name__) from None
 
@@ -103,7 +103,7 @@ class Evaluator:
     def _constant(self, node: ast.Constant, _: int) -> object:
         if isinstance(node.value, (bool, int, float, str)):
             return node.value
-        raise ValueError(f"{node.value!r} is no number and no text")
+        raise ValueError(f"{node.value!r} is neither a number nor text")
 
     def _name(self, node: ast.Name, _: int) -> object:
         if node.id not in self.names:

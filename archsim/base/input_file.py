@@ -57,7 +57,7 @@ def parse_json(path: str | os.PathLike[str], text: str) -> Any:
     except RecursionError:
         raise _too_deep(path) from None
     except ValueError as error:
-        raise unusable(path, f"no valid JSON: {shorten(str(error), 100)}") from None
+        raise unusable(path, f"not valid JSON: {shorten(str(error), 100)}") from None
     level = [value]
     for _ in range(MAX_DEPTH):
         level = [inner for outer in level for inner in _containers(outer)]

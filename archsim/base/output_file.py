@@ -149,7 +149,7 @@ def _target(path: Path | str, force: bool) -> Path:
     except (FileNotFoundError, NotADirectoryError):
         return _in_folder(path, Path(target))
     except ValueError:
-        raise OutputRefused(f"{quote(path, 200)} is no usable path") from None
+        raise OutputRefused(f"{quote(path, 200)} is not a usable path") from None
     except OSError as error:
         raise _failure(path, error) from None
     kind = KINDS.get(stat.S_IFMT(found.st_mode))

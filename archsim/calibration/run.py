@@ -199,7 +199,7 @@ def columns_of(path: Path) -> list[str]:
         with open_text(path) as stream:
             return next(csv.reader([stream.readline(MAX_HEADER)]), [])
     except (UnicodeDecodeError, csv.Error):
-        raise unusable(path, "its first line is no header of a table") from None
+        raise unusable(path, "its first line is not a table header") from None
 
 
 def reasons(groups: Sequence[Group], unknown: Mapping[str, int]) -> dict[str, int]:

@@ -34,7 +34,7 @@ def usual_spec(vocabulary: int = VOCABULARY) -> JsonObject:
 def spec_like(model: Model) -> JsonObject:
     """A decoder with the norms, positions, activations and tables of a model. Raises UsageError for an encoder."""
     if model.architecture != "decoder":
-        raise UsageError(f"{model.name} is no decoder: `--like` wants one")
+        raise UsageError(f"{model.name} is not a decoder, which `--like` needs")
     document = model.model_dump(mode="json", exclude_unset=True, exclude_none=True)
     leaves = [layer for layer in walk_layers(model.layers) if layer.attention is not None and layer.ffn is not None]
     if not leaves:

@@ -141,5 +141,5 @@ def _attention_fields(word: str) -> list[dict[str, int]]:
 
 def _size(text: str, word: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 10**7:
-        raise UsageError(f"`{word}`: {text[:40]!r} is no number of tokens or dimensions")
+        raise UsageError(f"`{word}`: {text[:40]!r} is not a number of tokens or dimensions")
     return int(text)

@@ -151,7 +151,7 @@ def _merged(given: JsonObject, file: Path | None) -> JsonObject:
     document = {str(name).replace("-", "_"): value for name, value in read(file).items()}
     for name in document:
         if name not in SEARCH:
-            raise UsageError(f"{file}: `{name}` is no option of a search",
+            raise UsageError(f"{file}: `{name}` is not an option of a search",
                              hints=(f"known: {', '.join(sorted(SEARCH))}",))  # fmt: skip
     usual = {"context": 8192, "output_len": 256, "batch": 1, "engine": o.DEFAULT_ENGINE}
     typed = {name: value for name, value in found.items() if value is not False and usual.get(name) != value}

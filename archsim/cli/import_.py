@@ -164,7 +164,7 @@ def _rounds(total: int, expected: str) -> bool:
     """Whether a size is the expected one, rounded as far as that is."""
     match = re.fullmatch(r"([0-9][0-9_,]{0,30})(\.[0-9]{1,15})?([KMBT]?)", expected.strip().upper())
     if match is None or (match[2] and not match[3]):
-        raise UsageError(f"{quote(expected)} is no number of parameters", hints=("such as 596049920 or 0.6B",))
+        raise UsageError(f"{quote(expected)} is not a number of parameters", hints=("such as 596049920 or 0.6B",))
     digits = Decimal(match[1].replace(",", "").replace("_", "") + (match[2] or ""))
     step = Decimal(1).scaleb(-len((match[2] or ".")[1:])) * UNITS[match[3]]
     return abs(Decimal(total) - digits * UNITS[match[3]]) <= (step / 2 if match[3] else 0)

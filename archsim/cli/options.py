@@ -17,7 +17,7 @@ from archsim.spec.catalog import names
 
 
 class Layout(StrEnum):
-    """What the answer is written as."""
+    """Output format."""
 
     table = "table"
     md = "md"
@@ -54,7 +54,7 @@ def tokens(text: str | int) -> int:
     """A number of tokens: `2048`, `2k` or `2K` (x 1024)."""
     match = re.fullmatch(r"\s*([0-9]{1,15})\s*([kKmM]?)\s*", str(text))
     if match is None:
-        raise typer.BadParameter(f"{str(text)[:40]!r} is no number of tokens; write 2048 or 32k (x 1024).")
+        raise typer.BadParameter(f"{str(text)[:40]!r} is not a number of tokens; write 2048 or 32k (x 1024).")
     return int(match[1]) * {"": 1, "k": 1024, "m": 1024**2}[match[2].lower()]
 
 
@@ -142,7 +142,9 @@ Image = Annotated[
 ]
 Audio = Annotated[
     str | None,
-    typer.Option("--audio", metavar="SECONDS[xN]", help="Sounds of each request, in seconds: 30, or 30x4 for four."),
+    typer.Option(
+        "--audio", metavar="SECONDS[xN]", help="Audio clips of each request, in seconds: 30, or 30x4 for four."
+    ),
 ]
 SourceLen = Annotated[
     int | None,
@@ -186,11 +188,11 @@ Svg = Annotated[
 Themed = Annotated[
     Theme, typer.Option("--theme", help="Colours of --svg: `auto` follows the reader's system; paper is always light.")
 ]
-Force = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Short for --format json.")]
-Format = Annotated[Layout, typer.Option("--format", help="What the answer is written as.")]
+Format = Annotated[Layout, typer.Option("--format", help="Output format.")]
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="List every assumption.")]
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print the bare answer.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print only the answer.")]
 NoColor = Annotated[bool, typer.Option("--no-color", help="No colour; NO_COLOR does the same.")]
 
 

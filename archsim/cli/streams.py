@@ -102,7 +102,7 @@ class Answer(_Stream):
         try:
             return getattr(self._stream, what)(*arguments)
         except BrokenPipeError:
-            self._failure = ReaderGone("the reader of standard output has left")
+            self._failure = ReaderGone("the reader closed standard output")
         except (OSError, ValueError) as error:
             reason = (getattr(error, "strerror", None) or "it is closed").lower()
             self._failure = OutputFailure(f"cannot write standard output: {reason}")

@@ -69,7 +69,7 @@ def trace(
     )  # fmt: skip
     output.warn((*answer.estimate.warnings, *answer.notes))
     if not answer.estimate.memory.fits:
-        output.warn(("it does not fit on so many devices; the times are as if it did",))
+        output.warn(("it does not fit on this many devices; the times assume that it did",))
     text = f"{len(answer.slices):,} events, {answer.phase.expected_s * 1e3:.4g} ms"
     _write(answer.to_dict(), out, force, text)
 

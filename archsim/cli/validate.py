@@ -167,7 +167,7 @@ def _share(text: str | None) -> float | None:
     except ValueError:
         found = -1.0
     if rest or not 0 <= found < float("inf"):
-        raise typer.BadParameter(f"--max-median-ape {text[:40]!r} is no share; write 0.12 or 12%.")
+        raise typer.BadParameter(f"--max-median-ape {text[:40]!r} is not a share; write 0.12 or 12%.")
     return found
 
 

@@ -27,7 +27,7 @@ class TokenPrice(NamedTuple):
             parts = []
         if len(parts) not in (1, 2) or not all(0 <= part < float("inf") for part in parts) or not sum(parts):
             hint = "write 0.60, or 0.15,0.60 for tokens in and out, in dollars per million"
-            raise UsageError(f"{str(text)[:40]!r} is no price of tokens", hints=(hint,))
+            raise UsageError(f"{str(text)[:40]!r} is not a price of tokens", hints=(hint,))
         return cls(parts[0], parts[-1])
 
 

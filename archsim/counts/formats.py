@@ -200,5 +200,7 @@ def cache_format(name: str | None) -> Format | None:
 def _cache_format(name: str | None) -> Format:
     spec = load_format(str(name))
     if not spec.kv:
-        raise UsageError(f"`{spec.name}` is no cache format", code="E121", hints=("try bf16, fp16, fp8, int8 or q8_0",))
+        raise UsageError(
+            f"`{spec.name}` is not a KV cache format", code="E121", hints=("try bf16, fp16, fp8, int8 or q8_0",)
+        )
     return spec.format()

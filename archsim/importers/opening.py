@@ -45,7 +45,7 @@ def from_mapping(document: JsonMapping, changes: Iterable[str] = ()) -> Model:
         described = from_config(described)
     elif "extends" in described:
         hint = "load the other model by its name with `set`, or write the spec to a file"
-        raise SpecError("`extends` needs a file: a dict has no place to look from", code="E109", hints=(hint,))
+        raise SpecError("`extends` needs a file: a dict has no folder to look in", code="E109", hints=(hint,))
     return load.model_from(described, "dict", changes)
 
 

@@ -138,7 +138,7 @@ def _mlx_bits(base: str, entry: Entry, tensors: Mapping[str, Entry], quantised: 
 
 def _check(bits: int, base: str) -> int:
     if not 1 <= bits <= 16:
-        raise SpecError(f"tensor {quote(base, 100)} is packed in no way that is known", code="E109")
+        raise SpecError(f"tensor {quote(base, 100)} is packed in an unknown way", code="E109")
     return bits
 
 
@@ -168,7 +168,7 @@ def from_safetensors(path: Path, beside: Callable[[Path], JsonObject]) -> JsonOb
 
     config = path.with_name("config.json")
     if not config.is_file():
-        hint = "headers name tensors, not layers: put the config.json of the model next to them"
+        hint = "the header lists tensors, not the architecture: put the config.json of the model next to them"
         raise SpecError(f"{quote(path.name)} has no config.json next to it", code="E109", hints=(hint,))
     document = beside(config)
     shape, weights = stored_weights(model_from(document))
@@ -289,7 +289,7 @@ def _one(path: Path) -> dict[str, Entry]:
     with open_input(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size < 10:
-            raise unusable(path, "it is no safetensors file")
+            raise unusable(path, "it is not a safetensors file")
         try:
             (length,) = struct.unpack("<Q", file.read(8))
             if not 2 <= length <= min(MAX_HEADER, size - 8):
@@ -304,13 +304,13 @@ def _parse_json(path: Path, data: bytes) -> JsonObject:
     """The mapping in a bounded piece of JSON."""
     containers = data.count(b"{") + data.count(b"[")
     if containers > MAX_CONTAINERS or data.count(b",") > MAX_VALUES:
-        raise unusable(path, "a header with more values than any model has")
+        raise unusable(path, "a header with more values than any model needs")
     try:
         document = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError):
-        raise unusable(path, "its header is no valid JSON") from None
+        raise unusable(path, "its header is not valid JSON") from None
     if not isinstance(document, dict) or len(document) > MAX_TENSORS:
-        raise unusable(path, "its header is no mapping of tensors")
+        raise unusable(path, "its header is not a mapping of tensors")
     return document
 
 

@@ -65,7 +65,7 @@ def figure(text: str) -> Figure:
     """
     match = _FIGURE.fullmatch(text.strip())
     if match is None or match[4] not in UNITS:
-        raise InvalidValue(f"{text[:40]!r} is no figure; write it as printed, such as 16.7M or 33.5 MB")
+        raise InvalidValue(f"{text[:40]!r} is not a figure; write it as printed, such as 16.7M or 33.5 MB")
     whole, decimals = match[1].replace(",", ""), match[2] or ""
     scale = 10.0 ** int(match[3] or 0) * UNITS[match[4]]
     step = 10.0 ** -len(decimals[1:])

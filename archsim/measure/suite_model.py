@@ -65,7 +65,7 @@ def load(bench: Bench, name: str) -> Loaded:
     unload(bench)
     model = _spec(name, small=bench.quick)
     if model.architecture != "decoder" or model.encoder is not None:
-        raise Skip(f"{model.name} is no decoder, and only those have a program")
+        raise Skip(f"{model.name} is not a decoder; only decoders are compiled")
     dtype = torch.bfloat16
     size = 2 * _elements(model)
     if size + SPARE_BYTES > bench.free_bytes():

@@ -73,7 +73,7 @@ class OffloadRequest:
 
 def host_patterns(overrides: Sequence[str]) -> tuple[str, ...]:
     """The patterns of llama.cpp's `--override-tensor PATTERN=BUFFER,...` whose tensors go to host memory. Raises
-    UsageError for other buffers, and for what is no regular expression.
+    UsageError for other buffers, and for what is not a regular expression.
     """
     found: list[str] = []
     for text in (part for each in overrides for part in each.split(",")):
@@ -83,7 +83,7 @@ def host_patterns(overrides: Sequence[str]) -> tuple[str, ...]:
         try:
             re.compile(pattern)
         except re.error:
-            raise UsageError(f"`--override-tensor`: {quote(pattern)} is no regular expression") from None
+            raise UsageError(f"`--override-tensor`: {quote(pattern)} is not a regular expression") from None
         found.append(pattern)
     return tuple(found)
 

@@ -26,7 +26,7 @@ def device_count(devices: int | str) -> int:
     if isinstance(devices, str) and devices.isdecimal():
         devices = int(devices)
     if not isinstance(devices, int) or isinstance(devices, bool):
-        raise UsageError(f"`--devices` wants a number or `auto`, not {devices!r}")
+        raise UsageError(f"`--devices` takes a number or `auto`, not {devices!r}")
     if devices < 1:
         raise UsageError(f"`--devices` must be positive, not {devices}")
     return devices

@@ -53,7 +53,7 @@ def _usable(held: DeviceMemory) -> str:
     share, runtime = f"{round(held.division.share * 100)} %", f"{held.runtime / 2**30:.2g} GiB"
     return {
         "total": f"{share} of the memory is usable, of which the runtime takes {runtime}",
-        "static": f"{share} of the memory is for weights and cache; steps and the runtime lie outside of that",
+        "static": f"{share} of the memory is for weights and cache; steps and the runtime come on top",
         "free": f"{share} of what is free after weights and one step is for the cache; the runtime takes {runtime}",
         "none": f"all memory that the process sees is usable, of which the runtime takes {runtime}",
     }[held.division.meaning]

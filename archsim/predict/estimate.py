@@ -249,7 +249,7 @@ def check_cached(cached_input: int, input_len: int, concurrency: int | None) -> 
     if not cached_input:
         return
     if concurrency is None:
-        raise UsageError("`--cached-input` goes with `--concurrency`: a single batch finds no earlier prompts")
+        raise UsageError("`--cached-input` goes with `--concurrency`: a single batch has no earlier prompts to reuse")
     if not 0 <= cached_input < input_len:
         hint = "an engine computes at least the last token of a prompt"
         raise UsageError(f"{cached_input:,} of {input_len:,} prompt tokens cannot be cached", hints=(hint,))

@@ -18,7 +18,7 @@ def with_run_cost(s: Simulation, **asked: Unpack[CostArguments]) -> Simulation:
     """The simulation with what its load costs. Raises UsageError for a price that there is not."""
     decode = s.server.decode
     if decode is not None and decode.server.hardware.id != s.hardware.id:
-        raise UsageError("two pools on different devices have no one price", hints=("price each pool separately",))
+        raise UsageError("two pools on different devices have no single price", hints=("price each pool separately",))
     if asked.get("power_price") is not None:
         raise UsageError("`--power-price` goes with `estimate`: the power of simulated loads is not predicted")
     priced = priced_work(run_work(s), s.hardware, **asked)

@@ -453,8 +453,8 @@ def serve(model: Model, hardware: Hardware, request: ServerRequest, load: Worklo
     """
     if model.architecture != "decoder":
         raise UsageError(
-            f"{model.name} is no decoder: continuous batches are of decoders",
-            hints=("`archsim estimate` gives times of one batch",),
+            f"{model.name} is not a decoder: only decoders run in continuous batches",
+            hints=("`archsim estimate` times a single batch",),
         )
     runs_on = engine_for(model, request.weights, request.engine)
     engine = choose_engine(runs_on.engine)

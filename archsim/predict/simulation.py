@@ -475,7 +475,7 @@ def cache_of(server: ServedEngine, load: OfferedLoad) -> str:
         return "the cache does not grow with requests"
     found = "no prompt finds another's"
     if server.prefix != "off":
-        found = "prompts find what others left in them" if load.shares else "no prompt begins like another"
+        found = "prompts find what others left in them" if load.shares else "no two prompts share a prefix"
         if load.shares and not server.memory.stage.uniform:
             found += f", {resumed(server.resuming)}, as long as the tokens before are kept"
     if server.prefix == "warm" and load.shares:

@@ -55,7 +55,7 @@ class LineFile:
         self.path, self.columns, self.keys = path, columns, set[str]()
         self.is_csv = path.suffix.lower() == ".csv"
         if path.exists() and not path.is_file():
-            raise OutputRefused(f"{quote(path)} is no regular file")
+            raise OutputRefused(f"{quote(path)} is not a regular file")
         with failures_of(path):
             kept = "" if anew or not path.exists() else path.read_text("utf-8")
             whole = kept[: kept.rfind("\n") + 1]  # a kill may have cut the last line

@@ -76,9 +76,9 @@ def parse_drafting(speculative: str | None, acceptance: str | float | None) -> D
     method, _, rest = str(speculative).strip().partition(":")
     model, comma, count = rest.rpartition(",") if method == "draft" else ("", ",", rest)
     if method not in get_args(Method) or not comma or (method == "draft" and not model):
-        raise UsageError(f"`--speculative`: {quote(speculative)} is no way to draft", hints=(f"write {FORMS}",))
+        raise UsageError(f"`--speculative`: {quote(speculative)} is not a drafting method", hints=(f"write {FORMS}",))
     if not re.fullmatch("[0-9]{1,3}", count) or not 1 <= int(count) <= MOST:
-        raise UsageError(f"`--speculative`: {quote(count)} is no number of drafts from 1 to {MOST}")
+        raise UsageError(f"`--speculative`: {quote(count)} is not a number of drafts from 1 to {MOST}")
     if acceptance is None:
         raise UsageError(
             "`--speculative` needs `--acceptance`: how many drafts are accepted depends on model, drafter and text",

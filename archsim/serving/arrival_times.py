@@ -54,7 +54,7 @@ def parse_arrival(text: str) -> Arrival:
     if kind == "burst" and 1 <= number <= 1e6 and number == int(number):
         return Arrival(kind, number)
     raise UsageError(
-        f"`--arrival`: {quote(text)} is no way to arrive",
+        f"`--arrival`: {quote(text)} is not an arrival process",
         hints=("write poisson, constant, gamma:CV (CV of the gaps, 0.01 to 100) or burst:N (N requests together)",),
     )
 

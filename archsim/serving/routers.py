@@ -227,5 +227,5 @@ def parse_router(text: str) -> Routing:
     except ValueError:
         value = -1.0
     if not (isfinite(value) and 0 <= value <= 1e6):
-        raise UsageError(f"`--router`: the weight of {quote(text)} is no number from 0 to 1,000,000")
+        raise UsageError(f"`--router`: the weight of {quote(text)} is not a number from 0 to 1,000,000")
     return Routing(name, value)

@@ -82,7 +82,7 @@ class Scheduler:
             return f"{prompt:,} prompt and {answer:,} answer tokens leave nothing of the KV cache of {room:,}"
         if self.policy.longest(prompt, answer) > self.policy.budget:
             tokens = f"{prompt:,} prompt and {answer:,} answer tokens"
-            return f"{tokens} exceed a step of {self.policy.budget:,}, and prompts are not cut"
+            return f"{tokens} exceed a step of {self.policy.budget:,}, and prompts are not split into chunks"
         self.waiting.append(request)
         return None
 

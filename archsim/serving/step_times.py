@@ -70,9 +70,7 @@ class ExactSteps:
         self, pricer: StepPricer, *, new: int = 1, captured: Captured = NO_GRAPHS, end: End = "expected"
     ) -> None:
         if pricer.graphs.model.architecture != "decoder":
-            raise UsageError(
-                f"{pricer.graphs.model.name} is no decoder: its requests are not served in steps of tokens"
-            )
+            raise UsageError(f"{pricer.graphs.model.name} is not a decoder: its requests are not served token by token")
         self.pricer, self.new, self.captured, self.end = pricer, new, captured, end
 
     def seconds(self, decodes: int, context: int, chunks: Sequence[Chunk]) -> float:

@@ -149,9 +149,9 @@ def _json_rows(path: Path, lines: Iterable[str]) -> Iterator[Row]:
         try:
             value = json.loads(line)
         except (ValueError, RecursionError):
-            raise unusable(path, f"line {number:,} is no JSON object") from None
+            raise unusable(path, f"line {number:,} is not a JSON object") from None
         if not isinstance(value, dict):
-            raise unusable(path, f"line {number:,} is no JSON object")
+            raise unusable(path, f"line {number:,} is not a JSON object")
         if number == 1:
             yield 1, value
         yield number, value
@@ -207,7 +207,7 @@ def _in_order(trace: Trace) -> Trace:
     late = sum(1 for i in range(1, len(times)) if times[i] < times[i - 1])
     order = sorted(range(len(times)), key=times.__getitem__) if late else range(len(times))
     start = times[order[0]]
-    note = (f"{late:,} requests of {trace.name} stand after a later one; all were sorted by time",) if late else ()
+    note = (f"{late:,} requests of {trace.name} are out of time order; all were sorted by time",) if late else ()
     return replace(
         trace, arrival_s=array("d", (times[i] - start for i in order)),
         input_len=array("q", (trace.input_len[i] for i in order)),

@@ -53,7 +53,7 @@ def apply(document: loader.Node, changes: Iterable[str]) -> loader.Node:
         found = found or [holder for target in targets if (holder := _holder(target, inner, given)) is not None]
         if not found:
             raise UsageError(
-                f"`--set` {quote(path)}: {quote(keys[-2])} is no mapping, so it has no fields",
+                f"`--set` {quote(path)}: {quote(keys[-2])} is not a mapping, so it has no fields",
                 hints=(f"`--set '{'.'.join(keys[:-1])}={{kind: ...}}'` puts one in its place",),
             )
         for holder in found:
@@ -78,7 +78,7 @@ def _only_group(document: loader.Node) -> Any:
     groups: list[Any] = list(document.get("layers") or ())
     if len(groups) != 1 or not isinstance(groups[0], dict):
         raise UsageError(
-            f"`--set layers.repeat`: the model has {len(groups)} groups of layers, so it is not said which",
+            f"`--set layers.repeat`: the model has {len(groups)} groups of layers, so say which",
             hints=("copy the spec and change its `repeat`s; `archsim show MODEL` names the file",),
         )
     return groups[0]

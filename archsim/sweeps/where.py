@@ -50,7 +50,7 @@ class Condition:
             tree = ast.parse(text.strip(), mode="eval").body
             columns = tuple(dict.fromkeys(_Check(text, column).columns(tree)))
         except (SyntaxError, ValueError, MemoryError, RecursionError):
-            raise _refusal(text, "that is no expression" + ASSIGNED * bool(SINGLE.search(text))) from None
+            raise _refusal(text, "that is not an expression" + ASSIGNED * bool(SINGLE.search(text))) from None
         if _Check(text, column).kind(tree) != "truth":
             raise _refusal(text, "it says nothing that is true or false")
         return cls(text, tree, columns, column)

@@ -78,7 +78,7 @@ def request_of(options: JsonMapping) -> TrainRequest:
     run, layout = TrainArguments.__annotations__, LayoutArguments.__annotations__
     unknown = sorted(given.keys() - run.keys() - layout.keys())
     if unknown:
-        raise UsageError(f"no option of `train` is called {quote(unknown[0])}")
+        raise UsageError(f"`train` has no option called {quote(unknown[0])}")
     asked = {name: value for name, value in given.items() if USUAL.get(name) != value}
     fields = {name: value for name, value in given.items() if name in layout}
     return TrainRequest(fields=fields, options=asked, **{name: given[name] for name in given if name in run})

@@ -48,7 +48,7 @@ def step_parts(pricer: TrainingPricer, priced: Priced, by: str) -> tuple[StepPar
     these passes, of which a part is hidden. Raises UsageError for an unknown grouping.
     """
     if by not in GROUPINGS:
-        raise UsageError(f"nothing is grouped by {by!r}", hints=(f"--by {' | '.join(GROUPINGS)}",))
+        raise UsageError(f"cannot group by {by!r}", hints=(f"--by {' | '.join(GROUPINGS)}",))
     rank, micro = pricer.rank(priced.choice)[0], priced.micro
     runs = _runs_on_the_busiest(rank, priced)
     groups: dict[tuple[bool, str], dict[PassName, list[PassKernel]]] = {}

@@ -175,7 +175,7 @@ class Law(Spec):
     @model_validator(mode="after")
     def _one_form(self) -> Law:
         if sum(form is not None for form in (self.loss, self.optimum, self.served)) != 1:
-            raise InvalidBlock("a law has one of `loss`, `optimum` and `served`")
+            raise InvalidBlock("a law has exactly one of `loss`, `optimum` and `served`")
         if self.fitted is None and self.served is None:
             raise InvalidBlock("a law has `fitted`, the range of its runs")
         return self

@@ -99,7 +99,7 @@ def _check_batches(layout: Layout) -> None:
     each = layout.micro_batch * layout.dp
     if layout.global_batch % each:
         raise InvalidPlan(
-            f"a global batch of {layout.global_batch} sequences is no multiple of micro-batch x dp = "
+            f"a global batch of {layout.global_batch} sequences is not a multiple of micro-batch x dp = "
             f"{layout.micro_batch} x {layout.dp}",
             hints=(f"the next that is: --global-batch {-(-layout.global_batch // each) * each}",),
         )

@@ -26,7 +26,7 @@ def connect_hub(server: Flask, choices: Choices, uploads: Uploads) -> None:
         asked: object = request.get_json(silent=True)
         name = str(cast("dict[str, object]", asked).get("id", "")).strip() if isinstance(asked, dict) else ""
         if HUB_ID.fullmatch(name) is None:
-            return jsonify(message=f"{quote(name)} is no id of the Hub: they read `org/name`"), 200
+            return jsonify(message=f"{quote(name)} is not a Hub id: ids read `org/name`"), 200
         try:
             data = read_input(config_of(name), LARGEST_TEXT)
         except ArchsimError as error:

@@ -65,5 +65,5 @@ def test_json_has_a_depth() -> None:
     for text in (f"[{fine}]", "[" * 100_000, '{"a":' * 500 + "1" + "}" * 500):
         with pytest.raises(SpecError, match="nested"):
             parse_json("a", text)
-    with pytest.raises(SpecError, match="no valid JSON"):
+    with pytest.raises(SpecError, match="not valid JSON"):
         parse_json("a", "{")

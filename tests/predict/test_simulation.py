@@ -187,7 +187,7 @@ def test_what_cannot_be_simulated_is_refused() -> None:
         archsim.simulate(*SMALL)
     with pytest.raises(UsageError, match="how MLC LLM schedules requests is not known"):
         archsim.simulate(*SMALL, rate=1.0, engine="mlcllm")
-    with pytest.raises(UsageError, match="no decoder"):
+    with pytest.raises(UsageError, match="not a decoder"):
         archsim.simulate("bert-base", "h100", rate=1.0)
     with pytest.raises(AnswerNo):
         archsim.simulate("llama2-70b", "t4", rate=1.0, devices=1)

@@ -37,7 +37,7 @@ def test_kernels_add_up_to_the_step(options: dict[str, Any]) -> None:
         inside = sum(each.total_s for kind, each in step.comm.items() if kind in ("tp", "cp", "ep"))
         assert comm == pytest.approx(inside, rel=1e-9)
         assert answer.to_dict()["parts"][0]["total_s"] == rows[0].total_s
-    with pytest.raises(UsageError, match="nothing is grouped by"):
+    with pytest.raises(UsageError, match="cannot group by"):
         package.train("llama3.2-1b", "h100", by="colour", **options)
 
 

@@ -18,7 +18,7 @@ def rate(text: str | float) -> float:
     try:
         return float(parse_quantity(text, "B/s"))
     except ArchsimError:
-        raise typer.BadParameter(f"{str(text)[:40]!r} is no bandwidth; write `80 GB/s`.") from None
+        raise typer.BadParameter(f"{str(text)[:40]!r} is not a bandwidth; write `80 GB/s`.") from None
 
 
 def layers(text: str | int) -> int:
@@ -26,7 +26,7 @@ def layers(text: str | int) -> int:
     if str(text).strip().lower() == "all":
         return 10**6
     if not str(text).strip().isdecimal():
-        raise typer.BadParameter(f"{str(text)[:40]!r} is no number of layers; write 24 or all.")
+        raise typer.BadParameter(f"{str(text)[:40]!r} is not a number of layers; write 24 or all.")
     return int(str(text)[:9])
 
 
@@ -41,7 +41,7 @@ def byte_count(text: str | int) -> int:
     try:
         return int(parse_quantity(text, "B"))
     except ArchsimError:
-        raise typer.BadParameter(f"{str(text)[:40]!r} is no number of bytes; write 8G or `8 GiB`.") from None
+        raise typer.BadParameter(f"{str(text)[:40]!r} is not a number of bytes; write 8G or `8 GiB`.") from None
 
 
 ModelAsked = Annotated[
@@ -90,7 +90,7 @@ Utilization = Annotated[
     ),
 ]  # fmt: skip
 Static = Annotated[
-    float | None, typer.Option("--mem-fraction-static", metavar="F", help="The same, in SGLang's spelling.")
+    float | None, typer.Option("--mem-fraction-static", metavar="F", help="The same under SGLang's name.")
 ]
 Block = Annotated[
     int | None,

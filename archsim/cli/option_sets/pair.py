@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class PageLayout(StrEnum):
-    """What the answer is written as."""
+    """Output format."""
 
     table = "table"
     md = "md"
@@ -73,7 +73,7 @@ Svg = Annotated[
     typer.Option("--svg", metavar="FILE", help="Draw the architectures side by side into an SVG file, with a ≠ where "
                  "they differ; `-`: to stdout."),
 ]  # fmt: skip
-Format = Annotated[PageLayout, typer.Option("--format", help="What the answer is written as.")]
+Format = Annotated[PageLayout, typer.Option("--format", help="Output format.")]
 
 
 def html_of(page: Page) -> str:

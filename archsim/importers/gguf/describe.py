@@ -32,7 +32,7 @@ REFUSED = {
     "llama4": "its layers without positions and its chunks of attention are not read from gguf files",
     "modern-bert": "its bands of attention are not read from gguf files",
     "plamo2": "its layers cannot be expressed",
-    "rwkv6": "its WKV recurrence and token shift are no block that specs have",
+    "rwkv6": "its WKV recurrence and token shift cannot be expressed in a spec",
     "rwkv7": "its tensors are not read yet; a config.json of its kind is",
 }
 """Architecture -> what is in the way."""

@@ -87,7 +87,7 @@ def read_gguf(path: Path) -> Header:
         return _read_one(path)
     count = int(found[3])
     if not 1 <= int(found[2]) <= count <= MAX_SHARDS:
-        raise SpecError(f"{quote(path.name)} is no possible part of a split file", code="E109")
+        raise SpecError(f"{quote(path.name)} cannot be a part of a split file", code="E109")
     parts = [path.with_name(f"{found[1]}-{i + 1:05}-of-{count:05}{path.suffix}") for i in range(count)]
     missing = [part.name for part in parts if not part.is_file()]
     if missing:
@@ -270,7 +270,7 @@ class Keys:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 2**40:
-            raise SpecError(f"gguf key {quote(f'{self.architecture}.{key}')}: {value!r} is no size", code="E102")
+            raise SpecError(f"gguf key {quote(f'{self.architecture}.{key}')}: {value!r} is not a size", code="E102")
         return value
 
     def count(self, key: str, layer: int = 0) -> int:

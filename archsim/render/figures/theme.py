@@ -39,7 +39,7 @@ def check_theme(name: str) -> Theme:
     for theme in THEMES:
         if name == theme:
             return theme
-    raise UsageError(f"no theme is named {name[:40]!r}", hints=(f"there are {', '.join(THEMES)}",))
+    raise UsageError(f"no theme is called {name[:40]!r}", hints=(f"there are {', '.join(THEMES)}",))
 
 
 def series(number: int, cover: float | None = None) -> str:

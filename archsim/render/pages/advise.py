@@ -91,7 +91,7 @@ def _groups(title: str, changes: Iterable[Advice], base: Figures, names: list[st
 def _changes(title: str, changes: Sequence[Advice], base: Figures, names: list[str]) -> Section:
     """One line for each change: what every measure becomes, over what it was."""
     missing = {advice.figures.missing for advice in changes if advice.kernel}
-    below = [f"kernel: {_not_measured(name)}, so that its times say little" for name in sorted(missing)]
+    below = [f"kernel: {_not_measured(name)}, so its times are unreliable" for name in sorted(missing)]
     return _table(title, changes, base, {name: COLUMNS[name] for name in names}, below)
 
 

@@ -125,7 +125,7 @@ def nllb_moe(c: Config) -> Doc:
         experts = own | {"name": "moe", "ffn": moe(c.count("num_experts"), 2, expert)}
         group = [own | {"name": "dense", "repeat": step - 1}] * (step > 1) + [experts]
         if n % step:
-            raise c.error(f"{side}_sparse_step", f"{n} layers are no multiple of {step}")
+            raise c.error(f"{side}_sparse_step", f"{n} layers are not a multiple of {step}")
         stack["layers"] = [{"repeat": n // step, "layers": group}]
     return doc
 

@@ -33,9 +33,9 @@ REFUSED = {
     "blt": "its patches have a length that depends on the text",
     "jetmoe": "mixtures of attention heads cannot be expressed",
     "reformer": "attention by hashing cannot be expressed",
-    "rwkv": "its WKV recurrence and token shift are no block that specs have",
-    "rwkv5": "its WKV recurrence and token shift are no block that specs have",
-    "rwkv6": "its WKV recurrence and token shift are no block that specs have",
+    "rwkv": "its WKV recurrence and token shift cannot be expressed in a spec",
+    "rwkv5": "its WKV recurrence and token shift cannot be expressed in a spec",
+    "rwkv6": "its WKV recurrence and token shift cannot be expressed in a spec",
     "zamba": "an attention layer shared by several places, each with a projection of its own, cannot be expressed",
     "zamba2": "shared attention layers with low-rank adapters cannot be expressed",
 }
