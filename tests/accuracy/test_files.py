@@ -55,7 +55,7 @@ def test_questions_hold_nothing_measured(kind: str, tmp_path: Path) -> None:
         (b"rows:\n- {alpha: 1}\n", "no kind of measurement"),
         (b"rows: 3\n", "known header"),
         (b'{"rows": [1]}', "known header"),
-        (b"{not json", "no valid JSON"),
+        (b"{not json", "not valid JSON"),
         (b"op,device,m\ngemm,L40S\n", "line 2 has 2 fields"),
         (b"op,device,op\ngemm,L40S,x\n", "occurs twice"),
         (b"\xff\xfe\x00", "UTF-8"),

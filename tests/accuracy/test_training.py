@@ -98,7 +98,7 @@ def test_rows_become_layouts() -> None:
     ({"metric": "loss"}, "no metric named"), ({"model": "no-such-model"}, "no model named"),
     ({"dp": 4}, "is not 8 devices"), ({"n_devices": None, "dp": None}, "neither n_devices nor dp"),
     ({"seq_len": None}, "no seq_len"), ({"global_batch": 10**9}, "micro-batches a step"),
-    ({"zero_stage": 9}, "no stage of ZeRO"), ({"global_batch": None}, "neither global_batch nor"),
+    ({"zero_stage": 9}, "not a ZeRO stage"), ({"global_batch": None}, "neither global_batch nor"),
 ])  # fmt: skip
 def test_rows_are_refused_with_a_reason(tmp_path: Path, changes: dict[str, Any], reason: str, archsim: Any) -> None:
     """A row that cannot be a run counts as refused; the others are answered."""

@@ -45,7 +45,7 @@ def test_a_suffix_implies_a_format() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "no valid JSON"),
+        ("{", "not valid JSON"),
         ("[1]", "holds no mapping"),
         ("{}", "no `model_type`"),
         ('{"model_type": "nonsense"}', "nonsense"),

@@ -129,8 +129,8 @@ def test_measured_steps_state_acceptance(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("way", "acceptance", "said"),
-    [("mtp:3", None, "needs `--acceptance`"), (None, "0.5", "give `--speculative`"), ("tea:3", "0.5", "no way to dr"),
-     ("ngram:0", "0.5", "no number of drafts"), ("draft:3", "0.5", "no way to draft"), ("mtp:2", "3.5", "cannot be"),
+    [("mtp:3", None, "needs `--acceptance`"), (None, "0.5", "give `--speculative`"), ("tea:3", "0.5", "not a draft"),
+     ("ngram:0", "0.5", "not a number of drafts"), ("draft:3", "0.5", "not a draft"), ("mtp:2", "3.5", "cannot be"),
      ("mtp:2", "0.5,0.6", "cannot be"), ("mtp:2", "0.6,0.5,0.4", "3 positions"), ("mtp:2", "nan", "cannot be"),
      ("mtp:2", "", "cannot be")],
 )  # fmt: skip

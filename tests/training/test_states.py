@@ -79,7 +79,7 @@ def test_experts_are_shared_by_fewer_ranks() -> None:
     ("layout", "says"),
     [
         (Layout(tp=3), "tp 3"),
-        (Layout(dp=3, global_batch=4), "no multiple"),
+        (Layout(dp=3, global_batch=4), "not a multiple"),
         (Layout(ep=2), "no experts"),
         (Layout(pp=4, schedule="zigzag", global_batch=8), "no schedule"),
         (Layout(vpp=2, pp=2, global_batch=8), "one stage a rank"),

@@ -246,7 +246,7 @@ class _Reader:
 
         fmt = stored_format(kind)
         if shape[0] % fmt.block[0]:
-            raise self.bad(f"tensor {quote(name, 100)} has rows of {shape[0]:,}, no multiple of {fmt.block[0]}")
+            raise self.bad(f"tensor {quote(name, 100)} has rows of {shape[0]:,}, not a multiple of {fmt.block[0]}")
         return prod(shape) // fmt.block[0] * fmt.bytes
 
 
