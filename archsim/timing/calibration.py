@@ -44,7 +44,7 @@ class Entry(NamedTuple):
     by regime of the class, or under "all", the log-residuals measured/predicted that a tenth of unseen shapes lie below
     and above. released, sustained, memory, family, vendor: of the device, by which the nearest is found where nothing
     was fitted; `released` is a year and its fraction, 0 where unknown; `family` is its lineage. per_cycle: of one
-    unit in a cycle, FLOP by dtype and bytes of memory.
+    unit in a cycle, FLOP by dtype and bytes of memory. cache: bytes of the last level, 0 where unknown.
     """
 
     device: str
@@ -65,6 +65,7 @@ class Entry(NamedTuple):
     sustained: float = 0.0
     memory: str = ""
     per_cycle: Mapping[str, float] = MappingProxyType({})
+    cache: int = 0
 
 
 class TransferError(NamedTuple):
@@ -92,10 +93,10 @@ nor the format; "datasheet": there is no fit."""
 
 class DeviceTraits(NamedTuple):
     """What decides which device's fit stands for another: descent and kind of memory, not its rates, so that a faster
-    device of one kind never takes other kernels' constants. family, released, per_cycle: as of an entry. sustained:
-    share of the peak that the best large product was measured at, 0 where unknown; narrow: the same of products in less
-    than 16 bits, where it is known apart. runs: the interval, in log, that whole runs of the engine on the architecture
-    showed, where they are all that is known.
+    device of one kind never takes other kernels' constants. family, released, per_cycle, cache: as of an entry.
+    sustained: share of the peak that the best large product was measured at, 0 where unknown; narrow: the same of
+    products in less than 16 bits, where it is known apart. runs: the interval, in log, that whole runs of the engine on
+    the architecture showed, where they are all that is known.
     """
 
     id: str
@@ -107,6 +108,7 @@ class DeviceTraits(NamedTuple):
     narrow: float = 0.0
     runs: tuple[float, float] | None = None
     per_cycle: tuple[tuple[str, float], ...] = ()
+    cache: int = 0
 
 
 class FitQuery(NamedTuple):
@@ -239,6 +241,7 @@ def build_index(folder: Path) -> JsonObject:
             "vendor": hardware.vendor, "family": hardware.lineage,
             "released": hardware.release, "memory": hardware.memory.kind,
             "sustained": hardware.compute.sustained.get("bf16", 0.0), "per_cycle": dict(rates_per_cycle(hardware)),
+            "cache": hardware.l2_bytes or 0,
         }  # fmt: skip
         for fit in document["fits"]:
             entry = {**shared, **json.loads(json.dumps(fit))}

@@ -400,7 +400,8 @@ def fit_of(
         constants["floor_us"], faster = floor, {**faster, "floor_us": floor} if faster else faster
     found = read_surfaces(*entry.surfaces) if entry.surfaces and carried else ()
     return KernelFit(
-        Fitted(constants, found, kept, faster), grade, level, own_interval(entry, grade),
+        Fitted(constants, found, kept, faster, entry.cache != query.device.cache),
+        grade, level, own_interval(entry, grade),
         entry.dtype if entry.dtype in MULTIPLIED_AS.get(query.dtype, ()) else "", entry.measured,
     )  # fmt: skip
 
@@ -609,7 +610,7 @@ def timer(
     device = DeviceTraits(
         hardware.id, hardware.vendor, hardware.lineage, hardware.release, sustained, hardware.memory.kind,
         narrow=runs.narrow if runs is not None else 0.0, runs=runs.interval if runs is not None else None,
-        per_cycle=rates_per_cycle(hardware),
+        per_cycle=rates_per_cycle(hardware), cache=hardware.l2_bytes or 0,
     )  # fmt: skip
     memo, lattices = hardware.memo.setdefault(store, ({}, {}))
     return Timer(device, machine, name, stated, store, memo, own, lattices, ported or {})

@@ -39,14 +39,14 @@ def machine(name: str) -> DeviceRates:
 
 
 def rough(model: KernelModel, seed: int) -> Fitted:
-    """The usual constants with corrections that go up and down at random."""
+    """The usual constants with corrections that go up and down at random; of odd seeds as of another cache."""
     rng = np.random.default_rng(seed)
 
     def surface(axes: tuple[Axis, ...]) -> Surface:
         shape = [axis.nodes for axis in axes]
         return Surface(axes, (rng.uniform(-ROUGH / 2, ROUGH / 2, prod(shape))).tolist())
 
-    return Fitted(default_constants(model).constants, tuple(map(surface, model.grids)))
+    return Fitted(default_constants(model).constants, tuple(map(surface, model.grids)), borrowed=seed % 2 == 1)
 
 
 def usual(model: KernelModel) -> KernelCall:
@@ -130,7 +130,8 @@ def lattice(model: KernelModel, call: KernelCall, *nodes: Any) -> KernelCall:
 
 
 def test_a_node_lies_halfway_between_the_longest_below_and_the_shortest_above() -> None:
-    model, at = MODELS["attn_decode"], machine("h100-sxm")
+    model, at = MODELS["gdn_prefill"], machine("h100-sxm")
+    assert len(model.growths) == 2 and not model.halved
     fitted, call = rough(model, 3), usual(model)
     grid = lattice(model, call, *(np.arange(float(axis.nodes)) for axis in model.growths))
     times, own = (
@@ -140,6 +141,55 @@ def test_a_node_lies_halfway_between_the_longest_below_and_the_shortest_above() 
     shortest = np.array([[own[i:, j:].min() for j in range(own.shape[1])] for i in range(own.shape[0])])
     assert times == pytest.approx(np.sqrt(longest * shortest), rel=1e-9)
     assert (times > own * 1.01).any() and (times < own * 0.99).any()
+
+
+MORE = {"seq_kv": 4096.0}
+"""Extents that lie on nodes."""
+
+HALVED = sorted(name for name in GROWING if MODELS[name].halved)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("name", HALVED)
+def test_twice_as_much_takes_at_most_twice_as_long(name: str) -> None:
+    """On a device with another cache than the fit's: two calls of half the sequences would do the same."""
+    model = MODELS[name]
+    axis = next(axis for axis in model.growths if axis.name == model.halved)
+    nodes = np.arange(float(axis.nodes))
+    for seed, device in enumerate(DEVICES):
+        at, fitted = machine(device), rough(model, seed)._replace(borrowed=True)
+        call = along(model, usual(model)._replace(dims=usual(model).dims | MORE), axis.name, nodes)
+        times = rising_seconds(model, call, at, fitted, {})
+        assert (times[1:] <= 2 * times[:-1] * (1 + 1e-9)).all()
+        assert (times[1:] >= times[:-1] * (1 - 1e-9)).all()
+
+
+def _halfway_by_hand(own: Any) -> Any:
+    """Logarithms of times at the nodes of two growths: monotone, then no steeper than the work along the second."""
+    first, count = range(own.shape[0]), range(own.shape[1])
+    rising = np.array([[(own[: i + 1, : j + 1].max() + own[i:, j:].min()) / 2 for j in count] for i in first])
+    repeated = [[min(rising[i, k] + (j - k) * np.log(2) for k in count if k <= j) for j in count] for i in first]
+    part = [[max(rising[i, k] - (k - j) * np.log(2) for k in count if k >= j) for j in count] for i in first]
+    return (np.array(repeated) + np.array(part)) / 2
+
+
+def test_a_node_lies_halfway_between_smaller_calls_repeated_and_parts_of_larger_ones() -> None:
+    model, at = MODELS["attn_decode"], machine("h100-sxm")
+    assert [axis.name for axis in model.growths][1] == model.halved
+    fitted = rough(model, 3)
+    grid = lattice(model, usual(model), *(np.arange(float(axis.nodes)) for axis in model.growths))
+    times = np.log(np.asarray(rising_seconds(model, grid, at, fitted, {})))
+    own = np.log(np.asarray(kernel_seconds(model, grid, at, fitted)))
+    assert times == pytest.approx(_halfway_by_hand(own), abs=1e-9)
+    plain = np.log(np.asarray(rising_seconds(model, grid, at, fitted._replace(borrowed=False), {})))
+    assert (np.abs(plain - times) > 0.01).any()
+
+
+def test_these_surfaces_would_take_more_than_twice_as_long() -> None:
+    model, at = MODELS["attn_decode"], machine("h100-sxm")
+    nodes = np.arange(float(model.growths[1].nodes))
+    times = kernel_seconds(model, along(model, usual(model), "batch", nodes), at, rough(model, 0))
+    assert (times[1:] > 2.02 * times[:-1]).any()
 
 
 @pytest.mark.parametrize("name", ["gemm", "moe", "gdn_prefill", "elementwise"])

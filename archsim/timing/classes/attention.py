@@ -166,6 +166,7 @@ class OverCache(KernelModel):
     """Attention of new tokens over cached ones: what it has in common as sequences and caches grow."""
 
     growths: ClassVar[tuple[Axis, ...]] = (Axis("seq_kv", 0, 1, 22), Axis("batch", 0, 1, 14))
+    halved: ClassVar[str] = "batch"
 
     def smallest(self, call: KernelCall) -> KernelCall:
         """One cached token of one sequence."""

@@ -42,7 +42,8 @@ class KernelModel(ABC):
     rising: the coordinate of the first grid along which time never falls, where `probe` is given. growths: nodes along
     which calls of one kind grow, and on no device take less time (`rising`); in_step: extents that grow as much as one
     of them; only_raised: growths at whose start nearly all calls stand, along which the largest time below counts
-    alone. few: rows below which no surface is fitted. options: how surfaces are held, where not as usual.
+    alone; halved: the growth along which two calls of half the extent do the same work. few: rows below which no
+    surface is fitted. options: how surfaces are held, where not as usual.
     shared_by_formats: constants that a format which quantises takes from the stack's 16-bit fit. shares: constants that
     are shares of the device's rates and by which fits of several engines can be ranked. serial: constants that are
     times of work which units do not share; other engines do not take over a fit where it is slow. supports: extents
@@ -65,6 +66,7 @@ class KernelModel(ABC):
     growths: ClassVar[tuple[Axis, ...]] = ()
     in_step: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     only_raised: ClassVar[tuple[str, ...]] = ()
+    halved: ClassVar[str] = ""
     few: ClassVar[int] = 60
     options: ClassVar[Mapping[str, Any]] = {}
     shared_by_formats: ClassVar[tuple[str, ...]] = ()
@@ -179,16 +181,17 @@ class KernelModel(ABC):
 class Fitted(NamedTuple):
     """What a fit left behind for one class of kernels in one number format; without surfaces the formula alone.
 
-    Where products are so much slower than where it was made that they bound other calls, it has constants `faster`,
-    at which they would bound the same ones. kept: how much of what surfaces take off holds there, 0 to 1. What they
-    add counts up to the time that a call takes at those constants: never less than there, so that no device takes
-    longer for a higher peak.
+    Where products are so much slower than where it was made that they bound other calls, it has constants `faster`, at
+    which they would bound the same ones. kept: how much of what surfaces take off holds there, 0 to 1. What they add
+    counts up to the time that a call takes at those constants: never less than there, so that no device takes longer
+    for a higher peak. borrowed: whether it was made on a device with another last-level cache.
     """
 
     constants: Mapping[str, float]
     surfaces: tuple[Surface, ...] = ()
     kept: float = 1.0
     faster: Mapping[str, float] = {}
+    borrowed: bool = False
 
 
 def kernel_seconds(model: KernelModel, call: KernelCall, machine: DeviceRates, fitted: Fitted) -> Num:

@@ -5,9 +5,12 @@ formula may rise more slowly than the surface falls. So a call is taken to last 
 kind: on a lattice over the extents along which a class grows (`KernelModel.growths`) each node's time lies halfway, as
 its logarithm, between the largest at or below it and the smallest at or above it. Neither of these falls as a call
 grows, and where a surface is rough one is too long by as much as the other is too short. Along growths at whose start
-nearly all calls stand (`KernelModel.only_raised`) both are the largest. Between two nodes the correction goes from one
-to the other in step with the extent where it rises, and in step with the formula's own time where it falls: then time,
-which is both together, cannot fall. Where nothing fell the nodes' corrections are the surfaces' own.
+nearly all calls stand (`KernelModel.only_raised`) both are the largest. Two calls of half the sequences do the work of
+one (`KernelModel.halved`). Where one takes longer than both, tables that find less in the cache show, and on a device
+with another cache a fit says nothing of where: there a node lies, in the same way, halfway between the shortest that
+smaller ones allow, each repeated, and the longest of larger ones, each a part. Between two nodes the correction goes
+from one to the other in step with the extent where it rises, and in step with the formula's own time where it falls:
+then time, which is both together, cannot fall. Where nothing fell the nodes' corrections are the surfaces' own.
 """
 
 from __future__ import annotations
@@ -177,7 +180,8 @@ class Lattice:
     and the smallest above them. whole: arrays over all nodes of some growths. tables: heights over grids of the other
     growths at single nodes of the first. kinds, count, of: where rows of a table are of many kinds, extents of the
     smallest calls of all, how many these are, and the kind of each row; `smallest` is by row then. lowest, highest:
-    corrections that none passes. raised, both: growths along which times are only raised, and the others.
+    corrections that none passes. raised, both: growths along which times are only raised, and the others; halved: the
+    one along which twice as much takes at most twice as long.
     """
 
     model: KernelModel
@@ -194,6 +198,7 @@ class Lattice:
     lowest: float = field(init=False)
     highest: float = field(init=False)
     raised: tuple[int, ...] = field(init=False)
+    halved: tuple[int, ...] = field(init=False)
     both: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -203,6 +208,7 @@ class Lattice:
             self.lowest, self.highest = min(self.lowest, 0.0), max(self.highest, 0.0)
         names = [axis.name for axis in self.model.growths]
         self.raised = tuple(i for i, name in enumerate(names) if name in self.model.only_raised)
+        self.halved = tuple(i for i, name in enumerate(names) if name == self.model.halved and self.fitted.borrowed)
         self.both = tuple(i for i, name in enumerate(names) if name not in self.model.only_raised)
 
     def time(self, place: Point, formula: Num) -> Num:
@@ -277,7 +283,7 @@ class Lattice:
         """Heights at a node, or at arrays of nodes."""
         if self.kinds is None and all(isinstance(at, int) for at in node):
             at = tuple(node)
-            return Heights(self._height(at), (self._most(at) + self._least(at)) / 2)
+            return Heights(self._height(at), self._shared(at))
         sizes = tuple(
             1 if i in self.raised and isinstance(at, int) and at == 0 else axis.nodes
             for i, (at, axis) in enumerate(zip(node, self.model.growths, strict=True))
@@ -306,7 +312,14 @@ class Lattice:
             axis = growth - len(sizes)
             most = numpy.maximum.accumulate(most, axis=axis)
             least = numpy.flip(numpy.minimum.accumulate(numpy.flip(least, axis), axis=axis), axis)
-        return Heights(formula, (most + least) / 2)
+        time = (most + least) / 2
+        for growth in self.halved:
+            axis, by = growth - len(sizes), numpy.arange(sizes[growth]) * self._twice(growth)
+            each = time - by.reshape(-1, *[1] * (-axis - 1))
+            fewer = numpy.minimum.accumulate(each, axis=axis)
+            more = numpy.flip(numpy.maximum.accumulate(numpy.flip(each, axis), axis=axis), axis)
+            time = time - each + (fewer + more) / 2
+        return Heights(formula, time)
 
     def _correction(self, call: KernelCall) -> Num:
         """What the surfaces add to the formula's logarithm."""
@@ -352,6 +365,42 @@ class Lattice:
                     found = min(found, self._least(above))
             self.known["least", node] = found
         return found
+
+    def _rising(self, node: tuple[int, ...]) -> float:
+        """The time of one node that no smaller call passes."""
+        return (self._most(node) + self._least(node)) / 2
+
+    def _shared(self, node: tuple[int, ...]) -> float:
+        """The same where twice as much along `halved` takes at most twice as long."""
+        return (self._repeated(node) + self._part(node)) / 2 if self.halved else self._rising(node)
+
+    def _repeated(self, node: tuple[int, ...]) -> float:
+        """The shortest time of smaller calls, each repeated until it does the work of a node. Only nodes are gone
+        through whose formula, with the smallest correction there can be, is short enough.
+        """
+        found = self.known.get(("repeated", node))
+        if found is None:
+            found, by = self._rising(node), self._twice(self.halved[0])
+            for below in self._neighbours(self.halved, node, -1):
+                if ("repeated", below) in self.known or self._height(below) + self.lowest + by < found:
+                    found = min(found, self._repeated(below) + by)
+            self.known["repeated", node] = found
+        return found
+
+    def _part(self, node: tuple[int, ...]) -> float:
+        """The longest of the shares in larger calls that a node's work is of theirs."""
+        found = self.known.get(("part", node))
+        if found is None:
+            found, by = self._rising(node), self._twice(self.halved[0])
+            for above in self._neighbours(self.halved, node, 1):
+                if ("part", above) in self.known or self._height(above) + self.highest - by > found:
+                    found = max(found, self._part(above) - by)
+            self.known["part", node] = found
+        return found
+
+    def _twice(self, growth: int) -> float:
+        """The logarithm of how much more work one node of a growth is than the one before."""
+        return self.model.growths[growth].step * math.log(2)
 
     def _neighbours(self, growths: Iterable[int], node: tuple[int, ...], way: int) -> Iterator[tuple[int, ...]]:
         """The nodes one step below (way -1) or above (1) along some growths."""
