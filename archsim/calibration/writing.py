@@ -13,7 +13,7 @@ from archsim.base.output_file import write_text
 def write_yaml(path: Path, data: JsonMapping, head: str = "", *, force: bool = False) -> None:
     """A YAML file in the order given: short mappings and lists of numbers stay on one line. head: comment lines.
 
-    force: replace a file that exists. Raises OutputRefused, OutputFailure.
+    force: overwrite an existing file. Raises OutputRefused, OutputFailure.
     """
     import yaml
 

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 def import_(
     path: Annotated[
-        str, typer.Argument(metavar="PATH", help="A config.json, the folder that holds one, or a name of the catalog.")
+        str, typer.Argument(metavar="PATH", help="A config.json, the folder that holds one, or a catalog name.")
     ],
     out: Annotated[
         Path | None, typer.Option("-o", "--out", "--output", metavar="FILE", help="Write the spec to FILE.")
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Compare with the catalog's model of the same name; exit 1 if unlike.")
+        bool, typer.Option("--check", help="Compare with the catalog's model of the same name; exit 1 if they differ.")
     ] = False,
     expect: Annotated[
         str | None, typer.Option("--expect", metavar="N", help="Compare with N parameters, such as 596049920 or 0.6B.")

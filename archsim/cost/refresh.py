@@ -109,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--as-of", required=True, help="the day or month on which the prices held: 2026-11-01")
     parser.add_argument("--source", required=True, help="where the catalogue comes from")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--force", action="store_true", help="replace a file that exists")
+    parser.add_argument("--force", action="store_true", help="overwrite an existing file")
     asked = parser.parse_args(arguments)
     try:
         if day_of(asked.as_of) is None:

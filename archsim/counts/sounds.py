@@ -32,7 +32,7 @@ class Sounds:
         match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?)s?(?:[x×](\d{1,5}))?", text.strip().lower())
         seconds, count = (float(match[1]), int(match[2] or 1)) if match else (0.0, 0)
         if not 0 < seconds <= LONGEST or count < 1:
-            message = f"`--audio` is seconds of sound, as in 30, or 30x4 for four sounds, not {quote(text)}"
+            message = f"`--audio` is seconds of audio, such as 30, or 30x4 for four clips, not {quote(text)}"
             raise UsageError(message)
         return cls(seconds, count)
 
@@ -91,7 +91,7 @@ def heard_source(model: Model, sounds: Sounds) -> int:
         raise UsageError(f"`--audio`: {_why(model)}")
     pieces = encoder.sounds.pieces(sounds.seconds)
     if sounds.count > 1 or sum(n for n, _ in pieces) > 1:
-        raise UsageError(f"`--audio`: {model.name} hears one piece at a time; `--batch` counts them")
+        raise UsageError(f"`--audio`: {model.name} takes one audio clip at a time; `--batch` counts them")
     return int(tokens_after(encoder.front, Step.of(1, pieces[0][1])))
 
 
@@ -100,5 +100,5 @@ def _why(model: Model) -> str:
     if model.encoder is not None and model.encoder.front:
         return f"{model.name} reads sounds in place of a prompt: `--source-len` counts the vectors of its encoder"
     if "audio" in model.tower_names:
-        return f"{model.name} takes sounds, but how its processor cuts them is not known"
+        return f"{model.name} takes audio, but how its processor splits it is not known"
     return f"{model.name} has no audio encoder"

@@ -173,7 +173,7 @@ def assumed_training(trains: bool, context_len: int) -> tuple[Note, ...]:
     """What figures of training mean."""
     text = (
         f"training: forward and backward of one sequence of {context_len:,} tokens on one device; memory of its peak "
-        "with weights and gradients in bf16, AdamW in fp32 (16 bytes a parameter), nothing recomputed or shared out"
+        "with weights and gradients in bf16, AdamW in fp32 (16 bytes a parameter), nothing recomputed or sharded"
     )
     return (Note("A51", text),) if trains else ()
 

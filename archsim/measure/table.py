@@ -149,7 +149,7 @@ def key_of(row: Mapping[str, str]) -> Key:
 def write_plan(path: Path, points: Iterable[Point], device: str, engine: str, *, force: bool = False) -> int:
     """A kernel table of `points` without times, and how many they are. Whole models are no kernels.
 
-    force: replace a file that exists. Raises OutputRefused, OutputFailure.
+    force: overwrite an existing file. Raises OutputRefused, OutputFailure.
     """
     rows = [cells(point, device, engine) for point in points if not point.whole]
     text = line(COLUMNS) + "".join(line(row[c] for c in COLUMNS) for row in rows)

@@ -42,7 +42,7 @@ def open_study(path: Path, columns: Sequence[str], *, resume: bool = False, forc
     kind = kinds.get(path.suffix.lower())
     if kind is None:
         names = ", ".join(kinds)
-        raise UsageError(f"{quote(path.name)} names no format of a study", hints=(f"name it {names}",))
+        raise UsageError(f"{quote(path.name)} has no file extension of a study", hints=(f"name it {names}",))
     if path.exists() and not (resume or force):
         raise OutputRefused(f"{quote(path)} exists", hints=("`--resume` continues it", "`--force` starts over"))
     return kind(path, columns, anew=force and not resume)

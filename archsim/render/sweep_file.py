@@ -197,7 +197,7 @@ class SweepFile:
         kind = path.suffix.lower()
         if kind not in (".csv", ".json", ".parquet"):
             raise UsageError(
-                f"{quote(path.name)} names no format that can be written",
+                f"{quote(path.name)} has no file extension that can be written",
                 hints=("name the file .csv, .json or .parquet",),
             )
         self.path = path

@@ -23,7 +23,10 @@ def check_name(path: Path) -> str:
     """The ending. Raises UsageError for one that is not written."""
     kind = path.suffix.lower()
     if kind not in (".csv", ".parquet"):
-        raise UsageError(f"{quote(path.name)} names no table that can be written", hints=("name it .csv or .parquet",))
+        raise UsageError(
+            f"{quote(path.name)} has no file extension of a table that can be written",
+            hints=("name it .csv or .parquet",),
+        )
     return kind
 
 

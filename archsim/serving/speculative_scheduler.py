@@ -68,7 +68,7 @@ class SpeculativeScheduler(Scheduler):
         if policy.mixes and policy.budget < policy.max_seqs * (drafts + 1):
             raise UsageError(
                 f"a step of {policy.budget:,} tokens has no room for {policy.max_seqs:,} sequences of {drafts + 1}",
-                hints=("lower --max-num-seqs, raise --max-num-batched-tokens, or draft less",),
+                hints=("lower --max-num-seqs, raise --max-num-batched-tokens, or use fewer drafts",),
             )
         self._accepts, self._per_decode = accepts, drafts + 1
         self._courses: dict[int, Course] = {}

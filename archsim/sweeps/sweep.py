@@ -172,7 +172,7 @@ def sweep(
                         raise
                     refused.setdefault(f"{model.name} on {device.id}: {error.message}", error)
     if not found:
-        raise next(iter(refused.values()), None) or UsageError("a sweep wants at least one model and one device")
+        raise next(iter(refused.values()), None) or UsageError("a sweep needs at least one model and one device")
     condition = Condition.of(where) if where else None
     front, wanted = objectives(pareto), chosen(columns, price is not None)
     slices, unpriced, prices = _at_prices(found, price, utilization)

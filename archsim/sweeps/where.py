@@ -52,7 +52,7 @@ class Condition:
         except (SyntaxError, ValueError, MemoryError, RecursionError):
             raise _refusal(text, "that is not an expression" + ASSIGNED * bool(SINGLE.search(text))) from None
         if _Check(text, column).kind(tree) != "truth":
-            raise _refusal(text, "it says nothing that is true or false")
+            raise _refusal(text, "it is not a condition that is true or false")
         return cls(text, tree, columns, column)
 
     def __call__(self, values: Mapping[str, Any]) -> Any:
@@ -131,7 +131,9 @@ class _Check:
                     or (ordered and kinds != {"number"})
                     or not (listed or type(op) in COMPARED)
                 ):
-                    raise _refusal(self.text, f"`{ast.unparse(left)}` and `{ast.unparse(right)}` do not compare so")
+                    raise _refusal(
+                        self.text, f"`{ast.unparse(left)}` and `{ast.unparse(right)}` cannot be compared this way"
+                    )
                 found += self.columns(member)
         return found
 

@@ -208,7 +208,7 @@ def load_laws() -> Mapping[str, Law]:
     folder = data_roots("specs")[-1] / "scaling"
     found = {path.stem: loader.validate(loader.read(path), Law) for path in sorted(folder.glob("*.yaml"))}
     if DEFAULT_LAW not in found:
-        raise UsageError("the data of archsim lack specs/scaling", hints=("install archsim anew",))
+        raise UsageError("specs/scaling is missing from archsim's data", hints=("install archsim anew",))
     return {DEFAULT_LAW: found[DEFAULT_LAW], **found}
 
 

@@ -120,7 +120,7 @@ def _check_experts(model: Model, layout: Layout) -> None:
         )
     if layout.etp == 1 < layout.tp and layout.ep > 1 and layout.ep % layout.tp:
         raise InvalidPlan(
-            f"etp 1 deals experts out over tensor-parallel ranks first: ep {layout.ep} must be a multiple of tp "
+            f"etp 1 spreads experts over tensor-parallel ranks first: ep {layout.ep} must be a multiple of tp "
             f"{layout.tp}", hints=(f"--etp {layout.tp} cuts experts as attention is, or change --ep",),
         )  # fmt: skip
     group = layout.tp * layout.cp * layout.dp

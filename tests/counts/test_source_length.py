@@ -73,7 +73,7 @@ def test_steady_state_and_memory() -> None:
         ("llama3-8b", {"source_len": 100}, "no encoder"),
         ("whisper-tiny", {"source_len": 1501}, "at most 1,500"),
         ("whisper-tiny", {"source_len": 0}, "positive"),
-        ("whisper-tiny", {"audio": "31x2"}, "one piece"),
+        ("whisper-tiny", {"audio": "31x2"}, "one audio clip"),
         ("t5-base", {"audio": "30"}, "no audio encoder"),
     ],
 )

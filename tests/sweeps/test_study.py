@@ -87,7 +87,7 @@ def test_other_files_are_left_alone(tmp_path: Path) -> None:
         with pytest.raises((OutputRefused, UsageError)):
             open_study(path, COLUMNS, resume=resume)
     assert path.read_text() == "a,b\n1,2\n"
-    with pytest.raises(UsageError, match="names no format"):
+    with pytest.raises(UsageError, match="file extension of a study"):
         open_study(tmp_path / "x.txt", COLUMNS)
 
 

@@ -140,7 +140,7 @@ Visible = Annotated[
     int | None,
     typer.Option(
         "--visible-memory", parser=byte_count, metavar="BYTES",
-        help="What a process sees of each device, such as `8 GiB`, where that is not the usual (WSL, a part of it).",
+        help="Memory of each device that a process sees, such as `8 GiB`, if not the usual (WSL, a part of it).",
     ),
 ]  # fmt: skip
 CpuOffload = Annotated[

@@ -332,5 +332,5 @@ def gemma4_embedding(layers: Layers, tensors: Mapping[str, TensorInfo]) -> Doc:
     if rows is None and norm is None and not gates:
         return found
     if rows is None or norm is None or "per_layer_model_proj.weight" not in tensors:
-        raise SpecError("the file has embeddings per layer in part only", code="E109")
+        raise SpecError("the file has per-layer embeddings for some layers only", code="E109")
     return found | {"per_layer": {"d": layers.shape(0, "inp_gate")[1], "vocab_size": rows.shape[-1], "norm": norm}}

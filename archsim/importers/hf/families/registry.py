@@ -21,7 +21,7 @@ def family(*model_types: str, **defaults: object) -> Callable[[Reader], Reader]:
     def register(reader: Reader) -> Reader:
         for model_type in model_types:
             if model_type in READERS:
-                raise ValueError(f"two readers for model_type {model_type}")
+                raise ValueError(f"two importers for model_type {model_type}")
             READERS[model_type] = reader
             DEFAULTS[model_type] = defaults
         return reader
