@@ -239,7 +239,7 @@ def test_a_bucket_fills_again() -> None:
 
 
 def test_the_hub_is_asked_for_ids_alone(monkeypatch) -> None:
-    """What comes back is an upload; a path or an address is no id, and without `--hub` there is no such place."""
+    """What comes back is an upload; a path or an address is not an id, and without `--hub` there is no such place."""
     pytest.importorskip("dash")
     from archsim.ui import hub_route
     from archsim.ui.server import Site, make_app
@@ -249,7 +249,7 @@ def test_the_hub_is_asked_for_ids_alone(monkeypatch) -> None:
     client = make_app(Site(hub=True)).server.test_client()
     for bad in ("../../etc", "a/b/c", "/etc/passwd", "http://x/y", "a/../b", "", None, 7):
         answer = client.post("/hub", json={"id": bad}, base_url="http://localhost").json
-        assert "key" not in answer and "no id" in answer["message"]
+        assert "key" not in answer and "is not a Hub id" in answer["message"]
     assert asked == []
     answer = client.post("/hub", json={"id": "org/name"}, base_url="http://localhost").json
     assert asked == ["org/name"] and "key" not in answer
