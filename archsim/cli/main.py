@@ -116,7 +116,9 @@ def _run_guarded(work: Callable[[], int], as_json: bool, no_color: bool) -> int:
     except Exception as error:
         usage = _usage(error)
         if usage is None and type(error).__name__ == "Abort":
-            raise KeyboardInterrupt from None
+            if not isinstance(error.__cause__, EOFError):
+                raise KeyboardInterrupt from None
+            error = error.__cause__  # a file that ends early: typer takes it for an answer that nobody gave
         return _report(usage or _internal(error), as_json, no_color)
 
 

@@ -191,6 +191,17 @@ def test_interrupt(archsim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.code == 130 and result.out == "" and "Traceback" not in result.err
 
 
+def test_end_of_a_file_is_no_interrupt(archsim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that ends too early, as a half-written module does, is a defect and not Ctrl-C."""
+
+    def cut_short(*_: Any, **__: Any) -> None:
+        raise EOFError("marshal data too short")
+
+    monkeypatch.setattr("archsim.api.count", cut_short)
+    result = archsim("count", "llama2-70b")
+    assert result.code == 70 and "marshal data too short" in result.err and "interrupted" not in result.err
+
+
 @pytest.mark.parametrize("line", [
     "estimate bert-base --hw ,", "fit bert-base --hw ,", "trace bert-base --hw=", "sweep bert-base --hw ,",
     "compare bert-base t5-small --hw ,", f"estimate bert-base --hw h100 --devices {'9' * 400}",
