@@ -7,7 +7,7 @@ PYTEST = $(PYTHON) -m pytest -n $(WORKERS)
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' Makefile | column -t -s '|'
 
-test: ## the fast tests, about 80 seconds on two cores: on every change
+test: ## the fast tests, about 50 seconds on two cores: on every change
 	$(PYTEST) --fast
 
 test-all: ## all tests: before a change is handed in

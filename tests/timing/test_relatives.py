@@ -155,8 +155,10 @@ GROWING = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
-def test_a_relative_with_a_higher_peak_is_never_slower(engine: str) -> None:
+@pytest.mark.parametrize("part", range(8))
+def test_a_relative_with_a_higher_peak_is_never_slower(part: int, engine: str) -> None:
     """From a fifth of its peak, where products bound what memory bounds on the measured device, to four times.
 
     Steps of models do not take longer by 0.1 % (`benchmarks/accuracy/monotone.py`); single kernels may by 3 %, of sizes
@@ -165,7 +167,7 @@ def test_a_relative_with_a_higher_peak_is_never_slower(engine: str) -> None:
     scales = (0.2, 0.4, 0.6, 0.8, 0.9, 1.0, 1.05, 1.2, 1.5, 1.65, 1.75, 1.9, 2.0, 2.2, 3.0, 4.0)
     found = list(relatives())
     assert {"h20", "rtx-4090", "b300-sxm"} <= {hardware.id for hardware in found}
-    for hardware in found:
+    for hardware in found[part::8]:
         clocks = [timer(with_peak(hardware, by), engine) for by in scales]
         for call in GROWING:
             times = [clock.time(call).expected for clock in clocks]
