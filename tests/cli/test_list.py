@@ -61,6 +61,16 @@ def test_conditions_that_are_none(condition: str, archsim: Any) -> None:
     assert archsim("list", "hw", "--sort", "nothing").code == 2
 
 
+def test_a_memory_is_its_size_as_sold(archsim: Any) -> None:
+    """24 GB are 24 GiB too: such cards equal it, are not above it, and every device is below, equal or above."""
+    every = {e["name"] for e in listed(archsim, "hw") if e.get("memory_bytes")}
+    parts = [{e["name"] for e in listed(archsim, "hw", "--where", f"memory {sign} 24e9")} for sign in ("<", "=", ">")]
+    assert {"rtx-4090", "rtx-3090", "l4", "a10"} <= parts[1] and "rtx-4080" in parts[0] and "rtx-5090" in parts[2]
+    assert set.union(*parts) == every and sum(map(len, parts)) == len(every)
+    at_most = {e["name"] for e in listed(archsim, "hw", "--where", "memory <= 24GB")}
+    assert at_most == parts[0] | parts[1]
+
+
 def test_files_are_shown_where_asked_for(archsim: Any) -> None:
     """Paths and other names come with `-v`; a model without a spec says why."""
     assert "specs/models/llama2-70b.yaml" not in archsim("list").out

@@ -40,6 +40,32 @@ BYTES = {"mb": 10**6, "gb": 10**9, "tb": 10**12, "mib": 2**20, "gib": 2**30, "ti
 """What may stand behind a number in `--where`: 32k tokens, 7B parameters, 24GB or 24gb."""
 
 
+class Capacity(float):
+    """Bytes of a memory. It equals its size as sold, which says GB and means 10^9 or 2^30 bytes each; so no more than
+    24 GB are the 25.77 GB of a card with 24 GiB, and more than 24 GB they are not.
+    """
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, (int, float)) and 0.99 * other <= float(self) <= 1.01 * other * 2**30 / 1e9
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __le__(self, other: float) -> bool:
+        return float(self) <= other or self == other
+
+    def __ge__(self, other: float) -> bool:
+        return float(self) >= other or self == other
+
+    def __lt__(self, other: float) -> bool:
+        return not self >= other
+
+    def __gt__(self, other: float) -> bool:
+        return not self <= other
+
+    __hash__ = float.__hash__
+
+
 def entries(
     what: str, grep: str = "", where: str | None = None, sort: str | None = None, reverse: bool = False
 ) -> list[JsonObject]:
@@ -90,6 +116,7 @@ def _satisfies(where: str, entry: JsonObject, known: Sequence[str]) -> bool:
     values = {name: entry.get(full) for name, full in words.items()}
     if any(value is None for value in values.values()):
         return False
+    values |= {name: Capacity(entry[full]) for name, full in words.items() if full == "memory_bytes"}
     try:
         return bool(evaluate(text, values))
     except SpecError as error:
