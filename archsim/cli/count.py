@@ -58,3 +58,5 @@ def count(
 
     bare = (lambda: f"{answer.total}\n") if quiet else None
     output.emit_answer("json" if json else format, no_color, answer.to_dict, page, bare=bare)
+    if quiet:
+        output.note_text_part(model)

@@ -104,6 +104,7 @@ def _print(answer: Estimate, question: _Question, view: o.View) -> None:
         from archsim.render.pages.estimate import bare
 
         output.emit(bare(answer))
+        output.note_text_part(question.model)
     else:
         output.emit_page(_page(answer, question, view.verbose), view.layout, view.no_color)
 

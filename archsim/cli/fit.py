@@ -120,6 +120,8 @@ def _print(answers: Sequence[Fit], asked: tuple[str, list[str]], params: JsonObj
         rows=lambda: [flatten(answer.to_dict()) for answer in answers],
         bare=(lambda: "".join(map(fit_page.bare, answers))) if params["quiet"] else None,
     )  # fmt: skip
+    if params["quiet"]:
+        output.note_text_part(asked[0])
 
 
 def _document(answers: Sequence[Fit]) -> JsonObject:

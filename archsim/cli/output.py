@@ -139,6 +139,15 @@ def note(messages: Iterable[str]) -> None:
         _complain(f"note: {inert(message)}")
 
 
+def note_text_part(model: str) -> None:
+    """Beside a bare answer: that it is of the text part, where a vision-language model's name stands for that."""
+    from archsim.spec.catalog import resolve
+
+    found = resolve("models", model)
+    if found.text_of:
+        note((f"{found.text_of.rsplit('/', 1)[-1]} is counted as {found.name}, without its vision tower",))
+
+
 def use_colour(stream: TextIO, no_color: bool = False) -> bool:
     """Whether colour is wanted: on a terminal only, unless NO_COLOR, TERM=dumb or --no-color say no."""
     if no_color or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":

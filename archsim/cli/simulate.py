@@ -104,6 +104,8 @@ def simulate(
         view.layout, view.no_color, answer.to_dict, lambda: _page(answer, (model, hw), context.params),
         bare=(lambda: bare(answer)) if view.quiet else None, rows=lambda: answer.to_rows(),
     )  # fmt: skip
+    if view.quiet:
+        output.note_text_part(model)
     output.warn(answer.warnings)
     if check and answer.found is None and answer.observed.met is False:
         raise typer.Exit(1)

@@ -141,6 +141,8 @@ def train(
         view.layout, view.no_color, answer.to_dict, lambda: train_page.page(answer, view.verbose),
         bare=(lambda: train_page.bare(answer)) if view.quiet else None,
     )  # fmt: skip
+    if view.quiet:
+        output.note_text_part(model)
     if timeline is not None:
         write_text(timeline, output.json_text(answer.timeline()), force=force)
     if not answer.fits:

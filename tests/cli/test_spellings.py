@@ -271,3 +271,12 @@ def test_hub_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, archsim: Any
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     result = archsim("count", "some-org/New-Model-1B", "--hub")
     assert result.code == 2 and "pip install huggingface_hub" in result.err
+
+
+def test_a_bare_answer_of_a_text_part_says_so(archsim: Any) -> None:
+    """With `-q` the number alone goes to stdout; what it leaves out is said on stderr."""
+    for line in ("count", "estimate --hw h100", "fit --hw h100", "train --hw h100 --devices 8"):
+        command, *options = line.split()
+        result = archsim(command, "Qwen2.5-VL-7B-Instruct", *options, "-q")
+        assert result.err == "note: Qwen2.5-VL-7B-Instruct is counted as qwen2.5-7b, without its vision tower\n", line
+        assert archsim(command, "qwen2.5-7b", *options, "-q").err == ""
