@@ -119,7 +119,9 @@ def test_a_missing_device_shows_an_example(archsim: Any) -> None:
 def test_a_memory_size_where_a_device_is_wanted_lists_the_devices_of_that_size(
     asked: str, least: float, archsim: Any
 ) -> None:
-    """A size names no device: the hint is a command that lists those with it, and no device that is spelled alike."""
+    """A size names no device: the hint is a command that lists those with it (a card sold with 24 GiB may have a
+    little less), and no device that is spelled alike.
+    """
     refused = archsim("fit", "qwen3-32b", "--hw", asked)
     assert refused.code == 2
     assert "did you mean" not in refused.err
@@ -130,7 +132,7 @@ def test_a_memory_size_where_a_device_is_wanted_lists_the_devices_of_that_size(
     assert sizes
     assert sizes == sorted(sizes)
     every = [entry["memory_bytes"] for entry in json.loads(archsim("list", "hw", "--json").out)["entries"]]
-    assert sizes[0] == min(size for size in every if size is not None and size >= least)
+    assert sizes[0] == min(size for size in every if size is not None and size >= 0.99 * least)
 
 
 def test_help_and_version_as_others_spell_them(archsim: Any) -> None:
