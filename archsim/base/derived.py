@@ -11,9 +11,13 @@ import os
 import zlib
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from archsim.base.json_types import JsonObject
+
+MOST_BYTES = 64 * 2**20
+"""What the cache folder holds at most when a process begins to write: some 5,000 documents."""
 
 FORMAT = 1
 """Of the cache files; another number makes all of them anew."""
@@ -65,4 +69,34 @@ def write_quietly(path: Path, text: str) -> None:
 
     with suppress(ArchsimError):
         make_folder(path.parent)
+        _trim_once(path.parent)
         write_text(path, text, force=True)
+
+
+@cache
+def _trim_once(folder: Path) -> None:
+    """Trims a folder at a process's first writing to it."""
+    trim(folder, MOST_BYTES)
+
+
+def trim(folder: Path, most: int) -> None:
+    """Removes the oldest cache files of a folder that holds more than `most` bytes, down to half of that.
+
+    Other processes may read, write and trim at the same time: what is gone is made anew, what is open stays readable.
+    """
+    kept = []
+    with suppress(OSError), os.scandir(folder) as found:
+        for entry in found:
+            with suppress(OSError):  # another process has removed it
+                if entry.name.endswith(".json") and entry.is_file(follow_symlinks=False):
+                    status = entry.stat(follow_symlinks=False)
+                    kept.append((status.st_mtime_ns, entry.path, status.st_size))
+    held = sum(size for *_, size in kept)
+    if held <= most:
+        return
+    for _, path, size in sorted(kept):
+        with suppress(OSError):
+            os.unlink(path)
+        held -= size
+        if held <= most // 2:
+            return

@@ -41,7 +41,7 @@ class MaskSpec(Spec):
     def _window_needed(self) -> MaskSpec:
         needs = self.kind in ("sliding", "chunked", "block_sparse")
         if needs and self.window is None:
-            raise InvalidBlock(f"mask kind {self.kind} needs `window`", "E104")
+            raise InvalidBlock(f"mask kind {self.kind} needs `window`: in tokens, such as `window: 4096`", "E104")
         return self
 
     def mask(self, top_k: int = 0) -> Mask:

@@ -78,8 +78,16 @@ def translate(error: ValidationError, node: Node, cls: type[LazyModel], document
         span=first.mark.span(),
         label=first.label,
         notes=(*first.notes, *also),
-        hints=(*first.hints, _where_to_look(first.code, document, first.mark.span().file)),
+        hints=(*first.hints, *_beside(first), _where_to_look(first.code, document, first.mark.span().file)),
     )
+
+
+def _beside(finding: Finding) -> tuple[str, ...]:
+    """How a field that is missing beside one of `--set` is given."""
+    if finding.code != "E104" or finding.mark.span().file != "--set":
+        return ()
+    example = "`--set attention.mask.kind=sliding --set attention.mask.window=4096`"
+    return (f"a further `--set` gives the missing field, as in {example}",)
 
 
 def _summary(finding: Finding) -> str:

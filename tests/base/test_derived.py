@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from archsim.base.derived import cache_folder, derived
+from archsim.base.derived import cache_folder, derived, trim
 
 
 @pytest.fixture(autouse=True)
@@ -93,3 +95,48 @@ def test_a_relative_path_is_the_same_file(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     maker.files = (Path("a"),)
     assert ask(Path(), maker) == ["1"] and maker.times == 1
+
+
+def test_a_large_cache_loses_its_oldest_files(cache: Path) -> None:
+    """Down to half of what it may hold; what is no cache file stays, and so does all of a small cache."""
+    cache.mkdir(parents=True)
+    (cache / "notes.txt").write_text("x" * 9_000)
+    for i in range(10):
+        file = cache / f"document-{i}.json"
+        file.write_text("x" * 1_000)
+        os.utime(file, (1_000 + i, 1_000 + i))
+    trim(cache, most=10_000)
+    assert len(list(cache.iterdir())) == 11
+    trim(cache, most=9_999)
+    assert {file.name for file in cache.iterdir()} == {"notes.txt", *(f"document-{i}.json" for i in range(6, 10))}
+    trim(cache / "nowhere", most=0)
+
+
+def test_writing_trims_first(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that writes to a cache that is too large makes room, and keeps what it writes."""
+    cache.mkdir(parents=True)
+    monkeypatch.setattr("archsim.base.derived.MOST_BYTES", 100)
+    (cache / "document-old.json").write_text("x" * 1_000)
+    (tmp_path / "a").write_text("1")
+    maker = Maker(tmp_path / "a")
+    assert ask(tmp_path, maker) == ask(tmp_path, maker) == ["1"]
+    (file,) = cache.iterdir()
+    assert maker.times == 1 and file.name != "document-old.json"
+
+
+def test_processes_that_trim_at_once(tmp_path: Path, cache: Path) -> None:
+    """Readers, writers and trimmers of one folder: every answer is right."""
+    files = [tmp_path / f"m{i}" for i in range(8)]
+    for file in files:
+        file.write_text(file.name)
+
+    def work(n: int) -> list[object]:
+        folders = [files[(n + i) % len(files)] for i in range(40)]
+        answers = []
+        for folder in folders:
+            answers.append(ask(folder, Maker(folder)) == [folder.name])
+            trim(cache, most=200)
+        return answers
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(all(answers) for answers in pool.map(work, range(8)))

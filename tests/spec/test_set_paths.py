@@ -17,6 +17,9 @@ def test_a_mask_where_there_is_none(archsim: Any) -> None:
     assert archsim("count", "llama3-8b", "--set", changes[0], "--set", changes[1], "-q").code == 0
     alone = archsim("count", "llama3-8b", "--set", changes[0])
     assert alone.code == 3 and "needs `window`" in alone.err
+    hint = next(line for line in alone.err.splitlines() if "a further `--set`" in line)
+    words = hint.partition("`--set attention")[2].removesuffix("`")
+    assert archsim("count", "llama3-8b", *f"--set attention{words}".split(), "-q").code == 0
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ def _longest(f: Fit) -> str | None:
     return "no limit but the model's context" if f.fits and f.kv_tokens is not None else None
 
 
-ALIKE = ("batch", "input_len", "output_len", "weights", "kv_cache_dtype", "engine", "set")
+ALIKE = ("batch", "input_len", "output_len", "source_len", "weights", "kv_cache_dtype", "engine", "without", "set")
 """Options that `estimate` and `fit` share, beside those of the plan."""
 
 
@@ -217,7 +217,12 @@ def _next(f: Fit, asked: tuple[str, str], options: Mapping[str, object]) -> Sect
     degrees = {name: n for name in ("tp", "pp", "ep", "dp") if (n := getattr(f.plan, name)) > 1}
     kept = {"devices": f.plan.devices, **degrees, **{name: options[name] for name in ALIKE}}
     lines = [(command_line("estimate", model, hw=hw, **kept), "how fast it is")]
-    lines.append((command_line("explain", model, "kv_cache", set=options["set"]), "the formula of the cache"))
+    lines.append(
+        (
+            command_line("explain", model, "kv_cache", weights=options["weights"], set=options["set"]),
+            "the formula of the cache",
+        )
+    )
     return try_section(lines)
 
 
