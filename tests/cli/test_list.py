@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,13 @@ def test_sorting_and_filtering(archsim: Any) -> None:
     known = [n for n in memory if n is not None]
     assert known == sorted(known)
     assert all(e["memory_bytes"] >= 24e9 for e in listed(archsim, "hw", "--where", "memory >= 24GB"))
+
+
+@pytest.mark.parametrize("condition", ["memory = 24", "memory >= 24", "24 < memory", "memory != 24.5"])
+def test_a_memory_of_a_few_bytes_is_refused(condition: str, archsim: Any) -> None:
+    """A bare number may be meant as gigabytes: it says how these are written."""
+    result = archsim("list", "hw", "--where", condition)
+    assert result.code == 2 and re.search(r"write 24(\.5)?GB", result.err)
 
 
 @pytest.mark.parametrize("condition", ["memory >", "nothing > 1", "__import__('os') > 1", "memory.real > 1"])

@@ -42,20 +42,25 @@ BYTES = {"mb": 10**6, "gb": 10**9, "tb": 10**12, "mib": 2**20, "gib": 2**30, "ti
 
 class Capacity(float):
     """Bytes of a memory. It equals its size as sold, which says GB and means 10^9 or 2^30 bytes each; so no more than
-    24 GB are the 25.77 GB of a card with 24 GiB, and more than 24 GB they are not.
+    24 GB are the 25.77 GB of a card with 24 GiB, and more than 24 GB they are not. Comparing with a number too small
+    for the bytes of a memory raises UsageError.
     """
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, (int, float)) and 0.99 * other <= float(self) <= 1.01 * other * 2**30 / 1e9
+        if not isinstance(other, (int, float)):
+            return False
+        if 0 < other < BYTES["mb"]:
+            raise UsageError(f"`memory` is in bytes, not {other:g}", hints=(f"for gigabytes write {other:g}GB",))
+        return 0.99 * other <= float(self) <= 1.01 * other * 2**30 / 1e9
 
     def __ne__(self, other: object) -> bool:
         return not self == other
 
     def __le__(self, other: float) -> bool:
-        return float(self) <= other or self == other
+        return self == other or float(self) <= other
 
     def __ge__(self, other: float) -> bool:
-        return float(self) >= other or self == other
+        return self == other or float(self) >= other
 
     def __lt__(self, other: float) -> bool:
         return not self >= other
