@@ -102,8 +102,9 @@ def emit_answer(
 def say(error: ArchsimError, no_color: bool = False) -> None:
     """Write an error on stderr, in the message grammar."""
     from archsim.base.diagnostics import render
+    from archsim.spec.catalog import with_stdin_named
 
-    _complain(render(error, colour=use_colour(sys.stderr, no_color)))
+    _complain(with_stdin_named(render(error, colour=use_colour(sys.stderr, no_color))))
 
 
 def _complain(text: str) -> None:

@@ -49,6 +49,11 @@ def lengths(longest: int | None) -> tuple[int, ...]:
     return (*found, last)[-MOST:]
 
 
+def contexts_of(e: Estimate) -> tuple[int, ...]:
+    """`lengths` of the model, or up to the context that was asked for where that is longer."""
+    return lengths(max(e.model.max_context or USUAL, int(e.workload.context)))
+
+
 def decode_times(e: Estimate, contexts: Sequence[int]) -> tuple[StepTime, ...]:
     """The decode step of the estimate's batch and plan at each context; none for an encoder."""
     if e.decode is None:

@@ -510,6 +510,13 @@ def names_inside(path: Path, strict: bool = False) -> tuple[str, ...]:
         return ()
 
 
+def with_stdin_named(text: str) -> str:
+    """A message with the file that holds what was piped in called `stdin`."""
+    if not piped_document.cache_info().currsize:
+        return text
+    return text.replace(str(piped_document()), STDIN)
+
+
 @cache
 def piped_document() -> Path:
     """The file with what came in on standard input: `stdin.json` for a config.json, `stdin.yaml` for a spec.

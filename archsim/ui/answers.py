@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, cast
 from archsim import api
 from archsim.base.data_class import dataclass
 from archsim.base.errors import ArchsimError, InternalError
-from archsim.predict.context_curve import decode_times, lengths
+from archsim.predict.context_curve import contexts_of, decode_times
 from archsim.predict.estimate import Estimate
 from archsim.render.command_line import command_line
 from archsim.spec.hardware import Hardware
@@ -130,8 +130,8 @@ class Answers:
         made = answer.estimate
         if made is None:
             return (), ()
-        contexts = lengths(made.model.max_context)
-        key = (answer.candidate, made.plan, made.workload.batch)
+        contexts = contexts_of(made)
+        key = (answer.candidate, made.plan, made.workload.batch, contexts[-1])
         return self._curves.get(key, lambda: (contexts, decode_times(made, contexts)))
 
     def _made(self, candidate: Candidate, load: Load) -> Answer:

@@ -108,3 +108,14 @@ def test_the_page_shows_it(archsim: Any) -> None:
     assert all(a["tpot_s"] < b["tpot_s"] for a, b in pairwise(points))
     rows = archsim(*asked, "--by", "context", "--format", "csv").out.splitlines()
     assert len(rows) == 1 + len(points) and rows[0].startswith("context,ttft_s,tpot_s,low_s,high_s")
+
+
+@pytest.mark.parametrize("asked", [2048, 300_000])
+def test_the_asked_context_is_on_the_curve(asked: int) -> None:
+    """A request beyond the model's context length ends the series; a shorter one leaves it as it is."""
+    whole = api.estimate("llama3.1-8b", "h100", devices=4, input_len=asked, output_len=2)
+    found = context_curve.contexts_of(whole)
+    assert found[-1] == max(131_072, asked + 1) and len(found) == MOST
+    assert whole.decode is not None
+    if asked > 131_072:
+        assert decode_seconds(whole, found)[-1] == pytest.approx(float(whole.decode.expected_s), rel=1e-9)

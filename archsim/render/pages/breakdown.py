@@ -10,7 +10,7 @@ from archsim.base.displayed import Tabular
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
 from archsim.base.units import format_bytes, format_flops, format_seconds, format_span
-from archsim.predict.context_curve import AtContext, at, lengths
+from archsim.predict.context_curve import AtContext, at, contexts_of
 from archsim.predict.estimate import Estimate
 from archsim.render.flat import flatten
 from archsim.render.groups import Group, by
@@ -94,7 +94,7 @@ def as_rows(e: Estimate, what: str | None) -> list[JsonObject]:
 
 
 def _contexts(e: Estimate) -> list[AtContext]:
-    return [at(e, context) for context in lengths(e.model.max_context)]
+    return [at(e, context) for context in contexts_of(e)]
 
 
 def _over_context(e: Estimate) -> Section:

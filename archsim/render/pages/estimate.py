@@ -10,7 +10,7 @@ from archsim.base.units import format_bytes, format_count, format_flops, format_
 from archsim.counts.count import cache_stops_growing
 from archsim.engines.names import DEFAULT_ENGINE
 from archsim.predict.assumptions import EVIDENCE
-from archsim.predict.context_curve import decode_seconds, lengths
+from archsim.predict.context_curve import contexts_of, decode_seconds
 from archsim.predict.estimate import Estimate
 from archsim.predict.what_fits import Facts, Suggestion, degrees_text, narrower_formats
 from archsim.render.command_line import command_line, try_section
@@ -333,7 +333,7 @@ def _plans(e: Estimate) -> Iterator[Section]:
 
 def _over_context(e: Estimate) -> str:
     """The decode step as the context grows: a picture and its two ends."""
-    contexts = lengths(e.model.max_context)
+    contexts = contexts_of(e)
     times = decode_seconds(e, contexts)
     first, last = (f"{format_seconds(times[i])} @ {contexts[i]:,}" for i in (0, -1))
     name = "TPOT" if e.serving is None else "decode step"
