@@ -328,7 +328,8 @@ def _unknown_name(kind: Kind, name: str, asked: str, shelves: list[_Shelf]) -> U
         return NoSuchName(f"no device named {quote(name)}", hints=(_size_hint(size), hint))
     if kind == "models" and HUB_ID.fullmatch(name):
         return NoSuchName(f"no {_NOUN[kind]} named {quote(name)}", close=close[:3], hints=(*_hub_hints(name), hint))
-    return NoSuchName(f"no {_NOUN[kind]} named {quote(name)}", close=close[:3], hints=(hint,))
+    folder = (f"{quote(f'./{name}')} is the folder here",) if kind == "models" and os.path.isdir(name) else ()
+    return NoSuchName(f"no {_NOUN[kind]} named {quote(name)}", close=close[:3], hints=(*folder, hint))
 
 
 _MEMORY_SIZE = re.compile(r"(?:[0-9]{1,6} ?[x*×] ?)?([0-9]{1,6}(?:\.[0-9]{1,3})?)[ _-]?([gt])(i?)b?", re.IGNORECASE)

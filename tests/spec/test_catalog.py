@@ -237,3 +237,16 @@ def test_any_name_resolves_or_fails_cleanly(name: str) -> None:
 def test_normalise_is_idempotent(name: str) -> None:
     """A normalised spelling is its own normal form."""
     assert normalise(normalise(name)) == normalise(name)
+
+
+def test_a_folder_without_a_slash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bare name is one of the catalog: the error says how the folder of that name is meant."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "checkpoint").mkdir()
+    with pytest.raises(UnknownName) as caught:
+        resolve("models", "checkpoint")
+    assert "`./checkpoint` is the folder here" in caught.value.hints
+    assert resolve("models", "./checkpoint").path == Path("checkpoint")
+    with pytest.raises(UnknownName) as caught:
+        resolve("models", "elsewhere")
+    assert not any("./" in hint for hint in caught.value.hints)
