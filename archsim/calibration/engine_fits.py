@@ -246,8 +246,9 @@ KERNELS = frozenset({"decode_tok_s", "prefill_tok_s", "tpot_ms", "ttft_ms", "lat
 STEPS = frozenset({"decode_rate_per_seq", "decode_rate_sum", "tpot_mean", "gen_over_wall"})
 """Definitions in which decode steps are nearly all of the time."""
 
-FEWEST, FEWEST_WHOLE = 5, 20
-"""Runs below which an engine's constants stay at their priors, and below which no spread of whole runs is taken."""
+FEWEST, FEWEST_WHOLE, FEWEST_STEPS = 5, 20, 40
+"""Runs below which an engine's constants stay at their priors, and below which no spread of whole runs, and none of an
+engine's own steps, is taken."""
 
 
 def refit(document: JsonMapping, tables: Sequence[Table], say: Callable[[str], None]) -> JsonObject:
@@ -269,11 +270,8 @@ def refit(document: JsonMapping, tables: Sequence[Table], say: Callable[[str], N
             if stack[0] == name and stack[1] and stack not in told and len(sample.rows) >= FEWEST:
                 refit_overhead(engines.setdefault(name, {}), stack, sample, known, say)
     refit_serving(engines, points, say)
-    served = of_serving(tables_served)
-    result = {**document, "engines": engines}
-    whole = dict(document.get("composition", {}))
-    whole |= composition(result, list(served.values()), known) if served else {}
-    return {**result, "composition": whole | spreads({**result, "composition": whole}, lists, known)}
+    result = with_compositions({**document, "engines": engines}, tables_served, known)
+    return {**result, "composition": result["composition"] | spreads(result, lists, known)}
 
 
 def refitted_kernels(
@@ -311,16 +309,49 @@ def refit_overhead(
     say(f"{name} {way}: {numbers[0]:,.0f} us a step from {len(sample.rows)} runs")
 
 
-def composition(document: JsonMapping, samples: Sequence[Sample], known: Store) -> JsonObject:
-    """How far whole steps are off with everything that was fitted: the interval, and the rows that it rests on."""
-    fitted = replace(known, engines={**document["engines"], "composition": {}})
-    predicted = np.concatenate([sample.predict(fitted, sample.rows) for sample in samples])
-    measured = np.concatenate([sample.measured for sample in samples])
-    usable = np.isfinite(predicted) & np.isfinite(measured) & (measured > 0)
-    if not usable.any():
-        return {}
-    low, high = quantiles(predicted[usable], measured[usable])
-    return {"interval": [round(low, 3), round(high, 3)], "rows": int(usable.sum())}
+def with_compositions(document: JsonMapping, tables: Sequence[Table], known: Store) -> JsonObject:
+    """The document with how far whole steps are off beyond the intervals of their kernels and of the host: of all
+    serving points, and of each engine and way that several models or devices speak for. One pair of model and device
+    says nothing of how far its interval carries.
+    """
+    engines = {name: {k: v for k, v in own.items() if k != "composition"} for name, own in document["engines"].items()}
+    times = RunTimes(replace(known, engines={**engines, "composition": {}}))
+    found = [serving.validate_table(table, times).rows for table in tables]
+    steps = [rows.scored & (np.array(rows.metrics) == "tpot_ms") for rows in found]
+    whole = dict(document.get("composition", {}))
+    whole |= _spread_beyond([_rests(rows, mask) for rows, mask in zip(found, steps, strict=True)], 1) or {}
+    for (engine, way), families in _stacks(found, steps).items():
+        masks = [mask & _of_stack(rows, engine, way) for rows, mask in zip(found, steps, strict=True)]
+        spread = _spread_beyond([_rests(rows, mask) for rows, mask in zip(found, masks, strict=True)], FEWEST_STEPS)
+        if spread and len(families) > 1:
+            engines[engine].setdefault("composition", {})[way] = spread
+    return {**document, "engines": engines, "composition": whole}
+
+
+def _stacks(tables: Sequence[Rows], steps: Sequence[Bools]) -> dict[tuple[str, str], set[tuple[str, str]]]:
+    """The engines and ways to drive the device that rows are of, with their pairs of model and device."""
+    found: dict[tuple[str, str], set[tuple[str, str]]] = {}
+    for rows, mask in zip(tables, steps, strict=True):
+        for i in map(int, np.flatnonzero(mask)):
+            chosen = choose_engine(rows.labels["engine"][i])
+            pair = rows.labels["model"][i], rows.labels["device"][i]
+            found.setdefault((chosen.name, chosen.rules.time.host), set()).add(pair)
+    return found
+
+
+def _of_stack(rows: Rows, engine: str, way: str) -> Bools:
+    chosen = [choose_engine(name) for name in rows.labels["engine"]]
+    return np.array([one.name == engine and one.rules.time.host == way for one in chosen], bool)
+
+
+def _spread_beyond(rests: Sequence[tuple[Floats, Floats, Floats]], fewest: int) -> JsonObject | None:
+    """The interval that leaves 80 % of residuals inside, joined with what the rows' own intervals reach; None of too
+    few."""
+    rest, low, high = (np.concatenate([part[i] for part in rests] or [np.zeros(0)]) for i in range(3))
+    if len(rest) < fewest:
+        return None
+    ends = [0.0 - beyond(-rest, low), beyond(rest, high)]
+    return {"interval": [round(end, 3) for end in ends], "rows": len(rest)}
 
 
 def spreads(document: JsonMapping, tables: Sequence[Table], known: Store) -> JsonObject:
@@ -330,17 +361,15 @@ def spreads(document: JsonMapping, tables: Sequence[Table], known: Store) -> Jso
     found = [runs.validate_table(table, times).rows for table in tables]
     result = {}
     for kind in dict.fromkeys(KINDS.values()) if found else ():
-        rests = [_rests(rows, kind) for rows in found]
-        rest, low, high = (np.concatenate([part[i] for part in rests]) for i in range(3))
-        if len(rest) >= FEWEST_WHOLE:
-            ends = [0.0 - beyond(-rest, low), beyond(rest, high)]
-            result[kind] = {"interval": [round(end, 3) for end in ends], "rows": len(rest)}
+        of_kind = [[KINDS.get(name) == kind for name in rows.labels["definition"]] for rows in found]
+        rests = [_rests(rows, np.array(mask, bool) & rows.scored) for rows, mask in zip(found, of_kind, strict=True)]
+        if spread := _spread_beyond(rests, FEWEST_WHOLE):
+            result[kind] = spread
     return result
 
 
-def _rests(rows: Rows, kind: str) -> tuple[Floats, Floats, Floats]:
-    """Log-residuals of the rows of a kind, and in log what their intervals reach below and above."""
-    mask = np.array([KINDS.get(name) == kind for name in rows.labels["definition"]], bool) & rows.scored
+def _rests(rows: Rows, mask: Bools) -> tuple[Floats, Floats, Floats]:
+    """Log-residuals of some rows, and in log what their intervals reach below and above."""
     with np.errstate(divide="ignore", invalid="ignore"):
         columns = (rows.measured / rows.predicted, rows.predicted / rows.low, rows.high / rows.predicted)
         rest, low, high = (np.log(column[mask]) for column in columns)
@@ -403,25 +432,6 @@ def _is_of(question: JsonMapping, engine: str, vendor: str) -> bool:
 
 def _value(table: Table, row: int) -> float:
     return next((column[row] or 0.0 for column in table.measured.values() if column[row]), 0.0)
-
-
-def of_serving(tables: Sequence[Table]) -> dict[tuple[str, str], Sample]:
-    """TPOT of serving points by engine and version; rows whose plan cannot be what ran are left out."""
-    found: dict[tuple[str, str], Sample] = {}
-    for table in tables:
-        stacks: dict[tuple[str, str], list[int]] = {}
-        for i in range(len(table)):
-            asked = table.question(i)
-            if str(asked.get("parallel_suspect", "0")) in ("0", "0.0", "") and table.measured["tpot_ms"][i]:
-                spelt = f"{asked.get('backend', '')} {asked.get('backend_version', '')}"
-                stacks.setdefault(engine_and_version(spelt), []).append(i)
-        for stack, rows in stacks.items():
-            keys = tuple(f"{table.question(i).get('tp_size')} {table.question(i).get('isl')}" for i in rows)
-            found[stack] = Sample(
-                rows=tuple(rows), keys=keys, predict=_predictor(table, serving.validate_table, {}),
-                measured=np.array([table.measured["tpot_ms"][i] for i in rows], float),
-            )  # fmt: skip
-    return found
 
 
 def _predictor(

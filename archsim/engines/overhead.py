@@ -114,7 +114,7 @@ def overheads_of(
         fused_qkv=document.time.fused_qkv, quantised_before=document.time.quantised_before, ported=document.time.ported,
         chunked_prefill_with_decode=mixed,
         launch_s=document.time.launch_us * 1e-6, accumulate=document.time.accumulate,
-        composition=tuple(measured.get("composition", {}).get("interval", (0.0, 0.0))),
+        composition=_composition(measured, own, document.time.host),
         host=_host_work(own, document.time.host), first_token=_first_token(own, mixed),
         cpu=document.time.cpu,
         exchange=ExpertExchange(document.time.exchange.kernels, document.time.exchange.gathered),
@@ -123,6 +123,13 @@ def overheads_of(
 
 USUAL_HOST = HostWork((5e-4, 1.5e-4, 2e-3), (1e-5, 0.0, 5e-5))
 """Of a serving engine of which no runs are known: half a millisecond a step, and ten microseconds a sequence."""
+
+
+def _composition(measured: Mapping[str, JsonMapping], own: JsonMapping, way: str) -> tuple[float, float]:
+    """What steps of an engine's way to drive the device are off beyond their kernels, else what those of all are."""
+    found = own.get("composition", {}).get(way) or measured.get("composition", {})
+    low, high = found.get("interval", (0.0, 0.0))
+    return low, high
 
 
 def _host_work(own: JsonMapping, way: str) -> HostWork:

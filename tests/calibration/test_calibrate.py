@@ -154,6 +154,35 @@ def test_spreads_of_whole_runs_reach_80_percent(tmp_path: Path) -> None:
     assert 0.75 <= summary["coverage_80"] <= 0.88
 
 
+@pytest.mark.parametrize("models", [("meta-llama/Llama-3.1-8B",), ("meta-llama/Llama-3.1-8B", "Qwen/Qwen3-32B")])
+def test_composed_steps_of_a_stack_reach_80_percent(models: tuple[str, ...], tmp_path: Path) -> None:
+    """Steps that scatter by 20 % around predictions: the engine that several models speak for gets their spread, one
+    model's is of all engines alone.
+    """
+    known = {
+        name: {k: v for k, v in own.items() if k != "composition"} for name, own in default_store().engines.items()
+    }
+    store = replace(default_store(), engines={**known, "composition": {}})
+    asked = [{"model_path": model, "backend_version": "0.18.0", "isl": isl, "batch_size": batch, "concurrency": batch}
+             for model in models for isl in range(128, 4096, 256) for batch in (1, 4, 16)]  # fmt: skip
+    rows = [t.point(**each) for each in asked]
+    told = validate_files(t.write(tmp_path / "s.csv", rows), store=store).to_dict()["rows"]
+    steps = [each["predicted"] for each in told if each["metric"] == "tpot_ms"]
+    assert len(steps) == len(rows)
+    noise = np.random.default_rng(7)
+    rows = [t.point(tpot=step * noise.lognormal(sigma=0.2), **each)
+            for each, step in zip(asked, steps, strict=True)]  # fmt: skip
+    table = read_table(t.write(tmp_path / "m.csv", rows))
+    found = engine_fits.with_compositions({"engines": known, "composition": {}}, [table], store)
+    assert found["composition"]["rows"] == len(rows)
+    assert ("composition" in found["engines"]["vllm"]) == (len(models) > 1)
+    fitted = replace(store, engines={**found["engines"], "composition": found["composition"]})
+    seen = [each for each in validate_files(tmp_path / "m.csv", store=fitted).to_dict()["rows"]
+            if each["metric"] == "tpot_ms"]  # fmt: skip
+    inside = np.mean([each["low"] <= each["measured"] <= each["high"] for each in seen])
+    assert 0.75 <= inside <= 0.88
+
+
 @given(st.lists(st.floats(-2, 2), min_size=10, max_size=60), st.floats(0, 0.5))
 def test_beyond_leaves_a_tenth(rest: list[float], reach: float) -> None:
     """At most a tenth of the residuals lie above the joined interval, and none is needed where reach is enough."""

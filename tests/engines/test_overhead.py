@@ -42,6 +42,14 @@ def test_engines_without_a_host_wait_for_none() -> None:
     assert overheads_of("vllm", measured={}).composition == (0.0, 0.0)
 
 
+def test_steps_of_a_stack_have_its_own_spread() -> None:
+    """Where an engine's way to drive the device was measured; else that of all engines."""
+    own = {"composition": {"in_turn": {"interval": (-0.1, 0.4)}}}
+    measured = {"vllm": own, "composition": {"interval": (-0.2, 0.3)}}
+    assert overheads_of("vllm", "0.12", measured=measured).composition == (-0.1, 0.4)
+    assert overheads_of("vllm", "0.18", measured=measured).composition == (-0.2, 0.3)
+
+
 def test_first_tokens_are_those_that_runs_of_the_engine_show() -> None:
     """Without runs, requests of one length start together where prompts are not mixed with decodes."""
     shown = {"front_ms": 20.0, "interval": (-0.3, 0.4)}
