@@ -74,10 +74,15 @@ class Lazy(TyperGroup):
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             import difflib
 
+            from archsim.cli.spellings import COMMANDS_MEANT
             from archsim.render.absent import nearest
 
-            close = difflib.get_close_matches(args[0][:100].lower(), COMMANDS, n=3, cutoff=0.6)
-            hints = (*nearest(args[0]), *did_you_mean(close), "`archsim --help` lists all commands")
+            asked = args[0][:100].lower()
+            if meant := COMMANDS_MEANT.get(asked):
+                close = [f"`archsim {meant}` answers that: {COMMANDS[meant]}"]
+            else:
+                close = [*nearest(args[0]), *did_you_mean(difflib.get_close_matches(asked, COMMANDS, n=3, cutoff=0.6))]
+            hints = (*close, "`archsim --help` lists all commands")
             raise UnknownName(f"no command named {quote(args[0])}", code="E102", hints=hints)
         return super().resolve_command(ctx, args)
 

@@ -62,6 +62,16 @@ MEANT: Mapping[str, tuple[str, ...]] = {
 """What other tools call an option, and ours for it, the nearest first."""
 
 
+COMMANDS_MEANT: Mapping[str, str] = {
+    "recommend": "fit", "memory": "fit", "size": "fit", "vram": "fit",
+    "serve": "simulate", "serving": "simulate", "plan": "simulate", "capacity": "simulate",
+    "flops": "count", "params": "count", "parameters": "count", "verify": "count", "predict": "estimate",
+    "info": "show", "benchmark": "measure", "bench": "measure", "profile": "trace", "optimize": "design",
+    "search": "design", "convert": "import", "web": "ui",
+}  # fmt: skip
+"""What other tools call a command, and the one of ours that answers it."""
+
+
 def option_meant(name: str, options: Sequence[str]) -> str | None:
     """What a command has for an option that other tools have, of all its `options`; None if it has nothing."""
     return next((ours for ours in MEANT.get(name.lstrip("-"), ()) if ours in options), None)

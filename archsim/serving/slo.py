@@ -43,16 +43,15 @@ def parse_slo(text: str, goodput: float | None = None) -> Slo:
     percentile: float | None = None
     for part in text.split(","):
         name, _, value = (word.strip() for word in part.partition("="))
-        number = _number(value)
+        number, seconds = _number(value), _seconds(value)
         if name in ("p", "percentile") and 0 < number < 100 and percentile is None:
             percentile = number
-        elif name in METRICS and number > 0 and name not in targets:
-            targets[name] = number
+        elif name in METRICS and seconds > 0 and name not in targets:
+            targets[name] = seconds
         else:
-            raise UsageError(
-                f"`--slo`: {quote(part)} is no target",
-                hints=(f"write ttft=0.5,tpot=0.03 (seconds; also {', '.join(METRICS[2:])}), and p=99 for percentiles",),
-            )
+            more = ", ".join(METRICS[2:])
+            hint = f"write ttft=0.5,tpot=30ms (seconds where no unit stands; also {more}), and p=99 for percentiles"
+            raise UsageError(f"`--slo`: {quote(part)} is not a target", hints=(hint,))
     if not targets:
         raise UsageError("`--slo` needs a target", hints=("write ttft=0.5,tpot=0.03",))
     if goodput is not None and percentile is not None:
@@ -62,6 +61,16 @@ def parse_slo(text: str, goodput: float | None = None) -> Slo:
     if "itl" in targets and percentile is None:
         raise UsageError("`--slo`: itl pools the gaps of all requests; say which percentile of them: itl=0.05,p=99")
     return Slo(targets=targets, share=GOODPUT if goodput is None else goodput, percentile=percentile)
+
+
+UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "µs": 1e6}
+"""How many of a unit are a second."""
+
+
+def _seconds(text: str) -> float:
+    """A time such as 0.5, 2s or 50ms, or 0."""
+    digits = text.rstrip("smuµ ")
+    return _number(digits) / UNITS.get(text[len(digits) :].strip() or "s", float("inf"))
 
 
 def _number(text: str) -> float:

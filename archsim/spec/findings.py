@@ -294,6 +294,8 @@ def _advice(kind: str, value: object) -> str:
     number = re.fullmatch(r"\s*([-+]?[0-9][0-9_,]*\.?[0-9]*(?:[eE][-+]?[0-9]+)?)\s*(\S.*)?", value[:100])
     if number is None:
         return ""
+    if "," in number[1] and not re.fullmatch(r"[-+]?[0-9]{1,3}(,[0-9]{3})+(\..*)?", number[1]):
+        return "one number belongs here"
     digits = number[1].replace(",", "").replace("_", "")
     return "a bare number belongs here, without a unit" if number[2] else f"write {digits}, without quotes"
 

@@ -282,3 +282,14 @@ def test_a_bare_answer_of_a_text_part_says_so(archsim: Any) -> None:
         result = archsim(command, "Qwen2.5-VL-7B-Instruct", *options, "-q")
         assert result.err == "note: Qwen2.5-VL-7B-Instruct is counted as qwen2.5-7b, without its vision tower\n", line
         assert archsim(command, "qwen2.5-7b", *options, "-q").err == ""
+
+
+def test_commands_as_other_tools_call_them(archsim: Any) -> None:
+    """Each is answered with the one of ours, which exists and is not spelt so by ourselves."""
+    from archsim.cli.app import COMMANDS
+    from archsim.cli.spellings import COMMANDS_MEANT
+
+    assert set(COMMANDS_MEANT.values()) <= set(COMMANDS) and not set(COMMANDS_MEANT) & set(COMMANDS)
+    found = archsim("serve", "deepseek-v3", "--hw", "h200")
+    assert found.code == 2 and "`archsim simulate` answers that" in found.err and "survey" not in found.err
+    assert "did you mean `sweep`" in archsim("sweeep").err

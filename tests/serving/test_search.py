@@ -111,3 +111,22 @@ def test_a_search_ends_where_no_load_is_too_large() -> None:
     found = find_rate(run, parse_slo("tpot=1"), guess=1.0, replications=1, ends=False)
     assert len(sizes) < 20 and max(sizes) < 40 and found.next_binding is None
     assert found.binding is None and found.to_dict()["is_floor"] is True
+
+
+@pytest.mark.parametrize(
+    ("text", "targets"),
+    [
+        ("ttft=2s,tpot=50ms", {"ttft": 2, "tpot": 0.05}), ("ttft=0.5,tpot=0.03", {"ttft": 0.5, "tpot": 0.03}),
+        ("e2e=1.5 s", {"e2e": 1.5}), ("tpot=800us", {"tpot": 8e-4}), ("ttft=1e3ms", {"ttft": 1}),
+    ],
+)  # fmt: skip
+def test_targets_with_units(text: str, targets: dict[str, float]) -> None:
+    """Seconds where no unit stands."""
+    assert parse_slo(text).targets == pytest.approx(targets)
+
+
+@pytest.mark.parametrize("text", ["ttft=2m", "ttft=s", "ttft=2ss", "ttft=-2ms", "ttft=inf", "ttft=2 ms s", "p=99ms"])
+def test_targets_that_are_none(text: str) -> None:
+    """Other units, and values that are no time."""
+    with pytest.raises(UsageError):
+        parse_slo(text)

@@ -40,3 +40,13 @@ def test_paths_that_lead_nowhere(change: str) -> None:
     """They are refused, as before."""
     with pytest.raises(ArchsimError):
         load_model("llama3-8b", [change])
+
+
+@pytest.mark.parametrize(
+    ("value", "label"),
+    [("1,2,4,8", "one number belongs here"), ("14,336", "write 14336"), ("1,000,000", "write 1000000")],
+)
+def test_several_numbers_are_not_joined(value: str, label: str, archsim: Any) -> None:
+    """Commas between thousands are left out; between several values they are not."""
+    found = archsim("count", "llama3-8b", "--set", f"ffn.d_ff={value}")
+    assert found.code == 3 and label in found.err
