@@ -90,7 +90,7 @@ def test_conditions_over_simulated_loads() -> None:
     (["sweep", "gpt2-small", "--hw", "t4", "--rate", "2", "--pareto", "ttft_s"], "--pareto"),
     (["sweep", "gpt2-small", "--hw", "t4", "--requests", "20"], "--requests"),
     (["compare", "gpt2-small", "--hw", "t4", "--rate", "2"], "nothing to compare"),
-    (["compare", "gpt2-small", "--hw", "t4,l4", "--slo", "speed=1"], "is no target"),
+    (["compare", "gpt2-small", "--hw", "t4,l4", "--slo", "speed=1"], "is not a target"),
     (["compare", "gpt2-small", "--hw", "t4,l4", "--rate", "2,3"], "one `--rate`"),
     (["compare", "gpt2-small", "--hw", "t4,l4", "--rate", "2", "--find", "rate"], "--find"),
     (["compare", "gpt2-small", "--hw", "t4,l4", "--slo", "tpot=0"], "slo"),
