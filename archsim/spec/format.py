@@ -153,8 +153,8 @@ def _working_folder() -> str:
 @lru_cache(maxsize=128)
 def _format_in(name: str, folder: str) -> FormatSpec:
     """The format that a name stands for in a working folder, whose own `specs` come first."""
-    if found := _EXL2.fullmatch(name.strip().lower()):
-        return _exl2(found[1])
+    if found := _EXL.fullmatch(name.strip().lower()):
+        return _exl(f"exl{found[1]}", found[2])
     path = resolve("formats", name).path
     return _DOCUMENTS.get(path, lambda reader: loader.validate(reader.read(path), FormatSpec, document="format"))
 
@@ -163,25 +163,25 @@ _DOCUMENTS: DocumentCache[FormatSpec] = DocumentCache("format")
 """Formats by path, each kept while its file stays the same."""
 
 
-_EXL2 = re.compile(r"exl[23][-_]?([0-9]{1,2}(?:\.[0-9]{1,3})?)[-_]?bpw")
+_EXL = re.compile(r"exl([23])[-_]?([0-9]{1,2}(?:\.[0-9]{1,3})?)[-_]?bpw")
 _BITS = re.compile(r"([1-9][0-9]?)bit")
 _LABEL = re.compile(r"(?=.*[=@])(?:([\w.-]{1,60})=)?([^=@]+)(?:@(fp32|bf16|fp16|fp8|int8|int4|fp4))?")
 _PART = re.compile(r"([1-9][0-9]{0,14})\*([^*+]+)")
 
 
-def _exl2(bits: str) -> FormatSpec:
-    """EXL2 of a named average: copies of whole bit widths in the shares that give it."""
-    base = load_format("exl2")
-    average = Fraction(bits)
-    if not 2 <= average <= 8:
-        raise UnknownName(f"EXL2 has 2 to 8 bits per weight, not {bits}")
+def _exl(family: str, bits: str) -> FormatSpec:
+    """EXL2 or EXL3 of a named average: copies of whole bit widths in the shares that give it."""
+    base = load_format(family)
+    average, least = Fraction(bits), {"exl2": 2, "exl3": 1}[family]
+    if not least <= average <= 8:
+        raise UnknownName(f"{family.upper()} has {least} to 8 bits per weight, not {bits}")
     low, all_ = int(average), average.denominator
     high = average.numerator - low * all_
     parts = [f"{n}*{b}bit" for n, b in ((all_ - high, low), (high, low + 1)) if n]
     assert base.mixture is not None
     mixture: Any = base.mixture.model_copy(update={"default": "+".join(parts)})
     title = base.title.replace("4.0 bits", f"{bits} bits")
-    return base.model_copy(update={"name": f"exl2_{bits}bpw", "title": title, "aliases": (), "mixture": mixture})
+    return base.model_copy(update={"name": f"{family}_{bits}bpw", "title": title, "aliases": (), "mixture": mixture})
 
 
 def stored_format(text: str) -> Format:

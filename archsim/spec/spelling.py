@@ -69,8 +69,8 @@ WITHIN = ("instruct", "chat", "it", "thinking", "vl")
 FILE_TYPE = re.compile(r"-(i?q[1-8](?:-(?:[01]|k|nl|xs|xxs|s|m))?(?:-(?:xs|s|m|l|xl))?|mxfp4-moe)$")
 """A file type of llama.cpp at the end of a name: `-Q4_K_M`, `-iq2_xxs`, `-q8_0`."""
 
-BITS_PER_WEIGHT = re.compile(r"-(?:exl[23]-)?([0-9](?:\.[0-9]{1,2})?)bpw(?:-h[0-9])?(?:-exl[23])?$")
-"""EXL2's average bits at the end of a name."""
+BITS_PER_WEIGHT = re.compile(r"-(?:(exl[23])-)?([0-9](?:\.[0-9]{1,2})?)bpw(?:-h[0-9])?(?:-(exl[23]))?$")
+"""Average bits of EXL2 or EXL3 at the end of a name; EXL2's where it names neither."""
 
 FORMAT_VERSION = re.compile(r"(?<=fp[48])-v[0-9]+$")
 """A publisher's later quantisation of the same checkpoint: `-NVFP4-v2`."""
@@ -125,7 +125,7 @@ def _last(name: str) -> tuple[str, str | None] | None:
     if found := FILE_TYPE.search(name):
         return name[: found.start()], f"gguf_{found[1].replace('-', '_')}"
     if found := BITS_PER_WEIGHT.search(name):
-        return name[: found.start()], f"exl2_{found[1]}bpw"
+        return name[: found.start()], f"{found[1] or found[3] or 'exl2'}_{found[2]}bpw"
     suffix = next((s for s in _LONGEST_FIRST if name.endswith("-" + s) and len(name) > len(s) + 1), None)
     return None if suffix is None else (name[: -len(suffix) - 1], SUFFIXES[suffix])
 

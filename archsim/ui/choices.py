@@ -16,7 +16,7 @@ from archsim.spec.spelling import normalise, without_suffixes
 LONGEST = 200
 """Characters of a name at most."""
 
-_EXL2 = re.compile(r"exl2_[2-8](\.[0-9]{1,2})?bpw")
+_EXL = re.compile(r"exl[23]_[1-8](\.[0-9]{1,2})?bpw")
 _VERSION = re.compile(r"v?[0-9][0-9a-z]{0,9}(\.[0-9a-z]{1,9}){0,3}")
 
 
@@ -47,7 +47,7 @@ class Choices:
     def format(self, text: str) -> str:
         """The catalog's name of a number format, or EXL2 at an average of so many bits. Raises NoSuchName."""
         lowered = text.strip().lower()
-        return lowered if _EXL2.fullmatch(lowered) else self._name("formats", "format", text, self.formats)
+        return lowered if _EXL.fullmatch(lowered) else self._name("formats", "format", text, self.formats)
 
     def engine(self, text: str) -> str:
         """`NAME` or `NAME@VERSION` of a serving engine. Raises NoSuchName."""

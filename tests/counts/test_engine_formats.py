@@ -65,7 +65,8 @@ def test_the_line_that_says_so(archsim: Any) -> None:
     ("engine", "weights", "hint"),
     [
         ("llamacpp", "fp8", "gguf_q8_0"), ("llamacpp", "awq_int4", "gguf_q4_k_m"), ("vllm", "exl2_4.0bpw", "exllamav2"),
-        ("trtllm", "gguf_q4_k_m", "llamacpp"), ("hf", "q4_k_m", "llamacpp"), ("sglang", "q4f16", "mlcllm"),
+        ("vllm", "exl3_4.0bpw", "exllamav3"), ("trtllm", "gguf_q4_k_m", "llamacpp"),
+        ("hf", "q4_k_m", "llamacpp"), ("sglang", "q4f16", "mlcllm"),
     ],
 )  # fmt: skip
 def test_what_an_engine_cannot_run_is_refused(engine: str, weights: str, hint: str) -> None:

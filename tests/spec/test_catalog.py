@@ -116,6 +116,8 @@ def test_spellings(name: str, stem: str) -> None:
         ("Llama-3.1-8B-IQ2_XXS", "gguf_iq2_xxs"),
         ("turboderp/Llama-3.1-8B-Instruct-exl2-4.5bpw", "exl2_4.5bpw"),
         ("Llama-3.1-8B-4.5bpw-h6-exl2", "exl2_4.5bpw"),
+        ("turboderp/Llama-3.1-8B-Instruct-exl3-3.5bpw", "exl3_3.5bpw"),
+        ("Llama-3.1-8B-4.0bpw-exl3", "exl3_4.0bpw"),
     ],
 )
 def test_suffixes_choose_the_format(name: str, hint: str) -> None:

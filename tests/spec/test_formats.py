@@ -61,7 +61,7 @@ def test_caches_with_a_scale_per_token_and_head(name: str, bits: int) -> None:
         ("mlx_4bit", 4.5), ("mlx_8bit", 8.5), ("mlx_3bit", 3.5), ("mlx_6bit_g32", 7.0), ("mlx_5bit_g128", 5.25),
         ("gptq_int3", 3.1484375), ("gptq_int2", 2.140625), ("gptq_int8_g32", 8.75), ("int4_g64", 4.25),
         ("int8_g128", 8.125), ("q4f16", 4.5), ("fp8_block", 8.001953125), ("int4", 4.125),
-        ("iq1_s", 1.5625), ("q3_k", 3.4375), ("tq1_0", 1.6875), ("exl2_4.65bpw", 4.65),
+        ("iq1_s", 1.5625), ("q3_k", 3.4375), ("tq1_0", 1.6875), ("exl2_4.65bpw", 4.65), ("exl3_1.6bpw", 1.6),
     ],
 )  # fmt: skip
 def test_bits_of_whole_blocks(name: str, bits: float) -> None:
@@ -112,7 +112,21 @@ def test_copies_in_several_formats() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["3*", "*", "0*q4_k", "1*2*q4_k", "3*nothing", "=", "@fp8", "a=b=c", "exl2_9bpw", "exl2_1.5bpw"]
+    "text",
+    [
+        "3*",
+        "*",
+        "0*q4_k",
+        "1*2*q4_k",
+        "3*nothing",
+        "=",
+        "@fp8",
+        "a=b=c",
+        "exl2_9bpw",
+        "exl2_1.5bpw",
+        "exl3_0.5bpw",
+        "exl3_9bpw",
+    ],
 )
 def test_nonsense_is_refused(text: str) -> None:
     """As a name that nobody knows."""
