@@ -143,9 +143,11 @@ class RunTimes:
 
 # ---------------------------------------------------------------------- whole runs
 KINDS: Mapping[str, str] = {
-    "out_system": "throughput", "gen_over_wall": "throughput", "all_over_wall": "throughput", "peak_mem": "peak_mem",
+    "out_system": "throughput", "gen_over_wall": "batches", "all_over_wall": "batches", "peak_mem": "peak_mem",
 }  # fmt: skip
-"""By the name of a definition, what it is fitted with."""
+"""By the name of a definition, what it is fitted with: `throughput` of servers, whose batches change with arrivals, and
+of `batches` that run from beginning to end.
+"""
 
 
 def widened(span: Prediction, definition: str, store: Store) -> Prediction:
