@@ -4,7 +4,7 @@
 
 Without tables on the public runs that archsim comes with; a table is a run list or a serving table. Pairs are figures
 of one metric on one device with one engine that are a step, or the prompt of one request. `COMMON` in
-`archsim.sim.ranking` is the share that is printed first; docs/compare.md states the others.
+`archsim.comparison.uncertainty` is the share that is taken; docs/compare.md states the others.
 """
 
 from __future__ import annotations
