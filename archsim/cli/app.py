@@ -13,7 +13,7 @@ import archsim
 from archsim.base.diagnostics import quote
 from archsim.base.errors import UnknownName, did_you_mean
 from archsim.cli.option_sets.group import flat
-from archsim.cli.spellings import Command, passed_on
+from archsim.cli.spellings import COMMANDS_MEANT, Command, passed_on
 
 COMMANDS = {
     "estimate": "How big, how fast, does it fit, and what limits it.",
@@ -74,7 +74,6 @@ class Lazy(TyperGroup):
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             import difflib
 
-            from archsim.cli.spellings import COMMANDS_MEANT
             from archsim.render.absent import nearest
 
             asked = args[0][:100].lower()
