@@ -154,6 +154,7 @@ def test_spreads_of_whole_runs_reach_80_percent(tmp_path: Path) -> None:
     assert 0.75 <= summary["coverage_80"] <= 0.88
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("models", [("meta-llama/Llama-3.1-8B",), ("meta-llama/Llama-3.1-8B", "Qwen/Qwen3-32B")])
 def test_composed_steps_of_a_stack_reach_80_percent(models: tuple[str, ...], tmp_path: Path) -> None:
     """Steps that scatter by 20 % around predictions: the engine that several models speak for gets their spread, one
