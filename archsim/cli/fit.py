@@ -106,6 +106,8 @@ def _answer(model: str, hw: str, params: JsonObject) -> Fit:
     if params["enable_expert_parallel"] and options["ep"] is None:
         options["ep"] = (options["tp"] or 1) * (options["dp"] or 1)
     options["parts"] = checked_parts(params["with_"])
+    if params["command"] or (params["quiet"] and _layout(params) == o.Layout.table):
+        options["suggest"] = False  # neither prints any
     return api.fit(model, hw, set=tuple(params["set_"] or ()), **options)
 
 
@@ -113,7 +115,7 @@ def _print(answers: Sequence[Fit], asked: tuple[str, list[str]], params: JsonObj
     from archsim.render.flat import flatten
     from archsim.render.pages import fit as fit_page
 
-    layout = o.Layout.json if params["json"] else params["format"]
+    layout = _layout(params)
     output.emit_answer(
         layout, params["no_color"], lambda: _document(answers),
         lambda: _page(answers[0], asked, params) if len(answers) == 1 else fit_page.table(answers),
@@ -122,6 +124,10 @@ def _print(answers: Sequence[Fit], asked: tuple[str, list[str]], params: JsonObj
     )  # fmt: skip
     if params["quiet"]:
         output.note_text_part(asked[0])
+
+
+def _layout(params: JsonObject) -> Any:
+    return o.Layout.json if params["json"] else params["format"]
 
 
 def _document(answers: Sequence[Fit]) -> JsonObject:

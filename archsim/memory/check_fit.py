@@ -29,7 +29,7 @@ from archsim.memory.engine_memory import (
 from archsim.memory.engine_rules import EngineMemory, non_torch_of
 from archsim.memory.offload import Offload
 from archsim.memory.other_weights import OtherWeights
-from archsim.memory.plan_search import ChosenPlan, PlanSearch
+from archsim.memory.plan_search import ChosenPlan, PlanSearch, device_count
 from archsim.memory.tensors import pipeline_stages
 from archsim.spec.hardware import Hardware
 from archsim.spec.lower import lower
@@ -297,19 +297,43 @@ def request_memory(
 
 def chosen_plan(memory: EngineMemoryModel, request: FitRequest) -> ChosenPlan:
     """The plan that a request asks for. Raises InvalidPlan, AnswerNo."""
-    search = PlanSearch(memory, DeviceRates(memory.hardware))
-    start, fixed = search.start(**request.degrees), frozenset(request.degrees)
+    search, start, fixed = _plan_search(memory, request)
     if request.devices == "auto" and not {"tp", "pp"} & fixed:
         return search.smallest(start, fixed)
     return search.plan_on(request.devices, start, fixed)
 
 
+def _plan_search(memory: EngineMemoryModel, request: FitRequest) -> tuple[PlanSearch, Plan, frozenset[str]]:
+    """The search, the plan that it begins with and the degrees that stay."""
+    search = PlanSearch(memory, DeviceRates(memory.hardware))
+    return search, search.start(**request.degrees), frozenset(request.degrees)
+
+
 def check_fit(model: Model, hardware: Hardware, request: FitRequest) -> Fit:
     """The answer without suggestions."""
     choices = fit_choices(model, request)
-    runs_on, engine, formats = choices
+    return _answer(_memory_asked_for(model, hardware, request, choices), request, choices)
+
+
+def check_change(model: Model, hardware: Hardware, request: FitRequest) -> Fit | None:
+    """As `check_fit`; None where the devices together are too small for the weights, whatever the plan."""
+    choices = fit_choices(model, request)
+    memory = _memory_asked_for(model, hardware, request, choices)
+    if request.devices != "auto" and not request.settings.tensor_split:
+        search, start, _ = _plan_search(memory, request)
+        if not search.weights_fit(start.devices if request.devices is None else device_count(request.devices)):
+            return None
+    return _answer(memory, request, choices)
+
+
+def _memory_asked_for(model: Model, hardware: Hardware, request: FitRequest, choices: FitChoices) -> EngineMemoryModel:
     parts = request.settings.parts
-    memory = request_memory(LoweredSteps(model, parts) if parts else shared_steps(model), hardware, request, choices)
+    return request_memory(LoweredSteps(model, parts) if parts else shared_steps(model), hardware, request, choices)
+
+
+def _answer(memory: EngineMemoryModel, request: FitRequest, choices: FitChoices) -> Fit:
+    model, hardware = memory.model, memory.hardware
+    runs_on, engine, formats = choices
     tensors, length = memory.tensors, int(memory.length)
     plan, held, _ = chosen_plan(memory, request)
     peak = load_peak(request, tensors, plan, held.division)

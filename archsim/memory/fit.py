@@ -13,7 +13,7 @@ from archsim.engines.names import DEFAULT_ENGINE
 from archsim.memory.check_fit import Fit, FitRequest, check_fit
 from archsim.memory.engine_memory import Settings
 from archsim.memory.split_mode import checked_mode, proportions
-from archsim.memory.suggestions import inverse, suggestions
+from archsim.memory.suggestions import Trials, inverse, suggestions
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
 from archsim.spec.parallelism import expert_counts
@@ -99,8 +99,9 @@ def fit(
     answer = check_fit(model, hardware, request)
     if not suggest:
         return answer
-    changes = tuple(suggestions(model, hardware, request, answer))
-    return replace(answer, suggestions=changes, inverse=inverse(model, hardware, request, answer))
+    trials = Trials(model, hardware)
+    changes = tuple(suggestions(request, answer, trials))
+    return replace(answer, suggestions=changes, inverse=inverse(request, answer, trials))
 
 
 def _replicas(model: Model, tp: int | None, dp: int | None, ep: int | None) -> tuple[int, int, int]:

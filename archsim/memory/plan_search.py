@@ -189,16 +189,19 @@ class PlanSearch:
 
     def candidates(self, start: Plan, fixed: frozenset[str]) -> Iterator[tuple[Plan, ...]]:
         """Plans by number of devices, whose devices together hold the weights, if they are cut without loss."""
-        memory = self.memory
-        weights = sum(stage.weights for stage in memory.tensors.stages(Plan()))
-        usable = memory.division(Plan(), 0).limit
         for devices in self._counts(start, fixed):
-            if weights > usable * devices:
+            if not self.weights_fit(devices):
                 continue
             try:
                 yield self._options(devices, start, fixed)
             except InvalidPlan:
                 continue
+
+    def weights_fit(self, devices: int) -> bool:
+        """Whether so many devices together hold the weights, if they are cut without loss: else no plan fits."""
+        memory = self.memory
+        weights = sum(stage.weights for stage in memory.tensors.stages(Plan()))
+        return bool(weights <= memory.division(Plan(), 0).limit * devices)
 
     def linked(self, start: Plan, fixed: frozenset[str]) -> Iterator[Plan]:
         """The candidates whose groups a link joins."""

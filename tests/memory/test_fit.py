@@ -15,7 +15,10 @@ from archsim.counts import graph_counts as c
 from archsim.counts.count import step_for
 from archsim.counts.formats import choose_formats
 from archsim.engines.names import choose_engine
+from archsim.memory.check_fit import FitRequest, check_change, check_fit
 from archsim.memory.engine_memory import EngineTensors
+from archsim.spec.catalog import names
+from archsim.spec.load import load_hardware, load_model
 from archsim.spec.lower import lower
 from archsim.spec.parallelism import Plan
 
@@ -248,3 +251,27 @@ def test_share_of_older_sglang() -> None:
     shares = [fit("llama3.1-70b", "h100", engine="sglang@0.4.6", tp=n).budget.share for n in (1, 2, 4, 8)]
     assert shares == [0.88, 0.87, 0.85, 0.81]
     assert 0.8 < fit("llama3.1-70b", "h100", engine="sglang", tp=8).budget.share < 0.9
+
+
+@pytest.mark.parametrize("hw", ["h100", "rtx-4060-8gb"])
+@pytest.mark.parametrize("engine", [entry.name for entry in names("engines")])
+def test_every_engine_says_what_would_make_it_fit(engine: str, hw: str) -> None:
+    """Whatever flags an engine has, of a model that fits on one of the devices and not on the other."""
+    try:
+        answer = archsim.fit("llama2-7b", hw, engine=engine)
+    except UsageError as error:
+        assert error.hints, engine  # of an engine that does not run the model's format, what does
+        return
+    assert answer.inverse is not None
+    assert all(change.devices >= 1 for change in answer.suggestions)
+
+
+@pytest.mark.parametrize("model", ["mixtral-8x7b", "deepseek-v3", "nemotron-h-8b", "llama2-70b"])
+@pytest.mark.parametrize("devices", [1, 2, 8])
+@pytest.mark.parametrize("weights", [None, "fp8"])
+def test_a_change_is_left_out_only_where_it_does_not_fit(model: str, devices: int, weights: str | None) -> None:
+    """What is not tried, because the weights alone are too large, would not fit; all else is answered alike."""
+    asked = FitRequest(devices=devices, weights=weights, engine="vllm")
+    spec, hardware = load_model(model), load_hardware("l40s")
+    whole, found = check_fit(spec, hardware, asked), check_change(spec, hardware, asked)
+    assert not whole.fits if found is None else found.to_dict() == whole.to_dict()
