@@ -38,14 +38,14 @@ class Builder:
 
     def __init__(self, **sizes: Num) -> None:
         self.sizes: dict[str, Num] = dict(sizes)
-        self._path: list[str] = []
+        self._prefix = ""
         self._part = ""
         self._bodies: list[list[Node]] = [[]]
         self._carries: list[list[tuple[Tensor, Tensor]]] = [[]]
 
     def name(self, name: str) -> str:
         """The full, dotted name of something declared here."""
-        return ".".join((*self._path, name))
+        return self._prefix + name
 
     # ------------------------------------------------------------------ declarations
     def tensor(self, name: str, axes: str, kind: Kind = "act", **fields: Any) -> Tensor:
@@ -156,21 +156,20 @@ class Builder:
     ) -> Iterator[None]:
         """A nested scope: a group, a repetition, or the body of a `kernel`."""
         outer, self.sizes = self.sizes, {**self.sizes, **sizes}
-        self._path.append(name)
+        around, path = self._prefix, self._prefix + name
+        self._prefix = path + "."
         self._bodies.append([])
         self._carries.append([])
         try:
             yield
         finally:
-            path = ".".join(self._path)
             body, carry = tuple(self._bodies.pop()), tuple(self._carries.pop())
             node = Block(
                 name=path, body=body, times=times, shared=shared, carry=carry, kernel=kernel, attrs=attrs or NOTHING
             )
             if body:
                 self._bodies[-1].append(node)
-            self._path.pop()
-            self.sizes = outer
+            self._prefix, self.sizes = around, outer
 
     @contextmanager
     def scope(self, **sizes: Num) -> Iterator[None]:

@@ -150,7 +150,7 @@ class Sharder:
     """One walk over a graph: cuts every tensor, tracks partial sums, inserts the collectives that follow."""
 
     mesh: Mesh
-    tensors: dict[str, Tensor] = field(default_factory=dict)
+    wholes: dict[str, tuple[Use, frozenset[str]]] = field(default_factory=dict)
     partial: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def block(self, block: Block) -> Block:
@@ -171,9 +171,10 @@ class Sharder:
     def op(self, op: Op) -> list[Op]:
         """The op on one rank, with the collectives before and after it."""
         held, before = self._held(op) if self.partial else ({}, [])
+        use = self.use
         new = Op(
-            kind=op.kind, name=op.name, reads=tuple(map(self.use, op.reads)), writes=tuple(map(self.use, op.writes)),
-            cls=op.cls, fn=op.fn, rate=op.rate, attrs=op.attrs, part=op.part,
+            kind=op.kind, name=op.name, reads=tuple([use(u) for u in op.reads]),
+            writes=tuple([use(u) for u in op.writes]), cls=op.cls, fn=op.fn, rate=op.rate, attrs=op.attrs, part=op.part,
         )  # fmt: skip
         lost = self._lost(op)
         if held:
@@ -206,8 +207,7 @@ class Sharder:
         """Dimensions that the op sums over: the result is then a partial sum along them."""
         if op.kind not in ("contract", "gather") and op.fn != "combine":
             return frozenset()
-        read = frozenset().union(*(self.mesh.split(u.axes)[1] for u in op.reads)) if op.reads else frozenset()
-        lost = read - self.mesh.split(op.writes[0].axes)[1]
+        lost = frozenset().union(*[self._dims(u) for u in op.reads]) - self._dims(op.writes[0])
         return lost - frozenset(self.mesh.data) if op.fn == "combine" else lost
 
     def resolve(self, name: str) -> list[Op]:
@@ -215,7 +215,7 @@ class Sharder:
         dims = self.partial.pop(name, frozenset())
         if not dims:
             return []
-        use = self.tensors[name].part()
+        use = self.wholes[name][0].tensor.part()
         return [_collective("all_reduce", name, use, self.mesh, dims)]
 
     def _moved(self, op: Op, new: Op) -> list[Op]:
@@ -245,16 +245,28 @@ class Sharder:
 
     def tensor(self, tensor: Tensor) -> Tensor:
         """The rank's part of a tensor, each name once."""
-        if tensor.name not in self.tensors:
-            axes = self.mesh.split(tensor.axes)[0]
-            self.tensors[tensor.name] = Tensor(tensor.name, axes, tensor.kind, tensor.format, tensor.role, tensor.inner)
-        return self.tensors[tensor.name]
+        return self._whole(tensor)[0].tensor
+
+    def _whole(self, tensor: Tensor) -> tuple[Use, frozenset[str]]:
+        """The use of all that a rank has of a tensor, and the dimensions that cut the tensor."""
+        found = self.wholes.get(tensor.name)
+        if found is None:
+            axes, dims = self.mesh.split(tensor.axes)
+            own = Tensor(tensor.name, axes, tensor.kind, tensor.format, tensor.role, tensor.inner)
+            found = self.wholes[tensor.name] = Use(own, axes), dims
+        return found
 
     def use(self, use: Use) -> Use:
         """The rank's part of a use."""
-        tensor = self.tensor(use.tensor)
-        whole = use.axes is use.tensor.axes
-        return Use(tensor, tensor.axes if whole else self.mesh.split(use.axes)[0], use.copy)
+        tensor = use.tensor
+        whole = self._whole(tensor)[0]
+        if use.axes is not tensor.axes:
+            return Use(whole.tensor, self.mesh.split(use.axes)[0], use.copy)
+        return whole if use.copy is None else Use(whole.tensor, whole.axes, use.copy)
+
+    def _dims(self, use: Use) -> frozenset[str]:
+        """The dimensions that cut what is used."""
+        return self._whole(use.tensor)[1] if use.axes is use.tensor.axes else self.mesh.split(use.axes)[1]
 
 
 def cut_extents(graph: Block) -> tuple[int, ...]:
@@ -325,13 +337,20 @@ def _append_with_sums(body: list[Node], made: Sequence[Node]) -> None:
     """Append what became of a node. A sum over ranks goes before products that have no part in it, lest it come between
     them and what takes up their results.
     """
-    sums = list(takewhile(lambda node: isinstance(node, Op) and node.fn == "all_reduce", made))
+    if len(made) == 1 and not _is_sum(made[0]):
+        body.append(made[0])
+        return
+    sums = list(takewhile(_is_sum, made))
     names = {op.reads[0].tensor.name for op in sums if isinstance(op, Op)}
     place = len(body)
     while sums and place and _apart(body[place - 1], names):
         place -= 1
     body[place:place] = sums
     body.extend(made[len(sums) :])
+
+
+def _is_sum(node: Node) -> bool:
+    return isinstance(node, Op) and node.fn == "all_reduce"
 
 
 def _apart(node: Node, names: set[str]) -> bool:
