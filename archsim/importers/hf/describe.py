@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import ArchsimError, SpecError
@@ -88,6 +88,9 @@ INNER = ("text_config", "llm_config", "language_config")
 OUTER = ("quantization_config", "quantization", "torch_dtype", "dtype", "tie_word_embeddings")
 """Keys that a multimodal config may have beside its `text_config` and that the language model obeys."""
 
+OVERRIDDEN = {"encoder_hidden_size": ("vision_config", "hidden_size")}
+"""Keys of a `text_config` in whose place the outer class puts what a key of another part says."""
+
 OTHER_PARTS = ("vision_config", "audio_config", "image_token_id", "video_token_id", "vision_start_token_id",
                "vision_end_token_id", "vision_token_id")  # fmt: skip
 """Keys of other parts in multimodal configs that do not nest their language model."""
@@ -148,6 +151,7 @@ def _document(text: JsonMapping, model_type: str) -> JsonObject:
     document = READERS[model_type](c)
     c.skip("is_encoder_decoder", "tie_word_embeddings", "tie_encoder_decoder")
     _uniform(c)
+    _whole_heads(c, document)
     stored, rules = weights(c)
     unread = c.unread()
     own_code = isinstance(c.data.get("auto_map"), Mapping)
@@ -162,6 +166,33 @@ def _document(text: JsonMapping, model_type: str) -> JsonObject:
         )
     unused = {"unused": list(unread)} if unread else {}
     return {**document, "weights": stored, **unused, "rules": rules}
+
+
+STATED_WIDTHS = ("head_dim", "d_kv", "kv_channels", "attention_head_size", "head_size", "d_head")
+"""Keys that say how wide a head is; without one it is the model's width over the number of heads."""
+
+
+def _whole_heads(c: Config, document: JsonObject) -> None:
+    """Refuse heads that do not divide the model's width, where nothing else says how wide they are: classes that take
+    them project to the whole width or to the rounded one, and cannot run either way.
+    """
+    width = document["d_model"]
+    if any(c.data.get(key) for key in STATED_WIDTHS):
+        return
+    for n, size in _heads_in(document):
+        if width % n and size == width // n:
+            raise SpecError(f"the width {width:,} is not a multiple of the {n:,} attention heads", code="E102")
+
+
+def _heads_in(part: object) -> Iterator[tuple[int, int]]:
+    """Number and width of the heads of every attention in a document."""
+    if isinstance(part, Mapping):
+        if isinstance(part.get("n_heads"), int) and isinstance(part.get("d_head"), int):
+            yield part["n_heads"], part["d_head"]
+        part = list(part.values())
+    if isinstance(part, list | tuple):
+        for inside in part:
+            yield from _heads_in(inside)
 
 
 def _uniform(c: Config) -> None:
@@ -190,6 +221,9 @@ def language_model(config: JsonMapping) -> tuple[JsonObject, str]:
     for key in OUTER:
         if config.get(key) is not None:
             text.setdefault(key, config[key])
+    for key, (part, size) in OVERRIDDEN.items():
+        if key in text and isinstance(config.get(part), Mapping) and size in config[part]:
+            text[key] = config[part][size]
     if isinstance(config.get("tie_word_embeddings"), bool) and _ties_outside(config):
         text["tie_word_embeddings"] = config["tie_word_embeddings"]
     own = TEXT.get(_type(inner), _type(inner))

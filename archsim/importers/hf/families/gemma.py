@@ -151,6 +151,8 @@ def t5gemma(c: Config) -> Doc:
     )
     if source["d_model"] != doc["d_model"]:
         raise c.error("encoder", "the encoder is not as wide as the decoder")
+    if source["vocab_size"] != doc["vocab_size"]:
+        raise c.error("encoder", "the encoder's vocabulary is not as large as the decoder's")
     encoder = looking_both_ways(Config({"use_bidirectional_attention": True}, {}), source)
     halves = {key: encoder[key] for key in ("layer", "layers", "final_norm") if key in encoder}
     return {
@@ -202,7 +204,15 @@ def gemma3n(c: Config) -> Doc:
     entries = _gemma3n_entries(c, norm)
     output = head(c, softcap=c.number("final_logit_softcapping"))
     doc = decoder(c, entries[:1], norm, output=output, embedding=SCALED | {"per_layer": _table(c, norm)})
-    return _with_readers(doc, entries, layers(c) - (c.get("num_kv_shared_layers") or 0))
+    return _with_readers(doc, entries, _own_caches(c, [name for name, _ in entries]))
+
+
+def _own_caches(c: Config, kinds: Sequence[str]) -> int:
+    """The first layers, which have keys and values of their own; the others share those of the last of their kind."""
+    own = len(kinds) - (c.get("num_kv_shared_layers") or 0)
+    if not 0 < own <= len(kinds) or not set(kinds[own:]) <= set(kinds[:own]):
+        raise c.error("num_kv_shared_layers", "no layer of the same kind has a cache to share")
+    return own
 
 
 def _with_readers(doc: Doc, entries: list[Entry], own: int) -> Doc:
@@ -301,8 +311,10 @@ def gemma4(c: Config) -> Doc:
     c.only("use_bidirectional_attention", "vision")
     c.skip("num_experts", "top_k_experts", "moe_intermediate_size", "cache_implementation")
     n, norm = layers(c), rmsnorm(c)
-    own = n - (c.get("num_kv_shared_layers") or 0)
-    entries, output = _gemma4_entries(c, n, own, norm), head(c) | capped(c, "final_logit_softcapping")
+    types = layer_types(c, n, every(n, 6, FULL, "sliding_attention"))
+    types = [*types[:-1], FULL]
+    own = _own_caches(c, types)
+    entries, output = _gemma4_entries(c, types, own, norm), head(c) | capped(c, "final_logit_softcapping")
     c.skip("vocab_size_per_layer_input")
     embedding = SCALED | ({"per_layer": _table(c, norm)} if c.get("hidden_size_per_layer_input") else {})
     if own == n:
@@ -310,12 +322,8 @@ def gemma4(c: Config) -> Doc:
     return _with_readers(decoder(c, entries[:1], norm, output=output, embedding=embedding), entries, own)
 
 
-def _gemma4_entries(c: Config, n: int, own: int, norm: Doc) -> list[Entry]:
+def _gemma4_entries(c: Config, types: Sequence[str], own: int, norm: Doc) -> list[Entry]:
     """Every layer, as if each had its own keys and values."""
-    types = layer_types(c, n, every(n, 6, FULL, "sliding_attention"))
-    types = [*types[:-1], FULL]
-    if not 0 < own <= n or (own < n and not set(types[own:]) <= set(types[:own])):
-        raise c.error("num_kv_shared_layers", "no layer of the same kind has a cache to share")
     wide = 2 if c.get("use_double_wide_mlp") else 1
     c.only("hidden_activation", "gelu_pytorch_tanh")
     blocks = {True: ("global", _global(c, types, norm)), False: ("local", _local(c, norm))}
