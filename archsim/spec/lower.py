@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError
@@ -28,10 +29,17 @@ def lower(model: Model, step: Step, parts: Collection[str] = ()) -> Block:
     An encoder-decoder runs its encoder when a sequence has no past yet, and keeps the cross-attention cache
     afterwards. `parts` names optional modules to include. Raises SpecError for blocks that do not fit together.
     """
-    try:
+    with blocks_checked(model.name):
         return _lowered(model, step, parts)
+
+
+@contextmanager
+def blocks_checked(name: str) -> Iterator[None]:
+    """Blocks that do not fit together are an error of the spec of this name: SpecError."""
+    try:
+        yield
     except InvalidBlock as error:
-        raise SpecError(f"{quote(model.name)}: {error}", code=error.code) from None
+        raise SpecError(f"{quote(name)}: {error}", code=error.code) from None
 
 
 def _lowered(model: Model, step: Step, parts: Collection[str]) -> Block:

@@ -8,13 +8,16 @@ from archsim.blocks.stage import lower_stages, tokens_after
 from archsim.graph.builder import Builder
 from archsim.graph.graph import Block
 from archsim.graph.step import Step
+from archsim.spec.lower import blocks_checked
 from archsim.spec.model import Model, Tower
 
 
 def lower_tower(tower: Tower, step: Step) -> Block:
-    """The graph of an encoder over so many patches or frames of each image or sound."""
+    """The graph of an encoder over so many patches or frames of each image or sound. Raises SpecError for blocks that
+    do not fit together.
+    """
     b = Builder(T=step.tokens, S=step.n_seqs)
-    with b.part(f"{tower.name} encoder"):
+    with blocks_checked(f"{tower.name} tower"), b.part(f"{tower.name} encoder"):
         lower_stages(b, None, tower.stages, step)
     return b.graph()
 

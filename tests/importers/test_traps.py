@@ -52,6 +52,30 @@ def test_null_key_value_heads_are_all_heads() -> None:
     assert attention("mistral", num_key_value_heads=None).kv_heads == attention("mistral").n_heads
 
 
+@pytest.mark.parametrize("name", ["albert", "bart", "electra", "gpt2", "mpt"])
+def test_heads_divide_the_width_where_nothing_says_how_wide_they_are(name: str) -> None:
+    """Classes project to the whole width or to the rounded one, which no file means."""
+    key = {"gpt2": "n_head", "mpt": "n_heads", "bart": "encoder_attention_heads"}.get(name, "num_attention_heads")
+    with pytest.raises(SpecError, match="not a multiple of the 3 attention heads"):
+        from_config(SMALL[name] | {key: 3})
+
+
+def test_caches_are_shared_with_a_layer_that_has_one() -> None:
+    """As many shared layers as there are, or of a kind that no earlier layer has, are refused."""
+    for name in ("gemma3n_text", "gemma4_shared"):
+        with pytest.raises(SpecError, match="num_kv_shared_layers"):
+            from_config(SMALL[name] | {"num_kv_shared_layers": SMALL[name]["num_hidden_layers"]})
+
+
+def test_a_tower_whose_blocks_do_not_fit_is_refused() -> None:
+    """As blocks of the language model are, in words."""
+    vision = {"model_type": "siglip_vision_model", "hidden_size": 32, "num_hidden_layers": 1, "patch_size": 14,
+              "num_attention_heads": 5, "intermediate_size": 48, "image_size": 56}  # fmt: skip
+    config = {"model_type": "gemma3", "text_config": SMALL["gemma3_text"], "vision_config": vision}
+    with pytest.raises(SpecError, match="a width of 32 is not a multiple of n_heads 5"):
+        count(model_from(from_config(config)))
+
+
 def test_falcon_has_its_three_ways() -> None:
     """One head with `multi_query`, all without, and a number in the later architecture alone."""
     assert attention("falcon", num_kv_heads=2, multi_query=True).kv_heads == 1

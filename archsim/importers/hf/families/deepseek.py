@@ -135,6 +135,7 @@ def longcat_flash(c: Config) -> Doc:
     c.skip("mla_scale_q_lora", "mla_scale_kv_lora", "num_hidden_layers", "nextn_use_scmoe", "num_nextn_predict_layers",
            "rounter_params_dtype", "params_dtype", "attention_method", "norm_topk_prob", "topk_method")  # fmt: skip
     c.only("zero_expert_type", "identity")
+    c.only("qk_head_dim", c.count("qk_nope_head_dim") + c.count("qk_rope_head_dim"))
     c.only("router_bias", False)
     for key in ("ngram_vocab_size_ratio", "oe_vocab_size_ratio"):
         c.only(key, None)
