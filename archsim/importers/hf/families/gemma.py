@@ -322,7 +322,7 @@ def gemma4(c: Config) -> Doc:
     return _with_readers(decoder(c, entries[:1], norm, output=output, embedding=embedding), entries, own)
 
 
-def _gemma4_entries(c: Config, types: Sequence[str], own: int, norm: Doc) -> list[Entry]:
+def _gemma4_entries(c: Config, types: list[str], own: int, norm: Doc) -> list[Entry]:
     """Every layer, as if each had its own keys and values."""
     wide = 2 if c.get("use_double_wide_mlp") else 1
     c.only("hidden_activation", "gelu_pytorch_tanh")
