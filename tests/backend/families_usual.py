@@ -214,6 +214,7 @@ LIKE: dict[str, tuple[Any, ...]] = {
         TABLES["latent"], INDEXER),
     "dots1": ("Dots1ForCausalLM", "dots1", COMMON | DEEPSEEK | {
         "first_k_dense_replace": 1, "routed_scaling_factor": 1.5, "norm_topk_prob": True}),
+    "emu3": ("Emu3ForCausalLM", "emu3_text_model", COMMON | PADDED),
     "ernie4.5": ("Ernie4_5ForCausalLM", "ernie4_5", COMMON | WIDE),
     "ernie4.5-moe": ("Ernie4_5_MoeForCausalLM", "ernie4_5_moe", COMMON | {
         "moe_num_experts": 8, "moe_k": 2, "moe_intermediate_size": WIDTH, "moe_num_shared_experts": 1}),
@@ -241,6 +242,9 @@ LIKE: dict[str, tuple[Any, ...]] = {
     "hyperclovax": ("HyperCLOVAXForCausalLM", "hyperclovax", COMMON | WIDE | FACTORS | {"use_post_norm": True},
                     NUMBERED),
     "jais2": ("Jais2ForCausalLM", "jais2", NO_EPS | WIDE),
+    "kolibri": ("Kolibri1ForCausalLM", "kolibri1", COMMON | WIDE | SOME | {
+        "num_hidden_layers": 6, "sliding_window": 5, "moe_intermediate_size": WIDTH,
+        "shared_expert_intermediate_size": 20}, SANDWICH),
     "mellum": ("MellumForCausalLM", "mellum", COMMON | WIDE | MIXED | BY_KIND | SOME | {
         "moe_intermediate_size": WIDTH}),
     "minicpm3": ("MiniCPM3ForCausalLM", "minicpm3", COMMON | LATENT | {"scale_emb": 2, "dim_model_base": 8},
@@ -258,6 +262,7 @@ LIKE: dict[str, tuple[Any, ...]] = {
     "qwen2-moe": ("Qwen2MoeForCausalLM", "qwen2_moe", COMMON | ROUTED | {"shared_expert_intermediate_size": 20}),
     "seed-oss": ("SeedOssForCausalLM", "seed_oss", COMMON | WIDE),
     "solar-open": ("SolarOpenForCausalLM", "solar_open", COMMON | DEEPSEEK | WIDE),
+    "stablelm": ("StableLmForCausalLM", "stablelm", NO_EPS | {"num_key_value_heads": 2}),
     "starcoder2": ("Starcoder2ForCausalLM", "starcoder2", NO_EPS | {"sliding_window": 5}, two("c_fc", "c_proj")),
     "vaultgemma": ("VaultGemmaForCausalLM", "vaultgemma", COMMON | MIXED | PADDED | {
         "head_dim": 16, "query_pre_attn_scalar": 20}),

@@ -276,12 +276,12 @@ def kolibri1(c: Config) -> Doc:
     """Kolibri: norms on both sides of a branch, local layers rotated and global ones not, small experts."""
     c.skip("intermediate_size")
     n, norm, act = layers(c), rmsnorm(c), activation(c, "hidden_act")
-    router = {"score": "sigmoid", "selection_bias": True} | unnormalized(c)
+    router = {"score": "sigmoid", "order": "topk_then_score", "selection_bias": True} | unnormalized(c)
     shared = glu(act, c.count("shared_expert_intermediate_size"))
     experts = moe(n_experts(c), top_k(c), glu(act, c.count("moe_intermediate_size")), router, shared=shared)
     base = {"norm": norm, "placement": "pre+post", "attention": attention(c, qk_norm=norm), "ffn": experts}
     near = {"position": rope(c, d_head(c)), "mask": sliding(c.count("sliding_window"))}
-    types = layer_types(c, n, every(n, 4, "full_attention", LOCAL))
+    types = layer_types(c, n, every(n, 5, "full_attention", LOCAL))
     return two_kinds(c, base, near, {}, types)
 
 
