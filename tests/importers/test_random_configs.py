@@ -40,7 +40,7 @@ def coverage() -> ModuleType:
     return module
 
 
-FOUND = [("gemma3n_text", 10), ("esmc", 12), ("t5gemma", 13), ("blip", 16)]
+FOUND = [("gemma3n_text", 10), ("esmc", 12), ("t5gemma", 13), ("blip", 16), ("axk1", 117)]
 """Configs of other seeds that were once counted differently."""
 
 EVERY = [(kind, seed) for kind in sorted((READERS.keys() | TEXT.keys()) - UNEVEN.keys()) for seed in SEEDS]

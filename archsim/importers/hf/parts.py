@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from archsim.base.json_types import JsonMapping, JsonObject
@@ -181,6 +181,18 @@ def layer_types(
         if kind not in known:
             raise c.error(key, f"unknown layer type {kind!r}; known: {', '.join(known)}")
     return found
+
+
+def every_layer(doc: Doc, change: Callable[[Doc], Doc]) -> Doc:
+    """The document with what all layers share and every layer changed, those inside of groups too."""
+
+    def changed(layer: Doc) -> Doc:
+        if "layers" in layer:
+            return layer | {"layers": [changed(one) for one in layer["layers"]]}
+        return change(layer)
+
+    own = {"layer": change(doc["layer"])} if "layer" in doc else {}
+    return doc | own | {"layers": [changed(layer) for layer in doc["layers"]]}
 
 
 def every(n: int, step: int, yes: str, no: str) -> list[str]:

@@ -12,6 +12,7 @@ from archsim.importers.hf.parts import (
     attention,
     decoder,
     every,
+    every_layer,
     glu,
     head,
     heads,
@@ -54,11 +55,9 @@ def looking_both_ways(c: Config, doc: Doc) -> Doc:
         return block | {"mask": near or {"kind": "bidirectional"}}
 
     def changed(layer: Doc) -> Doc:
-        inner = {"layers": [changed(one) for one in layer["layers"]]} if "layers" in layer else {}
-        return layer | ({"attention": turned(layer["attention"])} if "attention" in layer else {}) | inner
+        return layer | ({"attention": turned(layer["attention"])} if "attention" in layer else {})
 
-    own = {"layer": changed(doc["layer"])} if "layer" in doc else {}
-    return doc | own | {"layers": [changed(layer) for layer in doc["layers"]]}
+    return every_layer(doc, changed)
 
 
 # GemmaConfig

@@ -36,6 +36,7 @@ from archsim.importers.hf.parts import (
     attention,
     decoder,
     every,
+    every_layer,
     glu,
     head,
     heads,
@@ -155,7 +156,7 @@ def hyperclovax(c: Config) -> Doc:
     doc["head"] = doc["head"] | ({"scale": factor} if factor != 1 else {})
     if not c.get("use_post_norm"):
         return doc
-    return doc | {"layers": [layer | {"placement": "pre+post"} for layer in doc["layers"]]}
+    return every_layer(doc, lambda layer: layer | {"placement": "pre+post"})
 
 
 # MellumConfig
@@ -696,8 +697,7 @@ def axk1(c: Config) -> Doc:
         ffn = layer.get("ffn", {})
         return layer | ({"ffn": ffn | {"output_norm": norm}} if ffn.get("kind") == "moe" else {})
 
-    own = {"layer": normed(doc["layer"])} if "layer" in doc else {}
-    return doc | own | {"layers": [normed(layer) for layer in doc["layers"]]}
+    return every_layer(doc, normed)
 
 
 # BeamConfig
