@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from enum import StrEnum
 from itertools import pairwise
 from typing import Any, NoReturn
 
@@ -149,26 +150,31 @@ def _usage(error: Exception) -> CommandLineError | None:
     for theirs, ours in WORDS.items():
         text = text.replace(theirs, ours)
     text = shorten(inert(text), 1000).rstrip(".")
-    options = [name for param in context.command.params for name in param.opts] if context is not None else []
-    meant = _option_meant(text, options)
+    meant = _option_meant(text, context.command.params if context is not None else ())
     if meant is not None:
         text = f"{text.partition(' (')[0]}: `{meant}` is what this command has for it"
-    hints = (*_absent_hints(text), f"`{command} --help` lists what there is")
+    hints = (*(_absent_hints(text) if meant is None else ()), f"`{command} --help` lists what there is")
     return CommandLineError(text[:1].lower() + text[1:], hints=hints)
 
 
-def _option_meant(text: str, options: Sequence[str]) -> str | None:
-    """Ours for an option of other tools that a command does not have."""
+def _option_meant(text: str, params: Sequence[Any]) -> str | None:
+    """Ours for an option of other tools that a command does not have, of those that it has."""
     from archsim.cli.spellings import option_meant
 
     found = re.match(r"no such option: (--[\w-]+)", text, flags=re.IGNORECASE)
-    return option_meant(found[1], options) if found else None
+    if found is None:
+        return None
+    usual = next((param.default for param in params if "--format" in param.opts), None)
+    formats = [str(layout) for layout in type(usual)] if isinstance(usual, StrEnum) else []
+    return option_meant(found[1], [name for param in params for name in param.opts], formats)
 
 
 def _absent_hints(text: str) -> tuple[str, ...]:
     """What archsim has instead, where an unknown option is about something that it does not model."""
     if not text.lower().startswith("no such option"):
         return ()
+    if re.match(r"no such option: --html\b", text, flags=re.IGNORECASE):
+        return ("`archsim report MODEL --hw DEVICE --out page.html` writes a page",)
     from archsim.render.absent import nearest
 
     return nearest(text)

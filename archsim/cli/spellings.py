@@ -58,6 +58,7 @@ MEANT: Mapping[str, tuple[str, ...]] = {
     "backend": ("--engine",),
     "framework": ("--engine",),
     "cost": ("--price",),
+    "output": ("--out",),
 }
 """What other tools call an option, and ours for it, the nearest first."""
 
@@ -72,9 +73,18 @@ COMMANDS_MEANT: Mapping[str, str] = {
 """What other tools call a command, and the one of ours that answers it."""
 
 
-def option_meant(name: str, options: Sequence[str]) -> str | None:
-    """What a command has for an option that other tools have, of all its `options`; None if it has nothing."""
-    return next((ours for ours in MEANT.get(name.lstrip("-"), ()) if ours in options), None)
+def option_meant(name: str, options: Sequence[str], formats: Sequence[str] = ()) -> str | None:
+    """What a command has for an option that other tools have, of all its `options`; None if it has nothing. formats:
+    those of its `--format`.
+    """
+    bare = name.lstrip("-")
+    if (layout := LAYOUTS.get(bare, bare)) in formats:
+        return f"--format {layout}"
+    return next((ours for ours in MEANT.get(bare, ()) if ours in options), None)
+
+
+LAYOUTS: Mapping[str, str] = {"markdown": "md", "page": "html"}
+"""Other names of formats."""
 
 
 class Command(TyperCommand):

@@ -168,6 +168,10 @@ def test_what_is_not_modelled_says_what_is_nearest(line: str, topic: str, archsi
         ("estimate llama2-7b --hw h100 --dtype fp8", "--weights"),
         ("estimate llama2-7b --hw h100 --users 8", "--concurrency"),
         ("simulate llama2-7b --hw h100 --qps 8", "--rate"),
+        ("compare llama2-7b,llama2-13b --hw h100 --html x.html", "--format html"),
+        ("estimate llama2-7b --hw h100 --csv", "--format csv"),
+        ("diff llama2-7b llama2-13b --markdown", "--format md"),
+        ("sweep llama2-7b --hw h100 --output x.csv", "--out"),
     ],
 )
 def test_options_of_other_tools_name_ours(line: str, ours: str, archsim: Any) -> None:
@@ -175,6 +179,12 @@ def test_options_of_other_tools_name_ours(line: str, ours: str, archsim: Any) ->
     result = archsim(*line.split())
     assert result.code == 2 and f"`{ours}` is what this command has for it" in result.err
     assert "Possible options" not in result.err
+
+
+def test_pages_that_a_command_does_not_make_are_those_of_report(archsim: Any) -> None:
+    """`estimate` has no HTML; the hint says what has."""
+    result = archsim("estimate", "llama2-7b", "--hw", "h100", "--html", "x.html")
+    assert result.code == 2 and "`archsim report MODEL --hw DEVICE --out page.html` writes a page" in result.err
 
 
 def test_absent_topics_are_not_terms() -> None:
