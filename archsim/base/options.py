@@ -118,6 +118,7 @@ class FitArguments(PlanArguments, total=False):
     n_gpu_layers: int | None
     cpu_moe: bool  # False
     n_cpu_moe: int  # 0
+    num_gpu_experts: int | None  # routed experts of each layer that devices keep; all
     kv_cache_memory_bytes: int | None  # of a device, in place of what the memory fraction leaves
     cpu_offload_gb: float  # 0: GiB of each device's weights in host memory
     kv_offloading_size: float  # 0: GiB of host memory for pages of the cache

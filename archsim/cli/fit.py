@@ -48,6 +48,7 @@ def fit(
     n_gpu_layers: f.Layers = None,
     cpu_moe: f.CpuMoe = False,
     n_cpu_moe: f.CpuMoeLayers = 0,
+    num_gpu_experts: f.GpuExperts = None,
     kv_cache_memory_bytes: f.CacheBytes = None,
     cpu_offload_gb: f.CpuOffload = 0.0,
     kv_offloading_size: f.CacheOffload = 0.0,

@@ -36,7 +36,7 @@ from archsim.memory.kv_cache import (
     with_cache_formats,
     with_expanded_latents,
 )
-from archsim.memory.offload import HostSplit, OffloadRequest, host_patterns, host_split
+from archsim.memory.offload import HostSplit, OffloadRequest, check_experts, host_patterns, host_split
 from archsim.memory.split_mode import SplitMode
 from archsim.memory.tensors import HeldWeights, Layers, PipelineStage, distinct_stages, every_stage, layers_of
 from archsim.spec.engine import Engine, Option
@@ -60,7 +60,8 @@ class Settings:
     parts: optional modules to load. without: vision and audio towers that are not loaded. visible_memory: bytes that a
     process sees of the device, where that is not the usual (a part of it, WSL).
     n_gpu_layers: layers on the device, the rest in host memory; cpu_moe: routed
-    experts in host memory, n_cpu_moe: those of the first layers. kv_cache_memory_bytes: of a device, in place of what
+    experts in host memory, n_cpu_moe: those of the first layers. num_gpu_experts: routed experts of each layer that
+    devices keep, the others lie in host memory. kv_cache_memory_bytes: of a device, in place of what
     the memory fraction leaves. cpu_offload_gb: GiB of a device's weights that stay in host memory, of the first layers
     on. kv_offloading_size: GiB of host memory for pages that give way, of all tensor-parallel ranks. override_tensor:
     PATTERN=CPU for tensors in host memory, by their names in GGUF files. cache_type_k, cache_type_v: formats of keys
@@ -83,6 +84,7 @@ class Settings:
     n_gpu_layers: int | None = None
     cpu_moe: bool = False
     n_cpu_moe: int = 0
+    num_gpu_experts: int | None = None
     kv_cache_memory_bytes: int | None = None
     cpu_offload_gb: float = 0.0
     kv_offloading_size: float = 0.0
@@ -106,7 +108,7 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not 0 < value <= 1:
                 raise UsageError(f"`--{name.replace('_', '-')}` must be above 0 and at most 1, not {value!r}")
-        for name in ("max_loras", "n_gpu_layers", "n_cpu_moe"):
+        for name in ("max_loras", "n_gpu_layers", "n_cpu_moe", "num_gpu_experts"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
                 raise UsageError(f"`--{name.replace('_', '-')}` must be a whole number of 0 or more, not {value!r}")
@@ -122,13 +124,14 @@ class Settings:
         """What is asked to lie in host memory."""
         return OffloadRequest(
             layers_here=self.n_gpu_layers, experts=LONGEST if self.cpu_moe else self.n_cpu_moe,
-            weight_bytes=round(self.cpu_offload_gb * 2**30), tensors=host_patterns(self.override_tensor),
+            device_experts=self.num_gpu_experts, weight_bytes=round(self.cpu_offload_gb * 2**30),
+            tensors=host_patterns(self.override_tensor),
         )  # fmt: skip
 
     def checked(self, rules: Engine) -> Settings:
         """The same; UsageError for a setting that the engine does not have."""
         for name in get_args(Option):
-            if getattr(self, name) and name not in rules.memory.options:
+            if getattr(self, name) != getattr(DEFAULTS, name) and name not in rules.memory.options:
                 raise UsageError(f"{rules.title} has no `--{name.replace('_', '-')}` at this version")
         if self.draft_model is not None and rules.memory.drafts is None:
             raise UsageError(f"how {rules.title} keeps a draft model at this version is not modelled")
@@ -369,8 +372,17 @@ class EngineTensors:
         return split.here if split is not None else layers_of(self.rank(plan), plan.pp, self.rules, self.model)
 
     def split(self, plan: Plan) -> HostSplit | None:
-        """What lies on devices and what in host memory; None where all is on devices."""
-        return host_split(self.rank(plan), self.settings.offload, self.rules, self.model, plan.pp)
+        """What lies on devices and what in host memory; None where all is on devices. Experts that are counted in
+        host memory lie there once, for all devices.
+        """
+        request = self.settings.offload
+        if request.device_experts is not None:
+            check_experts(self.rank(Plan()), self.rules, self.model, plan)
+        found = host_split(self.rank(plan), request, self.rules, self.model, plan.pp)
+        if found is None or request.device_experts is None or plan.tp * plan.dp == 1:
+            return found
+        whole = host_split(self.rank(Plan()), request, self.rules, self.model)
+        return found if whole is None else replace(found, host=whole.host)
 
     def held(self, plan: Plan) -> HeldWeights:
         """The weights that one device holds of all layers and of what is outside of them."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from archsim.base.data_class import dataclass
 from archsim.base.diagnostics import quote
-from archsim.base.errors import UsageError
+from archsim.base.errors import InvalidPlan, UsageError
 from archsim.base.number import Num
 from archsim.counts.graph_counts import inventory
 from archsim.graph.graph import Block
@@ -19,6 +19,7 @@ from archsim.memory.tensors import Layers, PipelineStage, TensorCopies, layer_co
 from archsim.spec.engine import Engine
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
+from archsim.spec.parallelism import Plan
 
 HOST = "generic-ddr5-desktop"
 """Device document whose memory stands for the host's where none is given."""
@@ -32,13 +33,16 @@ EFFICIENCY = 0.85
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offload:
-    """What lies in host memory (bytes), and decode at batch 1: seconds of one token that both memories need."""
+    """What lies in host memory (bytes), and decode at batch 1: seconds of one token that both memories need. experts:
+    formats of the routed experts there.
+    """
 
     host_weights: int
     host_caches: int
     host_bandwidth: float
     assumed: bool
     ideal_s: float
+    experts: tuple[str, ...] = ()
 
     @property
     def expected_s(self) -> float:
@@ -49,26 +53,32 @@ class Offload:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffloadRequest:
     """What is asked to lie in host memory. layers_here: the last layers, which stay on the device (None: all).
-    experts: routed experts of so many first layers. weight_bytes: weights of each device's first layers up to so many.
-    tensors: patterns of names that they have in GGUF files.
+    experts: routed experts of so many first layers. device_experts: routed experts of each layer that stay (None: all).
+    weight_bytes: weights of each device's first layers up to so many. tensors: patterns of names that they have in GGUF
+    files.
     """
 
     layers_here: int | None = None
     experts: int = 0
+    device_experts: int | None = None
     weight_bytes: int = 0
     tensors: tuple[str, ...] = ()
 
     @property
     def anything(self) -> bool:
         """Whether anything is asked for."""
-        return self.layers_here is not None or self.experts > 0 or self.weight_bytes > 0 or bool(self.tensors)
+        some = self.layers_here is not None or self.device_experts is not None
+        return some or self.experts > 0 or self.weight_bytes > 0 or bool(self.tensors)
 
-    def keeps(self, tensor: Tensor, layer: int) -> bool:
-        """Whether a weight of a layer is asked to be in host memory. layer: -1 outside of layers."""
-        if layer >= 0 and layer < self.experts and tensor.role in EXPERTS:
-            return True
+    def away(self, tensor: Tensor, layer: int) -> float:
+        """Share of a weight of a layer that is asked to be in host memory. layer: -1 outside of layers."""
+        if layer >= 0 and tensor.role in EXPERTS:
+            if layer < self.experts:
+                return 1.0
+            if self.device_experts is not None and (total := float(tensor.axes.get("E", 0))):
+                return max(0.0, 1 - self.device_experts / total)
         name = file_name(tensor.name, layer) if self.tensors else None
-        return name is not None and any(re.search(pattern, name) for pattern in self.tensors)
+        return float(name is not None and any(re.search(pattern, name) for pattern in self.tensors))
 
 
 def host_patterns(overrides: Sequence[str]) -> tuple[str, ...]:
@@ -90,16 +100,20 @@ def host_patterns(overrides: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSplit:
-    """Weights and caches by where they lie: on devices (here), and in host memory."""
+    """Weights and caches by where they lie: on devices (here), and in host memory. beside: whether experts of both run
+    at the same time.
+    """
 
     here: Layers
     host: tuple[TensorCopies, ...]
     host_caches: tuple[TensorCopies, ...]
+    beside: bool = False
 
     def offload(
         self, stage: PipelineStage, one: Block, hardware: Hardware, rate: float | None, context: int, paging: Paging
     ) -> Offload:  # fmt: skip
-        """Sizes, and the time of one token: each memory's bytes over its bandwidth, one after the other.
+        """Sizes, and the time of one token: each memory's bytes over its bandwidth, one after the other; experts
+        of both at the same time where the engine runs them so.
 
         stage: of one device that holds all that is on devices. one: the graph of a single token, which touches the
         experts that its router picks. rate: the host's bandwidth in B/s, None for that of a usual desktop.
@@ -107,15 +121,18 @@ class HostSplit:
         share = {i.tensor.name: _touched(i.touched, i.tensor) for i in inventory(one)}
         host = PipelineStage(weights=sum(round(t.bytes) for t in self.host), caches=self.host_caches)
         bandwidth = rate if rate is not None else _host_bandwidth()
-        here, there = (
-            sum(float(t.bytes) * share.get(t.tensor.name, 1.0) for t in tensors)
-            for tensors in ((t for layer in self.here.everything for t in layer), self.host)
+        kept = [t for layer in self.here.everything for t in layer]
+        both = (kept, self.host, *([t for t in some if t.tensor.role in EXPERTS] for some in (kept, self.host)))
+        here, there, experts_here, experts_there = (
+            sum(float(t.bytes) * share.get(t.tensor.name, 1.0) for t in tensors) for tensors in both
         )
+        hidden = min(experts_here / hardware.bandwidth, experts_there / bandwidth) if self.beside else 0.0
         here += stage.request_bytes(context, paging)
         there += host.request_bytes(context, paging)
         return Offload(
             host_weights=host.weights, host_caches=int(host.request_bytes(context, paging)), host_bandwidth=bandwidth,
-            assumed=rate is None, ideal_s=here / hardware.bandwidth + there / bandwidth,
+            assumed=rate is None, ideal_s=here / hardware.bandwidth + there / bandwidth - hidden,
+            experts=tuple(sorted({t.tensor.format.name for t in self.host if t.tensor.role in EXPERTS})),
         )  # fmt: skip
 
 
@@ -149,6 +166,21 @@ def _host_bandwidth() -> float:
     return load_hardware(HOST).bandwidth
 
 
+def check_experts(graph: Block, rules: Engine, model: Model, plan: Plan) -> None:
+    """Whether some experts of each layer can be in host memory. Raises UsageError for a model without experts and for
+    formats that the engine's kernels of the host do not read, InvalidPlan for experts that are spread over ranks.
+    """
+    forms = {item.tensor.format.name for item in inventory(graph) if item.tensor.role in EXPERTS}
+    known = rules.memory.host_experts.kernels
+    if not forms:
+        raise UsageError(f"{model.name} has no routed experts to keep in host memory")
+    if plan.ep > 1:
+        raise InvalidPlan("routed experts in host memory are not modelled together with expert parallelism")
+    if unknown := sorted(forms - known.keys()):
+        hint = f"experts that devices and host share can be in {', '.join(known)}"
+        raise UsageError(f"{rules.title}: experts in {unknown[0]} are not modelled in host memory", hints=(hint,))
+
+
 def host_split(graph: Block, request: OffloadRequest, rules: Engine, model: Model, stages: int = 1) -> HostSplit | None:
     """What lies where; None where all is on devices. The last layers go to devices first, the output matrix with
     one more than all of them, as in llama.cpp. stages: of a pipeline, each of which has its own weights in host memory.
@@ -164,18 +196,23 @@ def host_split(graph: Block, request: OffloadRequest, rules: Engine, model: Mode
     host = [tensor for layer in layers[:first] for tensor in layer]
     kept = []
     for place, layer in enumerate(layers[first:], start=first):
-        away = [t for t in layer if request.keeps(t.tensor, place)]
-        host += away
-        kept.append([t for t in layer if t not in away])
+        away = [(t, request.away(t.tensor, place)) for t in layer]
+        host += [_part(t, share) for t, share in away if share > 0]
+        kept.append([_part(t, 1 - share) for t, share in away if share < 1])
     tied = model.head is None or model.head.tied
     whole = here is None or here > len(layers)
     ends: list[TensorCopies] = []
     for tensor in outside:
         table = tensor.tensor.role == "embedding" and rules.memory.embedding == "host"
-        here_too = whole and (not table or tied) and not request.keeps(tensor.tensor, -1)
+        here_too = whole and (not table or tied) and not request.away(tensor.tensor, -1)
         (ends if here_too else host).append(tensor)
     below = tuple(cache for layer in caches[:first] for cache in layer)
     return HostSplit(
         here=Layers(weights=kept, caches=caches[first:], last=ends, last_caches=rest),
-        host=tuple(host), host_caches=below,
+        host=tuple(host), host_caches=below, beside=rules.memory.host_experts.beside,
     )  # fmt: skip
+
+
+def _part(tensor: TensorCopies, share: float) -> TensorCopies:
+    """A share of the experts of a weight."""
+    return tensor if share == 1 else replace(tensor, copies=tensor.copies * share)

@@ -42,6 +42,7 @@ def _facts(answer: Fit) -> dict[str, object]:
         "tokens": answer.batched_tokens, "share": f"{share:.3g}" if share else None, "eager": settings.enforce_eager,
         "cache": None if formats.kv.name in PLAIN else formats.kv.name, "weights": _online(answer),
         "layers": settings.n_gpu_layers, "cpu_moe": settings.cpu_moe, "n_cpu_moe": settings.n_cpu_moe or None,
+        **_experts(answer),
         "cache_bytes": settings.kv_cache_memory_bytes, "weights_out": settings.cpu_offload_gb or None,
         "pages_out": settings.kv_offloading_size or None,
         "mode": settings.split_mode or "layer", "alone": settings.split_mode == "none",
@@ -50,6 +51,16 @@ def _facts(answer: Fit) -> dict[str, object]:
         "draft_file": None if draft is None else quote(f"{draft.name}-{draft_form or 'f16'}.gguf"),
         "tensors_out": quote(",".join(settings.override_tensor)) if settings.override_tensor else None,
     }  # fmt: skip
+
+
+def _experts(answer: Fit) -> dict[str, object]:
+    """How many routed experts of each layer devices keep, and what runs the others; nothing where they keep all."""
+    kept, offload = answer.settings.num_gpu_experts, answer.offload
+    if kept is None or offload is None or not offload.experts:
+        return {}
+    kernels = answer.engine.rules.memory.host_experts.kernels
+    folder = quote(f"./{answer.model.name}")
+    return {"gpu_experts": str(kept), "host_kernels": kernels[offload.experts[0]], "folder": folder}
 
 
 PLAIN = ("bf16", "fp16")

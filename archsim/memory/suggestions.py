@@ -128,6 +128,8 @@ def _engine_settings(request: FitRequest, answer: Fit, trials: Trials) -> Iterat
             f"{flags['share']} {HIGH_SHARE}",
             replace(request, settings=replace(s, gpu_memory_utilization=HIGH_SHARE)),
         )
+    if "experts" in flags and not answer.fits:
+        yield from _experts_kept(request, answer, trials)
     most = answer.engine.rules.memory.graphs
     if s.n_gpu_layers is None and answer.engine.rules.parallelism.splits == "layers" and most is None:
         yield from _offloads(request, answer, trials)
@@ -164,6 +166,24 @@ def _experts_out(request: FitRequest, answer: Fit, trials: Trials) -> Iterator[t
         enough = trials.fits(tried(middle))
         low, high = (low, middle) if enough else (middle, high)
     yield f"--n-cpu-moe {high}", tried(high)
+
+
+def _experts_kept(request: FitRequest, answer: Fit, trials: Trials) -> Iterator[tuple[str, FitRequest]]:
+    """The most routed experts of each layer with which it fits, the others in host memory; found by bisection."""
+    counts = expert_counts(answer.model)
+    kept = request.settings.num_gpu_experts
+
+    def tried(count: int) -> FitRequest:
+        return replace(request, settings=replace(request.settings, num_gpu_experts=count))
+
+    high = max(counts, default=0) if kept is None else kept
+    if not counts or not trials.fits(tried(0)):
+        return
+    low = 0
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if trials.fits(tried(middle)) else (low, middle)
+    yield f"{answer.engine.rules.flags['experts']} {low}", tried(low)
 
 
 def formats_below(answer: Fit) -> Iterator[str]:

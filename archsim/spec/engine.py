@@ -183,7 +183,13 @@ class EngineSource(EngineSection):
 
 
 Option = Literal[
-    "kv_cache_memory_bytes", "cpu_offload_gb", "kv_offloading_size", "override_tensor", "split_mode", "tensor_split"
+    "kv_cache_memory_bytes",
+    "cpu_offload_gb",
+    "kv_offloading_size",
+    "override_tensor",
+    "split_mode",
+    "tensor_split",
+    "num_gpu_experts",
 ]
 """Settings of memory that not every engine has."""
 
@@ -199,6 +205,16 @@ class Drafts(EngineSection):
     cache: str = ""
 
 
+class HostExperts(EngineSection):
+    """Routed experts in host memory. beside: whether they run at the same time as those of the device, or after them.
+    kernels: formats that they can be in, where an engine counts the experts that devices keep, and how its command
+    calls what runs them.
+    """
+
+    beside: bool = False
+    kernels: dict[str, str] = Field(default_factory=dict)
+
+
 class EngineMemoryRules(EngineSection):
     """How the engine divides a device, and how it keeps weights and caches.
 
@@ -210,7 +226,8 @@ class EngineMemoryRules(EngineSection):
     embedding: where the input table lives. towers: whether vision and audio encoders are loaded with the language
     model, or only where they are asked for. encoders: what is kept free for those that are loaded. cache_formats: the
     cache format that checkpoints of a weight format ask for, where the engine follows them. options: settings that not
-    every engine has: the ones that it takes. drafts: draft models of speculative decoding, where they are modelled.
+    every engine has: the ones that it takes. host_experts: how routed experts in host memory run. drafts: draft models
+    of speculative decoding, where they are modelled.
     """
 
     as_: str | None = Field(default=None, alias="as")
@@ -231,6 +248,7 @@ class EngineMemoryRules(EngineSection):
     online: Online | None = None
     cache_formats: dict[str, str] = Field(default_factory=dict)
     options: tuple[Option, ...] = ()
+    host_experts: HostExperts = HostExperts.model_construct()
     drafts: Drafts | None = None
 
     @field_validator("non_torch")

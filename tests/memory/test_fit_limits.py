@@ -90,6 +90,28 @@ def test_deepep_buffers_of_sglang() -> None:
         assert (one - eight) * h100.memory_bytes / 2**20 == pytest.approx(graphs * 8 * each, abs=100)
 
 
+@pytest.mark.parametrize(
+    ("hardware", "tp", "tokens", "free_mib"),
+    [
+        ("t4", 1, 2048, 512 + 3072 + 8 * 2 + 128),
+        ("rtx-4090", 1, 2048, 512 + 3072 + 24 * 2 + 128),
+        ("rtx-4090", 4, 2048, 512 + 3072 + 80 * 2 + 512),
+        ("l40s", 1, 4096, 512 + 6144 + 32 * 2 + 128),
+        ("h100-sxm", 8, 8192, 512 + 12288 + 512 * 2 + 1024),
+        ("h100-pcie", 1, 8192, 512 + 12288 + 256 * 2 + 128),
+        ("b200", 1, 16384, 512 + 24576 + 512 * 2 + 128),
+    ],
+)
+def test_tiers_of_ktransformers(hardware: str, tp: int, tokens: int, free_mib: int) -> None:
+    """Chunk, captured batch and what is kept free of the fork's server_args.py, by memory: 0.5 GiB, 1.5 MiB a token,
+    2 MiB a captured sequence and an eighth of a GiB per device."""
+    rules, device = load_engine("ktransformers"), load_hardware(hardware)
+    limits = limits_of(rules, device)
+    assert limits.tokens == tokens
+    share = share_of(rules, device, Plan(tp=tp), limits.tokens, limits)
+    assert share == pytest.approx(1 - free_mib * 2**20 / device.memory_bytes, abs=6e-4)
+
+
 @pytest.mark.parametrize(("engine", "kv"), [("vllm", "int8"), ("vllm@0.19", "nvfp4"), ("vllm", "q8_0")])
 def test_caches_that_an_engine_does_not_have(engine: str, kv: str) -> None:
     """Refused with those it has; no engine named, any is counted."""

@@ -133,6 +133,61 @@ def test_no_such_size(option: dict[str, Any]) -> None:
         fit("llama3.1-8b", "h100", engine="vllm", **option)
 
 
+KT: dict[str, Any] = {"engine": "ktransformers", "max_model_len": 4096, "host_bandwidth": 300e9}
+
+
+def test_experts_of_each_layer_in_host_memory() -> None:
+    """KTransformers' `--kt-num-gpu-experts`: devices keep so many of 128 experts of each of the 48 layers, the host has
+    the others; more than there are is all of them."""
+    held = {n: fit("qwen3-30b-a3b", "rtx-4090", **KT, num_gpu_experts=n) for n in (0, 32, 128, 500)}
+    one = 48 * 3 * 2048 * 768 * 2  # bytes of one expert of each layer
+    for n, answer in held.items():
+        kept = min(n, 128)
+        assert answer.budget.weights - held[0].budget.weights == kept * one
+        assert answer.offload.host_weights == (128 - kept) * one
+    everything = archsim.count("qwen3-30b-a3b").weight_bytes
+    assert held[32].budget.weights + held[32].offload.host_weights == everything
+    assert fit("qwen3-30b-a3b", "rtx-4090", **KT).offload is None
+
+
+def test_experts_of_both_memories_run_at_once() -> None:
+    """A token waits for the slower of both: beside experts that the host computes those of the device take no time."""
+    none, some, few = (fit("qwen3-30b-a3b", "rtx-4090", **KT, num_gpu_experts=n).offload.ideal_s for n in (0, 32, 120))
+    chosen = 48 * 8 * 3 * 2048 * 768 * 2 / 300e9  # seconds of a token's experts, all of them on the host
+    assert none - some == pytest.approx(chosen * 32 / 128, rel=1e-6)
+    slow = 48 * 8 * 3 * 2048 * 768 * 2 / load_hardware("rtx-4090").bandwidth
+    assert few == pytest.approx(none - chosen + slow * 120 / 128, rel=1e-6)
+
+
+def test_the_host_has_experts_once() -> None:
+    """Tensor parallelism cuts what devices keep, and not what the host has."""
+    one, two = (fit("qwen3-30b-a3b", "rtx-4090", **KT, num_gpu_experts=16, tp=tp) for tp in (1, 2))
+    assert one.offload.host_weights == two.offload.host_weights
+    assert two.budget.weights < 0.52 * one.budget.weights
+
+
+def test_the_most_experts_that_fit_are_suggested() -> None:
+    answer = archsim.fit("qwen3-30b-a3b", "rtx-4090", **KT)
+    (change,) = [c.change for c in answer.suggestions if c.change.startswith("--kt-num-gpu-experts")]
+    n = int(change.split()[1])
+    assert fit("qwen3-30b-a3b", "rtx-4090", **KT, num_gpu_experts=n).fits
+    assert not fit("qwen3-30b-a3b", "rtx-4090", **KT, num_gpu_experts=n + 1).fits
+
+
+@pytest.mark.parametrize(
+    ("model", "option", "words"),
+    [
+        ("llama3.1-8b", {}, "no routed experts"),
+        ("qwen3-30b-a3b", {"weights": "int4"}, "not modelled in host memory"),
+        ("qwen3-30b-a3b", {"tp": 2, "ep": 2}, "expert parallelism"),
+        ("qwen3-30b-a3b", {"engine": "vllm"}, "has no `--num-gpu-experts`"),
+    ],
+)
+def test_experts_that_cannot_be_there(model: str, option: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        fit(model, "rtx-4090", **{**KT, "num_gpu_experts": 0, **option})
+
+
 LLAMA_CPP: dict[str, Any] = {"engine": "llama.cpp", "weights": "gguf_q4_k_m", "max_model_len": 8192}
 
 

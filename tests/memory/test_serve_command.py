@@ -56,6 +56,15 @@ def test_plans_and_formats(archsim: Any) -> None:
     assert int(local[local.index("--ctx-size") + 1]) % int(local[local.index("--parallel") + 1]) == 0
 
 
+def test_experts_on_the_host(archsim: Any) -> None:
+    """What runs them follows from the format that they are in; without any the command is the plain one."""
+    asked = ("kimi-k2-thinking", "--hw", "rtx-4090", "--tp", "4", "--ctx", "8k", "--engine", "ktransformers")
+    words = " ".join(line(archsim, *asked, "--kt-num-gpu-experts", "1"))
+    assert "--kt-weight-path ./kimi-k2-thinking --kt-method RAWINT4 --kt-num-gpu-experts 1 --tp-size 4" in words
+    plain = " ".join(line(archsim, "qwen3-30b-a3b", "--hw", "h100", "--engine", "ktransformers"))
+    assert "--kt" not in plain and "--chunked-prefill-size 8192" in plain
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("arguments", "reason", "code"),

@@ -129,6 +129,13 @@ CpuMoe = Annotated[bool, typer.Option("--cpu-moe", "-cmoe", help="Routed experts
 CpuMoeLayers = Annotated[
     int, typer.Option("--n-cpu-moe", "-ncmoe", min=0, metavar="N", help="Experts of the first N layers in host memory.")
 ]
+GpuExperts = Annotated[
+    int | None,
+    typer.Option(
+        "--num-gpu-experts", "--kt-num-gpu-experts", min=0, metavar="N",
+        help="Routed experts of each layer on the devices, the others in host memory, as in KTransformers.",
+    ),
+]  # fmt: skip
 CacheBytes = Annotated[
     int | None,
     typer.Option(
