@@ -48,11 +48,11 @@ def quote(name: object, limit: int = 80) -> str:
     return f"`{shorten(inert(str(name)[: limit + 1]), limit)}`"
 
 
-def render(error: ArchsimError, colour: bool = False) -> str:
+def render(error: ArchsimError, colour: bool = False, width: int | None = None) -> str:
     """The complete message for a terminal, without a newline at the end.
 
     Plain text; with `colour`, ANSI codes on the headline, the frame and the hints. Every coloured fact is
-    also said in words.
+    also said in words. width: columns that the quoted line may take.
     """
     paint = _paint if colour else _plain
     title = f"error[{error.code}]" if error.shows_code else "error"
@@ -60,7 +60,7 @@ def render(error: ArchsimError, colour: bool = False) -> str:
     if error.details:
         lines += ["", *_block(error.details)]
     if error.span is not None:
-        lines += _frame(error.span, error.label, colour)
+        lines += _frame(error.span, error.label, colour, width)
     hints = _hints(error, colour, MOST_LINES - len(lines) - bool(error.notes))
     lines += _notes(error, colour, MOST_LINES - len(lines) - len(hints))
     return "\n".join(lines + hints)
@@ -118,11 +118,12 @@ def _how_many(note: str) -> int:
     return int(counted[1].replace(",", "")) if counted else 1
 
 
-def _frame(span: Span, label: str, colour: bool) -> list[str]:
+def _frame(span: Span, label: str, colour: bool, width: int | None) -> list[str]:
     paint = _paint if colour else _plain
     number = str(span.line)
     gutter, bar = " " * len(number), paint("|", _CYAN)
-    text, pad, carets = _window(span)
+    room = FRAME_WIDTH if width is None else min(FRAME_WIDTH, width - len(number) - len(" | ……"))
+    text, pad, carets = _window(span, room)
     mark = paint(f"{'^' * carets} {_line(label)}".rstrip(), _RED)
     return [
         f"{gutter}{paint('-->', _CYAN)} {_line(span.file)}:{span.line}:{span.column}",
@@ -132,14 +133,14 @@ def _frame(span: Span, label: str, colour: bool) -> list[str]:
     ]
 
 
-def _window(span: Span) -> tuple[str, int, int]:
-    """The part of the line that is shown, and the display columns before and under the carets."""
+def _window(span: Span, room: int) -> tuple[str, int, int]:
+    """The part of the line that `room` characters show, and the display columns before and under the carets."""
     text = "".join(" " if c == "\t" else c if c.isprintable() else "\ufffd" for c in span.text)
     start = min(max(span.column - 1, 0), len(text))
     stop = min(start + max(span.length, 1), max(len(text), start + 1))
-    if len(text) > FRAME_WIDTH:
-        left = max(0, min(start - FRAME_WIDTH // 4, len(text) - FRAME_WIDTH))
-        right = left + FRAME_WIDTH
+    if len(text) > room:
+        left = max(0, min(start - room // 4, len(text) - room))
+        right = left + room
         lead, tail = "…" if left else "", "…" if right < len(text) else ""
         text = lead + text[left:right] + tail
         start, stop = start - left + len(lead), min(stop, right) - left + len(lead)

@@ -104,7 +104,8 @@ def say(error: ArchsimError, no_color: bool = False) -> None:
     from archsim.base.diagnostics import render
     from archsim.spec.catalog import with_stdin_named
 
-    _complain(with_stdin_named(render(error, colour=use_colour(sys.stderr, no_color))))
+    width = line_width(sys.stderr)
+    _complain(with_stdin_named(render(error, colour=use_colour(sys.stderr, no_color), width=width)))
 
 
 def _complain(text: str) -> None:

@@ -113,6 +113,16 @@ def test_errors_are_wrapped_too(archsim: Any) -> None:
     assert all(columns(x) <= 60 or "   " in x for x in err.splitlines())
 
 
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_the_quoted_line_of_a_spec_fits_too(width: int, archsim: Any) -> None:
+    """A long line of a spec is cut around what is wrong, which stays marked."""
+    asked = ("estimate", "llama3-8b", "--hw", "h100", "--set", "attention.n_kv_heads=7", "--width", str(width))
+    lines = archsim(*asked).err.splitlines()
+    quoted = next(i for i, line in enumerate(lines) if " | " in line)
+    assert columns(lines[quoted]) <= width
+    assert lines[quoted][lines[quoted + 1].index("^") :].startswith("{kind")
+
+
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_commands_can_be_copied_from_a_narrow_page(width: int, archsim: Any) -> None:
     """A shell puts the folded lines of `Try` together to the commands that a wide page shows."""

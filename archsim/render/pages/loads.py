@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from archsim.base.json_types import JsonObject
 from archsim.base.units import format_rate, format_seconds
 from archsim.comparison.loaded import LoadComparison
-from archsim.render.page import Page, Row, Section, row
+from archsim.render.page import Page, Row, Section, plural, row
 
 if TYPE_CHECKING:
     from archsim.render.figures.chart import Chart
@@ -88,7 +88,7 @@ def _load(answer: LoadComparison) -> str:
     rate, flying = one["offered_rate_per_s"], one["offered_concurrency"]
     if answer.measure in ("largest_concurrency", "largest_rate_per_s"):
         return f"each at the largest load that meets the service level · {one['engine'] or ''}".rstrip(" ·")
-    return f"{rate:g} requests/s" if rate is not None else f"{flying:,} requests in flight" if flying else ""
+    return f"{rate:g} requests/s" if rate is not None else f"{plural(flying, 'request')} in flight" if flying else ""
 
 
 def _row(answer: LoadComparison, index: int, label: str) -> Row:

@@ -111,7 +111,7 @@ def offered(s: Simulation) -> str:
     if w["arrival"] == "all at once":
         return "all at once"
     if w["rate_per_s"] is None:
-        return f"{w['concurrency']:,} requests in flight"
+        return f"{plural(w['concurrency'], 'request')} in flight"
     limit = f", at most {w['concurrency']:,} in flight" if w["concurrency"] else ""
     return f"{w['rate_per_s']:,g} requests/s, {w['arrival']}{limit}"
 
