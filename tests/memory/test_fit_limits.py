@@ -112,6 +112,17 @@ def test_tiers_of_ktransformers(hardware: str, tp: int, tokens: int, free_mib: i
     assert share == pytest.approx(1 - free_mib * 2**20 / device.memory_bytes, abs=6e-4)
 
 
+def test_versions_of_tgi() -> None:
+    """Its page on version 3 says that an L4 holds 30k tokens of Llama 3.1 8B; the launcher before 3.0 takes requests of
+    4,096 tokens and prefills of 4,095 + 50, and leaves 5 % of what is free after one."""
+    new, old = (archsim.fit("llama3.1-8b", "l4", engine=name, suggest=False) for name in ("tgi", "tgi@2.4"))
+    assert new.kv_tokens == pytest.approx(30_000, rel=0.1)
+    assert (old.length, old.batched_tokens, old.seqs) == (4096, 4145, 128)
+    free = old.budget.visible - old.budget.fixed
+    assert old.kv_tokens == int(0.95 * free) // 131072
+    assert archsim.fit("llama3.1-8b", "l4", engine="text-generation-inference 2.2", suggest=False).kv_tokens % 16 == 0
+
+
 @pytest.mark.parametrize(("engine", "kv"), [("vllm", "int8"), ("vllm@0.19", "nvfp4"), ("vllm", "q8_0")])
 def test_caches_that_an_engine_does_not_have(engine: str, kv: str) -> None:
     """Refused with those it has; no engine named, any is counted."""
