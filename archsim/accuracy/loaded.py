@@ -72,7 +72,7 @@ def drafting_of(row: int, asked: JsonMapping, servers: LoadedServers, stated: St
         return lambda drafting: servers.expected(run, load, settings, drafting)["tpot_mean_ms"]
 
     if stated.states(row, asked):
-        raise UsageError("its TPOT says how many drafts are accepted in the rows of its group")
+        raise UsageError("its TPOT was used to infer how many drafts are accepted in the rows of its group")
     return stated.drafting(asked, tpot_ms)
 
 

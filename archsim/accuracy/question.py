@@ -161,9 +161,9 @@ def engine_of(name: object, version: object, day: str = "") -> tuple[str, tuple[
         if layer:  # `dynamo-sglang`: the version may be that of either
             found, _ = engine_of(own, None, day)
             if found != DEFAULT_ENGINE:
-                which = found if "@" in found else f"{found}, of no version in particular"
+                which = found if "@" in found else f"{found}, version not stated"
                 return found, (f"{quote(spelt)}: predicted as {which}",)
-        return DEFAULT_ENGINE, (f"no engine named {quote(spelt)}: predicted as no engine in particular",)
+        return DEFAULT_ENGINE, (f"no engine named {quote(spelt)}: predicted with the generic rules",)
     stated = str(version or "").strip()
     if not VERSION.fullmatch(stated):
         stated = version_of_day(known, day[:10]) if DAY.match(day) else ""

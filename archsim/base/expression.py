@@ -77,7 +77,7 @@ def wrong(text: str, reason: str) -> SpecError:
 
 class Evaluator:
     """Carries out parsed expressions. names: what they may use. operations: what the operators do, with scalars or
-    with arrays. deepest: operations inside one another.
+    with arrays. deepest: nested operations.
 
     Raises ValueError for what is not allowed.
     """
@@ -88,7 +88,7 @@ class Evaluator:
     def value(self, node: ast.expr, depth: int = 0) -> object:
         """The value of a parsed expression."""
         if depth > self.deepest:
-            raise ValueError(f"more than {self.deepest} operations inside one another")
+            raise ValueError(f"more than {self.deepest} nested operations")
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         if method is None:
             raise ValueError(f"{type(node).__name__} is not allowed")

@@ -106,7 +106,7 @@ NOTES: dict[str, str] = {
     "A36": (
         "The config.json of the checkpoint has keys that the class of its family never reads, or reads only for "
         "dropout, initialisation, tokens or training, and entries of its quantisation skip list that name no matrix "
-        "of the model. They change no count, shape or time, so they were left aside. A key that could is an error."
+        "of the model. They change no count, shape or time, so they are ignored. A key that could is an error."
     ),
     "A37": (
         "The KV cache of one replica holds so many tokens, in whole blocks. With a prefix cache (`--prefix-cache`) "

@@ -134,7 +134,7 @@ def _point(table: Table, i: int, servers: LoadedServers, known: dict[tuple[objec
     """One row. known: rows that ask the same are simulated once."""
     asked = table.question(i)
     if has_drafts(asked):
-        raise LeftOut("drafts are accepted as rows of their group say")
+        raise LeftOut("their acceptance is inferred from rows of the same group")
     run, load, settings = placed_run(run_of_load(asked)), load_of(asked), settings_of(asked)
     require_weights(run)
     family = (text(asked, "source") or "", "")
@@ -146,7 +146,7 @@ def _point(table: Table, i: int, servers: LoadedServers, known: dict[tuple[objec
         return replace(known[key], family=family, measured=measured)
     server, requests = servers.ready(run, load, settings)
     if len(requests) > LONGEST:
-        raise LeftOut("so many requests say nothing of a front end that fewer do not, and take long")
+        raise LeftOut("so many requests take long to simulate and tell no more about a front end than fewer do")
     spans = server.figures(requests, NO_FRONT)
     known[key] = LoadedPoint(
         engine=server.engine.engine.name, device=run.device, family=family, server=server,

@@ -43,7 +43,7 @@ def objective(word: str) -> Objective:
     """An objective by its name. Raises UsageError."""
     name = SHORT.get(word.strip(), word.strip())
     if name not in OBJECTIVES:
-        raise UsageError(f"`--objective {word[:40]}`: nothing known is called so",
+        raise UsageError(f"`--objective {word[:40]}`: unknown objective",
                          hints=(f"known: {', '.join((*OBJECTIVES, *SHORT))}",))  # fmt: skip
     return OBJECTIVES[name]
 

@@ -96,7 +96,7 @@ OWNED = ("years", "host_share", "power_price")
 def _only_owned(asked: CostArguments) -> None:
     for name in OWNED:
         if asked.get(name) is not None:
-            hint = "rents include it; give --capex for a machine of your own"
+            hint = "rental prices include it; give --capex for a machine of your own"
             raise UsageError(f"`--{name.replace('_', '-')}` goes with `--capex`", hints=(hint,))
 
 

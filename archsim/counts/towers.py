@@ -107,7 +107,12 @@ def towers_in_memory(
             f"the {t.name} tower ({format_bytes(formats.tower_bytes(tower_size(t) or 0))})" for t in loaded
         )
         names = ",".join(t.name for t in loaded)
-        notes.append(Note("A27", f"weights in memory include {sizes}, as the engine loads it: not `--without {names}`"))
+        notes.append(
+            Note(
+                "A27",
+                f"weights in memory include {sizes}, as the engine loads them; `--without {names}` leaves them out",
+            )
+        )
     left = [tower for tower in model.towers if tower.name not in {t.name for t in loaded}]
     if left:
         words = " and ".join(_left_words(tower, formats, tower.name in without) for tower in left)
@@ -140,7 +145,7 @@ def unused_keys(model: Model) -> tuple[Note, ...]:
         return ()
     shown = [shorten(key, 60) for key in model.unused[:SHOWN]]
     more = f" and {len(model.unused) - SHOWN} more" if len(model.unused) > SHOWN else ""
-    return (Note("A36", f"left aside of the config, as no figure depends on them: {', '.join(shown)}{more}"),)
+    return (Note("A36", f"ignored in the config, since no figure depends on them: {', '.join(shown)}{more}"),)
 
 
 def towers_to_dict(model: Model, formats: Formats, parts: Collection[str]) -> JsonObject:

@@ -297,7 +297,7 @@ def _advice(kind: str, value: object) -> str:
     if "," in number[1] and not re.fullmatch(r"[-+]?[0-9]{1,3}(,[0-9]{3})+(\..*)?", number[1]):
         return "one number belongs here"
     digits = number[1].replace(",", "").replace("_", "")
-    return "a bare number belongs here, without a unit" if number[2] else f"write {digits}, without quotes"
+    return "write a bare number here, without a unit" if number[2] else f"write {digits}, without quotes"
 
 
 def _show_value(value: object) -> str:

@@ -75,7 +75,7 @@ class Scenario(NamedTuple):
         given = {name: value for name, value in options.items() if value is not None}
         unknown = sorted(given.keys() - LOAD - SERVER - RUN)
         if unknown:
-            raise UsageError(f"no option of `simulate` is called {unknown[0]!r}")
+            raise UsageError(f"`simulate` has no option {unknown[0]!r}")
         if given.get("find") not in (None, "rate", "concurrency"):
             raise UsageError(f"a scenario finds a rate or a concurrency, not {given['find']!r}")
         return cls(model, hw, json.dumps(given, sort_keys=True))

@@ -114,7 +114,7 @@ def from_file(path: Path, name: str) -> Module:
             )
             raise _own_error(path, error, f"cannot build {name}", hint) from None
     if not isinstance(net, nn.Module):
-        raise SpecError(f"{quote(name)} of {quote(path)} does not give a torch.nn.Module", code="E109")
+        raise SpecError(f"{quote(name)} of {quote(path)} does not return a torch.nn.Module", code="E109")
     return Module(name, net.eval())
 
 

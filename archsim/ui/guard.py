@@ -90,7 +90,7 @@ def _check_request(server: Flask, known: frozenset[str]) -> None:
         if known and name not in known:
             return _refusal(421, f"this server does not answer for {name[:80]!r}")
         if known and not _is_own_page(request.headers.get("Origin"), known):
-            return _refusal(403, "requests of other pages are refused")
+            return _refusal(403, "requests from other pages are refused")
         if request.method not in ("GET", "HEAD", "POST"):
             return _refusal(405, "only GET and POST")
         if request.url_rule is None or request.url_rule.rule == ANY_PATH:

@@ -135,7 +135,7 @@ def test_pools_are_those_of_the_columns() -> None:
     wide = {"prefill_ep": "", "decode_devices": 16, "decode_tp": 8, "decode_ep": 8, "decode_workers": 2,
             "dp_attention": "yes", "model": "deepseek-v3"}  # fmt: skip
     run = placed_run(run_of_load(ROW | POOLS))
-    assert run.decode is not None and run.engine == "vllm" and "of no version" in run.notes[0]
+    assert run.decode is not None and run.engine == "vllm" and "version not stated" in run.notes[0]
     assert (run.tp, run.workers, run.replicas, run.decode.tp, run.decode.workers) == (1, 2, 1, 2, 1)
     second = run_of_load(ROW | POOLS | wide).decode
     assert second is not None

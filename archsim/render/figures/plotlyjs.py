@@ -73,7 +73,7 @@ def check_source(name: str) -> Source:
     for source in SOURCES:
         if name == source:
             return source
-    raise UsageError(f"no way to load plotly.js is called {quote(name)}", hints=(f"one of {', '.join(SOURCES)}",))
+    raise UsageError(f"unknown way to load plotly.js: {quote(name)}", hints=(f"one of {', '.join(SOURCES)}",))
 
 
 def check_page(page: Path | str | None, source: Source, *, force: bool = False) -> None:
