@@ -17,7 +17,7 @@ from archsim.counts import graph_counts as c
 from archsim.counts.formats import Formats, choose_formats
 from archsim.counts.images import Images, ImageWork
 from archsim.counts.lowered_steps import shared_steps
-from archsim.counts.towers import counted_towers, text_part_only, tower_params, towers_to_dict
+from archsim.counts.towers import counted_towers, text_part_only, tower_bytes, tower_params, towers_to_dict
 from archsim.counts.workload import checked_source
 from archsim.graph.graph import Block, Op
 from archsim.graph.step import Seqs, Step
@@ -171,7 +171,7 @@ def count(
     return CountResult(
         model=model, formats=formats, total=total, active=c.active_params(one) + sum(towers.values()),
         embedding=c.params(masked, where=lambda t: t.role in EMBEDDINGS), by_class=_by_class(masked),
-        weight_bytes=c.weight_bytes(masked) + sum(formats.tower_bytes(n) for n in towers.values()),
+        weight_bytes=c.weight_bytes(masked) + sum(tower_bytes(t, formats) for t in model.towers if t.name in towers),
         kv_bytes_per_token=kv_growth(model, formats), kv_bytes=c.state_bytes(masked) - batch * state,
         state_bytes=state, masked=flops_of(masked), full=flops_of(full), blocks=block_counts(masked),
         batch=batch, input_len=input_len, source_len=source_len, extra=towers,

@@ -48,9 +48,10 @@ class Formats:
         """A weight in its format."""
         return weight.stored_as(self.format_of(weight))
 
-    def tower_bytes(self, params: int) -> int:
-        """Bytes of an opaque tower, stored in the default format."""
-        return params * self.weights[DEFAULT].bytes
+    def tower_bytes(self, params: int, own: str | None = None) -> int:
+        """Bytes of a tower of so many parameters, stored in its own format, else in the default one."""
+        stored = stored_format(own) if own else self.weights[DEFAULT]
+        return -(-params * stored.bytes // stored.elements)
 
 
 def choose_formats(

@@ -78,7 +78,12 @@ def loaded_towers(model: Model, parts: Collection[str], without: Collection[str]
 
 def tower_bytes_per_device(tower: Tower, formats: Formats, tp: int) -> int:
     """Bytes of a tower's weights on each of the devices that share it."""
-    return int(ceil_div(formats.tower_bytes(tower_size(tower) or 0), tower_tp(tower, tp)))
+    return int(ceil_div(tower_bytes(tower, formats), tower_tp(tower, tp)))
+
+
+def tower_bytes(tower: Tower, formats: Formats) -> int:
+    """Bytes of a tower's weights; 0 where their number is not known."""
+    return formats.tower_bytes(tower_size(tower) or 0, tower.format)
 
 
 def tower_tp(tower: Tower, tp: int) -> int:
@@ -103,9 +108,7 @@ def towers_in_memory(
     """Says which towers the memory holds and which it does not, and which keys of the config no figure depends on."""
     notes: list[Note] = []
     if loaded:
-        sizes = " and ".join(
-            f"the {t.name} tower ({format_bytes(formats.tower_bytes(tower_size(t) or 0))})" for t in loaded
-        )
+        sizes = " and ".join(f"the {t.name} tower ({format_bytes(tower_bytes(t, formats))})" for t in loaded)
         names = ",".join(t.name for t in loaded)
         notes.append(
             Note(
@@ -125,7 +128,7 @@ def _left_words(tower: Tower, formats: Formats, unwanted: bool) -> str:
     if size is None:
         return f"the {tower.name} tower, whose size is not known" + (f" ({tower.note})" if tower.note else "")
     why = "`--without`" if unwanted else f"in a file of its own, which `fit --with {tower.name}` counts"
-    return f"the {tower.name} tower ({format_bytes(formats.tower_bytes(size))}; {why})"
+    return f"the {tower.name} tower ({format_bytes(tower_bytes(tower, formats))}; {why})"
 
 
 def text_part_only(model: Model, formats: Formats, parts: Collection[str] = ()) -> tuple[Note, ...]:
@@ -151,10 +154,12 @@ def unused_keys(model: Model) -> tuple[Note, ...]:
 def towers_to_dict(model: Model, formats: Formats, parts: Collection[str]) -> JsonObject:
     """Parameters and bytes of each tower, None where not known, and whether they are counted."""
     return {
-        name: {
-            "params": size, "bytes": None if size is None else formats.tower_bytes(size), "counted": name in parts
+        tower.name: {
+            "params": size, "bytes": None if size is None else tower_bytes(tower, formats),
+            "counted": tower.name in parts,
         }
-        for name, size in tower_params(model).items()
+        for tower in model.towers
+        for size in (tower_size(tower),)
     }  # fmt: skip
 
 
@@ -163,5 +168,5 @@ def _words(tower: Tower, formats: Formats) -> str:
     article = "an" if name[0] in "aeiou" else "a"
     if held is None:
         return f"{article} {name} tower of unknown size" + (f" ({tower.note})" if tower.note else "")
-    size = format_bytes(formats.tower_bytes(held))
+    size = format_bytes(tower_bytes(tower, formats))
     return f"{article} {name} tower of {held:,} parameters ({size}; `--with {name}` counts it)"

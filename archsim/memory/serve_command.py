@@ -42,7 +42,7 @@ def _facts(answer: Fit) -> dict[str, object]:
         "tokens": answer.batched_tokens, "share": f"{share:.3g}" if share else None, "eager": settings.enforce_eager,
         "cache": None if formats.kv.name in PLAIN else formats.kv.name, "weights": _online(answer),
         "layers": settings.n_gpu_layers, "cpu_moe": settings.cpu_moe, "n_cpu_moe": settings.n_cpu_moe or None,
-        **_experts(answer),
+        "encoders": quote(f"mmproj-{answer.model.name}-f16.gguf") if answer.towers else None, **_experts(answer),
         "cache_bytes": settings.kv_cache_memory_bytes, "weights_out": settings.cpu_offload_gb or None,
         "pages_out": settings.kv_offloading_size or None,
         "mode": settings.split_mode or "layer", "alone": settings.split_mode == "none",

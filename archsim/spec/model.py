@@ -146,7 +146,8 @@ class MlmHead(Spec):
 
 class Tower(Spec):
     """A vision or audio encoder with its projector: its stages, or an opaque number of parameters; neither where nobody
-    says how many there are. images: how the processor resizes images; sounds: how it cuts sounds.
+    says how many there are. images: how the processor resizes images; sounds: how it cuts sounds. format: that of its
+    weights, where they lie in a file of their own.
     """
 
     name: Literal["vision", "audio"]
@@ -154,6 +155,7 @@ class Tower(Spec):
     stages: tuple[StageBlock, ...] = ()
     images: ImageRule | None = None
     sounds: SoundRule | None = None
+    format: str | None = None
     note: str | None = None
 
     @property

@@ -23,6 +23,8 @@ def write(path: Path, arch: str, keys: dict[str, object], tensors: Shapes, token
             writer.add_array(name, value)
         elif isinstance(value, float):
             writer.add_float32(name, value)
+        elif isinstance(value, str):
+            writer.add_string(name, value)
         else:
             writer.add_uint32(name, value)  # type: ignore[arg-type]
     if tokens:

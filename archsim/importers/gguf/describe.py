@@ -12,7 +12,7 @@ from archsim.base.diagnostics import quote
 from archsim.base.errors import SpecError
 from archsim.base.json_types import JsonObject
 from archsim.importers.gguf.layers import ENCODERS, GEMMA4, Layers, check_gemma4, gemma4_embedding, gemma4_layers
-from archsim.importers.gguf.reader import Header, Keys, TensorInfo, read_gguf
+from archsim.importers.gguf.reader import ENCODER, Header, Keys, TensorInfo, encoder_files, read_gguf
 from archsim.importers.gguf.stored import formats_by_weight, stack_layers
 from archsim.importers.hf.pattern import stack
 
@@ -41,12 +41,17 @@ MAX_LAYERS = 2048
 
 
 def from_gguf(path: Path) -> JsonObject:
-    """The document of a GGUF file, its weights stored as the file has them.
+    """The document of a GGUF file, its weights stored as the file has them, with the encoders of a file beside it.
 
     Raises SpecError for a file that cannot be read, an architecture that is not among those known, and for
     tensors that the architecture does not explain.
     """
-    return document_of(read_gguf(path))
+    document, beside = document_of(read_gguf(path)), encoder_files(path)
+    if not beside:
+        return document
+    from archsim.importers.gguf.encoders import with_encoders  # loads the readers of configs
+
+    return with_encoders(document, beside)
 
 
 def document_of(header: Header) -> JsonObject:
@@ -59,6 +64,9 @@ def document_of(header: Header) -> JsonObject:
 def describe(header: Header) -> JsonObject:
     """The document without its weights' formats."""
     keys = Keys(header)
+    if keys.architecture == ENCODER:
+        hint = "give the language model's file: encoders beside it are read with it"
+        raise SpecError(f"{quote(header.path.name)} holds encoders alone", code="E112", hints=[hint])
     if keys.architecture not in KNOWN:
         raise _unknown_architecture(str(keys.architecture))
     tensors = {t.name: t for t in header.tensors}

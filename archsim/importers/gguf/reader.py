@@ -44,6 +44,10 @@ TYPES = {
 INTEGERS = {24: 1, 25: 2, 26: 4, 27: 8, 28: 8}
 """ggml types of index tables and the like -> bytes per element."""
 
+ENCODER = "clip"
+"""Architecture of files that hold encoders of images and sounds alone."""
+MAX_BESIDE = 64
+
 _SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE | re.DOTALL)
 
 
@@ -99,6 +103,15 @@ def read_gguf(path: Path) -> Header:
         if len(whole.tensors) > MAX_TENSORS:
             raise SpecError(f"{quote(path.name)} has more than {MAX_TENSORS:,} tensors", code="E109")
     return whole
+
+
+def encoder_files(path: Path) -> list[Path]:
+    """Files beside a GGUF file that are named as those of encoders (`mmproj`)."""
+    try:
+        files = [file for file in path.parent.iterdir() if file.suffix.lower() == ".gguf" and file != path]
+    except OSError:
+        return []
+    return sorted(file for file in files if "mmproj" in file.name.lower() and file.is_file())[:MAX_BESIDE]
 
 
 def _read_one(path: Path) -> Header:

@@ -98,7 +98,7 @@ def formats_by_weight(document: JsonObject, tensors: Sequence[TensorInfo]) -> di
     for weight in weights:
         found = [named[name] for name in _names(weight.tensor.name, weight.layers, named)]
         if found:
-            result[weight.tensor.name] = _join_formats(Counter(t.format for t in found))
+            result[weight.tensor.name] = join_formats(Counter(t.format for t in found))
             used |= {t.name for t in found}
     own = sum(int(product(w.tensor.axes.values())) * len(w.layers) for w in weights)
     count = sum(map(_times, document["layers"]))
@@ -112,7 +112,7 @@ def formats_by_weight(document: JsonObject, tensors: Sequence[TensorInfo]) -> di
     for tensor in learned:
         usual[tensor.format] += tensor.elements if tensor.name in used else 0
     main = {"linear": usual.most_common(1)[0][0]} if usual else {}
-    return {"default": _join_formats(sizes) if sizes else "fp32", **main, **result}
+    return {"default": join_formats(sizes) if sizes else "fp32", **main, **result}
 
 
 def _names(name: str, layers: Sequence[int], named: dict[str, TensorInfo]) -> Iterator[str]:
@@ -131,7 +131,7 @@ def _names(name: str, layers: Sequence[int], named: dict[str, TensorInfo]) -> It
         yield from [option for option in options if option in named][:1]
 
 
-def _join_formats(counts: Counter[str]) -> str:
+def join_formats(counts: Counter[str]) -> str:
     """Copies in their formats, as text."""
     if len(counts) == 1:
         return next(iter(counts))

@@ -47,7 +47,7 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 """Keys that no cost depends on at these values."""
 
 LAYERS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "num_decoder_layers", "encoder_layers",
-          "decoder_layers")  # fmt: skip
+          "decoder_layers", "depth")  # fmt: skip
 """Keys that count layers."""
 
 MAX_LAYERS = 2_000
