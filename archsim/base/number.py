@@ -30,24 +30,26 @@ def opaque(function: Callable[..., Num]) -> Callable[..., Num]:
     return wrapped
 
 
-@opaque
 def minimum(a: Num, b: Num) -> Num:
-    """Elementwise min(a, b)."""
+    """Elementwise min(a, b). As if `opaque`, which takes longer than the comparison of two numbers."""
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
         return min(a, b)
+    if type(a) is Poly or type(b) is Poly:
+        return Poly.call(minimum, (a, b))
     return _numpy().minimum(a, b)
 
 
-@opaque
 def maximum(a: Num, b: Num) -> Num:
-    """Elementwise max(a, b)."""
+    """Elementwise max(a, b). As if `opaque`."""
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
         return max(a, b)
+    if type(a) is Poly or type(b) is Poly:
+        return Poly.call(maximum, (a, b))
     return _numpy().maximum(a, b)
 
 
 def ceil_div(a: Num, b: Num) -> Num:
-    """The smallest whole number not below a / b. As if `opaque`, which takes longer than the division of two int."""
+    """The smallest whole number not below a / b. As if `opaque`."""
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
         return -(-a // b)
     if type(a) is Poly or type(b) is Poly:
@@ -61,22 +63,25 @@ def floor_div(a: Num, b: Num) -> Num:
     return a // b
 
 
-@opaque
 def exp(a: Num) -> Num:
-    """Elementwise e^a."""
-    return math.exp(a) if isinstance(a, (int, float)) else _numpy().exp(a)
+    """Elementwise e^a. As if `opaque`."""
+    if isinstance(a, (int, float)):
+        return math.exp(a)
+    return Poly.call(exp, (a,)) if type(a) is Poly else _numpy().exp(a)
 
 
-@opaque
 def log(a: Num) -> Num:
-    """Elementwise natural logarithm of a positive number."""
-    return math.log(a) if isinstance(a, (int, float)) else _numpy().log(a)
+    """Elementwise natural logarithm of a positive number. As if `opaque`."""
+    if isinstance(a, (int, float)):
+        return math.log(a)
+    return Poly.call(log, (a,)) if type(a) is Poly else _numpy().log(a)
 
 
-@opaque
 def log2(a: Num) -> Num:
-    """Elementwise base-2 logarithm of a positive number."""
-    return math.log2(a) if isinstance(a, (int, float)) else _numpy().log2(a)
+    """Elementwise base-2 logarithm of a positive number. As if `opaque`."""
+    if isinstance(a, (int, float)):
+        return math.log2(a)
+    return Poly.call(log2, (a,)) if type(a) is Poly else _numpy().log2(a)
 
 
 @opaque

@@ -4,6 +4,7 @@ they are read.
 
 from __future__ import annotations
 
+import math
 import random
 from math import prod
 from typing import Any
@@ -16,12 +17,13 @@ from archsim.timing.classes import rising
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.model import Fitted, KernelModel, default_constants, kernel_seconds
-from archsim.timing.classes.rising import rising_seconds
+from archsim.timing.classes.rising import Lattice, rising_seconds
 from archsim.timing.classes.surface import Axis, Surface
 from archsim.timing.device import DeviceRates
 
 DEVICES = ("h100-sxm", "t4", "rtx-4090", "mi300x", "h20")
 GROWING = sorted(name for name, model in MODELS.items() if model.growths)
+SEVERAL = [name for name in GROWING if len(MODELS[name].growths) > 1]
 EXTENTS = {
     "m": 96, "n": 4096, "k": 5120, "batch": 6, "seq_q": 200, "seq_kv": 3000, "heads": 32, "kv_heads": 8,
     "head_dim": 128, "experts": 64, "topk": 4, "hidden": 4096, "inter": 1536, "ep": 4, "n_gpus": 8, "bytes": 3e6,
@@ -267,3 +269,32 @@ def test_tables_of_neighbouring_numbers_of_sequences_share_their_nodes(monkeypat
     second = rising_seconds(model, calls[1], device, fitted, known)
     assert (first == apart[0]).all() and (second == apart[1]).all()
     assert sum(size >= 180 for size in sizes) == 1 < made
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("name", SEVERAL)
+def test_nodes_that_cannot_matter_are_left_out_and_no_others(name: str) -> None:
+    """Bounds that say where to look may not change what is found."""
+    model, rng = MODELS[name], random.Random(name)
+    for seed in range(2):
+        fitted, at = rough(model, seed), machine(rng.choice(DEVICES))
+        kind = model.smallest(usual(model))
+        quick, whole = Lattice(model, kind, at, fitted), Lattice(model, kind, at, fitted)
+        whole.lowest, whole.highest = -math.inf, math.inf
+        for _ in range(3):
+            node = tuple(rng.randrange(axis.nodes) for axis in model.growths)
+            assert quick._shared(node) == whole._shared(node), (seed, node)
+        assert len(quick.known) < len(whole.known)
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_coordinates_lie_between_those_of_the_smallest_and_the_largest_call(name: str) -> None:
+    model, at = MODELS[name], machine("h100-sxm")
+    call, last = usual(model), [axis.nodes - 1 for axis in model.growths]
+    for window in (0.0, 100.0, 4096.0) if "window" in model.dims or "attn" in name else (0.0,):
+        kind = model.smallest(call._replace(dims={**call.dims, **({"window": window} if window else {})}))
+        every = lattice(model, kind, *np.ogrid[tuple(slice(n + 1) for n in last)])
+        ends = [model.coordinates(lattice(model, kind, *nodes), at) for nodes in ([0] * len(last), last)]
+        for coordinate, values in model.coordinates(every, at).items():
+            low, high = sorted(one[coordinate] for one in ends)
+            assert low - 1e-9 <= np.min(values) and np.max(values) <= high + 1e-9, (coordinate, window)

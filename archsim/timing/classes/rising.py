@@ -42,6 +42,9 @@ SHORTEST = 1e-30
 DIGITS = 2**20
 """Steps of a mantissa within which extents of two calls of one kind are alike: they may come from other sums."""
 
+ROUNDING = 1e-9
+"""By how much a correction may pass the ends of what its surfaces hold."""
+
 REMEMBERED = 5_000
 """Kinds of calls of one device whose lattices are kept."""
 
@@ -176,12 +179,12 @@ class Lattice:
     """Times of one kind of calls that never fall. Of numbers only the nodes that they need are worked out, of arrays
     all.
 
-    formulas: the formula's logarithm at single nodes; known: logarithms of nodes' own times, and of the largest below
-    and the smallest above them. whole: arrays over all nodes of some growths. tables: heights over grids of the other
-    growths at single nodes of the first. kinds, count, of: where rows of a table are of many kinds, extents of the
-    smallest calls of all, how many these are, and the kind of each row; `smallest` is by row then. lowest, highest:
-    corrections that none passes. raised, both: growths along which times are only raised, and the others; halved: the
-    one along which twice as much takes at most twice as long.
+    formulas: the formula's logarithm at single nodes, and seconds: its time at those whose own is not known; known:
+    logarithms of nodes' own times, and of the largest below and the smallest above them. whole: arrays over all nodes
+    of some growths. tables: heights over grids of the other growths at single nodes of the first. kinds, count, of:
+    where rows of a table are of many kinds, extents of the smallest calls of all, how many these are, and the kind of
+    each row; `smallest` is by row then. lowest, highest: corrections that none passes. raised, both: growths along
+    which times are only raised, and the others; halved: the one along which twice as much takes at most twice as long.
     """
 
     model: KernelModel
@@ -192,6 +195,7 @@ class Lattice:
     count: int = 1
     of: Num = None
     formulas: dict[tuple[int, ...], float] = field(default_factory=dict)
+    seconds: dict[tuple[int, ...], float] = field(default_factory=dict)
     known: dict[tuple[str, tuple[int, ...]], float] = field(default_factory=dict)
     whole: dict[tuple[int, ...], Heights] = field(default_factory=dict)
     tables: dict[Hashable, Heights] = field(default_factory=dict)
@@ -202,14 +206,24 @@ class Lattice:
     both: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.lowest = sum(min(surface.values) for surface in self.fitted.surfaces)
-        self.highest = sum(max(surface.values) for surface in self.fitted.surfaces)
+        ends = self._corrections()
+        self.lowest, self.highest = sum([low for low, _ in ends]) - ROUNDING, sum([high for _, high in ends]) + ROUNDING
         if self.fitted.faster:  # a surface's part may be left out
             self.lowest, self.highest = min(self.lowest, 0.0), max(self.highest, 0.0)
         names = [axis.name for axis in self.model.growths]
         self.raised = tuple(i for i, name in enumerate(names) if name in self.model.only_raised)
         self.halved = tuple(i for i, name in enumerate(names) if name == self.model.halved and self.fitted.borrowed)
         self.both = tuple(i for i, name in enumerate(names) if name not in self.model.only_raised)
+
+    def _corrections(self) -> list[tuple[float, float]]:
+        """The least and the largest value of each surface that calls of the kind find: coordinates lie between those of
+        the smallest and of the largest call. Where nodes are few, or kinds many, of all values.
+        """
+        if len(self.model.growths) < 2 or self.kinds is not None:
+            return [(min(surface.values), max(surface.values)) for surface in self.fitted.surfaces]
+        largest = self._call([axis.nodes - 1 for axis in self.model.growths])
+        ends = [self.model.coordinates(call, self.machine) for call in (self.smallest, largest)]
+        return [surface.ends_between(*ends) for surface in self.fitted.surfaces]
 
     def time(self, place: Point, formula: Num) -> Num:
         """The logarithm of a call's time that never falls. formula: the logarithm of its own by the formula."""
@@ -330,14 +344,18 @@ class Lattice:
         """The formula's logarithm at one node."""
         found = self.formulas.get(node)
         if found is None:
-            found = self.formulas[node] = self._formula(node)
+            time = self.model.formula(self._call(node), self.machine, self.fitted.constants)
+            found = self.formulas[node] = _logarithm(time)
+            self.seconds[node] = time
         return found
 
     def _own(self, node: tuple[int, ...]) -> float:
         """The time of one node by its own correction, whatever its neighbours take."""
         found = self.known.get(("own", node))
         if found is None:
-            found = self.known["own", node] = self._height(node) + self._correction(self._call(node))
+            height = self._height(node)
+            added = correction(self.model, self._call(node), self.machine, self.fitted, self.seconds.pop(node))
+            found = self.known["own", node] = height + added
         return found
 
     def _most(self, node: tuple[int, ...], along: str = "all") -> float:

@@ -53,7 +53,22 @@ class Surface(NamedTuple):
         plain = [axis for axis in self.axes if isinstance(at[axis.name], (int, float))]
         if len(plain) < len(self.axes):
             return self._over_arrays(at, plain)
-        return sum(self.values[index] * height for index, height in self.corners(at))
+        found: list[tuple[int, float]] = [(0, 1.0)]
+        for axis in self.axes:  # as `corners`, without those of no height
+            below, share = axis.locate(at[axis.name])
+            first = [(i * axis.nodes + below, height * (1 - share)) for i, height in found] if share < 1 else []
+            found = [*first, *((i * axis.nodes + below + 1, height * share) for i, height in found)] if share else first
+        return sum([self.values[index] * height for index, height in found])
+
+    def ends_between(self, one: Mapping[str, float], other: Mapping[str, float]) -> tuple[float, float]:
+        """The least and the largest value that points whose coordinates lie between those of two are made of."""
+        indices = [0]
+        for axis in self.axes:
+            (first, _), (last, share) = map(axis.locate, sorted((one[axis.name], other[axis.name])))
+            nodes = range(first, last + (2 if share else 1))
+            indices = [index * axis.nodes + node for index in indices for node in nodes]
+        values = [self.values[index] for index in indices]
+        return min(values), max(values)
 
     def _over_arrays(self, at: Mapping[str, Num], plain: list[Axis]) -> Num:
         """The same at arrays of points: axes along which they do not differ are dealt with once."""
