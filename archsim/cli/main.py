@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from itertools import pairwise
-from typing import Any, NoReturn
+from typing import NoReturn, Protocol
 
 from archsim.base.diagnostics import inert, shorten
 from archsim.base.errors import ArchsimError, InternalError, OutputFailure, ReaderGone, UsageError
@@ -137,6 +137,26 @@ def _report(error: ArchsimError, as_json: bool, no_color: bool) -> int:
     return error.exit_code
 
 
+class ParameterAsked(Protocol):
+    """An option or argument of a command, as typer has it."""
+
+    opts: list[str]
+    default: object
+
+
+class CommandAsked(Protocol):
+    """A command, as typer has it."""
+
+    params: Sequence[ParameterAsked]
+
+
+class ContextAsked(Protocol):
+    """What typer knows of the command that a complaint is about."""
+
+    command_path: str
+    command: CommandAsked
+
+
 def _usage(error: Exception) -> CommandLineError | None:
     """typer's complaint about a command line in archsim's words."""
     import typer
@@ -144,7 +164,7 @@ def _usage(error: Exception) -> CommandLineError | None:
     complaint = typer.BadParameter.__mro__[2]  # ClickException, of the click that this typer uses
     if not isinstance(error, complaint):
         return None
-    context: Any = getattr(error, "ctx", None)
+    context: ContextAsked | None = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "archsim"
     text = error.format_message()  # type: ignore[attr-defined]
     for theirs, ours in WORDS.items():
@@ -157,7 +177,7 @@ def _usage(error: Exception) -> CommandLineError | None:
     return CommandLineError(text[:1].lower() + text[1:], hints=hints)
 
 
-def _option_meant(text: str, params: Sequence[Any]) -> str | None:
+def _option_meant(text: str, params: Sequence[ParameterAsked]) -> str | None:
     """Ours for an option of other tools that a command does not have, of those that it has."""
     from archsim.cli.spellings import option_meant
 
@@ -173,11 +193,12 @@ def _absent_hints(text: str) -> tuple[str, ...]:
     """What archsim has instead, where an unknown option is about something that it does not model."""
     if not text.lower().startswith("no such option"):
         return ()
-    if re.match(r"no such option: --html\b", text, flags=re.IGNORECASE):
-        return ("`archsim report MODEL --hw DEVICE --out page.html` writes a page",)
+    from archsim.cli.spellings import ELSEWHERE
     from archsim.render.absent import nearest
 
-    return nearest(text)
+    asked, _, _ = text.partition(" (")  # without the options that are spelt alike
+    hint = ELSEWHERE.get(asked.rpartition("--")[2])
+    return (hint,) if hint else nearest(asked)
 
 
 def _internal(error: BaseException) -> InternalError:

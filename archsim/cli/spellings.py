@@ -83,6 +83,19 @@ def option_meant(name: str, options: Sequence[str], formats: Sequence[str] = ())
     return next((ours for ours in MEANT.get(bare, ()) if ours in options), None)
 
 
+ELSEWHERE: Mapping[str, str] = {
+    "html": "`archsim report MODEL --hw DEVICE --out page.html` writes a page",
+    **dict.fromkeys(
+        ("image", "audio"),
+        "`archsim estimate MODEL --hw DEVICE` takes it, and times the encoder; here what it becomes counts as tokens "
+        "of the prompt",
+    ),
+    "source-len": "`archsim estimate MODEL --hw DEVICE` takes it; encoder-decoders are not served in continuous "
+    "batches",
+}
+"""Options of one command, and what to say where another one is asked for them."""
+
+
 LAYOUTS: Mapping[str, str] = {"markdown": "md", "page": "html"}
 """Other names of formats."""
 

@@ -187,6 +187,21 @@ def test_pages_that_a_command_does_not_make_are_those_of_report(archsim: Any) ->
     assert result.code == 2 and "`archsim report MODEL --hw DEVICE --out page.html` writes a page" in result.err
 
 
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("simulate llava-1.5-7b --hw h100 --rate 2 --image 640x480", "counts as tokens of the prompt"),
+        ("sweep whisper-large-v3 --hw h100 --audio 30", "counts as tokens of the prompt"),
+        ("simulate t5-large --hw h100 --rate 2 --source-len 512", "not served in continuous batches"),
+    ],
+)
+def test_what_only_estimate_takes_is_said_elsewhere(line: str, hint: str, archsim: Any) -> None:
+    """Neither a word of the options that are spelt alike nor a topic is taken for what was asked."""
+    result = archsim(*line.split())
+    assert result.code == 2 and "no such option" in result.err
+    assert hint in " ".join(result.err.split()) and "explain" not in result.err
+
+
 def test_absent_topics_are_not_terms() -> None:
     """Nothing is both explained and absent, and every other word for a topic leads to one."""
     assert not set(ABSENT) & set(TERMS)
