@@ -79,7 +79,7 @@ class Captured(NamedTuple):
         if rule is None:
             return cls()
         most = min(rule.most or largest, (rule.by_sequence or largest) * sequences)
-        ends = [first for first, _ in rule.steps[1:]] + [most + 1]
+        ends = [*(first for first, _ in rule.steps[1:]), most + 1][: len(rule.steps)]
         steps = [n for (first, step), end in zip(rule.steps, ends, strict=True) for n in range(first, end, step)]
         sizes = tuple(sorted({n for n in (*rule.sizes, *steps) if n <= most}))
         return cls(sizes, sizes if rule.mixed else ())

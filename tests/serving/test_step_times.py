@@ -13,6 +13,7 @@ from archsim import api
 from archsim.base.errors import UsageError
 from archsim.predict.estimate import pricer_for
 from archsim.serving.step_times import Captured, Chunk, ExactSteps, StepTable
+from archsim.spec.catalog import files
 from archsim.spec.engine import load_engine
 from archsim.timing.step_pricer import StepPricer
 
@@ -154,6 +155,15 @@ def test_graphs_of_engines(engine: str, version: str, sizes: list[int], beyond: 
     assert found.padded(33, False) == 40 and found.padded(33, True) == (40 if engine == "vllm" else 33)
     assert Captured.of(load_engine("hf").scheduler.captured, 8, 256) == Captured()
     assert max(Captured.of(load_engine("vllm").scheduler.captured, 16, 256).decodes) == 32
+
+
+def test_graphs_of_every_engine_can_be_listed() -> None:
+    """Also of those whose document has sizes alone (Text Generation Inference), with none between or beyond."""
+    assert Captured.of(load_engine("tgi").scheduler.captured, 128, 256) == Captured(decodes=(1, 2, 4, 8, 16, 32))
+    for engine in files("engines"):
+        rule = load_engine(engine).scheduler.captured
+        found = Captured.of(rule, 128, 256).decodes
+        assert list(found) == sorted(set(found)) and (rule is None or set(rule.sizes) <= {*found, 512})
 
 
 @pytest.mark.slow
