@@ -292,7 +292,7 @@ class EngineTensors:
         """How the engine keeps caches."""
         memory = self.rules.memory
         block = self.settings.block_size or memory.block_size
-        return Paging(block=block, windows=memory.windows, chunk=self.tokens)
+        return Paging(block=block, windows=memory.windows, chunk=self.tokens, groups=memory.groups)
 
     @cached_property
     def latent(self) -> bool:
@@ -581,7 +581,7 @@ class EngineMemoryModel:
         requests, t = ceil_div(running, plan.dp), self.tensors
         found: DeviceMemory | None = None
         for stage in t.stages(plan):
-            request = stage.request_bytes(self.steady_length, t.paging, self.load.source_len)
+            request = stage.request_bytes(self.steady_length, t.paging.running, self.load.source_len)
             memory = replace(self.of_stage(plan, stage, requests), request_bytes=request)
             found = memory if found is None else _tighter(found, memory)
         assert found is not None  # a plan has one stage at least
@@ -595,7 +595,7 @@ class EngineMemoryModel:
         for stage in t.stages(plan):
             own = replace(division, weights=stage.weights)
             room = own.room + (slack(own) if slack else 0)
-            each = stage.request_bytes(self.steady_length, t.paging, self.load.source_len)
+            each = stage.request_bytes(self.steady_length, t.paging.running, self.load.source_len)
             held.append(int(room // max(each, 1)))
         return max(min(held), 0)
 

@@ -8,7 +8,7 @@ from archsim.base.data_class import dataclass
 from archsim.base.number import Num, ceil_div, minimum
 from archsim.graph.graph import Block, map_tensors, ops
 from archsim.graph.tensor import FP32, Format, Tensor
-from archsim.spec.engine import Engine
+from archsim.spec.engine import Engine, PageGroups
 
 LONGEST = 1 << 27
 """Tokens of the request that caches are laid out for: longer than any window, so that what is shorter in the graph is
@@ -21,11 +21,22 @@ LONGEST_SOURCE = LONGEST // 2
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paging:
     """An engine's way to keep caches. block: tokens a page holds. windows: as in the engine document. chunk:
-    tokens of one step."""
+    tokens of one step. groups: of layers with pages that are equally large, None where each has its own."""
 
     block: int
     windows: str
     chunk: int
+    groups: PageGroups | None = None
+
+    @property
+    def running(self) -> Paging:
+        """The same for requests that run: of the tokens of a single step at most."""
+        return self if self.groups is None else replace(self, groups=self.groups.model_copy(update={"steps": 1}))
+
+    @property
+    def alone(self) -> Paging:
+        """The same without padding to equal pages."""
+        return replace(self, groups=None)
 
     def slots(self, stored: int, length: Num) -> Num:
         """Tokens that one layer keeps of a request of `length`; `stored`: what it keeps of one of LONGEST."""

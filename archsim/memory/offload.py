@@ -127,8 +127,8 @@ class HostSplit:
             sum(float(t.bytes) * share.get(t.tensor.name, 1.0) for t in tensors) for tensors in both
         )
         hidden = min(experts_here / hardware.bandwidth, experts_there / bandwidth) if self.beside else 0.0
-        here += stage.request_bytes(context, paging)
-        there += host.request_bytes(context, paging)
+        here += stage.request_bytes(context, paging.alone)
+        there += host.request_bytes(context, paging.alone)
         return Offload(
             host_weights=host.weights, host_caches=int(host.request_bytes(context, paging)), host_bandwidth=bandwidth,
             assumed=rate is None, ideal_s=here / hardware.bandwidth + there / bandwidth - hidden,

@@ -8,15 +8,16 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
+from math import ceil
 
 from archsim.base.data_class import dataclass
-from archsim.base.number import Num, maximum, nearest
+from archsim.base.number import Num, ceil_div, maximum, minimum, nearest
 from archsim.counts.formats import Formats
 from archsim.counts.graph_counts import inventory
 from archsim.graph.graph import Block, blocks
 from archsim.graph.tensor import Tensor, nbytes
 from archsim.memory.kv_cache import LONGEST, LONGEST_SOURCE, Paging
-from archsim.spec.engine import Engine
+from archsim.spec.engine import Engine, PageGroups
 from archsim.spec.model import Model
 
 INPUT_TABLES = ("embedding", "position", "embedding_other", "embedding_per_layer")
@@ -78,11 +79,51 @@ class PipelineStage:
         """Cache and state of one request of `length` tokens, in whole pages. source: tokens of its source, of an
         encoder-decoder, where they are not as many.
         """
+        if paging.groups is not None and self._equal_pages:
+            return self._in_equal_pages(length, paging, paging.groups)
         total: Num = self._constant
         for stored, each in self._per_slot:
             tokens = source if source is not None and stored == LONGEST_SOURCE else length
             total = total + nearest(each * paging.slots(stored, tokens))
         return total
+
+    @cached_property
+    def _kinds(self) -> dict[int, tuple[int, float]]:
+        """(layers, bytes of a token in each) by the tokens that they keep; of recurrent states (0) bytes of a state."""
+        layers: dict[int, dict[str, Num]] = {}
+        total: dict[int, Num] = {}
+        for cache in self.caches:
+            stored = int(cache.tensor.axes["C"]) if _grows(cache.tensor) else 0
+            home, own = cache.tensor.name.rpartition(".")[0], layers.setdefault(stored, {})
+            own[home] = maximum(own.get(home, 0), cache.copies)
+            total[stored] = total.get(stored, 0) + cache.bytes / max(stored, 1)
+        counts = {stored: round(float(sum(own.values()))) for stored, own in layers.items()}
+        return {stored: (n, float(total[stored]) / n) for stored, n in counts.items()}
+
+    @cached_property
+    def _equal_pages(self) -> bool:
+        """Whether layers keep caches in several ways, and a token takes the same in all that grow."""
+        grow = {round(each, 6) for stored, (_, each) in self._kinds.items() if stored}
+        return len(self._kinds) > 1 and len(grow) == 1 and LONGEST_SOURCE not in self._kinds
+
+    def _in_equal_pages(self, length: Num, paging: Paging, groups: PageGroups) -> Num:
+        """Bytes of one request where layers lie in groups of equally many, whose pages are equally large."""
+        kinds = self._kinds
+        of_token = next(each for stored, (_, each) in kinds.items() if stored)
+        _, state = kinds.get(0, (0, 0.0))
+        block = paging.block * max(1, ceil(state / (of_token * paging.block)))
+        fewest, most = (f(n for n, _ in kinds.values()) for f in (min, max))
+        size = most if most < 1.5 * fewest else fewest
+        pages: Num = 0
+        for stored, (layers, _) in kinds.items():
+            tokens: Num = length
+            if 0 < stored < LONGEST_SOURCE and paging.windows == "chunk":
+                tokens = (
+                    minimum(length, stored - 1 + groups.steps * paging.chunk) + block
+                )  # a window may begin in a page
+            each = ceil_div(tokens, block) if stored else groups.states
+            pages = pages + each * ceil_div(layers, size)
+        return nearest(size * of_token * block * pages)
 
     @property
     def uniform(self) -> bool:

@@ -205,6 +205,17 @@ class Drafts(EngineSection):
     cache: str = ""
 
 
+class PageGroups(EngineSection):
+    """One pool of pages that are equally large for groups of equally many layers, where layers keep caches differently:
+    groups as large as the kind with fewest layers, or with most where these are less than half as many again; what is
+    missing in the last group of a kind is padding. A page holds a recurrent state whole. steps: how many steps' tokens
+    a windowed layer keeps room for at the start. states: pages of each recurrent layer.
+    """
+
+    steps: Count = 1
+    states: Count = 1
+
+
 class HostExperts(EngineSection):
     """Routed experts in host memory. beside: whether they run at the same time as those of the device, or after them.
     kernels: formats that they can be in, where an engine counts the experts that devices keep, and how its command
@@ -221,7 +232,8 @@ class EngineMemoryRules(EngineSection):
     as: another engine's rules (`hf`, or of a version `hf@4.44`), over which the fields given here are laid. reserve:
     bytes that the driver keeps, by vendor. windows: caches of windowed layers kept in `full`, `cut` to the window, or
     to the window and one `chunk`. latent: MLA's latent kept, or keys and values expanded (naive). states: recurrent
-    states in the formats that the model defines, or all in fp32. layout: factor on weights stored in a format.
+    states in the formats that the model defines, or all in fp32. groups: pages where layers keep caches differently;
+    nothing where each layer has its own. layout: factor on weights stored in a format.
     rope_tables: bytes of a number in tables of sines and cosines of every position that the model knows; 0: none.
     embedding: where the input table lives. towers: whether vision and audio encoders are loaded with the language
     model, or only where they are asked for. encoders: what is kept free for those that are loaded. cache_formats: the
@@ -240,6 +252,7 @@ class EngineMemoryRules(EngineSection):
     windows: Literal["full", "cut", "chunk"] = "cut"
     latent: Literal["latent", "naive"] = "latent"
     states: Literal["model", "fp32"] = "model"
+    groups: PageGroups | None = None
     layout: dict[str, float] = Field(default_factory=dict)
     rope_tables: int = Field(default=0, ge=0)
     embedding: Literal["device", "host"] = "device"
