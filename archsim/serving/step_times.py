@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
+from functools import cached_property
 from math import inf
 from typing import Literal, NamedTuple, Protocol
 
@@ -85,8 +86,12 @@ class ExactSteps:
         more = self.captured.padded(tokens, bool(chunks))
         if more == tokens:
             return 0.0
-        values = StepParts.tokens_of(self.pricer, self.new, max(self.captured.most, more)).values
-        return values[more] - values[tokens]
+        return self._of_tokens[more] - self._of_tokens[tokens]
+
+    @cached_property
+    def _of_tokens(self) -> list[float]:
+        """Seconds of what depends on new tokens alone, for as many as the largest graph has."""
+        return StepParts.tokens_of(self.pricer, self.new, self.captured.most).values
 
     def time(self, decodes: int, context: int, chunks: Sequence[Chunk]) -> StepTime:
         """The step with its kernels, without what captured graphs have more."""

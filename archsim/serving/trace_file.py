@@ -241,9 +241,9 @@ def _length(path: Path, number: int, row: Mapping[str, object], name: str) -> in
 
 def _blocks(path: Path, number: int, value: object, prompt: int, kind: Columns) -> tuple[int, ...]:
     """Identities of the blocks of a prompt. Raises SpecError."""
-    listed = value.split("|") if isinstance(value, str) else value if isinstance(value, list) else [""]
+    listed = value.split("|") if isinstance(value, str) else map(str, value) if isinstance(value, list) else [""]
     try:
-        found = tuple(int(str(each)) for each in listed)
+        found = tuple(map(int, listed))
     except ValueError:
         found = (-1,)
     if not found or min(found) < 0 or max(found) >= 2**63 or len(found) > min(MOST_BLOCKS, -(-prompt // kind.block)):

@@ -87,6 +87,14 @@ def _single_value(x: Num) -> Num:
     return _constant(x.ravel(), x) if getattr(x, "size", 0) else x
 
 
+def _grid_of(place: Point) -> Hashable:
+    """What tells a grid of places from others; None where it is no grid, or too large to be kept."""
+    arrays = [x for x in place if not isinstance(x, (int, float))]
+    if len({x.shape for x in arrays}) < 2 or max(x.size for x in arrays) > LARGEST:
+        return None
+    return tuple(x if isinstance(x, (int, float)) else (x.shape, blake2b(x.tobytes()).digest()) for x in place)
+
+
 def _logarithm(seconds: Num) -> Num:
     """Of a time, which is 0 where a table's row has nothing to do."""
     return log(maximum(seconds, SHORTEST))
@@ -254,7 +262,8 @@ class Lattice:
         """
         rest = [*place[:first], *place[first + 1 :]]
         if isinstance(nodes[0], int) and not first and self.kinds is None:
-            return [self._table(at, place[1:]) for at in nodes]
+            grid = _grid_of(rest)
+            return [self._table(at, rest, grid) for at in nodes]
         if isinstance(nodes[0], int) or first == len(place) - 1:
             return [self._between([*place[:first], at, *place[first + 1 :]], first + 1) for at in nodes]
         import numpy
@@ -268,12 +277,11 @@ class Lattice:
         indices = [(numpy.broadcast_to(at, shape) - few[0], *numpy.ogrid[tuple(map(slice, shape))]) for at in nodes]
         return [Heights(*(table[index] for table in tables)) for index in indices]
 
-    def _table(self, node: int, rest: Point) -> Heights:
+    def _table(self, node: int, rest: Point, grid: Hashable) -> Heights:
         """Heights at a node of the first growth. Those over a grid of others are kept for calls beside this one."""
-        arrays = [x for x in rest if not isinstance(x, (int, float))]
-        if len({x.shape for x in arrays}) < 2 or max(x.size for x in arrays) > LARGEST:
+        if grid is None:
             return self._between([node, *rest], 1)
-        key = node, *(x if isinstance(x, (int, float)) else (x.shape, blake2b(x.tobytes()).digest()) for x in rest)
+        key = node, grid
         if key not in self.tables:
             found = self._between([node, *rest], 1)
             while len(self.tables) >= TABLES:
