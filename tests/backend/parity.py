@@ -13,10 +13,12 @@ from itertools import product
 from types import MappingProxyType
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 from transformers import AutoConfig
 
 from archsim.backend import build
+from archsim.backend.module import Net
 from archsim.blocks.layer import Layer, depth, layer_name
 from archsim.importers.hf.describe import from_config
 from archsim.spec.load import model_from
@@ -226,3 +228,43 @@ def split(prefix: str, theirs: str, pick: Callable[[int], Any], bias: bool = Tru
     """Queries, keys and values out of one matrix (and bias)."""
     kinds = (("w", "weight"), ("b", "bias")) if bias else (("w", "weight"),)
     return {f"{prefix}{k}_{n}": (f"{theirs}.{end}", pick(i)) for i, n in enumerate("qkv") for k, end in kinds}
+
+
+def unhidden(kind: Any, config: Any) -> nn.Module:
+    """A transformers model with weights that no default would hide: norms off one, biases off zero."""
+    config._experts_implementation = "eager"  # torch has no FLOP formula for its grouped product
+    model: nn.Module = kind(config).eval()
+    for name, p in [*model.named_parameters(), *model.named_buffers()]:
+        if isinstance(p, nn.Parameter) or "correction_bias" in name:
+            p.normal_(0.0, 0.15)
+            if "norm" in name.lower() and "weight" in name:
+                p.add_(1.0)
+        elif name.endswith("tid2eid"):  # the experts of every token
+            p.copy_(torch.rand(len(p), 8).argsort(-1)[:, : p.shape[1]])
+    return model
+
+
+def copy_weights(net: Net, family: Any, state: dict[str, Tensor]) -> set[str]:
+    """Fill every weight of `net` from a state dict; returns the names that were used."""
+    used: set[str] = set()
+
+    def find(entry: Any, i: int, matrix: bool) -> Tensor:
+        if isinstance(entry, list):
+            return torch.stack([find(one, i, matrix) for one in entry])
+        name, change = entry if isinstance(entry, tuple) else (entry, None)
+        used.add(name.format(i=i))
+        x = state[name.format(i=i)]
+        return change(x) if change else x.T if matrix and x.ndim == 2 else x
+
+    groups = [("", (0,), family.top), *((f"{g}.", *rest) for g, rest in family.layers.items())]
+    missing = set(net.weights())
+    for prefix, indices, table in groups:
+        for ours, entry in table.items():
+            matrix = ours.split(".")[-1].startswith("w_") and ours != "head.w_logits"
+            x = torch.stack([find(entry, i, matrix) for i in indices])
+            weight = net.weight(prefix + ours)
+            assert x.numel() == weight.numel(), f"{ours}: {tuple(x.shape)} for {tuple(weight.shape)}"
+            weight.copy_(x.reshape(weight.shape))
+            missing.discard(prefix + ours)
+    assert not missing, f"not filled: {sorted(missing)}"
+    return used

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from backend_parity import copy_weights, unhidden
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from archsim.backend.module import Encoded, Net, build
+from archsim.backend.module import Encoded, build
 from archsim.backend.oracle import flops_full
 from archsim.spec.model import Model
 
@@ -21,44 +22,8 @@ BATCH, LENGTH, VOCAB = 2, 11, 64
 
 
 def reference(family: Any) -> nn.Module:
-    """The transformers model with weights that no default would hide: norms off one, biases off zero."""
-    config = getattr(transformers, family.config)(**family.settings)
-    config._experts_implementation = "eager"  # torch has no FLOP formula for its grouped product
-    model: nn.Module = getattr(transformers, family.model)(config).eval()
-    for name, p in [*model.named_parameters(), *model.named_buffers()]:
-        if isinstance(p, nn.Parameter) or "correction_bias" in name:
-            p.normal_(0.0, 0.15)
-            if "norm" in name.lower() and "weight" in name:
-                p.add_(1.0)
-        elif name.endswith("tid2eid"):  # the experts of every token
-            p.copy_(torch.rand(len(p), 8).argsort(-1)[:, : p.shape[1]])
-    return model
-
-
-def copy_weights(net: Net, family: Any, state: dict[str, Tensor]) -> set[str]:
-    """Fill every weight of `net` from a state dict; returns the names that were used."""
-    used: set[str] = set()
-
-    def find(entry: Any, i: int, matrix: bool) -> Tensor:
-        if isinstance(entry, list):
-            return torch.stack([find(one, i, matrix) for one in entry])
-        name, change = entry if isinstance(entry, tuple) else (entry, None)
-        used.add(name.format(i=i))
-        x = state[name.format(i=i)]
-        return change(x) if change else x.T if matrix and x.ndim == 2 else x
-
-    groups = [("", (0,), family.top), *((f"{g}.", *rest) for g, rest in family.layers.items())]
-    missing = set(net.weights())
-    for prefix, indices, table in groups:
-        for ours, entry in table.items():
-            matrix = ours.split(".")[-1].startswith("w_") and ours != "head.w_logits"
-            x = torch.stack([find(entry, i, matrix) for i in indices])
-            weight = net.weight(prefix + ours)
-            assert x.numel() == weight.numel(), f"{ours}: {tuple(x.shape)} for {tuple(weight.shape)}"
-            weight.copy_(x.reshape(weight.shape))
-            missing.discard(prefix + ours)
-    assert not missing, f"not filled: {sorted(missing)}"
-    return used
+    """The transformers model with weights that no default would hide."""
+    return unhidden(getattr(transformers, family.model), getattr(transformers, family.config)(**family.settings))
 
 
 def output(result: Tensor | Encoded) -> Tensor:

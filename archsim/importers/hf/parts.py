@@ -195,9 +195,9 @@ def every_layer(doc: Doc, change: Callable[[Doc], Doc]) -> Doc:
     return doc | own | {"layers": [changed(layer) for layer in doc["layers"]]}
 
 
-def every(n: int, step: int, yes: str, no: str) -> list[str]:
-    """`yes` in every `step`-th of n layers, `no` in the others."""
-    return [yes if (i + 1) % step == 0 else no for i in range(n)]
+def every(n: int, step: int, yes: str, no: str, last: bool = False) -> list[str]:
+    """`yes` in every `step`-th of n layers, `no` in the others. last: counted back from the last layer."""
+    return [yes if (n - 1 - i if last else i + 1) % step == 0 else no for i in range(n)]
 
 
 def sliding(window: int) -> Doc:

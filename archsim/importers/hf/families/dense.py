@@ -20,7 +20,7 @@ from archsim.importers.hf.families.llama import (
     uniform,
     window,
 )
-from archsim.importers.hf.families.registry import family
+from archsim.importers.hf.families.registry import DEFAULTS, family
 from archsim.importers.hf.parts import (  # fmt: skip
     activation,
     attention,
@@ -83,9 +83,20 @@ def cwm(c: Config) -> Doc:
         rope_parameters={"rope_theta": 500000.0})  # fmt: skip
 def ernie4_5(c: Config) -> Doc:
     """ERNIE 4.5: LLaMA with neighbouring pairs rotated."""
+    return _ernie(c, interleaved=True)
+
+
+def _ernie(c: Config, interleaved: bool) -> Doc:
     bias = biased(c, "use_bias", bias=True)
-    block = attention(c, **bias, position=rope(c, d_head(c), interleaved=True))
+    block = attention(c, **bias, position=rope(c, d_head(c), interleaved=interleaved))
     return uniform(c, rmsnorm(c), block, gated(c, **bias))
+
+
+# PaddleOCRTextConfig
+@family("paddleocr_vl_text", **DEFAULTS["ernie4_5"])
+def paddleocr(c: Config) -> Doc:
+    """PaddleOCR-VL's language model: ERNIE 4.5 with the halves of a head rotated."""
+    return _ernie(c, interleaved=False)
 
 
 # Exaone4Config

@@ -113,7 +113,7 @@ def qwen3_moe(c: Config) -> Doc:
     return decoder(c, qwen_entries(c, n, {"norm": norm, "attention": block}, experts), norm)
 
 
-family("qwen3_vl_moe_text", **DEFAULTS["qwen3_moe"], rope_theta=500000.0)(qwen3_moe)
+family("qwen3_vl_moe_text", **{**DEFAULTS["qwen3_moe"], "norm_topk_prob": True, "rope_theta": 500000.0})(qwen3_moe)
 
 
 # GptOssConfig

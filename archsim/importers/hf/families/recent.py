@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.families.deepseek import SIGMOID, latent
@@ -105,11 +107,13 @@ def _granite_swa(c: Config, ffn: Doc) -> Doc:
     return decoder(c, entries, norm, embedding=granite_embedding(c), output=granite_head(c))
 
 
-def own_positions(c: Config, n: int) -> list[Doc]:
-    """The positions of every layer: `layer_rope_theta` gives a base for each, 0 for none."""
+def own_positions(c: Config, n: int, rotated: Sequence[bool] = ()) -> list[Doc]:
+    """The positions of every layer: `layer_rope_theta` gives a base for each, 0 for none. rotated: layers that have
+    some where it is not given; all unless stated.
+    """
     common, bases = rope(c, d_head(c)), c.listed("layer_rope_theta", n)
     if bases is None:
-        return [{"position": common}] * n
+        return [{"position": common} if own else {} for own in rotated or [True] * n]
     return [{"position": common | {"theta": int(base)}} if base else {} for base in bases]
 
 
@@ -390,10 +394,12 @@ def muse_glimmer(c: Config) -> Doc:
     block = attention(c, **biased(c, "attention_bias", bias=True), scale=scale, gate={"per": "element"},
                       qk_norm=plain_norm | {"affine": False})  # fmt: skip
     base = {"norm": norm, "placement": "pre+post", "post_norm": post, "ffn": gated(c)}
-    types = layer_types(c, n, every(n, 4, "full_attention", LOCAL))
+    c.skip("sliding_window")  # where no layer is local
+    usual = every(n, 4, "full_attention", LOCAL, last=True)
+    types = layer_types(c, n, usual)
     entries = [
         (_place(t), base | {"attention": block | position | _window(c, t)})
-        for t, position in zip(types, own_positions(c, n), strict=True)
+        for t, position in zip(types, own_positions(c, n, [kind == LOCAL for kind in usual]), strict=True)
     ]
     output = head(c, scale=c.number("output_multiplier"), **capped(c, "final_logit_softcapping"))
     return decoder(c, entries, plain_norm, output=output, embedding={"norm": plain_norm | {"affine": False}})
