@@ -32,6 +32,7 @@ SMALL = {
 TYPES = """ernie data2vec-text big_bird bert-generation megatron-bert roberta-prelayernorm xlm-roberta-xl rembert
     mpnet nomic_bert gte jina_embeddings_v3 eurobert esmc deberta-v2 glm4v_text glm_ocr_text granite_swa granitemoe_swa
     hy_v3 hyperclovax mellum minicpm3 youtu mistral4 aria_text cohere2_moe kolibri1 flint laguna cosmos3_edge_text
+    paddleocr_vl_text
     molmo2_text muse_glimmer_text lfm3 glm4v_moe_text blenderbot-small mvp plbart bigbird_pegasus seamless_m4t nllb-moe
     longt5 led biogpt xglm ctrl moshi kyutai_speech_to_text roformer phi4_multimodal git
     bitnet modernbert-decoder olmo_hybrid kimi_linear layoutlm tapas flaubert clip_text_model xmod whisper
@@ -40,6 +41,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {name: ("", {}) for name in TY
 """model_type -> the class that counts (empty: that of the auto maps), and what its config has beside."""
 FAMILIES["nllb-moe"] = ("", {"num_experts": 4})
 FAMILIES["seamless_m4t"] = ("SeamlessM4TForTextToText", {})
+FAMILIES["paddleocr_vl_text"] = ("PaddleOCRTextModel", {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0,
+                                                       "mrope_section": [4, 2, 2]}})  # fmt: skip
 FAMILIES["esmc"] = ("", {"num_key_value_heads": 4})
 FAMILIES["mellum"] = ("", {"layer_types": ["sliding_attention"] * 3 + ["full_attention"],
                            "mlp_layer_types": ["sparse"] * 4})  # fmt: skip

@@ -168,31 +168,27 @@ def _document(text: JsonMapping, model_type: str) -> JsonObject:
     return {**document, "weights": stored, **unused, "rules": rules}
 
 
-STATED_WIDTHS = ("head_dim", "d_kv", "kv_channels", "attention_head_size", "head_size", "d_head")
-"""Keys that say how wide a head is; without one it is the model's width over the number of heads."""
-
-
 def _whole_heads(c: Config, document: JsonObject) -> None:
-    """Refuse heads that do not divide the model's width, where nothing else says how wide they are: classes that take
-    them project to the whole width or to the rounded one, and cannot run either way.
+    """Refuse heads that do not divide the model's width where the class projects to the whole width all the same, or
+    norms it: families that never have a `head_dim`, and norms over all heads. Others have heads of the rounded width.
     """
     width = document["d_model"]
-    if any(c.data.get(key) for key in STATED_WIDTHS):
-        return
-    for n, size in _heads_in(document):
-        if width % n and size == width // n:
+    for block in _attentions(document):
+        whole = "head_dim" not in c.read or "inner_norm" in block or block.get("qk_norm", {}).get("over") == "all"
+        n = block["n_heads"]
+        if whole and width % n and block["d_head"] == width // n and not c.data.get("head_dim"):
             raise SpecError(f"the width {width:,} is not a multiple of the {n:,} attention heads", code="E102")
 
 
-def _heads_in(part: object) -> Iterator[tuple[int, int]]:
-    """Number and width of the heads of every attention in a document."""
+def _attentions(part: object) -> Iterator[JsonObject]:
+    """Every attention in a document that states the number and the width of its heads."""
     if isinstance(part, Mapping):
         if isinstance(part.get("n_heads"), int) and isinstance(part.get("d_head"), int):
-            yield part["n_heads"], part["d_head"]
+            yield dict(part)
         part = list(part.values())
     if isinstance(part, list | tuple):
         for inside in part:
-            yield from _heads_in(inside)
+            yield from _attentions(inside)
 
 
 def _uniform(c: Config) -> None:
