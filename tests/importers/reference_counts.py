@@ -41,8 +41,6 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {name: ("", {}) for name in TY
 """model_type -> the class that counts (empty: that of the auto maps), and what its config has beside."""
 FAMILIES["nllb-moe"] = ("", {"num_experts": 4})
 FAMILIES["seamless_m4t"] = ("SeamlessM4TForTextToText", {})
-FAMILIES["paddleocr_vl_text"] = ("PaddleOCRTextModel", {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0,
-                                                       "mrope_section": [4, 2, 2]}})  # fmt: skip
 FAMILIES["esmc"] = ("", {"num_key_value_heads": 4})
 FAMILIES["mellum"] = ("", {"layer_types": ["sliding_attention"] * 3 + ["full_attention"],
                            "mlp_layer_types": ["sparse"] * 4})  # fmt: skip
@@ -52,6 +50,9 @@ FAMILIES["laguna"] = ("", {"num_attention_heads_per_layer": [4, 8, 8, 8], "num_a
 PLAIN = {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
 FAMILIES["mistral4"] = ("", {"qk_nope_head_dim": 8, "qk_rope_head_dim": 8, **PLAIN})
 FAMILIES["cosmos3_edge_text"] = ("", {"rope_parameters": PLAIN["rope_parameters"] | {"mrope_section": [4, 2, 2]}})
+FAMILIES["paddleocr_vl_text"] = (
+    "PaddleOCRTextModel", {"rope_parameters": PLAIN["rope_parameters"] | {"mrope_section": [4, 2, 2]}}
+)  # fmt: skip
 FAMILIES["kyutai_speech_to_text"] = ("", {"audio_pad_token_id": 5, "audio_bos_token_id": 4})
 FAMILIES["kimi_linear"] = ("", {"layer_types": ["linear_attention"] * 3 + ["full_attention"], "mlp_layer_types":
                                 ["dense"] + ["sparse"] * 3, "linear_num_heads": 4, "linear_head_dim": 16})  # fmt: skip
