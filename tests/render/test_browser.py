@@ -88,3 +88,31 @@ def test_a_page_in_the_browser(browser: Any, tmp_path: Path, name: str) -> None:
         assert [text for text in said if not text.startswith(("data:", "blob:"))] == [file.as_uri()]
         assert tab.evaluate("document.documentElement.scrollWidth") <= 1400
         tab.context.close()
+
+
+SIDE_BY_SIDE = """[...document.querySelectorAll('.chart .xaxislayer-above')].flatMap((axis) => {
+  const found = [...axis.querySelectorAll('.xtick text')].filter((one) => one.textContent);
+  const rows = found.map((one) => [one.getBoundingClientRect(), one.textContent, one.getAttribute('transform')]);
+  return rows.slice(1).filter(([place, , turned], i) => !/rotate\\([^0]/.test(turned) && place.left < rows[i][0].right)
+    .map(([, text], i) => text)})"""
+"""Labels of horizontal axes that begin before the one to their left has ended."""
+CUT = "[...document.querySelectorAll('.scroll')].filter((one) => one.scrollWidth > one.clientWidth)"
+
+
+@pytest.mark.parametrize("name", ["attention-zoo-128k", "simulate", "survey"])
+def test_a_page_on_a_phone(browser: Any, tmp_path: Path, name: str) -> None:
+    """Labels of axes do not run into one another, and a table that goes on beyond the screen has a shade there."""
+    file = tmp_path / "page.html"
+    file.write_text(PAGES[name](), "utf-8")
+    tab = browser.new_context(viewport={"width": 390, "height": 900}).new_page()
+    tab.goto(file.as_uri())
+    for _ in range(300):
+        if tab.evaluate(DRAWN):
+            break
+        tab.wait_for_timeout(100)
+    assert tab.evaluate("document.querySelectorAll('.xaxislayer-above .xtick text').length") > 0
+    assert tab.evaluate(SIDE_BY_SIDE) == []
+    shades = tab.evaluate(f"{CUT}.map((one) => getComputedStyle(one).backgroundAttachment)")
+    assert shades and all("scroll" in shade and "local" in shade for shade in shades)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+    tab.context.close()

@@ -13,7 +13,7 @@ import pytest
 
 from archsim.ledger.survey import Adoption
 from archsim.render.figures.curves import front
-from archsim.render.figures.shares import PATTERNS
+from archsim.render.figures.shares import PATTERNS, shares_by_year
 from archsim.render.figures.steps import step_chart
 from archsim.render.figures.theme import SERIES
 from archsim.render.html.page import document, grid
@@ -125,6 +125,15 @@ def test_steps_stand_on_zero_and_meet_both_ends() -> None:
 def test_every_value_of_a_year_has_a_pattern() -> None:
     """As many patterns as colours, all different."""
     assert len(PATTERNS) == len(set(PATTERNS)) == SERIES
+
+
+def test_a_pattern_lies_on_the_colour_of_its_value() -> None:
+    """plotly draws a pattern on nothing unless it is told what is below: the bars would be as the paper."""
+    values = dict.fromkeys("ABCD", (1, 2))
+    chart = shares_by_year(["2020", "2021"], [4, 8], values, key="norm", title="Norm", finding="")
+    marks = [trace["marker"] for trace in chart.traces]
+    assert len({mark["color"] for mark in marks}) == len(values)
+    assert all(mark["pattern"]["bgcolor"] == mark["color"] != mark["pattern"]["fgcolor"] for mark in marks)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,17 @@ from typing import NamedTuple
 
 from archsim.base.json_types import JsonObject
 from archsim.base.units import format_number
-from archsim.render.figures.chart import Chart, Table, hover, layout, legend_height, log_axis, plain, symbol
+from archsim.render.figures.chart import (
+    Chart,
+    Table,
+    hover,
+    layout,
+    legend_height,
+    log_axis,
+    plain,
+    symbol,
+    wide_log_axis,
+)
 from archsim.render.figures.theme import series
 
 HEIGHT = 460
@@ -36,11 +46,12 @@ def predicted_measured(
         own = [p for p in points if p.group == number]
         if own:
             traces.append(_marks(number, name, own))
+    form = "~s" if low >= 1 else "~g"  # 0.5, not 500m
     rows = [[p.words, format_number(p.measured), format_number(p.predicted), change(p)] for p in points]
     return Chart(
         key=key, title=title, finding=finding, traces=tuple(traces),
-        layout=layout(HEIGHT + legend_height([*groups, "x" * 20]), log_axis(f"measured ({unit})"),
-                      log_axis(f"predicted ({unit})")),
+        layout=layout(HEIGHT + legend_height([*groups, "x" * 20]), wide_log_axis(f"measured ({unit})", tickformat=form),
+                      log_axis(f"predicted ({unit})", tickformat=form)),
         table=table or Table(["", f"measured ({unit})", f"predicted ({unit})", "error"], rows),
     )  # fmt: skip
 

@@ -30,6 +30,9 @@ CONFIG: JsonObject = {
 }  # fmt: skip
 """plotly's own controls: zoom, pan, back, and a picture as PNG."""
 
+TICKS = 5
+"""Labels along a horizontal logarithmic axis, about: more decades than half of it show no 2 and 5."""
+
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "triangle-down", "cross", "star")
 DASHES = ("solid", "dash", "dot")
 
@@ -111,8 +114,13 @@ def axis(title: str, **more: object) -> JsonObject:
 
 
 def log_axis(title: str, **more: object) -> JsonObject:
-    """A logarithmic axis with a tick at 1, 2 and 5 of every decade, in words such as 20k."""
+    """A vertical logarithmic axis with a tick at 1, 2 and 5 of every decade, in words such as 20k."""
     return axis(title, **{"type": "log", "dtick": "D2", "tickformat": "~s", **more})
+
+
+def wide_log_axis(title: str, **more: object) -> JsonObject:
+    """A horizontal one: over many decades their powers of ten alone, since labels beside one another take room."""
+    return axis(title, **{"type": "log", "nticks": TICKS, "tickformat": "~s", **more})
 
 
 def token_axis(title: str, values: Sequence[int]) -> JsonObject:

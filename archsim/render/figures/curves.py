@@ -21,6 +21,7 @@ from archsim.render.figures.chart import (
     plain,
     symbol,
     token_axis,
+    wide_log_axis,
 )
 from archsim.render.figures.theme import series
 
@@ -81,7 +82,7 @@ def throughput_latency(curves: Sequence[RateCurve]) -> Chart:
     return Chart(
         key="throughput", title="Throughput against speed per user", finding=_rate_finding(curves),
         traces=tuple(traces),
-        layout=layout(HEIGHT + legend_height(named), log_axis("tokens/s per user"),
+        layout=layout(HEIGHT + legend_height(named), wide_log_axis("tokens/s per user"),
                       log_axis("tokens/s per device"), showlegend=len(curves) > 1),
         table=_rate_table(curves),
     )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from archsim.base.json_types import JsonObject
 from archsim.base.units import format_seconds
 from archsim.render.figures.bars import EVIDENCE, Case
-from archsim.render.figures.chart import Chart, Table, hover, layout, legend_height, log_axis, plain
+from archsim.render.figures.chart import Chart, Table, hover, layout, legend_height, log_axis, plain, wide_log_axis
 from archsim.render.figures.theme import series
 from archsim.render.page import percent
 from archsim.spec.hardware import Hardware
@@ -69,7 +69,7 @@ def roofline(
     legend = [str(trace["name"]) for trace in traces if trace.get("showlegend", True)]
     return Chart(
         key=key, title=f"Roofline of {device.name}", finding=_finding(device, shown, peaks), traces=tuple(traces),
-        layout=layout(HEIGHT + legend_height(legend), log_axis("FLOP per byte", tickformat="~g"),
+        layout=layout(HEIGHT + legend_height(legend), wide_log_axis("FLOP per byte", tickformat="~g"),
                       log_axis("TFLOP/s per device", tickformat="~g")),
         table=_table(steps),
     )  # fmt: skip

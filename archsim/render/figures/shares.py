@@ -36,7 +36,8 @@ def shares_by_year(
             "type": "bar", "name": plain(name), "x": [years[i] for i in shown], "hovertext": words, "hoverinfo": "text",
             "y": [100 * counts[i] / total for i, total in zip(shown, sums, strict=True)],
             "marker": {"color": series(colour), "line": {"color": "@paper", "width": 1},
-                       "pattern": {"shape": PATTERNS[colour], "fgcolor": "@paper", "solidity": 0.25, "size": 7}},
+                       "pattern": {"shape": PATTERNS[colour], "bgcolor": series(colour), "fgcolor": "@paper",
+                                   "solidity": 0.25, "size": 7}},
         })  # fmt: skip
     rows = [[name, *(f"{n}" if n else "·" for n in counts)] for name, counts in values.items()]
     return Chart(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from archsim.base.errors import ArchsimError
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.predict.estimate import Estimate, estimate
-from archsim.render.figures.accuracy import Point, predicted_measured
+from archsim.render.figures.accuracy import BANDS, Point, predicted_measured
 from archsim.render.figures.chart import Chart
 from archsim.render.figures.roofline import MeasuredStep
 from archsim.render.html.candidates import Study
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 DECODES = {"decode_rate_per_seq": "rate", "decode_rate_sum": "rate of all", "tpot_mean": "time"}
 PREFILLS = {"ttft_mean": "time", "prefill_rate": "rate of all tokens"}
-NEAR = 0.20
-"""Error up to which a prediction counts as near."""
-
 FEWEST = 4
 """Rows that a plot is drawn for."""
 
@@ -235,8 +232,9 @@ def accuracy(found: Known, drawn: bool = True) -> tuple[str, list[Chart]]:
 
 def _scatter(found: Known) -> Chart:
     names = ["these models on these devices", "these models elsewhere", "other models on these devices"]
-    near = sum(abs(p[1] / p[0] - 1) <= NEAR for p in found.points)
-    told = f"{near} of {plural(len(found.points), 'figure')} within {round(100 * NEAR)} % of what was measured."
+    off = [abs(predicted / measured - 1) for measured, predicted, *_ in found.points]
+    inside = [f"{sum(one <= band for one in off)} within {100 * band:.0f} %" for band in sorted(dict(BANDS))]
+    told = f"Of {plural(len(off), 'figure')}, {' and '.join(inside)} of what was measured."
     return predicted_measured(
         [Point(*p) for p in found.points], names, "the run's own unit", key="accuracy",
         title="Predicted against measured: times and rates in the runs' own units", finding=told,

@@ -2,7 +2,7 @@
 // Draws every chart of the page in the colours of the reader's theme, on paper in the light ones.
 const made = JSON.parse(document.getElementById("charts").textContent);
 const dark = matchMedia("(prefers-color-scheme: dark)");
-const NARROW = 560, ENTRY = 20;
+const NARROW = 560, ENTRY = 20, FEW = 3;
 
 function colour(name, theme) {
   const found = /^@([a-z]+\d?)(?:\/(0?\.\d+))?$/.exec(name);
@@ -26,7 +26,9 @@ function fitted(layout, data, width) {
   const named = data.filter((trace) => trace.showlegend !== false && layout.showlegend !== false).length;
   const height = layout.height + ENTRY * Math.max(0, named - 2);
   const annotations = (layout.annotations || []).map((one) => ({ ...one, font: { ...one.font, size: 11 } }));
-  return { ...layout, height, annotations, font: { ...layout.font, size: 12 } };
+  const axes = Object.fromEntries(Object.entries(layout).filter(([name, one]) => /^xaxis/.test(name) && one.nticks)
+    .map(([name, one]) => [name, { ...one, nticks: FEW }]));
+  return { ...layout, ...axes, height, annotations, font: { ...layout.font, size: 12 } };
 }
 
 // Charts inside a closed part of the page have no width: they are drawn when it is opened.
