@@ -110,6 +110,21 @@ def llava(width: int = WIDTH) -> tuple[Any, Shapes]:
     return keys("mlp", d, ff, 3, image_size=112, patch_size=14, projection_dim=768), tensors
 
 
+def internvl(width: int = WIDTH) -> tuple[Any, Shapes]:
+    """InternVL: a class token in the table of positions, learned factors, a norm and two matrices at the end."""
+    d, ff = 64, 96
+    tensors = encoder(d, ff, 3) | {
+        "v.class_embd": ((d,), Q.F32), "v.patch_embd.weight": ((14, 14, 3, d), Q.F16),
+        "v.patch_embd.bias": ((d,), Q.F32),
+        "v.position_embd.weight": ((d, 65), Q.F32), "mm.model.mlp.0.weight": ((4 * d,), Q.F32),
+        "mm.model.mlp.0.bias": ((4 * d,), Q.F32), "mm.model.mlp.1.weight": ((4 * d, width), Q.F16),
+        "mm.model.mlp.1.bias": ((width,), Q.F32), "mm.model.mlp.3.weight": ((width, width), Q.F16),
+        "mm.model.mlp.3.bias": ((width,), Q.F32),
+    }  # fmt: skip
+    tensors |= {f"v.blk.{i}.ls{n}.weight": ((d,), Q.F32) for i in range(3) for n in (1, 2)}
+    return keys("internvl", d, ff, 3, image_size=112, patch_size=14, projection_dim=width), tensors
+
+
 def pixtral(width: int = WIDTH) -> tuple[Any, Shapes]:
     """Mistral 3's: no biases, gates, neighbours merged, and the vector that ends a row."""
     d, ff = 64, 96
@@ -143,7 +158,8 @@ def beside(folder: Path, known: dict[str, object], tensors: Shapes, name: str = 
     return path
 
 
-CASES = {"gemma3": gemma3, "qwen2vl": qwen2, "qwen2.5vl": qwen25, "qwen3vl": qwen3, "llava": llava, "pixtral": pixtral}
+CASES = {"gemma3": gemma3, "internvl": internvl, "llava": llava, "pixtral": pixtral,
+         "qwen2vl": qwen2, "qwen2.5vl": qwen25, "qwen3vl": qwen3}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES)

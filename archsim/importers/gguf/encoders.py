@@ -174,8 +174,21 @@ def _qwen3(keys: Keys, tensors: Mapping[str, TensorInfo]) -> tuple[JsonObject, J
     return {"deepstack_visual_indexes": taps, **rows}, {}
 
 
+def _internvl(keys: Keys, tensors: Mapping[str, TensorInfo]) -> tuple[JsonObject, JsonObject]:
+    """InternViT with the norms and biases that its first layer has; neighbours merged by a pixel shuffle."""
+    first = "v.blk.0"
+    own = {
+        "model_type": "internvl_vision", "use_mean_pooling": True,
+        "attention_bias": any(f"{first}.{part}.bias" in tensors for part in ("attn_q", "attn_qkv")),
+        "use_qk_norm": f"{first}.attn_q_norm.weight" in tensors,
+        "norm_type": "layer_norm" if f"{first}.ln1.bias" in tensors else "rms_norm",
+    }  # fmt: skip
+    return own, {"downsample_ratio": 1 / (keys.number("vision.projector.scale_factor") or 2)}
+
+
 FAMILIES: Mapping[str, Family] = {
     "gemma3": Family("gemma3", USUAL, _gemma3),
+    "internvl": Family("internvl", USUAL, _internvl),
     "mlp": Family("llava", USUAL, _llava),
     "pixtral": Family("mistral3", USUAL, _pixtral),
     "qwen2vl_merger": Family("qwen2_vl", QWEN2, _qwen2),
