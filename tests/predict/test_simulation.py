@@ -14,6 +14,8 @@ from archsim.graph.step import Step
 from archsim.predict.served_engine import at_end, half_octave
 from archsim.predict.simulation import Simulation
 from archsim.serving.steady_state import steady
+from archsim.spec.catalog import files
+from archsim.spec.engine import load_engine
 
 SMALL = ("gpt2-small", "h100")
 
@@ -262,3 +264,17 @@ def test_loads_that_differ_little_share_the_tables_of_the_ends() -> None:
     low = [at_end(times, step, -1) for step in steps]
     assert low[0] is low[1] and low[1] is not low[2] and low[0] is not at_end(times, steps[0], 1)
     assert low[0].seconds(8, 8000, ()) < times.seconds(8, 8000, ()) < at_end(times, steps[0], 1).seconds(8, 8000, ())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", [name for name in files("engines") if load_engine(name).scheduler.batching])
+def test_every_engine_whose_schedule_is_known_serves_a_load(engine: str) -> None:
+    """All requests end, and nothing is faster than one request alone."""
+    found = archsim.simulate(
+        "llama3.2-1b", "h100", engine=engine, rate=2, requests=40, input_len="200", output_len="20", replications=1,
+        expected_only=True,
+    ).to_dict()  # fmt: skip
+    alone = archsim.estimate("llama3.2-1b", "h100", engine=engine, input_len=200, output_len=20).to_dict()["metrics"]
+    assert found["throughput"]["output_tokens_per_s"]["value"] > 0
+    assert found["metrics"]["tpot_s"]["mean"]["value"] > alone["tpot_s"] * 0.999
+    assert found["metrics"]["ttft_s"]["mean"]["value"] > alone["ttft_s"] * 0.999
