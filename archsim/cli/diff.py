@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -50,12 +51,14 @@ def diff(
 
         output.write_drawing(svg, lambda: models_svg([answer.a, answer.b], theme.value), force=force)
     else:
-        p.emit(
-            answer,
-            p.PageLayout.json if json else format,
-            no_color,
-            lambda: pages.page(answer, changes=changes),
-            lambda: pages.rows(answer),
-        )
+        shown = partial(pages.page, answer, changes=changes)
+
+        def html() -> str:
+            from archsim.render.html.difference import document
+
+            return document(answer, shown())
+
+        layout = p.PageLayout.json if json else format
+        output.emit_answer(layout, no_color, answer.to_dict, shown, rows=lambda: pages.rows(answer), html=html)
     if exit_code and not answer.same:
         raise typer.Exit(1)

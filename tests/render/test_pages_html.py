@@ -11,13 +11,16 @@ from typing import Any
 
 import pytest
 
+from archsim import api
 from archsim.ledger.survey import Adoption
 from archsim.render.figures.curves import front
 from archsim.render.figures.shares import PATTERNS, shares_by_year
 from archsim.render.figures.steps import step_chart
 from archsim.render.figures.theme import SERIES
+from archsim.render.html.difference import document as difference_document
 from archsim.render.html.page import document, grid
 from archsim.render.page import Cell, Page, Section, bar, row
+from archsim.render.pages.diff import page as difference_page
 from archsim.render.pages.survey import few, leading_choice
 
 COMMANDS = {
@@ -88,6 +91,22 @@ def test_headings_and_regions(html: str) -> None:
     for attrs in found.of("svg"):
         assert attrs.get("aria-label") or attrs.get("aria-hidden") == "true"
     assert len(found.of("figcaption")) == len(found.of("figure"))
+
+
+@pytest.mark.parametrize(
+    ("other", "changes", "marked", "drawn"),
+    [
+        ("llama3-8b", (), "≠ 32 query heads", 2), ("gpt2-small", ("layers.repeat=40",), "≠ 40 layers", 2),
+        ("gpt2-small", (), "", 0),
+    ],
+)  # fmt: skip
+def test_a_difference_is_drawn(other: str, changes: tuple[str, ...], marked: str, drawn: int) -> None:
+    """Both architectures, marked where they differ; nothing for two that are the same."""
+    answer = api.diff("gpt2-small", other, set=changes)
+    text = difference_document(answer, difference_page(answer))
+    assert len(re.findall('class="plan"', text)) == drawn
+    assert text.count('role="img" aria-label="Structure of ') == drawn
+    assert marked in text and ("≠" in text) is (drawn > 0)
 
 
 def test_tables_of_pages() -> None:
