@@ -220,11 +220,12 @@ class _Picture:
     def html(self, points: int) -> str:
         """The page with its chart."""
         from archsim.render.html.page import document
-        from archsim.render.html.sweep_charts import sweep_charts
+        from archsim.render.html.sweep_charts import sweep_charts, sweep_title
         from archsim.render.pages.sweep import page
 
         shown = page(self.swept, self.best(), points, self.asked)
-        return document(shown, sweep_charts(self.curves()), self.source)
+        titled = shown._replace(head=(sweep_title(self.swept), *shown.head))
+        return document(titled, sweep_charts(self.curves()), self.source)
 
     def write(self, points: int) -> None:
         """The file of `--plot`, where one is wanted."""

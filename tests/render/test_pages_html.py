@@ -19,6 +19,7 @@ from archsim.render.figures.steps import step_chart
 from archsim.render.figures.theme import SERIES
 from archsim.render.html.difference import document as difference_document
 from archsim.render.html.page import document, grid
+from archsim.render.html.sweep_charts import sweep_title
 from archsim.render.page import Cell, Page, Section, bar, row
 from archsim.render.pages.diff import page as difference_page
 from archsim.render.pages.survey import few, leading_choice
@@ -187,6 +188,13 @@ def test_a_plot_goes_with_any_layout(more: tuple[str, ...], archsim: Any, tmp_pa
              "--plotlyjs", "cdn")  # fmt: skip
     assert archsim(*words, *more).code == 0
     text = path.read_text("utf-8")
+    assert "<h1>gpt2-small on t4</h1>" in text and "4 points: 1 structure" in text
     shown = json.loads(re.findall(r'<script type="application/json" id="charts">(.*?)</script>', text, re.S)[0])
     assert sum(len(trace["x"]) for trace in shown["charts"]["throughput"]["data"]) > 3
     assert archsim(*words, *more).code == 2
+
+
+def test_a_sweep_is_named_after_what_is_swept() -> None:
+    """Models and devices, or how many where they are many."""
+    swept = api.sweep(["gpt2-small", "gpt2-medium"], ["t4", "l4", "a10", "h100", "a100-80gb"], batch="1")
+    assert sweep_title(swept) == "gpt2-small, gpt2-medium on 5 devices"

@@ -12,9 +12,11 @@ from archsim.render.figures.chart import Chart, Table
 from archsim.render.figures.curves import Rate, RateCurve, front, throughput_latency
 from archsim.render.figures.theme import SERIES
 from archsim.render.html.markup import name_of
+from archsim.render.page import plural
 from archsim.render.pages.sweep import LABELS, structures
 from archsim.sweeps.chunk import Chunk
 from archsim.sweeps.pareto import front as pareto_rows
+from archsim.sweeps.sweep import Sweep
 
 USER, DEVICE = "tokens_per_s_per_user", "tokens_per_s_per_device"
 
@@ -23,6 +25,9 @@ TOLD = ("batch", "input_len", "output_len", "devices")
 
 MOST = 100
 """Points of a structure that the table lists."""
+
+NAMED = 4
+"""Models, or devices, that a title names."""
 
 Point = tuple[float, float, tuple[int, ...]]
 """Both rates, and what is said of the point."""
@@ -50,6 +55,17 @@ class Curves:
         words = [chunk.numbers(name).ravel()[at].astype(np.int64).tolist() for name in self.told]
         said = zip(*words, strict=True) if words else iter([()] * len(at))
         return list(zip(*rates[:, at].tolist(), said, strict=True))
+
+
+def sweep_title(swept: Sweep) -> str:
+    """What is swept: models, and what they run on; how many where they are many."""
+    models = dict.fromkeys(one.model.name for one in swept.structures)
+    devices = dict.fromkeys(one.hardware.id for one in swept.structures)
+    return f"{_listed([*models], 'model')} on {_listed([*devices], 'device')}"
+
+
+def _listed(names: Sequence[str], kind: str) -> str:
+    return ", ".join(map(name_of, names)) if len(names) <= NAMED else plural(len(names), kind)
 
 
 def sweep_charts(curves: Curves) -> list[Chart]:
