@@ -127,8 +127,8 @@ def _print(answers: Sequence[Fit], asked: tuple[str, list[str]], params: JsonObj
         output.note_text_part(asked[0])
 
 
-def _layout(params: JsonObject) -> Any:
-    return o.Layout.json if params["json"] else params["format"]
+def _layout(params: JsonObject) -> o.Layout:
+    return o.Layout.json if params["json"] else o.Layout(params["format"])
 
 
 def _document(answers: Sequence[Fit]) -> JsonObject:

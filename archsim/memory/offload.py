@@ -100,14 +100,14 @@ def host_patterns(overrides: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSplit:
-    """Weights and caches by where they lie: on devices (here), and in host memory. beside: whether experts of both run
-    at the same time.
+    """Weights and caches by where they lie: on devices (here), and in host memory. concurrent: whether experts of
+    both run at the same time.
     """
 
     here: Layers
     host: tuple[TensorCopies, ...]
     host_caches: tuple[TensorCopies, ...]
-    beside: bool = False
+    concurrent: bool = False
 
     def offload(
         self, stage: PipelineStage, one: Block, hardware: Hardware, rate: float | None, context: int, paging: Paging
@@ -126,7 +126,7 @@ class HostSplit:
         here, there, experts_here, experts_there = (
             sum(float(t.bytes) * share.get(t.tensor.name, 1.0) for t in tensors) for tensors in both
         )
-        hidden = min(experts_here / hardware.bandwidth, experts_there / bandwidth) if self.beside else 0.0
+        hidden = min(experts_here / hardware.bandwidth, experts_there / bandwidth) if self.concurrent else 0.0
         here += stage.request_bytes(context, paging.alone)
         there += host.request_bytes(context, paging.alone)
         return Offload(
@@ -209,7 +209,7 @@ def host_split(graph: Block, request: OffloadRequest, rules: Engine, model: Mode
     below = tuple(cache for layer in caches[:first] for cache in layer)
     return HostSplit(
         here=Layers(weights=kept, caches=caches[first:], last=ends, last_caches=rest),
-        host=tuple(host), host_caches=below, beside=rules.memory.host_experts.beside,
+        host=tuple(host), host_caches=below, concurrent=rules.memory.host_experts.concurrent,
     )  # fmt: skip
 
 

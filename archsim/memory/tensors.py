@@ -118,9 +118,8 @@ class PipelineStage:
         for stored, (layers, _) in kinds.items():
             tokens: Num = length
             if 0 < stored < LONGEST_SOURCE and paging.windows == "chunk":
-                tokens = (
-                    minimum(length, stored - 1 + groups.steps * paging.chunk) + block
-                )  # a window may begin in a page
+                kept = minimum(length, stored - 1 + groups.steps * paging.chunk)
+                tokens = kept + block  # a window may begin in a page
             each = ceil_div(tokens, block) if stored else groups.states
             pages = pages + each * ceil_div(layers, size)
         return nearest(size * of_token * block * pages)

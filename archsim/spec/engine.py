@@ -217,12 +217,12 @@ class PageGroups(EngineSection):
 
 
 class HostExperts(EngineSection):
-    """Routed experts in host memory. beside: whether they run at the same time as those of the device, or after them.
-    kernels: formats that they can be in, where an engine counts the experts that devices keep, and how its command
-    calls what runs them.
+    """Routed experts in host memory. concurrent: whether they run at the same time as those of the device, or
+    after them. kernels: formats that they can be in, where an engine counts the experts that devices keep,
+    and how its command calls what runs them.
     """
 
-    beside: bool = False
+    concurrent: bool = False
     kernels: dict[str, str] = Field(default_factory=dict)
 
 
