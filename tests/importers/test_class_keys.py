@@ -81,3 +81,12 @@ def test_the_file_is_what_the_installed_source_says() -> None:
         pytest.skip("the file is of another version of transformers")
     now, kept = derive(), class_keys()
     assert all(now.reads[folder] == keys for folder, keys in kept.reads.items())
+
+
+def test_a_file_that_names_the_class_of_transformers_beside_old_code_is_read_as_the_class() -> None:
+    """Files of before their family was taken over keep `auto_map`."""
+    changed = LLAMA | {"first_k_dense_replace": 1, "auto_map": {"AutoModelForCausalLM": "modeling_mine.Mine"}}
+    assert from_config(changed | {"architectures": ["LlamaForCausalLM"]})["unused"] == ["first_k_dense_replace"]
+    for named in (["MineForCausalLM"], ["LlamaForCausalLM", "MineForCausalLM"], [], None, 3, [["LlamaForCausalLM"]]):
+        with pytest.raises(SpecError, match="first_k_dense_replace"):
+            from_config(changed | {"architectures": named})

@@ -16,6 +16,8 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import NamedTuple
 
+from archsim.base.json_types import JsonMapping
+
 DATA = Path(__file__).with_name("class_keys.json")
 
 SHARED = ("modeling_rope_utils", "masking_utils", "cache_utils", "modeling_utils", "modeling_layers")
@@ -23,6 +25,9 @@ SHARED = ("modeling_rope_utils", "masking_utils", "cache_utils", "modeling_utils
 
 TASKS = re.compile(r"For(Sequence|Token|Question|MultipleChoice|NextSentence|AudioFrame|Image)\w*$|Loss$|Dropout$")
 """Classes for other tasks than language modelling, and what only training runs."""
+
+LANGUAGE = re.compile(r"(For(CausalLM|ConditionalGeneration|MaskedLM|PreTraining)|LMHeadModel|TextModel)$")
+"""Classes that a config of a language model may name."""
 
 TRAINING = re.compile(r"init_weights|initialize|loss|dropout|drop_path|prune")
 """Names of functions, calls and targets that initialise or train."""
@@ -54,7 +59,7 @@ COMMON = 5
 class ClassKeys(NamedTuple):
     """version: of transformers. folders: model type to its folder, where that is not its name. reads: folder to the
     keys that its classes read. declared: folder to the keys that its configs have and its classes do not read.
-    common: keys that the configs of several families have.
+    common: keys that the configs of several families have. classes: folder to the names of its language models.
     """
 
     version: str
@@ -62,6 +67,7 @@ class ClassKeys(NamedTuple):
     reads: Mapping[str, frozenset[str]]
     declared: Mapping[str, frozenset[str]]
     common: frozenset[str]
+    classes: Mapping[str, frozenset[str]]
 
     def folder(self, model_type: str) -> str:
         """The folder with the classes of a model type."""
@@ -92,6 +98,17 @@ def without_effect(key: str, value: object, model_type: str, own_code: bool) -> 
     return key in keys.declared.get(folder, ()) or (key in keys.common and not own_code)
 
 
+def runs_own_code(config: JsonMapping, model_type: str) -> bool:
+    """Whether a config names code of the checkpoint's own, and no class of this name is in transformers: a file of
+    before its family was taken over names both, and what runs it reads what the class reads.
+    """
+    if not isinstance(config.get("auto_map"), Mapping):
+        return False
+    named, keys = config.get("architectures"), class_keys()
+    known = keys.classes.get(keys.folder(model_type), frozenset[str]())
+    return not (isinstance(named, list) and named and all(isinstance(n, str) and n in known for n in named))
+
+
 @lru_cache(maxsize=1)
 def class_keys() -> ClassKeys:
     """The keys of the file, or of the installed transformers where that is newer."""
@@ -101,7 +118,9 @@ def class_keys() -> ClassKeys:
     shared = frozenset(found["shared"].split())
     reads = {folder: shared.union(keys.split()) for folder, keys in found["reads"].items()}
     declared = {folder: frozenset(keys.split()) for folder, keys in found["declared"].items()}
-    return ClassKeys(found["transformers"], found["folders"], reads, declared, frozenset(found["common"].split()))
+    classes = {folder: frozenset(names.split()) for folder, names in found["classes"].items()}
+    common = frozenset(found["common"].split())
+    return ClassKeys(found["transformers"], found["folders"], reads, declared, common, classes)
 
 
 def _installed() -> str:
@@ -125,17 +144,19 @@ def derive() -> ClassKeys:
     shared: frozenset[str] = frozenset().union(*(_reads(root / f"{name}.py") for name in SHARED))
     reads: dict[str, frozenset[str]] = {}
     declared: dict[str, frozenset[str]] = {}
+    classes: dict[str, frozenset[str]] = {}
     for folder in sorted(p for p in (root / "models").iterdir() if p.is_dir()):
         configs = [*folder.glob("configuration_*.py")]
         fields = frozenset[str]().union(*(_fields(file) for file in configs))
         if "vocab_size" in fields:
+            classes[folder.name] = frozenset[str]().union(*(_models(file) for file in folder.glob("modeling_*.py")))
             own = frozenset[str]().union(*(_reads(file) for file in [*folder.glob("modeling_*.py"), *configs]))
             reads[folder.name], declared[folder.name] = own | shared, fields - own - shared
         else:
             declared[folder.name] = fields
     having = Counter(key for folder in declared for key in declared[folder] | reads.get(folder, frozenset()) - shared)
     common = frozenset(key for key, n in having.items() if n >= COMMON)
-    return ClassKeys(_installed(), _folders(root), reads, declared, common)
+    return ClassKeys(_installed(), _folders(root), reads, declared, common, classes)
 
 
 def _folders(root: Path) -> dict[str, str]:
@@ -146,6 +167,12 @@ def _folders(root: Path) -> dict[str, str]:
             pairs = ast.literal_eval(node.value.args[0] if isinstance(node.value, ast.Call) else node.value)
             return dict(pairs)
     return {}
+
+
+def _models(path: Path) -> frozenset[str]:
+    """Names of the language models in a file."""
+    tree = ast.parse(path.read_text("utf-8"))
+    return frozenset(node.name for node in tree.body if isinstance(node, ast.ClassDef) and LANGUAGE.search(node.name))
 
 
 def _fields(path: Path) -> set[str]:
@@ -216,6 +243,7 @@ def main() -> None:
         "shared": " ".join(sorted(shared)),
         "reads": {folder: " ".join(sorted(keys - shared)) for folder, keys in found.reads.items()},
         "declared": {folder: " ".join(sorted(found.declared[folder])) for folder in found.reads},
+        "classes": {folder: " ".join(sorted(names)) for folder, names in found.classes.items() if names},
     }
     DATA.write_text(json.dumps(document, indent=0) + "\n", "utf-8")
 

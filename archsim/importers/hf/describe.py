@@ -9,7 +9,7 @@ from archsim.base.diagnostics import quote
 from archsim.base.errors import ArchsimError, SpecError
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.base.plugins import import_plugins
-from archsim.importers.hf.class_keys import without_effect
+from archsim.importers.hf.class_keys import runs_own_code, without_effect
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.families import (
     bart,
@@ -154,7 +154,7 @@ def _document(text: JsonMapping, model_type: str) -> JsonObject:
     _whole_heads(c, document)
     stored, rules = weights(c)
     unread = c.unread()
-    own_code = isinstance(c.data.get("auto_map"), Mapping)
+    own_code = runs_own_code(c.data, model_type)
     unknown = [key for key, value in unread.items() if not without_effect(key, value, model_type, own_code)]
     unknown += [key for key in unread if key == "text_config"]
     if unknown:
