@@ -14,7 +14,7 @@ from archsim.graph.graph import Block
 from archsim.graph.passes.quantize import DEFAULT, quantize, weight_format
 from archsim.graph.tensor import BF16, Format, Tensor
 from archsim.spec.format import FormatSpec, load_format, stored_format
-from archsim.spec.model import Model
+from archsim.spec.model import Model, StatedCache
 
 WIDE = "fp32"
 """The format of modules that compute and cache in it, where an engine's document says so."""
@@ -79,7 +79,7 @@ def choose_formats(
     kv = cache_format(kv_cache_dtype)
     _check_cache(kv, engine)
     if kv is None:
-        kv, why = _usual_cache(engine, name if asked else None, sixteen)
+        kv, why = _usual_cache(engine, name if asked else None, model.kv_cache, sixteen)
         notes.append(Note("A10", f"KV cache in {kv.name} ({why} unless --kv-cache-dtype says otherwise)"))
     return Formats(name=name, weights=chosen, kv=kv, activations=sixteen, assumptions=tuple(notes), tensors=tensors)
 
@@ -117,10 +117,16 @@ def engine_file_type(model: Model, asked: str | None, engine: str) -> str | None
     return choose_engine(engine).rules.formats.native.get(own, asked)
 
 
-def _usual_cache(engine: str, converted: str | None, sixteen: Format) -> tuple[Format, str]:
-    """The cache format where none is asked for, and why. converted: the format that weights were converted to."""
+def _usual_cache(engine: str, converted: str | None, stated: StatedCache | None, sixteen: Format) -> tuple[Format, str]:
+    """The cache format where none is asked for, and why. converted: the format that weights were converted to; stated:
+    what a checkpoint that is loaded as it is says of its caches.
+    """
+    if engine == DEFAULT_ENGINE:
+        return sixteen, "16 bits"
+    rules = choose_engine(engine).rules
+    if converted is None and stated is not None and stated.format in rules.formats.follows.get(stated.method, ()):
+        return _cache_format(stated.format), f"the checkpoint asks for it, which {rules.title} follows,"
     if converted is not None:
-        rules = choose_engine(engine).rules
         if converted in rules.memory.cache_formats:
             found = _cache_format(rules.memory.cache_formats[converted])
             return found, f"{rules.title} follows {converted} checkpoints, which ask for it,"

@@ -223,12 +223,26 @@ class Mtp(Spec):
         return f"{fields['n']} module" + ("s" if fields["n"] > 1 else "")
 
 
+class StatedCache(Spec):
+    """The number format that a checkpoint's quantisation states for its KV cache, and the method that states it: engines
+    follow what some methods state, and leave what others state alone.
+    """
+
+    format: str
+    method: Literal["modelopt", "compressed-tensors"]
+
+    @classmethod
+    def describe(cls, fields: Fields) -> str:
+        """The format."""
+        return str(fields["format"])
+
+
 class Model(Displayed, Spec):
     """A model: identity, widths, embedding, one stack of layers (and an encoder), head, provenance.
 
     `layer` holds what all layers share; each entry of `layers` is merged over it, so that a family is seen at a
-    glance. weights: native storage format per tensor class (default, expert, embedding, ...). extends: another
-    model whose document is merged underneath. unused: keys of the checkpoint's config, and entries of its skip list,
+    glance. weights: native storage format per tensor class (default, expert, embedding, ...). kv_cache: what the
+    checkpoint states of its caches. extends: another model whose document is merged underneath. unused: keys of the checkpoint's config, and entries of its skip list,
     on which no figure depends; what reads a config.json writes it.
     """
 
@@ -255,6 +269,7 @@ class Model(Displayed, Spec):
     mtp: Mtp | None = None
     towers: tuple[Tower, ...] = ()
     weights: dict[str, str] = Field(default_factory=lambda: {"default": "bf16"})
+    kv_cache: StatedCache | None = None
     dropout: float | None = None
     confidence: Literal["verified", "published", "inferred"] | None = None
     published: Published | None = None
@@ -267,6 +282,7 @@ class Model(Displayed, Spec):
         "d_model": "width", "vocab_size": "vocabulary", "max_context": "context", "architecture": "stacks",
         "encoder": "stacks", "head": "stacks", "final_norm": "norm_place", "embedding": "embedding",
         "pooler": "pooler", "mlm_head": "mlm_head", "mtp": "mtp", "towers": "towers", "weights": "format",
+        "kv_cache": "format",
     }  # fmt: skip
     limits = {"d_model": tiny.WIDTH}
 

@@ -10,6 +10,7 @@ import pytest
 
 from archsim.base.errors import SpecError
 from archsim.counts.count import count
+from archsim.counts.formats import choose_formats
 from archsim.importers.hf.describe import from_config
 from archsim.importers.hf.ignored import Pattern, Rules
 from archsim.spec.load import model_from
@@ -358,3 +359,40 @@ def test_patterns_begin_anywhere(pattern: str) -> None:
     assert rules.of(["model.layers.1.mlp.up_proj"]) == (pattern, None)
     assert rules.of(["model.layers.2.self_attn.q_proj"]) is None
     assert rules.used == {pattern}
+
+
+CACHE_SCHEME = {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": False, "symmetric": True}
+
+STATED = [
+    ({"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}, ("fp8", "modelopt")),
+    ({"quant_algo": "NVFP4", "kv_cache_quant_algo": "nvfp4"}, ("nvfp4", "modelopt")),
+    ({"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_scheme": CACHE_SCHEME}, ("fp8", "modelopt")),
+    ({"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": None}, None),
+    ({"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP6"}, None),
+    ({"quant_method": "fp8", "kv_cache_scheme": CACHE_SCHEME}, None),
+]
+
+
+@pytest.mark.parametrize(("quantization", "stated"), STATED)
+def test_what_a_checkpoint_states_of_its_cache_is_kept(
+    quantization: dict[str, Any], stated: tuple[str, str] | None
+) -> None:
+    """By the method that states it; formats that nobody knows are left out."""
+    found = from_config(LLAMA | {"quantization_config": quantization}).get("kv_cache")
+    assert (found and (found["format"], found["method"])) == stated
+
+
+def test_engines_cache_in_what_a_checkpoint_states_where_they_follow_it() -> None:
+    """vLLM from 0.14 on and SGLang for Model Optimizer; vLLM alone for compressed-tensors; what is asked for wins."""
+    modelopt = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}
+    groups = {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 8, "type": "float", "strategy": "tensor"}}}
+    compressed = {"quant_method": "compressed-tensors", "config_groups": groups, "kv_cache_scheme": CACHE_SCHEME}
+    models = [model_from(from_config(LLAMA | {"quantization_config": own}, "tiny")) for own in (modelopt, compressed)]
+    found = {engine: [choose_formats(model, engine=engine).kv.name for model in models]
+             for engine in ("generic", "vllm", "vllm@0.13", "sglang", "trtllm", "tgi", "tgi@2.4")}  # fmt: skip
+    assert found == {
+        "generic": ["bf16", "bf16"], "vllm": ["fp8", "fp8"], "vllm@0.13": ["bf16", "bf16"], "sglang": ["fp8", "bf16"],
+        "trtllm": ["fp8", "bf16"], "tgi": ["bf16", "fp8"], "tgi@2.4": ["bf16", "bf16"],
+    }  # fmt: skip
+    assert choose_formats(models[0], None, "bf16", engine="vllm").kv.name == "bf16"
+    assert choose_formats(models[0], "int4", engine="vllm").kv.name == "bf16"

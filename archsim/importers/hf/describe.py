@@ -36,7 +36,7 @@ from archsim.importers.hf.families.registry import DEFAULTS, READERS, REFUSED
 from archsim.importers.hf.ignored import Rule, place_ignored
 from archsim.importers.hf.towers import audio, pictures, qwen
 from archsim.importers.hf.towers.registry import stages
-from archsim.importers.hf.weights import weights
+from archsim.importers.hf.weights import stated_cache, weights
 
 MODULES = (
     bart,
@@ -165,7 +165,9 @@ def _document(text: JsonMapping, model_type: str) -> JsonObject:
             hints=["it could change the cost; remove it if it does not, or write a spec by hand"],
         )
     unused = {"unused": list(unread)} if unread else {}
-    return {**document, "weights": stored, **unused, "rules": rules}
+    cache = stated_cache(c)
+    caches = {"kv_cache": cache} if cache is not None else {}
+    return {**document, "weights": stored, **caches, **unused, "rules": rules}
 
 
 def _whole_heads(c: Config, document: JsonObject) -> None:

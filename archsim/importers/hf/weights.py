@@ -72,6 +72,30 @@ def weights(c: Config) -> Read:
     return result | formats, [*ignored, *rules]
 
 
+CACHES = {"FP8": "fp8", "NVFP4": "nvfp4", "INT8": "int8"}
+"""Names of algorithms for caches to formats."""
+
+
+def stated_cache(c: Config) -> dict[str, str] | None:
+    """What the quantisation states of the KV cache, and by which method: an algorithm by name (TensorRT Model
+    Optimizer), or bits and a kind of number (compressed-tensors, and Model Optimizer in its form). None where it
+    states nothing, or what no format is known for.
+    """
+    held = c.data.get("quantization_config")
+    if not isinstance(held, Mapping):
+        return None
+    method = "modelopt" if str(held.get("quant_method", "modelopt")).startswith("modelopt") else held["quant_method"]
+    inner = held.get("quantization")
+    own = {**held, **inner} if isinstance(inner, Mapping) else held
+    scheme = own.get("kv_cache_scheme")
+    if isinstance(scheme, Mapping):
+        floats = {8: "fp8", 4: "nvfp4"} if scheme.get("type") == "float" else {8: "int8"}
+        name = floats.get(scheme["num_bits"]) if isinstance(scheme.get("num_bits"), int) else None
+    else:
+        name = CACHES.get(str(scheme or own.get("kv_cache_quant_algo")).upper())
+    return {"format": name, "method": method} if name and method in ("modelopt", "compressed-tensors") else None
+
+
 def _reader(q: Config) -> Callable[[Config], Read]:
     """The reader of a method; MLX writes none, but bits and the size of a group."""
     method = q.get("quant_method")
