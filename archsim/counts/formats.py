@@ -126,10 +126,9 @@ def _usual_cache(engine: str, converted: str | None, stated: StatedCache | None,
     rules = choose_engine(engine).rules
     if converted is None and stated is not None and stated.format in rules.formats.follows.get(stated.method, ()):
         return _cache_format(stated.format), f"the checkpoint asks for it, which {rules.title} follows,"
-    if converted is not None:
-        if converted in rules.memory.cache_formats:
-            found = _cache_format(rules.memory.cache_formats[converted])
-            return found, f"{rules.title} follows {converted} checkpoints, which ask for it,"
+    if converted is not None and converted in rules.memory.cache_formats:
+        found = _cache_format(rules.memory.cache_formats[converted])
+        return found, f"{rules.title} follows {converted} checkpoints, which ask for it,"
     return sixteen, "16 bits"
 
 

@@ -224,8 +224,8 @@ class Mtp(Spec):
 
 
 class StatedCache(Spec):
-    """The number format that a checkpoint's quantisation states for its KV cache, and the method that states it: engines
-    follow what some methods state, and leave what others state alone.
+    """The number format that a checkpoint's quantisation states for its KV cache, and the method that states it:
+    engines follow what some methods state, and leave what others state alone.
     """
 
     format: str
@@ -242,8 +242,8 @@ class Model(Displayed, Spec):
 
     `layer` holds what all layers share; each entry of `layers` is merged over it, so that a family is seen at a
     glance. weights: native storage format per tensor class (default, expert, embedding, ...). kv_cache: what the
-    checkpoint states of its caches. extends: another model whose document is merged underneath. unused: keys of the checkpoint's config, and entries of its skip list,
-    on which no figure depends; what reads a config.json writes it.
+    checkpoint states of its caches. extends: another model whose document is merged underneath. unused: keys of the
+    checkpoint's config, and entries of its skip list, on which no figure depends; what reads a config.json writes it.
     """
 
     name: str
