@@ -75,5 +75,6 @@ def _choose(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
     body, inputs = _body(bare, op, operands, out)
     y = recomputed(body, inputs, lambda: [] if bare.routing is None else [bare.routing.expert])
     run.passed, bare.passed = bare.passed, None
+    run.sinks, bare.sinks = bare.sinks, None
     run.routing, bare.routing = bare.routing, None  # the body lives until the backward
     return y

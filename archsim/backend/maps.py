@@ -68,6 +68,8 @@ def _scale(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
 
         def factors() -> Tensor:
             position = torch.arange(run.past, run.past + count, device=x.device) + t.first
+            if t.steady:
+                return (1.0 + t.attn_scale * torch.log((position / t.floor_scale).clamp(min=1.0))).to(x.dtype)
             return (1.0 + t.attn_scale * torch.log1p(torch.floor(position / t.floor_scale))).to(x.dtype)
 
         return x * align(run.table((t, run.past, count), factors), ("T",), dims)
@@ -279,6 +281,8 @@ MAPS: dict[str, Map] = {
     "rope": _rope,
     "topk": moe.choose,
     "passed_share": moe.passed_share,
+    "shared_weights": moe.shared_weights,
+    "mul_groups": moe.multiply_groups,
     "dispatch": moe.dispatch,
     "combine": moe.combine,
     "altup_split": _altup_split,

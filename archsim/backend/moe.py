@@ -19,18 +19,24 @@ def choose(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
     router: Router = op.attrs["router"]
     logits = operands[0].x.flatten(0, 1).float()
     learned = [operand.x.float() for operand in operands[1:]]
+    whole = learned.pop() if router.learned_scale else None
     factors = learned.pop() if router.expert_scale else None
     bias = learned[0] if learned else None
     if router.softcap is not None:
         logits = torch.tanh(logits / router.softcap) * router.softcap
     if router.choice == "expert":
         return _experts_choose(run, logits, router, op.attrs)
-    if router.by_token and bias is not None:
+    if op.attrs["sinks"]:
+        weights, expert = _beside_sinks(run, logits, bias, router, op.attrs["top_k"], op.attrs["sinks"])
+    elif router.by_token and bias is not None:
         weights, expert = _looked_up(run, logits, bias, router)
     else:
         weights, expert = _tokens_choose(logits, bias, router, op.attrs["top_k"])
     if factors is not None:
         weights = weights * factors[expert]
+    if whole is not None:
+        weights = weights * whole
+        run.sinks = None if run.sinks is None else run.sinks * whole
     token = torch.arange(logits.shape[0], device=logits.device)[:, None].expand_as(expert).flatten()
     if router.pass_through:
         return _without_passed(run, token, expert, weights, logits.shape[1], router.pass_through)
@@ -50,6 +56,34 @@ def _without_passed(run: Run, token: Tensor, expert: Tensor, weights: Tensor, ex
         kept = torch.arange(kept.numel() * known // experts, device=kept.device)
     run.routing = Routing(token[kept], expert.flatten()[kept])
     return weights.flatten()[kept].to(run.dtype)
+
+
+def _beside_sinks(
+    run: Run, logits: Tensor, bias: Tensor | None, router: Router, top_k: int, sinks: int
+) -> tuple[Tensor, Tensor]:
+    """Weights and ids (tokens, top_k) of the chosen; those of the last `sinks` logits sum to 1 with them, and wait."""
+    scores = _scores(logits, router)
+    routed = scores[:, :-sinks]
+    expert = (routed if bias is None else routed + bias[:-sinks]).topk(top_k, dim=-1).indices
+    weights = torch.cat([routed.gather(1, expert), scores[:, -sinks:]], dim=1)
+    if router.normalize:
+        weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
+    weights = weights * router.scale
+    run.sinks = weights[:, top_k:]
+    return weights[:, :top_k], expert
+
+
+def shared_weights(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
+    """The weight of each shared expert (S, T, Sn)."""
+    assert run.sinks is not None
+    return run.sinks.reshape(*run.tokens.shape, -1).to(run.dtype)
+
+
+def multiply_groups(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
+    """Runs of the last dimension, each times its own weight."""
+    x, weights = operands[0].x, operands[1].x
+    groups = torch.unflatten(x, -1, (weights.shape[-1], -1)) * weights.unsqueeze(-1)
+    return groups.flatten(-2)
 
 
 def passed_share(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:

@@ -96,6 +96,7 @@ class Run:
     index: dict[str, int] = field(default_factory=dict)
     routing: Routing | None = None
     passed: Tensor | None = None
+    sinks: Tensor | None = None
     counters: dict[str, int] = field(default_factory=dict)
     watch: Watch | None = None
     dialect: str = ""

@@ -131,6 +131,13 @@ def _middle(run: Run, op: Op, operands: list[Value]) -> Tensor:
     return _at_distance(run, operands[0], operands[1], operands[1].x.shape[-1] // 2, buckets)
 
 
+def _near(run: Run, op: Op, operands: list[Value]) -> Tensor:
+    """Row r is the bias of keys r tokens back; later keys and those beyond the last row have none."""
+    distance, rows = _distances(run, operands[0]), operands[1].x.shape[-1]
+    bias = _at_distance(run, operands[0], operands[1], 0)
+    return bias.masked_fill((distance < 0) | (distance >= rows), 0.0)
+
+
 def _segment(run: Run, op: Op, operands: list[Value]) -> Tensor:
     """All tokens are of one segment here, which the first of the two embeddings stands for."""
     (_, dims), (x, x_dims) = operands
@@ -145,6 +152,7 @@ TERMS: dict[str, Callable[[Run, Op, list[Value]], Tensor]] = {
     "c2p": _middle,
     "p2c": _middle,
     "segment": _segment,
+    "near": _near,
 }
 """What is added to scores, in their dimensions up to broadcasting and before the op's `scale`."""
 

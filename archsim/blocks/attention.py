@@ -9,11 +9,12 @@ from archsim.base.lazy_model import Field, model_validator
 from archsim.base.number import Num, minimum
 from archsim.blocks import tiny
 from archsim.blocks.attention_gate import Gate
-from archsim.blocks.block import AttentionSpec, Context, PositionBlock
+from archsim.blocks.block import AttentionSpec, Context, PositionBlock, Projection
 from archsim.blocks.block_indexer import BlockIndexer
 from archsim.blocks.dispatch import About, Changes, Count, Extent, Fields, InvalidBlock, Spec
 from archsim.blocks.mask import MaskSpec
 from archsim.blocks.norm import Norm
+from archsim.blocks.recurrence import convolved
 from archsim.graph.builder import Builder, Operand
 from archsim.graph.step import Mask, Step
 from archsim.graph.tensor import Tensor
@@ -50,11 +51,13 @@ class QkNorm(Norm):
 class Temperature(Spec):
     """Llama 4's attention temperature: q of a token at `position` is multiplied by
     1 + attn_scale · ln(1 + floor((position + first) / floor_scale)). first: what the first token is counted as.
+    steady: 1 + attn_scale · ln(max((position + first) / floor_scale, 1)) in place of the steps (Inkling).
     """
 
     floor_scale: float = Field(gt=0)
     attn_scale: float
     first: Literal[0, 1] = 1
+    steady: bool = False
 
 
 class Attention(AttentionSpec):
@@ -69,7 +72,8 @@ class Attention(AttentionSpec):
     keys_as_values: one projection gives keys and values, which part behind it: norm and rotation of the keys (Gemma 4's
     global layers). inner_norm: of the heads' outputs before the last projection (BitNet). indexer: chooses blocks of
     keys (MiniMax-M3).
-    q_rank, q_norm: queries come through a latent of this width and its norm (Step-3).
+    q_rank, q_norm: queries come through a latent of this width and its norm (Step-3). kv_conv: taps of a causal
+    convolution of keys and of values over time, added to them before their norms (Inkling).
     """
 
     kind: Literal["mha", "gqa", "mqa"]
@@ -96,6 +100,7 @@ class Attention(AttentionSpec):
     indexer: BlockIndexer | None = None
     q_rank: Count | None = None
     q_norm: Norm | None = None
+    kv_conv: Count | None = None
 
     about = {
         "mha": About("mha", "Multi-head attention", "MHA",
@@ -110,7 +115,7 @@ class Attention(AttentionSpec):
         "n_kv_heads": "sharing", "qkv_bias": "biases", "out_bias": "biases", "qk_norm": "qk_norm",
         "global_projections": "windows", "kv_from": "cache_sharing", "keys_as_values": "keys_as_values",
         "gate": "attention_gate", "inner_norm": "norm_place", "indexer": "indexer",
-        "q_norm": "query_latent",
+        "q_norm": "query_latent", "kv_conv": "short_convolutions",
     }  # fmt: skip
     axis_fields = {"H": "d_head", "Hv": "d_head", "Q": "q_rank"}
 
@@ -243,7 +248,8 @@ class Attention(AttentionSpec):
         with b.block(name, **self.sizes(), C=step.stored(mask), P=local):
             q = self._project(b, "q", x)
             keys = self._keys_values(b, x, ctx, mask)
-            self.encoding.project(b, ctx, lambda kind, rows, out: self._rows(b, kind, rows, out))
+            rows: Projection = lambda kind, rows, out: self._rows(b, kind, rows, out)  # noqa: E731
+            self.encoding.project(b, x, ctx, rows, lambda name, y: self._tempered(b, name, y))
             index = self.indexer.lower(b, x, ctx, self.encoding) if self.indexer else ""
             o = self.core(b, q, *keys, ctx, mask, index)
             if self.global_projections:
@@ -300,9 +306,10 @@ class Attention(AttentionSpec):
             return y
         y = self.encoding.rotate(b, name + "_rope", y)
         y = y if before else self._norm(b, name, y, heads)
-        if kind == "k" or self.temperature is None:
-            return y
-        return b.map(name + "_temperature", "scale", y, temperature=self.temperature)
+        return y if kind == "k" else self._tempered(b, name + "_temperature", y)
+
+    def _tempered(self, b: Builder, name: str, y: Tensor) -> Tensor:
+        return y if self.temperature is None else b.map(name, "scale", y, temperature=self.temperature)
 
     def _norm(self, b: Builder, name: str, y: Tensor, heads: str) -> Tensor:
         if self.qk_norm is None:
@@ -316,7 +323,7 @@ class Attention(AttentionSpec):
         if self.kv_from is not None:
             k_cache, v_cache, copy = ctx.shared_cache(self.kv_from)
         else:
-            k, v = self._both(b, x)
+            k, v = self._both(b, x, ctx)
             if not ctx.cached:
                 with b.scope(C=ctx.step.tokens):
                     return b.view("keys", k, "C K H"), b.view("values", v, "C K Hv")
@@ -328,13 +335,20 @@ class Attention(AttentionSpec):
         read = ctx.step.read(mask)
         return k_cache.part(copy, C=read), v_cache.part(copy, C=read)
 
-    def _both(self, b: Builder, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _both(self, b: Builder, x: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
         """Keys and values of x."""
+        if self.kv_conv is not None:
+            return self._convolved(b, "k", x, ctx, self.kv_conv), self._convolved(b, "v", x, ctx, self.kv_conv)
         if not self.keys_as_values:
             return self._project(b, "k", x), self._project(b, "v", x)
         raw = b.linear("k", x, f"D {HEADS['k']}", f"T {HEADS['k']}", bias=self.biased("k"))
         values = b.view("v", raw, f"T {HEADS['v']}")
         return self._finished(b, "k", raw), self._finished(b, "v", values)
+
+    def _convolved(self, b: Builder, kind: Literal["k", "v"], x: Tensor, ctx: Context, taps: int) -> Tensor:
+        """Keys or values, with a convolution of themselves over time."""
+        y = b.linear(kind, x, f"D {HEADS[kind]}", f"T {HEADS[kind]}", bias=self.biased(kind))
+        return self._finished(b, kind, convolved(b, kind + "_conv", y, HEADS[kind], ctx, taps))
 
     def core(
         self, b: Builder, q: Tensor, k: Operand, v: Operand, ctx: Context, mask: Mask | None, index: str = ""

@@ -57,6 +57,10 @@ Projection = Callable[[Literal["q", "k"], Operand, str], Tensor]
 """Rows over R and D through the attention's own projection of queries or keys; the last argument names the result."""
 
 
+Tempered = Callable[[str, Tensor], Tensor]
+"""A tensor over T, grown by its token's position as queries are; the first argument names the result."""
+
+
 class Position(Spec):
     """A position encoding inside attention. This one does nothing; each kind overrides the part that it is."""
 
@@ -66,8 +70,10 @@ class Position(Spec):
     def declare(self, b: Builder, ctx: Context) -> None:
         """Declare what the whole stack shares (tables of relative positions)."""
 
-    def project(self, b: Builder, ctx: Context, rows: Projection) -> None:
-        """Pass positions through the projections of the attention itself, where they share them."""
+    def project(self, b: Builder, x: Tensor, ctx: Context, rows: Projection, tempered: Tempered) -> None:
+        """What needs more than queries and keys: the layer's input `x`, the attention's own projections, `rows`, or
+        what its queries grow by with their position, `tempered`.
+        """
 
     def rotate(self, b: Builder, name: str, x: Tensor) -> Tensor:
         """Queries or keys with positions worked in."""

@@ -59,6 +59,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "transformer_xl": "archsim.blocks.position:TransformerXl",
         "xlnet": "archsim.blocks.position:TransformerXl",
         "deberta": "archsim.blocks.position:Deberta",
+        "profiles": "archsim.blocks.position:Profiles",
     },
     "stage": {
         "patches": "archsim.blocks.stage:PatchesStage",

@@ -42,6 +42,7 @@ class Ffn(FfnSpec):
     up_offset: what is added to the clamped `up`, 1 in those, 0 in DeepSeek-V4.
     beta: bound of SiTU's gate, beta·tanh(gate/beta)·sigmoid(gate); up_beta: that of `up`, where it has one (Kimi K3).
     token_shift: it reads a mixture of each token and the one before (RWKV).
+    learned_scale: a learned factor on what it gives (Inkling).
     sparsity: share of activations that Gemma 3n zeroes, which changes results and no count. xIELU has two learned
     scalars and no gated form.
     """
@@ -59,6 +60,7 @@ class Ffn(FfnSpec):
     up_beta: float | None = None
     inner_norm: Norm | None = None
     token_shift: bool = False
+    learned_scale: bool = False
 
     about = {
         "mlp": About("mlp", "Feed-forward", paper=f"feed-forward network: {VASWANI}"),
@@ -135,13 +137,18 @@ class Ffn(FfnSpec):
 
     def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "ffn") -> Tensor:
         """Tensor over T and D to tensor over T and D."""
-        with b.block(name, F=self.d_ff, Sc=2, S=ctx.step.n_seqs):
+        with b.block(name, F=self.d_ff, Sc=2, One=1, S=ctx.step.n_seqs):
             if self.token_shift:
                 (x,) = token_shift(b, x, "k")
             up = b.linear("up", x, "D F", "T F", bias=self.bias)
             gate = b.linear("gate", x, "D F", "T F", bias=self.bias) if self.gated else None
             last = self.bias if self.out_bias is None else self.out_bias
-            h = self.activate(b, up, gate)
+            h = self.weighted(b, self.activate(b, up, gate), ctx)
             if self.inner_norm is not None:
                 h = self.inner_norm.lower(b, "inner_norm", h, "F")
-            return b.linear("down", h, "F D", "T D", bias=last)
+            y = b.linear("down", h, "F D", "T D", bias=last)
+            return b.map("scaled", "mul", y, b.weight("scale", "One", "scalar")) if self.learned_scale else y
+
+    def weighted(self, b: Builder, h: Tensor, ctx: Context) -> Tensor:
+        """The inner activations, with the weights that something else gives them."""
+        return h

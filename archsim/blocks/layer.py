@@ -10,6 +10,7 @@ from archsim.blocks.block import LATE, AttentionBlock, BlockSpec, Context, FfnBl
 from archsim.blocks.dispatch import Fields, InvalidBlock, Spec
 from archsim.blocks.hyper import HyperConnections
 from archsim.blocks.norm import Norm
+from archsim.blocks.recurrence import convolved
 from archsim.blocks.residuals import AttentionResiduals
 from archsim.blocks.streams import AltUp, Laurel, PerLayerInput
 from archsim.graph.builder import Builder
@@ -44,6 +45,7 @@ class Layer(Spec):
     Attention and a mixer in one layer read the same input, and their outputs are added (Falcon-H1).
     round_norm, exit_score: of a group that is run several times: the norm after each round, and the score by which
     a token may leave after it (Ouro). adds_late: what `late` experts of the layer before gave is added at its end.
+    branch_conv: taps of a causal convolution over time of what each block gives, added to it (Inkling).
     """
 
     name: str | None = None
@@ -72,11 +74,12 @@ class Layer(Spec):
     round_norm: Norm | None = None
     exit_score: bool = False
     adds_late: bool = False
+    branch_conv: Annotated[int, Field(strict=True, gt=0, le=1024)] | None = None
 
     letters = {"repeat": ("L", "layers")}
     decisions = {
         "shared_weights": "weight_sharing", "round_norm": "weight_sharing", "exit_score": "weight_sharing",
-        "adds_late": "dense_beside",
+        "adds_late": "dense_beside", "branch_conv": "short_convolutions",
         "parallel": "parallel", "residual_scale": "residual",
         "branch_scale": "residual", "layer_scale": "residual", "for_images": "stacks",
         "altup": "altup", "hyper": "hyper_connections", "residuals": "residual", "laurel": "laurel",
@@ -214,6 +217,8 @@ class Layer(Spec):
                 return self.cross_attention.lower_cross(b, h, ctx)
             block: BlockSpec = getattr(self, part)
             result = block.lower(b, h, ctx)
+            if self.branch_conv is not None:
+                result = convolved(b, part + "_conv", result, "D", ctx, self.branch_conv)
         if part == "attention" and self.mixer is not None:
             with b.part(PARTS["mixer"]):
                 beside = self.mixer.lower(b, h, ctx)

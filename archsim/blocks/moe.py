@@ -33,6 +33,10 @@ def experts_hit(n_experts: Num, top_k: Num, tokens: Num) -> Num:
     return n_experts * (1 - (1 - top_k / n_experts) ** tokens)
 
 
+SHARED_WEIGHTS = "weights of shared experts"
+"""Under which a router leaves the weights of shared experts for them."""
+
+
 class Router(Spec):
     """How experts are chosen. score: softmax, sigmoid or root of the softplus of the logits. order: scores are taken
     before the top-k or over the chosen logits only (gpt-oss, Mixtral's equals either). normalize: weights of the
@@ -43,7 +47,9 @@ class Router(Spec):
     4). input_norm: a norm of the router's own; expert_scale: a learned factor on the weight of each expert (Gemma 4).
     by_token: a table that is not learned says which experts a token of the vocabulary goes to; the scores are their
     weights alone (DeepSeek-V4's first layers). pass_through: experts without weights that give back what they get
-    (LongCat): tokens spread over all evenly, so fewer rows are computed.
+    (LongCat): tokens spread over all evenly, so fewer rows are computed. with_shared: the shared experts have logits
+    as well, and weights that sum to 1 with those of the chosen; learned_scale: a learned factor on all of them
+    (Inkling).
     """
 
     score: Literal["softmax", "sigmoid", "sqrt_softplus"] = "softmax"
@@ -62,6 +68,8 @@ class Router(Spec):
     expert_scale: bool = False
     by_token: bool = False
     pass_through: int = 0
+    with_shared: bool = False
+    learned_scale: bool = False
 
     decisions = {"*": "router"}
 
@@ -89,6 +97,11 @@ class Shared(Ffn):
     words = {"d_ff": "width", "n": "number", "gate": "gate"}
     limits = {"n": 2}
     brief = "{n} of {d_ff:,}"
+
+    def weighted(self, b: Builder, h: Tensor, ctx: Context) -> Tensor:
+        """Each expert's activations times the weight that the router gives it, where it does."""
+        weights = ctx.shared.pop(SHARED_WEIGHTS, ())
+        return b.map("h_weighted", "mul_groups", h, *weights) if weights else h
 
 
 class Beside(Ffn):
@@ -212,6 +225,8 @@ class Moe(FfnSpec):
             raise InvalidBlock(f"top_k {self.top_k} is more than n_experts {self.n_experts}")
         if self.latent_norm is not None and self.latent is None:
             raise InvalidBlock("`latent_norm` stands in the width `latent`, which is not given")
+        if self.router.with_shared and (self.shared is None or self.router.choice == "expert"):
+            raise InvalidBlock("`with_shared` gives weights to `shared` experts, beside tokens that choose theirs")
         if self.late and self.dense is None:
             raise InvalidBlock("`late` experts stand beside a `dense` network, which the layer has instead")
         if self.router.pass_through and (self.capacity is not None or self.router.choice == "expert"):
@@ -221,12 +236,18 @@ class Moe(FfnSpec):
     def lower(self, b: Builder, x: Tensor, ctx: Context, name: str = "moe") -> Tensor:
         """Tensor over T and D to tensor over T and D."""
         tokens, routed = ctx.step.tokens, self.rows(ctx.step)
-        routed_to = self.n_experts + self.router.pass_through
-        sizes: dict[str, Num] = {"Er": routed_to, "F": self.expert.d_ff, "Dl": self.latent or 0}
+        routed_to = self.n_experts + self.router.pass_through + self.sinks
+        sizes: dict[str, Num] = {
+            "Er": routed_to,
+            "F": self.expert.d_ff,
+            "Dl": self.latent or 0,
+            "Sn": self.sinks,
+            "One": 1,
+        }
         with b.block(name), b.scope(E=self.n_experts, **sizes, Sc=2, M=routed):
             hit = expected_experts(self.n_experts, self.computed, tokens)
             with b.part("router"):
-                weights = self._route(b, x)
+                weights = self._route(b, x, ctx)
             with b.part("experts"):
                 y = self._normed(b, "experts", x, lambda h: self._experts(b, h, weights, hit))
                 y = self._passed(b, x, y) if self.router.pass_through else y
@@ -284,7 +305,12 @@ class Moe(FfnSpec):
         most = self.n_experts * self.capacity
         return sum(s.batch * minimum(s.new * wanted, most) for s in step.seqs)
 
-    def _route(self, b: Builder, x: Tensor) -> Tensor:
+    @property
+    def sinks(self) -> int:
+        """Shared experts that the router weighs."""
+        return self.shared.n if self.shared is not None and self.router.with_shared else 0
+
+    def _route(self, b: Builder, x: Tensor, ctx: Context) -> Tensor:
         """Chosen experts and their weights, over M."""
         r = self.router
         if r.input_norm is not None:
@@ -293,12 +319,16 @@ class Moe(FfnSpec):
         role = "bias" if r.selection_bias == "parameter" else "buffer"
         chosen: tuple[Operand, ...] = (b.weight("selection_bias", "Er", role),) if r.selection_bias else ()
         scales = (b.weight("expert_scale", "Er", "scalar"),) if r.expert_scale else ()
-        attrs = {"router": r, "top_k": self.top_k, "capacity": self.capacity}
+        scales = (*scales, b.weight("scale", "One", "scalar")) if r.learned_scale else scales
+        attrs = {"router": r, "top_k": self.top_k, "capacity": self.capacity, "sinks": self.sinks}
         if r.by_token:
             with b.scope(Tk=self.top_k, V=b.sizes["V"]):
                 table = b.weight("experts_of_tokens", "V Tk", "buffer")
             chosen = (table.part(V=b.sizes["T"]),)
-        return b.map("top_k", "topk", logits, *chosen, *scales, axes="M", **attrs)
+        weights = b.map("top_k", "topk", logits, *chosen, *scales, axes="M", **attrs)
+        if self.sinks:
+            ctx.shared[SHARED_WEIGHTS] = (b.map("shared_weights", "shared_weights", logits, axes="T Sn"),)
+        return weights
 
     def _experts(self, b: Builder, x: Tensor, weights: Tensor, hit: Num) -> Tensor:
         d = "D" if self.latent is None else "Dl"

@@ -1,4 +1,4 @@
-"""Position terms that enter attention scores: ALiBi, T5, Transformer-XL, XLNet, DeBERTa.
+"""Position terms that enter attention scores: ALiBi, T5, Transformer-XL, XLNet, DeBERTa, Inkling's profiles.
 
 Each has `declare`, which makes what the whole stack shares, and `scores`, which adds its term to q·k.
 """
@@ -9,7 +9,7 @@ from typing import Literal
 
 from archsim.base.json_types import JsonObject
 from archsim.base.number import Num, maximum, minimum
-from archsim.blocks.block import Context, Position, Projection
+from archsim.blocks.block import Context, Position, Projection, Tempered
 from archsim.blocks.dispatch import About, Count
 from archsim.blocks.norm import Norm
 from archsim.graph.builder import Builder, Operand
@@ -149,7 +149,7 @@ class Deberta(Position):
         """Rows of the table that a step touches."""
         return 2 * self.span if self.shared else 2 * minimum(self.span, _longest(ctx))
 
-    def project(self, b: Builder, ctx: Context, rows: Projection) -> None:
+    def project(self, b: Builder, x: Tensor, ctx: Context, rows: Projection, tempered: Tempered) -> None:
         """The table through the projections of queries and keys, for the layer that is lowered."""
         if self.shared:
             with b.scope(R=self._rows(ctx)):
@@ -158,6 +158,28 @@ class Deberta(Position):
                     ctx.shared["pos_k"] = (rows("k", table, "pos_k"),)
                 if self.p2c:
                     ctx.shared["pos_q"] = (rows("q", table, "pos_q"),)
+
+
+class Profiles(Position):
+    """A bias for each backward distance below `extent`, mixed from `rank` learned profiles as the hidden state of the
+    query's token says, for every head; no bias beyond (Inkling, in transformers' `modeling_inkling.py`).
+    """
+
+    kind: Literal["profiles"] = "profiles"
+    rank: Count
+    extent: Count
+
+    about = {"profiles": About("relative profiles", label="Relative")}
+
+    def project(self, b: Builder, x: Tensor, ctx: Context, rows: Projection, tempered: Tempered) -> None:
+        """The bias of every distance, for each query and head."""
+        with b.scope(Rk=self.rank, R=self.extent):
+            mixture = tempered("r_temperature", b.linear("r", x, "D K G Rk", "T K G Rk"))
+            ctx.shared["profiles"] = (b.linear("r_profile", mixture, "Rk R", "T K G R", role="position_bias"),)
+
+    def scores(self, b: Builder, s: Tensor, q: Tensor, k: Operand, ctx: Context, scale: float) -> Tensor:
+        """The scores plus the bias of each pair's distance."""
+        return b.map("s_profile", "add", s, *ctx.shared["profiles"], term="near")
 
 
 def _longest(ctx: Context) -> Num:

@@ -46,6 +46,12 @@ def causal_conv(
     return b.map(name + "()", activation, y) if activation else y
 
 
+def convolved(b: Builder, name: str, x: Tensor, channels: str, ctx: Context, taps: int) -> Tensor:
+    """x over T and `channels` plus a causal convolution of it along time, of so many taps per channel."""
+    with b.scope(W=taps, S=ctx.step.n_seqs):
+        return b.map(name + "_residual", "add", x, causal_conv(b, name, x, channels, ctx, bias=False, activation=None))
+
+
 def token_shift(b: Builder, x: Tensor, names: str) -> list[Tensor]:
     """x + (the token before - x) · w for every weight vector named, over T and D; the state holds the last token."""
     state = b.state("shift_state", "S D", "recurrent")

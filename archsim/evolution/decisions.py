@@ -31,6 +31,7 @@ TITLES: Mapping[str, str] = {
     "latent": "latent attention",
     "latent_sizes": "latent sizes",
     "query_latent": "query latent",
+    "short_convolutions": "short convolutions",
     "compression": "entries of several tokens",
     "indexer": "sparse attention",
     "keys_as_values": "keys as values",

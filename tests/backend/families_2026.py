@@ -27,6 +27,7 @@ from backend_parity import (
     stacked,
 )
 from torch import Tensor
+from torch.nn.functional import pad
 
 LAYERS, MLP, WIDTH = "model.layers.{i}.", "model.layers.{i}.mlp.", 24
 
@@ -214,7 +215,36 @@ def _laguna() -> Family:
                     SWIGLU, NORMS, router, shared, _routed(MLP + "experts."))  # fmt: skip
 
 
+def _inkling() -> Family:
+    """Profiles of distances, short convolutions everywhere, shared experts that the router weighs."""
+    settings = {k: v for k, v in COMMON.items() if k not in ("rope_parameters", "num_hidden_layers", "hidden_act")} | {
+        "num_hidden_layers": 3, "num_key_value_heads": 2, "head_dim": 8, "swa_num_attention_heads": N,
+        "swa_num_key_value_heads": 1, "swa_head_dim": 12, "sliding_window_size": 5, "d_rel": 3, "rel_extent": 7,
+        "local_layer_ids": [0, 2], "mlp_layer_types": ["dense", "sparse", "sparse"], "moe_intermediate_size": WIDTH,
+        "n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 2, "log_scaling_n_floor": 4,
+        "log_scaling_alpha": 0.3, "route_scale": 1.5, "logits_mup_width_multiplier": 2.0,
+        "attn_implementation": "eager",
+    }  # fmt: skip
+    joined, flat = MLP + "shared_experts.", lambda w: w.flatten(0, 1).T
+    own = attention(**HEAD_NORMS, w_r="r_proj.weight", k_conv_w="k_sconv.conv1d.weight",
+                    v_conv_w="v_sconv.conv1d.weight")  # fmt: skip
+    convolutions = {f"{ours}_conv_w": f"{LAYERS}{theirs}_sconv.conv1d.weight"
+                    for ours, theirs in (("attention", "attn"), ("ffn", "mlp"))}  # fmt: skip
+    own |= {"attention.w_r_profile": (LAYERS + "self_attn.rel_logits_proj.proj", lambda w: w)}
+    experts = {
+        "moe.w_router": MLP + "gate.weight", "moe.scale": MLP + "gate.global_scale",
+        "moe.selection_bias": (MLP + "gate.e_score_correction_bias", lambda w: pad(w, (0, 2))),
+        "moe.shared.w_gate": (joined + "gate_proj", flat), "moe.shared.w_up": (joined + "up_proj", flat),
+        "moe.shared.w_down": (joined + "down_proj", lambda w: w.transpose(1, 2).flatten(0, 1)),
+        "ffn.scale": MLP + "global_scale",
+    }  # fmt: skip
+    top = UNTIED | {"embedding.norm": "model.embed_tokens.embed_norm.weight"}
+    return imported("InklingForCausalLM", "inkling_text", settings, top, own, SWIGLU, NORMS, convolutions, experts,
+                    _routed(MLP + "experts."))  # fmt: skip
+
+
 FAMILIES: dict[str, Family] = {
+    "inkling": _inkling(),
     "gemma4-moe": _gemma4(), "mimo-v2": _mimo(), "mpnet": _mpnet(), "nomic": _nomic(), "youtu": _youtu(),
     "glm-shared": _glm(), "nemotron-latent": _nemotron(), "laguna": _laguna(),
 }  # fmt: skip

@@ -35,6 +35,7 @@ TYPES = """ernie data2vec-text big_bird bert-generation megatron-bert roberta-pr
     paddleocr_vl_text
     molmo2_text muse_glimmer_text lfm3 glm4v_moe_text blenderbot-small mvp plbart bigbird_pegasus seamless_m4t nllb-moe
     longt5 led biogpt xglm ctrl moshi kyutai_speech_to_text roformer phi4_multimodal git
+    inkling_text
     bitnet modernbert-decoder olmo_hybrid kimi_linear layoutlm tapas flaubert clip_text_model xmod whisper
     speech_to_text pop2piano trocr gpt_neox_japanese"""
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {name: ("", {}) for name in TYPES.split()}
@@ -47,6 +48,10 @@ FAMILIES["mellum"] = ("", {"layer_types": ["sliding_attention"] * 3 + ["full_att
 FAMILIES["laguna"] = ("", {"num_attention_heads_per_layer": [4, 8, 8, 8], "num_attention_heads": 8,
                            "layer_types": ["full_attention"] + ["sliding_attention"] * 3,
                            "mlp_layer_types": ["dense"] + ["sparse"] * 3})  # fmt: skip
+FAMILIES["inkling_text"] = ("", {"swa_num_attention_heads": 4, "swa_num_key_value_heads": 1, "swa_head_dim": 24,
+                                 "layer_types": ["hybrid_sliding"] * 3 + ["hybrid"], "sliding_window_size": 16,
+                                 "mlp_layer_types": ["dense"] + ["sparse"] * 3, "d_rel": 3,
+                                 "rel_extent": 24})  # fmt: skip
 PLAIN = {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
 FAMILIES["mistral4"] = ("", {"qk_nope_head_dim": 8, "qk_rope_head_dim": 8, **PLAIN})
 FAMILIES["cosmos3_edge_text"] = ("", {"rope_parameters": PLAIN["rope_parameters"] | {"mrope_section": [4, 2, 2]}})
