@@ -87,13 +87,17 @@ class Expert(Ffn):
 
 
 class Shared(Ffn):
-    """Experts that every token uses. n: how many, as one network of n x d_ff. gate: a sigmoid per token."""
+    """Experts that every token uses. n: how many, as one network of n x d_ff. gate: a sigmoid per token. averaged: the
+    mean of what they and the routed experts give, in place of the sum (Command A).
+    """
 
     n: Count = 1
     gate: bool = False
+    averaged: bool = False
 
     letters = {"d_ff": ("Fs", "width of the shared expert")}
-    decisions = {"d_ff": "shared_experts", "n": "shared_experts", "gate": "shared_experts"}
+    decisions = {"d_ff": "shared_experts", "n": "shared_experts", "gate": "shared_experts",
+                 "averaged": "shared_experts"}  # fmt: skip
     words = {"d_ff": "width", "n": "number", "gate": "gate"}
     limits = {"n": 2}
     brief = "{n} of {d_ff:,}"
@@ -263,7 +267,9 @@ class Moe(FfnSpec):
             for name, spec, part in (("shared", self.shared, "shared experts"), ("dense", self.dense, "dense MLP")):
                 if spec is not None:
                     with b.part(part):
-                        y = b.map(name + "+", "add", y, self._beside(b, x, name, spec, ctx))
+                        beside = self._beside(b, x, name, spec, ctx)
+                        mean = {"scale_sum": 0.5} if isinstance(spec, Shared) and spec.averaged else {}
+                        y = b.map(name + "+", "add", y, beside, **mean)
             if self.image_experts is not None:
                 self._hold(b, self.image_experts)
             return y if self.output_norm is None else self.output_norm.lower(b, "output_norm", y)

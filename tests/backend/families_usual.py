@@ -206,6 +206,12 @@ LIKE: dict[str, tuple[Any, ...]] = {
     "cohere2-moe": ("Cohere2MoeForCausalLM", "cohere2_moe", NO_EPS | WIDE | {
         "num_experts": 6, "num_experts_per_tok": 2, "num_hidden_layers": 4, "sliding_window": 5, "logit_scale": 0.25,
         "tie_word_embeddings": True}),
+    "cohere2-moe-dense": ("Cohere2MoeForCausalLM", "cohere2_moe", COMMON | WIDE | {
+        "num_experts": 6, "num_experts_per_tok": 2, "num_hidden_layers": 4, "sliding_window": 5, "logit_scale": 0.25,
+        "tie_word_embeddings": True, "first_k_dense_replace": 1, "prefix_dense_intermediate_size": 40}),
+    "cohere2-moe-shared": ("Cohere2MoeForCausalLM", "cohere2_moe", NO_EPS | WIDE | {
+        "num_experts": 6, "num_experts_per_tok": 2, "num_hidden_layers": 4, "sliding_window": 5, "logit_scale": 0.25,
+        "tie_word_embeddings": True, "num_shared_experts": 2, "expert_selection_fn": "sigmoid"}),
     "cwm": ("CwmForCausalLM", "cwm", COMMON | WIDE | MIXED),
     "deepseek-v2": ("DeepseekV2ForCausalLM", "deepseek_v2", COMMON | DEEPSEEK | LATENT | {
         "first_k_dense_replace": 1, "topk_method": "greedy"}, TABLES["latent"]),

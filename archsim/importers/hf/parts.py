@@ -115,8 +115,8 @@ def _rope_parameters(c: Config, layer_type: str | None) -> tuple[float, float | 
 
 LOCAL_GLOBAL = ("full_attention", "sliding_attention")
 
-SCALINGS = {"linear": "linear", "dynamic": "ntk", "yarn": "yarn", "llama3": "llama3", "longrope": "longrope",
-            "su": "longrope"}  # fmt: skip
+SCALINGS = {"linear": "linear", "dynamic": "ntk", "yarn": "yarn", "deepseek_yarn": "yarn", "llama3": "llama3",
+            "longrope": "longrope", "su": "longrope"}  # fmt: skip
 SCALING_FIELDS = {
     "factor": "factor", "original_max_position_embeddings": "original_max", "beta_fast": "beta_fast",
     "beta_slow": "beta_slow", "low_freq_factor": "low_freq_factor", "high_freq_factor": "high_freq_factor",

@@ -232,6 +232,23 @@ def cohere(c: Config) -> Doc:
     return uniform(c, norm, block, gated(c), parallel="one_norm", output=head(c, scale=c.number("logit_scale")))
 
 
+COHERE = ("layer_switch", "order_of_interleaved_layers", "use_embedding_sharing", "use_parallel_block",
+          "use_parallel_embedding", "cache_implementation", "sliding_window_pattern",
+          "_sliding_window_pattern")  # fmt: skip
+"""Keys of Cohere's released files that its classes do not read, or not beside `layer_types`."""
+
+
+def cohere_usual(c: Config) -> None:
+    """Refuse what Cohere's own code could do and no released file asks for."""
+    c.skip(*COHERE)
+    c.only("position_embedding_type", "rope_gptj")
+    c.only("rotary_pct", 1.0)
+    c.only("use_gated_activation", True)
+    c.only("use_qk_norm", False)
+    c.only("norm_type", "layer_norm")
+    c.only("transformer_block_type", "parallel")
+
+
 # Cohere2Config
 @family("cohere2", vocab_size=256000, hidden_size=8192, intermediate_size=22528, logit_scale=0.0625,
         num_hidden_layers=40, num_attention_heads=64, hidden_act="silu", max_position_embeddings=8192,
@@ -239,9 +256,7 @@ def cohere(c: Config) -> Doc:
         tie_word_embeddings=True)  # fmt: skip
 def cohere2(c: Config) -> Doc:
     """Command A: three layers with a window and rotary positions, one with neither."""
-    c.skip("order_of_interleaved_layers", "position_embedding_type", "rotary_pct", "use_embedding_sharing",
-           "use_gated_activation", "use_parallel_block", "use_parallel_embedding", "use_qk_norm",
-           "cache_implementation", "sliding_window_pattern", "_sliding_window_pattern")  # fmt: skip
+    cohere_usual(c)
     n, norm = layers(c), layernorm(c, bias=False)
     block = attention(c, **biased(c, "attention_bias", bias=True))
     base = {"norm": norm, "parallel": "one_norm", "attention": block, "ffn": gated(c)}

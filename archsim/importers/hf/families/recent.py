@@ -11,6 +11,7 @@ from archsim.importers.hf.families.dense import glm4, granite_embedding, granite
 from archsim.importers.hf.families.llama import (
     biased,
     capped,
+    cohere_usual,
     d_head,
     gated,
     layers,
@@ -47,6 +48,7 @@ from archsim.importers.hf.parts import (
     moe,
     rmsnorm,
     rope,
+    rope_scaling,
     sliding,
 )
 from archsim.importers.hf.pattern import Entry
@@ -252,23 +254,37 @@ def aria(c: Config) -> Doc:
         num_shared_experts=0, norm_topk_prob=True, expert_selection_fn="softmax",
         shared_expert_combination_strategy="average")  # fmt: skip
 def cohere2_moe(c: Config) -> Doc:
-    """Command A with experts, shared ones where it has any."""
-    c.skip("sliding_window_pattern", "_sliding_window_pattern", "rms_norm_eps", "prefix_dense_sliding_window_pattern",
-           "prefix_dense_intermediate_size")  # fmt: skip
-    c.only("num_shared_experts", 0)
-    c.skip("shared_expert_combination_strategy")
+    """Command A with experts, and shared ones whose output is averaged with theirs or added to it."""
+    cohere_usual(c)
+    c.skip("prefix_dense_intermediate_size", "rms_norm_eps", "layer_norm_eps")
+    joined = c.only("shared_expert_combination_strategy", "average", "sum")
+    n_shared = c.get("num_shared_experts")
+    own = {"n": c.count("num_shared_experts"), "averaged": joined == "average"} if n_shared else {}
     score = c.only("expert_selection_fn", "softmax", "sigmoid")
-    n, norm = layers(c), layernorm(c, bias=False)
-    if not all(sparse_layers(c, n)):
-        raise c.error("mlp_layer_types", "only sparse is supported")
+    n = layers(c)
+    norm = layernorm(c, bias=False) if c.get("rms_norm_eps") is None else rmsnorm(c)
     router = {"order": "topk_then_score"} | ({"score": "sigmoid"} | unnormalized(c) if score == "sigmoid" else {})
     c.skip("norm_topk_prob")
-    experts = moe(n_experts(c), top_k(c), gated(c), router)
+    experts = moe(n_experts(c), top_k(c), gated(c), router, shared=gated(c) | own if own else None)
     block = attention(c, **biased(c, "attention_bias", bias=True))
-    base = {"norm": norm, "parallel": "one_norm", "attention": block, "ffn": experts}
-    near = {"position": rope(c, d_head(c), interleaved=True), "mask": sliding(c.count("sliding_window"))}
-    types = layer_types(c, n, every(n, c.count("sliding_window_pattern"), "full_attention", LOCAL))
-    return two_kinds(c, base, near, {}, types, output=head(c, scale=c.number("logit_scale")))
+    position = {"position": rope(c, d_head(c), interleaved=True)}
+    near = position | {"mask": sliding(c.count("sliding_window"))}
+    period = c.count("prefix_dense_sliding_window_pattern", default=1)
+    turned = position if period == 1 else {}  # dense layers are rotated where none of them is local
+    entries: list[Entry] = []
+    for kind, sparse in zip(_cohere_types(c, n, period), sparse_layers(c, n), strict=True):
+        own = near if kind == LOCAL else {} if sparse else turned
+        ffn = experts if sparse else gated(c.changed(intermediate_size=c.get("prefix_dense_intermediate_size")))
+        layer = {"norm": norm, "parallel": "one_norm", "attention": block | own, "ffn": ffn}
+        entries.append((_place(kind) + ("" if sparse else "_dense"), layer))
+    return decoder(c, entries, norm, output=head(c, scale=c.number("logit_scale")))
+
+
+def _cohere_types(c: Config, n: int, period: int) -> list[str]:
+    """The kind of attention of every layer; the dense ones in front have a pattern of their own."""
+    first = c.get("first_k_dense_replace") or 0
+    usual = every(n - first, c.count("sliding_window_pattern"), "full_attention", LOCAL)
+    return layer_types(c, n, every(first, period, "full_attention", LOCAL) + usual)
 
 
 # Kolibri1Config
@@ -494,7 +510,12 @@ def mimo_v2(c: Config) -> Doc:
     c.skip("attention_value_scale", "attention_chunk_size", "n_shared_experts", "moe_layer_freq", "scoring_func",
            "topk_method", "add_swa_attention_sink_bias", "add_full_attention_sink_bias", "layernorm_epsilon",
            "sliding_window", "sliding_window_size", "hybrid_layer_pattern", "swa_rope_theta",
-           "rope_theta", "partial_rotary_factor", "num_nextn_predict_layers")  # fmt: skip
+           "rope_theta", "partial_rotary_factor", "num_nextn_predict_layers", "processor_config",
+           "vision_model_type")  # fmt: skip
+    c.only("attention_projection_layout", "fused_qkv")
+    stretched = c.child("rope_scaling")
+    if stretched is not None and rope_scaling(stretched) is not None:
+        raise c.error("rope_scaling", "only the default is supported")
     n, eps = layers(c), c.first("layernorm_epsilon", "rms_norm_eps")
     norm = {"kind": "rmsnorm", "eps": eps}
     flags, sparse = c.listed("hybrid_layer_pattern", n), c.listed("moe_layer_freq", n)

@@ -200,6 +200,7 @@ def ouro(c: Config) -> Doc:
 def nanbeige(c: Config) -> Doc:
     """Nanbeige: LLaMA whose layers run twice, with a norm after each round."""
     c.skip("loop_loss_weights")
+    c.only("kv_channels", d_head(c))
     norm = rmsnorm(c)
     block = attention(c, **biased(c, "attention_bias", bias=True), position=rope(c, d_head(c)))
     layer = {"norm": norm, "attention": block, "ffn": gated(c)}

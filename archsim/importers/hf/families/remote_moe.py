@@ -84,7 +84,8 @@ def sarvam_moe(c: Config) -> Doc:
         v_head_dim=128)  # fmt: skip
 def sarvam_mla(c: Config) -> Doc:
     """Sarvam's larger model: the same experts under latent attention."""
-    c.skip("use_qk_norm", "use_qkv_bias")
+    c.skip("use_qk_norm", "use_qkv_bias", "default_theta", "head_dim")
+    c.only("q_head_dim", c.count("qk_nope_head_dim") + c.count("qk_rope_head_dim"))
     return _sarvam(c, latent(c))
 
 

@@ -58,6 +58,6 @@ def qwen2_5_omni(c: Config, around: Around) -> list[Doc]:
 @encoder("audio", "gemma4_unified", audio_embed_dim=640)
 def gemma4_unified(c: Config, around: Around) -> list[Doc]:
     """Gemma 4 12B: pieces of the waveform as they are, through one matrix."""
-    c.skip("rms_norm_eps")
+    c.skip("rms_norm_eps", "hidden_size", "output_proj_dims", "audio_samples_per_token")
     one: Doc = {"kind": "conv", "d": around.width, "channels": c.count("audio_embed_dim"), "kernel": 1}
     return [one | {"bias": False, "activation": None}]

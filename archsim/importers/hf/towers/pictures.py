@@ -322,8 +322,9 @@ def llama4(c: Config, around: Around) -> list[Doc]:
 @encoder("vision", "gemma4_unified", patch_size=16, pooling_kernel_size=3, mm_embed_dim=3840, mm_posemb_size=1120)
 def gemma4_unified(c: Config, around: Around) -> list[Doc]:
     """Gemma 4 12B: no layers, patches of 48 pixels under norms, and two matrices."""
-    c.skip("rms_norm_eps", "output_proj_dims")
+    c.skip("rms_norm_eps", "output_proj_dims", "num_soft_tokens")
     side = c.count("patch_size") * c.count("pooling_kernel_size")
+    c.only("model_patch_size", side)
     return [
         patches(c.count("mm_embed_dim"), side) | {"norm": layernorm(1e-5)},
         norm(layernorm(1e-5)),
