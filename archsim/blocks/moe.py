@@ -267,12 +267,16 @@ class Moe(FfnSpec):
             for name, spec, part in (("shared", self.shared, "shared experts"), ("dense", self.dense, "dense MLP")):
                 if spec is not None:
                     with b.part(part):
-                        beside = self._beside(b, x, name, spec, ctx)
-                        mean = {"scale_sum": 0.5} if isinstance(spec, Shared) and spec.averaged else {}
-                        y = b.map(name + "+", "add", y, beside, **mean)
+                        y = self._joined(b, name, spec, y, self._beside(b, x, name, spec, ctx))
             if self.image_experts is not None:
                 self._hold(b, self.image_experts)
             return y if self.output_norm is None else self.output_norm.lower(b, "output_norm", y)
+
+    def _joined(self, b: Builder, name: str, spec: Ffn, y: Tensor, beside: Tensor) -> Tensor:
+        """What the routed experts and a network beside them give, added or averaged."""
+        if isinstance(spec, Shared) and spec.averaged:
+            return b.map(name + "+", "add", y, beside, scale_sum=0.5)
+        return b.map(name + "+", "add", y, beside)
 
     def _normed(self, b: Builder, name: str, x: Tensor, branch: Callable[[Tensor], Tensor]) -> Tensor:
         """A branch, between two norms where branches have norms."""
