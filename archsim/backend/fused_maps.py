@@ -31,7 +31,7 @@ def fused_map(op: Op, dialect: str) -> Map | None:
     if dialect != "fused":
         return None
     if op.fn in NORMS:
-        return _norm
+        return _inputs_alone if op.attrs.get("groups") else _norm
     if op.fn == "combine":
         return _combine
     if op.fn == "topk":

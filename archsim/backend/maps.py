@@ -125,9 +125,14 @@ def _norm(kind: str) -> Map:
         x, dims = operands[0]
         over = [dims.index(axis) for axis in op.attrs["over"]]
         y = x.float()
-        if kind == "layernorm":
-            y = y - y.mean(over, keepdim=True)
-        y = y * torch.rsqrt(y.square().mean(over, keepdim=True) + op.attrs["eps"])
+        if groups := op.attrs.get("groups"):
+            runs = torch.unflatten(y.flatten(over[0]), -1, (groups, -1))
+            runs = runs * torch.rsqrt(runs.square().mean(-1, keepdim=True) + op.attrs["eps"])
+            y = runs.reshape(y.shape)
+        else:
+            if kind == "layernorm":
+                y = y - y.mean(over, keepdim=True)
+            y = y * torch.rsqrt(y.square().mean(over, keepdim=True) + op.attrs["eps"])
         learned = [align(v.x.float(), v.dims, dims) for v in operands[1:]]
         if learned:
             y = y * (learned[0] + 1.0 if op.attrs.get("offset") else learned[0])

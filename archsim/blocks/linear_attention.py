@@ -8,7 +8,7 @@ from typing import Literal
 from archsim.base.lazy_model import Field, model_validator
 from archsim.base.number import Num
 from archsim.blocks import tiny
-from archsim.blocks.block import Context, MixerSpec
+from archsim.blocks.block import Context, MixerSpec, PositionBlock
 from archsim.blocks.dispatch import About, Activation, Changes, Count, Extent, InvalidBlock
 from archsim.blocks.norm import Norm
 from archsim.blocks.recurrence import ChunkEdges, causal_conv, chunk_pairs, padded, single
@@ -26,14 +26,17 @@ class Lightning(MixerSpec):
     """Lightning attention (arXiv:2401.04658, MiniMax-01): activated q, k, v; a decaying outer-product state per
     head; RMS norm and a sigmoid gate on the output. Prefill runs in chunks: pairs inside, the state between. The
     decay is fixed: 2^(-8 i / n) for head i of n, slower with every layer of the model and almost none in the last.
+    activation: none where null; qk_norm, position: of queries and keys, each head by itself (Ling 2.5).
     """
 
     kind: Literal["lightning"] = "lightning"
     n_heads: Count
     d_head: Count
     chunk: Count = 256
-    activation: Activation = "silu"
+    activation: Activation | None = "silu"
     norm: Norm = Field(default_factory=lambda: Norm(kind="rmsnorm", eps=1e-6))
+    qk_norm: Norm | None = None
+    position: PositionBlock | None = None
 
     about = {"lightning": About(label="Lightning", paper="lightning attention: Qin et al. 2024, arXiv:2401.04658")}
 
@@ -43,11 +46,19 @@ class Lightning(MixerSpec):
         sizes: dict[str, Num] = {"N": self.n_heads, "H": self.d_head, "Hv": self.d_head, "C": step.tokens}
         with b.block(name, **sizes, S=step.n_seqs, P=chunk_pairs(step, self.chunk, filled=False)):
             axes = {"q": "N H", "k": "N H", "v": "N Hv"}
-            q, k, v = (b.map(n + "()", self.activation, b.linear(n, x, "D " + a, "T " + a)) for n, a in axes.items())
+            q, k, v = (self._project(b, n, x, a) for n, a in axes.items())
             o = self._mix(b, q, k, v, step)
             o = self.norm.lower(b, "norm", o, "N Hv")
             o = b.map("gated", "gate", o, b.linear("gate", x, "D N Hv", "T N Hv"))
             return b.linear("o", o, "N Hv D", "T D")
+
+    def _project(self, b: Builder, name: str, x: Tensor, axes: str) -> Tensor:
+        y = b.linear(name, x, "D " + axes, "T " + axes)
+        y = b.map(name + "()", self.activation, y) if self.activation is not None else y
+        if name == "v":
+            return y
+        y = self.qk_norm.lower(b, name + "_norm", y, "H") if self.qk_norm is not None else y
+        return self.position.rotate(b, name + "_rope", y) if self.position is not None else y
 
     def _mix(self, b: Builder, q: Tensor, k: Tensor, v: Tensor, step: Step) -> Tensor:
         state = b.state("state", "S N H Hv", "recurrent", fp32=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from archsim.base.lazy_model import Field
 from archsim.blocks.dispatch import About, Fields, Spec
 from archsim.graph.builder import Builder, Operand
 from archsim.graph.tensor import Tensor, split_axes
@@ -18,6 +19,7 @@ class Norm(Spec):
 
     affine: a learned weight (false: non-parametric, as OLMo). bias: a learned bias (LayerNorm's default).
     offset: the weight is stored as w and used as 1 + w (Gemma, Nemotron): same count, other initialisation.
+    groups: of so many runs of channels, each normed by itself (Ling 2.5).
     """
 
     kind: Literal["rmsnorm", "layernorm", "l2norm"]
@@ -25,6 +27,7 @@ class Norm(Spec):
     affine: bool = True
     bias: bool | None = None
     offset: bool = False
+    groups: int = Field(default=1, ge=1)
 
     about = {
         "rmsnorm": About("rmsnorm", "RMSNorm", "RMSNorm"), "layernorm": About("layernorm", "LayerNorm", "LayerNorm"),
@@ -55,6 +58,8 @@ class Norm(Spec):
         weights = [b.weight(name, learned, "norm")] if self.affine else []
         if self.has_bias:
             weights.append(b.weight(name + "_bias", learned, "norm"))
+        more = {"groups": self.groups} if self.groups > 1 else {}
         return b.map(
-            name + "()", self.kind, x, *weights, axes=axes, over=split_axes(over), eps=self.eps, offset=self.offset
-        )
+            name + "()", self.kind, x, *weights, axes=axes, over=split_axes(over), eps=self.eps, offset=self.offset,
+            **more,
+        )  # fmt: skip

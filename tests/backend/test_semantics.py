@@ -126,3 +126,15 @@ def test_temperature_begins_with_the_second_window() -> None:
     a, b = (net(ids)[0] for net in nets)
     torch.testing.assert_close(a[:3], b[:3])
     assert (a[3:] - b[3:]).abs().amax(1).min() > 1e-4
+
+
+def test_a_norm_of_groups_norms_each_run_of_channels_by_itself() -> None:
+    """With a layer that adds nothing, logits are the normed embeddings times the head."""
+    net = build(model({"ffn": {"kind": "mlp", "d_ff": 4}}, final_norm=NORM | {"groups": 4, "eps": 0.0}), "cpu")
+    for name, weight in net.weights().items():
+        if ".ffn." in name:
+            weight.zero_()
+    ids = torch.tensor([[3, 7, 1]])
+    x = torch.unflatten(net.weight("embedding.tokens")[ids], -1, (4, 4))
+    normed = (x * x.square().mean(-1, keepdim=True).rsqrt()).flatten(-2) * net.weight("final_norm")
+    torch.testing.assert_close(net(ids), normed @ net.weight("head.w_logits").T, atol=1e-5, rtol=0)

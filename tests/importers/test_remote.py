@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import archsim
+from archsim.blocks.layer import walk_layers
 
 LING = {
     "model_type": "bailing_moe_v2", "attention_dropout": 0.0, "embedding_dropout": 0.0, "eos_token_id": 156892,
@@ -80,3 +81,23 @@ def test_small_minicpm(tmp_path: Path) -> None:
         "scale_depth": 1.4, "rope_scaling": None, "torch_dtype": "bfloat16",
     }))  # fmt: skip
     assert archsim.count(path).to_dict()["params"]["total"] == 2_724_880_896
+
+
+def test_ling_2_5_has_lightning_attention_under_the_type_of_ling_3() -> None:
+    """One layer of latent attention in `layer_group_size`; the others' norm is of groups, and nothing is activated."""
+    config = {
+        "model_type": "bailing_hybrid", "hidden_size": 64, "intermediate_size": 96, "moe_intermediate_size": 32,
+        "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 16, "vocab_size": 128,
+        "group_norm_size": 2, "layer_group_size": 4, "first_k_dense_replace": 1, "num_experts": 8,
+        "num_experts_per_tok": 2, "num_shared_experts": 1, "n_group": 1, "topk_group": 1, "kv_lora_rank": 16,
+        "q_lora_rank": 24, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16, "use_qk_norm": True,
+        "partial_rotary_factor": 0.5, "rope_theta": 1e4, "linear_silu": False, "num_kv_heads_for_linear_attn": 4,
+    }  # fmt: skip
+    lightning = 5 * 64 * 64 + 64 + 2 * 16  # q, k, v, gate and output; the norm of the output; norms of q and k
+    latent = 64 * 24 + 24 + 24 * 4 * 24 + 64 * (16 + 8) + 16 + 16 * 4 * 32 + 64 * 64
+    experts = 8 * 64 + 9 * 3 * 64 * 32
+    around = 2 * 128 * 64 + 64 + 4 * 2 * 64
+    assert archsim.count(config).to_dict()["params"]["total"] == 3 * lightning + latent + 3 * experts + 3 * 64 * 96 + around
+    layers = archsim.load_model(config).layers
+    mixers = [layer.mixer for layer in walk_layers(layers) if layer.mixer is not None]
+    assert {mixer.norm.groups for mixer in mixers} == {2} and {mixer.activation for mixer in mixers} == {None}

@@ -125,8 +125,10 @@ def _residuals(c: Config, i: int, norm: Doc) -> Doc:
         layer_group_size=6)  # fmt: skip
 def bailing_hybrid(c: Config) -> Doc:
     """Ling 3.0: five layers of Kimi delta attention, whose gates are whole matrices, to one of latent
-    attention with a gate for each head.
+    attention with a gate for each head. Ling 2.5 has the same type and lightning attention.
     """
+    if c.data.get("group_norm_size") is not None:
+        return _ling_2_5(c)
     c.skip("kda_lower_bound", "kda_safe_gate", "mtp_loss_scaling_factor", "num_nextn_predict_layers",
            "short_conv_kernel_size", "rope_theta")  # fmt: skip
     defaults = {new: c.get(old) for new, old in RENAMED.items() if c.get(old) is not None}
@@ -141,6 +143,27 @@ def bailing_hybrid(c: Config) -> Doc:
     }  # fmt: skip
     mixer = {"kind": "kimi_delta", **sizes, "gate_rank": "full", "norm": rmsnorm(c)}
     return _delta_and_latent(c, types, mixer, full)
+
+
+def _ling_2_5(c: Config) -> Doc:
+    """Seven layers of lightning attention to one of latent attention (BailingMoeV2_5 in SGLang)."""
+    c.skip("max_window_layers", "rotary_dim", "rope_interleave", "router_dtype", "score_function",
+           "scoring_func", "topk_method", "mtp_loss_scaling_factor", "num_nextn_predict_layers", "embedding_dropout",
+           "output_dropout", "num_key_value_heads", "moe_shared_expert_intermediate_size")  # fmt: skip
+    for key in ("use_bias", "use_qkv_bias"):
+        c.only(key, False)
+    c.only("moe_router_enable_expert_bias", True)
+    c.only("num_kv_heads_for_linear_attn", c.count("num_attention_heads"))
+    c.only("qk_head_dim", c.count("qk_nope_head_dim") + c.count("qk_rope_head_dim"))
+    c = c.changed(num_local_experts=c.count("num_experts"), n_shared_experts=c.get("num_shared_experts"))
+    n, norm, step, size = layers(c), rmsnorm(c), c.count("layer_group_size"), c.count("head_dim")
+    mixer: Doc = {"kind": "lightning", "n_heads": c.count("num_attention_heads"), "d_head": size,
+                  "norm": norm | {"groups": c.count("group_norm_size")}, "position": rope(c, size)}  # fmt: skip
+    mixer |= {"qk_norm": norm} if c.get("use_qk_norm") else {}
+    mixer["activation"] = "silu" if c.get("linear_silu") else None
+    types = layer_types(c, n, [FULL if (i + 1) % step == 0 else LINEAR for i in range(n)], BOTH)
+    whole = c.changed(partial_rotary_factor=None)
+    return _delta_and_latent(c, types, mixer, latent(whole))
 
 
 RENAMED = {
