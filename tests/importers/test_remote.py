@@ -97,7 +97,8 @@ def test_ling_2_5_has_lightning_attention_under_the_type_of_ling_3() -> None:
     latent = 64 * 24 + 24 + 24 * 4 * 24 + 64 * (16 + 8) + 16 + 16 * 4 * 32 + 64 * 64
     experts = 8 * 64 + 9 * 3 * 64 * 32
     around = 2 * 128 * 64 + 64 + 4 * 2 * 64
-    assert archsim.count(config).to_dict()["params"]["total"] == 3 * lightning + latent + 3 * experts + 3 * 64 * 96 + around
+    total = archsim.count(config).to_dict()["params"]["total"]
+    assert total == 3 * lightning + latent + 3 * experts + 3 * 64 * 96 + around
     layers = archsim.load_model(config).layers
     mixers = [layer.mixer for layer in walk_layers(layers) if layer.mixer is not None]
     assert {mixer.norm.groups for mixer in mixers} == {2} and {mixer.activation for mixer in mixers} == {None}
