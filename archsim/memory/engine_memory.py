@@ -39,7 +39,8 @@ from archsim.memory.kv_cache import (
 from archsim.memory.offload import HostSplit, OffloadRequest, check_experts, host_patterns, host_split
 from archsim.memory.split_mode import SplitMode
 from archsim.memory.tensors import HeldWeights, Layers, PipelineStage, distinct_stages, every_stage, layers_of
-from archsim.spec.engine import Engine, Option
+from archsim.spec.catalog import files
+from archsim.spec.engine import Engine, Option, load_engine
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model, Tower
 from archsim.spec.parallelism import Plan
@@ -132,10 +133,18 @@ class Settings:
         """The same; UsageError for a setting that the engine does not have."""
         for name in get_args(Option):
             if getattr(self, name) != getattr(DEFAULTS, name) and name not in rules.memory.options:
-                raise UsageError(f"{rules.title} has no `--{name.replace('_', '-')}` at this version")
+                raise UsageError(
+                    f"{rules.title} has no `--{name.replace('_', '-')}` at this version", hints=(_engines_with(name),)
+                )
         if self.draft_model is not None and rules.memory.drafts is None:
             raise UsageError(f"how {rules.title} keeps a draft model at this version is not modelled")
         return self
+
+
+def _engines_with(option: str) -> str:
+    """Which engines have an option of memory, each at its newest version, as a sentence for those who ask another."""
+    having = [name for name in files("engines") if option in load_engine(name).memory.options]
+    return f"engines that have it: {', '.join(having)}"
 
 
 DEFAULTS = Settings()

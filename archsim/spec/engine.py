@@ -190,6 +190,9 @@ Option = Literal[
     "split_mode",
     "tensor_split",
     "num_gpu_experts",
+    "n_gpu_layers",
+    "cpu_moe",
+    "n_cpu_moe",
 ]
 """Settings of memory that not every engine has."""
 

@@ -149,8 +149,10 @@ def parameters(model_type: str, named: str, config: dict[str, Any]) -> int:
 
     model_type = config["model_type"]
     built_config = transformers.CONFIG_MAPPING[model_type](**{k: v for k, v in config.items() if k != "model_type"})
-    embeds = model_type in auto.MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES and model_type not in (
-        auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES | auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
+    inside = model_type.removesuffix("_text")  # the text part of a model that writes has that model's head
+    embeds = model_type in auto.MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES and not (
+        model_type in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES | auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
+        or inside in auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
     )
     masked = model_type in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
     encoder = (masked or embeds) and not getattr(built_config, "is_encoder_decoder", 0)

@@ -120,11 +120,24 @@ def test_patterns() -> None:
         ("vllm@0.4", {"cpu_offload_gb": 1}),
         ("vllm@0.6", {"kv_cache_memory_bytes": GIB}),
         ("vllm@0.9", {"kv_offloading_size": 4}),
+        ("vllm", {"cpu_moe": True}),
+        ("sglang", {"n_gpu_layers": 10}),
+        ("sglang", {"n_gpu_layers": 0}),
+        ("trtllm", {"n_cpu_moe": 4}),
     ],
 )
 def test_engines_without(engine: str, option: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="has no `--"):
         fit("llama3.1-8b", "h100", engine=engine, **option)
+
+
+def test_an_option_of_another_engine_is_refused_with_the_engines_that_have_it() -> None:
+    with pytest.raises(UsageError) as refused:
+        fit("llama3.1-8b", "h100", engine="vllm", n_gpu_layers=10)
+    assert refused.value.hints == ("engines that have it: llamacpp",)
+    with pytest.raises(UsageError) as refused:
+        fit("llama3.1-8b", "h100", engine="llama.cpp", cpu_offload_gb=1)
+    assert refused.value.hints == ("engines that have it: ktransformers, sglang, vllm",)
 
 
 @pytest.mark.parametrize("option", [{"cpu_offload_gb": -1}, {"kv_cache_memory_bytes": 0}])
