@@ -11,7 +11,7 @@ from archsim.base.number import Num
 from archsim.engines.names import DEFAULT_ENGINE
 
 if TYPE_CHECKING:
-    from archsim.spec.engine import Engine
+    from archsim.spec.engine import Engine, Scheduler
 
 
 Span = tuple[float, float, float]
@@ -73,7 +73,8 @@ class EngineOverheads(NamedTuple):
     step. launch_s: host time of a launch where steps are not captured as a graph (0: captured). accumulate: what
     products of 16-bit operands add up in. quantised_before, ported: as in the engine's document. first_token: what TTFT
     holds beyond its steps. cpu, exchange: how the engine runs a graph on a processor, and how its tokens reach experts
-    on other ranks: as in its document.
+    on other ranks: as in its document. scheduler: its rules of steps, by which long prompts are cut; None: they are not
+    known.
     """
 
     name: str = DEFAULT_ENGINE
@@ -90,6 +91,7 @@ class EngineOverheads(NamedTuple):
     first_token: FirstToken = FIRST_TOKEN
     cpu: Literal["", "eager", "compiled"] = ""
     exchange: ExpertExchange = COLLECTIVE_LIBRARY
+    scheduler: Scheduler | None = None
 
 
 def overheads_of(
@@ -118,6 +120,7 @@ def overheads_of(
         host=_host_work(own, document.time.host), first_token=_first_token(own, mixed),
         cpu=document.time.cpu,
         exchange=ExpertExchange(document.time.exchange.kernels, document.time.exchange.gathered),
+        scheduler=document.scheduler,
     )  # fmt: skip
 
 

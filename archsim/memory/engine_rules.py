@@ -5,6 +5,7 @@ from __future__ import annotations
 from archsim.base.data_class import dataclass
 from archsim.base.number import Num, minimum, where
 from archsim.base.units import parse_quantity
+from archsim.engines.prompt_cut import limits_for
 from archsim.spec.engine import AutoShare, Engine, Limits, NonTorch
 from archsim.spec.hardware import Hardware
 from archsim.spec.parallelism import Plan
@@ -25,13 +26,7 @@ def visible_bytes(hardware: Hardware, rules: Engine) -> int:
 
 def limits_of(rules: Engine, hardware: Hardware) -> Limits:
     """The default batch limits for a device of this size."""
-    chosen = next(
-        (x for x in rules.scheduler.limits if x.below is None or hardware.memory_bytes < size(x.below)),
-        rules.scheduler.limits[-1],
-    )
-    if chosen.otherwise is not None and any(part in hardware.id for part in chosen.excluded):
-        return Limits(seqs=chosen.otherwise.seqs, tokens=chosen.otherwise.tokens)
-    return chosen
+    return limits_for(rules.scheduler.limits, hardware)
 
 
 def non_torch_of(rules: Engine, devices: int) -> NonTorch:

@@ -19,6 +19,7 @@ from archsim.counts.towers import towers_in_memory
 from archsim.counts.workload import Workload
 from archsim.engines.names import DEFAULT_ENGINE, EngineChoice, choose_engine
 from archsim.engines.overhead import NO_HOST, EngineOverheads, overheads_of
+from archsim.engines.prompt_cut import cuts_prompts
 from archsim.graph.step import Step
 from archsim.importers.opening import open_model
 from archsim.memory.engine_memory import DEFAULT_SEQS, DeviceMemory, EngineMemoryModel, EngineTensors, Settings
@@ -581,7 +582,7 @@ def batching_policy(
     """The rules of a document with limits of sequences and tokens, for models of so many tokens of context."""
     batching = rules.batching
     assert batching is not None
-    if batching.chunked_above and (chunked_prefill or "on") != "off" and context > batching.chunked_above:
+    if cuts_prompts(batching, context) and not batching.chunked and (chunked_prefill or "on") != "off":
         batching = batching.model_copy(update={"first": "running", "chunked": True})
     chunked, longest = _chunking(chunked_prefill, batching.chunked, batching.longest_chunk)
     ratio = batching.new_token_ratio

@@ -94,9 +94,9 @@ class BlockPricer:
         """The columns of a phase; words as positions in `CODES`."""
         pricer = self.pricer.on(plan)
         step = self.steps.prefill if name == "prefill" else self.steps.decode
-        tokens = pricer.prompt_tokens(step) if name == "prefill" else 0
         if needs == "ideal":
-            return {f"{name}_ideal_s": pricer.ideal_s(step, tokens)}
+            ideal = pricer.prefill_ideal_s(step) if name == "prefill" else pricer.ideal_s(step)
+            return {f"{name}_ideal_s": ideal}
         time = pricer.prefill(step) if name == "prefill" else pricer.price(step).called(name)
         values = {f"{name}_{end}_s": getattr(time, f"{end}_s") for end in ("ideal", "expected", "low", "high")}
         values[f"{name}_evidence"] = time.evidence_index

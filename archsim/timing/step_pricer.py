@@ -13,6 +13,7 @@ from archsim.counts.lowered_steps import REMEMBERED_GRAPHS, StepMemo
 from archsim.counts.step_graphs import StepGraphs
 from archsim.engines.names import DEFAULT_ENGINE, engine_and_version
 from archsim.engines.overhead import EngineOverheads, overheads_of
+from archsim.engines.prompt_cut import prompt_cut
 from archsim.graph.graph import Block
 from archsim.graph.kernels import Kernel, kernels_with_edges, traffics
 from archsim.graph.step import Seqs, Step
@@ -27,6 +28,7 @@ from archsim.timing.duration import DEFAULT_INTERVAL, Duration, Evidence
 from archsim.timing.kernel_calls import CallRules, FusedCall, lower_to_calls
 from archsim.timing.kernel_timer import Timer
 from archsim.timing.kernel_timer import timer as timer_of
+from archsim.timing.prompt_steps import prompt_steps
 from archsim.timing.roofline import DATASHEET, seconds
 from archsim.timing.step_time import (
     LEAST,
@@ -37,6 +39,7 @@ from archsim.timing.step_time import (
     KernelTime,
     RankTime,
     StepTime,
+    in_a_row,
     pieces_of,
 )
 
@@ -57,7 +60,7 @@ class StepPricer:
     """Times any step of one model, in its formats, by one engine on one plan; numbers and arrays alike.
 
     Pricers of several plans (`on`) share what does not depend on the plan. Times are remembered by step, graphs by step
-    and degrees; both are bounded and belong to the pricer.
+    and degrees; both are bounded and belong to the pricer. prompt_cut: tokens of prompts in one step at most; 0: all.
 
     A step that is not remembered costs milliseconds, since its graph is lowered anew. Whoever asks many distinct steps
     (a simulator, a search) asks once with arrays, such as `Step.decode(batch[:, None], context[None, :])`, at about
@@ -68,6 +71,7 @@ class StepPricer:
     timer: Timer
     overheads: EngineOverheads
     plan: Plan
+    prompt_cut: int = 0
     times: StepMemo[StepTime] = field(default_factory=lambda: StepMemo(REMEMBERED_STEPS), repr=False)
     ranks: StepMemo[RankTime] = field(default_factory=lambda: StepMemo(REMEMBERED_STEPS), repr=False)
     rooflines: StepMemo[RankTime] = field(default_factory=lambda: StepMemo(REMEMBERED_GRAPHS), repr=False)
@@ -93,7 +97,9 @@ class StepPricer:
         timer = timer_of(
             hardware, overheads.kernels, machine, overheads.version, store, overheads.name, overheads.ported
         )
-        return cls(graphs or StepGraphs(model, formats), timer, overheads, plan)
+        causal = model.architecture == "decoder"
+        most = prompt_cut(overheads.scheduler, hardware, model.max_context or 0) if causal else 0
+        return cls(graphs or StepGraphs(model, formats), timer, overheads, plan, most)
 
     def on(self, plan: Plan) -> StepPricer:
         """The pricer of another plan."""
@@ -108,11 +114,28 @@ class StepPricer:
         return self.times.get(step, (plan.tp, plan.pp, plan.ep, plan.dp), lambda: self._price(step))
 
     def prefill(self, step: Step) -> StepTime:
-        """The time of a prefill, which goes through a pipeline in pieces, so that all stages work at once."""
-        tokens = self.prompt_tokens(step)
+        """The time of a prefill, in as many steps as the engine cuts it into. Through a pipeline it goes in pieces, so
+        that all stages work at once.
+        """
+        parts, tokens = self.steps_of(step), self.prompt_tokens(step)
+        if len(parts) > 1:
+            return replace(in_a_row([(count, self.price(part)) for count, part in parts]), name="prefill", pieces=1)
         whole_piece = self.plan.pp > 1 and some(tokens > PIECE)
         piece_s = self.price(one_piece(step, tokens)).in_turn_s if whole_piece else 0
         return self.price(step).called("prefill", tokens, piece_s)
+
+    def steps_of(self, prefill: Step) -> list[tuple[Num, Step]]:
+        """The steps that the engine computes prompts in, and how many there are of each. A pipeline's pieces are those
+        of `prefill`.
+        """
+        if self.plan.pp > 1:
+            return [(1, prefill)]
+        return prompt_steps(prefill, self.prompt_cut, self.plan.dp)
+
+    def prefill_ideal_s(self, step: Step) -> Num:
+        """The speed of light of a prefill alone, much faster than all of `prefill`."""
+        parts, tokens = self.steps_of(step), self.prompt_tokens(step)
+        return sum(count * self.ideal_s(part, tokens) for count, part in parts)
 
     def ideal_s(self, step: Step, prompt_tokens: Num = 0) -> Num:
         """The speed of light alone, much faster than all of `price`. prompt_tokens: as of `StepTime.called`."""

@@ -104,10 +104,23 @@ class KernelTime(NamedTuple):
         """FLOP per HBM byte; None where no byte moves."""
         return self.flops / self.bytes if self.bytes else None
 
+    def scaled(self, factor: Num) -> KernelTime:
+        """So many of these one after another."""
+        return self._replace(**{name: getattr(self, name) * factor for name in AMOUNTS})
+
+    def joined(self, other: KernelTime) -> KernelTime:
+        """This and another of the same kernel, one after another."""
+        return self._replace(**{name: getattr(self, name) + getattr(other, name) for name in AMOUNTS})
+
     @property
     def nothing(self) -> bool:
         """Whether the kernel does nothing and takes no time."""
         return all(absent(x) for x in (self.expected_s, self.ideal_s, self.flops, self.comm_bytes))
+
+
+AMOUNTS = ("count", "flops", "weight_bytes", "state_bytes", "act_bytes", "comm_bytes", "ideal_s", "expected_s",
+           "compute_s", "memory_s", "comm_s")  # fmt: skip
+"""What adds up of a kernel that runs several times."""
 
 
 class ClassTime(NamedTuple):
@@ -140,13 +153,15 @@ class RankTime:
     """All kernels of one rank's graph, the stages of a pipeline one after another.
 
     costs: of every kernel at the device's peaks; fused: their expected times; by_class: those by class of kernels.
-    launches: kernels that the host starts.
+    launches: kernels that the host starts. repeated: whether kernels of several steps stand one after another, which
+    are one row each.
     """
 
     costs: tuple[KernelCost, ...] = ()
     fused: tuple[FusedTime, ...] = ()
     by_class: tuple[ClassTime, ...] = ()
     launches: Num = 0
+    repeated: bool = False
 
     @cached_property
     def ops(self) -> tuple[KernelTime, ...]:
@@ -156,7 +171,8 @@ class RankTime:
             for i, part in zip(call.members, self._split(call), strict=True):
                 expected[i] = part
         rows = [cost.time(part) for cost, part in zip(self.costs, expected, strict=True)]
-        return tuple(row for row in rows if not row.nothing)
+        kept = tuple(row for row in rows if not row.nothing)
+        return one_row_each(kept) if self.repeated else kept
 
     def _split(self, call: FusedTime) -> list[Num]:
         """A fused call's time over its kernels, by their speed of light."""
@@ -361,6 +377,34 @@ class StepTime:
             "bound": self.bound, "flops": self.flops, "bytes": self.bytes, "comm_bytes": self.comm_bytes,
             "evidence": self.evidence,
         }  # fmt: skip
+
+
+def in_a_row(parts: Sequence[tuple[Num, StepTime]]) -> StepTime:
+    """Several steps one after another, each so many times, as one; their errors go together."""
+    costs, fused, extra = list[KernelCost](), list[FusedTime](), list[ClassTime]()
+    by_class, beside, launches = list[ClassTime](), list[KernelTime](), 0
+    for count, step in parts:
+        first, rank = len(costs), step.rank
+        costs += [cost._replace(count=cost.count * count) for cost in rank.costs]
+        for call in rank.fused:
+            fused.append(FusedTime([first + i for i in call.members], call.each_s, call.count * count))
+        by_class += [ClassTime(name, time.scaled(count)) for name, time in rank.by_class]
+        extra += [ClassTime(name, time.scaled(count)) for name, time in step.extra]
+        beside += [row.scaled(count) for row in step.beside]
+        launches += rank.launches * count
+    whole = RankTime(
+        costs=tuple(costs), fused=tuple(fused), by_class=tuple(by_class), launches=launches, repeated=True
+    )  # fmt: skip
+    return replace(parts[0][1], rank=whole, beside=one_row_each(beside), extra=tuple(extra))
+
+
+def one_row_each(rows: Iterable[KernelTime]) -> tuple[KernelTime, ...]:
+    """The rows with those of one kernel added up."""
+    found: dict[tuple[str, str], KernelTime] = {}
+    for row in rows:
+        key = row.path, row.kind
+        found[key] = row if key not in found else found[key].joined(row)
+    return tuple(found.values())
 
 
 def pieces_of(prompt_tokens: Num) -> Num:

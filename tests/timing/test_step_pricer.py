@@ -347,7 +347,7 @@ def test_an_estimate_says_what_was_lifted() -> None:
     said = {
         name: [
             note.text
-            for note in estimate(load_model(name), load_hardware(device), batch=8).assumptions
+            for note in estimate(load_model(name), load_hardware(device), batch=8, engine="hf").assumptions
             if note.code == "A16"
         ]
         for name, device in (("gemma3n-e2b", "l4"), (DENSE, "h100"))
