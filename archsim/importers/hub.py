@@ -38,12 +38,12 @@ def config_of(name: str) -> Path:
     try:
         return Path(hf_hub_download(repo_id=name, filename=FILE))
     except Exception as error:  # of the network, the Hub or the disk: whatever it is, there is no file
-        raise UnknownName(f"the Hub gives no {FILE} of {quote(name)}: {_reason(error)}", hints=(by_hand,)) from None
+        raise UnknownName(f"cannot get {FILE} of {quote(name)} from the Hub: {_reason(error)}", hints=(by_hand,)) from None
 
 
 REASONS = {
     "RepositoryNotFoundError": "no such repository, or a private one",
-    "GatedRepoError": "its owner has to grant access; `hf auth login` first",
+    "GatedRepoError": "a gated repository: request access from its owner, then run `hf auth login`",
     "EntryNotFoundError": f"the repository holds no {FILE}",
     "RemoteEntryNotFoundError": f"the repository holds no {FILE}",
     "LocalEntryNotFoundError": "no connection, and the file is not in the cache",

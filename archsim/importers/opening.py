@@ -133,7 +133,7 @@ def _read_json(path: Path) -> JsonObject:
     """The mapping in a JSON file. Raises SpecError (E109) for anything else."""
     document = parse_json(path, read_text(path, MAX_BYTES))
     if not isinstance(document, dict):
-        raise SpecError(f"{quote(str(path))} holds no mapping", code="E109")
+        raise SpecError(f"{quote(str(path))} is not a mapping", code="E109")
     if "model_type" not in document and "text_config" not in document:
         hint = "a config.json without a `model_type` does not say what it is: write a spec, or add the type"
         raise SpecError(f"{quote(str(path))} has no `model_type`", code="E109", hints=(hint,))

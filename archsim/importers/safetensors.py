@@ -138,7 +138,7 @@ def _mlx_bits(base: str, entry: Entry, tensors: Mapping[str, Entry], quantised: 
 
 def _check(bits: int, base: str) -> int:
     if not 1 <= bits <= 16:
-        raise SpecError(f"tensor {quote(base, 100)} is packed in an unknown way", code="E109")
+        raise SpecError(f"tensor {quote(base, 100)} is packed in an unknown layout", code="E109")
     return bits
 
 
@@ -168,7 +168,7 @@ def from_safetensors(path: Path, beside: Callable[[Path], JsonObject]) -> JsonOb
 
     config = path.with_name("config.json")
     if not config.is_file():
-        hint = "the header lists tensors, not the architecture: put the config.json of the model next to them"
+        hint = "the header lists tensors, not the architecture: put the model's config.json next to the file"
         raise SpecError(f"{quote(path.name)} has no config.json next to it", code="E109", hints=(hint,))
     document = beside(config)
     shape, weights = stored_weights(model_from(document))
@@ -324,9 +324,9 @@ def _entry(path: Path, name: str, value: object) -> Entry:
         raise unusable(path, f"tensor {quote(name, 100)} has an impossible shape")
     entry = Entry(dtype, tuple(shape))
     if not (isinstance(place, list) and len(place) == 2 and all(map(_size, place))):
-        raise unusable(path, f"tensor {quote(name, 100)} has no place")
+        raise unusable(path, f"tensor {quote(name, 100)} has no valid data_offsets")
     if place[1] - place[0] != entry.bytes:
-        raise unusable(path, f"tensor {quote(name, 100)} does not fill its place")
+        raise unusable(path, f"tensor {quote(name, 100)} has a size that does not match its data_offsets")
     return entry
 
 

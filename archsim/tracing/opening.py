@@ -42,6 +42,6 @@ def _traced(name: str, _stamp: int) -> TracedModel:
         return trace(build.from_transformers(name.removeprefix(TRANSFORMERS)))
     config = parse_json(path, read_text(path, MAX_BYTES))
     if not isinstance(config, dict):
-        raise SpecError(f"{quote(str(path))} holds no mapping", code="E109")
+        raise SpecError(f"{quote(str(path))} is not a mapping", code="E109")
     own = folder_name(path) if path.name == "config.json" else path.stem
     return trace(build.from_transformers(config, own or None))

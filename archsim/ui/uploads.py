@@ -140,7 +140,7 @@ def _from_json(data: bytes, label: str, choices: Choices) -> tuple[Model, str]:
     except UnicodeDecodeError as error:
         raise unusable(label, f"not UTF-8 text (byte {error.start:,})") from None
     if not isinstance(document, dict):
-        raise SpecError(f"{quote(label)} holds no mapping", code="E109")
+        raise SpecError(f"{quote(label)} is not a mapping", code="E109")
     if "layers" in document or not {"model_type", "text_config"} & document.keys():
         _check(document, label, choices)
         text = data.decode("utf-8-sig")

@@ -288,7 +288,7 @@ def test_hub_gives_one_file(hub: dict[str, str], archsim_process: Any) -> None:
 def test_hub_without_the_repository(hub: dict[str, str], archsim_process: Any) -> None:
     """A name that the Hub does not know is one clear error."""
     result = archsim_process(["count", "some-org/Nothing", "--hub"], env=hub)
-    assert result.code == 2 and "gives no config.json" in result.err and "Traceback" not in result.err
+    assert result.code == 2 and "cannot get config.json" in result.err and "Traceback" not in result.err
 
 
 def test_hub_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, archsim: Any) -> None:

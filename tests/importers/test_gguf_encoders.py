@@ -270,6 +270,6 @@ def test_llama_cpp_counts_it_on_request(tmp_path: Path) -> None:
 
 def test_encoders_alone_are_no_model(tmp_path: Path) -> None:
     beside(tmp_path, *gemma3())
-    with pytest.raises(SpecError, match="encoders alone") as caught:
+    with pytest.raises(SpecError, match="only encoders") as caught:
         archsim.load_model(tmp_path / "mmproj-model-f16.gguf")
     assert "language model's file" in caught.value.hints[0]

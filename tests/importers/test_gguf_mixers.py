@@ -128,7 +128,7 @@ def test_experts_that_differ_are_refused(tmp_path: Path) -> None:
     """One expert in another format than its neighbours."""
     arch, keys, tensors = cases()["mixtral before 2024"]
     changed = tensors | {"blk.1.ffn_up.3.weight": ((512, 256), Q.Q8_0)}
-    with pytest.raises(SpecError, match="not stored alike"):
+    with pytest.raises(SpecError, match="not all stored in the same format"):
         load_model(str(write(tmp_path / "m.gguf", arch, keys, changed)))
 
 

@@ -46,7 +46,7 @@ def test_a_suffix_implies_a_format() -> None:
     ("text", "words"),
     [
         ("{", "not valid JSON"),
-        ("[1]", "holds no mapping"),
+        ("[1]", "is not a mapping"),
         ("{}", "no `model_type`"),
         ('{"model_type": "nonsense"}', "nonsense"),
         ('{"model_type": "llama", "hidden_size": "many"}', "hidden_size"),

@@ -27,15 +27,15 @@ starcoder2 t5 t5encoder xverse
 """Architectures that are read: softmax or latent attention, recurrent mixers, feed-forward layers."""
 
 REFUSED = {
-    "gemma3n": "its alternating streams and embeddings per layer are not read from gguf files",
+    "gemma3n": "its AltUp streams and per-layer embeddings are not read from GGUF files",
     "kimi-linear": "Kimi delta attention cannot be expressed",
-    "llama4": "its layers without positions and its chunks of attention are not read from gguf files",
-    "modern-bert": "its bands of attention are not read from gguf files",
+    "llama4": "its layers without positions and its chunked attention are not read from GGUF files",
+    "modern-bert": "its sliding windows are not read from GGUF files",
     "plamo2": "its layers cannot be expressed",
     "rwkv6": "its WKV recurrence and token shift cannot be expressed in a spec",
-    "rwkv7": "its tensors are not read yet; a config.json of its kind is",
+    "rwkv7": "its tensors are not read yet; its config.json is",
 }
-"""Architecture -> what is in the way."""
+"""Architecture -> why it is refused."""
 
 MAX_LAYERS = 2048
 
@@ -65,14 +65,14 @@ def describe(header: Header) -> JsonObject:
     """The document without its weights' formats."""
     keys = Keys(header)
     if keys.architecture == ENCODER:
-        hint = "give the language model's file: encoders beside it are read with it"
-        raise SpecError(f"{quote(header.path.name)} holds encoders alone", code="E112", hints=[hint])
+        hint = "pass the language model's file: an encoder file next to it is read with it"
+        raise SpecError(f"{quote(header.path.name)} holds only encoders", code="E112", hints=[hint])
     if keys.architecture not in KNOWN:
         raise _unknown_architecture(str(keys.architecture))
     tensors = {t.name: t for t in header.tensors}
     table = tensors.get("token_embd.weight")
     if table is None or len(table.shape) != 2:
-        raise SpecError(f"{quote(header.path.name)} has no table of token embeddings", code="E109")
+        raise SpecError(f"{quote(header.path.name)} has no token embedding table", code="E109")
     doc: JsonObject = {
         "name": _name(header), "d_model": table.shape[0], "vocab_size": table.shape[1],
         **({"max_context": c} if (c := keys.number("context_length")) else {}),
@@ -108,10 +108,10 @@ BEHIND = {"lfm2": "token_embd_norm", "lfm2moe": "token_embd_norm"}
 
 def _unknown_architecture(architecture: str) -> SpecError:
     if architecture in REFUSED:
-        reason = f"gguf architecture {quote(architecture)} cannot be read: {REFUSED[architecture]}"
-        return SpecError(reason, code="E112", hints=["the config.json of the model may be read, or write a spec"])
+        reason = f"GGUF architecture {quote(architecture)} cannot be read: {REFUSED[architecture]}"
+        return SpecError(reason, code="E112", hints=["try the model's config.json, or write a spec"])
     return SpecError(
-        f"gguf architecture {quote(architecture, 100)} is not known", code="E112",
+        f"unknown GGUF architecture {quote(architecture, 100)}", code="E112",
         hints=[f"known: {', '.join(KNOWN)}"],
     )  # fmt: skip
 
@@ -174,6 +174,6 @@ def _t5_layer(keys: Keys, tensors: Mapping[str, TensorInfo], side: str, count: i
 def _t5_shape(tensors: Mapping[str, TensorInfo], name: str) -> tuple[int, ...]:
     found = tensors.get(f"{name}.weight")
     if found is None or len(found.shape) < 2:
-        raise SpecError(f"the file has no matrix {quote(name)}", code="E109")
+        raise SpecError(f"the file has no tensor {quote(name)}", code="E109")
     # The table of relative positions is heads x buckets, the row first.
     return found.shape

@@ -62,7 +62,7 @@ class Layers:
         """Extents of a layer's tensor, at least two, the row first."""
         found = self.tensors.get(f"blk.{i}.{name}.weight")
         if found is None or len(found.shape) < 2:
-            raise SpecError(f"layer {i} has no matrix {quote(name)}", code="E109")
+            raise SpecError(f"layer {i} has no tensor {quote(name)}", code="E109")
         return found.shape
 
     # ------------------------------------------------------------------ norms
@@ -169,7 +169,7 @@ class Layers:
         d_nope = self.shape(i, query)[1] // n - d_rope
         d_v = self.shape(i, "attn_output")[0] // n
         if min(d_rope, d_nope, d_v) < 1:
-            raise SpecError(f"layer {i}: {n} heads do not fit its latent attention", code="E110")
+            raise SpecError(f"layer {i}: {n} heads do not match its latent attention", code="E110")
         block: Doc = {"kind": "mla", "n_heads": n, "kv_rank": rank, "d_nope": d_nope, "d_rope": d_rope, "d_v": d_v}
         if query == "attn_q_b":
             block["q_rank"] = self.shape(i, "attn_q_a")[1]
@@ -281,7 +281,7 @@ def _conv_bias(layers: Layers, i: int) -> Doc:
 
 
 def _misfit(i: int, what: str) -> SpecError:
-    return SpecError(f"layer {i}: {what} do not fit the tensor {quote('ssm_conv1d')}", code="E110")
+    return SpecError(f"layer {i}: {what} do not match the shape of {quote('ssm_conv1d')}", code="E110")
 
 
 KINDS: tuple[tuple[str, Callable[[Layers, int], Doc]], ...] = (
@@ -297,7 +297,7 @@ def gemma4_layer(layers: Layers, i: int, made: Entry) -> Entry:
     name, layer = ("local" if made[0] == "local" else "global"), dict(made[1])
     norm = layers.norm(f"blk.{i}.attn_q_norm")
     if norm is None or "attention" not in layer:
-        raise SpecError(f"layer {i} has no attention with normed queries", code="E109")
+        raise SpecError(f"layer {i} has no attention with QK norm", code="E109")
     layer["attention"] = layer["attention"] | {"scale": 1.0, "qk_norm": norm | {"value": True}}
     if layers.has(i, "inp_gate"):
         added = layers.norm(f"blk.{i}.post_norm")
@@ -311,7 +311,7 @@ def gemma4_layers(entries: Sequence[Entry], readers: int) -> Doc:
         return stack(entries)
     own = len(entries) - readers
     if own < 1 or not {name for name, _ in entries[own:]} <= {name for name, _ in entries[:own]}:
-        raise SpecError(f"{readers:,} layers share keys and values that no layer has", code="E110")
+        raise SpecError(f"{readers:,} layers reuse keys and values of a kind that no earlier layer has", code="E110")
     base = shared([layer for _, layer in entries])
     return {"layer": base, "layers": segments([(n, difference(layer, base)) for n, layer in entries], own)}
 
@@ -320,7 +320,7 @@ def check_gemma4(tensors: Mapping[str, TensorInfo]) -> None:
     """Refuses the variant with experts."""
     if any(name.endswith("ffn_gate_inp.weight") for name in tensors):
         reason = "experts with norms of their own next to a dense layer cannot be expressed"
-        raise SpecError(f"gguf architecture `{GEMMA4}`: {reason}", code="E112")
+        raise SpecError(f"GGUF architecture `{GEMMA4}`: {reason}", code="E112")
 
 
 def gemma4_embedding(layers: Layers, tensors: Mapping[str, TensorInfo]) -> Doc:

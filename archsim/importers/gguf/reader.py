@@ -45,7 +45,7 @@ INTEGERS = {24: 1, 25: 2, 26: 4, 27: 8, 28: 8}
 """ggml types of index tables and the like -> bytes per element."""
 
 ENCODER = "clip"
-"""Architecture of files that hold encoders of images and sounds alone."""
+"""Architecture of files that hold only vision and audio encoders."""
 MAX_BESIDE = 64
 
 _SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE | re.DOTALL)
@@ -91,7 +91,7 @@ def read_gguf(path: Path) -> Header:
         return _read_one(path)
     count = int(found[3])
     if not 1 <= int(found[2]) <= count <= MAX_SHARDS:
-        raise SpecError(f"{quote(path.name)} cannot be a part of a split file", code="E109")
+        raise SpecError(f"{quote(path.name)} is not named like a part of a split file", code="E109")
     parts = [path.with_name(f"{found[1]}-{i + 1:05}-of-{count:05}{path.suffix}") for i in range(count)]
     missing = [part.name for part in parts if not part.is_file()]
     if missing:
@@ -129,7 +129,7 @@ def _read_one(path: Path) -> Header:
 def parse_gguf(data: bytes, name: str) -> Header:
     """The header that the first bytes of a file hold; `name` stands for the file. Raises SpecError (E109)."""
     if (found := _SHARD.fullmatch(name)) and int(found[3]) > 1:
-        hint = "the config.json of the model says the same in one file"
+        hint = "the model's config.json says the same in one file"
         raise SpecError(f"{quote(name)} is one part of a split file", code="E109", hints=(hint,))
     if len(data) < 24:
         raise unusable(name, "no GGUF file")
@@ -283,7 +283,7 @@ class Keys:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 2**40:
-            raise SpecError(f"gguf key {quote(f'{self.architecture}.{key}')}: {value!r} is not a size", code="E102")
+            raise SpecError(f"GGUF key {quote(f'{self.architecture}.{key}')}: {value!r} is not a valid size", code="E102")
         return value
 
     def count(self, key: str, layer: int = 0) -> int:
@@ -291,7 +291,7 @@ class Keys:
         value = self.number(key, layer)
         if not value:
             reason = "missing" if value is None else "0"
-            raise SpecError(f"gguf key {quote(f'{self.architecture}.{key}')}: {reason}", code="E102")
+            raise SpecError(f"GGUF key {quote(f'{self.architecture}.{key}')}: {reason}", code="E102")
         return value
 
     def real(self, key: str, default: float) -> float:

@@ -77,7 +77,7 @@ def stack_layers(tensors: Sequence[TensorInfo]) -> list[TensorInfo]:
         (experts.setdefault(found[1], []) if found else rest).append(tensor)
     for name, own in experts.items():
         if len({(t.shape, t.format) for t in own}) > 1:
-            raise SpecError(f"the experts of {quote(name)} are not stored alike", code="E110")
+            raise SpecError(f"the experts of {quote(name)} are not all stored in the same format", code="E110")
         shape = (*own[0].shape, len(own))
         rest.append(TensorInfo(f"{name}_exps.weight", shape, own[0].format, sum(t.bytes for t in own)))
     return rest
@@ -158,5 +158,5 @@ def _same(own: int, stored: int, tensors: Sequence[TensorInfo], used: set[str]) 
     more = f"; not understood: {listed}" if odd else ""
     raise SpecError(
         f"the file holds {stored:,} parameters, the model read from it {own:,}{more}", code="E110",
-        hints=["the architecture has parts that archsim does not read from gguf files yet: write a spec"],
+        hints=["the architecture has parts that archsim does not read from GGUF files yet: write a spec"],
     )  # fmt: skip

@@ -167,7 +167,7 @@ def place_ignored(document: JsonMapping, rules: Sequence[Rule]) -> tuple[dict[st
     for pattern, own_format in lost:
         if own_format is not None or _unusable(pattern):
             raise SpecError(
-                f"config key `quantization_config`: no module {quote(pattern)} among the model's matrices", code="E102"
+                f"config key `quantization_config`: {quote(pattern)} matches no weight matrix of the model", code="E102"
             )
     return _shortest(formats, named, every), [pattern for pattern, _ in lost]
 
@@ -179,7 +179,7 @@ def of_one_expert(rules: Sequence[Rule]) -> list[Rule]:
         first = EXPERT.sub(".experts.0.", name)
         if found.setdefault(first, (first, own))[1] != own:
             raise SpecError(
-                f"config key `quantization_config`: {quote(name)} is in another format than an expert beside it",
+                f"config key `quantization_config`: {quote(name)} has another format than other experts of the same layer",
                 code="E102",
             )
     return list(found.values())

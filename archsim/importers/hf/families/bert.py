@@ -229,7 +229,7 @@ def esmc(c: Config) -> Doc:
     norm, n = layernorm(c), c.count("num_attention_heads")
     size = c.count("head_dim", default=c.count("hidden_size") // n)
     if size * n != c.count("hidden_size"):
-        raise c.error("head_dim", "the norms of queries and keys have the width of the model, the heads have not")
+        raise c.error("head_dim", "QK norms span the model width, but the heads together are not that wide")
     one = norm | {"bias": False, "over": "all"}
     block = attention(c, qk_norm=one, position=rope(c, size))
     doc = _llama_encoder(c, norm, block, branch_scale=(36 / c.count("num_hidden_layers")) ** 0.5)

@@ -375,7 +375,7 @@ def _listed(c: Config, types: list[str], size: int, kv: int) -> tuple[int, int]:
     values = list(given.values()) if alike else []
     first = values[0] if values and isinstance(values[0], dict) else {}
     if not first or any(v != first for v in values) or not first.keys() <= {"head_dim", "num_key_value_heads"}:
-        raise c.error("per_layer_config", "not one size for all global layers and no other")
+        raise c.error("per_layer_config", "only one size that all global layers, and no others, share is supported")
     own = Config(first, {"head_dim": size, "num_key_value_heads": kv}, "per_layer_config.")
     return own.count("head_dim"), own.count("num_key_value_heads")
 

@@ -323,7 +323,7 @@ def dots1(c: Config) -> Doc:
     first = c.get("max_window_layers")
     types = c.listed("layer_types", n) or []
     if "sliding_attention" in types or (window is not None and not types and first is not None and first < n):
-        raise c.error("sliding_window", "layers with a window are not supported in this family")
+        raise c.error("sliding_window", "sliding windows are not supported in this family")
     return dense_then_experts(c, norm, rotary(c, qk_norm=norm), {"score": "sigmoid", "selection_bias": True})
 
 
@@ -502,7 +502,7 @@ def qwen2_moe(c: Config) -> Doc:
     types, width = windowed(c, n)
     near = {"mask": sliding(width)} if width else {}
     if len(set(types)) > 1:
-        raise c.error("max_window_layers", "windows in some of the layers are not supported in this family")
+        raise c.error("max_window_layers", "sliding windows in only some of the layers are not supported in this family")
     block |= near if "sliding_attention" in types else {}
     base = {"norm": norm, "attention": block}
     return decoder(c, qwen_entries(c, n, base, shared_experts(c, unnormalized(c))), norm)

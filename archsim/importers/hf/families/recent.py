@@ -140,7 +140,7 @@ def hy_v3(c: Config) -> Doc:
     n, norm, act, width = layers(c), rmsnorm(c), activation(c, "hidden_act"), c.count("moe_intermediate_size")
     router = SIGMOID | {"scale": c.number("router_scaling_factor")}
     if c.get("num_shared_experts") == 0:
-        raise c.error("num_shared_experts", "its class takes no shared experts for one as wide as a dense layer")
+        raise c.error("num_shared_experts", "its class takes 0 for one shared expert as wide as a dense layer")
     shared = shared_expert(act, width, c.get("num_shared_experts"))
     experts = moe(n_experts(c), top_k(c), glu(act, width), router, shared=shared)
     c = c.changed(first_k_dense_replace=c.data.get("first_k_dense_replace", 1))
@@ -489,7 +489,7 @@ def _image_expert(c: Config, act: str) -> Doc | None:
     if not isinstance(widths, list) or len(widths) < 2:
         return None
     if isinstance(numbers, list) and len(set(numbers)) > 1:
-        raise c.error("moe_num_experts", "other numbers of experts for images are not supported")
+        raise c.error("moe_num_experts", "a different number of vision experts is not supported")
     return glu(act, widths[1])
 
 
@@ -672,7 +672,7 @@ def _chosen_blocks(c: Config, n: int, norm: Doc) -> list[Doc]:
     types = layer_types(c, n, usual, ("full_attention", "minimax_m3_sparse"))
     heads, keys = c.count("index_n_heads"), c.count("num_key_value_heads")
     if "minimax_m3_sparse" in types and heads != keys:
-        raise c.error("index_n_heads", f"{heads} index heads for {keys} key/value heads; only as many are supported")
+        raise c.error("index_n_heads", f"{heads} index heads for {keys} key/value heads; only equal numbers are supported")
     indexer = {
         "d_head": c.count("index_head_dim"), "block": c.count("index_block_size"),
         "n_blocks": c.count("index_topk_blocks"), "local": c.count("index_local_blocks"), "norm": norm,

@@ -30,13 +30,13 @@ def family(*model_types: str, **defaults: object) -> Callable[[Reader], Reader]:
 
 
 REFUSED = {
-    "blt": "its patches have a length that depends on the text",
+    "blt": "the length of its patches depends on the text",
     "jetmoe": "mixtures of attention heads cannot be expressed",
-    "reformer": "attention by hashing cannot be expressed",
+    "reformer": "LSH attention cannot be expressed",
     "rwkv": "its WKV recurrence and token shift cannot be expressed in a spec",
     "rwkv5": "its WKV recurrence and token shift cannot be expressed in a spec",
     "rwkv6": "its WKV recurrence and token shift cannot be expressed in a spec",
-    "zamba": "an attention layer shared by several places, each with a projection of its own, cannot be expressed",
+    "zamba": "a shared attention layer with a projection for each place where it is used cannot be expressed",
     "zamba2": "shared attention layers with low-rank adapters cannot be expressed",
 }
-"""Families that no spec can express: model_type to what is in the way."""
+"""Families that no spec can express: model_type to why it is refused."""

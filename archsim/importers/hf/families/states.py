@@ -316,7 +316,7 @@ def _nemotron_types(c: Config) -> list[str]:
     pattern, listed = c.get("hybrid_override_pattern"), c.first("layers_block_type", "layer_types")
     given = [LETTERS.get(letter, letter) for letter in pattern] if isinstance(pattern, str) else listed
     if not isinstance(given, list) or not 0 < len(given) <= MAX_LAYERS:
-        raise c.error("hybrid_override_pattern", "no list of layers here or in layers_block_type")
+        raise c.error("hybrid_override_pattern", "no list of layers, neither here nor in layers_block_type")
     found = [OLD.get(str(t), str(t)) for t in given]
     for kind in found:
         if kind not in LETTERS.values():

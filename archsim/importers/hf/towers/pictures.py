@@ -144,7 +144,7 @@ def projector(around: Around, bias: bool = True) -> list[Doc]:
 def llava(c: Config, around: Around) -> list[Doc]:
     """LLaVA: any encoder, two matrices."""
     if isinstance(around.config.get("vision_feature_layer"), list):
-        raise around.config.error("vision_feature_layer", "several layers are put side by side")
+        raise around.config.error("vision_feature_layer", "features of several layers are concatenated, which is not supported")
     return [*body(c, around), *projector(around)]
 
 
@@ -212,7 +212,7 @@ def mllama(c: Config, around: Around) -> list[Doc]:
     d, n, tiles = c.count("hidden_size"), c.count("attention_heads"), c.count("max_num_tiles")
     first, rows, taps = layernorm(c.number("norm_eps")), squares(c) + 1, c.get("intermediate_layers_indices")
     if d * (len(taps) + 1) != c.count("vision_output_dim"):
-        raise c.error("vision_output_dim", "not as wide as the layers that are put side by side")
+        raise c.error("vision_output_dim", "not the width of the concatenated layers")
     shapes = 1 + len(c.get("supported_aspect_ratios") or _tilings(tiles))
     one = layer(first, mha(n, d), mlp(act(c, "hidden_act"), c.count("intermediate_size")))
     place = {"kind": "positions", "rows": shapes * tiles, "gated": True}
