@@ -1,4 +1,4 @@
-"""The plan of a run whose row leaves a degree out: attention-data parallelism where nothing else can run, or a reason.
+"""The plan of a run whose row leaves a degree out: attention data parallelism where nothing else can run, or a reason.
 
 Rows state tensor, pipeline and expert parallelism, and seldom how many replicas of the attention share the experts.
 Whole copies of the model side by side are assumed only where each holds its weights.

@@ -25,7 +25,7 @@ def count(
     ] = "",
     imatrix: Annotated[
         bool | None,
-        typer.Option("--imatrix/--no-imatrix", help="Importance matrix: changes tensor types of some gguf formats."),
+        typer.Option("--imatrix/--no-imatrix", help="Importance matrix: changes tensor types of some GGUF formats."),
     ] = None,
     image: o.Image = None,
     source_len: o.SourceLen = None,

@@ -55,7 +55,7 @@ Method = Annotated[
 ]
 Rank = Annotated[Number, typer.Option("--rank", min=1, metavar="N", help="Rank of adapters. Default: 16.")]
 Targets = Annotated[
-    str | None, typer.Option("--targets", metavar="LIST", help="Products with an adapter: all, or q,v and so on.")
+    str | None, typer.Option("--targets", metavar="LIST", help="Linear layers with an adapter: all, or q,v and so on.")
 ]
 By = Annotated[
     str | None, typer.Option("--by", metavar="WHAT", help="Time of each op, block or kind of kernel in a step.")

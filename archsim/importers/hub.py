@@ -38,7 +38,9 @@ def config_of(name: str) -> Path:
     try:
         return Path(hf_hub_download(repo_id=name, filename=FILE))
     except Exception as error:  # of the network, the Hub or the disk: whatever it is, there is no file
-        raise UnknownName(f"cannot get {FILE} of {quote(name)} from the Hub: {_reason(error)}", hints=(by_hand,)) from None
+        raise UnknownName(
+            f"cannot get {FILE} of {quote(name)} from the Hub: {_reason(error)}", hints=(by_hand,)
+        ) from None
 
 
 REASONS = {

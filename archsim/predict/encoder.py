@@ -1,4 +1,4 @@
-"""The time that the encoder of images or sounds adds before a prompt's prefill."""
+"""The time that the vision or audio encoder adds before a prompt's prefill."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from archsim.spec.model import Model
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Parallel degrees. tp: tensor. pp: pipeline stages. ep: expert. dp: attention-data. devices = tp·pp·dp.
+    """Parallel degrees. tp: tensor. pp: pipeline. ep: expert. dp: attention data parallelism. devices = tp·pp·dp.
 
     splits: how the engine shares a model over several devices: tensors are cut, or whole layers dealt out.
     """
@@ -155,7 +155,7 @@ MOST_TP = 8
 
 def replica_plans(model: Model, devices: int, given: Plan, fixed: frozenset[str]) -> Iterator[Plan]:
     """Plans in which all devices share the experts, and groups of `tp` of them the attention of one replica each
-    (attention-data with expert parallelism). fixed: degrees that stay as given.
+    (attention data parallelism with expert parallelism). fixed: degrees that stay as given.
     """
     if not expert_counts(model) or given.splits == "layers":
         return

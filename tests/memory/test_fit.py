@@ -239,7 +239,7 @@ def test_tight_is_ten_per_cent_either_side() -> None:
 
 
 def test_attention_replicas() -> None:
-    """With attention-data parallelism caches and attention weights are whole on each device, experts are divided."""
+    """With attention data parallelism caches and attention weights are whole on each device, experts are divided."""
     tensor = fit("deepseek-v3", "h200", engine="vllm@0.11", tp=8)
     replicas = fit("deepseek-v3", "h200", engine="vllm@0.11", dp=8, ep=8)
     assert replicas.budget.weights > tensor.budget.weights

@@ -24,14 +24,16 @@ Utilization = Annotated[
     typer.Option("--utilization", metavar="SHARE", help="Share of the paid hours that serve this load. Default: 1."),
 ]
 Capex = Annotated[
-    float | None, typer.Option("--capex", metavar="USD", help="Instead of a rent: dollars for one device of your own.")
+    float | None, typer.Option("--capex", metavar="USD", help="Instead of rent: dollars for one device of your own.")
 ]
 Years = Annotated[
     float | None, typer.Option("--years", metavar="N", help="With --capex: written off over N years. Default: 3.")
 ]
 HostShare = Annotated[
     float | None,
-    typer.Option("--host-share", metavar="SHARE", help="With --capex: host, network, rack over it. Default: 0.3."),
+    typer.Option(
+        "--host-share", metavar="SHARE", help="With --capex: host, network and rack, as its share. Default: 0.3."
+    ),
 ]
 PowerPrice = Annotated[
     float | None, typer.Option("--power-price", metavar="USD", help="With --capex: electricity, dollars per kWh.")

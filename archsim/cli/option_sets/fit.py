@@ -115,7 +115,7 @@ CacheK = Annotated[
 ]
 CacheV = Annotated[str | None, typer.Option("--cache-type-v", "-ctv", metavar="FMT", help="Format of values alone.")]
 DpAttention = Annotated[
-    bool, typer.Option("--enable-dp-attention", help="SGLang's: --tp devices in all, --dp replicas of the attention.")
+    bool, typer.Option("--enable-dp-attention", help="As in SGLang: --tp devices in all, --dp attention replicas.")
 ]
 Experts = Annotated[bool, typer.Option("--enable-expert-parallel", help="Expert parallel over all of tp x dp.")]
 Layers = Annotated[

@@ -100,7 +100,7 @@ Warmup = Annotated[
     str | None,
     typer.Option(
         "--warmup", metavar="N|Ss|auto",
-        help="What is not measured: requests, seconds (30s), or as much as drifts. Default: 5 % of an open loop.",
+        help="What is not measured: requests, seconds (30s) or auto (while it drifts). Default: 5 % of an open loop.",
     ),
 ]  # fmt: skip
 FirstWave = Annotated[
@@ -186,7 +186,7 @@ Acceptance = Annotated[
     str | None,
     typer.Option(
         "--acceptance", metavar="A",
-        help="Accepted drafts: a probability (0.7), shares by position (0.8,0.6,0.5), tokens a step (2.4), "
+        help="Accepted drafts: a probability (0.7), shares by position (0.8,0.6,0.5), tokens per step (2.4), "
         "FILE.csv:COLUMN.",
     ),
 ]  # fmt: skip
@@ -194,7 +194,7 @@ FrontEnd = Annotated[
     str | None,
     typer.Option(
         "--front-end", metavar="none|measured|MS[,US]",
-        help="Work before the engine: none (default), as runs under load say, or ms a request and us a prompt token.",
+        help="Work before the engine: none (default), as in measured runs, or ms per request and us per prompt token.",
     ),
 ]  # fmt: skip
 Slo = Annotated[
@@ -234,7 +234,7 @@ Scenarios = Annotated[
     typer.Option(
         "--scenarios",
         metavar="FILE.jsonl",
-        help="One simulation a line: model, hw and options by name; others as given here.",
+        help="One simulation per line: model, hw and options by name; others as given here.",
     ),
 ]
 Out = Annotated[

@@ -1,4 +1,4 @@
-"""Tensor, expert and attention-data parallelism, derived from axis names.
+"""Tensor, expert and attention data parallelism, derived from axis names.
 
 An axis is cut by a set of mesh dimensions, a pair axis by the union of its parents'. Where a contraction sums
 over a cut axis its result is a partial sum, which travels through linear ops and is resolved by an all-reduce
@@ -45,7 +45,7 @@ DEALT = frozenset({"E", "M"})
 """Experts, and rows that are dealt out to them."""
 
 TOKENS = frozenset({"T", "C", "S", "P"})
-"""Axes that follow sequences, which attention-data parallelism deals out whole."""
+"""Axes that follow sequences, which attention data parallelism deals out whole."""
 
 EXCHANGES = frozenset({"dispatch", "combine"})
 """Maps between tokens and the rows that experts work on."""

@@ -283,7 +283,9 @@ class Keys:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 2**40:
-            raise SpecError(f"GGUF key {quote(f'{self.architecture}.{key}')}: {value!r} is not a valid size", code="E102")
+            raise SpecError(
+                f"GGUF key {quote(f'{self.architecture}.{key}')}: {value!r} is not a valid size", code="E102"
+            )
         return value
 
     def count(self, key: str, layer: int = 0) -> int:

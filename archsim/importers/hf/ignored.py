@@ -179,7 +179,7 @@ def of_one_expert(rules: Sequence[Rule]) -> list[Rule]:
         first = EXPERT.sub(".experts.0.", name)
         if found.setdefault(first, (first, own))[1] != own:
             raise SpecError(
-                f"config key `quantization_config`: {quote(name)} has another format than other experts of the same layer",
+                f"config key `quantization_config`: {quote(name)} has another format than other experts of its layer",
                 code="E102",
             )
     return list(found.values())

@@ -77,7 +77,7 @@ def _places(stacks: Sequence[Column]) -> list[float]:
 def _enter(
     canvas: Canvas, tower: Column, stack: Column, lefts: tuple[float, float], top: float, height: float
 ) -> float:
-    """The line from the end of an encoder of images or sounds to where its vectors join those of the text."""
+    """The line from the end of a vision or audio encoder to where its vectors join those of the text."""
     left, right = lefts
     start, lane = top + tower.picture.height, right - GAP / 2
     x, y = right + stack.spine, top + stack.entry
@@ -104,7 +104,7 @@ def _link(canvas: Canvas, encoder: Column, decoder: Column, lefts: Sequence[floa
 
 
 def _beside(canvas: Canvas, plan: Plan, width: float, height: float) -> float:
-    """What the checkpoint holds beside the total: encoders of images and sounds, modules that predict further."""
+    """What the checkpoint holds beside the total: vision and audio encoders, multi-token-prediction modules."""
     for lines, own in beside(plan.model):
         shown = folded(lines, BOX - 2 * PAD)
         tall = RISE * len(shown) + PAD

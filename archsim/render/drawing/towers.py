@@ -1,4 +1,4 @@
-"""Encoders of images and sounds as columns of their own, whose vectors stand among those of the text."""
+"""Vision and audio encoders as columns of their own, whose vectors stand among those of the text."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def boxes(model: Model) -> list[Box]:
 
 
 def _stages(tower: Tower) -> Iterator[Box]:
-    """The stages of an encoder of images or sounds, and the layers of those that have some."""
+    """The stages of a vision or audio encoder, and the layers of those that have some."""
     for name, stage in stage_names(tower.stages):
         if isinstance(stage, LayersStage):
             yield from _stack(stage.layers, 0, f"{tower.name} ")

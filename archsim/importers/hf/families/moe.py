@@ -502,7 +502,7 @@ def qwen2_moe(c: Config) -> Doc:
     types, width = windowed(c, n)
     near = {"mask": sliding(width)} if width else {}
     if len(set(types)) > 1:
-        raise c.error("max_window_layers", "sliding windows in only some of the layers are not supported in this family")
+        raise c.error("max_window_layers", "sliding windows in some layers alone are not supported in this family")
     block |= near if "sliding_attention" in types else {}
     base = {"norm": norm, "attention": block}
     return decoder(c, qwen_entries(c, n, base, shared_experts(c, unnormalized(c))), norm)

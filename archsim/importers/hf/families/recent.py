@@ -672,7 +672,9 @@ def _chosen_blocks(c: Config, n: int, norm: Doc) -> list[Doc]:
     types = layer_types(c, n, usual, ("full_attention", "minimax_m3_sparse"))
     heads, keys = c.count("index_n_heads"), c.count("num_key_value_heads")
     if "minimax_m3_sparse" in types and heads != keys:
-        raise c.error("index_n_heads", f"{heads} index heads for {keys} key/value heads; only equal numbers are supported")
+        raise c.error(
+            "index_n_heads", f"{heads} index heads for {keys} key/value heads; only equal numbers are supported"
+        )
     indexer = {
         "d_head": c.count("index_head_dim"), "block": c.count("index_block_size"),
         "n_blocks": c.count("index_topk_blocks"), "local": c.count("index_local_blocks"), "norm": norm,

@@ -144,7 +144,7 @@ def projector(around: Around, bias: bool = True) -> list[Doc]:
 def llava(c: Config, around: Around) -> list[Doc]:
     """LLaVA: any encoder, two matrices."""
     if isinstance(around.config.get("vision_feature_layer"), list):
-        raise around.config.error("vision_feature_layer", "features of several layers are concatenated, which is not supported")
+        raise around.config.error("vision_feature_layer", "concatenated features of several layers are not supported")
     return [*body(c, around), *projector(around)]
 
 

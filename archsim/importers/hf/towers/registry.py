@@ -60,7 +60,7 @@ def stages(tower: str, own: JsonMapping, config: JsonMapping, model_type: str, w
             found["sounds"] = sounds
         Tower.model_validate(found)
     except MISFITS as error:
-        return {"name": tower, "note": f"{tower}_config does not describe an encoder that can be read: {_reason(error)}"[:200]}
+        return {"name": tower, "note": f"{tower}_config does not describe a known encoder: {_reason(error)}"[:200]}
     unread = [key for key in read.unread() if key.rsplit(".", 1)[-1] not in BESIDE]
     if unread:
         return {"name": tower, "note": f"config keys that are not understood: {', '.join(unread)}"[:200]}
