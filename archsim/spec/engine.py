@@ -441,7 +441,7 @@ class Parallelism(EngineSection):
     """How several devices share a model.
 
     splits: tensors are cut, or whole layers dealt out. experts: whether tensor parallelism cuts each expert or spreads
-    whole ones. attention_replicas: whether replicas of the attention can share the experts (attention data with expert
+    whole ones. attention_replicas: whether data-parallel attention replicas can share the experts (with expert
     parallelism). pipeline: which stages take the layers that are left over: the first, the last, those before the last,
     all of them the last one; `output`: the output matrix counts as a layer; `even`: equal runs of layers rounded up.
     """
