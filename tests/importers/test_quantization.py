@@ -173,12 +173,35 @@ def test_mxfp4_is_for_experts() -> None:
         (BNB | {"load_in_4bit": True, "bnb_4bit_quant_type": "af4"}, "bnb_4bit_quant_type"),
         (BNB, "load_in_4bit"),
         ({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}, "quant_algo"),
+        ({"quant_method": "modelopt", "quant_algo": None}, "config_groups"),
+        (compressed(**INT4) | {"format": "marlin-24"}, "marlin-24"),
+        (PACKED | {"config_groups": {"a": {"format": "marlin-24", "targets": ["Linear"], "weights": INT4}}}, "sparse"),
+        ({"quant_method": "mxfp4", "lm_head": True}, "lm_head"),
     ],
 )
 def test_what_is_not_known_is_refused_by_name(quantised: dict[str, Any], key: str) -> None:
     """A new kind, width, group or key is an error that names it."""
     with pytest.raises(SpecError, match=key):
         from_config(LLAMA | {"quantization_config": quantised})
+
+
+@pytest.mark.parametrize("method", ["gptq", "awq", "auto-round"])
+def test_an_output_table_quantised_as_the_layers_are(method: str) -> None:
+    """`lm_head: true`, which vLLM reads of such checkpoints; false says nothing."""
+    quantised = {"quant_method": method, "bits": 4, "group_size": 128}
+    usual = formats(quantised)
+    assert formats(quantised | {"lm_head": False}) == usual
+    assert formats(quantised | {"lm_head": True}) == usual | {"head": usual["linear"]}
+
+
+def test_model_optimizers_own_file_has_its_algorithm_one_level_further_in() -> None:
+    own = {"quant_algo": "NVFP4", "group_size": 16, "kv_cache_quant_algo": None, "exclude_modules": ["lm_head"]}
+    nested = {"quant_method": "modelopt", "producer": {"name": "modelopt"}, "quantization": own}
+    assert formats(nested) == formats({"quant_method": "modelopt"} | own)
+
+
+def test_a_quantised_cache_alone_leaves_the_weights_as_they_were() -> None:
+    assert formats({"quant_method": "modelopt", "quant_algo": None, "kv_cache_quant_algo": "FP8"}) == formats({})
 
 
 def test_ignored_attention_stays_as_it_was() -> None:

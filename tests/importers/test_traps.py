@@ -46,6 +46,13 @@ def total(config: dict[str, Any]) -> int:
     return int(count(model_from(from_config(config))).total)
 
 
+# ------------------------------------------------------------------ nulls
+def test_sizes_of_global_layers_that_are_null_are_refused() -> None:
+    """The class gives such layers the heads of the others, a file without the key other ones."""
+    with pytest.raises(SpecError, match="per_layer_config"):
+        from_config(COUNTED["gemma4_unified_text"]["config"] | {"per_layer_config": None})
+
+
 # ------------------------------------------------------------------ heads
 def test_null_key_value_heads_are_all_heads() -> None:
     """A null in the file is not the default of the class, which has 8 for Mistral."""

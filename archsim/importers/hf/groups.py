@@ -43,10 +43,17 @@ def modelopt(q: Config) -> Read:
     if listed is not None and listed.data:
         q.skip("config_groups")
         return ({} if algorithm == MIXED else _algorithm(q)), _listed_kinds(listed)
-    if algorithm is None:
+    if algorithm is None and (q.get("config_groups") or not _states_cache(q)):
         return compressed(q)
+    if algorithm is None:
+        return {}, []
     q.skip("config_groups")
     return _algorithm(q), []
+
+
+def _states_cache(q: Config) -> bool:
+    """Whether the KV cache is quantised; with no algorithm for weights, it alone is."""
+    return bool(q.get("kv_cache_quant_algo") or q.get("kv_cache_scheme"))
 
 
 def _algorithm(q: Config) -> dict[str, str]:
@@ -72,6 +79,7 @@ def compressed(q: Config) -> Read:
     sparse = q.get("sparsity_config")
     if sparse and sparse.get("format") not in (None, "dense"):
         raise q.error("sparsity_config", "sparse weights are not supported")
+    _check_dense(q)
     if groups is None or not groups.data:
         raise q.error("config_groups", "missing")
     usual: dict[str, Config] = {}
@@ -89,10 +97,21 @@ def compressed(q: Config) -> Read:
     return (matrices(next(iter(usual))) if usual else {}), rules
 
 
+SPARSE = ("marlin-24", "sparse-24-bitmask", "sparse-bitmask")
+"""Formats of compressed-tensors that leave out weights that are zero."""
+
+
+def _check_dense(q: Config) -> None:
+    """Raises SpecError for a format that does not keep every weight."""
+    if q.get("format") in SPARSE:
+        raise q.error("format", f"{quote_value(q.get('format'))}: sparse weights are not supported")
+
+
 def _group(group: Config) -> tuple[str, Config]:
     """The format of a group, and its scheme."""
     activations = group.get("input_activations")
-    group.skip("output_activations", "format")
+    group.skip("output_activations")
+    _check_dense(group)
     scheme = group.child("weights")
     if scheme is None:
         raise group.error("weights", "missing")

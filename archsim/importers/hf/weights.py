@@ -18,7 +18,7 @@ quant_method version zero_point backend do_fuse fuse_max_seq_len modules_to_fuse
 desc_act sym true_sequential static_groups damp_percent dataset model_name_or_path model_file_base_name
 checkpoint_format tokenizer batch_size block_name_to_quantize cache_block_outputs max_input_length model_seqlen
 module_name_preceding_first_block
-pad_token_id use_cuda_fp16 use_exllama exllama_version is_marlin_format meta use_cache_quantization lm_head quantizer
+pad_token_id use_cuda_fp16 use_exllama exllama_version is_marlin_format meta use_cache_quantization quantizer
 activation_scheme fmt store_dtype scale_fmt dequantize activation_scale_ub
 format quantization_status global_compression_ratio kv_cache_scheme transform_config run_compressed
 pack_dtype hyb_act act_group_aware offload_to_disk mse autoround_version
@@ -46,7 +46,8 @@ Read = tuple[dict[str, str], list[Rule]]
 def weights(c: Config) -> Read:
     """Format per tensor class, and rules for the modules that keep the default or have a format of their own.
 
-    Quantised are the matrices of the layers, not tables, norms and routers; by MLX tables as well.
+    Quantised are the matrices of the layers, not tables, norms and routers; by MLX tables as well, and with
+    `lm_head: true` the output table (GPTQ and AWQ, vLLM's `lm_head_quantized`).
     """
     name = c.first("dtype", "torch_dtype")
     name = str(name).removeprefix("torch.") if name is not None else "bfloat16"
@@ -62,7 +63,12 @@ def weights(c: Config) -> Read:
     quantised = c.child(key)
     if quantised is None:
         return result, []
+    quantised = _own_level(quantised)
     formats, rules = _reader(quantised)(quantised)
+    if quantised.get("lm_head") and "linear" in formats:
+        formats["head"] = formats["linear"]
+    elif "lm_head" in quantised.data:
+        quantised.only("lm_head", False, None)
     ignored = [(str(module), None) for key in IGNORED for module in _list(quantised, key)]
     if OF_EXPERTS in quantised.data:  # the list is about the experts' format, which no other module has
         ignored = []
@@ -94,6 +100,15 @@ def stated_cache(c: Config) -> dict[str, str] | None:
     else:
         name = CACHES.get(str(scheme or own.get("kv_cache_quant_algo")).upper())
     return {"format": name, "method": method} if name and method in ("modelopt", "compressed-tensors") else None
+
+
+def _own_level(q: Config) -> Config:
+    """The mapping that names the algorithm: Model Optimizer's own file has it one level further in."""
+    inner = q.child("quantization") if "quant_algo" not in q.data else None
+    if inner is None or "quant_algo" not in inner.data:
+        return q
+    q.skip(*BESIDE & q.data.keys())
+    return inner
 
 
 def _reader(q: Config) -> Callable[[Config], Read]:

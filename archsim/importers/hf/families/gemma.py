@@ -368,6 +368,8 @@ def _global(c: Config, types: list[str], norm: Doc) -> Doc:
 def _listed(c: Config, types: list[str], size: int, kv: int) -> tuple[int, int]:
     """The same from `per_layer_config`, which newer files have: one entry for every global layer, all alike."""
     given = c.get("per_layer_config")
+    if given is None and "per_layer_config" in c.data:
+        raise c.error("per_layer_config", "null leaves the sizes of global layers open")
     if not given:
         return size, kv
     wanted = {i for i, kind in enumerate(types) if kind == FULL}
