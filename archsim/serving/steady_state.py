@@ -8,19 +8,21 @@ take the places of finished ones are prefilled in the same steps. With B request
 where t(B) is a decode step at the mean context and t(B + prompt) the step that also prefills one prompt. An engine that
 puts prompts before decodes and does not mix them lets requests of one length finish, and start, together: each then
 waits for the prompts behind its own, (B - 1)/2 on average (public points of such an engine show 0.52 of the others).
-Either way B answers take osl · t(B) and B prompts; the share of prompts in that is the utilisation: near one, queues
-decide, and no closed form is right.
+Where lengths differ, each waits for all others, less those that run with its own prompt or while it waits for that;
+those that come within one step of decodes, which are Poisson, share a step. Either way B answers take osl · t(B) and B
+prompts; the share of prompts in that is the utilisation: near one, queues decide, and no closed form is right.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import exp
+from math import exp, expm1
 
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note
+from archsim.base.number import Num
 from archsim.counts.formats import Formats, choose_formats
 from archsim.counts.workload import Workload, checked_workload
 from archsim.engines.names import DEFAULT_ENGINE, choose_engine
@@ -32,6 +34,7 @@ from archsim.spec.parallelism import Plan, check_degrees
 from archsim.timing.calibration import Store
 from archsim.timing.classes.gemm import TILE
 from archsim.timing.duration import Duration, weakest
+from archsim.timing.prompt_steps import prompt_steps
 from archsim.timing.step_pricer import StepPricer, StepTimer, engine_overheads
 
 BUSIEST = 0.85
@@ -49,7 +52,8 @@ class ServedLoad:
     is the source of an encoder-decoder, which runs before any decode. limit: why no more requests run, in words.
     first_token: what TTFT holds beside steps. cached_len: tokens of each prompt that a prefix cache holds, which are
     read and not computed. one_length: whether all requests are of exactly these lengths, not of such a mean.
-    source_len: tokens of each source where it is not as long as the prompt.
+    source_len: tokens of each source where it is not as long as the prompt. step_tokens: of prompts in one step at
+    most; 0: all.
     """
 
     concurrency: int
@@ -65,6 +69,7 @@ class ServedLoad:
     cached_len: int = 0
     one_length: bool = False
     source_len: int | None = None
+    step_tokens: int = 0
 
     @property
     def per_replica(self) -> float:
@@ -107,6 +112,25 @@ class ServedLoad:
         if self.cached_len:
             return Step.prefill_chunk(self.input_len - self.cached_len, self.cached_len, self.replicas)
         return Step.prefill(self.replicas, self.input_len, self._source)
+
+    @property
+    def prompts(self) -> list[tuple[Num, Step]]:
+        """The steps that one prompt on every replica takes, and how many there are of each."""
+        return prompt_steps(self.prompt, self.step_tokens, self.replicas)
+
+    @property
+    def meets(self) -> bool:
+        """Whether prompts that come together share a step of their own: requests of different lengths do not all start
+        together, and two of their prompts have room.
+        """
+        new = self.input_len - self.cached_len
+        return not (self.is_mixed or self.one_length or self.encoder) and 0 < 2 * new <= self.step_tokens
+
+    @property
+    def two_prompts(self) -> Step:
+        """Two prompts on every replica."""
+        prompt = self.prompt
+        return replace(prompt, seqs=tuple(seqs._replace(batch=2 * seqs.batch) for seqs in prompt.seqs))
 
     @property
     def is_mixed(self) -> bool:
@@ -198,13 +222,17 @@ def served_load(
         concurrency=concurrency, running=running, input_len=input_len, output_len=output_len,
         replicas=pricer.plan.dp, stages=pricer.plan.pp, encoder=pricer.graphs.model.encoder is not None,
         chunked_prefill_with_decode=pricer.overheads.chunked_prefill_with_decode, limit=limit,
-        first_token=pricer.overheads.first_token,
+        first_token=pricer.overheads.first_token, step_tokens=pricer.prompt_cut if pricer.plan.pp == 1 else 0,
     )  # fmt: skip
 
 
 def steady_state(timer: StepTimer, load: ServedLoad) -> SteadyState:
     """The closed form, from a decode step and a step with one prompt on every replica."""
-    return closed_form(load, *steps_of(timer, load))
+    found = steps_of(timer, load)
+    if not load.meets:
+        return closed_form(load, *found)
+    two = timer.price(load.two_prompts).duration
+    return closed_form(load, *found, together=two)
 
 
 def steps_of(timer: StepTimer, load: ServedLoad) -> tuple[Duration, Duration, bool]:
@@ -216,12 +244,21 @@ def steps_of(timer: StepTimer, load: ServedLoad) -> tuple[Duration, Duration, bo
     mean = sum(share * batch for share, batch in batches)
     steps = [(share, batch / mean, load.decode_of(batch)) for share, batch in batches]
     decodes = [(share, timer.price(step).duration) for share, _, step in steps]
-    prompts = [(share * often, timer.price(load.beside(step)).duration) for share, often, step in steps]
+    prompts = [(share * often * n, time) for share, often, step in steps for n, time in _in_steps(timer, load, step)]
     if load.is_mixed:
         prompts += [
             (share * (1 - often), decode) for (share, often, _), (_, decode) in zip(steps, decodes, strict=True)
         ]
     return _weighted(decodes), _weighted(prompts), load.is_mixed
+
+
+def _in_steps(timer: StepTimer, load: ServedLoad, decode: Step) -> list[tuple[float, Duration]]:
+    """The times of the steps of one prompt, beside these decodes where steps are mixed, less the decodes of all steps
+    but one.
+    """
+    parts = [(n, timer.price(Step.mixed(decode, step) if load.is_mixed else step).duration) for n, step in load.prompts]
+    more = sum(n for n, _ in parts) - 1
+    return [*parts, (-more, timer.price(decode).duration)] if load.is_mixed and more else parts
 
 
 def _weighted(parts: Sequence[tuple[float, Duration]]) -> Duration:
@@ -234,10 +271,19 @@ def _weighted(parts: Sequence[tuple[float, Duration]]) -> Duration:
     return Duration(expected, low, high, ideal, weakest([time.evidence for time in scaled]))
 
 
-def closed_form(load: ServedLoad, step: Duration, prompt: Duration, mixed: bool) -> SteadyState:
-    """The steady state of a decode step, and of the step that prefills one prompt, beside the decodes if `mixed`."""
+def closed_form(
+    load: ServedLoad, step: Duration, prompt: Duration, mixed: bool, together: Duration | None = None
+) -> SteadyState:
+    """The steady state of a decode step, and of the step that prefills one prompt, beside the decodes if `mixed`.
+    together: of two prompts, where those that come together share a step.
+    """
     osl, requests = max(load.output_len, 1), load.per_replica
+    alone = prompt
     others = (requests - 1) if load.chunked_prefill_with_decode else (requests - 1) / 2
+    if not load.chunked_prefill_with_decode and not load.one_length:
+        others = (requests - 1) * osl / (osl + AWAY)
+    if together is not None:
+        prompt = sharing(prompt, together, requests / (osl + AWAY))
 
     def added(step_s: float, prompt_s: float) -> float:
         """Seconds that one prompt adds to the decodes."""
@@ -250,9 +296,23 @@ def closed_form(load: ServedLoad, step: Duration, prompt: Duration, mixed: bool)
     refusal = refused(prompts / cycle, load)
     return SteadyState(
         concurrency=load.concurrency, running=load.running, tpot=tpot, refusal=refusal, utilisation=prompts / cycle,
-        ttft=None if refusal else time_to_first_token(load, step, prompt), assumptions=_assumed(load, mixed),
+        ttft=None if refusal else time_to_first_token(load, step, alone), assumptions=_assumed(load, mixed),
         tokens_per_s=load.running * osl / cycle, request=request,
     )  # fmt: skip
+
+
+AWAY = 0.5
+"""Steps of decodes, on average, that an engine which schedules one step ahead runs between the end of a request and the
+prompt that takes its place: of every two such steps in a row, the prompts of both run after the second.
+"""
+
+
+def sharing(one: Duration, two: Duration, rate: float) -> Duration:
+    """A prompt's part of a step, where prompts come `rate` to a step of decodes (Poisson): those that come together
+    share what a step takes beside its prompts.
+    """
+    shared = -expm1(-rate) / rate
+    return composed(lambda p, both: p - max(2 * p - both, 0.0) * (1 - shared), one, two)
 
 
 def time_to_first_token(load: ServedLoad, step: Duration, prompt: Duration) -> Duration:

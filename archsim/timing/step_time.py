@@ -67,7 +67,7 @@ class KernelCost(NamedTuple):
             path=self.path, kind=self.kind, count=n, flops=self.flops * n, weight_bytes=moved.weight * n,
             state_bytes=moved.state * n, act_bytes=moved.act * n, comm_bytes=self.comm_bytes * n,
             ideal_s=self.ideal_s * n, expected_s=expected_s, compute_s=self.compute_s * n,
-            memory_s=self.memory_s * n, comm_s=self.comm_s * n, part=self.part,
+            memory_s=self.memory_s * n, comm_s=0.0 if absent(self.comm_s) else self.comm_s * n, part=self.part,
         )  # fmt: skip
 
 

@@ -79,3 +79,30 @@ def test_a_prefill_in_steps_adds_up() -> None:
     assert four.expected_s == pytest.approx(sum(row.expected_s for row in four.ops), rel=1e-9)
     assert four.low_s < four.expected_s < four.high_s
     assert float(pricer.prefill_ideal_s(Step.prefill(1, 2048))) == pytest.approx(float(four.ideal_s))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("answer", [100, 500])
+@pytest.mark.parametrize("concurrency", [4, 16, 64])
+@pytest.mark.parametrize("engine", ["sglang", "vllm", "trtllm"])
+def test_a_closed_loop_has_the_closed_forms_tpot(engine: str, concurrency: int, answer: int) -> None:
+    """Requests of different lengths, of which many follow each other in every place: the first wave is in step."""
+    off = 0.035 if engine == "sglang" or answer > 100 else 0.08
+    load = {"engine": engine, "concurrency": concurrency}
+    found = archsim.simulate(
+        "llama3.1-8b",
+        "h100",
+        requests=40 * concurrency,
+        input_len=1024,
+        output_len=answer,
+        length_spread=0.8,
+        replications=1,
+        expected_only=True,
+        prefix_cache="off",
+        first_wave="drop",
+        **load,
+    )  # type: ignore[misc]
+    means = {"input_len": round(found.usual.input_len), "output_len": round(found.usual.output_len)}
+    closed = archsim.estimate("llama3.1-8b", "h100", **means, **load).serving  # type: ignore[arg-type]
+    assert closed is not None
+    assert closed.tpot.expected == pytest.approx(found.observed.latencies["tpot_s"]["mean"].value, rel=off)

@@ -228,3 +228,28 @@ def test_a_load_between_two_batches_is_answered_between_them(running: int, mixes
         for n in (128, running, 256)
     )
     assert min(low, high) * (1 - 1e-12) <= here <= max(low, high) * (1 + 1e-12)
+
+
+def test_prompts_of_different_lengths_interrupt_all_others() -> None:
+    """Between steps of decodes: each answer waits for the prompts of all others, not of half of them; prompts that come
+    within one step of decodes share what a step takes beside them.
+    """
+    between = replace(LOAD, chunked_prefill_with_decode=False, output_len=50)
+    prompt, both, step = (LinearTimer().price(s).expected_s for s in (LOAD.prompt, between.two_prompts, between.decode))
+    apart = state(between).tpot.expected
+    assert apart == pytest.approx(step + 15 / 50.5 * prompt)
+    met = state(replace(between, step_tokens=8192)).tpot.expected
+    alike = state(replace(between, step_tokens=8192, one_length=True)).tpot.expected
+    assert alike == pytest.approx(step + 7.5 / 50 * prompt) and alike < met < apart
+    assert met > step + 15 / 50.5 * (both - prompt)
+
+
+def test_a_prompt_beyond_a_step_takes_several() -> None:
+    """Each beside the decodes, which run in all of them."""
+    cut = replace(LOAD, running=1.0, concurrency=1, input_len=1500, step_tokens=512)
+    found = state(cut)
+    timer = LinearTimer()
+    parts = sum(n * timer.price(Step.mixed(cut.decode, step)).expected_s for n, step in cut.prompts)
+    steps = sum(n for n, _ in cut.prompts)
+    assert steps == 3 and found.ttft is not None
+    assert found.ttft.expected == pytest.approx(parts - 2 * timer.price(cut.decode).expected_s)
