@@ -15,6 +15,7 @@ from archsim.backend.ssd import SCANS
 from archsim.backend.terms import pair_buckets
 from archsim.backend.training import product
 from archsim.graph.graph import Op
+from archsim.spec.model import NGrams
 
 
 @rule("contract")
@@ -93,10 +94,12 @@ def _gather(run: Run, op: Op) -> None:
 
 
 def _ids(run: Run, op: Op, rows: int) -> Tensor:
-    """Row numbers over (S, T)."""
+    """Row numbers over (S, T), or (S, T, tables) of n-grams."""
     tokens, index = run.tokens, op.attrs["index"]
     if index == "zero":
         return torch.zeros_like(tokens)
+    if index == "ngram":
+        return ngram_rows(tokens, op.attrs["ngrams"], op.attrs["vocabulary"])
     if index == "position":
         first = run.past + op.attrs.get("offset", 0)
         count = int(op.writes[0].tensor.axes["T"]) // tokens.shape[0]
@@ -106,6 +109,21 @@ def _ids(run: Run, op: Op, rows: int) -> Tensor:
         # The last tokens' successors are not known: what stands in for them reaches no position before.
         tokens = tokens.roll(-1 - run.index.get("mtp", 0), dims=1)
     return tokens.where(tokens < rows, 0)
+
+
+def ngram_rows(tokens: Tensor, ngrams: NGrams, vocabulary: int) -> Tensor:
+    """Rows (S, T, tables) in one table of all: the last tokens as digits of a number, modulo each table's rows. Tokens
+    before those of the step count as 0.
+    """
+    found, first = [], 0
+    for i, size in enumerate(ngrams.rows(vocabulary)):
+        row = torch.zeros_like(tokens)
+        for back in range(i // ngrams.tables + 2):
+            before = functional.pad(tokens, (back, 0))[:, : tokens.shape[1]]
+            row = (row + before * pow(vocabulary, back, size)) % size
+        found.append(row + first)
+        first += size
+    return torch.stack(found, dim=-1)
 
 
 def _pair_rows(run: Run, table: Tensor, op: Op, out: Dims) -> Tensor:

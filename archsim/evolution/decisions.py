@@ -32,6 +32,7 @@ TITLES: Mapping[str, str] = {
     "latent_sizes": "latent sizes",
     "query_latent": "query latent",
     "short_convolutions": "short convolutions",
+    "ngram_embedding": "n-gram embedding",
     "compression": "entries of several tokens",
     "indexer": "sparse attention",
     "keys_as_values": "keys as values",

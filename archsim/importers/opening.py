@@ -39,7 +39,7 @@ def from_mapping(document: JsonMapping, changes: Iterable[str] = ()) -> Model:
     Raises SpecError with the line of its YAML for what is no valid spec.
     """
     described = dict(document)
-    if "layers" not in described and ("model_type" in described or "text_config" in described):
+    if "layers" not in described and described.keys() & {"model_type", "text_config", "architectures"}:
         from archsim.importers.hf.describe import from_config
 
         described = from_config(described)
@@ -134,7 +134,9 @@ def _read_json(path: Path) -> JsonObject:
     document = parse_json(path, read_text(path, MAX_BYTES))
     if not isinstance(document, dict):
         raise SpecError(f"{quote(str(path))} is not a mapping", code="E109")
-    if "model_type" not in document and "text_config" not in document:
+    from archsim.importers.hf.describe import says_what_it_is
+
+    if not says_what_it_is(document):
         hint = "a config.json without a `model_type` does not say what it is: write a spec, or add the type"
         raise SpecError(f"{quote(str(path))} has no `model_type`", code="E109", hints=(hint,))
     return document

@@ -17,7 +17,7 @@ from archsim.graph.builder import Builder
 from archsim.graph.graph import Block
 from archsim.graph.step import Step
 from archsim.graph.tensor import Tensor, Use
-from archsim.spec.model import Embedding, Head, HeadDense, MlmHead, Model, Mtp, Stack
+from archsim.spec.model import Embedding, Head, HeadDense, MlmHead, Model, Mtp, NGrams, Stack
 
 PARTS = ("mtp", "mlm-head", "vision", "audio")
 """Optional parts of a checkpoint that are left out of the count unless asked for."""
@@ -129,11 +129,24 @@ def _embed(b: Builder, e: Embedding, table: Tensor, step: Step, name: str) -> Te
             with b.scope(Ty=rows):
                 own = b.weight(f"table_{i}", "Ty " + d, "embedding_other")
             x = b.map(f"x_table_{i}", "add", x, b.gather(f"entry_{i}", own.part(), "T " + d, index="zero"))
+        x = x if e.ngrams is None else _with_ngrams(b, e.ngrams, x, step)
         if e.norm is not None:
             x = e.norm.lower(b, "norm", x, d)
         if e.factor is not None:
             x = b.linear("project_in", x, "Df D", "T D", bias="D" if e.factor_bias else False)
         return _positions(b, e, x, step, "D") if late else x
+
+
+def _with_ngrams(b: Builder, ngrams: NGrams, x: Tensor, step: Step) -> Tensor:
+    """The mean of the token's vector and those of the last tokens, each through its own projection."""
+    vocabulary, n = int(b.sizes["V"]), ngrams.count
+    rows = ngrams.rows(vocabulary)
+    with b.scope(V=sum(rows), Ne=n, Dn=int(b.sizes["D"]) // n):
+        table = b.weight("ngrams", "V Dn", "embedding")
+        touched = table.part(V=step.tokens * n)
+        found = b.gather("ngrams_x", touched, "T Ne Dn", index="ngram", ngrams=ngrams, vocabulary=vocabulary)
+        y = b.contract("ngrams_y", found, b.weight("w_ngrams", "Ne Dn D", inner=("Ne", "Dn")), "T D")
+    return b.map("x_ngrams", "add", x, y, scale_sum=1 / (n + 1))
 
 
 def _positions(b: Builder, e: Embedding, x: Tensor, step: Step, d: str) -> Tensor:

@@ -80,13 +80,37 @@ class PerLayerEmbedding(Spec):
     brief = "{d:,} per layer"
 
 
+class NGrams(Spec):
+    """Vectors of the last 2 to `n` tokens beside that of the token (LongCat-Flash-Lite): `tables` tables for every
+    length, whose rows a hash of the tokens finds, each with a projection to the model's width; the input is the mean of
+    all. Table i has ratio x vocabulary + 2i + 1 rows, of d_model / (tables x (n - 1)) numbers.
+    """
+
+    n: int = Field(ge=2, le=16)
+    tables: Annotated[int, Field(strict=True, ge=1, le=64)]
+    ratio: Count
+
+    decisions = {"*": "ngram_embedding"}
+    limits = {"ratio": 2}
+    brief = "up to {n:,} tokens"
+
+    @property
+    def count(self) -> int:
+        """How many tables there are."""
+        return self.tables * (self.n - 1)
+
+    def rows(self, vocab_size: int) -> list[int]:
+        """Rows of each table."""
+        return [self.ratio * vocab_size + 2 * i + 1 for i in range(self.count)]
+
+
 class Embedding(Spec):
     """Input side. scale: factor on the vectors, or `sqrt_d_model`. rows: table rows where padded beyond the
     vocabulary. input_rows: rows of the input table where the output table has fewer (tokens of images or sounds).
     factor: width of the table where it is smaller than d_model (ALBERT, OPT-350m), with a projection (`factor_bias`: a
     bias in it). token_types: segment table rows. tables: rows of more tables, one vector of each is added for a token
-    (places on a page, columns and rows). mask_token: a learned vector that pre-training puts in place of
-    masked tokens (XLNet); it is stored and counted, and no step reads it.
+    (places on a page, columns and rows). ngrams: vectors of the last tokens. mask_token: a learned vector that
+    pre-training puts in place of masked tokens (XLNet); it is stored and counted, and no step reads it.
     """
 
     rows: Count | None = None
@@ -100,11 +124,13 @@ class Embedding(Spec):
     factor: Count | None = None
     factor_bias: bool = False
     per_layer: PerLayerEmbedding | None = None
+    ngrams: NGrams | None = None
 
     letters = {"rows": ("Vp", "rows of the embedding"), "factor": ("Z", "width of the embedding")}
     decisions = {
         "rows": "vocabulary", "input_rows": "vocabulary", "norm": "embedding_norm", "positions": "position",
         "token_types": "segments", "tables": "segments", "per_layer": "per_layer", "*": "embedding",
+        "ngrams": "ngram_embedding",
     }  # fmt: skip
     words = {"positions": "positions", "norm": ""}
 

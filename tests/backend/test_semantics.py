@@ -138,3 +138,26 @@ def test_a_norm_of_groups_norms_each_run_of_channels_by_itself() -> None:
     x = torch.unflatten(net.weight("embedding.tokens")[ids], -1, (4, 4))
     normed = (x * x.square().mean(-1, keepdim=True).rsqrt()).flatten(-2) * net.weight("final_norm")
     torch.testing.assert_close(net(ids), normed @ net.weight("head.w_logits").T, atol=1e-5, rtol=0)
+
+
+def test_ngrams_are_looked_up_by_the_last_tokens() -> None:
+    """The input is the mean of the token's vector and those of its pairs and triples, by hand."""
+    embedding = {"ngrams": {"n": 3, "tables": 2, "ratio": 2}}
+    net = build(model({"ffn": {"kind": "mlp", "d_ff": 4}}, final_norm=NORM | {"eps": 0.0}, embedding=embedding), "cpu")
+    for name, weight in net.weights().items():
+        if ".ffn." in name:
+            weight.zero_()
+    ids, sizes = [3, 19, 7, 3], [41, 43, 45, 47]
+    table, projections = net.weight("embedding.ngrams"), net.weight("embedding.w_ngrams")
+    assert table.shape == (sum(sizes), 4) and projections.shape == (4, 4, 16)
+    x = []
+    for at, token in enumerate(ids):
+        vectors = [net.weight("embedding.tokens")[token]]
+        for i, size in enumerate(sizes):
+            last = [ids[at - back] if at >= back else 0 for back in range(i // 2 + 2)]
+            row = sum(sizes[:i]) + sum(one * 20**back for back, one in enumerate(last)) % size
+            vectors.append(table[row] @ projections[i])
+        x.append(sum(vectors) / 5)
+    stacked = torch.stack(x)
+    normed = stacked * stacked.square().mean(-1, keepdim=True).rsqrt() * net.weight("final_norm")
+    torch.testing.assert_close(net(torch.tensor([ids]))[0], normed @ net.weight("head.w_logits").T, atol=1e-5, rtol=0)

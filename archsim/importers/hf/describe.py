@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from archsim.base.diagnostics import quote
@@ -243,8 +244,21 @@ TIES_OUTSIDE = 5
 
 
 def _type(config: JsonMapping) -> str:
+    """The `model_type`; of a file without one, that of the class that it names, where a family is called so."""
     found = config.get("model_type")
-    return found if isinstance(found, str) else ""
+    if isinstance(found, str):
+        return found
+    named = config.get("architectures")
+    if found is not None or not (isinstance(named, list) and named and isinstance(named[0], str)):
+        return ""
+    own = re.sub(r"For[A-Z]\w+$|(LMHead)?Model$", "", named[0][:100])
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", own).lower()
+    return snake if snake in READERS else ""
+
+
+def says_what_it_is(config: JsonMapping) -> bool:
+    """Whether a config names its family, or the language model inside of it."""
+    return "model_type" in config or "text_config" in config or bool(_type(config))
 
 
 def _unknown_type(model_type: str) -> SpecError:

@@ -122,7 +122,8 @@ def glm4_moe_lite(c: Config) -> Doc:
 
 
 # LongcatFlashConfig; keys of LongcatFlashConfig in SGLang
-@family("longcat_flash", vocab_size=131072, hidden_size=6144, num_layers=28, num_attention_heads=64, hidden_act="silu",
+@family("longcat_flash", "longcat_flash_ngram", vocab_size=131072, hidden_size=6144, num_layers=28,
+        num_attention_heads=64, hidden_act="silu",
         max_position_embeddings=131072, rms_norm_eps=1e-5, tie_word_embeddings=False, ffn_hidden_size=12288,
         q_lora_rank=1536, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128, moe_topk=12,
         n_routed_experts=512, zero_expert_num=256, expert_ffn_hidden_size=2048, routed_scaling_factor=6.0,
@@ -137,8 +138,6 @@ def longcat_flash(c: Config) -> Doc:
     c.only("zero_expert_type", "identity")
     c.only("qk_head_dim", c.count("qk_nope_head_dim") + c.count("qk_rope_head_dim"))
     c.only("router_bias", False)
-    for key in ("ngram_vocab_size_ratio", "oe_vocab_size_ratio"):
-        c.only(key, None)
     norm, act = rmsnorm(c), activation(c, "hidden_act")
     dense = gated(c.changed(intermediate_size=c.count("ffn_hidden_size", "intermediate_size")))
     routed = glu(act, c.count("expert_ffn_hidden_size", "moe_intermediate_size"))
@@ -148,4 +147,12 @@ def longcat_flash(c: Config) -> Doc:
     base = {"norm": norm, "attention": latent(c)}
     first = base | {"ffn": experts | {"late": True}}
     second = base | {"ffn": dense, "adds_late": True}
-    return decoder(c, [("experts", first), ("dense", second)] * c.count("num_layers"), norm)
+    return decoder(c, [("experts", first), ("dense", second)] * c.count("num_layers"), norm, embedding=_ngrams(c))
+
+
+def _ngrams(c: Config) -> Doc | None:
+    """Vectors of the last tokens beside the token's own (`LongcatFlashNgramForCausalLM` in vLLM)."""
+    if c.first("ngram_vocab_size_ratio", "oe_vocab_size_ratio") is None:
+        return None
+    n, tables = (c.count(f"{a}_{b}", f"oe_{b}") for a, b in (("emb", "neighbor_num"), ("emb", "split_num")))
+    return {"ngrams": {"n": n, "tables": tables, "ratio": c.count("ngram_vocab_size_ratio", "oe_vocab_size_ratio")}}
