@@ -116,7 +116,7 @@ def ngram_rows(tokens: Tensor, ngrams: NGrams, vocabulary: int) -> Tensor:
     before those of the step count as 0.
     """
     found, first = [], 0
-    for i, size in enumerate(ngrams.rows(vocabulary)):
+    for i, size in enumerate(map(int, ngrams.rows(vocabulary))):
         row = torch.zeros_like(tokens)
         for back in range(i // ngrams.tables + 2):
             before = functional.pad(tokens, (back, 0))[:, : tokens.shape[1]]

@@ -139,9 +139,8 @@ def _embed(b: Builder, e: Embedding, table: Tensor, step: Step, name: str) -> Te
 
 def _with_ngrams(b: Builder, ngrams: NGrams, x: Tensor, step: Step) -> Tensor:
     """The mean of the token's vector and those of the last tokens, each through its own projection."""
-    vocabulary, n = int(b.sizes["V"]), ngrams.count
-    rows = ngrams.rows(vocabulary)
-    with b.scope(V=sum(rows), Ne=n, Dn=int(b.sizes["D"]) // n):
+    vocabulary, n = b.sizes["V"], ngrams.count
+    with b.scope(V=sum(ngrams.rows(vocabulary)), Ne=n, Dn=ngrams.width(b.sizes["D"])):
         table = b.weight("ngrams", "V Dn", "embedding")
         touched = table.part(V=step.tokens * n)
         found = b.gather("ngrams_x", touched, "T Ne Dn", index="ngram", ngrams=ngrams, vocabulary=vocabulary)

@@ -11,6 +11,7 @@ from archsim.base.displayed import Displayed
 from archsim.base.json_types import JsonObject
 from archsim.base.lazy_model import Field, field_validator, model_validator
 from archsim.base.notes import Note
+from archsim.base.number import Num, divide
 from archsim.blocks import tiny
 from archsim.blocks.dispatch import About, Count, Fields, InvalidBlock, Spec
 from archsim.blocks.layer import MAX_REPEAT, Layer, check_names, count_layers, walk_layers
@@ -99,7 +100,11 @@ class NGrams(Spec):
         """How many tables there are."""
         return self.tables * (self.n - 1)
 
-    def rows(self, vocab_size: int) -> list[int]:
+    def width(self, d_model: Num) -> Num:
+        """Numbers of one vector."""
+        return d_model // self.count if isinstance(d_model, int) else divide(d_model, self.count)
+
+    def rows(self, vocab_size: Num) -> list[Num]:
         """Rows of each table."""
         return [self.ratio * vocab_size + 2 * i + 1 for i in range(self.count)]
 
