@@ -119,3 +119,21 @@ def test_a_config_without_a_type_is_what_its_class_is_called(tmp_path: Path) -> 
         (tmp_path / "config.json").write_text(json.dumps(llama | {"architectures": odd}))
         with pytest.raises(archsim.ArchsimError, match="model_type"):
             archsim.count(tmp_path)
+
+
+def test_a_class_of_another_family_than_the_type_is_believed() -> None:
+    """Grok 2's file says `git`; other tasks' classes, and those of code of the file's own, are of the type's family."""
+    grok = {
+        "architectures": ["Grok1ForCausalLM"], "model_type": "git", "vocab_size": 131072, "hidden_size": 8192,
+        "intermediate_size": 32768, "moe_intermediate_size": 16384, "max_position_embeddings": 131072,
+        "num_experts_per_tok": 2, "num_local_experts": 8, "residual_moe": True, "num_attention_heads": 64,
+        "num_key_value_heads": 8, "num_hidden_layers": 64, "head_dim": 128, "embedding_multiplier_scale": 90.5,
+        "output_multiplier_scale": 0.5, "final_logit_softcapping": 50, "attn_logit_softcapping": 30.0,
+        "router_logit_softcapping": 30.0, "rope_theta": 208533496, "global_attn_every_n": 1, "rope_type": "original",
+    }  # fmt: skip
+    assert archsim.count(grok).to_dict()["params"] == archsim.count("grok-2").to_dict()["params"]
+    llama = LLAMA | {"model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+                     "num_attention_heads": 4, "vocab_size": 128}  # fmt: skip
+    plain = archsim.count(llama).to_dict()["params"]
+    for named in ("LlamaForSequenceClassification", "LlamaForCausalLMEagle3", "MineForCausalLM"):
+        assert archsim.count(llama | {"architectures": [named]}).to_dict()["params"] == plain

@@ -109,6 +109,14 @@ def runs_own_code(config: JsonMapping, model_type: str) -> bool:
     return not (isinstance(named, list) and named and all(isinstance(n, str) and n in known for n in named))
 
 
+def is_foreign(name: str, model_type: str) -> bool:
+    """Whether a class is none of the language models of a family that transformers has, nor called after it."""
+    keys = class_keys()
+    folder = keys.folder(model_type)
+    known, stem = keys.classes.get(folder), folder.replace("_", "")
+    return known is not None and name not in known and not name.lower().startswith(stem)
+
+
 @lru_cache(maxsize=1)
 def class_keys() -> ClassKeys:
     """The keys of the file, or of the installed transformers where that is newer."""

@@ -10,7 +10,7 @@ from archsim.base.diagnostics import quote
 from archsim.base.errors import ArchsimError, SpecError
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.base.plugins import import_plugins
-from archsim.importers.hf.class_keys import runs_own_code, without_effect
+from archsim.importers.hf.class_keys import is_foreign, runs_own_code, without_effect
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.families import (
     bart,
@@ -217,7 +217,9 @@ def language_model(config: JsonMapping) -> tuple[JsonObject, str]:
     if inner is None:
         if outer in TEXT:
             return {k: v for k, v in config.items() if k not in OTHER_PARTS}, TEXT[outer]
-        return dict(config), outer
+        given = config.get("model_type")  # whose config class reads the file, where its class is another family's
+        tied = DEFAULTS.get(given, {}).get("tie_word_embeddings") if isinstance(given, str) and given != outer else None
+        return ({} if tied is None else {"tie_word_embeddings": tied}) | dict(config), outer
     text = dict(inner)
     for key in OUTER:
         if config.get(key) is not None:
@@ -244,16 +246,18 @@ TIES_OUTSIDE = 5
 
 
 def _type(config: JsonMapping) -> str:
-    """The `model_type`; of a file without one, that of the class that it names, where a family is called so."""
-    found = config.get("model_type")
-    if isinstance(found, str):
+    """The `model_type`; of a file without one, or with that of a family to which its class does not belong (Grok 2's
+    says `git`), the family that the class is called by.
+    """
+    given, named = config.get("model_type"), config.get("architectures")
+    found = given if isinstance(given, str) else ""
+    if (given is not None and not found) or not (isinstance(named, list) and named and isinstance(named[0], str)):
         return found
-    named = config.get("architectures")
-    if found is not None or not (isinstance(named, list) and named and isinstance(named[0], str)):
-        return ""
+    if found and not is_foreign(named[0], found):
+        return found
     own = re.sub(r"For[A-Z]\w+$|(LMHead)?Model$", "", named[0][:100])
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", own).lower()
-    return snake if snake in READERS else ""
+    return snake if snake in READERS else found
 
 
 def says_what_it_is(config: JsonMapping) -> bool:

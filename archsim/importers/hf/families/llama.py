@@ -243,6 +243,7 @@ def cohere_usual(c: Config) -> None:
     c.skip(*COHERE)
     c.only("position_embedding_type", "rope_gptj")
     c.only("rotary_pct", 1.0)
+    c.only("rope_style", "interleave")
     c.only("use_gated_activation", True)
     c.only("use_qk_norm", False)
     c.only("norm_type", "layer_norm")
@@ -257,6 +258,7 @@ def cohere_usual(c: Config) -> None:
 def cohere2(c: Config) -> Doc:
     """Command A: three layers with a window and rotary positions, one with neither."""
     cohere_usual(c)
+    c.skip("rms_norm_eps")
     n, norm = layers(c), layernorm(c, bias=False)
     block = attention(c, **biased(c, "attention_bias", bias=True))
     base = {"norm": norm, "parallel": "one_norm", "attention": block, "ffn": gated(c)}

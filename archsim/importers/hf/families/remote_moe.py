@@ -179,6 +179,7 @@ def grok(c: Config) -> Doc:
            "rope_type", "scaling_factor", "extrapolation_factor", "attn_factor", "beta_fast", "beta_slow",
            "original_max_position_embeddings", "moe_router_renormalize", "moe_renormalize", "hidden_act",
            "num_experts", "num_layers", "use_cache", "sliding_window_size", "context_len")  # fmt: skip
+    c.only("global_attn_every_n", 1)
     norm, wide = rmsnorm(c), {"kind": "geglu", "activation": "gelu_tanh"}
     block = attention(c, softcap=c.number("attn_logit_softcapping"), position=rope(c, d_head(c)))
     width = c.count("moe_intermediate_size", default=c.count("intermediate_size"))
