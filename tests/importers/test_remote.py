@@ -137,3 +137,35 @@ def test_a_class_of_another_family_than_the_type_is_believed() -> None:
     plain = archsim.count(llama).to_dict()["params"]
     for named in ("LlamaForSequenceClassification", "LlamaForCausalLMEagle3", "MineForCausalLM"):
         assert archsim.count(llama | {"architectures": [named]}).to_dict()["params"] == plain
+
+
+def test_ling_3_is_told_from_ling_2_5_by_its_convolution() -> None:
+    """Both files have `group_norm_size`; Ling 3.0's has keys that its class does not read."""
+    config = {
+        "model_type": "bailing_hybrid", "architectures": ["BailingMoeV3ForCausalLM"], "group_norm_size": 1,
+        "auto_map": {"AutoModelForCausalLM": "modeling_bailing_moe_v3.BailingMoeV3ForCausalLM"}, "linear_silu": True,
+        "gated_attention_proj_granularity_type": "head_wise", "hidden_size": 2560, "intermediate_size": 6144,
+        "kda_lower_bound": -5.0, "kda_safe_gate": True, "kv_lora_rank": 512, "layer_group_size": 6,
+        "max_position_embeddings": 262144, "max_window_layers": 20, "moe_intermediate_size": 768,
+        "moe_router_enable_expert_bias": True, "moe_shared_expert_intermediate_size": 768, "mtp_use_kda": False,
+        "n_group": 8, "no_kda_lora": True, "num_attention_heads": 32, "num_experts": 512, "num_experts_per_tok": 8,
+        "num_hidden_layers": 42, "num_key_value_heads": 32, "num_kv_heads_for_linear_attn": 0,
+        "num_shared_experts": 1, "partial_rotary_factor": 0.5, "q_lora_rank": None, "qk_head_dim": 192,
+        "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "rope_theta": 6000000, "rotary_dim": 64,
+        "routed_scaling_factor": 2.5, "short_conv_kernel_size": 4, "topk_group": 4, "use_kda_lora": False,
+        "use_mla_nope": False, "use_nGPT": False, "use_qk_norm": True, "v_head_dim": 128, "vocab_size": 157184,
+        "expert_swiglu_limit_list": [0] * 35 + [4] * 7, "first_k_dense_replace": 2, "head_dim": 128,
+    }  # fmt: skip
+    assert archsim.count(config).to_dict()["params"] == archsim.count("ling-3.0-flash").to_dict()["params"]
+    with pytest.raises(archsim.ArchsimError, match="use_kda_lora"):
+        archsim.count(config | {"use_kda_lora": True})
+
+
+def test_the_released_file_of_xlstm_names_its_sizes_otherwise() -> None:
+    """`embedding_dim` and `num_blocks` for the width and the depth."""
+    config = {"model_type": "xlstm", "vocab_size": 50304, "num_heads": 8, "add_post_blocks_norm": True}
+    named = archsim.count(config | {"embedding_dim": 2048, "num_blocks": 16})
+    assert (
+        named.to_dict()["params"]
+        == archsim.count(config | {"hidden_size": 2048, "num_hidden_layers": 16}).to_dict()["params"]
+    )

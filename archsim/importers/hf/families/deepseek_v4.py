@@ -142,7 +142,11 @@ def hy_v4(c: Config) -> Doc:
     """Hy4: gated latent attention with sinks over keys that an indexer chooses, streams that stay apart, experts whose
     activations are bounded. Its prediction modules are left out: no class of transformers has them.
     """
-    c.skip("learnable_sink_init", "layer_types", "num_nextn_predict_layers", "mtp_layers")
+    c.skip("learnable_sink_init", "layer_types", "num_nextn_predict_layers", "mtp_layers", "mtp_loss_factor",
+           "head_dim", "num_key_value_heads", "enable_lm_head_fp32", "bitwise_backward_align")  # fmt: skip
+    for key in ("gated_mla", "learnable_sink", "enable_ihc", "use_dsa", "use_mla"):
+        c.only(key, True)
+    c.only("gating_type", "elementwise")
     n, norm, act = layers(c), rmsnorm(c), activation(c, "hidden_act")
     eps = c.number("hc_eps")
     hyper = {"n": c.count("hc_mult"), "mixing": False, "magnitude": c.number("hc_magnitude"), "eps": eps,

@@ -127,8 +127,9 @@ def bailing_hybrid(c: Config) -> Doc:
     """Ling 3.0: five layers of Kimi delta attention, whose gates are whole matrices, to one of latent
     attention with a gate for each head. Ling 2.5 has the same type and lightning attention.
     """
-    if c.data.get("group_norm_size") is not None:
+    if c.data.get("group_norm_size") is not None and c.data.get("short_conv_kernel_size") is None:
         return _ling_2_5(c)
+    _as_released(c)
     c.skip("kda_lower_bound", "kda_safe_gate", "mtp_loss_scaling_factor", "num_nextn_predict_layers",
            "short_conv_kernel_size", "rope_theta")  # fmt: skip
     defaults = {new: c.get(old) for new, old in RENAMED.items() if c.get(old) is not None}
@@ -143,6 +144,27 @@ def bailing_hybrid(c: Config) -> Doc:
     }  # fmt: skip
     mixer = {"kind": "kimi_delta", **sizes, "gate_rank": "full", "norm": rmsnorm(c)}
     return _delta_and_latent(c, types, mixer, full)
+
+
+OFF = ("use_kda_lora", "use_mla_nope", "use_nGPT", "up_proj_norm", "value_norm", "scale_router_input", "use_bias",
+       "use_qkv_bias")  # fmt: skip
+"""What Ling's own code could do besides, and no released file asks for."""
+
+
+def _as_released(c: Config) -> None:
+    """Refuse what the class does not do, of the keys of Ling 3.0's released file that it does not read."""
+    c.skip("expert_swiglu_limit_list", "share_expert_swiglu_limit_list", "num_kv_heads_for_linear_attn", "linear_silu",
+           "max_window_layers", "rotary_dim", "rope_interleave", "router_dtype", "score_function", "scoring_func",
+           "topk_method", "use_qk_norm", "mtp_use_kda", "partial_rotary_factor", "embedding_dropout", "output_dropout",
+           "num_key_value_heads", "head_dim")  # fmt: skip
+    for key in OFF:
+        c.only(key, False)
+    for key in ("no_kda_lora", "moe_router_enable_expert_bias"):
+        c.only(key, True)
+    c.only("group_norm_size", 1)
+    c.only("gated_attention_proj_granularity_type", "head_wise")
+    c.only("moe_shared_expert_intermediate_size", c.get("moe_intermediate_size"))
+    c.only("qk_head_dim", c.count("qk_nope_head_dim") + c.count("qk_rope_head_dim"))
 
 
 def _ling_2_5(c: Config) -> Doc:

@@ -20,9 +20,15 @@ def xlstm(c: Config) -> Doc:
     c.skip("chunkwise_kernel", "sequence_kernel", "step_kernel", "mode", "return_last_states", "autocast_kernel_dtype",
            "inference_state_dtype", "max_inference_chunksize", "norm_reduction_force_float32", "weight_mode",
            "head_dim", "mlstm_round_up_to_multiple_of")  # fmt: skip
-    c.only("use_bias", False)
-    c.only("add_out_norm", True)
+    for key in ("use_bias", "add_post_norm", "add_qk_norm", "add_embedding_dropout", "add_forward_backend_padding"):
+        c.only(key, False)
+    for key in ("add_out_norm", "add_post_blocks_norm"):
+        c.only(key, True)
+    c.skip("cell_norm_eps", "force_bos_token_insert", "igate_bias_init_range")
+    named = {"hidden_size": "embedding_dim", "num_hidden_layers": "num_blocks"}  # as the released file says them
+    c = c.changed(**{new: c.get(old) for new, old in named.items() if new not in c.data and old in c.data})
     c.only("embedding_dim", c.get("hidden_size"))
+    c.only("num_blocks", c.get("num_hidden_layers"))
     d, n, norm = c.count("hidden_size"), c.count("num_heads"), rmsnorm(c, "norm_eps")
     keys, values = (int(d * c.get(f"{side}_dim_factor")) // n for side in ("qk", "v"))
     multiple = c.count("ffn_round_up_to_multiple_of")
