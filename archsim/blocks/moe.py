@@ -28,6 +28,12 @@ def expected_experts(n_experts: Num, top_k: Num, tokens: Num) -> Num:
 
 
 @opaque
+def experts_with_weights(n_experts: Num, top_k: Num, without: Num) -> Num:
+    """k·E / (E + Z): of the k experts that a token goes to, those with weights, where Z have none."""
+    return divide(top_k * n_experts, n_experts + without)
+
+
+@opaque
 def experts_hit(n_experts: Num, top_k: Num, tokens: Num) -> Num:
     """E·(1 - (1 - k/E)^T)."""
     return n_experts * (1 - (1 - top_k / n_experts) ** tokens)
@@ -299,7 +305,8 @@ class Moe(FfnSpec):
     @property
     def computed(self) -> Num:
         """Experts with weights that a token goes to, where it goes to all alike."""
-        return divide(self.top_k * self.n_experts, self.n_experts + self.router.pass_through)
+        without = self.router.pass_through
+        return experts_with_weights(self.n_experts, self.top_k, without) if without else self.top_k
 
     def _passed(self, b: Builder, x: Tensor, y: Tensor) -> Tensor:
         """With the shares of tokens that experts without weights give back."""

@@ -9,6 +9,7 @@ import pytest
 
 import archsim
 from archsim.blocks.layer import walk_layers
+from archsim.importers.hf.describe import from_config
 
 LING = {
     "model_type": "bailing_moe_v2", "attention_dropout": 0.0, "embedding_dropout": 0.0, "eos_token_id": 156892,
@@ -169,3 +170,14 @@ def test_the_released_file_of_xlstm_names_its_sizes_otherwise() -> None:
         named.to_dict()["params"]
         == archsim.count(config | {"hidden_size": 2048, "num_hidden_layers": 16}).to_dict()["params"]
     )
+
+
+def test_the_released_file_of_hy4_says_what_its_class_always_does() -> None:
+    """Keys that the class does not read leave the document as it is, and another value is refused."""
+    config = json.loads((Path(__file__).parent / "small_more.json").read_text())["hy_v4"]
+    released = {"gated_mla": True, "gating_type": "elementwise", "enable_ihc": True, "enable_lm_head_fp32": True,
+                "learnable_sink": True, "use_dsa": True, "use_mla": True, "mtp_loss_factor": 0.1}  # fmt: skip
+    assert from_config(config | released, "x") == from_config(config, "x")
+    for key in ("gated_mla", "learnable_sink", "use_mla"):
+        with pytest.raises(archsim.ArchsimError, match=key):
+            from_config(config | {key: False})

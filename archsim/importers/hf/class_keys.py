@@ -102,7 +102,7 @@ def runs_own_code(config: JsonMapping, model_type: str) -> bool:
     """Whether a config names code of the checkpoint's own, and no class of this name is in transformers: a file of
     before its family was taken over names both, and what runs it reads what the class reads.
     """
-    if not isinstance(config.get("auto_map"), Mapping):
+    if not isinstance(config.get("auto_map"), Mapping) or not config["auto_map"]:
         return False
     named, keys = config.get("architectures"), class_keys()
     known = keys.classes.get(keys.folder(model_type), frozenset[str]())

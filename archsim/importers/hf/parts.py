@@ -97,7 +97,7 @@ def _rope_parameters(c: Config, layer_type: str | None) -> tuple[float, float | 
     c.skip("rope_parameters", "rope_scaling")
     given = next((c.child(key) for key in ("rope_scaling", "rope_parameters") if c.data.get(key)), None)
     if given is not None and layer_type in given.data:
-        given.skip("full_attention", "sliding_attention")
+        given.skip("full_attention", "sliding_attention", "original_max_position_embeddings", "rope_type")
         given = given.child(layer_type)  # type: ignore[arg-type]
     base, share = default.get("rope_theta"), default.get("partial_rotary_factor")
     if given is None:
