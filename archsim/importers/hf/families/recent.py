@@ -135,8 +135,12 @@ def _window(c: Config, kind: str) -> Doc:
         router_scaling_factor=2.826, rope_parameters={"rope_theta": 11158840.0})  # fmt: skip
 def hy_v3(c: Config) -> Doc:
     """Hunyuan 3: normed queries and keys, sigmoid routing balanced by a bias, a shared expert."""
-    c.skip("enable_moe_fp32_combine", "intermediate_size", "route_norm")
+    c.skip("enable_moe_fp32_combine", "enable_lm_head_fp32", "enable_attention_fp32_softmax", "intermediate_size",
+           "route_norm", "use_grouped_mm", "num_nextn_predict_layers")  # fmt: skip
     c.only("mlp_bias", False)
+    for key in ("qk_norm", "moe_router_enable_expert_bias", "moe_router_use_sigmoid"):
+        c.only(key, True)
+    c.only("expert_hidden_dim", c.get("moe_intermediate_size"))
     n, norm, act, width = layers(c), rmsnorm(c), activation(c, "hidden_act"), c.count("moe_intermediate_size")
     router = SIGMOID | {"scale": c.number("router_scaling_factor")}
     if c.get("num_shared_experts") == 0:
