@@ -56,9 +56,9 @@ class Outcome:
     err: str = ""
 
 
-def check(seed: int, number: int) -> Outcome:
-    """Run the input of a number in a folder of its own."""
-    given = make(seed, number)
+def check(seed: int, number: int, kind: str = "") -> Outcome:
+    """Run the input of a number in a folder of its own. kind: as of `make`."""
+    given = make(seed, number, kind)
     with tempfile.TemporaryDirectory(prefix="archsim-fuzz-") as name:
         folder = Path(name)
         before = {folder / place: data for place, data in (SENTINEL | dict(given.files)).items()}
@@ -130,13 +130,13 @@ def judge(given: Input, code: int, out: str, err: str, before: dict[Path, bytes]
     return ""
 
 
-def outcomes(seed: int, numbers: Iterable[int], workers: int = 1) -> Iterator[Outcome]:
+def outcomes(seed: int, numbers: Iterable[int], workers: int = 1, kind: str = "") -> Iterator[Outcome]:
     """Every input's outcome; in processes of their own where there are several workers."""
     if workers == 1:
-        yield from (check(seed, number) for number in numbers)
+        yield from (check(seed, number, kind) for number in numbers)
         return
     with ProcessPoolExecutor(workers) as pool:
-        yield from pool.map(check, *zip(*((seed, n) for n in numbers), strict=True), chunksize=25)
+        yield from pool.map(check, *zip(*((seed, n, kind) for n in numbers), strict=True), chunksize=25)
 
 
 def show(outcome: Outcome) -> str:
@@ -151,7 +151,7 @@ def run(arguments: argparse.Namespace) -> int:
     kinds: Counter[str] = Counter()
     codes: Counter[int] = Counter()
     failed, slowest = 0, 0.0
-    for done, outcome in enumerate(outcomes(arguments.seed, numbers, arguments.workers), 1):
+    for done, outcome in enumerate(outcomes(arguments.seed, numbers, arguments.workers, arguments.kind), 1):
         kinds[outcome.kind] += 1
         codes[outcome.code] += 1
         slowest = max(slowest, outcome.seconds)
@@ -171,6 +171,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--start", type=int, default=0, help="number of the first one")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--kind", choices=("", "trace"), default="", help="traces and options of `simulate` alone")
     parser.add_argument("--only", type=int, nargs="*", help="numbers of inputs")
     return parser.parse_args()
 

@@ -6,6 +6,7 @@ Every input is made from its number alone, so that one that fails can be made ag
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import random
@@ -379,11 +380,53 @@ KINDS: tuple[tuple[Callable[[Random], Input], int], ...] = (
 """Kind of input -> its share in a hundred."""
 
 
-def make(seed: int, number: int) -> Input:
-    """The input of a number."""
+TRACES = {
+    "own.csv": "t_s,input,output\n" + "".join(f"{0.2 * i:.1f},{40 + 13 * i},{3 + i % 9}\n" for i in range(30)),
+    "azure.csv": "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    + "".join(f"2023-11-16 18:15:{i:02d}.6805900,{90 + 7 * i},{2 + i % 5}\n" for i in range(30)),
+    "mooncake.jsonl": "".join(
+        json.dumps({"timestamp": 300 * i, "input_length": 600, "output_length": 4, "hash_ids": [0, i % 4 + 1]}) + "\n"
+        for i in range(30)
+    ),
+}
+"""Recorded requests to begin with, by file."""
+SERVERS = ("", "--engine vllm", "--engine sglang", "--engine trtllm", "--engine llamacpp", "--engine vllm@0.6",
+           "--replicas 2 --router least-requests", "--disaggregate 1:1", "--kv-tokens 2000", "--speedup 100",
+           "--prefix-cache warm", "--speculative ngram:2 --acceptance 0.5", "--chunked-prefill 64")  # fmt: skip
+
+
+def of_trace(rng: Random) -> Input:
+    """A trace with a few things in it changed, on some server, with options of `simulate` that may mean nothing."""
+    name = rng.choice(sorted(TRACES))
+    data = TRACES[name].encode()
+    if rng.random() < 0.4:
+        data = bent_bytes(rng, data)
+    elif rng.random() < 0.5:
+        lines = data.decode().splitlines()
+        for _ in range(rng.choice((1, 1, 2, 5))):
+            at = rng.randrange(len(lines))
+            cells = lines[at].split(",")
+            cells[rng.randrange(len(cells))] = str(rng.choice(VALUES)).encode("utf-8", "replace").decode()
+            lines[at] = ",".join(cells)
+        data = "\n".join(lines).encode()
+    if rng.random() < 0.1:
+        name, data = f"{name}.gz", gzip.compress(data)
+    begin = f"simulate gpt2-small --hw t4 --replications 1 --requests 30 --trace {name} {rng.choice(SERVERS)}"
+    words = begin.split()
+    surface = json.loads(SURFACE.read_text("utf-8"))["simulate"]
+    for _ in range(rng.choice((0, 0, 0, 1, 2))):
+        option = rng.choice([name for name in surface if name not in ("--hub", "--ray", "--jobs")])
+        words += [option, rng.choice(ARGUMENTS + MORE_ARGUMENTS)] if rng.random() < 0.9 else [option]
+    return Input(tuple(words), {name: data}, "trace")
+
+
+def make(seed: int, number: int, kind: str = "") -> Input:
+    """The input of a number: of any kind, or one of `trace`."""
     rng = random.Random(f"{seed}:{number}")
-    (kind,) = rng.choices([kind for kind, _ in KINDS], [share for _, share in KINDS])
-    return kind(rng)
+    if kind == "trace":
+        return of_trace(rng)
+    (made,) = rng.choices([kind for kind, _ in KINDS], [share for _, share in KINDS])
+    return made(rng)
 
 
 # ---------------------------------------------------------------------- checkpoints to begin with

@@ -27,3 +27,12 @@ def test_more_inputs(start: int) -> None:
     """Of every kind."""
     found = list(outcomes(0, range(start, start + 50)))
     assert not bad(found), bad(found)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("start", range(0, 100, 50))
+def test_some_traces(start: int) -> None:
+    """Of the 5,000 of `python tests/fuzz.py --kind trace --inputs 5000`."""
+    found = list(outcomes(0, range(start, start + 50), kind="trace"))
+    assert not bad(found), bad(found)
