@@ -96,7 +96,7 @@ class Advice:
     def to_dict(self, base: Figures) -> JsonObject:
         """One entry of `changes`."""
         return {
-            "name": self.change.name, "set": list(self.change.typed), "needs": self.change.needs, "gain": self.gain,
+            "name": self.change.name, "set": list(self.change.flags), "needs": self.change.needs, "gain": self.gain,
             "by_bound": self.by_bound, "effect": self.ratios(base), "figures": self.figures.to_dict(),
             "kernel": self.kernel,
             "missing_kernel": self.figures.missing or None,
@@ -168,7 +168,9 @@ def advise(
             except ArchsimError as error:
                 refused.append((change.name, error.message))
         found.sort(key=_rank)
-        both = [pair for one, other in combinations(found[:PAIRED], 2) if (pair := one.change.beside(other.change))]
+        both = [
+            pair for one, other in combinations(found[:PAIRED], 2) if (pair := one.change.combined_with(other.change))
+        ]
         double = []
         for pair in both if pairs else ():
             try:

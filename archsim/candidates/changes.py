@@ -54,13 +54,13 @@ class Change:
         return frozenset({text.partition("=")[0] for text in self.sets} | set(self.options))
 
     @property
-    def typed(self) -> tuple[str, ...]:
-        """As it is typed."""
+    def flags(self) -> tuple[str, ...]:
+        """The command-line arguments that make this change."""
         return (*(f"--set {text}" for text in self.sets),
                 *(f"--{name.replace('_', '-')} {value}" for name, value in self.options.items()))  # fmt: skip
 
-    def beside(self, other: Change) -> Change | None:
-        """Both at once, whole layers first; None where they set the same."""
+    def combined_with(self, other: Change) -> Change | None:
+        """Both changes at once, whole layers first; None where they set the same field."""
         if self.touches & other.touches:
             return None
         needs: tuple[Needs, ...] = ("training", "continued", "none")

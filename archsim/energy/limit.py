@@ -44,7 +44,7 @@ class PowerLimit:
         drawn = self.model.watts(active)
         return minimum(1.0, ((self.watts - idle) / maximum(drawn - idle, LEAST)) ** (1 / 3))
 
-    def slowed(self, step: StepTime) -> StepTime:
+    def limited_step(self, step: StepTime) -> StepTime:
         """The step under the limit."""
         active = activity_of(step)
         clock = self.clock(active)
@@ -56,7 +56,7 @@ class PowerLimit:
             Duration(added, added * off[0], added * off[1], 0.0, self.model.evidence), "power limit", SLOWED
         )
 
-    def drawn(self, watts: Num) -> Num:
+    def limited_watts(self, watts: Num) -> Num:
         """Watts under the limit, of an activity that would draw more."""
         return minimum(watts, self.watts)
 
@@ -70,4 +70,4 @@ class LimitedTimer:
 
     def price(self, step: Step) -> StepTime:
         """The time of one forward pass under the limit."""
-        return self.limit.slowed(self.timer.price(step))
+        return self.limit.limited_step(self.timer.price(step))

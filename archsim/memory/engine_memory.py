@@ -334,7 +334,9 @@ class EngineTensors:
         if plan not in self._stages:
             own = self.every_stage(plan)
             if self.draft is not None:
-                own = [a if b is None else a.beside(b) for a, b in zip(own, self.draft_stages(plan), strict=True)]
+                own = [
+                    a if b is None else a.combined_with(b) for a, b in zip(own, self.draft_stages(plan), strict=True)
+                ]
             self._stages[plan] = distinct_stages(own)
         return self._stages[plan]
 

@@ -66,8 +66,8 @@ class PipelineStage:
                 found[stored] = found.get(stored, 0.0) + cache.bytes / stored
         return tuple((stored, found[stored]) for stored in sorted(found))
 
-    def beside(self, other: PipelineStage) -> PipelineStage:
-        """A device that holds both."""
+    def combined_with(self, other: PipelineStage) -> PipelineStage:
+        """The tensors of a device that holds both stages."""
         return PipelineStage(weights=self.weights + other.weights, caches=(*self.caches, *other.caches))
 
     @property

@@ -52,7 +52,7 @@ def energy_use(
     watts = float(model.watts(active))
     low, high = (float(end) for end in model.interval(watts))
     if limit is not None:
-        watts, low, high = (float(limit.drawn(value)) for value in (watts, low, high))
+        watts, low, high = (float(limit.limited_watts(value)) for value in (watts, low, high))
     tokens = float(work.output_len or work.input_len)
     joules = joules_per_token(watts, work.devices, float(work.request_s), tokens)
     wide = [
@@ -101,8 +101,8 @@ def limited(e: Estimate, limit: PowerLimit) -> Estimate:
     load, serving = load_of(e), e.serving
     if load is not None:
         serving = steady_state(LimitedTimer(pricer_for(e), limit), load)
-    prefill = limit.slowed(e.prefill)
-    decode = None if e.decode is None else limit.slowed(e.decode)
+    prefill = limit.limited_step(e.prefill)
+    decode = None if e.decode is None else limit.limited_step(e.decode)
     return replace(e, prefill=prefill, decode=decode, serving=serving)
 
 

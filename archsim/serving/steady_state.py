@@ -140,10 +140,10 @@ class ServedLoad:
     @property
     def with_prompt(self) -> Step:
         """The step that prefills one prompt on every replica, with the decodes beside it where steps are mixed."""
-        return self.beside(self.decode)
+        return self.prefill_step(self.decode)
 
-    def beside(self, decode: Step) -> Step:
-        """The step that prefills one prompt on every replica, beside these decodes where steps are mixed."""
+    def prefill_step(self, decode: Step) -> Step:
+        """The step that prefills one prompt on every replica, together with these decodes where steps are mixed."""
         return Step.mixed(decode, self.prompt) if self.is_mixed else self.prompt
 
     @property

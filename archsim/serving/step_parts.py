@@ -126,7 +126,10 @@ class StepParts:
         size = self.sequences_at_most + 1
         load = Load(np.maximum(np.arange(size, dtype=float), 1), CACHED, 1, NEW, 0)
         found = self.decoding.times(load, "tokens", "sequences", "decodes")
-        parts, own = stacked({**found, **self.decoding.beside(load)}, (size,)), np.arange(size) * self.new
+        parts, own = (
+            stacked({**found, **self.decoding.seconds_outside_graph(load)}, (size,)),
+            np.arange(size) * self.new,
+        )
         if self.captured.decodes:
             more, tokens = self.captured.places(int(own[-1]) + 1, False)[own], self.own_tokens.parts
             for name, values in tokens.items():
@@ -167,7 +170,7 @@ class StepParts:
         size = self.tokens_at_most + 1
         new = np.maximum(np.arange(size, dtype=float) - self.new, 1)
         load = Load(1, CACHED, 1, new, 0)
-        beside = {name: time for name, time in self.mixed.beside(load).items() if name != "host"}
+        beside = {name: time for name, time in self.mixed.seconds_outside_graph(load).items() if name != "host"}
         return Line(stacked({**self.mixed.times(load, "tokens"), **beside}, (size,)), size, self.world)
 
     @cached_property
@@ -175,7 +178,7 @@ class StepParts:
         """What depends on all sequences of a step with chunks: the output head, the engine's host."""
         size = self.sequences_at_most + 1
         load = Load(np.maximum(np.arange(size, dtype=float) - 1, 0), CACHED, 1, NEW, 0)
-        host = {name: time for name, time in self.mixed.beside(load).items() if name == "host"}
+        host = {name: time for name, time in self.mixed.seconds_outside_graph(load).items() if name == "host"}
         return Line(stacked({**self.mixed.times(load, "sequences"), **host}, (size,)), size, self.world)
 
     @cached_property

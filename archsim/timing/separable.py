@@ -215,8 +215,8 @@ class SeparableStep:
         """How many kinds of calls a step makes."""
         return sum(len(launch.calls) for launch in self._lowered(step)[1])
 
-    def beside(self, load: Load) -> dict[str, Duration]:
-        """Seconds of what is beside the graph, by class: a pipeline's transfers, the engine's host."""
+    def seconds_outside_graph(self, load: Load) -> dict[str, Duration]:
+        """Seconds of what is not in the graph, by class: a pipeline's transfers, the engine's host."""
         time = self.pricer.with_kernels(self.step(load), RankTime())
         return {each.kernel_class: each.time for each in time.extra if each.kernel_class not in WHOLE}
 

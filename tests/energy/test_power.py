@@ -75,7 +75,7 @@ def test_a_limit_slows_what_would_draw_more() -> None:
     clocks = [PowerLimit(model, watts).clock(heavy) for watts in (300, 400, 500, drawn - 1)]
     assert clocks == sorted(clocks) and clocks[-1] < 1
     step = StepTime.of(Duration(1.0, 0.9, 1.2))
-    assert activity_of(step).host_s == 1.0 and PowerLimit(model, 300).slowed(step).expected_s == 1.0
+    assert activity_of(step).host_s == 1.0 and PowerLimit(model, 300).limited_step(step).expected_s == 1.0
     with pytest.raises(UsageError, match="of 50 W is too low: with an engine loaded"):
         PowerLimit(model, 50)
 

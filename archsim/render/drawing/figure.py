@@ -104,8 +104,8 @@ def _link(canvas: Canvas, encoder: Column, decoder: Column, lefts: Sequence[floa
 
 
 def _beside(canvas: Canvas, plan: Plan, width: float, height: float) -> float:
-    """What the checkpoint holds beside the total: vision and audio encoders, multi-token-prediction modules."""
-    for lines, own in beside(plan.model):
+    """What the checkpoint holds outside the total: vision and audio encoders, multi-token-prediction modules."""
+    for lines, own in parts_outside_total(plan.model):
         shown = folded(lines, BOX - 2 * PAD)
         tall = RISE * len(shown) + PAD
         data = f' data-beside="{own}"' if own else ""
@@ -114,7 +114,7 @@ def _beside(canvas: Canvas, plan: Plan, width: float, height: float) -> float:
     return height
 
 
-def beside(model: Model) -> list[tuple[list[Line], int | None]]:
+def parts_outside_total(model: Model) -> list[tuple[list[Line], int | None]]:
     """Boxes of what is not in the total, with their parameters where they are known."""
     found: list[tuple[list[Line], int | None]] = []
     for tower in model.towers:
