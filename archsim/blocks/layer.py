@@ -25,6 +25,9 @@ PARTS = {
 }  # fmt: skip
 """What pages call the blocks of a layer; blocks inside them may say it more precisely (experts, indexer)."""
 
+SCORES = "attention scores"
+"""What pages call the products over pairs of tokens; of a decode, attention over the cache."""
+
 MAX_REPEAT = 10_000
 """Repetitions of one layer; the deepest models of the literature have 1,000."""
 

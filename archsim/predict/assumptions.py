@@ -80,7 +80,7 @@ EVIDENCE = {
     "measured": "measured at this very point",
     "calibrated": "from kernels measured on this device",
     "transferred": "from kernels measured on other devices, scaled by the datasheet",
-    "datasheet": "datasheet peaks times usual efficiencies: no kernel of such a device has been measured",
+    "datasheet": "datasheet peaks times usual efficiencies: no such kernel has been measured on such a device",
 }
 
 

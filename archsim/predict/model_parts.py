@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from archsim.blocks.layer import SCORES
 from archsim.graph.collectives import COLLECTIVES
 from archsim.timing.step_time import KernelTime, StepTime
 
@@ -15,8 +16,8 @@ def part_of(op: KernelTime, phase: str = "decode") -> str:
     """
     if op.kind in COLLECTIVES:
         return COLLECTIVES[op.kind].label
-    if op.kind == "attention":
-        return "attention over cache" if phase == "decode" else "attention scores"
+    if op.kind == "attention" or op.part == SCORES:
+        return "attention over cache" if phase == "decode" else SCORES
     return op.part or JOINTS
 
 

@@ -19,6 +19,7 @@ from archsim.spec.node import Mark, Node, NodeList, TextSource
 
 MAX_ALIASES = 2_000
 MAX_VALUES = 200_000
+TOO_DEEP = f"nested more than {MAX_DEPTH} levels deep"
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _STR_TAGS = (None, "!", "tag:yaml.org,2002:str")
@@ -45,6 +46,8 @@ def _syntax(error: yaml.YAMLError, source: TextSource) -> SpecError:
     if mark is None:
         return SpecError(f"{quote(source.name)} is not valid YAML: {label}", code="E106")
     span = Mark(source, mark.line, mark.column, 1).span()
+    if "maximum nesting" in str(problem):  # PyYAML from 6.0.4 on stops by itself, while it looks ahead
+        return SpecError(TOO_DEEP, code="E111", span=span)
     return SpecError("not valid YAML", code="E106", span=span, label=label)
 
 
@@ -100,7 +103,7 @@ class _Builder:
         self.count += count
         self.top = max(self.top, depth)
         if depth > MAX_DEPTH:
-            raise self.refuse("E111", f"nested more than {MAX_DEPTH} levels deep", self.mark(event))
+            raise self.refuse("E111", TOO_DEEP, self.mark(event))
         if self.count > MAX_VALUES:
             raise self.refuse("E111", f"more than {MAX_VALUES:,} values", self.mark(event))
 

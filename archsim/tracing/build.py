@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import inspect
 import sys
@@ -11,9 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import ArchsimError, SpecError, UnknownName, UsageError
@@ -94,20 +97,16 @@ def from_file(path: Path, name: str) -> Module:
 
     Raises SpecError for a file that cannot be run, UnknownName for a name that it lacks.
     """
-    with _quiet(), torch.device("meta"):
+    with _quiet(), _beside(path), torch.device("meta"):
         try:
-            spec = importlib.util.spec_from_file_location(f"archsim_module_{path.stem}", path)
-            assert spec is not None and spec.loader is not None
-            space = importlib.util.module_from_spec(spec)
-            sys.modules[spec.name] = space
-            spec.loader.exec_module(space)
+            space = _run_file(path)
         except Exception as error:
             raise _own_error(path, error, "cannot be run") from None
         made = getattr(space, name, None)
         if made is None:
             raise _no_such_class(path, name, space)
         try:
-            net = made if isinstance(made, nn.Module) else made()
+            net = made if isinstance(made, nn.Module) else _built_without_data(made)
         except Exception as error:
             hint = (
                 f"`{name}()` is called without arguments: give its sizes as defaults, or name a function that builds it"
@@ -116,6 +115,67 @@ def from_file(path: Path, name: str) -> Module:
     if not isinstance(net, nn.Module):
         raise SpecError(f"{quote(name)} of {quote(path)} does not return a torch.nn.Module", code="E109")
     return Module(name, net.eval())
+
+
+def _package(path: Path) -> tuple[Path, str]:
+    """The folder that imports of a file start from, and the file's name there: a.b of a package, else its own."""
+    root, parts = path.resolve().parent, [path.stem]
+    while (root / "__init__.py").is_file():
+        root, parts = root.parent, [root.name, *parts]
+    return root, ".".join(parts)
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[None]:
+    """Imports find the modules beside a file, as when Python runs it."""
+    folder = str(_package(path)[0])
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
+
+
+def _run_file(path: Path) -> ModuleType:
+    """The namespace of a Python file; of one in a package as that package's module, so that relative imports work."""
+    _, dotted = _package(path)
+    name = dotted if "." in dotted else f"archsim_module_{path.stem}"
+    if "." in dotted:
+        importlib.import_module(dotted.rpartition(".")[0])
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    space = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = space
+    spec.loader.exec_module(space)
+    return space
+
+
+def _built_without_data(make: Callable[[], Untyped]) -> Untyped:
+    """What a class or function builds on `meta`. One that asks for the numbers of a list that it has just made (rates
+    that rise with depth) is built again with such lists held.
+    """
+    try:
+        return make()
+    except (RuntimeError, NotImplementedError) as error:
+        if "meta" not in str(error).lower():
+            raise
+    with _Lists():
+        net = make()
+    if isinstance(net, nn.Module):
+        for part in net.modules():
+            for name, buffer in part.named_buffers(recurse=False):
+                setattr(part, name, buffer.to("meta"))
+    return net
+
+
+class _Lists(TorchFunctionMode):
+    """Makes lists of numbers on the processor, where their values can be asked for."""
+
+    def __torch_function__(self, func: Untyped, types: Untyped, args: Untyped = (), kwargs: Untyped = None) -> Untyped:
+        kwargs = dict(kwargs or {})
+        if func in (torch.linspace, torch.arange, torch.logspace, torch.tensor):
+            kwargs.setdefault("device", "cpu")
+        return func(*args, **kwargs)
 
 
 def _no_such_class(path: Path, name: str, space: Untyped) -> UnknownName:

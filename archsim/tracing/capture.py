@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import prod
 
 import torch
 from torch import nn
@@ -28,7 +29,8 @@ class Value:
     """A tensor of the capture. param: its name where it is a parameter. made: the record that wrote it. base: what it
     is a view, a part or a copy of. live: whether it depends on parameters or on numbers that went in, which masks,
     positions and tables do not. turns: a table of sines or cosines. raw: whether no parameter reaches it. share: of its
-    numbers that are taken not to be zero, less than 1 in what says which of several classes each row is of.
+    numbers that are taken not to be zero, less than 1 in what says which of several classes each row is of. classes:
+    how many classes its numbers choose between, 0 where they are no choice.
     """
 
     shape: tuple[int, ...]
@@ -40,6 +42,7 @@ class Value:
     turns: bool = False
     raw: bool = False
     share: Fraction = Fraction(1)
+    classes: int = 0
 
     @property
     def root(self) -> Value:
@@ -179,16 +182,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if source is not None and (name in VIEWS or (name in ("cat", "stack") and _only_one(known))):
             for tensor in writes:
                 value = Value(tuple(tensor.shape), _dtype(tensor), base=source, live=source.live, turns=source.turns,
-                              raw=source.raw, share=source.share)  # fmt: skip
+                              raw=source.raw, share=source.share, classes=source.classes)  # fmt: skip
                 self._remember(tensor, value)
             return
         live = any(value.live for value in known)
         turns = not live and (name in ("cos", "sin", "polar") or any(value.turns for value in known))
         record = Record(name, known[:MOST_READS], [], self.open[-1], attrs)
-        raw, share = all(value.raw for value in known), known[0].share if name == "index" else Fraction(1)
+        raw = all(value.raw for value in known)
         for tensor in writes:
+            share, classes = _share(name, known, tensor), _classes(name, known, tensor)
             value = Value(tuple(tensor.shape), _dtype(tensor), made=record if live else None, live=live, turns=turns,
-                          raw=raw, share=share)  # fmt: skip
+                          raw=raw, share=share, classes=classes)  # fmt: skip
             record.writes.append(self._remember(tensor, value))
         if not live:
             return
@@ -200,6 +204,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Untyped, types: Untyped, args: Untyped = (), kwargs: Untyped = None) -> Untyped:
         """Runs the operation and writes it down."""
         kwargs = kwargs or {}
+        if func._overloadpacket.__name__ in ("index", "index_put", "index_put_"):
+            args = (args[0], self._indices(args[1]), *args[2:])
         if func is torch.ops.aten.nonzero.default and args[0].is_meta:
             result = self._places(args[0])
         else:
@@ -210,6 +216,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             writes = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor)]
             self.add(func._overloadpacket.__name__, reads, writes, _attributes(func, args))
         return result
+
+    def _indices(self, indices: Untyped) -> Untyped:
+        """Indices with the places of masks that are not zero in place of the masks."""
+        found: list[Untyped] = []
+        for index in indices:
+            masks = index is not None and index.is_meta and index.dtype == torch.bool
+            found += self._places(index).unbind(1) if masks else [index]
+        return found
 
     def _places(self, tensor: torch.Tensor) -> torch.Tensor:
         """Where numbers are not zero: in each place of a list, else in as many places as its share."""
@@ -286,7 +300,7 @@ def capture(
 
     handles = register_module_forward_pre_hook(enter), register_module_forward_hook(leave, always_call=False)
     try:
-        with torch.no_grad(), _all_kept(), (hints or _nothing)(recorder), Functions(recorder), recorder:
+        with torch.no_grad(), _all_kept(), _opened(), (hints or _nothing)(recorder), Functions(recorder), recorder:
             result = run()
     finally:
         for handle in handles:
@@ -302,12 +316,45 @@ def _all_kept() -> Iterator[None]:
 
 
 @contextmanager
+def _opened() -> Iterator[None]:
+    """`nn.TransformerEncoderLayer` and `nn.MultiheadAttention` run as their products, not as one operation of ATen."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+@contextmanager
 def _nothing(_: Recorder) -> Iterator[None]:
     yield
 
 
 def _only_one(values: list[Value]) -> bool:
     return sum(0 not in value.shape for value in values) == 1
+
+
+def _share(name: str, known: list[Value], result: Untyped) -> Fraction:
+    """Of the numbers of a result those that are not zero: rows that a choice gives to one class, where each class is
+    chosen as often as any other.
+    """
+    if name == "eq":
+        return min((Fraction(1, value.classes) for value in known if value.classes), default=Fraction(1))
+    if name in ("any", "amax", "max", "sum") and known[0].share < 1 and result.numel():
+        joined = prod(known[0].shape) // int(result.numel())
+        return min(known[0].share * joined, Fraction(1))
+    return known[0].share if name == "index" and known else Fraction(1)
+
+
+def _classes(name: str, known: list[Value], result: Untyped) -> int:
+    """Between how many classes the numbers of a result choose."""
+    chosen = name in CHOOSES and not result.is_floating_point() and known[0].shape
+    return known[0].shape[-1] if chosen else 0
+
+
+CHOOSES = frozenset({"topk", "argmax", "sort", "argsort", "multinomial"})
+"""Operations whose whole numbers are places along the last axis of what they read."""
 
 
 def _dtype(tensor: Untyped) -> str:
@@ -330,5 +377,9 @@ class Uncaptured(UsageError):
 def refuse_data(error: Exception, name: str) -> Uncaptured:
     """Why a forward pass without data did not finish, in one line."""
     text = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
-    hint = "a forward pass is captured without data: branches and shapes must not depend on the values of tensors"
-    return Uncaptured(f"the forward pass of {name} cannot be captured: {text}", hints=(hint,))
+    hints = (
+        "a forward pass is captured without data: branches and shapes must not depend on the values of tensors",
+        "a module that takes anything but tokens needs a method `archsim_inputs(batch, length)` that returns its "
+        "arguments: docs/your-module.md",
+    )
+    return Uncaptured(f"the forward pass of {name} cannot be captured: {text}", hints=hints)

@@ -36,6 +36,11 @@ class TracedModel(Model):
         """That it is traced, and whether it decodes."""
         decodes = "" if self.cached else "; its forward pass keeps no cache, so there is no decode step"
         text = f"traced from {self.name}: counts are exact, times are of what the module computes{decodes}"
+        if any(multiplies_in_turn(graph) for graph in (self.graphs.prefill, self.graphs.decode) if graph is not None):
+            text += (
+                "; it multiplies weights in a loop over tokens, whose waiting from token to token is not in its times: "
+                "prompts take longer"
+            )
         return (Note("A45", text),)
 
     @property
@@ -53,6 +58,15 @@ class TracedModel(Model):
         decode = self.graphs.decode
         decodes = decode is not None and all(_is_one(s.new) and _is_past(s.past) for s in step.seqs)
         return graph_of(decode if decode is not None and decodes else self.graphs.prefill, step)
+
+
+def multiplies_in_turn(template: BlockTemplate) -> bool:
+    """Whether a loop over tokens has products with weights in it, as an LSTM's has: each waits for the one before."""
+    blocks = [node for node in template.body if isinstance(node, BlockTemplate)]
+    if template.kernel == "scan":
+        ops = [node for node in template.body if not isinstance(node, BlockTemplate)]
+        return any(op.kind == "contract" and any(use.tensor.kind == "weight" for use in op.reads) for op in ops)
+    return any(multiplies_in_turn(block) for block in blocks)
 
 
 def _is_one(new: Untyped) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from math import prod
 from typing import NamedTuple
 
+from archsim.graph.tensor import REFINES
 from archsim.tracing.capture import Record, Value
 from archsim.tracing.fold import Aligned, Extent, Term
 from archsim.tracing.passes import CHOICES
@@ -206,33 +208,25 @@ SIDES = {"b": ("left", "right", "out"), "m": ("left", "out"), "k": ("left", "rig
 
 def _between(e: GraphWriter, record: Record, o: Operands) -> list[Node]:
     """A product of two activations outside of attention."""
-    name = e.op_name(record)
-    b, m, k, n = (e.sizes.split([extent]) for extent in (o.batch, o.rows, o.inner, o.columns))
-    plain = {"b": b.number, "m": m.number, "k": k.number, "n": n.number}
-    work = e.sizes.split([o.batch, o.rows, o.inner, o.columns])
-    rest = Fraction(1)
-    axes: dict[str, Sizes] = {"left": {}, "right": {}, "out": {}}
-    for letter, sides in (
-        ("b", ("left", "right", "out")),
-        ("m", ("left", "out")),
-        ("k", ("left", "right")),
-        ("n", ("right", "out")),
-    ):
-        number = plain[letter]
-        if number.denominator == 1:
-            for side in sides:
-                if number != 1:
-                    axes[side][letter] = Size.of(number)
-        else:
-            rest *= number
-    unit = AXES.get(work.unit, work.unit)
-    for side, values in (("left", o.left), ("right", o.right), ("out", o.out)):
-        own = e.sizes.split(e.aligned.shape(values))
-        if work.unit != "1" and (side == "out" or own.unit != "1"):
-            axes[side] = {unit: Size.of(rest, work.unit), **axes[side]}
-        axes[side] |= {f"X{i}": size for i, size in enumerate(work.lines)} if side == "out" else {}
-    reads = [e.act(o.left, axes["left"]), e.act(o.right, axes["right"])]
-    out = e.make(o.out, name, axes["out"])
+    name, extents = e.op_name(record), {"b": o.batch, "m": o.rows, "k": o.inner, "n": o.columns}
+    work = e.sizes.split(extents.values())
+    plain = {letter: e.sizes.split([extent]).number for letter, extent in extents.items()}
+
+    def axes(side: str, value: Value) -> Sizes:
+        own = e.sizes.split(e.aligned.shape(value))
+        numbers = {letter: plain[letter] for letter, sides in SIDES.items() if side in sides}
+        found = {letter: Size.of(n) for letter, n in numbers.items() if n != 1 and n.denominator == 1}
+        if work.unit == "1" or (side != "out" and own.unit == "1"):
+            return found
+        unit = own.unit if own.unit in REFINES.get(work.unit, ()) else work.unit
+        shared = numbers if unit != work.unit else plain
+        rest = prod((n for n in shared.values() if n.denominator != 1), start=Fraction(1))
+        keys = unit == "T" and work.unit == "P" and side == "right"
+        return {"C" if keys else AXES.get(unit, unit): Size.of(rest, unit), **found}
+
+    reads = [e.act(o.left, axes("left", o.left)), e.act(o.right, axes("right", o.right))]
+    lines = {f"X{i}": size for i, size in enumerate(work.lines)}
+    out = e.make(o.out, name, axes("out", o.out) | lines)
     return [e.op("contract", name, reads, [out], cls="attention")]
 
 

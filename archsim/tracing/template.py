@@ -9,8 +9,10 @@ from archsim.base.json_types import JsonMapping
 from archsim.base.number import Num, divide
 from archsim.blocks.moe import expected_experts
 from archsim.graph.graph import NOTHING, Block, Node, Op, OpClass, OpKind
-from archsim.graph.step import CAUSAL, Mask, Step
+from archsim.graph.step import Mask, Step
 from archsim.graph.tensor import BF16, FP32, Kind, Tensor, Use
+
+EVERY_PAIR = Mask(causal=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,9 @@ class UseTemplate:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class OpTemplate:
-    """An op. head: whether it runs at the last position alone where no other logits are wanted."""
+    """An op. mask: which pairs of tokens it works on; all of them where an op does not skip any. part: as in a graph.
+    head: whether it runs at the last position alone where no other logits are wanted.
+    """
 
     kind: OpKind
     name: str
@@ -104,7 +108,8 @@ class OpTemplate:
     fn: str = ""
     rate: int = 0
     attrs: JsonMapping = field(default_factory=lambda: NOTHING)
-    mask: Mask = field(default_factory=lambda: CAUSAL)
+    mask: Mask = field(default_factory=lambda: EVERY_PAIR)
+    part: str = ""
     head: bool = False
 
 
@@ -130,8 +135,8 @@ class Instance:
     def block(self, block: BlockTemplate) -> Block:
         """The block with its extents."""
         body: tuple[Node, ...] = tuple(self._node(node) for node in block.body)
-        carry = tuple((self._tensor(x, False, CAUSAL), self._tensor(y, False, CAUSAL)) for x, y in block.carry)
-        times = block.times.at(self.step, CAUSAL)
+        carry = tuple((self._tensor(x, False, EVERY_PAIR), self._tensor(y, False, EVERY_PAIR)) for x, y in block.carry)
+        times = block.times.at(self.step, EVERY_PAIR)
         return Block(name=block.name, body=body, times=times, carry=carry, kernel=block.kernel)
 
     def _node(self, node: OpTemplate | BlockTemplate) -> Node:
@@ -141,7 +146,7 @@ class Instance:
         reads, writes = uses
         return Op(
             kind=node.kind, name=node.name, reads=reads, writes=writes, cls=node.cls, fn=node.fn, rate=node.rate,
-            attrs=node.attrs,
+            attrs=node.attrs, part=node.part,
         )  # fmt: skip
 
     def _use(self, use: UseTemplate, op: OpTemplate) -> Use:

@@ -16,6 +16,7 @@ from archsim.tracing.emit import Emitter
 from archsim.tracing.fold import Different, Point, aligned, folded
 from archsim.tracing.inputs import parts
 from archsim.tracing.model import Graphs, TracedModel, most_repeats
+from archsim.tracing.parts import with_parts
 from archsim.tracing.sizes import Reader, UnknownSize
 from archsim.tracing.template import BlockTemplate, graph_of
 from archsim.tracing.untyped import Untyped
@@ -182,7 +183,7 @@ def _template(
     shapes = {name: tuple(p.shape) for name, p in module.net.named_parameters()}
     reader = Reader(*_widths(pair.first.root, shapes), decode)
     causal = bool(caches) or decode
-    return Emitter(both, reader, Facts(shapes, caches, causal)).template(), reader
+    return with_parts(Emitter(both, reader, Facts(shapes, caches, causal)).template()), reader
 
 
 def _widths(root: Call, shapes: dict[str, tuple[int, ...]]) -> tuple[int, int]:

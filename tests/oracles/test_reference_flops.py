@@ -145,7 +145,7 @@ def reference_step(model_type: str, config: dict[str, Any], batch: int, past: in
     net, ids = built(model_type, config), tokens(batch, past + 1)
     with torch.no_grad():
         out = net(ids[:, :past], use_cache=True)
-        name = "cache_params" if "cache_params" in out else "past_key_values"
+        name = next(name for name in ("cache", "cache_params", "past_key_values") if name in out)  # by version
         with FlopCounterMode(display=False) as counter:
             net(ids[:, past:], use_cache=True, **{name: out[name]})
     convolutions = counter.get_flop_counts()["Global"].get(torch.ops.aten.convolution, 0)

@@ -76,6 +76,7 @@ def column(plan: Plan, stack: StackPlan, marked: Marks, title: str = "") -> Colu
         else:
             pen.variant(frame, *like)
     pen.rest(stack.kinds[MOST_KINDS:])
+    pen.roots(stack.rounds)
     if stack.kinds:
         pen.close(top)
     pen.roots(stack.after)

@@ -11,7 +11,7 @@ from archsim.counts.count import step_for
 from archsim.counts.graph_counts import active_params
 from archsim.graph.graph import Block, Node
 from archsim.render.drawing.flow import nodes_by_name
-from archsim.render.drawing.stack import LayerKind, layer_kinds
+from archsim.render.drawing.stack import LayerKind, layer_kinds, round_ends
 from archsim.render.drawing.tally import Amount, Tally
 from archsim.render.drawing.traits import Box
 from archsim.spec.lower import lower
@@ -24,7 +24,8 @@ TOKENS = 2048
 @dataclass(frozen=True)
 class StackPlan:
     """A stack of layers and what stands before and behind it. side: `encoder ` of an encoder-decoder's encoder.
-    titles: name of a block before or behind the layers -> its box, where the spec says what it is.
+    titles: name of a block before or behind the layers -> its box, where the spec says what it is. rounds: what groups
+    of layers compute at the end of each round.
     """
 
     layers: tuple[Layer, ...]
@@ -35,6 +36,7 @@ class StackPlan:
     prefix: str = ""
     side: str = ""
     titles: Mapping[str, Box] = field(default_factory=dict)
+    rounds: tuple[Node, ...] = ()
 
     @property
     def depth(self) -> int:
@@ -84,6 +86,7 @@ class Plan:
         return StackPlan(
             layers=layers, kinds=layer_kinds(layers, self.blocks, prefix), before=tuple(nodes[: places[0]]),
             after=tuple(nodes[places[-1] + 1 :]), embedding=embedding, prefix=prefix, side=side,
+            rounds=tuple(round_ends(layers, self.blocks, prefix)),
         )  # fmt: skip
 
     def share(self, amount: Amount) -> str:

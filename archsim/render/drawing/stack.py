@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from archsim.blocks.layer import Layer, layer_name
-from archsim.graph.graph import Block
+from archsim.graph.graph import Block, Node
 from archsim.render.drawing.tally import Tally, Twins, same_shape
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -78,6 +78,18 @@ def _leaves(layers: tuple[Layer, ...], prefix: str, times: int) -> Iterator[tupl
             yield from _leaves(layer.layers, path + ".", times * layer.repeat)
         else:
             yield layer, path, times * layer.repeat
+
+
+def round_ends(layers: Sequence[Layer], graph: Mapping[str, Block], prefix: str) -> list[Node]:
+    """What groups of layers compute behind their layers in each round: a norm, a score by which to leave."""
+    found: list[Node] = []
+    for i, layer in enumerate(layers):
+        path = f"{prefix}{layer_name(tuple(layers), i)}"
+        if layer.layers is not None:
+            inside = {f"{path}.{layer_name(layer.layers, j)}" for j in range(len(layer.layers))}
+            found += round_ends(layer.layers, graph, path + ".")
+            found += [node for node in graph[path].body if node.name not in inside]
+    return found
 
 
 def _unrolled(layers: tuple[Layer, ...], letters: Mapping[str, str], prefix: str) -> Iterator[str]:
