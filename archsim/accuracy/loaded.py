@@ -4,13 +4,13 @@ cannot be simulated.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 
 from archsim.accuracy.capacity import largest_batch
 from archsim.accuracy.files import Table
 from archsim.accuracy.launch_flags import cuts_prompts, run_engine, settings_of_flags
-from archsim.accuracy.loaded_run import LoadedServers
+from archsim.accuracy.loaded_run import LoadedServers, server_key
 from archsim.accuracy.placement import placed_run, require_weights
 from archsim.accuracy.question import Run, experts_over, text, whole
 from archsim.accuracy.runs import METRICS, RowPrediction, regime
@@ -39,7 +39,16 @@ def validate_table(table: Table, times: RunTimes) -> Validation:
         drafting = None if not has_drafts(asked) else drafting_of(row, asked, servers, stated)
         return predict_rows(row, asked, times, servers, drafting)
 
-    return validate_points(table, times, ANSWERED, predict)
+    return validate_points(table, times, ANSWERED, predict, same_server)
+
+
+def same_server(asked: JsonMapping) -> Hashable:
+    """Equal for rows of one server and requests of one mean length, whose tables of steps are made once."""
+    try:
+        run = run_of_load(asked, drafts=True)
+        return server_key(run), settings_of(asked), run.isl, run.osl
+    except (ArchsimError, ArithmeticError, LookupError, TypeError, ValueError):
+        return None  # refused
 
 
 FEWER = 0.3

@@ -40,7 +40,7 @@ from archsim.spec.model import Model
 from archsim.timing.calibration import Store
 from archsim.timing.duration import Evidence, weakest
 
-REMEMBERED = 8
+REMEMBERED = 2
 """Servers whose tables of steps are kept."""
 
 
@@ -155,7 +155,7 @@ class LoadedServers:
         """
         requests = offered_load(**load).requests()
         longest = 1 << (longest_request(requests) - 1).bit_length()
-        key = (_server_key(run), settings, longest, str(drafting))
+        key = (server_key(run), settings, longest, str(drafting))
         if key not in self.kept:
             while len(self.kept) >= REMEMBERED:
                 del self.kept[next(iter(self.kept))]
@@ -226,12 +226,12 @@ def loaded_error(known: JsonMapping, metric: str, kind: str) -> tuple[float, flo
 
 def load_key(run: Run, load: LoadOptions, settings: Settings) -> tuple[object, ...]:
     """Equal for rows that ask the same."""
-    return _server_key(run), settings, tuple(sorted(load.items()))
+    return server_key(run), settings, tuple(sorted(load.items()))
 
 
-def _server_key(run: Run) -> Run:
+def server_key(run: Run) -> Run:
     """The run without its load."""
-    decode = None if run.decode is None else _server_key(run.decode)
+    decode = None if run.decode is None else server_key(run.decode)
     return replace(run, batch=None, isl=None, osl=None, notes=(), decode=decode)
 
 

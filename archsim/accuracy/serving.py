@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 
 from archsim.accuracy.capacity import largest_batch
 from archsim.accuracy.files import Table
@@ -33,18 +33,22 @@ def validate_table(table: Table, times: RunTimes) -> Validation:
 def validate_points(
     table: Table, times: RunTimes, metrics: tuple[str, ...],
     predict: Callable[[int, JsonMapping, RunTimes], Iterator[RowPrediction | str]],
+    alike: Callable[[JsonMapping], Hashable] | None = None,
 ) -> Validation:  # fmt: skip
     """Every metric of every row of a table of measured loads. predict: the predictions of a row in the order of
-    `metrics`, each or the reason why there is none.
+    `metrics`, each or the reason why there is none. alike: equal for rows that are predicted one after another, since
+    they share work; None: in the order of the file.
     """
+    answers: dict[int, list[RowPrediction | str]] = {}
+    for row in counted(_order(table, alike), f"rows of {table.name}"):
+        try:
+            answers[row] = list(predict(row, table.question(row), times))
+        except (ArchsimError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+            answers[row] = [reason_of(error)] * len(metrics)
     found: list[RowPrediction] = []
     refused: list[Refused] = []
-    for row in counted(range(len(table)), f"rows of {table.name}"):
-        try:
-            answers = list(predict(row, table.question(row), times))
-        except (ArchsimError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-            answers = [reason_of(error)] * len(metrics)
-        for metric, answer in zip(metrics, answers, strict=True):
+    for row in range(len(table)):
+        for metric, answer in zip(metrics, answers[row], strict=True):
             if isinstance(answer, RowPrediction):
                 found.append(answer)
             else:
@@ -53,6 +57,16 @@ def validate_points(
         kind=table.kind, rows=columns(table, found), refused=tuple(refused), files=(table.name,),
         notes=tuple(dict.fromkeys(note for asked in found for note in asked.notes)),
     )  # fmt: skip
+
+
+def _order(table: Table, alike: Callable[[JsonMapping], Hashable] | None) -> Sequence[int]:
+    """The rows of a table, those that are alike next to each other."""
+    if alike is None:
+        return range(len(table))
+    groups: dict[Hashable, list[int]] = {}
+    for row in range(len(table)):
+        groups.setdefault(alike(table.question(row)), []).append(row)
+    return [row for rows in groups.values() for row in rows]
 
 
 def predict_rows(row: int, asked: JsonMapping, times: RunTimes) -> Iterator[RowPrediction | str]:

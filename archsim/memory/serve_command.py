@@ -9,6 +9,8 @@ from archsim.counts.formats import choose_formats
 from archsim.memory.check_fit import Fit
 from archsim.spec.model import Model
 
+UNFIT = "the same `archsim fit` without `--command` lists what would make it fit, cheapest first"
+
 
 def serve_command(answer: Fit) -> str:
     """One line that starts the engine with the limits, plan and formats of the answer. Where the weights are in a
@@ -21,7 +23,7 @@ def serve_command(answer: Fit) -> str:
     if not rules.serve:
         raise UsageError(f"the command line of {rules.title} is not known")
     if not answer.fits:
-        raise AnswerNo(f"{answer.model.name} does not fit, so there is no command that starts it")
+        raise AnswerNo(f"{answer.model.name} does not fit, so there is no command that starts it", hints=(UNFIT,))
     facts = {name: value for name, value in _facts(answer).items() if value not in (None, False)}
     unsaid = [name for name in ("tp", "pp", "dp", "ep") if name in facts and name not in rules.serve]
     if unsaid:

@@ -478,7 +478,8 @@ class Engine(EngineSection):
 
     version: the newest that the document knows; empty where nothing depends on it. aliases: other spellings. flags: how
     the engine's own command line calls a setting. serve: the parts of the command that starts it, in order, by the fact
-    that each says (`archsim/memory/serve_command.py`). released: versions and the days on which they came out. before:
+    that each says (`archsim/memory/serve_command.py`). log: the lines in which it logs what fits, by the fact that each
+    states (`archsim/render/pages/fit.py`). released: versions and the days on which they came out. before:
     changes for versions below a version, applied from the newest to the oldest.
     """
 
@@ -489,6 +490,7 @@ class Engine(EngineSection):
     aliases: tuple[str, ...] = ()
     flags: dict[str, str] = Field(default_factory=dict)
     serve: dict[str, str] = Field(default_factory=dict)
+    log: dict[str, str] = Field(default_factory=dict)
     memory: EngineMemoryRules
     time: Time
     scheduler: Scheduler

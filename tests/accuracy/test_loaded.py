@@ -73,6 +73,25 @@ def test_predictions_do_not_depend_on_what_was_measured_nor_on_other_rows(tmp_pa
     assert once == predicted(told, "0") == predicted(told, "2") != predicted(told, "1")
 
 
+def test_rows_of_one_server_are_predicted_one_after_another_and_stand_as_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables of steps are made once for each server, and few are kept at a time."""
+    made: list[str] = []
+    whole = LoadedServers._serve
+
+    def serve(self: LoadedServers, run: Any, *rest: Any) -> Any:
+        made.append(run.model)
+        return whole(self, run, *rest)
+
+    monkeypatch.setattr(LoadedServers, "_serve", serve)
+    models = [{"model": name} for name in ("llama3-8b", "mistral-7b", "qwen3-8b") * 2]
+    told = answer(tmp_path, *({**row, "concurrency": 1, "osl": 4} for row in models))
+    assert made == ["llama3-8b", "mistral-7b", "qwen3-8b"]
+    assert list(dict.fromkeys(row["id"] for row in told["rows"])) == [str(i) for i in range(6)]
+    assert predicted(told, "0") == predicted(told, "3")
+
+
 @pytest.mark.slow
 def test_more_in_flight_are_served_faster_together_and_slower_each(tmp_path: Path) -> None:
     told = answer(tmp_path, {}, {"concurrency": 16, "n_requests": 40})

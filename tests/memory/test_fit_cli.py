@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import archsim as package
+from archsim.render.pages.fit import PLAIN_LINES
+from archsim.spec.engine import load_engine
 
 pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 KEYS = {
     "schema", "fits", "verdict", "devices", "kv_tokens", "max_model_len", "max_concurrency", "per_device",
@@ -69,14 +73,25 @@ def test_spellings_of_the_rest(archsim: Any) -> None:
 
 
 def test_page(archsim: Any) -> None:
-    """The page is at most 100 columns wide and has the lines that people search for."""
+    """The page is at most 100 columns wide and has the lines that people search an engine's log for, or plain ones."""
+    logged = {
+        "vllm": ("GPU KV cache size: ", "Maximum concurrency for ", "estimated maximum model length is "),
+        "sglang": ("max_total_num_tokens=", "Load weight end", "longest request: "),
+    }
     for engine in ("vllm", "sglang", "trtllm", "llamacpp", "hf", "generic"):
         result = archsim("fit", "gemma3-27b", "--hw", "a100-80gb", "--engine", engine, "-v")
         assert result.code == 0
         assert max(len(line) for line in result.out.splitlines()) <= 100
-        for words in ("GPU KV cache size: ", "Maximum concurrency for ", "estimated maximum model length is "):
+        for words in logged.get(engine, ("KV cache: ", "requests of ", "longest request: ")):
             assert words in result.out
+        assert ("log lines" in result.out) is (engine in logged)
         assert "\x1b" not in result.out and "nan" not in result.out
+
+
+def test_engines_log_only_what_there_is_a_line_for() -> None:
+    """A fact that no page states would be passed over in silence."""
+    for path in sorted((ROOT / "specs" / "engines").glob("*.yaml")):
+        assert set(load_engine(path.stem).log) <= set(PLAIN_LINES), path.stem
 
 
 def test_several_devices(archsim: Any) -> None:

@@ -136,26 +136,36 @@ def _part(name: str, size: int, whole: int, note: str) -> Row:
     return row(name, gib(size), bar(size / whole), percent(size / whole), note)
 
 
+PLAIN_LINES = {
+    "weights": "weights: {weights}",
+    "peak": "peak while loading: {peak}",
+    "room": "left for the cache: {room}",
+    "tokens": "KV cache: {tokens:,} tokens",
+    "host_tokens": "in host memory: {host_tokens:,} more tokens",
+    "concurrency": "requests of {length:,} tokens at once: {concurrency:.2f}",
+    "longest": "longest request: {longest:,} tokens",
+}
+"""What is said of the cache where the engine logs nothing of the kind."""
+
+
 def _cache(f: Fit) -> Section | None:
-    """The lines that people search their logs for."""
+    """The cache in the lines that people search the engine's log for, and those that it does not log."""
     loaded = f.budget.weights + f.budget.layout + f.budget.extra
-    lines = [f"Model loading took {gib(loaded)}"]
-    if f.load_peak > loaded:
-        lines.append(f"Peak while loading {gib(f.load_peak)}")
-    lines.append(f"Available KV cache memory: {gib(f.budget.room)}")
-    if f.kv_tokens is not None:
-        lines.append(f"GPU KV cache size: {f.kv_tokens:,} tokens")
-    if f.host_tokens is not None:
-        lines.append(f"beside it in host memory: {f.host_tokens:,} tokens")
-    if f.concurrency is not None:
-        lines.append(f"Maximum concurrency for {f.length:,} tokens per request: {f.concurrency:.2f}x")
-    if f.longest is not None:
-        lines.append(f"the estimated maximum model length is {f.longest:,}")
+    facts = {
+        "weights": gib(loaded), "peak": gib(f.load_peak) if f.load_peak > loaded else None, "room": gib(f.budget.room),
+        "tokens": f.kv_tokens, "host_tokens": f.host_tokens, "concurrency": f.concurrency, "longest": f.longest,
+    }  # fmt: skip
+    logged = f.engine.rules.log
+    lines = [
+        (logged.get(name) or PLAIN_LINES[name]).format(**facts, length=f.length)
+        for name, value in facts.items() if value is not None
+    ]  # fmt: skip
     if f.kv_bytes_per_token is not None:
         each = f"{f.kv_bytes_per_token:,.0f} B per token"
         kind = "exact" if f.uniform else f"mean over {f.length:,} tokens; layers differ"
         lines.append(f"{each} on each device ({kind})")
-    return Section(title="In vLLM's log lines", rows=tuple(row(line) for line in lines), wrap=False)
+    title = f"In {f.engine.rules.title}'s log lines" if logged else "Cache"
+    return Section(title=title, rows=tuple(row(line) for line in lines), wrap=False)
 
 
 def _offload(f: Fit) -> Section | None:
