@@ -28,3 +28,17 @@ def test_checkpoints_with_towers(name: str) -> None:
     for tower, size in towers.items():
         words = f"leaves out the {tower} tower" if size is None else f"include the {tower} tower"
         assert words in said or (size is None and f"the {tower} tower, whose size is not known" in said)
+
+
+HELD = {
+    "qwen3-vl-8b": 576_388_336, "qwen3-vl-4b": 415_347_712, "qwen3-vl-2b": 406_957_056, "llama4-maverick": 871_932_416,
+    "kimi-k2.5": 471_143_920, "qwen3.5-9b": 456_010_480,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_vision_encoders_hold_what_their_class_does(name: str) -> None:
+    """As transformers 5.24 builds them from the checkpoints' `vision_config`, with the projector; Kimi's as published
+    sizes add up. The checkpoint of Qwen3.5 9B has 9,653,108,208 numbers: text, encoder and one module that predicts.
+    """
+    assert tower_params(a.load_model(name))["vision"] == HELD[name]
