@@ -214,7 +214,11 @@ def _no_load(found: Found, slo: Slo, what: Quantity) -> str:
     least = min(found.tried, key=lambda tried: tried.size)
     name, ratio = least.ratios[0]
     metric, _, level = name.partition("_p")
-    size = f"{least.size:.2g} requests/s" if what == "rate" else f"{least.size:g} request in flight"
+    size = (
+        f"{least.size:.2g} requests/s"
+        if what == "rate"
+        else f"{least.size:g} request{'s' * (least.size != 1)} in flight"
+    )
     target = slo.targets[metric]
     return (
         f"no {what} meets the service level: with {size}, p{level} of {metric.upper()} is {ratio * target:.3g} s, "

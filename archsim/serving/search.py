@@ -169,7 +169,7 @@ def find_concurrency(run: Run, slo: Slo, guess: float, replications: int = 5, en
         return known[key]
 
     found = _find_largest(whole, slo, guess, replications, ends, "concurrency")
-    tried = {int(one.size): replace(one, size=int(one.size)) for one in found.tried if one.size >= 1}
+    tried = {size: replace(one, size=size) for one in found.tried for size in (max(1, int(one.size)),)}
     size = found.size and replace(found.size, value=float(int(found.size.value)), low=float(int(found.size.low)),
                                   high=float(int(found.size.high)))  # fmt: skip
     following = found.next_binding and (found.next_binding[0], float(int(found.next_binding[1])))

@@ -71,6 +71,19 @@ def test_the_better_of_two_and_of_none() -> None:
     near = rows("largest_concurrency", 8, 9, largest_concurrency_low=7, largest_concurrency_high=10)
     assert LoadComparison(near).overlap and "overlap" in verdict(LoadComparison(near))
     assert verdict(LoadComparison(rows("tpot_s_mean", None))) == "no candidate has an answer"
+    missed = LoadComparison(rows("goodput_requests_per_s", 0.0, 0.0))
+    assert verdict(missed) == "no candidate meets the service level at this load"
+    assert verdict(LoadComparison(rows("goodput_requests_per_s", 0.0, 2.0))).startswith("only m1 meets")
+
+
+def test_a_load_of_one_request_that_misses_is_what_is_told(archsim: Any) -> None:
+    """The smallest load is one request, whatever the search began with; both ends of a page are singular for one."""
+    line = ("simulate", "gpt2-small", "--hw", "t4", "--find", "concurrency", "--input-len", "64", "--output-len", "8",
+            "--requests", "40", "--replications", "1", "--slo")  # fmt: skip
+    missed = archsim(*line, "ttft=0.00001,p=50")
+    assert missed.code == 1 and "with 1 request in flight" in missed.out + missed.err
+    page = archsim(*line, "ttft=0.004,p=50").out
+    assert "  1 request in flight" in page
 
 
 def test_conditions_over_simulated_loads() -> None:

@@ -74,6 +74,9 @@ def verdict(answer: LoadComparison) -> str:
     if len(answer.order) == 1:
         return f"{one} alone has an answer"
     second, other = names[answer.order[1]], answer.rows[answer.order[1]]
+    if not other[name]:  # no request meets the service level
+        held = f"only {one} meets" if best[name] else "no candidate meets"
+        return f"{held} the service level at this load"
     factor = best[name] / other[name] if name in NOUNS else other[name] / best[name]
     sure = "; their intervals overlap" if answer.overlap else ""
     if name in NOUNS and round(factor, 2) == 1:

@@ -158,8 +158,11 @@ def _throughput(s: Simulation) -> Section:
     return Section(title="Throughput", rows=tuple(rows), align="lrr", header=("mean", "interval"))
 
 
-SIZES = {"rate_per_s": "requests/s", "concurrency": "requests in flight", "replicas": "replicas"}
-"""What was found, in words."""
+SIZES = {
+    "rate_per_s": ("requests/s", "requests/s"), "concurrency": ("request in flight", "requests in flight"),
+    "replicas": ("replica", "replicas"),
+}  # fmt: skip
+"""What was found, in words: one, and several."""
 
 
 def _found(s: Simulation) -> Iterator[Section]:
@@ -167,18 +170,21 @@ def _found(s: Simulation) -> Iterator[Section]:
     found = s.found
     if found is None or found.size is None or s.observed.slo is None:
         return
-    unit = SIZES[found.quantity]
 
     def number(value: float) -> str:
         return format_number(value) if found.quantity == "rate_per_s" else f"{value:,.0f}"
 
+    def amount(value: float) -> str:
+        one, several = SIZES[found.quantity]
+        return f"{number(value)} {one if number(value) == '1' else several}"
+
     size = found.size
     name = "smallest fleet" if found.quantity == "replicas" else "largest load"
     if found.binding is None:
-        rows = [row(name, f"at least {number(size.value)} {unit}", ""),
+        rows = [row(name, f"at least {amount(size.value)}", ""),
                 row("bound by", "nothing up to there; no larger load was tried", "")]  # fmt: skip
     else:
-        rows = [row(name, f"{number(size.value)} {unit}", f"{number(size.low)} – {number(size.high)}"),
+        rows = [row(name, amount(size.value), f"{number(size.low)} – {number(size.high)}"),
                 row("bound by", _binding(found.binding), "")]  # fmt: skip
     if found.binding is not None and size.sampling_low is not None and size.sampling_high is not None:
         span = f"{number(size.sampling_low)} – {number(size.sampling_high)}"
@@ -188,7 +194,7 @@ def _found(s: Simulation) -> Iterator[Section]:
         rows.insert(0, row("best ratio", found.ratio, f"largest rates: {others}"))
     if found.next_binding is not None:
         name, larger = found.next_binding
-        rows.append(row("without that target", f"{number(larger)} {unit}", f"bound by {_binding(name)}"))
+        rows.append(row("without that target", amount(larger), f"bound by {_binding(name)}"))
     targets = ", ".join(f"{name.upper()} {format_seconds(value)}" for name, value in s.observed.slo.targets.items())
     wave = ", without the first wave" if found.quantity == "concurrency" and not s.how.first_wave else ""
     below = (f"with {targets} for {_share(s)}{wave}; below, the run at this load",)
