@@ -643,4 +643,5 @@ def usual_request(requests: Requests) -> Workload:
 
 def longest_request(requests: Requests) -> int:
     """Tokens of the longest prompt with its answer."""
-    return max(map(add, requests.input_len, requests.output_len))
+    longest: int = max(map(add, requests.input_len, requests.output_len))
+    return longest
