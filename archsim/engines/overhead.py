@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from archsim.base.json_types import JsonMapping
 from archsim.base.number import Num
 from archsim.engines.names import DEFAULT_ENGINE
+from archsim.engines.prompt_cut import cuts_prompts
 
 if TYPE_CHECKING:
     from archsim.spec.engine import Engine, Scheduler
@@ -92,6 +93,20 @@ class EngineOverheads(NamedTuple):
     cpu: Literal["", "eager", "compiled"] = ""
     exchange: ExpertExchange = COLLECTIVE_LIBRARY
     scheduler: Scheduler | None = None
+
+    def mixes_prompts(self, context: int) -> bool:
+        """Whether prompts share steps with decodes for a model of so many tokens of context: not where they come first,
+        and are not cut.
+        """
+        batching = None if self.scheduler is None else self.scheduler.batching
+        first = batching is not None and batching.first == "prompts" and not cuts_prompts(batching, context)
+        return self.chunked_prefill_with_decode and not first
+
+    @property
+    def scheduled_ahead(self) -> int:
+        """Steps that are scheduled while the one before them runs; 0 where nothing is known of steps."""
+        batching = None if self.scheduler is None else self.scheduler.batching
+        return 0 if batching is None else batching.ahead
 
 
 def overheads_of(

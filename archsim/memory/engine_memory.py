@@ -582,10 +582,12 @@ class EngineMemoryModel:
     @property
     def steady_length(self) -> int:
         """Tokens that a request holds in the steady state: requests are at all stages of their answers, and pages fill
-        as answers grow. A cache without pages is set aside at full length.
+        as answers grow. A cache without pages is set aside at full length, and so is one whose requests never give way.
         """
         prompt, answer = int(self.load.input_len), int(self.load.output_len)
-        return prompt + (answer // 2 if self.tensors.paging.block > 1 else answer)
+        batching = self.rules.scheduler.batching
+        whole = self.tensors.paging.block == 1 or (batching is not None and batching.room == "prompt_and_answer")
+        return prompt + (answer if whole else answer // 2)
 
     def in_steady_state(self, plan: Plan, running: int) -> DeviceMemory:
         """The memory while so many requests run on all replicas, each with what it holds in the steady state."""

@@ -267,7 +267,7 @@ def _served(
     answer: Callable[[PlanSearch, ChosenPlan], Estimate],
 ) -> Estimate:  # fmt: skip
     """The answer with the steady state of continuous batching. What is priced is the batch that runs: as many of the
-    requests in flight as have room.
+    requests in flight as have room, in the cache and in steps.
     """
     from archsim.serving.steady_state import steady_state_of
 
@@ -277,11 +277,13 @@ def _served(
         alone = answer(search, chosen)
         ignored = Note("W03", f"`--concurrency` is ignored: {_no_steady_state(memory)}")
         return replace(alone, warnings=(*alone.warnings, ignored))
-    load = replace(memory.load, batch=most.requests)
-    running = EngineMemoryModel(memory.tensors, load, memory.graphs)
-    found = answer(
-        replace(search, memory=running), chosen._replace(memory=running.in_steady_state(plan, most.requests))
-    )
+    load = memory.load
+
+    def of(requests: int) -> Estimate:
+        running = EngineMemoryModel(memory.tensors, replace(load, batch=requests), memory.graphs)
+        return answer(replace(search, memory=running), chosen._replace(memory=running.in_steady_state(plan, requests)))
+
+    found = of(most.requests)
     state = steady_state_of(
         pricer_for(found),
         concurrency,
@@ -292,6 +294,8 @@ def _served(
         cached_input,
         source_len=load.source_len,
     )
+    if (fewer := max(1, round(state.running))) < most.requests:  # their steps are full
+        found = of(fewer)
     return replace(found, serving=state, assumptions=(*found.assumptions, *state.assumptions))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import log2
+from operator import add
 from typing import Literal, NamedTuple, cast, get_args
 
 from archsim.base.diagnostics import quote
@@ -642,4 +643,5 @@ def usual_request(requests: Requests) -> Workload:
 
 def longest_request(requests: Requests) -> int:
     """Tokens of the longest prompt with its answer."""
-    return max(map(int.__add__, requests.input_len, requests.output_len))
+    longest: int = max(map(add, requests.input_len, requests.output_len))
+    return longest

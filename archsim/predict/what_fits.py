@@ -64,11 +64,13 @@ def facts(e: Estimate) -> Facts:
 
 
 def _devices_for_all(e: Estimate) -> int | None:
-    """The fewest devices on which no request in flight waits; None where none waits, or always some."""
+    """The fewest devices on which no request in flight waits for room; None where none does, or always some."""
     state = e.serving
     if state is None or state.running >= state.concurrency:
         return None
     memory = EngineMemoryModel(e.tensors, replace(e.workload, batch=state.concurrency))
+    if memory.running(e.plan, state.concurrency).requests >= state.concurrency:
+        return None
     search = PlanSearch(memory, DeviceRates(e.hardware))
     plans = search.linked(search.start(), frozenset())
     return next((p.devices for p in plans if memory.running(p, state.concurrency).requests >= state.concurrency), None)

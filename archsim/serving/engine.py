@@ -131,50 +131,58 @@ class Replica:
             self._sample(used)
 
     def _decode_on(self, until_s: float) -> bool:
-        """Steps in which the same requests decode and nothing else happens: until some of them end, a request arrives
-        that could change the step, blocks run out, or the next sample is due. False where there is none.
+        """Steps in which the requests that run decode on and nothing else happens, in stretches: each until some of
+        them end, a request arrives that could change the step, blocks run out, or the next sample is due. False where
+        there is none.
         """
         scheduler, record, cache, gaps = self.scheduler, self.record, self.scheduler.cache, self.scheduler.gaps
-        n, cached, tick, need, ending = scheduler.n, scheduler.cached, scheduler.tick, scheduler.need, scheduler.ending
-        step_s, next_s, block = self._decoding(n, cached).__next__, self.arrivals.next_s, cache.block
-        free, due = cache.free, scheduler.due
-        begin_s = now_s = self.now_s
-        start_s, weights, (index, low, high) = self._horizon_s, gaps.weights, gaps.like
-        ahead, total, used_s = self._ahead, cache.total, 0.0
-        first_tick, most = tick, tick + self._next_sample - record.steps
-        while tick < most and now_s < until_s and next_s > (start_s if ahead else now_s):
-            blocks = need[-tick % block]
-            if blocks > free:
+        need, ending, block, total, ahead = scheduler.need, scheduler.ending, cache.block, cache.total, self._ahead
+        weights, arrivals, n, before = gaps.weights, self.arrivals, 0, record.steps
+        while True:
+            if n != scheduler.n:
+                n = scheduler.n
+                step_s = self._decoding(n, scheduler.cached).__next__
+            tick, free, due, next_s = scheduler.tick, cache.free, scheduler.due, arrivals.next_s
+            begin_s = now_s = self.now_s
+            start_s, (index, low, high), used_s = self._horizon_s, gaps.like, 0.0
+            first_tick, most = tick, tick + self._next_sample - record.steps
+            while tick < most and now_s < until_s and next_s > (start_s if ahead else now_s):
+                blocks = need[-tick % block]
+                if blocks > free:
+                    break
+                start_s = now_s
+                now_s += step_s()
+                free -= blocks
+                used = total - free
+                tick += 1
+                gap = now_s - start_s
+                used_s += used * gap
+                if not low <= gap <= high:
+                    index, low, high = gaps.find(gap)
+                weights[index] += n
+                if due:  # they leave with this step
+                    cache.take(cache.free - free)
+                    scheduler.release()
+                    free, due = cache.free, False
+                if tick in ending:
+                    break
+            steps, span_s = tick - first_tick, now_s - begin_s
+            if not steps:
                 break
-            start_s = now_s
-            now_s += step_s()
-            free -= blocks
-            used = total - free
-            tick += 1
-            gap = now_s - start_s
-            used_s += used * gap
-            if not low <= gap <= high:
-                index, low, high = gaps.find(gap)
-            weights[index] += n
-            if due:  # they leave with this step
-                cache.take(cache.free - free)
-                scheduler.release()
-                free, due = cache.free, False
-            if tick in ending:
+            gaps.total_s += n * span_s
+            cache.take(cache.free - free)
+            self._count(steps, span_s, used_s, used)
+            self.now_s = record.end_s = now_s
+            self._horizon_s = start_s if ahead else now_s
+            for request in scheduler.pass_steps(steps, now_s):
+                arrivals.complete(request, now_s)
+            if record.steps >= self._next_sample:
+                self._sample(used)
+            if not scheduler.steady:
                 break
-        steps, span_s = tick - first_tick, now_s - begin_s
-        if not steps:
+        if record.steps == before:
             return False
         self._queued = len(scheduler.waiting)
-        gaps.total_s += n * span_s
-        cache.take(cache.free - free)
-        self._count(steps, span_s, used_s, used)
-        self.now_s = record.end_s = now_s
-        self._horizon_s = start_s if ahead else now_s
-        for request in scheduler.pass_steps(steps, now_s):
-            self.arrivals.complete(request, now_s)
-        if record.steps >= self._next_sample:
-            self._sample(used)
         return True
 
     def _count(self, steps: int, seconds: float, used_block_s: float, used: int) -> None:

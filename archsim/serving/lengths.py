@@ -11,6 +11,7 @@ import csv
 import math
 import re
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -165,11 +166,12 @@ def _chat(rest: str, written: str, option: str, answers: bool) -> Formula:
     mean = parse_number(rest, option) if rest else SHAREGPT_ANSWER if answers else SHAREGPT_PROMPT
     points = CHAT_ANSWERS if answers else CHAT_PROMPTS
     area = sum((b - a) * (p + q) / 2 for (a, p), (b, q) in pairwise(zip(SHARES, points, strict=True)))
+    unit = mean / area
 
     def quantile(share: float) -> float:
-        at = next(i for i in range(1, len(SHARES)) if share <= SHARES[i])
+        at = bisect_left(SHARES, share, 1)
         part = (share - SHARES[at - 1]) / (SHARES[at] - SHARES[at - 1])
-        return mean / area * (points[at - 1] + part * (points[at] - points[at - 1]))
+        return unit * (points[at - 1] + part * (points[at] - points[at - 1]))
 
     return Formula(written, mean, quantile)
 

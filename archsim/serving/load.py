@@ -59,7 +59,7 @@ class Arrivals:
     that still runs, or none is left. Equal times: the lower number first.
     """
 
-    __slots__ = ("_due", "_flying", "_free_s", "_limit", "_next_turn", "_open", "_roots", "_sent", "_think", "_times",
+    __slots__ = ("_due", "_free_s", "_next_turn", "_open", "_roots", "_sent", "_think", "_times", "_unused",
                  "next_s")  # fmt: skip
 
     def __init__(self, requests: Requests) -> None:
@@ -70,9 +70,9 @@ class Arrivals:
         )
         self._next_turn = {} if after is None else {a: i for i, a in enumerate(after) if a >= 0}
         self._think = requests.think_s
-        self._limit = requests.concurrency or len(requests) + 1
-        self._sent = self._flying = 0
-        self._free_s = 0.0
+        self._unused = requests.concurrency or len(requests) + 1  # places that no request has had
+        self._free_s: list[float] = []  # when each of the others that is free became so
+        self._sent = 0
         self._due: list[tuple[float, int]] = []
         self._open = requests.concurrency is None and after is None  # nobody waits for another
         self.next_s = self._root_s() if requests else inf
@@ -92,7 +92,10 @@ class Arrivals:
         else:
             index = self._roots[self._sent]
             self._sent += 1
-            self._flying += 1
+            if self._unused:
+                self._unused -= 1
+            else:
+                heappop(self._free_s)
         self.next_s = min(self._root_s(), self._due[0][0]) if self._due else self._root_s()
         return index
 
@@ -105,12 +108,12 @@ class Arrivals:
             think = 0.0 if self._think is None else self._think[turn]
             heappush(self._due, (max(now_s + think, self._times[turn]), turn))
         else:
-            self._flying -= 1
-            self._free_s = max(self._free_s, now_s) if self._flying == self._limit - 1 else self._free_s
+            heappush(self._free_s, now_s)
         self.next_s = min(self._root_s(), self._due[0][0]) if self._due else self._root_s()
 
     def _root_s(self) -> float:
         """When the next request that follows no other arrives."""
-        if self._sent == len(self._roots) or self._flying >= self._limit:
+        if self._sent == len(self._roots) or not (self._unused or self._free_s):
             return inf
-        return max(self._times[self._roots[self._sent]], self._free_s)
+        time = self._times[self._roots[self._sent]]
+        return time if self._unused else max(time, self._free_s[0])

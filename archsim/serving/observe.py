@@ -306,17 +306,23 @@ def series(record: RunRecord, most: int = 240) -> JsonObject:
     }  # fmt: skip
 
 
+def _first_arrival(record: RunRecord) -> float:
+    """When the first request arrives, in seconds."""
+    import numpy as np
+
+    arrival: Floats = np.asarray(record.arrival_s)
+    return float(arrival[arrival >= 0].min())
+
+
 def alive_s(record: RunRecord) -> float:
     """Seconds of a server from the first arrival to the end of the run; of a fleet the sum over its replicas."""
-    first = min(time for time in record.arrival_s if time >= 0)
-    parts = record.parts or (record,)
+    first, parts = _first_arrival(record), record.parts or (record,)
     return max(sum(min(part.until_s, record.end_s) - max(part.from_s, first) for part in parts), 1e-12)
 
 
 def replicas_at_once(record: RunRecord) -> tuple[float, int]:
     """Replicas that are there, on average from the first arrival to the end of the run, and at most."""
-    first = min(time for time in record.arrival_s if time >= 0)
-    parts = record.parts or (record,)
+    first, parts = _first_arrival(record), record.parts or (record,)
     changes = sorted([(part.from_s, 1) for part in parts] + [(min(part.until_s, record.end_s), -1) for part in parts])
     most = there = 0
     for _, change in changes:

@@ -94,28 +94,33 @@ class Gaps:
         return min(max(middle, self.least), self.largest)
 
 
+State = tuple[float, int, int, int, int, int, int, float, float]
+"""What `Samples` keep of one moment, in the order of their columns."""
+
+
+def _column(at: int) -> property:
+    """One number of every sample."""
+    return property(lambda samples: [state[at] for state in samples.states])
+
+
 @dataclass(slots=True)
 class Samples:
     """The state at the end of some steps, at most `most` of them: rarer ones where a run has more steps.
 
-    Sums since the start: output_tokens, prompt_tokens (computed), finished, running_s and waiting_s (requests x
-    seconds), busy_s. The means of any window follow from the differences of its ends.
+    Columns: t_s, running, waiting, used_blocks; sums since the start: output_tokens, prompt_tokens (computed),
+    finished, running_s and waiting_s (requests x seconds), busy_s. The means of any window follow from the differences
+    of its ends.
     """
 
     MOST = 2048
 
     most: int = MOST
-    t_s: list[float] = field(default_factory=list)
-    running: list[int] = field(default_factory=list)
-    waiting: list[int] = field(default_factory=list)
-    used_blocks: list[int] = field(default_factory=list)
-    output_tokens: list[int] = field(default_factory=list)
-    prompt_tokens: list[int] = field(default_factory=list)
-    finished: list[int] = field(default_factory=list)
-    running_s: list[float] = field(default_factory=list)
+    states: list[State] = field(default_factory=list)
     waiting_s: list[float] = field(default_factory=list)
-    busy_s: list[float] = field(default_factory=list)
     stride: int = 1
+
+    t_s, running, waiting, used_blocks = (_column(at) for at in range(4))
+    output_tokens, prompt_tokens, finished, running_s, busy_s = (_column(at) for at in range(4, 9))
 
     @property
     def first(self) -> float:
@@ -124,34 +129,25 @@ class Samples:
 
     def add(self, t_s: float, record: RunRecord, running: int, waiting: int, used_blocks: int) -> None:
         """The state after a step that ended at `t_s`."""
-        self.t_s.append(t_s)
-        self.running.append(running)
-        self.waiting.append(waiting)
-        self.used_blocks.append(used_blocks)
-        self.output_tokens.append(record.output_tokens)
-        self.prompt_tokens.append(record.prompt_tokens)
-        self.finished.append(record.finished)
-        self.running_s.append(record.running_s)
+        self.states.append(
+            (t_s, running, waiting, used_blocks, record.output_tokens, record.prompt_tokens, record.finished,
+             record.running_s, record.busy_s)
+        )  # fmt: skip
         self.waiting_s.append(record.waiting_s)
-        self.busy_s.append(record.busy_s)
-        if len(self.t_s) >= self.most:
+        if len(self.states) >= self.most:
             self._thin_out()
 
     def wait_since(self, ready_s: float) -> None:
         """A request that joins the queue now has waited since then: what was sampled meanwhile did not know of it."""
-        at = len(self.t_s) - 1
-        while at >= 0 and self.t_s[at] > ready_s:
-            self.waiting_s[at] += self.t_s[at] - ready_s
+        at = len(self.states) - 1
+        while at >= 0 and (t_s := self.states[at][0]) > ready_s:
+            self.waiting_s[at] += t_s - ready_s
             at -= 1
 
     def _thin_out(self) -> None:
         """Every second sample stays, and half as many are taken from now on."""
         self.stride *= 2
-        for column in (
-            self.t_s, self.running, self.waiting, self.used_blocks, self.output_tokens, self.prompt_tokens,
-            self.finished, self.running_s, self.waiting_s, self.busy_s,
-        ):  # fmt: skip
-            del column[::2]
+        del self.states[::2], self.waiting_s[::2]
 
 
 def _floats(count: int) -> array[float]:
@@ -253,7 +249,8 @@ class RunRecord:
         self.waiting_s += now_s - ready_s
         if queue > self.most_waiting:
             self.most_waiting = queue
-        if self.samples.t_s and self.samples.t_s[-1] > ready_s:
+        states = self.samples.states
+        if states and states[-1][0] > ready_s:
             self.samples.wait_since(ready_s)
 
     def part(self, name: str = "") -> RunRecord:

@@ -161,7 +161,8 @@ class Scheduler:
         """The place and blocks of one that has ended."""
         self.running.pop(request, None)
         self._made.pop(request, None)
-        self.cache.release(request, self._held_at_end(request), self._ended_with(request))
+        ended = self._ended_with(request)
+        self.cache.release(request, self._held_at_end(request, ended), ended)
         self._admission.leave(request)
         self.blocked = ""
 
@@ -451,9 +452,9 @@ class Scheduler:
 
     def _end_decodes(self) -> list[int]:
         """The requests that have made their last token now: they decode no more."""
-        if self.tick not in self.ending:
+        finished = self.ending.pop(self.tick, None)
+        if finished is None:
             return []
-        finished = self.ending.pop(self.tick)
         for request in finished:
             del self._joined[request]
             self._remove_decode(request, self._ended_with(request))
@@ -463,9 +464,9 @@ class Scheduler:
         """Cached tokens of a request that has ended."""
         return self.record.input_len[request] + self.record.output_len[request] - 1
 
-    def _held_at_end(self, request: int) -> int:
-        """Tokens whose blocks it holds then."""
-        return self._ended_with(request)
+    def _held_at_end(self, request: int, ended: int) -> int:
+        """Tokens whose blocks it holds then. ended: `_ended_with`."""
+        return ended
 
     def _begin_decodes(self, end_s: float, finished: list[int]) -> None:
         """Prompts that are computed make a token; those whose last it is join `finished`, the others decode."""

@@ -147,7 +147,7 @@ class SpeculativeScheduler(Scheduler):
         self.cached -= course.held + made
         return made, int(course.blocks[steps + self.runs_decodes]) * self._block
 
-    def _held_at_end(self, request: int) -> int:
+    def _held_at_end(self, request: int, ended: int) -> int:
         """As of the drafts of its last step."""
         course = self._courses.pop(request, None)
-        return super()._held_at_end(request) if course is None else int(course.blocks[-1]) * self._block
+        return ended if course is None else int(course.blocks[-1]) * self._block

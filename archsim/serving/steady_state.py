@@ -8,16 +8,19 @@ take the places of finished ones are prefilled in the same steps. With B request
 where t(B) is a decode step at the mean context and t(B + prompt) the step that also prefills one prompt. An engine that
 puts prompts before decodes and does not mix them lets requests of one length finish, and start, together: each then
 waits for the prompts behind its own, (B - 1)/2 on average (public points of such an engine show 0.52 of the others).
-Where lengths differ, each waits for all others, less those that run with its own prompt or while it waits for that;
-those that come within one step of decodes, which are Poisson, share a step. Either way B answers take osl · t(B) and B
-prompts; the share of prompts in that is the utilisation: near one, queues decide, and no closed form is right.
+Where lengths differ, requests end independently: the prompts that take their places in one step of decodes
+share a step, and so share what it takes beside them. A place has one prompt in every so many steps of decodes
+(`ServedLoad.cycle`), so that between its first and its last token a request waits for the prompts of all others but
+those that run with its own, or while it waits for that. B answers take that many decode steps and B prompts; the share
+of prompts in that is the utilisation: near one, queues decide, and no closed form is right. Where the prompts of all do
+not fit the steps of their decodes, steps are full, and only as many requests run as fill them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import exp, expm1
+from math import exp, expm1, inf, log1p
 
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
@@ -52,8 +55,8 @@ class ServedLoad:
     is the source of an encoder-decoder, which runs before any decode. limit: why no more requests run, in words.
     first_token: what TTFT holds beside steps. cached_len: tokens of each prompt that a prefix cache holds, which are
     read and not computed. one_length: whether all requests are of exactly these lengths, not of such a mean.
-    source_len: tokens of each source where it is not as long as the prompt. step_tokens: of prompts in one step at
-    most; 0: all.
+    source_len: tokens of each source where it is not as long as the prompt. step_tokens: of one step at most; 0: all.
+    ahead: steps that are scheduled while the one before them runs.
     """
 
     concurrency: int
@@ -70,6 +73,7 @@ class ServedLoad:
     one_length: bool = False
     source_len: int | None = None
     step_tokens: int = 0
+    ahead: int = 0
 
     @property
     def per_replica(self) -> float:
@@ -119,18 +123,72 @@ class ServedLoad:
         return prompt_steps(self.prompt, self.step_tokens, self.replicas)
 
     @property
-    def meets(self) -> bool:
-        """Whether prompts that come together share a step of their own: requests of different lengths do not all start
-        together, and two of their prompts have room.
-        """
-        new = self.input_len - self.cached_len
-        return not (self.is_mixed or self.one_length or self.encoder) and 0 < 2 * new <= self.step_tokens
+    def new(self) -> int:
+        """Tokens of a prompt that are computed."""
+        return self.input_len - self.cached_len
 
     @property
-    def two_prompts(self) -> Step:
-        """Two prompts on every replica."""
+    def answers(self) -> int:
+        """Tokens of an answer."""
+        return max(self.output_len, 1)
+
+    @property
+    def cycle(self) -> float:
+        """Steps of decodes from one prompt in a place to the next one. Beside decodes, a prompt's steps are among them.
+        In steps of their own: an engine that schedules ahead has decided the step after the one in which a request
+        ends, and that is one of decodes unless prompts waited when it did.
+        """
+        if self.one_length or self.encoder:
+            return self.answers
+        if self.is_mixed:
+            return self.answers - 1 + float(sum(n for n, _ in self.prompts)) + self.ahead
+        return max(self.answers - 1 + self.ahead * self._apart(self.answers), 1.0)
+
+    def _apart(self, cycle: float) -> float:
+        """How often a step that is scheduled when a request ends is one of decodes, where prompts have their own: after
+        every step of decodes in which some have ended comes one of prompts, a step later.
+        """
+        some = self.per_replica / cycle * first_of_step(self.per_replica, cycle)
+        return 1 / (1 + some)
+
+    @property
+    def others(self) -> float:
+        """Prompts of others for each token of an answer after the first, on one replica."""
+        others, cycle = self.per_replica - 1, self.cycle
+        if self.one_length or self.encoder:
+            return (others if self.chunked_prefill_with_decode else others / 2) / cycle
+        if self.is_mixed:
+            return others / cycle
+        elsewhere = 1 + self.ahead * self._apart(cycle)  # with its own prompt, or while that waits, in steps of decodes
+        return others * max(1 - elsewhere / cycle, 0.0) / max(self.answers - 1, 1)
+
+    @property
+    def together(self) -> int:
+        """Prompts of a step that has as many as a prompt usually finds, its own among them; 1 where each has its own.
+        Requests of one length do not end independently.
+        """
+        if self.one_length or self.encoder or self.stages > 1:
+            return 1
+        usual = max(2, round(1 + self.per_replica / self.cycle))
+        if not self.step_tokens:
+            return usual
+        room = self.step_tokens - (self.per_replica if self.is_mixed else 0)
+        return max(1, min(usual, int(room // self.new)))
+
+    def prompts_together(self, count: int) -> Step:
+        """The step that prefills so many prompts on every replica, beside decodes where steps are mixed."""
         prompt = self.prompt
-        return replace(prompt, seqs=tuple(seqs._replace(batch=2 * seqs.batch) for seqs in prompt.seqs))
+        many = replace(prompt, seqs=tuple(seqs._replace(batch=count * seqs.batch) for seqs in prompt.seqs))
+        return Step.mixed(self.decode, many) if self.is_mixed else many
+
+    @property
+    def fills(self) -> float:
+        """Requests on one replica whose prompts and decodes fill all steps of mixed engines; infinite where steps have
+        no limit, or prompts others.
+        """
+        if not self.step_tokens or not self.is_mixed or self.one_length:
+            return inf
+        return self.step_tokens * self.cycle / (self.answers - 1 + self.new)
 
     @property
     def is_mixed(self) -> bool:
@@ -221,18 +279,27 @@ def served_load(
     return ServedLoad(
         concurrency=concurrency, running=running, input_len=input_len, output_len=output_len,
         replicas=pricer.plan.dp, stages=pricer.plan.pp, encoder=pricer.graphs.model.encoder is not None,
-        chunked_prefill_with_decode=pricer.overheads.chunked_prefill_with_decode, limit=limit,
+        chunked_prefill_with_decode=pricer.overheads.mixes_prompts(pricer.graphs.model.max_context or 0), limit=limit,
         first_token=pricer.overheads.first_token, step_tokens=pricer.prompt_cut if pricer.plan.pp == 1 else 0,
+        ahead=pricer.overheads.scheduled_ahead,
     )  # fmt: skip
 
 
 def steady_state(timer: StepTimer, load: ServedLoad) -> SteadyState:
-    """The closed form, from a decode step and a step with one prompt on every replica."""
-    found = steps_of(timer, load)
-    if not load.meets:
-        return closed_form(load, *found)
-    two = timer.price(load.two_prompts).duration
-    return closed_form(load, *found, together=two)
+    """The closed form, from a decode step, a step with one prompt on every replica, and one with several."""
+    most = load.fills * load.replicas
+    if load.running > max(most, load.replicas):
+        load = replace(load, running=max(most, load.replicas), limit=f"steps of {load.step_tokens:,} tokens are full")
+    return closed_form(load, *steps_of(timer, load), further=further_prompt(timer, load))
+
+
+def further_prompt(timer: StepTimer, load: ServedLoad) -> Duration | None:
+    """What each prompt after the first adds to a step; None where prompts do not share steps."""
+    count = load.together
+    if count < 2 or load.per_replica <= 1:
+        return None
+    one, many = (timer.price(load.prompts_together(n)).duration for n in (1, count))
+    return composed(lambda alone, all_s: max(all_s - alone, 0.0) / (count - 1), one, many)
 
 
 def steps_of(timer: StepTimer, load: ServedLoad) -> tuple[Duration, Duration, bool]:
@@ -272,47 +339,29 @@ def _weighted(parts: Sequence[tuple[float, Duration]]) -> Duration:
 
 
 def closed_form(
-    load: ServedLoad, step: Duration, prompt: Duration, mixed: bool, together: Duration | None = None
+    load: ServedLoad, step: Duration, prompt: Duration, mixed: bool, further: Duration | None = None
 ) -> SteadyState:
     """The steady state of a decode step, and of the step that prefills one prompt, beside the decodes if `mixed`.
-    together: of two prompts, where those that come together share a step.
+    further: what each further prompt adds to such a step, where those that come together share one.
     """
-    osl, requests = max(load.output_len, 1), load.per_replica
-    alone = prompt
-    others = (requests - 1) if load.chunked_prefill_with_decode else (requests - 1) / 2
-    if not load.chunked_prefill_with_decode and not load.one_length:
-        others = (requests - 1) * osl / (osl + AWAY)
-    if together is not None:
-        prompt = sharing(prompt, together, requests / (osl + AWAY))
+    requests, cycle = load.per_replica, load.cycle
 
-    def added(step_s: float, prompt_s: float) -> float:
-        """Seconds that one prompt adds to the decodes."""
-        return max(prompt_s - step_s, 0.0) if mixed else prompt_s
+    def added(step_s: float, prompt_s: float, further_s: float, places: float) -> float:
+        """Seconds that a prompt adds to the decodes, where those of so many places meet."""
+        alone_s = max(prompt_s - step_s, 0.0) if mixed else prompt_s
+        first = 1.0 if further is None else first_of_step(places, cycle)
+        return first * alone_s + (1 - first) * further_s
 
-    tpot = composed(lambda t, p: t + others / osl * added(t, p), step, prompt)
-    request = composed(lambda t, p: (osl * t + requests * added(t, p)) / load.running, step, prompt)
-    prompts = requests * added(step.expected, prompt.expected)  # while every request makes its answer
-    cycle = osl * step.expected + prompts
-    refusal = refused(prompts / cycle, load)
+    times = (step, prompt, further or prompt)
+    tpot = composed(lambda t, p, f: t + load.others * added(t, p, f, requests - 1), *times)
+    request = composed(lambda t, p, f: (cycle * t + requests * added(t, p, f, requests)) / load.running, *times)
+    prompts = 1 - cycle * step.expected / (request.expected * load.running)  # share of the time
+    refusal = refused(prompts, load)
     return SteadyState(
-        concurrency=load.concurrency, running=load.running, tpot=tpot, refusal=refusal, utilisation=prompts / cycle,
-        ttft=None if refusal else time_to_first_token(load, step, alone), assumptions=_assumed(load, mixed),
-        tokens_per_s=load.running * osl / cycle, request=request,
+        concurrency=load.concurrency, running=load.running, tpot=tpot, refusal=refusal, utilisation=prompts,
+        ttft=None if refusal else time_to_first_token(load, step, prompt), assumptions=_assumed(load, mixed),
+        tokens_per_s=load.answers / request.expected, request=request,
     )  # fmt: skip
-
-
-AWAY = 0.5
-"""Steps of decodes, on average, that an engine which schedules one step ahead runs between the end of a request and the
-prompt that takes its place: of every two such steps in a row, the prompts of both run after the second.
-"""
-
-
-def sharing(one: Duration, two: Duration, rate: float) -> Duration:
-    """A prompt's part of a step, where prompts come `rate` to a step of decodes (Poisson): those that come together
-    share what a step takes beside its prompts.
-    """
-    shared = -expm1(-rate) / rate
-    return composed(lambda p, both: p - max(2 * p - both, 0.0) * (1 - shared), one, two)
 
 
 def time_to_first_token(load: ServedLoad, step: Duration, prompt: Duration) -> Duration:
@@ -339,10 +388,17 @@ def time_to_first_token(load: ServedLoad, step: Duration, prompt: Duration) -> D
     return found._replace(low=max(min(found.low, low), prompt.ideal), high=max(found.high, high), ideal=prompt.ideal)
 
 
-def composed(make: Callable[[float, float], float], step: Duration, prompt: Duration) -> Duration:
-    """A time that follows from a step and a prompt; its ends are those of both together (errors go together)."""
-    expected, low, high, ideal = (make(float(a), float(b)) for a, b in zip(step[:4], prompt[:4], strict=True))
-    return Duration(expected, low, high, ideal, weakest((step.evidence, prompt.evidence)))
+def first_of_step(places: float, cycle: float) -> float:
+    """Share of the prompts that are the first of their step, where each place has one in every `cycle` steps, and none
+    knows of the others.
+    """
+    return -expm1(places * log1p(-1 / cycle)) * cycle / places if cycle > 1 and places > 0 else 1 / max(places, 1.0)
+
+
+def composed(make: Callable[..., float], *times: Duration) -> Duration:
+    """A time that follows from others; its ends are those of all together (errors go together)."""
+    expected, low, high, ideal = (make(*map(float, each)) for each in zip(*(time[:4] for time in times), strict=True))
+    return Duration(expected, low, high, ideal, weakest([time.evidence for time in times]))
 
 
 def _assumed(load: ServedLoad, mixed: bool) -> tuple[Note, ...]:

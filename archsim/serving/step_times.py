@@ -137,6 +137,7 @@ class StepTable:
         self._alone_rows: list[list[float]] = [[] for _ in range(sequences + 1)]
         self._cache_rows: list[list[float]] = [[] for _ in range(sequences + 1)]
         self._cached, self._inner, self._inverse = _places(parts.alone_cache.y)
+        self._ends_of = [*self._inner, inf]
         self._tokens, self._sequences, self._decodes = parts.tokens.values, parts.sequences.values, parts.decodes.values
         kernels = parts.chunks(1)
         self._kernels, self._chunk = [grid.values for grid in kernels], parts.one_chunk
@@ -174,11 +175,13 @@ class StepTable:
 
     def decoding(self, decodes: int, context: int) -> Iterator[float]:
         """`seconds` of steps one after the other in which the same sequences decode."""
-        self._has_row(decodes)
         if not 0 < decodes < len(self._alone_rows):
             yield from step_after_step(self, decodes, context)
-        alone, row, knots, inverse = self._alone[decodes], self._alone_rows[decodes], self._cached, self._inverse
-        ends, cached = [*self._inner, inf], context / decodes
+        row, knots, inverse, ends = self._alone_rows[decodes], self._cached, self._inverse, self._ends_of
+        if not row:
+            self._has_row(decodes)
+            row = self._alone_rows[decodes]
+        alone, cached = self._alone[decodes], context / decodes
         j = bisect_right(self._inner, cached)
         while True:
             low, knot, slope, end = row[j], knots[j], inverse[j], ends[j]

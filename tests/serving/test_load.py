@@ -89,6 +89,18 @@ def test_no_more_than_the_limit_are_in_flight(arrival_s: list[float], limit: int
     assert serve(requests, service) == expected
 
 
+def test_a_place_is_taken_when_its_own_request_has_ended() -> None:
+    """Also where others have ended since and nobody has come yet: an engine that has scheduled a step takes no arrivals
+    before it ends.
+    """
+    arrivals = Arrivals(Requests(arrival_s=[0.0] * 6, input_len=[1] * 6, output_len=[1] * 6, concurrency=3))
+    assert [arrivals.pop() for _ in range(3)] == [0, 1, 2] and arrivals.next_s == inf
+    for index, end_s in ((1, 5.0), (0, 7.0), (2, 7.5)):
+        arrivals.complete(index, end_s)
+    seen = [(arrivals.next_s, arrivals.pop()) for _ in range(3)]
+    assert seen == [(5.0, 3), (7.0, 4), (7.5, 5)] and arrivals.next_s == inf
+
+
 def test_a_turn_waits_for_the_answer_before_it_and_for_its_reader() -> None:
     """Two conversations of two turns, one in flight: 0 ends at 10, its next turn comes at 12 and ends at 22."""
     requests = Requests(

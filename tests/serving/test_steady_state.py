@@ -55,7 +55,9 @@ def test_littles_law(load: ServedLoad) -> None:
     mixed = load.chunked_prefill_with_decode
     step = Step.mixed(load.decode, load.prompt) if mixed else load.prompt
     prompt = LinearTimer().price(step).expected_s - (decode if mixed else 0.0)
-    assert per_request == pytest.approx(load.output_len * decode + load.per_replica * prompt)
+    if not mixed:  # those of one step share what it takes beside them
+        prompt -= 5e-3 * (1 - (1 - (1 - 1 / load.cycle) ** load.per_replica) * load.cycle / load.per_replica)
+    assert per_request == pytest.approx(load.cycle * decode + load.per_replica * prompt)
 
 
 @given(loads)
@@ -71,11 +73,17 @@ def test_one_request_alone_waits_for_nothing(load: ServedLoad) -> None:
 
 @given(loads, st.integers(1, 64))
 def test_more_requests_are_slower_each_and_faster_together(load: ServedLoad, more: int) -> None:
-    """TPOT, utilisation and tokens/s do not fall with the requests in flight."""
+    """TPOT, utilisation and tokens/s do not fall with the requests in flight. In steps of their own, which they share,
+    prompts take longer, but not always by as much as decodes do.
+    """
     few, many = (state(load), state(replace(load, concurrency=load.concurrency + more, running=load.running + more)))
     assert many.tpot.expected >= few.tpot.expected
     assert many.tokens_per_s >= few.tokens_per_s * (1 - 1e-12)
-    assert many.utilisation >= few.utilisation * (1 - 1e-12)
+    if load.chunked_prefill_with_decode:
+        assert many.utilisation >= few.utilisation * (1 - 1e-12)
+    else:
+        prompts_s = [found.utilisation * found.running / found.tokens_per_s for found in (few, many)]
+        assert prompts_s[1] >= prompts_s[0] * (1 - 1e-12)
 
 
 @given(loads)
@@ -231,17 +239,58 @@ def test_a_load_between_two_batches_is_answered_between_them(running: int, mixes
 
 
 def test_prompts_of_different_lengths_interrupt_all_others() -> None:
-    """Between steps of decodes: each answer waits for the prompts of all others, not of half of them; prompts that come
-    within one step of decodes share what a step takes beside them.
+    """Between steps of decodes: each answer waits for the prompts of all others but those that run with its own, not of
+    half of them; prompts that come within one step of decodes share what a step takes beside them.
     """
-    between = replace(LOAD, chunked_prefill_with_decode=False, output_len=50)
-    prompt, both, step = (LinearTimer().price(s).expected_s for s in (LOAD.prompt, between.two_prompts, between.decode))
-    apart = state(between).tpot.expected
-    assert apart == pytest.approx(step + 15 / 50.5 * prompt)
+    between = replace(LOAD, chunked_prefill_with_decode=False, output_len=50, step_tokens=256)
+    prompt, step = (LinearTimer().price(s).expected_s for s in (LOAD.prompt, between.decode))
+    apart = state(between).tpot.expected  # a step has room for one
+    assert apart == pytest.approx(step + 15 * (1 - 1 / 49) / 49 * prompt)
     met = state(replace(between, step_tokens=8192)).tpot.expected
     alike = state(replace(between, step_tokens=8192, one_length=True)).tpot.expected
     assert alike == pytest.approx(step + 7.5 / 50 * prompt) and alike < met < apart
-    assert met > step + 15 / 50.5 * (both - prompt)
+    assert met > step + 15 * (1 - 1 / 49) / 49 * (prompt - 5e-3)
+
+
+@pytest.mark.parametrize("mixes", (True, False))
+def test_a_step_that_is_scheduled_ahead_is_one_more_of_each_request(mixes: bool) -> None:
+    """The prompt that takes a place runs a step later. Beside decodes that is always one of theirs, between them only
+    where no prompt had come before.
+    """
+    here = replace(LOAD, chunked_prefill_with_decode=mixes)
+    later = replace(here, ahead=1).cycle - here.cycle
+    assert later == 1 if mixes else 0.5 < later < 1
+    assert state(replace(here, ahead=1)).tokens_per_s < state(here).tokens_per_s
+
+
+def test_full_steps_let_only_so_many_run_as_fill_them() -> None:
+    """A request takes its prompt's tokens of steps, and one of each step that it decodes in."""
+    full = replace(LOAD, concurrency=512, running=512.0, input_len=1000, output_len=101, step_tokens=2048)
+    found = state(full)
+    assert found.running == pytest.approx(2048 * 101 / 1100)
+    assert found.ttft is None and "steps of 2,048 tokens are full" in (found.refusal or "")
+    per_step = found.running / 101 * 1000 + found.running / 101 * 100
+    assert per_step == pytest.approx(2048)
+    assert state(replace(full, step_tokens=0)).running == 512
+    assert state(replace(full, chunked_prefill_with_decode=False)).running == 512
+
+
+@dataclass(frozen=True)
+class HidingTimer:
+    """A step takes 5 ms, in which up to 256 tokens hide, and 10 us for each further one."""
+
+    def price(self, step: Step) -> StepTime:
+        """The formula."""
+        t = 5e-3 + 1e-5 * max(0, step.tokens - 256)
+        return StepTime.of(Duration(t, t, t, t / 2, "measured"))
+
+
+def test_prompts_that_meet_do_not_hide_beside_decodes() -> None:
+    """One prompt is free beside the decodes; two in a step are not."""
+    short = replace(LOAD, concurrency=50, running=50.0, output_len=50)
+    found = steady_state(HidingTimer(), short).tpot.expected
+    assert found == pytest.approx(5e-3 + (49 / 50 - (1 - (49 / 50) ** 49)) * 1e-5 * 194)
+    assert steady_state(HidingTimer(), replace(short, one_length=True)).tpot.expected == pytest.approx(5e-3)
 
 
 def test_a_prompt_beyond_a_step_takes_several() -> None:
