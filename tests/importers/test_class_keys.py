@@ -29,6 +29,8 @@ LLAMA = {
         ("llama", "video_fps_token_id", 7),  # a token
         ("llama", "release_channel", "beta"),  # speaks of no part
         ("llama", "spam_initializer_gain", 0.1),  # initialisation
+        ("llama", "sliding_window", None),  # what code for all families reads is off (Voxtral's language model)
+        ("exaone4", "mtp_share_layers", True),  # of prediction modules (EXAONE 4.5)
     ],
 )
 def test_a_key_without_effect_is_noted(model_type: str, key: str, value: Any) -> None:
@@ -44,6 +46,7 @@ def test_a_key_without_effect_is_noted(model_type: str, key: str, value: Any) ->
     ("model_type", "key", "value"),
     [
         ("llama", "attention_wormholes", 3),
+        ("llama", "sliding_window", 4096),
         ("llama", "num_memory_tokens", 64),
         ("llama", "hc_mult", 4),
         ("nemotron_h", "moe_latent_dim", 64),

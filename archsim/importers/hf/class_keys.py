@@ -48,6 +48,10 @@ STRUCTURE = re.compile(
 """Words for parts and sizes: a key of which no class has heard and that has one of them may be one of those."""
 
 
+PREDICTION = re.compile(r"(^|_)(mtp|nextn)(_|$)")
+"""Keys of prediction modules, which stand apart from the model: their reader names those that it understands."""
+
+
 STRICT = ("quantization_config", "quantization", "rope_parameters", "rope_scaling")
 """Nested mappings that no class reads by name: formats of weights, and positions."""
 
@@ -60,6 +64,7 @@ class ClassKeys(NamedTuple):
     """version: of transformers. folders: model type to its folder, where that is not its name. reads: folder to the
     keys that its classes read. declared: folder to the keys that its configs have and its classes do not read.
     common: keys that the configs of several families have. classes: folder to the names of its language models.
+    shared: keys that are read for every family, where a config has them.
     """
 
     version: str
@@ -68,6 +73,7 @@ class ClassKeys(NamedTuple):
     declared: Mapping[str, frozenset[str]]
     common: frozenset[str]
     classes: Mapping[str, frozenset[str]]
+    shared: frozenset[str]
 
     def folder(self, model_type: str) -> str:
         """The folder with the classes of a model type."""
@@ -78,8 +84,8 @@ def without_effect(key: str, value: object, model_type: str, own_code: bool) -> 
     """Whether no count, shape or time depends on a key that the importer does not know.
 
     True for what the family's class reads for dropout, initialisation, tokens or training; for what its config has
-    and its class never reads; and for keys of several families that it does not read, which files copy from each
-    other. A key that hardly any class has heard of, or one beside code of the checkpoint's own (own_code), is
+    and its class never reads; for nulls of what only code for all families reads; for prediction modules; and for
+    keys of several families that it does not read, which files copy from each other. A key that hardly any class has heard of, or one beside code of the checkpoint's own (own_code), is
     believed to change nothing only where its value switches nothing on or its name speaks of no part and no size.
     """
     *outer, key = key.split(".")
@@ -90,10 +96,12 @@ def without_effect(key: str, value: object, model_type: str, own_code: bool) -> 
     keys = class_keys()
     folder = keys.folder(model_type)
     read = keys.reads.get(folder)
+    if read is not None and value is None and key in keys.shared:
+        return True
     if read is None or key in read:
         return False
     speaks = isinstance(value, dict) or STRUCTURE.search(key)
-    if value in (None, False, "", []) or not speaks:
+    if value in (None, False, "", []) or not speaks or (PREDICTION.search(key) and not own_code):
         return True
     return key in keys.declared.get(folder, ()) or (key in keys.common and not own_code)
 
@@ -128,7 +136,7 @@ def class_keys() -> ClassKeys:
     declared = {folder: frozenset(keys.split()) for folder, keys in found["declared"].items()}
     classes = {folder: frozenset(names.split()) for folder, names in found["classes"].items()}
     common = frozenset(found["common"].split())
-    return ClassKeys(found["transformers"], found["folders"], reads, declared, common, classes)
+    return ClassKeys(found["transformers"], found["folders"], reads, declared, common, classes, shared)
 
 
 def _installed() -> str:
@@ -164,7 +172,7 @@ def derive() -> ClassKeys:
             declared[folder.name] = fields
     having = Counter(key for folder in declared for key in declared[folder] | reads.get(folder, frozenset()) - shared)
     common = frozenset(key for key, n in having.items() if n >= COMMON)
-    return ClassKeys(_installed(), _folders(root), reads, declared, common, classes)
+    return ClassKeys(_installed(), _folders(root), reads, declared, common, classes, shared)
 
 
 def _folders(root: Path) -> dict[str, str]:
