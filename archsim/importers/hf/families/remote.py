@@ -35,17 +35,16 @@ def baichuan(c: Config) -> Doc:
     return uniform(c.changed(max_position_embeddings=context), rmsnorm(c), block, gated(c))
 
 
-# configuration_exaone.py of LGAI-EXAONE/EXAONE-3.5-7.8B-Instruct
-@family("exaone", vocab_size=102400, hidden_size=2048, num_layers=32, num_attention_heads=32,
-        activation_function="silu", max_position_embeddings=2048, layer_norm_epsilon=1e-5,
-        tie_word_embeddings=True)  # fmt: skip
+# ExaoneConfig; configuration_exaone.py of LGAI-EXAONE/EXAONE-3.5-7.8B-Instruct
+@family("exaone", vocab_size=102400, hidden_size=4096, intermediate_size=14336, num_layers=32, num_attention_heads=32,
+        num_key_value_heads=8, activation_function="silu", max_position_embeddings=4096, layer_norm_epsilon=1e-5,
+        tie_word_embeddings=False, rope_parameters={"rope_theta": 500000.0})  # fmt: skip
 def exaone(c: Config) -> Doc:
-    """EXAONE 3: LLaMA under GPT-2's names."""
+    """EXAONE 3: LLaMA under GPT-2's names, which the class of transformers renames."""
     c.skip("embed_dropout")
     return llama(c.changed(
-        num_hidden_layers=c.get("num_layers"), hidden_act=c.get("activation_function"),
-        rms_norm_eps=c.get("layer_norm_epsilon"),
-        intermediate_size=c.count("intermediate_size", default=4 * c.count("hidden_size")),
+        num_hidden_layers=c.count("num_hidden_layers", "num_layers"), hidden_act=c.first("hidden_act",
+        "activation_function"), rms_norm_eps=c.first("rms_norm_eps", "layer_norm_epsilon"),
     ))  # fmt: skip
 
 
