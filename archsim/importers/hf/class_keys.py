@@ -85,8 +85,9 @@ def without_effect(key: str, value: object, model_type: str, own_code: bool) -> 
 
     True for what the family's class reads for dropout, initialisation, tokens or training; for what its config has
     and its class never reads; for nulls of what only code for all families reads; for prediction modules; and for
-    keys of several families that it does not read, which files copy from each other. A key that hardly any class has heard of, or one beside code of the checkpoint's own (own_code), is
-    believed to change nothing only where its value switches nothing on or its name speaks of no part and no size.
+    keys of several families that it does not read, which files copy from each other. A key that hardly any class has
+    heard of, or one beside code of the checkpoint's own (own_code), is believed to change nothing only where its value
+    switches nothing on or its name speaks of no part and no size.
     """
     *outer, key = key.split(".")
     if outer and outer[0] in STRICT:
