@@ -43,6 +43,40 @@ def test_a_key_without_effect_is_noted(model_type: str, key: str, value: Any) ->
 
 
 @pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("generation_config", {"do_sample": True, "top_k": 20}),
+        ("sentence_transformers", {"activation_fn": "torch.nn.Sigmoid"}),
+        ("transformers.js_config", {"dtype": "q4"}),
+        ("tp_plan", "auto"),
+        ("use_liger_kernel", True),
+        ("is_causal", True),
+    ],
+)
+def test_what_programs_write_into_files_changes_nothing(key: str, value: Any) -> None:
+    """Sampling, export, training and parallel plans."""
+    assert from_config(LLAMA | {key: value}, "x") == from_config(LLAMA, "x")
+
+
+def test_a_decoder_that_looks_both_ways_is_an_encoder() -> None:
+    """`is_causal: false`, by which transformers makes every mask bidirectional."""
+    document = from_config(LLAMA | {"is_causal": False})
+    assert document["architecture"] == "encoder"
+    assert "head" not in document
+    assert document["layers"][0]["attention"]["mask"] == {"kind": "bidirectional"}
+    counted = archsim.count(LLAMA | {"is_causal": False}).to_dict()["params"]["total"]
+    assert counted == archsim.count(LLAMA).to_dict()["params"]["total"] - 128 * 64
+    with pytest.raises(SpecError, match="is_causal"):
+        from_config({"model_type": "mamba", "is_causal": False})
+
+
+def test_the_type_of_a_family_that_transformers_has_outweighs_a_class_of_another() -> None:
+    """As transformers itself goes by the type."""
+    qwen = LLAMA | {"model_type": "qwen2", "architectures": ["LlamaForSequenceClassification"]}
+    assert from_config(qwen, "x") == from_config(qwen | {"architectures": ["Qwen2ForCausalLM"]}, "x")
+
+
+@pytest.mark.parametrize(
     ("model_type", "key", "value"),
     [
         ("llama", "attention_wormholes", 3),

@@ -126,6 +126,12 @@ def is_foreign(name: str, model_type: str) -> bool:
     return known is not None and name not in known and not name.lower().startswith(stem)
 
 
+def has_classes(model_type: str) -> bool:
+    """Whether transformers has language models of a type, which it builds where a file states the type."""
+    keys = class_keys()
+    return bool(keys.classes.get(keys.folder(model_type)))
+
+
 @lru_cache(maxsize=1)
 def class_keys() -> ClassKeys:
     """The keys of the file, or of the installed transformers where that is newer."""
