@@ -40,7 +40,7 @@ HARMLESS_NAMES = re.compile(
 """Keys about dropout, initialisation, tokens and training."""
 
 STRUCTURE = re.compile(
-    r"att(n|ention)|head|layer|expert|moe|hidden|dim|size|width|rank|window|mlp|ffn|ff_|intermediate|conv|state|cache"
+    r"att(n|ention)|head|layer|expert|moe|hidden|dim|size|width|(?<!re)rank|window|mlp|ffn|ff_|intermediate|conv|state|cache"
     r"|kv|(^|_)[qkv]_|rope|rotary|position|mtp|nextn|predict|router|rout|top_?k|share|block|embed|vocab|lora|latent|index"
     r"|sparse|ssm|mamba|gate|norm|act|bias|tie|scale|factor|num_|^n_|depth|stack|chunk|compress|hash|residual|stream"
     r"|mem|regist|mult|gram|config$|table|branch|loop|recur|adapter|project|kernel"

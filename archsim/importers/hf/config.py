@@ -37,6 +37,7 @@ is_decoder residual_in_fp32 output_router_logits rescale_layer
 generation_config sentence_transformers transformers.js_config neuron base_model tp_plan ep_plan pp_plan
 tensor_parallel_size tensor_parallel_rank pipeline_parallel_size flash_attention use_liger_kernel use_fused_rope
 use_fused_rms_norm use_fused_head_and_loss_fn fuse_attention_qkv fuse_attention_ffn fuse_sequence_parallel_allreduce
+is_composition is_llama_config perceiver_config pixel_shuffle_factor classifier_from_token
 moe_impl moe_implementation experts_implementation ignore_keys_at_rope_validation
 """
 HARMLESS = frozenset(_HARMLESS.split())

@@ -117,6 +117,15 @@ def hqq(q: Config) -> Read:
     return matrices(format_for(own, "group_size", ASYMMETRIC, own.get("group_size"))), []
 
 
+# ---------------------------------------------------------------------- BitNet
+def bitnet(q: Config) -> Read:
+    """Three values: four weights to a byte, or 16 bits that are rounded whenever they are used (online)."""
+    q.only("linear_class", "bitlinear", "autobitlinear")
+    q.skip("use_rms_norm", "rms_norm_eps")
+    packed = q.only("quantization_mode", "offline", "online") != "online"
+    return (matrices("bitnet_2bit=1*2bit@int8") if packed else {}), []
+
+
 # ---------------------------------------------------------------------- ExLlama
 def exl(q: Config) -> Read:
     """EXL2 and EXL3: an average of bits in the layers, and bits of the output table."""

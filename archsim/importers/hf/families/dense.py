@@ -109,6 +109,8 @@ def _ernie(c: Config, interleaved: bool) -> Doc:
 @family("paddleocr_vl_text", **DEFAULTS["ernie4_5"])
 def paddleocr(c: Config) -> Doc:
     """PaddleOCR-VL's language model: ERNIE 4.5 with the halves of a head rotated."""
+    c.skip("ignored_index", "weight_share_add_bias", "use_3d_rope", "rope_is_neox_style")
+    c.only("compression_ratio", 1)
     return _ernie(c, interleaved=False)
 
 

@@ -25,7 +25,7 @@ BOTH = ("full_attention", "linear_attention")
 
 
 # MiniMaxConfig
-@family("minimax", "minimax_text_01", vocab_size=32000, hidden_size=4096, intermediate_size=14336,
+@family("minimax", "minimax_text_01", "minimax_m1", vocab_size=32000, hidden_size=4096, intermediate_size=14336,
         num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8, hidden_act="silu",
         max_position_embeddings=131072, rms_norm_eps=1e-5, tie_word_embeddings=False, num_experts_per_tok=2,
         num_local_experts=8, block_size=256, rope_parameters={"rope_theta": 1000000.0})  # fmt: skip

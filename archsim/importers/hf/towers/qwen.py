@@ -134,7 +134,7 @@ def glm4v(c: Config, around: Around) -> list[Doc]:
 
 
 # KimiK25VisionConfig
-@encoder("vision", "kimi_k25", patch_size=14, pos_emb_height=64, pos_emb_width=64, num_attention_heads=16,
+@encoder("vision", "kimi_k25", "kimi_vl", patch_size=14, pos_emb_height=64, pos_emb_width=64, num_attention_heads=16,
          num_hidden_layers=27, hidden_size=1152, intermediate_size=4304, hidden_act="gelu_pytorch_tanh",
          merge_kernel_size=[2, 2])  # fmt: skip
 def kimi(c: Config, around: Around) -> list[Doc]:
