@@ -75,6 +75,27 @@ def test_language_models_by_the_type_around_them() -> None:
     assert layers(SMALL["minimax"] | {"model_type": "minimax_m1"}) == layers(SMALL["minimax"])
 
 
+def test_ernie_4_5_vl_without_a_nested_language_model() -> None:
+    """The released file is flat, and of another type than the class."""
+    plain = {
+        "model_type": "ernie4_5_vl_moe_text", **DENSE, "num_key_value_heads": 2, "intermediate_size": 96, "moe_k": 2,
+        "moe_intermediate_size": [24, 12], "moe_num_experts": [8, 8], "moe_num_shared_experts": 2,
+    }  # fmt: skip
+    released = plain | {"model_type": "ernie4_5_moe_vl", "moe_layer_end_index": [1, 1], "moe_layer_start_index": [1, 1],
+                        "freq_allocation": 20, "rope_3d": True, "spatial_conv_size": 2, "temporal_conv_size": 2,
+                        "vision_config": {"depth": 2}, "max_text_id": 120, "moe_gate": "top2_fused"}  # fmt: skip
+    assert layers(released)["layers"] == layers(plain)["layers"]
+
+
+def test_interleaved_sections_under_an_older_name() -> None:
+    """Qwen3-Omni's file says both; without sections the word is not understood."""
+    sections = {"mrope_section": [2, 1, 1], "interleaved": True, "rope_type": "default"}
+    config = {"model_type": "qwen3_moe", **DENSE, "head_dim": 16, "num_key_value_heads": 2}
+    assert layers(config | {"rope_scaling": sections})
+    with pytest.raises(SpecError, match="interleaved"):
+        from_config(config | {"rope_scaling": {"interleaved": True, "rope_type": "default"}})
+
+
 def test_deepseek_ocr_keeps_whole_keys_and_values() -> None:
     """`use_mla: false`: the attention of the first DeepSeek MoE."""
     own = {

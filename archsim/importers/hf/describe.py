@@ -77,6 +77,7 @@ TEXT = {
     "inkling_mm_model": "inkling_text", "mllama": "mllama_text_model", "llava": "llama", "qwen2_5_omni_text": "qwen2",
     "qwen3_omni_moe_text": "qwen3_moe", "glm4v": "glm4v_text", "glm46v": "glm4v_text", "glmga": "glm4v_text",
     "glm4v_moe": "glm4v_moe_text", "glm_ocr": "glm_ocr_text", "ernie4_5_vl_moe": "ernie4_5_vl_moe_text",
+    "ernie4_5_moe_vl": "ernie4_5_vl_moe_text",
     "paddleocr_vl": "paddleocr_vl_text", "granite_docling_text": "granite",
     "granite4_vision_text": "granite", "hunyuan_vl_text": "hunyuan_v1_dense", "iquestcoder": "llama",
     "emu3_text_model": "llama", "molmo2": "molmo2_text", "cosmos3_edge": "cosmos3_edge_text",
