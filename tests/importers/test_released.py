@@ -60,6 +60,25 @@ def test_nomic_under_the_names_of_gpt_2() -> None:
         from_config(released | {"activation_function": "gelu"})
 
 
+def test_gte_under_the_type_of_its_own_code() -> None:
+    """`new`, with keys of its kernels; other positions refused."""
+    own = {"pack_qkv": True, "unpad_inputs": False, "use_memory_efficient_attention": False, "layer_norm_eps": 1e-12,
+           "layer_norm_type": "layer_norm", "logn_attention_scale": False, "position_embedding_type": "rope",
+           "rope_scaling": {"type": "ntk", "factor": 8.0}}  # fmt: skip
+    plain = {"model_type": "gte", **DENSE, "intermediate_size": 96}
+    assert layers(plain | own | {"model_type": "new"}) == layers(plain)
+    with pytest.raises(SpecError, match="position_embedding_type"):
+        from_config(plain | {"position_embedding_type": "relative"})
+
+
+def test_phi_4_multimodal_under_the_type_of_its_own_code() -> None:
+    """`phi4mm`, with its encoders and adapters beside."""
+    plain = {"model_type": "phi4_multimodal", **DENSE, "num_key_value_heads": 2, "intermediate_size": 96}
+    own = {"model_type": "phi4mm", "embd_layer": {"embedding_cls": "image_audio"}, "speech_lora": {"r": 320},
+           "vision_lora": {"r": 256}, "img_processor": None, "full_attn_mod": 1}  # fmt: skip
+    assert layers(plain | own) == layers(plain)
+
+
 def test_exaone_under_both_names() -> None:
     """The depth, the activation and the epsilon of EXAONE 3 were renamed by transformers 5.24."""
     old = {"model_type": "exaone", **DENSE, "num_layers": 3, "activation_function": "silu", "layer_norm_epsilon": 1e-5}

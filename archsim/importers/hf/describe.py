@@ -78,6 +78,7 @@ TEXT = {
     "qwen3_omni_moe_text": "qwen3_moe", "glm4v": "glm4v_text", "glm46v": "glm4v_text", "glmga": "glm4v_text",
     "glm4v_moe": "glm4v_moe_text", "glm_ocr": "glm_ocr_text", "ernie4_5_vl_moe": "ernie4_5_vl_moe_text",
     "ernie4_5_moe_vl": "ernie4_5_vl_moe_text",
+    "phi4mm": "phi4_multimodal",
     "paddleocr_vl": "paddleocr_vl_text", "granite_docling_text": "granite",
     "granite4_vision_text": "granite", "hunyuan_vl_text": "hunyuan_v1_dense", "iquestcoder": "llama",
     "emu3_text_model": "llama", "molmo2": "molmo2_text", "cosmos3_edge": "cosmos3_edge_text",

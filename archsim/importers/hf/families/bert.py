@@ -167,11 +167,19 @@ def _nomic_released(c: Config) -> Config:
     return c.changed(hidden_act="silu", **{new: c.get(old) for new, old in NOMIC.items() if old in c.data})
 
 
-# GteConfig
-@family("gte", **{**BERT, "vocab_size": 250048, "max_position_embeddings": 8192, "type_vocab_size": 1},
+# GteConfig; configuration.py of Alibaba-NLP/new-impl, whose files say `new`
+@family("gte", "new", **{**BERT, "vocab_size": 250048, "max_position_embeddings": 8192, "type_vocab_size": 1},
         rope_parameters={"rope_theta": 160000.0})  # fmt: skip
 def gte(c: Config) -> Doc:
     """gte-multilingual and snowflake-arctic-embed-m-v2: rotary positions, a gated network with one bias."""
+    c.skip("pack_qkv", "unpad_inputs", "use_memory_efficient_attention", "matryoshka_dimensions",
+           "logn_attention_clip1")  # fmt: skip
+    c.only("position_embedding_type", "rope", "absolute")
+    c.only("layer_norm_type", "layer_norm")
+    c.only("logn_attention_scale", False)
+    scaling = c.data.get("rope_scaling")
+    if isinstance(scaling, dict) and scaling.get("type") == "ntk":  # another base of the same positions
+        c = c.changed(rope_scaling=None)
     ffn = glu(activation(c, "hidden_act"), c.count("intermediate_size"), out_bias=True)
     return _rotary(c, ffn, bias=True)
 

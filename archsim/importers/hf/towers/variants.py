@@ -34,7 +34,7 @@ PLAIN = {**SIGLIP, "vision_use_head": False}
 
 
 def plain(c: Config, rows: int, position: Doc | None = None) -> list[Doc]:
-    """SigLIP's layers over a table of so many positions (0: none), and the norm behind them."""
+    """SigLIP's layers over a table of so many positions (0: none), and the norm after them."""
     last, d = layernorm(c.number("layer_norm_eps")), c.count("hidden_size")
     turned = {"position": position} if position else {}
     one = layer(last, mha(c.count("num_attention_heads"), d, bias=True, **turned),
