@@ -137,6 +137,9 @@ def _read_json(path: Path) -> JsonObject:
     from archsim.importers.hf.describe import says_what_it_is
 
     if not says_what_it_is(document):
+        if "peft_type" in document:
+            hint = f"open the model that it is for: {quote(str(document.get('base_model_name_or_path')))}"
+            raise SpecError(f"{quote(str(path))} is an adapter, without a model", code="E109", hints=(hint,))
         hint = "a config.json without a `model_type` does not say what it is: write a spec, or add the type"
         raise SpecError(f"{quote(str(path))} has no `model_type`", code="E109", hints=(hint,))
     return document

@@ -45,10 +45,11 @@ FILES = (
     "families_gpt",
     "families_sound",
     "families_states",
+    "families_late",
 )
 _beside("parity")  # the families below import it by the name it gets here
 FAMILIES: dict[str, Any] = {name: family for file in FILES for name, family in _beside(file).FAMILIES.items()}
-OTHERWISE = ("qwen3-next", "llama4", "longformer", "switch", "xlnet", "longcat", "xlstm")
+OTHERWISE = ("qwen3-next", "lara-mini", "llama4", "longformer", "switch", "xlnet", "longcat", "xlstm")
 """Families whose reference does other work for the same result: a delta rule in chunks of 64 tokens, longer than
 the ones compared here; every expert on every token; overlapping blocks; experts one by one; one projection
 of the positions per sequence; and a memory that takes the tokens behind the last whole chunk one by one."""

@@ -158,14 +158,16 @@ def _distilbert() -> Family:
     )  # fmt: skip
 
 
-def _apertus() -> Family:
-    """xIELU, with two numbers of its own in every layer."""
+def apertus_table() -> Table:
+    """xIELU, with two numbers of its own in every layer, and norms of other names."""
     act = LAYERS + "mlp.act_fn."
-    return usual(
-        "ApertusForCausalLM", "apertus", COMMON,
-        {"attention_norm": LAYERS + "attention_layernorm.weight", "ffn_norm": LAYERS + "feedforward_layernorm.weight",
-         "ffn.xielu": [act + "alpha_p", act + "alpha_n"]},
-    )  # fmt: skip
+    norms = {f"{ours}_norm": f"{LAYERS}{theirs}_layernorm.weight"
+             for ours, theirs in (("attention", "attention"), ("ffn", "feedforward"))}  # fmt: skip
+    return {**norms, "ffn.xielu": [act + "alpha_p", act + "alpha_n"]}
+
+
+def _apertus() -> Family:
+    return usual("ApertusForCausalLM", "apertus", COMMON, apertus_table())
 
 
 def _eurobert() -> Family:

@@ -117,6 +117,17 @@ FAMILIES |= {
         "compress_rates": {"compressed_sparse_attention": 4, "heavily_compressed_attention": 8}, "hc_mult": 3,
         "partial_rotary_factor": 0.5}),
 }  # fmt: skip
+FAMILIES |= {
+    "lara_mini": ("", {"layer_types": ["linear_attention", "sliding_attention", "linear_attention", "full_attention"],
+                       "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+                       "linear_key_head_dim": 16, "linear_value_head_dim": 12}),
+    "apertus1p5_text": ("", {"output_vocab_size": 100}),
+    "sarvam_moe": ("", {"n_shared_experts": 1, "first_k_dense_replace": 1, "attention_bias": True}),
+    "sarvam_mla": ("", {**LATENT, "first_k_dense_replace": 1, "n_shared_experts": 1}),
+    "exaone": ("", {}),
+    "bailing_hybrid with narrow queries": ("", {
+        **FAMILIES["bailing_hybrid"][1], "model_type": "bailing_hybrid", "q_lora_rank": 24}),
+}  # fmt: skip
 FAMILIES["whisper"] = ("WhisperForConditionalGeneration", {})
 FAMILIES["flaubert"] = ("", {"emb_dim": 64, "n_layers": 4, "n_heads": 4})
 LISTS = ("layer_types", "mlp_layer_types", "layer_rope_theta", "rope_scaling_layers", "mlp_only_layers")

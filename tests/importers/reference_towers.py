@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 FILE = Path(__file__).with_name("towers.json")
-LANGUAGE = re.compile(r"(^|\.)(language_model|lm_head)\b")
+LANGUAGE = re.compile(r"(^|\.)(language_model|text_model|lm_head)\b")
 
 QWEN = {"depth": 5, "hidden_size": 48, "intermediate_size": 70, "num_heads": 4, "out_hidden_size": 96}
 CLIP = {"model_type": "clip_vision_model", "hidden_size": 48, "intermediate_size": 70, "num_hidden_layers": 3,
@@ -28,6 +28,12 @@ GEMMA4 = {"hidden_size": 48, "intermediate_size": 70, "num_hidden_layers": 3, "n
 MLLAMA = {"hidden_size": 48, "intermediate_size": 70, "num_hidden_layers": 3, "num_global_layers": 2,
           "attention_heads": 4, "image_size": 56, "vision_output_dim": 144,
           "intermediate_layers_indices": [0, 2]}  # fmt: skip
+SIGLIP_PLAIN = {key: value for key, value in CLIP.items() if key != "model_type"}
+SIGLIP2 = {key: value for key, value in SIGLIP_PLAIN.items() if key != "image_size"} | {"num_patches": 30}
+HUNYUAN = {"hidden_size": 48, "intermediate_size": 70, "num_hidden_layers": 3, "num_attention_heads": 4,
+           "num_key_value_heads": 4}  # fmt: skip
+TEXTS = {"hunyuan_vl": {"head_dim": 8}}
+"""What the default config of a language model lacks."""
 FAMILIES: dict[str, tuple[dict[str, Any], ...]] = {
     "qwen2_vl": ({}, {"depth": 5, "embed_dim": 48, "num_heads": 4, "hidden_size": 96}),
     "qwen2_5_vl": ({}, {**QWEN, "fullatt_block_indexes": [1, 3]}), "qwen3_vl": ({}, QWEN), "qwen3_vl_moe": ({}, QWEN),
@@ -45,10 +51,21 @@ FAMILIES: dict[str, tuple[dict[str, Any], ...]] = {
     "llava": ({}, SIGLIP), "llava_next": ({}, CLIP), "llava_onevision": ({}, SIGLIP), "deepseek_vl": ({}, SIGLIP),
     "paligemma": ({}, SIGLIP), "qwen2_audio": ({}, {"d_model": 48, "encoder_layers": 3, "encoder_attention_heads": 4}),
     "voxtral": ({}, {"hidden_size": 48, "intermediate_size": 192, "num_hidden_layers": 3, "num_attention_heads": 4}),
+    "lfm2_vl": ({}, {**SIGLIP2, "vision_use_head": False}), "cosmos3_edge": (SIGLIP2,), "idefics3": (SIGLIP_PLAIN,),
+    "smolvlm": ({},), "modernvbert": (SIGLIP,), "paddleocr_vl": ({}, SIGLIP_PLAIN),
+    "exaone4_5": ({}, {**QWEN, "num_key_value_heads": 2, "fullatt_block_indexes": [1, 3]}),
+    "hyperclovax_vision_v2": ({**QWEN, "fullatt_block_indexes": [1, 3]},),
+    "glm_ocr": ({}, {**QWEN, "attention_bias": False}), "cosmos3_omni": (QWEN,),
+    "hy_v4_vl": ({}, HUNYUAN), "hunyuan_vl": (HUNYUAN,), "vipllava": (CLIP,),
+    "muse_glimmer": ({}, {"num_hidden_layers": 3, "pos_emb_height": 5, "layer_types": ["full_attention"] * 3}),
+    "lighton_ocr": ({}, {"hidden_size": 48, "num_attention_heads": 4, "head_dim": 12}),
+    "qianfan_ocr": ({}, {"hidden_size": 48, "num_attention_heads": 4, "use_qk_norm": True}),
+    "audioflamingo3": ({"hidden_size": 48, "intermediate_size": 192, "num_hidden_layers": 3,
+                        "num_attention_heads": 4},),
 }  # fmt: skip
 """model_type -> what the configs of its encoder have that its class does not say."""
 
-AUDIO = frozenset({"qwen2_audio", "voxtral"})
+AUDIO = frozenset({"qwen2_audio", "voxtral", "audioflamingo3"})
 """Families that hear."""
 
 
@@ -63,8 +80,10 @@ def row(model_type: str, more: dict[str, Any]) -> dict[str, Any]:
     inner = getattr(usual, f"{tower}_config")
     same = inner is not None and more.get("model_type", inner.model_type) == inner.model_type
     own = {**(inner.to_dict() if same else {}), **more}
-    config = transformers.CONFIG_MAPPING[model_type](**{f"{tower}_config": own})
-    maps = auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES
+    text = {"text_config": TEXTS[model_type]} if model_type in TEXTS else {}
+    config = transformers.CONFIG_MAPPING[model_type](**{f"{tower}_config": own}, **text)
+    maps = (auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES,
+            auto.MODEL_MAPPING_NAMES)  # fmt: skip
     name = next(found[model_type] for found in maps if model_type in found)
     with torch.device("meta"):
         model = getattr(transformers, name)(config)

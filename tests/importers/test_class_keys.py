@@ -29,6 +29,8 @@ LLAMA = {
         ("llama", "video_fps_token_id", 7),  # a token
         ("llama", "release_channel", "beta"),  # speaks of no part
         ("llama", "spam_initializer_gain", 0.1),  # initialisation
+        ("llama", "sliding_window", None),  # what code for all families reads is off (Voxtral's language model)
+        ("exaone4", "mtp_share_layers", True),  # of prediction modules (EXAONE 4.5)
     ],
 )
 def test_a_key_without_effect_is_noted(model_type: str, key: str, value: Any) -> None:
@@ -41,9 +43,44 @@ def test_a_key_without_effect_is_noted(model_type: str, key: str, value: Any) ->
 
 
 @pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("generation_config", {"do_sample": True, "top_k": 20}),
+        ("sentence_transformers", {"activation_fn": "torch.nn.Sigmoid"}),
+        ("transformers.js_config", {"dtype": "q4"}),
+        ("tp_plan", "auto"),
+        ("use_liger_kernel", True),
+        ("is_causal", True),
+    ],
+)
+def test_what_programs_write_into_files_changes_nothing(key: str, value: Any) -> None:
+    """Sampling, export, training and parallel plans."""
+    assert from_config(LLAMA | {key: value}, "x") == from_config(LLAMA, "x")
+
+
+def test_a_decoder_that_looks_both_ways_is_an_encoder() -> None:
+    """`is_causal: false`, by which transformers makes every mask bidirectional."""
+    document = from_config(LLAMA | {"is_causal": False})
+    assert document["architecture"] == "encoder"
+    assert "head" not in document
+    assert document["layers"][0]["attention"]["mask"] == {"kind": "bidirectional"}
+    counted = archsim.count(LLAMA | {"is_causal": False}).to_dict()["params"]["total"]
+    assert counted == archsim.count(LLAMA).to_dict()["params"]["total"] - 128 * 64
+    with pytest.raises(SpecError, match="is_causal"):
+        from_config({"model_type": "mamba", "is_causal": False})
+
+
+def test_the_type_of_a_family_that_transformers_has_outweighs_a_class_of_another() -> None:
+    """As transformers itself goes by the type."""
+    qwen = LLAMA | {"model_type": "qwen2", "architectures": ["LlamaForSequenceClassification"]}
+    assert from_config(qwen, "x") == from_config(qwen | {"architectures": ["Qwen2ForCausalLM"]}, "x")
+
+
+@pytest.mark.parametrize(
     ("model_type", "key", "value"),
     [
         ("llama", "attention_wormholes", 3),
+        ("llama", "sliding_window", 4096),
         ("llama", "num_memory_tokens", 64),
         ("llama", "hc_mult", 4),
         ("nemotron_h", "moe_latent_dim", 64),

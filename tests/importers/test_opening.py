@@ -156,3 +156,12 @@ def test_a_model_is_no_device() -> None:
     """The other way round."""
     with pytest.raises(SpecError, match="describes a model, not a device"):
         load_hardware(str(ROOT / "specs/models/llama3.3-70b.yaml"))
+
+
+def test_an_adapter_names_the_model_that_it_is_for(tmp_path: Path) -> None:
+    """`adapter_config.json` describes no model."""
+    path = tmp_path / "adapter_config.json"
+    path.write_text(json.dumps({"peft_type": "LORA", "r": 16, "base_model_name_or_path": "meta-llama/Llama-3.1-8B"}))
+    with pytest.raises(SpecError, match="is an adapter") as caught:
+        load_model(str(path))
+    assert "meta-llama/Llama-3.1-8B" in caught.value.hints[0]

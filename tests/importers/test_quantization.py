@@ -30,6 +30,18 @@ def compressed(**scheme: Any) -> dict[str, Any]:
 
 
 AUTO = "auto_round:auto_"
+SCHEME = {"axis": 1, "channel_wise": True, "group_size": 64, "nbits": 4, "optimize": True, "round_zero": True}
+HQQ = {
+    "quant_method": "hqq",
+    "skip_modules": ["lm_head"],
+    "quant_config": {
+        "offload_meta": False,
+        "scale_quant_params": None,
+        "zero_quant_params": None,
+        "weight_quant_params": SCHEME,
+    },
+}
+"""As HqqConfig writes it."""
 
 
 def quark(dtype: str, scheme: str, **more: Any) -> dict[str, Any]:
@@ -58,6 +70,9 @@ def formats(quantised: dict[str, Any], config: dict[str, Any] = LLAMA) -> dict[s
     ("quantised", "name"),
     [
         ({"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"}, "awq_int4"),
+        (torchao("Int4WeightOnlyConfig", group_size=128, int4_packing_format="plain"), "int4_asym"),
+        (torchao("Int4WeightOnlyConfig", group_size=32), "int4_asym_g32"),
+        (HQQ, "int4_asym_g64"),
         ({"quant_method": "awq", "bits": 4, "group_size": 64}, "awq_int4_g64"),
         ({"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": True}, "gptq_int4"),
         ({"quant_method": "gptq", "bits": 4, "group_size": 32}, "gptq_int4_g32"),
@@ -155,6 +170,8 @@ def test_mxfp4_is_for_experts() -> None:
     ("quantised", "key"),
     [
         ({"quant_method": "hqq"}, "hqq"),
+        ({"quant_method": "hqq", "quant_config": {"weight_quant_params": SCHEME | {"nbits": 3}}}, "nbits"),
+        ({"quant_method": "exl3", "bits": 9.5}, "bits"),
         ({"bits": 4}, "quant_method"),
         ({"bits": 7, "group_size": 64}, "bits"),
         ({"bits": 4, "group_size": 48}, "group_size"),
@@ -419,3 +436,13 @@ def test_engines_cache_in_what_a_checkpoint_states_where_they_follow_it() -> Non
     }  # fmt: skip
     assert choose_formats(models[0], None, "bf16", engine="vllm").kv.name == "bf16"
     assert choose_formats(models[0], "int4", engine="vllm").kv.name == "bf16"
+
+
+def test_exllama_averages_whole_widths_and_has_another_for_the_head() -> None:
+    """Six bits for the head unless told."""
+    found = formats({"quant_method": "exl3", "bits": 3.0, "out_scales": "auto"})
+    assert found["linear"] == "exl3_3bpw=1*3bit@fp16"
+    assert found["head"] == "exl3_6bpw=1*6bit@fp16"
+    found = formats({"quant_method": "exl2", "bits": 4.25, "head_bits": 8, "calibration": {"rows": 115}})
+    assert found["expert"] == "exl2_4.25bpw=3*4bit+1*5bit@fp16"
+    assert found["head"] == "exl2_8bpw=1*8bit@fp16"

@@ -68,7 +68,7 @@ TABLES: dict[str, tuple[dict[str, Any], int]] = {
         decoder(2048, 126464, 28, heads(2048, 16, 4, 128), 2048 * 64 + 66 * 3 * 2048 * 1408),
     ),
     "sarvam_moe": (
-        {"use_qk_norm": True},
+        {"use_qk_norm": True, "num_hidden_layers": 32, "intermediate_size": 16384, "moe_intermediate_size": 2048},
         decoder(4096, 262144, 31, heads(4096, 64, 4, 64) + 128, 4096 * 128 + 129 * 3 * 4096 * 2048)
         + heads(4096, 64, 4, 64) + 128 + 2 * 4096 + 3 * 4096 * 16384,
     ),

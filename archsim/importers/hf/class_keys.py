@@ -40,12 +40,16 @@ HARMLESS_NAMES = re.compile(
 """Keys about dropout, initialisation, tokens and training."""
 
 STRUCTURE = re.compile(
-    r"att(n|ention)|head|layer|expert|moe|hidden|dim|size|width|rank|window|mlp|ffn|ff_|intermediate|conv|state|cache"
+    r"att(n|ention)|head|layer|expert|moe|hidden|dim|size|width|(?<!re)rank|window|mlp|ffn|ff_|intermediate|conv|state|cache"
     r"|kv|(^|_)[qkv]_|rope|rotary|position|mtp|nextn|predict|router|rout|top_?k|share|block|embed|vocab|lora|latent|index"
     r"|sparse|ssm|mamba|gate|norm|act|bias|tie|scale|factor|num_|^n_|depth|stack|chunk|compress|hash|residual|stream"
     r"|mem|regist|mult|gram|config$|table|branch|loop|recur|adapter|project|kernel"
 )
 """Words for parts and sizes: a key of which no class has heard and that has one of them may be one of those."""
+
+
+PREDICTION = re.compile(r"(^|_)(mtp|nextn)(_|$)")
+"""Keys of prediction modules, which stand apart from the model: their reader names those that it understands."""
 
 
 STRICT = ("quantization_config", "quantization", "rope_parameters", "rope_scaling")
@@ -60,6 +64,7 @@ class ClassKeys(NamedTuple):
     """version: of transformers. folders: model type to its folder, where that is not its name. reads: folder to the
     keys that its classes read. declared: folder to the keys that its configs have and its classes do not read.
     common: keys that the configs of several families have. classes: folder to the names of its language models.
+    shared: keys that are read for every family, where a config has them.
     """
 
     version: str
@@ -68,6 +73,7 @@ class ClassKeys(NamedTuple):
     declared: Mapping[str, frozenset[str]]
     common: frozenset[str]
     classes: Mapping[str, frozenset[str]]
+    shared: frozenset[str]
 
     def folder(self, model_type: str) -> str:
         """The folder with the classes of a model type."""
@@ -78,9 +84,10 @@ def without_effect(key: str, value: object, model_type: str, own_code: bool) -> 
     """Whether no count, shape or time depends on a key that the importer does not know.
 
     True for what the family's class reads for dropout, initialisation, tokens or training; for what its config has
-    and its class never reads; and for keys of several families that it does not read, which files copy from each
-    other. A key that hardly any class has heard of, or one beside code of the checkpoint's own (own_code), is
-    believed to change nothing only where its value switches nothing on or its name speaks of no part and no size.
+    and its class never reads; for nulls of what only code for all families reads; for prediction modules; and for
+    keys of several families that it does not read, which files copy from each other. A key that hardly any class has
+    heard of, or one beside code of the checkpoint's own (own_code), is believed to change nothing only where its value
+    switches nothing on or its name speaks of no part and no size.
     """
     *outer, key = key.split(".")
     if outer and outer[0] in STRICT:
@@ -90,10 +97,12 @@ def without_effect(key: str, value: object, model_type: str, own_code: bool) -> 
     keys = class_keys()
     folder = keys.folder(model_type)
     read = keys.reads.get(folder)
+    if read is not None and value is None and key in keys.shared:
+        return True
     if read is None or key in read:
         return False
     speaks = isinstance(value, dict) or STRUCTURE.search(key)
-    if value in (None, False, "", []) or not speaks:
+    if value in (None, False, "", []) or not speaks or (PREDICTION.search(key) and not own_code):
         return True
     return key in keys.declared.get(folder, ()) or (key in keys.common and not own_code)
 
@@ -117,6 +126,12 @@ def is_foreign(name: str, model_type: str) -> bool:
     return known is not None and name not in known and not name.lower().startswith(stem)
 
 
+def has_classes(model_type: str) -> bool:
+    """Whether transformers has language models of a type, which it builds where a file states the type."""
+    keys = class_keys()
+    return bool(keys.classes.get(keys.folder(model_type)))
+
+
 @lru_cache(maxsize=1)
 def class_keys() -> ClassKeys:
     """The keys of the file, or of the installed transformers where that is newer."""
@@ -128,7 +143,7 @@ def class_keys() -> ClassKeys:
     declared = {folder: frozenset(keys.split()) for folder, keys in found["declared"].items()}
     classes = {folder: frozenset(names.split()) for folder, names in found["classes"].items()}
     common = frozenset(found["common"].split())
-    return ClassKeys(found["transformers"], found["folders"], reads, declared, common, classes)
+    return ClassKeys(found["transformers"], found["folders"], reads, declared, common, classes, shared)
 
 
 def _installed() -> str:
@@ -164,7 +179,7 @@ def derive() -> ClassKeys:
             declared[folder.name] = fields
     having = Counter(key for folder in declared for key in declared[folder] | reads.get(folder, frozenset()) - shared)
     common = frozenset(key for key, n in having.items() if n >= COMMON)
-    return ClassKeys(_installed(), _folders(root), reads, declared, common, classes)
+    return ClassKeys(_installed(), _folders(root), reads, declared, common, classes, shared)
 
 
 def _folders(root: Path) -> dict[str, str]:

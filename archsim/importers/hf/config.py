@@ -34,6 +34,11 @@ skip_bias_add_qkv offset_alibi seq_length ep_size train_dtype verbose unsloth_fi
 tokenizer_name save_step add_bias_logits force_bos_token_to_be_generated _attn_implementation_autoset
 use_flash_attn use_flash_attention use_flash_attention_2
 is_decoder residual_in_fp32 output_router_logits rescale_layer
+generation_config sentence_transformers transformers.js_config neuron base_model tp_plan ep_plan pp_plan
+tensor_parallel_size tensor_parallel_rank pipeline_parallel_size flash_attention use_liger_kernel use_fused_rope
+use_fused_rms_norm use_fused_head_and_loss_fn fuse_attention_qkv fuse_attention_ffn fuse_sequence_parallel_allreduce
+is_composition is_llama_config perceiver_config pixel_shuffle_factor classifier_from_token
+moe_impl moe_implementation experts_implementation ignore_keys_at_rope_validation
 """
 HARMLESS = frozenset(_HARMLESS.split())
 """Keys that no cost depends on, whatever their value."""
@@ -43,6 +48,7 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "add_cross_attention": (None, False),
     "cross_attention_hidden_size": (None,),
     "pruned_heads": (None, {}, []),
+    "is_causal": (None, True),
 }
 """Keys that no cost depends on at these values."""
 

@@ -10,7 +10,7 @@ from archsim.base.diagnostics import quote
 from archsim.base.errors import ArchsimError, SpecError
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.base.plugins import import_plugins
-from archsim.importers.hf.class_keys import is_foreign, runs_own_code, without_effect
+from archsim.importers.hf.class_keys import has_classes, is_foreign, runs_own_code, without_effect
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.families import (
     bart,
@@ -36,7 +36,8 @@ from archsim.importers.hf.families import (
 )
 from archsim.importers.hf.families.registry import DEFAULTS, READERS, REFUSED
 from archsim.importers.hf.ignored import Rule, place_ignored
-from archsim.importers.hf.towers import audio, pictures, qwen
+from archsim.importers.hf.parts import every_layer
+from archsim.importers.hf.towers import audio, pictures, qwen, variants
 from archsim.importers.hf.towers.registry import stages
 from archsim.importers.hf.weights import stated_cache, weights
 
@@ -62,7 +63,7 @@ MODULES = (
     seq2seq,
     states,
 )
-ENCODERS = (audio, pictures, qwen)
+ENCODERS = (audio, pictures, qwen, variants)
 """Importing these registers their families."""
 
 TEXT = {
@@ -71,10 +72,13 @@ TEXT = {
     "deepseek_ocr2": "deepseek_ocr2_text", "llama4": "llama4_text",
     "mistral3": "mistral", "qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2", "qwen2_vl_text": "qwen2",
     "qwen2_5_vl_text": "qwen2", "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
-    "qwen3_vl": "qwen3_vl_text", "qwen3_vl_moe": "qwen3_vl_moe_text", "kimi_k25": "kimi_k2", "kimi_k3": "kimi_linear",
+    "qwen3_vl": "qwen3_vl_text", "qwen3_vl_moe": "qwen3_vl_moe_text", "kimi_k25": "kimi_k2", "kimi_vl": "deepseek_v3",
+    "deepseek_vl_v2": "deepseek_v2", "kimi_k3": "kimi_linear",
     "inkling_mm_model": "inkling_text", "mllama": "mllama_text_model", "llava": "llama", "qwen2_5_omni_text": "qwen2",
     "qwen3_omni_moe_text": "qwen3_moe", "glm4v": "glm4v_text", "glm46v": "glm4v_text", "glmga": "glm4v_text",
     "glm4v_moe": "glm4v_moe_text", "glm_ocr": "glm_ocr_text", "ernie4_5_vl_moe": "ernie4_5_vl_moe_text",
+    "ernie4_5_moe_vl": "ernie4_5_vl_moe_text",
+    "phi4mm": "phi4_multimodal",
     "paddleocr_vl": "paddleocr_vl_text", "granite_docling_text": "granite",
     "granite4_vision_text": "granite", "hunyuan_vl_text": "hunyuan_v1_dense", "iquestcoder": "llama",
     "emu3_text_model": "llama", "molmo2": "molmo2_text", "cosmos3_edge": "cosmos3_edge_text",
@@ -152,6 +156,8 @@ def _document(text: JsonMapping, model_type: str) -> JsonObject:
     """The document without its name. Raises SpecError for keys that were not understood."""
     c = Config(text, DEFAULTS[model_type])
     document = READERS[model_type](c)
+    if c.data.get("is_causal") is False:
+        document = _encoder(c, document)
     c.skip("is_encoder_decoder", "tie_word_embeddings", "tie_encoder_decoder")
     _uniform(c)
     _whole_heads(c, document)
@@ -171,6 +177,22 @@ def _document(text: JsonMapping, model_type: str) -> JsonObject:
     cache = stated_cache(c)
     caches = {"kv_cache": cache} if cache is not None else {}
     return {**document, "weights": stored, **caches, **unused, "rules": rules}
+
+
+def _encoder(c: Config, document: JsonObject) -> JsonObject:
+    """The decoder as an encoder, without an output table: `is_causal: false` makes it look both ways."""
+
+    def both_ways(layer: JsonObject) -> JsonObject:
+        if "mixer" in layer or layer.get("attention", {}).get("mask") is not None:
+            raise c.error("is_causal", "only layers of plain attention can look both ways")
+        attention = layer.get("attention")
+        return layer | ({} if attention is None else {"attention": {**attention, "mask": {"kind": "bidirectional"}}})
+
+    c.skip("is_causal")
+    if document.get("architecture", "decoder") != "decoder":
+        return document
+    kept = {key: value for key, value in every_layer(document, both_ways).items() if key not in ("head", "mtp")}
+    return {"architecture": "encoder", **kept}
 
 
 def _whole_heads(c: Config, document: JsonObject) -> None:
@@ -247,7 +269,7 @@ TIES_OUTSIDE = 5
 
 def _type(config: JsonMapping) -> str:
     """The `model_type`; of a file without one, or with that of a family to which its class does not belong (Grok 2's
-    says `git`), the family that the class is called by.
+    says `git`), the family that the class is called by, unless transformers has that family: it goes by the type.
     """
     given, named = config.get("model_type"), config.get("architectures")
     found = given if isinstance(given, str) else ""
@@ -257,7 +279,7 @@ def _type(config: JsonMapping) -> str:
         return found
     own = re.sub(r"For[A-Z]\w+$|(LMHead)?Model$", "", named[0][:100])
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", own).lower()
-    return snake if snake in READERS else found
+    return snake if snake in READERS and not (found and has_classes(snake)) else found
 
 
 def says_what_it_is(config: JsonMapping) -> bool:

@@ -7,6 +7,7 @@ Keys as in quark 0.10 (`quark.torch.export`), torchao's `AOBaseConfig` serialisa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 
 from archsim.importers.hf.config import Config, quote_value
 from archsim.importers.hf.groups import FLOAT4, PLAIN, WITH_ZEROS, Read, format_for, matrices
@@ -92,7 +93,50 @@ def _torchao_scheme(scheme: Config, name: str, sizes: Mapping[str, object]) -> s
             raise scheme.error("_data.weight_dtype", f"no format for {quote_value(kind)}; known: int4")
         size = held.get("group_size") if isinstance(held, Mapping) else None
         return format_for(scheme, "_data.group_size", PLAIN, size)
+    if name == "Int4WeightOnlyConfig":
+        return format_for(scheme, "_data.group_size", ASYMMETRIC, sizes.get("group_size", 128))
     return format_for(scheme, "_type", TORCHAO, name)
+
+
+ASYMMETRIC = {128: "int4_asym", 64: "int4_asym_g64", 32: "int4_asym_g32"}
+"""Size of a group to format, of 4 bits with a scale and a zero point of 16 bits each."""
+
+
+# ---------------------------------------------------------------------- HQQ
+def hqq(q: Config) -> Read:
+    """4-bit integers whose scales and zero points are not quantised themselves, in the modules not on the list."""
+    held = q.child("quant_config")
+    own = held.child("weight_quant_params") if held is not None else None
+    if held is None or own is None:
+        raise q.error("quant_config", "no `weight_quant_params`, which hqq has for all linear layers")
+    for key in ("scale_quant_params", "zero_quant_params"):
+        held.only(key)
+    held.skip("offload_meta")
+    own.skip("axis", "channel_wise", "optimize", "round_zero", "view_as_float", "packing")
+    own.only("nbits", 4)
+    return matrices(format_for(own, "group_size", ASYMMETRIC, own.get("group_size"))), []
+
+
+# ---------------------------------------------------------------------- BitNet
+def bitnet(q: Config) -> Read:
+    """Three values: four weights to a byte, or 16 bits that are rounded whenever they are used (online)."""
+    q.only("linear_class", "bitlinear", "autobitlinear")
+    q.skip("use_rms_norm", "rms_norm_eps")
+    packed = q.only("quantization_mode", "offline", "online") != "online"
+    return (matrices("bitnet_2bit=1*2bit@int8") if packed else {}), []
+
+
+# ---------------------------------------------------------------------- ExLlama
+def exl(q: Config) -> Read:
+    """EXL2 and EXL3: an average of bits in the layers, and bits of the output table."""
+    q.skip("calibration", "out_scales", "tensor_storage")
+    name, average, head = q.get("quant_method"), Fraction(str(q.number("bits"))), q.count("head_bits", default=6)
+    low, copies = int(average), average.denominator
+    high = average.numerator - low * copies
+    if not 1 <= low <= 8 or copies > 1000:
+        raise q.error("bits", f"no format for {quote_value(q.get('bits'))}: not 1 to 8 bits per weight")
+    parts = "+".join(f"{n}*{bits}bit" for n, bits in ((copies - high, low), (high, low + 1)) if n)
+    return {**matrices(f"{name}_{float(average):g}bpw={parts}@fp16"), "head": f"{name}_{head}bpw=1*{head}bit@fp16"}, []
 
 
 # ---------------------------------------------------------------------- 8 bits by row

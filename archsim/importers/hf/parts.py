@@ -128,6 +128,8 @@ SCALING_FIELDS = {
 def rope_scaling(c: Config) -> Doc | None:
     """How the rotary frequencies are stretched, or None."""
     kind = c.first("rope_type", "type")
+    if c.get("mrope_section"):
+        c.skip("interleaved")  # older name of `mrope_interleaved`
     c.skip("mrope_section", "mrope_interleaved", "max_position_embeddings", "llama_4_scaling_beta",
            "extrapolation_factor", "attn_factor", "finetuned", "alpha")  # fmt: skip
     if kind in (None, "default", "mrope", "proportional"):

@@ -8,7 +8,7 @@ from typing import Any
 from archsim.importers.hf.config import Config, quote_value
 from archsim.importers.hf.groups import MODELOPT, compressed, format_for, matrices, mlx, modelopt
 from archsim.importers.hf.ignored import Rule
-from archsim.importers.hf.methods import autoround, eetq, quanto, quark, torchao
+from archsim.importers.hf.methods import autoround, bitnet, eetq, exl, hqq, quanto, quark, torchao
 
 DTYPES = {"float32": "fp32", "float": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16", "auto": "bf16"}
 """Names of dtypes in configs; "auto" says no more than a missing one."""
@@ -227,7 +227,8 @@ def _mxfp4(q: Config) -> Read:
 METHODS: Mapping[str, Callable[[Config], Read]] = {
     "awq": _grouped, "gptq": _grouped, "bitsandbytes": _bitsandbytes, "compressed-tensors": compressed,
     "fbgemm_fp8": _fbgemm, "fp8": _fp8, "modelopt": modelopt, "modelopt_fp4": modelopt, "mxfp4": _mxfp4,
-    "quark": quark, "torchao": torchao, "eetq": eetq, "quanto": quanto,
+    "quark": quark, "torchao": torchao, "eetq": eetq, "quanto": quanto, "hqq": hqq, "exl2": exl, "exl3": exl,
+    "bitnet": bitnet,
     **dict.fromkeys(("auto-round", "intel/auto-round"), autoround(_in_groups)),
 }  # fmt: skip
 """`quant_method` to its reader."""

@@ -142,14 +142,44 @@ def _rotary(c: Config, ffn: Doc, *, bias: bool, pooler: bool = False) -> Doc:
         rope_parameters={"rope_theta": 1000.0})  # fmt: skip
 def nomic_bert(c: Config) -> Doc:
     """nomic-embed-text: rotary positions and a gated network, no biases in the layers."""
+    c = _nomic_released(c) if "n_embd" in c.data else c
     return _rotary(c, glu(activation(c, "hidden_act"), c.count("intermediate_size")), bias=False)
 
 
-# GteConfig
-@family("gte", **{**BERT, "vocab_size": 250048, "max_position_embeddings": 8192, "type_vocab_size": 1},
+NOMIC = {
+    "hidden_size": "n_embd", "num_attention_heads": "n_head", "intermediate_size": "n_inner",
+    "num_hidden_layers": "n_layer", "max_position_embeddings": "n_positions", "layer_norm_eps": "layer_norm_epsilon",
+    "rope_theta": "rotary_emb_base",
+}  # fmt: skip
+"""Names of transformers and those of the released files."""
+
+
+def _nomic_released(c: Config) -> Config:
+    """The config under the names of transformers; what the released files switch otherwise is refused."""
+    c.skip("dense_seq_output", "fused_bias_fc", "fused_dropout_add_ln", "max_trained_positions", "use_flash_attn",
+           "pad_vocab_size_multiple", "reorder_and_upcast_attn", "rotary_emb_interleaved", "rotary_emb_scale_base",
+           "rotary_scaling_factor", "scale_attn_by_inverse_layer_idx", "scale_attn_weights", "use_xentropy",
+           "parallel_block_tied_norm")  # fmt: skip
+    for key in ("causal", "mlp_fc1_bias", "mlp_fc2_bias", "parallel_block", "prenorm", "qkv_proj_bias", "use_rms_norm"):
+        c.only(key, False)
+    c.only("rotary_emb_fraction", 1)
+    c.only("activation_function", "swiglu")
+    return c.changed(hidden_act="silu", **{new: c.get(old) for new, old in NOMIC.items() if old in c.data})
+
+
+# GteConfig; configuration.py of Alibaba-NLP/new-impl, whose files say `new`
+@family("gte", "new", **{**BERT, "vocab_size": 250048, "max_position_embeddings": 8192, "type_vocab_size": 1},
         rope_parameters={"rope_theta": 160000.0})  # fmt: skip
 def gte(c: Config) -> Doc:
     """gte-multilingual and snowflake-arctic-embed-m-v2: rotary positions, a gated network with one bias."""
+    c.skip("pack_qkv", "unpad_inputs", "use_memory_efficient_attention", "matryoshka_dimensions",
+           "logn_attention_clip1")  # fmt: skip
+    c.only("position_embedding_type", "rope", "absolute")
+    c.only("layer_norm_type", "layer_norm")
+    c.only("logn_attention_scale", False)
+    scaling = c.data.get("rope_scaling")
+    if isinstance(scaling, dict) and scaling.get("type") == "ntk":  # another base of the same positions
+        c = c.changed(rope_scaling=None)
     ffn = glu(activation(c, "hidden_act"), c.count("intermediate_size"), out_bias=True)
     return _rotary(c, ffn, bias=True)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
-from archsim.importers.hf.families.llama import gated, layers
+from archsim.importers.hf.families.llama import d_head, gated, layers
 from archsim.importers.hf.families.moe import dense_then_experts
 from archsim.importers.hf.families.registry import family
-from archsim.importers.hf.parts import activation, decoder, glu, moe, rmsnorm, rope
+from archsim.importers.hf.parts import activation, attention, decoder, glu, moe, rmsnorm, rope
 
 Doc = JsonObject
 
@@ -40,11 +40,15 @@ def latent(c: Config) -> Doc:
         routed_scaling_factor=1.0, topk_method="greedy", norm_topk_prob=False, v_head_dim=128,
         moe_intermediate_size=1407)  # fmt: skip
 def deepseek_v2(c: Config) -> Doc:
-    """DeepSeek-V2: MLA, softmax routing within groups of experts."""
+    """DeepSeek-V2: MLA, softmax routing within groups of experts; DeepSeek-OCR's keeps whole keys and values."""
     c.only("scoring_func", "softmax")
     c.only("topk_method", "greedy", "group_limited_greedy")
-    grouped = c.get("topk_method") == "group_limited_greedy"
-    return dense_then_experts(c, rmsnorm(c), latent(c), {"group_score": "max"} if grouped else {})
+    grouped = {"group_score": "max"} if c.get("topk_method") == "group_limited_greedy" else {}
+    if c.get("use_mla", True) is not False:
+        return dense_then_experts(c, rmsnorm(c), latent(c), grouped)
+    c.skip("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "lm_head")
+    c.only("rm_head", False)
+    return dense_then_experts(c, rmsnorm(c), attention(c, position=rope(c, d_head(c))), grouped)
 
 
 DEEPSEEK_V3 = {

@@ -7,7 +7,7 @@ from archsim.importers.hf.config import Config
 from archsim.importers.hf.families.deepseek import SIGMOID, indexer_types, latent
 from archsim.importers.hf.families.llama import gated, layers
 from archsim.importers.hf.families.moe import grouped_router, shared_expert, sparse_layers, top_k
-from archsim.importers.hf.families.registry import family
+from archsim.importers.hf.families.registry import DEFAULTS, family
 from archsim.importers.hf.parts import activation, decoder, glu, layer_types, moe, rmsnorm, rope, sliding
 from archsim.importers.hf.pattern import Entry
 
@@ -166,6 +166,12 @@ def hy_v4(c: Config) -> Doc:
         (name, ffn), (suffix, own) = ffns[sparse], kinds[types]
         entries.append((name + suffix, {"norm": norm, "hyper": hyper, "attention": own, "ffn": ffn}))
     return decoder(c, entries, norm)
+
+
+# HYV4VLTextConfig
+family("hy_v4_vl_text", **{**DEFAULTS["hy_v4"], "hidden_size": 6144, "intermediate_size": 18432,
+       "moe_intermediate_size": 2048, "num_hidden_layers": 78, "num_attention_heads": 64,
+       "q_lora_rank": 2048, "index_n_heads": 32})(hy_v4)  # fmt: skip
 
 
 def _every_fourth(c: Config) -> list[str]:

@@ -135,7 +135,7 @@ def bailing_hybrid(c: Config) -> Doc:
     defaults = {new: c.get(old) for new, old in RENAMED.items() if c.get(old) is not None}
     c = c.changed(**{key: value for key, value in defaults.items() if key not in c.data})
     n = layers(c)
-    full = latent(c.changed(q_lora_rank=None)) | {"gate": {"per": "head"}}
+    full = latent(c) | {"gate": {"per": "head"}}
     step = c.count("layer_group_size")
     types = layer_types(c, n, [FULL if (i + 1) % step == 0 else LINEAR for i in range(n)], BOTH)
     sizes = {

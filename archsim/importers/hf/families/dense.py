@@ -52,6 +52,19 @@ def apertus(c: Config) -> Doc:
     return uniform(c, rmsnorm(c), rotary(c, qk_norm=rmsnorm(c)), ffn)
 
 
+# Apertus1p5TextConfig
+@family("apertus1p5_text", **{**DEFAULTS["apertus"], "vocab_size": 266752})
+def apertus_1_5(c: Config) -> Doc:
+    """Apertus 1.5: tokens of images and sounds beside those of text, which alone the output table may have."""
+    rows, kept = c.count("vocab_size"), c.get("output_vocab_size")
+    if kept is None or kept == rows:
+        return apertus(c)
+    if c.get("tie_word_embeddings"):
+        raise c.error("output_vocab_size", "a tied table has all rows")
+    doc = apertus(c.changed(vocab_size=c.count("output_vocab_size")))
+    return doc | {"embedding": {**doc.get("embedding", {}), "input_rows": rows}}
+
+
 # ArceeConfig
 @family("arcee", vocab_size=32000, hidden_size=2560, intermediate_size=18432, num_hidden_layers=32,
         num_attention_heads=32, hidden_act="relu2", max_position_embeddings=4096, rms_norm_eps=1e-5,
@@ -96,6 +109,8 @@ def _ernie(c: Config, interleaved: bool) -> Doc:
 @family("paddleocr_vl_text", **DEFAULTS["ernie4_5"])
 def paddleocr(c: Config) -> Doc:
     """PaddleOCR-VL's language model: ERNIE 4.5 with the halves of a head rotated."""
+    c.skip("ignored_index", "weight_share_add_bias", "use_3d_rope", "rope_is_neox_style")
+    c.only("compression_ratio", 1)
     return _ernie(c, interleaved=False)
 
 

@@ -7,14 +7,25 @@ from archsim.importers.hf.config import Config
 from archsim.importers.hf.families.llama import biased, d_head, gated, layers, mtp, rotary
 from archsim.importers.hf.families.moe import n_experts, qwen_entries, shared_experts, top_k, unnormalized
 from archsim.importers.hf.families.registry import family
-from archsim.importers.hf.parts import activation, attention, decoder, every, glu, layer_types, moe, rmsnorm, rope
+from archsim.importers.hf.parts import (
+    activation,
+    attention,
+    decoder,
+    every,
+    glu,
+    layer_types,
+    moe,
+    rmsnorm,
+    rope,
+    sliding,
+)
 
 Doc = JsonObject
 BOTH = ("full_attention", "linear_attention")
 
 
 # MiniMaxConfig
-@family("minimax", "minimax_text_01", vocab_size=32000, hidden_size=4096, intermediate_size=14336,
+@family("minimax", "minimax_text_01", "minimax_m1", vocab_size=32000, hidden_size=4096, intermediate_size=14336,
         num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8, hidden_act="silu",
         max_position_embeddings=131072, rms_norm_eps=1e-5, tie_word_embeddings=False, num_experts_per_tok=2,
         num_local_experts=8, block_size=256, rope_parameters={"rope_theta": 1000000.0})  # fmt: skip
@@ -140,6 +151,34 @@ def qwen3_next(c: Config) -> Doc:
     for kind, (ffn, layer) in zip(types, ffns, strict=True):
         name, mix = kinds[kind]
         entries.append((name + ("_dense" if ffn == "dense" else ""), {"norm": norm} | mix | {"ffn": layer["ffn"]}))
+    return decoder(c, entries, norm)
+
+
+# LaraMiniConfig
+@family("lara_mini", vocab_size=151936, hidden_size=1024, num_hidden_layers=34, num_attention_heads=16,
+        num_key_value_heads=4, head_dim=128, hidden_act="silu", max_position_embeddings=131072, rms_norm_eps=1e-6,
+        tie_word_embeddings=True, sliding_window=512, linear_num_key_heads=8, linear_num_value_heads=16,
+        linear_key_head_dim=128, linear_value_head_dim=128, linear_conv_kernel_dim=4, moe_intermediate_size=512,
+        shared_expert_intermediate_size=512, num_experts_per_tok=4, num_experts=128, norm_topk_prob=True)  # fmt: skip
+def lara_mini(c: Config) -> Doc:
+    """Lara Mini: of five layers two gated delta nets, two local ones and a global one without positions; experts
+    beside a shared one in every layer.
+    """
+    c.skip("intermediate_size")
+    n, norm, act = layers(c), rmsnorm(c), activation(c, "hidden_act")
+    shared = glu(act, c.count("shared_expert_intermediate_size"))
+    expert = glu(act, c.count("moe_intermediate_size"))
+    experts = moe(c.count("num_experts"), top_k(c), expert, unnormalized(c), shared=shared)
+    block = attention(c, **biased(c, "attention_bias", bias=True), qk_norm=norm)
+    near = {"position": rope(c, d_head(c)), "mask": sliding(c.count("sliding_window"))}
+    kinds: dict[str, tuple[str, Doc]] = {
+        "linear_attention": ("linear", {"mixer": delta_net(c)}),
+        "sliding_attention": ("local", {"attention": block | near}),
+        "full_attention": ("global", {"attention": block}),
+    }
+    turn = ("linear_attention", "sliding_attention", "linear_attention", "full_attention", "sliding_attention")
+    types = layer_types(c, n, [turn[i % len(turn)] for i in range(n)], tuple(kinds))
+    entries = [(kinds[t][0], {"norm": norm, **kinds[t][1], "ffn": experts}) for t in types]
     return decoder(c, entries, norm)
 
 

@@ -119,6 +119,7 @@ def mistral(c: Config) -> Doc:
         tie_word_embeddings=False)  # fmt: skip
 def qwen2(c: Config) -> Doc:
     """Qwen 1.5 to 2.5: biases on the projections to queries, keys and values."""
+    c.skip("dual_chunk_attention_config")  # other positions for the same keys
     return _qwen(c, attention(c, qkv_bias=True, position=rope(c, d_head(c))))
 
 

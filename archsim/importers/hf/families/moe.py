@@ -453,6 +453,7 @@ def hunyuan_moe(c: Config) -> Doc:
     c.skip("moe_layer_num_skipped", "moe_drop_tokens", "moe_random_routing_dropped_token", "norm_topk_prob",
            "capacity_factor", "group_limited_greedy", "n_group", "topk_group",
            "routed_scaling_factor")  # fmt: skip
+    c.skip("num_media_embeds", *(key for key in c.data if key.startswith("vit_")))  # of a model that sees
     c.only("use_mixed_mlp_moe", True)
     width = c.count("intermediate_size")
     for key, usual in (("num_shared_expert", 1), ("moe_intermediate_size", width)):

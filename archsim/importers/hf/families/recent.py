@@ -474,6 +474,9 @@ def ernie4_5_vl_moe(c: Config) -> Doc:
     """ERNIE 4.5 VL's language model: experts for texts, and as many for image tokens."""
     c.skip("moe_norm_min", "moe_capacity", "moe_gate", "moe_use_aux_free", "moe_layer_start_index",
            "moe_layer_end_index", "moe_layer_interval")  # fmt: skip
+    c.skip("freq_allocation", "rope_3d", "moe_multimodal_dispatch_use_allgather", "moe_dense_experts_token_type_id",
+           "pixel_hidden_size", "spatial_conv_size", "temporal_conv_size", "im_patch_id", "max_text_id",
+           "num_nextn_predict_layers")  # fmt: skip
     c.only("use_bias", False)
     n, norm, act = layers(c), rmsnorm(c), activation(c, "hidden_act")
     widths = c.get("moe_intermediate_size")

@@ -36,6 +36,24 @@ REFUSED = {
     "rwkv": "its WKV recurrence and token shift cannot be expressed in a spec",
     "rwkv5": "its WKV recurrence and token shift cannot be expressed in a spec",
     "rwkv6": "its WKV recurrence and token shift cannot be expressed in a spec",
+    "dory": "a stack that runs several times with residuals of unit length cannot be expressed",
+    **dict.fromkeys(
+        ("glm5_next", "glm5_next_text"),
+        "hyper-connections around delta attention, and an indexer over pooled keys, cannot be expressed",
+    ),
+    **dict.fromkeys(
+        ("inkling2", "inkling2_text", "inkling2_loop", "inkling2_loop_text"),
+        "short convolutions whose taps depend on the token, and clipped projections, cannot be expressed",
+    ),
+    **dict.fromkeys(
+        ("mistral_large4", "mistral_large4_text"),
+        "latent attention that reads an earlier layer's cache, "
+        "with an indexer on the stream itself, cannot be expressed",
+    ),
+    **dict.fromkeys(
+        ("qwen4_exp", "qwen4_exp_text"),
+        "vectors of n-grams inside layers, low-rank hyper-connections and an indexer with a budget cannot be expressed",
+    ),
     "zamba": "a shared attention layer with a projection for each place where it is used cannot be expressed",
     "zamba2": "shared attention layers with low-rank adapters cannot be expressed",
 }

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
-from archsim.importers.hf.families.llama import biased, d_head, gated, layers, llama, uniform
+from archsim.importers.hf.families.llama import biased, d_head, gated, layers, llama, qwen2, qwen3, uniform
 from archsim.importers.hf.families.moe import dense_then_experts
-from archsim.importers.hf.families.registry import family
+from archsim.importers.hf.families.registry import DEFAULTS, family
 from archsim.importers.hf.parts import attention, glu, head, rmsnorm, rope
 
 Doc = JsonObject
@@ -35,18 +35,33 @@ def baichuan(c: Config) -> Doc:
     return uniform(c.changed(max_position_embeddings=context), rmsnorm(c), block, gated(c))
 
 
-# configuration_exaone.py of LGAI-EXAONE/EXAONE-3.5-7.8B-Instruct
-@family("exaone", vocab_size=102400, hidden_size=2048, num_layers=32, num_attention_heads=32,
-        activation_function="silu", max_position_embeddings=2048, layer_norm_epsilon=1e-5,
-        tie_word_embeddings=True)  # fmt: skip
+# ExaoneConfig; configuration_exaone.py of LGAI-EXAONE/EXAONE-3.5-7.8B-Instruct
+@family("exaone", vocab_size=102400, hidden_size=4096, intermediate_size=14336, num_layers=32, num_attention_heads=32,
+        num_key_value_heads=8, activation_function="silu", max_position_embeddings=4096, layer_norm_epsilon=1e-5,
+        tie_word_embeddings=False, rope_parameters={"rope_theta": 500000.0})  # fmt: skip
 def exaone(c: Config) -> Doc:
-    """EXAONE 3: LLaMA under GPT-2's names."""
+    """EXAONE 3: LLaMA under GPT-2's names, which the class of transformers renames."""
     c.skip("embed_dropout")
     return llama(c.changed(
-        num_hidden_layers=c.get("num_layers"), hidden_act=c.get("activation_function"),
-        rms_norm_eps=c.get("layer_norm_epsilon"),
-        intermediate_size=c.count("intermediate_size", default=4 * c.count("hidden_size")),
+        num_hidden_layers=c.count("num_hidden_layers", "num_layers"), hidden_act=c.first("hidden_act",
+        "activation_function"), rms_norm_eps=c.first("rms_norm_eps", "layer_norm_epsilon"),
     ))  # fmt: skip
+
+
+MINICPMV = {"2.6": qwen2, "4.5": qwen3}
+"""Version of MiniCPM-V to the language model that its config extends."""
+
+
+# configuration_minicpm.py of openbmb/MiniCPM-V-4_5 and openbmb/MiniCPM-V-2_6, whose defaults are those of Qwen
+@family("minicpmv", **DEFAULTS["qwen2"])
+def minicpmv(c: Config) -> Doc:
+    """MiniCPM-V: the language model that its version says, without its encoder of images."""
+    c.skip("batch_vision_input", "drop_vision_last_layer", "image_size", "patch_size", "query_num", "slice_config",
+           "slice_mode", "use_image_id", "vision_batch_size", "vision_config", "version")  # fmt: skip
+    version = str(c.data.get("version"))
+    if version not in MINICPMV:
+        raise c.error("version", f"no language model is known; known: {', '.join(MINICPMV)}")
+    return MINICPMV[version](c)
 
 
 # configuration_bailing_moe_v2.py of inclusionAI/Ling-mini-2.0
@@ -104,6 +119,7 @@ def chatglm(c: Config) -> Doc:
         tie_word_embeddings=True, scale_emb=1, dim_model_base=1, scale_depth=1)  # fmt: skip
 def minicpm(c: Config) -> Doc:
     """MiniCPM: LLaMA with factors on embedding, branches and logits."""
+    c.skip("mup_denominator")  # of learning rates
     c.only("attention_bias", False)
     block = attention(c, position=rope(c, d_head(c)))
     factor = c.number("scale_depth") / layers(c) ** 0.5

@@ -69,10 +69,25 @@ def _sarvam(c: Config, block: Doc) -> Doc:
     return dense_then_experts(c, rmsnorm(c), block, router)
 
 
-# configuration_sarvam_moe.py of sarvamai/sarvam-30b, configuration_param2moe.py of bharatgenai's Param 2
-@family("sarvam_moe", "param2moe", **SARVAM, num_key_value_heads=4, use_qkv_bias=False, use_qk_norm=False)
+RENAMED = {"n_routed_experts": "num_experts", "n_shared_experts": "num_shared_experts",
+           "attention_bias": "use_qkv_bias"}  # fmt: skip
+"""Names that transformers gives to keys of the released files."""
+
+
+def _released(c: Config) -> Config:
+    """The config under the names of the released files."""
+    return c.changed(**{old: c.get(new) for new, old in RENAMED.items() if new in c.data and old not in c.data})
+
+
+# SarvamMoEConfig (configuration_sarvam_moe.py of sarvamai/sarvam-30b)
+@family("sarvam_moe", **{**SARVAM, "intermediate_size": 8192, "moe_intermediate_size": 1024, "num_hidden_layers": 19,
+        "num_experts_per_tok": 6}, num_key_value_heads=4, head_dim=64, use_qkv_bias=False, use_qk_norm=True,
+        rope_parameters={"rope_theta": 8000000.0})  # fmt: skip
+# configuration_param2moe.py of bharatgenai's Param 2
+@family("param2moe", **SARVAM, num_key_value_heads=4, use_qkv_bias=False, use_qk_norm=False)
 def sarvam_moe(c: Config) -> Doc:
     """Sarvam and Param 2: Ling 2's layer."""
+    c = _released(c)
     block = attention(c, **biased(c, "use_qkv_bias", qkv_bias=True), position=rope(c, d_head(c)))
     if c.get("use_qk_norm"):
         block["qk_norm"] = rmsnorm(c)
@@ -86,7 +101,7 @@ def sarvam_mla(c: Config) -> Doc:
     """Sarvam's larger model: the same experts under latent attention."""
     c.skip("use_qk_norm", "use_qkv_bias", "default_theta", "head_dim")
     c.only("q_head_dim", c.count("qk_nope_head_dim") + c.count("qk_rope_head_dim"))
-    return _sarvam(c, latent(c))
+    return _sarvam(_released(c), latent(c))
 
 
 PANGU = {

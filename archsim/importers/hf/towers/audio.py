@@ -34,15 +34,29 @@ def qwen2_audio(c: Config, around: Around) -> list[Doc]:
     return [*whisper(c), {"kind": "pool", "tokens": 2}, norm(layernorm(1e-5)), linear(around.width)]
 
 
+def _sound_projector(around: Around, bias: bool) -> list[Doc]:
+    name = act(around.config, "projector_hidden_act") if around.config.get("projector_hidden_act") else "gelu"
+    return two_layers(around.width, name, bias)
+
+
+# AudioFlamingo3EncoderConfig
+@encoder("audio", "audioflamingo3", "musicflamingo", num_mel_bins=128, num_hidden_layers=32, num_attention_heads=20,
+         intermediate_size=5120, hidden_size=1280, activation_function="gelu", max_source_positions=1500)  # fmt: skip
+def audioflamingo3(c: Config, around: Around) -> list[Doc]:
+    """Audio Flamingo 3: pairs are averaged, two matrices."""
+    return [*whisper(c), {"kind": "pool", "tokens": 2}, norm(layernorm(1e-5)), *_sound_projector(around, True)]
+
+
 # VoxtralEncoderConfig
 @encoder("audio", "voxtral", num_mel_bins=128, num_hidden_layers=32, num_attention_heads=20, intermediate_size=5120,
          hidden_size=1280, activation_function="gelu", max_source_positions=1500)  # fmt: skip
 def voxtral(c: Config, around: Around) -> list[Doc]:
     """Voxtral: vectors are put side by side up to the width of the feed-forward layers."""
-    tokens = c.count("intermediate_size") // c.count("hidden_size")
-    name = act(around.config, "projector_hidden_act") if around.config.get("projector_hidden_act") else "gelu"
-    projector = two_layers(around.width, name, bias=False)
-    return [*whisper(c), norm(layernorm(1e-5)), {"kind": "merge", "tokens": tokens}, *projector]
+    n, d = c.count("num_attention_heads"), c.count("hidden_size")
+    c.only("num_key_value_heads", n)
+    c.only("head_dim", d // n)
+    merge = {"kind": "merge", "tokens": c.count("intermediate_size") // d}
+    return [*whisper(c), norm(layernorm(1e-5)), merge, *_sound_projector(around, False)]
 
 
 # Qwen2_5OmniAudioEncoderConfig

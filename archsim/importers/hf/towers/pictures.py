@@ -117,7 +117,7 @@ INTERNVIT = {
 
 BODIES: dict[str, tuple[Callable[[Config, Around], list[Doc]], dict[str, object]]] = {
     "clip_vision_model": (clip, CLIP), "siglip_vision_model": (siglip, SIGLIP), "pixtral": (pixtral, PIXTRAL),
-    "internvl_vision": (internvit, INTERNVIT),
+    "internvl_vision": (internvit, INTERNVIT), "qianfan_ocr_vision": (internvit, INTERNVIT),
 }  # fmt: skip
 """model_type of an encoder's config -> what reads it, and the defaults of its class."""
 
@@ -140,7 +140,7 @@ def projector(around: Around, bias: bool = True) -> list[Doc]:
     return two_layers(around.width, name, bias if given is None else bool(given))
 
 
-@encoder("vision", "llava", "vipllava")
+@encoder("vision", "llava")
 def llava(c: Config, around: Around) -> list[Doc]:
     """LLaVA: any encoder, two matrices."""
     if isinstance(around.config.get("vision_feature_layer"), list):
@@ -160,7 +160,7 @@ def llava_onevision(c: Config, around: Around) -> list[Doc]:
     return [*body(c, around, "siglip_vision_model"), *projector(around), {"kind": "vectors"}]
 
 
-@encoder("vision", "mistral3")
+@encoder("vision", "mistral3", "lighton_ocr")
 def mistral3(c: Config, around: Around) -> list[Doc]:
     """Mistral 3: Pixtral's encoder, neighbours merged into the width of one."""
     d, side = c.count("hidden_size", default=1024), around.config.count("spatial_merge_size", default=2)
@@ -173,7 +173,7 @@ def mistral3(c: Config, around: Around) -> list[Doc]:
     ]
 
 
-@encoder("vision", "internvl")
+@encoder("vision", "internvl", "qianfan_ocr")
 def internvl(c: Config, around: Around) -> list[Doc]:
     """InternVL: a pixel shuffle, a norm, two matrices."""
     ratio = around.config.get("downsample_ratio", 0.5)
@@ -237,7 +237,7 @@ def _tilings(most: int) -> list[tuple[int, int]]:
     return [(r, k) for r in range(1, most + 1) for k in range(1, most + 1) if r * k <= most]
 
 
-@encoder("vision", "gemma3")
+@encoder("vision", "gemma3", "shieldgemma2")
 def gemma3(c: Config, around: Around) -> list[Doc]:
     """Gemma 3: SigLIP, its patches averaged to so many tokens an image."""
     found, per_image = body(c, around, "siglip_vision_model"), around.config.count("mm_tokens_per_image", default=256)

@@ -1,4 +1,4 @@
-"""How the processors of families resize images: the defaults of the classes of transformers 5.23, and what the
+"""How the processors of families resize images: the defaults of the classes of transformers, and what the
 preprocessor_config.json of a checkpoint says instead.
 """
 

@@ -61,8 +61,12 @@ def qwen2_vl(c: Config, around: Around) -> list[Doc]:
 def qwen2_5_vl(c: Config, around: Around) -> list[Doc]:
     """Qwen2.5-VL: most layers see square windows of the image, some all of it."""
     d, n = c.count("hidden_size"), c.count("num_heads")
-    side = c.count("window_size") // c.count("patch_size")
-    attention = mha(n, d, bias=True, position=ROTARY)
+    return windows_and_whole(c, mha(n, d, bias=True, position=ROTARY))
+
+
+def windows_and_whole(c: Config, attention: Doc) -> list[Doc]:
+    """Qwen2.5-VL's stages with this attention."""
+    d, side = c.count("hidden_size"), c.count("window_size") // c.count("patch_size")
     ffn = glu(act(c, "hidden_act"), c.count("intermediate_size"), bias=True)
     whole = layer(rmsnorm(), attention, ffn)
     window = {"kind": "chunked", "window": side**2, "bidirectional": True}
@@ -86,7 +90,7 @@ QWEN3 = {
 
 
 # Qwen3VLVisionConfig and Qwen3_5VisionConfig
-@encoder("vision", "qwen3_vl", "qwen3_vl_moe", "qwen3_omni_moe", "qwen3_omni_moe_thinker", **QWEN3,
+@encoder("vision", "qwen3_vl", "qwen3_vl_moe", "qwen3_omni_moe", "qwen3_omni_moe_thinker", "cosmos3_omni", **QWEN3,
          deepstack_visual_indexes=[8, 16, 24])  # fmt: skip
 @encoder("vision", "qwen3_5", "qwen3_5_moe", **QWEN3)
 def qwen3_vl(c: Config, around: Around) -> list[Doc]:
@@ -130,7 +134,7 @@ def glm4v(c: Config, around: Around) -> list[Doc]:
 
 
 # KimiK25VisionConfig
-@encoder("vision", "kimi_k25", patch_size=14, pos_emb_height=64, pos_emb_width=64, num_attention_heads=16,
+@encoder("vision", "kimi_k25", "kimi_vl", patch_size=14, pos_emb_height=64, pos_emb_width=64, num_attention_heads=16,
          num_hidden_layers=27, hidden_size=1152, intermediate_size=4304, hidden_act="gelu_pytorch_tanh",
          merge_kernel_size=[2, 2])  # fmt: skip
 def kimi(c: Config, around: Around) -> list[Doc]:
