@@ -17,7 +17,7 @@ from archsim.base.json_types import JsonObject
 from archsim.calibration import fitting
 from archsim.calibration.calibrate import FEW, prepare_rows
 from archsim.spec.hardware import Hardware
-from archsim.timing.calibration import Entry, FitQuery, KernelFit, Store
+from archsim.timing.calibration import Entry, FitQuery, Grade, KernelFit, Store
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.model import Fitted, KernelModel, bounded_kernel_seconds
 from archsim.timing.device import DeviceRates
@@ -35,6 +35,7 @@ from archsim.timing.kernel_timer import (
     nearest,
     split_engine,
     timer,
+    with_implied,
 )
 
 if TYPE_CHECKING:
@@ -76,6 +77,9 @@ WITHOUT: Mapping[str, Keeps] = {
 }
 """Entries that remain at each grade."""
 
+BY_OWN_ENGINE: tuple[Grade, ...] = (*OTHER_DEVICE, "format")
+"""Grades whose errors are those within one engine; what another engine adds is an error of its own."""
+
 APART = 2.5
 """How many times as long an engine's kernels take as those of the engine that would stand for it, from which on theirs
 is another algorithm: such an engine has fits of its own, and says nothing of engines that have none."""
@@ -89,7 +93,7 @@ def levels(groups: Iterable[Group], hardware: Mapping[str, Hardware], known: Sto
             continue
         usable = prepare_rows(MODELS[group.key.op], group)
         if not group.key.kernel:
-            usable = _quickest(usable)
+            usable = _quickest(_without_implied(usable))
         if len(usable.seconds) >= FEW // 2:
             members.setdefault(level_of(group.key.op, group.key.dtype), []).append(usable)
     found: dict[str, JsonObject] = {}
@@ -117,10 +121,10 @@ def _levels_of(groups: list[Group], hardware: Mapping[str, Hardware], known: Sto
 
 
 def _alike(grade: str, parts: list[GradePredictions]) -> list[GradePredictions]:
-    """The groups that say what a grade costs: of other devices those that the same engine predicts, where there are
-    any; of other engines those whose kernels are of one kind.
+    """The groups that say what a grade costs: of other devices and formats those that the same engine predicts, where
+    there are any; of other engines those whose kernels are of one kind.
     """
-    if grade in OTHER_DEVICE:
+    if grade in BY_OWN_ENGINE:
         return [part for part in parts if part.own] or parts
     return [part for part in parts if not part.apart] if grade == "engine" else parts
 
@@ -162,6 +166,12 @@ class GradePredictions(NamedTuple):
 
 def _elsewhere(entry: Entry, query: FitQuery) -> bool:
     return entry.device not in ("", query.device.id) and not entry.local
+
+
+def _without_implied(group: Group) -> Group:
+    """The rows without the extents that follow from their implementation: who names none asks for none of them."""
+    implied = MODELS[group.key.op].implied
+    return replace(group, dims={name: values for name, values in group.dims.items() if name not in implied})
 
 
 def _quickest(group: Group) -> Group:
@@ -209,7 +219,11 @@ class Question(NamedTuple):
     def _quickest(self, fits: Sequence[KernelFit]) -> Floats:
         """Seconds by the quickest of some implementations, of those that were measured at such extents."""
         call = self.group.call
-        each = [bounded_kernel_seconds(self.model, call, self.machine, fit.fitted) for fit in fits]
+        calls = [with_implied(self.model, call, fit) for fit in fits]
+        each = [
+            bounded_kernel_seconds(self.model, call, self.machine, fit.fitted)
+            for call, fit in zip(calls, fits, strict=True)
+        ]
         times = np.stack([np.broadcast_to(time, self.group.seconds.shape) for time in each])
         able = [time * UNABLE ** beyond_measured(fit, self.model, call) for time, fit in zip(each, fits, strict=True)]
         ranks = np.stack([np.broadcast_to(rank, self.group.seconds.shape) for rank in able])
@@ -275,12 +289,12 @@ def _predict_by_grade(asked: Question, known: Store, middle: bool) -> Iterator[t
 
 
 def _left(known: Store, query: FitQuery, grade: str, keeps: Keeps) -> Store:
-    """The store without what a grade leaves out; of another device what the same engine has there, if anything, since
-    what another engine adds is an error of its own.
+    """The store without what a grade leaves out; of another device or format what the same engine has there, if
+    anything, since what another engine adds is an error of its own.
     """
     entries = tuple(entry for entry in known.by_op.get(query.op, ()) if keeps(entry, query))
     same = tuple(entry for entry in entries if entry.engine == query.engine)
-    return replace(known, entries=(same or entries) if grade in OTHER_DEVICE else entries)
+    return replace(known, entries=(same or entries) if grade in BY_OWN_ENGINE else entries)
 
 
 def _level(parts: list[GradePredictions]) -> JsonObject:

@@ -97,7 +97,8 @@ def lower_to_calls(kernels: Sequence[Kernel], traffics: Sequence[Traffic], rules
 class Roles(NamedTuple):
     """Names of tensors whose neighbours decide what is launched. attended: what attention and scans write. normed:
     residual streams behind the norm that the kernel which mixes them does itself. experts: of rows that are dealt out
-    or come back, the weight that multiplies them first or last. ranks: of rows that come from other ranks, how many ranks exchange them.
+    or come back, the weight that multiplies them first or last. ranks: of rows that come from other ranks, how many
+    ranks exchange them.
     """
 
     attended: set[str]
