@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 MOST = 400
 """Rows of one group that are looked at, so that no group outweighs the others."""
 
-ENOUGH = 4
-"""Devices from which on both ends of an interval are told apart."""
+OUTSIDE = 2 * fitting.TAIL
+"""Share of rows that lie outside an interval."""
 
 WAITING = 3.0
 """Host time of a group's rows from which on it says more of the loop that timed it than of the device, in us."""
@@ -302,12 +302,12 @@ def _level(parts: list[GradePredictions]) -> JsonObject:
     usable = set.intersection(*(set(part.by_carried) for part in parts))
     carried = min((each for each in parts[0].by_carried if each in usable), key=lambda each: _spread(parts, each))
     rows = _together(parts, carried)
-    wider = _wider(rows)
-    ends = wider * np.array(_intervals(rows))
+    form = _form(rows)
+    ends = np.array(_intervals(rows, form))
     interval = {str(code): [round(float(end), 3) for end in both] for code, both in enumerate(ends)}
     median = float(np.median(np.abs(rows.predicted / rows.truth - 1)))
     level: JsonObject = {"interval": interval, **carried._asdict(), "median": round(median, 4)}
-    return level | {"errors": _level_errors(rows, ends, wider)}
+    return level | {"errors": _level_errors(rows, ends, form)}
 
 
 def _spread(parts: list[GradePredictions], carried: Carried) -> float:
@@ -316,19 +316,33 @@ def _spread(parts: list[GradePredictions], carried: Carried) -> float:
 
 
 class RowsOfGrade(NamedTuple):
-    """Rows of all groups of a grade: device, prediction, regime and truth; even: whether ends are as far to either
-    side.
-    """
+    """Rows of all groups of a grade: device, prediction, regime and truth."""
 
     device: Array
     predicted: Floats
     regime: Ints
     truth: Floats
-    even: bool
 
     def take(self, mask: Bools) -> RowsOfGrade:
         """Some of the rows."""
-        return RowsOfGrade(self.device[mask], self.predicted[mask], self.regime[mask], self.truth[mask], self.even)
+        return RowsOfGrade(self.device[mask], self.predicted[mask], self.regime[mask], self.truth[mask])
+
+    @property
+    def rest(self) -> Floats:
+        """How far rows are off, in log."""
+        found: Floats = np.log(self.truth / self.predicted)
+        return found
+
+
+class Form(NamedTuple):
+    """What intervals are like. even: as far to either side: errors of one device are about the opposite of another's,
+    and a further device may lie on either side. by_regime: of each regime by itself. wider: factor to their ends, in
+    log.
+    """
+
+    even: bool
+    by_regime: bool
+    wider: float = 1.0
 
 
 def _together(parts: list[GradePredictions], carried: Carried) -> RowsOfGrade:
@@ -338,65 +352,75 @@ def _together(parts: list[GradePredictions], carried: Carried) -> RowsOfGrade:
         np.concatenate([part.by_carried[carried] for part in parts]),
         np.concatenate([part.regime[carried] for part in parts]),
         np.concatenate([part.truth for part in parts]),
-        _few(parts),
     )
 
 
-def _intervals(rows: RowsOfGrade) -> list[tuple[float, float]]:
+def _form(rows: RowsOfGrade) -> Form:
+    """The form whose intervals cost least on devices left out, of those that hold enough of their rows, if any do."""
+    evens = (True, False) if len(np.unique(rows.device)) > 1 else (False,)
+    forms = [_widened(rows, Form(even, by_regime)) for even in evens for by_regime in (True, False)]
+    return min([form for form in forms if _held(rows, form) >= HELD] or forms, key=lambda form: _cost(rows, form))
+
+
+def _widened(rows: RowsOfGrade, form: Form) -> Form:
+    """A form with the factor to ends with which the intervals of the other devices hold enough of each one's rows."""
+    if len(np.unique(rows.device)) < 2:
+        return form
+    wider = (form._replace(wider=float(factor)) for factor in np.arange(1.0, WIDEST, 0.02))
+    return next((each for each in wider if _held(rows, each) >= HELD), form)
+
+
+def _intervals(rows: RowsOfGrade, form: Form) -> list[tuple[float, float]]:
     """The ends of the 80 % interval by regime, the prediction inside; a regime of few rows takes those of all."""
     found = []
     for code in range(REGIMES):
         here = rows.regime == code
-        here = here if here.sum() >= FEW else np.ones(len(here), bool)
-        low, high = _ends(rows.predicted[here], rows.truth[here], rows.even)
-        found.append((min(low, 0.0), max(high, 0.0)))
+        here = here if form.by_regime and here.sum() >= FEW else np.ones(len(here), bool)
+        low, high = _ends(rows.take(here), form.even)
+        found.append((form.wider * min(low, 0.0), form.wider * max(high, 0.0)))
     return found
 
 
-def _few(parts: list[GradePredictions]) -> bool:
-    """Whether errors are of few devices: those of one are about the opposite of another's, and a further device may lie
-    on either side.
-    """
-    return 1 < len({part.device for part in parts}) < ENOUGH
-
-
-def _ends(predicted: Floats, truth: Floats, even: bool) -> tuple[float, float]:
+def _ends(rows: RowsOfGrade, even: bool) -> tuple[float, float]:
     """Both ends of the interval. even: as wide on either side."""
     if not even:
-        return fitting.quantiles(predicted, truth)
-    rest = np.abs(np.log(truth / predicted))
-    half = float(np.quantile(rest, 1 - 2 * fitting.TAIL))
+        return fitting.quantiles(rows.predicted, rows.truth)
+    half = float(np.quantile(np.abs(rows.rest), 1 - OUTSIDE))
     return -half, half
 
 
-def _wider(rows: RowsOfGrade) -> float:
-    """The factor to ends, in log, with which the intervals of the other devices hold enough of each one's rows."""
-    if len(np.unique(rows.device)) < 2:
-        return 1.0
-    return next((wider for wider in np.arange(1.0, WIDEST, 0.02) if _held(rows, wider) >= HELD), 1.0)
-
-
-def _held(rows: RowsOfGrade, wider: float) -> float:
-    """Share of each device's rows inside the intervals that the other devices show, widened (of one device alone: its
-    own).
-    """
-    inside = np.zeros(len(rows.truth), bool)
+def _ends_left_out(rows: RowsOfGrade, form: Form) -> Floats:
+    """The ends that the other devices show for each device's rows (of one device alone: its own)."""
+    ends = np.zeros((len(rows.truth), 2))
     for name in np.unique(rows.device):
         here = rows.device == name
         others = rows.take(~here) if (~here).any() else rows
-        ends = wider * np.array(_intervals(others))[rows.regime[here]]
-        rest = np.log(rows.truth[here] / rows.predicted[here])
-        inside[here] = (rest >= ends[:, 0]) & (rest <= ends[:, 1])
-    return float(inside.mean())
+        ends[here] = np.array(_intervals(others, form))[rows.regime[here]]
+    return ends
 
 
-def _level_errors(rows: RowsOfGrade, ends: Floats, wider: float) -> dict[str, float]:
+def _held(rows: RowsOfGrade, form: Form) -> float:
+    """Share of each device's rows inside the intervals that the other devices show."""
+    low, high = _ends_left_out(rows, form).T
+    return float(np.mean((rows.rest >= low) & (rows.rest <= high)))
+
+
+def _cost(rows: RowsOfGrade, form: Form) -> float:
+    """The mean interval score of each device's rows by the intervals that the others show: the width, in log, and how
+    far rows lie outside over half the share that should (Gneiting and Raftery 2007, section 6.2).
+    """
+    low, high = _ends_left_out(rows, form).T
+    outside = np.maximum(low - rows.rest, 0) + np.maximum(rows.rest - high, 0)
+    return float(np.mean(high - low + 2 / OUTSIDE * outside))
+
+
+def _level_errors(rows: RowsOfGrade, ends: Floats, form: Form) -> dict[str, float]:
     """Error figures of a grade: rows, devices, median, p90, bias; the width of the interval that the middle row has, as
     a factor; and the share of each device's rows inside the intervals that the other devices show. ends: by regime.
     """
     found = fitting.errors(rows.predicted, rows.truth)
     return {
         "rows": found.rows, "devices": len(np.unique(rows.device)), "median": round(found.median, 4),
-        "p90": round(found.p90, 4), "bias": round(found.bias, 4), "covered": round(_held(rows, wider), 3),
+        "p90": round(found.p90, 4), "bias": round(found.bias, 4), "covered": round(_held(rows, form), 3),
         "width": round(float(np.exp(np.median(np.diff(ends, axis=1)[rows.regime, 0]))), 2),
     }  # fmt: skip

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from archsim.base.number import Num, maximum
 from archsim.timing.classes.call import KernelCall
-from archsim.timing.classes.model import Constant, launched_from_host
+from archsim.timing.classes.model import Constant
 from archsim.timing.classes.overlapped import TERMS, Overlapped, exponent
 from archsim.timing.classes.surface import Axis
 from archsim.timing.device import DeviceRates
@@ -24,8 +24,9 @@ class Conv1dPrefill(Overlapped):
     """m tokens of n channels in and out; the k - 1 inputs that the state keeps of each sequence are read and written.
 
     The products are few. Each channel of each sequence costs `row_ns` of a unit, which rules where sequences are short.
-    host_us: of the loop that timed a table's rows. (vLLM's causal_conv1d_fn counts the blocks of all sequences on the
-    host where it is not given them: half a millisecond of every call by itself, once a step in a server.)
+    host_us: what the loop that timed a table's rows does on the host before each launch. (vLLM's causal_conv1d_fn
+    counts the blocks of all sequences there where it is not given them: half a millisecond of every call by itself, and
+    once a step in a server.)
     """
 
     kernel_class: ClassVar[str] = "conv1d_prefill"
@@ -88,8 +89,9 @@ class Conv1dPrefill(Overlapped):
         return rows * constants["row_ns"] * 1e-9
 
     def formula(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
-        """The main loop over the floor, or the host where it takes longer."""
-        return launched_from_host(call, super().formula(call, machine, constants), constants["host_us"])
+        """The main loop over the floor, after what a table's loop does on the host."""
+        host = call.dims.get("warm", 0) * constants["host_us"] * 1e-6
+        return super().formula(call, machine, constants) + host
 
     def coordinates(self, call: KernelCall, machine: DeviceRates) -> Mapping[str, Num]:
         """log2 of sequences times channels, channels, and new tokens of a sequence."""
