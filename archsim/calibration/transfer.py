@@ -17,7 +17,7 @@ from archsim.base.json_types import JsonObject
 from archsim.calibration import fitting
 from archsim.calibration.calibrate import FEW, prepare_rows
 from archsim.spec.hardware import Hardware
-from archsim.timing.calibration import Entry, FitQuery, KernelFit, Store
+from archsim.timing.calibration import Entry, FitQuery, Grade, KernelFit, Store
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.model import Fitted, KernelModel, bounded_kernel_seconds
 from archsim.timing.device import DeviceRates
@@ -35,6 +35,7 @@ from archsim.timing.kernel_timer import (
     nearest,
     split_engine,
     timer,
+    with_implied,
 )
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ if TYPE_CHECKING:
 MOST = 400
 """Rows of one group that are looked at, so that no group outweighs the others."""
 
-ENOUGH = 4
-"""Devices from which on both ends of an interval are told apart."""
+OUTSIDE = 2 * fitting.TAIL
+"""Share of rows that lie outside an interval."""
 
 WAITING = 3.0
 """Host time of a group's rows from which on it says more of the loop that timed it than of the device, in us."""
@@ -76,6 +77,9 @@ WITHOUT: Mapping[str, Keeps] = {
 }
 """Entries that remain at each grade."""
 
+BY_OWN_ENGINE: tuple[Grade, ...] = (*OTHER_DEVICE, "format")
+"""Grades whose errors are those within one engine; what another engine adds is an error of its own."""
+
 APART = 2.5
 """How many times as long an engine's kernels take as those of the engine that would stand for it, from which on theirs
 is another algorithm: such an engine has fits of its own, and says nothing of engines that have none."""
@@ -89,7 +93,7 @@ def levels(groups: Iterable[Group], hardware: Mapping[str, Hardware], known: Sto
             continue
         usable = prepare_rows(MODELS[group.key.op], group)
         if not group.key.kernel:
-            usable = _quickest(usable)
+            usable = _quickest(_without_implied(usable))
         if len(usable.seconds) >= FEW // 2:
             members.setdefault(level_of(group.key.op, group.key.dtype), []).append(usable)
     found: dict[str, JsonObject] = {}
@@ -117,10 +121,10 @@ def _levels_of(groups: list[Group], hardware: Mapping[str, Hardware], known: Sto
 
 
 def _alike(grade: str, parts: list[GradePredictions]) -> list[GradePredictions]:
-    """The groups that say what a grade costs: of other devices those that the same engine predicts, where there are
-    any; of other engines those whose kernels are of one kind.
+    """The groups that say what a grade costs: of other devices and formats those that the same engine predicts, where
+    there are any; of other engines those whose kernels are of one kind.
     """
-    if grade in OTHER_DEVICE:
+    if grade in BY_OWN_ENGINE:
         return [part for part in parts if part.own] or parts
     return [part for part in parts if not part.apart] if grade == "engine" else parts
 
@@ -162,6 +166,12 @@ class GradePredictions(NamedTuple):
 
 def _elsewhere(entry: Entry, query: FitQuery) -> bool:
     return entry.device not in ("", query.device.id) and not entry.local
+
+
+def _without_implied(group: Group) -> Group:
+    """The rows without the extents that follow from their implementation: who names none asks for none of them."""
+    implied = MODELS[group.key.op].implied
+    return replace(group, dims={name: values for name, values in group.dims.items() if name not in implied})
 
 
 def _quickest(group: Group) -> Group:
@@ -209,7 +219,11 @@ class Question(NamedTuple):
     def _quickest(self, fits: Sequence[KernelFit]) -> Floats:
         """Seconds by the quickest of some implementations, of those that were measured at such extents."""
         call = self.group.call
-        each = [bounded_kernel_seconds(self.model, call, self.machine, fit.fitted) for fit in fits]
+        calls = [with_implied(self.model, call, fit) for fit in fits]
+        each = [
+            bounded_kernel_seconds(self.model, call, self.machine, fit.fitted)
+            for call, fit in zip(calls, fits, strict=True)
+        ]
         times = np.stack([np.broadcast_to(time, self.group.seconds.shape) for time in each])
         able = [time * UNABLE ** beyond_measured(fit, self.model, call) for time, fit in zip(each, fits, strict=True)]
         ranks = np.stack([np.broadcast_to(rank, self.group.seconds.shape) for rank in able])
@@ -275,12 +289,12 @@ def _predict_by_grade(asked: Question, known: Store, middle: bool) -> Iterator[t
 
 
 def _left(known: Store, query: FitQuery, grade: str, keeps: Keeps) -> Store:
-    """The store without what a grade leaves out; of another device what the same engine has there, if anything, since
-    what another engine adds is an error of its own.
+    """The store without what a grade leaves out; of another device or format what the same engine has there, if
+    anything, since what another engine adds is an error of its own.
     """
     entries = tuple(entry for entry in known.by_op.get(query.op, ()) if keeps(entry, query))
     same = tuple(entry for entry in entries if entry.engine == query.engine)
-    return replace(known, entries=(same or entries) if grade in OTHER_DEVICE else entries)
+    return replace(known, entries=(same or entries) if grade in BY_OWN_ENGINE else entries)
 
 
 def _level(parts: list[GradePredictions]) -> JsonObject:
@@ -288,12 +302,12 @@ def _level(parts: list[GradePredictions]) -> JsonObject:
     usable = set.intersection(*(set(part.by_carried) for part in parts))
     carried = min((each for each in parts[0].by_carried if each in usable), key=lambda each: _spread(parts, each))
     rows = _together(parts, carried)
-    wider = _wider(rows)
-    ends = wider * np.array(_intervals(rows))
+    form = _form(rows)
+    ends = np.array(_intervals(rows, form))
     interval = {str(code): [round(float(end), 3) for end in both] for code, both in enumerate(ends)}
     median = float(np.median(np.abs(rows.predicted / rows.truth - 1)))
     level: JsonObject = {"interval": interval, **carried._asdict(), "median": round(median, 4)}
-    return level | {"errors": _level_errors(rows, ends, wider)}
+    return level | {"errors": _level_errors(rows, ends, form)}
 
 
 def _spread(parts: list[GradePredictions], carried: Carried) -> float:
@@ -302,19 +316,33 @@ def _spread(parts: list[GradePredictions], carried: Carried) -> float:
 
 
 class RowsOfGrade(NamedTuple):
-    """Rows of all groups of a grade: device, prediction, regime and truth; even: whether ends are as far to either
-    side.
-    """
+    """Rows of all groups of a grade: device, prediction, regime and truth."""
 
     device: Array
     predicted: Floats
     regime: Ints
     truth: Floats
-    even: bool
 
     def take(self, mask: Bools) -> RowsOfGrade:
         """Some of the rows."""
-        return RowsOfGrade(self.device[mask], self.predicted[mask], self.regime[mask], self.truth[mask], self.even)
+        return RowsOfGrade(self.device[mask], self.predicted[mask], self.regime[mask], self.truth[mask])
+
+    @property
+    def rest(self) -> Floats:
+        """How far rows are off, in log."""
+        found: Floats = np.log(self.truth / self.predicted)
+        return found
+
+
+class Form(NamedTuple):
+    """What intervals are like. even: as far to either side: errors of one device are about the opposite of another's,
+    and a further device may lie on either side. by_regime: of each regime by itself. wider: factor to their ends, in
+    log.
+    """
+
+    even: bool
+    by_regime: bool
+    wider: float = 1.0
 
 
 def _together(parts: list[GradePredictions], carried: Carried) -> RowsOfGrade:
@@ -324,65 +352,75 @@ def _together(parts: list[GradePredictions], carried: Carried) -> RowsOfGrade:
         np.concatenate([part.by_carried[carried] for part in parts]),
         np.concatenate([part.regime[carried] for part in parts]),
         np.concatenate([part.truth for part in parts]),
-        _few(parts),
     )
 
 
-def _intervals(rows: RowsOfGrade) -> list[tuple[float, float]]:
+def _form(rows: RowsOfGrade) -> Form:
+    """The form whose intervals cost least on devices left out, of those that hold enough of their rows, if any do."""
+    evens = (True, False) if len(np.unique(rows.device)) > 1 else (False,)
+    forms = [_widened(rows, Form(even, by_regime)) for even in evens for by_regime in (True, False)]
+    return min([form for form in forms if _held(rows, form) >= HELD] or forms, key=lambda form: _cost(rows, form))
+
+
+def _widened(rows: RowsOfGrade, form: Form) -> Form:
+    """A form with the factor to ends with which the intervals of the other devices hold enough of each one's rows."""
+    if len(np.unique(rows.device)) < 2:
+        return form
+    wider = (form._replace(wider=float(factor)) for factor in np.arange(1.0, WIDEST, 0.02))
+    return next((each for each in wider if _held(rows, each) >= HELD), form)
+
+
+def _intervals(rows: RowsOfGrade, form: Form) -> list[tuple[float, float]]:
     """The ends of the 80 % interval by regime, the prediction inside; a regime of few rows takes those of all."""
     found = []
     for code in range(REGIMES):
         here = rows.regime == code
-        here = here if here.sum() >= FEW else np.ones(len(here), bool)
-        low, high = _ends(rows.predicted[here], rows.truth[here], rows.even)
-        found.append((min(low, 0.0), max(high, 0.0)))
+        here = here if form.by_regime and here.sum() >= FEW else np.ones(len(here), bool)
+        low, high = _ends(rows.take(here), form.even)
+        found.append((form.wider * min(low, 0.0), form.wider * max(high, 0.0)))
     return found
 
 
-def _few(parts: list[GradePredictions]) -> bool:
-    """Whether errors are of few devices: those of one are about the opposite of another's, and a further device may lie
-    on either side.
-    """
-    return 1 < len({part.device for part in parts}) < ENOUGH
-
-
-def _ends(predicted: Floats, truth: Floats, even: bool) -> tuple[float, float]:
+def _ends(rows: RowsOfGrade, even: bool) -> tuple[float, float]:
     """Both ends of the interval. even: as wide on either side."""
     if not even:
-        return fitting.quantiles(predicted, truth)
-    rest = np.abs(np.log(truth / predicted))
-    half = float(np.quantile(rest, 1 - 2 * fitting.TAIL))
+        return fitting.quantiles(rows.predicted, rows.truth)
+    half = float(np.quantile(np.abs(rows.rest), 1 - OUTSIDE))
     return -half, half
 
 
-def _wider(rows: RowsOfGrade) -> float:
-    """The factor to ends, in log, with which the intervals of the other devices hold enough of each one's rows."""
-    if len(np.unique(rows.device)) < 2:
-        return 1.0
-    return next((wider for wider in np.arange(1.0, WIDEST, 0.02) if _held(rows, wider) >= HELD), 1.0)
-
-
-def _held(rows: RowsOfGrade, wider: float) -> float:
-    """Share of each device's rows inside the intervals that the other devices show, widened (of one device alone: its
-    own).
-    """
-    inside = np.zeros(len(rows.truth), bool)
+def _ends_left_out(rows: RowsOfGrade, form: Form) -> Floats:
+    """The ends that the other devices show for each device's rows (of one device alone: its own)."""
+    ends = np.zeros((len(rows.truth), 2))
     for name in np.unique(rows.device):
         here = rows.device == name
         others = rows.take(~here) if (~here).any() else rows
-        ends = wider * np.array(_intervals(others))[rows.regime[here]]
-        rest = np.log(rows.truth[here] / rows.predicted[here])
-        inside[here] = (rest >= ends[:, 0]) & (rest <= ends[:, 1])
-    return float(inside.mean())
+        ends[here] = np.array(_intervals(others, form))[rows.regime[here]]
+    return ends
 
 
-def _level_errors(rows: RowsOfGrade, ends: Floats, wider: float) -> dict[str, float]:
+def _held(rows: RowsOfGrade, form: Form) -> float:
+    """Share of each device's rows inside the intervals that the other devices show."""
+    low, high = _ends_left_out(rows, form).T
+    return float(np.mean((rows.rest >= low) & (rows.rest <= high)))
+
+
+def _cost(rows: RowsOfGrade, form: Form) -> float:
+    """The mean interval score of each device's rows by the intervals that the others show: the width, in log, and how
+    far rows lie outside over half the share that should (Gneiting and Raftery 2007, section 6.2).
+    """
+    low, high = _ends_left_out(rows, form).T
+    outside = np.maximum(low - rows.rest, 0) + np.maximum(rows.rest - high, 0)
+    return float(np.mean(high - low + 2 / OUTSIDE * outside))
+
+
+def _level_errors(rows: RowsOfGrade, ends: Floats, form: Form) -> dict[str, float]:
     """Error figures of a grade: rows, devices, median, p90, bias; the width of the interval that the middle row has, as
     a factor; and the share of each device's rows inside the intervals that the other devices show. ends: by regime.
     """
     found = fitting.errors(rows.predicted, rows.truth)
     return {
         "rows": found.rows, "devices": len(np.unique(rows.device)), "median": round(found.median, 4),
-        "p90": round(found.p90, 4), "bias": round(found.bias, 4), "covered": round(_held(rows, wider), 3),
+        "p90": round(found.p90, 4), "bias": round(found.bias, 4), "covered": round(_held(rows, form), 3),
         "width": round(float(np.exp(np.median(np.diff(ends, axis=1)[rows.regime, 0]))), 2),
     }  # fmt: skip

@@ -96,8 +96,9 @@ def lower_to_calls(kernels: Sequence[Kernel], traffics: Sequence[Traffic], rules
 
 class Roles(NamedTuple):
     """Names of tensors whose neighbours decide what is launched. attended: what attention and scans write. normed:
-    residual streams behind the norm that the kernel which mixes them does itself. experts: of rows that are dealt out,
-    the weight that multiplies them first. ranks: of rows that come from other ranks, how many ranks exchange them.
+    residual streams behind the norm that the kernel which mixes them does itself. experts: of rows that are dealt out
+    or come back, the weight that multiplies them first or last. ranks: of rows that come from other ranks, how many
+    ranks exchange them.
     """
 
     attended: set[str]
@@ -109,7 +110,9 @@ class Roles(NamedTuple):
 def roles_of(kernels: Sequence[Kernel]) -> Roles:
     """The tensors of a rank's kernels that have a role."""
     attended = {use.tensor.name for kernel in kernels if kernel.kind for op in kernel.ops for use in op.writes}
-    experts = {operand_of(op).tensor.name: weight.tensor for op, weight in expert_products(kernels)}
+    products = list(expert_products(kernels))
+    experts = {op.writes[0].tensor.name: weight.tensor for op, weight in products}
+    experts |= {operand_of(op).tensor.name: weight.tensor for op, weight in products}
     mixing = [kernel for kernel in kernels if any(op.fn == "hyper_collapse" for op in kernel.ops)]
     normed = {operand_of(p).tensor.name for k in mixing if (p := product_of(k)) is not None}
     ranks = {
@@ -422,6 +425,8 @@ def exchange_call(kernel: Kernel, moved: Traffic, rules: CallRules, experts: Map
     read = experts.get(rows.tensor.name)
     stored = STORED[table_dtype(read.format, rules.machine)] if there and read is not None else STORED["bf16"]
     dims |= {"m": tokens, "topk": picks, "hidden": hidden, "least_bytes": exchanged_bytes(opening)}
+    if read is not None:
+        dims["experts"] = read.axes["E"] * ranks
     return KernelCall("moe_dispatch" if there else "moe_combine", _sent_format(stored.read), dims=dims)
 
 

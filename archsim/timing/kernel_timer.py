@@ -380,8 +380,9 @@ def fit_of(
     """An entry as the fit of a query. surfaces, trust, usual: as of `nearest`."""
     levels = known.levels.get(level_of(query.op, query.dtype), {})
     grade = grade_of(entry, query)
-    level = levels.get(_measured_as(grade, entry, query)) or levels.get("device") or UNKNOWN
-    if grade in ELSEWHERE and not _of_own_engine(entry, query):
+    measured = _measured_as(grade, entry, query)
+    level = levels.get(measured) or levels.get("device") or UNKNOWN
+    if (measured in ELSEWHERE or measured == "format") and not _of_own_engine(entry, query):
         level = with_another_engine(level, levels.get("engine"))
     carried = (grade in ("fitted", "family") or level.surfaces) if surfaces is None else surfaces
     kept = balance_kept(products_faster(entry, query)) if grade in RELATED else 1.0

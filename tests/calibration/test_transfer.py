@@ -4,8 +4,21 @@ import numpy as np
 import pytest
 
 from archsim.accuracy.table import Group, Key
-from archsim.calibration.transfer import HELD, Carried, GradePredictions, _alike, _level, _quickest
+from archsim.calibration.transfer import (
+    HELD,
+    WITHOUT,
+    Carried,
+    GradePredictions,
+    _alike,
+    _left,
+    _level,
+    _quickest,
+    _without_implied,
+)
 from archsim.render.pages.accuracy import DISTANCES, transfers
+from archsim.spec.load import load_hardware
+from archsim.timing.calibration import Entry, FitQuery, Store
+from archsim.timing.kernel_timer import timer
 
 PLAIN, HALF = Carried(False, 1.0), Carried(False, 0.5)
 
@@ -40,6 +53,55 @@ def test_the_page_states_every_distance() -> None:
         assert title in page
     (line,) = [line for line in page.split(DISTANCES["device"])[1].split("###")[0].splitlines() if "| gemm |" in line]
     assert line.count("%") == 4 and "×" in line
+
+
+def test_the_form_that_costs_least_on_a_device_left_out_is_taken() -> None:
+    """Rows that are all too slow on every device need one end alone; opposite ones need both."""
+    one_side = _level([part("a", 0.5, 0.7), part("b", 0.5, 0.7)])["interval"]["0"]
+    either = _level([part("a", 1.6, 1.6), part("b", 1 / 1.6, 1 / 1.6)])["interval"]["0"]
+    assert min(abs(end) for end in one_side) < 0.3 * max(abs(end) for end in one_side)
+    assert -either[0] == either[1] > np.log(1.5)
+
+
+def test_regimes_of_one_scatter_share_an_interval() -> None:
+    """What few rows of a regime show by chance is no interval of their own; where regimes differ it is."""
+    rng = np.random.default_rng(2)
+
+    def rows(device: str, *scatter: float) -> GradePredictions:
+        regime = np.repeat(np.arange(4), 70)
+        truth = 1e-4 * np.exp(rng.standard_t(2, 280) * np.repeat(scatter, 70))
+        return GradePredictions(device, {PLAIN: np.full(280, 1e-4)}, {PLAIN: regime}, truth)
+
+    alike = _level([rows(name, 0.2, 0.2, 0.2, 0.2) for name in "ab"])["interval"]
+    apart = _level([rows(name, 0.9, 0.3, 0.1, 0.03) for name in "ab"])["interval"]
+    assert len({tuple(ends) for ends in alike.values()}) == 1
+    assert apart["0"][1] > 5 * apart["3"][1]
+
+
+def test_another_format_is_judged_by_the_same_engine() -> None:
+    """What another engine adds is an error of its own."""
+    device = timer(load_hardware("h100-sxm")).device
+    query = FitQuery(device, "sglang", "0.5", "moe", "fp8", "", "")
+
+    def entry(engine: str, dtype: str) -> Entry:
+        return Entry("h100-sxm", engine, "", "moe", dtype, {}, vendor="NVIDIA")
+
+    known = Store(entries=(entry("sglang", "bf16"), entry("vllm", "bf16"), entry("vllm", "fp8")), levels={}, engines={})
+    assert [e.engine for e in _left(known, query, "format", WITHOUT["format"]).entries] == ["sglang"]
+    assert [e.dtype for e in _left(known, query, "engine", WITHOUT["engine"]).entries] == ["fp8"]
+
+
+def test_a_question_that_names_no_implementation_states_none_of_its_extents() -> None:
+    """Multiprocessors and the manner of sending follow from the kernel: its quickest row stands for a shape."""
+    dims = {
+        "m": np.ones(3),
+        "hidden": np.ones(3),
+        "sms": np.array([4.0, 20.0, 0.0]),
+        "picked": np.array([0.0, 0.0, 1.0]),
+    }
+    key = Key("moe_dispatch", "h100-sxm", "fp8", "", "sglang 0.5", "")
+    left = _quickest(_without_implied(Group(key=key, rows=np.arange(3), dims=dims, seconds=np.array([3.0, 2.0, 1.0]))))
+    assert left.seconds.tolist() == [1.0] and set(left.dims) == {"m", "hidden"}
 
 
 def test_another_device_is_judged_by_the_same_engine() -> None:

@@ -11,6 +11,7 @@ from archsim.spec.load import load_hardware, load_model
 from archsim.spec.parallelism import Plan
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.catalog import MODELS
+from archsim.timing.classes.expert_exchange import multiprocessors
 from archsim.timing.device import DeviceRates
 from archsim.timing.kernel_calls import lower_to_calls
 from archsim.timing.kernel_timer import timer
@@ -82,6 +83,59 @@ def test_extents_are_the_graphs() -> None:
     )
     halves = next(c for c in calls("sglang", 16, tp=2) if c.kernel_class == "moe_dispatch")
     assert (halves.dims["m"], halves.dims["topk"], halves.dims["stride"]) == (TOKENS, 4, 2)
+
+
+def test_experts_of_an_exchange_are_those_that_its_ranks_hold() -> None:
+    """On the way out and back, with tensor ranks half of them each."""
+    for tp, held in ((1, 128), (2, 64)):
+        found = [c for c in calls("sglang", 16, tp=tp) if c.kernel_class in ("moe_dispatch", "moe_combine")]
+        assert {(c.kernel_class, c.dims["experts"]) for c in found} == {("moe_dispatch", held), ("moe_combine", held)}
+
+
+ONE = {"m": 512.0, "topk": 2, "hidden": 4096, "n_gpus": 8, "picked": 1}
+"""Tokens that are sent once for each of their experts."""
+
+
+def exchange_seconds(constants: dict[str, float] | None = None, **dims: float) -> float:
+    """Seconds by the formula on an H100, with the usual constants but for those given."""
+    model = MODELS["moe_dispatch"]
+    all_constants = {**{name: one.usual for name, one in model.constants.items()}, **(constants or {})}
+    call = KernelCall("moe_dispatch", "fp8", dims={**ONE, **dims})
+    return float(model.formula(call, DeviceRates(load_hardware("h100-sxm")), all_constants))
+
+
+def test_kernels_that_send_for_every_expert_start_a_multiprocessor_for_each() -> None:
+    """Eight experts keep eight busy, 128 as many; 256 two warp groups on 128, and no more than the device has."""
+    machine = DeviceRates(load_hardware("h100-sxm"))
+
+    def started(experts: float, **dims: float) -> float:
+        call = KernelCall("moe_dispatch", "fp8", dims={**ONE, "experts": experts, **dims})
+        return float(multiprocessors(call, machine))
+
+    assert [started(n) for n in (8, 128, 256, 384)] == [8, 128, 128, 128]
+    assert started(8, picked=0) == 20 and started(8, sms=12) == 12
+    many = exchange_seconds({"link": 1.0, "floor_us": 1.0}, experts=128)
+    assert exchange_seconds({"link": 1.0, "floor_us": 1.0}, experts=8) > 2.5 * many
+
+
+def test_a_token_alone_takes_longer_than_its_share_of_a_busy_multiprocessor() -> None:
+    """The wider the longer: what few tokens take is no floor alone."""
+    narrow, wide = (exchange_seconds({"flight": 9.0}, m=1, hidden=hidden) for hidden in (2048, 7168))
+    assert wide - narrow > 5 * (exchange_seconds({"flight": 0.1}, m=1, hidden=7168) - narrow)
+    assert wide > narrow
+
+
+def test_what_a_loop_takes_on_the_host_is_in_no_step() -> None:
+    """Rows of one table stand at 70 us up to 128 tokens, since they were launched one by one."""
+    for op in ("moe_dispatch", "conv1d_prefill"):
+        model, machine = MODELS[op], DeviceRates(load_hardware("h100-sxm"))
+        dims = ONE if op == "moe_dispatch" else {"m": 64.0, "n": 8192, "k": 4, "batch": 1, "seq_q": 64}
+        quick = {name: one.usual for name, one in model.constants.items()}
+        slow = {**quick, "host_us": 400.0}
+        step = KernelCall(op, "bf16", dims=dict(dims))
+        row = model.prepare(step._replace(kernel="timed alone"))
+        assert model.formula(step, machine, slow) == model.formula(step, machine, quick)
+        assert model.formula(row, machine, slow) >= 400e-6 > model.formula(row, machine, quick)
 
 
 def test_work_of_an_exchange_is_the_graphs() -> None:
