@@ -45,6 +45,8 @@ def _syntax(error: yaml.YAMLError, source: TextSource) -> SpecError:
     if mark is None:
         return SpecError(f"{quote(source.name)} is not valid YAML: {label}", code="E106")
     span = Mark(source, mark.line, mark.column, 1).span()
+    if "nesting depth" in label:  # libyaml from 0.2.6 on has a limit of its own, and reads ahead
+        return SpecError(f"nested more than {MAX_DEPTH} levels deep", code="E111", span=span)
     return SpecError("not valid YAML", code="E106", span=span, label=label)
 
 
