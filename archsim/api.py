@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 
 def count(model: AnyModel, **options: Unpack[o.CountOptions]) -> CountResult:
-    """Parameters, weight and cache bytes, FLOPs: everything of a model that is exact."""
+    """Parameters, weight and cache bytes, FLOPs: what is exact about a model."""
     from archsim.counts.count import count as counted
 
     args = _given(options, o.CountOptions)
@@ -122,7 +122,7 @@ def compare(
 
 
 def diff(a: AnyModel, b: AnyModel, **options: Unpack[o.DiffOptions]) -> Difference:
-    """What sets two architectures apart, and what each decision changes by itself."""
+    """How two architectures differ, and what each design decision changes by itself."""
     from archsim.evolution.diff import difference
 
     weights = _several(options.get("weights"))
@@ -147,8 +147,8 @@ def evolve(
 
 
 def validate(what: str | Path | None = None, **options: Unpack[o.ValidateOptions]) -> Checked:
-    """Predictions beside measurements: of a kernel table, a run list, serving points or a folder of them; of the public
-    runs that archsim comes with; or of a model, instantiated and timed on this machine's `device`.
+    """Predictions against measurements: of a kernel table, a run list, serving points or a folder of them; of the
+    public runs that archsim comes with; or of a model, instantiated and timed on this machine's `device`.
     """
     args = _given(options, o.ValidateOptions)
     if what is not None and not isinstance(what, (str, Path)):
@@ -204,7 +204,7 @@ def sweep(
 ) -> Sweep:
     """Models, devices and formats crossed, over ranges of workloads; each row equals `estimate` at that point.
 
-    The result's `chunks()` are priced as they are asked for.
+    The result's `chunks()` are computed as they are asked for.
     """
     from archsim.engines.names import DEFAULT_ENGINE
     from archsim.sweeps.sweep import sweep as swept
@@ -293,7 +293,7 @@ def sweep_training(
 def compare_training(
     models: AnyModel | Sequence[AnyModel], hw: AnyDevice | Sequence[AnyDevice], **options: Unpack[o.TrainRunsOptions]
 ) -> TrainingComparison:
-    """Training runs beside each other, the first as the baseline; options as in `sweep_training`."""
+    """Training runs side by side, the first as the baseline; options as in `sweep_training`."""
     from archsim.comparison.training import compare_training as compared
     from archsim.sweeps.training_runs import crossed_runs
 
@@ -332,7 +332,7 @@ def scaling(compute: float | str | None = None, **options: Unpack[o.ScalingOptio
 
 
 def design(hw: AnyDevice, **options: Unpack[o.DesignOptions]) -> Design:
-    """The best spec for a device, a context and a budget, the front, and the plateau that a law cannot tell apart."""
+    """The best spec for a device, a context and a budget, the Pareto front, and the designs that a law puts level."""
     from archsim.candidates.design import design as designed
 
     args = _given(options, o.DesignOptions)
@@ -344,7 +344,7 @@ def design(hw: AnyDevice, **options: Unpack[o.DesignOptions]) -> Design:
 
 
 def advise(model: AnyModel, hw: AnyDevice, **options: Unpack[o.AdviseOptions]) -> Advise:
-    """Every single change of a model on a device, exactly counted and priced, ranked by what it gains."""
+    """Every single change to a model on a device, counted exactly, estimated, and ranked by what it gains."""
     from archsim.candidates.advise import advise as advised
     from archsim.candidates.design import request_lengths
     from archsim.cost.price_choice import choose_price
@@ -362,7 +362,7 @@ def advise(model: AnyModel, hw: AnyDevice, **options: Unpack[o.AdviseOptions]) -
 
 
 def survey() -> Survey:
-    """What the models of the catalog chose, by year of release, and a published study counted again."""
+    """What the models of the catalog chose, by year of release, and a published study recounted."""
     from archsim.ledger.survey import survey as surveyed
 
     return surveyed()

@@ -105,6 +105,7 @@ def _print(answer: Estimate, question: _Question, view: o.View) -> None:
 
         output.emit(bare(answer))
         output.note_text_part(question.model)
+        output.note_other_format(answer.assumptions)
     else:
         output.emit_page(_page(answer, question, view.verbose), view.layout, view.no_color)
 

@@ -125,6 +125,7 @@ def _print(answers: Sequence[Fit], asked: tuple[str, list[str]], params: JsonObj
     )  # fmt: skip
     if params["quiet"]:
         output.note_text_part(asked[0])
+        output.note_other_format(answers[0].assumptions)
 
 
 def _layout(params: JsonObject) -> o.Layout:

@@ -150,6 +150,15 @@ def note_text_part(model: str) -> None:
         note((f"{found.text_of.rsplit('/', 1)[-1]} is counted as {found.name}, without its vision tower",))
 
 
+def note_other_format(assumptions: Iterable[Note]) -> None:
+    """Beside a bare answer: that it is of another format than was asked for."""
+    note(one.text for one in assumptions if one.code == OTHER_FORMAT)
+
+
+OTHER_FORMAT = "A11"
+"""A format of experts of a model that has none."""
+
+
 def use_colour(stream: TextIO, no_color: bool = False) -> bool:
     """Whether colour is wanted: on a terminal only, unless NO_COLOR, TERM=dumb or --no-color say no."""
     if no_color or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":

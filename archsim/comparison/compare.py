@@ -150,7 +150,7 @@ class Comparison(Tabular):
         return {name: value / b if value is not None and (b := base.get(name)) else None for name, value in own.items()}
 
     def ranking(self, candidate: Candidate) -> dict[str, Ratio | None]:
-        """The time of each phase over that of the first, with its interval and how sure it is to be shorter."""
+        """The time of each phase over that of the first, with its interval and the probability that it is shorter."""
         base = self.base(candidate)
         if candidate.answer is None or base.answer is None:
             return dict.fromkeys(PHASES)

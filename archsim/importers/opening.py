@@ -28,7 +28,7 @@ def load_model(name: str | Path | JsonMapping, changes: Iterable[str] = ()) -> M
     file, or of a safetensors file or index beside its config.json; or of what such a spec or config holds, as a dict.
 
     changes: `--set` assignments such as ``attention.n_kv_heads=4``, applied before validation.
-    Raises UnknownName for a name nobody knows, SpecError for a file that describes no valid model.
+    Raises UnknownName for an unknown name, SpecError for a file that describes no valid model.
     """
     return from_mapping(name, changes) if isinstance(name, Mapping) else open_model(str(name), changes)[0]
 

@@ -304,7 +304,7 @@ def _parse_json(path: Path, data: bytes) -> JsonObject:
     """The mapping in a bounded piece of JSON."""
     containers = data.count(b"{") + data.count(b"[")
     if containers > MAX_CONTAINERS or data.count(b",") > MAX_VALUES:
-        raise unusable(path, "a header with more values than any model needs")
+        raise unusable(path, "its header holds more values than that of any model")
     try:
         document = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError):

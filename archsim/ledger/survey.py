@@ -1,4 +1,4 @@
-"""`archsim survey`: what the models of the catalog chose, year by year, and a published study counted again."""
+"""`archsim survey`: what the models of the catalog chose, year by year, and a published study recounted."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ class Fit(Tabular):
 
     @property
     def verdict(self) -> Verdict:
-        """The answer in a word."""
+        """FITS, TIGHT or NO."""
         return self.memory.verdict
 
     @property

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate(Tabular):
     """The answer: plan, memory, both phases, and every assumption behind them. chosen: whether archsim chose more than
-    one device. near: other plans on as many devices, nearly as good. tensors: what the engine lays out on devices.
-    overheads: of the engine at its version. cached_input: tokens of each prompt that are in the cache.
+    one device. near: other plans on as many devices that are nearly as good. tensors: what the engine lays out
+    on devices. overheads: of the engine at its version. cached_input: tokens of each prompt that are in the cache.
     """
 
     __repr__ = Tabular.__repr__

@@ -127,8 +127,8 @@ class Runs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation(Tabular):
-    """The answer. usual: the mean prompt and answer. record: of one replication; the sums of all are in `state`. found:
-    where the largest load was asked for; the answer is then that of this load.
+    """The answer of `archsim simulate`. usual: mean prompt and answer. record: of one replication; the sums of all
+    are in `state`. found: where the largest load was asked for; the answer is then that of this load.
     """
 
     __repr__ = Tabular.__repr__
@@ -151,12 +151,12 @@ class Simulation(Tabular):
 
     @property
     def model(self) -> Model:
-        """What is served."""
+        """The model that is served."""
         return self.server.model
 
     @property
     def hardware(self) -> Hardware:
-        """On what."""
+        """The device that serves it."""
         return self.server.hardware
 
     @property

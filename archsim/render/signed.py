@@ -57,3 +57,18 @@ def times(value: float | None) -> str:
     if value < 0.1:
         return f"×{value:.3g}"
     return f"×{value:,.{0 if value >= 100 else 1 if value >= 10 else 2}f}"
+
+
+def above(factor: float, more: str, same: str) -> str:
+    """`6 % more than`, `2.05x as many as` from a factor of 1.5 on, `as many as` without a difference.
+
+    more, same: the words for a share and for a factor (`more requests`, `many requests`).
+    """
+    if factor >= FACTOR:
+        return f"{factor:.2f}x as {same} as"
+    share = round(100 * (factor - 1))
+    return f"{share} % {more} than" if share else f"as {same} as"
+
+
+FACTOR = 1.5
+"""From here on a ratio is said as a factor, below it in percent."""

@@ -30,7 +30,7 @@ def load_model(name: str, changes: Iterable[str] = ()) -> Model:
     """The model of a catalog name, alias or path.
 
     changes: `--set` assignments such as ``attention.n_kv_heads=4``, applied before validation.
-    Raises UnknownName for a name nobody knows, SpecError for a file that is no valid spec.
+    Raises UnknownName for an unknown name, SpecError for a file that is no valid spec.
     """
     return open_model(name, changes)[0]
 

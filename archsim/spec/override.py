@@ -22,7 +22,7 @@ SAME = {
 """What a field is called elsewhere -> its path in a spec."""
 
 SETTLED = {
-    "extends": "another model is another first argument, or a spec of your own with `extends`",
+    "extends": "for another model pass its name, or a spec of your own with `extends`",
     "layer": "what layers share is merged into them before; `--set attention.n_kv_heads=4` changes every layer",
 }
 """Fields that have done their work before changes are made, and what does what was meant."""
@@ -46,7 +46,7 @@ def apply(document: loader.Node, changes: Iterable[str]) -> loader.Node:
                 f"`--set` wants FIELD=VALUE, not {quote(change)}", hints=("for example `--set d_model=4096`",)
             )
         if path.strip() in SETTLED:
-            raise UsageError(f"`--set {path.strip()}` would change nothing: {SETTLED[path.strip()]}")
+            raise UsageError(f"`--set {path.strip()}` changes nothing: {SETTLED[path.strip()]}")
         given = loader.parse_text(f"{keys[-1]}: {text}", "--set")
         targets, inner = _targets(document, keys, path)
         found = [holder for target in targets if (holder := _holder(target, inner)) is not None]

@@ -46,7 +46,7 @@ def _syntax(error: yaml.YAMLError, source: TextSource) -> SpecError:
     if mark is None:
         return SpecError(f"{quote(source.name)} is not valid YAML: {label}", code="E106")
     span = Mark(source, mark.line, mark.column, 1).span()
-    if "maximum nesting" in str(problem):  # PyYAML from 6.0.4 on stops by itself, while it looks ahead
+    if "nesting depth" in label:  # libyaml from 0.2.6 on (PyYAML 6.0.4) has a limit of its own, and reads ahead
         return SpecError(TOO_DEEP, code="E111", span=span)
     return SpecError("not valid YAML", code="E106", span=span, label=label)
 

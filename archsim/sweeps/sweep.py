@@ -50,7 +50,7 @@ Degrees = dict[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep(Tabular):
-    """What is swept: structures, the grid that each is priced over, and what is kept of it.
+    """What is swept: structures, the grid that each is evaluated on, and what is kept of it.
 
     where: of the points. pareto: of those that fit; empty: all. notes: what was left out and what to mind, one sentence
     each. prices: what each device costs, by which terms.
@@ -73,7 +73,7 @@ class Sweep(Tabular):
 
     @property
     def points(self) -> int:
-        """Points that are priced."""
+        """Points that are evaluated."""
         return len(self.structures) * self.axes.points
 
     @property
@@ -82,7 +82,7 @@ class Sweep(Tabular):
         return tuple(column.name for column in self.columns)
 
     def priced(self) -> Iterator[Chunk]:
-        """Every point with all that is asked about it, block by block."""
+        """Every point with all its columns, block by block."""
         wanted = [*self.columns, *(o.column for o in self.pareto)]
         wanted += self.where.columns if self.where is not None else []
         wanted += [BY_NAME["fits"]] if self.pareto else []
@@ -95,7 +95,7 @@ class Sweep(Tabular):
     def chunks(self, watch: Callable[[int], bool] = lambda _: False) -> Iterator[Chunk]:
         """The answer block by block; a Pareto set is one block at the end.
 
-        watch: is told how many points are done after each block; when it says True the sweep ends with those.
+        watch: called after each block with the number of points done; where it returns True the sweep ends with those.
         """
         front, done = Front(self.pareto), 0
         for chunk in self.priced():

@@ -145,10 +145,10 @@ class Suggestion(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training(Tabular):
-    """The answer. objective: what the layout was chosen by. tried: layouts that were looked at; more than one where
-    archsim chose. interval: log of either end of
-    the step's 80 % interval. suggestions: changes that would help; neighbours: other changes, and what they cost.
-    options: what was asked, by name. parts: of the step, where they were asked. pricer: what made the answer.
+    """The answer of `archsim train`. objective: what the layout was chosen by. tried: layouts that were looked at; more
+    than one where archsim chose. interval: log of both ends of the step's 80 % interval. suggestions: changes that
+    would help; neighbours: other changes, and what they cost. options: those given, by name. parts: of the step, where
+    they were asked for. pricer: what computed the answer.
     """
 
     __repr__ = Displayed.__repr__

@@ -120,7 +120,7 @@ def test_show_json_of_an_engine(archsim: Any) -> None:
     assert (new["memory"]["share"]["default"], old["memory"]["share"]["default"]) == (0.92, 0.9)
     assert json.loads(archsim("show", "ollama", "--json").out)["name"] == "llamacpp"
     page = archsim("show", "sglang").out
-    assert "fraction of" in page and "https://" in page and "0.5" in page
+    assert "a share of the total" in page and "https://" in page and "0.5" in page
 
 
 def test_show_raw_is_the_file(archsim: Any) -> None:

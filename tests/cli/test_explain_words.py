@@ -18,7 +18,9 @@ WORDS = (
     "efficiency", "utilisation", "pareto", "rope", "swiglu", "rmsnorm", "layernorm", "ttft", "tpot", "prefill",
     "decode", "mfu", "gqa", "mla", "moe", "mha", "mqa", "ridge", "roofline", "throughput", "concurrency",
     "quantization", "router", "experts", "all-reduce", "all-to-all", "all_gather", "CUDA-graphs", "kv_tokens",
-    "Activation", "kernels",
+    "Activation", "kernels", "goodput", "slo", "service level", "gradients", "optimizer", "backward", "pipeline bubble",
+    "exposed", "hfu", "recompute", "zero", "fsdp", "bias", "median", "coverage", "baseline", "structures", "longest",
+    "non-embedding", "matmul", "scale-up domain", "in the queue", "waiting", "running", "full square", "elementwise",
 )  # fmt: skip
 
 
@@ -34,7 +36,9 @@ LABELS = {
         "Size", "Memory", "Speed", "Serving", "Where",
     ),
     "estimate mamba-2.8b --hw h100": ("Size", "Memory", "Speed", "Where"),
-    "fit llama3-8b --hw h100 --engine vllm": ("Memory",),
+    "fit llama3-8b --hw h100 --engine vllm": ("Memory", "Limits"),
+    "train llama3-8b --hw h100 --devices 8": ("Memory", "Step"),
+    "count llama3-8b": ("Parameters",),
 }  # fmt: skip
 """Question -> sections whose row labels and heads are words of the field."""
 

@@ -66,10 +66,13 @@ def test_the_better_of_two_and_of_none() -> None:
 
     answer = LoadComparison(rows("largest_rate_per_s", 4.0, 6.0, None))
     assert answer.order == [1, 0] and answer.ratio(1) == 1.5 and answer.ratio(2) is None and answer.overlap is None
-    assert verdict(answer) == "m1 holds 1.50 × as many requests/s as m0"
+    assert verdict(answer) == "m1 holds 1.50x as many requests/s as m0"
     assert LoadComparison(rows("tpot_s_mean", 4.0, 6.0)).order == [0, 1]
     near = rows("largest_concurrency", 8, 9, largest_concurrency_low=7, largest_concurrency_high=10)
-    assert LoadComparison(near).overlap and "overlap" in verdict(LoadComparison(near))
+    assert LoadComparison(near).overlap
+    assert verdict(LoadComparison(near)) == "m1 holds 12 % more requests in flight than m0; their intervals overlap"
+    assert verdict(LoadComparison(rows("tpot_s_mean", 4.0, 4.4))) == "m0 is 10 % faster than m1 by TPOT"
+    assert verdict(LoadComparison(rows("tpot_s_mean", 4.0, 4.001))) == "m0 is as fast as m1 by TPOT"
     assert verdict(LoadComparison(rows("tpot_s_mean", None))) == "no candidate has an answer"
     missed = LoadComparison(rows("goodput_requests_per_s", 0.0, 0.0))
     assert verdict(missed) == "no candidate meets the service level at this load"

@@ -309,6 +309,14 @@ def test_a_bare_answer_of_a_text_part_says_so(archsim: Any) -> None:
         assert archsim(command, "qwen2.5-7b", *options, "-q").err == ""
 
 
+def test_a_bare_answer_in_another_format_says_so(archsim: Any) -> None:
+    """The experts' format of a model without experts; where it has some, nothing is to be said."""
+    for command in ("estimate", "fit"):
+        result = archsim(command, "llama3-8b", "--hw", "h100", "--weights", "mxfp4", "-q")
+        assert result.code == 0 and "mxfp4_linear, for all linear weights, is used" in result.err, command
+        assert archsim(command, "gpt-oss-20b", "--hw", "h100", "--weights", "mxfp4", "-q").err == "", command
+
+
 def test_commands_as_other_tools_call_them(archsim: Any) -> None:
     """Each is answered with the one of ours, which exists and is not spelt so by ourselves."""
     from archsim.cli.app import COMMANDS

@@ -174,7 +174,7 @@ def test_split_files(tmp_path: Path) -> None:
     ("change", "words"),
     [
         ({"blk.0.attn_mystery.weight": ((512, 512), Q.Q4_K)}, "attn_mystery"),
-        ({"blk.0.attn_q.weight": ((512, 500), Q.Q4_K)}, "divide"),
+        ({"blk.0.attn_q.weight": ((512, 500), Q.Q4_K)}, "do not fit 8 and 2 heads"),
         ({"blk.0.ffn_down.weight": ((768, 256), Q.Q4_K)}, "parameters"),
     ],
 )

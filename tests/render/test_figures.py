@@ -107,6 +107,17 @@ def test_names_from_outside_are_text(charts: list[Chart]) -> None:
     assert not any("hovertemplate" in text for text in shown)
 
 
+def test_batches_beside_marks_stand_apart() -> None:
+    """Where a mark of an earlier curve has its batch, a later one has none; far from it it has."""
+    rates = [curves.Rate(batch, 100 / batch, 100.0 * batch, 1.0, 1.0, "measured") for batch in (1, 8)]
+    near = [rate._replace(user=1.01 * rate.user) for rate in rates]
+    far = [rate._replace(user=0.5 * rate.user, device=0.3 * rate.device) for rate in rates]
+    made = curves.throughput_latency([curves.RateCurve(name, found, 1) for name, found in
+                                      (("a", rates), ("b", near), ("c", far))])  # fmt: skip
+    texts = [trace["text"] for trace in made.traces if trace["mode"] == "lines+markers+text"]
+    assert texts == [["1", "8"], ["", ""], ["1", "8"]]
+
+
 def test_a_front_is_what_no_other_beats() -> None:
     """From the fastest for a user on, each gives more of a device."""
     assert curves.front([(1, 9), (2, 5), (2, 4), (3, 5), (3, 5), (4, 1)]) == [(4, 1), (3, 5), (1, 9)]

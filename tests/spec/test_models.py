@@ -65,6 +65,13 @@ def test_identity(name: str) -> None:
     assert m.lineage is None or m.lineage.parent is None or m.lineage.parent in NAMES
 
 
+def test_no_change_is_cut_at_a_comma_of_its_number() -> None:
+    """`202,752 tokens` without quotes is two items of a list."""
+    lists = {name: m.lineage.changes for name in NAMES if (m := model(name)).lineage}
+    cut = {name: changes for name, changes in lists.items() if re.search(r"\d\|\d{3}\b", "|".join(changes))}
+    assert len(lists) > 100 and cut == {}
+
+
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", EXPECTED)
 def test_parameters(name: str) -> None:

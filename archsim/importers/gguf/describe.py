@@ -159,7 +159,7 @@ def _t5_layer(keys: Keys, tensors: Mapping[str, TensorInfo], side: str, count: i
     width = _t5_shape(tensors, f"{side}.blk.0.attn_q")[1]
     buckets = _t5_shape(tensors, f"{side}.blk.0.attn_rel_b")[-1]
     if width % heads:
-        raise SpecError(f"{heads} heads do not divide {width}", code="E110")
+        raise SpecError(f"a width of {width} is not divisible by {heads} heads", code="E110")
     plain: JsonObject = {"kind": "mha", "n_heads": heads, "d_head": width // heads, "scale": 1.0}
     position = {"position": {"kind": "t5", "buckets": buckets, "max_distance": 128}}
     mask = {"mask": {"kind": "bidirectional"}} if side == "enc" else {}

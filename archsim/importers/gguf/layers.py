@@ -106,7 +106,8 @@ class Layers:
         gated = q * kv == 2 * k * n  # a gate as wide as the queries, in one matrix with them
         q = q // 2 if gated else q
         if q % n or k % kv or v % kv or q // n != k // kv or n % kv:
-            raise SpecError(f"layer {i}: {n} and {kv} heads do not divide {q}, {k} and {v}", code="E110")
+            widths = f"widths {q}, {k} and {v} of queries, keys and values"
+            raise SpecError(f"layer {i}: {widths} do not fit {n} and {kv} heads", code="E110")
         d, d_v = k // kv, v // kv
         block: Doc = heads(n, kv, d, position=self.rope(i, d, bool(window)))
         if self.has(i, "attn_k") and not self.has(i, "attn_v"):

@@ -129,7 +129,7 @@ def _read_one(path: Path) -> Header:
 def parse_gguf(data: bytes, name: str) -> Header:
     """The header that the first bytes of a file hold; `name` stands for the file. Raises SpecError (E109)."""
     if (found := _SHARD.fullmatch(name)) and int(found[3]) > 1:
-        hint = "the model's config.json says the same in one file"
+        hint = "pass the model's config.json instead, which describes the same architecture"
         raise SpecError(f"{quote(name)} is one part of a split file", code="E109", hints=(hint,))
     if len(data) < 24:
         raise unusable(name, "no GGUF file")

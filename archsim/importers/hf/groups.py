@@ -93,7 +93,7 @@ def compressed(q: Config) -> Read:
             usual.setdefault(fmt, scheme)
         rules += [(target, fmt) for target in targets if target != "Linear"]
     if len(usual) > 1:
-        raise q.error("config_groups", f"several weight formats, each for all linear layers: {', '.join(usual)}")
+        raise q.error("config_groups", f"several weight formats, each given for all linear layers: {', '.join(usual)}")
     return (matrices(next(iter(usual))) if usual else {}), rules
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from math import log
 from typing import Any, NamedTuple, TypeVar
 
@@ -69,9 +69,10 @@ def rate_of(e: Estimate) -> Rate | None:
 def throughput_latency(curves: Sequence[RateCurve]) -> Chart:
     """Tokens per second of one device against those of one user, a mark for each batch with its size."""
     traces: list[JsonObject] = []
+    labelled = _labels_apart(curves)
     for number, curve in enumerate(curves):
         if curve.rates:
-            traces += [_band(number, curve), _rates(number, curve, len(curves))]
+            traces += [_band(number, curve), _rates(number, curve, labelled)]
     best = front((rate.user, rate.device) for curve in curves for rate in curve.rates)
     if len(curves) > 1 and len(best) > 1:
         traces.append(_best(best))
@@ -100,7 +101,31 @@ def _band(number: int, curve: RateCurve) -> JsonObject:
     }  # fmt: skip
 
 
-def _rates(number: int, curve: RateCurve, count: int) -> JsonObject:
+LABEL = (0.07, 0.045)
+"""Of the plot on a phone that a batch beside its mark takes, across and upwards."""
+
+
+def _labels_apart(curves: Sequence[RateCurve]) -> set[tuple[int, int]]:
+    """(curve, point) of marks that carry their batch: all of few curves, the ends of many, and none where the batch of
+    an earlier curve stands.
+    """
+    points = [(log(rate.user), log(rate.device)) for curve in curves for rate in curve.rates]
+    sides = [max(max(side) - min(side), 1e-9) for side in zip(*points, strict=True)]
+    kept: dict[tuple[int, int], tuple[float, float]] = {}
+    for number, curve in enumerate(curves):
+        last = len(curve.rates) - 1
+        for i, rate in enumerate(curve.rates):
+            place = (log(rate.user) / sides[0], log(rate.device) / sides[1])
+            if (len(curves) <= DIRECT or i in (0, last)) and all(_apart(place, other) for other in kept.values()):
+                kept[number, i] = place
+    return set(kept)
+
+
+def _apart(a: tuple[float, float], b: tuple[float, float]) -> bool:
+    return abs(a[0] - b[0]) > LABEL[0] or abs(a[1] - b[1]) > LABEL[1]
+
+
+def _rates(number: int, curve: RateCurve, labelled: Collection[tuple[int, int]]) -> JsonObject:
     words = [
         hover(
             f"<b>{plain(curve.label)}</b>, batch {r.batch:,}", f"{format_number(r.user)} tokens/s per user",
@@ -109,8 +134,7 @@ def _rates(number: int, curve: RateCurve, count: int) -> JsonObject:
             f"basis: {EVIDENCE[r.evidence]}" if r.evidence else "", plain(r.note, 120),
         ) for r in curve.rates
     ]  # fmt: skip
-    texts = [f"{r.batch:,}" for r in curve.rates]
-    texts = [text if count <= DIRECT or i in (0, len(texts) - 1) else "" for i, text in enumerate(texts)]
+    texts = [f"{r.batch:,}" if (number, i) in labelled else "" for i, r in enumerate(curve.rates)]
     return _curve(number, curve.label, [r.user for r in curve.rates], [r.device for r in curve.rates], words) | {
         "mode": "lines+markers+text", "text": texts, "textposition": "top right",
         "textfont": {"color": series(number), "size": 11},
@@ -242,7 +266,7 @@ def time_growth(curves: Sequence[ContextCurve], batch: int, phase: str = "decode
     most = max(growth, key=lambda g: g[0], default=None)
     finding = (
         f"From {most[1].points[0][0]:,} to {most[1].points[-1][0]:,} tokens the {name} of {most[1].label} grows "
-        f"{most[0]:.3g} times." if most else f"The {name} at one context length."
+        f"by a factor of {most[0]:.3g}." if most else f"The {name} at one context length."
     )  # fmt: skip
     table = _context_table(curves, name, format_seconds)
     return _context_chart(

@@ -24,6 +24,9 @@ TABLE = 20
 
 PERCENTILES = (0.5, 0.9, 0.95, 0.99)
 
+SHORT = {"end to end": "E2E"}
+"""Names of latencies below panels that are narrow on a phone."""
+
 
 def load_charts(answer: Simulation) -> list[Chart]:
     """All of them."""
@@ -74,7 +77,7 @@ def latencies(answer: Simulation) -> Chart:
                 "showlegend": False, "hoverinfo": "skip",
             })  # fmt: skip
         room = [(column - 1) / 3 + (0.03 if column > 1 else 0), column / 3 - 0.03]
-        axes[f"xaxis{end}"] = axis(f"{name} (ms)", domain=room, rangemode="tozero")
+        axes[f"xaxis{end}"] = axis(f"{SHORT.get(name, name)} (ms)", domain=room, rangemode="tozero")
     made = layout(
         340, axes.pop("xaxis"), axis("share of requests", tickformat=".0%", range=[0, 1.02]), showlegend=False
     )

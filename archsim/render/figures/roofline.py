@@ -190,7 +190,7 @@ def _measured(seen: Sequence[MeasuredStep]) -> JsonObject:
 
 
 def _finding(device: Hardware, cases: Sequence[Case], peaks: dict[str, float]) -> str:
-    """How much of each phase arithmetic limits, from the least to the most of the cases."""
+    """How much of each phase is compute-bound, from the least to the most of the cases."""
     parts = []
     for name in SIGN:
         shares = [compute_bound_share(step) for case in cases if (step := getattr(case.estimate, name)) is not None]
@@ -198,8 +198,8 @@ def _finding(device: Hardware, cases: Sequence[Case], peaks: dict[str, float]) -
         if ends:
             parts.append(f"{'none' if ends == ['0'] else ' to '.join(ends) + ' %'} of {name}")
     ridge = peaks["bf16"] / device.bandwidth
-    limited = f"Arithmetic limits {' and '.join(parts)}" if parts else "No kernel to show"
-    return f"{limited}; in bf16 it does so from {ridge:,.0f} FLOP per byte on."
+    limited = f"Compute-bound: {', '.join(parts)}" if parts else "No kernel to show"
+    return f"{limited}; the bf16 ridge is at {ridge:,.0f} FLOP per byte."
 
 
 def _table(steps: Sequence[tuple[int, Case, StepTime]]) -> Table:

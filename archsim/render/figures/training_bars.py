@@ -66,5 +66,5 @@ def _finding(
 ) -> str:
     least = min(range(len(rows)), key=wholes.__getitem__)
     part = max(kept, key=lambda name: rows[least][kept[name]])
-    who = f"{plain(labels[least])} has least, {write(wholes[least])}; " if len(rows) > 1 else ""  # type: ignore[operator]
+    who = f"{plain(labels[least])} needs least, {write(wholes[least])}; " if len(rows) > 1 else ""  # type: ignore[operator]
     return f"{who}most of it is {WORDS.get(part, part)}, {percent(rows[least][kept[part]] / wholes[least])}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -10,6 +11,7 @@ from archsim.base.diagnostics import inert, shorten
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
 SENTENCE = 600
 """Characters of a note, title or warning that are shown."""
@@ -34,7 +36,7 @@ def environment() -> Environment:
         loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=False,
         keep_trailing_newline=False, auto_reload=False,
     )  # fmt: skip
-    found.filters |= {"text": bounded, "markup": Markup}
+    found.filters |= {"text": bounded, "prose": prose, "markup": Markup}
     found.globals["parts"] = found.get_template("parts.html.j2").module
     return found
 
@@ -42,6 +44,17 @@ def environment() -> Environment:
 def bounded(value: object, limit: int = SENTENCE) -> str:
     """Text from outside on one line, printable and bounded; not yet escaped."""
     return shorten(inert(str(value)[: limit + 1]), limit)
+
+
+def prose(value: object, limit: int = SENTENCE) -> Markup:
+    """Bounded text as HTML, with what stands in backticks as code."""
+    from markupsafe import Markup, escape
+
+    return Markup(CODE.sub(r"<code>\1</code>", str(escape(bounded(value, limit)))))
+
+
+CODE = re.compile(r"`([^`]+)`")
+"""A command, option or key in a sentence."""
 
 
 def part(name: str) -> Macro:

@@ -15,6 +15,7 @@ from archsim.render.html.candidates import Candidate, Study
 from archsim.render.html.markup import Cell, list_names, paragraph, significant, table
 from archsim.render.html.prices import cost_cells, cost_head, prices
 from archsim.render.pages.compare import verdict as certainty
+from archsim.render.signed import FACTOR
 from archsim.timing.step_time import StepTime
 
 HEAD = ("", "fits", "memory per device", "devices", "time to first token", "time per token", "tokens/s per device")
@@ -127,7 +128,7 @@ def _waited(c: Candidate, study: Study) -> tuple[StepTime, str]:
 def relative_speed(ratio: float) -> str:
     """`6 % slower`, or `2.4x slower` from a factor of 1.5 on. ratio: the speed over that of the baseline."""
     word, factor = ("faster", ratio) if ratio >= 1 else ("slower", 1 / ratio)
-    return f"{factor:.3g}x {word}" if factor >= 1.5 else f"{100 * (factor - 1):.2g} % {word}"
+    return f"{factor:.3g}x {word}" if factor >= FACTOR else f"{100 * (factor - 1):.2g} % {word}"
 
 
 def _each(c: Candidate) -> str:

@@ -65,7 +65,7 @@ def _section(d: Difference, group: str) -> Section | None:
 
 
 def _line(e: Effect, figures: Sequence[str]) -> Row:
-    where = {"a": "", "b": " (undone in the second)", None: " (possible only together with others)"}
+    where = {"a": "", "b": " (measured by undoing it in the second)", None: " (possible only together with others)"}
     return row(*(signed_change(name, e.delta.get(name)) for name in figures), e.change + where[e.measured])
 
 

@@ -66,12 +66,12 @@ def _speed(line: FitRow) -> str:
 
 
 def _beyond(lines: list[FitRow]) -> list[Section]:
-    """The models that memory would hold at that length and that were not made for it."""
+    """The models that memory would hold at that length and whose context length is shorter."""
     if not lines:
         return []
     text = "memory would hold the request, but it exceeds the context length of these models"
     rows = tuple(row(line.model, format_count(line.params), line.weights, f"{line.max_context:,}") for line in lines)
-    header = (*HEADER[:2], "made for")
+    header = (*HEADER[:2], "context")
     return [Section(title="Too short a context", rows=rows, align="lrlr", header=header, below=(text,), wrap=False)]
 
 

@@ -8,6 +8,7 @@ from archsim.base.json_types import JsonObject
 from archsim.base.units import format_rate, format_seconds
 from archsim.comparison.loaded import LoadComparison
 from archsim.render.page import Page, Row, Section, plural, row
+from archsim.render.signed import above
 
 if TYPE_CHECKING:
     from archsim.render.figures.chart import Chart
@@ -79,11 +80,9 @@ def verdict(answer: LoadComparison) -> str:
         return f"{held} the service level at this load"
     factor = best[name] / other[name] if name in NOUNS else other[name] / best[name]
     sure = "; their intervals overlap" if answer.overlap else ""
-    if name in NOUNS and round(factor, 2) == 1:
-        return f"{one} and {second} hold as many {NOUNS[name]}"
     if name in NOUNS:
-        return f"{one} holds {factor:.2f} × as many {NOUNS[name]} as {second}{sure}"
-    return f"{one} is {factor:.2f} × as fast as {second} by {TIMES[name]}{sure}"
+        return f"{one} holds {above(factor, f'more {NOUNS[name]}', f'many {NOUNS[name]}')} {second}{sure}"
+    return f"{one} is {above(factor, 'faster', 'fast')} {second} by {TIMES[name]}{sure}"
 
 
 def _load(answer: LoadComparison) -> str:

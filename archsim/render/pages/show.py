@@ -10,7 +10,7 @@ from archsim.base.errors import NoSuchName, UnknownName, UsageError, did_you_mea
 from archsim.base.input_file import read_input
 from archsim.base.json_types import JsonObject
 from archsim.base.units import format_bytes, format_rate
-from archsim.render.page import Page, Section, bullets, facts, row
+from archsim.render.page import Page, Section, bullets, facts, plural, row
 from archsim.render.provenance import LARGEST, digest, display_path
 from archsim.spec.catalog import Kind, Resolved, resolve
 from archsim.spec.hardware import Hardware, load_system
@@ -169,7 +169,7 @@ def device_page(hw: Hardware, file: str = "") -> Page:
     identity = {
         "id": hw.id,
         "vendor": hw.vendor,
-        "one device is a": hw.per,
+        "kind": hw.per,
         "architecture": hw.arch.family,
         "released": hw.arch.released,
         "announced": "figures of the announcement, not measured by anyone yet" if hw.announced else None,
@@ -206,7 +206,7 @@ def _memory_and_links(hw: Hardware) -> Section:
         "bandwidth": format_rate(hw.bandwidth, "B/s"),
         "L2": format_bytes(hw.l2_bytes) if hw.l2_bytes else None,
         "link": f"{format_rate(link, 'B/s')} per direction" if link else None,
-        "devices joined": f"{hw.max_domain:,}",
+        "scale-up domain": plural(hw.max_domain, "device"),
         "power limit": f"{hw.tdp_w:,} W" if hw.tdp_w else None,
     }
     return facts("Memory and links", figures.items())

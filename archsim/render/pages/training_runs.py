@@ -9,6 +9,7 @@ from archsim.base.json_types import JsonObject
 from archsim.comparison.training import TrainingComparison
 from archsim.render.page import Cell, Page, Row, Section, percent, plural, row
 from archsim.render.pages.train import gib, seconds
+from archsim.render.signed import above
 from archsim.sweeps.training_runs import MEMORY_PARTS, STEP_PARTS, TrainingSweep
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ SHOWN = 40
 
 STEP_HEADS = {"forward": "forward", "backward": "backward", "recompute": "again", "head_and_loss": "head",
               "communication": "comm", "optimizer": "update", "bubble": "bubble"}  # fmt: skip
-MEMORY_HEADS = {"gradients": "grads", "optimizer": "optim", "working": "work", "gathered": "whole"}
+MEMORY_HEADS = {"gradients": "grads", "optimizer": "optim", "working": "work"}
 
 
 def sweep_page(swept: TrainingSweep, rows: Sequence[JsonObject], count: int) -> Page:
@@ -89,7 +90,7 @@ def verdict(answer: TrainingComparison) -> str:
         two["step_low_s"] / two["step_expected_s"] * two["s_per_token"]
     )
     sure = "" if apart else "; their intervals overlap"
-    return f"{names[best]} trains {factor:.2f} × as fast as {names[other]}{sure}"
+    return f"{names[best]} trains {above(factor, 'faster', 'fast')} {names[other]}{sure}"
 
 
 def labels(rows: Sequence[JsonObject]) -> list[str]:

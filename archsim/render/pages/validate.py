@@ -135,7 +135,8 @@ def _bad(answer: Validation, i: int) -> Row:
     rows = answer.rows
     measured, predicted = float(rows.measured[i]), float(rows.predicted[i])
     words = f"{rows.metrics[i]} {rows.titles[i]}"
-    factor = Cell(f"{predicted / measured:.3g}×", "bad")
+    inside = rows.low[i] <= measured <= rows.high[i]
+    factor = Cell(f"{predicted / measured:.3g}×", "" if inside else "bad")
     return row(rows.ids[i], f"{measured:,.4g}", f"{predicted:,.4g}", factor, words)
 
 

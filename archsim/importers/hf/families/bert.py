@@ -300,7 +300,7 @@ def _disentangled(c: Config, norm: Doc) -> Doc:
     buckets = c.get("position_buckets") or -1
     off = {term: False for term in ("c2p", "p2c") if term not in terms}
     if len(off) == 2:
-        raise c.error("pos_att_type", "relative attention without `c2p` and without `p2c` is not supported")
+        raise c.error("pos_att_type", "relative attention with neither `c2p` nor `p2c` is not supported")
     kinds = c.get("norm_rel_ebd") or "none"
     given = {"norm": norm} if "layer_norm" in kinds else {}
     size = {"span": buckets, "max_distance": span} if buckets > 0 else {"span": span}

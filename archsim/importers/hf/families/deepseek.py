@@ -101,7 +101,7 @@ def indexer_types(c: Config) -> list[str]:
         offset = 2 if offset is None else offset
         given = ["full" if max(i - offset + 1, 0) % step == 0 else "shared" for i in range(n)]
     if len(given) != n or not set(given) <= {"full", "shared"} or given[0] != "full":
-        raise c.error("indexer_types", "not a list of full or shared per layer that begins with full")
+        raise c.error("indexer_types", "not a list of full or shared for each layer, beginning with full")
     return given
 
 

@@ -201,7 +201,7 @@ def deberta(c: Config) -> Doc:
         span = span if span > 0 else c.count("max_position_embeddings")
         off = {term: False for term in ("c2p", "p2c") if term not in terms}
         if len(off) == 2:
-            raise c.error("pos_att_type", "relative attention without `c2p` and without `p2c` is not supported")
+            raise c.error("pos_att_type", "relative attention with neither `c2p` nor `p2c` is not supported")
         attention["position"] = {"kind": "deberta", "span": span} | off
     embedding: Doc = {"norm": norm}
     if c.get("position_biased_input"):

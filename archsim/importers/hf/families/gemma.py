@@ -369,7 +369,7 @@ def _listed(c: Config, types: list[str], size: int, kv: int) -> tuple[int, int]:
     """The same from `per_layer_config`, which newer files have: one entry for every global layer, all alike."""
     given = c.get("per_layer_config")
     if given is None and "per_layer_config" in c.data:
-        raise c.error("per_layer_config", "null leaves the sizes of global layers open")
+        raise c.error("per_layer_config", "null leaves the sizes of global layers undefined")
     if not given:
         return size, kv
     wanted = {i for i, kind in enumerate(types) if kind == FULL}
@@ -377,7 +377,9 @@ def _listed(c: Config, types: list[str], size: int, kv: int) -> tuple[int, int]:
     values = list(given.values()) if alike else []
     first = values[0] if values and isinstance(values[0], dict) else {}
     if not first or any(v != first for v in values) or not first.keys() <= {"head_dim", "num_key_value_heads"}:
-        raise c.error("per_layer_config", "only one size that all global layers, and no others, share is supported")
+        raise c.error(
+            "per_layer_config", "only one size, the same for all global layers and for no others, is supported"
+        )
     own = Config(first, {"head_dim": size, "num_key_value_heads": kv}, "per_layer_config.")
     return own.count("head_dim"), own.count("num_key_value_heads")
 

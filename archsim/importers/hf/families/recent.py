@@ -144,7 +144,7 @@ def hy_v3(c: Config) -> Doc:
     n, norm, act, width = layers(c), rmsnorm(c), activation(c, "hidden_act"), c.count("moe_intermediate_size")
     router = SIGMOID | {"scale": c.number("router_scaling_factor")}
     if c.get("num_shared_experts") == 0:
-        raise c.error("num_shared_experts", "its class takes 0 for one shared expert as wide as a dense layer")
+        raise c.error("num_shared_experts", "its class reads 0 as one shared expert as wide as a dense layer")
     shared = shared_expert(act, width, c.get("num_shared_experts"))
     experts = moe(n_experts(c), top_k(c), glu(act, width), router, shared=shared)
     c = c.changed(first_k_dense_replace=c.data.get("first_k_dense_replace", 1))

@@ -71,7 +71,7 @@ def mamba2(c: Config) -> Doc:
     c.only("norm_before_gate", False, True)  # recorded by the files, not read by the class
     n, size = c.count("num_heads"), c.count("head_dim")
     if n * size != c.count("expand") * c.count("hidden_size"):
-        raise c.error("num_heads", f"{n} heads of {size} are not expand x hidden_size channels")
+        raise c.error("num_heads", f"{n} heads of size {size} do not add up to expand x hidden_size channels")
     mixer = {
         "kind": "mamba2",
         "n_heads": n,
@@ -148,7 +148,7 @@ def expanded(c: Config) -> tuple[int, int]:
     n, inner = c.count("mamba_n_heads"), c.count("mamba_expand") * c.count("hidden_size")
     size = inner // n if c.get("mamba_d_head") in ("auto", None) else c.count("mamba_d_head")
     if n * size != inner:
-        raise c.error("mamba_n_heads", f"{n} heads of {size} are not mamba_expand x hidden_size channels")
+        raise c.error("mamba_n_heads", f"{n} heads of size {size} do not add up to mamba_expand x hidden_size channels")
     return n, size
 
 
@@ -316,7 +316,7 @@ def _nemotron_types(c: Config) -> list[str]:
     pattern, listed = c.get("hybrid_override_pattern"), c.first("layers_block_type", "layer_types")
     given = [LETTERS.get(letter, letter) for letter in pattern] if isinstance(pattern, str) else listed
     if not isinstance(given, list) or not 0 < len(given) <= MAX_LAYERS:
-        raise c.error("hybrid_override_pattern", "no list of layers, neither here nor in layers_block_type")
+        raise c.error("hybrid_override_pattern", "no list of layers, here or in layers_block_type")
     found = [OLD.get(str(t), str(t)) for t in given]
     for kind in found:
         if kind not in LETTERS.values():

@@ -2,7 +2,7 @@
 // Draws every chart of the page in the colours of the reader's theme, on paper in the light ones.
 const made = JSON.parse(document.getElementById("charts").textContent);
 const dark = matchMedia("(prefers-color-scheme: dark)");
-const NARROW = 560, ENTRY = 20, FEW = 3;
+const NARROW = 560, ENTRY = 20, FEW = 3, LETTER = 6.2, EDGES = 56;
 
 function colour(name, theme) {
   const found = /^@([a-z]+\d?)(?:\/(0?\.\d+))?$/.exec(name);
@@ -20,12 +20,23 @@ function coloured(key, value, theme) {
   return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, coloured(name, one, theme)]));
 }
 
+// The name above a bar, cut where its figure at the end of the same line begins. Both are escaped: `&lt;` is one letter.
+function beside(note, notes, width) {
+  const other = notes.find((one) => one !== note && one.y === note.y && one.xanchor === "right");
+  if (!other || note.xanchor !== "left") return note;
+  const letters = (text) => text.replace(/<[^>]*>/g, "").match(/&\w+;|./gu) || [];
+  const own = letters(note.text), room = Math.floor((width - EDGES) / LETTER - 1.25 * letters(other.text).length - 1);
+  return own.length <= room ? note : { ...note, text: `${own.slice(0, Math.max(room - 1, 4)).join("").trimEnd()}…` };
+}
+
 // On a narrow screen the legend takes a line for each entry: the chart grows by as much.
 function fitted(layout, data, width) {
   if (width >= NARROW) return layout;
   const named = data.filter((trace) => trace.showlegend !== false && layout.showlegend !== false).length;
   const height = layout.height + ENTRY * Math.max(0, named - 2);
-  const annotations = (layout.annotations || []).map((one) => ({ ...one, font: { ...one.font, size: 11 } }));
+  const annotations = (layout.annotations || []).map((one, _, all) => ({
+    ...beside(one, all, width), font: { ...one.font, size: 11 },
+  }));
   const axes = Object.fromEntries(Object.entries(layout).filter(([name, one]) => /^xaxis/.test(name) && one.nticks)
     .map(([name, one]) => [name, { ...one, nticks: FEW }]));
   return { ...layout, ...axes, height, annotations, font: { ...layout.font, size: 12 } };
