@@ -50,7 +50,7 @@ def test_a_name_that_stands_for_its_text_part() -> None:
 @pytest.mark.parametrize("change", ["extends=gpt2-small", "layer={}"])
 def test_a_change_that_changes_nothing_is_refused(change: str) -> None:
     """Fields that are settled before changes are made."""
-    with pytest.raises(UsageError, match="change nothing"):
+    with pytest.raises(UsageError, match="changes nothing"):
         a.count("llama3-8b", set=change)
 
 
