@@ -276,11 +276,20 @@ def _refuse_several(command: TyperCommand, args: Sequence[str], ctx: Context) ->
 
 
 def _refuse_more_models(command: TyperCommand, args: Sequence[str], ctx: Context) -> None:
-    """A second model where the command takes one."""
+    """A second model or file where the command takes one."""
     arguments = [param for param in command.params if param.param_type_name == "argument"]
     given = [word.value for word in words(command, args) if word.param is None and not word.flag]
     unknown = any(word.flag and word.param is None for word in words(command, args))
-    if unknown or [param.name for param in arguments] != ["model"] or arguments[0].nargs != 1 or len(given) < 2:
+    if unknown or len(arguments) != 1 or arguments[0].nargs != 1 or len(given) < 2:
+        return
+    if "DIR" in (arguments[0].metavar or ""):
+        raise CommandLineError(
+            f"`archsim {command.name}` takes one file or folder, not {len(given)}",
+            hints=(
+                f"a folder with the files: `archsim {command.name} {shlex.quote(os.path.dirname(given[0]) or '.')}`",
+            ),
+        )
+    if arguments[0].name != "model":
         return
     raise CommandLineError(
         f"`archsim {command.name}` takes one model, not {len(given)}",

@@ -35,7 +35,7 @@ class StepMemo(Generic[T]):
 
     def get(self, step: Step, plan: Hashable, make: Callable[[], T]) -> T:
         """The result for a step on a plan, made where it is not known."""
-        key: Hashable = (step, plan)
+        key: Hashable = (step, step.kinds, plan)  # 4 == 4.0, and counts of whole numbers are whole
         try:
             found = self.known.pop(key, None)
         except TypeError:  # arrays have no hash

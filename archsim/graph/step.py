@@ -270,6 +270,11 @@ class Step:
         return not any(hasattr(n, "dtype") for n in (*sizes, self.room))
 
     @property
+    def kinds(self) -> tuple[type, ...]:
+        """The types of its sizes, in which equal steps may differ."""
+        return (*(type(n) for s in (*self.seqs, *self.source) for n in s[:3]), type(self.room))
+
+    @property
     def n_seqs(self) -> Num:
         """Sequences in the step."""
         return self._sum(lambda s: s.batch)

@@ -350,7 +350,7 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 def _hub_hints(name: str) -> tuple[str, str]:
     """What opens a model of the Hub that the catalog does not have."""
     return (
-        f"download its config.json and pass the path: `hf download {name} config.json` prints it",
+        f"download its config.json and pass the path: `hf download {name} config.json` prints that path",
         "`--hub` fetches that one file",
     )
 

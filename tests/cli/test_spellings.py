@@ -97,6 +97,15 @@ def test_several_where_one_is_wanted(line: str, command: str | None, archsim: An
     assert archsim(*words).code == 0
 
 
+def test_several_files_where_one_or_a_folder_is_taken(archsim: Any) -> None:
+    """As a shell writes them for `runs/*.yaml`."""
+    result = archsim(
+        "validate", "reports/runs/autoawq.yaml", "reports/runs/exllamav2.yaml", "reports/runs/tinychat.yaml"
+    )
+    assert result.code == 2 and "takes one file or folder, not 3" in result.err
+    assert "`archsim validate reports/runs`" in result.err
+
+
 def test_a_missing_device_shows_an_example(archsim: Any) -> None:
     """The example repeats what was typed, and is answered."""
     result = archsim("estimate", "llama2-7b", "--batch", "2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from itertools import pairwise
 from typing import Any
@@ -64,3 +65,12 @@ def test_the_page_has_one_pair_of_times(archsim: Any, load: str) -> None:
     assert tpot and float(tpot[1].split()[0]) == pytest.approx(state.tpot.expected * 1e3, rel=1e-3)
     assert re.search(rf"TPOT +\S+ \w+ +{re.escape(tpot[1])}", page)
     assert ("waiting" in line) == (" wait" in page) == (state.running < int(load))
+
+
+def test_an_answer_is_the_same_text_whatever_was_asked_before() -> None:
+    """A server's load is counted in fractions of sequences: equal steps of floats and of integers are kept apart, and
+    counts of whole sequences stay integers.
+    """
+    estimate("llama2-70b", "h100", concurrency=16)
+    answer = json.dumps(estimate("llama2-70b", "a100", batch=4).to_dict()["phases"])
+    assert re.findall(r'"flops": \d+[,}]', answer) and not re.findall(r'"flops": \d+\.\d', answer)

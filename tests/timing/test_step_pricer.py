@@ -13,6 +13,7 @@ from archsim.counts.formats import choose_formats
 from archsim.counts.lowered_steps import StepMemo
 from archsim.counts.workload import PREFILL_TOKENS, Workload, WorkloadSteps
 from archsim.engines.overhead import NO_HOST, EngineOverheads, HostWork
+from archsim.graph.passes.shard import Mesh
 from archsim.graph.step import Seqs, Step
 from archsim.predict.estimate import estimate
 from archsim.serving.steady_state import steady
@@ -253,6 +254,18 @@ def test_memory_is_bounded() -> None:
     for context in (1, 2, 1, 3, 1, 2):
         ask(context)
     assert made == [1, 2, 3, 2] and len(memo.known) == 2
+
+
+def test_steps_of_floats_are_kept_apart_from_those_of_integers() -> None:
+    """4 == 4.0, but a graph of one counts in integers and of the other does not."""
+    memo = StepMemo[type](4)
+    assert [memo.get(Step.of(batch), None, lambda batch=batch: type(batch)) for batch in (4, 4.0, 4)] == [
+        int,
+        float,
+        int,
+    ]  # type: ignore[misc]
+    mesh = Mesh.of(tp=2)
+    assert [type(mesh.split({"T": batch, "F": 64})[0]["T"]) for batch in (4.0, 4)] == [float, int]
 
 
 # ---------------------------------------------------------------------- the engine's host

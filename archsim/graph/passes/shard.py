@@ -115,7 +115,7 @@ class Mesh:
 
         The vocabulary is padded up; all else must divide (see `archsim.spec.parallelism`).
         """
-        key = tuple(axes.items())
+        key = tuple(axes.items()), tuple(map(type, axes.values()))  # 4 == 4.0, and each keeps its own kind of number
         try:
             found = self.memo.get(key)
         except TypeError:  # arrays have no hash
