@@ -10,13 +10,22 @@ from operator import attrgetter
 from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any, cast
 
+__all__ = ["dataclass", "light_dataclass"]
+
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
+    from dataclasses import dataclass as light_dataclass
 else:
 
     def dataclass(cls=None, /, *, frozen=False, eq=True, **options):
         """As `dataclasses.dataclass`, in what it takes and in what it means."""
         return (lambda own: _made(own, frozen, eq, options)) if cls is None else _made(cls, frozen, eq, options)
+
+    def light_dataclass(*, frozen, eq, **options):
+        """The same for classes that a command makes hundreds of thousands of: `frozen` is checked by the type checker
+        alone, since an instance that refuses changes takes three times as long to make.
+        """
+        return lambda own: _made(own, False, eq, options)
 
 
 def _made(cls: type, frozen: bool, eq: bool, options: dict[str, bool]) -> type:

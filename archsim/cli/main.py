@@ -8,8 +8,8 @@ import re
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import StrEnum
 from itertools import pairwise
 from typing import NoReturn, Protocol
@@ -21,6 +21,9 @@ from archsim.cli.streams import guarded
 from archsim.cli.words import CommandLineError
 
 INTERRUPTED = 130
+
+UNCOLLECTED = 5_000_000
+"""New objects after which cycles among them are looked for all the same, lest memory run out."""
 
 WORDS = {
     "Value error, ": "",
@@ -37,7 +40,6 @@ class OutOfMemory(UsageError):
 
 def run() -> NoReturn:
     """The entry point of the command `archsim`."""
-    gc.set_threshold(5_000_000)  # graphs live to the end: going through them frees next to nothing and takes seconds
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # which it would look for in all packages
     signal.signal(signal.SIGTERM, _terminate)
     if not sys.warnoptions:
@@ -65,7 +67,7 @@ def _terminate(number: int, frame: object) -> NoReturn:
 
 def main(args: Sequence[str]) -> int:
     """Run a command line; returns the exit code. Nothing but the answer goes to stdout."""
-    with guarded():
+    with guarded(), _seldom_collected():
         try:
             with _said_to_work(args):
                 return _run_guarded(lambda: _dispatch(list(args)), wants_json(args), "--no-color" in args)
@@ -74,6 +76,19 @@ def main(args: Sequence[str]) -> int:
             return INTERRUPTED
         finally:
             sys.stderr.flush()
+
+
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """Objects are not searched for cycles while a command runs: its graphs live to its end, so that going through them
+    frees next to nothing and takes as long as all else.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(UNCOLLECTED, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _said_to_work(args: Sequence[str]) -> AbstractContextManager[None]:

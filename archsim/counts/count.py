@@ -185,9 +185,13 @@ def kv_growth(model: Model, formats: Formats) -> int:
     State of one token less state of none, which leaves out what is constant (recurrent states, an
     encoder-decoder's cross-attention cache).
     """
-    one = formats.apply(shared_steps(model).get(step_for(model, 1, 1)))
-    growth: int = c.state_bytes(one, role="kv")
+    growth: int = c.state_bytes(caches_of_token(model, formats), role="kv")
     return growth
+
+
+def caches_of_token(model: Model, formats: Formats) -> Block:
+    """The graph of a first token with layers that cache alike as one: its caches are the model's, its weights not."""
+    return formats.apply(shared_steps(with_equal_caches(model)).get(step_for(model, 1, 1)))
 
 
 LONG = 1 << 40

@@ -44,14 +44,21 @@ def declared_by(graphs: tuple[Block, ...]) -> tuple[Item, ...]:
                 shared.add(block.name)
     single = {name: 1 if name in shared else times for name, times in copies.items()}
     found: dict[str, Item] = {}
-    for graph in graphs:
-        for op, _ in ops(graph):
-            for use in (*op.reads, *op.writes):
+
+    def visit(block: Block) -> None:
+        for child in block.body:
+            if isinstance(child, Block):
+                visit(child)
+                continue
+            for use in (*child.reads, *child.writes):
                 tensor = use.tensor
                 if tensor.kind != "act" and tensor.name not in found:
-                    touched = numel(use) if op.kind != "gather" else numel(tensor)
+                    touched = numel(use) if child.kind != "gather" else numel(tensor)
                     times = _home_copies(tensor.name, single if tensor.kind == "weight" else copies)
                     found[tensor.name] = Item(tensor, times, touched)
+
+    for graph in graphs:
+        visit(graph)
     return tuple(found.values())
 
 
@@ -72,7 +79,12 @@ def is_learned(tensor: Tensor) -> bool:
 
 def params(*graphs: Block, where: Callable[[Tensor], bool] = is_learned) -> Num:
     """Unique parameters: tied weights once, buffers never."""
-    return sum(numel(i.tensor) * i.copies for i in inventory(*graphs) if where(i.tensor))
+    return sum(all_of(i) for i in inventory(*graphs) if where(i.tensor))
+
+
+def all_of(item: Item) -> Num:
+    """Elements of all copies of a tensor."""
+    return numel(item.tensor) * item.copies
 
 
 def active_params(*one_token: Block) -> Num:
@@ -80,11 +92,12 @@ def active_params(*one_token: Block) -> Num:
 
     The graphs must be lowered for a single token, where the experts touched are exactly the router's top-k.
     """
-    return sum(
-        (i.touched if "E" in i.tensor.axes else numel(i.tensor)) * i.copies
-        for i in inventory(*one_token)
-        if is_learned(i.tensor)
-    )
+    return sum(active_of(i) for i in inventory(*one_token) if is_learned(i.tensor))
+
+
+def active_of(item: Item) -> Num:
+    """Elements of all copies of a weight that a single token uses."""
+    return item.touched * item.copies if "E" in item.tensor.axes else all_of(item)
 
 
 def weight_bytes(*graphs: Block, where: Callable[[Tensor], bool] = lambda _: True) -> Num:
@@ -106,9 +119,11 @@ def op_flops(op: Op) -> Num:
     scan its rate per output element.
     """
     if op.kind == "contract":
-        axes = {a: n for use in (*op.reads, *op.writes) for a, n in use.axes.items()}
-        replaced = {coarse for axis in axes for coarse in REFINES.get(axis, ())}
-        return MAC * product(n for a, n in reversed(axes.items()) if a not in replaced)
+        axes: dict[str, Num] = {}
+        for use in (*op.reads, *op.writes):
+            axes.update(use.axes)
+        replaced = {coarse for axis, replaces in REFINES.items() if axis in axes for coarse in replaces}
+        return MAC * product([n for a, n in reversed(axes.items()) if a not in replaced])
     if op.kind in ("map", "scan"):
         return op.rate * numel(op.writes[0])
     return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from archsim.base.data_class import dataclass
 from archsim.counts.formats import Formats
@@ -12,6 +12,7 @@ from archsim.counts.lowered_steps import REMEMBERED_GRAPHS, REMEMBERED_MODELS, L
 from archsim.graph.graph import Block
 from archsim.graph.passes.shard import Mesh, shard, with_full_ranks
 from archsim.graph.step import Seqs, Step
+from archsim.spec.layer_columns import LayerRun, longest_run
 from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan, fullest_share
 
@@ -37,6 +38,11 @@ class StepGraphs:
         self.lowered = lowered or LoweredSteps(model, parts)
         self._whole = StepMemo[Block](REMEMBERED_GRAPHS)
         self._ranks = StepMemo[Block](REMEMBERED_GRAPHS)
+
+    @cached_property
+    def run(self) -> LayerRun | None:
+        """Layers that differ in width alone, where the model has many."""
+        return longest_run(self.model)
 
     @staticmethod
     def shared(model: Model, formats: Formats) -> StepGraphs:
@@ -64,6 +70,8 @@ class StepGraphs:
 
 class PopulationGraphs(StepGraphs):
     """Graphs of a model whose numbers are columns (`archsim.spec.population`), which no other question shares."""
+
+    run = None
 
     def common(self) -> StepGraphs:
         """These graphs."""

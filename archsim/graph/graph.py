@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Literal, TypeVar
 from weakref import WeakKeyDictionary
 
-from archsim.base.data_class import dataclass
+from archsim.base.data_class import light_dataclass
 from archsim.base.json_types import JsonMapping
 from archsim.base.number import Num
 from archsim.graph.tensor import Tensor, Use
@@ -23,7 +23,7 @@ OpKind = Literal["contract", "map", "gather", "append", "view", "select", "scan"
 OpClass = Literal["matmul", "attention", "conv", "vector"]
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@light_dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Op:
     """One operation: what it reads and writes, and what kind of work it is.
 
@@ -43,7 +43,7 @@ class Op:
     part: str = ""
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False, kw_only=True)
+@light_dataclass(frozen=True, slots=True, weakref_slot=True, eq=False, kw_only=True)
 class Block:
     """A named group, a repetition and a kernel, all in one.
 

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from archsim.base.data_class import dataclass
-from archsim.base.number import Num, above
+from archsim.base.number import Num, above, absent
 from archsim.graph.graph import Block, Node, Op, blocks, kept_with_graph
 from archsim.graph.tensor import Use, nbytes, numel
 
@@ -32,11 +32,27 @@ class Kernel:
     times: Num
     kind: str = ""
     ops: list[Op] = field(default_factory=list)
+    _found: tuple[int, Op, Op | None] | None = field(default=None, repr=False)
+    """How many ops there were when main op and product were looked up, and these."""
 
     @property
     def main(self) -> Op:
         """The op that gives the kernel its name and part: its contraction, else its first op."""
-        return next((op for op in self.ops if op.kind not in EPILOGUE), self.ops[0])
+        return self._looked_up()[1]
+
+    @property
+    def product(self) -> Op | None:
+        """The contraction that the kernel is built around."""
+        return self._looked_up()[2]
+
+    def _looked_up(self) -> tuple[int, Op, Op | None]:
+        """Looked up once, as long as no op joins."""
+        found = self._found
+        if found is None or found[0] != len(self.ops):
+            main = next((op for op in self.ops if op.kind not in EPILOGUE), self.ops[0])
+            product = next((op for op in self.ops if op.kind == "contract"), None)
+            found = self._found = (len(self.ops), main, product)
+        return found
 
     @property
     def name(self) -> str:
@@ -122,18 +138,23 @@ def traffics(graph: Block, cache_bytes: Num) -> list[Traffic]:
 
 def product_of(kernel: Kernel) -> Op | None:
     """The contraction that a kernel is built around."""
-    return next((op for op in kernel.ops if op.kind == "contract"), None)
+    return kernel.product
 
 
 def weight_of(op: Op) -> Use | None:
     """The weight that a contraction reads."""
-    return next((use for use in op.reads if use.tensor.kind == "weight"), None)
+    for use in op.reads:
+        if use.tensor.kind == "weight":
+            return use
+    return None
 
 
 def operand_of(op: Op) -> Use:
     """What a contraction with a weight multiplies it with."""
-    own = weight_of(op)
-    return next(use for use in op.reads if use is not own)
+    first = op.reads[0]
+    if first.tensor.kind != "weight":
+        return first
+    return next(use for use in op.reads if use is not first)
 
 
 def _multiplied(kernel: Kernel) -> str:
@@ -162,7 +183,11 @@ def readers(graph: Block, sequence: list[Kernel]) -> Mapping[str, set[int]]:
     for i, kernel in enumerate(sequence):
         for op in kernel.ops:
             for use in op.reads:
-                found.setdefault(use.tensor.name, set()).add(i)
+                name = use.tensor.name
+                if name in found:
+                    found[name].add(i)
+                else:
+                    found[name] = {i}
     for block in blocks(graph):
         for _, made in block.carry:
             found.setdefault(made.name, set()).add(-1)
@@ -179,14 +204,14 @@ def edges(kernel: Kernel, index: int, read_by: Mapping[str, set[int]]) -> list[U
     crossing: dict[str, Use] = {}
     for op in kernel.ops:
         for use in op.reads:
-            if use.tensor.name not in made:
-                crossing.setdefault(use.tensor.name, use)
+            name = use.tensor.name
+            if name not in made and name not in crossing:
+                crossing[name] = use
     for op in kernel.ops:
         for use in op.writes:
-            outside = read_by.get(use.tensor.name, set()) - {index}
-            unread = use.tensor.name not in read_by
-            if use.tensor.kind == "state" or outside or unread:
-                crossing["=" + use.tensor.name] = use
+            name = use.tensor.name
+            if use.tensor.kind == "state" or (by := read_by.get(name)) is None or len(by) > 1 or index not in by:
+                crossing["=" + name] = use
     return list(crossing.values())
 
 
@@ -205,12 +230,13 @@ def traffic(
     totals: dict[str, Num] = {"weight": 0, "state": 0, "act": 0}
     sizes = {} if sizes is None else sizes
     for use in crossing:
-        name, kind = use.tensor.name, use.tensor.kind
-        size = sizes.get((name, id(use.axes)))
+        tensor = use.tensor
+        kind, key = tensor.kind, (tensor.name, id(use.axes))
+        size = sizes.get(key)
         if size is None:
             size = nbytes(use)
-            size = sizes[name, id(use.axes)] = above(size, cache_bytes) if kind == "act" else size
-        if kind == "act" and name in shares:
-            size = size * shares[name]
+            size = sizes[key] = above(size, cache_bytes) if kind == "act" and not absent(cache_bytes) else size
+        if kind == "act" and tensor.name in shares:
+            size = size * shares[tensor.name]
         totals[kind] = totals[kind] + size
-    return Traffic(**totals)
+    return Traffic(totals["weight"], totals["state"], totals["act"])

@@ -8,7 +8,7 @@ from functools import cache
 from math import lcm
 from typing import Literal
 
-from archsim.base.data_class import dataclass
+from archsim.base.data_class import dataclass, light_dataclass
 from archsim.base.number import Num, ceil_div, divide
 
 Axes = dict[str, Num]
@@ -81,7 +81,7 @@ BF16 = Format(name="bf16", bytes=2)
 FP32 = Format(name="fp32", bytes=4, compute="fp32")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@light_dataclass(frozen=True, slots=True, eq=False)
 class Tensor:
     """A weight, a state (cache) or an activation. Identity is the name: extents may be arrays.
 
@@ -107,7 +107,7 @@ class Tensor:
         return Use(self, {**self.axes, **extents}, copy)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@light_dataclass(frozen=True, slots=True, eq=False)
 class Use:
     """What one op touches of a tensor. `copy` names one repetition of the tensor's block (shared caches)."""
 

@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from archsim.base.data_class import dataclass
 from archsim.base.displayed import Tabular
-from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonObject
 from archsim.base.notes import Note, notes_to_dict
-from archsim.base.positive import check_positive
-from archsim.counts import graph_counts as c
-from archsim.counts.engine_formats import engine_for
-from archsim.counts.formats import Formats, choose_formats
-from archsim.counts.images import Images, ImageWork
-from archsim.counts.lowered_steps import shared_steps
-from archsim.counts.sounds import Sounds, SoundWork, heard_source
-from archsim.counts.step_graphs import StepGraphs
-from archsim.counts.towers import checked_towers, tower_params, towers_in_memory
-from archsim.counts.workload import Workload, WorkloadSteps, checked_source, checked_workload
-from archsim.engines.names import DEFAULT_ENGINE, choose_engine
+from archsim.counts.formats import Formats
+from archsim.counts.layer_columns import params
+from archsim.counts.towers import tower_params, towers_in_memory
+from archsim.counts.workload import Workload, WorkloadSteps
+from archsim.engines.names import DEFAULT_ENGINE
 from archsim.engines.overhead import EngineOverheads, overheads_of
-from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel, EngineTensors, Settings
+from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel, EngineTensors
 from archsim.memory.plan_search import ChosenPlan, Objective, PlanSearch, RankedPlan
 from archsim.predict.assumptions import assumed, lifted, timed_by, warned
-from archsim.predict.encoder import EncoderTime, EncoderWork, encoder_time
+from archsim.predict.encoder import EncoderTime, encoder_time
 from archsim.predict.metrics import metrics
+from archsim.predict.placement import Placement, place
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
 from archsim.spec.parallelism import Plan
 from archsim.timing.calibration import Store, default_store
-from archsim.timing.device import DeviceRates
 from archsim.timing.step_pricer import StepPricer
 from archsim.timing.step_time import StepTime
 
@@ -164,46 +157,33 @@ def estimate(
     ("latency" unless given, see `Objective`). store: calibrations.
     Raises InvalidPlan for degrees that do not divide the model, AnswerNo when no number of devices is enough.
     """
-    if concurrency is not None:
-        check_positive(concurrency=concurrency)
-    check_cached(cached_input, input_len, concurrency)
-    source_len = checked_source(model, source_len)
-    if audio is not None and model.encoder is not None:
-        source_len, audio = heard_source(model, Sounds.parse(audio)), None
-    work = _encoder_work(model, image, audio, concurrency)
-    load = checked_workload(batch, input_len + (work.prompt_tokens if work else 0), output_len, source_len)
-    runs_on = engine_for(model, weights, engine)
-    formats = choose_formats(model, weights, kv_cache_dtype, engine=runs_on.engine)
-    given = {k: v for k, v in {"tp": tp, "pp": pp, "ep": ep, "dp": dp}.items() if v is not None}
-    check_positive(**given)
-    chosen = choose_engine(runs_on.engine)
-    settings = Settings(without=checked_towers(without))
-    tensors = EngineTensors(model, hardware, formats, chosen, settings, shared_steps(model))
-    memory = EngineMemoryModel(tensors, load, StepGraphs.shared(model, formats))
-    search = PlanSearch(memory, DeviceRates(hardware), store, objective or "latency", concurrency)
-    start, fixed = search.start(**given), frozenset(given)
-    auto = devices is None or str(devices).lower() == "auto"
-    if auto and not {"tp", "pp"} & fixed:
-        found = search.smallest(start, fixed)
-    else:
-        found = search.plan_on(None if auto else devices, start, fixed)
-    chosen_here, calibrations = auto and not given, store or default_store()
-
-    def answer(search: PlanSearch, held: ChosenPlan) -> Estimate:
-        made = _answer(search, held, chosen_here, calibrations)
-        if work is not None:
-            first = encoder_time(model, hardware, made.overheads, made.plan, work, made.workload.batch, calibrations)
-            made = replace(made, encoder=first, assumptions=(*first.notes, *made.assumptions))
-        assumptions = (
-            *runs_on.assumptions,
-            *towers_in_memory(model, formats, tensors.towers, settings.without),
-            *made.assumptions,
-        )
-        return replace(made, assumptions=assumptions, warnings=(*made.warnings, *runs_on.warnings))
-
+    placed = place(
+        model, hardware, devices=devices, tp=tp, pp=pp, ep=ep, dp=dp, batch=batch, input_len=input_len,
+        output_len=output_len, source_len=source_len, weights=weights, kv_cache_dtype=kv_cache_dtype, engine=engine,
+        concurrency=concurrency, cached_input=cached_input, image=image, audio=audio, without=without,
+        objective=objective, store=store,
+    )  # fmt: skip
+    calibrations = store or default_store()
     if concurrency is None:
-        return answer(search, found)
-    return replace(_served(search, found, concurrency, cached_input, answer), cached_input=cached_input)
+        return _timed(placed, calibrations)
+    return replace(_served(placed, concurrency, cached_input, calibrations), cached_input=cached_input)
+
+
+def _timed(placed: Placement, store: Store) -> Estimate:
+    """The estimate of what was placed, with all that was assumed about it."""
+    made = _answer(placed.search, placed.plan, placed.chosen, store)
+    if placed.work is not None:
+        first = encoder_time(
+            made.model, made.hardware, made.overheads, made.plan, placed.work, made.workload.batch, store
+        )  # fmt: skip
+        made = replace(made, encoder=first, assumptions=(*first.notes, *made.assumptions))
+    tensors, runs_on = made.tensors, placed.runs_on
+    assumptions = (
+        *runs_on.assumptions,
+        *towers_in_memory(made.model, made.formats, tensors.towers, tensors.settings.without),
+        *made.assumptions,
+    )
+    return replace(made, assumptions=assumptions, warnings=(*made.warnings, *runs_on.warnings))
 
 
 def _answer(search: PlanSearch, found: ChosenPlan, auto: bool, store: Store) -> Estimate:
@@ -217,10 +197,11 @@ def _answer(search: PlanSearch, found: ChosenPlan, auto: bool, store: Store) -> 
         model, hardware, formats, overheads, plan, graphs=memory.graphs, rates=search.rates,
         store=store,
     )  # fmt: skip
+    total, active = params(memory.graphs, memory.steps.one_token)
     prefill, decode = price_phases(pricer, memory.steps, model.architecture != "encoder")
     return Estimate(
         model=model, hardware=hardware, plan=plan, formats=formats, workload=load, memory=held, prefill=prefill,
-        decode=decode, params_total=c.params(memory.one_token), params_active=c.active_params(memory.one_token),
+        decode=decode, params_total=total, params_active=active,
         chosen=auto and plan.devices > 1, near=near, overheads=pricer.overheads, store=store, tensors=memory.tensors,
         assumptions=(
             *formats.assumptions, *assumed(memory, plan, held),
@@ -232,29 +213,6 @@ def _answer(search: PlanSearch, found: ChosenPlan, auto: bool, store: Store) -> 
     )  # fmt: skip
 
 
-def _encoder_work(model: Model, image: str | None, audio: str | None, concurrency: int | None) -> EncoderWork | None:
-    """What an encoder does before the prompts. Raises UsageError for both kinds at once, and beside a steady state."""
-    given = [option for option, value in (("--image", image), ("--audio", audio)) if value is not None]
-    if len(given) > 1:
-        raise UsageError("`--image` and `--audio` exclude each other: give one of them")
-    if given and concurrency is not None:
-        raise UsageError(f"`{given[0]}` goes with a batch: with `--concurrency` the encoder's time is not known")
-    if audio:
-        return SoundWork.of(model, Sounds.parse(audio))
-    return ImageWork.of(model, Images.parse(image)) if image else None
-
-
-def check_cached(cached_input: int, input_len: int, concurrency: int | None) -> None:
-    """Raises UsageError for cached prompt tokens without a steady state, or that leave nothing of the prompt."""
-    if not cached_input:
-        return
-    if concurrency is None:
-        raise UsageError("`--cached-input` goes with `--concurrency`: a single batch has no earlier prompts to reuse")
-    if not 0 <= cached_input < input_len:
-        hint = "an engine computes at least the last token of a prompt"
-        raise UsageError(f"{cached_input:,} of {input_len:,} prompt tokens cannot be cached", hints=(hint,))
-
-
 def _no_steady_state(memory: EngineMemoryModel) -> str:
     """Why there is no steady state of continuous batching."""
     if memory.model.architecture == "encoder":
@@ -262,40 +220,31 @@ def _no_steady_state(memory: EngineMemoryModel) -> str:
     return f"the KV cache has no room for one request of {memory.length:,.0f} tokens"
 
 
-def _served(
-    search: PlanSearch, chosen: ChosenPlan, concurrency: int, cached_input: int,
-    answer: Callable[[PlanSearch, ChosenPlan], Estimate],
-) -> Estimate:  # fmt: skip
+def _served(placed: Placement, concurrency: int, cached_input: int, store: Store) -> Estimate:
     """The answer with the steady state of continuous batching. What is priced is the batch that runs: as many of the
     requests in flight as have room, in the cache and in steps.
     """
     from archsim.serving.steady_state import steady_state_of
 
-    memory, plan = search.memory, chosen.plan
-    most = memory.running(plan, concurrency)
-    if memory.model.architecture == "encoder" or most.requests < 1:
-        alone = answer(search, chosen)
-        ignored = Note("W03", f"`--concurrency` is ignored: {_no_steady_state(memory)}")
+    running = placed.running
+    if running is None:
+        alone = _timed(placed, store)
+        ignored = Note("W03", f"`--concurrency` is ignored: {_no_steady_state(placed.search.memory)}")
         return replace(alone, warnings=(*alone.warnings, ignored))
-    load = memory.load
-
-    def of(requests: int) -> Estimate:
-        running = EngineMemoryModel(memory.tensors, replace(load, batch=requests), memory.graphs)
-        return answer(replace(search, memory=running), chosen._replace(memory=running.in_steady_state(plan, requests)))
-
-    found = of(most.requests)
+    found = _timed(placed.in_steady_state(running.requests), store)
+    load = found.workload
     state = steady_state_of(
         pricer_for(found),
         concurrency,
         load.input_len,
         load.output_len,
-        most.requests,
-        most.reason,
+        running.requests,
+        running.reason,
         cached_input,
         source_len=load.source_len,
     )
-    if (fewer := max(1, round(state.running))) < most.requests:  # their steps are full
-        found = of(fewer)
+    if (fewer := max(1, round(state.running))) < running.requests:  # their steps are full
+        found = _timed(placed.in_steady_state(fewer), store)
     return replace(found, serving=state, assumptions=(*found.assumptions, *state.assumptions))
 
 

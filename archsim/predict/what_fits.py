@@ -9,15 +9,17 @@ from archsim.base.data_class import dataclass
 from archsim.base.errors import ArchsimError
 from archsim.base.options import EstimateArguments
 from archsim.counts import graph_counts as c
-from archsim.counts.count import kv_growth, step_for
+from archsim.counts.count import caches_of_token, kv_growth, step_for
 from archsim.counts.engine_formats import engine_for
+from archsim.counts.layer_columns import flops
 from archsim.counts.lowered_steps import shared_steps
 from archsim.counts.step_graphs import StepGraphs
 from archsim.counts.workload import WorkloadSteps
 from archsim.engines.names import DEFAULT_ENGINE, choose_engine
 from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel
 from archsim.memory.plan_search import PlanSearch
-from archsim.predict.estimate import Estimate, estimate
+from archsim.predict.estimate import Estimate
+from archsim.predict.placement import Placement, place
 from archsim.spec.format import load_format
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
@@ -47,14 +49,13 @@ class Facts:
 
 def facts(e: Estimate) -> Facts:
     """The figures of the whole model behind an estimate."""
-    one = e.formats.apply(shared_steps(e.model).get(step_for(e.model, 1, 1)))
     alone = (
         EngineMemoryModel(e.tensors, e.workload, StepGraphs.shared(e.model, e.formats)).on(Plan()) if e.chosen else None
     )
     return Facts(
-        weight_bytes=c.weight_bytes(one),
+        weight_bytes=c.weight_bytes(e.tensors.rank(Plan())),
         kv_per_token=kv_growth(e.model, e.formats),
-        state_bytes=c.state_bytes(one, role="recurrent"),
+        state_bytes=c.state_bytes(caches_of_token(e.model, e.formats), role="recurrent"),
         device_kv_per_token=e.kv_bytes_per_token,
         flops_per_token=_flops_per_token(e),
         ridge=DeviceRates(e.hardware).matrix_flops(_compute_dtype(e)) / e.hardware.bandwidth,
@@ -88,7 +89,7 @@ def _flops_per_token(e: Estimate) -> float:
     if e.decode is None:
         return float(c.flops(shared_steps(e.model).get(step_for(e.model, 1, load.input_len))) / load.input_len)
     steps = WorkloadSteps(e.model, replace(load, batch=1))  # whose graph the times of a batch of one were read from
-    return float(c.flops(shared_steps(e.model).get(steps.decode)))
+    return float(flops(StepGraphs.shared(e.model, e.formats), steps.decode))
 
 
 def _compute_dtype(e: Estimate) -> str:
@@ -108,25 +109,25 @@ class Suggestion:
 
 
 def what_fits(model: Model, hardware: Hardware, options: EstimateArguments) -> list[Suggestion]:
-    """Changes that would make it fit, each really estimated, the cheapest first.
+    """Changes that would make it fit, each really placed, the cheapest first.
 
     options: of `estimate`, the device count that was too small among them.
     """
     return [found for change, answer in _tries(model, hardware, options) if (found := _kept(change, answer))]
 
 
-def _tries(model: Model, hardware: Hardware, options: EstimateArguments) -> Iterator[tuple[str, Estimate | None]]:
+def _tries(model: Model, hardware: Hardware, options: EstimateArguments) -> Iterator[tuple[str, Placement | None]]:
     free: EstimateArguments = {**options, "devices": "auto", "tp": None, "pp": None, "dp": None, "ep": None}
-    more = _estimated(model, hardware, free)
-    yield f"--devices {more.plan.devices}" if more else "", more
+    more = _placed(model, hardware, free)
+    yield f"--devices {more.plan.plan.devices}" if more else "", more
     if str(options.get("devices", "auto")) != "auto" and any(options.get(name) for name in DEGREES):
-        same = _estimated(model, hardware, {**free, "devices": options["devices"]})
-        yield degrees_text(same.plan) if same else "", same
+        same = _placed(model, hardware, {**free, "devices": options["devices"]})
+        yield degrees_text(same.plan.plan) if same else "", same
     engine = engine_for(model, options.get("weights"), str(options.get("engine", DEFAULT_ENGINE))).engine
     offered = choose_engine(engine).rules.formats.weights
     for weights in (offered[0], offered[-1]):
         if options.get("weights") != weights:
-            yield f"--weights {weights}", _estimated(model, hardware, {**options, "weights": weights})
+            yield f"--weights {weights}", _placed(model, hardware, {**options, "weights": weights})
 
 
 DEGREES = ("tp", "pp", "dp", "ep")
@@ -137,16 +138,19 @@ def degrees_text(plan: Plan) -> str:
     return " ".join(f"--{name} {getattr(plan, name)}" for name in DEGREES if name == "tp" or getattr(plan, name) > 1)
 
 
-def _estimated(model: Model, hardware: Hardware, options: EstimateArguments) -> Estimate | None:
+def _placed(model: Model, hardware: Hardware, options: EstimateArguments) -> Placement | None:
+    """Where the change puts it; None where it cannot run so. No step is timed but those that plans are ranked by."""
     try:
-        return estimate(model, hardware, **options)
+        placed = place(model, hardware, **options)
+        placed.check_rates()
+        return placed
     except ArchsimError:
         return None
 
 
-def _kept(change: str, answer: Estimate | None) -> Suggestion | None:
-    if answer is None or not answer.memory.fits:
+def _kept(change: str, placed: Placement | None) -> Suggestion | None:
+    if placed is None or not (memory := placed.memory).fits:
         return None
-    grown = answer.kv_bytes_per_token
-    room = answer.memory.free // grown if grown else None
-    return Suggestion(change=change, devices=answer.plan.devices, memory=answer.memory, room=room)
+    grown = memory.stage.growth
+    room = memory.free // grown if grown else None
+    return Suggestion(change=change, devices=placed.plan.plan.devices, memory=memory, room=room)

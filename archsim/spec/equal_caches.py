@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import field
+from functools import lru_cache
 
+from archsim.base.data_class import dataclass
 from archsim.blocks.layer import Layer
 from archsim.spec.model import Model
 
@@ -13,6 +16,20 @@ def with_equal_caches(model: Model) -> Model:
     and all that goes over them, are those of the model; weights and arithmetic are not. The model itself where less
     than half of its layers could be left out.
     """
+    return _with_equal_caches(_Named(model.name, model))
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A model by value, found by its name."""
+
+    name: str
+    model: Model = field(hash=False)
+
+
+@lru_cache(maxsize=4)
+def _with_equal_caches(named: _Named) -> Model:
+    model = named.model
     alike: Counter[Layer] = Counter()
     first: dict[Layer, Layer] = {}
     for layer in model.layers:

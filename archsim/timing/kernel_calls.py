@@ -123,7 +123,10 @@ def roles_of(kernels: Sequence[Kernel]) -> Roles:
 
 def exchange_of(kernel: Kernel) -> Op | None:
     """The collective that moves tokens to experts on other ranks or results back, where that is the kernel's work."""
-    return next((op for op in kernel.ops if op.kind == "collective" and "picks" in op.attrs), None)
+    for op in kernel.ops:
+        if op.kind == "collective" and "picks" in op.attrs:
+            return op
+    return None
 
 
 def expert_products(kernels: Sequence[Kernel]) -> Iterator[tuple[Op, Use]]:
@@ -157,8 +160,9 @@ def fused_call(
         main, passes = passes[:1], passes[1:]
     elif len(main) == 1 and main[0].kernel_class == "gemm":
         main = [_with_epilogue(main[0], together, moved, passes)]
-    main = [_with_quantising(call, together, rules.quantised_before, roles.attended) for call in main]
-    main = [_after_exchange(call, together, rules.exchange, roles.ranks) for call in main]
+    if main and together[0].product is not None:
+        main = [_with_quantising(call, together, rules.quantised_before, roles.attended) for call in main]
+        main = [_after_exchange(call, together, rules.exchange, roles.ranks) for call in main]
     return FusedCall(members, main, passes)
 
 
@@ -189,7 +193,8 @@ def fusion_key(kernel: Kernel, fused_qkv: bool) -> object | None:
 
 def _summed(op: Op, weight: Use) -> tuple[str, ...]:
     """Axes that a product sums over."""
-    return tuple(axis for axis in weight.axes if axis not in op.writes[0].axes and axis != "E")
+    kept = op.writes[0].axes
+    return tuple([axis for axis in weight.axes if axis not in kept and axis != "E"])
 
 
 # ---------------------------------------------------------------------- the main call
@@ -237,7 +242,10 @@ def _product_dtype(product: Op, machine: DeviceRates) -> str:
 
 def _dispatched(kernel: Kernel) -> Use | None:
     """The rows that a router's kernel deals out to experts, one for each (token, expert) pair."""
-    return next((op.writes[0] for op in kernel.ops if op.fn == "dispatch"), None)
+    for op in kernel.ops:
+        if op.fn == "dispatch":
+            return op.writes[0]
+    return None
 
 
 def _routed_experts(kernels: list[Kernel], moved: Traffic, step: Step, machine: DeviceRates) -> list[KernelCall]:
@@ -256,7 +264,7 @@ def _gemm(kernels: list[Kernel], product: Op, weight: Use, moved: Traffic, machi
     read = operand_of(product)
     inner = _extent(weight.axes, _summed(product, weight))
     rows = prod([n for axis, n in read.axes.items() if axis not in weight.axes])
-    outer = sum(numel(weight_of(product_of(k))) for k in kernels) / inner  # type: ignore[arg-type]
+    outer = sum([numel(weight_of(product_of(k))) for k in kernels]) / inner  # type: ignore[arg-type]
     each, batched = moved.weight / (outer * inner), _batched(product, weight)
     heads = _extent(weight.axes, batched)
     width = outer / heads
@@ -269,7 +277,8 @@ def _gemm(kernels: list[Kernel], product: Op, weight: Use, moved: Traffic, machi
 
 def _batched(op: Op, weight: Use) -> list[str]:
     """Axes that a product with weights keeps: every head has a matrix of its own for its own rows."""
-    return [axis for axis in weight.axes if axis in operand_of(op).axes and axis in op.writes[0].axes]
+    read, kept = operand_of(op).axes, op.writes[0].axes
+    return [axis for axis in weight.axes if axis in read and axis in kept]
 
 
 def _with_epilogue(call: KernelCall, kernels: list[Kernel], moved: Traffic, passes: list[KernelCall]) -> KernelCall:
@@ -659,15 +668,14 @@ def elementwise_calls(kernels: list[Kernel], normed: Set[str] = frozenset()) -> 
     product = product_of(kernels[0])
     if kernels[0].kind or (product is not None and product.fn == CONVOLUTION):  # which activates what it writes
         return []
-    if any("keeps" in op.attrs for op in kernels[0].ops):  # scores, which are weighted and summed as they are made
+    alone = [
+        op for kernel in kernels for op in kernel.ops if _runs_alone(op) and op.writes[0].tensor.name not in normed
+    ]
+    if not alone or any("keeps" in op.attrs for op in kernels[0].ops):  # scores, weighted and summed as they are made
         return []
     seen: dict[str, set[str]] = {}
     sides: dict[str, list[Num]] = {}
-    for op in [op for kernel in kernels for op in kernel.ops]:
-        if op.kind != "gather" and (op.kind != "map" or op.fn in FREE):
-            continue
-        if op.writes[0].tensor.name in normed:
-            continue
+    for op in alone:
         names, sizes = seen.setdefault(op.fn or op.kind, set()), sides.setdefault(op.fn or op.kind, [0, 0])
         for side, uses in enumerate((op.reads, op.writes)):
             for use in uses:
@@ -675,6 +683,11 @@ def elementwise_calls(kernels: list[Kernel], normed: Set[str] = frozenset()) -> 
                     names.add(use.tensor.name)
                     sizes[side] = sizes[side] + nbytes(use)
     return [KernelCall("elementwise", dims={"read_bytes": r, "write_bytes": w}) for r, w in sides.values()]
+
+
+def _runs_alone(op: Op) -> bool:
+    """Whether an op is an elementwise kernel of its own: a lookup, or a map that does not ride along."""
+    return op.kind == "gather" or (op.kind == "map" and op.fn not in FREE)
 
 
 def _with_traffic(passes: list[KernelCall], moved: Traffic) -> list[KernelCall]:

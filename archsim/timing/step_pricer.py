@@ -28,6 +28,7 @@ from archsim.timing.duration import DEFAULT_INTERVAL, Duration, Evidence
 from archsim.timing.kernel_calls import CallRules, FusedCall, lower_to_calls
 from archsim.timing.kernel_timer import Timer
 from archsim.timing.kernel_timer import timer as timer_of
+from archsim.timing.layer_columns import StepRows, step_rows
 from archsim.timing.prompt_steps import prompt_steps
 from archsim.timing.roofline import DATASHEET, seconds
 from archsim.timing.step_time import (
@@ -75,6 +76,7 @@ class StepPricer:
     times: StepMemo[StepTime] = field(default_factory=lambda: StepMemo(REMEMBERED_STEPS), repr=False)
     ranks: StepMemo[RankTime] = field(default_factory=lambda: StepMemo(REMEMBERED_STEPS), repr=False)
     rooflines: StepMemo[RankTime] = field(default_factory=lambda: StepMemo(REMEMBERED_GRAPHS), repr=False)
+    rows: StepMemo[StepRows | None] = field(default_factory=lambda: StepMemo(REMEMBERED_GRAPHS), repr=False)
 
     @classmethod
     def of(
@@ -170,6 +172,8 @@ class StepPricer:
         plan, machine = self.plan, self.timer.machine
 
         def costs() -> RankTime:
+            if (rows := self._layer_rows(step)) is not None:
+                return RankTime(costs=rows.costs)
             graph = self.graphs.rank(step, plan)
             rates = machine.holding(step_bytes(graph)) if machine.has_cache_rates else machine
             found = zip(kernels_with_edges(graph), traffics(graph, rates.cache_bytes), strict=True)
@@ -180,20 +184,31 @@ class StepPricer:
     def _rank_time(self, step: Step) -> RankTime:
         """The kernels of the rank's graph."""
         costs = self._roofline(step).costs
-        graph = self.graphs.rank(step, self.plan)
-        kernels: list[Kernel] = [kernel for kernel, _ in kernels_with_edges(graph)]
         sums, form = TimeByKernelClass(), self.overheads.cpu if self.timer.machine.is_processor else ""
         fused = []
-        if form:
-            calls = cpu_calls(kernels, self.call_rules(step), form, step_bytes(graph))
+        if (rows := self._layer_rows(step)) is not None:
+            calls = rows.calls
         else:
-            calls = lower_to_calls(kernels, [cost.traffic for cost in costs], self.call_rules(step))
+            graph = self.graphs.rank(step, self.plan)
+            kernels: list[Kernel] = [kernel for kernel, _ in kernels_with_edges(graph)]
+            if form:
+                calls = cpu_calls(kernels, self.call_rules(step), form, step_bytes(graph))
+            else:
+                calls = lower_to_calls(kernels, [cost.traffic for cost in costs], self.call_rules(step))
         times = iter(self.timer.each([each for call in calls for each in call.calls]))
         for call in calls:
             launch = launch_time(call, [costs[i] for i in call.members], times)
             sums.add(launch)
             fused.append(launch.fused)
         return RankTime(costs=costs, fused=tuple(fused), by_class=sums.by_class, launches=sums.launches)
+
+    def _layer_rows(self, step: Step) -> StepRows | None:
+        """The kernels and calls of a step by columns, where many layers differ in width alone."""
+        plan, machine = self.plan, self.timer.machine
+        if self.graphs.run is None or machine.is_processor or machine.has_cache_rates:
+            return None
+        make = lambda: step_rows(self.graphs, step, plan, self.call_rules(step))  # noqa: E731
+        return self.rows.get(step, (plan.tp, plan.ep, plan.dp), make)
 
     def call_rules(self, step: Step) -> CallRules:
         """What the calls of a step follow from beside its graph."""

@@ -220,3 +220,23 @@ def test_hours_that_cost_nothing(archsim: Any) -> None:
     result = archsim("estimate", "gpt2-small", "--hw", "h100", "--price", "0")
     clean(result)
     assert result.code == 0 and "0 % of the bill" in " ".join(result.out.split())
+
+
+def test_garbage_is_seldom_collected_while_a_command_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cycles are not searched for among the graphs of a command, which takes as long as all else; the caller's own
+    setting is back afterwards.
+    """
+    import gc
+
+    from archsim.cli import main as process
+
+    before, seen = gc.get_threshold(), list[int]()
+
+    def noted(args: list[str]) -> int:
+        seen.append(gc.get_threshold()[0])
+        return 0
+
+    monkeypatch.setattr(process, "_dispatch", noted)
+    assert process.main(["list"]) == 0
+    assert seen == [process.UNCOLLECTED]
+    assert gc.get_threshold() == before

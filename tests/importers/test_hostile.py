@@ -131,3 +131,14 @@ def test_the_longest_stack_is_quick() -> None:
     config = SMALL["gemma2"] | {"num_hidden_layers": 2000, "layer_types": kinds}
     with bounded():
         assert len(from_config(config)["layers"]) > 1
+
+
+@pytest.mark.parametrize("value", [0, -256, -0.5])
+@pytest.mark.parametrize("name", ["gemma2-2b", "gemma3-27b"])
+def test_no_scale_is_the_root_of_nothing_or_less(name: str, value: float) -> None:
+    """The scores' factor is 1 / sqrt of a number in the config."""
+    config = json.loads((HERE / "configs" / f"{name}.json").read_text())
+    holder = config.get("text_config", config)
+    holder["query_pre_attn_scalar"] = value
+    with pytest.raises(SpecError, match="query_pre_attn_scalar.*not a positive number"):
+        from_config(config)

@@ -13,6 +13,7 @@ from dataclasses import field, replace
 from fractions import Fraction
 from itertools import takewhile
 from math import prod
+from operator import is_
 from typing import Any
 
 from archsim.base.data_class import dataclass
@@ -27,6 +28,12 @@ Dims = tuple[str, ...]
 
 Split = tuple[dict[str, Num], frozenset[str]]
 """Extents on one rank, and the mesh dimensions that cut them."""
+
+CutUse = tuple[Use, frozenset[str]]
+"""A rank's part of a use, and the mesh dimensions that cut what is used."""
+
+UNCUT = frozenset[str]()
+"""The dimensions that cut what every rank has whole."""
 
 HEAD_PAIRS: Mapping[str, str] = {"K": "G", "N": "J", "Gr": "J"}
 """Axis of head groups -> axis of heads within a group: the first is cut as far as it divides, the second takes
@@ -46,6 +53,9 @@ DEALT = frozenset({"E", "M"})
 
 TOKENS = frozenset({"T", "C", "S", "P"})
 """Axes that follow sequences, which attention data parallelism deals out whole."""
+
+EVER_CUT = frozenset({*HEAD_PAIRS, *HEAD_PAIRS.values(), *CUT, *CUT_AS_FAR, *DEALT, *TOKENS, *PAIRS})
+"""All axes that some plan cuts."""
 
 EXCHANGES = frozenset({"dispatch", "combine"})
 """Maps between tokens and the rows that experts work on."""
@@ -130,9 +140,9 @@ class Mesh:
 
     def _split(self, axes: Axes) -> Split:
         extents: dict[str, Num] = {}
-        everything: frozenset[str] = frozenset()
+        everything = UNCUT
         for axis, n in axes.items():
-            dims = self.dims(axis, axes)
+            dims = self.dims(axis, axes) if axis in EVER_CUT else UNCUT
             extents[axis] = self._share(axis, n, dims) if dims else n
             everything |= dims
         return extents, everything
@@ -150,18 +160,25 @@ class Sharder:
     """One walk over a graph: cuts every tensor, tracks partial sums, inserts the collectives that follow."""
 
     mesh: Mesh
-    wholes: dict[str, tuple[Use, frozenset[str]]] = field(default_factory=dict)
+    wholes: dict[str, CutUse] = field(default_factory=dict)
     partial: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def block(self, block: Block) -> Block:
         """The block on one rank; what it hands on is whole."""
         body: list[Node] = []
         for child in block.body:
-            _append_with_sums(body, self._enter(child) if isinstance(child, Block) else self.op(child))
+            made: Sequence[Node] = self._enter(child) if isinstance(child, Block) else self.op(child)
+            if len(made) == 1 and not _is_sum(made[0]):
+                body.append(made[0])
+            else:
+                _append_with_sums(body, made)
         carry = tuple((self.tensor(x), self.tensor(y)) for x, y in block.carry)
-        for _, made in block.carry:
-            body.extend(self.resolve(made.name))
-        return replace(block, body=tuple(body), carry=carry)
+        for _, y in block.carry:
+            body.extend(self.resolve(y.name))
+        return Block(
+            name=block.name, body=tuple(body), times=block.times, shared=block.shared, carry=carry,
+            kernel=block.kernel, attrs=block.attrs,
+        )  # fmt: skip
 
     def _enter(self, block: Block) -> list[Node]:
         """A nested block; a loop is entered with whole tensors, lest each repetition resolve them again."""
@@ -171,19 +188,16 @@ class Sharder:
     def op(self, op: Op) -> list[Op]:
         """The op on one rank, with the collectives before and after it."""
         held, before = self._held(op) if self.partial else ({}, [])
-        use = self.use
-        new = Op(
-            kind=op.kind, name=op.name, reads=tuple([use(u) for u in op.reads]),
-            writes=tuple([use(u) for u in op.writes]), cls=op.cls, fn=op.fn, rate=op.rate, attrs=op.attrs, part=op.part,
-        )  # fmt: skip
-        lost = self._lost(op)
+        reads, writes = [self.cut(use) for use in op.reads], [self.cut(use) for use in op.writes]
+        new = _with_uses(op, tuple([use for use, _ in reads]), tuple([use for use, _ in writes]))
+        lost = self._lost(op, reads, writes)
         if held:
             lost = lost.union(*held.values())
         if lost and new.writes:
             self.partial[new.writes[0].tensor.name] = lost
         if op.kind == "map" and (op.fn in NORMS or op.fn in EXCHANGES):
             return [*before, *self._moved(op, new), *self._statistics(op, new)]
-        return [*before, new]
+        return [*before, new] if before else [new]
 
     def _held(self, op: Op) -> tuple[dict[str, frozenset[str]], list[Op]]:
         """The op's inputs that may stay partial sums, and the all-reduces for those that may not."""
@@ -203,11 +217,11 @@ class Sharder:
         same = len(set(held.values())) == 1 and len(held) == len(op.reads)
         return op.kind == "map" and op.fn == "add" and same and not op.attrs
 
-    def _lost(self, op: Op) -> frozenset[str]:
+    def _lost(self, op: Op, reads: Sequence[CutUse], writes: Sequence[CutUse]) -> frozenset[str]:
         """Dimensions that the op sums over: the result is then a partial sum along them."""
         if op.kind not in ("contract", "gather") and op.fn != "combine":
-            return frozenset()
-        lost = frozenset().union(*[self._dims(u) for u in op.reads]) - self._dims(op.writes[0])
+            return UNCUT
+        lost = UNCUT.union(*[dims for _, dims in reads]) - writes[0][1]
         return lost - frozenset(self.mesh.data) if op.fn == "combine" else lost
 
     def resolve(self, name: str) -> list[Op]:
@@ -247,26 +261,39 @@ class Sharder:
         """The rank's part of a tensor, each name once."""
         return self._whole(tensor)[0].tensor
 
-    def _whole(self, tensor: Tensor) -> tuple[Use, frozenset[str]]:
+    def _whole(self, tensor: Tensor) -> CutUse:
         """The use of all that a rank has of a tensor, and the dimensions that cut the tensor."""
         found = self.wholes.get(tensor.name)
         if found is None:
             axes, dims = self.mesh.split(tensor.axes)
-            own = Tensor(tensor.name, axes, tensor.kind, tensor.format, tensor.role, tensor.inner)
-            found = self.wholes[tensor.name] = Use(own, axes), dims
+            if dims:
+                own = Tensor(tensor.name, axes, tensor.kind, tensor.format, tensor.role, tensor.inner)
+                found = Use(own, axes), dims
+            else:
+                found = Use(tensor, tensor.axes), UNCUT
+            self.wholes[tensor.name] = found
         return found
 
-    def use(self, use: Use) -> Use:
-        """The rank's part of a use."""
+    def cut(self, use: Use) -> CutUse:
+        """The rank's part of a use, and the dimensions that cut what is used."""
         tensor = use.tensor
-        whole = self._whole(tensor)[0]
-        if use.axes is not tensor.axes:
-            return Use(whole.tensor, self.mesh.split(use.axes)[0], use.copy)
-        return whole if use.copy is None else Use(whole.tensor, whole.axes, use.copy)
+        whole, of_whole = self.wholes.get(tensor.name) or self._whole(tensor)
+        axes, dims = (whole.axes, of_whole) if use.axes is tensor.axes else self.mesh.split(use.axes)
+        if whole.tensor is tensor and not dims:
+            return use, UNCUT
+        if axes is whole.axes and use.copy is None:
+            return whole, dims
+        return Use(whole.tensor, axes, use.copy), dims
 
-    def _dims(self, use: Use) -> frozenset[str]:
-        """The dimensions that cut what is used."""
-        return self._whole(use.tensor)[1] if use.axes is use.tensor.axes else self.mesh.split(use.axes)[1]
+
+def _with_uses(op: Op, reads: tuple[Use, ...], writes: tuple[Use, ...]) -> Op:
+    """The op with other uses; itself where they are its own."""
+    if all(map(is_, reads, op.reads)) and all(map(is_, writes, op.writes)):
+        return op
+    return Op(
+        kind=op.kind, name=op.name, reads=reads, writes=writes, cls=op.cls, fn=op.fn, rate=op.rate, attrs=op.attrs,
+        part=op.part,
+    )  # fmt: skip
 
 
 def cut_extents(graph: Block) -> tuple[int, ...]:
@@ -337,9 +364,6 @@ def _append_with_sums(body: list[Node], made: Sequence[Node]) -> None:
     """Append what became of a node. A sum over ranks goes before products that have no part in it, lest it come between
     them and what takes up their results.
     """
-    if len(made) == 1 and not _is_sum(made[0]):
-        body.append(made[0])
-        return
     sums = list(takewhile(_is_sum, made))
     names = {op.reads[0].tensor.name for op in sums if isinstance(op, Op)}
     place = len(body)

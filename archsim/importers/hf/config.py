@@ -117,6 +117,13 @@ class Config:
             raise self.error(key, f"{quote_value(value)} is not a number")
         return value
 
+    def positive(self, key: str) -> float:
+        """A number above zero that has to be there."""
+        value = self.number(key)
+        if value <= 0:
+            raise self.error(key, f"{quote_value(value)} is not a positive number")
+        return value
+
     def listed(self, key: str, length: int) -> list[Any] | None:
         """A list with one entry per layer, or None."""
         value = self.get(key)

@@ -391,7 +391,7 @@ def vaultgemma(c: Config) -> Doc:
     """VaultGemma: Gemma 2 without the norms behind the branches."""
     causal(c)
     n, norm = layers(c), rmsnorm(c, offset=True)
-    block = attention(c, scale=c.number("query_pre_attn_scalar") ** -0.5, position=rope(c, d_head(c)))
+    block = attention(c, scale=c.positive("query_pre_attn_scalar") ** -0.5, position=rope(c, d_head(c)))
     base = {"norm": norm, "attention": block | capped(c, "attn_logit_softcapping"), "ffn": gelu(c)}
     types = layer_types(c, n, every(n, 2, "full_attention", "sliding_attention"))
     near, output = {"mask": sliding(c.count("sliding_window"))}, head(c, **capped(c, "final_logit_softcapping"))

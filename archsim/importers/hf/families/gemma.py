@@ -123,7 +123,7 @@ def local_and_global(c: Config) -> tuple[Doc, Doc]:
 
 
 def _scaled(c: Config) -> Doc:
-    return attention(c) | {"scale": c.number("query_pre_attn_scalar") ** -0.5}
+    return attention(c) | {"scale": c.positive("query_pre_attn_scalar") ** -0.5}
 
 
 def _near(c: Config) -> Doc:

@@ -1,0 +1,157 @@
+"""Where a workload is put: the engine, the plan and the memory of an estimate, before any time is known."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from archsim.base.data_class import dataclass
+from archsim.base.errors import UsageError
+from archsim.base.positive import check_positive
+from archsim.counts.engine_formats import RunsOn, engine_for
+from archsim.counts.formats import choose_formats
+from archsim.counts.images import Images, ImageWork
+from archsim.counts.lowered_steps import shared_steps
+from archsim.counts.sounds import Sounds, SoundWork, heard_source
+from archsim.counts.step_graphs import StepGraphs
+from archsim.counts.towers import checked_towers
+from archsim.counts.workload import checked_source, checked_workload
+from archsim.engines.names import DEFAULT_ENGINE, choose_engine
+from archsim.graph.graph import ops
+from archsim.memory.engine_memory import DeviceMemory, EngineMemoryModel, EngineTensors, MostRunning, Settings
+from archsim.memory.plan_search import ChosenPlan, Objective, PlanSearch
+from archsim.predict.encoder import EncoderWork
+from archsim.spec.hardware import Hardware
+from archsim.spec.model import Model
+from archsim.timing.calibration import Store
+from archsim.timing.device import DeviceRates
+from archsim.timing.roofline import compute_dtype
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """A workload on the plan that was chosen for it. chosen: whether archsim chose the number of devices and all
+    degrees. work: what an encoder does before the prompts. concurrency: requests in flight, where that was asked.
+    """
+
+    search: PlanSearch
+    plan: ChosenPlan
+    runs_on: RunsOn
+    chosen: bool
+    work: EncoderWork | None = None
+    concurrency: int | None = None
+
+    @property
+    def running(self) -> MostRunning | None:
+        """Of the requests in flight those that run in the steady state; None where there is no steady state."""
+        if self.concurrency is None or self.search.memory.model.architecture == "encoder":
+            return None
+        most = self.search.memory.running(self.plan.plan, self.concurrency)
+        return most if most.requests >= 1 else None
+
+    def in_steady_state(self, requests: int) -> Placement:
+        """A batch of so many requests, with the memory that it takes in the steady state."""
+        memory = self.search.memory
+        own = EngineMemoryModel(memory.tensors, replace(memory.load, batch=requests), memory.graphs)
+        held = self.plan._replace(memory=own.in_steady_state(self.plan.plan, requests))
+        return replace(self, search=replace(self.search, memory=own), plan=held)
+
+    @property
+    def memory(self) -> DeviceMemory:
+        """The memory of what runs."""
+        running = self.running
+        return self.plan.memory if running is None else self.in_steady_state(running.requests).plan.memory
+
+    def check_rates(self) -> None:
+        """Raises UsageError for a format that the device cannot multiply in, InvalidPlan where no link joins a group of
+        the plan: what the time of a step fails by.
+        """
+        plan, rates = self.plan.plan, self.search.rates
+        groups = {(plan.pp, plan.tp * plan.dp)}
+        dtypes = set[str]()
+        for op, _ in ops(self.search.memory.tensors.rank(plan)):
+            if op.kind == "contract":
+                dtypes.add(compute_dtype(op))
+            elif op.kind == "collective":
+                groups.add((op.attrs["group"], op.attrs.get("stride", 1)))
+        for dtype in dtypes:
+            rates.matrix_flops(dtype)
+        for ranks, stride in groups:
+            rates.hops(ranks, stride)
+
+
+def place(
+    model: Model,
+    hardware: Hardware,
+    *,
+    devices: int | str = "auto",
+    tp: int | None = None,
+    pp: int | None = None,
+    ep: int | None = None,
+    dp: int | None = None,
+    batch: int = 1,
+    input_len: int = 2048,
+    output_len: int = 256,
+    source_len: int | None = None,
+    weights: str | None = None,
+    kv_cache_dtype: str | None = None,
+    engine: str = DEFAULT_ENGINE,
+    concurrency: int | None = None,
+    cached_input: int = 0,
+    image: str | None = None,
+    audio: str | None = None,
+    without: str | Collection[str] = (),
+    objective: Objective | None = None,
+    store: Store | None = None,
+) -> Placement:
+    """The plan and the memory of `estimate`, whose options these are; what it raises is raised here, but for what only
+    a time needs (`check_rates`).
+    """
+    if concurrency is not None:
+        check_positive(concurrency=concurrency)
+    check_cached(cached_input, input_len, concurrency)
+    source_len = checked_source(model, source_len)
+    if audio is not None and model.encoder is not None:
+        source_len, audio = heard_source(model, Sounds.parse(audio)), None
+    work = _encoder_work(model, image, audio, concurrency)
+    load = checked_workload(batch, input_len + (work.prompt_tokens if work else 0), output_len, source_len)
+    runs_on = engine_for(model, weights, engine)
+    formats = choose_formats(model, weights, kv_cache_dtype, engine=runs_on.engine)
+    given = {k: v for k, v in {"tp": tp, "pp": pp, "ep": ep, "dp": dp}.items() if v is not None}
+    check_positive(**given)
+    settings = Settings(without=checked_towers(without))
+    tensors = EngineTensors(model, hardware, formats, choose_engine(runs_on.engine), settings, shared_steps(model))
+    memory = EngineMemoryModel(tensors, load, StepGraphs.shared(model, formats))
+    search = PlanSearch(memory, DeviceRates(hardware), store, objective or "latency", concurrency)
+    start, fixed = search.start(**given), frozenset(given)
+    auto = devices is None or str(devices).lower() == "auto"
+    if auto and not {"tp", "pp"} & fixed:
+        found = search.smallest(start, fixed)
+    else:
+        found = search.plan_on(None if auto else devices, start, fixed)
+    return Placement(
+        search=search, plan=found, runs_on=runs_on, chosen=auto and not given, work=work, concurrency=concurrency
+    )
+
+
+def _encoder_work(model: Model, image: str | None, audio: str | None, concurrency: int | None) -> EncoderWork | None:
+    """What an encoder does before the prompts. Raises UsageError for both kinds at once, and beside a steady state."""
+    given = [option for option, value in (("--image", image), ("--audio", audio)) if value is not None]
+    if len(given) > 1:
+        raise UsageError("`--image` and `--audio` exclude each other: give one of them")
+    if given and concurrency is not None:
+        raise UsageError(f"`{given[0]}` goes with a batch: with `--concurrency` the encoder's time is not known")
+    if audio:
+        return SoundWork.of(model, Sounds.parse(audio))
+    return ImageWork.of(model, Images.parse(image)) if image else None
+
+
+def check_cached(cached_input: int, input_len: int, concurrency: int | None) -> None:
+    """Raises UsageError for cached prompt tokens without a steady state, or that leave nothing of the prompt."""
+    if not cached_input:
+        return
+    if concurrency is None:
+        raise UsageError("`--cached-input` goes with `--concurrency`: a single batch has no earlier prompts to reuse")
+    if not 0 <= cached_input < input_len:
+        hint = "an engine computes at least the last token of a prompt"
+        raise UsageError(f"{cached_input:,} of {input_len:,} prompt tokens cannot be cached", hints=(hint,))
