@@ -140,5 +140,5 @@ def test_no_scale_is_the_root_of_nothing_or_less(name: str, value: float) -> Non
     config = json.loads((HERE / "configs" / f"{name}.json").read_text())
     holder = config.get("text_config", config)
     holder["query_pre_attn_scalar"] = value
-    with pytest.raises(SpecError, match="query_pre_attn_scalar.*not a positive number"):
+    with pytest.raises(SpecError, match=r"query_pre_attn_scalar.*not a positive number"):
         from_config(config)
