@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from archsim.base.data_class import dataclass
 from archsim.base.number import Num, absent, exp, maximum, minimum, some, total, where
@@ -28,7 +28,6 @@ from archsim.timing.duration import DEFAULT_INTERVAL, Duration, Evidence
 from archsim.timing.kernel_calls import CallRules, FusedCall, lower_to_calls
 from archsim.timing.kernel_timer import Timer
 from archsim.timing.kernel_timer import timer as timer_of
-from archsim.timing.layer_columns import StepRows, step_rows
 from archsim.timing.prompt_steps import prompt_steps
 from archsim.timing.roofline import DATASHEET, seconds
 from archsim.timing.step_time import (
@@ -43,6 +42,9 @@ from archsim.timing.step_time import (
     in_a_row,
     pieces_of,
 )
+
+if TYPE_CHECKING:
+    from archsim.timing.layer_columns import StepRows
 
 REMEMBERED_STEPS = 1024
 """Steps whose times one pricer keeps."""
@@ -207,8 +209,11 @@ class StepPricer:
         plan, machine = self.plan, self.timer.machine
         if self.graphs.run is None or machine.is_processor or machine.has_cache_rates:
             return None
-        make = lambda: step_rows(self.graphs, step, plan, self.call_rules(step))  # noqa: E731
-        return self.rows.get(step, (plan.tp, plan.ep, plan.dp), make)
+        from archsim.timing.layer_columns import step_rows  # few models have such layers: cold start
+
+        return self.rows.get(
+            step, (plan.tp, plan.ep, plan.dp), lambda: step_rows(self.graphs, step, plan, self.call_rules(step))
+        )
 
     def call_rules(self, step: Step) -> CallRules:
         """What the calls of a step follow from beside its graph."""
