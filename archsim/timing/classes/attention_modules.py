@@ -170,10 +170,12 @@ class AttentionModule(KernelModel):
         return (host**SHARP + device**SHARP) ** (1 / SHARP)
 
     def _projections_s(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
-        """Seconds of products with weights, and of what moves activations between them."""
+        """Seconds of products with weights, and of what moves activations between them. Of weights that are read in turn
+        again and again, those beyond half of the last-level cache are gone when their turn comes.
+        """
         stored, weights = call.storage, self.weights(call)
         compute = self.flops(call) / (machine.matrix_flops(stored.compute) * constants["linear"])
-        read = weights * stored.weight * (1 - resident(call, weights * stored.weight, machine) / 2)
+        read = weights * stored.weight * (1 - resident(call, 2 * weights * stored.weight, machine) / 2)
         memory = read / (machine.bandwidth * constants["memory"])
         moved = self.tokens(call) * (8 * call.dims["hidden"] + 4 * call.dims["heads"] * self.head_width(call))
         faster = 1 + l2_hit_fraction(moved, machine)
