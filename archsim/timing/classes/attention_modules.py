@@ -170,8 +170,8 @@ class AttentionModule(KernelModel):
         return (host**SHARP + device**SHARP) ** (1 / SHARP)
 
     def _projections_s(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
-        """Seconds of products with weights, and of what moves activations between them. Of weights that are read in turn
-        again and again, those beyond half of the last-level cache are gone when their turn comes.
+        """Seconds of products with weights, and of what moves activations between them. Of weights that are read in
+        turn again and again, those beyond half of the last-level cache are gone when their turn comes.
         """
         stored, weights = call.storage, self.weights(call)
         compute = self.flops(call) / (machine.matrix_flops(stored.compute) * constants["linear"])

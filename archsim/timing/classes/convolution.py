@@ -76,8 +76,11 @@ class Conv1dPrefill(Overlapped):
         return call.dims["n"] * call.dims["k"] * WORD + kept
 
     def activation_bytes(self, call: KernelCall) -> Num:
-        """Every channel of every token in and out."""
-        return 2 * call.dims["m"] * call.dims["n"] * WORD
+        """Every channel of every token in and out; more where a graph states what is added to it or kept beside it."""
+        own, stated = 2 * call.dims["m"] * call.dims["n"] * WORD, call.dims.get("hbm_bytes")
+        if stated is None or "held_bytes" not in call.dims:
+            return own
+        return maximum(own, stated - call.dims["held_bytes"])
 
     def row_bytes(self, call: KernelCall, machine: DeviceRates) -> Num:
         """Tokens alone: whether a table's row keeps inputs is not stated."""
