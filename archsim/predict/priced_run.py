@@ -28,8 +28,13 @@ def with_run_cost(s: Simulation, **asked: Unpack[CostArguments]) -> Simulation:
 
 
 def run_work(s: Simulation) -> ServedWork:
-    """Seconds of the whole system per request: one over the requests of a second."""
+    """Seconds of the whole system per request: one over the requests of a second. Raises UsageError where no request
+    ends in the measured time, with the expected steps or with the longest.
+    """
     rate = s.throughput()["requests_per_s"]
+    if min(rate.low, rate.value) <= 0:
+        hint = "raise --requests, or lower the load"
+        raise UsageError("no request ends in the measured time: there is no cost per token", hints=(hint,))
     prompt, answer = round(s.usual.input_len), round(s.usual.output_len)
     cached = min(round((s.state.get("prefix_hit_share") or 0.0) * prompt), prompt - 1)
     read_s = cached_read_s(s.server.pricer, prompt, cached) if prompt > 1 else 0.0

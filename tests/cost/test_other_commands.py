@@ -61,6 +61,13 @@ def test_a_simulated_load_pays_for_idle_time(archsim: Any) -> None:
     assert archsim(*args, "--rates", "1,2", "--price", "2").code == 2
 
 
+def test_a_run_in_which_no_request_ends_has_no_price(archsim: Any) -> None:
+    """A load far beyond what is served, of few requests: all end after the time that is measured."""
+    found = archsim("simulate", "gpt2-small", "--hw", "t4", "--replications", "1", "--requests", "30", "--rate", "100",
+                    "--price", "2")  # fmt: skip
+    assert found.code == 2 and "no request ends in the measured time" in found.err
+
+
 def test_training_runs_at_named_prices(archsim: Any) -> None:
     """Device-hours times the price, with its provider and date; no dollars unasked."""
     args = ("train", "llama3-8b", "--hw", "h100", "--dp", "8", "--zero", "1", "--recompute", "none", "--tokens", "1B")
