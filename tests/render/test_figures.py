@@ -14,7 +14,7 @@ import pytest
 from archsim import api
 from archsim.base.errors import UsageError
 from archsim.render.figures import bars, curves, roofline, theme
-from archsim.render.figures.chart import Chart
+from archsim.render.figures.chart import Chart, legend_height
 
 HOSTILE = "<b>@ink</b> %{x} <a href='javascript:alert(1)'>"
 
@@ -62,6 +62,20 @@ def test_time_bars_add_up_to_the_expected_time(charts: list[Chart], cases: list[
         for i, case in enumerate(cases):
             pieces = unit * sum(trace["x"][i] for trace in named(chart, "bar"))
             assert pieces == pytest.approx(float(getattr(case.estimate, phase).expected_s), rel=1e-9)
+
+
+def test_the_height_has_room_for_every_name(charts: list[Chart]) -> None:
+    """Bars are as high in every chart, whatever its legend takes above them."""
+    for chart in charts[:3]:
+        names = [str(trace["name"]) for trace in chart.traces]
+        assert chart.layout["height"] - legend_height(names) == 2 * bars.ROW + 66
+
+
+def test_an_axis_of_less_than_a_decade_has_more_than_one_label() -> None:
+    """6 to 12 ms: 6, 7, 8, 9 and 10, not 10 alone."""
+    near = curves.time_growth([curves.ContextCurve("a", [(1024, 6e-3), (131072, 12e-3)], 0.0)], 1)
+    far = curves.time_growth([curves.ContextCurve("a", [(1024, 6e-3), (131072, 12e-1)], 0.0)], 1)
+    assert (near.layout["yaxis"]["dtick"], far.layout["yaxis"]["dtick"]) == ("D1", "D2")
 
 
 def test_more_parts_than_colours_are_joined() -> None:

@@ -146,7 +146,8 @@ def time_bars(cases: Sequence[Case], phase: str) -> Chart:
     values = [format_seconds(float(step.expected_s)) for _, step in shown]
     return Chart(
         key=f"time-{phase}", title=PHASES[phase], finding=_time_finding(shown, parts, phase), traces=tuple(traces),
-        layout=bar_layout([case.label for case, _ in shown], values, f"{unit} of one step", [*names, "x" * 30]),
+        layout=bar_layout([case.label for case, _ in shown], values, f"{unit} of one step",
+                          [str(trace["name"]) for trace in traces]),
         table=Table(["", "expected", "80 % interval", "speed of light", "limited by", "evidence", "parts"],
                     [_time_row(case, step, held) for (case, step), held in zip(shown, parts, strict=True)]),
     )  # fmt: skip

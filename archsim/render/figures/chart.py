@@ -113,9 +113,12 @@ def axis(title: str, **more: object) -> JsonObject:
     }  # fmt: skip
 
 
-def log_axis(title: str, **more: object) -> JsonObject:
-    """A vertical logarithmic axis with a tick at 1, 2 and 5 of every decade, in words such as 20k."""
-    return axis(title, **{"type": "log", "dtick": "D2", "tickformat": "~s", **more})
+def log_axis(title: str, values: Sequence[float] = (), **more: object) -> JsonObject:
+    """A vertical logarithmic axis with a tick at 1, 2 and 5 of every decade, in words such as 20k; at every digit where
+    the values that are given lie within one decade.
+    """
+    close = bool(values) and max(values) < 10 * min(values)
+    return axis(title, **{"type": "log", "dtick": "D1" if close else "D2", "tickformat": "~s", **more})
 
 
 def wide_log_axis(title: str, **more: object) -> JsonObject:

@@ -279,11 +279,12 @@ def _context_chart(
     table: Table,
 ) -> Chart:  # fmt: skip
     contexts = [c for curve in curves for c, _ in curve.points]
+    heights = [y for trace in traces for y in trace["y"] if y > 0]
     named = [curve.label for curve in curves]
     return Chart(
         key=key, title=title, finding=finding, traces=tuple(traces), table=table,
         layout=layout(HEIGHT + legend_height(named), token_axis("context length (prompt tokens)", contexts),
-                      log_axis(unit, tickformat="~g"), showlegend=len(curves) > 1),
+                      log_axis(unit, heights, tickformat="~g"), showlegend=len(curves) > 1),
     )  # fmt: skip
 
 
