@@ -25,7 +25,7 @@ from archsim.base.input_file import is_file, is_there, parse_json, read_text
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.base.plugins import data_folders
 from archsim.spec.one_look import seen_once
-from archsim.spec.spelling import may_drop_dots, normalise, sees, without_dots, without_suffixes
+from archsim.spec.spelling import driver_spellings, may_drop_dots, normalise, sees, without_dots, without_suffixes
 
 Kind = Literal["models", "hw", "formats", "engines", "recipes", "stacks"]
 BUILT_IN = "built-in"
@@ -130,6 +130,8 @@ def resolve(kind: Kind, name: str) -> Resolved:
     attempts: list[tuple[str, str | None]] = [(asked, None)]
     if kind == "models":
         attempts += [(normalise(rest), hint) for rest, hint in without_suffixes(name[: _LONGEST_NAME + 1])]
+    elif kind == "hw":
+        attempts += [(normalise(rest), None) for rest in driver_spellings(name[: _LONGEST_NAME + 1])]
     for spelling, hint in attempts:
         found = _find(shelves, spelling) if len(name) <= _LONGEST_NAME else None
         if found is not None:

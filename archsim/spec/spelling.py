@@ -66,8 +66,8 @@ channel)."""
 WITHIN = ("instruct", "chat", "it", "thinking", "vl")
 """Words that do not change the language model's shape, wherever they stand: `Qwen2.5-VL-72B`, `Instruct-v0.3`."""
 
-FILE_TYPE = re.compile(r"-(i?q[1-8](?:-(?:[01]|k|nl|xs|xxs|s|m))?(?:-(?:xs|s|m|l|xl))?|mxfp4-moe)$")
-"""A file type of llama.cpp at the end of a name: `-Q4_K_M`, `-iq2_xxs`, `-q8_0`."""
+FILE_TYPE = re.compile(r"[-.](i?q[1-8](?:-(?:[01]|k|nl|xs|xxs|s|m))?(?:-(?:xs|s|m|l|xl))?|mxfp4-moe)$")
+"""A file type of llama.cpp at the end of a name: `-Q4_K_M`, `-iq2_xxs`, `.q8_0`."""
 
 BITS_PER_WEIGHT = re.compile(r"-(?:(exl[23])-)?([0-9](?:\.[0-9]{1,2})?)bpw(?:-h[0-9])?(?:-(exl[23]))?$")
 """Average bits of EXL2 or EXL3 at the end of a name; EXL2's where it names neither."""
@@ -137,3 +137,26 @@ def _shorter(name: str) -> Iterator[str]:
     for other in (undated, inside, DATE.sub("", inside)):
         if other != name:
             yield other
+
+
+MAKER = re.compile(r"(?:nvidia|amd|intel|tesla|quadro|geforce|instinct|radeon)[ _-]+")
+"""A maker's word, or that of a line of products, before a device's own name."""
+
+BEHIND = re.compile(r"[ _-]+(?:graphics|generation)$")
+"""What drivers print behind the name of a device."""
+
+MARKS = re.compile(r"\((?:r|tm|c)\)")
+"""Of a trade mark."""
+
+
+def driver_spellings(name: str) -> Iterator[str]:
+    """A device's name as drivers print it (`NVIDIA GeForce RTX 3060`, `Intel(R) Arc(TM) B580 Graphics`): without marks
+    and what stands behind, then with one more of the makers' words before it removed each time.
+    """
+    lower = name.strip().lower()
+    rest = BEHIND.sub("", MARKS.sub("", lower))
+    if rest != lower:
+        yield rest
+    while found := MAKER.match(rest):
+        rest = rest[found.end() :]
+        yield rest

@@ -114,6 +114,7 @@ def test_spellings(name: str, stem: str) -> None:
         ("bartowski/Llama-3.1-8B-Instruct-Q4_K_M-GGUF", "gguf_q4_k_m"),
         ("llama3.1:8b-instruct-q8_0", "gguf_q8_0"),
         ("Llama-3.1-8B-IQ2_XXS", "gguf_iq2_xxs"),
+        ("llama2-7b.Q4_0", "gguf_q4_0"),
         ("turboderp/Llama-3.1-8B-Instruct-exl2-4.5bpw", "exl2_4.5bpw"),
         ("Llama-3.1-8B-4.5bpw-h6-exl2", "exl2_4.5bpw"),
         ("turboderp/Llama-3.1-8B-Instruct-exl3-3.5bpw", "exl3_3.5bpw"),

@@ -75,6 +75,16 @@ DEVICES = [
     "tpu7x-ironwood",
 ]
 
+DRIVERS = {
+    "NVIDIA H100 80GB HBM3": "h100-sxm", "NVIDIA H100 PCIe": "h100-pcie", "NVIDIA H100 NVL": "h100-nvl",
+    "NVIDIA A100 80GB PCIe": "a100-pcie-80gb", "NVIDIA A100-SXM4-80GB": "a100-sxm-80gb", "NVIDIA GB10": "dgx-spark",
+    "Tesla V100-SXM2-32GB": "v100-sxm2", "NVIDIA GeForce RTX 3060": "rtx-3060", "NVIDIA B300 SXM6 AC": "b300-sxm",
+    "NVIDIA RTX 6000 Ada Generation": "rtx-6000-ada", "NVIDIA GH200 480GB": "gh200-96gb",
+    "NVIDIA RTX PRO 6000 Blackwell Server Edition": "rtx-pro-6000", "AMD Instinct MI300X OAM": "mi300x",
+    "Apple M2 Ultra": "apple-m2-ultra", "Radeon 8060S Graphics": "strix-halo", "Intel(R) Arc(TM) B580 Graphics": "arc-b580",
+}  # fmt: skip
+"""Names as nvidia-smi, rocm-smi and llama-bench print them."""
+
 ENGINES = {
     "vLLM": "vllm", "vllm 0.11.0": "vllm", "VLLM@0.9.1": "vllm", "sglang": "sglang", "TRTLLM": "trtllm",
     "TensorRT-LLM": "trtllm", "llama.cpp": "llamacpp", "Ollama": "llamacpp", "transformers": "hf",
@@ -94,6 +104,21 @@ def test_device_spellings_resolve(spelling: str) -> None:
     device = load_hardware(spelling)
     assert device.bandwidth > 0
     assert device.memory_bytes > 0
+
+
+@pytest.mark.parametrize(("spelling", "device"), DRIVERS.items())
+def test_names_of_drivers_resolve(spelling: str, device: str) -> None:
+    """The makers' words, trade marks and what stands behind a name do not matter."""
+    assert load_hardware(spelling).id == device
+
+
+@pytest.mark.parametrize(
+    "spelling", ["NVIDIA", "Quadro RTX 6000", "NVIDIA GeForce RTX 4060 Laptop GPU", "Tesla  ", "AMD"]
+)
+def test_another_device_of_like_name_is_not_meant(spelling: str) -> None:
+    """A Quadro RTX 6000 is no RTX 6000 Ada, and a laptop's GPU not the desktop's."""
+    with pytest.raises(UnknownName, match="no device"):
+        load_hardware(spelling)
 
 
 @pytest.mark.parametrize(("spelling", "engine"), ENGINES.items())
