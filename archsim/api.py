@@ -161,16 +161,14 @@ def validate(what: str | Path | None = None, **options: Unpack[o.ValidateOptions
 
         found = check_here(str(what), _only(args, o.TimingArguments))
         return found or check_model(str(what), **_only(args, o.TimingArguments))
-    server = _logged_server(args)
-    return validate_files(None if what is None else Path(what), server=server, **_only(args, o.FileArguments))
+    path = None if what is None else Path(what)
+    return validate_files(path, server=_logged_server(args), stated=_stated(args), **_only(args, o.FileArguments))
 
 
 def _logged_server(args: o.ValidateOptions) -> LoggedServer | None:
-    """The server that options describe, for a log of requests; None without any."""
-    if "model" not in args and "hw" not in args:
-        return None
+    """The server that options describe, for a log of requests; None where they name no model or no device."""
     if "model" not in args or "hw" not in args:
-        raise UsageError("a server is a model on a device: give `--model` and `--hw`")
+        return None
     from archsim.accuracy.request_log import LoggedServer
     from archsim.predict.simulation import server_request
 
@@ -179,6 +177,26 @@ def _logged_server(args: o.ValidateOptions) -> LoggedServer | None:
     return LoggedServer(
         model=spec, hardware=device, request=server_request(_only(given, o.ServerArguments, weights=hint))
     )
+
+
+def _stated(args: o.ValidateOptions) -> dict[str, object]:
+    """What options say of all rows of a table, by column (`complete` of `archsim.accuracy.files`)."""
+    from archsim.accuracy.launch_flags import command_of
+    from archsim.engines.names import DEFAULT_ENGINE, engine_and_version
+    from archsim.spec.catalog import split_count
+
+    count, device = split_count(str(args["hw"])) if isinstance(args.get("hw"), str) else (None, None)
+    engine, version = engine_and_version(args.get("engine") or DEFAULT_ENGINE)
+    if engine == DEFAULT_ENGINE:  # nothing is said
+        engine = version = ""
+    devices = args.get("devices")
+    found = {
+        "model": args.get("model"), "device": device, "engine": engine, "engine_version": version,
+        "tp": args.get("tp"), "n_devices": count or (devices if str(devices).isdecimal() else None),
+        "weights": args.get("weights"), "kv_dtype": args.get("kv_cache_dtype"),
+        "flags": command_of(engine, args) if engine else None,
+    }  # fmt: skip
+    return {name: value for name, value in found.items() if isinstance(value, (str, int)) and value != ""}
 
 
 def report(

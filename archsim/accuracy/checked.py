@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from archsim.accuracy import energy, kernels, loaded, runs, serving, training
-from archsim.accuracy.files import Table, read_table, tables
+from archsim.accuracy.files import Table, complete, read_table, tables
 from archsim.accuracy.request_log import LoggedServer, validate_log
 from archsim.accuracy.rows import Kind
 from archsim.accuracy.times import RunTimes
@@ -20,19 +20,20 @@ from archsim.timing.calibration import Store
 
 def validate_files(
     path: Path | None = None, *, limit: int | None = None, store: Store | None = None,
-    server: LoggedServer | None = None,
+    server: LoggedServer | None = None, stated: Mapping[str, object] | None = None,
 ) -> Validation | Several:  # fmt: skip
     """The answer for a file, or of the runs that archsim comes with; for a folder of several kinds, one of each.
 
     limit: rows of each file at most, drawn with a fixed seed. store: the calibrations to predict with. server: what
-    served the requests of a log. Raises SpecError for a file that is no measurement.
+    served the requests of a log. stated: what holds for all rows that do not say it (`complete` of `files.py`). Raises
+    SpecError for a file that is no measurement.
     """
     if limit is not None and limit < 1:
         raise UsageError(f"`--limit` must be positive, not {limit}")
     times = RunTimes(store)
     found: dict[Kind, list[Validation]] = {}
     for table in own_runs() if path is None else tables(path):
-        found.setdefault(table.kind, []).append(validate_table(table, times, server, limit))
+        found.setdefault(table.kind, []).append(validate_table(complete(table, stated or {}), times, server, limit))
     answers = tuple(join_validations(parts) for parts in found.values())
     return answers[0] if len(answers) == 1 else Several(answers=answers)
 
@@ -80,7 +81,7 @@ def is_model(name: str, on_device: bool) -> bool:
     return False
 
 
-TABLES = (".csv", ".gz", ".yaml", ".yml", ".json")
+TABLES = (".csv", ".gz", ".yaml", ".yml", ".json", ".jsonl")
 
 
 def _opens(name: str, error: SpecError) -> bool:

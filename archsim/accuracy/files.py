@@ -8,18 +8,25 @@ from __future__ import annotations
 import csv
 import io
 import random
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from archsim.accuracy.question import number
 from archsim.accuracy.rows import Kind
 from archsim.accuracy.table import open_text
+from archsim.accuracy.tool_output import is_tool_output, tool_rows
 from archsim.base.diagnostics import quote, shorten
 from archsim.base.errors import SpecError
 from archsim.base.input_file import is_folder, parse_json, unusable
 from archsim.base.json_types import JsonMapping, JsonObject
+from archsim.spec.catalog import is_known
+from archsim.spec.loader import parse_text
 
+HEADING = re.compile(r"[\w .%/()-]{0,60}")
+"""The name of a column, as opposed to YAML or JSON."""
 MAX_HEADER = 1 << 16
 """Characters of a table's first line."""
 LARGEST_JSON = 32 * 2**20
@@ -50,6 +57,9 @@ MEASURED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
 }
 """Metric -> columns that hold what was measured; the first that is there."""
 
+SYNONYMS = {"input_len": "isl", "output_len": "osl", "hw": "device"}
+"""Columns by the names of archsim's own options."""
+
 KNOWN: Mapping[Kind, tuple[str, ...]] = {
     "kernels": (
         *("op", "device", "dtype", "kv_dtype", "engine", "kernel", "m", "n", "k", "batch", "seq_q", "seq_kv"),
@@ -66,7 +76,7 @@ KNOWN: Mapping[Kind, tuple[str, ...]] = {
         *("id", "model", "device", "n_devices", "tp", "pp", "ep", "dp_attention", "disaggregated", "speculative"),
         *(f"{pool}_{name}" for pool in ("prefill", "decode") for name in ("devices", "tp", "pp", "ep", "workers")),
         *("weights", "kv_dtype", "engine", "engine_version", "arrival", "request_rate", "concurrency", "n_requests"),
-        *("isl", "osl", "lengths", "flags", "source", "date", "notes"),
+        *("isl", "osl", "lengths", "flags", "source", "date", "notes", "not_modelled"),
     ),
     "training": (
         *("id", "model", "device", "n_devices", "tp", "pp", "vpp", "cp", "ep", "dp", "zero_stage", "fsdp", "seq_len"),
@@ -82,7 +92,7 @@ KNOWN: Mapping[Kind, tuple[str, ...]] = {
     "runs": (
         *("id", "model", "device", "n_devices", "tp", "pp", "ep", "dp", "weights_dtype", "kv_dtype", "engine"),
         *("engine_version", "metric", "isl", "osl", "batch", "definition", "quality", "gpu_memory_utilization"),
-        *("max_model_len", "device_total_gib", "unit"),
+        *("max_model_len", "device_total_gib", "unit", "not_modelled"),
     ),
 }
 """Columns that a prediction may look at; every other one is left unread."""
@@ -126,12 +136,52 @@ class Table:
 def read_table(path: Path) -> Table:
     """The table in a file. Raises SpecError (E109) for one that is of no kind."""
     text = _text(path)
-    if text.lstrip()[:1] not in ("{", "[") and _is_csv(text):
+    if text.lstrip()[:1] not in ("{", "[") and _is_csv(text, path):
         return _table(path, *_csv(text, path))
     document = _json(text, path) if text.lstrip()[:1] in ("{", "[") else _yaml(text, path)
     described = document.get("models") if isinstance(document, Mapping) else None
     table = _table(path, *_records(document, path))
     return replace(table, models=described) if isinstance(described, Mapping) else table
+
+
+STATED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
+    "loaded": {name: (name,) for name in ("model", "device", "engine", "engine_version", "tp", "n_devices", "weights",
+                                          "kv_dtype", "flags")},
+    "serving": {
+        "model": ("model", "model_path"), "device": ("device", "system"), "engine": ("engine", "backend"),
+        "engine_version": ("engine_version", "backend_version"), "tp": ("tp_size",),
+        "weights": ("weights_dtype", "precision"), "kv_dtype": ("kv_dtype",),
+    },
+    "runs": {
+        **{name: (name,) for name in ("model", "device", "engine", "engine_version", "tp", "n_devices", "kv_dtype")},
+        "weights": ("weights_dtype",),
+    },
+}  # fmt: skip
+"""What options may say of all rows of a table -> the columns that say it."""
+
+
+def complete(table: Table, stated: Mapping[str, object]) -> Table:
+    """The table with what is stated of all its rows where a row does not say it, or names a model or a device that is
+    not known. A version is that of the engine which is stated, and of no other.
+    """
+    questions = dict(table.questions)
+    for name, value in stated.items():
+        columns = STATED.get(table.kind, {}).get(name, ())
+        if not columns:
+            continue
+        column = next((one for one in columns if one in questions), columns[0])
+        values = questions.get(column, [None] * len(table))
+        kind = KINDS.get(name)
+        kept = {one for one in set(values) if one not in (None, "") and (kind is None or is_known(kind, str(one)))}
+        meant = [True] * len(table)
+        if name == "engine_version":
+            meant = [engine in (None, "", stated["engine"]) for engine in questions["engine"]]
+        questions[column] = [one if one in kept or not own else value for one, own in zip(values, meant, strict=True)]
+    return replace(table, questions=questions)
+
+
+KINDS: Mapping[str, Literal["models", "hw"]] = {"model": "models", "device": "hw"}
+"""Of what is stated, what has a catalog."""
 
 
 def tables(path: Path) -> list[Table]:
@@ -140,7 +190,7 @@ def tables(path: Path) -> list[Table]:
         return [read_table(path)]
     found = []
     for file in sorted(p for p in path.rglob("*") if p.is_file()):
-        if file.suffix not in (".csv", ".gz", ".yaml", ".yml", ".json"):
+        if file.suffix not in (".csv", ".gz", ".yaml", ".yml", ".json", ".jsonl"):
             continue
         try:
             found.append(read_table(file))
@@ -150,6 +200,12 @@ def tables(path: Path) -> list[Table]:
         raise SpecError(f"no file of measurements in {quote(str(path), 200)}", code="E109", hints=(HINT,))
     return found
 
+
+WORDS: Mapping[Kind, str] = {
+    "kernels": "a kernel table", "loaded": "runs under load", "requests": "a log of requests",
+    "serving": "a serving table", "training": "a list of training runs", "energy": "a table of power",
+    "runs": "a run list",
+}  # fmt: skip
 
 HINT = (
     "a kernel table has `op` and `device`, a run list `model` and `metric`, "
@@ -175,11 +231,23 @@ def kind_of(columns: Iterable[str]) -> Kind | None:
     return next((kind for kind, signs in SIGNS.items() if any(sign <= present for sign in signs)), None)
 
 
-def _is_csv(text: str) -> bool:
+def _is_csv(text: str, path: Path) -> bool:
+    """Whether a text is a table: by its first line, or by the name of the file."""
     try:
-        return kind_of(next(csv.reader([text.split("\n", 1)[0].rstrip("\r")]), [])) is not None
+        header = [name.strip() for name in next(csv.reader([text.split("\n", 1)[0].rstrip("\r")]), [])]
     except csv.Error:  # a field longer than any header's
         return False
+    named = path.name.lower().removesuffix(".gz").endswith(".csv") and len(header) > 1
+    return (
+        (named and all(map(HEADING.fullmatch, header)))
+        or kind_of(_own_names(header)) is not None
+        or is_tool_output(header)
+    )
+
+
+def _own_names(columns: Sequence[str]) -> list[str]:
+    """Columns with archsim's other names for them in its words."""
+    return [SYNONYMS[name] if SYNONYMS.get(name, name) not in columns else name for name in columns]
 
 
 def _csv(text: str, path: Path) -> tuple[list[str], Iterable[Sequence[Any]]]:
@@ -202,14 +270,16 @@ def _check_table(reader: Any, width: int, path: Path) -> Iterable[Sequence[str]]
 
 
 def _json(text: str, path: Path) -> Any:
+    """A JSON document, or a list of those that stand on lines of their own."""
     if len(text) > LARGEST_JSON:
         raise unusable(path, f"{len(text):,} characters of JSON, more than the limit of {LARGEST_JSON:,}")
+    lines = [line for line in text.split("\n") if line.strip()]
+    if len(lines) > 1 and all(line.startswith("{") and line.rstrip().endswith("}") for line in lines):
+        return [parse_json(path, line) for line in lines]
     return parse_json(path, text)
 
 
 def _yaml(text: str, path: Path) -> Any:
-    from archsim.spec.loader import parse_text
-
     return parse_text(text, str(path))
 
 
@@ -219,17 +289,41 @@ def _records(document: object, path: Path) -> tuple[list[str], Iterable[Sequence
     if isinstance(document, Mapping) and isinstance(document.get("rows"), list):
         shared = {k: v for k, v in document.items() if k != "rows" and isinstance(v, (str, int, float, type(None)))}
         document = document["rows"]
+    elif isinstance(document, Mapping) and is_tool_output(document):
+        document = [document]
     if not isinstance(document, list) or not all(isinstance(row, Mapping) for row in document):
         raise unusable(path, "neither a table with a known header nor `rows` of measurements", HINT)
-    columns = list(dict.fromkeys([*shared, *(str(name) for row in document for name in row)]))
-    return columns, ([row.get(name, shared.get(name)) for name in columns] for row in document)
+    return _by_column(document, shared)
+
+
+def _by_column(
+    records: Sequence[JsonMapping], shared: JsonMapping | None = None
+) -> tuple[list[str], Iterable[Sequence[Any]]]:
+    """Mappings as a header and rows. shared: what stands for each of them."""
+    shared = shared or {}
+    columns = list(dict.fromkeys([*shared, *(str(name) for row in records for name in row)]))
+    return columns, ([row.get(name, shared.get(name)) for name in columns] for row in records)
+
+
+def _hints(columns: Sequence[str]) -> tuple[str, ...]:
+    """What the kind lacks that columns come nearest to, and what each kind needs."""
+    present = set(columns)
+    signs = [(kind, sign) for kind, several in SIGNS.items() for sign in several if sign & present]
+    if not signs:
+        return (HINT,)
+    kind, sign = max(signs, key=lambda one: (len(one[1] & present) / len(one[1]), len(one[1])))
+    lacks = ", ".join(f"`{name}`" for name in sorted(sign - present))
+    return (f"for {WORDS[kind]} it lacks {lacks}", HINT)
 
 
 def _table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
+    if is_tool_output(columns):
+        return _table(path, *_by_column(tool_rows([dict(zip(columns, row, strict=True)) for row in rows])))
+    columns = _own_names(columns)
     kind = kind_of(columns)
     if kind is None:
         shown = ", ".join(list(columns)[:12]) or "none"
-        raise unusable(path, f"its columns are those of no kind of measurement: {shown}", HINT)
+        raise unusable(path, f"its columns are those of no kind of measurement: {shown}", *_hints(columns))
     index = {name: i for i, name in enumerate(columns)}
     held = {
         metric: index[next(name for name in names if name in index)]
@@ -261,12 +355,3 @@ def _plain(value: object) -> object:
 
 def _numbers(column: Iterable[object]) -> list[float | None]:
     return [number(value) for value in column]
-
-
-def number(value: Any) -> float | None:
-    """A finite number of a field, or None."""
-    try:
-        found = float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return found if found == found and abs(found) != float("inf") else None

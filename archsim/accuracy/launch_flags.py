@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from archsim.accuracy.question import engine_of, text
 from archsim.base.diagnostics import quote
-from archsim.base.errors import ArchsimError
+from archsim.base.errors import ArchsimError, UsageError
 from archsim.base.json_types import JsonMapping
 from archsim.engines.names import engine_and_version
 from archsim.memory.engine_memory import Settings
@@ -71,6 +71,24 @@ def settings_of_flags(engine: str, command: str) -> Settings:
         block_size=whole("block"), gpu_memory_utilization=share if share and share < 1 else None,
         enforce_eager=named.get("eager", "") in given,
     )  # fmt: skip
+
+
+LIMITS = {"max_num_seqs": "seqs", "max_num_batched_tokens": "tokens", "gpu_memory_utilization": "share"}
+"""Options that an engine's own command line has under other names."""
+
+
+def command_of(engine: str, options: Mapping[str, object]) -> str:
+    """The flags of an engine's command line for the limits that options state. Raises UsageError for one that the
+    engine does not have.
+    """
+    named, found = names_of_flags(engine), []
+    for option, key in LIMITS.items():
+        if options.get(option) is None:
+            continue
+        if key not in named:
+            raise UsageError(f"{load_engine(engine).title} has no flag for `--{option.replace('_', '-')}`")
+        found.append(f"--{named[key]} {options[option]}")
+    return " ".join(found)
 
 
 def drafts_of(engine: str, command: str) -> int | None:

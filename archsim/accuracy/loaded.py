@@ -12,7 +12,7 @@ from archsim.accuracy.files import Table
 from archsim.accuracy.launch_flags import cuts_prompts, run_engine, settings_of_flags
 from archsim.accuracy.loaded_run import LoadedServers, server_key
 from archsim.accuracy.placement import placed_run, require_weights
-from archsim.accuracy.question import Run, experts_over, text, whole
+from archsim.accuracy.question import Run, experts_over, require_modelled, text, whole
 from archsim.accuracy.runs import METRICS, RowPrediction, regime
 from archsim.accuracy.serving import validate_points
 from archsim.accuracy.stated_acceptance import StatedAcceptance, TpotMs
@@ -35,6 +35,7 @@ def validate_table(table: Table, times: RunTimes) -> Validation:
     servers, stated = LoadedServers(times.store), StatedAcceptance(table)
 
     def predict(row: int, asked: JsonMapping, times: RunTimes) -> Iterator[RowPrediction | str]:
+        require_modelled(asked)
         require_load(asked, {name: float(column[row] or 0.0) for name, column in table.measured.items()})
         drafting = None if not has_drafts(asked) else drafting_of(row, asked, servers, stated)
         return predict_rows(row, asked, times, servers, drafting)

@@ -81,7 +81,11 @@ class Run:
 
 @lru_cache(maxsize=256)
 def model_of(name: str) -> tuple[Model, str | None]:
-    """The model of a name, and the weight format that its spelling implies. Raises UnknownName, SpecError."""
+    """The model of a name, and the weight format that its spelling implies. Raises UsageError for none, UnknownName,
+    SpecError.
+    """
+    if not name.strip():
+        raise UsageError("the row names no model: `--model` says which, for all rows that do not")
     model, resolved = open_model(name)
     return model, resolved.format_hint
 
@@ -117,12 +121,21 @@ NEARLY = 0.3
 
 @lru_cache(maxsize=256)
 def device_of(name: str) -> Hardware:
-    """The device of a name. Raises UnknownName, SpecError."""
+    """The device of a name. Raises UsageError for none, UnknownName, SpecError."""
+    if not name.strip():
+        raise UsageError("the row names no device: `--hw` says which, for all rows that do not")
     return load_hardware(name)
+
+
+def require_modelled(row: JsonMapping) -> None:
+    """Raises UsageError with the reason that a row itself has for not being predicted (see `tool_output.py`)."""
+    if reason := text(row, "not_modelled"):
+        raise UsageError(reason)
 
 
 def run_of(row: JsonMapping) -> Run:
     """A row of a run list. Raises UsageError for a field that is no such number."""
+    require_modelled(row)
     engine, notes = engine_of(row.get("engine"), row.get("engine_version"))
     tp, pp, dp = degrees_of(row, engine)
     ep = experts_over(str(row.get("model", "")), whole(row, "ep") or 1)
@@ -215,3 +228,12 @@ def real(row: JsonMapping, name: str) -> float | None:
     if not abs(found) < float("inf"):
         raise UsageError(f"{name} must be a number, not {quote(value)}")
     return found
+
+
+def number(value: object) -> float | None:
+    """A finite number of a field, or None."""
+    try:
+        found = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return found if found == found and abs(found) != float("inf") else None

@@ -9,7 +9,8 @@ from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from archsim.accuracy.files import Table, number
+from archsim.accuracy.files import Table
+from archsim.accuracy.question import number
 from archsim.accuracy.rows import Refused
 from archsim.accuracy.runs import RowPrediction, columns
 from archsim.accuracy.times import Prediction

@@ -11,27 +11,28 @@ from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonMapping
 from archsim.base.options import LoadOptions
 
-SPREAD = 0.9
-"""Mean of lengths that are uniform between 0.8 and 1 of the nominal."""
-
 ROUNDS, LEAST = 10, 16
 """Requests of a closed loop over its concurrency, and the fewest, where a row states none (the InferenceX harness)."""
 
 REQUESTS = 1000
 """Requests of other loads, where a row states none."""
 
-SHORTEST = 0.8
-"""Least share of the nominal lengths, where they are spread."""
+LEAST_SHARE = re.compile(r"uniform (0?\.[0-9]{1,6}|[01])\.\.1 of nominal")
+"""Of lengths that are spread: the least, over the nominal."""
+
+GAMMA = re.compile(r"gamma, CV ([0-9]{1,4}(?:\.[0-9]{1,6})?)")
+"""Of arrivals in bursts: the coefficient of variation of the gaps between them."""
 
 
 def mean_length(row: JsonMapping, name: str) -> int:
     """Mean tokens of a prompt or an answer."""
-    return round((real(row, name) or 0.0) * (SPREAD if _spread(row) < 1 else 1.0))
+    return round((real(row, name) or 0.0) * (1 + _spread(row)) / 2)
 
 
 def _spread(row: JsonMapping) -> float:
     """Least share of the nominal lengths."""
-    return SHORTEST if "0.8..1" in (text(row, "lengths") or "") else 1.0
+    found = LEAST_SHARE.search(text(row, "lengths") or "")
+    return float(found[1]) if found else 1.0
 
 
 def in_flight(row: JsonMapping) -> int | None:
@@ -54,7 +55,7 @@ def load_of(row: JsonMapping) -> LoadOptions:
     load = LoadOptions(input_len=f"{shape}{text(row, 'isl')}", output_len=f"{shape}{text(row, 'osl')}",
                        length_spread=_spread(row))  # fmt: skip
     most, count, arrival = in_flight(row), whole(row, "n_requests"), text(row, "arrival") or ""
-    if most is not None:
+    if most is not None and not arrival.startswith("open loop"):
         usual = max(ROUNDS * most, LEAST) if arrival.startswith("closed loop") else REQUESTS
         return load | LoadOptions(concurrency=most, requests=count or usual)
     load |= LoadOptions(requests=count or REQUESTS)
@@ -63,7 +64,10 @@ def load_of(row: JsonMapping) -> LoadOptions:
     rate = stated_rate(row) if arrival.startswith("open loop") else None
     if not rate:
         raise UsageError(f"requests that arrive {arrival or 'in no stated way'} need a rate")
-    return load | LoadOptions(rate=rate, arrival="poisson" if "Poisson" in arrival else "constant")
+    bursts = GAMMA.search(arrival)
+    kind = f"gamma:{bursts[1]}" if bursts else "poisson" if "Poisson" in arrival else "constant"
+    load |= LoadOptions(rate=rate, arrival=kind)
+    return load if most is None else load | LoadOptions(concurrency=most)
 
 
 def requests_in_flight(measured: Mapping[str, float], answer: int) -> float | None:

@@ -29,8 +29,9 @@ What = Annotated[
     str | None,
     typer.Argument(
         metavar="[FILE|DIR|MODEL]",
-        help="Kernel table, run list, serving points, log of requests, or a folder of them; default: archsim's own run "
-        "list. A model is instantiated and timed on --device.",
+        help="Kernel table, run list, serving points, log of requests, what `vllm bench serve`, SGLang's "
+        "`bench_serving` or `llama-bench` wrote, or a folder of them; default: archsim's own run list. A model is "
+        "instantiated and timed on --device.",
     ),
 ]
 On = Annotated[
@@ -50,9 +51,9 @@ Budget = Annotated[
     str | None, typer.Option("--budget", metavar="TIME", help="Of such a model: when to stop timing; default: 2m.")
 ]
 Served = Annotated[
-    str | None, typer.Option("--model", metavar="MODEL", help="Of a log of requests: the model that answered.")
+    str | None, typer.Option("--model", metavar="MODEL", help="The model, where the file does not say it.")
 ]
-Where = Annotated[str | None, typer.Option("--hw", metavar="HW", help="Of a log of requests: the device it ran on.")]
+Where = Annotated[str | None, typer.Option("--hw", metavar="HW", help="The device, where the file does not say it.")]
 Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page with a scatter plot.")]
 Report = Annotated[
     Path | None, typer.Option("--write-report", metavar="FILE", help="Write the accuracy page, as Markdown.")
@@ -100,10 +101,10 @@ def validate(
 ) -> None:
     """Compare predictions with measurements that the predictor does not see.
 
-    The columns of FILE decide how it is read. A log of requests (t_s, input, output, ttft_ms, e2e_ms) is replayed on
-    the server that --model, --hw and the engine's options describe. Every row is predicted or refused with a reason;
-    the errors of a plain roofline are shown for comparison. Without FILE, the public runs that come with archsim are
-    used. A MODEL is instantiated and timed on this machine.
+    The columns of FILE decide how it is read. --model, --hw and the engine's options stand for what it does not say;
+    a log of requests (t_s, input, output, ttft_ms, e2e_ms) is replayed on the server that they describe. Every row is
+    predicted or refused with a reason; the errors of a plain roofline are shown for comparison. Without FILE, the
+    public runs that come with archsim are used. A MODEL is instantiated and timed on this machine.
     """
     from archsim import api
 
@@ -114,7 +115,7 @@ def validate(
     check_output(write_report, force=force)
     most = _share(max_median_ape)
     with progress("predicting"):
-        server = {name: context.params[name] for name in SERVER} if model or hw else {}
+        server = {name: context.params[name] for name in SERVER if context.params[name] is not None}
         timing = _timing(device, size, out, budget, weights if device is not None else None)
         answer = api.validate(what, limit=limit, **timing, **server)
     layout = o.Layout.json if json else format
@@ -128,7 +129,7 @@ SERVER = (
     *("model", "hw", "devices", "tp", "weights", "kv_cache_dtype", "engine", "max_num_seqs"),
     *("max_num_batched_tokens", "gpu_memory_utilization", "kv_tokens", "chunked_prefill"),
 )
-"""Parameters that describe the server that wrote a log of requests."""
+"""Parameters that describe the server that was measured."""
 
 
 def _timing(

@@ -51,7 +51,7 @@ def test_questions_hold_nothing_measured(kind: str, tmp_path: Path) -> None:
     ("content", "says"),
     [
         (b"", "top level|empty"),
-        (b"alpha,beta\n1,2\n", "YAML|mapping|known header"),
+        (b"alpha,beta\n1,2\n", "no kind of measurement: alpha, beta"),
         (b"rows:\n- {alpha: 1}\n", "no kind of measurement"),
         (b"rows: 3\n", "known header"),
         (b'{"rows": [1]}', "known header"),
@@ -70,6 +70,23 @@ def test_a_file_of_nothing_known_is_refused(content: bytes, says: str, tmp_path:
     with pytest.raises(SpecError, match=says) as caught:
         read_table(path)
     assert caught.value.exit_code == 3
+
+
+def test_what_the_nearest_kind_lacks_is_named(tmp_path: Path) -> None:
+    """A table that almost is one."""
+    path = tmp_path / "file.csv"
+    path.write_text("model,device,isl,osl\nllama3-8b,L40S,1,2\n")
+    with pytest.raises(SpecError) as caught:
+        read_table(path)
+    assert caught.value.hints[0] == "for a serving table it lacks `concurrency`"
+
+
+def test_columns_by_the_names_of_options(tmp_path: Path) -> None:
+    """`input_len` is `isl`; where both are there, each is itself."""
+    path = tmp_path / "file.csv"
+    path.write_text("model,hw,concurrency,input_len,output_len,tpot_ms\nllama3-8b,L40S,8,1024,256,20\n")
+    asked = {"model": "llama3-8b", "device": "L40S", "concurrency": "8", "isl": "1024", "osl": "256"}
+    assert read_table(path).question(0) == asked
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:

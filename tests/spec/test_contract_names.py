@@ -81,7 +81,8 @@ DRIVERS = {
     "Tesla V100-SXM2-32GB": "v100-sxm2", "NVIDIA GeForce RTX 3060": "rtx-3060", "NVIDIA B300 SXM6 AC": "b300-sxm",
     "NVIDIA RTX 6000 Ada Generation": "rtx-6000-ada", "NVIDIA GH200 480GB": "gh200-96gb",
     "NVIDIA RTX PRO 6000 Blackwell Server Edition": "rtx-pro-6000", "AMD Instinct MI300X OAM": "mi300x",
-    "Apple M2 Ultra": "apple-m2-ultra", "Radeon 8060S Graphics": "strix-halo", "Intel(R) Arc(TM) B580 Graphics": "arc-b580",
+    "Apple M2 Ultra": "apple-m2-ultra", "Radeon 8060S Graphics": "strix-halo",
+    "Intel(R) Arc(TM) B580 Graphics": "arc-b580",
 }  # fmt: skip
 """Names as nvidia-smi, rocm-smi and llama-bench print them."""
 

@@ -65,8 +65,10 @@ def cells(found: JsonMapping) -> tuple[str, ...]:
 
 
 def page(answer: Validation, by: Sequence[str] = (), verbose: bool = False) -> Page:
-    """The report. by: dimensions to show in place of the usual ones. verbose: every group."""
-    wanted = by or tuple(name for name in TABLES[answer.kind] if name in answer.labels)
+    """The report. by: dimensions to show in place of the usual ones, which are left out where all rows are of one
+    group. verbose: every group.
+    """
+    wanted = by or tuple(name for name in TABLES[answer.kind] if name in answer.labels and len(answer.by(name)) > 1)
     tables = [table(answer, name, MANY if not verbose else None) for name in wanted]
     sections = [overall(answer), *tables, worst(answer), refused_section(answer), notes(answer)]
     return Page(head=head(answer), sections=tuple(s for s in sections if s is not None))
