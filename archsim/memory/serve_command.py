@@ -35,6 +35,7 @@ def serve_command(answer: Fit) -> str:
 def _facts(answer: Fit) -> dict[str, object]:
     """What may stand in a command line; None or False where it is the engine's default."""
     plan, settings, formats = answer.plan, answer.settings, answer.formats
+    cache = formats.kv.name
     share, draft, draft_form = answer.budget.share, settings.draft_model, settings.draft_weights
     return {
         "command": True, "model": quote(_model(answer)), "file": quote(f"{answer.model.name}-{formats.name}.gguf"),
@@ -42,7 +43,8 @@ def _facts(answer: Fit) -> dict[str, object]:
         "dp": plan.dp if plan.dp > 1 else None, "ep": plan.ep if plan.ep > 1 else None, "devices": plan.tp * plan.dp,
         "length": answer.length, "seqs": answer.seqs, "context": answer.length * max(answer.seqs or 1, 1),
         "tokens": answer.batched_tokens, "share": f"{share:.3g}" if share else None, "eager": settings.enforce_eager,
-        "cache": None if formats.kv.name in PLAIN else formats.kv.name, "weights": _online(answer),
+        "cache": None if cache in PLAIN else answer.engine.rules.formats.cache_words.get(cache, cache),
+        "weights": _online(answer),
         "layers": settings.n_gpu_layers, "cpu_moe": settings.cpu_moe, "n_cpu_moe": settings.n_cpu_moe or None,
         "encoders": quote(f"mmproj-{answer.model.name}-f16.gguf") if answer.towers else None, **_experts(answer),
         "cache_bytes": settings.kv_cache_memory_bytes, "weights_out": settings.cpu_offload_gb or None,

@@ -456,16 +456,17 @@ class Formats(EngineSection):
     """Number formats that the engine reads.
 
     weights: for suggestions, the widest first; kv_cache: a narrow one; caches: all that caches can be in, empty where
-    any. follows: method of quantisation -> the formats that it may state for caches and that the engine then caches in.
-    native: the engine's file type for checkpoints
-    whose experts are published in a format, where it only runs files of its own. activations: `weights` where a module
-    of wide numbers computes and caches in them, else 16 bits. files_of: other engines whose files it
+    any; cache_words: what the command line calls those that have another name there. follows: method of quantisation
+    -> the formats that it may state for caches and that the engine then caches in. native: the engine's file type for
+    checkpoints whose experts are published in a format, where it only runs files of its own. activations: `weights`
+    where a module of wide numbers computes and caches in them, else 16 bits. files_of: other engines whose files it
     reads too. own_files_alone: whether every narrow format has to be one of its own files.
     """
 
     weights: tuple[str, ...] = ("fp8", "int8", "int4")
     kv_cache: str = "fp8"
     caches: tuple[str, ...] = ()
+    cache_words: dict[str, str] = Field(default_factory=dict)
     follows: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     native: dict[str, str] = Field(default_factory=dict)
     activations: Literal["sixteen", "weights"] = "sixteen"

@@ -17,6 +17,7 @@ from types import ModuleType
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
 
 from archsim.base.diagnostics import quote
 from archsim.base.errors import ArchsimError, SpecError, UnknownName, UsageError
@@ -152,7 +153,7 @@ def _run_file(path: Path) -> ModuleType:
 
 def _built_without_data(make: Callable[[], Untyped]) -> Untyped:
     """What a class or function builds on `meta`. One that asks for the numbers of a list that it has just made (rates
-    that rise with depth) is built again with such lists held.
+    that rise with depth), or for an operation that needs data (a sparse table), is built again with such lists held.
     """
     try:
         return make()
@@ -164,18 +165,31 @@ def _built_without_data(make: Callable[[], Untyped]) -> Untyped:
     if isinstance(net, nn.Module):
         for part in net.modules():
             for name, buffer in part.named_buffers(recurse=False):
-                setattr(part, name, buffer.to("meta"))
+                setattr(part, name, torch.empty(buffer.shape, dtype=buffer.dtype, device="meta"))
     return net
 
 
 class _Lists(TorchFunctionMode):
-    """Makes lists of numbers on the processor, where their values can be asked for."""
+    """Makes lists of numbers on the processor, where their values can be asked for, and runs there on zeros what has no
+    form without data.
+    """
 
     def __torch_function__(self, func: Untyped, types: Untyped, args: Untyped = (), kwargs: Untyped = None) -> Untyped:
         kwargs = dict(kwargs or {})
         if func in (torch.linspace, torch.arange, torch.logspace, torch.tensor):
             kwargs.setdefault("device", "cpu")
-        return func(*args, **kwargs)
+        try:
+            return func(*args, **kwargs)
+        except NotImplementedError:
+            held, named = tree_map(_zeros, (args, kwargs))
+            return func(*held, **named)
+
+
+def _zeros(value: Untyped) -> Untyped:
+    """A tensor of zeros on the processor in place of one without data."""
+    if not isinstance(value, torch.Tensor) or not value.is_meta:
+        return value
+    return torch.zeros(value.shape, dtype=value.dtype, device="cpu")
 
 
 def _no_such_class(path: Path, name: str, space: Untyped) -> UnknownName:

@@ -209,7 +209,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func is torch.ops.aten.nonzero.default and args[0].is_meta:
             result = self._places(args[0])
         else:
-            result = func(*args, **kwargs)
+            result = func(*_without_data(args), **_without_data(kwargs))
             self._follow(func, args, kwargs, result)
         if self.recording:
             reads = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
@@ -241,6 +241,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         known = tree_map(lambda t: self.numbers[id(t)] if isinstance(t, torch.Tensor) else t, (args, kwargs))
         outside = tree_leaves(func(*known[0], **known[1]))
         self.numbers |= {id(t): held for t, held in zip(tree_leaves(result), outside, strict=True)}
+
+
+def _without_data(given: Untyped) -> Untyped:
+    """Arguments of an operation with all tensors on `meta` where one is: tables that a module made on the processor
+    (`torch.Tensor(numbers)`, `torch.from_numpy`) stand beside what it computes.
+    """
+    tensors = [t for t in tree_leaves(given) if isinstance(t, torch.Tensor)]
+    if not any(t.is_meta for t in tensors) or all(t.is_meta or t.dim() == 0 for t in tensors):
+        return given
+    return tree_map(lambda t: t.to("meta") if isinstance(t, torch.Tensor) and t.dim() else t, given)
 
 
 ANSWERS: dict[Untyped, bool | int] = {
@@ -300,7 +310,15 @@ def capture(
 
     handles = register_module_forward_pre_hook(enter), register_module_forward_hook(leave, always_call=False)
     try:
-        with torch.no_grad(), _all_kept(), _opened(), (hints or _nothing)(recorder), Functions(recorder), recorder:
+        with (
+            torch.no_grad(),
+            _all_kept(),
+            _opened(),
+            _plain_autocast(),
+            (hints or _nothing)(recorder),
+            Functions(recorder),
+            recorder,
+        ):
             result = run()
     finally:
         for handle in handles:
@@ -324,6 +342,21 @@ def _opened() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
+
+
+@contextmanager
+def _plain_autocast() -> Iterator[None]:
+    """`torch.autocast("meta")`, which torch does not know, changes nothing."""
+    known = torch.autocast.__init__
+
+    def init(self: Untyped, device_type: str, *args: Untyped, **kwargs: Untyped) -> None:
+        known(self, "cpu" if device_type == "meta" else device_type, *args, **kwargs)
+
+    torch.autocast.__init__ = init  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        torch.autocast.__init__ = known  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -56,10 +56,19 @@ def trace(module: Module) -> TracedModel:
 
 
 def _at_some_lengths(module: Module) -> TracedModel:
-    """The model of a module with its arguments, from captures at the usual lengths or at longer ones."""
+    """The model of a module with its arguments, from captures at the usual lengths, at longer ones, or at shorter ones
+    where nothing says how many positions the module has.
+    """
     points = _points(module)
     try:
         return _traced(module, points)
+    except Uncaptured:
+        if module.config is not None:
+            raise
+        shorter = _shorter(module, points)
+        if shorter is None:
+            raise
+        return _traced(module, shorter)
     except (Uneven, UnknownSize):  # windows that only longer texts fill; as many chunks as sequences
         longer = tuple(Point(p.batch, LONGER * p.new) for p in points)
         if _most_tokens(module) < sum(p.new for p in longer):
@@ -71,6 +80,25 @@ LONGER = 4
 """How much longer the texts of a second try are."""
 
 
+def _shorter(module: Module, points: tuple[Point, Point]) -> tuple[Point, Point] | None:
+    """The longest texts below the usual ones for which a forward pass can be captured; None where there are none."""
+    first, second = _halved(points)
+    while second.new >= SHORTEST:
+        try:
+            _run(module, second)
+        except (Uncaptured, TooManyOperations):
+            first, second = _halved((first, second))
+        else:
+            return first, second
+    return None
+
+
+def _halved(points: tuple[Point, Point]) -> tuple[Point, Point]:
+    """As many sequences, half as long."""
+    first, second = points
+    return Point(first.batch, first.new // 2), Point(second.batch, second.new // 2)
+
+
 def _most_tokens(module: Module) -> int:
     """Tokens that a module has positions for; many where it does not say."""
     limits = [getattr(part, "max_position_embeddings", None) for part in parts(module.config)]
@@ -79,10 +107,10 @@ def _most_tokens(module: Module) -> int:
 
 def _points(module: Module) -> tuple[Point, Point]:
     """Where a module is captured: at shorter lengths where it has few positions."""
-    first, second = POINTS
-    while second.new >= max(_most_tokens(module), SHORTEST):
-        first, second = Point(first.batch, first.new // 2), Point(second.batch, second.new // 2)
-    return first, second
+    points = POINTS
+    while points[1].new >= max(_most_tokens(module), SHORTEST):
+        points = _halved(points)
+    return points
 
 
 SHORTEST = 32
@@ -120,10 +148,16 @@ def _run(module: Module, point: Point, cache: tuple[str, Untyped] | None = None)
 
 def _check(module: Module, prefill: BlockTemplate, pair: Pair) -> None:
     """Refuses a template that does not count what a third capture does, at another length."""
-    limit = _most_tokens(module)
     longer, between = pair.points[0].new + pair.points[1].new, pair.points[1].new - pair.points[0].new // 2
-    point = Point(1, longer if limit >= longer else between)
-    wanted = captured_flops(_run(module, point).root)
+    point = Point(1, longer if _most_tokens(module) >= longer else between)
+    try:
+        third = _run(module, point)
+    except Uncaptured:  # more tokens than there are positions
+        if module.config is not None:
+            raise
+        point = Point(1, between)
+        third = _run(module, point)
+    wanted = captured_flops(third.root)
     found = flops(graph_of(prefill, Step.of(point.batch, point.new, masked=False, last=False)))
     if found != wanted:
         text = f"the FLOPs of {module.name} at {point.new} tokens are {wanted:,}, not the {found:,} that follow from"

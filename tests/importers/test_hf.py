@@ -76,6 +76,7 @@ NO_CLASS = {
     "mimo", "nemotron-nas", "ernie4_5_vl_moe_text", "kosmos_2_text_model", "kosmos_2_5_text_model",
     "internlm2", "baichuan", "minicpmv", "bailing_moe_v2", "chatglm", "minicpm",
     "qwen", "internlm", "aquila", "orion", "telechat", "teleflm", "step1", "pangu_embedded", "plamo3", "spark2_5",
+    "phi3small",
     "ouro", "nanbeige", "deepseek", "bailing_moe", "pangu_ultra_moe", "step3_text",
     "arctic", "grok-1", "xverse_moe", "longcat_flash", "rwkv7",
 }  # fmt: skip

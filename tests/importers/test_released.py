@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+import archsim
 from archsim.base.errors import SpecError
+from archsim.counts.count import count
 from archsim.importers.hf.describe import from_config
+from archsim.spec.load import model_from
 
 HERE = Path(__file__).parent
 SMALL: dict[str, dict[str, Any]] = {
@@ -145,3 +148,76 @@ def test_bitnet_is_packed_offline() -> None:
     assert packed["weights"]["linear"] == "bitnet_2bit=1*2bit@int8"
     online = from_config(SMALL["bitnet"] | {"quantization_config": stored | {"quantization_mode": "online"}})
     assert online["weights"] == {"default": "bf16"}
+
+
+def test_spark_x2_5() -> None:
+    """The released file of the 4B model names switches that its layer does not have; its weights are 4,112,079,360."""
+    released = {
+        "architectures": ["Spark2_5ForCausalLM"], "model_type": "spark2_5", "vocab_size": 131072, "hidden_size": 2560,
+        "intermediate_size": 10240, "num_hidden_layers": 36, "num_attention_heads": 16, "num_key_value_heads": 4,
+        "head_dim": 256, "hidden_act": "gelu", "max_position_embeddings": 1048576, "sliding_window": 512,
+        "rope_parameters": {"full_attention": {"partial_rotary_factor": 0.25, "rope_theta": 5000000},
+                            "sliding_attention": {"partial_rotary_factor": 1.0, "rope_theta": 10000}},
+        "headwise_attn_output_gate": True, "gate_attn_act_mode": "sigmoid", "tie_word_embeddings": True,
+        "layer_types": ["sliding_attention", "sliding_attention", "sliding_attention", "full_attention"] * 9,
+        "attention_bias": False, "mlp_bias": False, "rms_norm_eps": 1e-06,
+    }  # fmt: skip
+    assert count(model_from(from_config(released))).total == 4_112_079_360
+    with pytest.raises(SpecError, match="attention_bias"):
+        from_config(released | {"attention_bias": True})
+
+
+def test_phi_3_small_is_the_model_of_the_catalog() -> None:
+    """The released file, whose class comes with the checkpoint."""
+    released = {
+        "model_type": "phi3small", "attention_bias": False, "blocksparse_block_size": 64, "vocab_size": 100352,
+        "blocksparse_homo_head_pattern": False, "blocksparse_num_local_blocks": 16, "blocksparse_vert_stride": 8,
+        "blocksparse_triton_kernel_block_size": 64, "dense_attention_every_n_layers": 2, "ff_dim_multiplier": None,
+        "ff_intermediate_size": 14336, "gegelu_limit": 20.0, "gegelu_pad_to_256": True, "hidden_act": "gegelu",
+        "hidden_size": 4096, "layer_norm_epsilon": 1e-05, "max_position_embeddings": 8192, "mup_attn_multiplier": 1.0,
+        "mup_embedding_multiplier": 10.0, "mup_use_scaling": True, "mup_width_multiplier": 8.0,
+        "torch_dtype": "bfloat16",
+        "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8, "rope_position_scale": 1.0,
+        "pad_sequence_to_multiple_of_64": True, "reorder_and_upcast_attn": False, "rope_embedding_base": 1000000,
+    }  # fmt: skip
+    read, known = (archsim.count(model).to_dict() for model in (released, "phi-3-small-8k"))
+    for key in ("params", "kv_cache", "flops"):
+        assert read[key] == known[key]
+
+
+def test_flat_llava_names_its_encoder_alone() -> None:
+    """The first LLaVA files stand beside LLaMA's keys; the encoder is another checkpoint, and the answer says so."""
+    plain = {"model_type": "llama", **DENSE, "intermediate_size": 96}
+    beside = {
+        "mm_hidden_size": 1024, "mm_projector_type": "mlp2x_gelu", "mm_vision_select_layer": -2, "use_mm_proj": True,
+        "mm_vision_tower": "openai/clip-vit-large-patch14-336", "image_aspect_ratio": "pad",
+    }  # fmt: skip
+    released = plain | beside | {"model_type": "llava"}
+    assert layers(released)["layers"] == layers(plain)["layers"]
+    (tower,) = layers(released)["towers"]
+    assert "openai/clip-vit-large-patch14-336" in tower["note"]
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "keys"),
+    [
+        ("dots_ocr", "qwen2", {"image_token_id": 90, "vision_config": {"embed_dim": 32}, "video_token_id": 91}),
+        ("qwen3_asr_text", "qwen3", {}),
+        ("minimax_m3_text", "minimax_m3_vl_text", {"index_head_dim": 16}),
+    ],
+)
+def test_types_that_are_another_family(outer: str, inner: str, keys: dict[str, Any]) -> None:
+    """dots.ocr's file is a flat Qwen2, Qwen3-ASR writes text with Qwen3, MiniMax-M3 has a type for texts alone."""
+    plain = {"model_type": inner, **DENSE, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 96}
+    assert layers(plain | keys | {"model_type": outer})["layers"] == layers(plain)["layers"]
+
+
+def test_switches_of_released_files() -> None:
+    """MiMo-V2's projections in three matrices, Ling's normed queries and keys, ChatGLM's groups switched off."""
+    mimo = SMALL["mimo_v2_flash"]
+    assert layers(mimo | {"attention_projection_layout": "split"}) == layers(mimo)
+    ling = {"model_type": "bailing_moe", **DENSE, "head_dim": 16, "num_key_value_heads": 2}
+    normed, plain = (count(model_from(from_config(ling | {"use_qk_norm": on}))).total for on in (True, False))
+    assert normed - plain == 2 * 2 * 16
+    glm = {"model_type": "chatglm", "hidden_size": 64, "num_attention_heads": 4, "num_layers": 2, "kv_channels": 16}
+    assert layers(glm | {"multi_query_group_num": 2, "interleaved_qkv": False}) == layers(glm)

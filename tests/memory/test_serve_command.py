@@ -74,3 +74,25 @@ def test_experts_on_the_host(archsim: Any) -> None:
 def test_where_there_is_none(archsim: Any, arguments: tuple[str, ...], reason: str, code: int) -> None:
     found = archsim("fit", *arguments, "--command")
     assert found.code == code and reason in found.err and found.out == ""
+
+
+@pytest.mark.parametrize(
+    ("engine", "cache", "word"),
+    [
+        ("vllm", "nvfp4", "nvfp4"), ("sglang", "nvfp4", "nvfp4"),
+        ("sglang", "fp8", "fp8_e4m3"), ("ktransformers", "fp8", "fp8_e4m3"), ("tgi", "fp8", "fp8_e4m3fn"),
+    ],
+)  # fmt: skip
+def test_caches_in_the_words_of_the_engine(archsim: Any, engine: str, cache: str, word: str) -> None:
+    """Choices of `--kv-cache-dtype` in the wheels of vLLM 0.33 and SGLang 0.5.23."""
+    flags = line(archsim, "llama3-8b", "--hw", "b200", "--engine", engine, "--kv-cache-dtype", cache)
+    assert flags[flags.index("--kv-cache-dtype") + 1] == word
+
+
+@pytest.mark.parametrize(
+    ("engine", "cache"), [("sglang", "int8"), ("sglang@0.5.15", "nvfp4"), ("ktransformers", "int8")]
+)
+def test_caches_that_the_engine_does_not_have(archsim: Any, engine: str, cache: str) -> None:
+    """SGLang has no caches of whole numbers; those of 4 bits came with 0.5.16."""
+    refused = archsim("fit", "llama3-8b", "--hw", "b200", "--engine", engine, "--kv-cache-dtype", cache)
+    assert refused.code == 2 and f"has no {cache} cache" in refused.err

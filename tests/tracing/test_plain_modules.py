@@ -264,3 +264,82 @@ class Net(nn.Module):
             x = x + layer(x).relu()
         return x
 """
+
+
+ODD = """
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Base(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.up, self.down = nn.Embedding(100, 64), nn.Linear(64, 128), nn.Linear(128, 64)
+
+    def table(self, x):
+        return x
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        return x + self.down(F.relu(self.up(self.table(x))))
+
+
+class FewPositions(Base):
+    def __init__(self):
+        super().__init__()
+        self.places = nn.Embedding(96, 64)
+
+    def table(self, x):
+        assert x.shape[1] <= 96, f"cannot forward {x.shape[1]} tokens, block size is only 96"
+        return x + self.places(torch.arange(x.shape[1], device=x.device))
+
+
+class OnTheProcessor(Base):
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.Tensor(64))
+        self.register_buffer("slopes", torch.Tensor([2.0**-i for i in range(64)]))
+        self.rates = torch.from_numpy(np.ones(64, dtype="float32"))
+
+    def table(self, x):
+        return x * self.gain * self.slopes * self.rates
+
+
+class WithoutAutocast(Base):
+    def table(self, x):
+        with torch.autocast(device_type=x.device.type, enabled=False):
+            return x.float() * 2
+
+
+class SparseTable(Base):
+    def __init__(self):
+        super().__init__()
+        heads = torch.zeros(4, 6, dtype=torch.bool)
+        heads[2:] = True
+        self.register_buffer("heads", heads.to_sparse(), persistent=False)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "more"), [("FewPositions", 96 * 64), ("OnTheProcessor", 64), ("WithoutAutocast", 0), ("SparseTable", 0)]
+)
+def test_what_only_runs_with_data_is_no_obstacle(tmp_path: Path, name: str, more: int) -> None:
+    """Few positions that nothing states (minGPT, Whisper), tables made on the processor whatever the default device
+    (`torch.Tensor(numbers)`), autocast by the tensor's device, a sparse buffer (Whisper).
+    """
+    path = tmp_path / "odd.py"
+    path.write_text(ODD)
+    found = archsim.count(f"{path}:{name}", batch=2, input_len=50)
+    assert found.total == 100 * 64 + 2 * 64 * 128 + 128 + 64 + more
+    assert found.full.total == 2 * 2 * 50 * 2 * 64 * 128
+
+
+def test_autocast_is_left_as_it_was(tmp_path: Path) -> None:
+    """Only a capture knows `meta` there."""
+    path = tmp_path / "odd.py"
+    path.write_text(ODD)
+    before = torch.autocast.__init__
+    archsim.count(f"{path}:WithoutAutocast")
+    assert torch.autocast.__init__ is before

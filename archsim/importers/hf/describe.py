@@ -86,6 +86,8 @@ TEXT = {
     "blip": "blip_text_model",
     "muse_glimmer": "muse_glimmer_text", "step3p7": "step3p5", "minimax_m3_vl": "minimax_m3_vl_text",
     "mimo_v2": "mimo_v2_flash", "qwen2_5_omni": "qwen2", "qwen3_omni_moe": "qwen3_moe",
+    "dots_ocr": "qwen2", "qwen3_asr": "qwen3", "qwen3_asr_thinker": "qwen3", "qwen3_asr_text": "qwen3",
+    "minimax_m3_text": "minimax_m3_vl_text",
 }  # fmt: skip
 """Type of the language model inside a multimodal config, where its `text_config` does not say."""
 
@@ -101,6 +103,9 @@ OVERRIDDEN = {"encoder_hidden_size": ("vision_config", "hidden_size")}
 OTHER_PARTS = ("vision_config", "audio_config", "image_token_id", "video_token_id", "vision_start_token_id",
                "vision_end_token_id", "vision_token_id")  # fmt: skip
 """Keys of other parts in multimodal configs that do not nest their language model."""
+
+ADAPTER = "mm_"
+"""How LLaVA's first files, and those that follow them, begin the keys of their encoder and its adapter."""
 
 MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What values of the wrong kind cause in the code that reads them."""
@@ -149,6 +154,9 @@ def towers(config: JsonMapping, width: int) -> JsonObject:
     if isinstance(thinker, Mapping):
         config = {"model_type": config.get("model_type"), **{k: v for k, v in thinker.items() if k != "model_type"}}
     held = {name: config[key] for name, key in TOWERS.items() if isinstance(config.get(key), Mapping)}
+    if not held and isinstance(config.get("mm_vision_tower"), str):  # another checkpoint's, by name alone
+        name = quote(config["mm_vision_tower"])
+        return {"towers": [{"name": "vision", "note": f"`mm_vision_tower` names {name}, whose sizes are not in it"}]}
     return {"towers": [stages(name, own, config, _type(config), width) for name, own in held.items()]} if held else {}
 
 
@@ -238,7 +246,7 @@ def language_model(config: JsonMapping) -> tuple[JsonObject, str]:
     inner = next((config[key] for key in INNER if isinstance(config.get(key), Mapping)), None)
     if inner is None:
         if outer in TEXT:
-            return {k: v for k, v in config.items() if k not in OTHER_PARTS}, TEXT[outer]
+            return {k: v for k, v in config.items() if k not in OTHER_PARTS and not k.startswith(ADAPTER)}, TEXT[outer]
         given = config.get("model_type")  # whose config class reads the file, where its class is another family's
         tied = DEFAULTS.get(given, {}).get("tie_word_embeddings") if isinstance(given, str) and given != outer else None
         return ({} if tied is None else {"tie_word_embeddings": tied}) | dict(config), outer

@@ -143,7 +143,9 @@ def hy_v4(c: Config) -> Doc:
     activations are bounded. Its prediction modules are left out: no class of transformers has them.
     """
     c.skip("learnable_sink_init", "layer_types", "num_nextn_predict_layers", "mtp_layers", "mtp_loss_factor",
-           "head_dim", "num_key_value_heads", "enable_lm_head_fp32", "bitwise_backward_align")  # fmt: skip
+           "head_dim", "num_key_value_heads", "enable_lm_head_fp32", "bitwise_backward_align", "router_fp32",
+           "indexer_rope_interleave")  # fmt: skip
+    c.only("topk_method", "noaux_tc")
     for key in ("gated_mla", "learnable_sink", "enable_ihc", "use_dsa", "use_mla"):
         c.only(key, True)
     c.only("gating_type", "elementwise")

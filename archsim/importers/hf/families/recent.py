@@ -519,7 +519,7 @@ def mimo_v2(c: Config) -> Doc:
            "sliding_window", "sliding_window_size", "hybrid_layer_pattern", "swa_rope_theta",
            "rope_theta", "partial_rotary_factor", "num_nextn_predict_layers", "processor_config",
            "vision_model_type")  # fmt: skip
-    c.only("attention_projection_layout", "fused_qkv")
+    c.only("attention_projection_layout", "fused_qkv", "split")  # one matrix or three, of as many weights
     stretched = c.child("rope_scaling")
     if stretched is not None and rope_scaling(stretched) is not None:
         raise c.error("rope_scaling", "only the default is supported")

@@ -100,8 +100,10 @@ def chatglm(c: Config) -> Doc:
            "vocab_size", "quantization_bit")  # fmt: skip
     for key in ("rmsnorm", "post_layer_norm"):
         c.only(key, True)
-    for key in ("apply_residual_connection_post_layernorm", "add_bias_linear"):
+    for key in ("apply_residual_connection_post_layernorm", "add_bias_linear", "interleaved_qkv"):
         c.only(key, False)
+    if not c.get("multi_query_attention"):
+        c.skip("multi_query_group_num")
     n_heads, width = c.count("num_attention_heads"), c.count("kv_channels")
     groups = c.count("multi_query_group_num") if c.get("multi_query_attention") else n_heads
     c = c.changed(

@@ -168,6 +168,9 @@ def plamo3(c: Config) -> Doc:
                          "sliding_attention": {"rope_theta": 10000, "partial_rotary_factor": 1.0}})  # fmt: skip
 def spark(c: Config) -> Doc:
     """Spark 2.5: a gate for each head, three layers with a window to one that rotates a quarter of each head."""
+    for key in ("attention_bias", "mlp_bias"):
+        c.only(key, False)
+    c.only("gate_attn_act_mode", "sigmoid")
     n, norm = layers(c), rmsnorm(c)
     gate = {"gate": {"per": "head"}} if c.get("headwise_attn_output_gate") else {}
     base = {"norm": norm, "attention": attention(c, **gate), "ffn": gated(c)}
@@ -175,6 +178,42 @@ def spark(c: Config) -> Doc:
     far = {"position": rope(c, d_head(c), "full_attention")}
     types = layer_types(c, n, every(n, 4, "full_attention", "sliding_attention"))
     return two_kinds(c, base, near, far, types)
+
+
+# configuration_phi3_small.py of microsoft/Phi-3-small-8k-instruct
+@family("phi3small", vocab_size=100352, hidden_size=4096, num_hidden_layers=32, num_attention_heads=32,
+        num_key_value_heads=8, ff_intermediate_size=14336, gegelu_limit=20.0, max_position_embeddings=8192,
+        layer_norm_epsilon=1e-5, rope_embedding_base=1000000, rope_position_scale=1.0, mup_use_scaling=True,
+        mup_width_multiplier=8.0, mup_attn_multiplier=1.0, mup_embedding_multiplier=10.0,
+        dense_attention_every_n_layers=2, blocksparse_block_size=64, blocksparse_num_local_blocks=16,
+        blocksparse_vert_stride=8, tie_word_embeddings=True)  # fmt: skip
+def phi3_small(c: Config) -> Doc:
+    """Phi-3 Small: biases throughout, muP's factors, a gate whose operands are bounded; some layers attend to near
+    blocks and to every so many of those before them.
+    """
+    c.skip("attention_bias", "blocksparse_homo_head_pattern", "blocksparse_triton_kernel_block_size",
+           "gegelu_pad_to_256", "pad_sequence_to_multiple_of_64", "reorder_and_upcast_attn", "hidden_act")  # fmt: skip
+    c.only("ff_dim_multiplier", None)
+    c.only("mup_use_scaling", True)
+    c.only("rope_position_scale", 1.0)
+    n, norm, width = layers(c), layernorm(c, "layer_norm_epsilon"), d_head(c)
+    c = c.changed(rope_theta=c.get("rope_embedding_base"))
+    block = attention(c, bias=True, scale=c.number("mup_attn_multiplier") / width, position=rope(c, width))
+    size = c.count("blocksparse_block_size")
+    sparse = {"kind": "block_sparse", "window": size * c.count("blocksparse_num_local_blocks"), "block": size,
+              "vertical": c.count("blocksparse_vert_stride")}  # fmt: skip
+    ffn = {"kind": "geglu", "d_ff": c.count("ff_intermediate_size"), "bias": True, "clamp": c.number("gegelu_limit"),
+           "alpha": 1.702}  # fmt: skip
+    kinds = {
+        True: ("dense", {"norm": norm, "attention": block, "ffn": ffn}),
+        False: ("sparse", {"norm": norm, "attention": block | {"mask": sparse}, "ffn": ffn}),
+    }
+    step = n + 1
+    if c.get("dense_attention_every_n_layers") is not None:
+        step = c.count("dense_attention_every_n_layers")
+    entries = [kinds[(i + 1) % step == 0] for i in range(n)]
+    output = head(c, scale=1 / c.number("mup_width_multiplier"))
+    return decoder(c, entries, norm, embedding={"scale": c.number("mup_embedding_multiplier")}, output=output)
 
 
 # configuration_ouro.py of ByteDance/Ouro-1.4B

@@ -38,10 +38,10 @@ def bailing_moe(c: Config) -> Doc:
     c.skip("embedding_dropout", "output_dropout", "norm_softmax", "norm_head", "max_window_layers", "multi_gate",
            "sliding_window", "use_sliding_window")  # fmt: skip
     c.only("use_bias", False)
-    c.only("use_qk_norm", False)
     c.only("moe_router_enable_expert_bias", False)
     c.only("moe_shared_expert_intermediate_size", c.get("moe_intermediate_size"))
     block = attention(c, **biased(c, "use_qkv_bias", qkv_bias=True), position=rope(c, d_head(c)))
+    block |= biased(c, "use_qk_norm", qk_norm=rmsnorm(c))
     return dense_then_experts(c.changed(n_shared_experts=c.get("num_shared_experts")), rmsnorm(c), block, {})
 
 
