@@ -198,8 +198,8 @@ class Tower(Spec):
     def _one_of_both(self) -> Tower:
         if self.stages and self.params is not None:
             raise InvalidBlock("a tower has `stages`, which say how many parameters it has, or `params`, not both")
-        if self.stages and self.stages[0].kind not in ("patches", "conv"):
-            raise InvalidBlock("the stages of a tower begin with `patches` or `conv`")
+        if self.stages and self.stages[0].kind not in ("patches", "conv", "spectrum"):
+            raise InvalidBlock("the stages of a tower begin with `patches`, `conv` or `spectrum`")
         return self
 
     @classmethod
