@@ -65,6 +65,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
     "stage": {
         "patches": "archsim.blocks.stage:PatchesStage",
         "conv": "archsim.blocks.stage:ConvStage",
+        "codes": "archsim.blocks.stage:CodesStage",
         "positions": "archsim.blocks.stage:PositionsStage",
         "class_token": "archsim.blocks.stage:ClassTokenStage",
         "drop_class": "archsim.blocks.stage:DropClassStage",

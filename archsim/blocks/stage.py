@@ -31,6 +31,7 @@ class StageSpec(Spec, ABC):
 
     about = {
         "patches": About("patch embedding", "Patch embedding", "patch embedding"),
+        "codes": About("codes looked up", "Codes looked up", "codes looked up"),
         "conv": About("convolution", "Convolution", "convolution"),
         "positions": About("table of positions", "Table of positions", "table of positions"),
         "class_token": About("class token", "Class token", "class token"),
@@ -82,6 +83,7 @@ def given(x: Tensor | None) -> Tensor:
 class PatchesStage(StageSpec):
     """Squares of `size` x `size` pixels in `channels` colours, of `frames` pictures in a row, each made one vector.
     norm: of the pixels (Gemma 4 12B). kernel: side of the square that is read, where squares overlap (a convolution).
+    copies: vectors of each square, where an image stands for so many pictures in a row (Inkling).
     """
 
     kind: Literal["patches"]
@@ -92,14 +94,38 @@ class PatchesStage(StageSpec):
     bias: bool = True
     norm: Norm | None = None
     kernel: Count | None = None
+    copies: Count = 1
 
     def lower(self, b: Builder, x: Tensor | None, step: Step) -> Tensor:
         """One product."""
-        with b.scope(Ci=self.channels * (self.kernel or self.size) ** 2 * self.frames, D=self.d):
+        inner = self.channels * (self.kernel or self.size) ** 2 * self.frames
+        with b.scope(Ci=inner, D=self.d, T=self.after(step).tokens):
             pixels = b.tensor("pixels", "T Ci")
             if self.norm is not None:
                 pixels = self.norm.lower(b, "pixels_norm", pixels, "Ci")
             return b.linear("patch", pixels, "Ci D", "T D", bias=self.bias)
+
+    def after(self, step: Step) -> Step:
+        """`copies` for each."""
+        if self.copies == 1:
+            return step
+        return replace(step, seqs=tuple(s._replace(new=s.new * self.copies) for s in step.seqs), grids=())
+
+
+class CodesStage(StageSpec):
+    """`n` codes of each moment of a sound, each from a table of `rows` vectors of its own, which are added up."""
+
+    kind: Literal["codes"]
+    d: Count
+    n: Count
+    rows: Count
+
+    def lower(self, b: Builder, x: Tensor | None, step: Step) -> Tensor:
+        """A look-up for each code, and their sum."""
+        with b.scope(D=self.d, Cn=self.n * self.rows, Nc=self.n):
+            table = b.weight("table", "Cn D", "position")
+            read = table.part(Cn=minimum(self.n * self.rows, step.tokens * self.n))
+            return b.map("summed", "add", b.gather("codes", read, "T Nc D", index="codes"), axes="T D")
 
 
 class ConvStage(StageSpec):
@@ -204,14 +230,16 @@ class VectorsStage(StageSpec):
 
 
 class NormStage(StageSpec):
-    """A norm."""
+    """A norm, and an activation."""
 
     kind: Literal["norm"]
     norm: Norm
+    activation: Activation | None = None
 
     def lower(self, b: Builder, x: Tensor | None, step: Step) -> Tensor:
         """The norm over the width."""
-        return self.norm.lower(b, "norm", given(x))
+        y = self.norm.lower(b, "norm", given(x))
+        return b.map("norm_act", self.activation, y) if self.activation else y
 
 
 class LayersStage(StageSpec):

@@ -9,6 +9,9 @@ from archsim.base.lazy_model import model_validator
 from archsim.blocks.dispatch import Count, InvalidBlock, Spec
 from archsim.spec.tiles import Size, TileRule
 
+LARGEST_AS_IS = 2048
+"""Side of the largest image that is thought of where a processor has no limit."""
+
 
 class ImageRule(Spec):
     """The size in pixels that an image is given. factor: both sides become multiples of it. patch: side of a patch,
@@ -17,11 +20,12 @@ class ImageRule(Spec):
     area: the proportions stay, and the area is brought between min_pixels and max_pixels (Qwen-VL, GLM-V). longest: an
     image larger than `edge` on a side is made smaller (Pixtral). budget: as large as max_pixels let it be, enlarged
     too (Gemma 4). pad: an image of more than max_pixels, or than `edge` on a side, is made smaller, and padded (Kimi).
-    fixed: `edge` x `edge`. tiles: cut as `tiles` says. row_end: a token ends each row but the last, and another the
+    fixed: `edge` x `edge`. as_is: not resized; its last row of pieces is filled up, and a column of them is added
+    (Inkling). tiles: cut as `tiles` says. row_end: a token ends each row but the last, and another the
     image (Pixtral).
     """
 
-    resize: Literal["area", "longest", "budget", "pad", "fixed", "tiles"]
+    resize: Literal["area", "longest", "budget", "pad", "fixed", "as_is", "tiles"]
     factor: Count = 1
     patch: Count | None = None
     edge: Count | None = None
@@ -32,6 +36,8 @@ class ImageRule(Spec):
 
     @model_validator(mode="after")
     def _complete(self) -> ImageRule:
+        if self.resize == "as_is":
+            return self
         by_area = self.resize in ("area", "budget", "pad")
         wanted = "max_pixels" if by_area else "tiles" if self.resize == "tiles" else "edge"
         if getattr(self, wanted) is None:
@@ -43,6 +49,8 @@ class ImageRule(Spec):
         """Side of a square image that takes most tokens."""
         if self.tiles is not None:
             return self.tiles.largest
+        if self.resize == "as_is":
+            return self.edge or LARGEST_AS_IS
         sides = [self.edge, floor(sqrt(self.max_pixels)) if self.max_pixels else None]
         return min(side for side in sides if side)
 
@@ -59,6 +67,8 @@ class ImageRule(Spec):
         """Height and width in pixels that the encoder is given."""
         if self.resize == "fixed":
             return self.edge or 1, self.edge or 1
+        if self.resize == "as_is":
+            return ceil(height / self.factor) * self.factor, (width // self.factor + 1) * self.factor
         if self.resize == "longest":
             return self._longest(width, height)
         if self.resize == "pad":

@@ -141,6 +141,7 @@ FAMILIES: dict[str, Callable[[int, int], int]] = {
     "paddleocr_vl": lambda w, h: area_by_processor("PaddleOCRVLImageProcessor", w, h),
     "exaone4_5": lambda w, h: area_by_processor("Qwen2VLImageProcessor", w, h),
     "hunyuan_vl": lambda w, h: area_by_processor("HunYuanVLImageProcessor", w, h),
+    "inkling_mm_model": lambda w, h: int(processed("InklingImageProcessor", w, h)["num_patches"][0]),
     "internvl": internvl, "aya_vision": aya, "cohere2_vision": cohere, "llama4": llama4, "minicpmv4_6": minicpm,
 }  # fmt: skip
 """Tokens of an image. Of gemma3 to janus the processors put `image_seq_length` tokens whatever the size."""

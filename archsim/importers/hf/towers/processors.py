@@ -39,6 +39,9 @@ TILES: Mapping[str, JsonMapping] = {
 InternVL and Aya write two and three tokens around an image, Llama 4's a separator behind every tile.
 """
 
+AS_IS = frozenset(["inkling_mm_model"])
+"""Families whose images are cut into pieces as they are."""
+
 SLICED = frozenset(["minicpmv4_6", "minicpmv4_7", "minicpm_ocr"])
 SLICE: JsonMapping = {"choose": "slices", "edge": 448, "most": 9, "marks": 5, "per_tile": 2, "between_rows": 1}
 """MiniCPM-V: a number in two marks and two around the whole image, two around each slice, line ends between rows."""
@@ -66,6 +69,8 @@ def image_rule(model_type: str, own: Config) -> JsonObject | None:
         return {"resize": "fixed", "edge": own.count("image_size")}
     if own.first("architecture") in MOBILE:
         return {"resize": "fixed", "edge": MOBILE_EDGE}
+    if model_type in AS_IS:
+        return {"resize": "as_is", "factor": patch}
     edge = _side(own.first("image_size"))
     if model_type in TILES and isinstance(edge, int):
         return {"resize": "tiles", "tiles": {**TILES[model_type], "edge": edge}}
@@ -92,9 +97,18 @@ SOUNDS: Mapping[str, JsonMapping] = {
     "qwen2_audio": {"longest": 30, "tokens": "sound"}, "voxtral": {},
     "qwen2_5_omni": {"piece": 2, "padded": False, "longest": 300, "tokens": "sound"},
     "qwen2_5_omni_thinker": {"piece": 2, "padded": False, "longest": 300, "tokens": "sound"},
+    "qwen3_omni_moe": {"piece": 8, "padded": False, "tokens": "sound"},
+    "qwen3_omni_moe_thinker": {"piece": 8, "padded": False, "tokens": "sound"},
+    "qwen3_asr": {"piece": 8, "padded": False, "tokens": "sound"}, "gemma3n": {"longest": 30},
+    "gemma4": {"piece": None, "padded": False, "longest": 30, "tokens": "sound", "fewer": 1},
+    "gemma4_unified": {"frames_per_second": 25, "piece": None, "padded": False, "tokens": "sound"},
+    "phi4_multimodal": {"piece": 40, "padded": False, "tokens": "sound", "fewer": 2},
+    "phi4mm": {"piece": 40, "padded": False, "tokens": "sound", "fewer": 2},
 }  # fmt: skip
 """Qwen2-Audio fills a sound up to 30 s and counts what is sound; Voxtral counts whole pieces of 30 s; Qwen2.5-Omni's
-encoder sees 2 s at a time, which is what its attention is cut to (`n_window`).
+encoder sees 2 s at a time, which is what its attention is cut to (`n_window`), Qwen3-Omni's and Qwen3-ASR's 8 s
+(`n_window_infer`), Phi-4-multimodal's 500 vectors. Gemma 3n always takes 188 tokens, of 30 s; Gemma 4
+12B one for every 640 samples of 16 kHz.
 """
 
 NAVIT = frozenset(["kimi_k25", "kimi_k3"])
