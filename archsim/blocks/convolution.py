@@ -17,8 +17,11 @@ from archsim.blocks.stage import StageBlock, StageSpec, given, lower_stages
 from archsim.blocks.tiny import WIDTH
 from archsim.graph.builder import Builder
 from archsim.graph.graph import OpClass
-from archsim.graph.step import Step
+from archsim.graph.step import Mask, Step
 from archsim.graph.tensor import Tensor
+
+OPEN = Mask(causal=False)
+"""All queries see all keys."""
 
 
 class Conv2dStage(StageSpec):
@@ -188,7 +191,7 @@ class GridAttentionStage(StageSpec):
             with b.scope(T=coarse.tokens):
                 keys, values = (self._coarse(b, kind, x) for kind in "kv")
             with b.block("core", kernel="attention"):
-                p = b.map("p", "softmax", b.contract("qk", q, keys, "K G P", cls="attention"), mask=None)
+                p = b.map("p", "softmax", b.contract("qk", q, keys, "K G P", cls="attention"), mask=OPEN)
                 o = b.contract("pv", p, values, "T K G H", cls="attention")
             return b.linear("o", o, "K G H D", "T D")
 
@@ -221,7 +224,7 @@ class PooledWindowsStage(StageSpec):
             with b.scope(T=pooled, Do=self.n_heads * self.d_head):
                 q = b.linear("q", b.map("mean", "add", x, axes="T D"), "D K H", "T K H", bias=self.bias)
                 with b.block("core", kernel="attention"):
-                    p = b.map("p", "softmax", b.contract("qk", q, keys, "K P", cls="attention"), mask=None)
+                    p = b.map("p", "softmax", b.contract("qk", q, keys, "K P", cls="attention"), mask=OPEN)
                     o = b.contract("pv", p, values, "T K H", cls="attention")
                 return b.linear("o", o, "K H Do", "T Do", bias="Do" if self.bias else False)
 

@@ -55,7 +55,7 @@ class MaskSpec(Spec):
         width = self.window or 0
         chunked = self.kind in ("chunked", "blocked")
         return Mask(
-            causal=not (self.bidirectional or self.kind == "bidirectional"),
+            causal=not (self.bidirectional or self.kind in ("bidirectional", "blocked")),
             window=0 if chunked else width,
             chunk=width if chunked else 0,
             global_tokens=self.global_tokens,

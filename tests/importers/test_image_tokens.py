@@ -84,6 +84,14 @@ def test_images_are_part_of_the_prompt_and_of_the_time(tmp_path: Path, archsim: 
         a.estimate(path, "h100", image="64x64", concurrency=4)
 
 
+def test_pages_say_what_an_image_is_cut_into(archsim: Any) -> None:
+    """Patches, pictures and tokens; encoders have parameters of their own."""
+    page = archsim("count", "llama4-scout", "--image", "1024x1024").out
+    assert "9,792 patches in 17 pictures" in page and "2,467" in page
+    assert "1,024 patches" in archsim("count", "qwen3-vl-8b", "--image", "512x512").out
+    assert "not lowered" not in archsim("count", "gemma3n-e4b", "--with", "vision,audio").out
+
+
 @pytest.mark.parametrize("text", ["1024", "0x10", "10x10x0", "axb", "9999999x1"])
 def test_sizes_that_mean_nothing(text: str) -> None:
     """Refused, with an example."""
