@@ -73,7 +73,8 @@ class Attention(AttentionSpec):
     global layers). inner_norm: of the heads' outputs before the last projection (BitNet). indexer: chooses blocks of
     keys (MiniMax-M3).
     q_rank, q_norm: queries come through a latent of this width and its norm (Step-3). kv_conv: taps of a causal
-    convolution of keys and of values over time, added to them before their norms (Inkling).
+    convolution of keys and of values over time, added to them before their norms (Inkling). q_factor: a learned factor
+    on each dimension of queries, the same for all heads (Gemma's encoder of sound).
     """
 
     kind: Literal["mha", "gqa", "mqa"]
@@ -101,6 +102,7 @@ class Attention(AttentionSpec):
     q_rank: Count | None = None
     q_norm: Norm | None = None
     kv_conv: Count | None = None
+    q_factor: bool = False
 
     about = {
         "mha": About("mha", "Multi-head attention", "MHA",
@@ -306,6 +308,8 @@ class Attention(AttentionSpec):
             return y
         y = self.encoding.rotate(b, name + "_rope", y)
         y = y if before else self._norm(b, name, y, heads)
+        if kind == "q" and self.q_factor:
+            y = b.map(name + "_factor", "mul", y, b.weight(name + "_dim_factor", "H", "scalar"))
         return y if kind == "k" else self._tempered(b, name + "_temperature", y)
 
     def _tempered(self, b: Builder, name: str, y: Tensor) -> Tensor:

@@ -43,6 +43,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "rwkv7": "archsim.blocks.rwkv7:Rwkv7",
         "rg_lru": "archsim.blocks.recurrence:RgLru",
         "short_conv": "archsim.blocks.recurrence:ShortConv",
+        "conv_module": "archsim.blocks.convolution:ConvModule",
     },
     "ffn": {
         "mlp": "archsim.blocks.ffn:Ffn",
@@ -64,6 +65,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
     "stage": {
         "patches": "archsim.blocks.stage:PatchesStage",
         "conv": "archsim.blocks.stage:ConvStage",
+        "codes": "archsim.blocks.stage:CodesStage",
         "positions": "archsim.blocks.stage:PositionsStage",
         "class_token": "archsim.blocks.stage:ClassTokenStage",
         "drop_class": "archsim.blocks.stage:DropClassStage",
@@ -77,6 +79,13 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "network": "archsim.blocks.stage:NetworkStage",
         "attention_pool": "archsim.blocks.stage:AttentionPoolStage",
         "branch": "archsim.blocks.stage:BranchStage",
+        "unused": "archsim.blocks.stage:UnusedStage",
+        "conv2d": "archsim.blocks.convolution:Conv2dStage",
+        "spectrum": "archsim.blocks.convolution:SpectrumStage",
+        "residual": "archsim.blocks.convolution:ResidualStage",
+        "grid_attention": "archsim.blocks.convolution:GridAttentionStage",
+        "pooled_windows": "archsim.blocks.convolution:PooledWindowsStage",
+        "fuse": "archsim.blocks.convolution:FuseStage",
     },
 }
 """family -> kind -> class. A new variant is one class and one line here."""

@@ -60,11 +60,13 @@ class T5Bias(Position):
 class TransformerXl(Position):
     """Relative positions as keys: (q + u)·k + (q + v)·(W_r r) (arXiv:1901.02860), and XLNet's segment term.
 
-    bias: u and v are learned per layer, once per stack, or not at all.
+    bias: u and v are learned per layer, once per stack, or not at all. span: distances that have a key, where those are
+    fewer than a sequence has (attention within blocks).
     """
 
     kind: Literal["transformer_xl", "xlnet"] = "transformer_xl"
     bias: Literal["layer", "stack", "none"] = "layer"
+    span: Count | None = None
 
     about = {"transformer_xl": About("transformer-xl", label="Relative"), "xlnet": About(label="Relative")}
 
@@ -80,6 +82,7 @@ class TransformerXl(Position):
     def scores(self, b: Builder, s: Tensor, q: Tensor, k: Operand, ctx: Context, scale: float) -> Tensor:
         """The scores plus the position term, shifted so that column j is distance i - j."""
         length = _longest(ctx) if ctx.cached else 2 * _longest(ctx)  # without a cache, keys lie on both sides
+        length = length if self.span is None else self.span
         with b.scope(R=length, Sg=2):
             r = b.linear("r", b.constant("sinusoid", "sinusoid", "R D"), "D K G H", "R K G H")
             biases = () if self.bias == "none" else ctx.shared.get("txl") or self._biases(b)

@@ -13,7 +13,7 @@ from archsim.blocks import tiny
 from archsim.blocks.block import Context, MixerSpec
 from archsim.blocks.dispatch import About, Activation, Changes, Count, InvalidBlock
 from archsim.graph.builder import Builder
-from archsim.graph.graph import Op
+from archsim.graph.graph import Op, OpClass
 from archsim.graph.step import Mask, Step
 from archsim.graph.tensor import Tensor
 
@@ -44,6 +44,24 @@ def causal_conv(
     if bias:
         y = b.map(name + "+b", "add", y, b.weight(name + "_b", channels, "bias"))
     return b.map(name + "()", activation, y) if activation else y
+
+
+def convolution(
+    b: Builder, name: str, x: Tensor, weight: str, out: str, *, bias: str = "", cls: OpClass = "matmul"
+) -> Tensor:
+    """A product with a weight over the axes `weight`, of which Ck counts the neighbours that a filter sees. x has the
+    tokens that enter, the scope those that leave: 2 FLOP for each of these, neighbour and pair of channels.
+    """
+    inner = tuple(axis for axis in weight.split() if axis not in out.split())
+    w = b.weight("w_" + name, weight, "conv", inner)
+    y = b.emit("contract", name, (x, w), b.tensor(name, out), cls=cls)
+    return b.map(name + "+b", "add", y, b.weight("b_" + name, bias, "bias")) if bias else y
+
+
+def depthwise(b: Builder, name: str, x: Tensor, channels: str, bias: bool = False) -> Tensor:
+    """Each channel convolved by itself with Ck taps, without a state: an encoder sees whole sequences."""
+    over = channels if bias else ""
+    return convolution(b, name, x, f"Ck {channels}", f"T {channels}", bias=over, cls="conv")
 
 
 def convolved(b: Builder, name: str, x: Tensor, channels: str, ctx: Context, taps: int) -> Tensor:
@@ -163,13 +181,15 @@ class RgLru(MixerSpec):
 class ShortConv(MixerSpec):
     """C · conv(B · x): a causal convolution of d_inner channels between two gates, all three read from the input.
 
-    Nothing is carried over but the last d_conv - 1 inputs of the convolution.
+    Nothing is carried over but the last d_conv - 1 inputs of the convolution. square: d_conv x d_conv patches of an
+    image are convolved, without a state (the encoder of LFM3-VL).
     """
 
     kind: Literal["short_conv"] = "short_conv"
     d_inner: Count
     d_conv: Count = 3
     bias: bool = False
+    square: bool = False
 
     about = {"short_conv": About("short convolution", label="Short conv",
                                  paper="LFM2 technical report: Liquid AI 2025, arXiv:2511.23404")}  # fmt: skip
@@ -179,5 +199,9 @@ class ShortConv(MixerSpec):
         with b.block(name, I=self.d_inner, W=self.d_conv, S=ctx.step.n_seqs):
             before, after, u = (b.linear(n, x, "D I", "T I", bias=self.bias) for n in ("B", "C", "x"))
             u = b.map("gated_in", "mul", before, u)
-            u = causal_conv(b, "conv", u, "I", ctx, bias=self.bias, activation=None)
+            if self.square:
+                with b.scope(Ck=self.d_conv**2):
+                    u = depthwise(b, "conv", u, "I", self.bias)
+            else:
+                u = causal_conv(b, "conv", u, "I", ctx, bias=self.bias, activation=None)
             return b.linear("out", b.map("gated", "mul", after, u), "I D", "T D", bias=self.bias)

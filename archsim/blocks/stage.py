@@ -15,7 +15,7 @@ from archsim.base.lazy_model import Field
 from archsim.base.number import Num, ceil_div, minimum
 from archsim.blocks.block import Context, FfnBlock
 from archsim.blocks.dispatch import About, Activation, Count, InvalidBlock, OneOf, Spec
-from archsim.blocks.layer import Layer, lower_layers
+from archsim.blocks.layer import Layer, lower_layers, walk_layers
 from archsim.blocks.norm import Norm
 from archsim.blocks.tiny import WIDTH
 from archsim.graph.builder import Builder
@@ -31,6 +31,7 @@ class StageSpec(Spec, ABC):
 
     about = {
         "patches": About("patch embedding", "Patch embedding", "patch embedding"),
+        "codes": About("codes looked up", "Codes looked up", "codes looked up"),
         "conv": About("convolution", "Convolution", "convolution"),
         "positions": About("table of positions", "Table of positions", "table of positions"),
         "class_token": About("class token", "Class token", "class token"),
@@ -44,6 +45,17 @@ class StageSpec(Spec, ABC):
         "network": About("feed-forward network", "Feed-forward network", "feed-forward network"),
         "attention_pool": About("attention pooling", "Attention pooling", "attention pooling"),
         "branch": About("deep features", "Deep features", "deep features"),
+        "unused": About("stages for other inputs", "Stages for other inputs", "stages for other inputs"),
+        "conv2d": About("convolution over patches", "Convolution over patches", "convolution over patches"),
+        "spectrum": About("convolution of a spectrum", "Convolution of a spectrum", "convolution of a spectrum"),
+        "residual": About("residual block", "Residual block", "residual block"),
+        "grid_attention": About(
+            "attention over a coarse grid", "Attention over a coarse grid", "attention over a coarse grid"
+        ),
+        "pooled_windows": About(
+            "attention pooling of windows", "Attention pooling of windows", "attention pooling of windows"
+        ),
+        "fuse": About("scales beside each other", "Scales beside each other", "scales beside each other"),
     }
 
     @abstractmethod
@@ -70,7 +82,8 @@ def given(x: Tensor | None) -> Tensor:
 
 class PatchesStage(StageSpec):
     """Squares of `size` x `size` pixels in `channels` colours, of `frames` pictures in a row, each made one vector.
-    norm: of the pixels (Gemma 4 12B).
+    norm: of the pixels (Gemma 4 12B). kernel: side of the square that is read, where squares overlap (a convolution).
+    copies: vectors of each square, where an image stands for so many pictures in a row (Inkling).
     """
 
     kind: Literal["patches"]
@@ -80,14 +93,39 @@ class PatchesStage(StageSpec):
     frames: Count = 1
     bias: bool = True
     norm: Norm | None = None
+    kernel: Count | None = None
+    copies: Count = 1
 
     def lower(self, b: Builder, x: Tensor | None, step: Step) -> Tensor:
         """One product."""
-        with b.scope(Ci=self.channels * self.size**2 * self.frames, D=self.d):
+        inner = self.channels * (self.kernel or self.size) ** 2 * self.frames
+        with b.scope(Ci=inner, D=self.d, T=self.after(step).tokens):
             pixels = b.tensor("pixels", "T Ci")
             if self.norm is not None:
                 pixels = self.norm.lower(b, "pixels_norm", pixels, "Ci")
             return b.linear("patch", pixels, "Ci D", "T D", bias=self.bias)
+
+    def after(self, step: Step) -> Step:
+        """`copies` for each."""
+        if self.copies == 1:
+            return step
+        return replace(step, seqs=tuple(s._replace(new=s.new * self.copies) for s in step.seqs), grids=())
+
+
+class CodesStage(StageSpec):
+    """`n` codes of each moment of a sound, each from a table of `rows` vectors of its own, which are added up."""
+
+    kind: Literal["codes"]
+    d: Count
+    n: Count
+    rows: Count
+
+    def lower(self, b: Builder, x: Tensor | None, step: Step) -> Tensor:
+        """A look-up for each code, and their sum."""
+        with b.scope(D=self.d, Cn=self.n * self.rows, Nc=self.n):
+            table = b.weight("table", "Cn D", "position")
+            read = table.part(Cn=minimum(self.n * self.rows, step.tokens * self.n))
+            return b.map("summed", "add", b.gather("codes", read, "T Nc D", index="codes"), axes="T D")
 
 
 class ConvStage(StageSpec):
@@ -192,14 +230,16 @@ class VectorsStage(StageSpec):
 
 
 class NormStage(StageSpec):
-    """A norm."""
+    """A norm, and an activation."""
 
     kind: Literal["norm"]
     norm: Norm
+    activation: Activation | None = None
 
     def lower(self, b: Builder, x: Tensor | None, step: Step) -> Tensor:
         """The norm over the width."""
-        return self.norm.lower(b, "norm", given(x))
+        y = self.norm.lower(b, "norm", given(x))
+        return b.map("norm_act", self.activation, y) if self.activation else y
 
 
 class LayersStage(StageSpec):
@@ -209,8 +249,12 @@ class LayersStage(StageSpec):
     layers: Annotated[tuple[Layer, ...], Field(min_length=1)]
 
     def lower(self, b: Builder, x: Tensor | None, step: Step) -> Tensor:
-        """All layers."""
-        return lower_layers(b, given(x), Context(step=step, cached=False), self.layers)
+        """All layers, with what they share declared before them."""
+        ctx = Context(step=step, cached=False)
+        for layer in walk_layers(self.layers):
+            if layer.attention is not None:
+                layer.attention.declare(b, ctx)
+        return lower_layers(b, given(x), ctx, self.layers)
 
 
 class MergeStage(StageSpec):
@@ -243,34 +287,44 @@ class TapsStage(StageSpec):
 
 
 class PoolStage(StageSpec):
-    """The mean of `tokens` neighbours."""
+    """The mean of `tokens` neighbours. first: the first of them instead, which those at the end have too."""
 
     kind: Literal["pool"]
     tokens: Count
+    first: bool = False
 
     def lower(self, b: Builder, x: Tensor | None, step: Step) -> Tensor:
-        """A mean."""
+        """A mean, or a slice."""
+        if self.first:
+            return b.select("first", given(x), "T D", "first", T=self.after(step).tokens)
         with b.scope(T=self.after(step).tokens):
             return b.map("pooled", "add", given(x), axes="T D")
 
     def after(self, step: Step) -> Step:
-        """One of every few; what is left at the end is dropped."""
+        """One of every few; what is left at the end is dropped where a mean is taken."""
+        if self.first:
+            return _fewer(step, self.tokens)
         return replace(step, seqs=tuple(s._replace(new=s.new // self.tokens) for s in step.seqs), grids=())
 
 
 class LinearStage(StageSpec):
-    """A matrix to width `d`, and an activation."""
+    """A matrix to width `d`, and an activation. gated: what it gives, times an activation of a second one."""
 
     kind: Literal["linear"]
     d: Count
     bias: bool = True
     activation: Activation | None = None
+    gated: bool = False
 
     def lower(self, b: Builder, x: Tensor | None, step: Step) -> Tensor:
         """A product."""
         with b.scope(Do=self.d):
-            y = b.linear("linear", given(x), "D Do", "T Do", bias="Do" if self.bias else False)
-            return b.map("linear()", self.activation, y) if self.activation else y
+            bias = "Do" if self.bias else False
+            y = b.linear("linear", given(x), "D Do", "T Do", bias=bias)
+            if not self.gated:
+                return b.map("linear()", self.activation, y) if self.activation else y
+            gate = b.linear("gate", given(x), "D Do", "T Do", bias=bias)
+            return b.map("gated", "mul", y, b.map("gate()", self.activation, gate) if self.activation else gate)
 
 
 class NetworkStage(StageSpec):
@@ -330,6 +384,20 @@ class BranchStage(StageSpec):
         """The stages; the stream goes on as it was."""
         stream = given(x)
         with b.block("times", self.n):
+            lower_stages(b, stream, self.stages, step)
+        return stream
+
+
+class UnusedStage(StageSpec):
+    """Stages for other inputs than the one at hand: their weights are held, and nothing runs."""
+
+    kind: Literal["unused"]
+    stages: tuple[StageBlock, ...]
+
+    def lower(self, b: Builder, x: Tensor | None, step: Step) -> Tensor:
+        """The stream as it was."""
+        stream = given(x)
+        with b.held():
             lower_stages(b, stream, self.stages, step)
         return stream
 

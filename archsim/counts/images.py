@@ -41,11 +41,13 @@ class Images:
 
 @dataclass(frozen=True, slots=True)
 class ImageWork:
-    """What the images of one request ask of the encoder: patches and tokens of each, in rows and columns of patches."""
+    """What the images of one request ask of the encoder. pictures: of each image, as (how many, rows and columns of
+    patches): one, or the tiles that it is cut into. tokens: of each image.
+    """
 
     tower: Tower
     images: Images
-    grid: tuple[int, int]
+    pictures: tuple[tuple[int, tuple[int, int]], ...]
     tokens: int
 
     noun = "image"
@@ -55,33 +57,34 @@ class ImageWork:
         """Raises UsageError for a model whose encoder, or whose processor's rule, is not known."""
         tower = next((t for t in model.towers if t.name == "vision" and t.stages and t.images is not None), None)
         if tower is None or tower.images is None:
-            known = "vision" in model.tower_names
-            why = "how its processor resizes them is not known" if known else "it has no vision encoder"
-            raise UsageError(f"`--image`: {model.name} takes no images: {why}")
+            raise UsageError(f"`--image`: {model.name} takes no images: {_why(model)}")
         from archsim.spec.tower import tokens_of  # few commands ask for images: cold start
 
-        height, width = tower.images.resized(images.width, images.height)
-        side = tower.patch_size
-        grid = height // side, width // side
-        tokens = tokens_of(tower, one_image(grid))
-        if tower.images.row_end:
-            tokens += height // tower.images.factor
-        return cls(tower, images, grid, tokens)
+        side, rule = tower.patch_size, tower.images
+        sizes = rule.pictures(images.width, images.height)
+        pictures = tuple((n, (height // side, width // side)) for n, (height, width) in sizes)
+        tokens = sum(n * tokens_of(tower, one_image(grid)) for n, grid in pictures)
+        return cls(tower, images, pictures, tokens + rule.marks(images.width, images.height))
 
     @property
     def prompt_tokens(self) -> int:
         """Tokens that the images of a request add to its prompt."""
         return self.tokens * self.images.count
 
+    @property
+    def patches(self) -> int:
+        """Patches of one image, in all its pictures."""
+        return sum(n * rows * columns for n, (rows, columns) in self.pictures)
+
     def step(self, batch: Num = 1) -> Step:
         """The encoder's step for so many requests."""
-        return one_image(self.grid, batch * self.images.count)
+        return pictures_step(self.pictures, batch * self.images.count)
 
     def to_dict(self) -> JsonObject:
         """Sizes, and the FLOPs of the images of one request."""
         return {
             "size": [self.images.width, self.images.height], "images": self.images.count,
-            "patches": self.grid[0] * self.grid[1], "tokens_per_image": self.tokens,
+            "pictures": sum(n for n, _ in self.pictures), "patches": self.patches, "tokens_per_image": self.tokens,
             "tokens": self.prompt_tokens, "flops": flops(self.graph()),
         }  # fmt: skip
 
@@ -92,6 +95,20 @@ class ImageWork:
         return lower_tower(self.tower, self.step(batch))
 
 
+def _why(model: Model) -> str:
+    """Why no tokens of images can be added to a prompt."""
+    if "vision" not in model.tower_names:
+        return "it has no vision encoder"
+    tower = next(t for t in model.towers if t.name == "vision")
+    return "how its processor resizes them is not known" if tower.stages else "its encoder is not described"
+
+
 def one_image(grid: tuple[int, int], count: Num = 1) -> Step:
     """A step of so many images of rows x columns of patches."""
-    return Step(seqs=(Seqs(count, grid[0] * grid[1], 0),), grids=(grid,))
+    return pictures_step(((1, grid),), count)
+
+
+def pictures_step(pictures: tuple[tuple[int, tuple[int, int]], ...], count: Num = 1) -> Step:
+    """A step of so many images, each of which is so many pictures of rows x columns of patches."""
+    seqs = tuple(Seqs(count * n, rows * columns, 0) for n, (rows, columns) in pictures)
+    return Step(seqs=seqs, grids=tuple(grid for _, grid in pictures))

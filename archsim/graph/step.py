@@ -40,7 +40,8 @@ class Mask:
     prefix: that many first tokens see each other both ways. block, vertical: before the window, the last of
     every `vertical` blocks of `block` keys is seen too (block-sparse attention). block with top_k: keys are kept in
     whole blocks, the `local` last ones always. ratio: keys are entries of so many tokens, and a query sees those that
-    are complete.
+    are complete. context: every query of a `chunk` is multiplied with so many keys, those around the chunk, whichever
+    of them it sees (encoders of sound, which have no kernel that skips).
     """
 
     causal: bool = True
@@ -53,6 +54,7 @@ class Mask:
     vertical: int = 0
     local: int = 0
     ratio: int = 0
+    context: int = 0
 
     def stored(self, past: Num, new: Num) -> Num:
         """Cached tokens (or entries) that the next step can still need."""
@@ -86,6 +88,8 @@ class Mask:
         length = past + new
         if self.ratio:
             return _entry_pairs(length, self.ratio, self.top_k) - _entry_pairs(past, self.ratio, self.top_k)
+        if self.context:
+            return ceil_div(length, self.chunk) * self.chunk * self.context
         if not self.causal:
             if self.chunk:
                 whole = floor_div(length, self.chunk)
@@ -298,7 +302,7 @@ class Step:
 
     def pairs(self, mask: Mask = CAUSAL) -> Num:
         """(query, key) pairs computed."""
-        if not self.masked:
+        if not self.masked and not mask.context:
             return self._sum(lambda s: s.batch * s.new * mask.reached(s.past, s.new))
         if self.grids and mask.chunk and not mask.causal:
             return sum(

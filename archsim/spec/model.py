@@ -175,6 +175,10 @@ class MlmHead(Spec):
     bias: bool = True
 
 
+FIRST_STAGES = ("patches", "conv", "spectrum", "codes")
+"""Kinds of stages that read what a processor makes of an image or a sound."""
+
+
 class Tower(Spec):
     """A vision or audio encoder with its projector: its stages, or an opaque number of parameters; neither where nobody
     says how many there are. images: how the processor resizes images; sounds: how it cuts sounds. format: that of its
@@ -198,8 +202,8 @@ class Tower(Spec):
     def _one_of_both(self) -> Tower:
         if self.stages and self.params is not None:
             raise InvalidBlock("a tower has `stages`, which say how many parameters it has, or `params`, not both")
-        if self.stages and self.stages[0].kind not in ("patches", "conv"):
-            raise InvalidBlock("the stages of a tower begin with `patches` or `conv`")
+        if self.stages and self.stages[0].kind not in FIRST_STAGES:
+            raise InvalidBlock(f"the stages of a tower begin with one of {', '.join(FIRST_STAGES)}")
         return self
 
     @classmethod

@@ -13,7 +13,8 @@ class SoundRule(Spec):
     """frames_per_second: columns of the spectrum, or pieces of the waveform. piece: seconds that the encoder sees at a
     time. padded: a piece that is shorter is filled up to them. longest: seconds beyond which a sound is cut off.
 
-    tokens: the vectors of whole pieces, silence included (Voxtral), or of the sound alone (Qwen2-Audio).
+    tokens: the vectors of whole pieces, silence included (Voxtral), or of the sound alone (Qwen2-Audio). fewer: frames
+    that a spectrum lacks at its ends, whose windows would reach beyond the sound (of whole hundredths of a second).
     """
 
     frames_per_second: Count = 100
@@ -21,6 +22,7 @@ class SoundRule(Spec):
     padded: bool = True
     longest: Count | None = None
     tokens: Literal["pieces", "sound"] = "pieces"
+    fewer: int = 0
 
     @model_validator(mode="after")
     def _complete(self) -> SoundRule:
@@ -31,7 +33,7 @@ class SoundRule(Spec):
     def frames(self, seconds: float) -> int:
         """Frames of a sound, without what is cut off."""
         kept = seconds if self.longest is None else min(seconds, self.longest)
-        return max(ceil(round(kept * self.frames_per_second, 6)), 1)
+        return max(ceil(round(kept * self.frames_per_second, 6)) - self.fewer, 1)
 
     def pieces(self, seconds: float) -> tuple[tuple[int, int], ...]:
         """(how many, frames of each) of the pieces that the encoder sees."""

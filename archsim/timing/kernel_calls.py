@@ -533,11 +533,10 @@ class AttentionSpec(NamedTuple):
 
     @property
     def encodes(self) -> bool:
-        """Whether all tokens of a sequence see each other, and nothing is cached."""
+        """Whether all queries of a sequence see all its keys, and nothing is cached."""
         mask = self.mask
         open_to_all = mask is not None and not (mask.causal or mask.window or mask.top_k)
-        itself = everywhere(self.query.axes["T"] == self.key.axes["C"])
-        return open_to_all and itself and self.key.tensor.kind == "act" and not self.shared_key
+        return open_to_all and self.key.tensor.kind == "act" and not self.shared_key
 
 
 def _products(kernel: Kernel) -> list[Op]:
@@ -569,6 +568,8 @@ def _side_products(kernel: Kernel, machine: DeviceRates) -> list[KernelCall]:
 def _attention(kernel: Kernel, moved: Traffic, step: Step) -> list[KernelCall]:
     """One ragged call for the decodes in the step and one for the prompts: they run in different kernels."""
     spec = AttentionSpec.of(kernel)
+    if spec.encodes and not step.source:
+        return [_attention_call(spec, (_own_sequences(spec),), {"pairs": spec.pairs, "hbm_bytes": moved.total})]
     parts = _ragged_parts(spec, step)
     whole = Step(seqs=tuple(s for part in parts for s in part), masked=step.masked)
 
@@ -592,9 +593,6 @@ def _attention(kernel: Kernel, moved: Traffic, step: Step) -> list[KernelCall]:
 def _attention_call(spec: AttentionSpec, part: tuple[Seqs, ...], counted: dict[str, Num]) -> KernelCall:
     """The call for sequences of one kind, by their mean lengths, and the longest one of decodes."""
     batch, new, length, longest = _lengths(part)
-    if spec.encodes and spec.mask is not None and spec.mask.chunk:  # windows are sequences of their own
-        seen = spec.pairs / spec.query.axes["T"]
-        batch, new, length = batch * new / seen, seen, seen
     mask, cache = spec.mask, stored_as(spec.stored)
     window = (mask.window or mask.chunk or mask.top_k) if mask is not None and not spec.encodes else 0
     counted = {"batch": batch, "heads": spec.heads, **counted}
@@ -618,6 +616,15 @@ def _attention_call(spec: AttentionSpec, part: tuple[Seqs, ...], counted: dict[s
     if _decodes(part[0]):
         return KernelCall("attn_decode", "bf16", cache, dims={**counted, **own, **ragged})
     return KernelCall("attn_prefill", "bf16", cache, dims={**counted, **own})
+
+
+def _own_sequences(spec: AttentionSpec) -> Seqs:
+    """The sequences of an encoder's attention by the kernel's own extents, as equal ones: convolutions, merges and
+    class tokens before it change their lengths, and windows are sequences of their own.
+    """
+    length = spec.pairs / spec.query.axes["T"]
+    count = spec.key.axes["C"] / length
+    return Seqs(count, spec.query.axes["T"] / count, length - spec.query.axes["T"] / count)
 
 
 def _lengths(part: tuple[Seqs, ...]) -> tuple[Num, Num, Num, Num | None]:

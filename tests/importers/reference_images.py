@@ -1,7 +1,8 @@
-"""Writes `image_tokens.json`: tokens that images of six sizes take in ten families, by the functions that the image
-processors of transformers 5.23 resize with (parsed out of their source, since their modules need torchvision).
+"""Writes `image_tokens.json`: tokens that images of six sizes take in families, by the functions that the image
+processors of transformers 5.24 resize with (parsed out of their source, since their modules need torchvision), or by
+the processors themselves where these cut images into tiles.
 
-`python tests/importers/reference_images.py` with transformers.
+`python tests/importers/reference_images.py` with transformers, torchvision and Pillow.
 """
 
 from __future__ import annotations
@@ -72,6 +73,61 @@ def minimax(width: int, height: int) -> int:
     return int(rows * columns // 28**2)
 
 
+def processed(name: str, width: int, height: int, **options: Any) -> Any:
+    """What an image processor with its defaults makes of a black image."""
+    import torch
+    import transformers
+
+    made = getattr(transformers, name)(**options)
+    return made(images=[torch.zeros(3, height, width, dtype=torch.uint8)], return_tensors="pt")
+
+
+def area_by_processor(name: str, width: int, height: int) -> int:
+    """Vectors of an image whose patches are merged two by two."""
+    return int(processed(name, width, height)["image_grid_thw"].prod()) // 4
+
+
+def tiles(name: str, width: int, height: int, edge: int, per_tile: int, **options: Any) -> tuple[int, int]:
+    """Vectors of all pictures, and how many pictures there are."""
+    size = {"height": edge, "width": edge}
+    found = int(processed(name, width, height, size=size, **options)["num_patches"][0])
+    return found * per_tile, found
+
+
+def internvl(width: int, height: int) -> int:
+    """`InternVLProcessor.replace_image_token`: a token before an image, one behind it."""
+    return 2 + tiles("GotOcr2ImageProcessor", width, height, 448, 256, crop_to_patches=True)[0]
+
+
+def aya(width: int, height: int) -> int:
+    """`AyaVisionProcessor.replace_image_token`: three tokens around an image, one before each tile but the whole."""
+    vectors, n = tiles("GotOcr2ImageProcessor", width, height, 364, 169, crop_to_patches=True)
+    return 3 + vectors + n - 1
+
+
+def cohere(width: int, height: int) -> int:
+    """`Cohere2VisionProcessor.replace_image_token`: a line end behind every tile."""
+    vectors, n = tiles("Cohere2VisionImageProcessor", width, height, 512, 256)
+    return 2 + vectors + n
+
+
+def llama4(width: int, height: int) -> int:
+    """`Llama4Processor._prompt_split_image`: three tokens around the whole image, a separator behind every tile."""
+    rows, columns = processed("Llama4ImageProcessor", width, height)["aspect_ratios"][0].tolist()
+    n = rows * columns
+    return 3 + 144 * (n + 1 if n > 1 else 1) + (rows * (columns - 1) + rows if n > 1 else 0)
+
+
+def minicpm(width: int, height: int) -> int:
+    """`MiniCPMV4_6Processor.replace_image_token`: marks around the image's number, the image and each slice, a line end
+    between rows of slices.
+    """
+    found = processed("MiniCPMV4_6ImageProcessor", width, height, patch_size=16)
+    rows, columns = found["grids"][0]
+    vectors = int((found["target_sizes"].prod(-1) // 16).sum())
+    return vectors + 3 + 2 + 2 * rows * columns + max(rows - 1, 0)
+
+
 FAMILIES: dict[str, Callable[[int, int], int]] = {
     "qwen2_vl": lambda w, h: area(w, h, 14, 56 * 56, 28 * 28 * 1280),
     "qwen2_5_vl": lambda w, h: area(w, h, 14, 56 * 56, 28 * 28 * 1280),
@@ -79,9 +135,16 @@ FAMILIES: dict[str, Callable[[int, int], int]] = {
     "qwen3_5": lambda w, h: area(w, h, 16, 65536, 16777216),
     "glm4v": glm, "glm4v_moe": glm, "mistral3": lambda w, h: pixtral(w, h, 1540, 28), "gemma4": gemma4,
     "kimi_k25": kimi, "minimax_m3_vl": minimax,
-    "gemma3": lambda w, h: 256, "llava": lambda w, h: 576, "paligemma": lambda w, h: 256,
+    "gemma3": lambda w, h: 256, "llava": lambda w, h: 576, "paligemma": lambda w, h: 256, "gemma3n": lambda w, h: 256,
+    "janus": lambda w, h: 576,
+    "ernie4_5_vl_moe": lambda w, h: area_by_processor("Ernie4_5_VLMoeImageProcessor", w, h),
+    "paddleocr_vl": lambda w, h: area_by_processor("PaddleOCRVLImageProcessor", w, h),
+    "exaone4_5": lambda w, h: area_by_processor("Qwen2VLImageProcessor", w, h),
+    "hunyuan_vl": lambda w, h: area_by_processor("HunYuanVLImageProcessor", w, h),
+    "inkling_mm_model": lambda w, h: int(processed("InklingImageProcessor", w, h)["num_patches"][0]),
+    "internvl": internvl, "aya_vision": aya, "cohere2_vision": cohere, "llama4": llama4, "minicpmv4_6": minicpm,
 }  # fmt: skip
-"""Tokens of an image. Of the last three the processors put `image_seq_length` tokens whatever the size."""
+"""Tokens of an image. Of gemma3 to janus the processors put `image_seq_length` tokens whatever the size."""
 
 
 def main() -> None:

@@ -65,31 +65,76 @@ FAMILIES: dict[str, tuple[dict[str, Any], ...]] = {
 }  # fmt: skip
 """model_type -> what the configs of its encoder have that its class does not say."""
 
-AUDIO = frozenset({"qwen2_audio", "voxtral", "audioflamingo3"})
-"""Families that hear."""
+WHISPER = {"d_model": 48, "encoder_layers": 3, "encoder_attention_heads": 4, "encoder_ffn_dim": 70}
+FAMILIES |= {
+    "cohere2_vision": ({}, SIGLIP), "aya_vision": (SIGLIP,),
+    "ernie4_5_vl_moe": ({}, {"depth": 3, "hidden_size": 48, "num_heads": 4, "intermediate_size": 70}),
+    "step3p7": ({}, {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4, "mlp_ratio": 1.5}),
+    "minicpmv4_6": ({}, {"hidden_size": 48, "intermediate_size": 70, "num_hidden_layers": 8, "num_attention_heads": 4}),
+    "minicpmv4_7": ({},), "minicpm_ocr": ({},), "lfm3_vl": ({},), "nemotron_h_omni": ({}, {"num_hidden_layers": 3}),
+    "molmo2": ({}, {"intermediate_size": 70}), "ovis2": ({}, {"num_hidden_layers": 3}),
+    "video_llama_3": ({}, SIGLIP_PLAIN), "janus": ({}, {"num_hidden_layers": 3, "depth": 3}),
+    "phi4_multimodal": ({}, {"num_hidden_layers": 3, "intermediate_size": 70}),
+    "qwen3_asr": ({}, WHISPER), "glmasr": ({}, {"num_hidden_layers": 3, "intermediate_size": 2560}),
+    "moss_transcribe_diarize": ({},),
+}  # fmt: skip
+SOUNDS: dict[str, tuple[dict[str, Any], ...]] = {
+    "phi4_multimodal": ({}, {"num_blocks": 2, "intermediate_size": 70}),
+    "gemma4": ({"model_type": "gemma4_audio"}, {"num_hidden_layers": 2, "output_proj_dims": 70}),
+    "qwen3_omni_moe_thinker": ({}, WHISPER),
+}  # fmt: skip
+"""The same of the encoder of sound beside that of images."""
+
+OTHERS = re.compile(r"generation_|vqmodel")
+"""Parts that draw."""
+
+OWN = {
+    ("phi4_multimodal", "vision"): "image_embed", ("phi4_multimodal", "audio"): "audio_embed",
+    ("gemma4", "audio"): "audio", ("gemma4", "vision"): "vision",
+    ("qwen3_omni_moe_thinker", "audio"): "audio_tower",
+}  # fmt: skip
+"""What the names of an encoder's parameters hold, where a class has several encoders."""
+
+MISSING: dict[tuple[str, str], dict[str, Any]] = {
+    ("qwen3_omni_moe_thinker", "audio"): {"text_config": {"head_dim": 128}}
+}
+"""What the default config of a class lacks."""
+
+AUDIO = frozenset({"qwen2_audio", "voxtral", "audioflamingo3", "qwen3_asr", "glmasr", "moss_transcribe_diarize"})
+"""Families that only hear."""
 
 
-def row(model_type: str, more: dict[str, Any]) -> dict[str, Any]:
+PROJECTORS = frozenset({"adapter_config"})
+"""Mappings beside an encoder's that say how it is projected."""
+
+
+def is_own(name: str, model_type: str, tower: str) -> bool:
+    """Whether a parameter belongs to the encoder."""
+    if LANGUAGE.search(name) or OTHERS.search(name):
+        return False
+    return OWN.get((model_type, tower), "") in name
+
+
+def row(model_type: str, more: dict[str, Any], tower: str) -> dict[str, Any]:
     """One config and its count."""
     import torch
     import transformers
     from transformers.models.auto import modeling_auto as auto
 
-    tower = "audio" if model_type in AUDIO else "vision"
     usual = transformers.CONFIG_MAPPING[model_type]()
     inner = getattr(usual, f"{tower}_config")
     same = inner is not None and more.get("model_type", inner.model_type) == inner.model_type
     own = {**(inner.to_dict() if same else {}), **more}
-    text = {"text_config": TEXTS[model_type]} if model_type in TEXTS else {}
+    text = {"text_config": TEXTS[model_type]} if model_type in TEXTS else MISSING.get((model_type, tower), {})
     config = transformers.CONFIG_MAPPING[model_type](**{f"{tower}_config": own}, **text)
     maps = (auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES,
             auto.MODEL_MAPPING_NAMES)  # fmt: skip
     name = next(found[model_type] for found in maps if model_type in found)
     with torch.device("meta"):
         model = getattr(transformers, name)(config)
-    count = sum(p.numel() for n, p in model.named_parameters() if not LANGUAGE.search(n))
+    count = sum(p.numel() for n, p in model.named_parameters() if is_own(n, model_type, tower))
     outer = json.loads(config.to_json_string(use_diff=True))
-    plain = {key: value for key, value in outer.items() if not isinstance(value, Mapping)}
+    plain = {key: value for key, value in outer.items() if not isinstance(value, Mapping) or key in PROJECTORS}
     own = outer[f"{tower}_config"]
     return {"model_type": model_type, "tower": tower, "width": config.get_text_config().hidden_size, "params": count,
             "config": plain, "own": own}  # fmt: skip
@@ -100,7 +145,9 @@ def main() -> None:
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
     import transformers
 
-    rows = [row(model_type, more) for model_type, each in FAMILIES.items() for more in each]
+    seen = [(name, more, "audio" if name in AUDIO else "vision") for name, each in FAMILIES.items() for more in each]
+    heard = [(name, more, "audio") for name, each in SOUNDS.items() for more in each]
+    rows = [row(*one) for one in (*seen, *heard)]
     text = ",\n".join(f"  {json.dumps(one)}" for one in rows)
     FILE.write_text(f'{{\n "transformers": "{transformers.__version__}",\n "towers": [\n{text}\n ]\n}}\n', "utf-8")
 

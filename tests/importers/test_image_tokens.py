@@ -23,6 +23,9 @@ OWN: dict[str, dict[str, Any]] = {
     "gemma3": GEMMA3,
     "llava": {"model_type": "clip_vision_model", "image_size": 336, "patch_size": 14, "hidden_size": 1024},
     "paligemma": {**GEMMA3, "image_size": 224}, "mistral3": {"image_size": 1540, "patch_size": 14},
+    "aya_vision": {**GEMMA3, "image_size": 364}, "cohere2_vision": {**GEMMA3, "image_size": 512, "patch_size": 16},
+    "llama4": {"image_size": 336, "intermediate_size": 3072, "vision_output_dim": 4096},
+    "hunyuan_vl": {"text_hidden_size": 4096}, "inkling_mm_model": {"n_layers": 4, "decoder_dmodel": 64},
 }  # fmt: skip
 """What the released configs have that the classes' defaults do not."""
 
@@ -52,7 +55,7 @@ def test_windows_are_square() -> None:
     tower = tower_of("qwen2_5_vl", depth=1, fullatt_block_indexes=[])
     whole = tower_of("qwen2_5_vl", depth=1, fullatt_block_indexes=[0])
     grid, work = (18, 12), Images(168, 252)
-    assert work_of(tower, work).grid == grid
+    assert work_of(tower, work).pictures == ((1, grid),)
     saved = work_of(whole, work).to_dict()["flops"] - work_of(tower, work).to_dict()["flops"]
     pairs = (18 * 12) ** 2 - (8**2 + 8**2 + 2**2) * (8**2 + 4**2)
     assert saved == 2 * 2 * 3584 * pairs
@@ -79,6 +82,14 @@ def test_images_are_part_of_the_prompt_and_of_the_time(tmp_path: Path, archsim: 
     assert "of it the encoder" in archsim("estimate", str(path), "--hw", "h100", "--image", "1024x1024").out
     with pytest.raises(UsageError, match="concurrency"):
         a.estimate(path, "h100", image="64x64", concurrency=4)
+
+
+def test_pages_say_what_an_image_is_cut_into(archsim: Any) -> None:
+    """Patches, pictures and tokens; encoders have parameters of their own."""
+    page = archsim("count", "llama4-scout", "--image", "1024x1024").out
+    assert "9,792 patches in 17 pictures" in page and "2,467" in page
+    assert "1,024 patches" in archsim("count", "qwen3-vl-8b", "--image", "512x512").out
+    assert "not lowered" not in archsim("count", "gemma3n-e4b", "--with", "vision,audio").out
 
 
 @pytest.mark.parametrize("text", ["1024", "0x10", "10x10x0", "axb", "9999999x1"])

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from archsim.counts.graph_counts import flops
+from archsim.counts.images import one_image
 from archsim.counts.towers import tower_size
 from archsim.importers.hf import describe  # registers the families
 from archsim.importers.hf.towers.registry import stages
 from archsim.spec.model import Tower
+from archsim.spec.tower import lower_tower, tokens_of
 
 ROWS = json.loads(Path(__file__).with_name("towers.json").read_text("utf-8"))["towers"]
 
@@ -79,3 +82,31 @@ def test_internvl_by_its_own_names() -> None:
     chat = own_size("internvl_chat", shared | {"qkv_bias": True, "qk_normalization": True, "drop_path_rate": 0.1})
     plain = shared | {"attention_bias": True, "use_qk_norm": True, "model_type": "internvl_vision"}
     assert chat == own_size("internvl", plain)
+
+
+INKLING = {"vision_encoder_type": "hmlp", "patch_size": 40, "temporal_patch_size": 2, "n_channels": 3}
+
+
+@pytest.mark.parametrize(
+    ("layers", "width", "params", "work"),
+    [(4, 6144, 83_743_232, 1_375_272_960), (3, 64, 3_123_968, 261_292_032), (5, 64, 25_698_048, 794_787_840),
+     (6, 64, 25_698_060, 795_133_440)],
+)  # fmt: skip
+def test_inkling_folds_as_its_class_plans(layers: int, width: int, params: int, work: int) -> None:
+    """Parameters of `InklingVisionModel` in transformers 5.24, and what FlopCounterMode counts for six pieces of 40 x
+    40 pixels; the first row is the released config.
+    """
+    own = INKLING | {"n_layers": layers, "decoder_dmodel": width}
+    tower = Tower.model_validate(stages("vision", own, {}, "inkling_mm_model", width))
+    assert tower.note is None and tower_size(tower) == params
+    side = 40 // tower.patch_size
+    step = one_image((2 * side, 3 * side))
+    assert flops(lower_tower(tower, step)) == work
+    assert tokens_of(tower, step) == 6
+
+
+def test_inkling_hears_codes() -> None:
+    """A table of sixteen levels for each of 80 mel bins, and a norm."""
+    own = {"decoder_dmodel": 64, "n_mel_bins": 80, "mel_vocab_size": 16, "bias": False, "audio_mode": "dmel"}
+    tower = Tower.model_validate(stages("audio", own, {}, "inkling_mm_model", 64))
+    assert tower_size(tower) == 80 * 16 * 64 + 64

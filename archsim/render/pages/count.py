@@ -40,7 +40,9 @@ def _images(r: CountResult) -> tuple[Section, ...]:
     if r.images is None:
         return ()
     work = r.images
-    size = f"{work.images.width:,} x {work.images.height:,} pixels, {work.grid[0] * work.grid[1]:,} patches"
+    size = f"{work.images.width:,} x {work.images.height:,} pixels, {work.patches:,} patches"
+    cut = sum(n for n, _ in work.pictures)
+    size += f" in {cut:,} pictures" if cut > 1 else ""
     rows = [
         row("tokens per image", f"{work.tokens:,}", size),
         row("tokens per request", f"{work.prompt_tokens:,}", plural(work.images.count, "image")),
@@ -67,7 +69,11 @@ def _params(r: CountResult) -> Section:
     rows += [
         _param("  " + name, n, percent(n / r.total)) for name, n in sorted(r.by_class.items(), key=lambda i: -i[1])
     ]
-    rows += [_param("  " + name, n, "as published, not lowered") for name, n in r.extra.items()]
+    lowered = {tower.name for tower in r.model.towers if tower.stages}
+    rows += [
+        _param("  " + name, n, percent(n / r.total) if name in lowered else "as published, not lowered")
+        for name, n in r.extra.items()
+    ]
     return Section(title="Parameters", rows=tuple(rows), align="lr")
 
 

@@ -61,11 +61,19 @@ def head(e: Estimate) -> tuple[str, str]:
     grows = e.decode is not None and e.kv_bytes_per_token > 0
     parts += [f"{e.formats.kv.name} KV cache"] if grows else []
     batch = f"batch {load.batch:,}" if e.serving is None else plural(e.serving.concurrency, "request") + " in flight"
-    parts += [batch, f"{load.input_len:,} tokens in"]
+    parts += [batch, f"{load.input_len:,} tokens in{_seen_or_heard(e)}"]
     parts += [] if load.source_len is None else [f"{load.source_len:,} of source"]
     parts += [] if e.decode is None else [f"{load.output_len:,} out"]
     parts += [] if e.plan.engine == DEFAULT_ENGINE else [e.plan.engine]
     return f"{e.model.name} on {devices}", " · ".join(parts)
+
+
+def _seen_or_heard(e: Estimate) -> str:
+    """How many of the prompt's tokens are those of images or sounds; nothing where there are none."""
+    if e.encoder is None:
+        return ""
+    work = e.encoder.work
+    return f", {work.prompt_tokens:,} of {plural(work.prompt_tokens // max(work.tokens, 1), work.noun)}"
 
 
 def plan_text(e: Estimate) -> str:

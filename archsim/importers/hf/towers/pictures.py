@@ -173,7 +173,7 @@ def mistral3(c: Config, around: Around) -> list[Doc]:
     ]
 
 
-@encoder("vision", "internvl", "qianfan_ocr")
+@encoder("vision", "internvl", "qianfan_ocr", image_size=[448, 448])
 def internvl(c: Config, around: Around) -> list[Doc]:
     """InternVL: a pixel shuffle, a norm, two matrices."""
     ratio = around.config.get("downsample_ratio", 0.5)

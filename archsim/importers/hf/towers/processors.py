@@ -15,11 +15,36 @@ AREA: JsonMapping = {
     "qwen3_5_moe": (65536, 16777216), "glm4v": (112 * 112 // 2, 28 * 28 * 15000 // 2),
     "minimax_m3_vl": (56 * 56, 28 * 28 * 1280),
     "glm4v_moe": (112 * 112 // 2, 28 * 28 * 15000 // 2), "glm46v": (112 * 112 // 2, 28 * 28 * 15000 // 2),
+    "ernie4_5_vl_moe": (56 * 56, 28 * 28 * 6177), "ernie4_5_moe_vl": (56 * 56, 28 * 28 * 6177),
+    "paddleocr_vl": (384 * 384, 1536 * 1536), "exaone4_5": (56 * 56, 28 * 28 * 1280),
+    "hunyuan_vl": (512 * 512, 2048 * 2048), "hy_v4_vl": (512 * 512, 2048 * 2048),
 }  # fmt: skip
 """Least and most pixels. GLM-V's limits are of two frames, which an image is repeated to."""
 
-FIXED = frozenset(["llava", "vipllava", "paligemma", "gemma3", "deepseek_vl"])
+FIXED = frozenset(["llava", "vipllava", "paligemma", "gemma3", "deepseek_vl", "janus"])
 """Families whose images all have the size of the encoder; without Gemma 3's crops, made on request."""
+
+MOBILE = frozenset(["mobilenetv5_300m_enc"])
+MOBILE_EDGE = 768
+"""Pixels on a side of the images of Gemma 3n, whose MobileNetV5 leaves 16 x 16 vectors."""
+
+TILES: Mapping[str, JsonMapping] = {
+    "internvl": {"choose": "closest", "most": 12, "marks": 2},
+    "internvl_chat": {"choose": "closest", "most": 12, "marks": 2},
+    "aya_vision": {"choose": "closest", "most": 12, "marks": 3, "per_tile": 1},
+    "cohere2_vision": {"choose": "fits", "most": 12, "marks": 2, "per_picture": 1},
+    "llama4": {"choose": "fits", "most": 16, "marks": 3, "per_tile": 1},
+}  # fmt: skip
+"""Families whose images are cut into tiles of the encoder's size, as their processors in transformers 5.24 do: those of
+InternVL and Aya write two and three tokens around an image, Llama 4's a separator behind every tile.
+"""
+
+AS_IS = frozenset(["inkling_mm_model"])
+"""Families whose images are cut into pieces as they are."""
+
+SLICED = frozenset(["minicpmv4_6", "minicpmv4_7", "minicpm_ocr"])
+SLICE: JsonMapping = {"choose": "slices", "edge": 448, "most": 9, "marks": 5, "per_tile": 2, "between_rows": 1}
+"""MiniCPM-V: a number in two marks and two around the whole image, two around each slice, line ends between rows."""
 
 SOFT_TOKENS = 280
 """Tokens that Gemma 4's processor allows an image."""
@@ -42,10 +67,24 @@ def image_rule(model_type: str, own: Config) -> JsonObject | None:
                 "max_pixels": PATCHES * patch**2}  # fmt: skip
     if model_type in FIXED and isinstance(own.first("image_size"), int):
         return {"resize": "fixed", "edge": own.count("image_size")}
+    if own.first("architecture") in MOBILE:
+        return {"resize": "fixed", "edge": MOBILE_EDGE}
+    if model_type in AS_IS:
+        return {"resize": "as_is", "factor": patch}
+    edge = _side(own.first("image_size"))
+    if model_type in TILES and isinstance(edge, int):
+        return {"resize": "tiles", "tiles": {**TILES[model_type], "edge": edge}}
+    if model_type in SLICED:
+        return {"resize": "tiles", "tiles": {**SLICE, "factor": 4 * patch}}
     if model_type in ("gemma4", "gemma4_unified"):
         side = patch * own.count("pooling_kernel_size")
         return {"resize": "budget", "factor": side, "max_pixels": SOFT_TOKENS * side**2}
     return None
+
+
+def _side(size: object) -> object:
+    """The side of square images, which some configs give twice."""
+    return size[0] if isinstance(size, list | tuple) and len(set(size)) == 1 else size
 
 
 def sound_rule(model_type: str) -> JsonObject | None:
@@ -58,9 +97,19 @@ SOUNDS: Mapping[str, JsonMapping] = {
     "qwen2_audio": {"longest": 30, "tokens": "sound"}, "voxtral": {},
     "qwen2_5_omni": {"piece": 2, "padded": False, "longest": 300, "tokens": "sound"},
     "qwen2_5_omni_thinker": {"piece": 2, "padded": False, "longest": 300, "tokens": "sound"},
+    "qwen3_omni_moe": {"piece": 8, "padded": False, "tokens": "sound"},
+    "qwen3_omni_moe_thinker": {"piece": 8, "padded": False, "tokens": "sound"},
+    "qwen3_asr": {"piece": 8, "padded": False, "tokens": "sound"}, "gemma3n": {"longest": 30},
+    "gemma4": {"piece": None, "padded": False, "longest": 30, "tokens": "sound", "fewer": 1},
+    "gemma4_unified": {"frames_per_second": 25, "piece": None, "padded": False, "tokens": "sound"},
+    "inkling_mm_model": {"frames_per_second": 20, "piece": None, "padded": False, "tokens": "sound"},
+    "phi4_multimodal": {"piece": 40, "padded": False, "tokens": "sound", "fewer": 2},
+    "phi4mm": {"piece": 40, "padded": False, "tokens": "sound", "fewer": 2},
 }  # fmt: skip
 """Qwen2-Audio fills a sound up to 30 s and counts what is sound; Voxtral counts whole pieces of 30 s; Qwen2.5-Omni's
-encoder sees 2 s at a time, which is what its attention is cut to (`n_window`).
+encoder sees 2 s at a time, which is what its attention is cut to (`n_window`), Qwen3-Omni's and Qwen3-ASR's 8 s
+(`n_window_infer`), Phi-4-multimodal's 500 vectors. Gemma 3n always takes 188 tokens, of 30 s; Gemma 4
+12B one for every 640 samples of 16 kHz, Inkling one for 50 ms.
 """
 
 NAVIT = frozenset(["kimi_k25", "kimi_k3"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from pydantic import ValidationError
@@ -17,10 +18,13 @@ Doc = JsonObject
 
 
 class Around(NamedTuple):
-    """What stands around an encoder: the config that it is part of, and the width of the language model."""
+    """What stands around an encoder: the config that it is part of, and the width of the language model. parts: the
+    mappings inside that config, such as that of a projector.
+    """
 
     config: Config
     width: int
+    parts: JsonMapping = MappingProxyType({})
 
 
 Reader = Callable[[Config, Around], list[Doc]]
@@ -52,8 +56,9 @@ def stages(tower: str, own: JsonMapping, config: JsonMapping, model_type: str, w
     reader, defaults = ENCODERS[tower, model_type]
     read = Config(own, defaults, f"{tower}_config.")
     inside = {key: value for key, value in config.items() if not isinstance(value, Mapping)}
+    parts = {key: value for key, value in config.items() if isinstance(value, Mapping)}
     try:
-        found: Doc = {"name": tower, "stages": reader(read, Around(Config(inside, {}), width))}
+        found: Doc = {"name": tower, "stages": reader(read, Around(Config(inside, {}), width, parts))}
         if rule := image_rule(model_type, Config(own, defaults)) if tower == "vision" else None:
             found["images"] = rule
         if (sounds := sound_rule(model_type) if tower == "audio" else None) is not None:
