@@ -54,7 +54,7 @@ from archsim.serving.random_numbers import Stream
 from archsim.serving.record import RunRecord
 from archsim.serving.resume_points import Resuming
 from archsim.serving.scheduler import Chunk, Scheduler
-from archsim.serving.speculation import Speculation, TableLimits, draft_model, eagle, mtp, ngram
+from archsim.serving.speculation import Speculation, TableLimits, Tree, draft_model, eagle, mtp, ngram
 from archsim.serving.speculative_scheduler import SpeculativeScheduler
 from archsim.serving.step_parts import NO_GRAPHS, Captured
 from archsim.serving.step_times import ExactSteps, StepTable, StepTimes
@@ -195,8 +195,10 @@ class ServedEngine:
             raise UsageError("`--exact` computes steps without drafts", hints=("leave out --exact or --speculative",))
         if self.drafter is not None:
             return draft_model(self.pricer, self.drafter, drafting.drafts, limits)
-        makers = {"ngram": ngram, "mtp": mtp, "eagle": eagle}
-        return makers[drafting.method](self.pricer, drafting.drafts, limits)
+        if drafting.method == "ngram":
+            return ngram(self.pricer, drafting.drafts, limits)
+        tree = None if drafting.tokens is None else Tree(drafting.topk, drafting.tokens)
+        return {"mtp": mtp, "eagle": eagle}[drafting.method](self.pricer, drafting.drafts, limits, tree)
 
     @property
     def decodes_with(self) -> Drafting | None:
@@ -206,7 +208,7 @@ class ServedEngine:
     @property
     def tokens_of_decode(self) -> int:
         """Tokens of a step that one decode takes."""
-        return 1 if self.drafting is None else self.drafting.drafts + 1
+        return 1 if self.drafting is None else self.drafting.verified
 
     @property
     def devices(self) -> int:
@@ -285,14 +287,14 @@ class ServedEngine:
         """Makes the scheduler of one data-parallel rank."""
         if self.drafting is None:
             return Scheduler
-        return partial(SpeculativeScheduler, accepts=_accepted(self.drafting, draws), drafts=self.drafting.drafts)
+        return partial(SpeculativeScheduler, accepts=_accepted(self.drafting, draws), drafts=self.drafting.verified - 1)
 
     def decode_scheduler_of(self, draws: Stream) -> SchedulerOf:
         """The same of a rank that makes answers alone."""
         if self.drafting is None:
             return DecodeScheduler
         accepts = _accepted(self.drafting, draws)
-        return partial(SpeculativeDecodeScheduler, accepts=accepts, drafts=self.drafting.drafts)
+        return partial(SpeculativeDecodeScheduler, accepts=accepts, drafts=self.drafting.verified - 1)
 
     def shortest_s(self, times: StepTimes) -> float:
         """No step takes less."""
@@ -474,6 +476,8 @@ def serve(model: Model, hardware: Hardware, request: ServerRequest, load: Worklo
             hints=("`archsim fit` says what would make it fit",),
         )
     _check_plan(chosen.plan, request)
+    if request.drafting is not None:
+        policy = limited_by_drafts(policy, tensors, chosen.plan)
     store = request.store or default_store()
     overheads = overheads_of(engine.name, engine.version, measured=store.engines, document=engine.rules)
     pricer = StepPricer.of(model, hardware, formats, overheads, chosen.plan, graphs=memory.graphs, store=store)
@@ -575,6 +579,17 @@ def policy_of(tensors: EngineTensors, chunked_prefill: str | None = None, admiss
     if not policy.chunked and tensors.rules.memory.activations.least_step:  # a prompt runs whole
         return replace(policy, budget=max(tokens, context))
     return policy
+
+
+def limited_by_drafts(policy: Policy, tensors: EngineTensors, plan: Plan) -> Policy:
+    """The rules of speculative decoding: where nobody states a limit, some engines run fewer requests with drafts, all
+    replicas of the attention together.
+    """
+    batching = tensors.rules.scheduler.batching
+    most = None if batching is None else batching.seqs_with_drafts
+    if most is None or tensors.seqs_limit:
+        return policy
+    return replace(policy, max_seqs=min(policy.max_seqs, max(most // plan.dp, 1)))
 
 
 def batching_policy(

@@ -197,6 +197,7 @@ class Simulation(Tabular):
                 },
                 "speculative": None if s.decodes_with is None else {
                     "method": s.decodes_with.method, "drafts": s.decodes_with.drafts,
+                    "topk": s.decodes_with.topk, "tokens": s.decodes_with.verified,
                     "model": s.decodes_with.model or None, "accepted": list(s.decodes_with.accepted),
                 },
             },
@@ -364,7 +365,7 @@ def state_of(
 
     uses = [cache_use(record) for record in records]
     drafting = server.decodes_with
-    decoded = mean("decode_tokens") if drafting is None else mean("verified") * (drafting.drafts + 1)
+    decoded = mean("decode_tokens") if drafting is None else mean("verified") * drafting.verified
     hits = sum(record.hit_tokens for record in records)
     prompts = hits + sum(record.prompt_tokens - record.recomputed_tokens for record in records)
     return {

@@ -255,6 +255,18 @@ def test_drafts_cost_their_verification_and_save_what_is_accepted() -> None:
 
 
 @pytest.mark.slow
+def test_sglang_runs_fewer_requests_with_drafts_where_nobody_says_how_many() -> None:
+    """48, of all replicas of the attention together; a stated limit, and other engines, are left alone."""
+    load: dict[str, Any] = {"concurrency": 4, "requests": 4, "replications": 1, "expected_only": True,
+                            "speculative": "ngram:3", "acceptance": "0.5"}  # fmt: skip
+
+    def most(engine: str, **options: Any) -> int:
+        return archsim.simulate(*SMALL, engine=engine, **{**load, **options}).server.policy.max_seqs
+
+    assert most("sglang") == 48 and most("sglang", max_num_seqs=64) == 64
+    assert most("sglang", speculative=None, acceptance=None) > 48 and most("vllm") > 48
+
+
 def test_loads_that_differ_little_share_the_tables_of_the_ends() -> None:
     """Sizes of a usual step are rounded by a fifth at most, and a table at an end is made once for equal ones."""
     assert [half_octave(n) for n in (0.2, 1, 1.3, 2.5, 5.5, 7, 1000)] == [1, 1, 1, 3, 6, 8, 1024]
