@@ -10,7 +10,7 @@ from operator import add
 from typing import Literal, NamedTuple, cast, get_args
 
 from archsim.base.diagnostics import quote
-from archsim.base.errors import AnswerNo, UsageError
+from archsim.base.errors import AnswerNo, ArchsimError, UsageError
 from archsim.base.notes import Note
 from archsim.base.positive import check_positive
 from archsim.counts.engine_formats import engine_for
@@ -27,7 +27,7 @@ from archsim.memory.engine_memory import DEFAULT_SEQS, DeviceMemory, EngineMemor
 from archsim.memory.engine_rules import limits_of
 from archsim.memory.plan_search import ChosenPlan, PlanSearch
 from archsim.memory.tensors import PipelineStage
-from archsim.predict.front_end import front_end_of
+from archsim.predict.front_end import front_end_of, left_out
 from archsim.serving.acceptance import AcceptedDrafts, Drafting
 from archsim.serving.autoscaling import ScaledFleet
 from archsim.serving.cache import BlockCache, Cache
@@ -143,7 +143,8 @@ class ServerRequest:
 class ServedEngine:
     """A server. kv_tokens: of one replica's cache. micro_batch: tokens that run at a time; 0: all of a step. prefix:
     whether prompts find what others left in the cache, `warm`: from the start. drafting: speculative decoding, by
-    `drafter` where that is a model. chosen: whether archsim chose more than one device.
+    `drafter` where that is a model. left_out: the front end that runs under load show, where the server has none
+    because nobody asked for it. chosen: whether archsim chose more than one device.
     """
 
     model: Model
@@ -162,6 +163,7 @@ class ServedEngine:
     drafting: Drafting | None = None
     drafter: StepPricer | None = None
     front: FrontEnd = NO_FRONT_END
+    left_out: FrontEnd = NO_FRONT_END
     micro_batch: int = 0
     fleet: FleetPlan = ALONE
     decode: DecodeSide | None = None
@@ -466,14 +468,15 @@ def serve(model: Model, hardware: Hardware, request: ServerRequest, load: Worklo
     tensors = EngineTensors(model, hardware, formats, engine, request.settings)
     policy = policy_of(tensors, request.chunked_prefill, request.admission)
     memory = EngineMemoryModel(tensors, load, StepGraphs.shared(model, formats))
-    chosen = _chosen(PlanSearch(memory, DeviceRates(hardware), request.store), request)
+    search = PlanSearch(memory, DeviceRates(hardware), request.store)
+    chosen = _chosen(search, request)
     if request.kv_tokens is not None and request.kv_tokens > UNBOUNDED:
         raise UsageError(f"`--kv-tokens` is at most {UNBOUNDED:,}, not {quote(str(request.kv_tokens), 40)}")
     if not chosen.memory.fits and request.kv_tokens is None:
         raise AnswerNo(
             f"{model.name} does not fit {chosen.plan.devices} × {hardware.name} with one request of "
             f"{int(memory.length):,} tokens",
-            hints=("`archsim fit` says what would make it fit",),
+            hints=(*_enough(search), "`archsim fit` says what would make it fit"),
         )
     _check_plan(chosen.plan, request)
     if request.drafting is not None:
@@ -483,12 +486,15 @@ def serve(model: Model, hardware: Hardware, request: ServerRequest, load: Worklo
     pricer = StepPricer.of(model, hardware, formats, overheads, chosen.plan, graphs=memory.graphs, store=store)
     found = chosen.memory.kv_tokens
     tokens = request.kv_tokens or (UNBOUNDED if found is None else found)
+    front, pools = (
+        (request.front_end, engine.name, overheads, store, hardware.vendor),
+        request.fleet.decode_replicas > 0,
+    )
     return ServedEngine(
         model=model, hardware=hardware, plan=chosen.plan, formats=formats, engine=engine, policy=policy,
         memory=chosen.memory, kv_tokens=tokens, block=tensors.paging.block, pricer=pricer, exact=request.exact,
         prefix=prefix_use(tensors, request.prefix_cache, chosen.memory.stage) if found is not None else "off",
-        drafting=request.drafting, front=front_end_of(
-            request.front_end, engine.name, overheads, store, hardware.vendor, pools=request.fleet.decode_replicas > 0),
+        drafting=request.drafting, front=front_end_of(*front, pools=pools), left_out=left_out(*front, pools=pools),
         drafter=_drafter(request, hardware, overheads, chosen.plan, engine, store),
         captured=captured_of(tensors, policy, chosen.plan), fleet=request.fleet,
         micro_batch=tensors.tokens if tensors.rules.scheduler.batching.batch_tokens else 0,  # type: ignore[union-attr]
@@ -646,6 +652,15 @@ def _chosen(search: PlanSearch, request: ServerRequest) -> ChosenPlan:
     if auto and not {"tp", "pp"} & fixed:
         return search.smallest(start, fixed)
     return search.plan_on(None if auto else request.devices, start, fixed)
+
+
+def _enough(search: PlanSearch) -> tuple[str, ...]:
+    """The hint that names the fewest devices which hold a request, where any do."""
+    try:
+        found = search.smallest(search.start(), frozenset())
+    except ArchsimError:
+        return ()
+    return (f"the fewest devices that hold it: `--devices {found.plan.devices}`",)
 
 
 def usual_request(requests: Requests) -> Workload:
