@@ -95,7 +95,19 @@ def drafts_of(engine: str, command: str) -> int | None:
     """Tokens drafted one after another for a step, as a command says. engine: whose it is. Of a flag that takes JSON,
     the document of the engine names the key behind a dot; so may the command.
     """
-    own = names_of_flags(engine).get("drafts", "")
+    return _whole_of(names_of_flags(engine).get("drafts", ""), command)
+
+
+def tree_of(engine: str, command: str) -> tuple[int, int | None]:
+    """Drafts for the same position and tokens of the tree that a step verifies, as a command says. engine: whose it
+    is. 1 and None: no tree.
+    """
+    topk, tokens = (_whole_of(names_of_flags(engine).get(key, ""), command) for key in ("draft_topk", "draft_tokens"))
+    return (topk, tokens) if topk and topk > 1 and tokens else (1, None)
+
+
+def _whole_of(own: str, command: str) -> int | None:
+    """The whole number behind a flag; None where there is none, or 0. own: the flag, a key of JSON behind a dot."""
     flag, _, key = own.partition(".")
     for given in re.split(r"(?:^|\s)--", command)[1:]:
         name, value = _name_and_value(given)

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from archsim.accuracy.files import Table
-from archsim.accuracy.launch_flags import drafts_of, run_engine
+from archsim.accuracy.launch_flags import drafts_of, run_engine, tree_of
 from archsim.accuracy.question import text
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonMapping
-from archsim.serving.acceptance import Drafting, Method
+from archsim.serving.acceptance import Drafting, Method, with_tree
 
 DRAFTS = 3
 """Drafts of a step where a row does not say (the recipes of SGLang and TensorRT-LLM for DeepSeek's module)."""
@@ -57,8 +57,8 @@ class StatedAcceptance:
         if group not in self.known:
             stating = self.table.question(row)
             tpot = tpot_ms(stating)
-            self.known[group] = accepted_share(measured, lambda share: tpot(geometric(method, share, _drafts(stating))))
-        return geometric(method, self.known[group], _drafts(asked))
+            self.known[group] = accepted_share(measured, lambda share: tpot(drafts_by(method, share, stating)))
+        return drafts_by(method, self.known[group], asked)
 
     def _first(self, asked: JsonMapping) -> tuple[int, float]:
         """The first row of a group with a TPOT, and that TPOT; -1 where there is none."""
@@ -76,10 +76,12 @@ def _group(asked: JsonMapping) -> tuple[str, ...]:
     return tuple(text(asked, name) or "" for name in (*GROUP, "speculative"))
 
 
-def _drafts(asked: JsonMapping) -> int:
-    """Drafts of a step: as the command of a row says, else the usual number."""
-    engine = run_engine(asked)[0].partition("@")[0]
-    return drafts_of(engine, text(asked, "flags") or "") or DRAFTS
+def drafts_by(method: Method, share: float, asked: JsonMapping) -> Drafting:
+    """Drafts of a step, accepted to a share: as many, in a row or in a tree, as the command of a row says, else the
+    usual number.
+    """
+    engine, command = run_engine(asked)[0].partition("@")[0], text(asked, "flags") or ""
+    return with_tree(geometric(method, share, drafts_of(engine, command) or DRAFTS), *tree_of(engine, command))
 
 
 def accepted_share(measured_ms: float, tpot_ms: Callable[[float], float]) -> float:

@@ -235,7 +235,7 @@ class ServerArguments(PlanArguments, Calibrations, total=False):
     chunked_prefill: str | int | None  # "on", "off", or tokens of a prompt in a step at most
     admission: str | None  # "chunk", "prompt", "answer" or "expected": room that a request needs; the engine's rule
     prefix_cache: str | None  # "on", "off", or "warm": what several prompts begin with is cached from the start
-    speculative: str | None  # "ngram:K", "mtp:K", "eagle:K" or "draft:MODEL,K"
+    speculative: str | None  # "ngram:K", "mtp:K", "eagle:K", "draft:MODEL,K", "eagle:K,topk=N,tokens=N"
     acceptance: str | float | None  # of drafts: "0.7", "0.8,0.6,0.5", tokens a step ("2.4") or "FILE.csv:COLUMN"
     exact: bool  # False: price every step instead of looking it up
     front_end: str | None  # "none", "measured", or "MS[,US]": of a request and a prompt token, before the engine

@@ -34,6 +34,17 @@ def front_end_of(
     return front_end(FrontWork(request_ms * 1e-3, token_us * 1e-6))
 
 
+def left_out(
+    asked: str | None, engine: str, overheads: EngineOverheads, store: Store, vendor: str = "", *, pools: bool = False
+) -> FrontEnd:
+    """The front end that runs under load of an engine show, where `--front-end` is not given and a simulation leaves it
+    out; none where there are no such runs. Arguments as of `front_end_of`.
+    """
+    if asked is not None or not store.engines.get(engine, {}).get("front_end"):
+        return NO_FRONT_END
+    return front_end_of("measured", engine, overheads, store, vendor, pools=pools)
+
+
 def front_end(work: FrontWork, *, pools: bool = False) -> FrontEnd:
     """What requests pass, as the simulation has it. pools: whether prompts and answers have servers of their own."""
     wait_s, line_s = (work.pools_s, work.line_s) if pools else (0.0, 0.0)

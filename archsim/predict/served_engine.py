@@ -10,7 +10,7 @@ from operator import add
 from typing import Literal, NamedTuple, cast, get_args
 
 from archsim.base.diagnostics import quote
-from archsim.base.errors import AnswerNo, UsageError
+from archsim.base.errors import AnswerNo, ArchsimError, UsageError
 from archsim.base.notes import Note
 from archsim.base.positive import check_positive
 from archsim.counts.engine_formats import engine_for
@@ -27,7 +27,7 @@ from archsim.memory.engine_memory import DEFAULT_SEQS, DeviceMemory, EngineMemor
 from archsim.memory.engine_rules import limits_of
 from archsim.memory.plan_search import ChosenPlan, PlanSearch
 from archsim.memory.tensors import PipelineStage
-from archsim.predict.front_end import front_end_of
+from archsim.predict.front_end import front_end_of, left_out
 from archsim.serving.acceptance import AcceptedDrafts, Drafting
 from archsim.serving.autoscaling import ScaledFleet
 from archsim.serving.cache import BlockCache, Cache
@@ -54,7 +54,7 @@ from archsim.serving.random_numbers import Stream
 from archsim.serving.record import RunRecord
 from archsim.serving.resume_points import Resuming
 from archsim.serving.scheduler import Chunk, Scheduler
-from archsim.serving.speculation import Speculation, TableLimits, draft_model, eagle, mtp, ngram
+from archsim.serving.speculation import Speculation, TableLimits, Tree, draft_model, eagle, mtp, ngram
 from archsim.serving.speculative_scheduler import SpeculativeScheduler
 from archsim.serving.step_parts import NO_GRAPHS, Captured
 from archsim.serving.step_times import ExactSteps, StepTable, StepTimes
@@ -143,7 +143,8 @@ class ServerRequest:
 class ServedEngine:
     """A server. kv_tokens: of one replica's cache. micro_batch: tokens that run at a time; 0: all of a step. prefix:
     whether prompts find what others left in the cache, `warm`: from the start. drafting: speculative decoding, by
-    `drafter` where that is a model. chosen: whether archsim chose more than one device.
+    `drafter` where that is a model. left_out: the front end that runs under load show, where the server has none
+    because nobody asked for it. chosen: whether archsim chose more than one device.
     """
 
     model: Model
@@ -162,6 +163,7 @@ class ServedEngine:
     drafting: Drafting | None = None
     drafter: StepPricer | None = None
     front: FrontEnd = NO_FRONT_END
+    left_out: FrontEnd = NO_FRONT_END
     micro_batch: int = 0
     fleet: FleetPlan = ALONE
     decode: DecodeSide | None = None
@@ -195,8 +197,10 @@ class ServedEngine:
             raise UsageError("`--exact` computes steps without drafts", hints=("leave out --exact or --speculative",))
         if self.drafter is not None:
             return draft_model(self.pricer, self.drafter, drafting.drafts, limits)
-        makers = {"ngram": ngram, "mtp": mtp, "eagle": eagle}
-        return makers[drafting.method](self.pricer, drafting.drafts, limits)
+        if drafting.method == "ngram":
+            return ngram(self.pricer, drafting.drafts, limits)
+        tree = None if drafting.tokens is None else Tree(drafting.topk, drafting.tokens)
+        return {"mtp": mtp, "eagle": eagle}[drafting.method](self.pricer, drafting.drafts, limits, tree)
 
     @property
     def decodes_with(self) -> Drafting | None:
@@ -206,7 +210,7 @@ class ServedEngine:
     @property
     def tokens_of_decode(self) -> int:
         """Tokens of a step that one decode takes."""
-        return 1 if self.drafting is None else self.drafting.drafts + 1
+        return 1 if self.drafting is None else self.drafting.verified
 
     @property
     def devices(self) -> int:
@@ -285,14 +289,14 @@ class ServedEngine:
         """Makes the scheduler of one data-parallel rank."""
         if self.drafting is None:
             return Scheduler
-        return partial(SpeculativeScheduler, accepts=_accepted(self.drafting, draws), drafts=self.drafting.drafts)
+        return partial(SpeculativeScheduler, accepts=_accepted(self.drafting, draws), drafts=self.drafting.verified - 1)
 
     def decode_scheduler_of(self, draws: Stream) -> SchedulerOf:
         """The same of a rank that makes answers alone."""
         if self.drafting is None:
             return DecodeScheduler
         accepts = _accepted(self.drafting, draws)
-        return partial(SpeculativeDecodeScheduler, accepts=accepts, drafts=self.drafting.drafts)
+        return partial(SpeculativeDecodeScheduler, accepts=accepts, drafts=self.drafting.verified - 1)
 
     def shortest_s(self, times: StepTimes) -> float:
         """No step takes less."""
@@ -464,27 +468,33 @@ def serve(model: Model, hardware: Hardware, request: ServerRequest, load: Worklo
     tensors = EngineTensors(model, hardware, formats, engine, request.settings)
     policy = policy_of(tensors, request.chunked_prefill, request.admission)
     memory = EngineMemoryModel(tensors, load, StepGraphs.shared(model, formats))
-    chosen = _chosen(PlanSearch(memory, DeviceRates(hardware), request.store), request)
+    search = PlanSearch(memory, DeviceRates(hardware), request.store)
+    chosen = _chosen(search, request)
     if request.kv_tokens is not None and request.kv_tokens > UNBOUNDED:
         raise UsageError(f"`--kv-tokens` is at most {UNBOUNDED:,}, not {quote(str(request.kv_tokens), 40)}")
     if not chosen.memory.fits and request.kv_tokens is None:
         raise AnswerNo(
             f"{model.name} does not fit {chosen.plan.devices} × {hardware.name} with one request of "
             f"{int(memory.length):,} tokens",
-            hints=("`archsim fit` says what would make it fit",),
+            hints=(*_enough(search), "`archsim fit` says what would make it fit"),
         )
     _check_plan(chosen.plan, request)
+    if request.drafting is not None:
+        policy = limited_by_drafts(policy, tensors, chosen.plan)
     store = request.store or default_store()
     overheads = overheads_of(engine.name, engine.version, measured=store.engines, document=engine.rules)
     pricer = StepPricer.of(model, hardware, formats, overheads, chosen.plan, graphs=memory.graphs, store=store)
     found = chosen.memory.kv_tokens
     tokens = request.kv_tokens or (UNBOUNDED if found is None else found)
+    front, pools = (
+        (request.front_end, engine.name, overheads, store, hardware.vendor),
+        request.fleet.decode_replicas > 0,
+    )
     return ServedEngine(
         model=model, hardware=hardware, plan=chosen.plan, formats=formats, engine=engine, policy=policy,
         memory=chosen.memory, kv_tokens=tokens, block=tensors.paging.block, pricer=pricer, exact=request.exact,
         prefix=prefix_use(tensors, request.prefix_cache, chosen.memory.stage) if found is not None else "off",
-        drafting=request.drafting, front=front_end_of(
-            request.front_end, engine.name, overheads, store, hardware.vendor, pools=request.fleet.decode_replicas > 0),
+        drafting=request.drafting, front=front_end_of(*front, pools=pools), left_out=left_out(*front, pools=pools),
         drafter=_drafter(request, hardware, overheads, chosen.plan, engine, store),
         captured=captured_of(tensors, policy, chosen.plan), fleet=request.fleet,
         micro_batch=tensors.tokens if tensors.rules.scheduler.batching.batch_tokens else 0,  # type: ignore[union-attr]
@@ -577,6 +587,17 @@ def policy_of(tensors: EngineTensors, chunked_prefill: str | None = None, admiss
     return policy
 
 
+def limited_by_drafts(policy: Policy, tensors: EngineTensors, plan: Plan) -> Policy:
+    """The rules of speculative decoding: where nobody states a limit, some engines run fewer requests with drafts, all
+    replicas of the attention together.
+    """
+    batching = tensors.rules.scheduler.batching
+    most = None if batching is None else batching.seqs_with_drafts
+    if most is None or tensors.seqs_limit:
+        return policy
+    return replace(policy, max_seqs=min(policy.max_seqs, max(most // plan.dp, 1)))
+
+
 def batching_policy(
     rules: SchedulerRules, max_seqs: int, budget: int, context: int, chunked_prefill: str | None = None
 ) -> Policy:
@@ -631,6 +652,15 @@ def _chosen(search: PlanSearch, request: ServerRequest) -> ChosenPlan:
     if auto and not {"tp", "pp"} & fixed:
         return search.smallest(start, fixed)
     return search.plan_on(None if auto else request.devices, start, fixed)
+
+
+def _enough(search: PlanSearch) -> tuple[str, ...]:
+    """The hint that names the fewest devices which hold a request, where any do."""
+    try:
+        found = search.smallest(search.start(), frozenset())
+    except ArchsimError:
+        return ()
+    return (f"the fewest devices that hold it: `--devices {found.plan.devices}`",)
 
 
 def usual_request(requests: Requests) -> Workload:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
+from math import ceil, inf
 from statistics import fmean
 
 from archsim.base.displayed import Tabular
@@ -192,11 +192,10 @@ class Simulation(Tabular):
                     "room": policy.room, "watermark": policy.watermark, "ahead": policy.ahead, "block_size": s.block,
                     "prefix_cache": s.prefix,
                 },
-                "front_end": None if s.front.nothing else {
-                    "request_s": s.front.request_s, "token_s": s.front.token_s, "workers": s.front.workers,
-                },
+                "front_end": front_json(s.front), "front_end_left_out": front_json(s.left_out),
                 "speculative": None if s.decodes_with is None else {
                     "method": s.decodes_with.method, "drafts": s.decodes_with.drafts,
+                    "topk": s.decodes_with.topk, "tokens": s.decodes_with.verified,
                     "model": s.decodes_with.model or None, "accepted": list(s.decodes_with.accepted),
                 },
             },
@@ -364,7 +363,7 @@ def state_of(
 
     uses = [cache_use(record) for record in records]
     drafting = server.decodes_with
-    decoded = mean("decode_tokens") if drafting is None else mean("verified") * (drafting.drafts + 1)
+    decoded = mean("decode_tokens") if drafting is None else mean("verified") * drafting.verified
     hits = sum(record.hit_tokens for record in records)
     prompts = hits + sum(record.prompt_tokens - record.recomputed_tokens for record in records)
     return {
@@ -378,6 +377,7 @@ def state_of(
         "preemptions": fmean(sum(record.preemptions) for record in records),
         "recomputed_tokens": mean("recomputed_tokens"), "prefix_hit_share": hits / prompts if prompts else 0.0,
         "accepted_per_step": accepted_per_step(records), "backlog_per_s": observed.backlog_per_s,
+        "replicas_for_load": replicas_for_load(server, load, observed.backlog_per_s),
         "stationary": observed.stationary, "limited_by": limited_by(records, load),
         "kv_transfer_s": transfers(records[0]),
         "replicas": {"mean": fmean(replicas_at_once(record)[0] for record in records),
@@ -417,6 +417,17 @@ def limited_by(records: Sequence[RunRecord], load: OfferedLoad) -> str:
     return "rate" if load.is_open else "concurrency"
 
 
+def replicas_for_load(server: ServedEngine, load: OfferedLoad, backlog_per_s: float) -> int | None:
+    """About as many replicas as serve the rate of a load of which some pile up, by what these serve of it; None where
+    none do, where the rate is not one number, and where replicas are not alike or change in number.
+    """
+    fleet, rate = server.fleet, load.rate
+    if not backlog_per_s or rate is None or rate == inf or load.profile or fleet.decode_replicas or fleet.scaling:
+        return None
+    served = rate - backlog_per_s
+    return ceil(fleet.replicas * rate / served) if served > 0 else None
+
+
 def accepted_per_step(records: Sequence[RunRecord]) -> float | None:
     """Tokens beyond the first that a sequence makes in a step which verifies drafts; None where none does."""
     verified = sum(record.verified for record in records)
@@ -430,22 +441,41 @@ def assumed(server: ServedEngine, load: OfferedLoad) -> list[Note]:
     return [
         Note("A23", steps),
         Note("A37", cache_of(server, load)),
-        Note("A38", front_in_words(server.front)),
+        Note("A38", front_in_words(server.front, server.left_out)),
         *([] if server.decodes_with is None else [Note("A47", drafts_of(server.decodes_with))]),
     ]  # fmt: skip
 
 
-def front_in_words(front: FrontEnd) -> str:
-    """What requests pass before the engine."""
+def front_json(front: FrontEnd) -> JsonObject | None:
+    """A front end in the JSON; None where it takes no time."""
     if front.nothing:
+        return None
+    return {"request_s": front.request_s, "token_s": front.token_s, "workers": front.workers}
+
+
+def front_in_words(front: FrontEnd, left_out: FrontEnd) -> str:
+    """What requests pass before the engine. left_out: what runs under load show of it, where it is not asked for."""
+    if front.nothing and left_out.nothing:
         return "no network, no tokenizer: TTFT is that of the engine"
+    if front.nothing:
+        return (
+            "no network, no tokenizer: TTFT is that of the engine; in runs under load "
+            f"{_of_requests(left_out)} passed before it"
+        )
     pools = (
         f"; handshakes between the pools take {1e3 * (front.wait_s + front.line_s):.3g} ms more, "
         f"{1e3 * front.line_s:.3g} of them one request after the other"
     )  # fmt: skip
     return (
-        f"{1e3 * front.request_s:.3g} ms of each request and {1e6 * front.token_s:.3g} µs of each token of its prompt "
-        f"pass before the engine, {front.workers} requests at a time{pools if front.wait_s or front.line_s else ''}"
+        f"{_of_requests(front)} pass before the engine, {front.workers} requests at a time"
+        f"{pools if front.wait_s or front.line_s else ''}"
+    )
+
+
+def _of_requests(front: FrontEnd) -> str:
+    """The time of a front end in words."""
+    return (
+        f"{1e3 * front.request_s:.3g} ms of each request and {1e6 * front.token_s:.3g} µs of each token of its prompt"
     )
 
 

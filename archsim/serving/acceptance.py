@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
@@ -27,20 +27,29 @@ STEPS = 1 << 24
 """Steps of one request for which draws are numbered."""
 
 Method = Literal["ngram", "mtp", "eagle", "draft"]
-FORMS = "ngram:K, mtp:K, eagle:K or draft:MODEL,K"
+FORMS = "ngram:K, mtp:K, eagle:K, eagle:K,topk=N,tokens=N (a tree) or draft:MODEL,K"
 ACCEPTANCE = "a probability (0.7), shares by position (0.8,0.6,0.5), tokens a step (2.4), or FILE.csv:COLUMN of them"
 
 
 @dataclass(frozen=True, slots=True)
 class Drafting:
-    """Speculative decoding as it is asked for. drafts: of each step. model: that drafts, for `draft`. accepted: the
-    share of steps that accept at least 1, 2, .. drafts.
+    """Speculative decoding as it is asked for. drafts: of each step, one after another. model: that drafts, for
+    `draft`. accepted: the share of steps that accept at least 1, 2, .. drafts. topk: drafts for the same position, of
+    a tree (EAGLE-2, arXiv:2406.16858). tokens: of the tree that a step verifies, its root among them; None: one more
+    than drafts.
     """
 
     method: Method
     drafts: int
     accepted: tuple[float, ...]
     model: str = ""
+    topk: int = 1
+    tokens: int | None = None
+
+    @property
+    def verified(self) -> int:
+        """Tokens that a step verifies for a sequence, whatever is accepted of them."""
+        return self.tokens or self.drafts + 1
 
     @property
     def mean(self) -> float:
@@ -48,7 +57,8 @@ class Drafting:
         return sum(self.accepted)
 
     def __str__(self) -> str:
-        return f"{self.method}:{self.model + ',' if self.model else ''}{self.drafts}"
+        tree = "" if self.tokens is None else f",topk={self.topk},tokens={self.tokens}"
+        return f"{self.method}:{self.model + ',' if self.model else ''}{self.drafts}{tree}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +83,8 @@ def parse_drafting(speculative: str | None, acceptance: str | float | None) -> D
         if acceptance is not None:
             raise UsageError("`--acceptance` is of drafts: give `--speculative`", hints=(FORMS,))
         return None
-    method, _, rest = str(speculative).strip().partition(":")
+    text, tree = _tree(str(speculative).strip())
+    method, _, rest = text.partition(":")
     model, comma, count = rest.rpartition(",") if method == "draft" else ("", ",", rest)
     if method not in get_args(Method) or not comma or (method == "draft" and not model):
         raise UsageError(f"`--speculative`: {quote(speculative)} is not a drafting method", hints=(f"write {FORMS}",))
@@ -85,7 +96,36 @@ def parse_drafting(speculative: str | None, acceptance: str | float | None) -> D
             hints=(f"give {ACCEPTANCE}; vLLM logs all of them",),
         )
     drafts = int(count)
-    return Drafting(cast(Method, method), drafts, _accepted(str(acceptance).strip(), drafts), model)
+    accepted = _accepted(str(acceptance).strip(), drafts)
+    return with_tree(Drafting(cast(Method, method), drafts, accepted, model), *tree)
+
+
+TREE = re.compile(r"^(?P<rest>.*?),\s*topk=(?P<topk>[0-9]{1,3}),\s*tokens=(?P<tokens>[0-9]{1,3})$")
+"""A way to draft, with the numbers of a tree behind it."""
+
+
+def _tree(text: str) -> tuple[str, tuple[int, int | None]]:
+    """A way to draft without its tree, and of the tree drafts for a position and tokens."""
+    found = TREE.match(text)
+    return (text, (1, None)) if found is None else (found["rest"], (int(found["topk"]), int(found["tokens"])))
+
+
+def with_tree(drafting: Drafting, topk: int, tokens: int | None) -> Drafting:
+    """The same with a tree of drafts: as many for a position, and tokens that a step verifies; None: no tree. Raises
+    UsageError for what is no tree.
+    """
+    if tokens is None:
+        return drafting
+    if drafting.method not in ("mtp", "eagle"):
+        raise UsageError("a tree of drafts is made by a module", hints=("eagle:4,topk=4,tokens=16",))
+    layers = drafting.drafts
+    most = 1 + topk + (layers - 1) * topk**2  # every one of the topk that go on has topk drafts (EAGLE-2)
+    if not (1 <= topk <= MOST and layers < tokens <= min(most, MOST + 1)):
+        raise UsageError(
+            f"a tree of {layers} drafts in a row and {topk} for a position has {layers + 1} to "
+            f"{min(most, MOST + 1)} tokens, not {tokens}"
+        )
+    return replace(drafting, topk=topk, tokens=tokens)
 
 
 def _accepted(text: str, drafts: int) -> tuple[float, ...]:

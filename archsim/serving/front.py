@@ -32,6 +32,10 @@ class FrontEnd:
         """Whether it takes no time."""
         return not (self.request_s or self.token_s or self.wait_s or self.line_s)
 
+    def seconds(self, prompt: int) -> float:
+        """Of one request with a prompt of so many tokens, where no other is before it."""
+        return self.request_s + self.token_s * prompt + self.wait_s + self.line_s
+
 
 NO_FRONT_END = FrontEnd()
 """Requests reach the engine when they arrive."""

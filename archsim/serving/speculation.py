@@ -1,4 +1,5 @@
-"""Steps of speculative decoding: a verify step of `drafts` + 1 tokens a sequence, and the time that makes the drafts.
+"""Steps of speculative decoding: a verify step of `drafts` + 1 tokens a sequence, or of a tree of them, and the time
+that makes the drafts.
 
 Drafts come from the model's own next-token module (MTP), from a trained layer on top of the model (EAGLE), from a
 smaller model, or from the prompt's own n-grams. Which drafts are accepted is not said here: a replica draws it from an
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from archsim.base.errors import UsageError
 from archsim.blocks.layer import walk_layers
@@ -35,9 +37,10 @@ class Sum:
 class Speculation:
     """Steps with `drafts` drafts for each decoding sequence, whatever is accepted of them.
 
-    verify: the model's step of `drafts` + 1 tokens a sequence. first: the drafter's pass over what the model has just
-    verified, and over the step's chunks, whose states it also needs; further: each of its other passes, of one token.
-    None where drafts cost no device time (n-grams are looked up by the host while the device runs).
+    verify: the model's step of all tokens that it verifies for a sequence. first: the drafter's pass over what the
+    model has accepted at most, and over the step's chunks, whose states it also needs; further: each of its other
+    passes, of one token, or of one for each branch of a tree. None where drafts cost no device time (n-grams are looked
+    up by the host while the device runs).
     """
 
     drafts: int
@@ -59,6 +62,13 @@ class Speculation:
             reached = context + decodes + sum([new + past for new, past in chunks])
             time += (self.drafts - 1) * self.further.seconds(sequences, reached, ())
         return time
+
+
+class Tree(NamedTuple):
+    """A tree of drafts. topk: branches that go on from each position; tokens: that a step verifies, root and all."""
+
+    topk: int
+    tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,24 +94,24 @@ def ngram(pricer: StepPricer, drafts: int, limits: TableLimits) -> Speculation:
     return Speculation(_checked(drafts), limits.table(pricer, drafts + 1, limits.captured))
 
 
-def mtp(pricer: StepPricer, drafts: int, limits: TableLimits) -> Speculation:
+def mtp(pricer: StepPricer, drafts: int, limits: TableLimits, tree: Tree | None = None) -> Speculation:
     """Drafts by the model's own next-token module, once for each. Raises UsageError for a model without one."""
     model = pricer.graphs.model
     if model.mtp is None:
         raise UsageError(
             f"{model.name} has no next-token module", hints=("draft with `eagle:K`, `draft:MODEL,K` or `ngram:K`",)
         )
-    return _by_module(pricer, drafts, limits, model.mtp)
+    return _by_module(pricer, drafts, limits, model.mtp, tree)
 
 
-def eagle(pricer: StepPricer, drafts: int, limits: TableLimits) -> Speculation:
+def eagle(pricer: StepPricer, drafts: int, limits: TableLimits, tree: Tree | None = None) -> Speculation:
     """Drafts by one layer like the model's first, on its states and embeddings merged (EAGLE, arXiv:2401.15077), once
     for each; embedding and output head are the model's.
     """
     model = pricer.graphs.model
     if model.final_norm is None:
         raise UsageError(f"{model.name} has no final norm to build an EAGLE layer with")
-    return _by_module(pricer, drafts, limits, Mtp(norm=model.final_norm, layer=walk_layers(model.layers)[0]))
+    return _by_module(pricer, drafts, limits, Mtp(norm=model.final_norm, layer=walk_layers(model.layers)[0]), tree)
 
 
 def draft_model(pricer: StepPricer, drafter: StepPricer, drafts: int, limits: TableLimits) -> Speculation:
@@ -112,11 +122,19 @@ def draft_model(pricer: StepPricer, drafter: StepPricer, drafts: int, limits: Ta
     )  # fmt: skip
 
 
-def _by_module(pricer: StepPricer, drafts: int, limits: TableLimits, module: Mtp) -> Speculation:
-    """Drafts by one module on top of the model, in the same step of the host."""
-    verify = ngram(pricer, drafts, limits)
+def _by_module(
+    pricer: StepPricer, drafts: int, limits: TableLimits, module: Mtp, tree: Tree | None = None
+) -> Speculation:
+    """Drafts by one module on top of the model, in the same step of the host. tree: None: one draft for a position.
+    The branches of a tree share one reading of the sequence (SGLang's FlashAttention back end, topk queries a
+    sequence).
+    """
+    found, branches = ngram(pricer, drafts, limits), 1
+    if tree is not None:
+        found = replace(found, verify=limits.table(pricer, tree.tokens, limits.captured))
+        branches = tree.topk
     return replace(
-        verify, first=_module(pricer, module, limits, drafts + 1), further=_module(pricer, module, limits, 1)
+        found, first=_module(pricer, module, limits, drafts + 1), further=_module(pricer, module, limits, branches)
     )
 
 

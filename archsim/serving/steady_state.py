@@ -214,7 +214,8 @@ class ServedLoad:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteadyState:
     """The steady state. running: requests that decode at the same time on all replicas. ttft: None where `refusal`
-    says why. utilisation: share of the engine's time that goes into prompts. request: seconds of the whole system for
+    says why; front_s: of its seconds, those before and after the engine's steps. utilisation: share of the engine's
+    time that goes into prompts. request: seconds of the whole system for
     each request that it answers.
     """
 
@@ -226,6 +227,7 @@ class SteadyState:
     utilisation: float
     tokens_per_s: float
     request: Duration
+    front_s: float = 0.0
     assumptions: tuple[Note, ...] = ()
 
     def to_dict(self) -> JsonObject:
@@ -236,6 +238,7 @@ class SteadyState:
             "ttft_s": self.ttft.expected if self.ttft else None,
             "ttft_low_s": self.ttft.low if self.ttft else None,
             "ttft_high_s": self.ttft.high if self.ttft else None, "ttft_refused": self.refusal,
+            "ttft_front_s": self.front_s if self.ttft else None,
             "tokens_per_s": self.tokens_per_s, "evidence": self.tpot.evidence,
         }  # fmt: skip
 
@@ -360,8 +363,13 @@ def closed_form(
     return SteadyState(
         concurrency=load.concurrency, running=load.running, tpot=tpot, refusal=refusal, utilisation=prompts,
         ttft=None if refusal else time_to_first_token(load, step, prompt), assumptions=_assumed(load, mixed),
-        tokens_per_s=load.answers / request.expected, request=request,
+        tokens_per_s=load.answers / request.expected, request=request, front_s=front_seconds(load),
     )  # fmt: skip
+
+
+def front_seconds(load: ServedLoad) -> float:
+    """Seconds of a first token before and after the engine's steps (see `FirstToken`)."""
+    return (load.one_length and load.first_token.one_length_s) or load.first_token.front_s
 
 
 def time_to_first_token(load: ServedLoad, step: Duration, prompt: Duration) -> Duration:
@@ -372,7 +380,7 @@ def time_to_first_token(load: ServedLoad, step: Duration, prompt: Duration) -> D
     runs (see `FirstToken`), and so is the interval.
     """
     requests, shown = load.per_replica, load.first_token
-    front_s = (load.one_length and shown.one_length_s) or shown.front_s
+    front_s = front_seconds(load)
     others = min(shown.one_length_prompts, (requests - 1) / 2) if load.one_length else 0.0
     share = min(1.0, requests / max(load.output_len, 1))  # of steps that have a prompt
 

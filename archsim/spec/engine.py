@@ -376,7 +376,8 @@ class Batching(EngineSection):
     chunked: whether a prompt is cut where the tokens of a step end; else it waits for a step that holds it.
     chunked_above: models with a longer context are served with prompts cut, beside decodes, whatever the rest says.
     longest_chunk: tokens of one prompt in a step at most (0: those of the step). seqs: requests that run at once, where
-    the limits name none. batch_tokens: tokens of a step, where it is computed in micro-batches of the limits' tokens.
+    the limits name none; seqs_with_drafts: of all replicas together, with speculative decoding. batch_tokens: tokens
+    of a step, where it is computed in micro-batches of the limits' tokens.
     room: cache that must be free before a prompt is admitted: that of its first `chunk`, of the whole `prompt`, of
     `prompt_and_answer` so that no request ever gives way, or of these beside what `new_token_ratio` expects of the
     others (`expected`). gives_way: for a block, the request admitted last, or that with the fewest tokens of its
@@ -392,6 +393,7 @@ class Batching(EngineSection):
     chunked_above: Count | None = None
     longest_chunk: int = Field(default=0, ge=0)
     seqs: Count | None = None
+    seqs_with_drafts: Count | None = None
     batch_tokens: Count | None = None
     room: Literal["chunk", "prompt", "prompt_and_answer", "expected"] = "chunk"
     new_token_ratio: NewTokenRatio | None = None

@@ -12,7 +12,7 @@ import pytest
 from accuracy import tables as t
 
 import archsim
-from archsim.accuracy.launch_flags import cuts_prompts, drafts_of, run_engine, settings_of_flags
+from archsim.accuracy.launch_flags import cuts_prompts, drafts_of, run_engine, settings_of_flags, tree_of
 from archsim.accuracy.loaded import run_of_load, settings_of
 from archsim.accuracy.loaded_run import FirstUse, LoadedServers, printed_figures, started_length
 from archsim.accuracy.placement import placed_run
@@ -232,6 +232,10 @@ def test_drafts_are_as_many_as_the_command_says() -> None:
     """Each engine's own flag; nothing where it does not say."""
     assert drafts_of("sglang", "sglang --speculative-num-steps 4 --speculative-eagle-topk 4") == 4
     assert drafts_of("sglang", "sglang --speculative_num_steps=2") == 2
+    tree = "--speculative-num-steps 4 --speculative-eagle-topk 4 --speculative-num-draft-tokens 16"
+    chain = "--speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4"
+    assert tree_of("sglang", tree) == (4, 16) and tree_of("sglang", chain) == (1, None)
+    assert tree_of("vllm", tree) == (1, None) and tree_of("sglang", "") == (1, None)
     for config in ('--speculative-config={"method":"mtp","num_speculative_tokens":1}',
                    '--speculative-config {"model": "org/a-b", "num_speculative_tokens": 1}',
                    "--speculative-config.num_speculative_tokens 1"):  # fmt: skip

@@ -255,6 +255,56 @@ def test_drafts_cost_their_verification_and_save_what_is_accepted() -> None:
 
 
 @pytest.mark.slow
+def test_the_front_end_that_is_left_out_is_named() -> None:
+    """With the option that adds it; not where it is in, nor of engines without runs under load."""
+    load: dict[str, Any] = {"concurrency": 2, "requests": 4, "replications": 1, "expected_only": True}
+    usual = archsim.simulate(*SMALL, engine="vllm", **load)
+    front = usual.to_dict()["engine"]["front_end_left_out"]
+    assert front["request_s"] > 0.01 and usual.to_dict()["engine"]["front_end"] is None
+    assert "(`--front-end measured`)" in str(usual)
+    measured = archsim.simulate(*SMALL, engine="vllm", front_end="measured", **load)
+    assert measured.to_dict()["engine"]["front_end"] == front and measured.server.left_out.nothing
+    for asked in ({"engine": "vllm", "front_end": "none"}, {"engine": "llamacpp"}):
+        assert "--front-end" not in str(archsim.simulate(*SMALL, **asked, **load))
+
+
+@pytest.mark.slow
+def test_a_load_that_piles_up_names_the_replicas_that_serve_it() -> None:
+    """About as many as it takes; none for a load that is served."""
+
+    def run(rate: float, replicas: int) -> Simulation:
+        return archsim.simulate(
+            "llama3.1-8b", "h100", engine="vllm", rate=rate, replicas=replicas, requests=2000, replications=1,
+            expected_only=True,
+        )  # fmt: skip
+
+    over = run(60, 1)
+    enough = over.state["replicas_for_load"]
+    assert f"about {enough} replicas would serve them" in str(over)
+    assert run(60, enough + 1).state["stationary"] and not run(60, enough - 1).state["stationary"]
+    assert run(5, 1).state["replicas_for_load"] is None
+
+
+def test_a_model_that_does_not_fit_names_the_devices_that_hold_it() -> None:
+    """Where any number does."""
+    with pytest.raises(AnswerNo) as error:
+        archsim.simulate("llama3-70b", "h100", devices=1, rate=1, requests=4)
+    assert "`--devices 2`" in error.value.hints[0]
+    archsim.simulate("llama3-70b", "h100", devices=2, rate=1, requests=4, replications=1, expected_only=True)
+
+
+def test_sglang_runs_fewer_requests_with_drafts_where_nobody_says_how_many() -> None:
+    """48, of all replicas of the attention together; a stated limit, and other engines, are left alone."""
+    load: dict[str, Any] = {"concurrency": 4, "requests": 4, "replications": 1, "expected_only": True,
+                            "speculative": "ngram:3", "acceptance": "0.5"}  # fmt: skip
+
+    def most(engine: str, **options: Any) -> int:
+        return archsim.simulate(*SMALL, engine=engine, **{**load, **options}).server.policy.max_seqs
+
+    assert most("sglang") == 48 and most("sglang", max_num_seqs=64) == 64
+    assert most("sglang", speculative=None, acceptance=None) > 48 and most("vllm") > 48
+
+
 def test_loads_that_differ_little_share_the_tables_of_the_ends() -> None:
     """Sizes of a usual step are rounded by a fifth at most, and a table at an end is made once for equal ones."""
     assert [half_octave(n) for n in (0.2, 1, 1.3, 2.5, 5.5, 7, 1000)] == [1, 1, 1, 3, 6, 8, 1024]

@@ -10,7 +10,7 @@ import pytest
 from archsim import api
 from archsim.base.errors import UsageError
 from archsim.predict.estimate import pricer_for
-from archsim.serving.speculation import Speculation, TableLimits, draft_model, eagle, mtp, ngram
+from archsim.serving.speculation import Speculation, TableLimits, Tree, draft_model, eagle, mtp, ngram
 from archsim.serving.step_times import ExactSteps, StepTable
 from archsim.timing.step_pricer import StepPricer
 
@@ -56,6 +56,16 @@ def test_an_eagle_layer_is_less_than_a_draft_model() -> None:
     layer, model = map(_decode_part, found)
     assert 0 < layer < model / 1.5 < model < found[1].seconds(32, 64_000, [])
     assert found[0].draft_seconds(32, 64_000, [(512, 0)]) > layer
+
+
+def test_a_tree_costs_what_it_verifies_and_a_row_for_each_branch() -> None:
+    """More than a chain as deep; its verify step is that of as many tokens. What it may accept stays."""
+    pricer = _pricer("llama3.1-8b")
+    chain, tree = eagle(pricer, 4, SMALL), eagle(pricer, 4, SMALL, Tree(topk=4, tokens=16))
+    step = (32, 64_000, [])
+    assert tree.verify.seconds(*step) == pytest.approx(ngram(pricer, 15, SMALL).seconds(*step), rel=1e-9)
+    assert _decode_part(chain) < _decode_part(tree) < 2 * _decode_part(chain)
+    assert tree.drafts == chain.drafts
 
 
 def test_speculation_that_a_model_cannot_do_is_refused() -> None:

@@ -179,7 +179,9 @@ Admission = Annotated[
 Speculative = Annotated[
     str | None,
     typer.Option(
-        "--speculative", metavar="WAY", help="Drafter and number of drafts: ngram:K, mtp:K, eagle:K, draft:MODEL,K."
+        "--speculative",
+        metavar="WAY",
+        help="Drafter and number of drafts: ngram:K, mtp:K, eagle:K, draft:MODEL,K; a tree: eagle:K,topk=N,tokens=N.",
     ),
 ]
 Acceptance = Annotated[

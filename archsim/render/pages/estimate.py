@@ -231,7 +231,8 @@ def _first_token_row(e: Estimate) -> Row:
 def _served_speed(e: Estimate, state: SteadyState, whole: Facts) -> Section:
     """The steady state of continuous batching: the only TTFT and TPOT of the page."""
     ttft, tpot, running = state.ttft, state.tpot, e.workload.batch
-    rows = [_duration_row("TTFT", ttft)] if ttft else [row("TTFT", "", "not given", "", "queueing")]
+    front = f"front end {format_seconds(state.front_s)}"
+    rows = [_duration_row("TTFT", ttft, front)] if ttft else [row("TTFT", "", "not given", "", "queueing")]
     rows += [_duration_row("TPOT", tpot), _rate_row("per user", 1.0, tpot.ideal, tpot.expected, tpot.low, tpot.high)]
     rows.append(row("all users", "", format_rate(state.tokens_per_s, "tok/s"), "", _running(state)))
     rows.append(row("prefill", "", percent(state.utilisation), "", "of engine time"))
@@ -247,9 +248,9 @@ def _served_speed(e: Estimate, state: SteadyState, whole: Facts) -> Section:
     return Section(title="Speed", rows=tuple(rows), align="lrrrl", header=header, below=tuple(below))
 
 
-def _duration_row(name: str, time: Duration) -> Row:
+def _duration_row(name: str, time: Duration, note: str = "") -> Row:
     span = format_span(time.low, time.high)
-    return row(name, format_seconds(time.ideal), format_seconds(time.expected), span, "")
+    return row(name, format_seconds(time.ideal), format_seconds(time.expected), span, note)
 
 
 def _running(state: SteadyState) -> str:

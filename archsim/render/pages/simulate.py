@@ -134,7 +134,11 @@ def bare(s: Simulation) -> str:
 
 def _latencies(s: Simulation) -> Section:
     rows = [_latency(name, s.observed.latencies[metric]) for metric, name in LATENCIES.items()]
-    return Section(title="Latency", rows=tuple(rows), align="lrrrrr", header=(*STATISTICS, "interval of the mean"))
+    front_s = s.server.left_out.seconds(int(s.usual.input_len))
+    took = f"TTFT is the engine's; in runs under load the front end took {format_seconds(front_s)} more"
+    below = (f"{took} (`--front-end measured`)",) if front_s and rows[0][1].text != "-" else ()
+    header = (*STATISTICS, "interval of the mean")
+    return Section(title="Latency", rows=tuple(rows), align="lrrrrr", header=header, below=below)
 
 
 def _latency(name: str, found: Mapping[str, Interval | None]) -> Row:
@@ -262,7 +266,9 @@ def _state(s: Simulation) -> Section:
         below.append(f"the KV cache has arrived {times}")
     below.append(f"limited by {LIMITS.get(state['limited_by'], state['limited_by'])}")
     if not state["stationary"]:
-        below.append(f"not stationary: {state['backlog_per_s']:.3g} more requests in the system each second")
+        more = f"not stationary: {state['backlog_per_s']:.3g} more requests in the system each second"
+        enough = state["replicas_for_load"]
+        below.append(more if enough is None else f"{more}; about {plural(enough, 'replica')} would serve them")
     return Section(title="Server", rows=tuple(rows), align="lrll", header=("mean", "", "over the run"),
                    below=tuple(below))  # fmt: skip
 
