@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 
 from archsim.base.data_class import dataclass
 from archsim.base.errors import UsageError
@@ -73,6 +73,7 @@ def choose_formats(
         asked, notes = None, [*notes, Note("A35", text)]
     notes = [*model.remarks, *notes]
     name, chosen, tensors = _weights(model, asked, imatrix)
+    chosen = _as_multiplied(chosen, engine)
     sixteen = load_format("fp16" if chosen[DEFAULT].name == "fp16" else "bf16").format()
     if chosen[DEFAULT].name == WIDE and choose_engine(engine).rules.formats.activations == "weights":
         sixteen = load_format(WIDE).format()
@@ -92,6 +93,14 @@ def _check_cache(kv: Format | None, engine: str) -> None:
     runs = ", ".join(rules.formats.caches)
     hint = f"{rules.title} has {runs}, for example: `--kv-cache-dtype {rules.formats.kv_cache}`"
     raise UsageError(f"{rules.title} has no {kv.name} cache", code="E121", hints=(hint,))
+
+
+def _as_multiplied(chosen: dict[str, Format], engine: str) -> dict[str, Format]:
+    """Formats of the weights as the engine multiplies them: in narrow units where the device has them and the engine
+    quantises activations for them, whatever their documents say of other engines.
+    """
+    narrow = () if engine == DEFAULT_ENGINE else choose_engine(engine).rules.formats.quantised_on_fp4
+    return {role: replace(fmt, compute=f"fp4/{fmt.compute}") if fmt.name in narrow else fmt for role, fmt in chosen.items()}
 
 
 FAMILIES = {"fp8": frozenset({"fp8_block"})}

@@ -458,7 +458,9 @@ class Formats(EngineSection):
     weights: for suggestions, the widest first; kv_cache: a narrow one; caches: all that caches can be in, empty where
     any. follows: method of quantisation -> the formats that it may state for caches and that the engine then caches in.
     native: the engine's file type for checkpoints
-    whose experts are published in a format, where it only runs files of its own. activations: `weights` where a module
+    whose experts are published in a format, where it only runs files of its own. quantised_on_fp4: weight formats of
+    4-bit floats whose activations the engine quantises as well on devices that have units for such products; else it
+    unpacks the weights to 16 bits, as the format's document says. activations: `weights` where a module
     of wide numbers computes and caches in them, else 16 bits. files_of: other engines whose files it
     reads too. own_files_alone: whether every narrow format has to be one of its own files.
     """
@@ -468,6 +470,7 @@ class Formats(EngineSection):
     caches: tuple[str, ...] = ()
     follows: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     native: dict[str, str] = Field(default_factory=dict)
+    quantised_on_fp4: tuple[str, ...] = ()
     activations: Literal["sixteen", "weights"] = "sixteen"
     files_of: tuple[str, ...] = ()
     own_files_alone: bool = False
