@@ -71,6 +71,8 @@ def choose_formats(
     if own := own_scheme(model, asked):
         text = f"the checkpoint of {model.name} is in {own}: that is what --weights {asked} means here"
         asked, notes = None, [*notes, Note("A35", text)]
+    elif asked is not None and load_format(asked).name in FAMILIES:
+        notes = [*notes, _own_quantiser(asked)]
     notes = [*model.remarks, *notes]
     name, chosen, tensors = _weights(model, asked, imatrix)
     chosen = _as_multiplied(chosen, engine)
@@ -100,11 +102,20 @@ def _as_multiplied(chosen: dict[str, Format], engine: str) -> dict[str, Format]:
     quantises activations for them, whatever their documents say of other engines.
     """
     narrow = () if engine == DEFAULT_ENGINE else choose_engine(engine).rules.formats.quantised_on_fp4
-    return {role: replace(fmt, compute=f"fp4/{fmt.compute}") if fmt.name in narrow else fmt for role, fmt in chosen.items()}
+    return {
+        role: replace(fmt, compute=f"fp4/{fmt.compute}") if fmt.name in narrow else fmt for role, fmt in chosen.items()
+    }
 
 
 FAMILIES = {"fp8": frozenset({"fp8_block"})}
 """A word for a format -> schemes of the same arithmetic that it can mean where a checkpoint is stored in them."""
+
+
+def _own_quantiser(asked: str) -> Note:
+    """Which scales a word for a format means where the checkpoint has none."""
+    spec = load_format(asked)
+    others = " or ".join(sorted(FAMILIES[spec.name]))
+    return Note("A53", f"{spec.name}: {spec.title}, as engines quantise 16-bit checkpoints themselves (else {others})")
 
 
 def own_scheme(model: Model, asked: str | None) -> str | None:

@@ -306,17 +306,18 @@ class Time(EngineSection):
     """What decides the time of a step beside the model and the device.
 
     kernels: the engine whose measured kernels stand for this one's. accumulate: what its products of 16-bit operands
-    add up in. fused_qkv: linear layers that read one activation
-    (QKV, gate and up) are one GEMM. launch_us: host microseconds per kernel launch where steps are not captured as a
-    CUDA graph (0: captured). quantised_before: by weight format, what writes a product's activations in that format:
-    the `passes` before it (norms, activations), attention as well (`all`), or a `kernel` of its own, as in formats
-    that are not named. ported: by weight format as kernel tables name it, the engine that its kernels were taken from,
-    whose runs stand for them. host: the way in which this version drives the device, such as `async` where the work for
-    the next step is done while one runs; `archsim calibrate` fits the host's work per step for each, and versions that
-    share it share the numbers. None is ever borrowed from another way. Empty: nothing is known of it. cpu: how it runs
-    a graph on a processor: operator by operator (`eager`), with row-wise functions as one kernel each (`compiled`), or
-    as on any other device (empty). exchange: how tokens reach experts on other ranks. fits: kernel classes that it
-    fits to whole runs. The fitted numbers lie in `hardware/calibration/engines.yaml`.
+    add up in. fused_qkv: linear layers that read one activation (QKV, gate and up) are one GEMM. launch_us: host
+    microseconds per kernel launch where steps are not captured as a CUDA graph (0: captured). quantised_before: by
+    weight format, what writes a product's activations in that format: the `passes` before it (norms, activations),
+    attention as well (`all`), or a `kernel` of its own, as in formats that are not named. ported: by weight format as
+    kernel tables name it, the engine that its kernels were taken from, whose runs stand for them. experts_also: by
+    format of experts as kernel tables name it, further formats there whose kernels run such experts as well, with other
+    scales. host: the way in which this version drives the device, such as `async` where the work for the next step is
+    done while one runs; `archsim calibrate` fits the host's work per step for each, and versions that share it share
+    the numbers. None is ever borrowed from another way. Empty: nothing is known of it. cpu: how it runs a graph on a
+    processor: operator by operator (`eager`), with row-wise functions as one kernel each (`compiled`), or as on any
+    other device (empty). exchange: how tokens reach experts on other ranks. fits: kernel classes that it fits to whole
+    runs. The fitted numbers lie in `hardware/calibration/engines.yaml`.
     """
 
     kernels: str
@@ -325,6 +326,7 @@ class Time(EngineSection):
     launch_us: float = Field(default=0.0, ge=0)
     quantised_before: dict[str, Literal["kernel", "passes", "all"]] = Field(default_factory=dict)
     ported: dict[str, str] = Field(default_factory=dict)
+    experts_also: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     host: str = ""
     cpu: Literal["", "eager", "compiled"] = ""
     exchange: Exchange = Field(default_factory=Exchange)
