@@ -145,6 +145,10 @@ NOTES: dict[str, str] = {
         "A draft model of speculative decoding is in the memory of the devices beside the model, with a cache of its "
         "own for every token of the requests."
     ),
+    "A53": (
+        "A word for a format whose scales the checkpoint does not have: they are those that engines make when they "
+        "quantise a 16-bit checkpoint themselves."
+    ),
     "W01": "Prompt and answer together exceed the context length of the model.",
     "W02": "The batch is smaller than the number of data-parallel replicas: some are idle.",
     "W03": "`--concurrency` is ignored: the KV cache has no room for one request, or the model does not decode.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 
 from archsim.base.data_class import dataclass
 from archsim.base.errors import UsageError
@@ -71,8 +71,11 @@ def choose_formats(
     if own := own_scheme(model, asked):
         text = f"the checkpoint of {model.name} is in {own}: that is what --weights {asked} means here"
         asked, notes = None, [*notes, Note("A35", text)]
+    elif asked is not None and load_format(asked).name in FAMILIES:
+        notes = [*notes, _own_quantiser(asked)]
     notes = [*model.remarks, *notes]
     name, chosen, tensors = _weights(model, asked, imatrix)
+    chosen = _as_multiplied(chosen, engine)
     sixteen = load_format("fp16" if chosen[DEFAULT].name == "fp16" else "bf16").format()
     if chosen[DEFAULT].name == WIDE and choose_engine(engine).rules.formats.activations == "weights":
         sixteen = load_format(WIDE).format()
@@ -94,8 +97,25 @@ def _check_cache(kv: Format | None, engine: str) -> None:
     raise UsageError(f"{rules.title} has no {kv.name} cache", code="E121", hints=(hint,))
 
 
+def _as_multiplied(chosen: dict[str, Format], engine: str) -> dict[str, Format]:
+    """Formats of the weights as the engine multiplies them: in narrow units where the device has them and the engine
+    quantises activations for them, whatever their documents say of other engines.
+    """
+    narrow = () if engine == DEFAULT_ENGINE else choose_engine(engine).rules.formats.quantised_on_fp4
+    return {
+        role: replace(fmt, compute=f"fp4/{fmt.compute}") if fmt.name in narrow else fmt for role, fmt in chosen.items()
+    }
+
+
 FAMILIES = {"fp8": frozenset({"fp8_block"})}
 """A word for a format -> schemes of the same arithmetic that it can mean where a checkpoint is stored in them."""
+
+
+def _own_quantiser(asked: str) -> Note:
+    """Which scales a word for a format means where the checkpoint has none."""
+    spec = load_format(asked)
+    others = " or ".join(sorted(FAMILIES[spec.name]))
+    return Note("A53", f"{spec.name}: {spec.title}, as engines quantise 16-bit checkpoints themselves (else {others})")
 
 
 def own_scheme(model: Model, asked: str | None) -> str | None:

@@ -306,17 +306,18 @@ class Time(EngineSection):
     """What decides the time of a step beside the model and the device.
 
     kernels: the engine whose measured kernels stand for this one's. accumulate: what its products of 16-bit operands
-    add up in. fused_qkv: linear layers that read one activation
-    (QKV, gate and up) are one GEMM. launch_us: host microseconds per kernel launch where steps are not captured as a
-    CUDA graph (0: captured). quantised_before: by weight format, what writes a product's activations in that format:
-    the `passes` before it (norms, activations), attention as well (`all`), or a `kernel` of its own, as in formats
-    that are not named. ported: by weight format as kernel tables name it, the engine that its kernels were taken from,
-    whose runs stand for them. host: the way in which this version drives the device, such as `async` where the work for
-    the next step is done while one runs; `archsim calibrate` fits the host's work per step for each, and versions that
-    share it share the numbers. None is ever borrowed from another way. Empty: nothing is known of it. cpu: how it runs
-    a graph on a processor: operator by operator (`eager`), with row-wise functions as one kernel each (`compiled`), or
-    as on any other device (empty). exchange: how tokens reach experts on other ranks. fits: kernel classes that it
-    fits to whole runs. The fitted numbers lie in `hardware/calibration/engines.yaml`.
+    add up in. fused_qkv: linear layers that read one activation (QKV, gate and up) are one GEMM. launch_us: host
+    microseconds per kernel launch where steps are not captured as a CUDA graph (0: captured). quantised_before: by
+    weight format, what writes a product's activations in that format: the `passes` before it (norms, activations),
+    attention as well (`all`), or a `kernel` of its own, as in formats that are not named. ported: by weight format as
+    kernel tables name it, the engine that its kernels were taken from, whose runs stand for them. experts_also: by
+    format of experts as kernel tables name it, further formats there whose kernels run such experts as well, with other
+    scales. host: the way in which this version drives the device, such as `async` where the work for the next step is
+    done while one runs; `archsim calibrate` fits the host's work per step for each, and versions that share it share
+    the numbers. None is ever borrowed from another way. Empty: nothing is known of it. cpu: how it runs a graph on a
+    processor: operator by operator (`eager`), with row-wise functions as one kernel each (`compiled`), or as on any
+    other device (empty). exchange: how tokens reach experts on other ranks. fits: kernel classes that it fits to whole
+    runs. The fitted numbers lie in `hardware/calibration/engines.yaml`.
     """
 
     kernels: str
@@ -325,6 +326,7 @@ class Time(EngineSection):
     launch_us: float = Field(default=0.0, ge=0)
     quantised_before: dict[str, Literal["kernel", "passes", "all"]] = Field(default_factory=dict)
     ported: dict[str, str] = Field(default_factory=dict)
+    experts_also: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     host: str = ""
     cpu: Literal["", "eager", "compiled"] = ""
     exchange: Exchange = Field(default_factory=Exchange)
@@ -460,8 +462,10 @@ class Formats(EngineSection):
     weights: for suggestions, the widest first; kv_cache: a narrow one; caches: all that caches can be in, empty where
     any; cache_words: what the command line calls those that have another name there. follows: method of quantisation
     -> the formats that it may state for caches and that the engine then caches in. native: the engine's file type for
-    checkpoints whose experts are published in a format, where it only runs files of its own. activations: `weights`
-    where a module of wide numbers computes and caches in them, else 16 bits. files_of: other engines whose files it
+    checkpoints whose experts are published in a format, where it only runs files of its own. quantised_on_fp4: weight
+    formats of 4-bit floats whose activations the engine quantises as well on devices that have units for such
+    products; else it unpacks the weights to 16 bits, as the format's document says. activations: `weights` where a
+    module of wide numbers computes and caches in them, else 16 bits. files_of: other engines whose files it
     reads too. own_files_alone: whether every narrow format has to be one of its own files.
     """
 
@@ -471,6 +475,7 @@ class Formats(EngineSection):
     cache_words: dict[str, str] = Field(default_factory=dict)
     follows: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     native: dict[str, str] = Field(default_factory=dict)
+    quantised_on_fp4: tuple[str, ...] = ()
     activations: Literal["sixteen", "weights"] = "sixteen"
     files_of: tuple[str, ...] = ()
     own_files_alone: bool = False

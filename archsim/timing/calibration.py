@@ -113,7 +113,7 @@ class DeviceTraits(NamedTuple):
 
 class FitQuery(NamedTuple):
     """The kernel, device and engine that a fit is wanted for. own: the engine whose runs say something of it, where
-    the tables of another stand for the rest.
+    the tables of another stand for the rest. also: further formats whose fits are as good as those of `dtype`.
     """
 
     device: DeviceTraits
@@ -124,12 +124,13 @@ class FitQuery(NamedTuple):
     kv_dtype: str
     kernel: str
     own: str = ""
+    also: tuple[str, ...] = ()
 
 
 class KernelFit(NamedTuple):
     """The fit that prices a class of calls. level: its transfer error. interval: of its own, by regime.
 
-    dtype: the table's format that the fit is of, where a call's may be multiplied in several; else empty. measured: as
+    dtype: the table's format that the fit is of, where a call's kernels may be of several; else empty. measured: as
     of an entry.
     """
 

@@ -52,6 +52,9 @@ ALIKE = (
 MULTIPLIED_AS = {"mxfp4": ("mxfp4", "w4a16_mxfp4", "w4a8_mxfp4_mxfp8")}
 """Formats of kernel tables that weights of one stored format are multiplied in, as the implementation goes."""
 
+EXPERTS = "moe"
+"""The class of kernels that `experts_also` is about."""
+
 UNABLE = 1e6
 """Factor by which an implementation loses against others for every extent of a call that it was not measured at."""
 
@@ -90,7 +93,7 @@ MANY = 16
 class Timer:
     """Times kernels of one engine on one device. engine, version: empty where any will do. store: the calibrations.
     own: the engine itself, where the tables of `engine` stand for it and its own runs for some of its kernels. ported:
-    by format, the engine whose runs stand for its kernels instead. memo,
+    by format, the engine whose runs stand for its kernels instead. experts_also: as in the engine's document. memo,
     lattices: what is kept of the device: times of calls, and what kinds of calls cannot fall below.
     """
 
@@ -103,6 +106,7 @@ class Timer:
     own: str = ""
     lattices: Lattices = field(default_factory=dict)
     ported: Mapping[str, str] = field(default_factory=dict)
+    experts_also: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def once(self, call: KernelCall) -> Duration:
         """`time`; of a call of plain numbers it is remembered for as long as the device's document lives."""
@@ -244,9 +248,10 @@ class Timer:
 
     def _query(self, model: KernelModel, call: KernelCall) -> FitQuery:
         """What a fit is wanted for."""
+        also = self.experts_also.get(call.dtype, ()) if call.kernel_class == EXPERTS else ()
         return FitQuery(
             self.device, self.engine, self.version, call.kernel_class, call.dtype, call.kv_dtype,
-            model.variant(call.kernel), self.ported.get(call.dtype, self.own),
+            model.variant(call.kernel), self.ported.get(call.dtype, self.own), also,
         )  # fmt: skip
 
     def choose(self, model: KernelModel, call: KernelCall) -> tuple[KernelFit, ...]:
@@ -403,7 +408,7 @@ def fit_of(
     return KernelFit(
         Fitted(constants, found, kept, faster, entry.cache != query.device.cache),
         grade, level, own_interval(entry, grade),
-        entry.dtype if entry.dtype in MULTIPLIED_AS.get(query.dtype, ()) else "", entry.measured,
+        entry.dtype if entry.dtype in formats_of(query)[1:] else "", entry.measured,
     )  # fmt: skip
 
 
@@ -549,10 +554,15 @@ def level_of(op: str, dtype: str) -> str:
     return op if dtype in ("", "fp32") or dtype in ALIKE[0] else f"{op} narrow"
 
 
+def formats_of(query: FitQuery) -> tuple[str, ...]:
+    """The formats of kernel tables that are as good as one another for a query: its own first."""
+    return query.dtype, *MULTIPLIED_AS.get(query.dtype, ()), *query.also
+
+
 def format_cost(entry: Entry, query: FitQuery) -> float:
     """Another number format: nothing for 16 bits of either kind, little within a group, much across groups."""
     cost = 0.0 if entry.dtype else 0.05
-    if entry.dtype not in ("", query.dtype, *MULTIPLIED_AS.get(query.dtype, ())):
+    if entry.dtype not in ("", *formats_of(query)):
         alike = [{entry.dtype, query.dtype} <= group for group in ALIKE]
         cost += 0.0 if alike[0] else 1.5 if any(alike) else 5.0
     if (entry.kv_dtype or "bf16") != (query.kv_dtype or "bf16"):
@@ -599,9 +609,11 @@ def timer(
     store: Store | None = None,
     own: str = "",
     ported: Mapping[str, str] | None = None,
+    experts_also: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Timer:
     """A timer for kernels of `engine` on a device; empty: of any. version: stated apart, else after the name, as in
-    tables. store: the calibrations; by default those of the data folders. own, ported: as of `Timer`.
+    tables. store: the calibrations; by default those of the data folders. own, ported,
+    experts_also: as of `Timer`.
     """
     store = store or default_store()
     name, stated = (engine, version) if version is not None else split_engine(engine)
@@ -614,4 +626,4 @@ def timer(
         per_cycle=rates_per_cycle(hardware), cache=hardware.l2_bytes or 0,
     )  # fmt: skip
     memo, lattices = hardware.memo.setdefault(store, ({}, {}))
-    return Timer(device, machine, name, stated, store, memo, own, lattices, ported or {})
+    return Timer(device, machine, name, stated, store, memo, own, lattices, ported or {}, experts_also or {})
