@@ -1,9 +1,10 @@
 """Fits whose calls do not get shorter as they grow, and what a fit says nothing of."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
+from numpy.typing import ArrayLike
 
 from archsim.accuracy.table import Group, Key
 from archsim.calibration.calibrate import fit, fit_data
@@ -16,12 +17,12 @@ from archsim.timing.device import DeviceRates
 MACHINE = DeviceRates(load_hardware("h100-sxm"))
 
 
-def rows(op: str, dims: Mapping[str, Sequence[float]], us: Sequence[float], kernel: str = "k") -> Group:
+def rows(op: str, dims: Mapping[str, ArrayLike], us: ArrayLike, kernel: str = "k") -> Group:
     """Made-up measurements of one kernel."""
-    columns = {name: np.array(values, float) for name, values in dims.items()}
-    columns = {name: np.broadcast_to(values, (len(us),)).astype(float) for name, values in columns.items()}
+    seconds = np.asarray(us, float) * 1e-6
+    columns = {n: np.broadcast_to(np.asarray(v, float), seconds.shape).copy() for n, v in dims.items()}
     key = Key(op, "H100-SXM", "bf16", "", "made-up 1.0", kernel)
-    return Group(key=key, rows=np.arange(len(us)), dims=columns, seconds=np.array(us) * 1e-6)
+    return Group(key=key, rows=np.arange(len(seconds)), dims=columns, seconds=seconds)
 
 
 def plateau() -> Group:
@@ -29,7 +30,7 @@ def plateau() -> Group:
     tokens = np.repeat([1, 2, 4, 8, 16, 32, 64, 128, 256, 512], [2, 2, 2, *[6] * 7])
     us = np.where(tokens < 8, 17.0, 14.0) * np.random.default_rng(1).lognormal(sigma=0.01, size=len(tokens))
     channels = np.tile([1536.0, 1600.0], len(tokens) // 2)
-    dims = {"m": tokens, "n": channels, "k": [4], "batch": [1], "seq_q": tokens, "warm": [1]}
+    dims: dict[str, ArrayLike] = {"m": tokens, "n": channels, "k": [4], "batch": [1], "seq_q": tokens, "warm": [1]}
     return rows("conv1d_prefill", dims, us)
 
 
