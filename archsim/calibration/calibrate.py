@@ -56,7 +56,9 @@ class EngineStack(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassFit:
-    """One class of kernels in one format, fitted. local, measured, interval: as in `timing.calibration.Entry`."""
+    """One class of kernels in one format, fitted. local, measured, interval: as in `timing.calibration.Entry`. unused:
+    constants that no row depends on.
+    """
 
     key: Key
     fitted: Fitted
@@ -67,6 +69,7 @@ class ClassFit:
     formula: Errors | None
     naive: Errors
     families: tuple[str, ...]
+    unused: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
@@ -192,6 +195,7 @@ def fit(
         errors=fitting.errors(unseen, group.seconds) if known.any() else None,
         formula=fitting.errors(alone, group.seconds) if known.any() else None,
         naive=fitting.errors(fitting.roofline(model, group.call, machine), group.seconds),
+        unused=fitting.unused_constants(model, group, machine, fitted.constants),
         warnings=fitting.unidentified_constants(model, group, machine, fitted.constants),
     )  # fmt: skip
 
@@ -266,6 +270,7 @@ def fit_data(one: ClassFit) -> JsonObject:
     data: JsonObject = {"op": key.op, "dtype": key.dtype}
     data |= {name: getattr(key, name) for name in ("kv_dtype", "kernel") if getattr(key, name)}
     data["constants"] = dict(one.fitted.constants)
+    data |= {"unused": list(one.unused)} if one.unused else {}
     if one.fitted.surfaces:
         data["surfaces"] = one.name
     data |= {"local": True} if one.local else {}

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from archsim.accuracy.table import Group
+from archsim.base.number import maximum
 from archsim.calibration.least_squares import SOFT, loss, minimise
 from archsim.timing.classes.call import KernelCall
-from archsim.timing.classes.model import HOST, Fitted, KernelModel, bounded_kernel_seconds
+from archsim.timing.classes.model import HOST, Fitted, KernelModel, kernel_seconds
+from archsim.timing.classes.rising import rising_seconds
 from archsim.timing.classes.surface import Axis, Surface
 from archsim.timing.device import DeviceRates
 
@@ -33,6 +35,25 @@ WORTH = 0.97
 
 LEAST_HOST_US = 12.0
 """Microseconds that a loop takes to launch from the host, at the least: two launches and the framework's dispatch."""
+
+RISES = 10.0
+"""Weight of one fall, in rows: a class whose calls do not get shorter as they grow has a surface that does not either.
+"""
+
+NODES = 30_000
+"""Nodes of all kinds of calls whose steps are held up; kinds with many rows come first."""
+
+COSTS = 1.05
+"""Factor on the rows' mean distance, in log, from which on reading a surface without its falls costs something."""
+
+ROUNDS = 4
+"""How often outliers are weighted anew."""
+
+FALLING = 12
+"""The same at the most where falls are held up: which of them there are changes as they go."""
+
+STILL = 1e-3
+"""Change of a surface's values, in log, below which nothing changes any more."""
 
 FOLDS = 5
 TAIL = 0.1
@@ -61,10 +82,31 @@ def fit(model: KernelModel, group: Group, machine: DeviceRates, options: Options
     if not (options.surfaces and model.grids):
         return fitted
     rest = np.log(group.seconds) - np.log(model.formula(group.call, machine, constants))
-    surfaces = fit_surfaces(model, model.coordinates(group.call, machine), rest, options)
+    at = model.coordinates(group.call, machine)
+    surfaces = fit_surfaces(model, at, rest, options)
     if model.rising:
         surfaces = (monotone_surface(model, group, machine, constants, surfaces[0]), *surfaces[1:])
-    return Fitted(constants=constants, surfaces=surfaces)
+        return Fitted(constants=constants, surfaces=surfaces)
+    plain = Fitted(constants=constants, surfaces=surfaces)
+    return held_up(model, group, machine, plain, options) if model.growths else plain
+
+
+def held_up(model: KernelModel, group: Group, machine: DeviceRates, plain: Fitted, options: Options) -> Fitted:
+    """A fit whose surfaces do not fall as calls grow, where reading `plain` without its falls costs something: there a
+    few rows that are slower than larger calls would count as much as all of these.
+    """
+    truth, call = np.log(group.seconds), group.call
+
+    def off(seconds: Floats) -> float:
+        return float(np.mean(np.abs(np.log(seconds) - truth)))
+
+    as_read = off(estimated_seconds(model, call, machine, plain))
+    if as_read <= COSTS * off(kernel_seconds(model, call, machine, plain)):
+        return plain
+    rest = truth - np.log(model.formula(call, machine, plain.constants))
+    steps = steps_of_growth(model, group, machine, plain.constants)
+    held = plain._replace(surfaces=fit_surfaces(model, model.coordinates(call, machine), rest, options, steps))
+    return held if off(estimated_seconds(model, call, machine, held)) < as_read else plain
 
 
 def fit_constants(
@@ -108,36 +150,126 @@ def _search(
     return {name: float(f"{values[name]:.5g}") for name in every}, loss(rows(x))
 
 
-def fit_surfaces(model: KernelModel, at: Mapping[str, Floats], rest: Floats, options: Options) -> tuple[Surface, ...]:
-    """The model's surfaces together, by reweighted ridge regression on the log-residuals."""
+class Steps(NamedTuple):
+    """Calls and the same ones grown by one node. formula: what the formula's logarithm rises by; before, after: where
+    both lie on the grids.
+    """
+
+    formula: Floats
+    before: Mapping[str, Floats]
+    after: Mapping[str, Floats]
+
+
+def steps_of_growth(model: KernelModel, group: Group, machine: DeviceRates, constants: Mapping[str, float]) -> Steps:
+    """Every step along every growth, from the smallest call to the largest of the rows, of the kinds of calls that most
+    rows are of.
+    """
+    call, shape = group.call, group.seconds.shape
+    at, smallest = model.growth(call), model.smallest(call)
+    extents = {n: np.broadcast_to(np.asarray(v, float), shape) for n, v in smallest.dims.items()}
+    places = [np.broadcast_to((at[a.name] - a.start) / a.step, shape) for a in model.growths]
+    nodes = [np.arange(min(int(np.ceil(x.max())) + 1, a.nodes)) for x, a in zip(places, model.growths, strict=True)]
+    lattice = [x.ravel() for x in np.meshgrid(_rows_of_kinds(extents, nodes), *nodes, indexing="ij")]
+    sides: list[list[tuple[Floats, Mapping[str, Floats]]]] = [[], []]
+    for along, line in enumerate(nodes):
+        here = lattice[1 + along] < line[-1]
+        for side in (0, 1):
+            row, *places = (x[here] + (side if i == 1 + along else 0) for i, x in enumerate(lattice))
+            growth = {a.name: a.start + a.step * x for a, x in zip(model.growths, places, strict=True)}
+            grown = model.grown(smallest._replace(dims={n: x[row] for n, x in extents.items()}), growth)
+            where = {n: np.broadcast_to(x, row.shape) for n, x in model.coordinates(grown, machine).items()}
+            sides[side].append((np.broadcast_to(np.log(model.formula(grown, machine, constants)), row.shape), where))
+    before, after = (np.concatenate([formula for formula, _ in side]) for side in sides)
+    ends = ({n: np.concatenate([w[n] for _, w in side]) for n in side[0][1]} for side in sides)
+    return Steps(after - before, *ends)
+
+
+def _rows_of_kinds(smallest: Mapping[str, Floats], nodes: Sequence[Ints]) -> Ints:
+    """A row of each kind of calls, those with the most rows first, as far as their nodes may be. smallest: extents of
+    the smallest call of every row's kind.
+    """
+    kinds = np.stack(list(smallest.values()), 1).round(6)
+    _, first, counts = np.unique(kinds, axis=0, return_index=True, return_counts=True)
+    many = max(NODES // int(np.prod([len(line) for line in nodes])), 1)
+    found: Ints = first[np.argsort(-counts, kind="stable")[:many]]
+    return found
+
+
+def fit_surfaces(
+    model: KernelModel, at: Mapping[str, Floats], rest: Floats, options: Options, falls: Steps | None = None
+) -> tuple[Surface, ...]:
+    """The model's surfaces together, by reweighted ridge regression on the log-residuals. falls: steps along which the
+    time is not to fall, which weigh as much as `RISES` rows where it does.
+    """
     empty = [Surface(axes, ()) for axes in model.grids]
     sizes = [int(np.prod([axis.nodes for axis in s.axes])) for s in empty]
     penalty = np.zeros((sum(sizes), sum(sizes)))
     offset = 0
-    columns, heights = [], []
     for surface, size in zip(empty, sizes, strict=True):
-        for index, height in surface.corners(at):
-            columns.append(index + offset)
-            heights.append(height)
         penalty[offset : offset + size, offset : offset + size] = _bending(surface, options)
         offset += size
-    values = _ridge(np.stack(columns, 1), np.stack(heights, 1), rest, penalty)
+    rows = Linear(*_corners(empty, at), rest)
+    steps = None
+    if falls is not None:
+        (one, low), (other, high) = _corners(empty, falls.before), _corners(empty, falls.after)
+        steps = Linear(np.concatenate([one, other], 1), np.concatenate([-low, high], 1), -falls.formula)
+    values = _ridge(rows, penalty, steps)
     parts = np.split(values, np.cumsum(sizes)[:-1])
     return tuple(Surface(s.axes, part.tolist()) for s, part in zip(empty, parts, strict=True))
 
 
-def _ridge(columns: Ints, heights: Floats, rest: Floats, penalty: Floats, rounds: int = 4) -> Floats:
-    """Solves the penalised normal equations, reweighting outliers as soft-L1 does."""
+class Linear(NamedTuple):
+    """Sums of a few values of surfaces, times `heights`, and what they should be."""
+
+    columns: Ints
+    heights: Floats
+    target: Floats
+
+    def left(self, values: Floats) -> Floats:
+        """What is missing to the targets."""
+        found: Floats = self.target - np.sum(values[self.columns] * self.heights, axis=1)
+        return found
+
+    def normal(self, weights: Floats, size: int) -> tuple[Floats, Floats]:
+        """Both sides of the normal equations of weighted rows."""
+        some = weights > 0
+        columns, heights, weights = self.columns[some], self.heights[some], weights[some]
+        pairs = (columns[:, :, None] * size + columns[:, None, :]).ravel()
+        products = heights[:, :, None] * heights[:, None, :] * weights[:, None, None]
+        flat = np.asarray(np.bincount(pairs, products.ravel(), size * size), float)
+        right = np.asarray(
+            np.bincount(columns.ravel(), (heights * (weights * self.target[some])[:, None]).ravel(), size), float
+        )
+        return flat.reshape(size, size), right
+
+
+def _corners(surfaces: Sequence[Surface], at: Mapping[str, Floats]) -> tuple[Ints, Floats]:
+    """The values of all surfaces that points are made of, as columns of one list, and their heights."""
+    offset, columns, heights = 0, [], []
+    for surface in surfaces:
+        for index, height in surface.corners(at):
+            columns.append(np.asarray(index + offset, int))
+            heights.append(np.asarray(height, float))
+        offset += int(np.prod([axis.nodes for axis in surface.axes]))
+    shape = np.broadcast_shapes(*(x.shape for x in columns))
+    spread = [[np.broadcast_to(x, shape) for x in each] for each in (columns, heights)]
+    return np.stack(spread[0], 1), np.stack(spread[1], 1)
+
+
+def _ridge(rows: Linear, penalty: Floats, steps: Linear | None = None) -> Floats:
+    """Solves the penalised normal equations, reweighting outliers as soft-L1 does, and steps that fall."""
     size = len(penalty)
     values: Floats = np.zeros(size)
-    pairs = (columns[:, :, None] * size + columns[:, None, :]).reshape(len(rest), -1)
-    products = (heights[:, :, None] * heights[:, None, :]).reshape(len(rest), -1)
-    for _ in range(rounds):
-        left = rest - np.sum(values[columns] * heights, axis=1)
-        weights = 1 / np.sqrt(1 + (left / SOFT) ** 2)
-        flat = np.bincount(pairs.ravel(), (products * weights[:, None]).ravel(), size * size)
-        right = np.bincount(columns.ravel(), (heights * (weights * rest)[:, None]).ravel(), size)
-        values = np.linalg.solve(flat.reshape(size, size) + penalty, right).astype(np.float64)
+    for _ in range(ROUNDS if steps is None else FALLING):
+        weights: Floats = 1 / np.sqrt(1 + (rows.left(values) / SOFT) ** 2)
+        left, right = rows.normal(weights, size)
+        if steps is not None:
+            falls: Floats = np.where(steps.left(values) > 0, RISES, 0.0)
+            held, to = steps.normal(falls, size)
+            left, right = left + held, right + to
+        before, values = values, np.linalg.solve(left + penalty, right).astype(np.float64)
+        if steps is not None and float(np.abs(values - before).max()) < STILL:
+            break
     return values
 
 
@@ -234,7 +366,13 @@ def out_of_fold(model: KernelModel, group: Group, machine: DeviceRates, options:
     found = np.full(len(group.seconds), np.nan)
     for seen, unseen in folds(model, group):
         fitted = fit(model, group.take(seen), machine, options)
-        found[unseen] = bounded_kernel_seconds(model, group.take(unseen).call, machine, fitted)
+        found[unseen] = estimated_seconds(model, group.take(unseen).call, machine, fitted)
+    return found
+
+
+def estimated_seconds(model: KernelModel, call: KernelCall, machine: DeviceRates, fitted: Fitted) -> Floats:
+    """What a fit estimates: never less than of a smaller call of the same kind, nor than the physical bound."""
+    found: Floats = maximum(rising_seconds(model, call, machine, fitted, {}), roofline(model, call, machine))
     return found
 
 
@@ -259,6 +397,22 @@ def unidentified_constants(
         if float(np.linalg.norm(matrix[:, position] - others @ share)) < least:
             weak.append(f"{name} is not identifiable from these {len(matrix)} rows: its prior decides")
     return tuple(weak)
+
+
+def unused_constants(
+    model: KernelModel, group: Group, machine: DeviceRates, constants: Mapping[str, float]
+) -> tuple[str, ...]:
+    """Constants that no row depends on, at the usual ones or at those found, such as the network's share where no group
+    of ranks leaves a node.
+    """
+    every = model.constants_of(group.key.dtype)
+    places = ({name: one.usual for name, one in every.items()}, constants)
+
+    def moves(name: str, at: Mapping[str, float]) -> bool:
+        here, there = (model.formula(group.call, machine, {**at, name: at[name] * by}) for by in (1.0, 1.01))
+        return bool(np.any(here != there))
+
+    return tuple(name for name in every if not any(moves(name, at) for at in places))
 
 
 class Errors(NamedTuple):

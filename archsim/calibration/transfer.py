@@ -19,10 +19,10 @@ from archsim.calibration.calibrate import FEW, prepare_rows
 from archsim.spec.hardware import Hardware
 from archsim.timing.calibration import Entry, FitQuery, Grade, KernelFit, Store
 from archsim.timing.classes.catalog import MODELS
-from archsim.timing.classes.model import Fitted, KernelModel, bounded_kernel_seconds
+from archsim.timing.classes.model import Fitted, KernelModel
 from archsim.timing.device import DeviceRates
-from archsim.timing.kernel_timer import ELSEWHERE as OTHER_DEVICE
 from archsim.timing.kernel_timer import (
+    ANY_CLASS,
     HOST_TIMES,
     REGIMES,
     UNABLE,
@@ -37,6 +37,7 @@ from archsim.timing.kernel_timer import (
     timer,
     with_implied,
 )
+from archsim.timing.kernel_timer import ELSEWHERE as OTHER_DEVICE
 
 if TYPE_CHECKING:
     from archsim.base.arrays import Array, Bools, Floats, Ints
@@ -96,18 +97,23 @@ def levels(groups: Iterable[Group], hardware: Mapping[str, Hardware], known: Sto
             usable = _quickest(_without_implied(usable))
         if len(usable.seconds) >= FEW // 2:
             members.setdefault(level_of(group.key.op, group.key.dtype), []).append(usable)
+    every: dict[str, list[GradePredictions]] = {}
     found: dict[str, JsonObject] = {}
     for name, mine in members.items():
-        by = _levels_of(mine, hardware, known)
+        by = _levels_of(mine, hardware, known, every)
         if by:
             found[name] = by
-    return found
+    return {ANY_CLASS: {grade: _level(parts) for grade, parts in every.items()}, **found}
 
 
-def _levels_of(groups: list[Group], hardware: Mapping[str, Hardware], known: Store) -> JsonObject:
-    """The levels of one class by grade: first that without a fit, which says what constants are usual."""
+def _levels_of(
+    groups: list[Group], hardware: Mapping[str, Hardware], known: Store, every: dict[str, list[GradePredictions]]
+) -> JsonObject:
+    """The levels of one class by grade: first that without a fit, which says what constants are usual. every: what all
+    classes say together, which is added to.
+    """
     asked = [one for group in groups if (one := _question(group, hardware[group.key.device], known)) is not None]
-    alone = [part for one in asked if (part := _without_fit(one, known)) is not None]
+    alone = _alike("datasheet", _without_fit(asked, known))
     if not alone:
         return {}
     last = _level(alone)
@@ -115,18 +121,20 @@ def _levels_of(groups: list[Group], hardware: Mapping[str, Hardware], known: Sto
     for one in asked:
         for grade, rows in _predict_by_grade(one, known, last["middle"]):
             parts.setdefault(grade, []).append(rows)
-    return {grade: _level(alike) for grade, each in parts.items() if (alike := _alike(grade, each))} | {
-        "datasheet": last
-    }
+    found = {grade: alike for grade, each in parts.items() if (alike := _alike(grade, each))} | {"datasheet": alone}
+    for grade, alike in found.items():
+        every.setdefault(grade, []).extend(alike)
+    return {grade: last if alike is alone else _level(alike) for grade, alike in found.items()}
 
 
 def _alike(grade: str, parts: list[GradePredictions]) -> list[GradePredictions]:
     """The groups that say what a grade costs: of other devices and formats those that the same engine predicts, where
-    there are any; of other engines those whose kernels are of one kind.
+    there are any; of other engines those whose kernels are of one kind; of none those as well, if there are any.
     """
     if grade in BY_OWN_ENGINE:
         return [part for part in parts if part.own] or parts
-    return [part for part in parts if not part.apart] if grade == "engine" else parts
+    of_one_kind = [part for part in parts if not part.apart]
+    return of_one_kind if grade == "engine" else of_one_kind or parts
 
 
 class Carried(NamedTuple):
@@ -221,7 +229,7 @@ class Question(NamedTuple):
         call = self.group.call
         calls = [with_implied(self.model, call, fit) for fit in fits]
         each = [
-            bounded_kernel_seconds(self.model, call, self.machine, fit.fitted)
+            fitting.estimated_seconds(self.model, call, self.machine, fit.fitted)
             for call, fit in zip(calls, fits, strict=True)
         ]
         times = np.stack([np.broadcast_to(time, self.group.seconds.shape) for time in each])
@@ -252,17 +260,21 @@ def _question(group: Group, hardware: Hardware, known: Store) -> Question | None
 def _of_device(model: KernelModel, group: Group, machine: DeviceRates, own: Fitted) -> Bools:
     """Rows that the device decides: without the host's launches their own fit is at least half as slow."""
     hostless = own._replace(constants={n: min(v, LEAST) if n in HOST_TIMES else v for n, v in own.constants.items()})
-    whole, device = (bounded_kernel_seconds(model, group.call, machine, fit) for fit in (own, hostless))
+    whole, device = (fitting.estimated_seconds(model, group.call, machine, fit) for fit in (own, hostless))
     found: Bools = np.broadcast_to(np.asarray(device / whole) > DECIDES, group.seconds.shape)
     return found
 
 
-def _without_fit(asked: Question, known: Store) -> GradePredictions | None:
-    """Predictions without any fit of the class, by the usual constants of the formula and by the middle of the fits on
-    other devices, if there are any; of an engine's implementations those of all together.
+def _without_fit(asked: Sequence[Question], known: Store) -> list[GradePredictions]:
+    """Predictions without any fit of the class: of an engine's implementations those of all together, unless all of
+    these are the host's.
     """
-    if asked.query.kernel:
-        return None
+    whole = [one for one in asked if not one.query.kernel]
+    return [_by_usual(one, known) for one in whole or asked]
+
+
+def _by_usual(asked: Question, known: Store) -> GradePredictions:
+    """By the usual constants of the formula and by the middle of the fits on other devices, if there are any."""
     none = replace(known, entries=())
     middles = (False, True) if asked.usual(True) else (False,)
     fits = {Carried(False, 1.0, middle): [nearest(none, asked.query, usual=asked.usual(middle))] for middle in middles}

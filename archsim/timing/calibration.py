@@ -44,7 +44,8 @@ class Entry(NamedTuple):
     by regime of the class, or under "all", the log-residuals measured/predicted that a tenth of unseen shapes lie below
     and above. released, sustained, memory, family, vendor: of the device, by which the nearest is found where nothing
     was fitted; `released` is a year and its fraction, 0 where unknown; `family` is its lineage. per_cycle: of one
-    unit in a cycle, FLOP by dtype and bytes of memory. cache: bytes of the last level, 0 where unknown.
+    unit in a cycle, FLOP by dtype and bytes of memory. cache: bytes of the last level, 0 where unknown. unused:
+    constants that no row of the fit depends on.
     """
 
     device: str
@@ -66,6 +67,7 @@ class Entry(NamedTuple):
     memory: str = ""
     per_cycle: Mapping[str, float] = MappingProxyType({})
     cache: int = 0
+    unused: Sequence[str] = ()
 
 
 class TransferError(NamedTuple):

@@ -41,6 +41,9 @@ may be fitted holds such a pair, so this is a judgement."""
 UNKNOWN = TransferError(interval={str(code): (-0.4, 0.9) for code in range(4)})
 """The interval of a class and grade that nothing is known about."""
 
+ANY_CLASS = "any class"
+"""What all classes together are off at a grade, which stands for a class that says nothing of it."""
+
 ALIKE = (
     {"bf16", "fp16"},
     {"int8_wo", "int4_wo", "w4a16_mxfp4", "nvfp4_wo"},
@@ -347,7 +350,8 @@ def nearest(
         seen = {str(code): query.device.runs for code in range(REGIMES)}
         return KernelFit(Fitted(constants=constants), "device", UNKNOWN, seen)
     constants = scaled(usual_constants(known, query, usual), USUAL_SUSTAINED, sustained_by(query))
-    return KernelFit(Fitted(constants=constants), "datasheet", levels.get("datasheet", UNKNOWN), {})
+    level = levels.get("datasheet") or known.levels.get(ANY_CLASS, {}).get("datasheet", UNKNOWN)
+    return KernelFit(Fitted(constants=constants), "datasheet", level, {})
 
 
 def usual_constants(known: Store, query: FitQuery, stated: Mapping[str, float] | None = None) -> dict[str, float]:
@@ -373,8 +377,8 @@ def middle_constants(entries: Iterable[Entry], query: FitQuery) -> dict[str, flo
         alike = [e for e in alike if e.vendor == query.device.vendor]
     found: dict[str, list[float]] = {}
     for entry in alike:
-        for name, value in entry.constants.items():
-            found.setdefault(name, []).append(value)
+        for name in entry.constants.keys() - set(entry.unused):
+            found.setdefault(name, []).append(entry.constants[name])
     return {name: median(found[name]) for name in found if name in usual and name not in HOST_TIMES}
 
 
@@ -386,14 +390,14 @@ def fit_of(
     levels = known.levels.get(level_of(query.op, query.dtype), {})
     grade = grade_of(entry, query)
     measured = _measured_as(grade, entry, query)
-    level = levels.get(measured) or levels.get("device") or UNKNOWN
+    level = levels.get(measured) or levels.get("device") or known.levels.get(ANY_CLASS, {}).get(measured, UNKNOWN)
     if (measured in ELSEWHERE or measured == "format") and not _of_own_engine(entry, query):
         level = with_another_engine(level, levels.get("engine"))
     carried = (grade in ("fitted", "family") or level.surfaces) if surfaces is None else surfaces
     kept = balance_kept(products_faster(entry, query)) if grade in RELATED else 1.0
     faster: dict[str, float] = {}
     # what an older fit lacks stands at its usual value
-    constants = {**default_constants(MODELS[query.op]).constants, **entry.constants}
+    constants = {**default_constants(MODELS[query.op]).constants, **entry.constants, **lent_constants(known, entry)}
     if grade in RELATED:
         faster = at_own_balance(constants, entry, query) if kept < 1 else {}
         constants = on_relative(constants, entry, query)
@@ -410,6 +414,19 @@ def fit_of(
         grade, level, own_interval(entry, grade),
         entry.dtype if entry.dtype in formats_of(query)[1:] else "", entry.measured,
     )  # fmt: skip
+
+
+def lent_constants(known: Store, entry: Entry) -> dict[str, float]:
+    """The middle of constants that no row of a fit depends on over the fits of its class whose rows do: on its device,
+    or else anywhere. What hosts take is each loop's own.
+    """
+    found: dict[str, float] = {}
+    for name in entry.unused:
+        others = [e for e in known.by_op.get(entry.op, ()) if name in e.constants and name not in e.unused]
+        near = [other for other in others if other.device == entry.device] or others
+        if near and name not in HOST_TIMES:
+            found[name] = median(other.constants[name] for other in near)
+    return found
 
 
 def _measured_as(grade: Grade, entry: Entry, query: FitQuery) -> Grade:

@@ -170,3 +170,12 @@ def test_intervals_of_few_devices_hold_a_further_one() -> None:
     assert apart["errors"]["covered"] >= HELD
     together = np.concatenate([rows("a", 0.12).truth, rows("b", 0.4).truth])
     assert apart["interval"]["0"][1] > 1.02 * np.quantile(np.abs(np.log(together / 1e-4)), 0.8)
+
+
+def test_an_algorithm_of_its_own_says_nothing_of_what_is_usual() -> None:
+    """One engine at a ninth of the rate is no kernel that another device's engine is taken to run; where all are apart
+    from what is usual, all count.
+    """
+    near, far = part("a", 1.2, 1.2), part("b", 9.0, 9.0)
+    assert _alike("datasheet", [near, far]) == [near]
+    assert _alike("datasheet", [far]) == [far]

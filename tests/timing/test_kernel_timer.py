@@ -12,7 +12,7 @@ from archsim.timing.calibration import DeviceTraits, Entry, FitQuery, Store, Tra
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.catalog import MODELS
 from archsim.timing.classes.model import default_constants
-from archsim.timing.kernel_timer import distance, nearest, split_engine, timer
+from archsim.timing.kernel_timer import ANY_CLASS, distance, nearest, split_engine, timer
 
 DEVICE = DeviceTraits("h200-sxm", "NVIDIA", "Hopper", 2023.8)
 
@@ -291,3 +291,27 @@ def test_stores_are_independent() -> None:
     inside = timer(load_hardware("h100"), "vllm", store=other).once(call)
     after = timer(load_hardware("h100"), "vllm").once(call)
     assert inside.expected > 2 * before.expected and after == before
+
+
+def test_what_no_row_of_a_fit_depends_on_is_as_other_fits_have_it() -> None:
+    """Of its own device first; a loop's host time stays its own."""
+    own = entry(constants={"matrix": 0.8, "memory": 0.5, "host_us": 9.0}, unused=("memory", "host_us"))
+    others = [entry(dtype="fp8", constants={"matrix": 0.5, "memory": value, "host_us": 50.0}) for value in (0.8, 0.9)]
+    far = entry(device="a100-sxm", family="Ampere", constants={"memory": 0.2})
+    unseen = entry(dtype="fp8", constants={"memory": 0.1}, unused=("memory",))
+    found = nearest(Store(entries=(own, *others, far, unseen), levels={}, engines={}), wanted()).fitted.constants
+    assert found["memory"] == pytest.approx(0.85) and found["host_us"] == 9.0
+    alone = nearest(Store(entries=(own, far), levels={}, engines={}), wanted()).fitted.constants
+    assert alone["memory"] == pytest.approx(0.2)
+
+
+def test_a_class_that_says_nothing_of_a_grade_has_the_error_of_all() -> None:
+    """An own one comes first."""
+    every, own = (TransferError(interval={str(code): (-end, end) for code in range(4)}) for end in (0.7, 0.3))
+    elsewhere = wanted(device=DEVICE._replace(id="l40s", family="Ada", memory="GDDR6"))
+    levels = {ANY_CLASS: {"class": every, "datasheet": every}}
+    entries = (entry(memory="HBM"),)
+    assert nearest(Store(entries=entries, levels=levels, engines={}), elsewhere).level == every
+    assert nearest(Store(entries=(), levels=levels, engines={}), elsewhere).level == every
+    levels |= {"gemm": {"class": own}}
+    assert nearest(Store(entries=entries, levels=levels, engines={}), elsewhere).level == own

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from archsim.base.number import Num, ceil_div, maximum
+from archsim.base.number import Num, ceil_div, maximum, where
 from archsim.timing.classes.call import KernelCall
 from archsim.timing.classes.model import Constant
 from archsim.timing.classes.overlapped import TERMS, Overlapped, exponent
@@ -143,6 +143,10 @@ class GdnDecode(DeltaRule):
     def operand_bytes(self, call: KernelCall) -> Num:
         """The states, in and out, and out again for every further token."""
         return self.state_bytes(call) + self.elements(call) * STATE * (call.dims["seq_q"] - 1)
+
+    def held_bytes(self, call: KernelCall) -> Num:
+        """One token's state is written where it was read; those of drafts stand beside it until one is taken."""
+        return super().held_bytes(call) - where(call.dims["seq_q"] > 1, 0.0, self.state_bytes(call) / 2)
 
     def is_grown(self, call: KernelCall) -> bool:
         """A graph may verify drafts by products, which tables do not know."""

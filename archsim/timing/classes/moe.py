@@ -155,29 +155,41 @@ class Moe(KernelModel):
         """The implementation; the distribution is an extent."""
         return implementation(kernel)
 
+    def part(self, call: KernelCall) -> Share:
+        """Rows and experts of the rank that is timed."""
+        return share(call.dims["m"], call.dims["experts"], call.dims["topk"], call.dims.get("ep", 1), _skew(call))
+
+    def even_hits(self, call: KernelCall) -> Num:
+        """Experts of the rank that even loads hit: all, or one for each row."""
+        ep = call.dims.get("ep", 1)
+        return minimum(call.dims["experts"] / ep, call.dims["m"] * call.dims["topk"] / ep)
+
+    def own_tokens(self, call: KernelCall) -> Num:
+        """Tokens that the rank permutes and combines: with all ranks' tokens on each, all of them."""
+        return call.dims["m"]
+
     def flops(self, call: KernelCall) -> Num:
         """An even share of the rows through one expert's matrices each."""
         return 2 * call.dims["m"] * call.dims["topk"] / call.dims.get("ep", 1) * _matrix(call)
 
     def operand_bytes(self, call: KernelCall) -> Num:
         """The weights of the experts that an even router hits, where a graph counts them (`hits`); else as served."""
-        hits = call.dims["hits"] if "hits" in call.dims else _share(call).hits
+        hits = call.dims["hits"] if "hits" in call.dims else self.part(call).hits
         return hits * _matrix(call) * call.storage.weight
 
     def row_bytes(self, call: KernelCall, machine: DeviceRates) -> Num:
         """The weights of as few experts as can take the rows, and tokens beyond the cache."""
         m, topk, ep = call.dims["m"], call.dims["topk"], call.dims.get("ep", 1)
-        held = call.dims["experts"] / ep
-        rows = m * topk / ep
-        fewest = where(_skew(call) <= BALANCED, minimum(held, rows), topk / ep)
+        spread = self.even_hits(call)
+        fewest = where(_skew(call) <= BALANCED, spread, topk / ep)
         moved = 2 * 2 * m * call.dims["hidden"] / ep
-        most = minimum(held, rows) * _matrix(call) * call.storage.weight
+        most = spread * _matrix(call) * call.storage.weight
         weights = fewest * _matrix(call) * call.storage.weight * (1 - resident(call, most, machine))
         return weights + moved * (moved > machine.cache_bytes)
 
     def formula(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
         """Partly overlapping grouped products, then what moves rows."""
-        part, stored = _share(call), call.storage
+        part, stored = self.part(call), call.storage
         strange = call.dims["m"] * call.dims["topk"] - part.rows
         padded = part.rows + part.hits * constants["tile"] + constants["foreign"] * strange
         compute = 2 * padded * _matrix(call) / (machine.matrix_flops(stored.compute) * constants["matrix"])
@@ -191,14 +203,14 @@ class Moe(KernelModel):
         products = busy ** (1 / p)
         touched = part.rows + constants["spread"] * strange
         inner = call.dims["inter"] / call.dims.get("tp", 1)
-        moved = 2 * (touched * (2 * call.dims["hidden"] + 3 * inner) + 2 * call.dims["m"] * call.dims["hidden"])
+        moved = 2 * (touched * (2 * call.dims["hidden"] + 3 * inner) + 2 * self.own_tokens(call) * call.dims["hidden"])
         faster = 1 + (constants["cached"] - 1) * l2_hit_fraction(moved, machine)
         moves = moved / (machine.bandwidth * constants["stream"] * faster)
         return constants["floor_us"] * 1e-6 + products + moves
 
     def coordinates(self, call: KernelCall, machine: DeviceRates) -> Mapping[str, Num]:
         """log2 of tokens, experts on the rank, rows per expert hit, width of an expert and bytes of weights read."""
-        part = _share(call)
+        part = self.part(call)
         return {
             "m": log2(call.dims["m"]),
             "local": log2(call.dims["experts"] / call.dims.get("ep", 1)),
@@ -211,10 +223,6 @@ class Moe(KernelModel):
 
 def _skew(call: KernelCall) -> Num:
     return call.dims.get("skew", SERVED)
-
-
-def _share(call: KernelCall) -> Share:
-    return share(call.dims["m"], call.dims["experts"], call.dims["topk"], call.dims.get("ep", 1), _skew(call))
 
 
 def _matrix(call: KernelCall) -> Num:

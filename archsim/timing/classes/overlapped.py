@@ -50,6 +50,10 @@ class Overlapped(KernelModel):
         """FLOP that kernels do, which may be more than a call cannot do without."""
         return self.flops(call)
 
+    def held_bytes(self, call: KernelCall) -> Num:
+        """Bytes that the last-level cache must hold for a call that is timed over and over to find all it works on."""
+        return self.operand_bytes(call) + self.activation_bytes(call)
+
     def chain_s(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
         """Seconds of the longest chain of steps that wait for one another."""
         return 0.0
@@ -69,7 +73,8 @@ class Overlapped(KernelModel):
     def _memory_s(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
         """Seconds of traffic."""
         operands, moved = self.operand_bytes(call), self.activation_bytes(call)
-        held, hit = resident(call, operands + moved, machine), l2_hit_fraction(operands + moved, machine)
+        footprint = self.held_bytes(call)
+        held, hit = resident(call, footprint, machine), l2_hit_fraction(footprint, machine)
         slow = operands * (1 - held) + moved * (1 - hit) + (operands * held + moved * hit) / constants["cached"]
         return slow / (machine.bandwidth * constants["memory"])
 

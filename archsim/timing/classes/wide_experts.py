@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import ClassVar
 
-from archsim.base.number import Num, log2, maximum
+from archsim.base.number import Num, log2, maximum, minimum
 from archsim.timing.classes.call import KernelCall, Storage
 from archsim.timing.classes.expert_exchange import copies
 from archsim.timing.classes.model import Constant, resident
@@ -19,8 +19,10 @@ from archsim.timing.device import DeviceRates
 REPLICATED = 0.05
 """The `skew` that is left where experts are placed by their load and the busiest have replicas (EPLB)."""
 
-UNIFORM = 0.3
-"""The `skew` of tables that draw experts at random with equal chances."""
+BLOCKS: Mapping[str, float] = {"context/uniform": 128}
+"""Rows that a table gives to one expert before it goes on to the next, by the end of the kernel's name: the context
+layout is filled in whole blocks of 128 (times follow the number of blocks up to all experts that a rank holds).
+"""
 
 WEIGHTS4 = Storage(0.5 + 1 / 32, 1 + 1 / 32, "fp8", quantises=True)
 """MXFP4 weights and MXFP8 activations."""
@@ -33,13 +35,16 @@ def skew_of(kernel: str) -> float:
         return REPLICATED
     if stated:
         return float(stated.group(1))
-    return BALANCED if kernel.endswith("balanced") else UNIFORM if kernel.endswith("uniform") else SERVED
+    return BALANCED if kernel.endswith(("balanced", "uniform")) else SERVED
 
 
 class MoeWideEp(Moe):
-    """As `moe`, with replicas of the busiest experts in further slots; m: tokens of the whole group."""
+    """As `moe`, with replicas of the busiest experts in further slots; m: tokens of the whole group, of which a rank
+    combines its own alone. block: rows that go to one expert at once.
+    """
 
     kernel_class: ClassVar[str] = "moe_wideep"
+    optional: ClassVar[Mapping[str, float]] = {**Moe.optional, "block": 1}
     constants: ClassVar[Mapping[str, Constant]] = {**Moe.constants, "floor_us": Constant(25.0, 1.0, 400.0)}
     grids: ClassVar[tuple[tuple[Axis, ...], ...]] = (
         (Axis("m", 0, 1, 18), Axis("local", 0, 1, 9)),
@@ -57,11 +62,31 @@ class MoeWideEp(Moe):
         slots = re.search(r" slots(\d+)", call.kernel)
         stated = {"skew": zero + skew_of(call.kernel), "gated": zero + 1.0, "warm": zero + 1.0}
         held = {"experts": zero + float(slots.group(1))} if slots else {}
-        return call._replace(dims={**stated, **call.dims, **held})
+        block = sum(size for end, size in BLOCKS.items() if call.kernel.endswith(end))
+        return call._replace(dims={**stated, "block": zero + (block or 1), **call.dims, **held})
+
+    def part(self, call: KernelCall) -> Share:
+        """Rows that come in blocks hit as many experts as there are blocks."""
+        found = super().part(call)
+        return found._replace(hits=minimum(found.hits, _blocks(call, found.rows)))
+
+    def even_hits(self, call: KernelCall) -> Num:
+        """One for each block."""
+        rows = call.dims["m"] * call.dims["topk"] / call.dims.get("ep", 1)
+        return minimum(super().even_hits(call), _blocks(call, rows))
+
+    def own_tokens(self, call: KernelCall) -> Num:
+        """Those of one rank."""
+        return call.dims["m"] / call.dims.get("ep", 1)
 
     def variant(self, kernel: str) -> str:
         """The implementation and its layout; slots and loads are extents."""
         return kernel.partition("/")[0].partition(" slots")[0]
+
+
+def _blocks(call: KernelCall, rows: Num) -> Num:
+    """Blocks of rows that go to one expert at once."""
+    return maximum(rows / call.dims.get("block", 1), 1.0)
 
 
 class MoeMega(Moe):
