@@ -22,6 +22,9 @@ SPREAD = ((1024, 1024), (1024, 8192), (8192, 1024))
 sweeps are sent as they are.
 """
 
+MEAN_OF_SPREAD = 0.9
+"""Mean length over the nominal one where lengths are spread evenly between 0.8 and 1 of it."""
+
 DEGREES = ("tp_size", "pp_size", "attention_dp_size", "moe_ep_size")
 
 
@@ -101,11 +104,13 @@ def point_of(row: JsonMapping) -> Run:
     isl, osl = whole(row, "isl"), whole(row, "osl")
     if not (batch and isl and osl):
         raise UsageError("a serving point needs isl, osl, and concurrency or batch_size, each above 0")
+    one_length = (isl, osl) not in SPREAD
+    mean_isl, mean_osl = (isl, osl) if one_length else (round(MEAN_OF_SPREAD * isl), round(MEAN_OF_SPREAD * osl))
     return Run(
-        model=name, batch=batch, isl=isl, osl=osl,
+        model=name, batch=batch, isl=mean_isl, osl=mean_osl,
         device=str(row.get("system") or row.get("device") or ""), weights=weights_of(row), engine=engine,
         kv=text(row, "kv_dtype"), devices=devices, tp=tp, pp=pp, dp=dp, ep=ep,
-        notes=notes, one_length=(isl, osl) not in SPREAD,
+        notes=notes, one_length=one_length,
     )  # fmt: skip
 
 

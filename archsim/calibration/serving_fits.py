@@ -30,7 +30,7 @@ from archsim.serving.steady_state import ServedLoad, closed_form, served_load, s
 from archsim.spec.parallelism import Plan
 from archsim.timing.calibration import Store
 from archsim.timing.duration import Duration
-from archsim.timing.step_pricer import StepPricer
+from archsim.timing.step_pricer import StepPricer, prompt_tokens
 
 if TYPE_CHECKING:
     from archsim.base.arrays import Bools, Floats
@@ -44,7 +44,9 @@ SEARCH = Search(step=1e-3, damping=1e-2, rounds=60)
 @dataclass(frozen=True, slots=True)
 class ServedPoint:
     """One measured point: its load, and its steps without host work. family: what a fit is tested by. tpot, ttft: as
-    measured, in seconds; NaN where they are not. way: how the engine drives the device.
+    measured, in seconds; NaN where they are not. way: how the engine drives the device. launches: kernels
+    that the host starts for the step with a prompt, where no graph holds it; 0 where one does, or where the engine's
+    document does not say up to which size it captures such steps.
     """
 
     engine: str
@@ -56,11 +58,14 @@ class ServedPoint:
     mixed: bool
     tpot: float
     ttft: float
+    launches: float = 0.0
 
     def with_host(self, host: HostWork) -> tuple[Duration, Duration]:
         """The step and the prompt with the host's work."""
         running = self.load.per_replica
-        return _later(self.step, host.time(running)), _later(self.prompt, host.time(running + 1 if self.mixed else 1))
+        waiting = max(self.launches * host.launch_s[0] - self.prompt.expected, 0.0)
+        prompt = _later(self.prompt, waiting + host.time(running + 1 if self.mixed else 1))
+        return _later(self.step, host.time(running)), prompt
 
     def tpot_with(self, host: HostWork) -> float:
         """TPOT in seconds."""
@@ -88,21 +93,21 @@ def served_points(tables: Sequence[Table], store: Store) -> list[ServedPoint]:
                 continue
             try:
                 run = placed_run(point_of(asked))
-                load, step, prompt, mixed = _steps(run, pricers, store)
+                load, step, prompt, mixed, launches = _steps(run, pricers, store)
             except (ArchsimError, ArithmeticError, LookupError, ValueError):
                 continue
             chosen = choose_engine(run.engine)
-            measured = (float(table.measured[name][i] or "nan") * 1e-3 for name in ("tpot_ms", "ttft_ms"))
+            tpot, ttft = (float(table.measured[name][i] or "nan") * 1e-3 for name in ("tpot_ms", "ttft_ms"))
             family = (model_of(run.model)[0].name, run.device)
             way = chosen.rules.time.host
-            found.append(ServedPoint(chosen.name, way, family, load, step, prompt, mixed, *measured))
+            found.append(ServedPoint(chosen.name, way, family, load, step, prompt, mixed, tpot, ttft, launches))
     return [point for point in found if point.load.concurrency - point.load.running < 1]
 
 
 def _steps(
     run: Run, pricers: dict[tuple[object, ...], StepPricer], store: Store
-) -> tuple[ServedLoad, Duration, Duration, bool]:
-    """The load of a run and its two steps, without host work."""
+) -> tuple[ServedLoad, Duration, Duration, bool, float]:
+    """The load of a run and its two steps, without host work, and how many launches the prompt's waits for."""
     assert run.batch and run.isl and run.osl
     chosen, (model, _) = choose_engine(run.engine), model_of(run.model)
     formats = choose_formats(model, weights_of(run.model, run.weights), run.kv, engine=run.engine)
@@ -114,7 +119,10 @@ def _steps(
         pricers[key] = StepPricer.of(model, device_of(run.device), formats, overheads, plan, store=store)
     running = float(min(run.batch, largest_batch(run)))
     load = served_load(pricers[key], run.batch, run.isl, run.osl, running)
-    return replace(load, one_length=run.one_length), *steps_of(pricers[key], load)
+    step, graphs = load.with_prompt, pricers[key].prompt_graphs
+    eager = graphs > 0 and prompt_tokens(step.fullest(plan.dp)) > graphs
+    launches = float(pricers[key].price(step).rank.launches) if eager else 0.0
+    return replace(load, one_length=run.one_length), *steps_of(pricers[key], load), launches
 
 
 # ---------------------------------------------------------------------- fits
@@ -127,8 +135,11 @@ class Number(NamedTuple):
     high: float
 
 
-HOST = (Number(300e-6, 1.0, 1e-6, 20e-3), Number(10e-6, 1.0, 1e-7, 1e-3))
-"""Seconds of the host for a step, and for each sequence."""
+HOST = (Number(300e-6, 1.0, 1e-6, 20e-3), Number(10e-6, 1.0, 1e-7, 1e-3), Number(30e-6, 1.0, 1e-6, 200e-6))
+"""Seconds of the host for a step, for each sequence, and for each launch of a step with prompts that no graph holds."""
+
+HOST_NAMES = ("step_us", "sequence_us", "launch_us")
+"""Their names in calibrations."""
 
 FRONT = (*(Number(30e-3, 1.5, 1e-4, 1.0),) * 2, Number(1.0, 1.5, 1e-2, 20.0))
 """Front end in seconds: of requests whose lengths differ, and of those of one length; and prompts of others that the
@@ -215,23 +226,28 @@ def _refit_host(own: JsonObject, way: str, points: Sequence[ServedPoint], say: C
         return point.tpot_with(host_of(values))
 
     whole = fit_points(HOST, points, measured, predict)
-    parts, held = left_out(HOST, points, measured, predict)
+    waiting = sum(point.launches * whole[2] > point.prompt.expected for point in points) >= FEWEST
+    numbers = HOST if waiting else HOST[:2]
+    whole = whole if waiting else fit_points(numbers, points, measured, predict)
+    parts, held = left_out(numbers, points, measured, predict)
     parts = parts or [[value * factor for value in whole] for factor in (1 / ALONE, ALONE)]
     spans = [(value, min(each), max(each)) for value, *each in zip(whole, whole, *parts, strict=True)]
-    names = ("step_us", "sequence_us")
+    names = HOST_NAMES[: len(numbers)]
     found = {name: [float(f"{1e6 * v:.4g}") for v in span] for name, span in zip(names, spans, strict=True)}
     own["host"] = {**own.get("host", {}), way: found}
     if np.isfinite(held).any():
         seen = errors(held, measured)
         own["host_errors"] = {**own.get("host_errors", {}), way: {"of": "serving points", **_figures(seen)}}
     step, each = found["step_us"][0], found["sequence_us"][0]
-    say(f"{points[0].engine} {way}: {step:,.0f} us a step and {each:,.1f} a sequence, from {len(points)} points")
+    launch = f", {found['launch_us'][0]:,.1f} a launch of prompts" if waiting else ""
+    say(
+        f"{points[0].engine} {way}: {step:,.0f} us a step and {each:,.1f} a sequence{launch}, from {len(points)} points"
+    )
 
 
 def host_of(values: Sequence[float]) -> HostWork:
-    """The host's work from its two numbers."""
-    step, sequence = values
-    return HostWork((step, step, step), (sequence, sequence, sequence))
+    """The host's work from its numbers, in the order of `HOST`."""
+    return HostWork(*((value, value, value) for value in values))
 
 
 def _refit_first_tokens(
@@ -292,4 +308,4 @@ def _figures(seen: Errors) -> JsonObject:
 
 def _host(own: JsonObject, way: str) -> HostWork:
     found = own.get("host", {}).get(way)
-    return host_of([found[name][0] * 1e-6 for name in ("step_us", "sequence_us")]) if found else HostWork()
+    return host_of([found.get(name, (0.0,))[0] * 1e-6 for name in HOST_NAMES]) if found else HostWork()

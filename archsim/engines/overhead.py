@@ -22,11 +22,14 @@ Span = tuple[float, float, float]
 class HostWork(NamedTuple):
     """What the host does for a step while the device waits, with its 80 % interval; it does not scale with the device.
 
-    step_s: for any step. sequence_s: beyond that for each sequence that runs. Each as (value, low, high) in seconds.
+    step_s: for any step. sequence_s: beyond that for each sequence that runs. launch_s: for each launch, with all that
+    it does around it, in steps with prompts that no captured graph holds: a device that is faster waits for them; 0:
+    it never does. Each as (value, low, high) in seconds.
     """
 
     step_s: Span = (0.0, 0.0, 0.0)
     sequence_s: Span = (0.0, 0.0, 0.0)
+    launch_s: Span = (0.0, 0.0, 0.0)
 
     def time(self, sequences: Num, end: int = 0) -> Num:
         """Seconds of a step of so many sequences on a replica. end: 0 the value, 1 low, 2 high."""
@@ -95,6 +98,11 @@ class EngineOverheads(NamedTuple):
     exchange: ExpertExchange = COLLECTIVE_LIBRARY
     scheduler: Scheduler | None = None
 
+    def prompt_graphs(self, model: str) -> int:
+        """Tokens of the largest captured graph of a model's steps with prompts; 0: none is captured, or not known."""
+        graphs = None if self.scheduler is None else self.scheduler.captured
+        return (graphs.largest(model) or 0) if graphs is not None and graphs.mixed else 0
+
     def mixes_prompts(self, context: int) -> bool:
         """Whether prompts share steps with decodes for a model of so many tokens of context: not where they come first,
         and are not cut.
@@ -156,7 +164,9 @@ def _host_work(own: JsonMapping, way: str) -> HostWork:
     if not way:
         return NO_HOST
     found = own.get("host", {}).get(way)
-    return USUAL_HOST if found is None else HostWork(_seconds(found["step_us"]), _seconds(found["sequence_us"]))
+    if found is None:
+        return USUAL_HOST
+    return HostWork(*(_seconds(found.get(name, (0.0, 0.0, 0.0))) for name in ("step_us", "sequence_us", "launch_us")))
 
 
 def _seconds(span_us: Sequence[float]) -> Span:

@@ -543,7 +543,8 @@ def captured_of(tensors: EngineTensors, policy: Policy, plan: Plan) -> Captured:
     """Sizes of the graphs that the engine captures on this device; none where it runs without."""
     if tensors.settings.enforce_eager:
         return NO_GRAPHS
-    return Captured.of(tensors.rules.scheduler.captured, policy.max_seqs, largest_graph(tensors, plan))
+    largest = largest_graph(tensors, plan)
+    return Captured.of(tensors.rules.scheduler.captured, policy.max_seqs, largest, tensors.model.name)
 
 
 def largest_graph(tensors: EngineTensors, plan: Plan) -> int:

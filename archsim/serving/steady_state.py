@@ -56,7 +56,8 @@ class ServedLoad:
     first_token: what TTFT holds beside steps. cached_len: tokens of each prompt that a prefix cache holds, which are
     read and not computed. one_length: whether all requests are of exactly these lengths, not of such a mean.
     source_len: tokens of each source where it is not as long as the prompt. step_tokens: of one step at most; 0: all.
-    ahead: steps that are scheduled while the one before them runs.
+    ahead: steps that are scheduled while the one before them runs. prompt_graphs: tokens beyond which a step with
+    prompts waits for its launches; 0: none does.
     """
 
     concurrency: int
@@ -74,6 +75,7 @@ class ServedLoad:
     source_len: int | None = None
     step_tokens: int = 0
     ahead: int = 0
+    prompt_graphs: int = 0
 
     @property
     def per_replica(self) -> float:
@@ -182,6 +184,12 @@ class ServedLoad:
         return Step.mixed(self.decode, many) if self.is_mixed else many
 
     @property
+    def second_may_wait(self) -> bool:
+        """Whether a step with two prompts waits for its launches: a third one then adds less than the second."""
+        tokens = 2 * self.new + (self.per_replica if self.is_mixed else 0)
+        return 0 < self.prompt_graphs < tokens and (not self.step_tokens or 3 * self.new < self.step_tokens)
+
+    @property
     def fills(self) -> float:
         """Requests on one replica whose prompts and decodes fill all steps of mixed engines; infinite where steps have
         no limit, or prompts others.
@@ -285,6 +293,7 @@ def served_load(
         chunked_prefill_with_decode=pricer.overheads.mixes_prompts(pricer.graphs.model.max_context or 0), limit=limit,
         first_token=pricer.overheads.first_token, step_tokens=pricer.prompt_cut if pricer.plan.pp == 1 else 0,
         ahead=pricer.overheads.scheduled_ahead,
+        prompt_graphs=pricer.prompt_graphs if pricer.overheads.host.launch_s[0] else 0,
     )  # fmt: skip
 
 
@@ -301,8 +310,13 @@ def further_prompt(timer: StepTimer, load: ServedLoad) -> Duration | None:
     count = load.together
     if count < 2 or load.per_replica <= 1:
         return None
-    one, many = (timer.price(load.prompts_together(n)).duration for n in (1, count))
-    return composed(lambda alone, all_s: max(all_s - alone, 0.0) / (count - 1), one, many)
+    if not load.second_may_wait:
+        one, many = (timer.price(load.prompts_together(n)).duration for n in (1, count))
+        return composed(lambda alone, all_s: max(all_s - alone, 0.0) / (count - 1), one, many)
+    count, second = max(count, 3), second_of_further(load.per_replica, load.cycle)
+    rest = (1 - second) / (count - 2)
+    times = (timer.price(load.prompts_together(n)).duration for n in (1, 2, count))
+    return composed(lambda alone, two, all_s: max(second * (two - alone) + rest * (all_s - two), 0.0), *times)
 
 
 def steps_of(timer: StepTimer, load: ServedLoad) -> tuple[Duration, Duration, bool]:
@@ -401,6 +415,17 @@ def first_of_step(places: float, cycle: float) -> float:
     knows of the others.
     """
     return -expm1(places * log1p(-1 / cycle)) * cycle / places if cycle > 1 and places > 0 else 1 / max(places, 1.0)
+
+
+def second_of_further(places: float, cycle: float) -> float:
+    """Share of the prompts after the first of their step that are its second ones, where each place has a prompt in
+    every `cycle` steps, and none knows of the others.
+    """
+    if cycle <= 1:
+        return 0.0
+    none = exp(places * log1p(-1 / cycle))
+    further = places / cycle - 1 + none
+    return (1 - none - none * places / (cycle - 1)) / further if further > 1e-9 else 1.0
 
 
 def composed(make: Callable[..., float], *times: Duration) -> Duration:

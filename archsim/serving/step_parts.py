@@ -74,11 +74,13 @@ class Captured(NamedTuple):
     mixed: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, rule: CapturedGraphs | None, sequences: int, largest: int) -> Captured:
-        """The graphs of an engine's document. sequences: the most of a step. largest: captured batch of the device."""
+    def of(cls, rule: CapturedGraphs | None, sequences: int, largest: int, model: str = "") -> Captured:
+        """The graphs of an engine's document. sequences: the most of a step. largest: captured batch of the device.
+        model: by its name in the catalog.
+        """
         if rule is None:
             return cls()
-        most = min(rule.most or largest, (rule.by_sequence or largest) * sequences)
+        most = min(rule.largest(model) or largest, (rule.by_sequence or largest) * sequences)
         ends = [*(first for first, _ in rule.steps[1:]), most + 1][: len(rule.steps)]
         steps = [n for (first, step), end in zip(rule.steps, ends, strict=True) for n in range(first, end, step)]
         sizes = tuple(sorted({n for n in (*rule.sizes, *steps) if n <= most}))
@@ -370,9 +372,39 @@ class StepParts:
         )
         return (many - one) / (SHORT - self.new) / SOME
 
+    @cached_property
+    def launches(self) -> tuple[float, float]:
+        """Kernels that the host starts for a step with chunks, without and with decodes."""
+        counts = self.mixed.launches
+        every = sum(counts.values())
+        return every - counts.get("decodes", 0) - counts.get("cache", 0), every
+
+    def launched_s(self, time: float, decodes: int, tokens: int, sequences: int, end: int = 0) -> float:
+        """A step with chunks that waits for its launches where no graph holds its tokens. time: without. end: as of
+        `HostWork.time`.
+        """
+        if not 0 < self.pricer.prompt_graphs < tokens:
+            return time
+        host = self.pricer.overheads.host
+        return max(time, host.launch_s[end] * self.launches[decodes > 0] + float(host.time(sequences, end)))
+
     # ------------------------------------------------------------------ why
     def by_class(self, decodes: int, context: int, chunks: Sequence[Chunk]) -> ByClass:
         """Expected, low and high seconds of a step by class of kernels."""
+        found = self._device_by_class(decodes, context, chunks)
+        tokens = decodes * self.new + sum([new for new, _ in chunks])
+        if not self.pricer.overheads.host.launch_s[0] or tokens == decodes * self.new + len(chunks):
+            return found
+        time = sum([float(times[0]) for times in found.values()])
+        host = float(found["host"][0])
+        waiting = []
+        for end in range(3):
+            own = time - host + float(found["host"][end])
+            waiting.append(self.launched_s(own, decodes, tokens, decodes + len(chunks), end) - own)
+        return added(found, {"host": np.array(waiting)}) if any(waiting) else found
+
+    def _device_by_class(self, decodes: int, context: int, chunks: Sequence[Chunk]) -> ByClass:
+        """The same without waiting for launches."""
         if not chunks:
             return added(self.alone.at(decodes), self.alone_cache.at(decodes, context / decodes))
         tokens = sum([new for new, _ in chunks])

@@ -144,6 +144,7 @@ class StepTable:
         self._past, self._past_inner, self._past_inverse = _places(kernels[0].y)
         self._low, self._share = kernels[0].x.segments(tokens + 1)
         self._rest = parts.more_than_attention
+        self._waits = parts.pricer.overheads.host.launch_s[0] > 0
         self._rows: dict[int, list[list[list[float]]]] = {}
 
     def seconds(self, decodes: int, context: int, chunks: Sequence[Chunk]) -> float:
@@ -155,15 +156,25 @@ class StepTable:
                 j = bisect_right(self._inner, cached)
                 low = row[j]
                 return self._alone[decodes] + low + (row[j + 1] - low) * (cached - self._cached[j]) * self._inverse[j]
-            if len(chunks) == 1:
-                new, past = chunks[0]
-                if new > SHORT:
-                    return self._with_one(decodes, context, new, past)
-            return self._with_several(decodes, context, chunks)
+            time = self._with_chunks(decodes, context, chunks)
+            if not self._waits:
+                return time
+            tokens, count = sum([new for new, _ in chunks]), len(chunks)
+            if tokens == count:  # all of them decode
+                return time
+            return self.parts.launched_s(time, decodes, decodes * self._new + tokens, decodes + count)
         except (IndexError, ZeroDivisionError):
             if self._has_row(decodes):
                 return self.seconds(decodes, context, chunks)
             return self.exact.seconds(decodes, context, chunks)
+
+    def _with_chunks(self, decodes: int, context: int, chunks: Sequence[Chunk]) -> float:
+        """A step with chunks, without waiting for launches."""
+        if len(chunks) == 1:
+            new, past = chunks[0]
+            if new > SHORT:
+                return self._with_one(decodes, context, new, past)
+        return self._with_several(decodes, context, chunks)
 
     def _has_row(self, decodes: int) -> bool:
         """Makes the rows of a number of decodes; False where they are there, or beyond the tables."""
@@ -309,10 +320,22 @@ class StepTable:
         tokens = [step.decodes * self._new + sum([new for new, _ in step.chunks]) for step in busy]
         count = [step.decodes + len(step.chunks) for step in busy]
         own = [
-            self.seconds(*step) - self._tokens[t] - self._sequences[n] if step.chunks else self._decodes_s(*step[:2])
+            self._device_s(step) - self._tokens[t] - self._sequences[n] if step.chunks else self._decodes_s(*step[:2])
             for step, t, n in zip(busy, tokens, count, strict=True)
         ]
-        return max(own) + self._tokens[max(tokens)] + self._sequences[max(count)]
+        time = max(own) + self._tokens[max(tokens)] + self._sequences[max(count)]
+        if not self._waits or not any(step.chunks for step in busy):
+            return time
+        return self.parts.launched_s(time, max([step.decodes for step in busy]), max(tokens), max(count))
+
+    def _device_s(self, step: Sequences) -> float:
+        """A step with chunks, without waiting for launches; priced exactly beyond the tables."""
+        try:
+            return self._with_chunks(*step)
+        except (IndexError, ZeroDivisionError):
+            if self._has_row(step.decodes):
+                return self._device_s(step)
+            return self.exact.seconds(*step)
 
     def at(self, end: End, like: tuple[int, int, Sequence[Chunk]] | None = None) -> StepTable:
         """The table of a world in which a step is at an end of its 80 % interval: kernels of one class err together in

@@ -413,7 +413,8 @@ class CapturedGraphs(EngineSection):
 
     sizes: the smallest ones. steps: [first, distance] of those that follow. most: the largest; without one, the largest
     captured batch of `limits`. by_sequence: also no more than so many times the most sequences of a step. mixed:
-    whether steps with prompts run in graphs as well.
+    whether steps with prompts run in graphs as well. models: for models of the catalog that the engine captures more
+    of, their largest.
     """
 
     sizes: tuple[Count, ...]
@@ -421,6 +422,11 @@ class CapturedGraphs(EngineSection):
     most: Count | None = None
     by_sequence: Count | None = None
     mixed: bool = False
+    models: dict[str, Count] = Field(default_factory=dict)
+
+    def largest(self, model: str) -> int | None:
+        """Tokens of the largest graph of a model; None where the device decides."""
+        return self.models.get(model, self.most)
 
 
 class Scheduler(EngineSection):

@@ -12,7 +12,7 @@ from archsim.counts.formats import Formats
 from archsim.counts.lowered_steps import REMEMBERED_GRAPHS, StepMemo
 from archsim.counts.step_graphs import StepGraphs
 from archsim.engines.names import DEFAULT_ENGINE, engine_and_version
-from archsim.engines.overhead import EngineOverheads, overheads_of
+from archsim.engines.overhead import EngineOverheads, HostWork, overheads_of
 from archsim.engines.prompt_cut import prompt_cut
 from archsim.graph.graph import Block
 from archsim.graph.kernels import Kernel, kernels_with_edges, traffics
@@ -64,6 +64,7 @@ class StepPricer:
 
     Pricers of several plans (`on`) share what does not depend on the plan. Times are remembered by step, graphs by step
     and degrees; both are bounded and belong to the pricer. prompt_cut: tokens of prompts in one step at most; 0: all.
+    prompt_graphs: tokens of the largest captured graph of a step with prompts; 0: none is, or it is not known.
 
     A step that is not remembered costs milliseconds, since its graph is lowered anew. Whoever asks many distinct steps
     (a simulator, a search) asks once with arrays, such as `Step.decode(batch[:, None], context[None, :])`, at about
@@ -75,6 +76,7 @@ class StepPricer:
     overheads: EngineOverheads
     plan: Plan
     prompt_cut: int = 0
+    prompt_graphs: int = 0
     times: StepMemo[StepTime] = field(default_factory=lambda: StepMemo(REMEMBERED_STEPS), repr=False)
     ranks: StepMemo[RankTime] = field(default_factory=lambda: StepMemo(REMEMBERED_STEPS), repr=False)
     rooflines: StepMemo[RankTime] = field(default_factory=lambda: StepMemo(REMEMBERED_GRAPHS), repr=False)
@@ -104,7 +106,8 @@ class StepPricer:
         )  # fmt: skip
         causal = model.architecture == "decoder"
         most = prompt_cut(overheads.scheduler, hardware, model.max_context or 0) if causal else 0
-        return cls(graphs or StepGraphs(model, formats), timer, overheads, plan, most)
+        captured = overheads.prompt_graphs(model.name)
+        return cls(graphs or StepGraphs(model, formats), timer, overheads, plan, most, captured)
 
     def on(self, plan: Plan) -> StepPricer:
         """The pricer of another plan."""
@@ -168,7 +171,8 @@ class StepPricer:
         if runs is not None and runs.gap_s:
             time = time.plus(runs.gaps(time.rank.launches), "launch gaps", GAPS)
         own = step.fullest(plan.dp)
-        return add_host_overhead(time, self.overheads, sum([seqs.batch for seqs in own.seqs]))
+        eager = prompt_tokens(own) > self.prompt_graphs if self.prompt_graphs else False
+        return add_host_overhead(time, self.overheads, sum([seqs.batch for seqs in own.seqs]), eager)
 
     def _roofline(self, step: Step) -> RankTime:
         """The kernels of the rank's graph at the device's peaks, without expected times."""
@@ -322,18 +326,28 @@ def usual_time(cost: KernelCost) -> Duration:
     return Duration(expected, expected * low, expected * high, cost.ideal_s)
 
 
-def add_host_overhead(time: StepTime, overheads: EngineOverheads, sequences: Num = 1) -> StepTime:
+def prompt_tokens(step: Step) -> Num:
+    """New tokens of a replica's step that has prompts; 0 of one that has none. Verified drafts run as decodes do."""
+    return step.tokens if any(not seqs.absorbed and some(seqs.new > 1) for seqs in step.seqs) else 0
+
+
+def add_host_overhead(
+    time: StepTime, overheads: EngineOverheads, sequences: Num = 1, eager: bool | Num = False
+) -> StepTime:
     """The step of so many sequences on a replica, with (a) the launches that the device waits for where steps are not
     captured as a graph, (b) the host's own time, and (c) what a composed step may be off beyond its kernels: other
-    fusions and schedules.
+    fusions and schedules. eager: whether the step has prompts that no graph holds.
     """
-    waiting: Num = 0.0
-    if overheads.launch_s:
-        waiting = maximum(0.0, overheads.launch_s * time.rank.launches - time.in_turn_s)
     host = overheads.host
-    value = host.time(sequences) + waiting
+    waiting: tuple[Num, Num, Num] = (0.0, 0.0, 0.0)
+    if overheads.launch_s:
+        found = maximum(0.0, overheads.launch_s * time.rank.launches - time.in_turn_s)
+        waiting = found, found * 0.7, found * 1.4
+    elif host.launch_s[0] and some(eager):
+        waiting = waits_for_launches(host, time, eager)
+    value = host.time(sequences) + waiting[0]
     if not absent(value):
-        low, high = host.time(sequences, 1) + waiting * 0.7, host.time(sequences, 2) + waiting * 1.4
+        low, high = host.time(sequences, 1) + waiting[1], host.time(sequences, 2) + waiting[2]
         time = time.plus(Duration(value, low, high, evidence="calibrated"), "host", HOST)
     below, above = overheads.composition
     if not (below or above):
@@ -341,6 +355,14 @@ def add_host_overhead(time: StepTime, overheads: EngineOverheads, sequences: Num
     total = time.in_turn_s
     error = Duration(0.0, total * (exp(below) - 1), total * (exp(above) - 1), evidence="calibrated")
     return time.plus(error, "composition")
+
+
+def waits_for_launches(host: HostWork, time: StepTime, eager: object) -> tuple[Num, Num, Num]:
+    """Seconds that the device waits for launches in steps that are eager: the value, and its ends."""
+    value, low, high = (
+        where(eager, maximum(0.0, each * time.rank.launches - time.in_turn_s), 0.0) for each in host.launch_s
+    )
+    return value, low, high
 
 
 GAPS = KernelTime("launches", "gaps", part="gaps between launches")

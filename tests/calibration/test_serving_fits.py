@@ -74,3 +74,19 @@ def test_few_points_leave_the_prior() -> None:
     found = fit_points(HOST, points, measured, lambda point, values: point.tpot_with(host_of(values)))
     assert found == pytest.approx([n.centre for n in HOST], rel=0.1)
     assert balance(points) == pytest.approx([1.0, 1.0])
+
+
+def test_launches_that_prompts_wait_for_are_found_again() -> None:
+    """Where no graph holds the prompts of enough points; else the host has two numbers."""
+    host = host_of((800e-6, 10e-6, 40e-6))
+    points = [
+        replace(point, launches=1200.0, load=replace(point.load, output_len=200))
+        for point in made_points(800e-6, 10e-6)
+    ]
+    points = [replace(p, tpot=p.tpot_with(host), ttft=p.ttft_with(host, 0.03)) for p in points]
+    engines: dict[str, Any] = {}
+    refit_serving(engines, points, lambda _: None)
+    value, low, high = engines["vllm"]["host"]["async"]["launch_us"]
+    assert value == pytest.approx(40, rel=0.1) and low <= value <= high
+    refit_serving(engines, made_points(800e-6, 40e-6), lambda _: None)
+    assert "launch_us" not in engines["vllm"]["host"]["async"]
