@@ -61,12 +61,14 @@ class TransformerXl(Position):
     """Relative positions as keys: (q + u)·k + (q + v)·(W_r r) (arXiv:1901.02860), and XLNet's segment term.
 
     bias: u and v are learned per layer, once per stack, or not at all. span: distances that have a key, where those are
-    fewer than a sequence has (attention within blocks).
+    fewer than a sequence has (attention within blocks). odd: without a cache, one key for each of the 2n - 1 distances
+    (conformers), where XLNet has 2n.
     """
 
     kind: Literal["transformer_xl", "xlnet"] = "transformer_xl"
     bias: Literal["layer", "stack", "none"] = "layer"
     span: Count | None = None
+    odd: bool = False
 
     about = {"transformer_xl": About("transformer-xl", label="Relative"), "xlnet": About(label="Relative")}
 
@@ -81,7 +83,7 @@ class TransformerXl(Position):
 
     def scores(self, b: Builder, s: Tensor, q: Tensor, k: Operand, ctx: Context, scale: float) -> Tensor:
         """The scores plus the position term, shifted so that column j is distance i - j."""
-        length = _longest(ctx) if ctx.cached else 2 * _longest(ctx)  # without a cache, keys lie on both sides
+        length = _longest(ctx) if ctx.cached else 2 * _longest(ctx) - self.odd  # keys lie on both sides
         length = length if self.span is None else self.span
         with b.scope(R=length, Sg=2):
             r = b.linear("r", b.constant("sinusoid", "sinusoid", "R D"), "D K G H", "R K G H")
