@@ -76,7 +76,7 @@ FAMILIES |= {
     "video_llama_3": ({}, SIGLIP_PLAIN), "janus": ({}, {"num_hidden_layers": 3, "depth": 3}),
     "phi4_multimodal": ({}, {"num_hidden_layers": 3, "intermediate_size": 70}),
     "qwen3_asr": ({}, WHISPER), "glmasr": ({}, {"num_hidden_layers": 3, "intermediate_size": 2560}),
-    "moss_transcribe_diarize": ({},),
+    "moss_transcribe_diarize": ({},), "video_llava": ({},),
 }  # fmt: skip
 SOUNDS: dict[str, tuple[dict[str, Any], ...]] = {
     "phi4_multimodal": ({}, {"num_blocks": 2, "intermediate_size": 70}),

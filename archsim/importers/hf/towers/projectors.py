@@ -289,3 +289,12 @@ def ovis2(c: Config, around: Around) -> list[Doc]:
 def video_llama_3(c: Config, around: Around) -> list[Doc]:
     """VideoLLaMA 3: SigLIP of any resolution, without a table of positions, two matrices."""
     return [*plain(c, 0, ROTARY), *two_layers(around.width, "gelu")]
+
+
+# VideoLlavaConfig
+@encoder("vision", "video_llava")
+def video_llava(c: Config, around: Around) -> list[Doc]:
+    """Video-LLaVA: CLIP whose class token stays, another for videos, two matrices for both."""
+    found = [stage for stage in body(c, around) if stage["kind"] != "drop_class"]
+    name = act(Config(around.config.data, {"projector_hidden_act": "gelu"}), "projector_hidden_act")
+    return [*found, {"kind": "unused", "name": "videos", "stages": found}, *two_layers(around.width, name)]
