@@ -11,6 +11,7 @@ from archsim.importers.hf.config import Config
 
 AREA: JsonMapping = {
     "qwen2_vl": (56 * 56, 28 * 28 * 1280), "qwen2_5_vl": (56 * 56, 28 * 28 * 1280),
+    "qwen2_5_omni": (56 * 56, 28 * 28 * 1280), "qwen2_5_omni_thinker": (56 * 56, 28 * 28 * 1280),
     "qwen3_vl": (65536, 16777216), "qwen3_vl_moe": (65536, 16777216), "qwen3_5": (65536, 16777216),
     "qwen3_5_moe": (65536, 16777216), "glm4v": (112 * 112 // 2, 28 * 28 * 15000 // 2),
     "minimax_m3_vl": (56 * 56, 28 * 28 * 1280),
