@@ -101,6 +101,27 @@ class TransformerXl(Position):
         return s
 
 
+class Decomposed(Position):
+    """A bias for every pair of patches: the query times a vector for the distance of rows, plus the query times one for
+    the distance of columns, within squares of side x side patches (arXiv:2112.01526, as SAM has them).
+    """
+
+    kind: Literal["decomposed"] = "decomposed"
+    side: Count
+
+    about = {"decomposed": About("decomposed relative positions", label="Relative")}
+
+    def scores(self, b: Builder, s: Tensor, q: Tensor, k: Operand, ctx: Context, scale: float) -> Tensor:
+        """The scores plus both biases."""
+        for name in ("rows", "columns"):
+            with b.scope(Rd=2 * self.side - 1):
+                table = b.weight(f"r_{name}", "Rd H", "position_bias")
+            with b.scope(Rd=self.side):
+                term = b.contract(f"q{name}", q, table.part(Rd=self.side), "T K G Rd", cls="attention")
+            s = b.map(f"s_{name}", "add", s, term, term="grid")
+        return s
+
+
 class Deberta(Position):
     """Disentangled attention (arXiv:2006.03654): content-to-position and position-to-content scores.
 
