@@ -9,9 +9,10 @@ from typing import Literal
 
 from archsim.base.lazy_model import model_validator
 from archsim.base.number import Num, ceil_div
-from archsim.blocks.block import Context, MixerSpec
+from archsim.blocks.block import AttentionBlock, Context, MixerSpec
 from archsim.blocks.dispatch import About, Activation, Count, InvalidBlock
 from archsim.blocks.norm import Norm
+from archsim.blocks.position import Decomposed
 from archsim.blocks.recurrence import convolution, depthwise
 from archsim.blocks.stage import StageBlock, StageSpec, given, lower_stages
 from archsim.blocks.tiny import WIDTH
@@ -167,6 +168,42 @@ class ResidualStage(StageSpec):
         for stage in self.stages:
             step = stage.after(step)
         return step
+
+
+class AttendStage(StageSpec):
+    """Attention without a norm and a residual, which stages around it bring. side: scores have a bias for the distance
+    in rows and one for that in columns, within squares of side x side patches (SAM).
+    """
+
+    kind: Literal["attend"]
+    attention: AttentionBlock
+    side: Count | None = None
+
+    def lower(self, b: Builder, x: Tensor | None, step: Step) -> Tensor:
+        """The attention."""
+        attention = self.attention
+        if self.side is not None:
+            attention = attention.model_copy(update={"position": Decomposed(side=self.side)})
+        return attention.lower(b, given(x), Context(step=step, cached=False))
+
+
+class PaddedStage(StageSpec):
+    """Stages that run on rows and columns filled up to multiples of `size`, which are cut off behind them (windows of
+    SAM, which are all whole).
+    """
+
+    kind: Literal["padded"]
+    size: Count
+    stages: tuple[StageBlock, ...]
+
+    def lower(self, b: Builder, x: Tensor | None, step: Step) -> Tensor:
+        """A copy, the stages, and a slice."""
+        grids = tuple((-(-r // self.size) * self.size, -(-c // self.size) * self.size) for r, c in step.grids)
+        seqs = tuple(s._replace(new=r * c) for s, (r, c) in zip(step.seqs, grids, strict=False)) or step.seqs
+        filled = replace(step, seqs=seqs, grids=grids)
+        with b.scope(T=filled.tokens):
+            y, _ = lower_stages(b, b.map("filled", "concat", given(x), axes="T D"), self.stages, filled)
+        return b.select("cut", y, "T D", "first", T=step.tokens)
 
 
 class GridAttentionStage(StageSpec):

@@ -79,6 +79,8 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "network": "archsim.blocks.stage:NetworkStage",
         "attention_pool": "archsim.blocks.stage:AttentionPoolStage",
         "branch": "archsim.blocks.stage:BranchStage",
+        "attend": "archsim.blocks.convolution:AttendStage",
+        "padded": "archsim.blocks.convolution:PaddedStage",
         "unused": "archsim.blocks.stage:UnusedStage",
         "conv2d": "archsim.blocks.convolution:Conv2dStage",
         "spectrum": "archsim.blocks.convolution:SpectrumStage",

@@ -61,12 +61,14 @@ class TransformerXl(Position):
     """Relative positions as keys: (q + u)·k + (q + v)·(W_r r) (arXiv:1901.02860), and XLNet's segment term.
 
     bias: u and v are learned per layer, once per stack, or not at all. span: distances that have a key, where those are
-    fewer than a sequence has (attention within blocks).
+    fewer than a sequence has (attention within blocks). odd: without a cache, one key for each of the 2n - 1 distances
+    (conformers), where XLNet has 2n.
     """
 
     kind: Literal["transformer_xl", "xlnet"] = "transformer_xl"
     bias: Literal["layer", "stack", "none"] = "layer"
     span: Count | None = None
+    odd: bool = False
 
     about = {"transformer_xl": About("transformer-xl", label="Relative"), "xlnet": About(label="Relative")}
 
@@ -81,7 +83,7 @@ class TransformerXl(Position):
 
     def scores(self, b: Builder, s: Tensor, q: Tensor, k: Operand, ctx: Context, scale: float) -> Tensor:
         """The scores plus the position term, shifted so that column j is distance i - j."""
-        length = _longest(ctx) if ctx.cached else 2 * _longest(ctx)  # without a cache, keys lie on both sides
+        length = _longest(ctx) if ctx.cached else 2 * _longest(ctx) - self.odd  # keys lie on both sides
         length = length if self.span is None else self.span
         with b.scope(R=length, Sg=2):
             r = b.linear("r", b.constant("sinusoid", "sinusoid", "R D"), "D K G H", "R K G H")
@@ -96,6 +98,27 @@ class TransformerXl(Position):
                 e = b.weight("segment_embedding", "Sg K G H", "position_bias")
                 qs = b.contract("qs", b.map("q_s", "add", q, biases[2]), e, "T K G Sg", cls="attention")
                 s = b.map("s_s", "add", s, qs, term="segment", scale=scale)
+        return s
+
+
+class Decomposed(Position):
+    """A bias for every pair of patches: the query times a vector for the distance of rows, plus the query times one for
+    the distance of columns, within squares of side x side patches (arXiv:2112.01526, as SAM has them).
+    """
+
+    kind: Literal["decomposed"] = "decomposed"
+    side: Count
+
+    about = {"decomposed": About("decomposed relative positions", label="Relative")}
+
+    def scores(self, b: Builder, s: Tensor, q: Tensor, k: Operand, ctx: Context, scale: float) -> Tensor:
+        """The scores plus both biases."""
+        for name in ("rows", "columns"):
+            with b.scope(Rd=2 * self.side - 1):
+                table = b.weight(f"r_{name}", "Rd H", "position_bias")
+            with b.scope(Rd=self.side):
+                term = b.contract(f"q{name}", q, table.part(Rd=self.side), "T K G Rd", cls="attention")
+            s = b.map(f"s_{name}", "add", s, term, term="grid")
         return s
 
 

@@ -45,6 +45,8 @@ class StageSpec(Spec, ABC):
         "network": About("feed-forward network", "Feed-forward network", "feed-forward network"),
         "attention_pool": About("attention pooling", "Attention pooling", "attention pooling"),
         "branch": About("deep features", "Deep features", "deep features"),
+        "attend": About("attention", "Attention", "attention"),
+        "padded": About("padded to whole windows", "Padded to whole windows", "padded to whole windows"),
         "unused": About("stages for other inputs", "Stages for other inputs", "stages for other inputs"),
         "conv2d": About("convolution over patches", "Convolution over patches", "convolution over patches"),
         "spectrum": About("convolution of a spectrum", "Convolution of a spectrum", "convolution of a spectrum"),

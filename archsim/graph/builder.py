@@ -6,13 +6,13 @@ stack, and caches shared between layers. Every op returns the tensor it wrote, f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
 from archsim.base.number import Num
-from archsim.graph.graph import NOTHING, Block, Node, Op, OpClass, OpKind, blocks
+from archsim.graph.graph import NOTHING, Block, Node, Op, OpClass, OpKind
 from archsim.graph.tensor import BF16, FP32, Kind, Tensor, Use, split_axes
 
 Operand = Tensor | Use
@@ -143,11 +143,19 @@ class Builder:
         try:
             yield
         finally:
-            inside = Block(name="", body=tuple(self._bodies.pop()))
-            reads = [
-                use.tensor for block in blocks(inside) for op in block.body if isinstance(op, Op) for use in op.reads
-            ]
-            self.idle(*{tensor.name: tensor for tensor in reads if tensor.kind == "weight"}.values())
+            self._hold(tuple(self._bodies.pop()))
+
+    def _hold(self, body: tuple[Node, ...]) -> None:
+        """The weights of a body as idle ones, those of a repeated block as often as it repeats."""
+        held: dict[str, Tensor] = {}
+        for op in _flat(body):
+            if isinstance(op, Op):
+                held |= {use.tensor.name: use.tensor for use in op.reads if use.tensor.kind == "weight"}
+                continue
+            self._bodies.append([])
+            self._hold(op.body)
+            self._bodies[-2].append(replace(op, body=tuple(self._bodies.pop()), carry=(), kernel=""))
+        self.idle(*held.values())
 
     # ------------------------------------------------------------------ structure
     @contextmanager
@@ -196,6 +204,15 @@ class Builder:
     def graph(self) -> Block:
         """Everything built so far, as one block without a name."""
         return Block(name="", body=tuple(self._bodies[0]))
+
+
+def _flat(body: Iterable[Node]) -> Iterator[Node]:
+    """Ops, and blocks that repeat, out of all blocks that do not."""
+    for node in body:
+        if isinstance(node, Op) or not (isinstance(node.times, int) and node.times == 1):
+            yield node
+        else:
+            yield from _flat(node.body)
 
 
 def first_axis(x: Tensor) -> str:

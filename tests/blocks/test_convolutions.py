@@ -82,8 +82,10 @@ def test_the_mean_of_a_window_attends_to_it() -> None:
 
 
 def test_stages_for_other_inputs_are_held() -> None:
-    """Parameters without work."""
+    """Parameters without work, those of repeated layers as often as they repeat."""
     assert counted({"kind": "unused", "stages": [{"kind": "linear", "d": 7}]}) == (8 * 7 + 7, 0)
+    repeated = {"kind": "residual", "repeat": 5, "stages": [{"kind": "linear", "d": 8, "bias": False}]}
+    assert counted({"kind": "unused", "stages": [repeated]}) == (5 * 64, 0)
 
 
 def test_residual_blocks_repeat() -> None:

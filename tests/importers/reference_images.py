@@ -139,6 +139,7 @@ FAMILIES: dict[str, Callable[[int, int], int]] = {
     "janus": lambda w, h: 576,
     "ernie4_5_vl_moe": lambda w, h: area_by_processor("Ernie4_5_VLMoeImageProcessor", w, h),
     "paddleocr_vl": lambda w, h: area_by_processor("PaddleOCRVLImageProcessor", w, h),
+    "qwen2_5_omni": lambda w, h: area_by_processor("Qwen2VLImageProcessor", w, h),
     "exaone4_5": lambda w, h: area_by_processor("Qwen2VLImageProcessor", w, h),
     "hunyuan_vl": lambda w, h: area_by_processor("HunYuanVLImageProcessor", w, h),
     "inkling_mm_model": lambda w, h: int(processed("InklingImageProcessor", w, h)["num_patches"][0]),

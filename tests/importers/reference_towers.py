@@ -76,12 +76,15 @@ FAMILIES |= {
     "video_llama_3": ({}, SIGLIP_PLAIN), "janus": ({}, {"num_hidden_layers": 3, "depth": 3}),
     "phi4_multimodal": ({}, {"num_hidden_layers": 3, "intermediate_size": 70}),
     "qwen3_asr": ({}, WHISPER), "glmasr": ({}, {"num_hidden_layers": 3, "intermediate_size": 2560}),
-    "moss_transcribe_diarize": ({},),
+    "moss_transcribe_diarize": ({},), "video_llava": ({},),
+    "got_ocr2": ({}, {"num_hidden_layers": 3, "global_attn_indexes": [1]}), "pp_chart2table": ({},),
 }  # fmt: skip
 SOUNDS: dict[str, tuple[dict[str, Any], ...]] = {
     "phi4_multimodal": ({}, {"num_blocks": 2, "intermediate_size": 70}),
     "gemma4": ({"model_type": "gemma4_audio"}, {"num_hidden_layers": 2, "output_proj_dims": 70}),
     "qwen3_omni_moe_thinker": ({}, WHISPER),
+    "nemotron_h_omni": ({"model_type": "parakeet_encoder", "projection_hidden_size": 96, "projection_bias": True,
+                         "num_hidden_layers": 2},),
 }  # fmt: skip
 """The same of the encoder of sound beside that of images."""
 
@@ -91,7 +94,7 @@ OTHERS = re.compile(r"generation_|vqmodel")
 OWN = {
     ("phi4_multimodal", "vision"): "image_embed", ("phi4_multimodal", "audio"): "audio_embed",
     ("gemma4", "audio"): "audio", ("gemma4", "vision"): "vision",
-    ("qwen3_omni_moe_thinker", "audio"): "audio_tower",
+    ("qwen3_omni_moe_thinker", "audio"): "audio_tower", ("nemotron_h_omni", "audio"): "audio",
 }  # fmt: skip
 """What the names of an encoder's parameters hold, where a class has several encoders."""
 

@@ -241,3 +241,34 @@ def test_glm_asr() -> None:
     wanted = counted(lambda: audio(torch.zeros(1, 20, 80)))
     wanted += linear_flops((10, 256, 2 * WIDTH), (10, 2 * WIDTH, WIDTH))
     assert own("audio", "glmasr", config, Step.of(1, 80)) == wanted
+
+
+def test_parakeet() -> None:
+    """A FastConformer: a key for each distance."""
+    import torch
+
+    kind = transformers_class("parakeet.configuration_parakeet.ParakeetEncoderConfig")
+    config = kind(
+        hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=96, num_mel_bins=32,
+        subsampling_conv_channels=16, attention_bias=False,
+    )  # fmt: skip
+    audio = built("parakeet.modeling_parakeet.ParakeetEncoder", config)
+    config.projection_hidden_size, config.projection_bias = 80, False
+    wanted = counted(lambda: audio(torch.zeros(1, 160, 32))) + linear_flops((20, 64, 80), (20, 80, WIDTH))
+    wanted += 2 * linear_flops((20, 64, 1))  # u times keys, where the class adds u to the queries of each layer
+    assert own("audio", "nemotron_h_omni", config, Step.of(1, 160)) == wanted
+
+
+def test_sam() -> None:
+    """Windows that are filled up, biases by rows and by columns, a neck; the projector of GOT-OCR 2."""
+    import torch
+
+    kind = transformers_class("got_ocr2.configuration_got_ocr2.GotOcr2VisionConfig")
+    config = kind(
+        hidden_size=64, output_channels=24, num_hidden_layers=3, num_attention_heads=4, image_size=320, window_size=7,
+        global_attn_indexes=[1], mlp_dim=96,
+    )  # fmt: skip
+    vision = built("got_ocr2.modeling_got_ocr2.GotOcr2VisionEncoder", config)
+    projector = built("got_ocr2.modeling_got_ocr2.GotOcr2MultiModalProjector", around(vision_config=config))
+    wanted = counted(lambda: projector(vision(torch.zeros(1, 3, 320, 320)).last_hidden_state))
+    assert own("vision", "got_ocr2", config, one_image((20, 20))) == wanted

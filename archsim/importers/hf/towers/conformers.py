@@ -204,7 +204,9 @@ def phi4_multimodal(c: Config, around: Around) -> list[Doc]:
     attention = mha(n, d, bias=True, position=bias, mask=BOTH_WAYS)
     pair = two_layers(around.width, "gelu")
     return [
-        *_nemo(c),
+        *_nemo(
+            c.count("input_size"), act(c, "nemo_activation"), c.count("nemo_conv_channels"), c.count("time_reduction")
+        ),
         linear(d),
         conformer(c.count("num_blocks"), layernorm(1e-5), attention, mixer, ffn),
         {"kind": "unused", "stages": pair},
@@ -212,11 +214,10 @@ def phi4_multimodal(c: Config, around: Around) -> list[Doc]:
     ]
 
 
-def _nemo(c: Config) -> list[Doc]:
-    """A full convolution, then depthwise ones with a matrix each, every one of stride 2."""
-    bins, name, width = c.count("input_size"), act(c, "nemo_activation"), c.count("nemo_conv_channels")
+def _nemo(bins: int, name: str, width: int, factor: int) -> list[Doc]:
+    """A full convolution, then depthwise ones with a matrix each, every one of stride 2, to a `factor`-th of frames."""
     found: list[Doc] = [{"kind": "spectrum", "bins": bins, "d": width, "activation": name}]
-    for _ in range(c.count("time_reduction").bit_length() - 2):
+    for _ in range(factor.bit_length() - 2):
         bins = int(ceil_div(bins, 2))
         found += [
             {"kind": "spectrum", "bins": bins, "depthwise": True, "activation": None},
@@ -224,3 +225,35 @@ def _nemo(c: Config) -> list[Doc]:
              "activation": name},
         ]  # fmt: skip
     return found
+
+
+# ParakeetEncoderConfig
+@encoder("audio", "nemotron_h_omni", hidden_size=1024, num_hidden_layers=24, num_attention_heads=8,
+         intermediate_size=4096, hidden_act="silu", attention_bias=True, convolution_bias=True, conv_kernel_size=9,
+         subsampling_factor=8, subsampling_conv_channels=256, num_mel_bins=80, subsampling_conv_kernel_size=3,
+         subsampling_conv_stride=2)  # fmt: skip
+def nemotron_h_omni(c: Config, around: Around) -> list[Doc]:
+    """Nemotron Omni: Parakeet's FastConformer, a norm and two matrices."""
+    inner, bias = c.count("projection_hidden_size"), bool(c.get("projection_bias"))
+    pair = linear(inner, bias, "relu2"), linear(around.width, bias)
+    return [*parakeet(c), norm(rmsnorm(), name="projector_norm"), *pair]
+
+
+def parakeet(c: Config) -> list[Doc]:
+    """FastConformer: relative positions with a bias of each head, convolutions of nine vectors."""
+    d, n, bias = c.count("hidden_size"), c.count("num_attention_heads"), bool(c.get("attention_bias"))
+    c.skip("scale_input", "dropout_positions")
+    c.only("num_key_value_heads", n)
+    c.only("subsampling_conv_kernel_size", 3)
+    c.only("subsampling_conv_stride", 2)
+    keys = {"kind": "transformer_xl", "bias": "layer", "odd": True}
+    conv = bool(c.get("convolution_bias"))
+    mixer: Doc = {"kind": "conv_module", "d_inner": d, "d_conv": c.count("conv_kernel_size"), "bias": conv,
+                  "conv_bias": conv, "norm": layernorm(1e-5), "activation": act(c, "hidden_act")}  # fmt: skip
+    ffn = mlp(act(c, "hidden_act"), c.count("intermediate_size"), bias)
+    attention = mha(n, d, position=keys, mask=BOTH_WAYS, **({"bias": True} if bias else {}))
+    return [
+        *_nemo(c.count("num_mel_bins"), "relu", c.count("subsampling_conv_channels"), c.count("subsampling_factor")),
+        linear(d),
+        conformer(c.count("num_hidden_layers"), layernorm(1e-5), attention, mixer, ffn),
+    ]

@@ -17,7 +17,7 @@ NORM = rmsnorm(1e-6)
 
 
 def conv(d: int | None, kernel: int = 1, stride: int = 1, active: bool = True) -> Doc:
-    """A convolution, the norm behind it and its activation; without `d` each channel by itself."""
+    """A convolution, a norm and an activation; without `d` each channel by itself."""
     width: Doc = {"depthwise": True} if d is None else {"d": d}
     named = {"activation": "gelu"} if active else {}
     return {"kind": "conv2d", "kernel": kernel, "stride": stride, "norm": NORM, **width, **named}

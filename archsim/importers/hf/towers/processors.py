@@ -11,6 +11,7 @@ from archsim.importers.hf.config import Config
 
 AREA: JsonMapping = {
     "qwen2_vl": (56 * 56, 28 * 28 * 1280), "qwen2_5_vl": (56 * 56, 28 * 28 * 1280),
+    "qwen2_5_omni": (56 * 56, 28 * 28 * 1280), "qwen2_5_omni_thinker": (56 * 56, 28 * 28 * 1280),
     "qwen3_vl": (65536, 16777216), "qwen3_vl_moe": (65536, 16777216), "qwen3_5": (65536, 16777216),
     "qwen3_5_moe": (65536, 16777216), "glm4v": (112 * 112 // 2, 28 * 28 * 15000 // 2),
     "minimax_m3_vl": (56 * 56, 28 * 28 * 1280),
@@ -21,7 +22,7 @@ AREA: JsonMapping = {
 }  # fmt: skip
 """Least and most pixels. GLM-V's limits are of two frames, which an image is repeated to."""
 
-FIXED = frozenset(["llava", "vipllava", "paligemma", "gemma3", "deepseek_vl", "janus"])
+FIXED = frozenset(["llava", "vipllava", "paligemma", "gemma3", "deepseek_vl", "janus", "got_ocr2"])
 """Families whose images all have the size of the encoder; without Gemma 3's crops, made on request."""
 
 MOBILE = frozenset(["mobilenetv5_300m_enc"])

@@ -289,3 +289,60 @@ def ovis2(c: Config, around: Around) -> list[Doc]:
 def video_llama_3(c: Config, around: Around) -> list[Doc]:
     """VideoLLaMA 3: SigLIP of any resolution, without a table of positions, two matrices."""
     return [*plain(c, 0, ROTARY), *two_layers(around.width, "gelu")]
+
+
+# VideoLlavaConfig
+@encoder("vision", "video_llava")
+def video_llava(c: Config, around: Around) -> list[Doc]:
+    """Video-LLaVA: CLIP whose class token stays, another for videos, two matrices for both."""
+    found = [stage for stage in body(c, around) if stage["kind"] != "drop_class"]
+    name = act(Config(around.config.data, {"projector_hidden_act": "gelu"}), "projector_hidden_act")
+    return [*found, {"kind": "unused", "name": "videos", "stages": found}, *two_layers(around.width, name)]
+
+
+SAM = {
+    "hidden_size": 768, "output_channels": 256, "num_hidden_layers": 12, "num_attention_heads": 12, "num_channels": 3,
+    "image_size": 1024, "patch_size": 16, "hidden_act": "gelu", "layer_norm_eps": 1e-6, "qkv_bias": True,
+    "use_abs_pos": True, "use_rel_pos": True, "window_size": 14, "global_attn_indexes": [2, 5, 8, 11], "mlp_dim": 3072,
+}  # fmt: skip
+"""GotOcr2VisionConfig."""
+
+
+def sam(c: Config) -> list[Doc]:
+    """SAM's encoder: attention within padded windows, in some layers over all patches, and a neck of two
+    convolutions.
+    """
+    d, n, first = c.count("hidden_size"), c.count("num_attention_heads"), layernorm(c.number("layer_norm_eps"))
+    c.only("use_rel_pos", True)
+    whole, window, wide = c.count("image_size") // patch_size(c), c.count("window_size"), c.count("output_channels")
+    network: Doc = {"kind": "network", "ffn": mlp(act(c, "hidden_act"), c.count("mlp_dim"))}
+    everywhere = set(c.get("global_attn_indexes") or ())
+
+    def attend(side: int, mask: Doc) -> Doc:
+        heads_of = mha(n, d, qkv_bias=bool(c.get("qkv_bias")), out_bias=True, mask=mask)
+        return {"kind": "attend", "side": side, "attention": heads_of}
+
+    within = attend(window, {"kind": "chunked", "window": window**2, "bidirectional": True})
+    padded = {"kind": "padded", "size": window, "stages": [within]}
+    over_all = attend(whole, {"kind": "bidirectional"})
+    blocks = [
+        {"kind": "residual", "stages": stages}
+        for i in range(c.count("num_hidden_layers"))
+        for stages in ([norm(first), over_all if i in everywhere else padded], [norm(first), network])
+    ]
+    neck = {"kind": "conv2d", "d": wide, "norm": first}
+    return [
+        patches(d, patch_size(c), channels=c.count("num_channels")),
+        *([{"kind": "positions", "rows": whole**2}] if c.get("use_abs_pos") else []),
+        *blocks,
+        neck | {"kernel": 1},
+        neck,
+    ]
+
+
+# GotOcr2VisionConfig
+@encoder("vision", "got_ocr2", "pp_chart2table", **SAM)
+def got_ocr2(c: Config, around: Around) -> list[Doc]:
+    """GOT-OCR 2: SAM's encoder, two convolutions that each leave a quarter of the vectors, one matrix."""
+    halved = ({"kind": "conv2d", "d": width, "stride": 2} for width in (2 * c.count("output_channels"), around.width))
+    return [*sam(c), *halved, linear(around.width)]
