@@ -272,7 +272,7 @@ class Functions(TorchFunctionMode):
     def __torch_function__(self, func: Untyped, types: Untyped, args: Untyped = (), kwargs: Untyped = None) -> Untyped:
         """Runs the function."""
         kwargs, recorder = kwargs or {}, self.recorder
-        if func in ANSWERS and id(args[0]) in recorder.numbers:
+        if (func in ANSWERS or func is torch.Tensor.__format__) and id(args[0]) in recorder.numbers:
             return func(recorder.numbers[id(args[0])], *args[1:])
         if func in ANSWERS and (not (asked := recorder.value(args[0])).live or asked.raw):
             return ANSWERS[func]
@@ -400,6 +400,8 @@ def _share(name: str, known: list[Value], result: Untyped) -> Fraction:
     if name in ("any", "amax", "max", "sum") and known[0].share < 1 and result.numel():
         joined = prod(known[0].shape) // int(result.numel())
         return min(known[0].share * joined, Fraction(1))
+    if name in ("mul", "mul_", "bitwise_and", "logical_and"):  # what is zero in one is zero in the product
+        return min((value.share for value in known), default=Fraction(1))
     return known[0].share if name == "index" and known else Fraction(1)
 
 

@@ -133,13 +133,16 @@ class ByMask(Experts):
 
 
 class ByTurn(Experts):
+    rates = {f"rate_{i}": 1.0 for i in range(8)}
+
     def forward(self, ids):
         x = self.embed(ids).view(-1, WIDTH)
         chosen, out = torch.topk(self.router(x), self.TOP)[1], torch.zeros_like(x)
-        mask = F.one_hot(chosen, self.EXPERTS).permute(2, 1, 0)
+        mask = F.one_hot(chosen, self.EXPERTS)
+        mask = (mask * (mask.cumsum(0) <= len(x))).permute(2, 1, 0)
         for hit in (mask.sum(dim=(-1, -2)) > 0).nonzero():
             _, rows = torch.where(mask[hit[0]])
-            out.index_add_(0, rows, self.experts[hit[0]](x[rows]))
+            out.index_add_(0, rows, self.experts[hit[0]](x[rows]) * self.rates[f"rate_{hit[0]}"])
         return out.view(*ids.shape, WIDTH)
 
 
