@@ -62,7 +62,8 @@ class Module:
             given = dict(own(batch, new))
         else:
             held = self.arguments or self.choices[0].arguments
-            given = {argument.name: argument.tensor(Sizes(batch, new)) for argument in held}
+            numbers = next((p.dtype for p in self.net.parameters() if p.is_floating_point()), torch.get_default_dtype())
+            given = {argument.name: argument.tensor(Sizes(batch, new), numbers) for argument in held}
         if cache is not None:
             given[cache[0]] = cache[1]
         if self.keeps_cache and "use_cache" in self.signature:

@@ -255,6 +255,7 @@ def _without_data(given: Untyped) -> Untyped:
 
 ANSWERS: dict[Untyped, bool | int] = {
     torch.Tensor.__bool__: False, torch.Tensor.item: 0, torch.Tensor.__contains__: False,
+    torch.Tensor.__int__: 0, torch.Tensor.__index__: 0,
 }  # fmt: skip
 """What is said of tokens, masks and positions when a module asks for their values: that none is masked, and none
 special.
@@ -271,10 +272,12 @@ class Functions(TorchFunctionMode):
     def __torch_function__(self, func: Untyped, types: Untyped, args: Untyped = (), kwargs: Untyped = None) -> Untyped:
         """Runs the function."""
         kwargs, recorder = kwargs or {}, self.recorder
-        if func in ANSWERS and id(args[0]) in recorder.numbers:
+        if (func in ANSWERS or func is torch.Tensor.__format__) and id(args[0]) in recorder.numbers:
             return func(recorder.numbers[id(args[0])], *args[1:])
         if func in ANSWERS and (not (asked := recorder.value(args[0])).live or asked.raw):
             return ANSWERS[func]
+        if func is torch.Tensor.__getitem__:
+            return func(args[0], self._known_place(args[1]))
         if func is functional.one_hot:
             result = func(*args, **kwargs)
             recorder.value(result).share = Fraction(1, result.shape[-1])
@@ -291,6 +294,13 @@ class Functions(TorchFunctionMode):
         attrs = {"causal": None if masked else bool(named.get("is_causal")), "window": 0}
         recorder.add("attention", [named[name] for name in ("query", "key", "value")], [result], attrs)
         return result
+
+    def _known_place(self, index: Untyped) -> Untyped:
+        """An index whose single numbers are whole numbers where they are known: the expert whose turn it is."""
+        if isinstance(index, tuple):
+            return tuple(self._known_place(part) for part in index)
+        known = self.recorder.numbers.get(id(index)) if isinstance(index, torch.Tensor) else None
+        return index if known is None or known.dim() or known.dtype == torch.bool else int(known)
 
 
 def capture(
@@ -315,6 +325,7 @@ def capture(
             _all_kept(),
             _opened(),
             _plain_autocast(),
+            _unchecked(),
             (hints or _nothing)(recorder),
             Functions(recorder),
             recorder,
@@ -342,6 +353,18 @@ def _opened() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
+
+
+@contextmanager
+def _unchecked() -> Iterator[None]:
+    """Distributions do not look whether their parameters, which have no data, are in range."""
+    kind = torch.distributions.Distribution
+    before = kind._validate_args
+    kind.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        kind.set_default_validate_args(before)
 
 
 @contextmanager
@@ -377,6 +400,8 @@ def _share(name: str, known: list[Value], result: Untyped) -> Fraction:
     if name in ("any", "amax", "max", "sum") and known[0].share < 1 and result.numel():
         joined = prod(known[0].shape) // int(result.numel())
         return min(known[0].share * joined, Fraction(1))
+    if name in ("mul", "mul_", "bitwise_and", "logical_and"):  # what is zero in one is zero in the product
+        return min((value.share for value in known), default=Fraction(1))
     return known[0].share if name == "index" and known else Fraction(1)
 
 

@@ -36,10 +36,9 @@ class Argument(NamedTuple):
     shape: Shape
     whole: bool = True
 
-    def tensor(self, sizes: Sizes) -> torch.Tensor:
-        """The argument, without data."""
-        kind = torch.long if self.whole else torch.get_default_dtype()
-        return torch.zeros(self.shape(sizes), dtype=kind, device="meta")
+    def tensor(self, sizes: Sizes, numbers: torch.dtype) -> torch.Tensor:
+        """The argument, without data. numbers: the format of what is not whole."""
+        return torch.zeros(self.shape(sizes), dtype=torch.long if self.whole else numbers, device="meta")
 
 
 Arguments = tuple[Argument, ...]

@@ -101,8 +101,12 @@ def _halved(points: tuple[Point, Point]) -> tuple[Point, Point]:
 
 def _most_tokens(module: Module) -> int:
     """Tokens that a module has positions for; many where it does not say."""
-    limits = [getattr(part, "max_position_embeddings", None) for part in parts(module.config)]
+    limits = [getattr(part, name, None) for part in parts(module.config) for name in POSITIONS]
     return min((limit for limit in limits if isinstance(limit, int) and limit > 0), default=2**20)
+
+
+POSITIONS = ("max_position_embeddings", "max_seq_len")
+"""Keys of configs for the most tokens of a text (the second is MPT's)."""
 
 
 def _points(module: Module) -> tuple[Point, Point]:

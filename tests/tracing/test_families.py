@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,3 +84,34 @@ def test_code_that_a_config_points_to_is_not_run() -> None:
 
     with pytest.raises(ArchsimError, match="is never run"):
         from_transformers({"model_type": "mine", "auto_map": {"AutoModel": "modeling_mine.Mine"}})
+
+
+MORE = sorted({
+    "dots1", "ernie4_5_moe", "flex_olmo", "glm", "glm4", "gpt2", "granitemoe", "hunyuan_v1_moe", "lfm2_moe",
+    "minimax_m2", "ministral", "nanochat", "nemotron", "olmo3", "phimoe", "qwen2_moe", "seed_oss",
+    "solar_open", "starcoder2",
+    "vaultgemma",
+})  # fmt: skip
+"""Families with small configs of their own whose class takes the same steps as engines."""
+
+CONFIG_FILES = Path(__file__).parents[1] / "importers"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MORE)
+def test_more_families_equal_the_importer(name: str) -> None:
+    """Parameters and FLOPs to the unit, both phases within 3 %."""
+    counted = json.loads((CONFIG_FILES / "counted.json").read_text())["families"]
+    held = {family: row["config"] for family, row in counted.items()}
+    for file in ("small.json", "small_more.json"):
+        held |= json.loads((CONFIG_FILES / file).read_text())
+    given = {**held[name], "dtype": "bfloat16"}
+    if "max_position_embeddings" in given:
+        given["max_position_embeddings"] = 2048
+    own, traced = from_mapping(given), trace(from_transformers(given))
+    a, b = (count(model, logits="all", batch=2, input_len=512) for model in (own, traced))
+    assert (b.total, b.full.total) == (a.total, a.full.total)
+    mine, theirs = (estimate(model, load_hardware("h100-sxm"), devices=1, input_len=1024) for model in (own, traced))
+    assert abs(theirs.prefill.expected_s / mine.prefill.expected_s - 1) < 0.03
+    assert mine.decode is not None and theirs.decode is not None
+    assert abs(theirs.decode.expected_s / mine.decode.expected_s - 1) < 0.03

@@ -132,6 +132,20 @@ class ByMask(Experts):
         out[mask] += expert(x[mask])
 
 
+class ByTurn(Experts):
+    rates = {f"rate_{i}": 1.0 for i in range(8)}
+
+    def forward(self, ids):
+        x = self.embed(ids).view(-1, WIDTH)
+        chosen, out = torch.topk(self.router(x), self.TOP)[1], torch.zeros_like(x)
+        mask = F.one_hot(chosen, self.EXPERTS)
+        mask = (mask * (mask.cumsum(0) <= len(x))).permute(2, 1, 0)
+        for hit in (mask.sum(dim=(-1, -2)) > 0).nonzero():
+            _, rows = torch.where(mask[hit[0]])
+            out.index_add_(0, rows, self.experts[hit[0]](x[rows]) * self.rates[f"rate_{hit[0]}"])
+        return out.view(*ids.shape, WIDTH)
+
+
 class Switch(Experts):
     TOP = 1
 
@@ -209,7 +223,7 @@ def test_parts_say_what_takes_the_time(file: Path, name: str) -> None:
     assert parts.get("norms and residuals", 0) < parts["MLP"]
 
 
-@pytest.mark.parametrize("name", ["ByPlace", "ByMask", "Switch"])
+@pytest.mark.parametrize("name", ["ByPlace", "ByMask", "ByTurn", "Switch"])
 def test_experts_in_a_loop_work_on_the_tokens_sent_to_them(file: Path, name: str) -> None:
     """As many products as each token has experts, whichever way the loop finds its tokens."""
     found = archsim.count(f"{file}:{name}", batch=2, input_len=512)
@@ -313,6 +327,12 @@ class WithoutAutocast(Base):
             return x.float() * 2
 
 
+class Sparsified(Base):
+    def table(self, x):
+        normal = torch.distributions.Normal(torch.zeros((), device=x.device), torch.ones((), device=x.device))
+        return F.relu(x - normal.icdf(torch.full((), 0.95, device=x.device)))
+
+
 class SparseTable(Base):
     def __init__(self):
         super().__init__()
@@ -323,11 +343,13 @@ class SparseTable(Base):
 
 
 @pytest.mark.parametrize(
-    ("name", "more"), [("FewPositions", 96 * 64), ("OnTheProcessor", 64), ("WithoutAutocast", 0), ("SparseTable", 0)]
+    ("name", "more"),
+    [("FewPositions", 96 * 64), ("OnTheProcessor", 64), ("WithoutAutocast", 0), ("SparseTable", 0), ("Sparsified", 0)],
 )
 def test_what_only_runs_with_data_is_no_obstacle(tmp_path: Path, name: str, more: int) -> None:
     """Few positions that nothing states (minGPT, Whisper), tables made on the processor whatever the default device
-    (`torch.Tensor(numbers)`), autocast by the tensor's device, a sparse buffer (Whisper).
+    (`torch.Tensor(numbers)`), autocast by the tensor's device, a sparse buffer (Whisper), a distribution that looks at
+    its parameters (Gemma 3n).
     """
     path = tmp_path / "odd.py"
     path.write_text(ODD)
