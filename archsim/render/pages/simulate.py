@@ -24,10 +24,13 @@ STATISTICS = ("mean", "p50", "p90", "p99")
 
 LIMITS = {
     "rate": "the rate at which requests arrive", "concurrency": "the number of requests in flight",
-    "cache": "room in the KV cache", "sequences": "requests that run at once (max_num_seqs)",
-    "step tokens": "tokens of a step (max_num_batched_tokens)",
+    "cache": "room in the KV cache", "sequences": "requests that run at once",
+    "step tokens": "tokens of a step",
 }  # fmt: skip
 """`limited_by` of the JSON, in words."""
+
+SETTINGS = {"sequences": "seqs", "step tokens": "tokens"}
+"""Limits that are settings of an engine, by their keys among its flags."""
 
 COLUMNS = 32
 """Columns of a line over time."""
@@ -113,7 +116,13 @@ def offered(s: Simulation) -> str:
     if w["rate_per_s"] is None:
         return f"{plural(w['concurrency'], 'request')} in flight"
     limit = f", at most {w['concurrency']:,} in flight" if w["concurrency"] else ""
-    return f"{w['rate_per_s']:,g} requests/s, {w['arrival']}{limit}"
+    return f"{w['rate_per_s']:,g} requests/s, {w['arrival']}{changes(s)}{limit}"
+
+
+def changes(s: Simulation) -> str:
+    """How the rate changes over time, in words."""
+    points = [point for point in s.load.profile if point != (0.0, 1.0)]
+    return "".join(f", × {factor:g} from {start:g} s on" for start, factor in points)
 
 
 def bare(s: Simulation) -> str:
@@ -264,13 +273,20 @@ def _state(s: Simulation) -> Section:
         sent = state["kv_transfer_s"]
         times = f"{format_seconds(sent['mean'])} after the first token, p99 {format_seconds(sent['p99'])}"
         below.append(f"the KV cache has arrived {times}")
-    below.append(f"limited by {LIMITS.get(state['limited_by'], state['limited_by'])}")
+    below.append(f"limited by {limit_in_words(s)}")
     if not state["stationary"]:
         more = f"not stationary: {state['backlog_per_s']:.3g} more requests in the system each second"
         enough = state["replicas_for_load"]
         below.append(more if enough is None else f"{more}; about {plural(enough, 'replica')} would serve them")
     return Section(title="Server", rows=tuple(rows), align="lrll", header=("mean", "", "over the run"),
                    below=tuple(below))  # fmt: skip
+
+
+def limit_in_words(s: Simulation) -> str:
+    """What limits a run, with the engine's own flag where it is a setting."""
+    limit = s.state["limited_by"]
+    flag = s.server.engine.rules.flags.get(SETTINGS.get(limit, ""), "")
+    return f"{LIMITS.get(limit, limit)}{f' ({flag})' if flag else ''}"
 
 
 LISTED = 8
