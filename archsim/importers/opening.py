@@ -25,7 +25,8 @@ MAX_BYTES = 4 * 2**20
 
 def load_model(name: str | Path | JsonMapping, changes: Iterable[str] = ()) -> Model:
     """The model of a catalog name or alias, of a spec file, of a config.json or the folder that holds one, of a GGUF
-    file, or of a safetensors file or index beside its config.json; or of what such a spec or config holds, as a dict.
+    file or the folder of one, or of a safetensors file or index beside its config.json; or of what such a spec or
+    config holds, as a dict.
 
     changes: `--set` assignments such as ``attention.n_kv_heads=4``, applied before validation.
     Raises UnknownName for an unknown name, SpecError for a file that describes no valid model.
@@ -69,7 +70,7 @@ def _open_module(name: str, changes: Iterable[str]) -> tuple[Model, Resolved]:
 
 def import_document(name: str) -> tuple[Path, JsonObject] | None:
     """The file that a path means and its document; None for what is no file of a checkpoint."""
-    path = _path(name)
+    path = _only_gguf(_path(name))
     if path.suffix.lower() == ".gguf" and is_file(path):
         from archsim.importers.gguf.describe import from_gguf
 
@@ -86,6 +87,26 @@ def import_document(name: str) -> tuple[Path, JsonObject] | None:
     own = folder_name(config) if config.name == "config.json" else config.stem
     held = _read_json(config)
     return config, _as_processed(config, from_config(held, own or None), str(held.get("model_type")))
+
+
+def _only_gguf(path: Path) -> Path:
+    """The model's file, or the first of its parts, of a folder of GGUF files without a config.json; else the path.
+    Raises SpecError (E109) for a folder of several models.
+    """
+    try:
+        if not path.is_dir() or (path / "config.json").is_file():
+            return path
+        files = sorted(file for file in path.iterdir() if file.suffix.lower() == ".gguf" and file.is_file())
+    except (OSError, ValueError):
+        return path
+    from archsim.importers.gguf.reader import first_files
+
+    models = first_files(files)
+    if len(models) > 1:
+        listed = ", ".join(quote(file.name, 100) for file in models[:3])
+        raise SpecError(f"{quote(str(path), 200)} holds {len(models)} GGUF models: {listed}", code="E109",
+                        hints=("pass one of the files",))  # fmt: skip
+    return models[0] if models else path
 
 
 def _as_processed(config: Path, document: JsonObject, model_type: str) -> JsonObject:

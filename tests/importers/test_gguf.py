@@ -15,7 +15,7 @@ from bounded import bounded
 
 import archsim
 from archsim.base.errors import SpecError
-from archsim.importers.gguf.reader import TYPES, read_gguf
+from archsim.importers.gguf.reader import TYPES, first_files, read_gguf
 from archsim.importers.opening import load_model
 from archsim.spec.format import load_format
 
@@ -155,7 +155,7 @@ def test_other_byte_order_and_version(tmp_path: Path) -> None:
 
 
 def test_split_files(tmp_path: Path) -> None:
-    """Any part stands for all; a missing part is named."""
+    """Any part stands for all, and so does a folder of one model; a missing part is named."""
     keys, tensors = llama()
     names = list(tensors)
     parts = [{n: tensors[n] for n in names[i::2]} for i in range(2)]
@@ -165,6 +165,14 @@ def test_split_files(tmp_path: Path) -> None:
     ]
     for path in paths:
         assert archsim.count(path).weight_bytes == sizes(tensors)[1]
+    (tmp_path / "mmproj-m.gguf").touch()
+    assert [file.name for file in first_files(tmp_path.iterdir())] == [paths[0].name]
+    (tmp_path / "mmproj-m.gguf").unlink()
+    assert archsim.count(tmp_path).weight_bytes == sizes(tensors)[1]
+    other = write(tmp_path / "other.gguf", "llama", keys, tensors)
+    with pytest.raises(SpecError, match="holds 2 GGUF models"):
+        archsim.count(tmp_path)
+    other.unlink()
     paths[1].unlink()
     with pytest.raises(SpecError, match="00002-of-00002"):
         archsim.count(paths[0])

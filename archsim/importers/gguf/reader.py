@@ -11,6 +11,7 @@ import mmap
 import os
 import re
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -103,6 +104,12 @@ def read_gguf(path: Path) -> Header:
         if len(whole.tensors) > MAX_TENSORS:
             raise SpecError(f"{quote(path.name)} has more than {MAX_TENSORS:,} tensors", code="E109")
     return whole
+
+
+def first_files(files: Iterable[Path]) -> list[Path]:
+    """Of files of models those that can be opened alone: whole ones and first parts, no encoders."""
+    parts = ((file, _SHARD.fullmatch(file.name)) for file in files if "mmproj" not in file.name.lower())
+    return [file for file, part in parts if part is None or int(part[2]) == 1]
 
 
 def encoder_files(path: Path) -> list[Path]:
