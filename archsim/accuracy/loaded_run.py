@@ -40,6 +40,9 @@ from archsim.spec.model import Model
 from archsim.timing.calibration import Store
 from archsim.timing.duration import Evidence, weakest
 
+NO_FRONT = FrontWork(0.0)
+"""Requests reach the engine at once."""
+
 REMEMBERED = 2
 """Servers whose tables of steps are kept."""
 
@@ -93,15 +96,17 @@ class LoadedServer:
         return record
 
     def figures(self, requests: Requests, front: FrontWork) -> Mapping[str, Prediction]:
-        """The answer by metric: expected, at both ends of the step times, and with steps at the speed of light."""
+        """The answer by metric: expected, at both ends of the step times, and with steps at the speed of light alone,
+        without the front end and the first step that runs show: those are no bound.
+        """
         record = self.run(requests, front)
         usual = usual_request(requests)
         running = record.running_s / record.busy_s if record.busy_s else 1.0
         pools = (self.engine, self.engine if self.engine.decode is None else self.engine.decode.server)
         steps, then = (one.usual_steps(running, int(usual.input_len), int(usual.output_len)) for one in pools)
         ends = (at_end(self.times, steps, -1, then), at_end(self.times, steps, 1, then))
-        others = (*ends, at_light(self.times, steps, then))
-        runs = [record, *(self.run(requests, front, times) for times in others)]
+        light = self.run(requests, NO_FRONT, at_light(self.times, steps, then))
+        runs = [record, *(self.run(requests, front, times) for times in ends), light]
         found = [printed_figures(measure(run)) for run in runs]
         evidence = weakest([evidence_of(steps), evidence_of(then)])
         return {name: _span([one[name] for one in found], evidence) for name, value in found[0].items() if value > 0}

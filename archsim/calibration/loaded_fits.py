@@ -21,6 +21,7 @@ from archsim.accuracy.files import Table
 from archsim.accuracy.loaded import ANSWERED, beside_of, has_drafts, require_load, run_of_load, settings_of
 from archsim.accuracy.loaded_run import (
     KINDS,
+    NO_FRONT,
     LoadedServer,
     LoadedServers,
     kind_of,
@@ -103,8 +104,6 @@ class LoadedPoint:
             self.made[front] = printed_figures(measure(self.server.run(self.requests, front)))
         return self.made[front]
 
-
-NO_FRONT = FrontWork(0.0)
 
 LONGEST = 5_120
 """Requests of a run above which it is left out of the fits: ten for each of 512 in flight."""

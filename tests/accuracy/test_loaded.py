@@ -173,6 +173,17 @@ def test_the_first_step_is_longer_not_the_shortest() -> None:
 
 
 @pytest.mark.slow
+def test_the_speed_of_light_has_no_front_end() -> None:
+    """What runs show of front ends and first steps is measured, and no bound of first tokens."""
+    servers, run = LoadedServers(default_store()), placed_run(run_of_load(ROW))
+    found = servers.figures(run, load_of(ROW), settings_of(ROW))
+    server, requests = servers.ready(run, load_of(ROW), settings_of(ROW))
+    alone = printed_figures(measure(server.run(requests, FrontWork(0.0))))
+    for metric in ("ttft_mean_ms", "ttft_p50_ms", "ttft_p99_ms"):
+        assert found[metric].naive < alone[metric] < found[metric].expected
+
+
+@pytest.mark.slow
 def test_pools_are_simulated_with_and_without_drafts(tmp_path: Path) -> None:
     """Answers of a pool of their own wait for no prompts; drafts that are accepted make them quicker."""
     mixed = {"n_devices": 2, "tp": 2, "concurrency": 16}
