@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from archsim.base.lazy_model import Field, model_validator
 from archsim.blocks.block import LATE, AttentionBlock, BlockSpec, Context, FfnBlock, MixerBlock
-from archsim.blocks.dispatch import Fields, InvalidBlock, Spec
+from archsim.blocks.dispatch import InvalidBlock, Spec
 from archsim.blocks.hyper import HyperConnections
 from archsim.blocks.norm import Norm
 from archsim.blocks.recurrence import convolved
@@ -94,10 +94,6 @@ class Layer(Spec):
     def extents(self) -> dict[str, int]:
         """A layer that stands once needs no letter."""
         return super().extents() if self.repeat > 1 else {}
-
-    def normal_form(self, fields: Fields) -> Fields:
-        """One layer, without its place in the stack."""
-        return {name: value for name, value in fields.items() if name not in ("name", "repeat", "layers")}
 
     @model_validator(mode="after")
     def _content(self) -> Layer:

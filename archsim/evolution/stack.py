@@ -26,13 +26,18 @@ def _expand(layers: tuple[Layer, ...], prefix: str, found: list[Tree], last: dic
         path = f"{prefix}.{layer_name(layers, i)}".lstrip(".")
         if layer.layers is not None and layer.shared_weights:
             raise AnswerNo("a group of layers that share one set of weights cannot be changed layer by layer")
-        one = tree(layer) if layer.layers is None else None
+        one = _without_place(tree(layer)) if layer.layers is None else None
         for _ in range(layer.repeat):
             if one is None:
                 _expand(layer.layers or (), path, found, last)
             else:
                 last[path] = len(found)
                 found.append(_resolved(one, last))
+
+
+def _without_place(layer: Tree) -> Tree:
+    """A layer less what says where it stands in a stack."""
+    return {name: value for name, value in layer.items() if name not in ("name", "repeat", "layers")}
 
 
 def _resolved(layer: Tree, last: dict[str, int]) -> Tree:

@@ -116,7 +116,9 @@ def test_normal_form_changes_no_figure() -> None:
         model = load_model(name)
         mixer = ArchitectureMix(model, model)
         assert mixer.decisions == ()
-        assert price(Model.model_validate(mixer.document(()))) == price(model), name
+        again = Model.model_validate(mixer.document(()))
+        assert price(again) == price(model), name
+        assert [tree(one) for one in again.towers] == [tree(one) for one in model.towers], name  # as many layers
 
 
 @pytest.mark.slow

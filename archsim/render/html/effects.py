@@ -11,6 +11,7 @@ from archsim.base.version import version_of
 from archsim.blocks.layer import walk_layers
 from archsim.blocks.moe import expected_experts
 from archsim.counts.count import count
+from archsim.counts.formats import FAMILIES
 from archsim.counts.workload import PREFILL_TOKENS
 from archsim.engines.names import DEFAULT_ENGINE
 from archsim.predict.estimate import Estimate
@@ -19,6 +20,7 @@ from archsim.render.figures.roofline import compute_bound_share
 from archsim.render.html.candidates import Candidate, ReportRequest, at
 from archsim.render.html.markup import figures, significant
 from archsim.render.pages.cost import usd
+from archsim.spec.format import load_format
 from archsim.timing.step_time import KernelTime, StepTime
 
 UNKNOWN = "not quantified: nothing on this page could be computed without it"
@@ -84,6 +86,18 @@ def _cache(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
     except ArchsimError:
         return UNKNOWN
     sizes = f"{format_bytes(other.memory.kv_cache)} instead of {format_bytes(e.memory.kv_cache)} of cache"
+    (what, ours), (_, theirs) = _step(e), _step(other)
+    return f"in {name} {sizes}; time for {what}: {change(float(theirs.expected_s), float(ours.expected_s))}"
+
+
+def _scales(e: Estimate, c: Candidate, asked: ReportRequest) -> str:
+    """Of a word for a format, the other scales that it can mean."""
+    (name, *_) = sorted(FAMILIES[load_format(str(c.asked)).name])
+    try:
+        other = at(e, asked, name)
+    except ArchsimError:
+        return UNKNOWN
+    sizes = f"{format_bytes(other.memory.weights)} instead of {format_bytes(e.memory.weights)} of weights on a device"
     (what, ours), (_, theirs) = _step(e), _step(other)
     return f"in {name} {sizes}; time for {what}: {change(float(theirs.expected_s), float(ours.expected_s))}"
 
@@ -235,5 +249,6 @@ EFFECTS: Mapping[str, Callable[[Estimate, Candidate, ReportRequest], str]] = {
     "A01": _light, "A02": _logits, "A03": _usable, "A04": _at_once, "A05": _mean, "A06": _experts, "A07": _stages,
     "A08": _times, "A09": _engine, "A10": _cache, "A11": _not_there, "A12": _units, "A13": _units, "A14": _units,
     "A16": _lifted, "A19": _version, "A20": _engine, "A21": _version, "A28": _implied, "A49": _paid,
+    "A53": _scales,
 }  # fmt: skip
 """How the effect of an assumption is found, by its code."""
