@@ -15,6 +15,7 @@ from archsim.counts.count import count
 from archsim.evolution.evolve import Evolution, evolve
 from archsim.evolution.figures import TRAINING, ArchitectureCost, ArchitectureFigures
 from archsim.evolution.mix import ArchitectureMix
+from archsim.evolution.normal_form import tree
 from archsim.predict.estimate import estimate
 from archsim.spec.hardware import Hardware
 from archsim.spec.load import load_hardware, load_model, model_from
