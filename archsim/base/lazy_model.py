@@ -141,6 +141,12 @@ class LazyModel:
         return cls._of({name: value for name, value in values.items() if value is not ...}, stated)
 
     @classmethod
+    def default_of(cls, name: str) -> object:
+        """What a field is where nothing states it; None for one that has to be stated, and for what is no field."""
+        found = _default(cls.all_fields.get(name))
+        return None if found is ... else found
+
+    @classmethod
     def _of(cls, values: dict[str, object], given: Set[str]) -> Self:
         """An instance of the values of all fields."""
         made = object.__new__(cls)

@@ -35,9 +35,13 @@ def is_tree(value: object) -> TypeGuard[Tree]:
 
 
 def document(tree: Tree) -> dict[str, object]:
-    """A tree as a spec file has it: fields that are None are left out."""
-    fields = tree[CLASS].to_document(tree)
-    return {name: _written(value) for name, value in fields.items() if name != CLASS and value is not None}
+    """A tree as a spec file has it: fields that are None are left out, unless their default is something else."""
+    own = tree[CLASS]
+    stated = {
+        name: value for name, value in own.to_document(tree).items()
+        if name != CLASS and (value is not None or own.default_of(name) is not None)
+    }  # fmt: skip
+    return {name: _written(value) for name, value in stated.items()}
 
 
 def _written(value: object) -> object:
