@@ -73,7 +73,7 @@ def _seen_or_heard(e: Estimate) -> str:
     if e.encoder is None:
         return ""
     work = e.encoder.work
-    return f", {work.prompt_tokens:,} of {plural(work.prompt_tokens // max(work.tokens, 1), work.noun)}"
+    return f", {work.prompt_tokens:,} of them of {plural(work.prompt_tokens // max(work.tokens, 1), work.noun)}"
 
 
 def plan_text(e: Estimate) -> str:
