@@ -225,7 +225,7 @@ def _first_token_row(e: Estimate) -> Row:
     assert e.encoder is not None
     ideal, first = float(e.encoder.time.ideal_s) + float(e.prefill.ideal_s), e.metrics["ttft_s"] or 0.0
     share = percent(float(e.encoder.time.expected_s) / first) if first else ""
-    return row("TTFT", format_seconds(ideal), format_seconds(first), "", f"{share} of it the encoder")
+    return row("TTFT", format_seconds(ideal), format_seconds(first), "", f"the encoder is {share} of it")
 
 
 def _served_speed(e: Estimate, state: SteadyState, whole: Facts) -> Section:
