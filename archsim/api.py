@@ -180,23 +180,24 @@ def _logged_server(args: o.ValidateOptions) -> LoggedServer | None:
 
 
 def _stated(args: o.ValidateOptions) -> dict[str, object]:
-    """What options say of all rows of a table, by column (`complete` of `archsim.accuracy.files`)."""
-    from archsim.accuracy.launch_flags import command_of
+    """What options say of all rows of a table (`complete` of `archsim.accuracy.stated_options`)."""
+    from archsim.accuracy.stated_options import SERVER_OPTIONS
     from archsim.engines.names import DEFAULT_ENGINE, engine_and_version
     from archsim.spec.catalog import split_count
 
-    count, device = split_count(str(args["hw"])) if isinstance(args.get("hw"), str) else (None, None)
+    model, hw, devices = args.get("model"), args.get("hw"), args.get("devices")
+    count, device = split_count(str(hw)) if isinstance(hw, (str, Path)) else (None, hw)
     engine, version = engine_and_version(args.get("engine") or DEFAULT_ENGINE)
     if engine == DEFAULT_ENGINE:  # nothing is said
         engine = version = ""
-    devices = args.get("devices")
     found = {
-        "model": args.get("model"), "device": device, "engine": engine, "engine_version": version,
-        "tp": args.get("tp"), "n_devices": count or (devices if str(devices).isdecimal() else None),
+        "model": str(model) if isinstance(model, Path) else model, "device": device, "engine": engine,
+        "engine_version": version, "tp": args.get("tp"),
+        "n_devices": count or (devices if str(devices).isdecimal() else None),
         "weights": args.get("weights"), "kv_dtype": args.get("kv_cache_dtype"),
-        "flags": command_of(engine, args) if engine else None,
+        **{name: args.get(name) for name in SERVER_OPTIONS},
     }  # fmt: skip
-    return {name: value for name, value in found.items() if isinstance(value, (str, int)) and value != ""}
+    return {name: value for name, value in found.items() if value not in (None, "")}
 
 
 def report(

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from archsim.accuracy import energy, kernels, loaded, runs, serving, training
-from archsim.accuracy.files import Table, complete, read_table, tables
+from archsim.accuracy.files import Table, read_table, tables
 from archsim.accuracy.request_log import LoggedServer, validate_log
 from archsim.accuracy.rows import Kind
+from archsim.accuracy.stated_options import complete, require_use
 from archsim.accuracy.times import RunTimes
 from archsim.accuracy.validation import Several, Validation, join_validations
 from archsim.base.errors import ArchsimError, SpecError, UsageError
@@ -25,14 +26,16 @@ def validate_files(
     """The answer for a file, or of the runs that archsim comes with; for a folder of several kinds, one of each.
 
     limit: rows of each file at most, drawn with a fixed seed. store: the calibrations to predict with. server: what
-    served the requests of a log. stated: what holds for all rows that do not say it (`complete` of `files.py`). Raises
-    SpecError for a file that is no measurement.
+    served the requests of a log. stated: what holds for all rows that do not say it (`complete` of
+    `stated_options.py`). Raises SpecError for a file that is no measurement, UsageError for what is stated in vain.
     """
     if limit is not None and limit < 1:
         raise UsageError(f"`--limit` must be positive, not {limit}")
     times = RunTimes(store)
     found: dict[Kind, list[Validation]] = {}
-    for table in own_runs() if path is None else tables(path):
+    every = list(own_runs() if path is None else tables(path))
+    require_use({table.kind for table in every}, stated or {})
+    for table in every:
         found.setdefault(table.kind, []).append(validate_table(complete(table, stated or {}), times, server, limit))
     answers = tuple(join_validations(parts) for parts in found.values())
     return answers[0] if len(answers) == 1 else Several(answers=answers)

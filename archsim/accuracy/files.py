@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from archsim.accuracy.question import number
 from archsim.accuracy.rows import Kind
@@ -22,7 +22,6 @@ from archsim.base.diagnostics import quote, shorten
 from archsim.base.errors import SpecError
 from archsim.base.input_file import is_folder, parse_json, unusable
 from archsim.base.json_types import JsonMapping, JsonObject
-from archsim.spec.catalog import is_known
 from archsim.spec.loader import parse_text
 
 HEADING = re.compile(r"[\w .%/()-]{0,60}")
@@ -142,46 +141,6 @@ def read_table(path: Path) -> Table:
     described = document.get("models") if isinstance(document, Mapping) else None
     table = _table(path, *_records(document, path))
     return replace(table, models=described) if isinstance(described, Mapping) else table
-
-
-STATED: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
-    "loaded": {name: (name,) for name in ("model", "device", "engine", "engine_version", "tp", "n_devices", "weights",
-                                          "kv_dtype", "flags")},
-    "serving": {
-        "model": ("model", "model_path"), "device": ("device", "system"), "engine": ("engine", "backend"),
-        "engine_version": ("engine_version", "backend_version"), "tp": ("tp_size",),
-        "weights": ("weights_dtype", "precision"), "kv_dtype": ("kv_dtype",),
-    },
-    "runs": {
-        **{name: (name,) for name in ("model", "device", "engine", "engine_version", "tp", "n_devices", "kv_dtype")},
-        "weights": ("weights_dtype",),
-    },
-}  # fmt: skip
-"""What options may say of all rows of a table -> the columns that say it."""
-
-
-def complete(table: Table, stated: Mapping[str, object]) -> Table:
-    """The table with what is stated of all its rows where a row does not say it, or names a model or a device that is
-    not known. A version is that of the engine which is stated, and of no other.
-    """
-    questions = dict(table.questions)
-    for name, value in stated.items():
-        columns = STATED.get(table.kind, {}).get(name, ())
-        if not columns:
-            continue
-        column = next((one for one in columns if one in questions), columns[0])
-        values = questions.get(column, [None] * len(table))
-        kind = KINDS.get(name)
-        kept = {one for one in set(values) if one not in (None, "") and (kind is None or is_known(kind, str(one)))}
-        meant = [True] * len(table)
-        if name == "engine_version":
-            meant = [engine in (None, "", stated["engine"]) for engine in questions["engine"]]
-        questions[column] = [one if one in kept or not own else value for one, own in zip(values, meant, strict=True)]
-    return replace(table, questions=questions)
-
-
-KINDS: Mapping[str, Literal["models", "hw"]] = {"model": "models", "device": "hw"}
-"""Of what is stated, what has a catalog."""
 
 
 def tables(path: Path) -> list[Table]:

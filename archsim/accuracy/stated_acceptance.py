@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from archsim.accuracy.files import Table
 from archsim.accuracy.launch_flags import drafts_of, run_engine, tree_of
 from archsim.accuracy.question import text
+from archsim.base.diagnostics import quote
 from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonMapping
 from archsim.serving.acceptance import Drafting, Method, with_tree
@@ -50,9 +51,12 @@ class StatedAcceptance:
         """Drafts of a row's group. tpot_ms: what a row's TPOT is under some acceptance. Raises UsageError where no row
         states a TPOT, or its way to draft is not known.
         """
-        group, method = _group(asked), METHODS.get(text(asked, "speculative") or "")
+        group, way = _group(asked), text(asked, "speculative") or ""
+        method = METHODS.get(way)
+        if method is None:
+            raise UsageError(f"drafts made by {quote(way)} are not modelled in runs under load")
         row, measured = self._first(asked)
-        if method is None or row < 0:
+        if row < 0:
             raise UsageError("how many drafts are accepted is not known: no row of the group has a TPOT")
         if group not in self.known:
             stating = self.table.question(row)

@@ -113,16 +113,19 @@ def _lengths(record: JsonMapping) -> JsonObject:
 STARTED = {"model": "model_path", "tp": "tp_size", "pp": "pp_size", "ep": "ep_size", "engine_version": "version"}
 """Column -> field of SGLang's `server_info`."""
 
-LIMITS = {
+FLAGS = {
     "--mem-fraction-static": "mem_fraction_static", "--chunked-prefill-size": "chunked_prefill_size",
-    "--max-running-requests": "max_running_requests",
+    "--max-running-requests": "max_running_requests", "--speculative-num-steps": "speculative_num_steps",
+    "--speculative-eagle-topk": "speculative_eagle_topk",
+    "--speculative-num-draft-tokens": "speculative_num_draft_tokens",
 }  # fmt: skip
+"""Flags of a server of SGLang -> fields of its `server_info`."""
 
 
 def _started(server: JsonMapping) -> JsonObject:
     """How a server of SGLang was started."""
     row: JsonObject = {column: server[field] for column, field in STARTED.items() if server.get(field) is not None}
-    row["flags"] = " ".join(f"{flag} {server[field]}" for flag, field in LIMITS.items() if server.get(field))
+    row["flags"] = " ".join(f"{flag} {server[field]}" for flag, field in FLAGS.items() if server.get(field))
     for column, field in (("weights", "quantization"), ("kv_dtype", "kv_cache_dtype")):
         if server.get(field) not in (None, "auto") and is_known("formats", str(server[field])):
             row[column] = server[field]
@@ -131,9 +134,13 @@ def _started(server: JsonMapping) -> JsonObject:
         row["dp_attention"] = "yes"
     elif replicas > 1:
         row["n_devices"] = replicas * (number(server.get("tp_size")) or 1.0) * (number(server.get("pp_size")) or 1.0)
-    if server.get("speculative_algorithm"):
-        row["speculative"] = "yes"
+    if way := str(server.get("speculative_algorithm") or "").lower():
+        row["speculative"] = "yes" if way in BY_LAYER else way
     return row
+
+
+BY_LAYER = ("eagle", "eagle3", "nextn")
+"""`speculative_algorithm` of servers whose drafts are made by a layer on top of the model."""
 
 
 def _is_log(record: JsonMapping) -> bool:
@@ -184,7 +191,7 @@ def _bench_row(record: JsonMapping) -> JsonObject:
         "n_devices": 1 if host or record.get("split_mode") == "none" else len(devices), "engine": "llama.cpp",
         "engine_version": f"b{build}" if build else None, "metric": metric, "definition": definition, "batch": 1,
         "isl": prompt or depth, "osl": answer or None, "value": record["avg_ts"],
-        "not_modelled": _not_modelled(record, prompt, depth, name),
+        "not_modelled": _not_modelled(record, prompt, depth, name, () if host else devices),
     }  # fmt: skip
 
 
@@ -213,7 +220,7 @@ def _cache(kind: object) -> str | None:
     return {"f16": "fp16", "f32": "fp32", "None": None}.get(str(kind), str(kind))
 
 
-def _not_modelled(record: JsonMapping, prompt: int, depth: int, name: str) -> str | None:
+def _not_modelled(record: JsonMapping, prompt: int, depth: int, name: str, devices: Sequence[str]) -> str | None:
     """Why a test has no prediction; None where it has one."""
     step = int(min(number(record.get(field)) or MICRO_BATCH for field in ("n_batch", "n_ubatch")))
     layers = number(record.get("n_gpu_layers"))
@@ -225,6 +232,7 @@ def _not_modelled(record: JsonMapping, prompt: int, depth: int, name: str) -> st
         "the cache in host memory (-nkvo)": str(record.get("no_kv_offload")).lower() in ("1", "true"),
         "tensors in other memories (-ot)": str(record.get("tensor_buft_overrides") or "none") != "none",
         "devices that share each layer (-sm)": str(record.get("split_mode") or "layer") not in ("layer", "none"),
+        "devices of several kinds": record.get("split_mode") != "none" and len(set(devices)) > 1,
         "some layers in host memory (-ngl)": layers is not None and 0 < layers < _layers(name),
     }  # fmt: skip
     return next((f"{reason}: not modelled here" for reason, there in reasons.items() if there), None)

@@ -340,14 +340,14 @@ class FileArguments(TypedDict, total=False):
 
 
 class LogArguments(ServerArguments, total=False):
-    """The server that wrote a log of requests."""
+    """The server that was measured, where a file does not say it."""
 
     model: object  # a name, a path or a loaded object, as in `estimate`
     hw: object
 
 
 class ValidateOptions(TimingArguments, FileArguments, LogArguments):
-    """Options of `archsim.validate`: of files, of a model, or of the server that wrote a log."""
+    """Options of `archsim.validate`: of files, of a model, or of the server that was measured."""
 
 
 class ClaimOptions(TypedDict, total=False):

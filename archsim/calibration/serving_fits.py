@@ -44,9 +44,9 @@ SEARCH = Search(step=1e-3, damping=1e-2, rounds=60)
 @dataclass(frozen=True, slots=True)
 class ServedPoint:
     """One measured point: its load, and its steps without host work. family: what a fit is tested by. tpot, ttft: as
-    measured, in seconds; NaN where they are not. way: how the engine drives the device. launches: kernels
-    that the host starts for the step with a prompt, where no graph holds it; 0 where one does, or where the engine's
-    document does not say up to which size it captures such steps.
+    measured, in seconds; NaN where they are not. way: how the engine drives the device. launches: kernels that the
+    host starts for the step with a prompt, where no graph holds it; 0 where one does, or where the engine's document
+    does not say up to which size it captures such steps.
     """
 
     engine: str

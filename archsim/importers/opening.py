@@ -12,7 +12,7 @@ from archsim.base.errors import SpecError, UsageError
 from archsim.base.input_file import is_file, parse_json, read_text
 from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.spec import load
-from archsim.spec.catalog import Resolved, folder_name, is_module, resolve
+from archsim.spec.catalog import Resolved, folder_name, is_known, is_module, resolve
 
 if TYPE_CHECKING:
     from archsim.spec.model import Model
@@ -70,23 +70,35 @@ def _open_module(name: str, changes: Iterable[str]) -> tuple[Model, Resolved]:
 
 def import_document(name: str) -> tuple[Path, JsonObject] | None:
     """The file that a path means and its document; None for what is no file of a checkpoint."""
-    path = _only_gguf(_path(name))
-    if path.suffix.lower() == ".gguf" and is_file(path):
+    path = checkpoint_file(name)
+    if path is None:
+        return None
+    if path.suffix.lower() == ".gguf":
         from archsim.importers.gguf.describe import from_gguf
 
         return path, from_gguf(path)
-    if path.name.lower().endswith(TENSORS) and is_file(path):
+    if path.name.lower().endswith(TENSORS):
         from archsim.importers.safetensors import from_safetensors
 
         return path, from_safetensors(path, _config_document)
-    config = _config_file(path)
-    if config is None:
-        return None
     from archsim.importers.hf.describe import from_config
 
-    own = folder_name(config) if config.name == "config.json" else config.stem
-    held = _read_json(config)
-    return config, _as_processed(config, from_config(held, own or None), str(held.get("model_type")))
+    own = folder_name(path) if path.name == "config.json" else path.stem
+    held = _read_json(path)
+    return path, _as_processed(path, from_config(held, own or None), str(held.get("model_type")))
+
+
+def checkpoint_file(name: str) -> Path | None:
+    """The file of a checkpoint that a path means, or that is in the folder which it means; None for what is no such
+    file. A name without a slash that the catalog knows is the catalog's, whatever folder is called so.
+    """
+    path = _path(name)
+    if path.name == name and os.path.isdir(path) and is_known("models", name):
+        return None
+    path = _only_gguf(path)
+    if path.name.lower().endswith((".gguf", *TENSORS)) and is_file(path):
+        return path
+    return _config_file(path)
 
 
 def _only_gguf(path: Path) -> Path:

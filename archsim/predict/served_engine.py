@@ -486,10 +486,8 @@ def serve(model: Model, hardware: Hardware, request: ServerRequest, load: Worklo
     pricer = StepPricer.of(model, hardware, formats, overheads, chosen.plan, graphs=memory.graphs, store=store)
     found = chosen.memory.kv_tokens
     tokens = request.kv_tokens or (UNBOUNDED if found is None else found)
-    front, pools = (
-        (request.front_end, engine.name, overheads, store, hardware.vendor),
-        request.fleet.decode_replicas > 0,
-    )
+    pools = request.fleet.decode_replicas > 0
+    front = request.front_end, engine.name, overheads, store, hardware.vendor
     return ServedEngine(
         model=model, hardware=hardware, plan=chosen.plan, formats=formats, engine=engine, policy=policy,
         memory=chosen.memory, kv_tokens=tokens, block=tensors.paging.block, pricer=pricer, exact=request.exact,

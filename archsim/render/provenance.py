@@ -14,8 +14,14 @@ from archsim.spec.catalog import BUILT_IN, STDIN, resolve
 
 def inputs(**names: str) -> list[str]:
     """One text a file: its path and the start of its SHA-256. Keys are catalog kinds: `models`, `hw`."""
+    from archsim.importers.opening import checkpoint_file  # loads YAML, which lists need not
+
     found = []
     for kind, name in names.items():
+        file = checkpoint_file(name) if kind == "models" and name != "-" else None
+        if file is not None:
+            found.append(f"{file}@{digest(file)}")
+            continue
         resolved = resolve(kind, name)  # type: ignore[arg-type]
         if resolved.origin == "module" and not resolved.path.is_file():
             found.append(name)  # a type of a library, not a file

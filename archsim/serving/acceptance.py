@@ -100,14 +100,22 @@ def parse_drafting(speculative: str | None, acceptance: str | float | None) -> D
     return with_tree(Drafting(cast(Method, method), drafts, accepted, model), *tree)
 
 
-TREE = re.compile(r"^(?P<rest>.*?),\s*topk=(?P<topk>[0-9]{1,3}),\s*tokens=(?P<tokens>[0-9]{1,3})$")
-"""A way to draft, with the numbers of a tree behind it."""
+TREE = re.compile(r",\s*(topk|tokens)=([0-9]{1,3})(?=,|$)")
+"""A number of a tree behind a way to draft."""
 
 
 def _tree(text: str) -> tuple[str, tuple[int, int | None]]:
-    """A way to draft without its tree, and of the tree drafts for a position and tokens."""
-    found = TREE.match(text)
-    return (text, (1, None)) if found is None else (found["rest"], (int(found["topk"]), int(found["tokens"])))
+    """A way to draft without its tree, and of the tree drafts for a position and tokens. Raises UsageError for a tree
+    that lacks one of both.
+    """
+    found = dict(TREE.findall(text))
+    if not found:
+        return text, (1, None)
+    if len(found) < 2:
+        raise UsageError(
+            "`--speculative`: a tree of drafts has `topk` and `tokens`", hints=("write eagle:4,topk=4,tokens=16",)
+        )
+    return TREE.sub("", text), (int(found["topk"]), int(found["tokens"]))
 
 
 def with_tree(drafting: Drafting, topk: int, tokens: int | None) -> Drafting:

@@ -223,8 +223,7 @@ class ServedLoad:
 class SteadyState:
     """The steady state. running: requests that decode at the same time on all replicas. ttft: None where `refusal`
     says why; front_s: of its seconds, those before and after the engine's steps. utilisation: share of the engine's
-    time that goes into prompts. request: seconds of the whole system for
-    each request that it answers.
+    time that goes into prompts. request: seconds of the whole system for each request that it answers.
     """
 
     concurrency: int

@@ -96,8 +96,8 @@ MANY = 16
 class Timer:
     """Times kernels of one engine on one device. engine, version: empty where any will do. store: the calibrations.
     own: the engine itself, where the tables of `engine` stand for it and its own runs for some of its kernels. ported:
-    by format, the engine whose runs stand for its kernels instead. experts_also: as in the engine's document. memo,
-    lattices: what is kept of the device: times of calls, and what kinds of calls cannot fall below.
+    by format, the engine whose runs stand for its kernels instead. experts_also: as in the engine's document.
+    memo, lattices: what is kept of the device: times of calls, and what kinds of calls cannot fall below.
     """
 
     device: DeviceTraits
@@ -377,8 +377,9 @@ def middle_constants(entries: Iterable[Entry], query: FitQuery) -> dict[str, flo
         alike = [e for e in alike if e.vendor == query.device.vendor]
     found: dict[str, list[float]] = {}
     for entry in alike:
-        for name in entry.constants.keys() - set(entry.unused):
-            found.setdefault(name, []).append(entry.constants[name])
+        for name, value in entry.constants.items():
+            if name not in entry.unused:
+                found.setdefault(name, []).append(value)
     return {name: median(found[name]) for name in found if name in usual and name not in HOST_TIMES}
 
 
@@ -629,8 +630,7 @@ def timer(
     experts_also: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Timer:
     """A timer for kernels of `engine` on a device; empty: of any. version: stated apart, else after the name, as in
-    tables. store: the calibrations; by default those of the data folders. own, ported,
-    experts_also: as of `Timer`.
+    tables. store: the calibrations; by default those of the data folders. own, ported, experts_also: as of `Timer`.
     """
     store = store or default_store()
     name, stated = (engine, version) if version is not None else split_engine(engine)

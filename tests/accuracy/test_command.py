@@ -22,8 +22,9 @@ from archsim.accuracy.rows import Rows
 from archsim.accuracy.runs import DEFINITIONS, METRICS
 from archsim.accuracy.validation import Validation
 from archsim.render.html.validate import MOST, document
+from archsim.render.page import plural
 from archsim.render.pages.accuracy import accuracy
-from archsim.render.pages.validate import page
+from archsim.render.pages.validate import NOUNS, page
 
 RUNS = sorted((ROOT / "reports" / "runs").glob("*.yaml"))
 ROWS = [row for path in RUNS for row in yaml.safe_load(path.read_text("utf-8"))["rows"]]
@@ -133,6 +134,12 @@ class Links(HTMLParser):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", NOUNS)
+def test_what_is_counted_has_a_plural(kind: Any) -> None:
+    """`request times`, not `latencys`."""
+    assert not re.search("[^aeiou]ys|ss$", plural(2, NOUNS[kind]))
+
+
 def test_html_stands_alone(table: Path, tmp_path: Path, archsim: Callable[..., Any]) -> None:
     """No script, no request, a policy that forbids both, one plot for each class of four points or more."""
     out = tmp_path / "page.html"

@@ -13,7 +13,11 @@ from hypothesis import strategies as st
 
 import archsim
 from archsim.accuracy.files import read_table
+from archsim.accuracy.launch_flags import settings_of_flags
+from archsim.accuracy.stated_acceptance import drafts_by
 from archsim.accuracy.stated_load import load_of
+from archsim.accuracy.stated_options import complete
+from archsim.base.errors import UsageError
 
 LLAMA_BENCH: dict[str, Any] = {
     # https://github.com/ggml-org/llama.cpp/blob/08d0baa/tools/llama-bench/README.md
@@ -89,6 +93,7 @@ def test_every_form_of_llama_bench(form: str, tmp_path: Path) -> None:
         ({"type_v": "q8_0"}, "another format for keys"),
         ({"split_mode": "row"}, "share each layer"),
         ({"no_kv_offload": "1"}, "the cache in host memory"),
+        ({"gpu_info": "NVIDIA GeForce RTX 4090, NVIDIA GeForce RTX 3060"}, "devices of several kinds"),
         ({"model_filename": "models/7B/ggml-model-q4_0.gguf"}, "no model named `ggml-model-q4_0`"),
     ],
 )
@@ -131,6 +136,36 @@ def test_options_say_what_a_file_does_not(tmp_path: Path) -> None:
     assert {row["metric"]: row["measured"] for row in told}["ttft_p99_ms"] == 130.0
 
 
+def test_limits_are_flags_of_the_engine_that_a_file_names(tmp_path: Path) -> None:
+    """They count whether the option or the file says which engine ran; without one nobody knows its flags."""
+    path = write(tmp_path / "vllm.json", VLLM | {"backend": "vllm"})
+    free, few, same = (
+        [row["predicted"] for row in archsim.validate(path, hw="h100", **options).to_dict()["rows"]]
+        for options in ({}, {"max_num_seqs": 2}, {"max_num_seqs": 2, "engine": "vllm"})
+    )
+    assert few == same != free
+    with pytest.raises(UsageError, match="a row names none"):
+        archsim.validate(write(tmp_path / "any.json", VLLM), hw="h100", max_num_seqs=4)
+    own = read_table(write(tmp_path / "told.json", VLLM | {"backend": "vllm", "flags": "--max-num-seqs 8"}))
+    flags = complete(own, {"max_num_seqs": 4}).question(0)["flags"]
+    assert settings_of_flags("vllm", str(flags)).max_num_seqs == 8
+
+
+@pytest.mark.parametrize("option", [{"max_num_seqs": 4}, {"kv_tokens": 1000}, {"chunked_prefill": "off"}])
+def test_options_without_effect_are_refused(option: dict[str, Any], tmp_path: Path) -> None:
+    """A run list has no column for them."""
+    with pytest.raises(UsageError, match="has no effect here: a run list has no column"):
+        archsim.validate(write(tmp_path / "bench.json", LLAMA_BENCH), **option)
+
+
+def test_a_version_is_of_the_engine_whatever_its_column_is_called(tmp_path: Path) -> None:
+    """Serving points name it `backend`; another engine keeps the version that it has."""
+    path = tmp_path / "points.csv"
+    path.write_text("model,system,backend,isl,osl,concurrency,tpot_ms\nm,h100,,1,1,1,9\nm,h100,sglang,1,1,1,9\n")
+    found = complete(read_table(path), {"engine": "vllm", "engine_version": "0.11"}).questions
+    assert (found["backend"], found["engine_version"]) == (["vllm", "sglang"], ["0.11", None])
+
+
 def test_what_a_file_says_stays(tmp_path: Path) -> None:
     """Options stand only for what is missing, or for a name that nobody knows."""
     path = write(tmp_path / "bench.jsonl", LLAMA_BENCH, LLAMA_BENCH | {"gpu_info": "AMD Radeon Graphics"})
@@ -157,6 +192,18 @@ def test_sglang_says_how_its_server_was_started(tmp_path: Path) -> None:
     load = load_of(asked)
     assert (load["rate"], load["arrival"], load["length_spread"]) == (4.0, "poisson", 0.5)
     assert len(archsim.validate(tmp_path / "sglang.jsonl", hw="h100").to_dict()["rows"]) == 6
+
+
+def test_drafts_are_those_of_the_server(tmp_path: Path) -> None:
+    """The numbers of a tree are among its flags; drafts of other kinds are refused by their name."""
+    told = {"speculative_num_steps": 4, "speculative_eagle_topk": 8, "speculative_num_draft_tokens": 32}
+    server = SGLANG["server_info"] | told | {"speculative_algorithm": "EAGLE3"}
+    asked = read_table(write(tmp_path / "eagle.jsonl", SGLANG | {"server_info": server})).question(0)
+    found = drafts_by("eagle", 0.5, asked)
+    assert (asked["speculative"], found.drafts, found.topk, found.verified) == ("yes", 4, 8, 32)
+    ngram = SGLANG | {"server_info": server | {"speculative_algorithm": "NGRAM"}}
+    refused = archsim.validate(write(tmp_path / "ngram.jsonl", ngram, ngram), hw="h100").to_dict()["refused"]
+    assert "drafts made by `ngram` are not modelled" in refused[-1]["reason"]
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,20 @@ def test_a_config_json_is_a_model(form: str, tmp_path: Path) -> None:
     assert count(model).total == count(load_model("bloom-560m")).total
 
 
+def test_a_folder_is_opened_by_every_command_and_named_by_its_file(
+    tmp_path: Path, archsim: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a slash or without; a name of the catalog stays one, whatever is in a folder that is called so."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine", "qwen3-8b"):
+        Path(name).mkdir()
+        Path(name, "config.json").write_text((CONFIGS / "bloom-560m.json").read_text())
+    for name in ("mine", "./mine"):
+        assert "mine/config.json@" in archsim("estimate", name, "--hw", "h100", cwd=tmp_path).out
+    assert load_model("qwen3-8b").name == "qwen3-8b" and load_model("./qwen3-8b").vocab_size == 250880
+    assert "specs/models/qwen3-8b.yaml@" in archsim("count", "qwen3-8b", cwd=tmp_path).out
+
+
 def test_changes_apply_to_imported_models_too() -> None:
     """`--set` works on whatever was opened."""
     model = load_model(str(CONFIGS / "bloom-560m.json"), ["vocab_size=1000"])

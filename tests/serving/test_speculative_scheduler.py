@@ -132,6 +132,7 @@ def test_a_tree_of_drafts() -> None:
     found = parse_drafting("eagle:4,topk=4,tokens=16", "0.5")
     assert found is not None and (found.drafts, found.topk, found.verified, len(found.accepted)) == (4, 4, 16, 4)
     assert str(found) == "eagle:4,topk=4,tokens=16" and parse_drafting(str(found), "0.5") == found
+    assert parse_drafting("eagle:4, tokens=16, topk=4", "0.5") == found
     chain = parse_drafting("mtp:3", "0.5")
     assert chain is not None and chain.verified == 4 and str(chain) == "mtp:3"
 
@@ -143,7 +144,8 @@ def test_a_tree_of_drafts() -> None:
      ("mtp:2", "0.5,0.6", "cannot be"), ("mtp:2", "0.6,0.5,0.4", "3 positions"), ("mtp:2", "nan", "cannot be"),
      ("mtp:2", "", "cannot be"), ("ngram:2,topk=2,tokens=4", "0.5", "made by a module"),
      ("eagle:4,topk=4,tokens=4", "0.5", "5 to 53 tokens, not 4"), ("eagle:2,topk=1,tokens=4", "0.5", "3 to 3 tokens"),
-     ("eagle:4,topk=0,tokens=5", "0.5", "a tree of 4 drafts"), ("eagle:3,topk=2", "0.5", "not a number of drafts")],
+     ("eagle:4,topk=0,tokens=5", "0.5", "a tree of 4 drafts"), ("eagle:3,topk=2", "0.5", "has `topk` and `tokens`"),
+     ("eagle:3,tokens=8", "0.5", "has `topk` and `tokens`")],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(way: str | None, acceptance: str | None, said: str) -> None:
     """Nothing is assumed."""

@@ -73,7 +73,7 @@ def _seen_or_heard(e: Estimate) -> str:
     if e.encoder is None:
         return ""
     work = e.encoder.work
-    return f", {work.prompt_tokens:,} of {plural(work.prompt_tokens // max(work.tokens, 1), work.noun)}"
+    return f", {work.prompt_tokens:,} of them of {plural(work.prompt_tokens // max(work.tokens, 1), work.noun)}"
 
 
 def plan_text(e: Estimate) -> str:
@@ -225,7 +225,7 @@ def _first_token_row(e: Estimate) -> Row:
     assert e.encoder is not None
     ideal, first = float(e.encoder.time.ideal_s) + float(e.prefill.ideal_s), e.metrics["ttft_s"] or 0.0
     share = percent(float(e.encoder.time.expected_s) / first) if first else ""
-    return row("TTFT", format_seconds(ideal), format_seconds(first), "", f"{share} of it the encoder")
+    return row("TTFT", format_seconds(ideal), format_seconds(first), "", f"the encoder is {share} of it")
 
 
 def _served_speed(e: Estimate, state: SteadyState, whole: Facts) -> Section:

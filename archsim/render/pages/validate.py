@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NOUNS = {
     "kernels": "kernel timing", "runs": "measured figure", "serving": "serving figure", "loaded": "figure",
-    "training": "training figure", "requests": "latency", "energy": "power figure",
+    "training": "training figure", "requests": "request time", "energy": "power figure",
 }  # fmt: skip
 TITLES = {
     "kernels": "Time", "runs": "Runs", "serving": "Serving", "loaded": "Under load", "training": "Training",
