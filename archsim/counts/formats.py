@@ -115,7 +115,8 @@ def _own_quantiser(asked: str) -> Note:
     """Which scales a word for a format means where the checkpoint has none."""
     spec = load_format(asked)
     others = " or ".join(sorted(FAMILIES[spec.name]))
-    return Note("A53", f"{spec.name}: {spec.title}, as engines quantise 16-bit checkpoints themselves (other scales: {others})")
+    text = f"{spec.name}: {spec.title}, as engines quantise 16-bit checkpoints themselves (other scales: {others})"
+    return Note("A53", text)
 
 
 def own_scheme(model: Model, asked: str | None) -> str | None:
