@@ -23,12 +23,17 @@ LARGEST = 10**9
 ANY = "any"
 """The device of a figure that needs none."""
 
-VERSION = re.compile(r"[~v]?[0-9]+(\.[0-9x]+)+\S*")
-"""A version as engines number them; a date or a year is none."""
+VERSION = re.compile(r"[~v]?[0-9]+(\.[0-9x]+)+\S*|b[0-9]+")
+"""A version as engines number them, or a build; a date or a year is none."""
 
 
 DAY = re.compile(r"20[0-9]{2}-[01][0-9]-[0-3][0-9]")
 """A day as tables write it, with or without a time behind it."""
+
+MONTH = re.compile(r"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]* (20[0-9]{2})")
+"""A month as sources write it where they state no version."""
+
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 STATIC = re.compile(r"\bstatic batch", re.IGNORECASE)
 """What sources write behind an engine's name where in-flight batching was off."""
@@ -164,7 +169,7 @@ def degrees_of(row: JsonMapping, engine: str) -> tuple[int, int, int]:
 
 def engine_of(name: object, version: object, day: str = "") -> tuple[str, tuple[str, ...]]:
     """An engine and its version as `--engine` takes them; one that nobody knows is none in particular. day: of the run;
-    without a version, the newest that was out then is meant.
+    without a version, the newest that was out then is meant, or at the end of the month that stands in its place.
     """
     spelt = str(name or DEFAULT_ENGINE).strip()
     try:
@@ -179,8 +184,15 @@ def engine_of(name: object, version: object, day: str = "") -> tuple[str, tuple[
         return DEFAULT_ENGINE, (f"no engine named {quote(spelt)}: predicted with the generic rules",)
     stated = str(version or "").strip()
     if not VERSION.fullmatch(stated):
-        stated = version_of_day(known, day[:10]) if DAY.match(day) else ""
+        day = day if DAY.match(day) else _end_of_month(stated)
+        stated = version_of_day(known, day[:10]) if day else ""
     return (f"{known}@{stated.lstrip('~v')}" if stated else known), ()
+
+
+def _end_of_month(text: str) -> str:
+    """`May 2024` as a day that no day of that month is after; empty where the text is no month."""
+    found = MONTH.fullmatch(text)
+    return f"{found[2]}-{MONTHS.index(found[1]) + 1:02}-31" if found else ""
 
 
 def reason_of(error: Exception) -> str:

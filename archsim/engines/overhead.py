@@ -75,7 +75,8 @@ class EngineOverheads(NamedTuple):
     activation (QKV, gate and up) run as one GEMM. chunked_prefill_with_decode: prompts share steps with decodes.
     composition: what a composed step may be off beyond its kernels, as logarithms of both ends. host: its work for a
     step. launch_s: host time of a launch where steps are not captured as a graph (0: captured). accumulate: what
-    products of 16-bit operands add up in. quantised_before, ported, experts_also: as in the engine's document.
+    products of 16-bit operands add up in. quantised_before, ported, experts_also, int8_alone: as in the engine's
+    document.
     first_token: what TTFT holds beyond its steps. cpu, exchange: how the engine runs a graph on a processor, and how
     its tokens reach experts on other ranks: as in its document. scheduler: its rules of steps, by which long prompts
     are cut; None: they are not known.
@@ -93,6 +94,7 @@ class EngineOverheads(NamedTuple):
     quantised_before: Mapping[str, str] = MappingProxyType({})
     ported: Mapping[str, str] = MappingProxyType({})
     experts_also: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    int8_alone: tuple[str, ...] = ()
     first_token: FirstToken = FIRST_TOKEN
     cpu: Literal["", "eager", "compiled"] = ""
     exchange: ExpertExchange = COLLECTIVE_LIBRARY
@@ -139,6 +141,7 @@ def overheads_of(
         name=engine, kernels=kernels, version=version if kernels == engine else "",
         fused_qkv=document.time.fused_qkv, quantised_before=document.time.quantised_before, ported=document.time.ported,
         chunked_prefill_with_decode=mixed, experts_also=document.time.experts_also,
+        int8_alone=document.time.int8_alone,
         launch_s=document.time.launch_us * 1e-6, accumulate=document.time.accumulate,
         composition=_composition(measured, own, document.time.host),
         host=_host_work(own, document.time.host), first_token=_first_token(own, mixed),

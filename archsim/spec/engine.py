@@ -312,12 +312,14 @@ class Time(EngineSection):
     attention as well (`all`), or a `kernel` of its own, as in formats that are not named. ported: by weight format as
     kernel tables name it, the engine that its kernels were taken from, whose runs stand for them. experts_also: by
     format of experts as kernel tables name it, further formats there whose kernels run such experts as well, with other
-    scales. host: the way in which this version drives the device, such as `async` where the work for the next step is
-    done while one runs; `archsim calibrate` fits the host's work per step for each, and versions that share it share
-    the numbers. None is ever borrowed from another way. Empty: nothing is known of it. cpu: how it runs a graph on a
-    processor: operator by operator (`eager`), with row-wise functions as one kernel each (`compiled`), or as on any
-    other device (empty). exchange: how tokens reach experts on other ranks. fits: kernel classes that it fits to whole
-    runs. The fitted numbers lie in `hardware/calibration/engines.yaml`.
+    scales. int8_alone: vendors on whose devices with int8 products quantised weights are multiplied in int8 for any
+    number of rows; on others they are widened to 16 bits from the fit's `widen_rows` on. host: the way in which this
+    version drives the device, such as `async` where the work for the next step is done while one runs; `archsim
+    calibrate` fits the host's work per step for each, and versions that share it share the numbers. None is ever
+    borrowed from another way. Empty: nothing is known of it. cpu: how it runs a graph on a processor: operator by
+    operator (`eager`), with row-wise functions as one kernel each (`compiled`), or as on any other device (empty).
+    exchange: how tokens reach experts on other ranks. fits: kernel classes that it fits to whole runs. The fitted
+    numbers lie in `hardware/calibration/engines.yaml`.
     """
 
     kernels: str
@@ -327,6 +329,7 @@ class Time(EngineSection):
     quantised_before: dict[str, Literal["kernel", "passes", "all"]] = Field(default_factory=dict)
     ported: dict[str, str] = Field(default_factory=dict)
     experts_also: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    int8_alone: tuple[str, ...] = ()
     host: str = ""
     cpu: Literal["", "eager", "compiled"] = ""
     exchange: Exchange = Field(default_factory=Exchange)

@@ -116,6 +116,7 @@ class DeviceTraits(NamedTuple):
 class FitQuery(NamedTuple):
     """The kernel, device and engine that a fit is wanted for. own: the engine whose runs say something of it, where
     the tables of another stand for the rest. also: further formats whose fits are as good as those of `dtype`.
+    int8_alone: whether quantised weights are never widened to 16 bits.
     """
 
     device: DeviceTraits
@@ -127,6 +128,7 @@ class FitQuery(NamedTuple):
     kernel: str
     own: str = ""
     also: tuple[str, ...] = ()
+    int8_alone: bool = False
 
 
 class KernelFit(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache
 from statistics import median
@@ -64,6 +64,15 @@ UNABLE = 1e6
 HOST_TIMES = ("host_us", "launch_us")
 """Constants that are times of the host: what a loop, or a whole block launched from it, takes at the least."""
 
+WIDENS = "widen_rows"
+"""The constant that says from how many rows on quantised weights are widened to 16 bits."""
+
+FEWEST = "0"
+"""The regime of calls with the fewest rows."""
+
+Intervals = Mapping[str, tuple[float, float]]
+"""Ends of intervals in log, by regime."""
+
 SAME = 1e-9
 """Distances of fits that differ by less are equal."""
 
@@ -97,7 +106,8 @@ class Timer:
     """Times kernels of one engine on one device. engine, version: empty where any will do. store: the calibrations.
     own: the engine itself, where the tables of `engine` stand for it and its own runs for some of its kernels. ported:
     by format, the engine whose runs stand for its kernels instead. experts_also: as in the engine's document.
-    memo, lattices: what is kept of the device: times of calls, and what kinds of calls cannot fall below.
+    int8_alone: whether the engine multiplies quantised weights in int8 here for any number of rows. memo, lattices:
+    what is kept of the device: times of calls, and what kinds of calls cannot fall below.
     """
 
     device: DeviceTraits
@@ -110,6 +120,7 @@ class Timer:
     lattices: Lattices = field(default_factory=dict)
     ported: Mapping[str, str] = field(default_factory=dict)
     experts_also: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    int8_alone: bool = False
 
     def once(self, call: KernelCall) -> Duration:
         """`time`; of a call of plain numbers it is remembered for as long as the device's document lives."""
@@ -150,7 +161,7 @@ class Timer:
         """All that a call's time follows from on one device."""
         return (
             self.engine, self.ported.get(call.dtype, self.own), self.version, self.machine.accumulate,
-            call.kernel_class, call.dtype, call.kv_dtype, call.kernel, *call.dims.items(),
+            self.int8_alone, call.kernel_class, call.dtype, call.kv_dtype, call.kernel, *call.dims.items(),
         )  # fmt: skip
 
     def _remember(self, times: Mapping[Any, Duration]) -> None:
@@ -252,9 +263,10 @@ class Timer:
     def _query(self, model: KernelModel, call: KernelCall) -> FitQuery:
         """What a fit is wanted for."""
         also = self.experts_also.get(call.dtype, ()) if call.kernel_class == EXPERTS else ()
+        alone = self.int8_alone and call.storage.compute == "int8"
         return FitQuery(
             self.device, self.engine, self.version, call.kernel_class, call.dtype, call.kv_dtype,
-            model.variant(call.kernel), self.ported.get(call.dtype, self.own), also,
+            model.variant(call.kernel), self.ported.get(call.dtype, self.own), also, alone,
         )  # fmt: skip
 
     def choose(self, model: KernelModel, call: KernelCall) -> tuple[KernelFit, ...]:
@@ -397,8 +409,7 @@ def fit_of(
     carried = (grade in ("fitted", "family") or level.surfaces) if surfaces is None else surfaces
     kept = balance_kept(products_faster(entry, query)) if grade in RELATED else 1.0
     faster: dict[str, float] = {}
-    # what an older fit lacks stands at its usual value
-    constants = {**default_constants(MODELS[query.op]).constants, **entry.constants, **lent_constants(known, entry)}
+    constants = own_constants(known, entry, query)
     if grade in RELATED:
         faster = at_own_balance(constants, entry, query) if kept < 1 else {}
         constants = on_relative(constants, entry, query)
@@ -412,9 +423,19 @@ def fit_of(
     found = read_surfaces(*entry.surfaces) if entry.surfaces and carried else ()
     return KernelFit(
         Fitted(constants, found, kept, faster, entry.cache != query.device.cache),
-        grade, level, own_interval(entry, grade),
+        grade, level, of_kernels(own_interval(entry, grade), entry, query),
         entry.dtype if entry.dtype in formats_of(query)[1:] else "", entry.measured,
     )  # fmt: skip
+
+
+def own_constants(known: Store, entry: Entry, query: FitQuery) -> dict[str, float]:
+    """The constants of a fit: what an older one lacks stands at its usual value, what none of its rows depends on is
+    lent, and weights that the engine never widens have no rows from which on it does.
+    """
+    found = {**default_constants(MODELS[query.op]).constants, **entry.constants, **lent_constants(known, entry)}
+    if query.int8_alone:
+        found.pop(WIDENS, None)
+    return found
 
 
 def lent_constants(known: Store, entry: Entry) -> dict[str, float]:
@@ -464,7 +485,14 @@ def efficiency_rank(entry: Entry) -> float:
     return sum(math.log(min(entry.constants.get(name, 1.0), 1.0)) for name in MODELS[entry.op].shares)
 
 
-def own_interval(entry: Entry, grade: Grade) -> Mapping[str, tuple[float, float]]:
+def of_kernels(own: Intervals, entry: Entry, query: FitQuery) -> Intervals:
+    """An interval of a fit's own, wider but for the fewest rows where the fitted runs had other kernels for them."""
+    if not query.int8_alone or WIDENS not in entry.constants:
+        return own
+    return {code: ends if code == FEWEST else (WIDER * ends[0], WIDER * ends[1]) for code, ends in own.items()}
+
+
+def own_interval(entry: Entry, grade: Grade) -> Intervals:
     """The interval that a fit's own unseen shapes showed, where it says something of this grade."""
     if grade == "fitted" or not entry.device:
         return entry.interval
@@ -628,9 +656,11 @@ def timer(
     own: str = "",
     ported: Mapping[str, str] | None = None,
     experts_also: Mapping[str, tuple[str, ...]] | None = None,
+    int8_alone: Collection[str] = (),
 ) -> Timer:
     """A timer for kernels of `engine` on a device; empty: of any. version: stated apart, else after the name, as in
     tables. store: the calibrations; by default those of the data folders. own, ported, experts_also: as of `Timer`.
+    int8_alone: vendors, as in the engine's document.
     """
     store = store or default_store()
     name, stated = (engine, version) if version is not None else split_engine(engine)
@@ -643,4 +673,5 @@ def timer(
         per_cycle=rates_per_cycle(hardware), cache=hardware.l2_bytes or 0,
     )  # fmt: skip
     memo, lattices = hardware.memo.setdefault(store, ({}, {}))
-    return Timer(device, machine, name, stated, store, memo, own, lattices, ported or {}, experts_also or {})
+    alone = hardware.vendor in int8_alone and "int8" in hardware.compute.peak
+    return Timer(device, machine, name, stated, store, memo, own, lattices, ported or {}, experts_also or {}, alone)

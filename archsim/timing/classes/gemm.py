@@ -48,7 +48,9 @@ class Gemm(KernelModel):
     Some engines have more: unpack: weights that a unit loads and unpacks in one cycle, where that holds a kernel back
     (llama.cpp's matrix-vector products on an A100). pass_rows: rows of one pass, each of which reads the weights.
     widen_rows: rows from which on weights are first widened to 16 bits in memory and multiplied there, with the share
-    `widened` of the 16-bit peak (llama.cpp's switch from its own kernels to cuBLAS). Engines switch where the other
+    `widened` of the 16-bit peak (llama.cpp's switch from its own kernels to cuBLAS). vector_rows: rows up to which
+    products without such a switch are sums of vectors; beyond, tiles of weights are loaded, unpacked and multiplied one
+    after another, and shared by all units to the last (its MMVQ and MMQ with stream-k). Engines switch where the other
     kernel gains: a row takes no less before the switch than just after it.
 
     Rows in formats that quantise hold that pass too (`QUANTISING`), which a graph's call has by its extent `quantise`:
@@ -76,6 +78,7 @@ class Gemm(KernelModel):
         "pass_rows": Constant(512.0, 1.0, 1e6),
         "widen_rows": Constant(64.0, 1.0, 1e6),
         "widened": Constant(0.5, 0.05, 1.0),
+        "vector_rows": Constant(8.0, 1.0, 1e6),
         **QUANTISING,
     }
     grids: ClassVar[tuple[tuple[Axis, ...], ...]] = ((Axis("m", 0, 1, 16), Axis("n", 5, 1.5, 9), Axis("k", 5, 1.5, 9)),)
@@ -106,7 +109,7 @@ class Gemm(KernelModel):
 
     def formula(self, call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
         """Three terms with partial overlap, a floor, and what an epilogue moves beside the product."""
-        busy = _busy_or_widened(call, machine, constants)
+        busy = _busy_by_rows(call, machine, constants)
         epilogue = call.dims.get("epilogue_bytes", 0) / (machine.bandwidth * constants["memory"])
         busy = busy + epilogue + call.dims.get("quantise", 0) * _quantising(call, machine, constants)
         return launched_from_host(call, constants["floor_us"] * 1e-6 + busy, constants.get("host_us", HOST.usual))
@@ -136,14 +139,21 @@ class Gemm(KernelModel):
         return "" if kernel.startswith(LIBRARIES) else kernel
 
 
-def _busy_or_widened(call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
-    """Seconds of the engine's own kernel, or from `widen_rows` on of the product in 16 bits."""
-    m, most = call.dims["m"], constants.get("widen_rows")
-    if most is None:
+def _busy_by_rows(call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
+    """Seconds of the kernel that the engine has for so many rows: its own, or from `widen_rows` on the product in 16
+    bits, or beyond `vector_rows` its own in tiles, whose work does not overlap.
+    """
+    name, m = next((name for name in ("widen_rows", "vector_rows") if name in constants), ""), call.dims["m"]
+    if not name:
         return _busy(call, machine, constants)
+    most = constants[name]
     own = _busy(call._replace(dims={**call.dims, "m": minimum(m, most)}), machine, constants)
-    wide = _widened(call._replace(dims={**call.dims, "m": maximum(m, most)}), machine, constants)
-    return maximum(own, wide * minimum(m / most, 1))
+    many = call._replace(dims={**call.dims, "m": maximum(m, most)})
+    if name == "widen_rows":
+        beyond = _widened(many, machine, constants)
+    else:
+        beyond = _busy(many, machine, {**constants, "overlap": 1.0, "wave": 0.0})
+    return maximum(own, beyond * minimum(m / most, 1))
 
 
 def _busy(call: KernelCall, machine: DeviceRates, constants: Mapping[str, float]) -> Num:
