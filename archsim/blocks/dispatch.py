@@ -80,6 +80,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "attention_pool": "archsim.blocks.stage:AttentionPoolStage",
         "branch": "archsim.blocks.stage:BranchStage",
         "attend": "archsim.blocks.convolution:AttendStage",
+        "latents": "archsim.blocks.latents:LatentsStage",
         "padded": "archsim.blocks.convolution:PaddedStage",
         "unused": "archsim.blocks.stage:UnusedStage",
         "conv2d": "archsim.blocks.convolution:Conv2dStage",

@@ -37,7 +37,17 @@ from archsim.importers.hf.families import (
 from archsim.importers.hf.families.registry import DEFAULTS, READERS, REFUSED
 from archsim.importers.hf.ignored import Rule, place_ignored
 from archsim.importers.hf.parts import every_layer
-from archsim.importers.hf.towers import audio, conformers, folding, mobile, pictures, projectors, qwen, variants
+from archsim.importers.hf.towers import (
+    audio,
+    conformers,
+    folding,
+    mobile,
+    pictures,
+    projectors,
+    qwen,
+    resamplers,
+    variants,
+)
 from archsim.importers.hf.towers.registry import stages
 from archsim.importers.hf.weights import stated_cache, weights
 
@@ -63,7 +73,7 @@ MODULES = (
     seq2seq,
     states,
 )
-ENCODERS = (audio, conformers, folding, mobile, pictures, projectors, qwen, variants)
+ENCODERS = (audio, conformers, folding, mobile, pictures, projectors, qwen, resamplers, variants)
 """Importing these registers their families."""
 
 TEXT = {

@@ -22,7 +22,9 @@ AREA: JsonMapping = {
 }  # fmt: skip
 """Least and most pixels. GLM-V's limits are of two frames, which an image is repeated to."""
 
-FIXED = frozenset(["llava", "vipllava", "paligemma", "gemma3", "deepseek_vl", "janus", "got_ocr2"])
+FIXED = frozenset([
+    "llava", "vipllava", "paligemma", "gemma3", "deepseek_vl", "janus", "got_ocr2", "blip-2", "instructblip",
+])  # fmt: skip
 """Families whose images all have the size of the encoder; without Gemma 3's crops, made on request."""
 
 MOBILE = frozenset(["mobilenetv5_300m_enc"])
