@@ -61,6 +61,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "xlnet": "archsim.blocks.position:TransformerXl",
         "deberta": "archsim.blocks.position:Deberta",
         "profiles": "archsim.blocks.position:Profiles",
+        "shaw": "archsim.blocks.position:Shaw",
     },
     "stage": {
         "patches": "archsim.blocks.stage:PatchesStage",

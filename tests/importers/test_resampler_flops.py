@@ -10,10 +10,12 @@ import pytest
 
 from archsim.counts.graph_counts import flops
 from archsim.counts.images import one_image
-from archsim.importers.hf.describe import stages
-from archsim.spec.model import Tower
+from archsim.counts.sounds import Sounds, SoundWork
+from archsim.graph.step import Step
+from archsim.importers.hf.describe import from_config, stages
+from archsim.spec.model import Model, Tower
 from archsim.spec.tower import lower_tower, tokens_of
-from tests.importers.test_recent_tower_flops import counted
+from tests.importers.test_recent_tower_flops import counted, linear_flops
 
 pytestmark = pytest.mark.slow
 
@@ -96,3 +98,64 @@ def test_latents(family: str) -> None:
     assert tokens_of(tower, one_image((4, 4))) == TOKENS[family]
     step = one_image((4, 4), 2 if family == "granite4_vision" else 1)
     assert int(flops(lower_tower(tower, step))) == counted(lambda: features(family, model))
+
+
+def test_clip() -> None:
+    """What the class token has become goes through one matrix."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    config = transformers.CLIPConfig(vision_config=SMALL, projection_dim=40)
+    config._attn_implementation = "eager"
+    with torch.device("cpu"):
+        model = transformers.CLIPModel(config).eval()
+    document = json.loads(config.to_json_string(use_diff=True))
+    tower = Tower.model_validate(stages("vision", document["vision_config"], document, "clip", 512))
+    wanted = counted(lambda: model.get_image_features(torch.ones(1, 3, 56, 56)))
+    assert (tokens_of(tower, one_image((4, 4))), int(flops(lower_tower(tower, one_image((4, 4)))))) == (1, wanted)
+
+
+SPEECH = {
+    "encoder_config": {"input_dim": 20, "num_layers": 3, "hidden_dim": 64, "num_heads": 4, "context_size": 10,
+                       "max_pos_emb": 16, "output_dim": 7},
+    "projector_config": {"model_type": "blip_2_qformer", **QFORMER, "encoder_hidden_size": 64},
+    "text_config": {"model_type": "granite", **LLAMA},
+}  # fmt: skip
+
+
+def speech(**fields: Any) -> tuple[Any, Model]:
+    """Granite Speech's config, and what is read of it."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GraniteSpeechConfig(**{**SPEECH, **fields})
+    return config, Model.model_validate(from_config(json.loads(config.to_json_string(use_diff=True)), "speech"))
+
+
+def test_granite_speech() -> None:
+    """A conformer over whole blocks, and a Q-Former over windows of which the last is filled up."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    config, read = speech()
+    config._attn_implementation = "eager"
+    with torch.device("cpu"):
+        model = transformers.GraniteSpeechForConditionalGeneration(config).eval().requires_grad_(False)
+    (tower,) = read.towers
+    step = Step.of(1, 40)
+    assert tokens_of(tower, step) == 3 * 3
+    wanted = counted(lambda: model.get_audio_features(torch.zeros(1, 40, 20)))
+    rows, d = 2 * 3, 48  # until the first queries see a window, the class computes them once for all three
+    wanted += linear_flops(*[(rows, d, d)] * 5) + 2 * 2 * linear_flops((3, d, 3))
+    assert int(flops(lower_tower(tower, step))) == wanted
+
+
+@pytest.mark.parametrize("seconds", [0.5, 1, 2.37, 7.9, 30, 61.03])
+def test_tokens_of_granite_speech(seconds: float) -> None:
+    """As many as the processor of transformers writes."""
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from types import SimpleNamespace
+
+    from transformers.models.granite_speech.feature_extraction_granite_speech import GraniteSpeechFeatureExtractor
+
+    _, read = speech()
+    own = SimpleNamespace(melspec_kwargs={"hop_length": 160}, projector_window_size=15, projector_downsample_rate=5)
+    (wanted,) = GraniteSpeechFeatureExtractor._get_num_audio_features(own, [round(seconds * 16000)])
+    assert SoundWork.of(read, Sounds(seconds)).tokens == wanted

@@ -1,5 +1,6 @@
 """Encoders of images whose vectors are summed up by learned ones that attend to them: Q-Formers (BLIP-2,
-InstructBLIP), perceivers (Idefics 2), KOSMOS-2; and BLIP and GIT, whose language models take all vectors.
+InstructBLIP), perceivers (Idefics 2), KOSMOS-2; BLIP and GIT, whose language models take all vectors, and CLIP itself;
+and the encoder of sound of Granite Speech, which has a Q-Former too.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.parts import heads
 from archsim.importers.hf.pattern import pattern
+from archsim.importers.hf.towers.conformers import conformer
 from archsim.importers.hf.towers.parts import (
     act,
     glu,
@@ -56,7 +58,7 @@ def part(around: Around, key: str, defaults: Doc) -> Config:
 # BlipVisionConfig, whose `qkv` always has a bias
 @encoder("vision", "blip", **BLIP)
 def eva(c: Config, around: Around) -> list[Doc]:
-    """A vision transformer with a class token that stays and one norm behind the layers (BLIP, EVA)."""
+    """A vision transformer with a class token that stays and one norm after the layers (BLIP, EVA)."""
     first, d = layernorm(c.number("layer_norm_eps")), c.count("hidden_size")
     attention = mha(c.count("num_attention_heads"), d, qkv_bias=bool(c.get("qkv_bias")), out_bias=True)
     return [
@@ -256,3 +258,45 @@ def granite4_vision(c: Config, around: Around) -> list[Doc]:
         linear(around.width),
     ]
     return [*found, {"kind": "branch", "name": "deepstack", "n": ways - 1, "stages": one}, *one, {"kind": "vectors"}]
+
+
+# CLIPConfig and CLIPVisionConfig
+@encoder("vision", "clip", **CLIP)
+def whole_clip(c: Config, around: Around) -> list[Doc]:
+    """CLIP: what the class token has become, under a norm and through one matrix, to compare with that of a text."""
+    found = [stage for stage in clip(c, around) if stage.get("name") != "post_norm" and stage["kind"] != "drop_class"]
+    last = norm(layernorm(c.number("layer_norm_eps")), name="post_norm")
+    width = around.config.count("projection_dim", default=512)
+    return [*found, {"kind": "pool", "tokens": squares(c) + 1, "first": True}, last, linear(width, bias=False)]
+
+
+# GraniteSpeechEncoderConfig and GraniteSpeechConfig
+@encoder("audio", "granite_speech", input_dim=160, num_layers=10, hidden_dim=1024, feedforward_mult=4, num_heads=8,
+         output_dim=42, context_size=200, max_pos_emb=512, conv_kernel_size=15, conv_expansion_factor=2)  # fmt: skip
+def granite_speech(c: Config, around: Around) -> list[Doc]:
+    """Granite Speech: a conformer whose attention is within blocks and has keys for distances; characters guessed in
+    the middle go back into the stream; a Q-Former over windows.
+    """
+    d, n, span = c.count("hidden_dim"), c.count("num_heads"), c.count("context_size")
+    attention: Doc = {
+        "kind": "mha", "n_heads": n, "d_head": c.count("dim_head", default=d // n), "qkv_bias": False, "out_bias": True,
+        "mask": {"kind": "blocked", "window": span, "context": span},
+        "position": {"kind": "shaw", "rows": 2 * c.count("max_pos_emb") + 1, "span": span},
+    }  # fmt: skip
+    mixer: Doc = {"kind": "conv_module", "d_inner": d * c.count("conv_expansion_factor"), "bias": True,
+                  "d_conv": c.count("conv_kernel_size"), "norm": layernorm(1e-5)}  # fmt: skip
+    first, ffn, depth = layernorm(1e-5), mlp("silu", d * c.count("feedforward_mult")), c.count("num_layers")
+    guessed: Doc = {"kind": "residual", "name": "guessed", "stages": [linear(c.count("output_dim")), linear(d)]}
+    window, fewer = (around.config.count(key, default=usual) for key, usual in WINDOWS)
+    return [
+        {"kind": "conv", "d": d, "channels": c.count("input_dim"), "kernel": 1, "activation": None},
+        conformer(depth // 2, first, attention, mixer, ffn),
+        guessed,
+        conformer(depth - depth // 2, first, attention, mixer, ffn),
+        qformer(part(around, "projector_config", QFORMER), window // fewer, d, window=window),
+        linear(around.width),
+    ]
+
+
+WINDOWS = (("window_size", 15), ("downsample_rate", 5))
+"""GraniteSpeechConfig: vectors of a window, and how many of them become one."""
