@@ -264,19 +264,38 @@ class Attention(AttentionSpec):
             return b.linear("o", o, "K G Hv D", "T D", bias=bias)
 
     def lower_cross(self, b: Builder, x: Tensor, ctx: Context) -> Tensor:
-        """Attention of decoder tokens over the encoder's output, whose keys and values are computed once."""
+        """Attention of decoder tokens over the encoder's output, whose keys and values are computed once; or, without
+        a cache, of latents over what they sum up.
+        """
         step = ctx.step
         source = step.encoder()
-        with b.block("cross_attention", **self.sizes(), C=source.tokens, P=step.cross_pairs()):
+        keys, pairs = source.tokens, step.cross_pairs()
+        if ctx.joined:
+            keys, pairs = keys + step.tokens, pairs + step.pairs(Mask(causal=False))
+        with b.block("cross_attention", **self.sizes(), C=keys, P=pairs):
             q = self._project(b, "q", x)
-            k, v = b.state("k_cache", "C K H", "cross"), b.state("v_cache", "C K Hv", "cross")
-            if ctx.memory is not None:
-                with b.block("source", T=source.tokens):
-                    b.append(k, self._project(b, "k", ctx.memory), source=True)
-                    b.append(v, self._project(b, "v", ctx.memory), source=True)
+            k, v = self._cross_cached(b, ctx, source) if ctx.cached else self._cross_keys(b, x, ctx)
             o = self.core(b, q, k, v, ctx, None)
             bias = "D" if (self.bias if self.out_bias is None else self.out_bias) else False
             return b.linear("o", o, "K G Hv D", "T D", bias=bias)
+
+    def _cross_cached(self, b: Builder, ctx: Context, source: Step) -> tuple[Tensor, Tensor]:
+        """The cache of the encoder's output, filled where there is such output."""
+        k, v = b.state("k_cache", "C K H", "cross"), b.state("v_cache", "C K Hv", "cross")
+        if ctx.memory is not None:
+            with b.block("source", T=source.tokens):
+                b.append(k, self._project(b, "k", ctx.memory), source=True)
+                b.append(v, self._project(b, "v", ctx.memory), source=True)
+        return k, v
+
+    def _cross_keys(self, b: Builder, x: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
+        """Keys and values of what is attended to, whose width may be another; of `x` too where they are joined."""
+        if ctx.memory is None:
+            raise InvalidBlock("`cross_attention` needs something to attend to")
+        with b.scope(T=b.sizes["C"], D=ctx.memory.axes["D"]):
+            rows = b.map("joined", "concat", ctx.memory, x, axes="T D") if ctx.joined else ctx.memory
+            k, v = self._project(b, "k", rows), self._project(b, "v", rows)
+            return b.view("keys", k, "C K H"), b.view("values", v, "C K Hv")
 
     def _project(self, b: Builder, kind: Literal["q", "k", "v"], x: Tensor, suffix: str = "") -> Tensor:
         heads, name = HEADS[kind], kind + suffix

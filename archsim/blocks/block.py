@@ -30,14 +30,15 @@ class Context:
     """The step that is lowered, and what the stack around a block shares with it.
 
     cached: keys and values go to a cache (decoders) or not (encoders). memory: the encoder's output, while
-    there is one. shared: tensors declared once per stack (relative-position tables), by their spec. caches:
-    key/value caches by the path of the layer that owns them, for layers that share them; repeats: how often
-    each block around that layer repeats.
+    there is one, or what latents attend to. joined: latents are among their own keys. shared: tensors declared once
+    per stack (relative-position tables), by their spec. caches: key/value caches by the path of the layer that owns
+    them, for layers that share them; repeats: how often each block around that layer repeats.
     """
 
     step: Step
     cached: bool = True
     memory: Tensor | None = None
+    joined: bool = False
     shared: dict[str, tuple[Tensor, ...]] = field(default_factory=dict)
     caches: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
     path: str = ""

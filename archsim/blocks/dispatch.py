@@ -61,6 +61,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "xlnet": "archsim.blocks.position:TransformerXl",
         "deberta": "archsim.blocks.position:Deberta",
         "profiles": "archsim.blocks.position:Profiles",
+        "shaw": "archsim.blocks.position:Shaw",
     },
     "stage": {
         "patches": "archsim.blocks.stage:PatchesStage",
@@ -80,6 +81,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "attention_pool": "archsim.blocks.stage:AttentionPoolStage",
         "branch": "archsim.blocks.stage:BranchStage",
         "attend": "archsim.blocks.convolution:AttendStage",
+        "latents": "archsim.blocks.latents:LatentsStage",
         "padded": "archsim.blocks.convolution:PaddedStage",
         "unused": "archsim.blocks.stage:UnusedStage",
         "conv2d": "archsim.blocks.convolution:Conv2dStage",

@@ -1,4 +1,4 @@
-"""Position terms that enter attention scores: ALiBi, T5, Transformer-XL, XLNet, DeBERTa, Inkling's profiles.
+"""Position terms that enter attention scores: ALiBi, T5, Shaw, Transformer-XL, XLNet, DeBERTa, Inkling's profiles.
 
 Each has `declare`, which makes what the whole stack shares, and `scores`, which adds its term to q·k.
 """
@@ -120,6 +120,26 @@ class Decomposed(Position):
                 term = b.contract(f"q{name}", q, table.part(Rd=self.side), "T K G Rd", cls="attention")
             s = b.map(f"s_{name}", "add", s, term, term="grid")
         return s
+
+
+class Shaw(Position):
+    """A learned key for each distance, which queries are multiplied with beside those of tokens (arXiv:1803.02155
+    section 3.2). rows: distances that have one. span: keys that a query sees, in blocks.
+    """
+
+    kind: Literal["shaw"] = "shaw"
+    rows: Count
+    span: Count
+
+    about = {"shaw": About("relative keys", label="Relative")}
+
+    def scores(self, b: Builder, s: Tensor, q: Tensor, k: Operand, ctx: Context, scale: float) -> Tensor:
+        """The scores plus the query times the key of each distance."""
+        with b.scope(Rd=self.rows):
+            table = b.weight("relative_keys", "Rd H", "position_bias")
+        with b.scope(Rd=self.span):
+            term = b.contract("qd", q, table.part(Rd=self.span), "T K G Rd", cls="attention")
+        return b.map("s_distance", "add", s, term, term="distance", scale=scale)
 
 
 class Deberta(Position):

@@ -46,6 +46,7 @@ class StageSpec(Spec, ABC):
         "attention_pool": About("attention pooling", "Attention pooling", "attention pooling"),
         "branch": About("deep features", "Deep features", "deep features"),
         "attend": About("attention", "Attention", "attention"),
+        "latents": About("latents", "Latents", "latents"),
         "padded": About("padded to whole windows", "Padded to whole windows", "padded to whole windows"),
         "unused": About("stages for other inputs", "Stages for other inputs", "stages for other inputs"),
         "conv2d": About("convolution over patches", "Convolution over patches", "convolution over patches"),

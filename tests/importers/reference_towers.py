@@ -79,24 +79,42 @@ FAMILIES |= {
     "moss_transcribe_diarize": ({},), "video_llava": ({},),
     "got_ocr2": ({}, {"num_hidden_layers": 3, "global_attn_indexes": [1]}), "pp_chart2table": ({},),
 }  # fmt: skip
+EVA = {"hidden_size": 48, "intermediate_size": 70, "num_hidden_layers": 3, "num_attention_heads": 4}
+FAMILIES |= {
+    "idefics2": ({}, SIGLIP_PLAIN), "blip-2": ({}, EVA), "instructblip": ({}, EVA), "blip": ({}, EVA),
+    "kosmos-2": ({}, SIGLIP_PLAIN), "kosmos-2.5": ({}, {"hidden_size": 48, "num_hidden_layers": 3}),
+    "git": ({}, SIGLIP_PLAIN), "granite_docling": ({}, {**EVA, "use_fine_route": False}),
+    "granite4_vision": ({}, {**CLIP, "hidden_size": 128}), "clip": ({}, SIGLIP_PLAIN),
+}  # fmt: skip
+OUTER: dict[str, dict[str, Any]] = {
+    "granite_speech": {"projector_config": {"encoder_hidden_size": 1024}},
+    "granite4_vision": {"downsample_rate": "4/8", "deepstack_layer_map": [[-2, 0], [-8, 4]]},
+}  # fmt: skip
+"""What the config of a whole model needs beside its default."""
 SOUNDS: dict[str, tuple[dict[str, Any], ...]] = {
     "phi4_multimodal": ({}, {"num_blocks": 2, "intermediate_size": 70}),
     "gemma4": ({"model_type": "gemma4_audio"}, {"num_hidden_layers": 2, "output_proj_dims": 70}),
     "qwen3_omni_moe_thinker": ({}, WHISPER),
+    "granite_speech": ({}, {"num_layers": 3, "context_size": 40, "max_pos_emb": 50}),
     "nemotron_h_omni": ({"model_type": "parakeet_encoder", "projection_hidden_size": 96, "projection_bias": True,
                          "num_hidden_layers": 2},),
 }  # fmt: skip
 """The same of the encoder of sound beside that of images."""
 
+KEYS = {"granite_speech": "encoder_config"}
+"""The key of an encoder's config, where it is another one."""
+
 OTHERS = re.compile(r"generation_|vqmodel")
 """Parts that draw."""
 
 OWN = {
+    ("blip", "vision"): "^vision_model", ("clip", "vision"): "^vision_model|visual_projection",
+    ("git", "vision"): "image_encoder|visual_projection|img_temp",
     ("phi4_multimodal", "vision"): "image_embed", ("phi4_multimodal", "audio"): "audio_embed",
     ("gemma4", "audio"): "audio", ("gemma4", "vision"): "vision",
     ("qwen3_omni_moe_thinker", "audio"): "audio_tower", ("nemotron_h_omni", "audio"): "audio",
 }  # fmt: skip
-"""What the names of an encoder's parameters hold, where a class has several encoders."""
+"""What is found in the names of an encoder's parameters, where a class has several encoders."""
 
 MISSING: dict[tuple[str, str], dict[str, Any]] = {
     ("qwen3_omni_moe_thinker", "audio"): {"text_config": {"head_dim": 128}}
@@ -107,15 +125,19 @@ AUDIO = frozenset({"qwen2_audio", "voxtral", "audioflamingo3", "qwen3_asr", "glm
 """Families that only hear."""
 
 
-PROJECTORS = frozenset({"adapter_config"})
+PROJECTORS = frozenset({"adapter_config", "qformer_config", "perceiver_config", "projector_config"})
 """Mappings beside an encoder's that say how it is projected."""
+
+OF_TEXT = ("attention_heads", "hidden_act", "intermediate_size")
+OF_TEXT_TOO = frozenset({"idefics2", "kosmos-2", "kosmos-2.5"})
+"""Families whose projectors take sizes from the language model, and these."""
 
 
 def is_own(name: str, model_type: str, tower: str) -> bool:
     """Whether a parameter belongs to the encoder."""
     if LANGUAGE.search(name) or OTHERS.search(name):
         return False
-    return OWN.get((model_type, tower), "") in name
+    return re.search(OWN.get((model_type, tower), ""), name) is not None
 
 
 def row(model_type: str, more: dict[str, Any], tower: str) -> dict[str, Any]:
@@ -124,12 +146,13 @@ def row(model_type: str, more: dict[str, Any], tower: str) -> dict[str, Any]:
     import transformers
     from transformers.models.auto import modeling_auto as auto
 
-    usual = transformers.CONFIG_MAPPING[model_type]()
-    inner = getattr(usual, f"{tower}_config")
+    usual = transformers.CONFIG_MAPPING[model_type](**OUTER.get(model_type, {}))
+    key = KEYS.get(model_type, f"{tower}_config")
+    inner = getattr(usual, key)
     same = inner is not None and more.get("model_type", inner.model_type) == inner.model_type
     own = {**(inner.to_dict() if same else {}), **more}
     text = {"text_config": TEXTS[model_type]} if model_type in TEXTS else MISSING.get((model_type, tower), {})
-    config = transformers.CONFIG_MAPPING[model_type](**{f"{tower}_config": own}, **text)
+    config = transformers.CONFIG_MAPPING[model_type](**{key: own}, **text, **OUTER.get(model_type, {}))
     maps = (auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES,
             auto.MODEL_MAPPING_NAMES)  # fmt: skip
     name = next(found[model_type] for found in maps if model_type in found)
@@ -138,7 +161,9 @@ def row(model_type: str, more: dict[str, Any], tower: str) -> dict[str, Any]:
     count = sum(p.numel() for n, p in model.named_parameters() if is_own(n, model_type, tower))
     outer = json.loads(config.to_json_string(use_diff=True))
     plain = {key: value for key, value in outer.items() if not isinstance(value, Mapping) or key in PROJECTORS}
-    own = outer[f"{tower}_config"]
+    own = outer[key]
+    if model_type in OF_TEXT_TOO:
+        plain["text_config"] = {key: outer["text_config"][key] for key in OF_TEXT if key in outer["text_config"]}
     return {"model_type": model_type, "tower": tower, "width": config.get_text_config().hidden_size, "params": count,
             "config": plain, "own": own}  # fmt: skip
 

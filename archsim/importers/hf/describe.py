@@ -37,7 +37,17 @@ from archsim.importers.hf.families import (
 from archsim.importers.hf.families.registry import DEFAULTS, READERS, REFUSED
 from archsim.importers.hf.ignored import Rule, place_ignored
 from archsim.importers.hf.parts import every_layer
-from archsim.importers.hf.towers import audio, conformers, folding, mobile, pictures, projectors, qwen, variants
+from archsim.importers.hf.towers import (
+    audio,
+    conformers,
+    folding,
+    mobile,
+    pictures,
+    projectors,
+    qwen,
+    resamplers,
+    variants,
+)
 from archsim.importers.hf.towers.registry import stages
 from archsim.importers.hf.weights import stated_cache, weights
 
@@ -63,7 +73,7 @@ MODULES = (
     seq2seq,
     states,
 )
-ENCODERS = (audio, conformers, folding, mobile, pictures, projectors, qwen, variants)
+ENCODERS = (audio, conformers, folding, mobile, pictures, projectors, qwen, resamplers, variants)
 """Importing these registers their families."""
 
 TEXT = {
@@ -147,13 +157,17 @@ def _with_rules(document: JsonObject, rules: Sequence[Rule]) -> JsonObject:
 TOWERS = {"vision": "vision_config", "audio": "audio_config"}
 """Tower -> the key that describes it."""
 
+NAMED_OTHERWISE = {("audio", "granite_speech"): "encoder_config"}
+"""(tower, model_type) -> the key, where a family has another one."""
+
 
 def towers(config: JsonMapping, width: int) -> JsonObject:
     """The towers beside the language model of this width; no key where there are none."""
     thinker = config.get("thinker_config")
     if isinstance(thinker, Mapping):
         config = {"model_type": config.get("model_type"), **{k: v for k, v in thinker.items() if k != "model_type"}}
-    held = {name: config[key] for name, key in TOWERS.items() if isinstance(config.get(key), Mapping)}
+    keys = {name: NAMED_OTHERWISE.get((name, _type(config)), key) for name, key in TOWERS.items()}
+    held = {name: config[key] for name, key in keys.items() if isinstance(config.get(key), Mapping)}
     if not held and isinstance(config.get("mm_vision_tower"), str):  # another checkpoint's, by name alone
         name = quote(config["mm_vision_tower"])
         return {"towers": [{"name": "vision", "note": f"`mm_vision_tower` names {name}, whose sizes are not in it"}]}

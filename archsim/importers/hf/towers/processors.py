@@ -22,7 +22,9 @@ AREA: JsonMapping = {
 }  # fmt: skip
 """Least and most pixels. GLM-V's limits are of two frames, which an image is repeated to."""
 
-FIXED = frozenset(["llava", "vipllava", "paligemma", "gemma3", "deepseek_vl", "janus", "got_ocr2"])
+FIXED = frozenset([
+    "llava", "vipllava", "paligemma", "gemma3", "deepseek_vl", "janus", "got_ocr2", "blip-2", "instructblip",
+])  # fmt: skip
 """Families whose images all have the size of the encoder; without Gemma 3's crops, made on request."""
 
 MOBILE = frozenset(["mobilenetv5_300m_enc"])
@@ -104,13 +106,14 @@ SOUNDS: Mapping[str, JsonMapping] = {
     "gemma4": {"piece": None, "padded": False, "longest": 30, "tokens": "sound", "fewer": 1},
     "gemma4_unified": {"frames_per_second": 25, "piece": None, "padded": False, "tokens": "sound"},
     "inkling_mm_model": {"frames_per_second": 20, "piece": None, "padded": False, "tokens": "sound"},
+    "granite_speech": {"frames_per_second": 50, "piece": None, "padded": False, "tokens": "sound"},
     "phi4_multimodal": {"piece": 40, "padded": False, "tokens": "sound", "fewer": 2},
     "phi4mm": {"piece": 40, "padded": False, "tokens": "sound", "fewer": 2},
 }  # fmt: skip
 """Qwen2-Audio fills a sound up to 30 s and counts what is sound; Voxtral counts whole pieces of 30 s; Qwen2.5-Omni's
 encoder sees 2 s at a time, which is what its attention is cut to (`n_window`), Qwen3-Omni's and Qwen3-ASR's 8 s
 (`n_window_infer`), Phi-4-multimodal's 500 vectors. Gemma 3n always takes 188 tokens, of 30 s; Gemma 4
-12B one for every 640 samples of 16 kHz, Inkling one for 50 ms.
+12B one for every 640 samples of 16 kHz, Inkling one for 50 ms. Granite Speech puts two columns of 10 ms side by side.
 """
 
 NAVIT = frozenset(["kimi_k25", "kimi_k3"])
