@@ -13,7 +13,7 @@ from archsim.graph.graph import Op
 
 KEEP_INPUTS = frozenset({
     "relu2", "softcap", "swiglu", "geglu", "geglu_tanh", "reglu", "gate", "xielu", "clamped_swiglu", "clamped_geglu",
-    "altup_split", "altup_correct", "altup_merge", "softplus",
+    "altup_split", "altup_correct", "altup_merge", "softplus", "bounded_decay",
 })  # fmt: skip
 """Functions whose own PyTorch operations would keep more than their inputs."""
 

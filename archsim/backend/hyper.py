@@ -59,6 +59,11 @@ def _head(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
     return _weighted(x, torch.sigmoid(mix * scale + base) + op.attrs["eps"])
 
 
+def _mean(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
+    """All streams as one, each as much as the others."""
+    return operands[0].x.mean(2)
+
+
 def _repeat(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
     """As many streams (or halves of the heads) as there are, all alike."""
     x = operands[0].x.unsqueeze(2)
@@ -82,6 +87,7 @@ MAPS: dict[str, Callable[[Run, Op, list[Value], Dims], Tensor]] = {
     "hyper_collapse": _collapse,
     "hyper_expand": _expand,
     "hyper_head": _head,
+    "stream_mean": _mean,
     "stack_streams": _stack,
     "residual_mix": _mix,
 }

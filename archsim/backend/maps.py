@@ -194,6 +194,12 @@ def _softplus(attrs: Attrs, x: Tensor, dt: Tensor | None = None, a_log: Tensor |
     return -torch.exp(a_log.float()) * functional.softplus(x.float() + dt.float())
 
 
+def _bounded_decay(attrs: Attrs, x: Tensor, dt: Tensor, a_log: Tensor) -> Tensor:
+    """The logarithm of a forget gate that does not fall below a bound: bound·sigmoid(exp(A_log)·(x + dt))."""
+    bound: float = attrs["bound"]
+    return bound * torch.sigmoid(torch.exp(a_log.float()) * (x.float() + dt.float()))
+
+
 def _softcap(attrs: Attrs, x: Tensor) -> Tensor:
     cap: float = attrs["cap"]
     return torch.tanh(x / cap) * cap
@@ -273,6 +279,7 @@ MAPS: dict[str, Map] = {
     "sigmoid": _unary(torch.sigmoid),
     "tanh": _unary(torch.tanh),
     "softplus": _align(_softplus),
+    "bounded_decay": _align(_bounded_decay),
     "xielu": _xielu,
     "swiglu": _gate(functional.silu),
     "geglu": _gate(functional.gelu),

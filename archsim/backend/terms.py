@@ -181,7 +181,9 @@ def hidden_pairs(run: Run, op: Op, keys: int) -> Tensor | None:
         return _beside_entries(run, op, mask, entries, keys)
     new, device = run.tokens.shape[1], run.tokens.device
     hidden = run.table((mask, run.past, new, keys), lambda: ~allowed_pairs(mask, run.past, new, keys, device))
-    if mask.top_k and mask.block:
+    if mask.top_k and mask.block and not mask.local:
+        hidden = hidden | ~_top_pools(run, run.values[op.attrs["index"]], keys, mask)
+    elif mask.top_k and mask.block:
         hidden = hidden | ~_top_blocks(run.values[op.attrs["index"]], ~hidden, mask)
     elif mask.top_k:
         hidden = hidden | ~_top_keys(run.values[op.attrs["index"]], ~hidden, mask.top_k)
@@ -211,6 +213,18 @@ def _top_blocks(scores: Tensor, seen: Tensor, mask: Mask) -> Tensor:
     chosen = best.topk(min(mask.top_k // mask.block, blocks), dim=-1).indices
     kept = torch.zeros_like(best).scatter(-1, chosen, 1.0).repeat_interleave(mask.block, dim=-1)[..., :keys] > 0
     return kept.unsqueeze(1)
+
+
+def _top_pools(run: Run, scores: Tensor, keys: int, mask: Mask) -> Tensor:
+    """The keys (S, T, C) of the complete blocks that an indexer scores highest for each query, and those of its block
+    that is not complete. scores: (S, T, blocks).
+    """
+    new, device = scores.shape[1], scores.device
+    complete = torch.arange(run.past + 1, run.past + new + 1, device=device)[:, None] // mask.block
+    seen = torch.arange(scores.shape[-1], device=device) < complete
+    kept = _top_keys(scores, seen, min(mask.top_k // mask.block, scores.shape[-1])) & seen
+    kept = torch.nn.functional.pad(kept.repeat_interleave(mask.block, dim=-1), (0, keys % mask.block))
+    return kept | (torch.arange(keys, device=device) >= complete * mask.block)
 
 
 def _beside_entries(run: Run, op: Op, near: Mask, entries: Mask, keys: int) -> Tensor:

@@ -40,7 +40,7 @@ class Context:
     memory: Tensor | None = None
     joined: bool = False
     shared: dict[str, tuple[Tensor, ...]] = field(default_factory=dict)
-    caches: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    caches: dict[str, tuple[Tensor, ...]] = field(default_factory=dict)
     path: str = ""
     loops: tuple[int, ...] = ()
     repeats: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -50,6 +50,8 @@ class Context:
         if path not in self.caches:
             known = ", ".join(self.caches) or "none"
             raise InvalidBlock(f"kv_from: no layer `{path}` with a cache before this one; known: {known}")
+        if len(self.caches[path]) != 2:
+            raise InvalidBlock(f"kv_from: layer `{path}` caches a latent alone, no keys and values")
         k, v = self.caches[path]
         return k, v, tuple(n - 1 for n in self.repeats[path])
 

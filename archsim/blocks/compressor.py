@@ -14,6 +14,19 @@ WORK = 8
 """Vector FLOP for every number that goes into an entry: a softmax and a weighted sum."""
 
 
+def pool(b: Builder, kv: Tensor, gate: Tensor, axis: str, ratio: int, overlap: bool = False) -> Tensor:
+    """The entries over C and `axis` that new tokens complete, from numbers and gates over T and Hc (`axis`, twice with
+    overlap), a learned one for each place (Wr) added to the gates. Tokens that wait are kept over S, Wb and Hb.
+    """
+    bias = b.weight("position_bias", "Wr Hc", "bias")
+    buffer = b.state("buffer", "S Wb Hb", "recurrent", fp32=True)
+    with b.block("pool", kernel="compress"):
+        return b.emit(
+            "scan", "pooled", (kv, gate, bias, buffer), b.tensor("pooled", f"C {axis}"), buffer,
+            fn="compress", rate=WORK * ratio * (2 if overlap else 1), attrs={"ratio": ratio, "overlap": overlap},
+        )  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Compressor:
     """One entry for every `ratio` tokens, `width` wide, over `axis`. overlap: each entry also takes in the tokens of
@@ -37,16 +50,9 @@ class Compressor:
         sizes: dict[str, Num] = {"Hc": width, "Hb": 2 * width, "Wr": self.ratio, "Wb": series * self.ratio}
         with b.block("compressor", **sizes, C=step.stored(every)):
             kv, gate = b.linear("kv", x, "D Hc", "T Hc"), b.linear("gate", x, "D Hc", "T Hc")
-            bias = b.weight("position_bias", "Wr Hc", "bias")
-            buffer = b.state("buffer", "S Wb Hb", "recurrent", fp32=True)
             complete = step.appended(every)
             with b.scope(C=complete):
-                with b.block("pool", kernel="compress"):
-                    y = b.emit(
-                        "scan", "pooled", (kv, gate, bias, buffer), b.tensor("pooled", f"C {self.axis}"), buffer,
-                        fn="compress", rate=WORK * series * self.ratio,
-                        attrs={"ratio": self.ratio, "overlap": self.overlap},
-                    )  # fmt: skip
+                y = pool(b, kv, gate, self.axis, self.ratio, self.overlap)
                 y = self.norm.lower(b, "norm", y, self.axis)
                 y = b.map("rope", "rope", y, rope=self.position, every=self.ratio)
             cache = b.state("entries", f"C {self.axis}")

@@ -4,6 +4,7 @@ from, and that its result is added to."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 from archsim.blocks.dispatch import Count, Spec
 from archsim.blocks.norm import Norm
@@ -15,7 +16,8 @@ class HyperConnections(Spec):
     """`n` residual streams. A projection of all of them gives, for every token, how much of each goes into a block, how
     much of its result goes into each, and a matrix by which they are mixed, whose rows and columns are brought to sums
     of one in `iterations` rounds. mixing: false where streams stay apart (Hy4); magnitude: the most of a result that
-    goes into a stream; post_eps: the least.
+    goes into a stream; post_eps: the least. head: how streams become one behind the last layer: by weights of their
+    own, or as their mean (GLM-5.3-Flash).
     """
 
     n: Count
@@ -25,6 +27,7 @@ class HyperConnections(Spec):
     mixing: bool = True
     magnitude: float = 2.0
     post_eps: float = 0.0
+    head: Literal["weighted", "mean"] = "weighted"
 
     decisions = {"*": "hyper_connections"}
     limits = {"n": 4, "iterations": 20}
@@ -62,6 +65,8 @@ class HyperConnections(Spec):
     def merge(self, b: Builder, x: Tensor) -> Tensor:
         """All streams as one, behind the last layer."""
         with b.part(PART), b.block("hyper_head", A=self.n, Ah=self.n, H1=1):
+            if self.head == "mean":
+                return b.map("merged", "stream_mean", x, axes="T D")
             numbers = self._numbers(b, x, "Ah", "H1")
             return b.map("merged", "hyper_head", x, *numbers, axes="T D", eps=self.eps)
 

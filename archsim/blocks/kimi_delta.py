@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from archsim.base.lazy_model import Field
 from archsim.base.number import Num
 from archsim.blocks.block import Context
 from archsim.blocks.dispatch import About, Count
@@ -17,6 +18,7 @@ class KimiDelta(DeltaRule):
     """Kimi delta attention (arXiv:2510.26692): `n_heads` states of d_head x d_head, each row of which forgets by a gate
     of its own; this gate and that of the output come through matrices of rank `gate_rank` (default: d_head; `full`:
     each is one matrix, as in Ling 3.0). full_output_gate: that of the output alone is one matrix (Kimi K3).
+    decay_bound: the logarithm of a forget gate lies between 0 and it, by a sigmoid (GLM-5.3-Flash).
 
     Inside a chunk the products of keys and of queries with keys are counted as matrix products and the two triangular
     solves as vector work, as for the gated delta net; the implementation in transformers does it the other way around,
@@ -28,6 +30,7 @@ class KimiDelta(DeltaRule):
     d_head: Count
     gate_rank: Count | Literal["full"] | None = None
     full_output_gate: bool = False
+    decay_bound: float | None = Field(default=None, lt=0)
 
     about = {"kimi_delta": About("kimi delta attention", label="KDA",
                                  paper="Kimi Linear: Moonshot AI 2025, arXiv:2510.26692, section 3")}  # fmt: skip
@@ -43,10 +46,16 @@ class KimiDelta(DeltaRule):
             beta = b.map("beta()", "sigmoid", b.linear("beta", x, "D N J", "T N J"))
             decay = self._gate(b, "decay", x, "N J H")
             dt, a = b.weight("dt_bias", "N J H", "scalar"), b.weight("A_log", "N J", "scalar")
-            decay = b.map("decay()", "softplus", decay, dt, a, decay=True)
+            decay = self._decay(b, decay, dt, a)
             z = self._gate(b, "z", x, "N J Hv", self.full_output_gate)
             o = self.norm.lower(b, "norm", self._mix(b, q, k, v, beta, decay, step), "Hv")
             return b.linear("o", b.map("gated", "gate", o, z), "N J Hv D", "T D")
+
+    def _decay(self, b: Builder, decay: Tensor, dt: Tensor, a: Tensor) -> Tensor:
+        """The logarithm of the forget gates."""
+        if self.decay_bound is None:
+            return b.map("decay()", "softplus", decay, dt, a, decay=True)
+        return b.map("decay()", "bounded_decay", decay, dt, a, bound=self.decay_bound)
 
     def _gate(self, b: Builder, name: str, x: Tensor, axes: str, full: bool = False) -> Tensor:
         """A gate for every channel, through a narrow matrix unless it is one whole one."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from dataclasses import replace
+from typing import Annotated, Literal, NamedTuple
 
-from archsim.base.lazy_model import Field
+from archsim.base.lazy_model import Field, model_validator
 from archsim.base.number import Num
 from archsim.blocks import tiny
 from archsim.blocks.attention_gate import Gate
 from archsim.blocks.block import AttentionSpec, Context
-from archsim.blocks.dispatch import About, Count, Fields, Spec
+from archsim.blocks.compressor import pool
+from archsim.blocks.dispatch import About, Changes, Count, Fields, InvalidBlock, Spec
 from archsim.blocks.mask import MaskSpec
 from archsim.blocks.norm import Norm
 from archsim.blocks.rope import Rope
@@ -17,11 +19,18 @@ from archsim.graph.builder import Builder, Operand
 from archsim.graph.step import CAUSAL, Mask, Step
 from archsim.graph.tensor import Tensor, Use
 
-Pair = tuple[Operand, Operand]
-"""Queries without and with position."""
+Queries = tuple[Operand, ...]
+"""Queries without position, and those with it where there are any."""
 
-Caches = tuple[Tensor, Tensor]
-"""Two tensors: of caches latent and rotated key, of up-projections those of keys and of values."""
+Caches = tuple[Tensor, ...]
+"""The latent, and the rotated key where there is one."""
+
+UpProjections = tuple[Tensor, Tensor]
+"""Those of keys and of values."""
+
+
+CountOrNone = Annotated[int, Field(strict=True, ge=0, le=10**9)]
+"""A whole number that may be 0."""
 
 
 class Weighing(NamedTuple):
@@ -38,17 +47,30 @@ class Indexer(Spec):
     """DeepSeek's lightning indexer: light heads with one cached key per token choose `top_k` keys per query.
 
     shared: the layer has none of its own, and takes the choice of the last one before it that has (GLM-5.2).
+    pool: keys are cached as one for every so many tokens, which a learned softmax over them makes, and chosen by such
+    groups; tokens of the group that is not complete are always seen (GLM-5.3-Flash).
     """
 
     n_heads: Count
     d_head: Count
     top_k: Count
     shared: bool = False
+    pool: Count | None = None
     norm: Norm = Field(default_factory=lambda: Norm(kind="layernorm", eps=1e-6))
 
     decisions = {"*": "indexer"}
-    limits = {"top_k": tiny.WINDOW}
+    limits = {"top_k": tiny.WINDOW, "pool": tiny.WINDOW // 2}
     brief = "the best {top_k:,} keys"
+
+    @model_validator(mode="after")
+    def _whole_pools(self) -> Indexer:
+        if self.pool is not None and self.top_k % self.pool:
+            raise InvalidBlock(f"top_k {self.top_k} is not a multiple of pool {self.pool}")
+        return self
+
+    def tiny_fields(self) -> Changes:
+        """Two groups of keys where they are chosen by groups."""
+        return {} if self.pool is None else {"top_k": 2 * min(self.pool, self.limits["pool"])}
 
 
 class LatentNorm(Norm):
@@ -59,9 +81,9 @@ class LatentNorm(Norm):
 
 class Mla(AttentionSpec):
     """Queries (through a latent of q_rank, or directly) against keys that are `kv_rank` latent dimensions per
-    token plus d_rope rotated ones shared by all heads; only those two are cached. position: null where those are not
-    rotated (Kimi Linear). gate: on the heads' outputs (Ling 3.0). sinks: a learned logit of each head that joins the
-    softmax (Hy4).
+    token plus d_rope rotated ones (0: none, GLM-5.3-Flash) shared by all heads; only those two are cached. position:
+    null where those are not rotated (Kimi Linear). gate: on the heads' outputs (Ling 3.0). sinks: a learned logit of
+    each head that joins the softmax (Hy4).
 
     Two lowerings compute the same: naive expands every latent to per-head keys and values (prefill), absorbed
     moves the up-projections to the query and the output (decode).
@@ -72,7 +94,7 @@ class Mla(AttentionSpec):
     q_rank: Count | None = None
     kv_rank: Count
     d_nope: Count
-    d_rope: Count
+    d_rope: CountOrNone
     d_v: Count
     bias: bool = False
     norm: LatentNorm = Field(default_factory=lambda: LatentNorm(kind="rmsnorm", eps=1e-6))
@@ -123,20 +145,24 @@ class Mla(AttentionSpec):
         """The mixing of tokens; returns a tensor over T and D."""
         step = ctx.step
         mask = self.mask.mask(self.indexer.top_k if self.indexer else 0)
+        if self.indexer is not None and self.indexer.pool is not None:
+            mask = replace(mask, block=self.indexer.pool)
         sizes: dict[str, Num] = {"N": self.n_heads, "Q": self.q_rank, "L": self.kv_rank, "Hn": self.d_nope}
         sizes |= {"Hr": self.d_rope, "Hv": self.d_v, "C": step.stored(), "P": step.pairs(mask)}
         with b.block(name, **sizes):
             q_in, source = self._query_input(b, x)
-            q = b.linear("q_nope", q_in, f"{source} N Hn", "T N Hn")
-            q_rope = self.encoding.rotate(b, "q_rotated", b.linear("q_rope", q_in, f"{source} N Hr", "T N Hr"))
-            latent, key = self._latents(b, x, ctx)
+            q: Queries = (b.linear("q_nope", q_in, f"{source} N Hn", "T N Hn"),)
+            if self.d_rope:
+                rotated = b.linear("q_rope", q_in, f"{source} N Hr", "T N Hr")
+                q = (*q, self.encoding.rotate(b, "q_rotated", rotated))
+            caches = self._latents(b, x, ctx)
             weighed = Weighing(mask, self._chosen(b, x, q_in, source, ctx), self._sinks(b))
             up = b.weight("w_uk", "L N Hn", inner=("L",)), b.weight("w_uv", "L N Hv", inner=("L",))
             parts = step.by_absorption()
             if len(parts) == 1:
-                o = self._attend(b, (q, q_rope), (latent, key), up, weighed, *parts[0])
+                o = self._attend(b, q, caches, up, weighed, *parts[0])
             else:
-                o = self._attend_apart(b, (q, q_rope), (latent, key), up, weighed, parts)
+                o = self._attend_apart(b, q, caches, up, weighed, parts)
             if self.gate is not None:
                 o = self.gate.lower(b, x, o, "N Hv" if self.gate.per == "element" else "N")
             return b.linear("o", o, "N Hv D", "T D", bias=self.bias)
@@ -146,24 +172,25 @@ class Mla(AttentionSpec):
         return (b.weight("sinks", "N", "bias"),) if self.sinks else ()
 
     def _attend_apart(
-        self, b: Builder, q: Pair, caches: Caches, up: Caches, weighed: Weighing, parts: tuple[tuple[bool, Step], ...]
-    ) -> Tensor:
+        self, b: Builder, q: Queries, caches: Caches, up: UpProjections, weighed: Weighing,
+        parts: tuple[tuple[bool, Step], ...],
+    ) -> Tensor:  # fmt: skip
         """Decodes over the latents beside prompts that expand them, each into its rows of one output."""
         made: list[Tensor] = []
         for absorbed, step in parts:
             rows = {"T": step.tokens, "C": step.stored(), "P": step.pairs(weighed.mask)}
             with b.block("absorbed" if absorbed else "expanded", **rows):
-                own = _use_rows(q[0], step.tokens), _use_rows(q[1], step.tokens)
+                own = tuple(_use_rows(part, step.tokens) for part in q)
                 made.append(self._attend(b, own, caches, up, weighed, absorbed, step))
         return b.emit("view", "o_rows", tuple(made), b.tensor("o_rows", "T N Hv"))
 
     def _attend(
-        self, b: Builder, q: Pair, caches: Caches, up: Caches, weighed: Weighing, absorbed: bool, step: Step
+        self, b: Builder, q: Queries, caches: Caches, up: UpProjections, weighed: Weighing, absorbed: bool, step: Step
     ) -> Tensor:
         """Attention of some sequences in one of the two forms; returns a tensor over T, N and Hv."""
         read = step.read(weighed.mask) if absorbed else step.read()
         lower = self._absorbed if absorbed else self._naive
-        return lower(b, q, caches[0].part(C=read), caches[1].part(C=read), up, weighed)
+        return lower(b, q, tuple(cache.part(C=read) for cache in caches), up, weighed)
 
     def _query_input(self, b: Builder, x: Tensor) -> tuple[Tensor, str]:
         """What queries are projected from: the layer's input, or its low-rank latent."""
@@ -172,15 +199,18 @@ class Mla(AttentionSpec):
         down = b.linear("q_down", x, "D Q", "T Q", bias=self.bias)
         return self.norm.lower(b, "q_norm", down, "Q"), "Q"
 
-    def _latents(self, b: Builder, x: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
-        """The two caches: normed latent, and the rotated key that all heads share."""
+    def _latents(self, b: Builder, x: Tensor, ctx: Context) -> Caches:
+        """What is cached: the normed latent, and the rotated key that all heads share where there is one."""
         down = b.linear("kv_down", x, "D L", "T L", bias=self.bias)
         latent = self.norm.lower(b, "kv_norm", down, "L")
-        bias = "Hr" if self.bias else False
-        key = self.encoding.rotate(b, "k_rotated", b.linear("k_rope", x, "D Hr", "T Hr", bias=bias))
-        caches = b.state("latent_cache", "C L"), b.state("rope_cache", "C Hr")
-        b.append(caches[0], latent)
-        b.append(caches[1], key)
+        made: tuple[Tensor, ...] = (latent,)
+        caches: Caches = (b.state("latent_cache", "C L"),)
+        if self.d_rope:
+            bias = "Hr" if self.bias else False
+            key = self.encoding.rotate(b, "k_rotated", b.linear("k_rope", x, "D Hr", "T Hr", bias=bias))
+            made, caches = (*made, key), (*caches, b.state("rope_cache", "C Hr"))
+        for cache, new in zip(caches, made, strict=True):
+            b.append(cache, new)
         ctx.caches[ctx.path] = caches
         return caches
 
@@ -198,34 +228,52 @@ class Mla(AttentionSpec):
         """Scores of the indexer over every cached token; all pairs, whatever is kept afterwards."""
         assert self.indexer is not None
         spec, step = self.indexer, ctx.step
-        with b.part("indexer"), b.block("indexer", Ni=spec.n_heads, Hi=spec.d_head, P=step.pairs(CAUSAL)):
+        seen = CAUSAL if spec.pool is None else Mask(ratio=spec.pool)
+        with b.part("indexer"), b.block("indexer", Ni=spec.n_heads, Hi=spec.d_head, P=step.pairs(seen)):
             q = b.linear("q", q_in, f"{source} Ni Hi", "T Ni Hi")
             k = spec.norm.lower(b, "k_norm", b.linear("k", x, "D Hi", "T Hi"), "Hi")
-            cache = b.state("k_cache", "C Hi")
-            b.append(cache, k)
+            keys = self._index_keys(b, x, k, step, seen)
             weight = b.linear("weights", x, "D Ni", "T Ni", role="router")
-            s = b.contract("scores", q, cache.part(C=step.read()), "Ni P", cls="attention")
+            s = b.contract("scores", q, keys, "Ni P", cls="attention")
             s = b.map("relu", "relu", s)
             return b.contract("sum", s, weight, "P", cls="attention")
 
-    def _naive(self, b: Builder, q: Pair, latent: Operand, key: Operand, up: Caches, weighed: Weighing) -> Tensor:
-        uk, uv = up
-        k, v = b.contract("k_up", latent, uk, "C N Hn"), b.contract("v_up", latent, uv, "C N Hv")
-        return self._core(b, q, k, key, v, "T N Hv", weighed)
+    def _index_keys(self, b: Builder, x: Tensor, k: Tensor, step: Step, seen: Mask) -> Operand:
+        """What the indexer's queries are multiplied with: cached keys, or one for every group of them."""
+        if not seen.ratio:
+            cache = b.state("k_cache", "C Hi")
+            b.append(cache, k)
+            return cache.part(C=step.read())
+        gate = b.linear("gate", x, "D Hi", "T Hi")
+        sizes: dict[str, Num] = {"Hc": b.sizes["Hi"], "Hb": 2 * b.sizes["Hi"], "Wr": seen.ratio, "Wb": seen.ratio}
+        with b.scope(**sizes, S=step.n_seqs, C=step.stored(seen)):
+            complete = step.appended(seen)
+            with b.scope(C=complete):
+                pooled = pool(b, k, gate, "Hi", seen.ratio)
+            cache = b.state("k_cache", "C Hi")
+            b.append(cache, pooled, complete)
+            return cache.part(C=step.read(seen))
 
-    def _absorbed(self, b: Builder, q: Pair, latent: Operand, key: Operand, up: Caches, weighed: Weighing) -> Tensor:
+    def _naive(self, b: Builder, q: Queries, cached: Queries, up: UpProjections, weighed: Weighing) -> Tensor:
+        latent, uk, uv = cached[0], *up
+        k, v = b.contract("k_up", latent, uk, "C N Hn"), b.contract("v_up", latent, uv, "C N Hv")
+        return self._core(b, q, (k, *cached[1:]), v, "T N Hv", weighed)
+
+    def _absorbed(self, b: Builder, q: Queries, cached: Queries, up: UpProjections, weighed: Weighing) -> Tensor:
         uk, uv = up
         wide = b.contract("q_absorbed", q[0], uk, "T N L")
-        o = self._core(b, (wide, q[1]), latent, key, latent, "T N L", weighed)
+        o = self._core(b, (wide, *q[1:]), cached, cached[0], "T N L", weighed)
         return b.contract("o_up", o, uv, "T N Hv")
 
-    def _core(self, b: Builder, q: Pair, k: Operand, key: Operand, v: Operand, out: str, weighed: Weighing) -> Tensor:
+    def _core(self, b: Builder, q: Queries, keys: Queries, v: Operand, out: str, weighed: Weighing) -> Tensor:
         scale = self.softmax_scale()
         index = {"index": weighed.chosen} if weighed.chosen else {}
         with b.block("core", kernel="attention"):
-            nope = b.contract("qk", q[0], k, "N P", cls="attention", scale=scale)
-            rope = b.contract("qk_rope", q[1], key, "N P", cls="attention", scale=scale)
-            p = b.map("p", "softmax", b.map("s", "add", nope, rope), *weighed.sinks, mask=weighed.mask, **index)
+            s = b.contract("qk", q[0], keys[0], "N P", cls="attention", scale=scale)
+            if len(q) > 1:
+                rope = b.contract("qk_rope", q[1], keys[1], "N P", cls="attention", scale=scale)
+                s = b.map("s", "add", s, rope)
+            p = b.map("p", "softmax", s, *weighed.sinks, mask=weighed.mask, **index)
             return b.contract("pv", p, v, out, cls="attention")
 
 

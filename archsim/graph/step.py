@@ -39,7 +39,8 @@ class Mask:
     global_tokens: that many first tokens see and are seen by all. top_k: keys kept per query by an indexer.
     prefix: that many first tokens see each other both ways. block, vertical: before the window, the last of
     every `vertical` blocks of `block` keys is seen too (block-sparse attention). block with top_k: keys are kept in
-    whole blocks, the `local` last ones always. ratio: keys are entries of so many tokens, and a query sees those that
+    whole blocks, the `local` last ones always; with `local` 0 blocks that are complete, and all keys of the one that
+    is not besides. ratio: keys are entries of so many tokens, and a query sees those that
     are complete. context: every query of a `chunk` is multiplied with so many keys, those around the chunk, whichever
     of them it sees (encoders of sound, which have no kernel that skips).
     """
@@ -73,7 +74,12 @@ class Mask:
         what its queries keep.
         """
         length = self.reached(past, new)
-        return minimum(length, self.top_k * new) if self.top_k else length
+        return minimum(length, self.kept * new) if self.top_k else length
+
+    @property
+    def kept(self) -> int:
+        """Keys that a query keeps at most of those that an indexer chooses among, with what stands besides."""
+        return self.top_k + (self.block - 1 if self.block and not self.local else 0)
 
     def reached(self, past: Num, new: Num) -> Num:
         """Tokens that an implementation without skipping goes over: what the cache holds before, and the new ones."""
@@ -151,9 +157,13 @@ def _entry_pairs(n: Num, ratio: int, most: int) -> Num:
 
 def _chosen_pairs(n: Num, mask: Mask) -> Num:
     """Pairs of n queries that keep whole blocks: all keys at first, then the query's own block up to itself and full
-    ones before it.
+    ones before it; without `local` ones, complete blocks and, besides, the tokens of the one that is not.
     """
     rows = maximum(n - mask.top_k, 0)
+    if not mask.local:
+        whole = floor_div(rows, mask.block)
+        besides = whole * _causal_pairs(mask.block - 1) + _causal_pairs(rows - whole * mask.block)
+        return _causal_pairs(n - rows) + rows * mask.top_k + besides
     return _causal_pairs(n - rows) + rows * (mask.top_k - mask.block) + _chunked_pairs(rows, mask.block)
 
 

@@ -39,6 +39,7 @@ FILES = (
     "families_2026",
     "families_delta",
     "families_sparse",
+    "families_glm",
     "families_hy4",
     "families_wider",
     "families_usual",

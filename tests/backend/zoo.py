@@ -65,6 +65,7 @@ def _compressed() -> dict[str, Model]:
         "compressed_sparse": decoder(layer(attention=compressed(**chosen))),
         "differential": decoder(layer(attention=attention(kind="differential", n_kv_heads=2))),
         "hyper": decoder(layer(hyper=hyper, attention=attention())),
+        "hyper_mean": decoder(layer(hyper=hyper | {"head": "mean"}, attention=attention())),
         "hyper_apart": decoder(layer(hyper={"n": 3, "mixing": False, "magnitude": 1.5}, attention=attention())),
         "mla_sinks": decoder(layer(attention=mla(sinks=True))),
         "moe_by_token": decoder(layer(attention=attention(), ffn=by_token)),
@@ -96,6 +97,8 @@ def _attentions() -> dict[str, Model]:
         "sinks_window": one(sinks=True, mask={"kind": "sliding", "window": 3}),
         "mla": decoder(layer(attention=mla())), "mla_plain_q": decoder(layer(attention=mla(q_rank=None))),
         "mla_bias": decoder(layer(attention=mla(bias=True))),
+        "mla_pooled": decoder(layer(attention=mla(
+            d_rope=0, position=None, indexer={"n_heads": 2, "d_head": 6, "top_k": 6, "pool": 3}))),
         "mla_indexer": decoder(layer(attention=mla(indexer={"n_heads": 2, "d_head": 6, "top_k": 3}))),
         "kv_from": decoder(sources, layer(attention=attention(kv_from="own"))),
         "kv_from_nested": decoder(
@@ -194,6 +197,7 @@ def _mixers() -> dict[str, Model]:
         "delta_turning": one(**delta, negative_eigenvalues=True),
         "kimi_delta": one(kind="kimi_delta", n_heads=2, d_head=6, gate_rank=4, chunk=4),
         "kimi_delta_gate": one(kind="kimi_delta", n_heads=2, d_head=6, gate_rank=4, full_output_gate=True, chunk=4),
+        "kimi_delta_bound": one(kind="kimi_delta", n_heads=2, d_head=6, gate_rank=4, decay_bound=-5.0, chunk=4),
         "mlstm": one(kind="mlstm", n_heads=2, d_key=6, d_value=5, chunk=4),
         "mlstm_bias": one(kind="mlstm", n_heads=2, d_key=6, d_value=5, chunk=4, bias=True),
         "rwkv7": decoder(layer(mixer=rwkv, repeat=1, ffn=shifted), layer(mixer=rwkv | {"value_rank": 2}, ffn=shifted)),

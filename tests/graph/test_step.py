@@ -18,6 +18,7 @@ MASKS = [
     Mask(top_k=7),
     Mask(top_k=8, block=4, local=1),
     Mask(top_k=6, block=2, local=2),
+    Mask(top_k=8, block=4),
     Mask(prefix=9),
     Mask(causal=False, window=3),
     Mask(causal=False, window=4, global_tokens=3),
@@ -49,6 +50,9 @@ def counted(mask: Mask, past: int, new: int) -> int:
     total = past + new
     rows = [[allowed(mask, q, k) for k in range(total)] for q in range(past, total)]
     pairs = [sum(row) for row in rows]
+    if mask.top_k and mask.block and not mask.local:  # whole ones that are complete, and the one that is not
+        seen = range(past + 1, total + 1)
+        return sum(min(n // mask.block * mask.block, mask.top_k) + n % mask.block for n in seen)
     if mask.top_k and mask.block:  # the query's own block up to itself, and whole ones before it
         most = [mask.top_k - mask.block + q % mask.block + 1 for q in range(past, total)]
         return sum(min(n, own) for n, own in zip(pairs, most, strict=True))

@@ -121,6 +121,10 @@ FAMILIES |= {
     "lara_mini": ("", {"layer_types": ["linear_attention", "sliding_attention", "linear_attention", "full_attention"],
                        "linear_num_key_heads": 2, "linear_num_value_heads": 4,
                        "linear_key_head_dim": 16, "linear_value_head_dim": 12}),
+    "glm5_next_text": ("Glm5NextTextModel", {
+        **LATENT, "layer_types": ["linear_attention", "indexed_attention"] * 2, "qk_rope_head_dim": 0,
+        "linear_num_heads": 4, "linear_head_dim": 16, "index_n_heads": 2, "index_head_dim": 16, "index_topk": 16,
+        "index_kpool": 4, "hc_mult": 3, "indexer_types": ["full"] * 4}),
     "apertus1p5_text": ("", {"output_vocab_size": 100}),
     "sarvam_moe": ("", {"n_shared_experts": 1, "first_k_dense_replace": 1, "attention_bias": True}),
     "sarvam_mla": ("", {**LATENT, "first_k_dense_replace": 1, "n_shared_experts": 1}),

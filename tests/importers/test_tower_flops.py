@@ -23,6 +23,7 @@ ANY_SIZE = {
     "qwen2_5_vl": {**QWEN, "fullatt_block_indexes": [1, 3]}, "qwen3_5": QWEN,
     "qwen3_vl": {**QWEN, "deepstack_visual_indexes": [0, 2]}, "glm4v": QWEN,
     "exaone4_5": {**QWEN, "num_key_value_heads": 2, "fullatt_block_indexes": [1, 3]}, "glm_ocr": QWEN,
+    "glm5_next": {**QWEN, "projection_intermediate_size": 80},
 }  # fmt: skip
 ONE_SIZE = {
     "llava": CLIP, "paligemma": {**CLIP, "model_type": "siglip_vision_model", "vision_use_head": False},

@@ -38,10 +38,6 @@ REFUSED = {
     "rwkv6": "its WKV recurrence and token shift cannot be expressed in a spec",
     "dory": "a stack that runs several times with residuals of unit length cannot be expressed",
     **dict.fromkeys(
-        ("glm5_next", "glm5_next_text"),
-        "hyper-connections around delta attention, and an indexer over pooled keys, cannot be expressed",
-    ),
-    **dict.fromkeys(
         ("inkling2", "inkling2_text", "inkling2_loop", "inkling2_loop_text"),
         "short convolutions whose taps depend on the token, and clipped projections, cannot be expressed",
     ),

@@ -165,6 +165,21 @@ def glm_ocr(c: Config, around: Around) -> list[Doc]:
     ]
 
 
+# Glm5NextVisionConfig
+@encoder("vision", "glm5_next", depth=24, hidden_size=1024, hidden_act="silu", num_heads=16, in_channels=3,
+         image_size=336, patch_size=14, rms_norm_eps=1e-5, spatial_merge_size=2, temporal_patch_size=2,
+         out_hidden_size=1536, intermediate_size=4096, attention_bias=True, projection_intermediate_size=10240,
+         swiglu_limit=10.0)  # fmt: skip
+def glm5_next(c: Config, around: Around) -> list[Doc]:
+    """GLM-5.3-Flash: GLM-OCR's layers and merge, activations bounded, a projector of a width of its own."""
+    clamped = {"clamp": c.number("swiglu_limit"), "alpha": 1.0, "up_offset": 0.0}
+    first, layered, *rest, network = glm_ocr(c, around)
+    (one,) = layered["layers"]
+    one = one | {"ffn": one["ffn"] | clamped}
+    projector = glu(act(c, "hidden_act"), c.count("projection_intermediate_size")) | clamped
+    return [first, layered | {"layers": [one]}, *rest, network | {"ffn": projector}]
+
+
 HUNYUAN = {
     "hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27, "num_attention_heads": 16,
     "num_channels": 3, "patch_size": 16, "hidden_act": "gelu", "rms_norm_eps": 1e-5, "spatial_merge_size": 2,
