@@ -125,43 +125,6 @@ def test_prompts_in_int8_since_b3216(device: str, faster: bool) -> None:
         assert (new > 1.15 * old) if other else new == old
 
 
-@pytest.mark.parametrize(
-    ("model", "device", "build", "weights", "tokens", "rate"),
-    [
-        # tools/llama-bench/README.md of llama.cpp at 08d0baa
-        ("qwen2.5-7b", "rtx-4080", "b5163", "gguf_q4_k_m", 512, 7286),
-        # https://github.com/ggml-org/llama.cpp/pull/8062: micro-batches of 512
-        ("llama3-8b", "rtx-3090", "b3216", "gguf_q5_k_s", 2048, 3532),
-        ("llama3-8b", "rtx-3090", "b3216", "gguf_q6_k", 2048, 3596),
-        # https://github.com/XiongjieDai/GPU-Benchmarks-on-LLM-Inference, snapshots of May 2024
-        ("llama3-8b", "rtx-4080", "b2961", "gguf_q4_k_m", 4096, 3791),
-        ("llama3-8b", "rtx-4090", "b2961", "gguf_q4_k_m", 1024, 6899),
-    ],
-)
-def test_prompts_that_no_fit_has_seen(
-    model: str, device: str, build: str, weights: str, tokens: int, rate: float
-) -> None:
-    """Inside the interval; the first came out at 0.61 of what was measured where weights were widened."""
-    expected, low, high = prompts(device, f"llamacpp@{build}", weights, model, tokens)
-    assert low < rate < high and 0.75 < expected / rate < 1.25
-
-
-@pytest.mark.parametrize(
-    ("device", "weights", "rates"),
-    [
-        # https://github.com/ggml-org/llama.cpp/pull/8062 and /7860: prompts in micro-batches of so many tokens
-        ("rtx-3090", "gguf_q6_k", {16: 1011, 32: 1715, 63: 2456, 128: 3075, 256: 3459, 512: 3596}),
-        ("rtx-4090", "gguf_q4_k_s", {16: 1946, 32: 3358, 64: 5349, 128: 6901, 256: 8555, 512: 9279}),
-    ],
-)
-def test_micro_batches_of_every_size(device: str, weights: str, rates: dict[int, int]) -> None:
-    """Tiles of weights are loaded, unpacked and multiplied one after another: with overlap, 32 rows came out 1.5 to 1.7
-    times too fast, with the switch at 64 rows 64 came out twice too slow.
-    """
-    found = [prompts(device, "llamacpp@b3216", weights, tokens=rows)[0] / rate for rows, rate in rates.items()]
-    assert all(0.8 < each < 1.25 for each in found)
-
-
 def test_requests_lose_nothing_by_company() -> None:
     """From sums of vectors to tiles, a token of a batch takes no longer than one of a smaller batch."""
     constants = {name: value for name, value in SWITCHED.items() if name != "widen_rows"} | {"vector_rows": 8.0}
