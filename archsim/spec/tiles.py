@@ -18,13 +18,15 @@ class TileRule(Spec):
     choose: closest: the arrangement whose proportions are nearest to the image's, the larger one of equals up to twice
     its area (InternVL). fits: the one that the image has to be enlarged least for, else made smaller least, with the
     fewest tiles (Llama 4, Command A Vision). slices: as many as areas of a tile, of proportions nearest to the image's;
-    pictures keep the image's proportions at about a tile's area, in multiples of `factor` (MiniCPM-V).
+    pictures keep the image's proportions at about a tile's area, in multiples of `factor` (MiniCPM-V). sides: `most`
+    along the longer side, which is enlarged or made smaller to them, and as many as the other side then needs
+    (Idefics 3).
 
     marks: tokens that stand around an image; per_picture: beside each picture, per_tile: beside each tile where there
     are several, between_rows: between two rows of these.
     """
 
-    choose: Literal["closest", "fits", "slices"]
+    choose: Literal["closest", "fits", "slices", "sides"]
     edge: Count
     most: Count
     factor: Count = 1
@@ -36,7 +38,7 @@ class TileRule(Spec):
     @property
     def largest(self) -> int:
         """Side of a square image that takes most tokens."""
-        return self.edge * isqrt(self.most)
+        return self.edge * (self.most if self.choose == "sides" else isqrt(self.most))
 
     def pictures(self, width: int, height: int) -> tuple[tuple[int, Size], ...]:
         """(how many, height and width in pixels) of the pictures that the encoder sees: the whole image last."""
@@ -60,6 +62,8 @@ class TileRule(Spec):
         """Rows and columns of tiles."""
         if self.choose == "slices":
             return self._slices(width, height)
+        if self.choose == "sides":
+            return self._sides(width, height)
         return self._closest(width, height) if self.choose == "closest" else self._fitting(width, height)
 
     def _arrangements(self) -> Iterator[Size]:
@@ -80,6 +84,12 @@ class TileRule(Spec):
         enough = {grid: scale for grid, scale in scales.items() if scale >= 1}
         wanted = min(enough.values()) if enough else max(scales.values())
         return next(grid for grid, scale in scales.items() if scale == wanted)
+
+    def _sides(self, width: int, height: int) -> Size:
+        longer = self.most * self.edge
+        shorter = int(longer / (width / height)) if width >= height else int(longer * (width / height))
+        fewer = ceil(max(shorter + shorter % 2, 1) / self.edge)
+        return (fewer, self.most) if width >= height else (self.most, fewer)
 
     def _slices(self, width: int, height: int) -> Size:
         n = min(ceil(width * height / self.edge**2), self.most)

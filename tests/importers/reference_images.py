@@ -128,6 +128,15 @@ def minicpm(width: int, height: int) -> int:
     return vectors + 3 + 2 + 2 * rows * columns + max(rows - 1, 0)
 
 
+def idefics3(width: int, height: int, edge: int = 364, per_tile: int = 169) -> int:
+    """`Idefics3Processor._get_num_multimodal_tokens`, whose tokenizer makes two line ends one token."""
+    for name, longest in (("_resize_output_size_rescale_to_max_len", 4 * edge),
+                          ("_resize_output_size_scale_below_upper_bound", 4096)):  # fmt: skip
+        height, width = function("idefics3", name)(height, width, max_len=longest)
+    rows, columns = math.ceil(height / edge), math.ceil(width / edge)
+    return per_tile + 3 + rows * ((per_tile + 2) * columns + 1)
+
+
 FAMILIES: dict[str, Callable[[int, int], int]] = {
     "qwen2_vl": lambda w, h: area(w, h, 14, 56 * 56, 28 * 28 * 1280),
     "qwen2_5_vl": lambda w, h: area(w, h, 14, 56 * 56, 28 * 28 * 1280),
@@ -136,7 +145,7 @@ FAMILIES: dict[str, Callable[[int, int], int]] = {
     "glm4v": glm, "glm4v_moe": glm, "mistral3": lambda w, h: pixtral(w, h, 1540, 28), "gemma4": gemma4,
     "kimi_k25": kimi, "minimax_m3_vl": minimax,
     "gemma3": lambda w, h: 256, "llava": lambda w, h: 576, "paligemma": lambda w, h: 256, "gemma3n": lambda w, h: 256,
-    "janus": lambda w, h: 576,
+    "janus": lambda w, h: 576, "idefics3": idefics3,
     "ernie4_5_vl_moe": lambda w, h: area_by_processor("Ernie4_5_VLMoeImageProcessor", w, h),
     "paddleocr_vl": lambda w, h: area_by_processor("PaddleOCRVLImageProcessor", w, h),
     "qwen2_5_omni": lambda w, h: area_by_processor("Qwen2VLImageProcessor", w, h),

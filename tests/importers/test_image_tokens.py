@@ -25,7 +25,8 @@ OWN: dict[str, dict[str, Any]] = {
     "paligemma": {**GEMMA3, "image_size": 224}, "mistral3": {"image_size": 1540, "patch_size": 14},
     "aya_vision": {**GEMMA3, "image_size": 364}, "cohere2_vision": {**GEMMA3, "image_size": 512, "patch_size": 16},
     "llama4": {"image_size": 336, "intermediate_size": 3072, "vision_output_dim": 4096},
-    "hunyuan_vl": {"text_hidden_size": 4096}, "inkling_mm_model": {"n_layers": 4, "decoder_dmodel": 64},
+    "idefics3": {"image_size": 364, "patch_size": 14}, "hunyuan_vl": {"text_hidden_size": 4096},
+    "inkling_mm_model": {"n_layers": 4, "decoder_dmodel": 64},
 }  # fmt: skip
 """What the released configs have that the classes' defaults do not."""
 

@@ -37,9 +37,13 @@ TILES: Mapping[str, JsonMapping] = {
     "aya_vision": {"choose": "closest", "most": 12, "marks": 3, "per_tile": 1},
     "cohere2_vision": {"choose": "fits", "most": 12, "marks": 2, "per_picture": 1},
     "llama4": {"choose": "fits", "most": 16, "marks": 3, "per_tile": 1},
+    "idefics3": {"choose": "sides", "most": 4, "marks": 4, "per_tile": 2, "between_rows": 1},
+    "smolvlm": {"choose": "sides", "most": 4, "marks": 4, "per_tile": 2, "between_rows": 1},
 }  # fmt: skip
 """Families whose images are cut into tiles of the encoder's size, as their processors in transformers 5.24 do: those of
-InternVL and Aya write two and three tokens around an image, Llama 4's a separator behind every tile.
+InternVL and Aya write two and three tokens around an image, Llama 4's a separator behind every tile. Those of Idefics 3
+and SmolVLM write two tokens before each tile and the whole image, one behind that, line ends between rows and two line
+ends, one token, before the whole image.
 """
 
 AS_IS = frozenset(["inkling_mm_model"])
