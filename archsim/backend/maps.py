@@ -13,7 +13,7 @@ import archsim.backend.differential as differential
 import archsim.backend.hyper as hyper
 import archsim.backend.moe as moe
 from archsim.backend.axes import Dims, align
-from archsim.backend.rope import cosines, rotated, turn
+from archsim.backend.rope import cosines, frequencies, rotated, turn
 from archsim.backend.run import Run, Value
 from archsim.backend.terms import TERMS, masked_softmax, relative_origin
 from archsim.base.json_types import JsonMapping
@@ -217,6 +217,26 @@ def _rope(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
     return turn(x, rope, table)
 
 
+def _learned_rope(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
+    """Tokens turned by their positions, each frequency times a learned factor exp(alpha)."""
+    x, rope, alpha = operands[0].x, op.attrs["rope"], operands[1].x.float()
+    angle, factor = frequencies(rope, rotated(x, rope), run.past + x.shape[1])
+    turns = _positions(run, x)[:, None] * angle.to(x.device) * torch.exp(alpha)
+    return turn(x, rope, torch.stack([torch.cos(turns), torch.sin(turns)]) * factor)
+
+
+def _grown(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
+    """Queries (S, T, heads, width) times scale·ln(position + 1) + bias of their head."""
+    x, scale, bias = (v.x for v in operands)
+    factor = torch.log1p(_positions(run, x))[:, None] * scale.float() + bias.float()
+    return x * factor.to(x.dtype)[:, :, None]
+
+
+def _positions(run: Run, x: Tensor) -> Tensor:
+    """The positions of the tokens of x (S, T, ...), counted from 0."""
+    return torch.arange(run.past, run.past + x.shape[1], dtype=torch.float32, device=x.device)
+
+
 def _unary(function: Callable[[Tensor], Tensor]) -> Map:
     return _align(lambda attrs, x: function(x))
 
@@ -291,6 +311,8 @@ MAPS: dict[str, Map] = {
     "gate": _align(lambda attrs, x, g: x * torch.sigmoid(g)),
     "clip": _align(lambda attrs, x: x.clamp(-attrs["limit"], attrs["limit"])),
     "rope": _rope,
+    "learned_rope": _learned_rope,
+    "grown": _grown,
     "topk": moe.choose,
     "passed_share": moe.passed_share,
     "shared_weights": moe.shared_weights,

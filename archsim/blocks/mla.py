@@ -29,6 +29,9 @@ UpProjections = tuple[Tensor, Tensor]
 """Those of keys and of values."""
 
 
+FREQUENCIES = "learned_frequencies"
+"""Under which the stack keeps its table of factors on frequencies."""
+
 CountOrNone = Annotated[int, Field(strict=True, ge=0, le=10**9)]
 """A whole number that may be 0."""
 
@@ -48,7 +51,8 @@ class Indexer(Spec):
 
     shared: the layer has none of its own, and takes the choice of the last one before it that has (GLM-5.2).
     pool: keys are cached as one for every so many tokens, which a learned softmax over them makes, and chosen by such
-    groups; tokens of the group that is not complete are always seen (GLM-5.3-Flash).
+    groups; tokens of the group that is not complete are always seen (GLM-5.3-Flash). query_norm: of what its queries
+    are projected from; query_scale: they grow with their position as the attention's may (Mistral Large 4).
     """
 
     n_heads: Count
@@ -56,6 +60,8 @@ class Indexer(Spec):
     top_k: Count
     shared: bool = False
     pool: Count | None = None
+    query_norm: Norm | None = None
+    query_scale: bool = False
     norm: Norm = Field(default_factory=lambda: Norm(kind="layernorm", eps=1e-6))
 
     decisions = {"*": "indexer"}
@@ -83,7 +89,9 @@ class Mla(AttentionSpec):
     """Queries (through a latent of q_rank, or directly) against keys that are `kv_rank` latent dimensions per
     token plus d_rope rotated ones (0: none, GLM-5.3-Flash) shared by all heads; only those two are cached. position:
     null where those are not rotated (Kimi Linear). gate: on the heads' outputs (Ling 3.0). sinks: a learned logit of
-    each head that joins the softmax (Hy4).
+    each head that joins the softmax (Hy4). query_scale: queries of a head are multiplied by a learned number times the
+    logarithm of their position, counted from 1, plus another; learned_frequencies: one table of factors exp(alpha) on
+    the frequencies of the rotation, for all layers (Mistral Large 4).
 
     Two lowerings compute the same: naive expands every latent to per-head keys and values (prefill), absorbed
     moves the up-projections to the query and the output (decode).
@@ -103,12 +111,17 @@ class Mla(AttentionSpec):
     indexer: Indexer | None = None
     gate: Gate | None = None
     sinks: bool = False
+    query_scale: bool = False
+    learned_frequencies: bool = False
 
     about = {"mla": About("mla", "Latent attention", "MLA",
                           "multi-head latent attention: DeepSeek-V2, arXiv:2405.04434, section 2.1")}  # fmt: skip
     letters = {"d_nope": ("Hn", "non-rotary head size"), "d_rope": ("Hr", "rotary head size"),
                "d_v": ("Hv", "value head size")}  # fmt: skip
-    decisions = {"indexer": "indexer", "gate": "attention_gate", "sinks": "attention_extras", "*": "latent_sizes"}
+    decisions = {
+        "indexer": "indexer", "gate": "attention_gate", "sinks": "attention_extras", "query_scale": "attention_extras",
+        "learned_frequencies": "attention_extras", "*": "latent_sizes",
+    }  # fmt: skip
     words = {"bias": "q/k/v"}
     absent = {"q_rank": None, "indexer": None, "gate": None}
     kind_decision = "latent"
@@ -154,7 +167,9 @@ class Mla(AttentionSpec):
             q: Queries = (b.linear("q_nope", q_in, f"{source} N Hn", "T N Hn"),)
             if self.d_rope:
                 rotated = b.linear("q_rope", q_in, f"{source} N Hr", "T N Hr")
-                q = (*q, self.encoding.rotate(b, "q_rotated", rotated))
+                q = (*q, self._rotate(b, "q_rotated", rotated, ctx))
+            if self.query_scale:
+                q = _grown(b, "N", *q)
             caches = self._latents(b, x, ctx)
             weighed = Weighing(mask, self._chosen(b, x, q_in, source, ctx), self._sinks(b))
             up = b.weight("w_uk", "L N Hn", inner=("L",)), b.weight("w_uv", "L N Hv", inner=("L",))
@@ -166,6 +181,18 @@ class Mla(AttentionSpec):
             if self.gate is not None:
                 o = self.gate.lower(b, x, o, "N Hv" if self.gate.per == "element" else "N")
             return b.linear("o", o, "N Hv D", "T D", bias=self.bias)
+
+    def declare(self, b: Builder, ctx: Context) -> None:
+        """One table of factors on frequencies for the stack."""
+        if self.learned_frequencies and FREQUENCIES not in ctx.shared:
+            with b.scope(Fr=self.d_rope // 2):
+                ctx.shared[FREQUENCIES] = (b.weight("rope_frequencies", "Fr", "scalar"),)
+
+    def _rotate(self, b: Builder, name: str, x: Tensor, ctx: Context) -> Tensor:
+        """Queries or the key turned by their positions, by frequencies that are learned where there are such."""
+        if not self.learned_frequencies or self.position is None:
+            return self.encoding.rotate(b, name, x)
+        return b.map(name, "learned_rope", x, *ctx.shared[FREQUENCIES], rope=self.position)
 
     def _sinks(self, b: Builder) -> tuple[Tensor, ...]:
         """The logits that join the softmax, where there are any."""
@@ -207,7 +234,7 @@ class Mla(AttentionSpec):
         caches: Caches = (b.state("latent_cache", "C L"),)
         if self.d_rope:
             bias = "Hr" if self.bias else False
-            key = self.encoding.rotate(b, "k_rotated", b.linear("k_rope", x, "D Hr", "T Hr", bias=bias))
+            key = self._rotate(b, "k_rotated", b.linear("k_rope", x, "D Hr", "T Hr", bias=bias), ctx)
             made, caches = (*made, key), (*caches, b.state("rope_cache", "C Hr"))
         for cache, new in zip(caches, made, strict=True):
             b.append(cache, new)
@@ -230,7 +257,9 @@ class Mla(AttentionSpec):
         spec, step = self.indexer, ctx.step
         seen = CAUSAL if spec.pool is None else Mask(ratio=spec.pool)
         with b.part("indexer"), b.block("indexer", Ni=spec.n_heads, Hi=spec.d_head, P=step.pairs(seen)):
+            q_in = q_in if spec.query_norm is None else spec.query_norm.lower(b, "q_norm", q_in, source)
             q = b.linear("q", q_in, f"{source} Ni Hi", "T Ni Hi")
+            q = _grown(b, "Ni", q)[0] if spec.query_scale else q
             k = spec.norm.lower(b, "k_norm", b.linear("k", x, "D Hi", "T Hi"), "Hi")
             keys = self._index_keys(b, x, k, step, seen)
             weight = b.linear("weights", x, "D Ni", "T Ni", role="router")
@@ -275,6 +304,12 @@ class Mla(AttentionSpec):
                 s = b.map("s", "add", s, rope)
             p = b.map("p", "softmax", s, *weighed.sinks, mask=weighed.mask, **index)
             return b.contract("pv", p, v, out, cls="attention")
+
+
+def _grown(b: Builder, heads: str, *queries: Operand) -> tuple[Tensor, ...]:
+    """Queries times scale·ln(position + 1) + bias, both learned for each head."""
+    scale, bias = b.weight("query_scale", heads, "scalar"), b.weight("query_bias", heads, "bias")
+    return tuple(b.map(f"q_grown_{i}", "grown", q, scale, bias) for i, q in enumerate(queries))
 
 
 def _use_rows(x: Operand, tokens: Num) -> Use:

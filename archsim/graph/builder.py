@@ -24,7 +24,7 @@ ELEMENTWISE_RATE = {
     "rope": 3, "topk": 5, "gate": 5, "dispatch": 0, "combine": 2, "concat": 0, "clip": 1, "altup_correct": 3,
     "altup_split": 4, "altup_merge": 4, "sinusoid": 2, "join": 0, "head_sum": 2,
     "repeat_streams": 0, "hyper_mixing": 6, "hyper_collapse": 8, "hyper_expand": 3, "hyper_head": 8,
-    "stream_mean": 4, "bounded_decay": 6,
+    "stream_mean": 4, "bounded_decay": 6, "learned_rope": 3, "grown": 1,
     "stack_streams": 0, "passed_share": 1, "shared_weights": 1, "mul_groups": 1, "residual_mix": 8, "situglu": 12,
     "difference": 2, "difference_scale": 1, "rated": 3, "dot": 2,
 }  # fmt: skip

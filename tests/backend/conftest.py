@@ -46,6 +46,7 @@ FILES = (
     "families_gpt",
     "families_sound",
     "families_states",
+    "families_large",
     "families_late",
 )
 _beside("parity")  # the families below import it by the name it gets here

@@ -56,7 +56,7 @@ def _rows(start: int, stop: int) -> Callable[[Tensor], Tensor]:
     return lambda w: w[start:stop]
 
 
-def _inside(table: Table) -> dict[str, Entry]:
+def inside(table: Table) -> dict[str, Entry]:
     """A table of a text model that stands inside of another."""
 
     def moved(entry: Entry) -> Entry:
@@ -84,8 +84,8 @@ def _glm() -> Family:
     with torch.device("meta"):
         vision = AutoModel.from_config(AutoConfig.for_model("glm5_next_vision", **VISION))
     return imported(
-        "Glm5NextForConditionalGeneration", "glm5_next", settings, _inside(UNTIED),
-        *(_inside(table) for table in (
+        "Glm5NextForConditionalGeneration", "glm5_next", settings, inside(UNTIED),
+        *(inside(table) for table in (
             _attention(layers + "self_attn."), _mixer(layers + "self_attn."), SWIGLU, NORMS,
             {"mixer_norm": NORMS["attention_norm"]}, delta_families.ROUTER, delta_families.SHARED,
             stream_families.routed(mlp + "experts."),

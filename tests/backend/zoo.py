@@ -99,6 +99,9 @@ def _attentions() -> dict[str, Model]:
         "mla_bias": decoder(layer(attention=mla(bias=True))),
         "mla_pooled": decoder(layer(attention=mla(
             d_rope=0, position=None, indexer={"n_heads": 2, "d_head": 6, "top_k": 6, "pool": 3}))),
+        "mla_learned": decoder(layer(attention=mla(
+            q_rank=None, query_scale=True, learned_frequencies=True,
+            indexer={"n_heads": 2, "d_head": 6, "top_k": 3, "query_norm": LAYER, "query_scale": True}))),
         "mla_indexer": decoder(layer(attention=mla(indexer={"n_heads": 2, "d_head": 6, "top_k": 3}))),
         "kv_from": decoder(sources, layer(attention=attention(kv_from="own"))),
         "kv_from_nested": decoder(

@@ -121,6 +121,10 @@ FAMILIES |= {
     "lara_mini": ("", {"layer_types": ["linear_attention", "sliding_attention", "linear_attention", "full_attention"],
                        "linear_num_key_heads": 2, "linear_num_value_heads": 4,
                        "linear_key_head_dim": 16, "linear_value_head_dim": 12}),
+    "mistral_large4_text": ("MistralLarge4TextModel", {
+        **LATENT, "index_n_heads": 2, "index_head_dim": 16, "index_topk": 8,
+        "indexer_types": ["full", "full", "shared", "full"], "no_rope_layers": [1, 1, 1, 0],
+        "kv_source_layers": [0, 1, 2, 3], "layer_types": ["indexed_attention"] * 4}),
     "glm5_next_text": ("Glm5NextTextModel", {
         **LATENT, "layer_types": ["linear_attention", "indexed_attention"] * 2, "qk_rope_head_dim": 0,
         "linear_num_heads": 4, "linear_head_dim": 16, "index_n_heads": 2, "index_head_dim": 16, "index_topk": 16,

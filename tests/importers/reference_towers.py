@@ -77,6 +77,7 @@ FAMILIES |= {
     "phi4_multimodal": ({}, {"num_hidden_layers": 3, "intermediate_size": 70}),
     "qwen3_asr": ({}, WHISPER), "glmasr": ({}, {"num_hidden_layers": 3, "intermediate_size": 2560}),
     "moss_transcribe_diarize": ({},), "video_llava": ({},),
+    "mistral_large4": ({}, {"hidden_size": 48, "num_attention_heads": 4, "head_dim": 12}),
     "glm5_next": ({}, {**QWEN, "projection_intermediate_size": 80}),
     "got_ocr2": ({}, {"num_hidden_layers": 3, "global_attn_indexes": [1]}), "pp_chart2table": ({},),
 }  # fmt: skip

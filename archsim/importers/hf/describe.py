@@ -96,6 +96,7 @@ TEXT = {
     "emu3_text_model": "llama", "molmo2": "molmo2_text", "cosmos3_edge": "cosmos3_edge_text",
     "kosmos-2": "kosmos_2_text_model", "kosmos-2.5": "kosmos_2_5_text_model", "ultravbert": "ultrabert",
     "blip": "blip_text_model", "glm5_next": "glm5_next_text",
+    "mistral_large4": "mistral_large4_text",
     "muse_glimmer": "muse_glimmer_text", "step3p7": "step3p5", "minimax_m3_vl": "minimax_m3_vl_text",
     "mimo_v2": "mimo_v2_flash", "qwen2_5_omni": "qwen2", "qwen3_omni_moe": "qwen3_moe",
     "dots_ocr": "qwen2", "qwen3_asr": "qwen3", "qwen3_asr_thinker": "qwen3", "qwen3_asr_text": "qwen3",

@@ -7,7 +7,7 @@ from archsim.importers.hf.config import Config
 from archsim.importers.hf.families.llama import d_head, gated, layers
 from archsim.importers.hf.families.moe import dense_then_experts
 from archsim.importers.hf.families.registry import family
-from archsim.importers.hf.parts import activation, attention, decoder, glu, moe, rmsnorm, rope
+from archsim.importers.hf.parts import activation, attention, decoder, glu, head, moe, rmsnorm, rope
 
 Doc = JsonObject
 
@@ -123,6 +123,46 @@ def glm4_moe_lite(c: Config) -> Doc:
     """GLM-4.7-Flash: DeepSeek-V3's layer."""
     c.only("topk_method", "noaux_tc")
     return dense_then_experts(c, rmsnorm(c), latent(c), SIGMOID)
+
+
+# MistralLarge4TextConfig
+@family("mistral_large4_text", vocab_size=204800, hidden_size=6144, intermediate_size=24576, moe_intermediate_size=6144,
+        num_hidden_layers=72, num_attention_heads=64, num_key_value_heads=64, n_shared_experts=1, n_routed_experts=128,
+        routed_scaling_factor=1.0, kv_lora_rank=512, qk_rope_head_dim=64, v_head_dim=128, qk_nope_head_dim=64,
+        n_group=1, topk_group=1, num_experts_per_tok=4, hidden_act="silu", max_position_embeddings=1048576,
+        rms_norm_eps=1e-5, tie_word_embeddings=False, index_topk=2048, index_head_dim=128, index_n_heads=32,
+        first_k_dense_replace=1, final_logit_softcapping=30.0, no_rope_layer_interval=4,
+        rope_parameters={"rope_type": "yarn", "rope_theta": 10000.0, "factor": 2048.0, "beta_fast": 32.0,
+                         "beta_slow": 1.0, "original_max_position_embeddings": 512,
+                         "attention_factor": 1.0})  # fmt: skip
+def mistral_large4(c: Config) -> Doc:
+    """Mistral Large 4: queries straight from the stream, which grow with their position, keys chosen by an indexer,
+    learned frequencies, every fourth layer without positions. Its drafting module is left out: no class of transformers
+    has it.
+    """
+    n = layers(c)
+    c.skip("layer_types", "num_nextn_predict_layers")
+    c.only("q_lora_rank", None)
+    c.only("norm_topk_prob", True)
+    c = c.changed(norm_topk_prob=True)
+    if (c.listed("kv_source_layers", n) or list(range(n))) != list(range(n)):
+        raise c.error("kv_source_layers", "latent attention that reads an earlier layer's cache cannot be expressed")
+    turned = c.listed("no_rope_layers", n)
+    step = c.count("no_rope_layer_interval")
+    turned = [int((i + 1) % step != 0) for i in range(n)] if turned is None else turned
+    norm: Doc = {"kind": "layernorm", "eps": 1e-6}
+    indexer = {"n_heads": c.count("index_n_heads"), "d_head": c.count("index_head_dim"), "top_k": c.count("index_topk"),
+               "query_norm": norm, "query_scale": True}  # fmt: skip
+    block = latent(c) | {"norm": rmsnorm(c), "query_scale": True}
+    plain = {"d_nope": block["d_nope"] + block["d_rope"], "d_rope": 0, "position": None}
+    places = {1: ("", {"learned_frequencies": True}), 0: ("_nope", plain)}
+    own = []
+    for kind, place in zip(indexer_types(c), turned, strict=True):
+        suffix, more = places[place]
+        one = indexer | ({"shared": True} if kind == "shared" else {})
+        own.append((suffix + ("_shared" if kind == "shared" else ""), {**more, "indexer": one}))
+    doc = dense_then_experts(c, rmsnorm(c), block, {}, own)
+    return doc | {"head": head(c, softcap=c.number("final_logit_softcapping"))}
 
 
 # LongcatFlashConfig; keys of LongcatFlashConfig in SGLang

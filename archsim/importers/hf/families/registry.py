@@ -42,11 +42,6 @@ REFUSED = {
         "short convolutions whose taps depend on the token, and clipped projections, cannot be expressed",
     ),
     **dict.fromkeys(
-        ("mistral_large4", "mistral_large4_text"),
-        "latent attention that reads an earlier layer's cache, "
-        "with an indexer on the stream itself, cannot be expressed",
-    ),
-    **dict.fromkeys(
         ("qwen4_exp", "qwen4_exp_text"),
         "vectors of n-grams inside layers, low-rank hyper-connections and an indexer with a budget cannot be expressed",
     ),

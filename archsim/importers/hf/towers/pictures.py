@@ -173,6 +173,17 @@ def mistral3(c: Config, around: Around) -> list[Doc]:
     ]
 
 
+LARGE = {"hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 30, "num_attention_heads": 16,
+         "patch_size": 14, "image_size": 1540, "hidden_act": "silu"}  # fmt: skip
+"""What MistralLarge4Config gives its encoder where the config does not."""
+
+
+@encoder("vision", "mistral_large4", **LARGE)
+def mistral_large4(c: Config, around: Around) -> list[Doc]:
+    """Mistral Large 4: Mistral 3's, larger."""
+    return mistral3(c.changed(**{key: value for key, value in LARGE.items() if key not in c.data}), around)
+
+
 @encoder("vision", "internvl", "qianfan_ocr", image_size=[448, 448])
 def internvl(c: Config, around: Around) -> list[Doc]:
     """InternVL: a pixel shuffle, a norm, two matrices."""
