@@ -16,6 +16,8 @@ from archsim.backend.axes import Dims, align
 from archsim.backend.rope import cosines, frequencies, rotated, turn
 from archsim.backend.run import Run, Value
 from archsim.backend.terms import TERMS, masked_softmax, relative_origin
+from archsim.base.diagnostics import quote
+from archsim.base.errors import UsageError
 from archsim.base.json_types import JsonMapping
 from archsim.blocks.attention import Temperature
 from archsim.graph.graph import Op
@@ -45,6 +47,8 @@ def _add(run: Run, op: Op, operands: list[Value], out: Dims) -> Tensor:
     x = align(operands[0].x, operands[0].dims, out)
     if term is not None:
         scale: float = op.attrs.get("scale", 1.0)
+        if term not in TERMS:
+            raise UsageError(f"attention scores with the position term {quote(term)} have no PyTorch function here")
         return x + (TERMS[term](run, op, operands) * scale).to(x.dtype)
     y, *more = (align(v.x, v.dims, out) for v in operands[1:])
     for z in more:

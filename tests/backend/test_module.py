@@ -13,6 +13,7 @@ import archsim.backend
 from archsim.backend.module import LARGE, PAGE, Encoded, Net, build, empty_on_pages
 from archsim.backend.oracle import count_flops, flops_full, param_count
 from archsim.backend.run import Cache
+from archsim.base.errors import UsageError
 from archsim.counts import graph_counts as count
 from archsim.graph.graph import Block
 from archsim.graph.step import Seqs, Step
@@ -183,3 +184,18 @@ def test_large_tensors_begin_on_a_page() -> None:
         assert x.shape == (elements,) and x.data_ptr() % PAGE == 0
     assert empty_on_pages((3, 4), torch.bfloat16, "cpu").shape == (3, 4)
     assert empty_on_pages((LARGE,), torch.bfloat16, "meta").device.type == "meta"
+
+
+def test_a_position_of_encoders_alone_is_refused() -> None:
+    """Relative keys of conformers are counted, and have no function in the module."""
+    net = build(
+        Model.model_validate({
+            "name": "shaw", "architecture": "decoder", "vocab_size": 32, "d_model": 16, "layers": [{
+                "norm": {"kind": "layernorm"}, "ffn": {"kind": "mlp", "d_ff": 16, "activation": "gelu"},
+                "attention": {"kind": "mha", "n_heads": 2, "d_head": 8,
+                              "position": {"kind": "shaw", "rows": 9, "span": 4}},
+            }],
+        })
+    )  # fmt: skip
+    with pytest.raises(UsageError, match="`distance` have no PyTorch function"):
+        net(torch.zeros(1, 4, dtype=torch.long))
