@@ -244,8 +244,10 @@ def real(row: JsonMapping, name: str) -> float | None:
 
 def number(value: object) -> float | None:
     """A finite number of a field, or None."""
+    if not isinstance(value, (str, int, float)):
+        return None
     try:
-        found = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
+        found = float(value)
+    except (ValueError, OverflowError):
         return None
     return found if found == found and abs(found) != float("inf") else None

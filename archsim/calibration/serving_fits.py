@@ -63,7 +63,7 @@ class ServedPoint:
     def with_host(self, host: HostWork) -> tuple[Duration, Duration]:
         """The step and the prompt with the host's work."""
         running = self.load.per_replica
-        waiting = max(self.launches * host.launch_s[0] - self.prompt.expected, 0.0)
+        waiting = float(host.waiting_s(self.launches, self.prompt.expected))
         prompt = _later(self.prompt, waiting + host.time(running + 1 if self.mixed else 1))
         return _later(self.step, host.time(running)), prompt
 

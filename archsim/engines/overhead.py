@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from archsim.base.json_types import JsonMapping
-from archsim.base.number import Num
+from archsim.base.number import Num, maximum
 from archsim.engines.names import DEFAULT_ENGINE
 from archsim.engines.prompt_cut import cuts_prompts
 
@@ -34,6 +34,12 @@ class HostWork(NamedTuple):
     def time(self, sequences: Num, end: int = 0) -> Num:
         """Seconds of a step of so many sequences on a replica. end: 0 the value, 1 low, 2 high."""
         return self.step_s[end] + self.sequence_s[end] * sequences
+
+    def waiting_s(self, launches: Num, kernels_s: Num, end: int = 0) -> Num:
+        """Seconds that a device waits for so many launches of kernels that take `kernels_s`, where no captured graph
+        holds them. end: as of `time`.
+        """
+        return maximum(0.0, self.launch_s[end] * launches - kernels_s)
 
 
 class FirstToken(NamedTuple):

@@ -359,9 +359,7 @@ def add_host_overhead(
 
 def waits_for_launches(host: HostWork, time: StepTime, eager: object) -> tuple[Num, Num, Num]:
     """Seconds that the device waits for launches in steps that are eager: the value, and its ends."""
-    value, low, high = (
-        where(eager, maximum(0.0, each * time.rank.launches - time.in_turn_s), 0.0) for each in host.launch_s
-    )
+    value, low, high = (where(eager, host.waiting_s(time.rank.launches, time.in_turn_s, end), 0.0) for end in range(3))
     return value, low, high
 
 
