@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
@@ -162,18 +163,28 @@ def validate(what: str | Path | None = None, **options: Unpack[o.ValidateOptions
         found = check_here(str(what), _only(args, o.TimingArguments))
         return found or check_model(str(what), **_only(args, o.TimingArguments))
     path = None if what is None else Path(what)
-    return validate_files(path, server=_logged_server(args), stated=_stated(args), **_only(args, o.FileArguments))
+    server, files = partial(_logged_server, args), _only(args, o.FileArguments)
+    return validate_files(path, server=server, stated=_stated(args), **files)
 
 
-def _logged_server(args: o.ValidateOptions) -> LoggedServer | None:
-    """The server that options describe, for a log of requests; None where they name no model or no device."""
-    if "model" not in args or "hw" not in args:
+def _logged_server(args: o.ValidateOptions, said: JsonMapping) -> LoggedServer | None:
+    """The server of a log of requests, by options and by what the log says where they do not; None where neither
+    names a model and a device.
+    """
+    from archsim.engines.names import DEFAULT_ENGINE
+
+    model, hw = args.get("model", said.get("model")), args.get("hw", said.get("device"))
+    if model is None or hw is None:
         return None
     from archsim.accuracy.request_log import LoggedServer
     from archsim.predict.simulation import server_request
 
-    spec, hint = _opened(cast("AnyModel", args["model"]), ())
-    (device,), given = _devices(cast("AnyDevice", args["hw"]), args)
+    spec, hint = _opened(cast("AnyModel", model), ())
+    (device,), given = _devices(cast("AnyDevice", hw), args)
+    own = {name for name, value in args.items() if value not in (None, "auto", DEFAULT_ENGINE)}
+    kept = {"tp": {"tp", "devices"}, "engine": {"engine"}}  # what is said -> options that come before it
+    told = {name: said[name] for name, options in kept.items() if name in said and not options & own}
+    given = cast("o.ValidateOptions", {**given, **told})
     return LoggedServer(
         model=spec, hardware=device, request=server_request(_only(given, o.ServerArguments, weights=hint))
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from archsim.accuracy import energy, kernels, loaded, runs, serving, training
 from archsim.accuracy.files import Table, read_table, tables
-from archsim.accuracy.request_log import LoggedServer, validate_log
+from archsim.accuracy.request_log import ServerOf, validate_log
 from archsim.accuracy.rows import Kind
 from archsim.accuracy.stated_options import complete, require_use
 from archsim.accuracy.times import RunTimes
@@ -21,16 +21,22 @@ from archsim.timing.calibration import Store
 
 def validate_files(
     path: Path | None = None, *, limit: int | None = None, store: Store | None = None,
-    server: LoggedServer | None = None, stated: Mapping[str, object] | None = None,
+    server: ServerOf | None = None, stated: Mapping[str, object] | None = None,
 ) -> Validation | Several:  # fmt: skip
     """The answer for a file, or of the runs that archsim comes with; for a folder of several kinds, one of each.
 
     limit: rows of each file at most, drawn with a fixed seed. store: the calibrations to predict with. server: what
-    served the requests of a log. stated: what holds for all rows that do not say it (`complete` of
-    `stated_options.py`). Raises SpecError for a file that is no measurement, UsageError for what is stated in vain.
+    served the requests of a log, by what the log says of it. stated: what holds for all rows that do not say it
+    (`complete` of `stated_options.py`). Raises SpecError for a file that is no measurement, UsageError for what is
+    stated in vain.
     """
     if limit is not None and limit < 1:
         raise UsageError(f"`--limit` must be positive, not {limit}")
+    if path is None and stated:
+        raise UsageError(
+            "a model, a device or a server's options have no effect without a file: archsim's own runs state theirs",
+            hints=("name the FILE that you measured; `--by device,model` groups archsim's own runs",),
+        )
     times = RunTimes(store)
     found: dict[Kind, list[Validation]] = {}
     every = list(own_runs() if path is None else tables(path))
@@ -57,7 +63,7 @@ PREDICTORS: Mapping[Kind, Callable[[Table, RunTimes], Validation]] = {
 
 
 def validate_table(
-    table: Table, times: RunTimes, server: LoggedServer | None = None, limit: int | None = None
+    table: Table, times: RunTimes, server: ServerOf | None = None, limit: int | None = None
 ) -> Validation:
     """The answer for one file. server: of a log of requests. limit: rows at most; a log is run whole all the same."""
     if table.kind == "requests":

@@ -82,7 +82,7 @@ KNOWN: Mapping[Kind, tuple[str, ...]] = {
         *("micro_batch", "global_batch", "grad_accum", "num_microbatches", "precision", "activation_checkpointing"),
         *("sequence_parallel", "tokens_trained", "metric", "unit", "source", "stack", "notes"),
     ),
-    "requests": ("id", "t_s", "input", "output"),
+    "requests": ("id", "t_s", "input", "output", "model", "device", "engine", "tp"),
     "energy": (
         *("id", "model", "device", "n_devices", "weights", "kv_dtype", "engine", "engine_version", "task", "tp", "ep"),
         *("attention_dp", "dp", "pp", "max_num_seqs", "avg_batch", "avg_input_len", "isl", "avg_output_len", "osl"),

@@ -6,8 +6,9 @@ All requests of the log are the load, whatever share of them is reported: what o
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from archsim.accuracy.files import Table
 from archsim.accuracy.question import number
@@ -16,6 +17,7 @@ from archsim.accuracy.runs import RowPrediction, columns
 from archsim.accuracy.times import Prediction
 from archsim.accuracy.validation import Validation
 from archsim.base.errors import UsageError
+from archsim.base.json_types import JsonMapping, JsonObject
 from archsim.predict.served_engine import (
     ScaledSteps,
     ServedEngine,
@@ -29,6 +31,7 @@ from archsim.predict.served_engine import (
 from archsim.serving.load import Requests
 from archsim.serving.record import RunRecord
 from archsim.serving.trace_file import LATEST, LONGEST
+from archsim.spec.catalog import is_known
 from archsim.spec.hardware import Hardware
 from archsim.spec.model import Model
 
@@ -44,14 +47,24 @@ class LoggedServer:
     request: ServerRequest
 
 
-def validate_log(table: Table, server: LoggedServer | None, limit: int | None = None) -> Validation:
+ServerOf = Callable[[JsonMapping], LoggedServer | None]
+"""The server of a log, by what its columns `model`, `device`, `engine` and `tp` say; None where that is not enough."""
+
+SERVER: Mapping[str, Literal["models", "hw", "engines"]] = {"model": "models", "device": "hw", "engine": "engines"}
+"""Column of a log that says something of its server -> the catalog in which that stands."""
+
+
+def validate_log(table: Table, server: ServerOf | None, limit: int | None = None) -> Validation:
     """Both metrics of every request predicted or refused with a reason. limit: requests that are reported at most.
     Raises UsageError where no server is given, and what `simulate` raises for one that cannot run.
     """
-    if server is None:
+    said = said_of_server(table)
+    logged = server(said) if server is not None else None
+    if logged is None:
+        lacks = " ".join(word for name, word in (("model", "--model M"), ("device", "--hw HW")) if name not in said)
         raise UsageError(
             f"{table.name} is a log of requests: say what served them",
-            hints=("add --model M --hw HW, and --engine, --tp, --max-num-seqs, ... as it was run",),
+            hints=(f"add {lacks}, and --engine, --tp, --max-num-seqs, ... as it was run",),
         )
     rows, refused = _rows(table)
     if not rows:
@@ -60,7 +73,7 @@ def validate_log(table: Table, server: LoggedServer | None, limit: int | None = 
         arrival_s=array("d", (time for _, time, _, _ in rows)), input_len=array("q", (i for _, _, i, _ in rows)),
         output_len=array("q", (o for _, _, _, o in rows)),
     )  # fmt: skip
-    served = serve(server.model, server.hardware, server.request, usual_request(requests))
+    served = serve(logged.model, logged.hardware, logged.request, usual_request(requests))
     found, never = _predictions(served, requests, [row for row, *_ in rows])
     refused |= never
     kept = set(table.sample(limit).ids)
@@ -71,6 +84,17 @@ def validate_log(table: Table, server: LoggedServer | None, limit: int | None = 
                       for metric in ANSWERED if table.ids[row] in kept),
         notes=tuple(note.text for note in served.assumptions),
     )  # fmt: skip
+
+
+def said_of_server(table: Table) -> JsonMapping:
+    """What all requests of a log say of the server alike, as far as catalogs know it."""
+    columns = {name: set(table.questions.get(name, ())) - {None, ""} for name in (*SERVER, "tp")}
+    said = {name: str(next(iter(values))) for name, values in columns.items() if len(values) == 1}
+    known = [name for name, kind in SERVER.items() if name in said and is_known(kind, said[name])]
+    found: JsonObject = {name: said[name] for name in known}
+    if (degree := number(said.get("tp"))) and degree == int(degree) and degree > 0:
+        found["tp"] = int(degree)
+    return found
 
 
 def _rows(table: Table) -> tuple[list[tuple[int, float, int, int]], dict[int, str]]:

@@ -150,13 +150,15 @@ def _is_log(record: JsonMapping) -> bool:
 
 
 def _requests(record: JsonMapping) -> list[JsonObject]:
-    """Its requests; those that failed have no answer and are left out."""
+    """Its requests, each with what is said of the server; those that failed have no answer and are left out."""
+    served = _served_row(record)
+    said = {column: served[column] for column in ("model", "device", "engine", "tp") if served.get(column)}
     fields = ("start_times", "input_lens", "output_lens", "ttfts", "latencies")
     columns = [[number(one) for one in record[name]] for name in fields]
     known = [one for one in zip(*columns, strict=False) if None not in one and one[2]]
     began = min((start for start, *_ in known), default=0.0)
     return [
-        {"t_s": start - began, "input": prompt, "output": answer, "ttft_ms": 1e3 * first, "e2e_ms": 1e3 * whole}
+        {"t_s": start - began, "input": prompt, "output": answer, "ttft_ms": 1e3 * first, "e2e_ms": 1e3 * whole, **said}
         for start, prompt, answer, first, whole in known
     ]
 

@@ -245,6 +245,26 @@ def test_the_times_of_requests_are_a_log(tmp_path: Path) -> None:
     assert [row["measured"] for row in answer["rows"]] == [50.0, 300.0, 60.0, 200.0]
 
 
+def test_a_log_that_says_what_served_it_needs_no_options(tmp_path: Path) -> None:
+    """Model and engine are those of the file, the device of its metadata; options come before each."""
+    times = {
+        "max_concurrency": None, "request_rate": 2.0, "start_times": [100.0, 101.0], "input_lens": [512, 700],
+        "output_lens": [32, 16], "ttfts": [0.05, 0.06], "latencies": [0.3, 0.2],
+    }  # fmt: skip
+    server = {"model_id": "meta-llama/Llama-3.1-8B-Instruct", "backend": "vllm"}
+    silent = write(tmp_path / "silent.json", VLLM | times | server)
+    stated = write(tmp_path / "stated.json", VLLM | times | server | {"device": "a100", "tp": "2"})
+    with pytest.raises(UsageError, match="say what served them") as error:
+        archsim.validate(silent)
+    assert "add --hw HW" in str(error.value.hints)
+    whole = archsim.validate(silent, model="llama3.1-8b", hw="a100", engine="vllm", tp=2).to_dict()
+    assert archsim.validate(silent, hw="a100", tp=2).to_dict()["rows"] == whole["rows"]
+    assert archsim.validate(stated).to_dict()["rows"] == whole["rows"]
+    other = archsim.validate(stated, hw="h100", tp=1).to_dict()["rows"]
+    assert other == archsim.validate(silent, model="llama3.1-8b", hw="h100", engine="vllm", tp=1).to_dict()["rows"]
+    assert other != whole["rows"]
+
+
 @given(
     record=st.sampled_from([LLAMA_BENCH, VLLM, SGLANG]),
     changed=st.dictionaries(
@@ -273,3 +293,9 @@ def test_any_value_is_read_or_refused(record: dict[str, Any], changed: dict[str,
         assert error.exit_code != 70
         return
     assert not [row for row in answer.to_dict()["refused"] if "internal error" in row["reason"]]
+
+
+def test_a_server_without_a_file_is_refused() -> None:
+    """archsim's own runs state what they ran on: nothing is said in vain."""
+    with pytest.raises(UsageError, match="no effect without a file"):
+        archsim.validate(hw="h100")
