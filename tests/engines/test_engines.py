@@ -114,3 +114,15 @@ def test_versions_that_are_no_mapping_are_refused(tmp_path: Path) -> None:
         assert wrong in path.read_text(encoding="utf-8")
         with pytest.raises(SpecError):
             load_engine(str(path), "1.0")
+
+
+def test_llama_cpp_reserves_logits_of_its_slots() -> None:
+    """Since b10335 one row for each of four slots and one draft context; before, one ubatch, one slot, a draft context
+    for every slot, and widened products on AMD.
+    """
+    new, old = (load_engine("llamacpp", version) for version in ("b10335", "b6000"))
+    assert (new.memory.activations.logits_rows, old.memory.activations.logits_rows) == ("seqs", "tokens")
+    assert (new.scheduler.limits[0].seqs, old.scheduler.limits[0].seqs) == (4, 1)
+    assert new.memory.drafts and old.memory.drafts
+    assert (new.memory.drafts.step, old.memory.drafts.step) == ("beside", "each_slot")
+    assert (new.time.int8_alone, old.time.int8_alone) == (("NVIDIA", "AMD"), ("NVIDIA",))

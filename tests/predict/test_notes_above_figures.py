@@ -22,7 +22,7 @@ from archsim.spec.parallelism import Plan
     [
         ("vllm@0.44", ("vLLM 0.33", "0.44", "11 minor versions")),
         ("sglang@1.2", ("SGLang 0.5.23", "1 major version ")),
-        ("llamacpp@b6001", ("llama.cpp b6000", "1 builds")),
+        ("llamacpp@b10336", ("llama.cpp b10335", "1 builds")),
     ],
 )  # fmt: skip
 def test_rules_older_than_the_engine(archsim: Any, engine: str, words: tuple[str, ...]) -> None:

@@ -333,7 +333,7 @@ def test_every_engine_whose_schedule_is_known_serves_a_load(engine: str) -> None
 def test_the_page_names_the_engine_s_own_flag_and_a_changing_rate() -> None:
     """What limits a run, as its engine calls it; the load with its bursts."""
     load: dict[str, Any] = {"requests": 40, "replications": 1, "expected_only": True, "length_spread": 0.8}
-    slots = archsim.simulate(*SMALL, engine="llamacpp", concurrency=4, **load)
+    slots = archsim.simulate(*SMALL, engine="llamacpp", concurrency=8, **load)
     assert slots.state["limited_by"] == "sequences" and "run at once (--parallel)" in str(slots)
     burst = archsim.simulate(*SMALL, rate=5, rate_profile="0:1,2:10,4:1", **load)
     assert "5 requests/s, poisson, × 10 from 2 s on, × 1 from 4 s on" in str(burst)
