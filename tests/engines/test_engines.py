@@ -126,3 +126,13 @@ def test_llama_cpp_reserves_logits_of_its_slots() -> None:
     assert new.memory.drafts and old.memory.drafts
     assert (new.memory.drafts.step, old.memory.drafts.step) == ("beside", "each_slot")
     assert (new.time.int8_alone, old.time.int8_alone) == (("NVIDIA", "AMD"), ("NVIDIA",))
+
+
+def test_transformers_keeps_windows_and_latents_since() -> None:
+    """Its cache is cut to the window since 4.56; multi-head latent attention is kept as the latent since 5.15."""
+    rules = [load_engine("hf", version).memory for version in ("5.24", "5.14", "4.56", "4.55")]
+    assert [(one.windows, one.latent) for one in rules] == [
+        ("cut", "latent"), ("cut", "naive"), ("cut", "naive"), ("full", "naive")
+    ]  # fmt: skip
+    assert load_engine("hf", "4.40").memory.activations.logits_rows == "tokens"
+    assert load_engine("autoawq").memory.windows == "full"
