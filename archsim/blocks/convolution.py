@@ -14,7 +14,7 @@ from archsim.blocks.dispatch import About, Activation, Count, InvalidBlock
 from archsim.blocks.norm import Norm
 from archsim.blocks.position import Decomposed
 from archsim.blocks.recurrence import convolution, depthwise
-from archsim.blocks.stage import StageBlock, StageSpec, given, lower_stages
+from archsim.blocks.stage import StageBlock, StageSpec, given, lower_stages, step_after
 from archsim.blocks.tiny import WIDTH
 from archsim.graph.builder import Builder
 from archsim.graph.graph import OpClass
@@ -144,6 +144,7 @@ class SpectrumStage(StageSpec):
 class ResidualStage(StageSpec):
     """x plus what `stages` make of it, `repeat` times with weights of their own. scale: times a learned factor for each
     channel. skip: false where only what they make goes on (a block that changes the number or the width of vectors).
+    shortcut: what x itself goes through before the sum (a matrix to another width).
     """
 
     kind: Literal["residual"]
@@ -151,23 +152,24 @@ class ResidualStage(StageSpec):
     repeat: Count = 1
     scale: bool = False
     skip: bool = True
+    shortcut: tuple[StageBlock, ...] = ()
 
     def lower(self, b: Builder, x: Tensor | None, step: Step) -> Tensor:
         """The stages, the factor and the sum."""
         stream = given(x)
         with b.block("times", self.repeat):
+            with b.block("shortcut"):
+                beside = lower_stages(b, stream, self.shortcut, step)[0] if self.shortcut else stream
             y, _ = lower_stages(b, stream, self.stages, step)
             if self.scale:
                 y = b.map("scaled", "mul", y, b.weight("scale", "D", "norm"))
             if self.skip:
-                y = b.map("residual", "add", stream, y)
+                y = b.map("residual", "add", beside, y)
         return y
 
     def after(self, step: Step) -> Step:
         """As the stages leave them."""
-        for stage in self.stages:
-            step = stage.after(step)
-        return step
+        return step_after(self.stages, step)
 
 
 class AttendStage(StageSpec):

@@ -42,12 +42,14 @@ from archsim.importers.hf.towers import (
     audio,
     conformers,
     folding,
+    grids,
     mobile,
     pictures,
     projectors,
     qwen,
     resamplers,
     variants,
+    waveforms,
 )
 from archsim.importers.hf.towers.registry import stages
 from archsim.importers.hf.weights import stated_cache, weights
@@ -75,7 +77,7 @@ MODULES = (
     seq2seq,
     states,
 )
-ENCODERS = (audio, conformers, folding, mobile, pictures, projectors, qwen, resamplers, variants)
+ENCODERS = (audio, conformers, folding, grids, mobile, pictures, projectors, qwen, resamplers, variants, waveforms)
 """Importing these registers their families."""
 
 TEXT = {
@@ -160,7 +162,10 @@ def _with_rules(document: JsonObject, rules: Sequence[Rule]) -> JsonObject:
 TOWERS = {"vision": "vision_config", "audio": "audio_config"}
 """Tower -> the key that describes it."""
 
-NAMED_OTHERWISE = {("audio", "granite_speech"): "encoder_config"}
+NAMED_OTHERWISE = {
+    ("audio", "granite_speech"): "encoder_config", ("audio", "granite_speech_plus"): "encoder_config",
+    ("audio", "vibevoice_asr"): "acoustic_tokenizer_encoder_config",
+}  # fmt: skip
 """(tower, model_type) -> the key, where a family has another one."""
 
 

@@ -314,7 +314,7 @@ def sam(c: Config) -> list[Doc]:
     """
     d, n, first = c.count("hidden_size"), c.count("num_attention_heads"), layernorm(c.number("layer_norm_eps"))
     c.only("use_rel_pos", True)
-    whole, window, wide = c.count("image_size") // patch_size(c), c.count("window_size"), c.count("output_channels")
+    whole, window = c.count("image_size") // patch_size(c), c.count("window_size")
     network: Doc = {"kind": "network", "ffn": mlp(act(c, "hidden_act"), c.count("mlp_dim"))}
     everywhere = set(c.get("global_attn_indexes") or ())
 
@@ -330,14 +330,18 @@ def sam(c: Config) -> list[Doc]:
         for i in range(c.count("num_hidden_layers"))
         for stages in ([norm(first), over_all if i in everywhere else padded], [norm(first), network])
     ]
-    neck = {"kind": "conv2d", "d": wide, "norm": first}
     return [
         patches(d, patch_size(c), channels=c.count("num_channels")),
         *([{"kind": "positions", "rows": whole**2}] if c.get("use_abs_pos") else []),
         *blocks,
-        neck | {"kernel": 1},
-        neck,
+        *sam_neck(c),
     ]
+
+
+def sam_neck(c: Config) -> list[Doc]:
+    """Two convolutions, each before a norm."""
+    neck: Doc = {"kind": "conv2d", "d": c.count("output_channels"), "norm": layernorm(c.number("layer_norm_eps"))}
+    return [neck | {"kernel": 1}, neck]
 
 
 # GotOcr2VisionConfig
