@@ -69,8 +69,9 @@ class StageSpec(Spec, ABC):
         "affine": About("scale and shift", "Scale and shift", "scale and shift"),
         "channel_attention": About("attention over channels", "Attention over channels", "attention over channels"),
         "memory_attention": About("attention with a memory", "Attention with a memory", "attention with a memory"),
-        "resampler": About("attention of learned queries", "Attention of learned queries",
-                           "attention of learned queries"),
+        "resampler": About(
+            "attention of learned queries", "Attention of learned queries", "attention of learned queries"
+        ),
     }
 
     @abstractmethod
@@ -98,7 +99,8 @@ def given(x: Tensor | None) -> Tensor:
 class PatchesStage(StageSpec):
     """Squares of `size` x `size` pixels in `channels` colours, of `frames` pictures in a row, each made one vector.
     norm: of the pixels (Gemma 4 12B). kernel: side of the square that is read, where squares overlap (a convolution).
-    copies: vectors of each square, where an image stands for so many pictures in a row (Inkling).
+    copies: vectors of each square, where an image stands for so many pictures in a row (Inkling). activation: of the
+    vectors (a convolution).
     """
 
     kind: Literal["patches"]
@@ -110,6 +112,7 @@ class PatchesStage(StageSpec):
     norm: Norm | None = None
     kernel: Count | None = None
     copies: Count = 1
+    activation: Activation | None = None
 
     def lower(self, b: Builder, x: Tensor | None, step: Step) -> Tensor:
         """One product."""
@@ -118,7 +121,8 @@ class PatchesStage(StageSpec):
             pixels = b.tensor("pixels", "T Ci")
             if self.norm is not None:
                 pixels = self.norm.lower(b, "pixels_norm", pixels, "Ci")
-            return b.linear("patch", pixels, "Ci D", "T D", bias=self.bias)
+            y = b.linear("patch", pixels, "Ci D", "T D", bias=self.bias)
+            return b.map("patch()", self.activation, y) if self.activation else y
 
     def after(self, step: Step) -> Step:
         """`copies` for each."""

@@ -123,12 +123,13 @@ class ResampleStage(StageSpec):
 
 class SqueezeExciteStage(StageSpec):
     """Channels times a gate, which two matrices make of the mean of all vectors of an image (arXiv:1709.01507). d:
-    width between these.
+    width between these. outer: an activation behind the product.
     """
 
     kind: Literal["squeeze_excite"]
     d: Count
     activation: Activation = "relu"
+    outer: Activation | None = None
 
     def lower(self, b: Builder, x: Tensor | None, step: Step) -> Tensor:
         """The mean, the matrices and the product."""
@@ -137,7 +138,8 @@ class SqueezeExciteStage(StageSpec):
             inner = b.linear("squeeze", b.map("mean", "add", x, axes="T D"), "D Ds", "T Ds", bias=True)
             gate = b.linear("excite", b.map("squeeze()", self.activation, inner), "Ds D", "T D", bias=True)
             gate = b.view("gate", b.map("gate()", "sigmoid", gate), "S D")
-        return b.map("gated", "mul", x, gate)
+        y = b.map("gated", "mul", x, gate)
+        return b.map("gated()", self.outer, y) if self.outer else y
 
 
 class LstmStage(StageSpec):

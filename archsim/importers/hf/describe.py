@@ -44,6 +44,7 @@ from archsim.importers.hf.towers import (
     folding,
     grids,
     mobile,
+    named,
     pictures,
     projectors,
     qwen,
@@ -77,7 +78,9 @@ MODULES = (
     seq2seq,
     states,
 )
-ENCODERS = (audio, conformers, folding, grids, mobile, pictures, projectors, qwen, resamplers, variants, waveforms)
+ENCODERS = (
+    audio, conformers, folding, grids, mobile, named, pictures, projectors, qwen, resamplers, variants, waveforms,
+)  # fmt: skip
 """Importing these registers their families."""
 
 TEXT = {

@@ -21,7 +21,6 @@ from archsim.importers.hf.towers.parts import (
 from archsim.importers.hf.towers.pictures import SIGLIP, body
 from archsim.importers.hf.towers.projectors import SAM, sam, sam_neck
 from archsim.importers.hf.towers.registry import Around, encoder
-from archsim.importers.hf.towers.resamplers import part
 from archsim.importers.hf.towers.variants import PLAIN, plain, summed
 
 Doc = JsonObject
@@ -60,8 +59,8 @@ HIGH = {**SAM, "mlp_dim": None, "mlp_ratio": 4.0}
 # SiglipVisionConfig and SamVisionConfig
 @encoder("vision", "deepseek_vl_hybrid", **SIGLIP)
 def deepseek_vl_hybrid(c: Config, around: Around) -> list[Doc]:
-    """DeepSeek-VL 7B: SigLIP, and SAM that sees the image larger; what one of its layers gave goes through a neck of its
-    own and the same convolutions as what it gave in the end.
+    """DeepSeek-VL 7B: SigLIP, and SAM that sees the image larger; what one of its layers gave goes through a neck of
+    its own and the same convolutions as what it gave in the end.
     """
     given = Config(around.parts.get("high_res_vision_config") or {}, HIGH, "high_res_vision_config.")
     inner = given.get("mlp_dim") or int(given.count("hidden_size") * given.number("mlp_ratio"))

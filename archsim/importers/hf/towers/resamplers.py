@@ -271,8 +271,9 @@ def whole_clip(c: Config, around: Around) -> list[Doc]:
 
 
 # GraniteSpeechEncoderConfig, GraniteSpeechPlusEncoderConfig and GraniteSpeechConfig
-@encoder("audio", "granite_speech", "granite_speech_plus", input_dim=160, num_layers=10, hidden_dim=1024, feedforward_mult=4, num_heads=8,
-         output_dim=42, context_size=200, max_pos_emb=512, conv_kernel_size=15, conv_expansion_factor=2)  # fmt: skip
+@encoder("audio", "granite_speech", "granite_speech_plus", input_dim=160, num_layers=10, hidden_dim=1024,
+         feedforward_mult=4, num_heads=8, output_dim=42, context_size=200, max_pos_emb=512, conv_kernel_size=15,
+         conv_expansion_factor=2)  # fmt: skip
 def granite_speech(c: Config, around: Around) -> list[Doc]:
     """Granite Speech: a conformer whose attention is within blocks and has keys for distances; characters guessed in
     the middle go back into the stream; a Q-Former over windows. Granite Speech Plus also takes what some layers gave.

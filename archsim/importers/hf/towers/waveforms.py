@@ -7,19 +7,7 @@ from __future__ import annotations
 from archsim.base.json_types import JsonObject
 from archsim.importers.hf.config import Config
 from archsim.importers.hf.parts import heads
-from archsim.importers.hf.towers.parts import (
-    ROTARY,
-    act,
-    layer,
-    layernorm,
-    layers,
-    linear,
-    mha,
-    mlp,
-    norm,
-    rmsnorm,
-    two_layers,
-)
+from archsim.importers.hf.towers.parts import ROTARY, act, layer, layernorm, layers, linear, mha, mlp, norm, rmsnorm
 from archsim.importers.hf.towers.registry import Around, encoder
 from archsim.importers.hf.towers.resamplers import part
 
@@ -45,8 +33,8 @@ def omniasr(c: Config, around: Around) -> list[Doc]:
     """Omnilingual ASR: wav2vec 2.0's encoder (arXiv:2006.11477), convolutions over samples, one more for positions."""
     d, name, first = c.count("hidden_size"), act(c, "hidden_act"), layernorm(c.number("layer_norm_eps"))
     convs: list[Doc] = [
-        {"kind": "conv", "d": width, "kernel": kernel, "stride": stride, "whole": True, "bias": bool(c.get("conv_bias")),
-         "norm": layernorm(1e-5), "activation": name}
+        {"kind": "conv", "d": width, "kernel": kernel, "stride": stride, "whole": True, "norm": layernorm(1e-5),
+         "bias": bool(c.get("conv_bias")), "activation": name}
         for width, kernel, stride in zip(*map(c.get, ("conv_dim", "conv_kernel", "conv_stride")), strict=True)
     ]  # fmt: skip
     places: Doc = {"kind": "conv", "d": d, "kernel": c.count("num_conv_pos_embeddings"), "activation": name,
@@ -81,7 +69,8 @@ FRAMES_BETWEEN = 6
 def fun_asr_nano(c: Config, around: Around) -> list[Doc]:
     """Fun-ASR-Nano: SenseVoice's layers (SAN-M), two matrices and a few plain layers of the language model's width."""
     d, first, bins = c.count("hidden_size"), layernorm(c.number("layer_norm_eps")), c.count("num_mel_bins")
-    stacked, n, late = c.count("num_stacked_frames"), c.count("num_hidden_layers"), c.get("num_timestamp_prediction_layers")
+    stacked, n = c.count("num_stacked_frames"), c.count("num_hidden_layers")
+    late = c.get("num_timestamp_prediction_layers")
     attention: Doc = {"kind": "memory_attention", "d": d, "n_heads": c.count("num_attention_heads"),
                       "d_conv": c.count("fsmn_kernel_size")}  # fmt: skip
     network: Doc = {"kind": "network", "ffn": mlp(act(c, "hidden_act"), c.count("intermediate_size"))}
@@ -113,7 +102,7 @@ TOKENIZER: Doc = {
 
 
 def convnext(c: Config, d: int) -> tuple[Doc, Doc]:
-    """A convolution of each channel by itself and a network, each with a factor for every channel (arXiv:2201.03545)."""
+    """A convolution of each channel by itself, and a network (arXiv:2201.03545); a factor for every channel of both."""
     first, kernel = norm(rmsnorm(c.number("rms_norm_eps"))), c.count("kernel_size")
     conv: Doc = {"kind": "conv", "d": d, "kernel": kernel, "groups": d, "activation": None}
     network: Doc = {"kind": "network", "ffn": mlp(act(c, "hidden_act"), c.count("ffn_expansion") * d)}
@@ -148,19 +137,17 @@ def reversed_samples(c: Config) -> list[Doc]:
     return [*found, plain | {"d": c.count("channels")}]
 
 
-def both(acoustic: list[Doc], semantic: list[Doc], width: int) -> Doc:
-    """Two encoders of one waveform, each with a matrix, a norm and a matrix, whose vectors are added up."""
-    first, last = two_layers(width, "gelu")
-    projector = [{key: value for key, value in first.items() if key != "activation"}, norm(rmsnorm()), last]
-    ways = [{"stages": [*stages, *projector]} for stages in (acoustic, semantic)]
-    return {"kind": "parallel", "join": "add", "ways": ways}
+def connector(width: int) -> list[Doc]:
+    """A matrix, a norm and a matrix."""
+    return [linear(width), norm(rmsnorm(), name="projector_norm"), linear(width)]
 
 
 @encoder("audio", "vibevoice_asr", **TOKENIZER)
 def vibevoice_asr(c: Config, around: Around) -> list[Doc]:
     """VibeVoice-ASR: one encoder for how it sounds, another for what is said."""
     semantic = part(around, "semantic_tokenizer_encoder_config", {**TOKENIZER, "hidden_size": 128})
-    return [both(samples(c), samples(semantic), around.width)]
+    ways = [{"stages": [*samples(own), *connector(around.width)]} for own in (c, semantic)]
+    return [{"kind": "parallel", "join": "add", "ways": ways}]
 
 
 DIFFUSION = {
@@ -173,12 +160,19 @@ DIFFUSION = {
 # VibeVoiceAcousticTokenizerConfig
 @encoder("audio", "vibevoice", **TOKENIZER)
 def vibevoice(c: Config, around: Around) -> list[Doc]:
-    """VibeVoice: the same; the decoder and the diffusion head that speak are held, and what they run is in no figure."""
+    """VibeVoice reads a voice through one encoder; what speaks is held, and its work is in no figure: the decoder, the
+    diffusion head, and the encoder of what it has said.
+    """
     semantic = part(around, "semantic_model_config", {**TOKENIZER, "hidden_size": 128})
-    heard = both([*samples(c), {"kind": "affine"}], samples(semantic), around.width)
-    head = part(around, "diffusion_head_config", DIFFUSION)
-    decoder = held("decoder", *reversed_samples(c), width=c.count("hidden_size"))
-    return [heard, decoder, *diffusion(head, c, around.width)]
+    head, width = part(around, "diffusion_head_config", DIFFUSION), around.width
+    return [
+        *samples(c),
+        {"kind": "affine"},
+        held("semantic", *samples(semantic), *connector(width)),
+        held("decoder", *reversed_samples(c)),
+        *diffusion(head, c, width),
+        *connector(width),
+    ]
 
 
 def held(name: str, *stages: Doc, width: int | None = None) -> Doc:
@@ -216,6 +210,7 @@ SPEAKER_HEAD: Doc = {"hidden_size": 192, "num_speakers": 8, "subsampling_factor"
 WORDS: Doc = {"hidden_size": 1280, "intermediate_size": 640, "num_hidden_layers": 2, "num_attention_heads": 16,
               "hidden_act": "gelu", "vocab_size": 23863, "upsampling_factor": 2}  # fmt: skip
 """Nemotron3_5TranscribeWordTimestampConfig."""
+
 
 def inside(c: Config | None, key: str, defaults: Doc) -> Config:
     """A mapping inside another, with the defaults of its class."""
@@ -277,8 +272,9 @@ def nemotron_transcribe(c: Config, around: Around) -> list[Doc]:
         linear(d, bias=False) | {"fixed": True},
         held("silence", {"kind": "vectors"}, width=speakers.count("hidden_size")),
     ]
-    finer: Doc = {"kind": "conv", "d": d, "kernel": words.count("upsampling_factor"), "activation": None}
-    dated = held("words", finer, *half_turned(words, normed=True), linear(words.count("vocab_size")))
+    wide = words.count("hidden_size")
+    finer: Doc = {"kind": "conv", "d": wide, "kernel": words.count("upsampling_factor"), "activation": None}
+    dated = held("words", finer, *half_turned(words, normed=True), linear(words.count("vocab_size")), width=wide)
     joined = {"kind": "parallel", "join": "add", "ways": [{"stages": said}, {"stages": speaking}]}
     return [joined, dated, linear(around.width)]
 
