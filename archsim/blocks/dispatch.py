@@ -91,6 +91,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "pooled_windows": "archsim.blocks.convolution:PooledWindowsStage",
         "fuse": "archsim.blocks.convolution:FuseStage",
         "parallel": "archsim.blocks.ways:ParallelStage",
+        "together": "archsim.blocks.ways:TogetherStage",
         "mean_token": "archsim.blocks.ways:MeanTokenStage",
         "resample": "archsim.blocks.ways:ResampleStage",
         "squeeze_excite": "archsim.blocks.ways:SqueezeExciteStage",

@@ -61,6 +61,7 @@ class StageSpec(Spec, ABC):
         ),
         "fuse": About("scales beside each other", "Scales beside each other", "scales beside each other"),
         "parallel": About("encoders beside each other", "Encoders beside each other", "encoders beside each other"),
+        "together": About("tiles together", "Tiles together", "tiles together"),
         "mean_token": About("mean of all vectors", "Mean of all vectors", "mean of all vectors"),
         "resample": About("resampled grid", "Resampled grid", "resampled grid"),
         "squeeze_excite": About("squeeze and excitation", "Squeeze and excitation", "squeeze and excitation"),
@@ -73,6 +74,11 @@ class StageSpec(Spec, ABC):
             "attention of learned queries", "Attention of learned queries", "attention of learned queries"
         ),
     }
+
+    @property
+    def along(self) -> tuple[StageSpec, ...]:
+        """Stages inside that the stream goes through as it is, some of which may be its main layers."""
+        return ()
 
     @abstractmethod
     def lower(self, b: Builder, x: Tensor | None, step: Step) -> Tensor:
@@ -390,7 +396,8 @@ class PoolStage(StageSpec):
 
 class LinearStage(StageSpec):
     """A matrix to width `d`, and an activation. gated: what it gives, times an activation of a second one. fixed: a
-    table in place of the matrix that is no parameter (sinusoids, a codebook).
+    table in place of the matrix that is no parameter (sinusoids, a codebook). zeros: numbers that are put behind those
+    of a vector, for which the matrix has rows too.
     """
 
     kind: Literal["linear"]
@@ -399,17 +406,20 @@ class LinearStage(StageSpec):
     activation: Activation | None = None
     gated: bool = False
     fixed: bool = False
+    zeros: int = Field(default=0, ge=0)
 
     def lower(self, b: Builder, x: Tensor | None, step: Step) -> Tensor:
         """A product."""
-        with b.scope(Do=self.d):
+        x = given(x)
+        with b.scope(Do=self.d, D=x.axes["D"] + self.zeros):
+            x = b.map("padded", "concat", x, axes="T D") if self.zeros else x
             if self.fixed:
-                return b.contract("linear", given(x), b.constant("table", "sinusoid", "D Do"), "T Do")
+                return b.contract("linear", x, b.constant("table", "sinusoid", "D Do"), "T Do")
             bias = "Do" if self.bias else False
-            y = b.linear("linear", given(x), "D Do", "T Do", bias=bias)
+            y = b.linear("linear", x, "D Do", "T Do", bias=bias)
             if not self.gated:
                 return b.map("linear()", self.activation, y) if self.activation else y
-            gate = b.linear("gate", given(x), "D Do", "T Do", bias=bias)
+            gate = b.linear("gate", x, "D Do", "T Do", bias=bias)
             return b.map("gated", "mul", y, b.map("gate()", self.activation, gate) if self.activation else gate)
 
 

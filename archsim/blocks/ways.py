@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Annotated, Literal
 
 from archsim.base.lazy_model import Field
+from archsim.base.number import ceil_div
 from archsim.blocks.dispatch import Activation, Count, InvalidBlock, Spec
 from archsim.blocks.stage import StageBlock, StageSpec, given, lower_stages, step_after
 from archsim.graph.builder import Builder
@@ -85,6 +86,33 @@ class ParallelStage(StageSpec):
     def after(self, step: Step) -> Step:
         """As the first row and the shared stages leave them."""
         return step_after(self.shared, self._behind_rows(step))
+
+
+class TogetherStage(StageSpec):
+    """Stages that see all `n` pictures (tiles) of an image as one sequence, each picture filled up to a multiple of so
+    many vectors (`multiple`), which are cut off behind them (Llama 3.2 Vision).
+    """
+
+    kind: Literal["together"]
+    n: Count
+    stages: Annotated[tuple[StageBlock, ...], Field(min_length=1)]
+    multiple: Count = 1
+
+    @property
+    def along(self) -> tuple[StageSpec, ...]:
+        """All of them."""
+        return self.stages
+
+    def lower(self, b: Builder, x: Tensor | None, step: Step) -> Tensor:
+        """A copy, the stages, and a slice."""
+        seqs = tuple(
+            s._replace(batch=ceil_div(s.batch, self.n), new=self.n * self.multiple * ceil_div(s.new, self.multiple))
+            for s in step.seqs
+        )
+        joined = replace(step, seqs=seqs, grids=())
+        with b.scope(T=joined.tokens):
+            y, _ = lower_stages(b, b.map("joined", "concat", given(x), axes="T D"), self.stages, joined)
+        return b.select("cut", y, "T D", "first", T=step.tokens)
 
 
 class MeanTokenStage(StageSpec):

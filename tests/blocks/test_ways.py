@@ -9,6 +9,7 @@ import pytest
 from archsim.base.errors import SpecError
 from archsim.counts.graph_counts import flops, params
 from archsim.counts.images import one_image
+from archsim.counts.towers import tower_depth, tower_tp
 from archsim.graph.step import Step
 from archsim.spec.tower import lower_tower, tokens_of
 from tests.blocks.test_convolutions import IMAGE, PATCHES, counted, tower
@@ -49,6 +50,17 @@ def test_ways_fit_together(ways: list[list[dict[str, Any]]], join: str) -> None:
     """As many vectors, of one width where they are added up."""
     with pytest.raises(SpecError, match="different"):
         counted({"kind": "parallel", "join": join, "ways": [{"stages": stages} for stages in ways]})
+
+
+def test_tiles_of_an_image_see_each_other() -> None:
+    """Two tiles are one sequence, each filled up to a multiple of eight, which is cut off behind the layers."""
+    attention = {"kind": "mha", "n_heads": 2, "d_head": 3, "mask": {"kind": "bidirectional"}}
+    stage = {"kind": "together", "n": 2, "multiple": 8, "stages": [{"kind": "attend", "attention": attention}]}
+    encoder, step = tower(PATCHES, stage, linear(3)), one_image((6, 5), 4)
+    found = flops(lower_tower(encoder, step)) - flops(lower_tower(tower(PATCHES), step))
+    rows = 4 * 32  # 30 patches become 32
+    assert found == 2 * (rows * 4 * 8 * 6 + 2 * rows * 64 * 6 + 4 * SEEN * 8 * 3)
+    assert tokens_of(encoder, step) == 4 * SEEN
 
 
 def test_the_mean_is_one_vector_more() -> None:
@@ -136,3 +148,16 @@ def test_vectors_split() -> None:
 def test_held_stages_of_another_width() -> None:
     """They would read other vectors than those of the stream."""
     assert counted({"kind": "unused", "width": 11, "stages": [linear(WIDTH)]}) == (88, 0)
+
+
+def test_zeros_behind_a_vector() -> None:
+    """The matrix has rows for them."""
+    assert counted(linear(3) | {"zeros": 2}) == (10 * 3, 2 * SEEN * 10 * 3)
+
+
+def test_layers_inside_a_stage_are_the_encoder_s() -> None:
+    """Their number, their width and their heads."""
+    layer = {"repeat": 5, "attention": {"kind": "mha", "n_heads": 3, "d_head": 3}, "norm": {"kind": "rmsnorm"}}
+    stage = {"kind": "together", "n": 2, "stages": [{"kind": "layers", "layers": [layer]}]}
+    assert tower_depth(tower(PATCHES, stage)) == (5, WIDTH)
+    assert tower_tp(tower(PATCHES, stage), 2) == 1 and tower_tp(tower(PATCHES, stage), 3) == 3
